@@ -1,0 +1,2 @@
+//! The program `pageyard`.
+fn main() {}

@@ -1,0 +1,220 @@
+//! What can be wrong with an input, where, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+use crate::input::Compression;
+
+/// A fault in an input, with the place where it was found and a way out of it.
+#[derive(Debug, thiserror::Error)]
+#[error("{input}: {position}: {fault} (to fix: {})", fault.fix())]
+pub struct TraceError {
+    /// The input's name as the caller gave it, usually a path.
+    pub input: Box<str>,
+    /// Where in the input.
+    pub position: Position,
+    /// What is wrong.
+    #[source]
+    pub fault: Box<Fault>,
+}
+
+impl TraceError {
+    pub(crate) fn new(input: &str, position: Position, fault: Fault) -> Self {
+        TraceError { input: input.into(), position, fault: Box::new(fault) }
+    }
+}
+
+/// A place in an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// The input as a whole.
+    Whole,
+    /// A line of text, counted from 1.
+    Line(u64),
+    /// A chunk of a `.pgy` file: its number, counted from 0, and where it starts.
+    Chunk {
+        /// Number of the chunk.
+        index: u64,
+        /// Byte in the (decompressed) file at which it starts.
+        offset: u64,
+    },
+    /// A byte of the (decompressed) input, counted from 0.
+    Byte(u64),
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Position::Whole => f.write_str("whole input"),
+            Position::Line(line) => write!(f, "line {line}"),
+            Position::Chunk { index, offset } => write!(f, "chunk {index} at byte {offset}"),
+            Position::Byte(offset) => write!(f, "byte {offset}"),
+        }
+    }
+}
+
+/// What is wrong with an input.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The operating system could not open, read or write.
+    #[error("{0}")]
+    Io(#[source] io::Error),
+    /// The compressed stream around the input is damaged or ends early.
+    #[error("the {0} stream is damaged or ends early: {1}")]
+    Compression(Compression, #[source] io::Error),
+    /// There is nothing to read.
+    #[error("the input is empty")]
+    Empty,
+    /// A format that this crate does not read.
+    #[error("this is {0}, not a trace that can be read here")]
+    Foreign(&'static str),
+    /// A text line of no known form.
+    #[error("not an ftrace line: {0}")]
+    NotALine(&'static str),
+    /// The last line has no line end, so it may have been cut anywhere.
+    #[error("the last line has no line end: the text was cut short")]
+    CutLine,
+    /// A line longer than any that ftrace prints.
+    #[error("a line of more than {limit} bytes")]
+    LongLine {
+        /// The greatest length in bytes.
+        limit: usize,
+    },
+    /// A field that the event needs is not there.
+    #[error("{event} has no field `{field}`")]
+    MissingField {
+        /// The event.
+        event: &'static str,
+        /// The field.
+        field: &'static str,
+    },
+    /// A field's value is not a number of the expected form.
+    #[error("`{field}` has the value `{text}`, which is not a number")]
+    BadNumber {
+        /// The field.
+        field: &'static str,
+        /// Its value as found, shortened.
+        text: Box<str>,
+    },
+    /// A number that cannot be.
+    #[error("`{field}` is {value}; the greatest possible value is {limit}")]
+    OutOfRange {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// The greatest value.
+        limit: u64,
+    },
+    /// An event that needs a frame has none.
+    #[error("{event} has no frame (nil page)")]
+    NoFrame {
+        /// The event.
+        event: &'static str,
+    },
+    /// A nil page beside a frame number.
+    #[error("{event} has a nil page but the frame number {pfn:#x}")]
+    NilPage {
+        /// The event.
+        event: &'static str,
+        /// The frame number.
+        pfn: u64,
+    },
+    /// A request flag of unknown name.
+    #[error("unknown request flag `{name}` in gfp_flags")]
+    UnknownGfp {
+        /// The name.
+        name: Box<str>,
+    },
+    /// Time goes backwards further than clock differences between CPUs explain.
+    #[error("time goes back by {by_ns} ns")]
+    Backwards {
+        /// How far, in nanoseconds.
+        by_ns: u64,
+    },
+    /// A `.pgy` file of a version that this program does not know.
+    #[error("version {found} of the .pgy format; this program reads version {known}")]
+    Version {
+        /// The file's version.
+        found: u16,
+        /// The version that can be read.
+        known: u16,
+    },
+    /// A `.pgy` file or chunk ends early.
+    #[error("the file ends inside {0}")]
+    Truncated(&'static str),
+    /// A checksum does not fit.
+    #[error("{0} is damaged: its checksum does not fit")]
+    Checksum(&'static str),
+    /// The content of a chunk contradicts itself.
+    #[error("the chunk contradicts itself: {0}")]
+    Content(&'static str),
+    /// A state file line that is not of the expected form.
+    #[error("expected {expected}, found `{found}`")]
+    State {
+        /// What should be there.
+        expected: &'static str,
+        /// What is there, shortened.
+        found: Box<str>,
+    },
+    /// Something that the output format cannot carry.
+    #[error("cannot be written: {0}")]
+    Unwritable(&'static str),
+}
+
+impl Fault {
+    /// What the user can do about it, as a short instruction.
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Fault::Io(_) => "check the path, the permissions and the space on the device",
+            Fault::Compression(..) => {
+                "copy the file again from its source, or read it leniently up to the damage"
+            }
+            Fault::Empty => "give a recording; was the command that should make it successful?",
+            Fault::Foreign("a binary trace.dat") => {
+                "convert it: trace-cmd report -t -i trace.dat > trace.txt"
+            }
+            Fault::Foreign(_) => "convert it to ftrace text or to .pgy first",
+            Fault::NotALine(_) => {
+                "give the output of `trace-cmd report -t` or a `trace` file with task, [cpu] and \
+                 seconds (trace_clock local or mono), or read leniently"
+            }
+            Fault::CutLine => {
+                "copy the file again; if its last line is whole, end it with a newline; or read \
+                 leniently"
+            }
+            Fault::LongLine { .. } => "check that this is a text recording, or read leniently",
+            Fault::MissingField { .. } | Fault::BadNumber { .. } => {
+                "record again with the kernel's own event format, or read leniently"
+            }
+            Fault::OutOfRange { .. } | Fault::NoFrame { .. } | Fault::NilPage { .. } => {
+                "the line is damaged or from another kind of machine: repair it, or read leniently"
+            }
+            Fault::UnknownGfp { .. } => {
+                "write the flags as a number (gfp_flags=0x...), or read leniently"
+            }
+            Fault::Backwards { .. } => {
+                "sort the recording by time, record with one clock (trace_clock mono), or read \
+                 leniently"
+            }
+            Fault::Version { .. } => "use a program of that version, or import the text again",
+            Fault::Truncated(_) | Fault::Checksum(_) | Fault::Content(_) => {
+                "copy the file again from its source, or read leniently to skip what is damaged"
+            }
+            Fault::State { .. } => "copy the file again from the machine, or leave it out",
+            Fault::Unwritable(_) => "change the record, or write .pgy, which carries everything",
+        }
+    }
+}
+
+/// At most 40 characters of what was found, for an error message.
+pub(crate) fn excerpt(bytes: &[u8]) -> Box<str> {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(160)]);
+    let mut out: String =
+        text.chars().take(40).map(|c| if c.is_control() { '.' } else { c }).collect();
+    if out.len() < bytes.len() {
+        out.push_str("...");
+    }
+    out.into()
+}

@@ -1,0 +1,129 @@
+//! Request flags as names and numbers (spec §2.1–2.2).
+//!
+//! The numbers up to `__GFP_ACCOUNT` are those of §2.1. The flags above it depend on how a kernel
+//! was built, so their names get fixed numbers here and their numeric forms are carried as they
+//! are. `__GFP_ATOMIC` (0x200) exists before 6.2 only: there `GFP_ATOMIC` included it, which the
+//! name alone does not tell; it is read as §2.2 has it. Likewise `GFP_NOWAIT` is read with
+//! `__GFP_NOWARN`; a 6.1 kernel prints that flag separately.
+
+use std::fmt::Write;
+
+use crate::text::parse_number;
+
+/// Names of single bits, lowest first.
+const BITS: &[(&str, u32)] = &[
+    ("__GFP_DMA", 0x1),
+    ("__GFP_HIGHMEM", 0x2),
+    ("__GFP_DMA32", 0x4),
+    ("__GFP_MOVABLE", 0x8),
+    ("__GFP_RECLAIMABLE", 0x10),
+    ("__GFP_HIGH", 0x20),
+    ("__GFP_IO", 0x40),
+    ("__GFP_FS", 0x80),
+    ("__GFP_ZERO", 0x100),
+    ("__GFP_ATOMIC", 0x200),
+    ("__GFP_DIRECT_RECLAIM", 0x400),
+    ("__GFP_KSWAPD_RECLAIM", 0x800),
+    ("__GFP_WRITE", 0x1000),
+    ("__GFP_NOWARN", 0x2000),
+    ("__GFP_RETRY_MAYFAIL", 0x4000),
+    ("__GFP_NOFAIL", 0x8000),
+    ("__GFP_NORETRY", 0x1_0000),
+    ("__GFP_MEMALLOC", 0x2_0000),
+    ("__GFP_COMP", 0x4_0000),
+    ("__GFP_NOMEMALLOC", 0x8_0000),
+    ("__GFP_HARDWALL", 0x10_0000),
+    ("__GFP_THISNODE", 0x20_0000),
+    ("__GFP_ACCOUNT", 0x40_0000),
+    ("__GFP_ZEROTAGS", 0x80_0000),
+    ("__GFP_SKIP_ZERO", 0x100_0000),
+    ("__GFP_SKIP_KASAN", 0x200_0000),
+    ("__GFP_NOLOCKDEP", 0x400_0000),
+    ("__GFP_NO_OBJ_EXT", 0x800_0000),
+];
+
+const RECLAIM: u32 = 0xc00;
+const KERNEL: u32 = RECLAIM | 0xc0;
+const USER: u32 = KERNEL | 0x10_0000;
+const HIGHUSER: u32 = USER | 0x2;
+const HIGHUSER_MOVABLE: u32 = HIGHUSER | 0x8;
+const TRANSHUGE_LIGHT: u32 = (HIGHUSER_MOVABLE | 0x4_0000 | 0x8_0000 | 0x2000) & !RECLAIM;
+
+/// Compound names, those with the most bits first, so that printing takes the largest that fits.
+const COMPOUNDS: &[(&str, u32)] = &[
+    ("GFP_TRANSHUGE", TRANSHUGE_LIGHT | 0x400),
+    ("GFP_TRANSHUGE_LIGHT", TRANSHUGE_LIGHT),
+    ("GFP_HIGHUSER_MOVABLE", HIGHUSER_MOVABLE),
+    ("GFP_HIGHUSER", HIGHUSER),
+    ("GFP_USER", USER),
+    ("GFP_KERNEL_ACCOUNT", KERNEL | 0x40_0000),
+    ("GFP_KERNEL", KERNEL),
+    ("GFP_NOFS", RECLAIM | 0x40),
+    ("GFP_ATOMIC", 0x820),
+    ("GFP_NOIO", RECLAIM),
+    ("GFP_NOWAIT", 0x2800),
+];
+
+/// Other names under which flags are printed by some kernels.
+const ALIASES: &[(&str, u32)] = &[
+    ("GFP_DMA", 0x1),
+    ("GFP_DMA32", 0x4),
+    ("__GFP_RECLAIM", RECLAIM),
+    ("__GFP_REPEAT", 0x4000),
+    ("__GFP_SKIP_KASAN_POISON", 0x200_0000),
+    ("__GFP_SKIP_KASAN_UNPOISON", 0x200_0000),
+    ("none", 0),
+];
+
+/// The flags of one name, compound or single.
+pub fn from_name(name: &str) -> Option<u32> {
+    let name = name.as_bytes();
+    let tables = [COMPOUNDS, BITS, ALIASES];
+    tables.into_iter().flatten().find(|(known, _)| known.as_bytes() == name).map(|&(_, bits)| bits)
+}
+
+/// The flags as names joined by `|`: one compound where it fits, then single bits; bits without a
+/// name as a number. [`parse`] takes the result back to the same number.
+pub fn to_names(flags: u32) -> String {
+    if flags == 0 {
+        return "none".to_owned();
+    }
+    let mut out = String::new();
+    let mut rest = flags;
+    let compound = COMPOUNDS.iter().find(|(_, bits)| flags & bits == *bits);
+    for &(name, bits) in compound.into_iter().chain(BITS) {
+        if rest & bits == bits {
+            rest &= !bits;
+            push(&mut out, name);
+        }
+    }
+    if rest != 0 {
+        push(&mut out, "");
+        let _ = write!(out, "{rest:#x}");
+    }
+    out
+}
+
+fn push(out: &mut String, name: &str) {
+    if !out.is_empty() {
+        out.push('|');
+    }
+    out.push_str(name);
+}
+
+/// The number of a `gfp_flags=` value: a number (hex or decimal), or names joined by `|`.
+///
+/// # Errors
+/// The part that is neither a number of 32 bits nor a known name.
+pub fn parse(text: &str) -> Result<u32, &str> {
+    let mut flags = 0;
+    for part in text.split('|') {
+        flags |= match part.as_bytes() {
+            number @ [b'0'..=b'9', ..] => {
+                parse_number(number).and_then(|n| u32::try_from(n).ok()).ok_or(part)?
+            }
+            _ => from_name(part).ok_or(part)?,
+        };
+    }
+    Ok(flags)
+}

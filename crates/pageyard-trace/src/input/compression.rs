@@ -1,0 +1,81 @@
+//! Which compression an input has, by its first bytes, and the decoders.
+
+use std::fmt;
+use std::io::{self, BufReader, Read};
+
+/// Compression around an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// None.
+    None,
+    /// Zstandard, one or more frames.
+    Zstd,
+    /// xz, one or more streams.
+    Xz,
+    /// gzip, one or more members.
+    Gzip,
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Compression::None => "plain",
+            Compression::Zstd => "zstd",
+            Compression::Xz => "xz",
+            Compression::Gzip => "gzip",
+        })
+    }
+}
+
+/// So many first bytes tell the compression.
+pub(crate) const SNIFF: usize = 6;
+
+impl Compression {
+    /// The compression that begins with these bytes.
+    pub(crate) fn sniff(head: &[u8]) -> Self {
+        match head {
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
+            // A skippable frame: tools put one before the first data frame.
+            [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Compression::Xz,
+            [0x1f, 0x8b, ..] => Compression::Gzip,
+            _ => Compression::None,
+        }
+    }
+
+    /// A reader of the decompressed bytes.
+    pub(crate) fn decoder(
+        self,
+        raw: impl Read + Send + 'static,
+    ) -> io::Result<Box<dyn Read + Send>> {
+        Ok(match self {
+            Compression::None => Box::new(raw),
+            Compression::Zstd => Box::new(zstd::stream::read::Decoder::new(raw)?),
+            Compression::Xz => Box::new(liblzma::read::XzDecoder::new_multi_decoder(raw)),
+            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(
+                BufReader::with_capacity(1 << 16, raw),
+            )),
+        })
+    }
+}
+
+/// The bytes decompressed as a whole, at most `limit` of them.
+pub(crate) fn decompress_all(
+    data: Vec<u8>,
+    limit: usize,
+) -> Result<Vec<u8>, (Compression, io::Error)> {
+    let compression = Compression::sniff(&data);
+    if compression == Compression::None {
+        return Ok(data);
+    }
+    let mut out = Vec::new();
+    compression
+        .decoder(io::Cursor::new(data))
+        .and_then(|decoder| decoder.take(limit as u64 + 1).read_to_end(&mut out))
+        .map_err(|error| (compression, error))?;
+    if out.len() > limit {
+        let error = io::Error::new(io::ErrorKind::FileTooLarge, "more than the limit");
+        return Err((compression, error));
+    }
+    Ok(out)
+}

@@ -1,0 +1,17 @@
+//! Bytes of an input, decompressed, through one window that grows only as far as it must.
+
+mod compression;
+mod source;
+
+pub use compression::Compression;
+pub(crate) use compression::decompress_all;
+pub(crate) use source::Source;
+
+/// How far reading has come, for a progress display.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes taken from the input so far, as it is stored (compressed).
+    pub consumed: u64,
+    /// Size of the input in bytes, if it is a regular file.
+    pub total: Option<u64>,
+}

@@ -1,0 +1,154 @@
+//! A window over the decompressed input.
+
+use std::io::{self, Cursor, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::Progress;
+use super::compression::{Compression, SNIFF};
+use crate::error::Fault;
+
+/// So much is read at once.
+const STEP: usize = 1 << 18;
+
+/// What the raw side of an input tells: bytes taken, and whether the system failed to read.
+#[derive(Default)]
+struct Meter {
+    consumed: AtomicU64,
+    failed: AtomicBool,
+}
+
+/// Counts what passes. A failure here is the system's; one seen only behind it is the decoder's.
+struct Metered<R> {
+    inner: R,
+    meter: Arc<Meter>,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self.inner.read(buf) {
+            Ok(n) => {
+                self.meter.consumed.fetch_add(n as u64, Ordering::Relaxed);
+                Ok(n)
+            }
+            Err(error) => {
+                if error.kind() != io::ErrorKind::Interrupted {
+                    self.meter.failed.store(true, Ordering::Relaxed);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The decompressed bytes of an input, seen through a window.
+pub(crate) struct Source {
+    reader: Box<dyn Read + Send>,
+    meter: Arc<Meter>,
+    compression: Compression,
+    total: Option<u64>,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Bytes before the window.
+    offset: u64,
+    ended: bool,
+}
+
+impl Source {
+    /// Opens an input and finds out its compression.
+    pub(crate) fn new(raw: impl Read + Send + 'static, total: Option<u64>) -> Result<Self, Fault> {
+        let meter = Arc::new(Meter::default());
+        let mut raw = Metered { inner: raw, meter: Arc::clone(&meter) };
+        let mut head = Vec::with_capacity(SNIFF);
+        (&mut raw).take(SNIFF as u64).read_to_end(&mut head).map_err(Fault::Io)?;
+        let compression = Compression::sniff(&head);
+        let reader = compression.decoder(Cursor::new(head).chain(raw)).map_err(Fault::Io)?;
+        Ok(Source {
+            reader,
+            meter,
+            compression,
+            total,
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+            offset: 0,
+            ended: false,
+        })
+    }
+
+    /// What is there to be consumed.
+    pub(crate) fn window(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Position of the window's first byte in the decompressed input.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Takes `n` bytes from the front of the window.
+    pub(crate) fn consume(&mut self, n: usize) {
+        debug_assert!(n <= self.end - self.start);
+        self.start += n;
+        self.offset += n as u64;
+    }
+
+    /// Makes the window larger; `false` at the end of the input. After a fault the input has
+    /// ended: what a damaged compressed stream yields further on cannot be trusted.
+    pub(crate) fn grow(&mut self) -> Result<bool, Fault> {
+        if self.ended {
+            return Ok(false);
+        }
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if self.buffer.len() < self.end + STEP {
+            self.buffer.resize(self.end + STEP, 0);
+        }
+        loop {
+            match self.reader.read(&mut self.buffer[self.end..]) {
+                Ok(0) => {
+                    self.ended = true;
+                    return Ok(false);
+                }
+                Ok(n) => {
+                    self.end += n;
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.ended = true;
+                    let system = self.meter.failed.load(Ordering::Relaxed);
+                    return Err(if system || self.compression == Compression::None {
+                        Fault::Io(error)
+                    } else {
+                        Fault::Compression(self.compression, error)
+                    });
+                }
+            }
+        }
+    }
+
+    /// Grows the window to at least `n` bytes; `false` if the input ends before.
+    pub(crate) fn need(&mut self, n: usize) -> Result<bool, Fault> {
+        while self.end - self.start < n {
+            if !self.grow()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The compression around the input.
+    pub(crate) fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// How far reading has come.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress { consumed: self.meter.consumed.load(Ordering::Relaxed), total: self.total }
+    }
+}

@@ -1,0 +1,49 @@
+//! Page events and the machine state around them: reading, storing, writing.
+//!
+//! - [`TraceReader`] is the one front door for recordings. It takes what `trace-cmd report`
+//!   prints, what the kernel's `trace` and `trace_pipe` files hold, and our own compact `.pgy`
+//!   file; plain or compressed by zstd, xz or gzip; from a file or any [`std::io::Read`]. It
+//!   works in one pass with bounded memory.
+//! - [`TraceWriter`] writes `.pgy` files (`docs/trace-format.md`), [`TextWriter`] writes ftrace
+//!   text that the reader takes back unchanged.
+//! - [`state`] reads the files of `/proc` and `/sys` that lie beside a recording.
+//!
+//! Input is checked. By default (strict) the first line or chunk that is cut short, damaged or
+//! impossible ends reading with an error that names the input, the place, the fault and the fix.
+//! With [`Options::lenient`] such places are counted, the first few are kept in
+//! [`Summary::malformed`], and reading goes on where it can. Neither mode drops anything silently.
+//!
+//! ```
+//! use pageyard_trace::{Kind, Options, Record, TraceReader};
+//!
+//! let text = "cc1-246 [002] 49.488692: mm_page_free: page=0x1 pfn=0x392e8 order=0\n";
+//! let mut reader = TraceReader::from_reader("demo", text.as_bytes(), Options::default())?;
+//! let Some(Record::Event(event)) = reader.next().transpose()? else { panic!("no event") };
+//! assert_eq!(event.kind, Kind::Free { pfn: 0x392e8, order: 0 });
+//! assert_eq!(reader.tasks()[event.task].comm, "cc1");
+//! # Ok::<(), pageyard_trace::TraceError>(())
+//! ```
+
+mod attachment;
+mod check;
+mod error;
+mod event;
+pub mod gfp;
+mod input;
+mod pgy;
+mod reader;
+pub mod state;
+mod summary;
+mod tasks;
+mod text;
+
+pub use attachment::{Attachment, Attachments};
+pub use check::{MAX_BACKWARD_NS, MAX_CPUS, MAX_ORDER, MAX_PFN, MAX_TYPE, check_event};
+pub use error::{Fault, Position, TraceError};
+pub use event::{Event, Kind, Record};
+pub use input::{Compression, Progress};
+pub use pgy::{TraceWriter, WriterOptions};
+pub use reader::{Format, Options, TraceReader};
+pub use summary::{Ignored, KindCounts, Malformed, Summary};
+pub use tasks::{Task, Tasks};
+pub use text::TextWriter;

@@ -1,0 +1,245 @@
+//! The content of a chunk back to records.
+
+use super::bytes::{Bytes, Wrong, unzigzag};
+use super::layout::{
+    ALLOC, DRAIN, EXT_FRAG, FREE, FREE_BATCHED, MARK, MAX_CONTENT, MAX_RECORDS, STREAM_KINDS,
+    ZONE_LOCKED, attributes,
+};
+use crate::check::{MAX_CPUS, MAX_ORDER, MAX_PFN};
+use crate::error::Fault;
+use crate::event::{Event, Kind, Record};
+use crate::tasks::Tasks;
+
+/// Read positions in the columns of one stream.
+struct Stream<'a> {
+    kind: u8,
+    cpu: u16,
+    count: usize,
+    last_pfn: u64,
+    first: Bytes<'a>,
+    attributes: Bytes<'a>,
+    tasks: Indices<'a>,
+    flags: Indices<'a>,
+}
+
+/// Indices of one or two bytes.
+struct Indices<'a> {
+    low: &'a [u8],
+    high: Option<&'a [u8]>,
+    at: usize,
+}
+
+impl<'a> Indices<'a> {
+    const NONE: Indices<'static> = Indices { low: &[], high: None, at: 0 };
+
+    fn take(from: &mut Bytes<'a>, count: usize, limit: usize) -> Result<Self, Wrong> {
+        let low = from.take(count)?.0;
+        let high = if limit > 256 { Some(from.take(count)?.0) } else { None };
+        Ok(Indices { low, high, at: 0 })
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> Result<usize, Wrong> {
+        let low = *self.low.get(self.at).ok_or("a column ends early")?;
+        let high = self.high.map_or(0, |high| high[self.at]);
+        self.at += 1;
+        Ok(usize::from(high) << 8 | usize::from(low))
+    }
+}
+
+/// What decoding reuses from chunk to chunk.
+#[derive(Default)]
+pub(super) struct Decoder {
+    tasks: Vec<u32>,
+    flags: Vec<u32>,
+}
+
+impl Decoder {
+    /// Appends the records of a chunk. On a fault `out` is as before, `tasks` may have grown.
+    pub(super) fn decode(
+        &mut self,
+        content: &[u8],
+        tasks: &mut Tasks,
+        out: &mut Vec<Record>,
+    ) -> Result<(), Fault> {
+        let before = out.len();
+        let result = self.try_decode(content, tasks, out);
+        if result.is_err() {
+            out.truncate(before);
+        }
+        result.map_err(Fault::Content)
+    }
+
+    fn try_decode(
+        &mut self,
+        content: &[u8],
+        tasks: &mut Tasks,
+        out: &mut Vec<Record>,
+    ) -> Result<(), Wrong> {
+        let mut input = Bytes(content);
+        let count = input.count(MAX_RECORDS as usize)?;
+        let mut t_ns = input.number()?;
+
+        self.tasks.clear();
+        for _ in 0..input.count(count)? {
+            let pid = u32::try_from(input.number()?).map_err(|_| "a pid exceeds 32 bits")?;
+            self.tasks.push(tasks.intern(pid, input.text(MAX_CONTENT)?));
+        }
+        self.flags.clear();
+        for _ in 0..input.count(count)? {
+            let flags =
+                u32::try_from(input.number()?).map_err(|_| "request flags exceed 32 bits")?;
+            self.flags.push(flags);
+        }
+
+        let mut streams = streams(&mut input, count)?;
+        let mut order = Indices::take(&mut input, count, streams.len())?;
+        let times = input.count(MAX_CONTENT)?;
+        let mut times = input.take(times)?;
+        columns(&mut input, &mut streams, self.tasks.len(), self.flags.len())?;
+        input.end()?;
+
+        out.reserve(count);
+        for _ in 0..count {
+            let number = order.next()?;
+            let stream = streams.get_mut(number).ok_or("no such stream")?;
+            t_ns = unzigzag(t_ns, times.number()?);
+            out.push(if stream.kind == MARK {
+                let text = stream.first.text(MAX_CONTENT)?.to_owned();
+                Record::Mark { t_ns, cpu: stream.cpu, text }
+            } else {
+                let task = stream.tasks.next()?;
+                let task = *self.tasks.get(task).ok_or("no such task")?;
+                let kind = stream.event(&self.flags)?;
+                Record::Event(Event { t_ns, cpu: stream.cpu, task, kind })
+            });
+        }
+        times.end()?;
+        streams.iter().try_for_each(Stream::end)
+    }
+}
+
+/// The table of streams, columns still empty.
+fn streams<'a>(input: &mut Bytes<'a>, records: usize) -> Result<Vec<Stream<'a>>, Wrong> {
+    let mut streams = Vec::new();
+    for _ in 0..input.count(records.min(STREAM_KINDS * usize::from(MAX_CPUS)))? {
+        let kind = input.byte()?;
+        if usize::from(kind) >= STREAM_KINDS {
+            return Err("a stream of unknown kind");
+        }
+        let cpu = input.count(usize::from(MAX_CPUS) - 1)? as u16;
+        let count = input.count(records)?;
+        // Only the length is known yet; `columns` puts the content in.
+        let first = Bytes(&[]);
+        let length = input.count(MAX_CONTENT)?;
+        streams.push(Stream {
+            kind,
+            cpu,
+            count,
+            last_pfn: length as u64,
+            first,
+            attributes: first,
+            tasks: Indices::NONE,
+            flags: Indices::NONE,
+        });
+    }
+    Ok(streams)
+}
+
+fn columns<'a>(
+    input: &mut Bytes<'a>,
+    streams: &mut [Stream<'a>],
+    tasks: usize,
+    flags: usize,
+) -> Result<(), Wrong> {
+    for stream in streams.iter_mut() {
+        stream.first = input.take(stream.last_pfn as usize)?;
+        stream.last_pfn = 0;
+    }
+    for stream in streams.iter_mut() {
+        stream.attributes = input.take(stream.count * attributes(stream.kind))?;
+    }
+    for stream in streams.iter_mut().filter(|stream| stream.kind != MARK) {
+        stream.tasks = Indices::take(input, stream.count, tasks)?;
+    }
+    for stream in streams.iter_mut().filter(|stream| stream.kind == ALLOC) {
+        stream.flags = Indices::take(input, stream.count, flags)?;
+    }
+    Ok(())
+}
+
+impl Stream<'_> {
+    #[inline(always)]
+    fn event(&mut self, flags: &[u32]) -> Result<Kind, Wrong> {
+        let pfn = self.frame()?;
+        let some = || pfn.ok_or("an event that needs a frame has none");
+        Ok(match self.kind {
+            ALLOC => {
+                let (order, migratetype, _) = self.attribute(0)?;
+                let gfp = self.flags.next()?;
+                let gfp = *flags.get(gfp).ok_or("no such request flags")?;
+                Kind::Alloc { pfn, order, migratetype, gfp }
+            }
+            FREE => {
+                let (order, 0, _) = self.attribute(0)? else {
+                    return Err("a free has a type");
+                };
+                Kind::Free { pfn: some()?, order }
+            }
+            FREE_BATCHED => Kind::FreeBatched { pfn: some()? },
+            ZONE_LOCKED => {
+                let (order, migratetype, refill) = self.attribute(1)?;
+                Kind::ZoneLocked { pfn, order, migratetype, refill }
+            }
+            DRAIN => {
+                let (order, migratetype, _) = self.attribute(0)?;
+                Kind::Drain { pfn: some()?, order, migratetype }
+            }
+            EXT_FRAG => {
+                let (alloc_order, alloc_type, change_ownership) = self.attribute(1)?;
+                let (fallback_order, fallback_type, _) = self.attribute(0)?;
+                Kind::ExtFrag {
+                    pfn: some()?,
+                    alloc_order,
+                    fallback_order,
+                    alloc_type,
+                    fallback_type,
+                    change_ownership,
+                }
+            }
+            _ => return Err("a stream of unknown kind"),
+        })
+    }
+
+    /// Order, type, and the top bit, which is at most `top`.
+    #[inline(always)]
+    fn attribute(&mut self, top: u8) -> Result<(u8, u8, bool), Wrong> {
+        let byte = self.attributes.byte()?;
+        let (order, migratetype, flag) = (byte & 15, byte >> 4 & 7, byte >> 7);
+        if order > MAX_ORDER || flag > top {
+            return Err("an order or type that cannot be");
+        }
+        Ok((order, migratetype, flag == 1))
+    }
+
+    #[inline(always)]
+    fn frame(&mut self) -> Result<Option<u64>, Wrong> {
+        let code = self.first.number()?;
+        if code == 0 {
+            return Ok(None);
+        }
+        self.last_pfn = unzigzag(self.last_pfn, code - 1);
+        if self.last_pfn > MAX_PFN {
+            return Err("a frame number exceeds its limit");
+        }
+        Ok(Some(self.last_pfn))
+    }
+
+    /// Every column has been used up.
+    fn end(&self) -> Result<(), Wrong> {
+        self.first.end()?;
+        self.attributes.end()?;
+        let left = self.tasks.at != self.tasks.low.len() || self.flags.at != self.flags.low.len();
+        if left { Err("a column has entries left over") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,178 @@
+//! Records to the content of a chunk: one set of columns per kind and CPU.
+
+use std::collections::HashMap;
+
+use super::bytes::{put, put_bytes, zigzag};
+use super::layout::{MARK, STREAM_KINDS, stream_of};
+use crate::check::MAX_CPUS;
+use crate::event::{Event, Kind, Record};
+use crate::tasks::Tasks;
+
+/// The columns of one stream.
+#[derive(Default)]
+struct Stream {
+    kind: u8,
+    cpu: u16,
+    count: u64,
+    last_pfn: u64,
+    /// Frame differences, or the texts of marks.
+    first: Vec<u8>,
+    attributes: Vec<u8>,
+    tasks: Vec<u32>,
+    flags: Vec<u32>,
+}
+
+/// Numbers values by first use.
+#[derive(Default)]
+struct Dictionary {
+    numbers: HashMap<u32, u32>,
+    list: Vec<u32>,
+}
+
+impl Dictionary {
+    fn number(&mut self, value: u32) -> u32 {
+        *self.numbers.entry(value).or_insert_with(|| {
+            self.list.push(value);
+            self.list.len() as u32 - 1
+        })
+    }
+}
+
+/// The content of a chunk of `records`, of which there is at least one; every event's task is in
+/// `tasks`.
+pub(super) fn encode(records: &[Record], tasks: &Tasks) -> Vec<u8> {
+    // Streams are numbered by kind, then CPU, so that like columns stand together.
+    let mut stream_at = vec![u16::MAX; STREAM_KINDS * usize::from(MAX_CPUS)];
+    let slot =
+        |(kind, cpu): (u8, u16)| usize::from(kind) * usize::from(MAX_CPUS) + usize::from(cpu);
+    for record in records {
+        stream_at[slot(stream_of(record))] = 0;
+    }
+    let mut streams = Vec::new();
+    for (at, number) in stream_at.iter_mut().enumerate().filter(|(_, number)| **number == 0) {
+        *number = streams.len() as u16;
+        let cpus = usize::from(MAX_CPUS);
+        let (kind, cpu) = ((at / cpus) as u8, (at % cpus) as u16);
+        streams.push(Stream { kind, cpu, ..Stream::default() });
+    }
+
+    let mut used_tasks = Dictionary::default();
+    let mut used_flags = Dictionary::default();
+    let mut order = Vec::with_capacity(records.len());
+    let mut times = Vec::new();
+    let mut t_last = time(&records[0]);
+    let t_first = t_last;
+    for record in records {
+        let number = stream_at[slot(stream_of(record))];
+        order.push(number);
+        put(&mut times, zigzag(t_last, time(record)));
+        t_last = time(record);
+        let stream = &mut streams[usize::from(number)];
+        stream.count += 1;
+        match record {
+            Record::Mark { text, .. } => put_bytes(&mut stream.first, text.as_bytes()),
+            Record::Event(event) => {
+                stream.tasks.push(used_tasks.number(event.task));
+                stream.event(event, &mut used_flags);
+            }
+        }
+    }
+
+    let mut out = Vec::with_capacity(records.len() * 8);
+    put(&mut out, records.len() as u64);
+    put(&mut out, t_first);
+    put(&mut out, used_tasks.list.len() as u64);
+    for &task in &used_tasks.list {
+        let task = &tasks[task];
+        put(&mut out, u64::from(task.pid));
+        put_bytes(&mut out, task.comm.as_bytes());
+    }
+    put(&mut out, used_flags.list.len() as u64);
+    for &flags in &used_flags.list {
+        put(&mut out, u64::from(flags));
+    }
+    put(&mut out, streams.len() as u64);
+    for stream in &streams {
+        out.push(stream.kind);
+        put(&mut out, u64::from(stream.cpu));
+        put(&mut out, stream.count);
+        put(&mut out, stream.first.len() as u64);
+    }
+    put_indices(&mut out, order.iter().map(|&s| u32::from(s)), streams.len());
+    put_bytes(&mut out, &times);
+    streams.iter().for_each(|s| out.extend_from_slice(&s.first));
+    streams.iter().for_each(|s| out.extend_from_slice(&s.attributes));
+    for stream in streams.iter().filter(|s| s.kind != MARK) {
+        put_indices(&mut out, stream.tasks.iter().copied(), used_tasks.list.len());
+    }
+    for stream in &streams {
+        put_indices(&mut out, stream.flags.iter().copied(), used_flags.list.len());
+    }
+    out
+}
+
+impl Stream {
+    fn event(&mut self, event: &Event, flags: &mut Dictionary) {
+        let attribute = |order: u8, migratetype: u8| order | migratetype << 4;
+        match event.kind {
+            Kind::Alloc { pfn, order, migratetype, gfp } => {
+                self.frame(pfn);
+                self.attributes.push(attribute(order, migratetype));
+                self.flags.push(flags.number(gfp));
+            }
+            Kind::Free { pfn, order } => {
+                self.frame(Some(pfn));
+                self.attributes.push(order);
+            }
+            Kind::FreeBatched { pfn } => self.frame(Some(pfn)),
+            Kind::ZoneLocked { pfn, order, migratetype, refill } => {
+                self.frame(pfn);
+                self.attributes.push(attribute(order, migratetype) | u8::from(refill) << 7);
+            }
+            Kind::Drain { pfn, order, migratetype } => {
+                self.frame(Some(pfn));
+                self.attributes.push(attribute(order, migratetype));
+            }
+            Kind::ExtFrag {
+                pfn,
+                alloc_order,
+                fallback_order,
+                alloc_type,
+                fallback_type,
+                change_ownership,
+            } => {
+                self.frame(Some(pfn));
+                let changed = u8::from(change_ownership) << 7;
+                self.attributes.push(attribute(alloc_order, alloc_type) | changed);
+                self.attributes.push(attribute(fallback_order, fallback_type));
+            }
+        }
+    }
+
+    /// 0: no frame; else one more than the difference to the stream's last frame.
+    fn frame(&mut self, pfn: Option<u64>) {
+        match pfn {
+            None => self.first.push(0),
+            Some(pfn) => {
+                put(&mut self.first, zigzag(self.last_pfn, pfn) + 1);
+                self.last_pfn = pfn;
+            }
+        }
+    }
+}
+
+fn time(record: &Record) -> u64 {
+    match record {
+        Record::Event(event) => event.t_ns,
+        Record::Mark { t_ns, .. } => *t_ns,
+    }
+}
+
+/// Indices below `limit`, a byte each if that suffices, else two bytes each: all low bytes first,
+/// then all high bytes.
+fn put_indices(out: &mut Vec<u8>, indices: impl Iterator<Item = u32> + Clone, limit: usize) {
+    out.extend(indices.clone().map(|index| index as u8));
+    if limit > 256 {
+        out.extend(indices.map(|index| (index >> 8) as u8));
+    }
+}

@@ -1,0 +1,192 @@
+//! Writing a `.pgy` file in one pass.
+
+use std::io::Write;
+
+use super::bytes::{put, put_bytes};
+use super::chunk::{self, ChunkKind};
+use super::encode::encode;
+use super::layout::{
+    CHUNK_MARK_BYTES, CHUNK_RECORDS, HEAD_LEN, MAGIC, MAX_ATTACHED, PART, VERSION, good_name,
+};
+use crate::attachment::Attachments;
+use crate::check::{MAX_CPUS, at_most, check_event};
+use crate::error::{Fault, Position, TraceError};
+use crate::event::Record;
+use crate::summary::Summary;
+use crate::tasks::Tasks;
+
+/// How to write a `.pgy` file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriterOptions {
+    /// zstd level, 1 (fast) to 22 (small).
+    pub level: i32,
+    /// The number of CPUs that the recording declares, if it does.
+    pub declared_cpus: Option<u16>,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        WriterOptions { level: 9, declared_cpus: None }
+    }
+}
+
+/// Writes a `.pgy` file: attachments first, then records, then [`TraceWriter::finish`]. A file
+/// that was not finished is read as cut short.
+pub struct TraceWriter<W: Write> {
+    out: W,
+    options: WriterOptions,
+    chunks: u32,
+    written: u64,
+    buffer: Vec<Record>,
+    mark_bytes: usize,
+    records: u64,
+    attached: u64,
+    attachments: u64,
+}
+
+impl<W: Write> TraceWriter<W> {
+    /// Begins a file; `out` need not be buffered.
+    ///
+    /// # Errors
+    /// [`Fault::Io`]; [`Fault::OutOfRange`] for more than [`MAX_CPUS`] CPUs.
+    pub fn new(out: W, options: WriterOptions) -> Result<Self, TraceError> {
+        let mut writer = TraceWriter {
+            out,
+            options,
+            chunks: 0,
+            written: 0,
+            buffer: Vec::with_capacity(CHUNK_RECORDS),
+            mark_bytes: 0,
+            records: 0,
+            attached: 0,
+            attachments: 0,
+        };
+        // 0 stands for "not declared".
+        let cpus = options.declared_cpus.unwrap_or(0);
+        at_most("cpus", u64::from(cpus), u64::from(MAX_CPUS)).map_err(|f| writer.error(f))?;
+        let mut head = Vec::with_capacity(HEAD_LEN);
+        head.extend_from_slice(&MAGIC);
+        head.extend_from_slice(&VERSION.to_le_bytes());
+        head.extend_from_slice(&cpus.to_le_bytes());
+        head.extend_from_slice(&crc32fast::hash(&head).to_le_bytes());
+        writer.out.write_all(&head).map_err(|e| writer.error(Fault::Io(e)))?;
+        writer.written = head.len() as u64;
+        Ok(writer)
+    }
+
+    /// Attaches a file. All are attached before the first record, each name once.
+    ///
+    /// # Errors
+    /// [`Fault::Unwritable`] if records were written already, the name is not a plain relative
+    /// path, or all attachments together exceed 1 GiB; [`Fault::Io`].
+    pub fn attach(&mut self, name: &str, data: &[u8]) -> Result<(), TraceError> {
+        self.attached += data.len() as u64;
+        if self.records > 0 {
+            return Err(self.error(Fault::Unwritable("an attachment behind records")));
+        }
+        if !good_name(name) {
+            return Err(self.error(Fault::Unwritable("an attachment's name is no relative path")));
+        }
+        if self.attached > MAX_ATTACHED {
+            return Err(self.error(Fault::Unwritable("attachments exceed 1 GiB")));
+        }
+        let mut at = 0;
+        loop {
+            let part = &data[at..data.len().min(at + PART)];
+            let mut content = Vec::with_capacity(part.len() + 64);
+            put_bytes(&mut content, name.as_bytes());
+            put(&mut content, data.len() as u64);
+            put(&mut content, at as u64);
+            content.extend_from_slice(part);
+            self.chunk(ChunkKind::Attachment, &content)?;
+            at += part.len();
+            if at == data.len() {
+                break;
+            }
+        }
+        self.attachments += 1;
+        Ok(())
+    }
+
+    /// Attaches all of these files.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::attach`].
+    pub fn attach_all(&mut self, attachments: &Attachments) -> Result<(), TraceError> {
+        attachments.iter().try_for_each(|a| self.attach(&a.name, &a.data))
+    }
+
+    /// Writes one record. Only tasks that events use are kept; a reader numbers them by first use.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfRange`] for an impossible event, [`Fault::Unwritable`] for an unknown task or
+    /// a mark of more than 64 KiB, [`Fault::Io`].
+    pub fn write(&mut self, tasks: &Tasks, record: &Record) -> Result<(), TraceError> {
+        match record {
+            Record::Event(event) => {
+                check_event(event).map_err(|fault| self.error(fault))?;
+                if tasks.get(event.task).is_none() {
+                    return Err(self.error(Fault::Unwritable("the event's task is not known")));
+                }
+            }
+            Record::Mark { cpu, text, .. } => {
+                at_most("cpu", u64::from(*cpu), u64::from(MAX_CPUS - 1))
+                    .map_err(|fault| self.error(fault))?;
+                if text.len() > 1 << 16 {
+                    return Err(self.error(Fault::Unwritable("a mark of more than 64 KiB")));
+                }
+                self.mark_bytes += text.len();
+            }
+        }
+        self.buffer.push(record.clone());
+        self.records += 1;
+        if self.buffer.len() == CHUNK_RECORDS || self.mark_bytes >= CHUNK_MARK_BYTES {
+            self.flush(tasks)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left and the totals. `summary` is the source's, once it has been read to
+    /// its end: lost events and faults found at import are kept.
+    ///
+    /// # Errors
+    /// [`Fault::Io`].
+    pub fn finish(mut self, tasks: &Tasks, summary: &Summary) -> Result<W, TraceError> {
+        self.flush(tasks)?;
+        let mut content = Vec::new();
+        let malformed = summary.malformed.count + summary.malformed_at_import;
+        for total in [self.records, self.attachments, summary.lost, malformed] {
+            put(&mut content, total);
+        }
+        self.chunk(ChunkKind::End, &content)?;
+        match self.out.flush() {
+            Ok(()) => Ok(self.out),
+            Err(error) => Err(self.error(Fault::Io(error))),
+        }
+    }
+
+    fn flush(&mut self, tasks: &Tasks) -> Result<(), TraceError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let content = encode(&self.buffer, tasks);
+        self.buffer.clear();
+        self.mark_bytes = 0;
+        self.chunk(ChunkKind::Records, &content)
+    }
+
+    fn chunk(&mut self, kind: ChunkKind, content: &[u8]) -> Result<(), TraceError> {
+        match chunk::write(&mut self.out, kind, self.chunks, content, self.options.level) {
+            Ok(written) => {
+                self.written += written;
+                self.chunks += 1;
+                Ok(())
+            }
+            Err(error) => Err(self.error(Fault::Io(error))),
+        }
+    }
+
+    fn error(&self, fault: Fault) -> TraceError {
+        TraceError::new(".pgy output", Position::Byte(self.written), fault)
+    }
+}

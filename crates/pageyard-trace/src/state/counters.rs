@@ -1,0 +1,100 @@
+//! `/proc/vmstat` and the settings of `/proc/sys/vm`: names with values.
+
+use super::lines::Lines;
+use crate::error::TraceError;
+
+/// Counters by name, in the order of the file (spec §9.1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    list: Vec<(String, u64)>,
+}
+
+impl Counters {
+    /// Parses `/proc/vmstat`: `name value` on each line.
+    ///
+    /// # Errors
+    /// The first line of another form.
+    pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, TraceError> {
+        let mut counters = Counters::default();
+        let mut lines = Lines::new(name, bytes);
+        while let Some(line) = lines.next()? {
+            counters.line(&lines, line)?;
+        }
+        Ok(counters)
+    }
+
+    /// Adds the counter of one line.
+    pub(super) fn line(&mut self, lines: &Lines<'_>, line: &str) -> Result<(), TraceError> {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(name), Some(value), None) = (words.next(), words.next(), words.next()) else {
+            return Err(lines.expected("`name value`", line));
+        };
+        let value = lines.number("a counter's value", value)?;
+        self.list.push((name.to_owned(), value));
+        Ok(())
+    }
+
+    /// The value of the counter of this name.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.list.iter().find(|(n, _)| n == name).map(|&(_, value)| value)
+    }
+
+    /// Names and values in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.list.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
+    /// Number of counters.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+/// Settings by name (spec §10), as `grep . /proc/sys/vm/*` prints them without the folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    list: Vec<(String, String)>,
+}
+
+impl Settings {
+    /// Parses lines of the form `name:value`.
+    ///
+    /// # Errors
+    /// The first line of another form.
+    pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, TraceError> {
+        let mut settings = Settings::default();
+        let mut lines = Lines::new(name, bytes);
+        while let Some(line) = lines.next()? {
+            let Some((name, value)) = line.split_once(':') else {
+                return Err(lines.expected("`name:value`", line));
+            };
+            settings.list.push((name.to_owned(), value.trim().to_owned()));
+        }
+        Ok(settings)
+    }
+
+    /// The value of the setting of this name, as text.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.list.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The value of the setting of this name, if it is one number.
+    pub fn number(&self, name: &str) -> Option<i64> {
+        self.get(name)?.parse().ok()
+    }
+
+    /// The value of the setting of this name, if it is a list of numbers separated by blanks.
+    pub fn numbers(&self, name: &str) -> Option<Vec<i64>> {
+        self.get(name)?.split_ascii_whitespace().map(|word| word.parse().ok()).collect()
+    }
+
+    /// Names and values in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.list.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}

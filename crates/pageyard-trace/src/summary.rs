@@ -1,0 +1,122 @@
+//! What a reader has seen so far: counts by kind, what it passed over, what was wrong.
+
+use std::collections::BTreeMap;
+
+use crate::error::TraceError;
+use crate::event::{Event, Kind};
+
+/// Number of events of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KindCounts {
+    /// `mm_page_alloc`, failed requests included.
+    pub alloc: u64,
+    /// Of these, requests that failed.
+    pub alloc_failed: u64,
+    /// `mm_page_free`.
+    pub free: u64,
+    /// `mm_page_free_batched`.
+    pub free_batched: u64,
+    /// `mm_page_alloc_zone_locked`.
+    pub zone_locked: u64,
+    /// `mm_page_pcpu_drain`.
+    pub drain: u64,
+    /// `mm_page_alloc_extfrag`.
+    pub ext_frag: u64,
+}
+
+impl KindCounts {
+    /// Counts one event.
+    #[inline]
+    pub fn add(&mut self, event: &Event) {
+        match event.kind {
+            Kind::Alloc { pfn, .. } => {
+                self.alloc += 1;
+                self.alloc_failed += u64::from(pfn.is_none());
+            }
+            Kind::Free { .. } => self.free += 1,
+            Kind::FreeBatched { .. } => self.free_batched += 1,
+            Kind::ZoneLocked { .. } => self.zone_locked += 1,
+            Kind::Drain { .. } => self.drain += 1,
+            Kind::ExtFrag { .. } => self.ext_frag += 1,
+        }
+    }
+
+    /// All events together.
+    pub fn total(&self) -> u64 {
+        self.alloc + self.free + self.free_batched + self.zone_locked + self.drain + self.ext_frag
+    }
+}
+
+/// What was wrong with the input, in lenient reading.
+#[derive(Debug, Default)]
+pub struct Malformed {
+    /// Number of lines or chunks that were wrong, jumps back in time included.
+    pub count: u64,
+    /// The first of them.
+    pub first: Vec<TraceError>,
+}
+
+impl Malformed {
+    /// So many faults are kept with their place; the rest are only counted.
+    pub const KEPT: usize = 8;
+
+    pub(crate) fn add(&mut self, error: TraceError) {
+        self.count += 1;
+        if self.first.len() < Self::KEPT {
+            self.first.push(error);
+        }
+    }
+}
+
+/// Events of other names, which the reader passes over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ignored {
+    by_name: BTreeMap<Box<str>, u64>,
+}
+
+impl Ignored {
+    /// More names than this are counted together under [`Ignored::OTHERS`], to bound memory.
+    pub const MAX_NAMES: usize = 1024;
+    /// Name for the events beyond [`Ignored::MAX_NAMES`].
+    pub const OTHERS: &'static str = "(others)";
+
+    /// Names and counts, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.by_name.iter().map(|(name, &count)| (&**name, count))
+    }
+
+    /// All of them together.
+    pub fn total(&self) -> u64 {
+        self.by_name.values().sum()
+    }
+
+    pub(crate) fn add(&mut self, name: &str) {
+        if let Some(count) = self.by_name.get_mut(name) {
+            *count += 1;
+        } else {
+            let name = if self.by_name.len() < Self::MAX_NAMES { name } else { Self::OTHERS };
+            *self.by_name.entry(name.into()).or_insert(0) += 1;
+        }
+    }
+}
+
+/// What a reader has seen so far; complete once it has reached the end.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Page events by kind.
+    pub kinds: KindCounts,
+    /// Marks.
+    pub marks: u64,
+    /// CPUs as the recording itself declares them (`cpus=N`), if it does.
+    pub declared_cpus: Option<u16>,
+    /// Events that the recorder lost, as it reports them; a gap without a number counts as one.
+    pub lost: u64,
+    /// Events of other names.
+    pub ignored: Ignored,
+    /// What was wrong (lenient reading only; strict reading ends with the first fault).
+    pub malformed: Malformed,
+    /// For a `.pgy` file: what was wrong with the recording it was made from.
+    pub malformed_at_import: u64,
+    /// Time of the earliest and latest record, in ns.
+    pub span_ns: Option<(u64, u64)>,
+}

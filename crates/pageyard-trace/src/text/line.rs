@@ -1,0 +1,208 @@
+//! One line: who, where, when, and which event.
+//!
+//! ```text
+//!           run.sh-1     [001]    25.190487028: mm_page_alloc:        page=… pfn=…
+//!              cc1-246     (    246) [002] d..1.    49.488692: mm_page_free: page=… pfn=…
+//! ```
+//!
+//! A command name may hold spaces, dashes, brackets and colons, up to 15 bytes; tracers print it
+//! right-aligned so that the dash before the pid stands at byte 16. A line is therefore tried at
+//! that dash first, then at every dash from the left; only then is it looked at as something else,
+//! since a name may begin with `#`.
+
+use memchr::memchr_iter;
+
+use super::number::parse_decimal;
+use crate::check::{MAX_CPUS, at_most};
+use crate::error::{Fault, excerpt};
+
+/// Where tracers put the dash between command and pid.
+const DASH_COLUMN: usize = 16;
+
+/// A line taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Line<'a> {
+    pub(super) comm: &'a [u8],
+    pub(super) pid: u32,
+    pub(super) cpu: u16,
+    pub(super) t_ns: u64,
+    pub(super) event: &'a [u8],
+    /// What follows the event's name, its leading blanks removed.
+    pub(super) rest: &'a [u8],
+}
+
+/// What a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form<'a> {
+    Event(Line<'a>),
+    /// `cpus=N`.
+    Cpus(u64),
+    /// The recorder lost events, so many or (0) an unknown number.
+    Lost(u64),
+    /// A comment, a heading, an empty line.
+    Nothing,
+}
+
+/// Takes a line apart.
+pub(super) fn parse(line: &[u8]) -> Result<Form<'_>, Fault> {
+    if let Some(dash) = line.get(DASH_COLUMN)
+        && *dash == b'-'
+        && let Ok(found) = at_dash(line, DASH_COLUMN)
+    {
+        return Ok(Form::Event(found));
+    }
+    let mut best = (0, Fault::NotALine("no `task-pid [cpu] seconds: event:`"));
+    for dash in memchr_iter(b'-', line) {
+        match at_dash(line, dash) {
+            Ok(found) => return Ok(Form::Event(found)),
+            // The attempt that got furthest explains best.
+            Err(miss) if miss.0 > best.0 => best = miss,
+            Err(_) => {}
+        }
+    }
+    not_an_event(line).unwrap_or(Err(best.1))
+}
+
+/// Lines that are no events.
+fn not_an_event(line: &[u8]) -> Option<Result<Form<'_>, Fault>> {
+    let line = line.trim_ascii();
+    if line.is_empty() || line[0] == b'#' {
+        return Some(Ok(Form::Nothing));
+    }
+    if let Some(count) = line.strip_prefix(b"cpus=") {
+        return Some(match parse_decimal(count) {
+            Some(n) => at_most("cpus", n, u64::from(MAX_CPUS)).map(|()| Form::Cpus(n)),
+            None => Err(Fault::BadNumber { field: "cpus", text: excerpt(count) }),
+        });
+    }
+    if let Some(version) = line.strip_prefix(b"version = ") {
+        return parse_decimal(version).map(|_| Ok(Form::Nothing));
+    }
+    // "CPU 3 is empty", "CPU:2 [LOST 17 EVENTS]", "CPU:2 [17 EVENTS DROPPED]"
+    if let Some(rest) = line.strip_prefix(b"CPU") {
+        let digits = rest.get(1..)?.iter().take_while(|b| b.is_ascii_digit()).count();
+        let says = rest.get(1 + digits..)?.trim_ascii();
+        if digits > 0 && says == b"is empty" {
+            return Some(Ok(Form::Nothing));
+        }
+        if digits > 0 {
+            return lost(says).map(|n| Ok(Form::Lost(n)));
+        }
+    }
+    lost(line).map(|n| Ok(Form::Lost(n)))
+}
+
+/// The number in `[LOST n EVENTS]` or `[n EVENTS DROPPED]`, 0 without one.
+fn lost(text: &[u8]) -> Option<u64> {
+    if text == b"LOST EVENTS" {
+        return Some(0);
+    }
+    let text = text.strip_prefix(b"[")?.strip_suffix(b"]")?.trim_ascii();
+    let count = match text.strip_prefix(b"LOST") {
+        Some(rest) => rest.strip_suffix(b"EVENTS")?,
+        None => text.strip_suffix(b"EVENTS DROPPED")?,
+    }
+    .trim_ascii();
+    if count.is_empty() { Some(0) } else { parse_decimal(count) }
+}
+
+/// Reads the line as if its command ended before `dash`. A miss tells how far it got.
+fn at_dash(line: &[u8], dash: usize) -> Result<Line<'_>, (u8, Fault)> {
+    let mut at = Cursor { text: line, at: dash + 1 };
+    let pid = at.digits().ok_or((1, Fault::NotALine("no pid behind the dash")))?;
+    let pid = parse_decimal(pid)
+        .filter(|&pid| pid <= u64::from(u32::MAX))
+        .ok_or_else(|| (2, Fault::BadNumber { field: "pid", text: excerpt(pid) }))?;
+    at.blanks();
+    if at.peek() == Some(b'(') {
+        // The thread group, printed with the option record-tgid.
+        at.skip_past(b')').ok_or((3, Fault::NotALine("`(` without `)`")))?;
+        at.blanks();
+    }
+    at.byte(b'[').ok_or((3, Fault::NotALine("no [cpu] behind the pid")))?;
+    let cpu = at.digits().ok_or((4, Fault::NotALine("no number in [cpu]")))?;
+    at.byte(b']').ok_or((4, Fault::NotALine("`[cpu` without `]`")))?;
+    let cpu = parse_decimal(cpu)
+        .ok_or_else(|| (5, Fault::BadNumber { field: "cpu", text: excerpt(cpu) }))?;
+    at_most("cpu", cpu, u64::from(MAX_CPUS - 1)).map_err(|fault| (5, fault))?;
+    at.blanks();
+    if !at.peek().is_some_and(|b| b.is_ascii_digit()) {
+        // Interrupt and preemption state, like `d..1.`.
+        at.word();
+        at.blanks();
+    }
+    let t_ns = at.time().map_err(|fault| (6, fault))?;
+    at.byte(b':').ok_or((7, Fault::NotALine("no colon behind the time")))?;
+    at.blanks();
+    let event = at.name();
+    if event.is_empty() {
+        return Err((8, Fault::NotALine("no event behind the time")));
+    }
+    at.byte(b':');
+    at.blanks();
+    // The first byte of a name cannot be the dash, so an empty name is possible.
+    let comm = line[..dash].trim_ascii_start();
+    Ok(Line { comm, pid: pid as u32, cpu: cpu as u16, t_ns, event, rest: &line[at.at..] })
+}
+
+struct Cursor<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn byte(&mut self, byte: u8) -> Option<()> {
+        (self.peek() == Some(byte)).then(|| self.at += 1)
+    }
+
+    fn while_true(&mut self, accept: impl Fn(u8) -> bool) -> &'a [u8] {
+        let from = self.at;
+        while self.at < self.text.len() && accept(self.text[self.at]) {
+            self.at += 1;
+        }
+        &self.text[from..self.at]
+    }
+
+    fn blanks(&mut self) {
+        self.while_true(|b| b == b' ' || b == b'\t');
+    }
+
+    fn word(&mut self) -> &'a [u8] {
+        self.while_true(|b| b != b' ')
+    }
+
+    fn name(&mut self) -> &'a [u8] {
+        self.while_true(|b| b != b' ' && b != b':')
+    }
+
+    fn digits(&mut self) -> Option<&'a [u8]> {
+        let digits = self.while_true(|b| b.is_ascii_digit());
+        (!digits.is_empty()).then_some(digits)
+    }
+
+    fn skip_past(&mut self, byte: u8) -> Option<()> {
+        self.at += memchr::memchr(byte, &self.text[self.at..])? + 1;
+        Some(())
+    }
+
+    /// `seconds.fraction` in nanoseconds; the fraction has up to nine digits.
+    fn time(&mut self) -> Result<u64, Fault> {
+        const BAD: Fault = Fault::NotALine("no time of the form seconds.fraction");
+        let from = self.at;
+        let secs = self.digits().ok_or(BAD)?;
+        self.byte(b'.').ok_or(BAD)?;
+        let fraction = self.digits().filter(|f| f.len() <= 9).ok_or(BAD)?;
+        let scale = 10u64.pow(9 - fraction.len() as u32);
+        parse_decimal(secs)
+            .and_then(|s| s.checked_mul(1_000_000_000))
+            .and_then(|ns| ns.checked_add(parse_decimal(fraction)? * scale))
+            .ok_or_else(|| Fault::BadNumber {
+                field: "time",
+                text: excerpt(&self.text[from..self.at]),
+            })
+    }
+}

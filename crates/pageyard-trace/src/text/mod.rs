@@ -1,0 +1,11 @@
+//! ftrace text: what `trace-cmd report` prints and what the kernel's `trace` files hold.
+
+mod fields;
+mod line;
+mod number;
+mod reader;
+mod writer;
+
+pub(crate) use number::{parse_decimal, parse_number};
+pub(crate) use reader::TextBody;
+pub use writer::TextWriter;

@@ -1,0 +1,174 @@
+//! Lines from the source, records to the caller.
+
+use memchr::{memchr, memmem};
+
+use super::fields::{FieldParser, Name};
+use super::line::{self, Form, Line};
+use crate::error::{Fault, Position, TraceError};
+use crate::event::{Event, Record};
+use crate::input::Source;
+use crate::reader::Shared;
+use crate::tasks::name_from_bytes;
+
+/// Longest line in bytes; marks are at most a page.
+const MAX_LINE: usize = 1 << 16;
+
+/// What trace-cmd puts before the text of a mark.
+const MARK_PREFIX: &[u8] = b"tracing_mark_write: ";
+
+/// Reads text from a source.
+#[derive(Default)]
+pub(crate) struct TextBody {
+    lines: u64,
+    parser: FieldParser,
+    /// The task last seen on each CPU: index, pid, and name as it stood in the line.
+    running: Vec<Option<(u32, u32, Box<[u8]>)>>,
+}
+
+impl TextBody {
+    /// Appends up to `max` records; `false` at the end.
+    pub(crate) fn next_chunk(
+        &mut self,
+        source: &mut Source,
+        shared: &mut Shared,
+        out: &mut Vec<Record>,
+        max: usize,
+    ) -> Result<bool, TraceError> {
+        while out.len() < max {
+            let Some(length) = self.next_line(source, shared)? else { return Ok(false) };
+            let line = &source.window()[..length];
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let position = Position::Line(self.lines);
+            let record = match self.record(line, shared) {
+                Ok(record) => record,
+                Err(fault) => {
+                    shared.fault(position, fault)?;
+                    None
+                }
+            };
+            source.consume(length + 1);
+            if let Some(record) = record {
+                out.push(record);
+                if let Err((_, error)) = shared.accept(&out[out.len() - 1..], position) {
+                    out.pop();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Length of the next whole line, which then stands at the front of the window.
+    fn next_line(
+        &mut self,
+        source: &mut Source,
+        shared: &mut Shared,
+    ) -> Result<Option<usize>, TraceError> {
+        let mut searched = 0;
+        let mut too_long = false;
+        loop {
+            if let Some(found) = memchr(b'\n', &source.window()[searched..]) {
+                if !too_long {
+                    self.lines += 1;
+                    return Ok(Some(searched + found));
+                }
+                source.consume(searched + found + 1);
+                (searched, too_long) = (0, false);
+                continue;
+            }
+            searched = source.window().len();
+            if searched > MAX_LINE {
+                if !too_long {
+                    self.lines += 1;
+                    shared
+                        .fault(Position::Line(self.lines), Fault::LongLine { limit: MAX_LINE })?;
+                }
+                too_long = true;
+                source.consume(searched);
+                searched = 0;
+            }
+            match source.grow() {
+                Ok(true) => {}
+                Ok(false) => {
+                    let rest = source.window().len();
+                    source.consume(rest);
+                    if rest > 0 && !too_long {
+                        self.lines += 1;
+                        shared.fault(Position::Line(self.lines), Fault::CutLine)?;
+                    }
+                    return Ok(None);
+                }
+                Err(fault) => {
+                    // The part of a line before the damage goes with it.
+                    let rest = source.window().len();
+                    source.consume(rest);
+                    shared.fault(Position::Line(self.lines + 1), fault)?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn record(&mut self, text: &[u8], shared: &mut Shared) -> Result<Option<Record>, Fault> {
+        let line = match line::parse(text)? {
+            Form::Event(line) => line,
+            Form::Cpus(n) => {
+                shared.summary.declared_cpus = Some(n as u16);
+                return Ok(None);
+            }
+            Form::Lost(n) => {
+                shared.summary.lost += n.max(1);
+                return Ok(None);
+            }
+            Form::Nothing => return Ok(None),
+        };
+        if let Some(name) = Name::of(line.event) {
+            let kind = self.parser.parse(name, line.rest)?;
+            let task = self.task(&line, shared);
+            return Ok(Some(Record::Event(Event { t_ns: line.t_ns, cpu: line.cpu, task, kind })));
+        }
+        let mark = match line.event {
+            b"print" => Some(mark_text(line.rest)),
+            b"tracing_mark_write" => Some(line.rest),
+            _ => None,
+        };
+        if let Some(text) = mark {
+            let text = name_from_bytes(text);
+            return Ok(Some(Record::Mark { t_ns: line.t_ns, cpu: line.cpu, text }));
+        }
+        match str::from_utf8(line.event) {
+            Ok(name) => shared.summary.ignored.add(name),
+            Err(_) => return Err(Fault::NotALine("the event's name is not text")),
+        }
+        Ok(None)
+    }
+
+    fn task(&mut self, line: &Line<'_>, shared: &mut Shared) -> u32 {
+        let cpu = usize::from(line.cpu);
+        if self.running.len() <= cpu {
+            self.running.resize(cpu + 1, None);
+        }
+        if let Some((task, pid, comm)) = &self.running[cpu]
+            && *pid == line.pid
+            && **comm == *line.comm
+        {
+            return *task;
+        }
+        let task = shared.tasks.intern(line.pid, &name_from_bytes(line.comm));
+        self.running[cpu] = Some((task, line.pid, line.comm.into()));
+        task
+    }
+}
+
+/// The text of a `print` event: behind the writer's name, or in `ip=… buf=…` (`report -R`).
+fn mark_text(rest: &[u8]) -> &[u8] {
+    if let Some(text) = rest.strip_prefix(MARK_PREFIX) {
+        return text;
+    }
+    if rest.starts_with(b"ip=")
+        && let Some(at) = memmem::find(rest, b" buf=")
+    {
+        return &rest[at + 5..];
+    }
+    rest
+}

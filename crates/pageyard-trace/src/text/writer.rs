@@ -1,0 +1,174 @@
+//! Records as text, in the form of `trace-cmd report -t`.
+
+use std::io::{self, Write};
+
+use crate::check::check_event;
+use crate::error::{Fault, Position, TraceError};
+use crate::event::{Event, Kind, Record};
+use crate::gfp;
+use crate::tasks::{Task, Tasks};
+
+/// Writes ftrace text that [`crate::TraceReader`] reads back to the same records.
+///
+/// Page addresses are not part of a record; the text has those of a machine whose page
+/// descriptors lie at 0xffffea0000000000, 64 bytes each. Who wrote a mark is not kept either: it
+/// stands as `marker-1`.
+pub struct TextWriter<W: Write> {
+    out: W,
+    gfp_names: bool,
+    lines: u64,
+}
+
+const PAGES_AT: u64 = 0xffff_ea00_0000_0000;
+
+impl<W: Write> TextWriter<W> {
+    /// Writes to `out`, which should be buffered. A declared number of CPUs becomes the `cpus=`
+    /// line at the top.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] if it cannot be written.
+    pub fn new(out: W, declared_cpus: Option<u16>) -> Result<Self, TraceError> {
+        let mut writer = TextWriter { out, gfp_names: false, lines: 0 };
+        if let Some(cpus) = declared_cpus {
+            writer.line(format_args!("cpus={cpus}"))?;
+        }
+        Ok(writer)
+    }
+
+    /// Whether request flags are written as names; by default they are numbers.
+    pub fn gfp_names(mut self, names: bool) -> Self {
+        self.gfp_names = names;
+        self
+    }
+
+    /// Writes one record.
+    ///
+    /// # Errors
+    /// [`Fault::Io`]; [`Fault::OutOfRange`] for an impossible event; [`Fault::Unwritable`] where
+    /// text has no way to say it: an unknown task index, a line break in a name or mark, a name
+    /// with leading blanks.
+    pub fn write(&mut self, tasks: &Tasks, record: &Record) -> Result<(), TraceError> {
+        match record {
+            Record::Event(event) => {
+                check_event(event).map_err(|fault| self.error(fault))?;
+                match tasks.get(event.task) {
+                    Some(task) => self.event(event, task),
+                    None => Err(self.error(Fault::Unwritable("the event's task is not known"))),
+                }
+            }
+            Record::Mark { t_ns, cpu, text } => {
+                if text.contains('\n') || text.ends_with('\r') {
+                    return Err(self.error(Fault::Unwritable("a mark with a line break")));
+                }
+                let (s, ns) = split(*t_ns);
+                self.line(format_args!(
+                    "{:>16}-{:<5} [{cpu:03}] {s:5}.{ns:09}: {:<21} tracing_mark_write: {text}",
+                    "marker", 1, "print:"
+                ))
+            }
+        }
+    }
+
+    /// Writes that the recorder lost so many events.
+    ///
+    /// # Errors
+    /// [`Fault::Io`].
+    pub fn write_lost(&mut self, count: u64) -> Result<(), TraceError> {
+        self.line(format_args!("CPU:0 [LOST {count} EVENTS]"))
+    }
+
+    /// Flushes and returns the output.
+    ///
+    /// # Errors
+    /// [`Fault::Io`].
+    pub fn finish(mut self) -> Result<W, TraceError> {
+        match self.out.flush() {
+            Ok(()) => Ok(self.out),
+            Err(error) => Err(self.error(Fault::Io(error))),
+        }
+    }
+
+    fn event(&mut self, event: &Event, task: &Task) -> Result<(), TraceError> {
+        if task.comm.contains('\n') || task.comm.starts_with(|c: char| c.is_ascii_whitespace()) {
+            let why = "a command name with a line break or leading blanks";
+            return Err(self.error(Fault::Unwritable(why)));
+        }
+        let result = self.try_event(event, task);
+        self.lines += 1;
+        result.map_err(|error| self.error(Fault::Io(error)))
+    }
+
+    fn try_event(&mut self, event: &Event, task: &Task) -> io::Result<()> {
+        let (name, pfn) = name_and_frame(&event.kind);
+        let (s, ns) = split(event.t_ns);
+        let Task { pid, comm } = task;
+        let (out, cpu) = (&mut self.out, event.cpu);
+        write!(out, "{comm:>16}-{pid:<5} [{cpu:03}] {s:5}.{ns:09}: {name:<21} ")?;
+        match pfn {
+            Some(pfn) => {
+                let page = PAGES_AT.wrapping_add(pfn.wrapping_mul(64));
+                write!(out, "page={page:#x} pfn={pfn:#x}")?;
+            }
+            None => out.write_all(b"page=(nil) pfn=0x0")?,
+        }
+        match event.kind {
+            Kind::Alloc { order, migratetype, gfp, .. } => {
+                write!(out, " order={order} migratetype={migratetype} gfp_flags=")?;
+                if self.gfp_names {
+                    writeln!(out, "{}", gfp::to_names(gfp))
+                } else {
+                    writeln!(out, "{gfp:#x}")
+                }
+            }
+            Kind::Free { order, .. } => writeln!(out, " order={order}"),
+            Kind::FreeBatched { .. } => writeln!(out, " order=0"),
+            Kind::ZoneLocked { order, migratetype, refill, .. } => writeln!(
+                out,
+                " order={order} migratetype={migratetype} percpu_refill={}",
+                u8::from(refill)
+            ),
+            Kind::Drain { order, migratetype, .. } => {
+                writeln!(out, " order={order} migratetype={migratetype}")
+            }
+            Kind::ExtFrag {
+                alloc_order,
+                fallback_order,
+                alloc_type,
+                fallback_type,
+                change_ownership,
+                ..
+            } => writeln!(
+                out,
+                " alloc_order={alloc_order} fallback_order={fallback_order} pageblock_order=9 \
+                 alloc_migratetype={alloc_type} fallback_migratetype={fallback_type} \
+                 fragmenting={} change_ownership={}",
+                u8::from(fallback_order < 9),
+                u8::from(change_ownership)
+            ),
+        }
+    }
+
+    fn line(&mut self, text: std::fmt::Arguments<'_>) -> Result<(), TraceError> {
+        self.lines += 1;
+        writeln!(self.out, "{text}").map_err(|error| self.error(Fault::Io(error)))
+    }
+
+    fn error(&self, fault: Fault) -> TraceError {
+        TraceError::new("text output", Position::Line(self.lines), fault)
+    }
+}
+
+fn split(t_ns: u64) -> (u64, u64) {
+    (t_ns / 1_000_000_000, t_ns % 1_000_000_000)
+}
+
+fn name_and_frame(kind: &Kind) -> (&'static str, Option<u64>) {
+    match *kind {
+        Kind::Alloc { pfn, .. } => ("mm_page_alloc:", pfn),
+        Kind::Free { pfn, .. } => ("mm_page_free:", Some(pfn)),
+        Kind::FreeBatched { pfn } => ("mm_page_free_batched:", Some(pfn)),
+        Kind::ZoneLocked { pfn, .. } => ("mm_page_alloc_zone_locked:", pfn),
+        Kind::Drain { pfn, .. } => ("mm_page_pcpu_drain:", Some(pfn)),
+        Kind::ExtFrag { pfn, .. } => ("mm_page_alloc_extfrag:", Some(pfn)),
+    }
+}

@@ -1,0 +1,76 @@
+//! Compressed inputs: whole, joined, cut, damaged.
+
+mod common;
+
+use std::io::Write;
+
+use common::{TEXT, error, read, records};
+use pageyard_trace::{Compression, Fault, Options};
+
+fn pack(compression: Compression, bytes: &[u8]) -> Vec<u8> {
+    match compression {
+        Compression::None => bytes.to_vec(),
+        Compression::Zstd => zstd::bulk::compress(bytes, 3).unwrap(),
+        Compression::Xz => {
+            let mut out = liblzma::write::XzEncoder::new(Vec::new(), 6);
+            out.write_all(bytes).unwrap();
+            out.finish().unwrap()
+        }
+        Compression::Gzip => {
+            let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(6));
+            out.write_all(bytes).unwrap();
+            out.finish().unwrap()
+        }
+    }
+}
+
+const ALL: [Compression; 3] = [Compression::Zstd, Compression::Xz, Compression::Gzip];
+
+#[test]
+fn whole_and_joined() {
+    let (first, second) = TEXT.split_at(500);
+    for compression in ALL {
+        let (got, reader) = read(&pack(compression, TEXT.as_bytes()), Options::default()).unwrap();
+        assert_eq!(got, records(TEXT), "{compression}");
+        assert_eq!(reader.compression(), compression);
+
+        let mut joined = pack(compression, first.as_bytes());
+        joined.extend(pack(compression, second.as_bytes()));
+        assert_eq!(read(&joined, Options::default()).unwrap().0, records(TEXT), "{compression}");
+        let (_, reader) = read(&joined, Options::default()).unwrap();
+        assert_eq!(reader.progress().consumed, joined.len() as u64);
+    }
+}
+
+#[test]
+fn cut_anywhere_is_an_error() {
+    for compression in ALL {
+        let packed = pack(compression, TEXT.as_bytes());
+        for end in 0..packed.len() {
+            let error = error(&packed[..end]);
+            if end >= 6 {
+                assert!(
+                    matches!(&*error.fault, Fault::Compression(c, _) if *c == compression),
+                    "{compression} cut at {end}: {error}"
+                );
+            }
+            if end > 0 {
+                let (_, reader) = read(&packed[..end], Options::lenient()).unwrap();
+                assert!(reader.summary().malformed.count > 0, "{compression} cut at {end}");
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_never_panics() {
+    for compression in ALL {
+        let packed = pack(compression, TEXT.as_bytes());
+        for at in 0..packed.len() {
+            let mut bad = packed.clone();
+            bad[at] ^= 0x10;
+            let _ = read(&bad, Options::default());
+            let _ = read(&bad, Options::lenient());
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The compact file: round trips, and no damage that goes unnoticed.
+
+mod common;
+
+use common::{TEXT, attachments, error, open, pgy, read};
+use pageyard_trace::{
+    Attachments, Fault, Format, Options, Record, Summary, TextWriter, TraceWriter, WriterOptions,
+};
+
+fn sample() -> (Vec<Record>, Vec<u8>) {
+    let (records, reader) = read(TEXT.as_bytes(), Options::default()).unwrap();
+    let bytes = pgy(&records, reader.tasks(), &attachments());
+    (records, bytes)
+}
+
+#[test]
+fn round_trip() {
+    let (records, source) = read(TEXT.as_bytes(), Options::default()).unwrap();
+    let bytes = pgy(&records, source.tasks(), &attachments());
+    let early = open(&bytes, Options::default()).unwrap();
+    assert_eq!(*early.attachments(), attachments());
+    let (got, reader) = read(&bytes, Options::default()).unwrap();
+    assert_eq!(got, records);
+    assert_eq!(reader.format(), Format::Pgy);
+    assert_eq!(reader.tasks(), source.tasks());
+    let summary = reader.summary();
+    assert_eq!((summary.lost, summary.declared_cpus), (17, Some(4)));
+    assert_eq!(summary.kinds, source.summary().kinds);
+    assert_eq!(summary.span_ns, source.summary().span_ns);
+    // The same records make the same file.
+    assert_eq!(pgy(&got, reader.tasks(), reader.attachments()), bytes);
+}
+
+#[test]
+fn text_round_trip() {
+    let (records, source) = read(TEXT.as_bytes(), Options::default()).unwrap();
+    for names in [false, true] {
+        let mut writer = TextWriter::new(Vec::new(), Some(4)).unwrap().gfp_names(names);
+        for record in &records {
+            writer.write(source.tasks(), record).unwrap();
+        }
+        writer.write_lost(5).unwrap();
+        let (got, reader) = read(&writer.finish().unwrap(), Options::default()).unwrap();
+        assert_eq!(got, records);
+        assert_eq!(reader.tasks(), source.tasks());
+        assert_eq!((reader.summary().lost, reader.summary().declared_cpus), (5, Some(4)));
+    }
+}
+
+#[test]
+fn no_records_and_many_records() {
+    let (records, source) = read(TEXT.as_bytes(), Options::default()).unwrap();
+    for count in [0, 1, 65_536, 65_537, 200_000] {
+        let many: Vec<Record> = records[1..2].iter().cycle().take(count).cloned().collect();
+        let bytes = pgy(&many, source.tasks(), &Attachments::new());
+        let (got, reader) = read(&bytes, Options::default()).unwrap();
+        assert!(got == many, "{count} records");
+        assert_eq!(reader.summary().kinds.total(), count as u64);
+    }
+}
+
+#[test]
+fn many_tasks_flags_cpus_and_marks() {
+    let mut text = String::new();
+    for i in 0..5000u32 {
+        text.push_str(&format!(
+            " t{i}-{i} [{}] 1.{i:09}: mm_page_alloc: page=0x1 pfn={} order=0 migratetype=0 gfp_flags={i}\n",
+            i % 4096,
+            u64::from(i) * 0xffff_ffff
+        ));
+        text.push_str(&format!(" t-1 [{}] 1.{i:09}: print: mark {i}\n", i * 7 % 4096));
+    }
+    let (records, source) = read(text.as_bytes(), Options::default()).unwrap();
+    let (got, reader) =
+        read(&pgy(&records, source.tasks(), &Attachments::new()), Options::default()).unwrap();
+    assert!(got == records);
+    assert_eq!(reader.tasks(), source.tasks());
+}
+
+#[test]
+fn a_large_attachment_is_cut_into_parts() {
+    let mut files = Attachments::new();
+    let data: Vec<u8> = (0..40_000_000u32).map(|i| (i >> 12) as u8).collect();
+    files.insert("pfnmap.before", data);
+    let source = open(TEXT.as_bytes(), Options::default()).unwrap();
+    let bytes = pgy(&[], source.tasks(), &files);
+    assert!(*open(&bytes, Options::default()).unwrap().attachments() == files);
+}
+
+#[test]
+fn cut_anywhere_is_an_error() {
+    let (_, bytes) = sample();
+    for end in 0..bytes.len() {
+        error(&bytes[..end]);
+        if let Ok((_, reader)) = read(&bytes[..end], Options::lenient()) {
+            assert!(reader.summary().malformed.count > 0, "cut at {end}");
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_an_error() {
+    let (records, bytes) = sample();
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut bad = bytes.clone();
+            bad[at] ^= 1 << bit;
+            error(&bad);
+            // Lenient reading says so too, and hands out only what is undamaged.
+            if let Ok((got, reader)) = read(&bad, Options::lenient()) {
+                assert!(reader.summary().malformed.count > 0, "bit {bit} of byte {at}");
+                assert!(got.is_empty() || got == records, "bit {bit} of byte {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_added_anywhere_are_an_error() {
+    let (_, bytes) = sample();
+    for at in (0..=bytes.len()).rev() {
+        let mut bad = bytes.clone();
+        bad.insert(at, 0x50);
+        error(&bad);
+    }
+}
+
+#[test]
+fn lenient_reading_skips_a_damaged_chunk() {
+    let (records, source) = read(TEXT.as_bytes(), Options::default()).unwrap();
+    let many: Vec<Record> = records[1..2].iter().cycle().take(150_000).cloned().collect();
+    let bytes = pgy(&many, source.tasks(), &Attachments::new());
+    let starts: Vec<usize> =
+        bytes.windows(4).enumerate().filter(|(_, w)| w == b"PGYc").map(|(at, _)| at).collect();
+    assert_eq!(starts.len(), 4);
+    // Damage the content, then the head of the second of three chunks.
+    for offset in [40, 10] {
+        let mut bad = bytes.clone();
+        bad[starts[1] + offset] ^= 1;
+        let (got, reader) = read(&bad, Options::lenient()).unwrap();
+        assert_eq!(got.len(), 150_000 - 65_536);
+        let malformed = &reader.summary().malformed;
+        assert_eq!(malformed.count, 2, "the chunk, and totals that do not fit: {malformed:?}");
+        assert!(matches!(*malformed.first[0].fault, Fault::Checksum(_)));
+    }
+    // A chunk that is missing altogether.
+    let mut bad = bytes[..starts[1]].to_vec();
+    bad.extend_from_slice(&bytes[starts[2]..]);
+    assert!(error(&bad).to_string().contains("missing"));
+    let (got, _) = read(&bad, Options::lenient()).unwrap();
+    assert_eq!(got.len(), 150_000 - 65_536);
+}
+
+#[test]
+fn another_version_is_refused() {
+    let (_, mut bytes) = sample();
+    bytes[8] = 9;
+    let crc = crc32fast::hash(&bytes[..12]).to_le_bytes();
+    bytes[12..16].copy_from_slice(&crc);
+    let fault = error(&bytes);
+    assert!(matches!(*fault.fault, Fault::Version { found: 9, known: 1 }), "{fault}");
+    assert!(open(&bytes, Options::lenient()).is_err());
+}
+
+#[test]
+fn faults_at_import_are_kept() {
+    let text = format!("{TEXT}garbage\n");
+    let (records, source) = read(text.as_bytes(), Options::lenient()).unwrap();
+    let mut writer = TraceWriter::new(Vec::new(), WriterOptions::default()).unwrap();
+    for record in &records {
+        writer.write(source.tasks(), record).unwrap();
+    }
+    let bytes = writer.finish(source.tasks(), source.summary()).unwrap();
+    let (_, reader) = read(&bytes, Options::default()).unwrap();
+    assert_eq!(reader.summary().malformed_at_import, 1);
+    assert_eq!(reader.summary().declared_cpus, None);
+}
+
+#[test]
+fn what_cannot_be_written_is_refused() {
+    let (records, source) = read(TEXT.as_bytes(), Options::default()).unwrap();
+    let mut writer = TraceWriter::new(Vec::new(), WriterOptions::default()).unwrap();
+    for name in ["", "/etc/passwd", "../x", "a//b", "a/./b", "a\\b", &"x".repeat(300)] {
+        assert!(writer.attach(name, b"").is_err(), "{name}");
+    }
+    let Record::Event(mut event) = records[1] else { panic!() };
+    event.cpu = 4096;
+    assert!(writer.write(source.tasks(), &Record::Event(event)).is_err());
+    (event.cpu, event.task) = (0, 999);
+    assert!(writer.write(source.tasks(), &Record::Event(event)).is_err());
+    writer.write(source.tasks(), &records[1]).unwrap();
+    assert!(writer.attach("late", b"").is_err());
+    writer.finish(source.tasks(), &Summary::default()).unwrap();
+
+    let mut text = TextWriter::new(Vec::new(), None).unwrap();
+    let mark = Record::Mark { t_ns: 0, cpu: 0, text: "a\nb".into() };
+    assert!(text.write(source.tasks(), &mark).is_err());
+}

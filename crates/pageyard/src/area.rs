@@ -1,0 +1,111 @@
+//! The free areas of a zone: per order, one list per migrate type and a count of blocks
+//! (spec §1.3).
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::frame::{Kind, Map, State};
+use crate::gfp::AllocFlags;
+use crate::list::List;
+use crate::units::{MAX_ORDER, MigrateType, TYPES};
+
+#[derive(Debug, Default)]
+struct Area {
+    lists: [List; TYPES],
+    /// Blocks of all types, isolated ones too.
+    blocks: AtomicU64,
+}
+
+/// The free lists of a zone. Changed under the zone lock; emptiness may be read without it.
+#[derive(Debug, Default)]
+pub(crate) struct FreeAreas {
+    // A power of two of them, so that an index cut to four bits always fits.
+    areas: [Area; 16],
+}
+
+/// Which end of a list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Head,
+    Tail,
+}
+
+impl FreeAreas {
+    #[inline]
+    fn area(&self, order: u8) -> &Area {
+        &self.areas[(order & 15) as usize]
+    }
+
+    #[inline]
+    pub(crate) fn list(&self, order: u8, t: MigrateType) -> &List {
+        &self.area(order).lists[t as usize]
+    }
+
+    #[inline]
+    pub(crate) fn first(&self, order: u8, t: MigrateType) -> Option<u32> {
+        self.list(order, t).first()
+    }
+
+    /// Blocks of this order, of any type.
+    pub(crate) fn blocks(&self, order: u8) -> u64 {
+        self.area(order).blocks.load(Relaxed)
+    }
+
+    /// Makes the frame the head of a free block. The block's other frames must be tails.
+    #[inline]
+    pub(crate) fn insert(&self, map: &Map<'_>, idx: u32, order: u8, t: MigrateType, end: End) {
+        map.frame(idx).set_state(State::new(Kind::Free, order, t));
+        let area = self.area(order);
+        area.blocks.store(area.blocks.load(Relaxed).wrapping_add(1), Relaxed);
+        let list = &area.lists[t as usize];
+        match end {
+            End::Head => list.push_head(map, idx),
+            End::Tail => list.push_tail(map, idx),
+        }
+    }
+
+    /// Takes a free block off its list and makes its head a tail, as inside a larger block;
+    /// whoever takes the block gives the head its new state.
+    #[inline]
+    pub(crate) fn remove(&self, map: &Map<'_>, idx: u32, order: u8, t: MigrateType) {
+        let area = self.area(order);
+        area.blocks.store(area.blocks.load(Relaxed).wrapping_sub(1), Relaxed);
+        area.lists[t as usize].unlink(map, idx);
+        map.frame(idx).set_state(State::TAIL);
+    }
+
+    /// Moves a free block to the tail of another type's list of its order.
+    pub(crate) fn move_to(
+        &self,
+        map: &Map<'_>,
+        idx: u32,
+        order: u8,
+        from: MigrateType,
+        to: MigrateType,
+    ) {
+        let area = self.area(order);
+        area.lists[from as usize].unlink(map, idx);
+        area.lists[to as usize].push_tail(map, idx);
+        map.frame(idx).set_state(State::new(Kind::Free, order, to));
+    }
+
+    /// All lists empty. What was on them is forgotten.
+    pub(crate) fn clear(&self) {
+        for area in &self.areas {
+            area.blocks.store(0, Relaxed);
+            area.lists.iter().for_each(List::clear);
+        }
+    }
+
+    /// Whether a block of `order` or above is on a list that these flags may use (§3.7).
+    pub(crate) fn has_block(&self, order: u8, flags: AllocFlags) -> bool {
+        (order..=MAX_ORDER).map(|o| self.area(o)).any(|area| {
+            let any = |t: MigrateType| !area.lists[t as usize].is_empty();
+            any(MigrateType::Unmovable)
+                || any(MigrateType::Movable)
+                || any(MigrateType::Reclaimable)
+                || flags.contains(AllocFlags::CMA) && any(MigrateType::Cma)
+                || flags.intersects(AllocFlags::HIGHATOMIC | AllocFlags::OOM)
+                    && any(MigrateType::HighAtomic)
+        })
+    }
+}

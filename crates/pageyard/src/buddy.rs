@@ -1,0 +1,148 @@
+//! The buddy system on a locked zone: free with merging, placement, split (spec §1.6–1.10).
+
+use lock_api::RawMutex;
+
+use crate::area::End;
+use crate::events::Event;
+use crate::frame::{Kind, State};
+use crate::pcp::is_cached_order;
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER};
+use crate::zone::Locked;
+
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+    /// Frees one block under a type, merging as far as it goes (§1.7). Its head's state must
+    /// already be that of a tail or of the block being freed; it is overwritten.
+    ///
+    /// `end` places the result where the caller wants it; `Head` leaves that to the likely-merge
+    /// rule (§1.8).
+    #[inline]
+    pub(crate) fn free_one(&self, idx: u32, order: u8, t: MigrateType, end: End) {
+        let map = &self.zone.map;
+        self.account(1 << order, t);
+        self.check_type(idx, t);
+        let (mut idx, mut order) = (idx, order);
+        map.frame(idx).set_state(State::TAIL);
+        while order < MAX_ORDER {
+            let buddy = idx ^ (1 << order);
+            let state = map.frame(buddy).state();
+            if !state.is(Kind::Free, order) {
+                break;
+            }
+            let theirs = state.migrate_type();
+            if order >= PAGEBLOCK_ORDER && !self.may_merge(idx, buddy, order, t) {
+                break;
+            }
+            self.zone.areas.remove(map, buddy, order, theirs);
+            idx &= buddy;
+            order += 1;
+        }
+        let end = if end == End::Head && self.pair_is_likely(idx, order) { End::Tail } else { end };
+        self.zone.areas.insert(map, idx, order, t, end);
+    }
+
+    /// Two whole pageblocks or more meet (§1.7c, e): only mergeable types do, and the buddy's
+    /// blocks take the freed block's type.
+    #[cold]
+    fn may_merge(&self, idx: u32, buddy: u32, order: u8, t: MigrateType) -> bool {
+        let map = &self.zone.map;
+        let (ours, theirs) = if P::RULES.carried_types {
+            // Without the hygiene rules a list says nothing certain about the block.
+            (map.block_type(idx), map.block_type(buddy))
+        } else {
+            (t, map.frame(buddy).state().migrate_type())
+        };
+        if ours == theirs {
+            return true;
+        }
+        if !ours.is_mergeable() || !theirs.is_mergeable() {
+            self.zone.counters.merges_refused.add(1);
+            return false;
+        }
+        if !P::RULES.carried_types {
+            map.set_range_type(buddy, order, t);
+            self.zone.counters.merges_relabelled.add(1);
+        }
+        true
+    }
+
+    /// The likely-merge rule (§1.8): the block's buddy is in use, but the block that both would
+    /// make has a free partner; better not to hand this one out soon.
+    #[inline]
+    fn pair_is_likely(&self, idx: u32, order: u8) -> bool {
+        if order > MAX_ORDER - 2 {
+            return false;
+        }
+        let pair = idx & !((2 << order) - 1);
+        let partner = pair ^ (2 << order);
+        self.zone.map.frame(partner).state().is(Kind::Free, order + 1)
+    }
+
+    /// Frees a block of any order under its blocks' own types, in pieces of a pageblock at most
+    /// (§1.10).
+    #[inline]
+    pub(crate) fn free_pieces(&self, idx: u32, order: u8) {
+        let step = order.min(PAGEBLOCK_ORDER);
+        let end = idx + (1 << order);
+        let mut piece = idx;
+        while piece < end {
+            self.free_one(piece, step, self.zone.map.block_type(piece), End::Head);
+            piece += 1 << step;
+        }
+    }
+
+    /// Gives back the upper halves of a block until `low` is left (§1.9); how many pages.
+    #[inline]
+    pub(crate) fn split(&self, idx: u32, low: u8, high: u8, t: MigrateType) -> u32 {
+        let mut order = high;
+        while order > low {
+            order -= 1;
+            self.zone.areas.insert(&self.zone.map, idx + (1 << order), order, t, End::Head);
+        }
+        (1 << high) - (1 << low)
+    }
+
+    /// Takes a block of `low` from a free block of `high` that is on the list of `t`.
+    #[inline]
+    pub(crate) fn take(&self, idx: u32, low: u8, high: u8, t: MigrateType) {
+        self.check_type(idx, t);
+        self.zone.areas.remove(&self.zone.map, idx, high, t);
+        self.split(idx, low, high, t);
+        self.account(-(1 << low), t);
+        self.zone.counters.pages_taken.add(1 << low);
+    }
+
+    /// The smallest sufficient block on the lists of a type (§4.3, step 1).
+    #[inline]
+    pub(crate) fn smallest(&self, order: u8, t: MigrateType) -> Option<u32> {
+        let mut o = order;
+        while o <= MAX_ORDER {
+            if let Some(idx) = self.zone.areas.first(o, t) {
+                self.take(idx, order, o, t);
+                self.note_taken(idx, order, t);
+                return Some(idx);
+            }
+            o += 1;
+        }
+        None
+    }
+
+    /// The kernel's event for a block that leaves the free lists.
+    #[inline]
+    pub(crate) fn note_taken(&self, idx: u32, order: u8, t: MigrateType) {
+        if let Some(order) = Order::new(order) {
+            let refill = is_cached_order::<P>(order.get()) && t.is_mergeable();
+            let pfn = self.zone.pfn(idx);
+            self.env.event(self.cpu, Event::ZoneLocked { pfn, order, migrate_type: t, refill });
+        }
+    }
+
+    /// The debug check of §4.8.
+    #[inline]
+    pub(crate) fn check_type(&self, idx: u32, t: MigrateType) {
+        if P::RULES.type_checks && self.zone.map.block_type(idx) != t {
+            self.zone.counters.type_check_failures.add(1);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The frame descriptor, the pageblock table, and the map that holds both for one zone.
+//!
+//! A descriptor is 16 bytes. Its fields are relaxed atomics: whoever holds the lock of a frame's
+//! present state owns it (the zone lock while it is free, a per-CPU list's lock while it is
+//! cached, the caller while it is allocated), so plain loads and stores are all that is needed;
+//! being atomics, a caller's mistake can spoil an answer but never be undefined behaviour.
+//!
+//! Only the first frame of a block, its *head*, says what the block is. Every other frame of it
+//! is a *tail*. The allocator keeps that true at every split and merge, which is what lets a
+//! free be checked by one comparison (spec §11.8).
+
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+
+use crate::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+
+/// "No frame" in a link.
+pub(crate) const NIL: u32 = u32::MAX;
+
+/// One frame's descriptor. Memory for them comes from the embedder; all zero is a valid start.
+#[derive(Debug, Default)]
+#[repr(C, align(16))]
+pub struct Frame {
+    next: AtomicU32,
+    prev: AtomicU32,
+    state: AtomicU32,
+}
+
+/// What the frame is (low bits of its state word).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    /// A hole, or memory that was never handed over. Zero, so that fresh maps are all reserved.
+    Reserved = 0,
+    /// Not the first frame of its block.
+    Tail = 1,
+    /// Head of a block on a free list.
+    Free = 2,
+    /// Head of a block on a per-CPU list.
+    Cached = 3,
+    /// Head of a block that a caller owns.
+    Allocated = 4,
+}
+
+/// A frame's state word: kind, order, the type of the list it is on (or was taken from), and
+/// whether its owner can move it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct State(u32);
+
+const ORDER_SHIFT: u32 = 4;
+const TYPE_SHIFT: u32 = 8;
+const MOVABLE_BIT: u32 = 1 << 12;
+const LEAVING_BIT: u32 = 1 << 13;
+
+impl State {
+    pub(crate) const TAIL: State = State(Kind::Tail as u32);
+    pub(crate) const RESERVED: State = State(Kind::Reserved as u32);
+
+    #[inline]
+    pub(crate) const fn new(kind: Kind, order: u8, t: MigrateType) -> State {
+        State(kind as u32 | (order as u32) << ORDER_SHIFT | (t as u32) << TYPE_SHIFT)
+    }
+
+    #[inline]
+    pub(crate) const fn kind(self) -> Kind {
+        match self.0 & 0xf {
+            1 => Kind::Tail,
+            2 => Kind::Free,
+            3 => Kind::Cached,
+            4 => Kind::Allocated,
+            _ => Kind::Reserved,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn order(self) -> u8 {
+        ((self.0 >> ORDER_SHIFT) & 0xf) as u8
+    }
+
+    #[inline]
+    pub(crate) const fn migrate_type(self) -> MigrateType {
+        MigrateType::from_bits(self.0 >> TYPE_SHIFT)
+    }
+
+    /// Kind and order alone: the one comparison of a checked free, and of a merge.
+    #[inline]
+    pub(crate) const fn is(self, kind: Kind, order: u8) -> bool {
+        self.0 & 0xff == kind as u32 | (order as u32) << ORDER_SHIFT
+    }
+
+    #[inline]
+    pub(crate) const fn is_movable(self) -> bool {
+        self.0 & MOVABLE_BIT != 0
+    }
+
+    pub(crate) const fn with_movable(self, movable: bool) -> State {
+        State(if movable { self.0 | MOVABLE_BIT } else { self.0 & !MOVABLE_BIT })
+    }
+
+    /// Part of a batch that is being checked before it is freed.
+    pub(crate) const fn is_leaving(self) -> bool {
+        self.0 & LEAVING_BIT != 0
+    }
+
+    pub(crate) const fn with_leaving(self, leaving: bool) -> State {
+        State(if leaving { self.0 | LEAVING_BIT } else { self.0 & !LEAVING_BIT })
+    }
+}
+
+impl Frame {
+    /// A descriptor of a reserved frame.
+    pub const fn new() -> Self {
+        Frame { next: AtomicU32::new(0), prev: AtomicU32::new(0), state: AtomicU32::new(0) }
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        State(self.state.load(Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn set_state(&self, s: State) {
+        self.state.store(s.0, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn next(&self) -> u32 {
+        self.next.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn prev(&self) -> u32 {
+        self.prev.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_next(&self, idx: u32) {
+        self.next.store(idx, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn set_prev(&self, idx: u32) {
+        self.prev.store(idx, Relaxed);
+    }
+}
+
+/// One pageblock's entry: three bits of type and the compaction skip bit (spec §1.4), read
+/// without a lock and changed under the zone lock.
+#[derive(Debug, Default)]
+pub struct Pageblock(AtomicU8);
+
+/// Set while none of the block's frames is memory.
+const ABSENT: u8 = 0x80;
+const TYPE_MASK: u8 = 0x7;
+
+impl Pageblock {
+    /// An entry of a pageblock of unmovable memory.
+    pub const fn new() -> Self {
+        Pageblock(AtomicU8::new(0))
+    }
+
+    #[inline]
+    fn migrate_type(&self) -> MigrateType {
+        MigrateType::from_bits(self.0.load(Relaxed).into())
+    }
+}
+
+/// The descriptors and pageblocks of one zone.
+///
+/// An *index* counts frames from `base`, the zone's first frame rounded down to the largest
+/// block, so that the buddy of index `i` at order `o` is simply `i ^ (1 << o)` (spec §1.6). The
+/// frames before the zone's start are reserved for ever.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Map<'a> {
+    frames: &'a [Frame],
+    blocks: &'a [Pageblock],
+}
+
+/// What an index outside the map reads as: reserved, on no list. Nothing ever becomes free there,
+/// so the lists never hold such an index and nothing is written to it.
+static OUTSIDE: Frame = Frame::new();
+static NO_BLOCK: Pageblock = Pageblock(AtomicU8::new(ABSENT));
+
+impl<'a> Map<'a> {
+    pub(crate) const EMPTY: Map<'a> = Map { frames: &[], blocks: &[] };
+
+    pub(crate) fn new(frames: &'a [Frame], blocks: &'a [Pageblock]) -> Self {
+        Map { frames, blocks }
+    }
+
+    /// Frames in the map, those before the zone's start included.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.frames.len() as u32
+    }
+
+    #[inline]
+    pub(crate) fn frame(&self, idx: u32) -> &'a Frame {
+        match self.frames.get(idx as usize) {
+            Some(f) => f,
+            None => &OUTSIDE,
+        }
+    }
+
+    #[inline]
+    fn block(&self, idx: u32) -> &'a Pageblock {
+        match self.blocks.get((idx >> PAGEBLOCK_ORDER) as usize) {
+            Some(b) => b,
+            None => &NO_BLOCK,
+        }
+    }
+
+    /// The type of the pageblock that holds the frame.
+    #[inline]
+    pub(crate) fn block_type(&self, idx: u32) -> MigrateType {
+        self.block(idx).migrate_type()
+    }
+
+    /// Relabels the pageblock that holds the frame; its skip bit stays. Zone lock held.
+    pub(crate) fn set_block_type(&self, idx: u32, t: MigrateType) {
+        if let Some(b) = self.blocks.get((idx >> PAGEBLOCK_ORDER) as usize) {
+            let keep = b.0.load(Relaxed) & !(TYPE_MASK | ABSENT);
+            b.0.store(keep | t as u8, Relaxed);
+        }
+    }
+
+    /// Relabels every pageblock of a block of order `PAGEBLOCK_ORDER` or more.
+    pub(crate) fn set_range_type(&self, idx: u32, order: u8, t: MigrateType) {
+        let end = idx.saturating_add(1 << order);
+        let mut i = idx;
+        while i < end {
+            self.set_block_type(i, t);
+            i += PAGEBLOCK_PAGES;
+        }
+    }
+
+    pub(crate) fn block_is_absent(&self, idx: u32) -> bool {
+        self.block(idx).0.load(Relaxed) & ABSENT != 0
+    }
+
+    /// Every frame reserved, every pageblock without memory.
+    pub(crate) fn clear(&self) {
+        for f in self.frames {
+            f.set_state(State::RESERVED);
+        }
+        for b in self.blocks {
+            b.0.store(ABSENT, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_takes_16_bytes() {
+        assert_eq!(size_of::<Frame>(), 16);
+        assert_eq!(size_of::<Pageblock>(), 1);
+    }
+
+    #[test]
+    fn state_word_keeps_its_parts_apart() {
+        let s = State::new(Kind::Allocated, 10, MigrateType::Isolate).with_movable(true);
+        assert_eq!(
+            (s.kind(), s.order(), s.migrate_type()),
+            (Kind::Allocated, 10, MigrateType::Isolate)
+        );
+        assert!(s.is_movable() && s.is(Kind::Allocated, 10));
+        assert!(!s.is(Kind::Allocated, 9) && !s.is(Kind::Free, 10));
+        let l = s.with_leaving(true);
+        assert!(l.is_leaving() && l.is(Kind::Allocated, 10));
+        assert_eq!(l.with_leaving(false), s);
+    }
+}

@@ -1,0 +1,306 @@
+//! The way back: checks, then this CPU's lists or the zone (spec §1.10, §5.9, §6.2, §6.3, §11.8).
+
+use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
+
+use lock_api::RawMutex;
+
+use crate::events::Event;
+use crate::frame::{Kind, State};
+use crate::pcp::{Pageset, is_cached_order};
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{CpuId, MAX_ORDER, MigrateType, Order, Pfn};
+use crate::yard::Yard;
+use crate::zone::{At, Zone};
+
+/// Why a block was not taken back. Nothing has changed then (spec §11.8).
+///
+/// Two CPUs that free the same block at the same moment are told apart only if one of them is
+/// done before the other looks; that much is the caller's to ensure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreeError {
+    /// The frame lies in no zone.
+    Foreign,
+    /// The frame is a hole, or was never handed over to the allocator.
+    Reserved,
+    /// The block is free already.
+    DoubleFree,
+    /// The frame number is not a multiple of the order's size.
+    Misaligned,
+    /// The block was allocated at another order.
+    WrongOrder {
+        /// That order.
+        allocated: Order,
+    },
+    /// The frame lies inside an allocated block, not at its head.
+    NotHead {
+        /// The head of the block.
+        head: Pfn,
+        /// The order of the block.
+        allocated: Order,
+    },
+    /// The platform named a CPU that the yard was not told of.
+    UnknownCpu(CpuId),
+}
+
+impl fmt::Display for FreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FreeError::Foreign => f.write_str("the frame lies in no zone of this allocator"),
+            FreeError::Reserved => f.write_str("the frame is reserved: it was never allocated"),
+            FreeError::DoubleFree => f.write_str("the block is free already"),
+            FreeError::Misaligned => {
+                f.write_str("the frame number is not a multiple of the block's size")
+            }
+            FreeError::WrongOrder { allocated } => {
+                write!(f, "the block was allocated at order {allocated}")
+            }
+            FreeError::NotHead { head, allocated } => {
+                write!(f, "the frame lies inside the block of order {allocated} at {head}")
+            }
+            FreeError::UnknownCpu(c) => {
+                write!(f, "the platform runs on CPU {}, for which the layout has no node", c.0)
+            }
+        }
+    }
+}
+
+impl core::error::Error for FreeError {}
+
+/// Why a batch was not taken back. Nothing has changed then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchError {
+    /// The position of the block at fault.
+    pub index: usize,
+    /// What is wrong with it.
+    pub error: FreeError,
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {} of the batch: {}", self.index, self.error)
+    }
+}
+
+impl core::error::Error for BatchError {}
+
+/// How many blocks one batch prepares at once (§6.2).
+const BATCH: usize = 31;
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// Takes back a block that [`alloc`](Yard::alloc) handed out.
+    ///
+    /// # Errors
+    /// [`FreeError`] says what is wrong with the block or its order; nothing has changed.
+    #[inline]
+    pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let (zone, idx) = self.owned(pfn, order)?;
+        let at = self.here(zone)?;
+        self.platform.event(at.cpu, Event::Free { pfn, order });
+        at.put_back(idx, order.get());
+        Ok(())
+    }
+
+    /// The block if a caller owns it at this order: one comparison with what its head says.
+    #[inline]
+    fn owned(&self, pfn: Pfn, order: Order) -> Result<(&'a Zone<'a, R>, u32), FreeError> {
+        let (zone, idx) = self.locate(pfn).ok_or(FreeError::Foreign)?;
+        if zone.map.frame(idx).state().is(Kind::Allocated, order.get()) {
+            Ok((zone, idx))
+        } else {
+            Err(zone.why_not_free(idx, order))
+        }
+    }
+
+    #[inline]
+    fn here<'z>(&'z self, zone: &'z Zone<'a, R>) -> Result<At<'z, 'a, R, E, P>, FreeError> {
+        let cpu = self.platform.cpu();
+        zone.at(&self.platform, cpu).ok_or(FreeError::UnknownCpu(cpu))
+    }
+
+    /// Takes back many blocks at once (§6.2): each per-CPU list is locked once for many of them.
+    /// In each group of 31, blocks of orders that per-CPU lists do not keep go to the zone first.
+    ///
+    /// # Errors
+    /// The first block at fault, also where a block appears twice; nothing has changed.
+    pub fn free_batch(&self, blocks: &[(Pfn, Order)]) -> Result<(), BatchError> {
+        let unmark = |upto: usize| {
+            for &(pfn, _) in blocks.iter().take(upto) {
+                if let Some((zone, idx)) = self.locate(pfn) {
+                    let frame = zone.map.frame(idx);
+                    frame.set_state(frame.state().with_leaving(false));
+                }
+            }
+        };
+        for (index, &(pfn, order)) in blocks.iter().enumerate() {
+            let checked = self.owned(pfn, order).and_then(|(zone, idx)| {
+                self.here(zone)?;
+                let frame = zone.map.frame(idx);
+                if frame.state().is_leaving() {
+                    return Err(FreeError::DoubleFree);
+                }
+                frame.set_state(frame.state().with_leaving(true));
+                Ok(())
+            });
+            if let Err(error) = checked {
+                unmark(index);
+                return Err(BatchError { index, error });
+            }
+        }
+        for group in blocks.chunks(BATCH) {
+            for &(pfn, order) in group.iter().filter(|b| !is_cached_order::<P>(b.1.get())) {
+                let Some((zone, idx)) = self.locate(pfn) else { continue };
+                let Ok(at) = self.here(zone) else { continue };
+                self.platform.event(at.cpu, Event::Free { pfn, order });
+                at.put_direct(idx, order.get());
+            }
+            self.free_group(group);
+        }
+        Ok(())
+    }
+
+    /// The cached orders of one group, under one lock while they lie in one zone.
+    fn free_group(&self, group: &[(Pfn, Order)]) {
+        let mut held: Option<(&'a Zone<'a, R>, lock_api::MutexGuard<'_, R, Pageset>)> = None;
+        for &(pfn, order) in group.iter().filter(|b| is_cached_order::<P>(b.1.get())) {
+            let Some((zone, idx)) = self.locate(pfn) else { continue };
+            let Ok(at) = self.here(zone) else { continue };
+            self.platform.event(at.cpu, Event::Free { pfn, order });
+            let t = zone.map.block_type(idx);
+            if t != MigrateType::Isolate {
+                if !held.as_ref().is_some_and(|(of, _)| core::ptr::eq(*of, zone)) {
+                    drop(held.take());
+                    held = zone
+                        .slot(at.cpu)
+                        .and_then(|slot| slot.pageset.try_lock())
+                        .map(|guard| (zone, guard));
+                }
+                if let Some((_, pageset)) = &mut held {
+                    pageset.put(at, idx, order.get(), t);
+                    continue;
+                }
+                zone.bypasses.fetch_add(1, Relaxed);
+            }
+            at.put_direct(idx, order.get());
+        }
+    }
+
+    /// Takes back a block of which somebody else still holds the first page (§6.3): that page
+    /// stays allocated as a block of order 0, the rest is freed from the upper half down.
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free).
+    pub fn free_shared(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let (zone, idx) = self.owned(pfn, order)?;
+        let at = self.here(zone)?;
+        let state = |o| State::new(Kind::Allocated, o, zone.map.block_type(idx));
+        zone.map.frame(idx).set_state(state(0));
+        for o in (0..order.get()).rev() {
+            let part = idx + (1 << o);
+            zone.map.frame(part).set_state(state(o));
+            if let Some(order) = Order::new(o) {
+                self.platform.event(at.cpu, Event::Free { pfn: zone.pfn(part), order });
+            }
+            at.put_back(part, o);
+        }
+        Ok(())
+    }
+
+    /// Turns an allocated block into blocks of a smaller order, each to be freed on its own. Whether
+    /// their owner can move them stays as it was.
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free); also [`FreeError::WrongOrder`] where `into` is larger than `order`.
+    pub fn split(&self, pfn: Pfn, order: Order, into: Order) -> Result<(), FreeError> {
+        let (zone, idx) = self.owned(pfn, order)?;
+        if into > order {
+            return Err(FreeError::WrongOrder { allocated: order });
+        }
+        let was = zone.map.frame(idx).state();
+        let state = State::new(Kind::Allocated, into.get(), was.migrate_type())
+            .with_movable(was.is_movable());
+        for part in 0..1u32 << (order.get() - into.get()) {
+            zone.map.frame(idx + (part << into.get())).set_state(state);
+        }
+        Ok(())
+    }
+
+    /// Says whether an allocated block's owner can move its pages (they are on a reclaim list, or
+    /// a driver moves them): what decides whether its pageblock may change its type (§4.4).
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free).
+    pub fn set_movable(&self, pfn: Pfn, order: Order, movable: bool) -> Result<(), FreeError> {
+        let (zone, idx) = self.owned(pfn, order)?;
+        let frame = zone.map.frame(idx);
+        frame.set_state(frame.state().with_movable(movable));
+        Ok(())
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+    /// A checked block goes to this CPU's lists, or to the zone where they do not take it.
+    #[inline]
+    fn put_back(self, idx: u32, order: u8) {
+        if is_cached_order::<P>(order) {
+            let t = self.zone.map.block_type(idx);
+            if t != MigrateType::Isolate {
+                if let Some(mut pageset) = self.slot.pageset.try_lock() {
+                    return pageset.put(self, idx, order, t);
+                }
+                self.zone.bypasses.fetch_add(1, Relaxed);
+            }
+        }
+        self.put_direct(idx, order);
+    }
+
+    #[inline(never)]
+    fn put_direct(self, idx: u32, order: u8) {
+        let zone = self.lock();
+        zone.slot.counters.direct_frees.add(order, self.zone.map.block_type(idx));
+        zone.zone.counters.pages_returned.add(1 << order);
+        zone.free_pieces(idx, order);
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// What is wrong with a block that is not allocated at this order.
+    #[cold]
+    fn why_not_free(&self, idx: u32, order: Order) -> FreeError {
+        let state = self.map.frame(idx).state();
+        if self.pfn(idx).0 & u64::from(order.pages() - 1) != 0 {
+            return FreeError::Misaligned;
+        }
+        match state.kind() {
+            Kind::Reserved => FreeError::Reserved,
+            Kind::Free | Kind::Cached => FreeError::DoubleFree,
+            Kind::Allocated => self.wrong_order(state),
+            Kind::Tail => self.inside(idx),
+        }
+    }
+
+    fn wrong_order(&self, state: State) -> FreeError {
+        FreeError::WrongOrder { allocated: Order::new(state.order()).unwrap_or_default() }
+    }
+
+    /// A tail: of which block?
+    fn inside(&self, idx: u32) -> FreeError {
+        for o in 1..=MAX_ORDER {
+            let head = idx & !((1 << o) - 1);
+            let state = self.map.frame(head).state();
+            if head == idx || state.order() < o {
+                continue;
+            }
+            match state.kind() {
+                Kind::Allocated => {
+                    let allocated = Order::new(state.order()).unwrap_or_default();
+                    return FreeError::NotHead { head: self.pfn(head), allocated };
+                }
+                Kind::Free | Kind::Cached => return FreeError::DoubleFree,
+                Kind::Tail | Kind::Reserved => {}
+            }
+        }
+        FreeError::Reserved
+    }
+}

@@ -1,0 +1,83 @@
+//! Blocks kept for urgent requests of order 1 and above (spec §3.8).
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use lock_api::RawMutex;
+
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::watermark::highatomic_cap;
+use crate::yard::Yard;
+use crate::zone::{At, Locked};
+
+impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+    /// After such a request was served: keeps the pageblock it was served from, up to about one
+    /// percent of the zone.
+    #[cold]
+    pub(crate) fn reserve_highatomic(self, idx: u32, order: u8) {
+        let z = self.zone;
+        let cap = highatomic_cap(z.managed.load(Relaxed));
+        if z.reserved_highatomic.load(Relaxed) >= cap {
+            return;
+        }
+        let zone = self.lock();
+        // Asked again: another CPU may have got here first.
+        let reserved = z.reserved_highatomic.load(Relaxed);
+        let t = z.map.block_type(idx);
+        if reserved >= cap || !t.is_mergeable() {
+            return;
+        }
+        let pages = if order < PAGEBLOCK_ORDER {
+            if zone.convert(idx, t, MigrateType::HighAtomic).is_none() {
+                return;
+            }
+            PAGEBLOCK_PAGES
+        } else {
+            z.map.set_range_type(idx, order, MigrateType::HighAtomic);
+            1 << order
+        };
+        z.reserved_highatomic.store(reserved + u64::from(pages), Relaxed);
+        z.counters.highatomic_reserved.add(1);
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+    fn unreserve(&self, t: MigrateType, force: bool) -> bool {
+        let z = self.zone;
+        let reserved = z.reserved_highatomic.load(Relaxed);
+        if !force && reserved <= PAGEBLOCK_PAGES.into() {
+            return false;
+        }
+        for o in 0..=MAX_ORDER {
+            let Some(idx) = z.areas.first(o, MigrateType::HighAtomic) else { continue };
+            let pages = u64::from(PAGEBLOCK_PAGES.max(1 << o));
+            let reserved = z.reserved_highatomic.load(Relaxed);
+            z.reserved_highatomic.store(reserved.saturating_sub(pages), Relaxed);
+            if o < PAGEBLOCK_ORDER {
+                if self.convert(idx, MigrateType::HighAtomic, t).unwrap_or(0) == 0 {
+                    continue;
+                }
+            } else {
+                z.areas.move_to(&z.map, idx, o, MigrateType::HighAtomic, t);
+                self.account(-(1 << o), MigrateType::HighAtomic);
+                self.account(1 << o, t);
+                z.map.set_range_type(idx, o, t);
+            }
+            z.counters.highatomic_unreserved.add(1);
+            return true;
+        }
+        false
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+    /// Gives one reserved block back to requests of type `t`, where a zone has one with a free
+    /// page in it; without `force` each zone keeps one block. Whether one was found.
+    pub fn unreserve_highatomic(&self, t: MigrateType, force: bool) -> bool {
+        let cpu = self.platform.cpu();
+        self.zones.iter().any(|z| {
+            z.at::<E, P>(&self.platform, cpu).is_some_and(|at| at.lock().unreserve(t, force))
+        })
+    }
+}

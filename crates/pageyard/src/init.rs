@@ -1,0 +1,420 @@
+//! Start-up: an embedder describes its memory, hands over room for the maps, and gets an allocator
+//! in which every usable frame is free (spec §8.1). Everything is validated before anything is
+//! written.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+
+use lock_api::{Mutex, RawMutex};
+
+use crate::area::End;
+use crate::frame::{Frame, Map, Pageblock, State};
+use crate::knobs::{KnobError, Knobs};
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{
+    CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneKind,
+};
+use crate::watermark::HIGH;
+use crate::yard::Yard;
+use crate::zone::{CpuSlot, Zone};
+
+/// One zone of a layout.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ZoneSpec {
+    /// Which zone.
+    pub kind: ZoneKind,
+    /// Of which node.
+    pub node: NodeId,
+    /// Its frames, from the first to one past the last, holes included.
+    pub span: Range<Pfn>,
+}
+
+/// A machine's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout<'l> {
+    /// The zones, in any order; no two overlap. One node for now.
+    pub zones: &'l [ZoneSpec],
+    /// Where there is memory, in any order; no two ranges overlap. Everything else in the zones
+    /// is a hole.
+    pub usable: &'l [Range<Pfn>],
+    /// Memory that is in use already and never becomes free, in any order.
+    pub reserved: &'l [Range<Pfn>],
+    /// The node of each CPU: as many as there are CPUs, by number.
+    pub cpus: &'l [NodeId],
+    /// The settings to start with.
+    pub knobs: Knobs,
+}
+
+/// How much room an allocator's maps need: lengths of the slices of [`Storage`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Needs {
+    /// Frame descriptors.
+    pub frames: usize,
+    /// Pageblock entries.
+    pub blocks: usize,
+    /// Zones.
+    pub zones: usize,
+    /// CPU slots: one per zone and CPU.
+    pub slots: usize,
+    /// Bytes of all of them together.
+    pub bytes: usize,
+}
+
+/// Room for an allocator's maps, handed over for as long as it lives. Slices may be longer than
+/// needed. What they hold before does not matter.
+#[derive(Debug)]
+pub struct Storage<'a, R: RawMutex> {
+    /// Frame descriptors.
+    pub frames: &'a [Frame],
+    /// Pageblock entries.
+    pub blocks: &'a [Pageblock],
+    /// Zones.
+    pub zones: &'a mut [Zone<'a, R>],
+    /// CPU slots.
+    pub slots: &'a mut [CpuSlot<R>],
+}
+
+/// Why an allocator could not be made. Nothing was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InitError {
+    /// The layout has no zone.
+    NoZones,
+    /// The layout has no CPU.
+    NoCpus,
+    /// Zone number `0` ends before it starts, or is empty.
+    EmptyZone(usize),
+    /// Zone number `0` has more than 2^32 - 4096 frames, or frame numbers of 2^52 or more.
+    ZoneTooLarge(usize),
+    /// Two zones, by number, overlap.
+    ZonesOverlap(usize, usize),
+    /// Two zones, by number, are of the same kind.
+    SameKind(usize, usize),
+    /// Zone number `0` lies on another node than zone 0; several nodes need several yards for now.
+    SeveralNodes(usize),
+    /// Usable range number `0` is empty or ends before it starts.
+    EmptyRange(usize),
+    /// Two usable ranges, by number, overlap.
+    RangesOverlap(usize, usize),
+    /// Usable range number `0` is not wholly inside zones.
+    OutsideZones(usize),
+    /// Reserved range number `0` ends before it starts.
+    BadReserved(usize),
+    /// A setting is out of its range.
+    Knob(KnobError),
+    /// A slice of the storage is shorter than [`Needs`] says.
+    TooSmall {
+        /// Which slice.
+        what: &'static str,
+        /// How many entries it needs.
+        needed: usize,
+        /// How many it has.
+        given: usize,
+    },
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            InitError::NoZones => f.write_str("the layout has no zone"),
+            InitError::NoCpus => f.write_str("the layout has no CPU"),
+            InitError::EmptyZone(i) => write!(f, "zone {i} has no frames"),
+            InitError::ZoneTooLarge(i) => {
+                write!(f, "zone {i} is too large: at most 2^32 - 4096 frames, below frame 2^52")
+            }
+            InitError::ZonesOverlap(i, j) => write!(f, "zones {i} and {j} overlap"),
+            InitError::SameKind(i, j) => write!(f, "zones {i} and {j} are of the same kind"),
+            InitError::SeveralNodes(i) => {
+                write!(f, "zone {i} is on another node than zone 0; make one yard per node")
+            }
+            InitError::EmptyRange(i) => write!(f, "usable range {i} has no frames"),
+            InitError::RangesOverlap(i, j) => write!(f, "usable ranges {i} and {j} overlap"),
+            InitError::OutsideZones(i) => write!(f, "usable range {i} reaches outside the zones"),
+            InitError::BadReserved(i) => write!(f, "reserved range {i} ends before it starts"),
+            InitError::Knob(e) => e.fmt(f),
+            InitError::TooSmall { what, needed, given } => {
+                write!(f, "room for {given} {what}, but the layout needs {needed}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for InitError {}
+
+const ALIGN: u64 = 1 << MAX_ORDER;
+/// Links are 32 bits, one value is "none", and a block's end must not wrap.
+const MOST_FRAMES: u64 = (1 << 32) - 4096;
+
+fn overlaps(a: &Range<Pfn>, b: &Range<Pfn>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+impl ZoneSpec {
+    fn base(&self) -> u64 {
+        self.span.start.0 & !(ALIGN - 1)
+    }
+
+    /// Frames in the zone's map, those before its start included.
+    fn frames(&self) -> usize {
+        (self.span.end.0 - self.base()) as usize
+    }
+
+    fn blocks(&self) -> usize {
+        self.frames().div_ceil(PAGEBLOCK_PAGES as usize)
+    }
+}
+
+impl Layout<'_> {
+    /// How much room the maps of an allocator with this layout need.
+    ///
+    /// # Errors
+    /// [`InitError`] says what is wrong with the layout.
+    pub fn needs<R: RawMutex>(&self) -> Result<Needs, InitError> {
+        self.validate()?;
+        let frames = self.zones.iter().map(ZoneSpec::frames).sum();
+        let blocks = self.zones.iter().map(ZoneSpec::blocks).sum();
+        let zones = self.zones.len();
+        let slots = zones * self.cpus.len();
+        let bytes = frames * size_of::<Frame>()
+            + blocks * size_of::<Pageblock>()
+            + zones * size_of::<Zone<'_, R>>()
+            + slots * size_of::<CpuSlot<R>>();
+        Ok(Needs { frames, blocks, zones, slots, bytes })
+    }
+
+    fn validate(&self) -> Result<(), InitError> {
+        let first = self.zones.first().ok_or(InitError::NoZones)?;
+        if self.cpus.is_empty() {
+            return Err(InitError::NoCpus);
+        }
+        self.knobs.check().map_err(InitError::Knob)?;
+        for (i, z) in self.zones.iter().enumerate() {
+            if z.span.start >= z.span.end {
+                return Err(InitError::EmptyZone(i));
+            }
+            if z.span.end.0 - z.base() > MOST_FRAMES || z.span.end.0 > 1 << 52 {
+                return Err(InitError::ZoneTooLarge(i));
+            }
+            if z.node != first.node {
+                return Err(InitError::SeveralNodes(i));
+            }
+            for (j, o) in self.zones.iter().enumerate().take(i) {
+                if overlaps(&z.span, &o.span) {
+                    return Err(InitError::ZonesOverlap(j, i));
+                }
+                if z.kind == o.kind {
+                    return Err(InitError::SameKind(j, i));
+                }
+            }
+        }
+        for (i, r) in self.usable.iter().enumerate() {
+            if r.start >= r.end {
+                return Err(InitError::EmptyRange(i));
+            }
+            if let Some(j) = self.usable.iter().take(i).position(|o| overlaps(r, o)) {
+                return Err(InitError::RangesOverlap(j, i));
+            }
+            let inside: u64 = self.zones.iter().map(|z| common(r, &z.span)).sum();
+            if inside != r.end.0 - r.start.0 {
+                return Err(InitError::OutsideZones(i));
+            }
+        }
+        match self.reserved.iter().position(|r| r.start > r.end) {
+            Some(i) => Err(InitError::BadReserved(i)),
+            None => Ok(()),
+        }
+    }
+
+    /// The next run of frames of a zone that are usable and not reserved, at or after `from`.
+    fn next_free(&self, span: &Range<Pfn>, from: Pfn) -> Option<Range<Pfn>> {
+        let mut at = from.max(span.start);
+        loop {
+            let range = self
+                .usable
+                .iter()
+                .filter(|r| r.end > at && r.start < span.end)
+                .min_by_key(|r| r.start)?;
+            at = at.max(range.start);
+            match self.reserved.iter().filter(|r| r.start <= at && at < r.end).map(|r| r.end).max()
+            {
+                Some(end) => at = end,
+                None if at < range.end.min(span.end) => {
+                    let reserved = self.reserved.iter().filter(|r| r.start > at && r.start < r.end);
+                    let end = reserved.map(|r| r.start).fold(range.end.min(span.end), Pfn::min);
+                    return Some(at..end);
+                }
+                None => {}
+            }
+            if at >= span.end {
+                return None;
+            }
+        }
+    }
+}
+
+/// How many frames two ranges share.
+fn common(a: &Range<Pfn>, b: &Range<Pfn>) -> u64 {
+    a.end.min(b.end).0.saturating_sub(a.start.max(b.start).0)
+}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// An allocator in which every usable frame that is not reserved is free.
+    ///
+    /// # Errors
+    /// [`InitError`]; nothing was written to the storage then.
+    pub fn new(
+        layout: &Layout<'_>,
+        storage: Storage<'a, R>,
+        platform: E,
+    ) -> Result<Self, InitError> {
+        let yard = Self::blank(layout, storage, platform)?;
+        for zone in yard.zones {
+            yard.populate(zone, layout);
+        }
+        yard.recalculate();
+        // Below this much memory, keeping types apart would only waste it (§2.4).
+        let above: u64 = yard
+            .zones
+            .iter()
+            .map(|z| z.managed.load(Relaxed).saturating_sub(z.watermarks.effective(HIGH)))
+            .sum();
+        for zone in yard.zones {
+            zone.ungrouped.store(above < TYPES as u64 * u64::from(PAGEBLOCK_PAGES), Relaxed);
+        }
+        Ok(yard)
+    }
+
+    /// An allocator with the layout's zones, no frame of which is memory yet: for
+    /// [`restore`](Yard::restore). The layout's ranges are checked but not used.
+    ///
+    /// # Errors
+    /// [`InitError`]; nothing was written to the storage then.
+    pub fn blank(
+        layout: &Layout<'_>,
+        storage: Storage<'a, R>,
+        platform: E,
+    ) -> Result<Self, InitError> {
+        let needs = layout.needs::<R>()?;
+        let room = |what, needed, given| {
+            if given < needed { Err(InitError::TooSmall { what, needed, given }) } else { Ok(()) }
+        };
+        room("frame descriptors", needs.frames, storage.frames.len())?;
+        room("pageblock entries", needs.blocks, storage.blocks.len())?;
+        room("zones", needs.zones, storage.zones.len())?;
+        room("CPU slots", needs.slots, storage.slots.len())?;
+
+        for (i, slot) in storage.slots.iter_mut().take(needs.slots).enumerate() {
+            *slot = CpuSlot::new();
+            if let Some(node) = layout.cpus.get(i % layout.cpus.len().max(1)) {
+                slot.node.store(node.0.into(), Relaxed);
+            }
+        }
+        let slots: &'a [CpuSlot<R>] = storage.slots;
+        let (mut frames, mut blocks, mut slots) = (storage.frames, storage.blocks, slots);
+        let mut preferred = [u8::MAX; 8];
+        let specs = || {
+            (0..crate::units::ZONE_KINDS)
+                .rev()
+                .filter_map(|k| layout.zones.iter().find(|z| z.kind as usize == k))
+        };
+        for (i, (spec, zone)) in specs().zip(storage.zones.iter_mut()).enumerate() {
+            let own;
+            (own, frames) = frames.split_at(spec.frames().min(frames.len()));
+            let own_blocks;
+            (own_blocks, blocks) = blocks.split_at(spec.blocks().min(blocks.len()));
+            let cpus;
+            (cpus, slots) = slots.split_at(layout.cpus.len().min(slots.len()));
+            let map = Map::new(own, own_blocks);
+            map.clear();
+            *zone = Zone {
+                map,
+                cpus,
+                base: spec.base(),
+                start: spec.span.start,
+                spanned: spec.span.end.0 - spec.span.start.0,
+                kind: spec.kind,
+                node: spec.node,
+                ..Zone::new()
+            };
+            zone.boost_factor.store(layout.knobs.watermark_boost_factor, Relaxed);
+            // One node: its NORMAL zone always keeps blocks apart (§2.7).
+            zone.nofragment.store(spec.kind == ZoneKind::Normal, Relaxed);
+            for p in preferred.iter_mut().skip(spec.kind as usize) {
+                *p = (*p).min(i as u8);
+            }
+        }
+        let zones: &'a [Zone<'a, R>] = storage.zones.get(..needs.zones).unwrap_or(&[]);
+        Ok(Yard {
+            zones,
+            preferred,
+            platform,
+            cpus: layout.cpus.len() as u32,
+            knobs: Mutex::new(layout.knobs),
+            draining: Mutex::new(()),
+            policy: PhantomData,
+        })
+    }
+
+    /// Frees a zone's usable memory as naturally aligned blocks, as large as they go, ascending,
+    /// to the tails of the lists (§8.1).
+    fn populate(&self, zone: &Zone<'a, R>, layout: &Layout<'_>) {
+        let span = zone.start..Pfn(zone.start.0 + zone.spanned);
+        let present: u64 = layout.usable.iter().map(|r| common(r, &span)).sum();
+        let (mut managed, mut from) = (0, span.start);
+        while let Some(run) = layout.next_free(&span, from) {
+            managed += run.end.0 - run.start.0;
+            from = run.end;
+        }
+        zone.present.store(present, Relaxed);
+        zone.managed.store(managed, Relaxed);
+        for r in layout.usable {
+            self.label(zone, r);
+        }
+        let Some(at) = zone.at::<E, P>(&self.platform, CpuId(0)) else { return };
+        let locked = at.lock();
+        from = span.start;
+        while let Some(run) = layout.next_free(&span, from) {
+            from = run.end;
+            let mut pfn = run.start;
+            while pfn < run.end {
+                let fits = (run.end.0 - pfn.0).ilog2() as u8;
+                let order = (pfn.0.trailing_zeros() as u8).min(fits).min(MAX_ORDER);
+                if let Some(idx) = zone.index_of(pfn) {
+                    for i in 0..1u32 << order {
+                        zone.map.frame(idx + i).set_state(State::TAIL);
+                    }
+                    locked.free_block(idx, order);
+                }
+                pfn.0 += 1 << order;
+            }
+        }
+        // No CPU is to start with a debt.
+        locked.fold(locked.slot.diff());
+    }
+
+    /// Every pageblock with memory in it starts movable (§8.1).
+    fn label(&self, zone: &Zone<'a, R>, range: &Range<Pfn>) {
+        let start = range.start.max(zone.start);
+        let end = range.end.min(Pfn(zone.start.0 + zone.spanned));
+        let mut pfn = start;
+        while pfn < end {
+            if let Some(idx) = zone.index_of(pfn) {
+                zone.map.set_block_type(idx, MigrateType::Movable);
+            }
+            pfn = Pfn(((pfn.0 >> PAGEBLOCK_ORDER) + 1) << PAGEBLOCK_ORDER);
+        }
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> crate::zone::Locked<'_, '_, R, E, P> {
+    /// Memory that was never free becomes so, at the tail (§8.1).
+    fn free_block(&self, idx: u32, order: u8) {
+        let step = order.min(PAGEBLOCK_ORDER);
+        for piece in 0..1u32 << (order - step) {
+            let idx = idx + (piece << step);
+            self.free_one(idx, step, self.zone.map.block_type(idx), End::Tail);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! What an operator turns, and what follows from it: watermarks, reserves, limits of the per-CPU
+//! lists, thresholds of the counters (spec §3, §5.4, §8.3, §9.3, §10).
+
+use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
+
+use lock_api::RawMutex;
+
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::tuning::Limits;
+use crate::units::{PAGE_SIZE, ZONE_KINDS, ZoneKind};
+use crate::watermark::{self, HIGH, LOW, MIN};
+use crate::yard::Yard;
+use crate::zone::Zone;
+
+/// The settings of an allocator, by the kernel's names (spec §10).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Knobs {
+    /// Memory kept free for the kernel's own needs, in kB. Computed (§3.1) unless written.
+    pub min_free_kbytes: u64,
+    /// The value that was written, if any.
+    pub user_min_free_kbytes: Option<u64>,
+    /// Distance of the watermarks, in ten-thousandths of a zone (1 to 3000).
+    pub watermark_scale_factor: u64,
+    /// The most that watermarks are boosted by, in ten-thousandths of the high mark; 0: never.
+    pub watermark_boost_factor: u64,
+    /// Per zone, the fraction of higher zones' pages that it keeps from their requests; 0: none.
+    pub lowmem_reserve_ratio: [u64; ZONE_KINDS],
+    /// Fixes `high` of the per-CPU lists at this fraction of a zone; 0: tuned.
+    pub percpu_pagelist_high_fraction: u32,
+    /// Huge pages are in use, so that whole pageblocks are worth keeping free (§3.1).
+    pub huge_pages: bool,
+    /// Pages of low memory (zones up to NORMAL) that other allocators of this machine manage and
+    /// that share `min_free_kbytes` with this one.
+    pub foreign_lowmem: u64,
+}
+
+impl Default for Knobs {
+    /// The kernel's defaults (spec §10).
+    fn default() -> Self {
+        Knobs {
+            min_free_kbytes: 0,
+            user_min_free_kbytes: None,
+            watermark_scale_factor: 10,
+            watermark_boost_factor: 15000,
+            lowmem_reserve_ratio: [256, 256, 32, 0, 0],
+            percpu_pagelist_high_fraction: 0,
+            huge_pages: true,
+            foreign_lowmem: 0,
+        }
+    }
+}
+
+/// A setting was refused; the old one stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KnobError {
+    /// Which setting.
+    pub name: &'static str,
+    /// The value refused.
+    pub value: u64,
+    /// What it takes.
+    pub range: &'static str,
+}
+
+impl fmt::Display for KnobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}: it takes {}", self.name, self.value, self.range)
+    }
+}
+
+impl core::error::Error for KnobError {}
+
+impl Knobs {
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// The first setting out of its range.
+    pub fn check(&self) -> Result<(), KnobError> {
+        let refuse = |name, value, range| Err(KnobError { name, value, range });
+        if !(1..=3000).contains(&self.watermark_scale_factor) {
+            return refuse("watermark_scale_factor", self.watermark_scale_factor, "1 to 3000");
+        }
+        if (1..8).contains(&self.percpu_pagelist_high_fraction) {
+            let value = self.percpu_pagelist_high_fraction.into();
+            return refuse("percpu_pagelist_high_fraction", value, "0, or 8 and more");
+        }
+        if self.min_free_kbytes > MOST_KBYTES {
+            return refuse("min_free_kbytes", self.min_free_kbytes, "at most 2^40");
+        }
+        if self.watermark_boost_factor > MOST_FACTOR {
+            return refuse("watermark_boost_factor", self.watermark_boost_factor, "at most 2^31");
+        }
+        Ok(())
+    }
+}
+
+/// Larger values could overflow the arithmetic, and mean nothing.
+const MOST_KBYTES: u64 = 1 << 40;
+const MOST_FACTOR: u64 = 1 << 31;
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// The settings now in force.
+    pub fn knobs(&self) -> Knobs {
+        *self.knobs.lock()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Knobs)) -> Result<Knobs, KnobError> {
+        let mut knobs = self.knobs.lock();
+        let mut new = *knobs;
+        change(&mut new);
+        new.check()?;
+        *knobs = new;
+        Ok(new)
+    }
+
+    /// Writes `min_free_kbytes`, in kB: watermarks and limits of the per-CPU lists follow (§3.2).
+    ///
+    /// # Errors
+    /// A value above 2^40.
+    pub fn set_min_free_kbytes(&self, kb: u64) -> Result<(), KnobError> {
+        let knobs = self.change(|k| {
+            k.min_free_kbytes = kb;
+            k.user_min_free_kbytes = Some(kb);
+        })?;
+        self.apply_watermarks(&knobs);
+        Ok(())
+    }
+
+    /// Writes `watermark_scale_factor`, in ten-thousandths: watermarks and limits follow (§3.2).
+    ///
+    /// # Errors
+    /// A value outside 1 to 3000.
+    pub fn set_watermark_scale_factor(&self, factor: u64) -> Result<(), KnobError> {
+        let knobs = self.change(|k| k.watermark_scale_factor = factor)?;
+        self.apply_watermarks(&knobs);
+        Ok(())
+    }
+
+    /// Writes `watermark_boost_factor`, in ten-thousandths; 0 switches boosting off (§3.4).
+    ///
+    /// # Errors
+    /// A value above 2^31.
+    pub fn set_watermark_boost_factor(&self, factor: u64) -> Result<(), KnobError> {
+        self.change(|k| k.watermark_boost_factor = factor)?;
+        for z in self.zones {
+            z.boost_factor.store(factor, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Writes `lowmem_reserve_ratio`, one entry per zone kind; 0 switches it off there (§3.5).
+    pub fn set_lowmem_reserve_ratio(&self, ratio: [u64; ZONE_KINDS]) {
+        // The ratios have no range, so nothing can be refused.
+        if let Ok(knobs) = self.change(|k| k.lowmem_reserve_ratio = ratio) {
+            self.apply_reserves(&knobs);
+        }
+    }
+
+    /// Writes `percpu_pagelist_high_fraction`: 0 lets the lists tune themselves, 8 and more fix
+    /// `high` at that fraction of the zone (§5.4).
+    ///
+    /// # Errors
+    /// 1 to 7.
+    pub fn set_percpu_pagelist_high_fraction(&self, fraction: u32) -> Result<(), KnobError> {
+        let knobs = self.change(|k| k.percpu_pagelist_high_fraction = fraction)?;
+        self.apply_limits(&knobs);
+        Ok(())
+    }
+
+    /// Recomputes everything that depends on how many pages are managed, in the order of §8.3.
+    pub(crate) fn recalculate(&self) {
+        let mut knobs = self.knobs.lock();
+        let (lowmem, zones) = self.lowmem_above_high(&knobs);
+        let computed = watermark::min_free_kbytes(lowmem * (PAGE_SIZE / 1024));
+        let user = knobs.user_min_free_kbytes.unwrap_or(0);
+        knobs.min_free_kbytes = computed.max(user);
+        self.apply_watermarks(&knobs);
+        self.apply_thresholds();
+        self.apply_reserves(&knobs);
+        if knobs.huge_pages {
+            let (lowmem, _) = self.lowmem_above_high(&knobs);
+            let floor = watermark::huge_page_floor(zones, lowmem);
+            if floor > knobs.min_free_kbytes {
+                knobs.min_free_kbytes = floor;
+                self.apply_watermarks(&knobs);
+            }
+        }
+    }
+
+    fn is_low(zone: &Zone<'_, R>) -> bool {
+        zone.kind <= ZoneKind::Normal
+    }
+
+    /// Pages of low memory above the high marks, and how many zones they are in (§3.1).
+    fn lowmem_above_high(&self, knobs: &Knobs) -> (u64, u64) {
+        let low = || self.zones.iter().filter(|z| Self::is_low(z));
+        let above =
+            |z: &Zone<'_, R>| z.managed.load(Relaxed).saturating_sub(z.watermarks.effective(HIGH));
+        let populated = low().filter(|z| z.present.load(Relaxed) > 0).count() as u64;
+        (low().map(above).sum::<u64>() + knobs.foreign_lowmem, populated)
+    }
+
+    /// Watermarks of all zones, then the limits that follow from them (§3.2).
+    fn apply_watermarks(&self, knobs: &Knobs) {
+        let own: u64 =
+            self.zones.iter().filter(|z| Self::is_low(z)).map(|z| z.managed.load(Relaxed)).sum();
+        let lowmem = own + knobs.foreign_lowmem;
+        for z in self.zones {
+            let managed = z.managed.load(Relaxed);
+            let scale = knobs.watermark_scale_factor;
+            let marks =
+                watermark::zone_marks(z.kind, managed, lowmem, knobs.min_free_kbytes, scale);
+            z.watermarks.set_boost(0);
+            z.watermarks.set_marks(marks);
+        }
+        self.apply_limits(knobs);
+    }
+
+    /// Limits of the per-CPU lists (§5.4). What stays the same is not stored.
+    fn apply_limits(&self, knobs: &Knobs) {
+        for z in self.zones {
+            let limits = Limits::of_zone(
+                &P::RULES.pcp,
+                z.managed.load(Relaxed),
+                z.watermarks.effective(LOW),
+                z.node_cpus(),
+                knobs.percpu_pagelist_high_fraction,
+            );
+            let mut of_zone = z.pageset_limits.lock();
+            if *of_zone != limits {
+                *of_zone = limits;
+                z.set_pagesets(limits);
+            }
+        }
+    }
+
+    /// Pages that lower zones keep from requests for higher ones (§3.5).
+    fn apply_reserves(&self, knobs: &Knobs) {
+        let mut managed = [0; ZONE_KINDS];
+        for z in self.zones {
+            managed[z.kind as usize] = z.managed.load(Relaxed);
+        }
+        for z in self.zones {
+            let reserve =
+                watermark::lowmem_reserve(z.kind as usize, &managed, &knobs.lowmem_reserve_ratio);
+            z.watermarks.set_reserve(reserve);
+        }
+    }
+
+    /// Thresholds of the counters' CPU parts, and the mark below which they are summed (§9.3).
+    fn apply_thresholds(&self) {
+        for z in self.zones {
+            let threshold = stat_threshold(self.cpus, z.managed.load(Relaxed));
+            for slot in z.cpus {
+                slot.threshold.store(threshold, Relaxed);
+            }
+            let drift = u64::from(self.cpus) * u64::from(threshold);
+            let w = &z.watermarks;
+            if drift > w.base(LOW).saturating_sub(w.base(MIN)) {
+                z.drift_mark.store(w.base(HIGH) + drift, Relaxed);
+            }
+        }
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// How many CPUs share the zone's node; all of them where it has none (§5.4).
+    fn node_cpus(&self) -> u32 {
+        let node = u32::from(self.node.0);
+        let local = self.cpus.iter().filter(|c| c.node.load(Relaxed) == node).count();
+        (if local > 0 { local } else { self.cpus.len() }) as u32
+    }
+}
+
+/// How far a CPU's part of a counter may go before it is folded (§9.3, the normal value).
+pub fn stat_threshold(cpus: u32, managed: u64) -> u32 {
+    let fls = |x: u64| u64::BITS - x.leading_zeros();
+    (2 * fls(cpus.into()) * (1 + fls(managed >> 15))).min(125)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_of_9_3_and_c_1() {
+        for (cpus, managed, want) in [
+            (2, 3840, 4),
+            (2, 772497, 24),
+            (2, 622592, 24),
+            (2, 1343488, 28),
+            (4, 110560, 18),
+            (4, 3840, 6),
+            (1024, 1 << 28, 125),
+        ] {
+            assert_eq!(stat_threshold(cpus, managed), want, "{cpus} CPUs, {managed} pages");
+        }
+    }
+
+    #[test]
+    fn ranges_of_10() {
+        let k = Knobs::default();
+        assert!(k.check().is_ok());
+        for bad in [
+            Knobs { watermark_scale_factor: 0, ..k },
+            Knobs { watermark_scale_factor: 3001, ..k },
+            Knobs { percpu_pagelist_high_fraction: 7, ..k },
+            Knobs { min_free_kbytes: u64::MAX, ..k },
+            Knobs { watermark_boost_factor: u64::MAX, ..k },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+        assert!(Knobs { percpu_pagelist_high_fraction: 8, ..k }.check().is_ok());
+    }
+}

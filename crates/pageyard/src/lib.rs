@@ -1,0 +1,111 @@
+//! The page allocator that Linux grew over twenty years, as a library.
+//!
+//! Zones, buddy lists, mobility grouping with clean free lists, per-CPU page lists whose size
+//! tunes itself, single-pass bulk freeing, watermarks and reserves: for kernels, hypervisors,
+//! unikernels, databases, anything that hands out pages. It needs no heap and no operating
+//! system; memory, locks, the current CPU and the clock come from its embedder.
+//!
+//! # Embedding it
+//! ```
+//! use pageyard::{CpuId, Frame, Gfp, Layout, NodeId, Order, Pageblock, Pfn, Platform};
+//! use pageyard::{CpuSlot, Knobs, Storage, Yard, Zone, ZoneKind, ZoneSpec};
+//!
+//! // Three lines of platform: which CPU is this? Everything else has a default.
+//! struct Machine;
+//! impl Platform for Machine {
+//!     fn cpu(&self) -> CpuId { CpuId(0) }
+//! }
+//! // Any lock that implements `lock_api::RawMutex`.
+//! type Lock = spin::mutex::SpinMutex<()>;
+//!
+//! // 64 MiB at 4 GiB, the first MiB of it in use already, one CPU.
+//! let span = Pfn(0x100000)..Pfn(0x104000);
+//! let layout = Layout {
+//!     zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
+//!     usable: &[span],
+//!     reserved: &[Pfn(0x100000)..Pfn(0x100100)],
+//!     cpus: &[NodeId(0)],
+//!     knobs: Knobs::default(),
+//! };
+//!
+//! // Ask how much room the maps need, hand it over.
+//! let needs = layout.needs::<Lock>()?;
+//! let frames: Vec<Frame> = (0..needs.frames).map(|_| Frame::new()).collect();
+//! let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
+//! let mut slots: Vec<CpuSlot<Lock>> = (0..needs.slots).map(|_| CpuSlot::new()).collect();
+//! let mut zones: Vec<Zone<'_, Lock>> = (0..needs.zones).map(|_| Zone::new()).collect();
+//! let storage =
+//!     Storage { frames: &frames, blocks: &blocks, zones: &mut zones, slots: &mut slots };
+//! let yard: Yard<'_, Lock, Machine> = Yard::new(&layout, storage, Machine)?;
+//!
+//! // Allocate, use, free. Every free is checked.
+//! let order = Order::new(3).unwrap();
+//! let block = yard.alloc(order, Gfp::KERNEL)?;
+//! assert_eq!(block.0 % 8, 0);
+//! yard.free(block, order)?;
+//! assert!(yard.free(block, order).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The way of a request
+//! [`Yard::alloc`]: flags to (zone, type, watermark) by one table ([`Gfp`]); the first zone that
+//! passes its watermark; this CPU's list, refilled in bulk where it is empty; else the zone's
+//! lists: own type, then a block claimed from another type, then one stolen. [`Yard::free`] checks
+//! the descriptor, pushes on this CPU's list, and gives a tuned number back in one pass where the
+//! list is full.
+//!
+//! # Behaviour
+//! A [`policy`] is a type. [`policy::Linux612`], the default, answers exactly as Linux 6.12.117
+//! does, operation by operation. "§" in these pages is a section of the specification
+//! (`docs/spec` in the repository says where to find it).
+//!
+//! # Limits
+//! Base pages are 4 KiB, blocks at most 4 MiB, a zone at most 16 TiB. One node per yard for now.
+//! Requests that may reclaim fail where the kernel would begin to. Targets need 64-bit atomics.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod alloc;
+mod area;
+mod buddy;
+mod bulk;
+mod events;
+mod frame;
+mod free;
+mod gfp;
+mod highatomic;
+mod init;
+mod knobs;
+mod list;
+mod maintain;
+mod mobility;
+mod pcp;
+mod platform;
+pub mod policy;
+mod snapshot;
+mod stats;
+pub mod tuning;
+mod units;
+pub mod watermark;
+mod yard;
+mod zone;
+
+pub use alloc::AllocError;
+pub use events::{DrainReason, Event};
+pub use frame::{Frame, Pageblock};
+pub use free::{BatchError, FreeError};
+pub use gfp::Gfp;
+pub use init::{InitError, Layout, Needs, Storage, ZoneSpec};
+pub use knobs::{KnobError, Knobs, stat_threshold};
+pub use maintain::PcpDisabled;
+pub use pcp::LISTS as PCP_LISTS;
+pub use platform::Platform;
+pub use snapshot::{CpuRecord, Record, RestoreError, ZoneRecord};
+pub use stats::{BlockCounts, CpuStats, LOCK_BUCKETS, ZoneStats};
+pub use units::{
+    COSTLY_ORDER, CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER,
+    PAGEBLOCK_PAGES, Pfn, TYPES, ZONE_KINDS, ZoneKind,
+};
+pub use yard::{Yard, ZoneInfo, fragmentation_index, unusable_index};
+pub use zone::{CpuSlot, Zone};

@@ -1,0 +1,106 @@
+//! What runs beside requests: the statistics tick, drains, and disabling the per-CPU lists
+//! (spec §5.5, §5.14–5.16, §9.2).
+
+use lock_api::{MutexGuard, RawMutex};
+
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::tuning::{CacheSlice, FREE_HIGH_BATCH, Limits, keeps_batch};
+use crate::units::{CpuId, ZoneKind};
+use crate::yard::Yard;
+use crate::zone::Zone;
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// One tick of the statistics worker on a CPU: folds its counters, decays its lists, lets
+    /// unused remote ones expire (§5.14, §5.15, §9.2). The kernel does this once a second on every
+    /// CPU that is not idle. Whether another tick has work to do.
+    ///
+    /// Call it on that CPU, or while that CPU does not allocate.
+    pub fn tick(&self, cpu: CpuId) -> bool {
+        let mut again = false;
+        for zone in self.zones {
+            if let Some(at) = zone.at::<E, P>(&self.platform, cpu) {
+                again |= at.tick();
+            }
+        }
+        again
+    }
+
+    /// Drains one CPU's lists, of one zone or of all (§5.16).
+    pub fn drain_cpu(&self, cpu: CpuId, kind: Option<ZoneKind>) {
+        let by = self.platform.cpu();
+        for zone in self.zones.iter().filter(|z| kind.is_none_or(|k| k == z.kind)) {
+            if let Some(at) = zone.at::<E, P>(&self.platform, by) {
+                at.drain(cpu);
+            }
+        }
+    }
+
+    /// Drains all CPUs' lists (§5.16). There is one drainer at a time: with another one at work, a
+    /// call for all zones returns at once, a call for one zone waits its turn.
+    pub fn drain_all(&self, kind: Option<ZoneKind>) {
+        let _turn = match kind {
+            None => match self.draining.try_lock() {
+                Some(turn) => turn,
+                None => return,
+            },
+            Some(_) => self.draining.lock(),
+        };
+        for cpu in 0..self.cpus {
+            self.drain_cpu(CpuId(cpu), kind);
+        }
+    }
+
+    /// Keeps a zone's per-CPU lists empty until the returned guard is dropped (§5.5): every
+    /// request is served by the zone, every free goes there. `None` where there is no such zone.
+    ///
+    /// Limits cannot change meanwhile: knobs that do wait for the guard.
+    pub fn disable_pcp(&self, kind: ZoneKind) -> Option<PcpDisabled<'_, 'a, R>> {
+        let zone = self.zone(kind)?;
+        let limits = zone.pageset_limits.lock();
+        zone.set_pagesets(Limits::DISABLED);
+        for cpu in 0..self.cpus {
+            self.drain_cpu(CpuId(cpu), Some(kind));
+        }
+        Some(PcpDisabled { zone, limits })
+    }
+
+    /// Tells the tuning how much of the caches a CPU has (§5.13). Call it for every CPU that shares
+    /// a cache when one of them comes or goes. Whether the CPU is known.
+    pub fn set_cache_slice(&self, cpu: CpuId, slice: CacheSlice) -> bool {
+        let mut known = false;
+        for zone in self.zones {
+            let Some(slot) = zone.slot(cpu) else { continue };
+            known = true;
+            let tuning = &mut slot.pageset.lock().tuning;
+            if keeps_batch(&P::RULES.pcp, slice, tuning.limits.batch) {
+                tuning.flags |= FREE_HIGH_BATCH;
+            } else {
+                tuning.flags &= !FREE_HIGH_BATCH;
+            }
+        }
+        known
+    }
+}
+
+/// While it lives, a zone's per-CPU lists stay empty ([`Yard::disable_pcp`]).
+#[derive(Debug)]
+pub struct PcpDisabled<'y, 'a, R: RawMutex> {
+    zone: &'y Zone<'a, R>,
+    limits: MutexGuard<'y, R, Limits>,
+}
+
+impl<R: RawMutex> Drop for PcpDisabled<'_, '_, R> {
+    fn drop(&mut self) {
+        self.zone.set_pagesets(*self.limits);
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// Gives all CPUs' pagesets these limits; `high` follows at its next use (§5.4).
+    pub(crate) fn set_pagesets(&self, limits: Limits) {
+        for slot in self.cpus {
+            slot.pageset.lock().tuning.limits = limits;
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The per-CPU lists: pages kept ready for one CPU, filled from the zone and drained to it in
+//! bulk (spec §5).
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use lock_api::RawMutex;
+
+use crate::area::End;
+use crate::events::{DrainReason, Event};
+use crate::frame::{Kind, State};
+use crate::gfp::AllocFlags;
+use crate::list::List;
+use crate::mobility::Source;
+use crate::platform::Platform;
+use crate::policy::{BelowHigh, BulkFree, Decay, Policy};
+use crate::tuning::Tuning;
+use crate::units::{COSTLY_ORDER, CpuId, MigrateType, Order, PAGEBLOCK_ORDER, ZoneKind};
+use crate::watermark::HIGH;
+use crate::zone::{At, BELOW_HIGH, Locked};
+
+/// How many lists a pageset has: three types of orders 0 to 3, and two of order 9 (§5.2).
+pub const LISTS: usize = 14;
+
+/// One CPU's lists of one zone. Its lock is only tried by requests (§5.6).
+#[derive(Debug, Default)]
+pub(crate) struct Pageset {
+    pub(crate) tuning: Tuning,
+    // A power of two of them, so that an index cut to four bits always fits.
+    lists: [List; 16],
+}
+
+/// Whether blocks of this order are kept on per-CPU lists (§5.2).
+#[inline]
+pub(crate) const fn is_cached_order<P: Policy>(order: u8) -> bool {
+    if P::RULES.high_order_lists {
+        order <= COSTLY_ORDER || order == PAGEBLOCK_ORDER
+    } else {
+        order == 0
+    }
+}
+
+/// The list of an order and a type (§5.2). Other types than the three share MOVABLE's.
+#[inline]
+pub(crate) const fn list_index(order: u8, t: MigrateType) -> usize {
+    let t = if t.is_mergeable() { t } else { MigrateType::Movable };
+    if order <= COSTLY_ORDER {
+        order as usize * 3 + t as usize
+    } else if matches!(t, MigrateType::Movable) {
+        13
+    } else {
+        12
+    }
+}
+
+/// The order of the blocks on a list.
+#[inline]
+pub(crate) const fn list_order(index: usize) -> u8 {
+    if index < 12 { (index / 3) as u8 } else { PAGEBLOCK_ORDER }
+}
+
+/// The lists that a policy uses, for walks over all of them.
+const fn lists_used<P: Policy>() -> usize {
+    if P::RULES.high_order_lists { LISTS } else { 3 }
+}
+
+impl Pageset {
+    #[inline]
+    pub(crate) fn list(&self, index: usize) -> &List {
+        &self.lists[index & 15]
+    }
+
+    /// Takes a block for a caller, after a refill where the list is empty (§5.7).
+    #[inline]
+    pub(crate) fn take<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        at: At<'_, '_, R, E, P>,
+        order: u8,
+        t: MigrateType,
+        flags: AllocFlags,
+    ) -> Option<u32> {
+        let index = list_index(order, t);
+        let map = &at.zone.map;
+        let idx = match self.list(index).pop_head(map) {
+            Some(idx) => idx,
+            None => {
+                self.refill(at, index, order, t, flags);
+                self.list(index).pop_head(map)?
+            }
+        };
+        map.frame(idx).set_state(State::new(Kind::Allocated, order, t));
+        self.tuning.note_taken(&P::RULES.pcp, order);
+        at.slot.counters.allocs.add(order, t);
+        Some(idx)
+    }
+
+    /// Fills an empty list from the zone, under one hold of its lock (§5.7, §5.8).
+    #[cold]
+    #[inline(never)]
+    fn refill<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        at: At<'_, '_, R, E, P>,
+        index: usize,
+        order: u8,
+        t: MigrateType,
+        flags: AllocFlags,
+    ) {
+        let wanted = self.tuning.nr_alloc(&P::RULES.pcp, order, at.zone.pressure());
+        let list = self.list(index);
+        let map = &at.zone.map;
+        let mut source = Source::Own;
+        let mut blocks = 0;
+        let zone = at.lock();
+        while blocks < wanted {
+            let Some(idx) = zone.take_one(order, t, &mut source, flags) else { break };
+            map.frame(idx).set_state(State::new(Kind::Cached, order, t));
+            list.push_tail(map, idx);
+            blocks += 1;
+        }
+        let counters = &zone.slot.counters;
+        if blocks > 0 {
+            counters.refills.add(1);
+            counters.refilled_pages.add((blocks as u64) << order);
+        } else {
+            counters.empty_refills.add(1);
+        }
+        drop(zone);
+        self.tuning.count += blocks << order;
+        if let Some(order) = Order::new(order) {
+            let (zone, wanted, blocks) = (at.zone.kind, wanted as u32, blocks as u32);
+            at.env.event(at.cpu, Event::Refill { zone, order, wanted, blocks });
+        }
+    }
+
+    /// Takes a block back from a caller; its pageblock's type is `t`. Above `high`, blocks go back
+    /// to the zone (§5.9).
+    #[inline]
+    pub(crate) fn put<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        at: At<'_, '_, R, E, P>,
+        idx: u32,
+        order: u8,
+        t: MigrateType,
+    ) {
+        let index = list_index(order, t);
+        let map = &at.zone.map;
+        map.frame(idx).set_state(State::new(Kind::Cached, order, t));
+        self.list(index).push_head(map, idx);
+        at.slot.counters.frees.add(order, t);
+        let rules = &P::RULES.pcp;
+        let free_high = self.tuning.note_free(rules, order);
+        let high = self.tuning.nr_high(rules, free_high, at.zone.pressure());
+        if self.tuning.count >= high {
+            self.give_back(at, high, free_high, index);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_back<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        at: At<'_, '_, R, E, P>,
+        high: i32,
+        free_high: bool,
+        index: usize,
+    ) {
+        let n = self.tuning.nr_free(&P::RULES.pcp, high, free_high);
+        let reason = if free_high { DrainReason::FreeHigh } else { DrainReason::High };
+        self.bulk_free(at, n, index, reason);
+        let zone = at.zone;
+        if !matches!(P::RULES.pcp.below_high, BelowHigh::Ignored) && zone.has_flag(BELOW_HIGH) {
+            let mark = zone.watermarks.effective(HIGH);
+            let none = AllocFlags::WMARK_MIN;
+            if zone.watermarks.ok(0, mark, ZoneKind::Movable, none, zone.supply(), || true) {
+                zone.clear_flag(BELOW_HIGH);
+            }
+        }
+    }
+
+    /// Gives about `n` pages back to the zone under one hold of its lock, from the cold ends of
+    /// the lists, starting with list `start` (§5.12).
+    pub(crate) fn bulk_free<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        at: At<'_, '_, R, E, P>,
+        n: i32,
+        start: usize,
+        reason: DrainReason,
+    ) {
+        let before = self.tuning.count;
+        let n = n.min(before);
+        if n <= 0 {
+            return;
+        }
+        let zone = match P::RULES.bulk_free {
+            BulkFree::SinglePass => {
+                let zone = at.lock();
+                self.single_pass(&zone, n, start);
+                zone
+            }
+            BulkFree::TwoPass => {
+                let gathered = List::EMPTY;
+                self.gather(at, n, start, &gathered);
+                let zone = at.lock();
+                while let Some(idx) = gathered.pop_head(&at.zone.map) {
+                    zone.free_cached(idx, at.zone.map.frame(idx).state().order());
+                }
+                zone
+            }
+        };
+        let pages = (before - self.tuning.count).max(0) as u32;
+        let counters = &zone.slot.counters;
+        counters.drains[reason as usize].add(1);
+        counters.drained_pages[reason as usize].add(pages.into());
+        drop(zone);
+        at.env.event(at.cpu, Event::BulkFree { zone: at.zone.kind, reason, pages });
+    }
+
+    fn single_pass<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        zone: &Locked<'_, '_, R, E, P>,
+        n: i32,
+        start: usize,
+    ) {
+        let mut left = n;
+        let mut index = start;
+        // Every list but the last is left empty, so each is looked at once.
+        for _ in 0..lists_used::<P>() {
+            if left <= 0 {
+                break;
+            }
+            let order = list_order(index);
+            while left > 0 {
+                let Some(idx) = self.list(index).pop_tail(&zone.zone.map) else { break };
+                left -= 1 << order;
+                self.tuning.count -= 1 << order;
+                zone.free_cached(idx, order);
+            }
+            index = next_list::<P>(index);
+        }
+    }
+
+    /// The first pass of the bulk free that the single pass replaced (§5.12a): pages are unlinked
+    /// and gathered before the zone lock is taken.
+    fn gather<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        at: At<'_, '_, R, E, P>,
+        n: i32,
+        start: usize,
+        gathered: &List,
+    ) {
+        let map = &at.zone.map;
+        let lists = lists_used::<P>();
+        let mut left = n;
+        let mut index = (start + lists - 1) % lists;
+        // Not reset between turns: fuller lists give more, the more empty ones were passed.
+        let mut take = 0;
+        while left > 0 && self.tuning.count > 0 {
+            for _ in 0..lists {
+                index = next_list::<P>(index);
+                take += 1;
+                if !self.list(index).is_empty() {
+                    break;
+                }
+            }
+            if take == lists as i32 {
+                // All the others are empty: this one gives everything that is still wanted.
+                take = left;
+            }
+            let order = list_order(index);
+            while left > 0 && take > 0 {
+                let Some(idx) = self.list(index).pop_tail(map) else { break };
+                gathered.push_tail(map, idx);
+                left -= 1 << order;
+                self.tuning.count -= 1 << order;
+                take -= 1;
+            }
+        }
+    }
+}
+
+#[inline]
+const fn next_list<P: Policy>(index: usize) -> usize {
+    if index + 1 >= lists_used::<P>() { 0 } else { index + 1 }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+    /// A block leaves a per-CPU list for the zone.
+    #[inline]
+    fn free_cached(&self, idx: u32, order: u8) {
+        let map = &self.zone.map;
+        let t = if P::RULES.carried_types {
+            map.frame(idx).state().migrate_type()
+        } else {
+            map.block_type(idx)
+        };
+        self.free_one(idx, order, t, End::Head);
+        self.zone.counters.pages_returned.add(1 << order);
+        if let Some(order) = Order::new(order) {
+            let pfn = self.zone.pfn(idx);
+            self.env.event(self.cpu, Event::Drain { pfn, order, migrate_type: t });
+        }
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+    /// One tick of the statistics worker for this CPU and zone (§5.14, §5.15, §9.2): fold, decay,
+    /// expiry, in this order. Whether another tick is needed.
+    pub(crate) fn tick(self) -> bool {
+        if self.slot.diff() != 0 {
+            let zone = self.lock();
+            zone.fold(self.slot.diff());
+            self.slot.expire.store(3, Relaxed);
+        }
+        let rules = &P::RULES.pcp;
+        let mut todo = self.slot.pageset.lock().tuning.decay(rules);
+        let drained = todo > 0;
+        while todo > 0 {
+            // Both locks are dropped between batches, so that nobody waits for the whole excess.
+            let mut pageset = self.slot.pageset.lock();
+            let chunked = matches!(rules.decay, Decay::Eighth);
+            let n = if chunked { todo.min(pageset.tuning.limits.batch.max(1)) } else { todo };
+            pageset.bulk_free(self, n, 0, DrainReason::Decay);
+            todo -= n;
+        }
+        let mut pageset = self.slot.pageset.lock();
+        let again = drained || pageset.tuning.high > pageset.tuning.limits.high_min;
+        let expire = self.slot.expire.load(Relaxed);
+        if expire == 0 || pageset.tuning.count == 0 {
+            return again;
+        }
+        if self.slot.node.load(Relaxed) == u32::from(self.zone.node.0) {
+            self.slot.expire.store(0, Relaxed);
+            return again;
+        }
+        self.slot.expire.store(expire - 1, Relaxed);
+        if expire == 1 {
+            let n = pageset.tuning.count.min(pageset.tuning.limits.batch);
+            pageset.bulk_free(self, n, 0, DrainReason::Expire);
+        }
+        true
+    }
+
+    /// Drains a CPU's lists of this zone (§5.16). The pages are accounted to the CPU that does it.
+    pub(crate) fn drain(self, owner: CpuId) {
+        let Some(slot) = self.zone.slot(owner) else { return };
+        loop {
+            let mut pageset = slot.pageset.lock();
+            let count = pageset.tuning.count;
+            if count <= 0 {
+                return;
+            }
+            let most = pageset.tuning.limits.batch << P::RULES.pcp.scale_max;
+            let n = count.min(most.max(1));
+            pageset.bulk_free(self, n, 0, DrainReason::Drain);
+            if n == count {
+                return;
+            }
+        }
+    }
+}

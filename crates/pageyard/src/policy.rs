@@ -1,0 +1,275 @@
+//! Which behaviour is compiled in. A policy is a type; its [`Rules`] are a constant, so what a
+//! policy does not use costs nothing at run time.
+//!
+//! [`Linux612`] answers as Linux 6.12 does. The tuning series that led there is [`Base`] to
+//! [`Step10`] (spec §5.17): each differs from `Linux612` in the per-CPU lists' tuning alone, so
+//! that two columns of an experiment differ in the named step only. [`Vanilla`],
+//! [`TwoPassBulkFree`] and [`NoHighOrder`] change one thing of the policy they wrap and compose:
+//! `TwoPassBulkFree<NoHighOrder<Base>>` is a policy. [`Linux61`] is a whole older kernel.
+
+use core::marker::PhantomData;
+
+/// A policy: a name and a set of rules, known at compile time.
+pub trait Policy {
+    /// Its name in tables and on the command line.
+    const NAME: &'static str;
+    /// What it does.
+    const RULES: Rules;
+}
+
+/// Everything a policy may choose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// Orders 1 to 3 and 9 are kept on the per-CPU lists, not order 0 alone (§5.2).
+    pub high_order_lists: bool,
+    /// How a bulk free walks the lists (§5.12, §5.12a).
+    pub bulk_free: BulkFree,
+    /// A page that enters a per-CPU list keeps the type it had then, and is given back under it,
+    /// whatever has become of its block meanwhile. Off: the block's type is read when the page
+    /// is given back, under the zone lock (§4.10a).
+    pub carried_types: bool,
+    /// How a request is served when its own type has nothing (§4.4–4.6).
+    pub fallback: Fallback,
+    /// A fallback that only takes a page boosts the watermarks like a claim (before 6.12.29, §3.4).
+    pub boost_on_steal: bool,
+    /// How the per-CPU lists are tuned.
+    pub pcp: PcpRules,
+    /// Compare block type and list type at every list operation and count differences (§4.8).
+    pub type_checks: bool,
+}
+
+/// How pages go from per-CPU lists to the zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BulkFree {
+    /// One pass under the zone lock: a list is emptied before the next is looked at (§5.12).
+    SinglePass,
+    /// Pages are gathered first, then freed under the lock (§5.12a).
+    TwoPass,
+}
+
+/// Whose pages a request gets when its own type has none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fallback {
+    /// Look for a block to claim, from the largest down; only then steal, from the smallest up
+    /// (§4.4, §4.5).
+    ClaimThenSteal,
+    /// One search for the largest block; what cannot be claimed of it is stolen from it (§4.6).
+    LargestBlock,
+}
+
+/// The tuning of the per-CPU lists, step by step (spec §5.17).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PcpRules {
+    /// S of §5.8: how often a batch may double. 0 to 6.
+    pub scale_max: u8,
+    /// Step 1: a high-order free drains the lists only if the one before was high-order too.
+    pub free_high_twice: bool,
+    /// Steps 2 and 3: from which cache slice on one batch stays cached before that drain.
+    pub keep_batch: KeepBatch,
+    /// Step 4: the number freed at once doubles at most `scale_max` times.
+    pub free_scale_capped: bool,
+    /// Step 5: refills double too.
+    pub alloc_scale: bool,
+    /// Step 7: `high` moves between its limits.
+    pub growth: Growth,
+    /// Step 8: what being below the high watermark means for the lists.
+    pub below_high: BelowHigh,
+    /// Step 9: `high` decays at most by the smallest count since the last tick.
+    pub count_min: bool,
+    /// Step 10: frees are counted in pages, not in doublings.
+    pub free_count: bool,
+    /// By how much `high` falls in a tick without need for it.
+    pub decay: Decay,
+}
+
+/// When FREE_HIGH_BATCH is set for a CPU (§5.13).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeepBatch {
+    /// Never.
+    Never,
+    /// The CPU's slices of all data and unified caches hold more than four batches.
+    AllLevelsAbove4,
+    /// The CPU's slice of the last-level cache holds more than three batches.
+    LastLevelAbove3,
+}
+
+/// When a refill raises `high`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Growth {
+    /// Never: `high` is fixed.
+    Fixed,
+    /// Unless background reclaim is at work (the series as first sent).
+    UnlessReclaim,
+    /// Unless the zone is below its high watermark.
+    UnlessBelowHigh,
+}
+
+/// What the per-CPU lists know of the high watermark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BelowHigh {
+    /// Nothing.
+    Ignored,
+    /// Every request tests the high watermark first.
+    TestedAlways,
+    /// The high watermark is tested only while it was last seen to hold (§2.8 step 5).
+    TestedWhileClear,
+}
+
+/// The decay of `high` in one tick (§5.14).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decay {
+    /// None, and nothing is drained by the tick.
+    None,
+    /// To four fifths, draining the excess in one go.
+    Fifth,
+    /// By one eighth, draining the excess batch by batch.
+    Eighth,
+}
+
+const LINUX612: Rules = Rules {
+    high_order_lists: true,
+    bulk_free: BulkFree::SinglePass,
+    carried_types: false,
+    fallback: Fallback::ClaimThenSteal,
+    boost_on_steal: false,
+    pcp: PcpRules {
+        scale_max: 5,
+        free_high_twice: true,
+        keep_batch: KeepBatch::LastLevelAbove3,
+        free_scale_capped: true,
+        alloc_scale: true,
+        growth: Growth::UnlessBelowHigh,
+        below_high: BelowHigh::TestedWhileClear,
+        count_min: false,
+        free_count: true,
+        decay: Decay::Eighth,
+    },
+    type_checks: false,
+};
+
+const BASE: PcpRules = PcpRules {
+    scale_max: 5,
+    free_high_twice: false,
+    keep_batch: KeepBatch::Never,
+    free_scale_capped: false,
+    alloc_scale: false,
+    growth: Growth::Fixed,
+    below_high: BelowHigh::Ignored,
+    count_min: false,
+    free_count: false,
+    decay: Decay::None,
+};
+const STEP1: PcpRules = PcpRules { free_high_twice: true, ..BASE };
+const STEP3: PcpRules = PcpRules { keep_batch: KeepBatch::AllLevelsAbove4, ..STEP1 };
+const STEP5: PcpRules = PcpRules { free_scale_capped: true, alloc_scale: true, ..STEP3 };
+const STEP7: PcpRules = PcpRules { growth: Growth::UnlessReclaim, decay: Decay::Fifth, ..STEP5 };
+const STEP8: PcpRules =
+    PcpRules { growth: Growth::UnlessBelowHigh, below_high: BelowHigh::TestedAlways, ..STEP7 };
+const STEP9: PcpRules = PcpRules { count_min: true, ..STEP8 };
+const STEP10: PcpRules = PcpRules { free_count: true, ..STEP9 };
+
+/// Declares policies that are plain types.
+macro_rules! policies {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $rules:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct $name;
+        impl Policy for $name {
+            const NAME: &'static str = $text;
+            const RULES: Rules = $rules;
+        }
+    )*};
+}
+
+policies! {
+    /// Linux 6.12 as it stands after its stable updates (6.12.117): what the oracle recorded.
+    Linux612 = "Linux612", LINUX612;
+    /// The per-CPU lists of Linux 6.6, before the auto-tuning series: `high` is fixed, refills
+    /// take one batch, frees double without bound, any high-order free after a bulk free drains
+    /// everything.
+    Base = "Base", Rules { pcp: BASE, ..LINUX612 };
+    /// [`Base`] and step 1 of the auto-tuning series (2023): two consecutive high-order frees are
+    /// needed to drain the lists.
+    Step1 = "Step1", Rules { pcp: STEP1, ..LINUX612 };
+    /// [`Step1`] and steps 2 and 3: where the CPU's share of the caches (all levels, as the series
+    /// first had it) holds more than four batches, one batch stays cached.
+    Step3 = "Step3", Rules { pcp: STEP3, ..LINUX612 };
+    /// [`Step3`] and steps 4 and 5: the number freed at once is capped at 2^5 batches, and refills
+    /// double up to the same.
+    Step5 = "Step5", Rules { pcp: STEP5, ..LINUX612 };
+    /// [`Step5`] and steps 6 and 7: `high` grows by what is refilled (not while reclaim is active)
+    /// and by what is freed, and decays to four fifths a second.
+    Step7 = "Step7", Rules { pcp: STEP7, ..LINUX612 };
+    /// [`Step7`] and step 8: below the high watermark `high` does not grow, and shrinks on frees.
+    Step8 = "Step8", Rules { pcp: STEP8, ..LINUX612 };
+    /// [`Step8`] and step 9: `high` decays by no more than the smallest count since the last tick.
+    /// 6.12 dropped this step.
+    Step9 = "Step9", Rules { pcp: STEP9, ..LINUX612 };
+    /// [`Step9`] and step 10, the whole series as first sent: a count of freed pages takes the
+    /// place of the doublings. 6.12 differs from it in the cache rule (last level, three
+    /// batches), the decay (one eighth, batch by batch), the floor of the shrinking (a batch), and
+    /// in testing the high watermark only while it held.
+    Step10 = "Step10", Rules { pcp: STEP10, ..LINUX612 };
+    /// Linux 6.1.192: no auto-tuning but for the cap of bulk frees at 2^5 batches, which its
+    /// stable updates brought; types carried by cached pages; one fallback search, which boosts
+    /// the watermarks even where it only takes a page. (Its bulk frees also stop looking at the
+    /// lowest and highest lists once those are empty, §5.12; that changes no answer.)
+    Linux61 = "Linux61", Rules {
+        pcp: PcpRules { free_scale_capped: true, ..BASE },
+        carried_types: true,
+        fallback: Fallback::LargestBlock,
+        boost_on_steal: true,
+        ..LINUX612
+    };
+}
+
+/// Declares policies that change one thing of another policy.
+macro_rules! modifiers {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, |$rules:ident| $change:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct $name<P = Linux612>(PhantomData<P>);
+        impl<P: Policy> Policy for $name<P> {
+            const NAME: &'static str = $text;
+            const RULES: Rules = {
+                let $rules = P::RULES;
+                $change
+            };
+        }
+    )*};
+}
+
+modifiers! {
+    /// Mobility grouping before the hygiene series of 2024: the fallback of Linux 6.12.0 (§4.6),
+    /// and cached pages that carry their type, so that blocks come to hold mixed types (§4.10).
+    Vanilla = "Vanilla", |r| Rules {
+        carried_types: true,
+        fallback: Fallback::LargestBlock,
+        boost_on_steal: true,
+        ..r
+    };
+    /// Bulk frees as in Linux 5.0 to 5.17: pages are gathered on a private list first and freed
+    /// under the zone lock afterwards (§5.12a; "vanilla" of the 2022 series, seed figures A.1).
+    TwoPassBulkFree = "TwoPassBulkFree", |r| Rules { bulk_free: BulkFree::TwoPass, ..r };
+    /// High-order pages kept off the per-CPU lists: the "revert" column of the 2022 series (seed
+    /// figures A.1), and Linux before 5.14.
+    NoHighOrder = "NoHighOrder", |r| Rules { high_order_lists: false, ..r };
+    /// Every list operation compares the block's type with the list's (§4.8) and counts what
+    /// differs in [`ZoneStats::type_check_failures`](crate::ZoneStats::type_check_failures).
+    TypeChecked = "TypeChecked", |r| Rules { type_checks: true, ..r };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_compose() {
+        type P = TwoPassBulkFree<NoHighOrder<Vanilla<Base>>>;
+        let r = P::RULES;
+        assert_eq!(r.bulk_free, BulkFree::TwoPass);
+        assert!(!r.high_order_lists && r.carried_types);
+        assert_eq!(r.pcp, Base::RULES.pcp);
+        assert_eq!(<Vanilla>::RULES.pcp, Linux612::RULES.pcp);
+    }
+}

@@ -1,0 +1,376 @@
+//! A zone's complete state as a stream of records, and back: for conformance, debugging, tests.
+//!
+//! A snapshot is one [`Record::Zone`], then the pageblocks with memory in ascending order, then
+//! the free lists (each from head to tail, orders ascending, types ascending), then the allocated
+//! blocks in ascending order, then for each CPU one [`Record::Cpu`] and its cached blocks (lists
+//! ascending, each from head to tail). Frames that no record names are holes or reserved. Frame
+//! numbers are absolute. [`restore`](Yard::restore) takes the records after the zone's in any
+//! order that keeps the order within each list, and a CPU before what it caches.
+
+use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
+
+use lock_api::RawMutex;
+
+use crate::area::End;
+use crate::frame::{Kind, State};
+use crate::pcp::{LISTS, Pageset, list_order};
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::tuning::{Limits, MAX_BATCH, MAX_PAGES, Tuning};
+use crate::units::{
+    CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZONE_KINDS, ZoneKind,
+};
+use crate::yard::Yard;
+use crate::zone::Zone;
+
+/// The fields of a zone that its lists do not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneRecord {
+    /// Pages that are memory.
+    pub present: u64,
+    /// Pages that the allocator manages.
+    pub managed: u64,
+    /// MIN, LOW, HIGH, PROMO without the boost.
+    pub watermarks: [u64; 4],
+    /// The boost.
+    pub boost: u64,
+    /// Bit 0 BOOSTED_WATERMARK, 1 RECLAIM_ACTIVE, 2 BELOW_HIGH.
+    pub flags: u32,
+    /// Pages in highatomic blocks.
+    pub reserved_highatomic: u64,
+    /// Pageblocks that are isolated.
+    pub isolated_blocks: u64,
+    /// Lowmem reserve per highest zone.
+    pub lowmem_reserve: [u64; ZONE_KINDS],
+    /// The free counter without the CPUs' parts.
+    pub nr_free: i64,
+    /// Limits of the pagesets (§5.4), as they are when not disabled.
+    pub limits: Limits,
+    /// Requests that prefer this zone start with NOFRAGMENT.
+    pub nofragment: bool,
+    /// Mobility grouping is off.
+    pub ungrouped: bool,
+}
+
+/// One CPU's pageset, without its lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuRecord {
+    /// Which CPU.
+    pub cpu: CpuId,
+    /// Its node.
+    pub node: NodeId,
+    /// The pageset's fields; `count` is the sum of its lists.
+    pub tuning: Tuning,
+    /// Ticks until an unused remote pageset expires.
+    pub expire: u8,
+    /// The CPU's part of the free counter.
+    pub diff: i32,
+    /// Above this, the part is folded.
+    pub threshold: u32,
+}
+
+/// One piece of a zone's state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Record {
+    /// The zone itself; the first record.
+    Zone(ZoneRecord),
+    /// The pageblock that holds this frame has memory, and this type.
+    Block {
+        /// The pageblock's first frame; at the zone's start, the zone's.
+        pfn: Pfn,
+        /// Its type.
+        migrate_type: MigrateType,
+    },
+    /// The next free block of the list of its order and type.
+    Free {
+        /// Its first frame.
+        pfn: Pfn,
+        /// Its order.
+        order: Order,
+        /// The list's type.
+        migrate_type: MigrateType,
+    },
+    /// A block that a caller owns.
+    Allocated {
+        /// Its first frame.
+        pfn: Pfn,
+        /// Its order.
+        order: Order,
+        /// The owner can move it.
+        movable: bool,
+    },
+    /// A CPU's pageset.
+    Cpu(CpuRecord),
+    /// The next block on one of a CPU's lists.
+    Cached {
+        /// Whose.
+        cpu: CpuId,
+        /// Which of the 14 lists (§5.2).
+        list: usize,
+        /// The block's first frame; its order is the list's.
+        pfn: Pfn,
+    },
+}
+
+/// A snapshot was refused; the zone is blank as before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RestoreError {
+    /// The position of the record at fault, from 0.
+    pub record: usize,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "record {}: {}", self.record, self.what)
+    }
+}
+
+impl core::error::Error for RestoreError {}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// Hands a zone's complete state to `each`, record by record. Call it while nobody allocates:
+    /// it takes one lock after the other, not all at once. Whether there is such a zone.
+    pub fn snapshot(&self, kind: ZoneKind, mut each: impl FnMut(Record)) -> bool {
+        let Some(z) = self.zone(kind) else { return false };
+        each(Record::Zone(z.record()));
+        let mut idx = 0;
+        while idx < z.map.len() {
+            if !z.map.block_is_absent(idx) {
+                let pfn = z.pfn(idx).max(z.start);
+                each(Record::Block { pfn, migrate_type: z.map.block_type(idx) });
+            }
+            idx += PAGEBLOCK_PAGES;
+        }
+        for order in (0..=MAX_ORDER).filter_map(Order::new) {
+            for migrate_type in MigrateType::ALL {
+                for idx in z.areas.list(order.get(), migrate_type).iter(&z.map) {
+                    each(Record::Free { pfn: z.pfn(idx), order, migrate_type });
+                }
+            }
+        }
+        for idx in 0..z.map.len() {
+            let state = z.map.frame(idx).state();
+            if state.kind() == Kind::Allocated
+                && let Some(order) = Order::new(state.order())
+            {
+                each(Record::Allocated { pfn: z.pfn(idx), order, movable: state.is_movable() });
+            }
+        }
+        for (i, slot) in z.cpus.iter().enumerate() {
+            let cpu = CpuId(i as u32);
+            let pageset = slot.pageset.lock();
+            each(Record::Cpu(CpuRecord {
+                cpu,
+                node: NodeId(slot.node.load(Relaxed) as u16),
+                tuning: pageset.tuning,
+                expire: slot.expire.load(Relaxed),
+                diff: slot.diff(),
+                threshold: slot.threshold.load(Relaxed),
+            }));
+            for list in 0..LISTS {
+                for idx in pageset.list(list).iter(&z.map) {
+                    each(Record::Cached { cpu, list, pfn: z.pfn(idx) });
+                }
+            }
+        }
+        true
+    }
+
+    /// Gives a blank zone (see [`Yard::blank`]) the state that a snapshot tells. Blocks that are
+    /// neither free nor cached may be left out; their frames are then reserved.
+    ///
+    /// # Errors
+    /// [`RestoreError`] names the record at fault; the zone is blank again.
+    pub fn restore(
+        &self,
+        kind: ZoneKind,
+        records: impl IntoIterator<Item = Record>,
+    ) -> Result<(), RestoreError> {
+        let refuse = |what| Err(RestoreError { record: 0, what });
+        let Some(zone) = self.zone(kind) else { return refuse("there is no such zone") };
+        if zone.present.load(Relaxed) != 0 {
+            return refuse("the zone has memory already; restore into a blank yard");
+        }
+        let mut at = 0;
+        let result = zone.read_records(records, &mut at);
+        result.map_err(|what| {
+            zone.make_blank();
+            RestoreError { record: at, what }
+        })
+    }
+}
+
+fn ensure(holds: bool, what: &'static str) -> Result<(), &'static str> {
+    if holds { Ok(()) } else { Err(what) }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    fn record(&self) -> ZoneRecord {
+        ZoneRecord {
+            present: self.present.load(Relaxed),
+            managed: self.managed.load(Relaxed),
+            watermarks: self.watermarks.marks(),
+            boost: self.watermarks.boost(),
+            flags: self.flags.load(Relaxed),
+            reserved_highatomic: self.reserved_highatomic.load(Relaxed),
+            isolated_blocks: self.isolated_blocks.load(Relaxed),
+            lowmem_reserve: self.watermarks.reserves(),
+            nr_free: self.nr_free.load(Relaxed),
+            limits: *self.pageset_limits.lock(),
+            nofragment: self.nofragment.load(Relaxed),
+            ungrouped: self.ungrouped.load(Relaxed),
+        }
+    }
+
+    fn read_records(
+        &self,
+        records: impl IntoIterator<Item = Record>,
+        at: &mut usize,
+    ) -> Result<(), &'static str> {
+        let _lock = self.lock.lock();
+        for (i, record) in records.into_iter().enumerate() {
+            *at = i;
+            ensure(
+                (i == 0) == matches!(record, Record::Zone(_)),
+                "the zone comes first, and only once",
+            )?;
+            match record {
+                Record::Zone(z) => self.read_zone(&z)?,
+                Record::Block { pfn, migrate_type } => {
+                    let idx = self.index_of(pfn).ok_or("the frame is outside the zone")?;
+                    ensure(self.map.block_is_absent(idx), "the pageblock appears twice")?;
+                    self.map.set_block_type(idx, migrate_type);
+                }
+                Record::Free { pfn, order, migrate_type } => {
+                    let idx = self.occupy(pfn, order.get())?;
+                    self.areas.insert(&self.map, idx, order.get(), migrate_type, End::Tail);
+                    if migrate_type == MigrateType::HighAtomic {
+                        self.free_highatomic.fetch_add(order.pages().into(), Relaxed);
+                    }
+                    if migrate_type == MigrateType::Cma {
+                        self.free_cma.fetch_add(order.pages().into(), Relaxed);
+                    }
+                }
+                Record::Allocated { pfn, order, movable } => {
+                    let idx = self.occupy(pfn, order.get())?;
+                    let t = self.map.block_type(idx);
+                    let state = State::new(Kind::Allocated, order.get(), t).with_movable(movable);
+                    self.map.frame(idx).set_state(state);
+                }
+                Record::Cpu(c) => self.read_cpu(&c)?,
+                Record::Cached { cpu, list, pfn } => {
+                    ensure(list < LISTS, "there are 14 lists, numbered from 0")?;
+                    let slot = self.slot(cpu).ok_or("the layout has no such CPU")?;
+                    let order = list_order(list);
+                    let idx = self.occupy(pfn, order)?;
+                    let t = self.map.block_type(idx);
+                    self.map.frame(idx).set_state(State::new(Kind::Cached, order, t));
+                    slot.pageset.lock().list(list).push_tail(&self.map, idx);
+                }
+            }
+        }
+        ensure(self.present.load(Relaxed) > 0, "the zone has no memory")?;
+        for slot in self.cpus {
+            let pageset = slot.pageset.lock();
+            let pages = |i| (pageset.list(i).iter(&self.map).count() as i32) << list_order(i);
+            let cached: i32 = (0..LISTS).map(pages).sum();
+            ensure(pageset.tuning.count == cached, "a CPU's count is not what its lists hold")?;
+        }
+        Ok(())
+    }
+
+    fn read_zone(&self, z: &ZoneRecord) -> Result<(), &'static str> {
+        ensure(z.present > 0 && z.present <= self.spanned, "present is not within the span")?;
+        ensure(z.managed <= z.present, "more pages managed than present")?;
+        ensure(z.watermarks.is_sorted() && z.watermarks[3] < 1 << 52, "watermarks do not ascend")?;
+        ensure(z.boost < 1 << 52, "the boost is larger than any zone")?;
+        ensure(z.lowmem_reserve.iter().all(|&r| r < 1 << 52), "a reserve larger than any zone")?;
+        ensure(z.flags < 8, "only the lowest three flags have a meaning")?;
+        check_limits(&z.limits)?;
+        self.present.store(z.present, Relaxed);
+        self.managed.store(z.managed, Relaxed);
+        self.watermarks.set_marks(z.watermarks);
+        self.watermarks.set_boost(z.boost);
+        self.watermarks.set_reserve(z.lowmem_reserve);
+        self.flags.store(z.flags, Relaxed);
+        self.reserved_highatomic.store(z.reserved_highatomic, Relaxed);
+        self.isolated_blocks.store(z.isolated_blocks, Relaxed);
+        self.nr_free.store(z.nr_free, Relaxed);
+        *self.pageset_limits.lock() = z.limits;
+        self.nofragment.store(z.nofragment, Relaxed);
+        self.ungrouped.store(z.ungrouped, Relaxed);
+        Ok(())
+    }
+
+    fn read_cpu(&self, c: &CpuRecord) -> Result<(), &'static str> {
+        let slot = self.slot(c.cpu).ok_or("the layout has no such CPU")?;
+        let t = &c.tuning;
+        check_limits(&t.limits)?;
+        let pages = 0..=MAX_PAGES;
+        ensure(
+            [t.count, t.high, t.free_count, t.count_min].iter().all(|n| pages.contains(n)),
+            "a count of the pageset is negative or above 2^28",
+        )?;
+        ensure(t.alloc_factor <= 6 && t.free_factor <= 14, "a factor of the pageset is too large")?;
+        ensure(t.flags < 4, "a pageset has two flags")?;
+        ensure(c.threshold <= 1 << 16, "the threshold is above 2^16")?;
+        ensure(c.diff.unsigned_abs() <= c.threshold, "the CPU's part exceeds its threshold")?;
+        slot.pageset.lock().tuning = *t;
+        slot.expire.store(c.expire, Relaxed);
+        slot.node.store(c.node.0.into(), Relaxed);
+        slot.threshold.store(c.threshold, Relaxed);
+        slot.set_diff(c.diff);
+        Ok(())
+    }
+
+    /// The frames of a block, until now reserved, become its tails.
+    fn occupy(&self, pfn: Pfn, order: u8) -> Result<u32, &'static str> {
+        let pages = 1u32 << order;
+        ensure(pfn.0 & u64::from(pages - 1) == 0, "the block is not aligned to its size")?;
+        let idx = self.index_of(pfn).ok_or("the block is outside the zone")?;
+        ensure(
+            self.index_of(Pfn(pfn.0 + u64::from(pages) - 1)).is_some(),
+            "the block reaches outside the zone",
+        )?;
+        for i in idx..idx + pages {
+            let frame = self.map.frame(i);
+            ensure(frame.state() == State::RESERVED, "the block overlaps another one")?;
+            frame.set_state(State::TAIL);
+        }
+        Ok(idx)
+    }
+
+    fn make_blank(&self) {
+        self.map.clear();
+        self.areas.clear();
+        for slot in self.cpus {
+            *slot.pageset.lock() = Pageset::default();
+            slot.expire.store(0, Relaxed);
+            slot.set_diff(0);
+        }
+        for n in [&self.present, &self.managed, &self.free_highatomic, &self.free_cma] {
+            n.store(0, Relaxed);
+        }
+        for n in [&self.reserved_highatomic, &self.isolated_blocks] {
+            n.store(0, Relaxed);
+        }
+        self.nr_free.store(0, Relaxed);
+        self.flags.store(0, Relaxed);
+        self.watermarks.set_boost(0);
+        self.watermarks.set_marks([0; 4]);
+        self.watermarks.set_reserve([0; ZONE_KINDS]);
+        *self.pageset_limits.lock() = Limits::DISABLED;
+    }
+}
+
+fn check_limits(l: &Limits) -> Result<(), &'static str> {
+    ensure((1..=MAX_BATCH).contains(&l.batch), "a batch is 1 to 2^14 pages")?;
+    let pages = 0..=MAX_PAGES;
+    ensure(
+        pages.contains(&l.high_min) && pages.contains(&l.high_max),
+        "high_min and high_max are 0 to 2^28 pages",
+    )
+}

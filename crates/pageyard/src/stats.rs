@@ -1,0 +1,274 @@
+//! Counters (measurement §9). Each is written under one lock and read without any, so reading a
+//! live allocator costs it nothing; a reader may see two counters of one event a moment apart.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::events::REASONS;
+use crate::units::{MigrateType, TYPES};
+
+/// Rows of the tables by order: a power of two, so that an index cut to four bits always fits.
+const ROWS: usize = 16;
+
+/// A counter with one writer at a time: whoever holds the lock that its owner names.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Blocks by order and type.
+#[derive(Debug, Default)]
+pub(crate) struct Table([[Counter; TYPES]; ROWS]);
+
+impl Table {
+    #[inline]
+    pub(crate) fn add(&self, order: u8, t: MigrateType) {
+        self.0[(order & 15) as usize][t as usize].add(1);
+    }
+
+    fn add_to(&self, sum: &mut BlockCounts) {
+        for (row, into) in self.0.iter().zip(&mut sum.0) {
+            for (c, s) in row.iter().zip(into) {
+                *s += c.get();
+            }
+        }
+    }
+}
+
+/// How many blocks, by order and migrate type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockCounts(pub [[u64; TYPES]; 11]);
+
+impl BlockCounts {
+    /// Blocks of all orders and types.
+    pub fn blocks(&self) -> u64 {
+        self.0.iter().flatten().sum()
+    }
+
+    /// Base pages of all orders and types.
+    pub fn pages(&self) -> u64 {
+        self.0.iter().enumerate().map(|(o, row)| row.iter().sum::<u64>() << o).sum()
+    }
+}
+
+/// Counters of one CPU in one zone, written under its per-CPU list's lock (`direct_*`: under the
+/// zone lock).
+#[derive(Debug, Default)]
+pub(crate) struct CpuCounters {
+    pub(crate) allocs: Table,
+    pub(crate) frees: Table,
+    pub(crate) direct_allocs: Table,
+    pub(crate) direct_frees: Table,
+    pub(crate) refills: Counter,
+    pub(crate) refilled_pages: Counter,
+    pub(crate) empty_refills: Counter,
+    pub(crate) drains: [Counter; REASONS],
+    pub(crate) drained_pages: [Counter; REASONS],
+}
+
+/// What one CPU did in one zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CpuStats {
+    /// Blocks handed out.
+    pub allocs: BlockCounts,
+    /// Blocks taken back.
+    pub frees: BlockCounts,
+    /// Of the blocks handed out, how many came straight from the zone.
+    pub direct_allocs: u64,
+    /// Of the blocks taken back, how many went straight to the zone.
+    pub direct_frees: u64,
+    /// Refills of a per-CPU list that got something. A request served by the list without one is
+    /// a hit: `hits = allocs - direct_allocs - refills`.
+    pub refills: u64,
+    /// Base pages that refills took from the zone.
+    pub refilled_pages: u64,
+    /// Refills that got nothing.
+    pub empty_refills: u64,
+    /// Bulk frees by [`DrainReason`](crate::DrainReason); those of a tick count each batch.
+    pub drains: [u64; REASONS],
+    /// Base pages that they gave back.
+    pub drained_pages: [u64; REASONS],
+}
+
+impl CpuStats {
+    /// Bulk frees for any reason.
+    pub fn all_drains(&self) -> u64 {
+        self.drains.iter().sum()
+    }
+
+    /// Base pages given back by bulk frees for any reason.
+    pub fn all_drained_pages(&self) -> u64 {
+        self.drained_pages.iter().sum()
+    }
+
+    /// Requests that found their per-CPU list filled.
+    pub fn hits(&self) -> u64 {
+        self.allocs.blocks().saturating_sub(self.direct_allocs + self.refills)
+    }
+
+    /// Adds another CPU's, or another zone's.
+    pub fn add(&mut self, o: &CpuStats) {
+        for (s, x) in [(&mut self.allocs, &o.allocs), (&mut self.frees, &o.frees)] {
+            for (s, x) in s.0.iter_mut().flatten().zip(x.0.iter().flatten()) {
+                *s += x;
+            }
+        }
+        self.direct_allocs += o.direct_allocs;
+        self.direct_frees += o.direct_frees;
+        self.refills += o.refills;
+        self.refilled_pages += o.refilled_pages;
+        self.empty_refills += o.empty_refills;
+        for i in 0..REASONS {
+            self.drains[i] += o.drains[i];
+            self.drained_pages[i] += o.drained_pages[i];
+        }
+    }
+}
+
+impl CpuCounters {
+    pub(crate) fn read(&self) -> CpuStats {
+        let mut s = CpuStats::default();
+        self.direct_allocs.add_to(&mut s.allocs);
+        self.direct_frees.add_to(&mut s.frees);
+        s.direct_allocs = s.allocs.blocks();
+        s.direct_frees = s.frees.blocks();
+        self.allocs.add_to(&mut s.allocs);
+        self.frees.add_to(&mut s.frees);
+        s.refills = self.refills.get();
+        s.refilled_pages = self.refilled_pages.get();
+        s.empty_refills = self.empty_refills.get();
+        for i in 0..REASONS {
+            s.drains[i] = self.drains[i].get();
+            s.drained_pages[i] = self.drained_pages[i].get();
+        }
+        s
+    }
+}
+
+/// Buckets of the lock histograms: bucket `i` counts times from 2^(i-1) up to 2^i nanoseconds.
+pub const LOCK_BUCKETS: usize = 40;
+
+/// Counters of a zone, written under its lock.
+#[derive(Debug, Default)]
+pub(crate) struct ZoneCounters {
+    pub(crate) lock_holds: Counter,
+    pub(crate) pages_taken: Counter,
+    pub(crate) pages_returned: Counter,
+    pub(crate) claims_whole: Counter,
+    pub(crate) claims_part: Counter,
+    pub(crate) claims_refused: Counter,
+    pub(crate) steals: Counter,
+    pub(crate) mismatches: Counter,
+    pub(crate) merges_relabelled: Counter,
+    pub(crate) merges_refused: Counter,
+    pub(crate) boosts: Counter,
+    pub(crate) highatomic_reserved: Counter,
+    pub(crate) highatomic_unreserved: Counter,
+    pub(crate) type_check_failures: Counter,
+    pub(crate) wait_ns: Counter,
+    pub(crate) hold_ns: Counter,
+    pub(crate) waits: LockHistogram,
+    pub(crate) holds: LockHistogram,
+}
+
+#[derive(Debug)]
+pub(crate) struct LockHistogram([Counter; LOCK_BUCKETS]);
+
+impl Default for LockHistogram {
+    fn default() -> Self {
+        LockHistogram([const { Counter(AtomicU64::new(0)) }; LOCK_BUCKETS])
+    }
+}
+
+impl LockHistogram {
+    pub(crate) fn note(&self, ns: u64) {
+        let bucket = (u64::BITS - ns.leading_zeros()) as usize;
+        if let Some(c) = self.0.get(bucket.min(LOCK_BUCKETS - 1)) {
+            c.add(1);
+        }
+    }
+
+    fn read(&self) -> [u64; LOCK_BUCKETS] {
+        core::array::from_fn(|i| self.0.get(i).map_or(0, Counter::get))
+    }
+}
+
+/// What happened in one zone, besides the counts by CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneStats {
+    /// Times the zone lock was taken.
+    pub lock_holds: u64,
+    /// Base pages that left the free lists for requests and refills (the seeds' *alloc_zone*).
+    pub pages_taken: u64,
+    /// Base pages that came back to them.
+    pub pages_returned: u64,
+    /// Free blocks of a pageblock or more that changed their type whole (§4.4).
+    pub claims_whole: u64,
+    /// Pageblocks converted because enough of them was free or alike (§4.4).
+    pub claims_part: u64,
+    /// Pageblocks looked at and left to their type.
+    pub claims_refused: u64,
+    /// Blocks taken from another type without claiming (§4.5).
+    pub steals: u64,
+    /// Blocks handed out whose pageblock has another type than was asked for (§4.10).
+    pub mismatches: u64,
+    /// Merges that relabelled a pageblock (§1.7e).
+    pub merges_relabelled: u64,
+    /// Merges that did not take place because of the types (§1.7c).
+    pub merges_refused: u64,
+    /// Times the watermarks were boosted (§3.4).
+    pub boosts: u64,
+    /// Blocks reserved for high-order atomic requests (§3.8).
+    pub highatomic_reserved: u64,
+    /// Such reservations undone.
+    pub highatomic_unreserved: u64,
+    /// Differences found by [`TypeChecked`](crate::policy::TypeChecked) (§4.8).
+    pub type_check_failures: u64,
+    /// Requests that the zone and those below it could not serve, counted at the preferred zone.
+    pub failures: u64,
+    /// Requests and frees that found their per-CPU list busy and used the zone (§5.6).
+    pub bypasses: u64,
+    /// Nanoseconds spent waiting for the zone lock, where the platform measures it.
+    pub wait_ns: u64,
+    /// Nanoseconds for which it was held, where the platform measures it.
+    pub hold_ns: u64,
+    /// Waits by length.
+    pub waits: [u64; LOCK_BUCKETS],
+    /// Holds by length.
+    pub holds: [u64; LOCK_BUCKETS],
+}
+
+impl ZoneCounters {
+    pub(crate) fn read(&self, failures: u64, bypasses: u64) -> ZoneStats {
+        ZoneStats {
+            lock_holds: self.lock_holds.get(),
+            pages_taken: self.pages_taken.get(),
+            pages_returned: self.pages_returned.get(),
+            claims_whole: self.claims_whole.get(),
+            claims_part: self.claims_part.get(),
+            claims_refused: self.claims_refused.get(),
+            steals: self.steals.get(),
+            mismatches: self.mismatches.get(),
+            merges_relabelled: self.merges_relabelled.get(),
+            merges_refused: self.merges_refused.get(),
+            boosts: self.boosts.get(),
+            highatomic_reserved: self.highatomic_reserved.get(),
+            highatomic_unreserved: self.highatomic_unreserved.get(),
+            type_check_failures: self.type_check_failures.get(),
+            failures,
+            bypasses,
+            wait_ns: self.wait_ns.get(),
+            hold_ns: self.hold_ns.get(),
+            waits: self.waits.read(),
+            holds: self.holds.read(),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The units of the allocator: frame numbers, orders, types, zones. Newtypes, so that a frame
+//! number never slips into a place where a count was meant.
+
+use core::fmt;
+
+/// Bytes in a base page (spec §0.2).
+pub const PAGE_SIZE: u64 = 4096;
+
+/// The highest order of a block: 2^10 pages, 4 MiB (spec §1.1).
+pub const MAX_ORDER: u8 = 10;
+
+/// The order of a pageblock, the unit of mobility grouping: 512 pages, 2 MiB (spec §1.1).
+pub const PAGEBLOCK_ORDER: u8 = 9;
+
+/// Pages in a pageblock.
+pub const PAGEBLOCK_PAGES: u32 = 1 << PAGEBLOCK_ORDER;
+
+/// Orders above this one are costly to serve (spec §1.1).
+pub const COSTLY_ORDER: u8 = 3;
+
+/// A page frame number: physical address divided by [`PAGE_SIZE`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Pfn(pub u64);
+
+impl Pfn {
+    /// The physical address of the frame's first byte.
+    pub const fn address(self) -> u64 {
+        self.0.wrapping_mul(PAGE_SIZE)
+    }
+
+    /// The frame that holds a physical address.
+    pub const fn containing(address: u64) -> Self {
+        Pfn(address / PAGE_SIZE)
+    }
+}
+
+impl fmt::Debug for Pfn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pfn({:#x})", self.0)
+    }
+}
+
+impl fmt::Display for Pfn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// The size of a block: 2^order base pages, order 0 to [`MAX_ORDER`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Order(u8);
+
+impl Order {
+    /// One page.
+    pub const ZERO: Order = Order(0);
+    /// The largest block.
+    pub const MAX: Order = Order(MAX_ORDER);
+    /// A huge page: one pageblock.
+    pub const HUGE: Order = Order(PAGEBLOCK_ORDER);
+
+    /// `order`, or `None` where it is above [`MAX_ORDER`] (spec §2.7: such a request is refused).
+    pub const fn new(order: u8) -> Option<Order> {
+        if order <= MAX_ORDER { Some(Order(order)) } else { None }
+    }
+
+    /// The smallest order whose blocks hold `pages` pages, or `None` where none does.
+    pub const fn holding(pages: u64) -> Option<Order> {
+        let mut o = 0;
+        while o <= MAX_ORDER {
+            if 1 << o >= pages {
+                return Some(Order(o));
+            }
+            o += 1;
+        }
+        None
+    }
+
+    /// The order as a number.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// Pages in a block of this order.
+    pub const fn pages(self) -> u32 {
+        1 << self.0
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What the pages of a pageblock are used for (spec §1.4). The numbers are the kernel's, but for
+/// `Isolate`, which comes last there and has no fixed number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum MigrateType {
+    /// Pages that nobody can move: kernel memory.
+    Unmovable = 0,
+    /// Pages whose owner can be told to use another frame.
+    Movable = 1,
+    /// Pages that cannot move but can be given up: caches.
+    Reclaimable = 2,
+    /// Blocks kept for urgent requests of order 1 and above (§3.8).
+    HighAtomic = 3,
+    /// Blocks of a contiguous-memory area: movable pages only.
+    Cma = 4,
+    /// Blocks from which nothing is handed out (§4.11).
+    Isolate = 5,
+}
+
+/// How many migrate types there are.
+pub const TYPES: usize = 6;
+
+impl MigrateType {
+    /// All types, by number.
+    pub const ALL: [MigrateType; TYPES] = [
+        MigrateType::Unmovable,
+        MigrateType::Movable,
+        MigrateType::Reclaimable,
+        MigrateType::HighAtomic,
+        MigrateType::Cma,
+        MigrateType::Isolate,
+    ];
+
+    /// The three types that have per-CPU lists; blocks of these merge with each other (§1.4).
+    pub const fn is_mergeable(self) -> bool {
+        (self as u8) < MigrateType::HighAtomic as u8
+    }
+
+    /// The type with this number, or `None`.
+    pub const fn from_number(n: u8) -> Option<MigrateType> {
+        match n {
+            0 => Some(MigrateType::Unmovable),
+            1 => Some(MigrateType::Movable),
+            2 => Some(MigrateType::Reclaimable),
+            3 => Some(MigrateType::HighAtomic),
+            4 => Some(MigrateType::Cma),
+            5 => Some(MigrateType::Isolate),
+            _ => None,
+        }
+    }
+
+    /// From the three bits that descriptors and pageblocks keep; never out of range there.
+    pub(crate) const fn from_bits(n: u32) -> MigrateType {
+        match n & 7 {
+            0 => MigrateType::Unmovable,
+            1 => MigrateType::Movable,
+            2 => MigrateType::Reclaimable,
+            3 => MigrateType::HighAtomic,
+            4 => MigrateType::Cma,
+            _ => MigrateType::Isolate,
+        }
+    }
+}
+
+impl fmt::Display for MigrateType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            MigrateType::Unmovable => "Unmovable",
+            MigrateType::Movable => "Movable",
+            MigrateType::Reclaimable => "Reclaimable",
+            MigrateType::HighAtomic => "HighAtomic",
+            MigrateType::Cma => "CMA",
+            MigrateType::Isolate => "Isolate",
+        })
+    }
+}
+
+/// The zones of a node, from the scarcest addresses up (spec §1.2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum ZoneKind {
+    /// Addresses that the oldest devices reach (x86: below 16 MiB).
+    Dma = 0,
+    /// Addresses that 32-bit devices reach.
+    Dma32 = 1,
+    /// Everything else.
+    Normal = 2,
+    /// Memory that holds movable pages only.
+    Movable = 3,
+    /// Memory of devices: never handed out by requests.
+    Device = 4,
+}
+
+/// How many kinds of zones there are.
+pub const ZONE_KINDS: usize = 5;
+
+impl ZoneKind {
+    /// All kinds, by number.
+    pub const ALL: [ZoneKind; ZONE_KINDS] =
+        [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable, ZoneKind::Device];
+}
+
+impl fmt::Display for ZoneKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ZoneKind::Dma => "DMA",
+            ZoneKind::Dma32 => "DMA32",
+            ZoneKind::Normal => "Normal",
+            ZoneKind::Movable => "Movable",
+            ZoneKind::Device => "Device",
+        })
+    }
+}
+
+/// The number of a memory node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct NodeId(pub u16);
+
+/// The number of a CPU, from 0 up without holes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct CpuId(pub u32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_refuses_what_no_block_holds() {
+        assert_eq!(Order::new(10), Some(Order::MAX));
+        assert_eq!(Order::new(11), None);
+        assert_eq!(Order::holding(0), Some(Order::ZERO));
+        assert_eq!(Order::holding(513), Order::new(10));
+        assert_eq!(Order::holding(1025), None);
+    }
+
+    #[test]
+    fn types_survive_their_numbers() {
+        for t in MigrateType::ALL {
+            assert_eq!(MigrateType::from_number(t as u8), Some(t));
+            assert_eq!(MigrateType::from_bits(t as u32), t);
+        }
+        assert_eq!(MigrateType::from_number(6), None);
+    }
+}

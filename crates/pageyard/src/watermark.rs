@@ -1,0 +1,351 @@
+//! Watermarks, boost and lowmem reserve: how they are computed (spec §3.1–3.5) and how a request
+//! is held against them (§3.6, §3.7).
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::gfp::AllocFlags;
+use crate::units::{PAGEBLOCK_PAGES, ZONE_KINDS, ZoneKind};
+
+/// Index of a mark: pages that ordinary requests never touch.
+pub(crate) const MIN: usize = 0;
+/// Index of the mark below which background reclaim is woken.
+pub(crate) const LOW: usize = 1;
+/// Index of the mark at which background reclaim stops.
+pub(crate) const HIGH: usize = 2;
+
+/// `x·n/d` without the overflow (spec §0.2).
+pub const fn mult_frac(x: u64, n: u64, d: u64) -> u64 {
+    (x / d) * n + (x % d) * n / d
+}
+
+/// `min_free_kbytes` that follows from the size of low memory (§3.1), in kB.
+pub fn min_free_kbytes(lowmem_kb: u64) -> u64 {
+    lowmem_kb.saturating_mul(16).isqrt().clamp(128, 262144)
+}
+
+/// The least `min_free_kbytes` where huge pages are in use (§3.1), in kB. `zones` counts the
+/// populated zones up to NORMAL, `lowmem_above_high` their pages above the high marks.
+pub fn huge_page_floor(zones: u64, lowmem_above_high: u64) -> u64 {
+    let block = u64::from(PAGEBLOCK_PAGES);
+    // Two free blocks of each zone, and nine for the pairs of types that could be mixed.
+    let pages = (block * zones * 2 + block * zones * 9).min(lowmem_above_high / 20);
+    pages * 4
+}
+
+/// The marks of a zone (§3.2): MIN, LOW, HIGH, PROMO, without the boost, in pages.
+pub fn zone_marks(
+    kind: ZoneKind,
+    managed: u64,
+    lowmem_managed: u64,
+    min_free_kbytes: u64,
+    scale_factor: u64,
+) -> [u64; 4] {
+    let share = if lowmem_managed == 0 {
+        0
+    } else {
+        let t = u128::from(min_free_kbytes / 4) * u128::from(managed) / u128::from(lowmem_managed);
+        u64::try_from(t).unwrap_or(u64::MAX)
+    };
+    let min = if kind == ZoneKind::Movable { (managed / 1024).clamp(32, 128) } else { share };
+    let gap = (share / 4).max(mult_frac(managed, scale_factor, 10000));
+    core::array::from_fn(|i| min.saturating_add(gap.saturating_mul(i as u64)))
+}
+
+/// The most that a zone's watermarks are boosted by (§3.4), in pages; `None`: never.
+pub fn boost_cap(managed: u64, high: u64, factor: u64) -> Option<u64> {
+    let block = u64::from(PAGEBLOCK_PAGES);
+    if factor == 0 || 4 * block > managed {
+        return None;
+    }
+    let cap = mult_frac(high, factor, 10000);
+    if cap == 0 { None } else { Some(cap.max(block)) }
+}
+
+/// Pages that zone `i` keeps from requests that may use higher zones (§3.5), per highest zone.
+pub fn lowmem_reserve(
+    i: usize,
+    managed: &[u64; ZONE_KINDS],
+    ratio: &[u64; ZONE_KINDS],
+) -> [u64; ZONE_KINDS] {
+    let mut reserve = [0; ZONE_KINDS];
+    let (Some(&ratio), Some(&own)) = (ratio.get(i), managed.get(i)) else { return reserve };
+    if ratio == 0 || own == 0 {
+        return reserve;
+    }
+    let mut above = 0;
+    for (r, &m) in reserve.iter_mut().zip(managed).skip(i + 1) {
+        above += m;
+        *r = above / ratio;
+    }
+    reserve
+}
+
+/// The most pages that may be reserved for high-order atomic requests (§3.8); 0: none.
+pub fn highatomic_cap(managed: u64) -> u64 {
+    let block = u64::from(PAGEBLOCK_PAGES);
+    let percent = managed / 100;
+    if percent < block { 0 } else { percent.div_ceil(block) * block }
+}
+
+/// A zone's marks, as requests read them: without a lock, while an operator may change them.
+#[derive(Debug, Default)]
+pub(crate) struct Watermarks {
+    marks: [AtomicU64; 4],
+    boost: AtomicU64,
+    // A power of two of them, so that an index cut to three bits always fits.
+    reserve: [AtomicU64; 8],
+}
+
+/// What a zone has, for one test.
+#[derive(Clone, Copy)]
+pub(crate) struct Supply {
+    /// The zone's counter, not below 0.
+    pub(crate) free: u64,
+    pub(crate) highatomic: u64,
+    pub(crate) cma: u64,
+}
+
+impl Supply {
+    /// Pages that this request may not count on (§3.6), beyond the block itself.
+    #[inline]
+    fn withheld(&self, flags: AllocFlags) -> u64 {
+        let mut n = 0;
+        if !flags.intersects(AllocFlags::RESERVES) {
+            n += self.highatomic;
+        }
+        if !flags.contains(AllocFlags::CMA) {
+            n += self.cma;
+        }
+        n
+    }
+}
+
+impl Watermarks {
+    /// A mark without the boost.
+    #[inline]
+    pub(crate) fn base(&self, i: usize) -> u64 {
+        self.marks[i & 3].load(Relaxed)
+    }
+
+    /// A mark as it counts (§3.3).
+    #[inline]
+    pub(crate) fn effective(&self, i: usize) -> u64 {
+        self.base(i).wrapping_add(self.boost())
+    }
+
+    #[inline]
+    pub(crate) fn boost(&self) -> u64 {
+        self.boost.load(Relaxed)
+    }
+
+    pub(crate) fn set_boost(&self, pages: u64) {
+        self.boost.store(pages, Relaxed);
+    }
+
+    pub(crate) fn set_marks(&self, marks: [u64; 4]) {
+        for (m, v) in self.marks.iter().zip(marks) {
+            m.store(v, Relaxed);
+        }
+    }
+
+    pub(crate) fn marks(&self) -> [u64; 4] {
+        core::array::from_fn(|i| self.base(i))
+    }
+
+    #[inline]
+    pub(crate) fn reserve(&self, highest: ZoneKind) -> u64 {
+        self.reserve[highest as usize & 7].load(Relaxed)
+    }
+
+    pub(crate) fn set_reserve(&self, pages: [u64; ZONE_KINDS]) {
+        for (r, v) in self.reserve.iter().zip(pages) {
+            r.store(v, Relaxed);
+        }
+    }
+
+    pub(crate) fn reserves(&self) -> [u64; ZONE_KINDS] {
+        core::array::from_fn(|i| self.reserve[i & 7].load(Relaxed))
+    }
+
+    /// The test of §3.7. `has_block` says whether a free block of the order or above is on a list
+    /// that the request may use.
+    pub(crate) fn ok(
+        &self,
+        order: u8,
+        mark: u64,
+        highest: ZoneKind,
+        flags: AllocFlags,
+        supply: Supply,
+        has_block: impl FnOnce() -> bool,
+    ) -> bool {
+        let unusable = (1i64 << order) - 1 + supply.withheld(flags) as i64;
+        let free = supply.free as i64 - unusable;
+        let mut m = mark as i64;
+        if flags.contains(AllocFlags::MIN_RESERVE) {
+            m -= m / 2;
+            if flags.contains(AllocFlags::NON_BLOCK) {
+                m -= m / 4;
+            }
+        }
+        if flags.contains(AllocFlags::OOM) {
+            m -= m / 2;
+        }
+        free > m.saturating_add(self.reserve(highest) as i64) && (order == 0 || has_block())
+    }
+
+    /// The fast form of §3.7: most order-0 requests are decided without the reserve arithmetic.
+    #[inline]
+    pub(crate) fn ok_fast(
+        &self,
+        order: u8,
+        mark: u64,
+        highest: ZoneKind,
+        flags: AllocFlags,
+        supply: Supply,
+        has_block: impl Fn() -> bool,
+    ) -> bool {
+        if order == 0 {
+            let usable = supply.free.saturating_sub(supply.withheld(flags));
+            if usable > mark.wrapping_add(self.reserve(highest)) {
+                return true;
+            }
+        }
+        if self.ok(order, mark, highest, flags, supply, &has_block) {
+            return true;
+        }
+        // An urgent single page is not to fail because of a boost alone.
+        order == 0
+            && flags.contains(AllocFlags::MIN_RESERVE)
+            && flags.mark() == MIN
+            && self.boost() != 0
+            && self.ok(order, self.base(MIN), highest, flags, supply, &has_block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqrt_rule_of_3_1_and_c_3() {
+        for (mib, want) in [
+            (16, 512),
+            (64, 1024),
+            (128, 1448),
+            (256, 2048),
+            (1024, 4096),
+            (4096, 8192),
+            (16384, 16384),
+        ] {
+            assert_eq!(min_free_kbytes(mib * 1024), want, "{mib} MiB");
+        }
+        assert_eq!(min_free_kbytes(1 << 40), 262144);
+        assert_eq!(min_free_kbytes(0), 128);
+        assert_eq!(min_free_kbytes(u64::MAX), 262144);
+    }
+
+    #[test]
+    fn marks_of_3_2_and_c_1() {
+        let kb = huge_page_floor(3, 1_398_929);
+        assert_eq!(kb, 67584);
+        type Vector = (u64, [(u64, [u64; 4]); 3]);
+        let vectors: [Vector; 2] = [
+            (
+                622592,
+                [
+                    (3840, [46, 57, 68, 79]),
+                    (772497, [9330, 11662, 13994, 16326]),
+                    (622592, [7519, 9398, 11277, 13156]),
+                ],
+            ),
+            (
+                1343488,
+                [
+                    (3840, [30, 37, 44, 51]),
+                    (772497, [6157, 7696, 9235, 10774]),
+                    (1343488, [10708, 13385, 16062, 18739]),
+                ],
+            ),
+        ];
+        for (normal, zones) in vectors {
+            let lowmem = 3840 + 772497 + normal;
+            for (managed, want) in zones {
+                assert_eq!(zone_marks(ZoneKind::Normal, managed, lowmem, kb, 10), want);
+            }
+            assert_eq!(zone_marks(ZoneKind::Movable, 0, lowmem, kb, 10), [32; 4]);
+        }
+    }
+
+    #[test]
+    fn lowmem_reserve_of_3_5_and_c_1() {
+        let ratio = [256, 256, 32, 0, 0];
+        for (normal, dma, dma32) in [
+            (622592, [0, 3017, 5449, 5449, 5449], [0, 0, 2432, 2432, 2432]),
+            (1343488, [0, 3017, 8265, 8265, 8265], [0, 0, 5248, 5248, 5248]),
+        ] {
+            let managed = [3840, 772497, normal, 0, 0];
+            assert_eq!(lowmem_reserve(0, &managed, &ratio), dma);
+            assert_eq!(lowmem_reserve(1, &managed, &ratio), dma32);
+            assert_eq!(lowmem_reserve(2, &managed, &ratio), [0; 5]);
+        }
+        assert_eq!(lowmem_reserve(0, &[0, 5000, 0, 0, 0], &ratio), [0; 5]);
+    }
+
+    #[test]
+    fn caps_of_c_5() {
+        assert_eq!(highatomic_cap(3840), 0);
+        assert_eq!(highatomic_cap(772497), 8192);
+        assert_eq!(highatomic_cap(1343488), 13824);
+        assert_eq!(boost_cap(1343488, 16062, 15000), Some(24093));
+        assert_eq!(boost_cap(1343488, 16062, 0), None);
+        assert_eq!(boost_cap(2047, 100, 15000), None);
+        assert_eq!(boost_cap(4096, 15, 15000), Some(512));
+    }
+
+    #[test]
+    fn reserves_of_3_7() {
+        let w = Watermarks::default();
+        w.set_marks([100, 200, 300, 400]);
+        let ok = |free, flags: AllocFlags| {
+            let supply = Supply { free, highatomic: 0, cma: 0 };
+            w.ok(0, w.effective(flags.mark()), ZoneKind::Normal, flags, supply, || true)
+        };
+        assert!(!ok(100, AllocFlags::WMARK_MIN) && ok(101, AllocFlags::WMARK_MIN));
+        let high = AllocFlags::MIN_RESERVE;
+        assert!(!ok(50, high) && ok(51, high));
+        let atomic = AllocFlags::MIN_RESERVE | AllocFlags::NON_BLOCK;
+        assert!(!ok(38, atomic) && ok(39, atomic));
+        assert!(!ok(100, AllocFlags::NON_BLOCK), "NON_BLOCK alone changes nothing");
+        assert!(!ok(50, AllocFlags::OOM) && ok(51, AllocFlags::OOM));
+    }
+
+    #[test]
+    fn withheld_pages_of_3_6() {
+        let w = Watermarks::default();
+        w.set_marks([100, 200, 300, 400]);
+        let s = Supply { free: 150, highatomic: 40, cma: 20 };
+        let ok = |flags| w.ok(0, 100, ZoneKind::Normal, flags, s, || true);
+        assert!(!ok(AllocFlags::WMARK_MIN), "90 are left");
+        assert!(ok(AllocFlags::CMA), "110 are left");
+        assert!(ok(AllocFlags::NON_BLOCK), "130 are left");
+        let order3 = |free| {
+            let s = Supply { free, highatomic: 0, cma: 0 };
+            w.ok(3, 100, ZoneKind::Normal, AllocFlags::WMARK_MIN, s, || true)
+        };
+        assert!(!order3(107) && order3(108), "a block of eight needs seven more");
+    }
+
+    #[test]
+    fn boost_does_not_fail_an_urgent_page_3_7() {
+        let w = Watermarks::default();
+        w.set_marks([100, 200, 300, 400]);
+        w.set_boost(512);
+        let s = Supply { free: 60, highatomic: 0, cma: 0 };
+        let ok = |flags: AllocFlags| {
+            w.ok_fast(0, w.effective(flags.mark()), ZoneKind::Normal, flags, s, || true)
+        };
+        assert!(ok(AllocFlags::MIN_RESERVE));
+        assert!(!ok(AllocFlags::WMARK_MIN));
+        assert!(!ok(AllocFlags::MIN_RESERVE | AllocFlags::WMARK_LOW));
+    }
+}

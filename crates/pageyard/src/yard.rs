@@ -1,0 +1,253 @@
+//! The allocator as its embedder sees it.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::Relaxed;
+
+use lock_api::{Mutex, RawMutex};
+
+use crate::knobs::Knobs;
+use crate::platform::Platform;
+use crate::policy::{Linux612, Policy};
+use crate::stats::{CpuStats, ZoneStats};
+use crate::tuning::Tuning;
+use crate::units::{
+    CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, TYPES,
+    ZONE_KINDS, ZoneKind,
+};
+use crate::zone::{BELOW_HIGH, BOOSTED_WATERMARK, RECLAIM_ACTIVE, Zone};
+
+/// A page allocator over the zones of a node.
+///
+/// `R` is the kind of lock, `E` the machine it runs on, `P` its behaviour. All methods take
+/// `&self`; any number of CPUs may call them at once. Memory for its maps is borrowed for `'a`
+/// from the embedder (see [`Yard::new`]).
+#[derive(Debug)]
+pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
+    /// From the highest kind down: the order in which requests try them (§2.5).
+    pub(crate) zones: &'a [Zone<'a, R>],
+    /// Per highest zone kind, the position of the first zone that may serve.
+    pub(crate) preferred: [u8; 8],
+    pub(crate) platform: E,
+    pub(crate) cpus: u32,
+    pub(crate) knobs: Mutex<R, Knobs>,
+    /// Held by the one who drains all CPUs (§5.16).
+    pub(crate) draining: Mutex<R, ()>,
+    pub(crate) policy: PhantomData<P>,
+}
+
+/// A zone's size and state at one moment, in base pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneInfo {
+    /// Which zone.
+    pub kind: ZoneKind,
+    /// Of which node.
+    pub node: NodeId,
+    /// Its first frame.
+    pub start: Pfn,
+    /// Pages from first to last, holes included.
+    pub spanned: u64,
+    /// Pages that are memory.
+    pub present: u64,
+    /// Pages that the allocator manages.
+    pub managed: u64,
+    /// The free counter, the CPUs' parts not included, not below 0 (§9.2).
+    pub free: u64,
+    /// The free counter with the CPUs' parts.
+    pub free_exact: u64,
+    /// Pages on per-CPU lists.
+    pub cached: u64,
+    /// MIN, LOW, HIGH, PROMO without the boost (§3.2).
+    pub watermarks: [u64; 4],
+    /// What is added to them at the moment (§3.4).
+    pub boost: u64,
+    /// Pages kept from requests that could use higher zones, per highest zone (§3.5).
+    pub lowmem_reserve: [u64; ZONE_KINDS],
+    /// Pages in blocks reserved for high-order atomic requests (§3.8).
+    pub reserved_highatomic: u64,
+    /// Free pages on the lists of those blocks.
+    pub free_highatomic: u64,
+    /// Below the high watermark when last tested.
+    pub below_high: bool,
+    /// Background reclaim is at work.
+    pub reclaim_active: bool,
+    /// A claim boosted the watermarks and background reclaim has not been woken for it yet.
+    pub boosted: bool,
+}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// The machine it runs on.
+    pub fn platform(&self) -> &E {
+        &self.platform
+    }
+
+    /// How many CPUs it serves.
+    pub fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// How many zones it has.
+    pub fn zones(&self) -> usize {
+        self.zones.len()
+    }
+
+    /// The kinds of its zones, in the order in which requests try them.
+    pub fn zone_kinds(&self) -> impl Iterator<Item = ZoneKind> + '_ {
+        self.zones.iter().map(|z| z.kind)
+    }
+
+    pub(crate) fn zone(&self, kind: ZoneKind) -> Option<&'a Zone<'a, R>> {
+        self.zones.iter().find(|z| z.kind == kind)
+    }
+
+    /// The zone that holds a frame, and the frame's index there.
+    #[inline]
+    pub(crate) fn locate(&self, pfn: Pfn) -> Option<(&'a Zone<'a, R>, u32)> {
+        self.zones.iter().find_map(|z| Some((z, z.index_of(pfn)?)))
+    }
+
+    /// Whether a frame lies in one of the zones, and in which.
+    pub fn zone_of(&self, pfn: Pfn) -> Option<ZoneKind> {
+        Some(self.locate(pfn)?.0.kind)
+    }
+
+    /// The type of the pageblock that holds a frame; `None` outside the zones.
+    pub fn block_type(&self, pfn: Pfn) -> Option<MigrateType> {
+        let (zone, idx) = self.locate(pfn)?;
+        Some(zone.map.block_type(idx))
+    }
+
+    /// What a zone has and is; `None` where there is no such zone.
+    pub fn zone_info(&self, kind: ZoneKind) -> Option<ZoneInfo> {
+        let z = self.zone(kind)?;
+        let counter = z.nr_free.load(Relaxed);
+        let parts: i64 = z.cpus.iter().map(|c| i64::from(c.diff())).sum();
+        let cached: i64 = z.cpus.iter().map(|c| i64::from(c.pageset.lock().tuning.count)).sum();
+        Some(ZoneInfo {
+            kind,
+            node: z.node,
+            start: z.start,
+            spanned: z.spanned,
+            present: z.present.load(Relaxed),
+            managed: z.managed.load(Relaxed),
+            free: counter.max(0) as u64,
+            free_exact: (counter + parts).max(0) as u64,
+            cached: cached.max(0) as u64,
+            watermarks: z.watermarks.marks(),
+            boost: z.watermarks.boost(),
+            lowmem_reserve: z.watermarks.reserves(),
+            reserved_highatomic: z.reserved_highatomic.load(Relaxed),
+            free_highatomic: z.free_highatomic.load(Relaxed),
+            below_high: z.has_flag(BELOW_HIGH),
+            reclaim_active: z.has_flag(RECLAIM_ACTIVE),
+            boosted: z.has_flag(BOOSTED_WATERMARK),
+        })
+    }
+
+    /// Free blocks of a zone by order, of all types (buddyinfo); `None` where there is no such
+    /// zone.
+    pub fn free_blocks(&self, kind: ZoneKind) -> Option<[u64; MAX_ORDER as usize + 1]> {
+        let z = self.zone(kind)?;
+        Some(core::array::from_fn(|o| z.areas.blocks(o as u8)))
+    }
+
+    /// Pageblocks of a zone by type (pagetypeinfo); `None` where there is no such zone.
+    pub fn pageblocks(&self, kind: ZoneKind) -> Option<[u64; TYPES]> {
+        let z = self.zone(kind)?;
+        let mut counts = [0; TYPES];
+        let mut idx = 0;
+        while idx < z.map.len() {
+            if !z.map.block_is_absent(idx) {
+                counts[z.map.block_type(idx) as usize] += 1;
+            }
+            idx += PAGEBLOCK_PAGES;
+        }
+        Some(counts)
+    }
+
+    /// The unusable free space index (§9.6) of a zone for requests of an order, in thousandths: 0
+    /// where all free memory could serve them, 1000 where none could. `None` where there is no
+    /// such zone.
+    pub fn unusable_index(&self, kind: ZoneKind, order: Order) -> Option<u32> {
+        Some(unusable_index(&self.free_blocks(kind)?, order))
+    }
+
+    /// The tuning of one CPU's lists in a zone (§5.1).
+    pub fn pageset(&self, kind: ZoneKind, cpu: CpuId) -> Option<Tuning> {
+        Some(self.zone(kind)?.slot(cpu)?.pageset.lock().tuning)
+    }
+
+    /// Counters of one CPU in a zone.
+    pub fn cpu_stats(&self, kind: ZoneKind, cpu: CpuId) -> Option<CpuStats> {
+        Some(self.zone(kind)?.slot(cpu)?.counters.read())
+    }
+
+    /// Counters of a zone.
+    pub fn zone_stats(&self, kind: ZoneKind) -> Option<ZoneStats> {
+        let z = self.zone(kind)?;
+        Some(z.counters.read(z.failures.load(Relaxed), z.bypasses.load(Relaxed)))
+    }
+
+    /// Background reclaim begins or ends in a zone (§7.2): per-CPU lists shrink meanwhile. Whether
+    /// there is such a zone.
+    pub fn set_reclaim_active(&self, kind: ZoneKind, active: bool) -> bool {
+        let Some(z) = self.zone(kind) else { return false };
+        if active {
+            z.set_flag(RECLAIM_ACTIVE);
+        } else {
+            z.clear_flag(RECLAIM_ACTIVE);
+        }
+        true
+    }
+}
+
+/// The unusable free space index (§9.6) of these free blocks per order, in thousandths.
+pub fn unusable_index(blocks: &[u64; MAX_ORDER as usize + 1], order: Order) -> u32 {
+    let pages = |from: u8| -> u64 {
+        blocks.iter().enumerate().skip(from.into()).map(|(o, n)| n << o).sum()
+    };
+    let free = pages(0);
+    if free == 0 { 1000 } else { ((free - pages(order.get())) * 1000 / free) as u32 }
+}
+
+/// The fragmentation index (§9.6) of these free blocks per order for a request that fails, in
+/// thousandths: towards 0 it fails for want of memory, towards 1000 for fragmentation. -1000: it
+/// would not fail.
+pub fn fragmentation_index(blocks: &[u64; MAX_ORDER as usize + 1], order: Order) -> i32 {
+    let free: u64 = blocks.iter().enumerate().map(|(o, n)| n << o).sum();
+    let count: u64 = blocks.iter().sum();
+    if count == 0 {
+        return 0;
+    }
+    if blocks.iter().skip(order.get().into()).any(|&n| n > 0) {
+        return -1000;
+    }
+    let need = (1000 + free * 1000 / u64::from(order.pages())) as i64;
+    (1000 - need / count as i64) as i32
+}
+
+const _: () = assert!(PAGEBLOCK_ORDER < MAX_ORDER);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_of_9_6_and_c_6() {
+        let o = |n| Order::new(n).unwrap();
+        let dma = [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 3];
+        assert_eq!(unusable_index(&dma, o(9)), 66);
+        assert_eq!(unusable_index(&dma, o(10)), 200);
+        assert_eq!(unusable_index(&[0; 11], o(0)), 1000);
+
+        let mut b = [0; 11];
+        b[0] = 1;
+        assert_eq!(fragmentation_index(&b, o(1)), -500);
+        b[0] = 1024;
+        assert_eq!(fragmentation_index(&b, o(9)), 998);
+        let mut b = [0; 11];
+        b[6] = 32;
+        assert_eq!(fragmentation_index(&b, o(9)), 844);
+        assert_eq!(fragmentation_index(&b, o(6)), -1000);
+        assert_eq!(fragmentation_index(&[0; 11], o(6)), 0);
+    }
+}

@@ -1,0 +1,344 @@
+//! A zone: its map, its free areas, its marks and counters, and the lock over them (spec §1.3).
+
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Relaxed},
+};
+
+use lock_api::{Mutex, MutexGuard, RawMutex};
+
+use crate::area::FreeAreas;
+use crate::frame::Map;
+use crate::gfp::AllocFlags;
+use crate::pcp::Pageset;
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::stats::{CpuCounters, ZoneCounters};
+use crate::tuning::{Limits, Pressure};
+use crate::units::{CpuId, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneKind};
+use crate::watermark::{HIGH, Supply, Watermarks, boost_cap};
+
+/// A claim boosted the watermarks; the next attempt that may wake background reclaim does so.
+pub(crate) const BOOSTED_WATERMARK: u32 = 1;
+/// Background reclaim is at work.
+pub(crate) const RECLAIM_ACTIVE: u32 = 2;
+/// The high watermark was last seen to fail.
+pub(crate) const BELOW_HIGH: u32 = 4;
+
+/// One CPU's part of one zone. Memory for them comes from the embedder.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct CpuSlot<R: RawMutex> {
+    /// The per-CPU lists. Order of locks: this one, then the zone's.
+    pub(crate) pageset: Mutex<R, Pageset>,
+    /// The CPU's part of the zone's free counter (§9.2). Zone lock.
+    pub(crate) diff: AtomicU32,
+    /// Above this, the part is folded into the counter.
+    pub(crate) threshold: AtomicU32,
+    /// Ticks until an unused remote pageset is drained (§5.15).
+    pub(crate) expire: AtomicU8,
+    pub(crate) node: AtomicU32,
+    pub(crate) counters: CpuCounters,
+}
+
+impl<R: RawMutex> CpuSlot<R> {
+    /// A slot that no yard uses yet.
+    pub fn new() -> Self {
+        CpuSlot {
+            pageset: Mutex::new(Pageset::default()),
+            diff: AtomicU32::new(0),
+            threshold: AtomicU32::new(0),
+            expire: AtomicU8::new(0),
+            node: AtomicU32::new(0),
+            counters: CpuCounters::default(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn diff(&self) -> i32 {
+        self.diff.load(Relaxed) as i32
+    }
+
+    #[inline]
+    pub(crate) fn set_diff(&self, n: i32) {
+        self.diff.store(n as u32, Relaxed);
+    }
+}
+
+impl<R: RawMutex> Default for CpuSlot<R> {
+    fn default() -> Self {
+        CpuSlot::new()
+    }
+}
+
+/// One zone. Memory for them comes from the embedder; [`Zone::new`] makes an empty one.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Zone<'a, R: RawMutex> {
+    // What every request reads comes first.
+    pub(crate) map: Map<'a>,
+    pub(crate) cpus: &'a [CpuSlot<R>],
+    /// The frame of index 0: the zone's start rounded down to the largest block.
+    pub(crate) base: u64,
+    pub(crate) start: Pfn,
+    /// Pages from the first to the last, holes included.
+    pub(crate) spanned: u64,
+    pub(crate) flags: AtomicU32,
+    pub(crate) kind: ZoneKind,
+    /// Requests that prefer this zone start with NOFRAGMENT (§2.7).
+    pub(crate) nofragment: AtomicBool,
+    pub(crate) node: NodeId,
+    pub(crate) watermarks: Watermarks,
+    /// The zone's free counter, without the CPUs' parts. May be negative for a moment.
+    pub(crate) nr_free: AtomicI64,
+    pub(crate) free_highatomic: AtomicU64,
+    pub(crate) free_cma: AtomicU64,
+
+    pub(crate) lock: Mutex<R, ()>,
+    pub(crate) areas: FreeAreas,
+    pub(crate) present: AtomicU64,
+    pub(crate) managed: AtomicU64,
+    pub(crate) reserved_highatomic: AtomicU64,
+    pub(crate) isolated_blocks: AtomicU64,
+    pub(crate) boost_factor: AtomicU64,
+    /// Mobility grouping is off: every block is unmovable (§2.4).
+    pub(crate) ungrouped: AtomicBool,
+    /// The limits that the CPUs' pagesets have, or have again once they are enabled (§5.4).
+    pub(crate) pageset_limits: Mutex<R, Limits>,
+    /// The stale or current mark below which counters are summed exactly (§9.3).
+    pub(crate) drift_mark: AtomicU64,
+    pub(crate) counters: ZoneCounters,
+    pub(crate) failures: AtomicU64,
+    pub(crate) bypasses: AtomicU64,
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// A zone without memory.
+    pub fn new() -> Self {
+        Zone {
+            map: Map::EMPTY,
+            cpus: &[],
+            base: 0,
+            flags: AtomicU32::new(0),
+            kind: ZoneKind::Normal,
+            nofragment: AtomicBool::new(false),
+            node: NodeId(0),
+            watermarks: Watermarks::default(),
+            nr_free: AtomicI64::new(0),
+            free_highatomic: AtomicU64::new(0),
+            free_cma: AtomicU64::new(0),
+            lock: Mutex::new(()),
+            areas: FreeAreas::default(),
+            start: Pfn(0),
+            spanned: 0,
+            present: AtomicU64::new(0),
+            managed: AtomicU64::new(0),
+            reserved_highatomic: AtomicU64::new(0),
+            isolated_blocks: AtomicU64::new(0),
+            boost_factor: AtomicU64::new(0),
+            ungrouped: AtomicBool::new(false),
+            pageset_limits: Mutex::new(Limits::DISABLED),
+            drift_mark: AtomicU64::new(0),
+            counters: ZoneCounters::default(),
+            failures: AtomicU64::new(0),
+            bypasses: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<R: RawMutex> Default for Zone<'_, R> {
+    fn default() -> Self {
+        Zone::new()
+    }
+}
+
+impl<'a, R: RawMutex> Zone<'a, R> {
+    /// The index of a frame, or `None` for a frame outside the zone.
+    #[inline]
+    pub(crate) fn index_of(&self, pfn: Pfn) -> Option<u32> {
+        let inside = pfn.0.wrapping_sub(self.start.0) < self.spanned;
+        if inside { Some(pfn.0.wrapping_sub(self.base) as u32) } else { None }
+    }
+
+    #[inline]
+    pub(crate) fn pfn(&self, idx: u32) -> Pfn {
+        Pfn(self.base.wrapping_add(u64::from(idx)))
+    }
+
+    /// Index of the zone's first frame: 0 where the zone starts at a multiple of the largest block.
+    pub(crate) fn first_index(&self) -> u32 {
+        self.start.0.wrapping_sub(self.base) as u32
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, cpu: CpuId) -> Option<&'a CpuSlot<R>> {
+        self.cpus.get(cpu.0 as usize)
+    }
+
+    #[inline]
+    pub(crate) fn has_flag(&self, flag: u32) -> bool {
+        self.flags.load(Relaxed) & flag != 0
+    }
+
+    pub(crate) fn set_flag(&self, flag: u32) {
+        self.flags.fetch_or(flag, AcqRel);
+    }
+
+    /// Clears a flag; whether it was set.
+    pub(crate) fn clear_flag(&self, flag: u32) -> bool {
+        self.flags.fetch_and(!flag, AcqRel) & flag != 0
+    }
+
+    #[inline]
+    pub(crate) fn pressure(&self) -> Pressure {
+        let flags = self.flags.load(Relaxed);
+        Pressure {
+            reclaim_active: flags & RECLAIM_ACTIVE != 0,
+            below_high: flags & BELOW_HIGH != 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn supply(&self) -> Supply {
+        Supply {
+            free: self.nr_free.load(Relaxed).max(0) as u64,
+            highatomic: self.free_highatomic.load(Relaxed),
+            cma: self.free_cma.load(Relaxed),
+        }
+    }
+
+    /// The fast form of the watermark test, against any mark (§3.7).
+    #[inline]
+    pub(crate) fn watermark_fast(
+        &self,
+        order: u8,
+        mark: u64,
+        highest: ZoneKind,
+        flags: AllocFlags,
+    ) -> bool {
+        self.watermarks.ok_fast(order, mark, highest, flags, self.supply(), || {
+            self.areas.has_block(order, flags)
+        })
+    }
+
+    /// The zone as one CPU uses it; `None` for a CPU that the yard was not told of.
+    #[inline]
+    pub(crate) fn at<'z, E: Platform, P: Policy>(
+        &'z self,
+        env: &'z E,
+        cpu: CpuId,
+    ) -> Option<At<'z, 'a, R, E, P>> {
+        Some(At { zone: self, env, cpu, slot: self.slot(cpu)?, policy: PhantomData })
+    }
+}
+
+/// One CPU at one zone: what every request path works on.
+pub(crate) struct At<'z, 'a, R: RawMutex, E, P> {
+    pub(crate) zone: &'z Zone<'a, R>,
+    pub(crate) env: &'z E,
+    pub(crate) cpu: CpuId,
+    pub(crate) slot: &'z CpuSlot<R>,
+    policy: PhantomData<P>,
+}
+
+impl<R: RawMutex, E, P> Clone for At<'_, '_, R, E, P> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R: RawMutex, E, P> Copy for At<'_, '_, R, E, P> {}
+
+impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> At<'z, 'a, R, E, P> {
+    /// Takes the zone lock; this CPU's part of the counters changes.
+    #[inline]
+    pub(crate) fn lock(self) -> Locked<'z, 'a, R, E, P> {
+        let asked = if E::MEASURE_LOCKS { self.env.now() } else { 0 };
+        let guard = self.zone.lock.lock();
+        let counters = &self.zone.counters;
+        counters.lock_holds.add(1);
+        let mut since = 0;
+        if E::MEASURE_LOCKS {
+            since = self.env.now();
+            let waited = since.saturating_sub(asked);
+            counters.wait_ns.add(waited);
+            counters.waits.note(waited);
+        }
+        Locked { at: self, since, _guard: guard }
+    }
+}
+
+/// A zone whose lock is held. Everything that changes free lists is a method of this.
+pub(crate) struct Locked<'z, 'a, R: RawMutex, E: Platform, P> {
+    at: At<'z, 'a, R, E, P>,
+    since: u64,
+    // Released after `drop` below has run.
+    _guard: MutexGuard<'z, R, ()>,
+}
+
+impl<'z, 'a, R: RawMutex, E: Platform, P> Deref for Locked<'z, 'a, R, E, P> {
+    type Target = At<'z, 'a, R, E, P>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.at
+    }
+}
+
+impl<R: RawMutex, E: Platform, P> Drop for Locked<'_, '_, R, E, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if E::MEASURE_LOCKS {
+            let held = self.env.now().saturating_sub(self.since);
+            self.zone.counters.hold_ns.add(held);
+            self.zone.counters.holds.note(held);
+        }
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+    /// Every change of what is free goes through here (§4.7), in exactly the steps that the spec
+    /// names: they decide when the CPU's part is folded (§9.2), and so are observable.
+    #[inline]
+    pub(crate) fn account(&self, pages: i32, t: MigrateType) {
+        if t == MigrateType::Isolate {
+            return;
+        }
+        let x = self.slot.diff() + pages;
+        if x.unsigned_abs() > self.slot.threshold.load(Relaxed) {
+            self.fold(x);
+        } else {
+            self.slot.set_diff(x);
+        }
+        let part = match t {
+            MigrateType::HighAtomic => &self.zone.free_highatomic,
+            MigrateType::Cma => &self.zone.free_cma,
+            _ => return,
+        };
+        part.store(part.load(Relaxed).wrapping_add_signed(pages.into()), Relaxed);
+    }
+
+    /// Adds the CPU's part to the zone's counter.
+    pub(crate) fn fold(&self, part: i32) {
+        let n = &self.zone.nr_free;
+        n.store(n.load(Relaxed).wrapping_add(part.into()), Relaxed);
+        self.slot.set_diff(0);
+    }
+
+    /// Boosts the watermarks after a claim on behalf of another type (§3.4).
+    pub(crate) fn boost(&self, kswapd: bool) {
+        let w = &self.zone.watermarks;
+        let managed = self.zone.managed.load(Relaxed);
+        let factor = self.zone.boost_factor.load(Relaxed);
+        let Some(cap) = boost_cap(managed, w.base(HIGH), factor) else { return };
+        let block = u64::from(PAGEBLOCK_PAGES);
+        w.set_boost(cap.min(w.boost().saturating_add(block)));
+        self.zone.counters.boosts.add(1);
+        if kswapd {
+            self.zone.set_flag(BOOSTED_WATERMARK);
+        }
+    }
+}
