@@ -1,2 +1,47 @@
-//! The program `pageyard`.
-fn main() {}
+//! The program `pageyard`: arguments in, text or JSON out. What it does is done by the libraries.
+
+#![forbid(unsafe_code)]
+
+mod conform;
+mod output;
+mod replay;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The Linux page allocator, outside Linux: replay a real kernel's page events under several
+/// policies, and hold the allocator against recorded answers of the real kernel.
+#[derive(Parser)]
+#[command(name = "pageyard", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Replay a kernel's page events under several policies and compare what each would have done
+    Replay(replay::Args),
+    /// Hold the allocator against recorded answers and states of the real Linux 6.12.117
+    Conform(conform::Args),
+    /// Import, describe and export traces of page events
+    Trace(trace::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Replay(args) => replay::run(&args),
+        Command::Conform(args) => conform::run(&args),
+        Command::Trace(args) => trace::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(e) if output::is_broken_pipe(e.as_ref()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("pageyard: {e}");
+            ExitCode::from(2)
+        }
+    }
+}

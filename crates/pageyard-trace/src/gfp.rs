@@ -127,3 +127,51 @@ pub fn parse(text: &str) -> Result<u32, &str> {
     }
     Ok(flags)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names and numbers that kernels printed for the same request.
+    const SEEN: &[(&str, u32)] = &[
+        ("GFP_HIGHUSER_MOVABLE|__GFP_COMP|__GFP_ZERO", 0x140dca),
+        ("GFP_KERNEL_ACCOUNT|__GFP_ZERO", 0x400dc0),
+        ("GFP_KERNEL_ACCOUNT", 0x400cc0),
+        ("GFP_NOWAIT|__GFP_IO|__GFP_FS|__GFP_COMP|__GFP_ACCOUNT", 0x4428c0),
+        ("GFP_NOWAIT|__GFP_NOWARN", 0x2800),
+        (
+            "GFP_NOFS|__GFP_HIGHMEM|__GFP_NOWARN|__GFP_NORETRY|__GFP_COMP|__GFP_HARDWALL|\
+             __GFP_MOVABLE",
+            0x152c4a,
+        ),
+        ("GFP_HIGHUSER|__GFP_ACCOUNT", 0x500cc2),
+        ("GFP_TRANSHUGE_LIGHT|__GFP_NORETRY|__GFP_THISNODE", 0x3d20ca),
+        ("GFP_TRANSHUGE", 0x1c24ca),
+        ("GFP_ATOMIC|__GFP_ZERO", 0x920),
+        ("0x1000|__GFP_IO", 0x1040),
+        ("none", 0),
+        ("0", 0),
+    ];
+
+    #[test]
+    fn names_are_numbers() {
+        for &(names, number) in SEEN {
+            assert_eq!(parse(names), Ok(number), "{names}");
+        }
+        assert_eq!(parse("GFP_KERNEL|__GFP_X"), Err("__GFP_X"));
+        assert_eq!(parse("GFP_KERNEL|"), Err(""));
+        assert_eq!(parse("0x"), Err("0x"));
+        assert_eq!(parse("4294967296"), Err("4294967296"));
+    }
+
+    #[test]
+    fn numbers_come_back_from_names() {
+        for &(_, number) in SEEN {
+            assert_eq!(parse(&to_names(number)), Ok(number));
+        }
+        for bit in 0..32 {
+            assert_eq!(parse(&to_names(1 << bit)), Ok(1 << bit));
+        }
+        assert_eq!(to_names(0x140dca), "GFP_HIGHUSER_MOVABLE|__GFP_ZERO|__GFP_COMP");
+    }
+}

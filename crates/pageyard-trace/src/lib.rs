@@ -24,6 +24,8 @@
 //! # Ok::<(), pageyard_trace::TraceError>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod attachment;
 mod check;
 mod error;

@@ -188,6 +188,8 @@ fn what_cannot_be_written_is_refused() {
     assert!(writer.write(source.tasks(), &Record::Event(event)).is_err());
     (event.cpu, event.task) = (0, 999);
     assert!(writer.write(source.tasks(), &Record::Event(event)).is_err());
+    writer.attach("once", b"").unwrap();
+    assert!(writer.attach("once", b"").is_err());
     writer.write(source.tasks(), &records[1]).unwrap();
     assert!(writer.attach("late", b"").is_err());
     writer.finish(source.tasks(), &Summary::default()).unwrap();
@@ -195,4 +197,67 @@ fn what_cannot_be_written_is_refused() {
     let mut text = TextWriter::new(Vec::new(), None).unwrap();
     let mark = Record::Mark { t_ns: 0, cpu: 0, text: "a\nb".into() };
     assert!(text.write(source.tasks(), &mark).is_err());
+}
+
+/// A chunk as the format has it, with checksums that fit whatever the content is.
+fn chunk(kind: u8, index: u32, content: &[u8]) -> Vec<u8> {
+    let mut out = b"PGYc".to_vec();
+    out.extend_from_slice(&[kind, 0, 0, 0]);
+    out.extend_from_slice(&index.to_le_bytes());
+    out.extend_from_slice(&(content.len() as u32).to_le_bytes());
+    out.extend_from_slice(&(content.len() as u32).to_le_bytes());
+    out.extend_from_slice(&crc32fast::hash(content).to_le_bytes());
+    let crc = crc32fast::hash(&out);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(content);
+    out
+}
+
+#[test]
+fn made_up_content_never_panics() {
+    let (_, bytes) = sample();
+    // Head and chunks as written, contents unpacked.
+    let mut at = 16;
+    let mut chunks = Vec::new();
+    while at < bytes.len() {
+        let head = &bytes[at..at + 28];
+        let stored = u32::from_le_bytes(head[12..16].try_into().unwrap()) as usize;
+        let plain = u32::from_le_bytes(head[16..20].try_into().unwrap()) as usize;
+        let content = &bytes[at + 28..at + 28 + stored];
+        let content = match head[5] {
+            0 => content.to_vec(),
+            _ => zstd::bulk::decompress(content, plain).unwrap(),
+        };
+        chunks.push((head[4], content));
+        at += 28 + stored;
+    }
+    let file = |chunks: &[(u8, Vec<u8>)]| {
+        let mut file = bytes[..16].to_vec();
+        for (index, (kind, content)) in chunks.iter().enumerate() {
+            file.extend(chunk(*kind, index as u32, content));
+        }
+        file
+    };
+    read(&file(&chunks), Options::default()).unwrap();
+    let records_at = chunks.iter().position(|(kind, _)| *kind == 2).unwrap();
+    for which in [0, records_at, chunks.len() - 1] {
+        for byte in 0..chunks[which].1.len().min(400) {
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut bad = chunks.clone();
+                bad[which].1[byte] = value;
+                let _ = read(&file(&bad), Options::default());
+                let _ = read(&file(&bad), Options::lenient());
+                bad[which].1.truncate(byte);
+                error(&file(&bad));
+            }
+        }
+    }
+    // Chunks in another order, twice, or missing.
+    for (a, b) in [(0, 1), (0, records_at), (records_at, chunks.len() - 1)] {
+        let mut bad = chunks.clone();
+        bad.swap(a, b);
+        let _ = read(&file(&bad), Options::lenient());
+        bad.remove(a);
+        error(&file(&bad));
+    }
 }

@@ -64,7 +64,7 @@ fn trace() -> impl Strategy<Value = (Vec<Record>, Tasks)> {
     let gap = prop_oneof![0u64..2_000_000, 0u64..10_000_000_000];
     vec((gap, step), 0..200).prop_map(|steps| {
         let mut tasks = Tasks::new();
-        let mut t = 1_000_000;
+        let mut t = 1_000_000_000;
         let record = |(gap, step)| {
             // Up to half a millisecond back.
             t = t + gap - 500_000;

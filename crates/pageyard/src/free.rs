@@ -102,6 +102,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Ok(())
     }
 
+    /// Takes back a block straight to the zone, past this CPU's lists: what [`free`](Yard::free)
+    /// does where it finds the lists busy (§5.6).
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free).
+    pub fn free_direct(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let (zone, idx) = self.owned(pfn, order)?;
+        let at = self.here(zone)?;
+        self.platform.event(at.cpu, Event::Free { pfn, order });
+        at.put_direct(idx, order.get());
+        Ok(())
+    }
+
     /// The block if a caller owns it at this order: one comparison with what its head says.
     #[inline]
     fn owned(&self, pfn: Pfn, order: Order) -> Result<(&'a Zone<'a, R>, u32), FreeError> {

@@ -227,9 +227,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 z.node_cpus(),
                 knobs.percpu_pagelist_high_fraction,
             );
-            let mut of_zone = z.pageset_limits.lock();
-            if *of_zone != limits {
-                *of_zone = limits;
+            let _held = z.limits_lock.lock();
+            if z.limits.get() != limits {
+                z.limits.set(limits);
                 z.set_pagesets(limits);
             }
         }
@@ -257,6 +257,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
             let drift = u64::from(self.cpus) * u64::from(threshold);
             let w = &z.watermarks;
+            if self.cpus > 1 && z.drift_mark.load(Relaxed) == 0 {
+                // The kernel computes it once before any watermark exists, and never clears it.
+                z.drift_mark.store(drift, Relaxed);
+            }
             if drift > w.base(LOW).saturating_sub(w.base(MIN)) {
                 z.drift_mark.store(w.base(HIGH) + drift, Relaxed);
             }

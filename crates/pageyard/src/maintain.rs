@@ -57,12 +57,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Limits cannot change meanwhile: knobs that do wait for the guard.
     pub fn disable_pcp(&self, kind: ZoneKind) -> Option<PcpDisabled<'_, 'a, R>> {
         let zone = self.zone(kind)?;
-        let limits = zone.pageset_limits.lock();
+        let held = zone.limits_lock.lock();
         zone.set_pagesets(Limits::DISABLED);
         for cpu in 0..self.cpus {
             self.drain_cpu(CpuId(cpu), Some(kind));
         }
-        Some(PcpDisabled { zone, limits })
+        Some(PcpDisabled { zone, _held: held })
     }
 
     /// Tells the tuning how much of the caches a CPU has (§5.13). Call it for every CPU that shares
@@ -87,12 +87,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 #[derive(Debug)]
 pub struct PcpDisabled<'y, 'a, R: RawMutex> {
     zone: &'y Zone<'a, R>,
-    limits: MutexGuard<'y, R, Limits>,
+    _held: MutexGuard<'y, R, ()>,
 }
 
 impl<R: RawMutex> Drop for PcpDisabled<'_, '_, R> {
     fn drop(&mut self) {
-        self.zone.set_pagesets(*self.limits);
+        self.zone.set_pagesets(self.zone.limits.get());
     }
 }
 

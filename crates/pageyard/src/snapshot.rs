@@ -219,7 +219,7 @@ impl<R: RawMutex> Zone<'_, R> {
             isolated_blocks: self.isolated_blocks.load(Relaxed),
             lowmem_reserve: self.watermarks.reserves(),
             nr_free: self.nr_free.load(Relaxed),
-            limits: *self.pageset_limits.lock(),
+            limits: self.limits.get(),
             nofragment: self.nofragment.load(Relaxed),
             ungrouped: self.ungrouped.load(Relaxed),
         }
@@ -299,7 +299,7 @@ impl<R: RawMutex> Zone<'_, R> {
         self.reserved_highatomic.store(z.reserved_highatomic, Relaxed);
         self.isolated_blocks.store(z.isolated_blocks, Relaxed);
         self.nr_free.store(z.nr_free, Relaxed);
-        *self.pageset_limits.lock() = z.limits;
+        self.limits.set(z.limits);
         self.nofragment.store(z.nofragment, Relaxed);
         self.ungrouped.store(z.ungrouped, Relaxed);
         Ok(())
@@ -362,7 +362,7 @@ impl<R: RawMutex> Zone<'_, R> {
         self.watermarks.set_boost(0);
         self.watermarks.set_marks([0; 4]);
         self.watermarks.set_reserve([0; ZONE_KINDS]);
-        *self.pageset_limits.lock() = Limits::DISABLED;
+        self.limits.set(Limits::DISABLED);
     }
 }
 

@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
+    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Relaxed},
 };
 
@@ -73,6 +73,23 @@ impl<R: RawMutex> Default for CpuSlot<R> {
     }
 }
 
+/// A zone's reference copy of the limits: written under `limits_lock`, read by anybody.
+#[derive(Debug, Default)]
+pub(crate) struct SharedLimits([AtomicI32; 3]);
+
+impl SharedLimits {
+    pub(crate) fn get(&self) -> Limits {
+        let [batch, high_min, high_max] = self.0.each_ref().map(|n| n.load(Relaxed));
+        Limits { batch, high_min, high_max }
+    }
+
+    pub(crate) fn set(&self, l: Limits) {
+        for (n, v) in self.0.iter().zip([l.batch, l.high_min, l.high_max]) {
+            n.store(v, Relaxed);
+        }
+    }
+}
+
 /// One zone. Memory for them comes from the embedder; [`Zone::new`] makes an empty one.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -106,7 +123,9 @@ pub struct Zone<'a, R: RawMutex> {
     /// Mobility grouping is off: every block is unmovable (§2.4).
     pub(crate) ungrouped: AtomicBool,
     /// The limits that the CPUs' pagesets have, or have again once they are enabled (§5.4).
-    pub(crate) pageset_limits: Mutex<R, Limits>,
+    pub(crate) limits: SharedLimits,
+    /// Held while limits change, and for as long as the lists are disabled.
+    pub(crate) limits_lock: Mutex<R, ()>,
     /// The stale or current mark below which counters are summed exactly (§9.3).
     pub(crate) drift_mark: AtomicU64,
     pub(crate) counters: ZoneCounters,
@@ -139,7 +158,8 @@ impl<R: RawMutex> Zone<'_, R> {
             isolated_blocks: AtomicU64::new(0),
             boost_factor: AtomicU64::new(0),
             ungrouped: AtomicBool::new(false),
-            pageset_limits: Mutex::new(Limits::DISABLED),
+            limits: SharedLimits::default(),
+            limits_lock: Mutex::new(()),
             drift_mark: AtomicU64::new(0),
             counters: ZoneCounters::default(),
             failures: AtomicU64::new(0),

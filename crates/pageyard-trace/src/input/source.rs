@@ -8,8 +8,8 @@ use super::Progress;
 use super::compression::{Compression, SNIFF};
 use crate::error::Fault;
 
-/// So much is read at once.
-const STEP: usize = 1 << 18;
+/// So much is read at once, more and more of it, so that a small input does not cost much.
+const STEPS: (usize, usize) = (1 << 12, 1 << 18);
 
 /// What the raw side of an input tells: bytes taken, and whether the system failed to read.
 #[derive(Default)]
@@ -105,8 +105,9 @@ impl Source {
             self.end -= self.start;
             self.start = 0;
         }
-        if self.buffer.len() < self.end + STEP {
-            self.buffer.resize(self.end + STEP, 0);
+        let step = self.buffer.len().clamp(STEPS.0, STEPS.1);
+        if self.buffer.len() < self.end + step {
+            self.buffer.resize(self.end + step, 0);
         }
         loop {
             match self.reader.read(&mut self.buffer[self.end..]) {

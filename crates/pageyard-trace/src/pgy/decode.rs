@@ -2,8 +2,8 @@
 
 use super::bytes::{Bytes, Wrong, unzigzag};
 use super::layout::{
-    ALLOC, DRAIN, EXT_FRAG, FREE, FREE_BATCHED, MARK, MAX_CONTENT, MAX_RECORDS, STREAM_KINDS,
-    ZONE_LOCKED, attributes,
+    ALLOC, DRAIN, EXT_FRAG, FREE, FREE_BATCHED, MARK, MAX_COMM, MAX_CONTENT, MAX_MARK, MAX_RECORDS,
+    STREAM_KINDS, ZONE_LOCKED, attributes,
 };
 use crate::check::{MAX_CPUS, MAX_ORDER, MAX_PFN};
 use crate::error::Fault;
@@ -78,12 +78,15 @@ impl Decoder {
     ) -> Result<(), Wrong> {
         let mut input = Bytes(content);
         let count = input.count(MAX_RECORDS as usize)?;
+        if count == 0 {
+            return Err("it has no records");
+        }
         let mut t_ns = input.number()?;
 
         self.tasks.clear();
         for _ in 0..input.count(count)? {
             let pid = u32::try_from(input.number()?).map_err(|_| "a pid exceeds 32 bits")?;
-            self.tasks.push(tasks.intern(pid, input.text(MAX_CONTENT)?));
+            self.tasks.push(tasks.intern(pid, input.text(MAX_COMM)?));
         }
         self.flags.clear();
         for _ in 0..input.count(count)? {
@@ -92,11 +95,11 @@ impl Decoder {
             self.flags.push(flags);
         }
 
-        let mut streams = streams(&mut input, count)?;
+        let (mut streams, lengths) = streams(&mut input, count)?;
         let mut order = Indices::take(&mut input, count, streams.len())?;
         let times = input.count(MAX_CONTENT)?;
         let mut times = input.take(times)?;
-        columns(&mut input, &mut streams, self.tasks.len(), self.flags.len())?;
+        columns(&mut input, &mut streams, &lengths, self.tasks.len(), self.flags.len())?;
         input.end()?;
 
         out.reserve(count);
@@ -105,7 +108,7 @@ impl Decoder {
             let stream = streams.get_mut(number).ok_or("no such stream")?;
             t_ns = unzigzag(t_ns, times.number()?);
             out.push(if stream.kind == MARK {
-                let text = stream.first.text(MAX_CONTENT)?.to_owned();
+                let text = stream.first.text(MAX_MARK)?.to_owned();
                 Record::Mark { t_ns, cpu: stream.cpu, text }
             } else {
                 let task = stream.tasks.next()?;
@@ -119,9 +122,13 @@ impl Decoder {
     }
 }
 
-/// The table of streams, columns still empty.
-fn streams<'a>(input: &mut Bytes<'a>, records: usize) -> Result<Vec<Stream<'a>>, Wrong> {
+/// The table of streams, columns still empty, and the lengths of their first columns.
+fn streams<'a>(
+    input: &mut Bytes<'a>,
+    records: usize,
+) -> Result<(Vec<Stream<'a>>, Vec<usize>), Wrong> {
     let mut streams = Vec::new();
+    let mut lengths = Vec::new();
     for _ in 0..input.count(records.min(STREAM_KINDS * usize::from(MAX_CPUS)))? {
         let kind = input.byte()?;
         if usize::from(kind) >= STREAM_KINDS {
@@ -129,32 +136,31 @@ fn streams<'a>(input: &mut Bytes<'a>, records: usize) -> Result<Vec<Stream<'a>>,
         }
         let cpu = input.count(usize::from(MAX_CPUS) - 1)? as u16;
         let count = input.count(records)?;
-        // Only the length is known yet; `columns` puts the content in.
-        let first = Bytes(&[]);
-        let length = input.count(MAX_CONTENT)?;
+        lengths.push(input.count(MAX_CONTENT)?);
         streams.push(Stream {
             kind,
             cpu,
             count,
-            last_pfn: length as u64,
-            first,
-            attributes: first,
+            last_pfn: 0,
+            first: Bytes(&[]),
+            attributes: Bytes(&[]),
             tasks: Indices::NONE,
             flags: Indices::NONE,
         });
     }
-    Ok(streams)
+    Ok((streams, lengths))
 }
 
+/// Hands the columns out to the streams; like columns stand together.
 fn columns<'a>(
     input: &mut Bytes<'a>,
     streams: &mut [Stream<'a>],
+    lengths: &[usize],
     tasks: usize,
     flags: usize,
 ) -> Result<(), Wrong> {
-    for stream in streams.iter_mut() {
-        stream.first = input.take(stream.last_pfn as usize)?;
-        stream.last_pfn = 0;
+    for (stream, &length) in streams.iter_mut().zip(lengths) {
+        stream.first = input.take(length)?;
     }
     for stream in streams.iter_mut() {
         stream.attributes = input.take(stream.count * attributes(stream.kind))?;

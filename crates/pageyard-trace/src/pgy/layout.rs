@@ -20,6 +20,10 @@ pub(super) const MAX_CONTENT: usize = 1 << 26;
 pub(super) const PART: usize = 1 << 24;
 /// Greatest length of all attachments together.
 pub(super) const MAX_ATTACHED: u64 = 1 << 30;
+/// Greatest length of a mark in bytes: the text reader's longest line, all of it `\xNN`.
+pub(super) const MAX_MARK: usize = 1 << 18;
+/// Greatest length of a command name in bytes: the text reader's longest, all of it `\xNN`.
+pub(super) const MAX_COMM: usize = 512;
 /// Greatest length of an attachment's name in bytes.
 pub(super) const MAX_NAME: usize = 255;
 

@@ -6,7 +6,8 @@ use super::bytes::{put, put_bytes};
 use super::chunk::{self, ChunkKind};
 use super::encode::encode;
 use super::layout::{
-    CHUNK_MARK_BYTES, CHUNK_RECORDS, HEAD_LEN, MAGIC, MAX_ATTACHED, PART, VERSION, good_name,
+    CHUNK_MARK_BYTES, CHUNK_RECORDS, HEAD_LEN, MAGIC, MAX_ATTACHED, MAX_COMM, MAX_MARK, PART,
+    VERSION, good_name,
 };
 use crate::attachment::Attachments;
 use crate::check::{MAX_CPUS, at_most, check_event};
@@ -41,7 +42,7 @@ pub struct TraceWriter<W: Write> {
     mark_bytes: usize,
     records: u64,
     attached: u64,
-    attachments: u64,
+    names: Vec<String>,
 }
 
 impl<W: Write> TraceWriter<W> {
@@ -59,7 +60,7 @@ impl<W: Write> TraceWriter<W> {
             mark_bytes: 0,
             records: 0,
             attached: 0,
-            attachments: 0,
+            names: Vec::new(),
         };
         // 0 stands for "not declared".
         let cpus = options.declared_cpus.unwrap_or(0);
@@ -78,7 +79,7 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// # Errors
     /// [`Fault::Unwritable`] if records were written already, the name is not a plain relative
-    /// path, or all attachments together exceed 1 GiB; [`Fault::Io`].
+    /// path or was used before, or all attachments together exceed 1 GiB; [`Fault::Io`].
     pub fn attach(&mut self, name: &str, data: &[u8]) -> Result<(), TraceError> {
         self.attached += data.len() as u64;
         if self.records > 0 {
@@ -86,6 +87,9 @@ impl<W: Write> TraceWriter<W> {
         }
         if !good_name(name) {
             return Err(self.error(Fault::Unwritable("an attachment's name is no relative path")));
+        }
+        if self.names.iter().any(|other| other == name) {
+            return Err(self.error(Fault::Unwritable("an attachment's name for the second time")));
         }
         if self.attached > MAX_ATTACHED {
             return Err(self.error(Fault::Unwritable("attachments exceed 1 GiB")));
@@ -104,7 +108,7 @@ impl<W: Write> TraceWriter<W> {
                 break;
             }
         }
-        self.attachments += 1;
+        self.names.push(name.to_owned());
         Ok(())
     }
 
@@ -120,20 +124,29 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// # Errors
     /// [`Fault::OutOfRange`] for an impossible event, [`Fault::Unwritable`] for an unknown task or
-    /// a mark of more than 64 KiB, [`Fault::Io`].
+    /// a name
+    /// or mark that is too long, [`Fault::Io`].
     pub fn write(&mut self, tasks: &Tasks, record: &Record) -> Result<(), TraceError> {
         match record {
             Record::Event(event) => {
                 check_event(event).map_err(|fault| self.error(fault))?;
-                if tasks.get(event.task).is_none() {
-                    return Err(self.error(Fault::Unwritable("the event's task is not known")));
+                match tasks.get(event.task) {
+                    None => {
+                        let why = "the event's task is not known";
+                        return Err(self.error(Fault::Unwritable(why)));
+                    }
+                    Some(task) if task.comm.len() > MAX_COMM => {
+                        let why = "a command name of more than 512 bytes";
+                        return Err(self.error(Fault::Unwritable(why)));
+                    }
+                    Some(_) => {}
                 }
             }
             Record::Mark { cpu, text, .. } => {
                 at_most("cpu", u64::from(*cpu), u64::from(MAX_CPUS - 1))
                     .map_err(|fault| self.error(fault))?;
-                if text.len() > 1 << 16 {
-                    return Err(self.error(Fault::Unwritable("a mark of more than 64 KiB")));
+                if text.len() > MAX_MARK {
+                    return Err(self.error(Fault::Unwritable("a mark of more than 256 KiB")));
                 }
                 self.mark_bytes += text.len();
             }
@@ -154,8 +167,8 @@ impl<W: Write> TraceWriter<W> {
     pub fn finish(mut self, tasks: &Tasks, summary: &Summary) -> Result<W, TraceError> {
         self.flush(tasks)?;
         let mut content = Vec::new();
-        let malformed = summary.malformed.count + summary.malformed_at_import;
-        for total in [self.records, self.attachments, summary.lost, malformed] {
+        let malformed = summary.malformed.count.saturating_add(summary.malformed_at_import);
+        for total in [self.records, self.names.len() as u64, summary.lost, malformed] {
             put(&mut content, total);
         }
         self.chunk(ChunkKind::End, &content)?;

@@ -103,14 +103,12 @@ fn size(text: &str) -> Option<u64> {
 
 /// `0-3,8` as single CPUs.
 fn cpu_list(text: &str) -> Option<Vec<u16>> {
-    let mut cpus = Vec::new();
+    let mut member = vec![false; usize::from(MAX_CPUS)];
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let limit = u64::from(MAX_CPUS) - 1;
         let (first, last) = (small(first, limit)?, small(last, limit)?);
-        cpus.extend((first..=last).map(|cpu| cpu as u16));
+        member.get_mut(first as usize..=last as usize)?.fill(true);
     }
-    cpus.sort_unstable();
-    cpus.dedup();
-    Some(cpus)
+    Some((0..MAX_CPUS).filter(|&cpu| member[usize::from(cpu)]).collect())
 }

@@ -18,6 +18,8 @@ use crate::error::{Fault, excerpt};
 
 /// Where tracers put the dash between command and pid.
 const DASH_COLUMN: usize = 16;
+/// Longest command name; the kernel's have 15 bytes, those of its workers up to 63.
+const MAX_COMM: usize = 127;
 
 /// A line taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,8 +142,10 @@ fn at_dash(line: &[u8], dash: usize) -> Result<Line<'_>, (u8, Fault)> {
     }
     at.byte(b':');
     at.blanks();
-    // The first byte of a name cannot be the dash, so an empty name is possible.
     let comm = line[..dash].trim_ascii_start();
+    if comm.len() > MAX_COMM {
+        return Err((8, Fault::NotALine("a command name of more than 127 bytes")));
+    }
     Ok(Line { comm, pid: pid as u32, cpu: cpu as u16, t_ns, event, rest: &line[at.at..] })
 }
 

@@ -21,8 +21,16 @@ const MARK_PREFIX: &[u8] = b"tracing_mark_write: ";
 pub(crate) struct TextBody {
     lines: u64,
     parser: FieldParser,
-    /// The task last seen on each CPU: index, pid, and name as it stood in the line.
-    running: Vec<Option<(u32, u32, Box<[u8]>)>>,
+    /// The task last seen on each CPU.
+    running: Vec<Option<Running>>,
+}
+
+/// A task as it stood in a line, and its index in the table.
+#[derive(Clone)]
+struct Running {
+    task: u32,
+    pid: u32,
+    comm: Box<[u8]>,
 }
 
 impl TextBody {
@@ -117,7 +125,8 @@ impl TextBody {
                 return Ok(None);
             }
             Form::Lost(n) => {
-                shared.summary.lost += n.max(1);
+                let lost = &mut shared.summary.lost;
+                *lost = lost.saturating_add(n.max(1));
                 return Ok(None);
             }
             Form::Nothing => return Ok(None),
@@ -148,14 +157,14 @@ impl TextBody {
         if self.running.len() <= cpu {
             self.running.resize(cpu + 1, None);
         }
-        if let Some((task, pid, comm)) = &self.running[cpu]
-            && *pid == line.pid
-            && **comm == *line.comm
+        if let Some(last) = &self.running[cpu]
+            && last.pid == line.pid
+            && *last.comm == *line.comm
         {
-            return *task;
+            return last.task;
         }
         let task = shared.tasks.intern(line.pid, &name_from_bytes(line.comm));
-        self.running[cpu] = Some((task, line.pid, line.comm.into()));
+        self.running[cpu] = Some(Running { task, pid: line.pid, comm: line.comm.into() });
         task
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::check::check_event;
+use crate::check::{MAX_CPUS, at_most, check_event};
 use crate::error::{Fault, Position, TraceError};
 use crate::event::{Event, Kind, Record};
 use crate::gfp;
@@ -18,6 +18,9 @@ pub struct TextWriter<W: Write> {
     gfp_names: bool,
     lines: u64,
 }
+
+/// With what stands before it, a mark of this length still is a line that can be read.
+const MAX_MARK: usize = 60 << 10;
 
 const PAGES_AT: u64 = 0xffff_ea00_0000_0000;
 
@@ -57,8 +60,11 @@ impl<W: Write> TextWriter<W> {
                 }
             }
             Record::Mark { t_ns, cpu, text } => {
-                if text.contains('\n') || text.ends_with('\r') {
-                    return Err(self.error(Fault::Unwritable("a mark with a line break")));
+                at_most("cpu", u64::from(*cpu), u64::from(MAX_CPUS - 1))
+                    .map_err(|fault| self.error(fault))?;
+                if text.contains('\n') || text.ends_with('\r') || text.len() > MAX_MARK {
+                    let why = "a mark with a line break or of more than 60 KiB";
+                    return Err(self.error(Fault::Unwritable(why)));
                 }
                 let (s, ns) = split(*t_ns);
                 self.line(format_args!(

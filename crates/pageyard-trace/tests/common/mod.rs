@@ -9,7 +9,7 @@ use pageyard_trace::{
 };
 
 /// A recording in the form of `trace-cmd report -t`, with every kind of event.
-pub const TEXT: &str = "\
+pub(crate) const TEXT: &str = "\
 cpus=4
           run.sh-1     [001]    25.174893138: print:                tracing_mark_write: TRACE_ON
           run.sh-1     [001]    25.190487028: mm_page_alloc:        page=0xffffffffb9b56390 pfn=0x1df8 order=1 migratetype=0 gfp_flags=GFP_KERNEL_ACCOUNT|__GFP_ZERO
@@ -21,32 +21,35 @@ cpus=4
        configure-354   [000]   224.299241176: mm_page_alloc_extfrag: page=0xffffffffb9b8d998 pfn=0x39400 alloc_order=0 fallback_order=10 pageblock_order=9 alloc_migratetype=0 fallback_migratetype=1 fragmenting=10 change_ownership=1
 ";
 
-pub fn open(bytes: &[u8], options: Options) -> Result<TraceReader, TraceError> {
+pub(crate) fn open(bytes: &[u8], options: Options) -> Result<TraceReader, TraceError> {
     TraceReader::from_reader("test", Cursor::new(bytes.to_vec()), options)
 }
 
 /// Everything there is to read.
-pub fn read(bytes: &[u8], options: Options) -> Result<(Vec<Record>, TraceReader), TraceError> {
+pub(crate) fn read(
+    bytes: &[u8],
+    options: Options,
+) -> Result<(Vec<Record>, TraceReader), TraceError> {
     let mut reader = open(bytes, options)?;
     let records = reader.by_ref().collect::<Result<_, _>>()?;
     Ok((records, reader))
 }
 
 /// The records of a text that is right; without a `\n` at its end one is added.
-pub fn records(text: &str) -> Vec<Record> {
+pub(crate) fn records(text: &str) -> Vec<Record> {
     let text = if text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") };
     read(text.as_bytes(), Options::default()).expect("the text is right").0
 }
 
 /// The error that strict reading ends with.
-pub fn error(bytes: &[u8]) -> TraceError {
+pub(crate) fn error(bytes: &[u8]) -> TraceError {
     match read(bytes, Options::default()) {
         Ok((records, _)) => panic!("read without error: {records:?}"),
         Err(error) => error,
     }
 }
 
-pub fn attachments() -> Attachments {
+pub(crate) fn attachments() -> Attachments {
     let mut files = Attachments::new();
     files.insert("before/buddyinfo", b"Node 0, zone DMA 1 2 3\n".to_vec());
     files.insert("pfnmap.before", vec![1; 5000]);
@@ -54,7 +57,7 @@ pub fn attachments() -> Attachments {
     files
 }
 
-pub fn pgy(records: &[Record], tasks: &Tasks, files: &Attachments) -> Vec<u8> {
+pub(crate) fn pgy(records: &[Record], tasks: &Tasks, files: &Attachments) -> Vec<u8> {
     let options = WriterOptions { level: 3, declared_cpus: Some(4) };
     let mut writer = TraceWriter::new(Vec::new(), options).unwrap();
     writer.attach_all(files).unwrap();

@@ -1,0 +1,83 @@
+//! The lines of a recording: JSON, plain or zstd.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::ConformError;
+use super::state::State;
+
+/// One line.
+#[derive(Deserialize)]
+pub(super) struct Line {
+    pub(super) op: String,
+    #[serde(default)]
+    pub(super) got: Option<Vec<i64>>,
+    #[serde(default)]
+    pub(super) state: Option<State>,
+    #[serde(default)]
+    pub(super) error: bool,
+}
+
+/// An open recording.
+pub(super) struct Lines {
+    pub(super) path: PathBuf,
+    pub(super) number: u64,
+    input: Box<dyn BufRead>,
+    text: Vec<u8>,
+}
+
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+impl Lines {
+    pub(super) fn open(path: &Path) -> Result<Lines, ConformError> {
+        let io = |source| ConformError::Io { path: path.to_owned(), source };
+        let mut file = BufReader::new(File::open(path).map_err(io)?);
+        let compressed = file.fill_buf().map_err(io)?.starts_with(&ZSTD_MAGIC);
+        let input: Box<dyn Read> = if compressed {
+            Box::new(zstd::Decoder::with_buffer(file).map_err(io)?)
+        } else {
+            Box::new(file)
+        };
+        Ok(Lines {
+            path: path.to_owned(),
+            number: 0,
+            input: Box::new(BufReader::with_capacity(1 << 18, input)),
+            text: Vec::new(),
+        })
+    }
+
+    pub(super) fn name(&self) -> String {
+        let file = self.path.file_name().unwrap_or_default().to_string_lossy();
+        file.trim_end_matches(".zst").trim_end_matches(".jsonl").to_owned()
+    }
+
+    pub(super) fn malformed(&self, what: impl Into<String>) -> ConformError {
+        ConformError::Malformed { path: self.path.clone(), line: self.number, what: what.into() }
+    }
+
+    /// The next line, or `None` at the end. Blank lines are passed over.
+    pub(super) fn next(&mut self) -> Result<Option<Line>, ConformError> {
+        loop {
+            self.text.clear();
+            self.number += 1;
+            let n = self
+                .input
+                .read_until(b'\n', &mut self.text)
+                .map_err(|e| self.malformed(format!("{e}; the file may be damaged or cut off")))?;
+            if n == 0 {
+                return Ok(None);
+            }
+            if self.text.trim_ascii().is_empty() {
+                continue;
+            }
+            return serde_json::from_slice(&self.text).map(Some).map_err(|e| {
+                self.malformed(format!(
+                    "{e}; expected a line such as {{\"op\":\"f 0\",\"got\":[17]}}"
+                ))
+            });
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! One recording, operation by operation.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+
+use pageyard::tuning::CacheSlice;
+use pageyard::{
+    CpuId, Gfp, Knobs, Layout, MigrateType, NodeId, Order, PcpDisabled, Pfn, Platform, Yard,
+    ZoneKind, ZoneSpec,
+};
+
+use super::recording::{Line, Lines};
+use super::state::State;
+use super::{ConformError, Difference, Outcome};
+use crate::memory::{Lock, Memory};
+
+/// The machine of a recording: one CPU at a time.
+#[derive(Default)]
+struct Machine {
+    cpu: Cell<u32>,
+}
+
+impl Platform for Machine {
+    fn cpu(&self) -> CpuId {
+        CpuId(self.cpu.get())
+    }
+}
+
+type Zone<'a> = Yard<'a, Lock, Machine>;
+
+pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
+    let name = lines.name();
+    let first = lines.next()?.and_then(|l| l.state).ok_or_else(|| {
+        lines.number = 1;
+        lines.malformed("the recording must begin with a state: {\"op\":\"s\",\"state\":{…}}")
+    })?;
+    let wrong = |lines: &Lines, what: String| lines.malformed(format!("in the state: {what}"));
+    let kind = first.kind().map_err(|e| wrong(&lines, e))?;
+    let records = first.records().map_err(|e| wrong(&lines, e))?;
+
+    let span = Pfn(first.start_pfn)..Pfn(first.start_pfn.saturating_add(first.spanned));
+    let cpus: Vec<NodeId> = first.pcp.iter().map(|p| NodeId(p.node)).collect();
+    let foreign_lowmem = first.lowmem_managed.saturating_sub(first.managed);
+    let layout = Layout {
+        zones: &[ZoneSpec { kind, node: NodeId(first.node), span }],
+        usable: &[],
+        reserved: &[],
+        cpus: &cpus,
+        knobs: Knobs {
+            foreign_lowmem,
+            min_free_kbytes: first.min_free_kbytes(),
+            ..Knobs::default()
+        },
+    };
+    let memory = Memory::for_layout(&layout).map_err(|e| wrong(&lines, e.to_string()))?;
+    let (mut zones, mut slots) = (memory.zones(), memory.slots());
+    let storage = memory.storage(&mut zones, &mut slots);
+    let yard: Zone<'_> = Yard::blank(&layout, storage, Machine::default())
+        .map_err(|e| wrong(&lines, e.to_string()))?;
+    yard.restore(kind, records).map_err(|e| wrong(&lines, e.to_string()))?;
+
+    let mut run = Run {
+        yard: &yard,
+        kind,
+        start: first.start_pfn,
+        zone_bits: zone_bits(first.request_zone).map_err(|e| wrong(&lines, e))?,
+        slots: HashMap::new(),
+        disabled: None,
+    };
+    let mut outcome = Outcome { name, states: 1, states_recorded: 1, ..Outcome::default() };
+    while let Some(line) = lines.next()? {
+        if line.error {
+            continue;
+        }
+        outcome.answers_recorded += u64::from(line.got.is_some());
+        outcome.states_recorded += u64::from(line.state.is_some());
+        if outcome.difference.is_some() {
+            continue; // only counting what there would have been
+        }
+        let difference = if let Some(expected) = &line.state {
+            run.compare(&first, expected)
+        } else {
+            run.operation(&line).map_err(|e| lines.malformed(e))?
+        };
+        match difference {
+            None => {
+                outcome.answers += u64::from(line.got.is_some());
+                outcome.states += u64::from(line.state.is_some());
+            }
+            Some(d) => outcome.difference = Some(Difference { line: lines.number, ..d }),
+        }
+    }
+    Ok(outcome)
+}
+
+/// The zone modifier of requests (§2.3).
+fn zone_bits(request_zone: u8) -> Result<Gfp, String> {
+    match request_zone {
+        0 => Ok(Gfp::DMA),
+        1 => Ok(Gfp::DMA32),
+        2 => Ok(Gfp::empty()),
+        n => Err(format!("request_zone is {n}; expected 0 to 2")),
+    }
+}
+
+/// Who has the block of a slot.
+#[derive(Clone, Copy)]
+enum Slot {
+    Ours(Pfn, Order),
+    /// Another zone served it: no concern of this one.
+    Elsewhere,
+}
+
+struct Run<'y, 'a> {
+    yard: &'y Zone<'a>,
+    kind: ZoneKind,
+    start: u64,
+    zone_bits: Gfp,
+    slots: HashMap<u64, Slot>,
+    disabled: Option<PcpDisabled<'y, 'a, Lock>>,
+}
+
+/// "Served by another zone", among a recording's answers.
+const ELSEWHERE: i64 = -2;
+const FAILED: i64 = -1;
+
+impl Run<'_, '_> {
+    fn compare(&self, first: &State, expected: &State) -> Option<Difference> {
+        let mut records = Vec::new();
+        self.yard.snapshot(self.kind, |r| records.push(r));
+        let details = first.from_records(&records).differences(expected);
+        (!details.is_empty()).then(|| Difference {
+            line: 0,
+            operation: "state".into(),
+            expected: "the kernel's state".into(),
+            got: format!("{} differences", details.len()),
+            details,
+        })
+    }
+
+    /// Does what one line says, and compares the answer.
+    fn operation(&mut self, line: &Line) -> Result<Option<Difference>, String> {
+        let op = Op::parse(&line.op)?;
+        let expected = line.got.as_deref();
+        let got = match self.perform(&op, expected) {
+            Ok(got) => got,
+            Err(Trouble::Malformed(e)) => return Err(e),
+            Err(Trouble::Differs(what)) => {
+                return Ok(Some(difference(&line.op, expected, what)));
+            }
+        };
+        match expected {
+            Some(expected) if expected != got => {
+                let what = short(&got, expected);
+                Ok(Some(difference(&line.op, Some(expected), what)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn perform(&mut self, op: &Op<'_>, expected: Option<&[i64]>) -> Result<Vec<i64>, Trouble> {
+        match op.name {
+            "c" => {
+                let cpu = op.number(0)?;
+                if cpu >= self.yard.cpus().into() {
+                    return Err(Trouble::Malformed(format!("the state has no CPU {cpu}")));
+                }
+                self.yard.platform().cpu.set(cpu as u32);
+                Ok(vec![])
+            }
+            "a" => self.allocate(op, expected),
+            "f" => self.free(op.number(0)?),
+            "x" => self.free_shared(op.number(0)?),
+            "F" => self.free_batch(op.number(0)?, op.number(1)?),
+            "b" => self.allocate_bulk(op),
+            "t" => {
+                let now = self.yard.platform().cpu.get();
+                for cpu in 0..self.yard.cpus() {
+                    self.yard.platform().cpu.set(cpu);
+                    self.yard.tick(CpuId(cpu));
+                }
+                self.yard.platform().cpu.set(now);
+                Ok(vec![0])
+            }
+            "D" => {
+                self.yard.drain_all(Some(self.kind));
+                Ok(vec![0])
+            }
+            "P" => {
+                // Whatever was disabled before is enabled again first.
+                self.disabled = None;
+                if !op.flag(0)? {
+                    self.disabled = self.yard.disable_pcp(self.kind);
+                }
+                Ok(vec![0])
+            }
+            "R" => {
+                self.yard.set_reclaim_active(self.kind, op.flag(0)?);
+                Ok(vec![0])
+            }
+            "B" => {
+                let bytes = if op.flag(0)? { u64::MAX } else { 0 };
+                let slice = CacheSlice { last_level: bytes, all_levels: bytes };
+                for cpu in 0..self.yard.cpus() {
+                    self.yard.set_cache_slice(CpuId(cpu), slice);
+                }
+                Ok(vec![0])
+            }
+            "v" => {
+                let t = u8::try_from(op.number(0)?).ok().and_then(MigrateType::from_number);
+                let t = t.ok_or_else(|| Trouble::Malformed("there is no such type".into()))?;
+                Ok(vec![self.yard.unreserve_highatomic(t, op.flag(1)?).into()])
+            }
+            "w" => self.sysctl(op),
+            "i" | "u" | "g" => Err(Trouble::Differs(format!(
+                "operation \"{}\" (isolation and contiguous ranges, spec §4.11, §4.12) is not \
+                 known to this version",
+                op.name
+            ))),
+            other => Err(Trouble::Malformed(format!("there is no operation \"{other}\""))),
+        }
+    }
+
+    fn gfp(&self, letters: &str) -> Result<Gfp, Trouble> {
+        let mut gfp = self.zone_bits | Gfp::THISNODE | Gfp::NOWARN;
+        for c in letters.chars() {
+            gfp |= match c {
+                'm' => Gfp::MOVABLE,
+                'r' => Gfp::RECLAIMABLE,
+                'h' => Gfp::HIGH,
+                'n' => Gfp::NOMEMALLOC,
+                'k' => Gfp::KSWAPD_RECLAIM,
+                'c' => Gfp::COMP,
+                'M' => Gfp::MEMALLOC,
+                'L' => Gfp::empty(),
+                c => return Err(Trouble::Malformed(format!("there is no GFP letter '{c}'"))),
+            };
+        }
+        Ok(gfp)
+    }
+
+    fn relative(&self, pfn: Pfn) -> i64 {
+        pfn.0.wrapping_sub(self.start) as i64
+    }
+
+    fn allocate(&mut self, op: &Op<'_>, expected: Option<&[i64]>) -> Result<Vec<i64>, Trouble> {
+        let (slot, order) = (op.number(0)?, op.number(1)?);
+        let letters = op.text(2);
+        let gfp = self.gfp(letters)?;
+        let elsewhere = expected == Some(&[ELSEWHERE]);
+        let answer = u8::try_from(order)
+            .ok()
+            .and_then(Order::new)
+            .and_then(|order| Some((self.yard.alloc(order, gfp).ok()?, order)));
+        let Some((pfn, order)) = answer else {
+            if elsewhere {
+                self.slots.insert(slot, Slot::Elsewhere);
+                return Ok(vec![ELSEWHERE]);
+            }
+            return Ok(vec![FAILED]);
+        };
+        if letters.contains('L') {
+            self.yard.set_movable(pfn, order, true).map_err(refused)?;
+        }
+        self.slots.insert(slot, Slot::Ours(pfn, order));
+        Ok(vec![self.relative(pfn)])
+    }
+
+    fn take_slot(&mut self, slot: u64) -> Result<Slot, Trouble> {
+        self.slots.remove(&slot).ok_or_else(|| Trouble::Differs(format!("slot {slot} is empty")))
+    }
+
+    fn free(&mut self, slot: u64) -> Result<Vec<i64>, Trouble> {
+        match self.take_slot(slot)? {
+            Slot::Elsewhere => Ok(vec![ELSEWHERE]),
+            Slot::Ours(pfn, order) => {
+                self.yard.free(pfn, order).map_err(refused)?;
+                Ok(vec![self.relative(pfn)])
+            }
+        }
+    }
+
+    fn free_shared(&mut self, slot: u64) -> Result<Vec<i64>, Trouble> {
+        match self.take_slot(slot)? {
+            Slot::Elsewhere => Ok(vec![ELSEWHERE]),
+            Slot::Ours(pfn, order) => {
+                self.yard.set_movable(pfn, order, false).map_err(refused)?;
+                self.yard.free_shared(pfn, order).map_err(refused)?;
+                self.slots.insert(slot, Slot::Ours(pfn, Order::ZERO));
+                Ok(vec![self.relative(pfn)])
+            }
+        }
+    }
+
+    fn free_batch(&mut self, slot: u64, n: u64) -> Result<Vec<i64>, Trouble> {
+        let mut blocks = Vec::new();
+        let mut elsewhere = 0;
+        for s in slot..slot.saturating_add(n) {
+            match self.slots.remove(&s) {
+                Some(Slot::Ours(pfn, order)) => blocks.push((pfn, order)),
+                Some(Slot::Elsewhere) => elsewhere += 1,
+                None => {}
+            }
+        }
+        self.yard.free_batch(&blocks).map_err(|e| Trouble::Differs(e.to_string()))?;
+        Ok(vec![blocks.len() as i64 + elsewhere])
+    }
+
+    fn allocate_bulk(&mut self, op: &Op<'_>) -> Result<Vec<i64>, Trouble> {
+        let (slot, n) = (op.number(0)?, op.number(1)?);
+        if n > 1 << 20 {
+            return Err(Trouble::Malformed(format!("a bulk request of {n} pages")));
+        }
+        let gfp = self.gfp(op.text(2))?;
+        let mut pages: Vec<Option<Pfn>> = (slot..slot + n)
+            .map(|s| match self.slots.get(&s) {
+                Some(Slot::Ours(pfn, _)) => Some(*pfn),
+                _ => None,
+            })
+            .collect();
+        let done =
+            self.yard.alloc_bulk(gfp, &mut pages).map_err(|e| Trouble::Differs(e.to_string()))?;
+        let mut got = vec![done as i64];
+        for (s, page) in (slot..).zip(&pages) {
+            let Some(pfn) = page else { continue };
+            if (s - slot) < done as u64 {
+                got.push(self.relative(*pfn));
+            }
+            self.slots.entry(s).or_insert(Slot::Ours(*pfn, Order::ZERO));
+        }
+        Ok(got)
+    }
+
+    /// A refused value changes nothing, as in the kernel.
+    fn sysctl(&mut self, op: &Op<'_>) -> Result<Vec<i64>, Trouble> {
+        let value = op.number(1)?;
+        let _ = match op.text(0) {
+            "min_free_kbytes" => self.yard.set_min_free_kbytes(value),
+            "watermark_scale_factor" => self.yard.set_watermark_scale_factor(value),
+            "watermark_boost_factor" => self.yard.set_watermark_boost_factor(value),
+            "percpu_pagelist_high_fraction" => {
+                let value = u32::try_from(value).unwrap_or(u32::MAX);
+                self.yard.set_percpu_pagelist_high_fraction(value)
+            }
+            other => return Err(Trouble::Malformed(format!("there is no sysctl \"{other}\""))),
+        };
+        Ok(vec![0])
+    }
+}
+
+/// Why an operation has no answer.
+enum Trouble {
+    Malformed(String),
+    Differs(String),
+}
+
+impl From<String> for Trouble {
+    fn from(e: String) -> Trouble {
+        Trouble::Malformed(e)
+    }
+}
+
+fn refused(e: pageyard::FreeError) -> Trouble {
+    Trouble::Differs(e.to_string())
+}
+
+/// An operation's words.
+struct Op<'l> {
+    name: &'l str,
+    args: Vec<&'l str>,
+}
+
+impl<'l> Op<'l> {
+    fn parse(text: &'l str) -> Result<Op<'l>, String> {
+        let mut words = text.split_ascii_whitespace();
+        let name = words.next().ok_or("the operation is empty")?;
+        Ok(Op { name, args: words.collect() })
+    }
+
+    fn text(&self, i: usize) -> &'l str {
+        self.args.get(i).copied().unwrap_or("")
+    }
+
+    fn number(&self, i: usize) -> Result<u64, String> {
+        self.text(i).parse().map_err(|_| {
+            format!("operation \"{}\" needs a number as argument {}", self.name, i + 1)
+        })
+    }
+
+    fn flag(&self, i: usize) -> Result<bool, String> {
+        Ok(self.number(i)? != 0)
+    }
+}
+
+fn difference(op: &str, expected: Option<&[i64]>, got: String) -> Difference {
+    let expected = match expected {
+        Some(e) if e.len() > 8 => format!("{} numbers, beginning {:?}", e.len(), &e[..8]),
+        Some(e) => format!("{e:?}"),
+        None => "no answer".into(),
+    };
+    Difference { line: 0, operation: op.into(), expected, got, details: Vec::new() }
+}
+
+fn short(got: &[i64], expected: &[i64]) -> String {
+    let same = got.iter().zip(expected).take_while(|(a, b)| a == b).count();
+    if got.len() <= 8 {
+        return format!("{got:?}");
+    }
+    let around = |l: &[i64]| l.iter().skip(same).take(4).copied().collect::<Vec<_>>();
+    format!(
+        "{} numbers; at position {same} expected {:?}, got {:?}",
+        got.len(),
+        around(expected),
+        around(got)
+    )
+}
