@@ -8,9 +8,16 @@ pub(crate) type Outcome = Result<std::process::ExitCode, Box<dyn Error>>;
 
 /// Whether an error only says that nobody reads our output any more (`pageyard … | head`).
 pub(crate) fn is_broken_pipe(e: &(dyn Error + 'static)) -> bool {
-    let io = e.downcast_ref::<io::Error>().map(io::Error::kind);
-    let json = e.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
-    io.or(json) == Some(io::ErrorKind::BrokenPipe)
+    let mut cause = Some(e);
+    while let Some(e) = cause {
+        let io = e.downcast_ref::<io::Error>().map(io::Error::kind);
+        let json = e.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+        if io.or(json) == Some(io::ErrorKind::BrokenPipe) {
+            return true;
+        }
+        cause = e.source();
+    }
+    false
 }
 
 /// Prints one JSON document and a line end.

@@ -8,7 +8,7 @@ use lock_api::RawMutex;
 
 use crate::events::Event;
 use crate::frame::{Kind, State};
-use crate::gfp::{AllocFlags, Gfp};
+use crate::gfp::{AllocFlags, Gfp, route};
 use crate::mobility::Source;
 use crate::pcp::is_cached_order;
 use crate::platform::Platform;
@@ -16,7 +16,7 @@ use crate::policy::{BelowHigh, Policy};
 use crate::units::{CpuId, MigrateType, Order, Pfn, ZoneKind};
 use crate::watermark::HIGH;
 use crate::yard::Yard;
-use crate::zone::{At, BELOW_HIGH, BOOSTED_WATERMARK, Zone};
+use crate::zone::{At, BELOW_HIGH, BOOSTED_WATERMARK, Zone, first_mark};
 
 /// Why a request was not served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,8 +71,53 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// [`AllocError`]; then nothing was taken, though the attempt has left its traces in the
     /// tuning, as the kernel's does (§2.8).
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        match self.alloc_quick(order, gfp) {
+            Some(pfn) => Ok(pfn),
+            None => self.alloc_full(order, gfp),
+        }
+    }
+
+    /// The common case in one piece: the preferred zone is above its high mark and nothing is
+    /// pending there, this CPU's list is not busy and not empty. Anything else is left to
+    /// [`alloc_full`](Self::alloc_full), and nothing has changed by then.
+    #[inline(always)]
+    fn alloc_quick(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
+        let o = order.get();
+        if !is_cached_order::<P>(o) {
+            return None;
+        }
+        let (highest, t) = route(gfp)?;
+        let zone = self.zonelist(highest).first()?;
+        let at = zone.at::<E, P>(&self.platform, self.platform.cpu())?;
+        if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK) {
+            return None;
+        }
+        let passes = if o == 0 {
+            zone.watermarks.is_ample(zone.nr_free.load(Relaxed), highest)
+        } else {
+            let mark = first_mark::<P>();
+            let flags = AllocFlags::from_bits_retain(mark as u32);
+            zone.watermark_fast(o, zone.watermarks.effective(mark), highest, flags)
+        };
+        if !passes {
+            return None;
+        }
+        let mut pageset = at.slot.pageset.try_lock()?;
+        let idx = pageset.pop(at, o, t)?;
+        pageset.note_alloc::<P>();
+        drop(pageset);
+        let pfn = zone.pfn(idx);
+        self.platform.event(at.cpu, Event::Alloc { pfn: Some(pfn), order, migrate_type: t, gfp });
+        self.platform.prepare(pfn, order, gfp);
+        Some(pfn)
+    }
+
+    /// The whole way of a request.
+    #[cold]
+    #[inline(never)]
+    fn alloc_full(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         let req = self.request(order, gfp)?;
         let answer = match self.fast_path(&req) {
             Some(pfn) => Some(pfn),
@@ -101,8 +146,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The zones that may serve a request, best first.
     #[inline]
     pub(crate) fn zonelist(&self, highest: ZoneKind) -> &'a [Zone<'a, R>] {
-        let first = self.preferred[highest as usize & 7];
-        self.zones.get(first as usize..).unwrap_or(&[])
+        self.zonelists[highest as usize & 7]
     }
 
     /// The first attempt, at the low watermark (§2.7).
@@ -225,7 +269,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             self.zone.bypasses.fetch_add(1, Relaxed);
             return None;
         };
-        pageset.tuning.note_alloc(&P::RULES.pcp);
+        pageset.note_alloc::<P>();
         pageset.take(self, order, req.migrate_type, flags)
     }
 

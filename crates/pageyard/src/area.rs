@@ -53,12 +53,13 @@ impl FreeAreas {
     /// Makes the frame the head of a free block. The block's other frames must be tails.
     #[inline]
     pub(crate) fn insert(&self, map: &Map<'_>, idx: u32, order: u8, t: MigrateType, end: End) {
-        map.frame(idx).set_state(State::new(Kind::Free, order, t));
+        let frame = map.frame(idx);
+        frame.set_state(State::new(Kind::Free, order, t));
         let area = self.area(order);
         area.blocks.store(area.blocks.load(Relaxed).wrapping_add(1), Relaxed);
         let list = &area.lists[t as usize];
         match end {
-            End::Head => list.push_head(map, idx),
+            End::Head => list.push_head(map, idx, frame),
             End::Tail => list.push_tail(map, idx),
         }
     }

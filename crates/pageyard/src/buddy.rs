@@ -12,18 +12,25 @@ use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER};
 use crate::zone::Locked;
 
 impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
-    /// Frees one block under a type, merging as far as it goes (§1.7). Its head's state must
-    /// already be that of a tail or of the block being freed; it is overwritten.
+    /// Frees one block under a type, merging as far as it goes (§1.7). Its head's state is
+    /// overwritten.
     ///
     /// `end` places the result where the caller wants it; `Head` leaves that to the likely-merge
     /// rule (§1.8).
     #[inline]
     pub(crate) fn free_one(&self, idx: u32, order: u8, t: MigrateType, end: End) {
-        let map = &self.zone.map;
         self.account(1 << order, t);
         self.check_type(idx, t);
+        self.zone.map.frame(idx).set_state(State::TAIL);
+        self.merge(idx, order, t, end);
+    }
+
+    /// Merges a block that is on no list and accounted for already, as far as it goes, and puts
+    /// the result on its list. Its frames must all be tails.
+    #[inline]
+    pub(crate) fn merge(&self, idx: u32, order: u8, t: MigrateType, end: End) {
+        let map = &self.zone.map;
         let (mut idx, mut order) = (idx, order);
-        map.frame(idx).set_state(State::TAIL);
         while order < MAX_ORDER {
             let buddy = idx ^ (1 << order);
             let state = map.frame(buddy).state();

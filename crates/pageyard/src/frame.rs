@@ -55,12 +55,12 @@ impl State {
     pub(crate) const TAIL: State = State(Kind::Tail as u32);
     pub(crate) const RESERVED: State = State(Kind::Reserved as u32);
 
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn new(kind: Kind, order: u8, t: MigrateType) -> State {
         State(kind as u32 | (order as u32) << ORDER_SHIFT | (t as u32) << TYPE_SHIFT)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn kind(self) -> Kind {
         match self.0 & 0xf {
             1 => Kind::Tail,
@@ -71,23 +71,23 @@ impl State {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn order(self) -> u8 {
         ((self.0 >> ORDER_SHIFT) & 0xf) as u8
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn migrate_type(self) -> MigrateType {
         MigrateType::from_bits(self.0 >> TYPE_SHIFT)
     }
 
     /// Kind and order alone: the one comparison of a checked free, and of a merge.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn is(self, kind: Kind, order: u8) -> bool {
         self.0 & 0xff == kind as u32 | (order as u32) << ORDER_SHIFT
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn is_movable(self) -> bool {
         self.0 & MOVABLE_BIT != 0
     }
@@ -112,32 +112,32 @@ impl Frame {
         Frame { next: AtomicU32::new(0), prev: AtomicU32::new(0), state: AtomicU32::new(0) }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn state(&self) -> State {
         State(self.state.load(Relaxed))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_state(&self, s: State) {
         self.state.store(s.0, Relaxed);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&self) -> u32 {
         self.next.load(Relaxed)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prev(&self) -> u32 {
         self.prev.load(Relaxed)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_next(&self, idx: u32) {
         self.next.store(idx, Relaxed);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_prev(&self, idx: u32) {
         self.prev.store(idx, Relaxed);
     }
@@ -158,7 +158,7 @@ impl Pageblock {
         Pageblock(AtomicU8::new(0))
     }
 
-    #[inline]
+    #[inline(always)]
     fn migrate_type(&self) -> MigrateType {
         MigrateType::from_bits(self.0.load(Relaxed).into())
     }
@@ -188,12 +188,12 @@ impl<'a> Map<'a> {
     }
 
     /// Frames in the map, those before the zone's start included.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn len(&self) -> u32 {
         self.frames.len() as u32
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn frame(&self, idx: u32) -> &'a Frame {
         match self.frames.get(idx as usize) {
             Some(f) => f,
@@ -201,7 +201,20 @@ impl<'a> Map<'a> {
         }
     }
 
-    #[inline]
+    /// The frame at an index that may lie outside, as [`NIL`] does.
+    #[inline(always)]
+    pub(crate) fn get(&self, idx: u64) -> Option<&'a Frame> {
+        self.frames.get(usize::try_from(idx).ok()?)
+    }
+
+    /// Neighbouring frames; none where they reach outside.
+    #[inline(always)]
+    pub(crate) fn run(&self, idx: u32, pages: u32) -> &'a [Frame] {
+        let first = idx as usize;
+        self.frames.get(first..first + pages as usize).unwrap_or(&[])
+    }
+
+    #[inline(always)]
     fn block(&self, idx: u32) -> &'a Pageblock {
         match self.blocks.get((idx >> PAGEBLOCK_ORDER) as usize) {
             Some(b) => b,
@@ -210,7 +223,7 @@ impl<'a> Map<'a> {
     }
 
     /// The type of the pageblock that holds the frame.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn block_type(&self, idx: u32) -> MigrateType {
         self.block(idx).migrate_type()
     }

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use lock_api::RawMutex;
 
 use crate::events::Event;
-use crate::frame::{Kind, State};
+use crate::frame::{Frame, Kind, State};
 use crate::pcp::{Pageset, is_cached_order};
 use crate::platform::Platform;
 use crate::policy::Policy;
@@ -93,8 +93,45 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     ///
     /// # Errors
     /// [`FreeError`] says what is wrong with the block or its order; nothing has changed.
-    #[inline]
+    #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        match self.free_quick(pfn, order) {
+            Some(()) => Ok(()),
+            None => self.free_full(pfn, order),
+        }
+    }
+
+    /// The common case in one piece: the block is what the caller says, this CPU's list is not
+    /// busy and has room. Anything else is left to [`free_full`](Self::free_full), and nothing has
+    /// changed by then.
+    #[inline(always)]
+    fn free_quick(&self, pfn: Pfn, order: Order) -> Option<()> {
+        let o = order.get();
+        if !is_cached_order::<P>(o) {
+            return None;
+        }
+        let (zone, idx, frame) = match self.first.allocated(pfn, o) {
+            Some((idx, frame)) => (self.first, idx, frame),
+            None => allocated_in(self.zones, pfn, o)?,
+        };
+        let at = zone.at::<E, P>(&self.platform, self.platform.cpu())?;
+        let t = zone.map.block_type(idx);
+        if !t.is_mergeable() {
+            return None;
+        }
+        let mut pageset = at.slot.pageset.try_lock()?;
+        if !pageset.put_quietly(at, idx, frame, o, t) {
+            return None;
+        }
+        drop(pageset);
+        self.platform.event(at.cpu, Event::Free { pfn, order });
+        Some(())
+    }
+
+    /// The whole way back.
+    #[cold]
+    #[inline(never)]
+    fn free_full(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
         let at = self.here(zone)?;
         self.platform.event(at.cpu, Event::Free { pfn, order });
@@ -277,7 +314,29 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 }
 
-impl<R: RawMutex> Zone<'_, R> {
+/// The zone among these in which a block of this order is allocated at a frame.
+#[inline(never)]
+fn allocated_in<'z, 'a, R: RawMutex>(
+    zones: &'z [Zone<'a, R>],
+    pfn: Pfn,
+    order: u8,
+) -> Option<(&'z Zone<'a, R>, u32, &'a Frame)> {
+    zones.iter().find_map(|zone| {
+        let (idx, frame) = zone.allocated(pfn, order)?;
+        Some((zone, idx, frame))
+    })
+}
+
+impl<'a, R: RawMutex> Zone<'a, R> {
+    /// The frame, if a block of this order is allocated there. A frame before the zone's start
+    /// never is, so no other look is needed.
+    #[inline(always)]
+    fn allocated(&self, pfn: Pfn, order: u8) -> Option<(u32, &'a Frame)> {
+        let idx = pfn.0.wrapping_sub(self.base);
+        let frame = self.map.get(idx)?;
+        frame.state().is(Kind::Allocated, order).then_some((idx as u32, frame))
+    }
+
     /// What is wrong with a block that is not allocated at this order.
     #[cold]
     fn why_not_free(&self, idx: u32, order: Order) -> FreeError {

@@ -313,13 +313,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         let slots: &'a [CpuSlot<R>] = storage.slots;
         let (mut frames, mut blocks, mut slots) = (storage.frames, storage.blocks, slots);
-        let mut preferred = [u8::MAX; 8];
         let specs = || {
             (0..crate::units::ZONE_KINDS)
                 .rev()
                 .filter_map(|k| layout.zones.iter().find(|z| z.kind as usize == k))
         };
-        for (i, (spec, zone)) in specs().zip(storage.zones.iter_mut()).enumerate() {
+        for (spec, zone) in specs().zip(storage.zones.iter_mut()) {
             let own;
             (own, frames) = frames.split_at(spec.frames().min(frames.len()));
             let own_blocks;
@@ -341,14 +340,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             zone.boost_factor.store(layout.knobs.watermark_boost_factor, Relaxed);
             // One node: its NORMAL zone always keeps blocks apart (§2.7).
             zone.nofragment.store(spec.kind == ZoneKind::Normal, Relaxed);
-            for p in preferred.iter_mut().skip(spec.kind as usize) {
-                *p = (*p).min(i as u8);
-            }
         }
         let zones: &'a [Zone<'a, R>] = storage.zones.get(..needs.zones).unwrap_or(&[]);
+        let zonelists = core::array::from_fn(|highest| {
+            let first = zones.iter().position(|z| z.kind as usize <= highest);
+            zones.get(first.unwrap_or(zones.len())..).unwrap_or(&[])
+        });
         Ok(Yard {
             zones,
-            preferred,
+            first: zones.first().ok_or(InitError::NoZones)?,
+            zonelists,
             platform,
             cpus: layout.cpus.len() as u32,
             knobs: Mutex::new(layout.knobs),

@@ -211,8 +211,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let scale = knobs.watermark_scale_factor;
             let marks =
                 watermark::zone_marks(z.kind, managed, lowmem, knobs.min_free_kbytes, scale);
+            let _lock = z.lock.lock();
             z.watermarks.set_boost(0);
             z.watermarks.set_marks(marks);
+            z.refresh_ample::<P>();
         }
         self.apply_limits(knobs);
     }
@@ -230,7 +232,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let _held = z.limits_lock.lock();
             if z.limits.get() != limits {
                 z.limits.set(limits);
-                z.set_pagesets(limits);
+                z.set_pagesets::<P>(limits);
             }
         }
     }
@@ -244,7 +246,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for z in self.zones {
             let reserve =
                 watermark::lowmem_reserve(z.kind as usize, &managed, &knobs.lowmem_reserve_ratio);
+            let _lock = z.lock.lock();
             z.watermarks.set_reserve(reserve);
+            z.refresh_ample::<P>();
         }
     }
 

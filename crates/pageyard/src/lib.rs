@@ -56,8 +56,7 @@
 //!
 //! # Behaviour
 //! A [`policy`] is a type. [`policy::Linux612`], the default, answers exactly as Linux 6.12.117
-//! does, operation by operation. "§" in these pages is a section of the specification
-//! (`docs/spec` in the repository says where to find it).
+//! does, operation by operation. "§" in these pages is a section of `docs/spec.md` in the repository.
 //!
 //! # Limits
 //! Base pages are 4 KiB, blocks at most 4 MiB, a zone at most 16 TiB. One node per yard for now.
@@ -83,6 +82,7 @@ mod mobility;
 mod pcp;
 mod platform;
 pub mod policy;
+mod run;
 mod snapshot;
 mod stats;
 pub mod tuning;
@@ -109,3 +109,8 @@ pub use units::{
 };
 pub use yard::{Yard, ZoneInfo, fragmentation_index, unusable_index};
 pub use zone::{CpuSlot, Zone};
+
+/// The README's example, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,6 +1,8 @@
 //! What runs beside requests: the statistics tick, drains, and disabling the per-CPU lists
 //! (spec §5.5, §5.14–5.16, §9.2).
 
+use core::marker::PhantomData;
+
 use lock_api::{MutexGuard, RawMutex};
 
 use crate::platform::Platform;
@@ -55,14 +57,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// request is served by the zone, every free goes there. `None` where there is no such zone.
     ///
     /// Limits cannot change meanwhile: knobs that do wait for the guard.
-    pub fn disable_pcp(&self, kind: ZoneKind) -> Option<PcpDisabled<'_, 'a, R>> {
+    pub fn disable_pcp(&self, kind: ZoneKind) -> Option<PcpDisabled<'_, 'a, R, P>> {
         let zone = self.zone(kind)?;
         let held = zone.limits_lock.lock();
-        zone.set_pagesets(Limits::DISABLED);
+        zone.set_pagesets::<P>(Limits::DISABLED);
         for cpu in 0..self.cpus {
             self.drain_cpu(CpuId(cpu), Some(kind));
         }
-        Some(PcpDisabled { zone, _held: held })
+        Some(PcpDisabled { zone, _held: held, policy: PhantomData })
     }
 
     /// Tells the tuning how much of the caches a CPU has (§5.13). Call it for every CPU that shares
@@ -72,12 +74,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for zone in self.zones {
             let Some(slot) = zone.slot(cpu) else { continue };
             known = true;
-            let tuning = &mut slot.pageset.lock().tuning;
-            if keeps_batch(&P::RULES.pcp, slice, tuning.limits.batch) {
-                tuning.flags |= FREE_HIGH_BATCH;
-            } else {
-                tuning.flags &= !FREE_HIGH_BATCH;
-            }
+            slot.pageset.lock().tune::<P, _>(|t| {
+                if keeps_batch(&P::RULES.pcp, slice, t.limits.batch) {
+                    t.flags |= FREE_HIGH_BATCH;
+                } else {
+                    t.flags &= !FREE_HIGH_BATCH;
+                }
+            });
         }
         known
     }
@@ -85,22 +88,23 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
 /// While it lives, a zone's per-CPU lists stay empty ([`Yard::disable_pcp`]).
 #[derive(Debug)]
-pub struct PcpDisabled<'y, 'a, R: RawMutex> {
+pub struct PcpDisabled<'y, 'a, R: RawMutex, P: Policy> {
     zone: &'y Zone<'a, R>,
     _held: MutexGuard<'y, R, ()>,
+    policy: PhantomData<P>,
 }
 
-impl<R: RawMutex> Drop for PcpDisabled<'_, '_, R> {
+impl<R: RawMutex, P: Policy> Drop for PcpDisabled<'_, '_, R, P> {
     fn drop(&mut self) {
-        self.zone.set_pagesets(self.zone.limits.get());
+        self.zone.set_pagesets::<P>(self.zone.limits.get());
     }
 }
 
 impl<R: RawMutex> Zone<'_, R> {
     /// Gives all CPUs' pagesets these limits; `high` follows at its next use (§5.4).
-    pub(crate) fn set_pagesets(&self, limits: Limits) {
+    pub(crate) fn set_pagesets<P: Policy>(&self, limits: Limits) {
         for slot in self.cpus {
-            slot.pageset.lock().tuning.limits = limits;
+            slot.pageset.lock().tune::<P, _>(|t| t.limits = limits);
         }
     }
 }

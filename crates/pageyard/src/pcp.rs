@@ -7,13 +7,14 @@ use lock_api::RawMutex;
 
 use crate::area::End;
 use crate::events::{DrainReason, Event};
-use crate::frame::{Kind, State};
+use crate::frame::{Frame, Kind, State};
 use crate::gfp::AllocFlags;
 use crate::list::List;
 use crate::mobility::Source;
 use crate::platform::Platform;
 use crate::policy::{BelowHigh, BulkFree, Decay, Policy};
-use crate::tuning::Tuning;
+use crate::run::Run;
+use crate::tuning::{Pressure, Room, Tuning};
 use crate::units::{COSTLY_ORDER, CpuId, MigrateType, Order, PAGEBLOCK_ORDER, ZoneKind};
 use crate::watermark::HIGH;
 use crate::zone::{At, BELOW_HIGH, Locked};
@@ -24,7 +25,10 @@ pub const LISTS: usize = 14;
 /// One CPU's lists of one zone. Its lock is only tried by requests (§5.6).
 #[derive(Debug, Default)]
 pub(crate) struct Pageset {
-    pub(crate) tuning: Tuning,
+    /// Changed through [`tune`](Pageset::tune), but for what cannot change `room`.
+    tuning: Tuning,
+    /// What of the tuning the common case of a free compares with; follows from it.
+    room: Room,
     // A power of two of them, so that an index cut to four bits always fits.
     lists: [List; 16],
 }
@@ -64,9 +68,41 @@ const fn lists_used<P: Policy>() -> usize {
 }
 
 impl Pageset {
+    pub(crate) fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
+    /// Changes the tuning in any way.
+    pub(crate) fn tune<P: Policy, T>(&mut self, change: impl FnOnce(&mut Tuning) -> T) -> T {
+        let answer = change(&mut self.tuning);
+        self.room = self.tuning.room(&P::RULES.pcp);
+        answer
+    }
+
     #[inline]
     pub(crate) fn list(&self, index: usize) -> &List {
         &self.lists[index & 15]
+    }
+
+    /// A request reaches the lists (§5.7).
+    #[inline(always)]
+    pub(crate) fn note_alloc<P: Policy>(&mut self) {
+        self.tuning.note_alloc(&P::RULES.pcp);
+    }
+
+    /// Takes a block for a caller, if the list has one.
+    #[inline(always)]
+    pub(crate) fn pop<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        at: At<'_, '_, R, E, P>,
+        order: u8,
+        t: MigrateType,
+    ) -> Option<u32> {
+        let (idx, frame) = self.list(list_index(order, t)).pop_head(&at.zone.map)?;
+        frame.set_state(State::new(Kind::Allocated, order, t));
+        self.tuning.note_taken(&P::RULES.pcp, order);
+        at.slot.counters.allocs.add(order, t);
+        Some(idx)
     }
 
     /// Takes a block for a caller, after a refill where the list is empty (§5.7).
@@ -78,19 +114,11 @@ impl Pageset {
         t: MigrateType,
         flags: AllocFlags,
     ) -> Option<u32> {
-        let index = list_index(order, t);
-        let map = &at.zone.map;
-        let idx = match self.list(index).pop_head(map) {
-            Some(idx) => idx,
-            None => {
-                self.refill(at, index, order, t, flags);
-                self.list(index).pop_head(map)?
-            }
-        };
-        map.frame(idx).set_state(State::new(Kind::Allocated, order, t));
-        self.tuning.note_taken(&P::RULES.pcp, order);
-        at.slot.counters.allocs.add(order, t);
-        Some(idx)
+        if let Some(idx) = self.pop(at, order, t) {
+            return Some(idx);
+        }
+        self.refill(at, order, t, flags);
+        self.pop(at, order, t)
     }
 
     /// Fills an empty list from the zone, under one hold of its lock (§5.7, §5.8).
@@ -99,22 +127,37 @@ impl Pageset {
     fn refill<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
         at: At<'_, '_, R, E, P>,
-        index: usize,
         order: u8,
         t: MigrateType,
         flags: AllocFlags,
     ) {
-        let wanted = self.tuning.nr_alloc(&P::RULES.pcp, order, at.zone.pressure());
-        let list = self.list(index);
+        let wanted = self.tune::<P, _>(|t| t.nr_alloc(&P::RULES.pcp, order, at.zone.pressure()));
+        let list = self.list(list_index(order, t));
         let map = &at.zone.map;
         let mut source = Source::Own;
         let mut blocks = 0;
         let zone = at.lock();
+        // Without CMA pages about, a request's own lists come first (§4.3).
+        let own_first = at.zone.supply().cma == 0;
         while blocks < wanted {
-            let Some(idx) = zone.take_one(order, t, &mut source, flags) else { break };
-            map.frame(idx).set_state(State::new(Kind::Cached, order, t));
-            list.push_tail(map, idx);
-            blocks += 1;
+            let run = if own_first && source == Source::Own {
+                zone.take_run(order, t, (wanted - blocks) as u32)
+            } else {
+                None
+            };
+            let run = match run {
+                Some(run) => run,
+                None => match zone.take_one(order, t, &mut source, flags) {
+                    Some(idx) => Run::one(idx, order),
+                    None => break,
+                },
+            };
+            let state = State::new(Kind::Cached, order, t);
+            for frame in map.run(run.first, run.blocks << order).iter().step_by(1 << order) {
+                frame.set_state(state);
+            }
+            list.push_tail_run(map, run.first, run.blocks, 1 << order);
+            blocks += run.blocks as i32;
         }
         let counters = &zone.slot.counters;
         if blocks > 0 {
@@ -141,17 +184,50 @@ impl Pageset {
         order: u8,
         t: MigrateType,
     ) {
-        let index = list_index(order, t);
-        let map = &at.zone.map;
-        map.frame(idx).set_state(State::new(Kind::Cached, order, t));
-        self.list(index).push_head(map, idx);
-        at.slot.counters.frees.add(order, t);
+        self.push(at, idx, at.zone.map.frame(idx), order, t);
         let rules = &P::RULES.pcp;
-        let free_high = self.tuning.note_free(rules, order);
-        let high = self.tuning.nr_high(rules, free_high, at.zone.pressure());
+        let (free_high, high) = self.tune::<P, _>(|t| {
+            let free_high = t.note_free(rules, order);
+            (free_high, t.nr_high(rules, free_high, at.zone.pressure()))
+        });
         if self.tuning.count >= high {
-            self.give_back(at, high, free_high, index);
+            self.give_back(at, high, free_high, list_index(order, t));
         }
+    }
+
+    /// Takes a block back if that needs no more than to put it on its list and count it; `frame` is
+    /// its descriptor. `false`: nothing has changed, and [`put`](Pageset::put) is to be called.
+    #[inline(always)]
+    pub(crate) fn put_quietly<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        at: At<'_, '_, R, E, P>,
+        idx: u32,
+        frame: &Frame,
+        order: u8,
+        t: MigrateType,
+    ) -> bool {
+        let quiet = at.zone.pressure() == Pressure::default()
+            && self.tuning.free_quietly(&P::RULES.pcp, order, self.room);
+        if quiet {
+            self.push(at, idx, frame, order, t);
+        }
+        quiet
+    }
+
+    /// The block goes on its list; the tuning is left to the caller.
+    #[inline(always)]
+    fn push<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        at: At<'_, '_, R, E, P>,
+        idx: u32,
+        frame: &Frame,
+        order: u8,
+        t: MigrateType,
+    ) {
+        let carried = if P::RULES.carried_types { t } else { MigrateType::Unmovable };
+        frame.set_state(State::new(Kind::Cached, order, carried));
+        self.list(list_index(order, t)).push_head(&at.zone.map, idx, frame);
+        at.slot.counters.frees.add(order, t);
     }
 
     #[cold]
@@ -163,7 +239,7 @@ impl Pageset {
         free_high: bool,
         index: usize,
     ) {
-        let n = self.tuning.nr_free(&P::RULES.pcp, high, free_high);
+        let n = self.tune::<P, _>(|t| t.nr_free(&P::RULES.pcp, high, free_high));
         let reason = if free_high { DrainReason::FreeHigh } else { DrainReason::High };
         self.bulk_free(at, n, index, reason);
         let zone = at.zone;
@@ -197,11 +273,11 @@ impl Pageset {
                 zone
             }
             BulkFree::TwoPass => {
-                let gathered = List::EMPTY;
+                let gathered = List::new();
                 self.gather(at, n, start, &gathered);
                 let zone = at.lock();
-                while let Some(idx) = gathered.pop_head(&at.zone.map) {
-                    zone.free_cached(idx, at.zone.map.frame(idx).state().order());
+                while let Some((idx, frame)) = gathered.pop_head(&at.zone.map) {
+                    zone.free_cached(idx, frame.state().order());
                 }
                 zone
             }
@@ -228,12 +304,25 @@ impl Pageset {
                 break;
             }
             let order = list_order(index);
+            let before = left;
             while left > 0 {
                 let Some(idx) = self.list(index).pop_tail(&zone.zone.map) else { break };
                 left -= 1 << order;
-                self.tuning.count -= 1 << order;
-                zone.free_cached(idx, order);
+                if P::RULES.carried_types {
+                    zone.free_cached(idx, order);
+                    continue;
+                }
+                let mut run = Run::one(idx, order);
+                while left > 0
+                    && let Some(next) = self.list(index).last()
+                    && run.extend(next)
+                {
+                    self.list(index).pop_tail(&zone.zone.map);
+                    left -= 1 << order;
+                }
+                zone.free_run(run);
             }
+            self.tuning.count -= before - left;
             index = next_list::<P>(index);
         }
     }
@@ -311,7 +400,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             self.slot.expire.store(3, Relaxed);
         }
         let rules = &P::RULES.pcp;
-        let mut todo = self.slot.pageset.lock().tuning.decay(rules);
+        let mut todo = self.slot.pageset.lock().tune::<P, _>(|t| t.decay(rules));
         let drained = todo > 0;
         while todo > 0 {
             // Both locks are dropped between batches, so that nobody waits for the whole excess.

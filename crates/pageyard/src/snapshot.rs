@@ -165,7 +165,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             each(Record::Cpu(CpuRecord {
                 cpu,
                 node: NodeId(slot.node.load(Relaxed) as u16),
-                tuning: pageset.tuning,
+                tuning: *pageset.tuning(),
                 expire: slot.expire.load(Relaxed),
                 diff: slot.diff(),
                 threshold: slot.threshold.load(Relaxed),
@@ -195,11 +195,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return refuse("the zone has memory already; restore into a blank yard");
         }
         let mut at = 0;
-        let result = zone.read_records(records, &mut at);
-        result.map_err(|what| {
+        let result = zone.read_records::<P>(records, &mut at).map_err(|what| {
             zone.make_blank();
             RestoreError { record: at, what }
-        })
+        });
+        zone.refresh_ample::<P>();
+        result
     }
 }
 
@@ -225,7 +226,7 @@ impl<R: RawMutex> Zone<'_, R> {
         }
     }
 
-    fn read_records(
+    fn read_records<P: Policy>(
         &self,
         records: impl IntoIterator<Item = Record>,
         at: &mut usize,
@@ -260,7 +261,7 @@ impl<R: RawMutex> Zone<'_, R> {
                     let state = State::new(Kind::Allocated, order.get(), t).with_movable(movable);
                     self.map.frame(idx).set_state(state);
                 }
-                Record::Cpu(c) => self.read_cpu(&c)?,
+                Record::Cpu(c) => self.read_cpu::<P>(&c)?,
                 Record::Cached { cpu, list, pfn } => {
                     ensure(list < LISTS, "there are 14 lists, numbered from 0")?;
                     let slot = self.slot(cpu).ok_or("the layout has no such CPU")?;
@@ -277,7 +278,7 @@ impl<R: RawMutex> Zone<'_, R> {
             let pageset = slot.pageset.lock();
             let pages = |i| (pageset.list(i).iter(&self.map).count() as i32) << list_order(i);
             let cached: i32 = (0..LISTS).map(pages).sum();
-            ensure(pageset.tuning.count == cached, "a CPU's count is not what its lists hold")?;
+            ensure(pageset.tuning().count == cached, "a CPU's count is not what its lists hold")?;
         }
         Ok(())
     }
@@ -305,7 +306,7 @@ impl<R: RawMutex> Zone<'_, R> {
         Ok(())
     }
 
-    fn read_cpu(&self, c: &CpuRecord) -> Result<(), &'static str> {
+    fn read_cpu<P: Policy>(&self, c: &CpuRecord) -> Result<(), &'static str> {
         let slot = self.slot(c.cpu).ok_or("the layout has no such CPU")?;
         let t = &c.tuning;
         check_limits(&t.limits)?;
@@ -318,7 +319,7 @@ impl<R: RawMutex> Zone<'_, R> {
         ensure(t.flags < 4, "a pageset has two flags")?;
         ensure(c.threshold <= 1 << 16, "the threshold is above 2^16")?;
         ensure(c.diff.unsigned_abs() <= c.threshold, "the CPU's part exceeds its threshold")?;
-        slot.pageset.lock().tuning = *t;
+        slot.pageset.lock().tune::<P, _>(|now| *now = *t);
         slot.expire.store(c.expire, Relaxed);
         slot.node.store(c.node.0.into(), Relaxed);
         slot.threshold.store(c.threshold, Relaxed);

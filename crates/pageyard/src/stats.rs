@@ -14,7 +14,7 @@ const ROWS: usize = 16;
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
@@ -29,7 +29,7 @@ impl Counter {
 pub(crate) struct Table([[Counter; TYPES]; ROWS]);
 
 impl Table {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&self, order: u8, t: MigrateType) {
         self.0[(order & 15) as usize][t as usize].add(1);
     }

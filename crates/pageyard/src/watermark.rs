@@ -1,7 +1,7 @@
 //! Watermarks, boost and lowmem reserve: how they are computed (spec §3.1–3.5) and how a request
 //! is held against them (§3.6, §3.7).
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use crate::gfp::AllocFlags;
 use crate::units::{PAGEBLOCK_PAGES, ZONE_KINDS, ZoneKind};
@@ -94,10 +94,13 @@ pub(crate) struct Watermarks {
     boost: AtomicU64,
     // A power of two of them, so that an index cut to three bits always fits.
     reserve: [AtomicU64; 8],
+    /// Per highest zone: while more than this is free, a request for one page that claims no
+    /// reserve needs no further test. Follows from all the others.
+    ample: [AtomicI64; 8],
 }
 
 /// What a zone has, for one test.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Supply {
     /// The zone's counter, not below 0.
     pub(crate) free: u64,
@@ -160,6 +163,26 @@ impl Watermarks {
     pub(crate) fn set_reserve(&self, pages: [u64; ZONE_KINDS]) {
         for (r, v) in self.reserve.iter().zip(pages) {
             r.store(v, Relaxed);
+        }
+    }
+
+    /// The one comparison that decides most requests: passes exactly where [`ok_fast`] against the
+    /// mark given to [`refresh_ample`] does, for order 0 and no flags.
+    ///
+    /// [`ok_fast`]: Self::ok_fast
+    /// [`refresh_ample`]: Self::refresh_ample
+    #[inline(always)]
+    pub(crate) fn is_ample(&self, free: i64, highest: ZoneKind) -> bool {
+        free > self.ample[highest as usize & 7].load(Relaxed)
+    }
+
+    /// To be called after every change of a mark, the boost, a reserve, or the pages withheld.
+    pub(crate) fn refresh_ample(&self, mark: usize, supply: Supply) {
+        let withheld = supply.withheld(AllocFlags::WMARK_MIN);
+        let base = self.effective(mark).saturating_add(withheld);
+        for (a, r) in self.ample.iter().zip(&self.reserve) {
+            let pages = base.saturating_add(r.load(Relaxed));
+            a.store(i64::try_from(pages).unwrap_or(i64::MAX), Relaxed);
         }
     }
 
@@ -333,6 +356,26 @@ mod tests {
             w.ok(3, 100, ZoneKind::Normal, AllocFlags::WMARK_MIN, s, || true)
         };
         assert!(!order3(107) && order3(108), "a block of eight needs seven more");
+    }
+
+    #[test]
+    fn ample_is_the_fast_form_of_3_7() {
+        let w = Watermarks::default();
+        w.set_marks([100, 200, 300, 400]);
+        w.set_boost(50);
+        w.set_reserve([0, 0, 30, 70, 70]);
+        for (highatomic, cma) in [(0, 0), (40, 0), (40, 20)] {
+            w.refresh_ample(HIGH, Supply { free: 0, highatomic, cma });
+            for free in 0..600 {
+                let supply = Supply { free, highatomic, cma };
+                for highest in ZoneKind::ALL {
+                    let mark = w.effective(HIGH);
+                    let full = w.ok_fast(0, mark, highest, AllocFlags::WMARK_MIN, supply, || true);
+                    assert_eq!(w.is_ample(free as i64, highest), full, "{supply:?} {highest}");
+                }
+            }
+        }
+        assert!(!w.is_ample(-5, ZoneKind::Dma));
     }
 
     #[test]

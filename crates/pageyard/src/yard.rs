@@ -25,8 +25,10 @@ use crate::zone::{BELOW_HIGH, BOOSTED_WATERMARK, RECLAIM_ACTIVE, Zone};
 pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
     /// From the highest kind down: the order in which requests try them (§2.5).
     pub(crate) zones: &'a [Zone<'a, R>],
-    /// Per highest zone kind, the position of the first zone that may serve.
-    pub(crate) preferred: [u8; 8],
+    /// The first of them: nearly all memory is in the highest zone.
+    pub(crate) first: &'a Zone<'a, R>,
+    /// Per highest zone kind, the zones that may serve, best first.
+    pub(crate) zonelists: [&'a [Zone<'a, R>]; 8],
     pub(crate) platform: E,
     pub(crate) cpus: u32,
     pub(crate) knobs: Mutex<R, Knobs>,
@@ -121,7 +123,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let z = self.zone(kind)?;
         let counter = z.nr_free.load(Relaxed);
         let parts: i64 = z.cpus.iter().map(|c| i64::from(c.diff())).sum();
-        let cached: i64 = z.cpus.iter().map(|c| i64::from(c.pageset.lock().tuning.count)).sum();
+        let cached: i64 = z.cpus.iter().map(|c| i64::from(c.pageset.lock().tuning().count)).sum();
         Some(ZoneInfo {
             kind,
             node: z.node,
@@ -173,7 +175,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// The tuning of one CPU's lists in a zone (§5.1).
     pub fn pageset(&self, kind: ZoneKind, cpu: CpuId) -> Option<Tuning> {
-        Some(self.zone(kind)?.slot(cpu)?.pageset.lock().tuning)
+        Some(*self.zone(kind)?.slot(cpu)?.pageset.lock().tuning())
     }
 
     /// Counters of one CPU in a zone.
@@ -206,7 +208,7 @@ pub fn unusable_index(blocks: &[u64; MAX_ORDER as usize + 1], order: Order) -> u
         blocks.iter().enumerate().skip(from.into()).map(|(o, n)| n << o).sum()
     };
     let free = pages(0);
-    if free == 0 { 1000 } else { ((free - pages(order.get())) * 1000 / free) as u32 }
+    ((free - pages(order.get())) * 1000).checked_div(free).unwrap_or(1000) as u32
 }
 
 /// The fragmentation index (§9.6) of these free blocks per order for a request that fails, in

@@ -14,11 +14,11 @@ use crate::frame::Map;
 use crate::gfp::AllocFlags;
 use crate::pcp::Pageset;
 use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::policy::{BelowHigh, Policy};
 use crate::stats::{CpuCounters, ZoneCounters};
 use crate::tuning::{Limits, Pressure};
 use crate::units::{CpuId, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneKind};
-use crate::watermark::{HIGH, Supply, Watermarks, boost_cap};
+use crate::watermark::{HIGH, LOW, Supply, Watermarks, boost_cap};
 
 /// A claim boosted the watermarks; the next attempt that may wake background reclaim does so.
 pub(crate) const BOOSTED_WATERMARK: u32 = 1;
@@ -243,6 +243,12 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         })
     }
 
+    /// To be called after every change of a mark, the boost, a reserve, or the pages withheld from
+    /// ordinary requests, under the zone lock like the change itself.
+    pub(crate) fn refresh_ample<P: Policy>(&self) {
+        self.watermarks.refresh_ample(first_mark::<P>(), self.supply());
+    }
+
     /// The zone as one CPU uses it; `None` for a CPU that the yard was not told of.
     #[inline]
     pub(crate) fn at<'z, E: Platform, P: Policy>(
@@ -251,6 +257,15 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         cpu: CpuId,
     ) -> Option<At<'z, 'a, R, E, P>> {
         Some(At { zone: self, env, cpu, slot: self.slot(cpu)?, policy: PhantomData })
+    }
+}
+
+/// The mark that a request tests first (§2.8 step 5, or without it §2.7).
+#[inline(always)]
+pub(crate) const fn first_mark<P: Policy>() -> usize {
+    match P::RULES.pcp.below_high {
+        BelowHigh::Ignored => LOW,
+        BelowHigh::TestedAlways | BelowHigh::TestedWhileClear => HIGH,
     }
 }
 
@@ -333,12 +348,19 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         } else {
             self.slot.set_diff(x);
         }
+        self.account_special(pages.into(), t);
+    }
+
+    /// Free pages of the types that are also counted apart.
+    #[inline]
+    pub(crate) fn account_special(&self, pages: i64, t: MigrateType) {
         let part = match t {
             MigrateType::HighAtomic => &self.zone.free_highatomic,
             MigrateType::Cma => &self.zone.free_cma,
             _ => return,
         };
-        part.store(part.load(Relaxed).wrapping_add_signed(pages.into()), Relaxed);
+        part.store(part.load(Relaxed).wrapping_add_signed(pages), Relaxed);
+        self.zone.refresh_ample::<P>();
     }
 
     /// Adds the CPU's part to the zone's counter.
@@ -356,6 +378,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         let Some(cap) = boost_cap(managed, w.base(HIGH), factor) else { return };
         let block = u64::from(PAGEBLOCK_PAGES);
         w.set_boost(cap.min(w.boost().saturating_add(block)));
+        self.zone.refresh_ample::<P>();
         self.zone.counters.boosts.add(1);
         if kswapd {
             self.zone.set_flag(BOOSTED_WATERMARK);

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
+use pageyard::policy::Linux612;
 use pageyard::tuning::CacheSlice;
 use pageyard::{
     CpuId, Gfp, Knobs, Layout, MigrateType, NodeId, Order, PcpDisabled, Pfn, Platform, Yard,
@@ -117,7 +118,7 @@ struct Run<'y, 'a> {
     start: u64,
     zone_bits: Gfp,
     slots: HashMap<u64, Slot>,
-    disabled: Option<PcpDisabled<'y, 'a, Lock>>,
+    disabled: Option<PcpDisabled<'y, 'a, Lock, Linux612>>,
 }
 
 /// "Served by another zone", among a recording's answers.
@@ -128,7 +129,7 @@ impl Run<'_, '_> {
     fn compare(&self, first: &State, expected: &State) -> Option<Difference> {
         let mut records = Vec::new();
         self.yard.snapshot(self.kind, |r| records.push(r));
-        let details = first.from_records(&records).differences(expected);
+        let details = first.with_records(&records).differences(expected);
         (!details.is_empty()).then(|| Difference {
             line: 0,
             operation: "state".into(),

@@ -163,7 +163,7 @@ impl State {
     }
 
     /// The same zone as the allocator has it now; what never changes is taken over.
-    pub(super) fn from_records(&self, records: &[Record]) -> State {
+    pub(super) fn with_records(&self, records: &[Record]) -> State {
         let mut s = State {
             free: (0..=MAX_ORDER)
                 .map(|order| Area { order, nr: 0, lists: vec![Vec::new(); TYPES.len()] })

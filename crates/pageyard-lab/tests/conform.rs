@@ -1,0 +1,154 @@
+//! The allocator against recorded answers of Linux 6.12.117: all of them, and what `conform` says
+//! when something is wrong. The four recordings in `samples/oracle` cover refills and drains,
+//! the tick, disabled lists, reclaim, knobs, boosts, claims and steals, bulk and batch requests,
+//! shared pages, highatomic reserves and the watermarks' margins.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use pageyard_lab::conform::{ConformError, Outcome, run_file};
+
+fn recording(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/oracle").join(name)
+}
+
+fn identical(name: &str, answers: u64, states: u64) {
+    let o = run_file(&recording(name)).unwrap();
+    assert!(o.matches(), "{o}");
+    assert_eq!((o.answers, o.states), (answers, states));
+    assert_eq!((o.answers_recorded, o.states_recorded), (answers, states));
+}
+
+#[test]
+fn drains() {
+    identical("drains-1.jsonl.zst", 55612, 32);
+}
+
+#[test]
+fn boosting() {
+    identical("boosting-1.jsonl.zst", 20334, 41);
+}
+
+#[test]
+fn reserves() {
+    identical("reserves-1.jsonl.zst", 1330, 28);
+}
+
+#[test]
+fn batch_free() {
+    identical("batch_free-1.jsonl.zst", 4424, 91);
+}
+
+/// The lines of a small recording.
+fn lines() -> Vec<String> {
+    let file = std::fs::File::open(recording("reserves-1.jsonl.zst")).unwrap();
+    let text = std::io::read_to_string(zstd::Decoder::new(file).unwrap()).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Runs a recording of these lines.
+fn run(name: &str, lines: &[String]) -> Result<Outcome, ConformError> {
+    let path = std::env::temp_dir().join(format!("pageyard-{}-{name}.jsonl", std::process::id()));
+    let mut file = std::fs::File::create(&path).unwrap();
+    for line in lines {
+        writeln!(file, "{line}").unwrap();
+    }
+    drop(file);
+    let result = run_file(&path);
+    std::fs::remove_file(&path).unwrap();
+    result
+}
+
+#[test]
+fn plain_recordings_are_read_too() {
+    assert!(run("plain", &lines()).unwrap().matches());
+}
+
+#[test]
+fn a_wrong_answer_is_found_where_it_is() {
+    let mut lines = lines();
+    let at = 700 + lines.iter().skip(700).position(|l| l.contains(r#""op":"a"#)).unwrap();
+    let (op, _) = lines[at].split_once(r#","got""#).unwrap();
+    lines[at] = format!(r#"{op},"got":[77777]}}"#);
+    let o = run("answer", &lines).unwrap();
+    let d = o.difference.clone().unwrap();
+    assert_eq!(d.line, at as u64 + 1);
+    assert_eq!(d.expected, "[77777]");
+    assert!(o.answers < o.answers_recorded && o.answers > 500);
+    assert!(o.to_string().contains(&format!("line {}", at + 1)));
+}
+
+#[test]
+fn a_wrong_state_is_found_and_described() {
+    for (name, from, to, says) in [
+        ("high", r#""high":"#, r#""high":9"#, "high"),
+        ("nr_free", r#""nr_free":"#, r#""nr_free":1"#, "nr_free"),
+        ("wmark", r#""wmark":["#, r#""wmark":[1"#, "wmark"),
+    ] {
+        let mut lines = lines();
+        let at = lines.iter().rposition(|l| l.contains(r#""op":"s""#)).unwrap();
+        lines[at] = lines[at].replacen(from, to, 1);
+        let d = run(name, &lines).unwrap().difference.unwrap();
+        assert_eq!(d.line, at as u64 + 1);
+        assert!(d.details.iter().any(|l| l.contains(says)), "{:?}", d.details);
+    }
+}
+
+#[test]
+fn an_operation_of_the_next_version_is_named() {
+    let mut lines = lines();
+    lines.insert(1, r#"{"op":"i 512 512 1","got":[0]}"#.into());
+    let d = run("unknown", &lines).unwrap().difference.unwrap();
+    assert_eq!((d.line, d.operation.as_str()), (2, "i 512 512 1"));
+    assert!(d.got.contains("not known"), "{}", d.got);
+}
+
+#[test]
+fn malformed_lines_are_errors_with_their_number() {
+    for (name, at, line, says) in [
+        ("json", 3, "{\"op\":", "expected a line such as"),
+        ("op", 4, r#"{"op":"zz 1","got":[0]}"#, "there is no operation \"zz\""),
+        ("number", 5, r#"{"op":"a one 0","got":[0]}"#, "needs a number"),
+        ("letter", 6, r#"{"op":"a 1 0 q","got":[0]}"#, "GFP letter 'q'"),
+        ("sysctl", 7, r#"{"op":"w swappiness 1"}"#, "no sysctl"),
+        ("cpu", 8, r#"{"op":"c 99"}"#, "no CPU 99"),
+        ("start", 1, r#"{"op":"c 0"}"#, "must begin with a state"),
+    ] {
+        let mut lines = lines();
+        lines.insert(at - 1, line.into());
+        let e = run(name, &lines).unwrap_err().to_string();
+        assert!(e.contains(&format!("line {at}")) && e.contains(says), "{e}");
+    }
+}
+
+#[test]
+fn an_impossible_state_is_an_error() {
+    for (name, from, to, says) in [
+        ("zone", r#""zone":"DMA32""#, r#""zone":"High""#, "no zone"),
+        ("types", r#""blocks":"0"#, r#""blocks":"8"#, "has type '8'"),
+        ("count", r#""cpu":0,"count":"#, r#""cpu":0,"count":9"#, "count"),
+        ("order", r#"{"order":10,"nr":"#, r#"{"order":11,"nr":"#, "no order 11"),
+    ] {
+        let mut lines = lines();
+        assert!(lines[0].contains(from), "{name}");
+        lines[0] = lines[0].replacen(from, to, 1);
+        let e = run(name, &lines).unwrap_err().to_string();
+        assert!(e.contains("line 1") && e.contains(says), "{name}: {e}");
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let e = run_file(Path::new("no/such/recording.jsonl.zst")).unwrap_err();
+    assert!(matches!(&e, ConformError::Io { .. }) && e.to_string().contains("no/such/recording"));
+}
+
+#[test]
+fn a_damaged_file_is_an_error() {
+    let bytes = std::fs::read(recording("reserves-1.jsonl.zst")).unwrap();
+    let path = std::env::temp_dir().join(format!("pageyard-{}-cut.zst", std::process::id()));
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let e = run_file(&path).unwrap_err();
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(e, ConformError::Malformed { .. }), "{e}");
+}

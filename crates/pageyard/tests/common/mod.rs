@@ -1,0 +1,251 @@
+//! What the tests share: machines to run a yard on, states made by hand, views of a snapshot, and
+//! the invariants that hold whenever nobody is inside the allocator.
+
+// Every test file is a program of its own and uses its own part of this.
+#![allow(dead_code)]
+
+pub(crate) mod check;
+pub(crate) mod ops;
+pub(crate) mod state;
+pub(crate) mod view;
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+use lock_api::RawMutex;
+use pageyard::policy::{Linux612, Policy};
+use pageyard::{
+    CpuId, CpuSlot, Event, Frame, InitError, Knobs, Layout, NodeId, Order, Pageblock, Pfn,
+    Platform, Record, Storage, Yard, Zone, ZoneKind, ZoneSpec,
+};
+
+/// The lock of most tests.
+pub(crate) type Lock = spin::mutex::SpinMutex<()>;
+
+/// The yard of most tests.
+pub(crate) type Y<'a, P = Linux612> = Yard<'a, Lock, Stage, P>;
+
+/// A platform that is told which CPU runs, and remembers what it was called for.
+#[derive(Debug, Default)]
+pub(crate) struct Stage {
+    cpu: AtomicU32,
+    watching: AtomicBool,
+    events: Mutex<Vec<(CpuId, Event)>>,
+    wakes: Mutex<Vec<(Order, ZoneKind)>>,
+    prepared: Mutex<Vec<Pfn>>,
+}
+
+impl Stage {
+    /// From now on this CPU executes.
+    pub(crate) fn on(&self, cpu: u32) -> &Self {
+        self.cpu.store(cpu, Relaxed);
+        self
+    }
+
+    /// Starts to remember events, and forgets those seen.
+    pub(crate) fn watch(&self) {
+        self.watching.store(true, Relaxed);
+        self.events.lock().unwrap().clear();
+        self.prepared.lock().unwrap().clear();
+    }
+
+    /// The events since [`watch`](Stage::watch) or the last call.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.events.lock().unwrap().drain(..).map(|(_, e)| e).collect()
+    }
+
+    /// Reclaim's wake-ups since the last call.
+    pub(crate) fn wakes(&self) -> Vec<(Order, ZoneKind)> {
+        std::mem::take(&mut self.wakes.lock().unwrap())
+    }
+
+    /// Blocks handed to `prepare` since [`watch`](Stage::watch).
+    pub(crate) fn prepared(&self) -> Vec<Pfn> {
+        std::mem::take(&mut self.prepared.lock().unwrap())
+    }
+}
+
+impl Platform for Stage {
+    fn cpu(&self) -> CpuId {
+        CpuId(self.cpu.load(Relaxed))
+    }
+
+    fn event(&self, cpu: CpuId, event: Event) {
+        if self.watching.load(Relaxed) {
+            self.events.lock().unwrap().push((cpu, event));
+        }
+    }
+
+    fn prepare(&self, pfn: Pfn, _: Order, _: pageyard::Gfp) {
+        if self.watching.load(Relaxed) {
+            self.prepared.lock().unwrap().push(pfn);
+        }
+    }
+
+    fn wake_reclaim(&self, _: NodeId, order: Order, highest: ZoneKind) {
+        self.wakes.lock().unwrap().push((order, highest));
+    }
+}
+
+/// A block's order.
+pub(crate) fn o(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
+
+/// A range of frames.
+pub(crate) fn frames(r: Range<u64>) -> Range<Pfn> {
+    Pfn(r.start)..Pfn(r.end)
+}
+
+/// A layout that owns its parts.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub(crate) zones: Vec<ZoneSpec>,
+    pub(crate) usable: Vec<Range<Pfn>>,
+    pub(crate) reserved: Vec<Range<Pfn>>,
+    pub(crate) cpus: Vec<NodeId>,
+    pub(crate) knobs: Knobs,
+}
+
+impl Machine {
+    /// One CPU and no memory.
+    pub(crate) fn new() -> Self {
+        Machine {
+            zones: Vec::new(),
+            usable: Vec::new(),
+            reserved: Vec::new(),
+            cpus: vec![NodeId(0)],
+            knobs: Knobs { huge_pages: false, ..Knobs::default() },
+        }
+    }
+
+    /// A NORMAL zone of `pages` pages from frame 0.
+    pub(crate) fn normal(pages: u64) -> Self {
+        Machine::new().zone(ZoneKind::Normal, 0..pages)
+    }
+
+    /// One more zone, all of it memory.
+    pub(crate) fn zone(self, kind: ZoneKind, span: Range<u64>) -> Self {
+        self.span(kind, span.clone()).usable(span)
+    }
+
+    /// One more zone, no memory in it yet.
+    pub(crate) fn span(mut self, kind: ZoneKind, span: Range<u64>) -> Self {
+        self.zones.push(ZoneSpec { kind, node: NodeId(0), span: frames(span) });
+        self
+    }
+
+    /// Memory.
+    pub(crate) fn usable(mut self, r: Range<u64>) -> Self {
+        self.usable.push(frames(r));
+        self
+    }
+
+    /// Memory in use from the start.
+    pub(crate) fn reserved(mut self, r: Range<u64>) -> Self {
+        self.reserved.push(frames(r));
+        self
+    }
+
+    /// CPUs on these nodes.
+    pub(crate) fn cpus(mut self, nodes: &[u16]) -> Self {
+        self.cpus = nodes.iter().map(|&n| NodeId(n)).collect();
+        self
+    }
+
+    pub(crate) fn knobs(mut self, change: impl FnOnce(&mut Knobs)) -> Self {
+        change(&mut self.knobs);
+        self
+    }
+
+    pub(crate) fn layout(&self) -> Layout<'_> {
+        Layout {
+            zones: &self.zones,
+            usable: &self.usable,
+            reserved: &self.reserved,
+            cpus: &self.cpus,
+            knobs: self.knobs,
+        }
+    }
+
+    /// Whether a caller may ever own this frame.
+    pub(crate) fn may_own(&self, pfn: Pfn) -> bool {
+        self.usable.iter().any(|r| r.contains(&pfn))
+            && !self.reserved.iter().any(|r| r.contains(&pfn))
+            && self.zones.iter().any(|z| z.span.contains(&pfn))
+    }
+
+    /// A yard with everything free.
+    pub(crate) fn run<P: Policy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
+        self.run_on(Stage::default(), f)
+    }
+
+    /// A yard with everything free, on any platform and lock.
+    pub(crate) fn run_on<R: RawMutex, E: Platform, P: Policy, T>(
+        &self,
+        platform: E,
+        f: impl for<'y> FnOnce(&Yard<'y, R, E, P>) -> T,
+    ) -> T {
+        self.with_storage(|layout, storage| f(&Yard::new(layout, storage, platform).unwrap()))
+    }
+
+    /// A yard without memory.
+    pub(crate) fn blank<P: Policy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
+        self.with_storage(|layout, storage| {
+            f(&Yard::blank(layout, storage, Stage::default()).unwrap())
+        })
+    }
+
+    /// A yard whose zones have the states that these snapshots tell.
+    pub(crate) fn restored<P: Policy, T>(
+        &self,
+        zones: &[(ZoneKind, Vec<Record>)],
+        f: impl for<'y> FnOnce(&Y<'y, P>) -> T,
+    ) -> T {
+        self.blank(|y| {
+            for (kind, records) in zones {
+                y.restore(*kind, records.iter().copied()).unwrap();
+            }
+            f(y)
+        })
+    }
+
+    /// Why no yard can be made, if so.
+    pub(crate) fn refusal(&self) -> Option<InitError> {
+        self.layout().needs::<Lock>().err()
+    }
+
+    fn with_storage<R: RawMutex, T>(
+        &self,
+        f: impl for<'y> FnOnce(&Layout<'_>, Storage<'y, R>) -> T,
+    ) -> T {
+        let layout = self.layout();
+        let needs = layout.needs::<R>().unwrap();
+        let frames: Vec<Frame> = (0..needs.frames).map(|_| Frame::new()).collect();
+        let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
+        let mut slots: Vec<CpuSlot<R>> = (0..needs.slots).map(|_| CpuSlot::new()).collect();
+        let mut zones: Vec<Zone<'_, R>> = (0..needs.zones).map(|_| Zone::new()).collect();
+        f(
+            &layout,
+            Storage { frames: &frames, blocks: &blocks, zones: &mut zones, slots: &mut slots },
+        )
+    }
+}
+
+/// A zone's snapshot as a list.
+pub(crate) fn records<R: RawMutex, E: Platform, P: Policy>(
+    y: &Yard<'_, R, E, P>,
+    kind: ZoneKind,
+) -> Vec<Record> {
+    let mut all = Vec::new();
+    assert!(y.snapshot(kind, |r| all.push(r)), "no zone {kind}");
+    all
+}
+
+/// The snapshots of all zones.
+pub(crate) fn all_records<R: RawMutex, E: Platform, P: Policy>(
+    y: &Yard<'_, R, E, P>,
+) -> Vec<(ZoneKind, Vec<Record>)> {
+    y.zone_kinds().map(|k| (k, records(y, k))).collect()
+}

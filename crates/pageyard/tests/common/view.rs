@@ -1,0 +1,95 @@
+//! A snapshot, sorted into what tests ask for.
+
+use std::collections::BTreeMap;
+
+use lock_api::RawMutex;
+use pageyard::policy::Policy;
+use pageyard::{CpuRecord, MigrateType, Platform, Record, Yard, ZoneKind, ZoneRecord};
+
+/// A zone's state.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct View {
+    pub(crate) zone: ZoneRecord,
+    pub(crate) blocks: BTreeMap<u64, MigrateType>,
+    free: BTreeMap<(u8, MigrateType), Vec<u64>>,
+    /// Frame → order, movable.
+    pub(crate) allocated: BTreeMap<u64, (u8, bool)>,
+    pub(crate) cpus: Vec<CpuRecord>,
+    cached: BTreeMap<(u32, usize), Vec<u64>>,
+}
+
+impl View {
+    pub(crate) fn of(records: &[Record]) -> View {
+        let Some(Record::Zone(zone)) = records.first() else { panic!("the zone comes first") };
+        let mut v = View {
+            zone: *zone,
+            blocks: BTreeMap::new(),
+            free: BTreeMap::new(),
+            allocated: BTreeMap::new(),
+            cpus: Vec::new(),
+            cached: BTreeMap::new(),
+        };
+        for r in records {
+            match *r {
+                Record::Zone(_) => {}
+                Record::Block { pfn, migrate_type } => {
+                    assert!(v.blocks.insert(pfn.0 >> 9, migrate_type).is_none());
+                }
+                Record::Free { pfn, order, migrate_type } => {
+                    v.free.entry((order.get(), migrate_type)).or_default().push(pfn.0);
+                }
+                Record::Allocated { pfn, order, movable } => {
+                    assert!(v.allocated.insert(pfn.0, (order.get(), movable)).is_none());
+                }
+                Record::Cpu(c) => v.cpus.push(c),
+                Record::Cached { cpu, list, pfn } => {
+                    v.cached.entry((cpu.0, list)).or_default().push(pfn.0);
+                }
+            }
+        }
+        v
+    }
+
+    /// A free list, head first.
+    pub(crate) fn free(&self, order: u8, t: MigrateType) -> &[u64] {
+        self.free.get(&(order, t)).map_or(&[], Vec::as_slice)
+    }
+
+    /// One CPU's list, head first.
+    pub(crate) fn cached(&self, cpu: u32, list: usize) -> &[u64] {
+        self.cached.get(&(cpu, list)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The type of the pageblock of a frame.
+    pub(crate) fn label(&self, pfn: u64) -> MigrateType {
+        self.blocks[&(pfn >> 9)]
+    }
+
+    /// All free blocks: frame, order, type of the list.
+    pub(crate) fn all_free(&self) -> impl Iterator<Item = (u64, u8, MigrateType)> + '_ {
+        self.free.iter().flat_map(|(&(o, t), l)| l.iter().map(move |&p| (p, o, t)))
+    }
+
+    /// All cached blocks: frame, CPU, list.
+    pub(crate) fn all_cached(&self) -> impl Iterator<Item = (u64, u32, usize)> + '_ {
+        self.cached.iter().flat_map(|(&(c, i), l)| l.iter().map(move |&p| (p, c, i)))
+    }
+}
+
+/// The state of a zone now.
+pub(crate) fn view<R: RawMutex, E: Platform, P: Policy>(
+    y: &Yard<'_, R, E, P>,
+    kind: ZoneKind,
+) -> View {
+    View::of(&super::records(y, kind))
+}
+
+/// The state of the NORMAL zone now.
+pub(crate) fn normal<R: RawMutex, E: Platform, P: Policy>(y: &Yard<'_, R, E, P>) -> View {
+    view(y, ZoneKind::Normal)
+}
+
+/// The order of the blocks on a per-CPU list (§5.2).
+pub(crate) fn list_order(list: usize) -> u8 {
+    if list < 12 { (list / 3) as u8 } else { 9 }
+}
