@@ -96,6 +96,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         let passes = if o == 0 {
             zone.watermarks.is_ample(zone.nr_free.load(Relaxed), highest)
+        } else if zone.ungrouped.load(Relaxed) {
+            false
         } else {
             let mark = first_mark::<P>();
             let flags = AllocFlags::from_bits_retain(mark as u32);
@@ -135,7 +137,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline]
     pub(crate) fn request(&self, order: Order, gfp: Gfp) -> Result<Request, AllocError> {
         let highest = gfp.highest_zone().ok_or(AllocError::BadZone)?;
-        let migrate_type = gfp.migrate_type().ok_or(AllocError::BadType)?;
+        let mut migrate_type = gfp.migrate_type().ok_or(AllocError::BadType)?;
+        if self.zonelist(highest).iter().any(|z| z.ungrouped.load(Relaxed)) {
+            migrate_type = MigrateType::Unmovable;
+        }
         let cpu = self.platform.cpu();
         if cpu.0 >= self.cpus {
             return Err(AllocError::UnknownCpu(cpu));
@@ -143,7 +148,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Ok(Request { order, gfp, migrate_type, highest, cpu })
     }
 
-    /// The zones that may serve a request, best first.
+    /// The zones that may serve a request, best first. Those without memory are to be passed over.
     #[inline]
     pub(crate) fn zonelist(&self, highest: ZoneKind) -> &'a [Zone<'a, R>] {
         self.zonelists[highest as usize & 7]
@@ -154,7 +159,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn fast_path(&self, req: &Request) -> Option<Pfn> {
         let mut flags = AllocFlags::WMARK_LOW | AllocFlags::of(req.gfp);
         let zones = self.zonelist(req.highest);
-        if zones.first()?.nofragment.load(Relaxed) {
+        if preferred(zones)?.nofragment.load(Relaxed) {
             flags |= AllocFlags::NOFRAGMENT;
         }
         self.attempt(req, flags, zones)
@@ -165,7 +170,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline(never)]
     fn slow_path(&self, req: &Request) -> Option<Pfn> {
         let zones = self.zonelist(req.highest);
-        let preferred = zones.first()?;
+        let preferred = preferred(zones)?;
         let mut flags = AllocFlags::slow(req.gfp, req.order.get());
         let wake = || {
             if req.gfp.contains(Gfp::KSWAPD_RECLAIM) {
@@ -193,7 +198,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn attempt(&self, req: &Request, flags: AllocFlags, zones: &'a [Zone<'a, R>]) -> Option<Pfn> {
         let mut flags = flags;
         loop {
-            for zone in zones {
+            for zone in zones.iter().filter(|z| z.is_populated()) {
                 let at = zone.at::<E, P>(&self.platform, req.cpu)?;
                 if let Some(idx) = at.serve(req, flags) {
                     return Some(zone.pfn(idx));
@@ -206,6 +211,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             flags.remove(AllocFlags::NOFRAGMENT);
         }
     }
+}
+
+/// The first zone with memory.
+fn preferred<'z, 'a, R: RawMutex>(zones: &'z [Zone<'a, R>]) -> Option<&'z Zone<'a, R>> {
+    zones.iter().find(|z| z.is_populated())
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {

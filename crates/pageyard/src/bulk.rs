@@ -59,16 +59,21 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let mut got = 0;
         if n > 1
             && let Some(zone) = self.bulk_zone(&req, n as u64)
-            && let Some(at) = zone.at::<E, P>(&self.platform, req.cpu)
-            && let Some(mut pageset) = at.slot.pageset.try_lock()
         {
-            let flags = bulk_flags(gfp);
-            while got < n
-                && let Some(idx) = pageset.take(at, 0, req.migrate_type, flags)
-            {
-                self.platform.prepare(zone.pfn(idx), Order::ZERO, gfp);
-                each(zone.pfn(idx));
-                got += 1;
+            let mut pages = [None; CHUNK];
+            while got < n {
+                let wanted = (n - got).min(CHUNK);
+                let taken = self.take_chunk(zone, &req, pages.iter_mut().take(wanted));
+                for page in pages.iter_mut().take(taken) {
+                    if let Some(pfn) = page.take() {
+                        self.platform.prepare(pfn, Order::ZERO, gfp);
+                        each(pfn);
+                    }
+                }
+                got += taken;
+                if taken < wanted {
+                    break;
+                }
             }
         }
         if got == 0
@@ -91,6 +96,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         })
     }
 
+    /// Fills empty slots from `done` on; how many, `done` being the index reached.
     fn bulk_from(
         &self,
         zone: &'a Zone<'a, R>,
@@ -98,22 +104,52 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         slots: &mut [Option<Pfn>],
         done: &mut usize,
     ) -> usize {
+        let mut got = 0;
+        let (_, rest) = slots.split_at_mut((*done).min(slots.len()));
+        for chunk in rest.chunks_mut(CHUNK) {
+            // Which of them are new: prepared after the list's lock is released.
+            let empty = chunk.iter().rev().fold(0u64, |m, s| m << 1 | u64::from(s.is_none()));
+            let wanted = empty.count_ones() as usize;
+            let taken = self.take_chunk(zone, req, chunk.iter_mut().filter(|s| s.is_none()));
+            for (i, slot) in chunk.iter().enumerate() {
+                if empty >> i & 1 != 0
+                    && let Some(pfn) = *slot
+                {
+                    self.platform.prepare(pfn, Order::ZERO, req.gfp);
+                }
+            }
+            got += taken;
+            if taken < wanted {
+                *done += chunk.iter().take_while(|s| s.is_some()).count();
+                break;
+            }
+            *done += chunk.len();
+        }
+        got
+    }
+
+    /// Fills the slots under one hold of this CPU's list; how many, stopping at the first failure.
+    fn take_chunk<'s>(
+        &self,
+        zone: &'a Zone<'a, R>,
+        req: &Request,
+        slots: impl Iterator<Item = &'s mut Option<Pfn>>,
+    ) -> usize {
         let Some(at) = zone.at::<E, P>(&self.platform, req.cpu) else { return 0 };
         let Some(mut pageset) = at.slot.pageset.try_lock() else { return 0 };
         let flags = bulk_flags(req.gfp);
         let mut got = 0;
-        for slot in slots.iter_mut().skip(*done) {
-            if slot.is_none() {
-                let Some(idx) = pageset.take(at, 0, req.migrate_type, flags) else { break };
-                self.platform.prepare(zone.pfn(idx), Order::ZERO, req.gfp);
-                *slot = Some(zone.pfn(idx));
-                got += 1;
-            }
-            *done += 1;
+        for slot in slots {
+            let Some(idx) = pageset.take(at, 0, req.migrate_type, flags) else { break };
+            *slot = Some(zone.pfn(idx));
+            got += 1;
         }
         got
     }
 }
+
+/// Pages taken under one hold of a per-CPU list's lock; hooks run between two holds.
+const CHUNK: usize = 64;
 
 /// No KSWAPD and no NOFRAGMENT: a bulk request boosts, but wakes nobody.
 fn bulk_flags(gfp: Gfp) -> AllocFlags {

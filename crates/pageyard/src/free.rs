@@ -244,8 +244,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     pub fn free_shared(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
         let at = self.here(zone)?;
-        let state = |o| State::new(Kind::Allocated, o, zone.map.block_type(idx));
-        zone.map.frame(idx).set_state(state(0));
+        let was = zone.map.frame(idx).state();
+        let state = |o| State::new(Kind::Allocated, o, was.migrate_type());
+        zone.map.frame(idx).set_state(state(0).with_movable(was.is_movable()));
         for o in (0..order.get()).rev() {
             let part = idx + (1 << o);
             zone.map.frame(part).set_state(state(o));

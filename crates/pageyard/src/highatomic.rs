@@ -73,8 +73,12 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
 
 impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// Gives one reserved block back to requests of type `t`, where a zone has one with a free
-    /// page in it; without `force` each zone keeps one block. Whether one was found.
+    /// page in it; without `force` each zone keeps one block. Whether one was found; never for a
+    /// type that requests do not have.
     pub fn unreserve_highatomic(&self, t: MigrateType, force: bool) -> bool {
+        if !t.is_mergeable() {
+            return false;
+        }
         let cpu = self.platform.cpu();
         self.zones.iter().any(|z| {
             z.at::<E, P>(&self.platform, cpu).is_some_and(|at| at.lock().unreserve(t, force))

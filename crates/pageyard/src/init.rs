@@ -254,6 +254,17 @@ impl Layout<'_> {
     }
 }
 
+/// Per highest zone kind, the zones from the first that may serve and is wanted (§2.5).
+fn zonelists<'a, R: RawMutex>(
+    zones: &'a [Zone<'a, R>],
+    wanted: impl Fn(&Zone<'a, R>) -> bool,
+) -> [&'a [Zone<'a, R>]; 8] {
+    core::array::from_fn(|highest| {
+        let first = zones.iter().position(|z| z.kind as usize <= highest && wanted(z));
+        zones.get(first.unwrap_or(zones.len())..).unwrap_or(&[])
+    })
+}
+
 /// How many frames two ranges share.
 fn common(a: &Range<Pfn>, b: &Range<Pfn>) -> u64 {
     a.end.min(b.end).0.saturating_sub(a.start.max(b.start).0)
@@ -269,10 +280,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         storage: Storage<'a, R>,
         platform: E,
     ) -> Result<Self, InitError> {
-        let yard = Self::blank(layout, storage, platform)?;
+        let mut yard = Self::blank(layout, storage, platform)?;
         for zone in yard.zones {
             yard.populate(zone, layout);
         }
+        yard.zonelists = zonelists(yard.zones, Zone::is_populated);
         yard.recalculate();
         // Below this much memory, keeping types apart would only waste it (§2.4).
         let above: u64 = yard
@@ -282,6 +294,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             .sum();
         for zone in yard.zones {
             zone.ungrouped.store(above < TYPES as u64 * u64::from(PAGEBLOCK_PAGES), Relaxed);
+            zone.refresh_ample::<P>();
         }
         Ok(yard)
     }
@@ -338,14 +351,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 ..Zone::new()
             };
             zone.boost_factor.store(layout.knobs.watermark_boost_factor, Relaxed);
-            // One node: its NORMAL zone always keeps blocks apart (§2.7).
-            zone.nofragment.store(spec.kind == ZoneKind::Normal, Relaxed);
+            zone.nofragment.store(zone.starts_nofragment(), Relaxed);
         }
         let zones: &'a [Zone<'a, R>] = storage.zones.get(..needs.zones).unwrap_or(&[]);
-        let zonelists = core::array::from_fn(|highest| {
-            let first = zones.iter().position(|z| z.kind as usize <= highest);
-            zones.get(first.unwrap_or(zones.len())..).unwrap_or(&[])
-        });
+        let zonelists = zonelists(zones, |_| true);
         Ok(Yard {
             zones,
             first: zones.first().ok_or(InitError::NoZones)?,
@@ -406,6 +415,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
             pfn = Pfn(((pfn.0 >> PAGEBLOCK_ORDER) + 1) << PAGEBLOCK_ORDER);
         }
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// One node: its NORMAL zone always keeps blocks apart (§2.7).
+    pub(crate) fn starts_nofragment(&self) -> bool {
+        self.kind == ZoneKind::Normal
     }
 }
 

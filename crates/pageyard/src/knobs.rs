@@ -85,8 +85,12 @@ impl Knobs {
             let value = self.percpu_pagelist_high_fraction.into();
             return refuse("percpu_pagelist_high_fraction", value, "0, or 8 and more");
         }
-        if self.min_free_kbytes > MOST_KBYTES {
-            return refuse("min_free_kbytes", self.min_free_kbytes, "at most 2^40");
+        let kb = self.min_free_kbytes.max(self.user_min_free_kbytes.unwrap_or(0));
+        if kb > MOST_KBYTES {
+            return refuse("min_free_kbytes", kb, "at most 2^40");
+        }
+        if self.foreign_lowmem > MOST_PAGES {
+            return refuse("foreign_lowmem", self.foreign_lowmem, "at most 2^48");
         }
         if self.watermark_boost_factor > MOST_FACTOR {
             return refuse("watermark_boost_factor", self.watermark_boost_factor, "at most 2^31");
@@ -98,6 +102,7 @@ impl Knobs {
 /// Larger values could overflow the arithmetic, and mean nothing.
 const MOST_KBYTES: u64 = 1 << 40;
 const MOST_FACTOR: u64 = 1 << 31;
+const MOST_PAGES: u64 = 1 << 48;
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The settings now in force.

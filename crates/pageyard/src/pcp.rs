@@ -62,6 +62,15 @@ pub(crate) const fn list_order(index: usize) -> u8 {
     if index < 12 { (index / 3) as u8 } else { PAGEBLOCK_ORDER }
 }
 
+/// The type of the blocks on a list; the list of huge blocks that are not movable has two.
+pub(crate) const fn list_type(index: usize) -> MigrateType {
+    match index {
+        12 => MigrateType::Unmovable,
+        13 => MigrateType::Movable,
+        _ => MigrateType::from_bits((index % 3) as u32),
+    }
+}
+
 /// The lists that a policy uses, for walks over all of them.
 const fn lists_used<P: Policy>() -> usize {
     if P::RULES.high_order_lists { LISTS } else { 3 }

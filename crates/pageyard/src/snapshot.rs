@@ -14,7 +14,7 @@ use lock_api::RawMutex;
 
 use crate::area::End;
 use crate::frame::{Kind, State};
-use crate::pcp::{LISTS, Pageset, list_order};
+use crate::pcp::{LISTS, Pageset, is_cached_order, list_order, list_type};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::tuning::{Limits, MAX_BATCH, MAX_PAGES, Tuning};
@@ -266,8 +266,10 @@ impl<R: RawMutex> Zone<'_, R> {
                     ensure(list < LISTS, "there are 14 lists, numbered from 0")?;
                     let slot = self.slot(cpu).ok_or("the layout has no such CPU")?;
                     let order = list_order(list);
+                    ensure(is_cached_order::<P>(order), "the policy has no list of this order")?;
                     let idx = self.occupy(pfn, order)?;
                     let t = self.map.block_type(idx);
+                    let t = if t.is_mergeable() { list_type(list) } else { t };
                     self.map.frame(idx).set_state(State::new(Kind::Cached, order, t));
                     slot.pageset.lock().list(list).push_tail(&self.map, idx);
                 }
@@ -289,6 +291,7 @@ impl<R: RawMutex> Zone<'_, R> {
         ensure(z.watermarks.is_sorted() && z.watermarks[3] < 1 << 52, "watermarks do not ascend")?;
         ensure(z.boost < 1 << 52, "the boost is larger than any zone")?;
         ensure(z.lowmem_reserve.iter().all(|&r| r < 1 << 52), "a reserve larger than any zone")?;
+        ensure(z.nr_free.unsigned_abs() < 1 << 52, "a counter larger than any zone")?;
         ensure(z.flags < 8, "only the lowest three flags have a meaning")?;
         check_limits(&z.limits)?;
         self.present.store(z.present, Relaxed);
@@ -309,6 +312,7 @@ impl<R: RawMutex> Zone<'_, R> {
     fn read_cpu<P: Policy>(&self, c: &CpuRecord) -> Result<(), &'static str> {
         let slot = self.slot(c.cpu).ok_or("the layout has no such CPU")?;
         let t = &c.tuning;
+        ensure(slot.node.load(Relaxed) == c.node.0.into(), "the layout has the CPU elsewhere")?;
         check_limits(&t.limits)?;
         let pages = 0..=MAX_PAGES;
         ensure(
@@ -321,7 +325,6 @@ impl<R: RawMutex> Zone<'_, R> {
         ensure(c.diff.unsigned_abs() <= c.threshold, "the CPU's part exceeds its threshold")?;
         slot.pageset.lock().tune::<P, _>(|now| *now = *t);
         slot.expire.store(c.expire, Relaxed);
-        slot.node.store(c.node.0.into(), Relaxed);
         slot.threshold.store(c.threshold, Relaxed);
         slot.set_diff(c.diff);
         Ok(())
@@ -350,6 +353,7 @@ impl<R: RawMutex> Zone<'_, R> {
         for slot in self.cpus {
             *slot.pageset.lock() = Pageset::default();
             slot.expire.store(0, Relaxed);
+            slot.threshold.store(0, Relaxed);
             slot.set_diff(0);
         }
         for n in [&self.present, &self.managed, &self.free_highatomic, &self.free_cma] {
@@ -364,6 +368,8 @@ impl<R: RawMutex> Zone<'_, R> {
         self.watermarks.set_marks([0; 4]);
         self.watermarks.set_reserve([0; ZONE_KINDS]);
         self.limits.set(Limits::DISABLED);
+        self.nofragment.store(self.starts_nofragment(), Relaxed);
+        self.ungrouped.store(false, Relaxed);
     }
 }
 

@@ -133,7 +133,7 @@ impl Watermarks {
     /// A mark as it counts (§3.3).
     #[inline]
     pub(crate) fn effective(&self, i: usize) -> u64 {
-        self.base(i).wrapping_add(self.boost())
+        self.base(i).saturating_add(self.boost())
     }
 
     #[inline]
@@ -177,9 +177,10 @@ impl Watermarks {
     }
 
     /// To be called after every change of a mark, the boost, a reserve, or the pages withheld.
-    pub(crate) fn refresh_ample(&self, mark: usize, supply: Supply) {
+    /// `never`: no request is to be decided by it.
+    pub(crate) fn refresh_ample(&self, mark: usize, supply: Supply, never: bool) {
         let withheld = supply.withheld(AllocFlags::WMARK_MIN);
-        let base = self.effective(mark).saturating_add(withheld);
+        let base = if never { u64::MAX } else { self.effective(mark).saturating_add(withheld) };
         for (a, r) in self.ample.iter().zip(&self.reserve) {
             let pages = base.saturating_add(r.load(Relaxed));
             a.store(i64::try_from(pages).unwrap_or(i64::MAX), Relaxed);
@@ -203,7 +204,7 @@ impl Watermarks {
     ) -> bool {
         let unusable = (1i64 << order) - 1 + supply.withheld(flags) as i64;
         let free = supply.free as i64 - unusable;
-        let mut m = mark as i64;
+        let mut m = i64::try_from(mark).unwrap_or(i64::MAX);
         if flags.contains(AllocFlags::MIN_RESERVE) {
             m -= m / 2;
             if flags.contains(AllocFlags::NON_BLOCK) {
@@ -229,7 +230,7 @@ impl Watermarks {
     ) -> bool {
         if order == 0 {
             let usable = supply.free.saturating_sub(supply.withheld(flags));
-            if usable > mark.wrapping_add(self.reserve(highest)) {
+            if usable > mark.saturating_add(self.reserve(highest)) {
                 return true;
             }
         }
@@ -365,7 +366,7 @@ mod tests {
         w.set_boost(50);
         w.set_reserve([0, 0, 30, 70, 70]);
         for (highatomic, cma) in [(0, 0), (40, 0), (40, 20)] {
-            w.refresh_ample(HIGH, Supply { free: 0, highatomic, cma });
+            w.refresh_ample(HIGH, Supply { free: 0, highatomic, cma }, false);
             for free in 0..600 {
                 let supply = Supply { free, highatomic, cma };
                 for highest in ZoneKind::ALL {

@@ -132,7 +132,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             present: z.present.load(Relaxed),
             managed: z.managed.load(Relaxed),
             free: counter.max(0) as u64,
-            free_exact: (counter + parts).max(0) as u64,
+            free_exact: counter.saturating_add(parts).max(0) as u64,
             cached: cached.max(0) as u64,
             watermarks: z.watermarks.marks(),
             boost: z.watermarks.boost(),

@@ -74,8 +74,15 @@ impl<R: RawMutex> Default for CpuSlot<R> {
 }
 
 /// A zone's reference copy of the limits: written under `limits_lock`, read by anybody.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SharedLimits([AtomicI32; 3]);
+
+impl Default for SharedLimits {
+    fn default() -> Self {
+        let l = Limits::DISABLED;
+        SharedLimits([l.batch, l.high_min, l.high_max].map(AtomicI32::new))
+    }
+}
 
 impl SharedLimits {
     pub(crate) fn get(&self) -> Limits {
@@ -197,6 +204,12 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         self.cpus.get(cpu.0 as usize)
     }
 
+    /// Whether there is memory in it (§1.2).
+    #[inline]
+    pub(crate) fn is_populated(&self) -> bool {
+        self.present.load(Relaxed) != 0
+    }
+
     #[inline]
     pub(crate) fn has_flag(&self, flag: u32) -> bool {
         self.flags.load(Relaxed) & flag != 0
@@ -243,10 +256,11 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         })
     }
 
-    /// To be called after every change of a mark, the boost, a reserve, or the pages withheld from
-    /// ordinary requests, under the zone lock like the change itself.
+    /// To be called after every change of a mark, the boost, a reserve, the pages withheld from
+    /// ordinary requests, or of grouping, under the zone lock like the change itself.
     pub(crate) fn refresh_ample<P: Policy>(&self) {
-        self.watermarks.refresh_ample(first_mark::<P>(), self.supply());
+        let never = self.ungrouped.load(Relaxed);
+        self.watermarks.refresh_ample(first_mark::<P>(), self.supply(), never);
     }
 
     /// The zone as one CPU uses it; `None` for a CPU that the yard was not told of.

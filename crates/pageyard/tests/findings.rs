@@ -228,8 +228,10 @@ impl Platform for Hooks {
 #[test]
 fn hooks_are_called_without_locks_by_single_requests() {
     Machine::normal(8192).run_on(Hooks, |y: &Yard<'_, Counted, Hooks>| {
-        while let Ok(pfn) = y.alloc(o(0), Gfp::ATOMIC) {
-            if pfn.0 % 3 == 0 {
+        for i in 0..9000 {
+            if let Ok(pfn) = y.alloc(o(0), Gfp::ATOMIC)
+                && i % 9 == 0
+            {
                 y.free(pfn, o(0)).unwrap();
             }
         }
@@ -265,7 +267,8 @@ fn storage_may_be_used_again() {
     for _ in 0..2 {
         let mut slots: Vec<CpuSlot<common::Lock>> =
             (0..needs.slots).map(|_| CpuSlot::new()).collect();
-        let mut zones: Vec<Zone<'_, common::Lock>> = (0..needs.zones).map(|_| Zone::new()).collect();
+        let mut zones: Vec<Zone<'_, common::Lock>> =
+            (0..needs.zones).map(|_| Zone::new()).collect();
         let storage =
             Storage { frames: &frames, blocks: &blocks, zones: &mut zones, slots: &mut slots };
         let y: Y<'_> = Yard::new(&layout, storage, Stage::default()).unwrap();
