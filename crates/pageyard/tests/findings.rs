@@ -179,6 +179,55 @@ fn s4_10_a_snapshot_keeps_the_type_that_a_cached_page_carries() {
     });
 }
 
+/// A page that is cached under HIGHATOMIC outlives the reservation of its block (carried types
+/// only): it merges with pages of another list, and the counter of free highatomic pages no
+/// longer says what is on the highatomic lists. From there it falls below 0.
+#[test]
+fn s4_7_free_highatomic_counts_what_is_on_its_lists_with_carried_types_too() {
+    let s = State::new(51_200)
+        .limits(1, 100, 100)
+        .label(0, HighAtomic)
+        .set(|z| z.reserved_highatomic = 512)
+        .used(0..1, false)
+        .free(1, 0)
+        .used(2..512, false);
+    s.run(|y: &Y<'_, Vanilla>| {
+        y.free(Pfn(0), o(0)).unwrap();
+        assert!(y.unreserve_highatomic(Movable, true));
+        y.drain_all(None);
+        let on_lists = |v: &common::view::View| -> u64 {
+            v.all_free().filter(|f| f.2 == HighAtomic).map(|f| 1 << f.1).sum()
+        };
+        assert_eq!(y.zone_info(ZONE).unwrap().free_highatomic, on_lists(&normal(y)));
+    });
+}
+
+/// The same drift by way of a snapshot whose lists and labels differ: in a debug build the sum of
+/// what is withheld (§3.6) overflows.
+#[test]
+fn a_snapshot_whose_lists_and_labels_differ_is_refused_or_harmless() {
+    let s = State::new(4096)
+        .limits(1, 100, 100)
+        .label(0, MigrateType::Cma)
+        .used(0..1, false)
+        .free_as(1, 0, Movable)
+        .label(1, HighAtomic)
+        .free(512, 1)
+        .set(|z| z.nr_free = 1000);
+    let answer = catch_unwind(|| {
+        s.machine.blank(|y: &Y<'_>| {
+            if y.restore(ZONE, s.records()).is_err() {
+                return;
+            }
+            // Counts one page as CMA, and merges to a block of two on the CMA list.
+            y.free_direct(Pfn(0), o(0)).unwrap();
+            y.alloc(o(1), Gfp::HIGHUSER_MOVABLE).unwrap();
+            y.alloc(o(0), Gfp::KERNEL).ok();
+        });
+    });
+    assert!(answer.is_ok());
+}
+
 thread_local! {
     static HELD: Cell<i32> = const { Cell::new(0) };
 }

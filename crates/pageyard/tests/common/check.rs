@@ -28,7 +28,7 @@ pub(crate) fn check<R: RawMutex, E: Platform, P: Policy>(
         if !P::RULES.carried_types {
             lists_match_labels(&v);
         }
-        merged_as_far_as_can_be::<P>(&v);
+        merged_as_far_as_can_be(&v);
         for (&pfn, &(order, _)) in &v.allocated {
             let known = owned.get(&Pfn(pfn)).map(|o| o.get());
             assert_eq!(known, Some(order), "{kind}: {pfn:#x} is in use, but nobody owns it");
@@ -98,7 +98,7 @@ fn lists_match_labels(v: &View) {
 
 /// No two free blocks lie side by side that §1.7 would have merged. Whole pageblocks of one type
 /// may: un-reserving (§3.8) and conversion (§4.9) relabel without merging.
-fn merged_as_far_as_can_be<P: Policy>(v: &View) {
+fn merged_as_far_as_can_be(v: &View) {
     let free: BTreeMap<(u64, u8), MigrateType> =
         v.all_free().map(|(p, o, t)| ((p, o), t)).collect();
     for &(pfn, order) in free.keys().filter(|k| k.1 < 9) {

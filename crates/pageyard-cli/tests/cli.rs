@@ -1,0 +1,181 @@
+//! The program as its user meets it: what it prints, where, and its exit code.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn sample(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples").join(name)
+}
+
+fn pageyard(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pageyard")).args(args).output().unwrap()
+}
+
+fn with_input(args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pageyard"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn out(o: &Output) -> String {
+    String::from_utf8(o.stdout.clone()).unwrap()
+}
+
+fn err(o: &Output) -> String {
+    String::from_utf8(o.stderr.clone()).unwrap()
+}
+
+/// A folder that goes away.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("pageyard-cli-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn files(&self) -> Vec<String> {
+        let names = std::fs::read_dir(&self.0).unwrap();
+        names.map(|f| f.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const TEXT: &str = "\
+cpus=2
+           gcc-7     [001]     1.000000100: mm_page_alloc:        page=0x1 pfn=0x10 order=1 migratetype=0 gfp_flags=GFP_KERNEL|__GFP_ZERO
+          make-8     [000]     1.000000200: sched_switch:         whatever
+           gcc-7     [001]     1.000000300: mm_page_free:         page=0x1 pfn=0x10 order=1
+";
+
+#[test]
+fn conform_says_what_matched() {
+    let file = sample("oracle/reserves-1.jsonl.zst");
+    let o = pageyard(&["conform", file.to_str().unwrap()]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let text = out(&o);
+    assert!(text.starts_with("reserves-1 "), "{text}");
+    let total = "conform: 1/1 recordings, 1330/1330 answers, 28/28 states identical\n";
+    assert!(text.ends_with(total), "{text}");
+}
+
+#[test]
+fn conform_prints_json() {
+    let file = sample("oracle/reserves-1.jsonl.zst");
+    let o = pageyard(&["conform", "--json", file.to_str().unwrap()]);
+    let report: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!(report["total"]["answers_identical"], 1330);
+    assert!(report["recordings"][0]["difference"].is_null());
+}
+
+#[test]
+fn conform_exits_with_1_on_a_difference_and_2_on_nonsense() {
+    let folder = Folder::new("conform");
+    let file = std::fs::File::open(sample("oracle/reserves-1.jsonl.zst")).unwrap();
+    let good = std::io::read_to_string(zstd::Decoder::new(file).unwrap()).unwrap();
+
+    let differs = folder.file("differs.jsonl");
+    let changed = good.replacen(r#""got":[1024]"#, r#""got":[1025]"#, 1);
+    assert_ne!(changed, good);
+    std::fs::write(&differs, changed).unwrap();
+    let o = pageyard(&["conform", &differs]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(out(&o).contains("expected [1025]") && out(&o).contains("conform: 0/1"), "{}", out(&o));
+
+    let nonsense = folder.file("nonsense.jsonl");
+    std::fs::write(&nonsense, good.lines().next().unwrap().to_owned() + "\nhello\n").unwrap();
+    let o = pageyard(&["conform", &nonsense]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("nonsense.jsonl, line 2"), "{}", err(&o));
+}
+
+#[test]
+fn traces_come_in_and_go_out_unchanged() {
+    let folder = Folder::new("trace");
+    let (text, pgy, back) = (folder.file("t.txt"), folder.file("t.pgy"), folder.file("u.txt"));
+    std::fs::write(&text, TEXT).unwrap();
+    let o = pageyard(&["trace", "import", &text, &pgy]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    assert!(out(&o).contains("2 events"), "{}", out(&o));
+    assert!(err(&o).contains("1 sched_switch"), "ignored, but not silently: {}", err(&o));
+
+    let o = pageyard(&["trace", "export", "--gfp-names", &pgy, "-o", &back]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let again = folder.file("v.pgy");
+    assert_eq!(pageyard(&["trace", "import", &back, &again]).status.code(), Some(0));
+    let info = |f: &str| {
+        let o = pageyard(&["trace", "info", "--json", f]);
+        serde_json::from_slice::<serde_json::Value>(&o.stdout).unwrap()
+    };
+    assert_eq!(info(&pgy)["events"], info(&again)["events"]);
+    assert_eq!(info(&pgy)["events"]["mm_page_alloc"], 1);
+    let text = std::fs::read_to_string(&back).unwrap();
+    assert!(text.contains("gfp_flags=GFP_KERNEL|__GFP_ZERO") && text.contains("gcc-7"), "{text}");
+}
+
+#[test]
+fn a_trace_may_come_from_standard_input() {
+    let o = with_input(&["trace", "info", "-"], TEXT.as_bytes());
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    assert!(out(&o).contains("events                                 2"), "{}", out(&o));
+}
+
+#[test]
+fn the_sample_carries_its_machine() {
+    let file = sample("kbuild.pgy");
+    let o = pageyard(&["trace", "info", "--json", file.to_str().unwrap()]);
+    let info: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!(info["events_total"], 1_194_220);
+    assert!(info["state_files"]["zoneinfo.traced_start"].as_u64().unwrap() > 1000);
+    let bytes = info["bytes"].as_u64().unwrap();
+    assert!(bytes < 8 * 1_194_220, "at most 8 bytes an event");
+}
+
+#[test]
+fn a_damaged_trace_leaves_nothing_half_written() {
+    let folder = Folder::new("damaged");
+    let (text, pgy) = (folder.file("t.txt"), folder.file("t.pgy"));
+    std::fs::write(&text, TEXT.replace("pfn=0x10 order=1\n", "pfn=0x10 order=77\n")).unwrap();
+    let o = pageyard(&["trace", "import", &text, &pgy]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("line 4"), "{}", err(&o));
+    assert_eq!(folder.files(), ["t.txt"]);
+
+    let o = pageyard(&["trace", "import", "--lenient", &text, &pgy]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    assert!(err(&o).contains("1 damaged place"), "{}", err(&o));
+}
+
+#[test]
+fn mistakes_are_named_and_end_with_2() {
+    for (args, says) in [
+        (&["conform"][..], "FILE"),
+        (&["conform", "no/such/file"], "no/such/file"),
+        (&["trace", "info", "no/such/file"], "no/such/file"),
+        (&["trace", "import", "a", "b", "--level", "99"], "--level"),
+        (&["replay", "no/such/file"], "no/such/file"),
+        (&["frobnicate"], "frobnicate"),
+    ] {
+        let o = pageyard(args);
+        assert_eq!(o.status.code(), Some(2), "{args:?}");
+        assert!(err(&o).contains(says), "{args:?}: {}", err(&o));
+        assert!(out(&o).is_empty(), "errors go to standard error");
+    }
+}

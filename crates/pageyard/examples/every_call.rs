@@ -1,0 +1,114 @@
+//! Every public method of a yard, each in a function of its own, without anything that could
+//! panic here. `scripts/no-panic.sh` looks into the machine code of these for a way to panic.
+
+use pageyard::policy::{Linux612, Policy, TwoPassBulkFree, Vanilla};
+use pageyard::tuning::CacheSlice;
+use pageyard::{
+    AllocError, BatchError, CpuId, CpuSlot, Frame, FreeError, Gfp, InitError, KnobError, Knobs,
+    Layout, MigrateType, NodeId, Order, Pageblock, Pfn, Record, RestoreError, Storage, Yard, Zone,
+    ZoneKind, ZoneSpec,
+};
+
+type Lock = spin::mutex::SpinMutex<()>;
+type Y<'a, P> = Yard<'a, Lock, (), P>;
+
+/// Declares the functions, and one that calls them all.
+macro_rules! calls {
+    ($($name:ident($y:ident $(, $arg:ident: $type:ty = $value:expr)*) -> $out:ty { $body:expr })*) => {
+        $(#[inline(never)]
+        fn $name<P: Policy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
+
+        fn all<P: Policy>(y: &Y<'_, P>) {
+            $(let _ = std::hint::black_box($name(y $(, std::hint::black_box($value))*));)*
+        }
+    };
+}
+
+const KIND: ZoneKind = ZoneKind::Normal;
+
+calls! {
+    call_alloc(y, order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
+        -> Result<Pfn, AllocError> { y.alloc(order, gfp) }
+    call_free(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
+        -> Result<(), FreeError> { y.free(pfn, order) }
+    call_free_direct(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
+        -> Result<(), FreeError> { y.free_direct(pfn, order) }
+    call_free_shared(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
+        -> Result<(), FreeError> { y.free_shared(pfn, order) }
+    call_split(y, pfn: Pfn = Pfn(7), order: Order = Order::MAX)
+        -> Result<(), FreeError> { y.split(pfn, order, Order::ZERO) }
+    call_set_movable(y, pfn: Pfn = Pfn(7), order: Order = Order::MAX)
+        -> Result<(), FreeError> { y.set_movable(pfn, order, true) }
+    call_free_batch(y, blocks: &[(Pfn, Order)] = &[(Pfn(7), Order::ZERO)])
+        -> Result<(), BatchError> { y.free_batch(blocks) }
+    call_alloc_bulk(y, slots: &mut [Option<Pfn>] = &mut [None; 100], gfp: Gfp = Gfp::KERNEL)
+        -> Result<usize, AllocError> { y.alloc_bulk(gfp, slots) }
+    call_alloc_bulk_each(y, n: usize = 100, gfp: Gfp = Gfp::KERNEL)
+        -> Result<usize, AllocError> { y.alloc_bulk_each(n, gfp, |pfn| _ = std::hint::black_box(pfn)) }
+    call_tick(y, cpu: CpuId = CpuId(0)) -> bool { y.tick(cpu) }
+    call_drain_cpu(y, cpu: CpuId = CpuId(0)) -> () { y.drain_cpu(cpu, None) }
+    call_drain_all(y) -> () { y.drain_all(Some(KIND)) }
+    call_disable_pcp(y) -> () { drop(y.disable_pcp(KIND)) }
+    call_set_cache_slice(y, slice: CacheSlice = CacheSlice::default())
+        -> bool { y.set_cache_slice(CpuId(0), slice) }
+    call_unreserve_highatomic(y, t: MigrateType = MigrateType::Movable)
+        -> bool { y.unreserve_highatomic(t, true) }
+    call_set_reclaim_active(y) -> bool { y.set_reclaim_active(KIND, true) }
+    call_set_min_free_kbytes(y, n: u64 = 1)
+        -> Result<(), KnobError> { y.set_min_free_kbytes(n) }
+    call_set_watermark_scale_factor(y, n: u64 = 1)
+        -> Result<(), KnobError> { y.set_watermark_scale_factor(n) }
+    call_set_watermark_boost_factor(y, n: u64 = 1)
+        -> Result<(), KnobError> { y.set_watermark_boost_factor(n) }
+    call_set_lowmem_reserve_ratio(y, n: u64 = 1)
+        -> () { y.set_lowmem_reserve_ratio([n; 5]) }
+    call_set_percpu_pagelist_high_fraction(y, n: u32 = 1)
+        -> Result<(), KnobError> { y.set_percpu_pagelist_high_fraction(n) }
+    call_knobs(y) -> Knobs { y.knobs() }
+    call_snapshot(y) -> bool { y.snapshot(KIND, |r| _ = std::hint::black_box(r)) }
+    call_restore(y, records: &[Record] = &[])
+        -> Result<(), RestoreError> { y.restore(KIND, records.iter().copied()) }
+    call_zone_info(y) -> bool { y.zone_info(KIND).is_some() }
+    call_zone_stats(y) -> bool { y.zone_stats(KIND).is_some() }
+    call_cpu_stats(y) -> bool { y.cpu_stats(KIND, CpuId(0)).is_some() }
+    call_pageset(y) -> bool { y.pageset(KIND, CpuId(0)).is_some() }
+    call_free_blocks(y) -> bool { y.free_blocks(KIND).is_some() }
+    call_pageblocks(y) -> bool { y.pageblocks(KIND).is_some() }
+    call_unusable_index(y, order: Order = Order::HUGE)
+        -> Option<u32> { y.unusable_index(KIND, order) }
+    call_block_type(y, pfn: Pfn = Pfn(7)) -> Option<MigrateType> { y.block_type(pfn) }
+    call_zone_of(y, pfn: Pfn = Pfn(7)) -> Option<ZoneKind> { y.zone_of(pfn) }
+}
+
+#[inline(never)]
+fn call_new<'a, P: Policy>(
+    layout: &Layout<'_>,
+    storage: Storage<'a, Lock>,
+) -> Result<Y<'a, P>, InitError> {
+    Yard::new(layout, storage, ())
+}
+
+fn with_yard<P: Policy>() -> Result<(), InitError> {
+    let span = Pfn(0)..Pfn(1 << 14);
+    let layout = Layout {
+        zones: &[ZoneSpec { kind: KIND, node: NodeId(0), span: span.clone() }],
+        usable: &[span],
+        reserved: &[],
+        cpus: &[NodeId(0)],
+        knobs: Knobs::default(),
+    };
+    let needs = layout.needs::<Lock>()?;
+    let frames: Vec<Frame> = (0..needs.frames).map(|_| Frame::new()).collect();
+    let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
+    let mut slots: Vec<CpuSlot<Lock>> = (0..needs.slots).map(|_| CpuSlot::new()).collect();
+    let mut zones: Vec<Zone<'_, Lock>> = (0..needs.zones).map(|_| Zone::new()).collect();
+    let storage =
+        Storage { frames: &frames, blocks: &blocks, zones: &mut zones, slots: &mut slots };
+    all(&call_new::<P>(&layout, storage)?);
+    Ok(())
+}
+
+fn main() -> Result<(), InitError> {
+    with_yard::<Linux612>()?;
+    with_yard::<TwoPassBulkFree<Vanilla>>()
+}
