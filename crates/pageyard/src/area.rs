@@ -70,8 +70,9 @@ impl FreeAreas {
     pub(crate) fn remove(&self, map: &Map<'_>, idx: u32, order: u8, t: MigrateType) {
         let area = self.area(order);
         area.blocks.store(area.blocks.load(Relaxed).wrapping_sub(1), Relaxed);
-        area.lists[t as usize].unlink(map, idx);
-        map.frame(idx).set_state(State::TAIL);
+        let frame = map.frame(idx);
+        area.lists[t as usize].unlink(map, idx, frame);
+        frame.set_state(State::TAIL);
     }
 
     /// Moves a free block to the tail of another type's list of its order.
@@ -84,9 +85,10 @@ impl FreeAreas {
         to: MigrateType,
     ) {
         let area = self.area(order);
-        area.lists[from as usize].unlink(map, idx);
+        let frame = map.frame(idx);
+        area.lists[from as usize].unlink(map, idx, frame);
         area.lists[to as usize].push_tail(map, idx);
-        map.frame(idx).set_state(State::new(Kind::Free, order, to));
+        frame.set_state(State::new(Kind::Free, order, to));
     }
 
     /// All lists empty. What was on them is forgotten.

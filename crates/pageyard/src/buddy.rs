@@ -42,6 +42,11 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
                 break;
             }
             self.zone.areas.remove(map, buddy, order, theirs);
+            if P::RULES.carried_types && theirs != t {
+                // The pages change lists, and so do the counts that are kept by list.
+                self.account_special(-(1 << order), theirs);
+                self.account_special(1 << order, t);
+            }
             idx &= buddy;
             order += 1;
         }

@@ -183,9 +183,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 }
             }
         };
+        // One CPU for the whole batch, whatever the platform says meanwhile.
+        let cpu = self.platform.cpu();
+        if cpu.0 >= self.cpus && !blocks.is_empty() {
+            return Err(BatchError { index: 0, error: FreeError::UnknownCpu(cpu) });
+        }
         for (index, &(pfn, order)) in blocks.iter().enumerate() {
             let checked = self.owned(pfn, order).and_then(|(zone, idx)| {
-                self.here(zone)?;
                 let frame = zone.map.frame(idx);
                 if frame.state().is_leaving() {
                     return Err(FreeError::DoubleFree);
@@ -201,22 +205,22 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for group in blocks.chunks(BATCH) {
             for &(pfn, order) in group.iter().filter(|b| !is_cached_order::<P>(b.1.get())) {
                 let Some((zone, idx)) = self.locate(pfn) else { continue };
-                let Ok(at) = self.here(zone) else { continue };
-                self.platform.event(at.cpu, Event::Free { pfn, order });
+                let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
+                self.platform.event(cpu, Event::Free { pfn, order });
                 at.put_direct(idx, order.get());
             }
-            self.free_group(group);
+            self.free_group(group, cpu);
         }
         Ok(())
     }
 
     /// The cached orders of one group, under one lock while they lie in one zone.
-    fn free_group(&self, group: &[(Pfn, Order)]) {
+    fn free_group(&self, group: &[(Pfn, Order)], cpu: CpuId) {
         let mut held: Option<(&'a Zone<'a, R>, lock_api::MutexGuard<'_, R, Pageset>)> = None;
         for &(pfn, order) in group.iter().filter(|b| is_cached_order::<P>(b.1.get())) {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
-            let Ok(at) = self.here(zone) else { continue };
-            self.platform.event(at.cpu, Event::Free { pfn, order });
+            let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
+            self.platform.event(cpu, Event::Free { pfn, order });
             let t = zone.map.block_type(idx);
             if t != MigrateType::Isolate {
                 if !held.as_ref().is_some_and(|(of, _)| core::ptr::eq(*of, zone)) {

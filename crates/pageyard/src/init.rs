@@ -362,6 +362,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             platform,
             cpus: layout.cpus.len() as u32,
             knobs: Mutex::new(layout.knobs),
+            settings: Mutex::new(()),
             draining: Mutex::new(()),
             policy: PhantomData,
         })

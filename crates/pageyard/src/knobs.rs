@@ -124,6 +124,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// A value above 2^40.
     pub fn set_min_free_kbytes(&self, kb: u64) -> Result<(), KnobError> {
+        let _writing = self.settings.lock();
         let knobs = self.change(|k| {
             k.min_free_kbytes = kb;
             k.user_min_free_kbytes = Some(kb);
@@ -137,6 +138,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// A value outside 1 to 3000.
     pub fn set_watermark_scale_factor(&self, factor: u64) -> Result<(), KnobError> {
+        let _writing = self.settings.lock();
         let knobs = self.change(|k| k.watermark_scale_factor = factor)?;
         self.apply_watermarks(&knobs);
         Ok(())
@@ -147,6 +149,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// A value above 2^31.
     pub fn set_watermark_boost_factor(&self, factor: u64) -> Result<(), KnobError> {
+        let _writing = self.settings.lock();
         self.change(|k| k.watermark_boost_factor = factor)?;
         for z in self.zones {
             z.boost_factor.store(factor, Relaxed);
@@ -156,6 +159,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Writes `lowmem_reserve_ratio`, one entry per zone kind; 0 switches it off there (§3.5).
     pub fn set_lowmem_reserve_ratio(&self, ratio: [u64; ZONE_KINDS]) {
+        let _writing = self.settings.lock();
         // The ratios have no range, so nothing can be refused.
         if let Ok(knobs) = self.change(|k| k.lowmem_reserve_ratio = ratio) {
             self.apply_reserves(&knobs);
@@ -168,6 +172,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// 1 to 7.
     pub fn set_percpu_pagelist_high_fraction(&self, fraction: u32) -> Result<(), KnobError> {
+        let _writing = self.settings.lock();
         let knobs = self.change(|k| k.percpu_pagelist_high_fraction = fraction)?;
         self.apply_limits(&knobs);
         Ok(())
@@ -175,7 +180,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Recomputes everything that depends on how many pages are managed, in the order of §8.3.
     pub(crate) fn recalculate(&self) {
-        let mut knobs = self.knobs.lock();
+        let _writing = self.settings.lock();
+        let mut knobs = self.knobs();
         let (lowmem, zones) = self.lowmem_above_high(&knobs);
         let computed = watermark::min_free_kbytes(lowmem * (PAGE_SIZE / 1024));
         let user = knobs.user_min_free_kbytes.unwrap_or(0);
@@ -191,6 +197,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 self.apply_watermarks(&knobs);
             }
         }
+        *self.knobs.lock() = knobs;
     }
 
     fn is_low(zone: &Zone<'_, R>) -> bool {

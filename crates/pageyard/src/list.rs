@@ -106,18 +106,43 @@ impl List {
         Some(t)
     }
 
-    /// Takes a frame out of the list that holds it.
+    /// Takes frames from the tail for as long as `take` says so of the next one.
     #[inline(always)]
-    pub(crate) fn unlink(&self, map: &Map<'_>, idx: u32) {
+    pub(crate) fn pop_tail_while<'m>(
+        &self,
+        map: &Map<'m>,
+        mut take: impl FnMut(u32, &'m Frame) -> bool,
+    ) {
+        let head = self.head.load(Relaxed);
+        let Some(mut at) = self.last() else { return };
+        loop {
+            let frame = map.frame(at);
+            if !take(at, frame) {
+                frame.set_next(NIL);
+                self.tail.store(at, Relaxed);
+                return;
+            }
+            if at == head {
+                return self.clear();
+            }
+            at = frame.prev();
+        }
+    }
+
+    /// Takes a frame out of the list that holds it; `frame` is its descriptor.
+    #[inline(always)]
+    pub(crate) fn unlink(&self, map: &Map<'_>, idx: u32, frame: &Frame) {
+        let next = frame.next();
         if self.head.load(Relaxed) == idx {
-            self.pop_head(map);
-        } else if self.tail.load(Relaxed) == idx {
-            self.pop_tail(map);
-        } else {
-            let f = map.frame(idx);
-            let (p, n) = (f.prev(), f.next());
-            map.frame(p).set_next(n);
-            map.frame(n).set_prev(p);
+            self.head.store(next, Relaxed);
+            return;
+        }
+        let prev = frame.prev();
+        map.frame(prev).set_next(next);
+        // The last frame's `next` is `NIL`, which lies outside every map.
+        match map.get(next.into()) {
+            Some(n) => n.set_prev(prev),
+            None => self.tail.store(prev, Relaxed),
         }
     }
 
@@ -150,6 +175,7 @@ impl Default for List {
 mod tests {
     extern crate std;
     use std::collections::VecDeque;
+    use std::vec;
     use std::vec::Vec;
 
     use proptest::prelude::*;
@@ -159,7 +185,7 @@ mod tests {
     proptest! {
         /// Against a deque: every way in, every way out, from the middle too.
         #[test]
-        fn behaves_as_a_deque(ops in proptest::collection::vec((0u8..6, 0u32..32), 0..200)) {
+        fn behaves_as_a_deque(ops in proptest::collection::vec((0u8..7, 0u32..32), 0..200)) {
             let frames: Vec<Frame> = (0..32).map(|_| Frame::new()).collect();
             let map = Map::new(&frames, &[]);
             let list = List::new();
@@ -171,11 +197,22 @@ mod tests {
                     1 if !inside => { list.push_tail(&map, idx); model.push_back(idx); }
                     2 => prop_assert_eq!(list.pop_head(&map).map(|p| p.0), model.pop_front()),
                     3 => prop_assert_eq!(list.pop_tail(&map), model.pop_back()),
+                    6 => {
+                        let mut left = idx % 4;
+                        let mut got = vec![];
+                        list.pop_tail_while(&map, |i, _| {
+                            got.extend((left > 0).then_some(i));
+                            left > 0 && { left -= 1; true }
+                        });
+                        let want: Vec<_> =
+                            (0..idx % 4).map_while(|_| model.pop_back()).collect();
+                        prop_assert_eq!(got, want);
+                    }
                     5 if idx + 3 < 32 && (idx..idx + 4).all(|i| !model.contains(&i)) => {
                         list.push_tail_run(&map, idx, 2, 2);
                         model.extend([idx, idx + 2]);
                     }
-                    4 if inside => { list.unlink(&map, idx); model.retain(|&i| i != idx); }
+                    4 if inside => { list.unlink(&map, idx, map.frame(idx)); model.retain(|&i| i != idx); }
                     _ => {}
                 }
                 prop_assert!(list.iter(&map).eq(model.iter().copied()));

@@ -32,7 +32,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     pub fn drain_cpu(&self, cpu: CpuId, kind: Option<ZoneKind>) {
         let by = self.platform.cpu();
         for zone in self.zones.iter().filter(|z| kind.is_none_or(|k| k == z.kind)) {
-            if let Some(at) = zone.at::<E, P>(&self.platform, by) {
+            // A drainer that is none of the yard's CPUs works in the drained one's name.
+            let at = zone.at::<E, P>(&self.platform, by);
+            if let Some(at) = at.or_else(|| zone.at(&self.platform, cpu)) {
                 at.drain(cpu);
             }
         }

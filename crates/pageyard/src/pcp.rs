@@ -314,22 +314,27 @@ impl Pageset {
             }
             let order = list_order(index);
             let before = left;
-            while left > 0 {
-                let Some(idx) = self.list(index).pop_tail(&zone.zone.map) else { break };
-                left -= 1 << order;
-                if P::RULES.carried_types {
+            while left > 0
+                && let Some(idx) = self.list(index).last()
+            {
+                let mut run = Run::empty_at(idx, order);
+                self.list(index).pop_tail_while(&zone.zone.map, |idx, frame| {
+                    // A carried type is read once more when the block is freed.
+                    let more =
+                        left > 0 && (!P::RULES.carried_types || run.blocks == 0) && run.extend(idx);
+                    if more {
+                        left -= 1 << order;
+                        if !P::RULES.carried_types {
+                            frame.set_state(State::TAIL);
+                        }
+                    }
+                    more
+                });
+                if run.blocks == 1 {
                     zone.free_cached(idx, order);
-                    continue;
+                } else {
+                    zone.free_run(run);
                 }
-                let mut run = Run::one(idx, order);
-                while left > 0
-                    && let Some(next) = self.list(index).last()
-                    && run.extend(next)
-                {
-                    self.list(index).pop_tail(&zone.zone.map);
-                    left -= 1 << order;
-                }
-                zone.free_run(run);
             }
             self.tuning.count -= before - left;
             index = next_list::<P>(index);

@@ -12,7 +12,6 @@ use lock_api::RawMutex;
 
 use crate::area::End;
 use crate::events::Event;
-use crate::frame::State;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER};
@@ -34,6 +33,11 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn one(idx: u32, order: u8) -> Run {
         Run { first: idx, blocks: 1, order, descending: false }
+    }
+
+    /// No block yet; one at `idx` would begin it.
+    pub(crate) fn empty_at(idx: u32, order: u8) -> Run {
+        Run { first: idx, blocks: 0, order, descending: false }
     }
 
     /// The index one past the run.
@@ -108,6 +112,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     }
 
     /// Frees the blocks of a run in the order in which they came, each under its pageblock's type.
+    /// Their heads must be tails already.
     #[inline]
     pub(crate) fn free_run(&self, run: Run) {
         let map = &self.zone.map;
@@ -116,9 +121,6 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         while let Some((idx, order)) = left.next_part() {
             let t = map.block_type(idx);
             let blocks = 1 << (order - run.order);
-            for frame in map.run(idx, 1 << order).iter().step_by(1 << run.order) {
-                frame.set_state(State::TAIL);
-            }
             self.account_each(blocks, 1 << run.order, t);
             self.note_drained(idx, blocks, run, t);
             self.check_type(idx, t);

@@ -5,7 +5,8 @@
 //! blocks in ascending order, then for each CPU one [`Record::Cpu`] and its cached blocks (lists
 //! ascending, each from head to tail). Frames that no record names are holes or reserved. Frame
 //! numbers are absolute. [`restore`](Yard::restore) takes the records after the zone's in any
-//! order that keeps the order within each list, and a CPU before what it caches.
+//! order that keeps the order within each list, has a pageblock before the blocks in it, and a CPU
+//! before what it caches.
 
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
@@ -247,6 +248,12 @@ impl<R: RawMutex> Zone<'_, R> {
                 }
                 Record::Free { pfn, order, migrate_type } => {
                     let idx = self.occupy(pfn, order.get())?;
+                    let last = idx + order.pages() - 1;
+                    ensure(
+                        P::RULES.carried_types
+                            || [idx, last].iter().all(|&i| self.map.block_type(i) == migrate_type),
+                        "the block is on another type's list than its pageblock's",
+                    )?;
                     self.areas.insert(&self.map, idx, order.get(), migrate_type, End::Tail);
                     if migrate_type == MigrateType::HighAtomic {
                         self.free_highatomic.fetch_add(order.pages().into(), Relaxed);

@@ -71,7 +71,7 @@ pub fn batch(managed: u64) -> i32 {
 pub fn high_size(managed: u64, low: u64, cpus: u32, fraction: u32, batch: i32) -> i32 {
     let total = if fraction == 0 { low } else { managed / u64::from(fraction) };
     let share = (total / u64::from(cpus.max(1))).min(MAX_PAGES as u64) as i32;
-    share.max(4 * batch)
+    share.max(batch.saturating_mul(4))
 }
 
 /// A CPU's share of its caches, in bytes (§5.13).

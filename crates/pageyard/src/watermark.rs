@@ -14,7 +14,7 @@ pub(crate) const LOW: usize = 1;
 pub(crate) const HIGH: usize = 2;
 
 /// `x·n/d` without the overflow (spec §0.2).
-pub const fn mult_frac(x: u64, n: u64, d: u64) -> u64 {
+pub(crate) const fn mult_frac(x: u64, n: u64, d: u64) -> u64 {
     (x / d) * n + (x % d) * n / d
 }
 
@@ -28,8 +28,8 @@ pub fn min_free_kbytes(lowmem_kb: u64) -> u64 {
 pub fn huge_page_floor(zones: u64, lowmem_above_high: u64) -> u64 {
     let block = u64::from(PAGEBLOCK_PAGES);
     // Two free blocks of each zone, and nine for the pairs of types that could be mixed.
-    let pages = (block * zones * 2 + block * zones * 9).min(lowmem_above_high / 20);
-    pages * 4
+    let blocks = zones.saturating_mul(2 + 9);
+    blocks.saturating_mul(block).min(lowmem_above_high / 20) * 4
 }
 
 /// The marks of a zone (§3.2): MIN, LOW, HIGH, PROMO, without the boost, in pages.
@@ -74,7 +74,7 @@ pub fn lowmem_reserve(
     }
     let mut above = 0;
     for (r, &m) in reserve.iter_mut().zip(managed).skip(i + 1) {
-        above += m;
+        above = m.saturating_add(above);
         *r = above / ratio;
     }
     reserve
@@ -114,10 +114,10 @@ impl Supply {
     fn withheld(&self, flags: AllocFlags) -> u64 {
         let mut n = 0;
         if !flags.intersects(AllocFlags::RESERVES) {
-            n += self.highatomic;
+            n = self.highatomic;
         }
         if !flags.contains(AllocFlags::CMA) {
-            n += self.cma;
+            n = self.cma.saturating_add(n);
         }
         n
     }
@@ -202,8 +202,9 @@ impl Watermarks {
         supply: Supply,
         has_block: impl FnOnce() -> bool,
     ) -> bool {
-        let unusable = (1i64 << order) - 1 + supply.withheld(flags) as i64;
-        let free = supply.free as i64 - unusable;
+        let withheld = i64::try_from(supply.withheld(flags)).unwrap_or(i64::MAX);
+        let unusable = withheld.saturating_add((1 << order) - 1);
+        let free = (supply.free as i64).saturating_sub(unusable);
         let mut m = i64::try_from(mark).unwrap_or(i64::MAX);
         if flags.contains(AllocFlags::MIN_RESERVE) {
             m -= m / 2;

@@ -32,6 +32,9 @@ pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
     pub(crate) platform: E,
     pub(crate) cpus: u32,
     pub(crate) knobs: Mutex<R, Knobs>,
+    /// Held by the one who changes a setting, until what follows from it is in force. Apart from
+    /// `knobs`, so that settings can be read while a change waits for disabled lists.
+    pub(crate) settings: Mutex<R, ()>,
     /// Held by the one who drains all CPUs (§5.16).
     pub(crate) draining: Mutex<R, ()>,
     pub(crate) policy: PhantomData<P>,
@@ -202,29 +205,32 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 }
 
+/// Pages in free blocks of an order and above. 128 bits hold any counts.
+fn pages(blocks: &[u64; MAX_ORDER as usize + 1], from: u8) -> u128 {
+    blocks.iter().enumerate().skip(from.into()).map(|(o, &n)| u128::from(n) << o).sum()
+}
+
 /// The unusable free space index (§9.6) of these free blocks per order, in thousandths.
 pub fn unusable_index(blocks: &[u64; MAX_ORDER as usize + 1], order: Order) -> u32 {
-    let pages = |from: u8| -> u64 {
-        blocks.iter().enumerate().skip(from.into()).map(|(o, n)| n << o).sum()
-    };
-    let free = pages(0);
-    ((free - pages(order.get())) * 1000).checked_div(free).unwrap_or(1000) as u32
+    let free = pages(blocks, 0);
+    let small = free - pages(blocks, order.get());
+    (small * 1000).checked_div(free).unwrap_or(1000) as u32
 }
 
 /// The fragmentation index (§9.6) of these free blocks per order for a request that fails, in
 /// thousandths: towards 0 it fails for want of memory, towards 1000 for fragmentation. -1000: it
 /// would not fail.
 pub fn fragmentation_index(blocks: &[u64; MAX_ORDER as usize + 1], order: Order) -> i32 {
-    let free: u64 = blocks.iter().enumerate().map(|(o, n)| n << o).sum();
-    let count: u64 = blocks.iter().sum();
+    let free = pages(blocks, 0);
+    let count: u128 = blocks.iter().map(|&n| u128::from(n)).sum();
     if count == 0 {
         return 0;
     }
     if blocks.iter().skip(order.get().into()).any(|&n| n > 0) {
         return -1000;
     }
-    let need = (1000 + free * 1000 / u64::from(order.pages())) as i64;
-    (1000 - need / count as i64) as i32
+    let need = 1000 + free * 1000 / u128::from(order.pages());
+    (1000 - (need / count) as i64) as i32
 }
 
 const _: () = assert!(PAGEBLOCK_ORDER < MAX_ORDER);
