@@ -1,11 +1,158 @@
-//! `pageyard replay`.
+//! `pageyard replay`: what other policies would have done with a recorded trace.
 
-use crate::output::Outcome;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
-/// To be written.
+use indicatif::{ProgressBar, ProgressStyle};
+use pageyard_lab::replay::{
+    DEFAULT_POLICIES, Input, MachineOptions, Options, Report, Stage, TickPhase, by_name, replay,
+};
+use serde::Serialize;
+
+use crate::output::{self, print_json};
+
+/// The trace is a recording of the kernel's page events (mm_page_alloc, mm_page_free, …) as text
+/// or as a .pgy file, plain or compressed. Its zones, CPUs and per-CPU lists are taken from the
+/// state files beside it or attached to it (docs/replay.md). Exit code: 0, or 2 if the trace
+/// cannot be read or replayed.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The trace, or - for standard input
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// Policies, one column each; changes are against the first
+    #[arg(long, value_name = "P", value_delimiter = ',', default_values = DEFAULT_POLICIES)]
+    policy: Vec<String>,
+    /// Folder with the machine's state files (zoneinfo.traced_start, before/…, pfnmap.before)
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Fixes what the trace does not record: when the statistics worker ticks
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// So many seeds from --seed on are tried to say how far results depend on it; 1: none
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    seeds: u64,
+    /// Where in the second ticks come: inferred from the trace's drains, random for each CPU, or a
+    /// fraction of a second
+    #[arg(long, value_name = "inferred|random|F", default_value = "inferred")]
+    tick_phase: TickPhase,
+    /// Memory from address 0 where no zoneinfo tells, such as 2G [default: up to the highest frame]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
+    /// CPUs where no zoneinfo tells [default: those in the trace]
+    #[arg(long, value_name = "N")]
+    cpus: Option<u32>,
+    /// Last-level cache per CPU, such as 2M [default: cpu_cache of the state files, else 4M]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    cache_slice: Option<u64>,
+    /// Count what is damaged or contradictory, report it, and go on
+    #[arg(long)]
+    lenient: bool,
+    /// Runs at once [default: one per CPU]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    jobs: usize,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
 
-pub(crate) fn run(_args: &Args) -> Outcome {
-    Err("not yet".into())
+/// A number of bytes: `4096`, `512K`, `2M`, `16G`, `1T`.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text}: expected a size such as 512M or 2G");
+    let (digits, unit) = match text.to_ascii_uppercase().trim_end_matches('B').chars().last() {
+        Some('K') => (1, 1 << 10),
+        Some('M') => (1, 1 << 20),
+        Some('G') => (1, 1 << 30),
+        Some('T') => (1, 1u64 << 40),
+        _ => (0, 1),
+    };
+    let digits =
+        &text.trim_end_matches(['B', 'b'])[..text.trim_end_matches(['B', 'b']).len() - digits];
+    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    version: &'static str,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+pub(crate) fn run(args: &Args) -> output::Outcome {
+    let policies = args.policy.iter().map(|p| by_name(p)).collect::<Result<_, _>>()?;
+    let options = Options {
+        policies,
+        seed: args.seed,
+        seeds: args.seeds,
+        tick_phase: args.tick_phase,
+        machine: MachineOptions {
+            memory: args.memory,
+            cpus: args.cpus,
+            cache_slice: args.cache_slice,
+        },
+        state: args.state.clone(),
+        lenient: args.lenient,
+        jobs: args.jobs,
+    };
+    let input = if args.trace.as_os_str() == "-" {
+        Input::Stream("standard input".into(), Box::new(std::io::stdin()))
+    } else {
+        Input::Path(args.trace.clone())
+    };
+    let mut bar = Bar::new();
+    let result = replay(input, &options, &mut |stage, at, all| bar.show(stage, at, all));
+    bar.end();
+    let report = result?;
+    if args.json {
+        print_json(&Json { version: env!("CARGO_PKG_VERSION"), report: &report })?;
+    } else {
+        write!(std::io::stdout().lock(), "{report}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A progress bar on standard error, where that is a terminal.
+struct Bar {
+    bar: Option<ProgressBar>,
+    stage: Option<Stage>,
+}
+
+impl Bar {
+    fn new() -> Bar {
+        let terminal = std::io::stderr().is_terminal();
+        Bar { bar: terminal.then(|| ProgressBar::new(0)), stage: None }
+    }
+
+    fn show(&mut self, stage: Stage, at: u64, all: Option<u64>) {
+        let Some(bar) = &self.bar else { return };
+        if self.stage != Some(stage) {
+            self.stage = Some(stage);
+            bar.set_message(match stage {
+                Stage::Import => "import",
+                Stage::Scan => "scan",
+                Stage::Mirror => "lists",
+                Stage::Replay => "replay",
+            });
+            let counts = match stage {
+                Stage::Replay => "{human_pos}/{human_len}",
+                _ => "{bytes}/{total_bytes}",
+            };
+            let style = format!("{{msg:8}} {{wide_bar}} {counts} {{eta}}");
+            if let Ok(style) = ProgressStyle::with_template(&style) {
+                bar.set_style(style);
+            }
+        }
+        if let Some(all) = all {
+            bar.set_length(all);
+        }
+        bar.set_position(at);
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! The lab: what the allocator does with recorded work, and how that compares.
 //!
 //! [`conform`] holds the allocator against answers of the real kernel, operation by operation.
+//! [`replay`] puts a recorded trace to the allocator under several policies.
 //! It knows no allocator internals: it sees answers, snapshots, counters and events.
 
 pub mod conform;
 mod memory;
+pub mod replay;
 
 pub use memory::{Lock, Memory};

@@ -38,8 +38,7 @@ fn edge() -> impl Strategy<Value = u64> {
 /// Types of requests, lists and pageblocks. HIGHATOMIC and CMA are left out: their counters drift
 /// where lists and labels differ (`findings.rs`), and an addition of such counters overflows.
 fn any_type() -> impl Strategy<Value = MigrateType> {
-    use MigrateType::*;
-    prop::sample::select(&[Unmovable, Movable, Reclaimable, Isolate][..])
+    prop::sample::select(&MigrateType::ALL[..])
 }
 
 fn any_kind() -> impl Strategy<Value = ZoneKind> {

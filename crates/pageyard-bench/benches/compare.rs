@@ -1,0 +1,256 @@
+//! All contestants in all timed patterns, paired in one run, as one table.
+//!
+//! Its own runner rather than criterion's (for that see `single.rs`): criterion and divan measure
+//! one function for seconds and then the next, so on a shared machine a ratio of two of them
+//! compares two different moments, and they time by the wall. Here a round runs every contestant
+//! once, in an order of its own, time is the CPU time of the thread, and ratios are taken round by
+//! round before their median is.
+//!
+//! `cargo bench -p pageyard-bench [-- --quick] [--rounds N] [--seed N] [--only PATTERN] [--json FILE]`
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Parser;
+use pageyard_bench::contestants::{CPUS, Contestant, FRAMES, Floor, Pageyard, Visitor, each};
+use pageyard_bench::patterns::{HELD, PATTERNS, Pattern, Rng, Sample};
+use serde::Serialize;
+
+/// The hot pair is to take at most this much of the floor's time.
+const PAIR_GOAL: f64 = 1.15;
+/// How often a run in which a thread lost its CPU is done again.
+const RETRIES: usize = 10;
+
+/// Times pageyard beside its peers.
+#[derive(Parser)]
+struct Args {
+    /// Rounds per pattern.
+    #[arg(long, default_value_t = 41)]
+    rounds: usize,
+    /// 11 short rounds.
+    #[arg(long)]
+    quick: bool,
+    /// Seed of the random orders.
+    #[arg(long, default_value_t = 0x5EED)]
+    seed: u64,
+    /// Only patterns whose names contain this.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Also writes everything, every round included, to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// What cargo passes to every bench.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// One contestant, ready to run, of a type that its holder need not know.
+struct Entry {
+    name: &'static str,
+    run: Box<dyn Fn(u64) -> Sample>,
+}
+
+struct Entries {
+    pattern: Pattern,
+    pairs: usize,
+    made: Vec<Entry>,
+}
+
+impl Visitor for Entries {
+    fn visit<A: Contestant + 'static>(&mut self) {
+        let (a, pattern, pairs) = (A::new(), self.pattern, self.pairs);
+        let run = Box::new(move |seed| pattern.run(&a, pairs, seed));
+        self.made.push(Entry { name: A::NAME, run });
+    }
+}
+
+/// A median and what half of the values lie between.
+#[derive(Clone, Copy, Serialize)]
+struct Spread {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Spread {
+        let mut v: Vec<f64> = values.collect();
+        v.sort_by(f64::total_cmp);
+        let at = |part: f64| v[((v.len() - 1) as f64 * part).round() as usize];
+        Spread { median: at(0.5), low: at(0.25), high: at(0.75) }
+    }
+
+    fn ratio(ours: &[f64], theirs: &[f64]) -> Spread {
+        Spread::of(ours.iter().zip(theirs).map(|(a, b)| a / b))
+    }
+
+    fn show(&self) -> String {
+        format!("{:.2} ({:.2}-{:.2})", self.median, self.low, self.high)
+    }
+}
+
+#[derive(Serialize)]
+struct Column {
+    contestant: &'static str,
+    ns: Spread,
+    rounds: Vec<f64>,
+}
+
+#[derive(Serialize)]
+struct Outcome {
+    pattern: &'static str,
+    threads: usize,
+    to_floor: Spread,
+    best_peer: &'static str,
+    to_best_peer: Spread,
+    goal_met: bool,
+    /// The part of the runs in which, after all retries, a thread still lost its CPU.
+    disturbed: f64,
+    contestants: Vec<Column>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    machine: String,
+    seed: u64,
+    rounds: usize,
+    pairs: usize,
+    held: usize,
+    frames: usize,
+    cpus: usize,
+    patterns: Vec<Outcome>,
+}
+
+fn measure(pattern: Pattern, args: &Args, rounds: usize, pairs: usize) -> Outcome {
+    let mut entries = Entries { pattern, pairs, made: Vec::new() };
+    each(&mut entries);
+    let entries = entries.made;
+    let mut times = vec![Vec::new(); entries.len()];
+    let mut disturbed = 0;
+    // Rounds that do not count, after which caches are warm and all records have been touched.
+    entries.iter().for_each(|e| {
+        (e.run)(args.seed);
+        (e.run)(args.seed);
+    });
+    let mut order: Vec<usize> = (0..entries.len()).collect();
+    let mut rng = Rng(args.seed);
+    for round in 0..rounds {
+        rng.shuffle(&mut order);
+        for &i in &order {
+            let seed = args.seed + (round * CPUS) as u64;
+            let mut sample = (entries[i].run)(seed);
+            for _ in 0..RETRIES {
+                if sample.undisturbed {
+                    break;
+                }
+                sample = (entries[i].run)(seed);
+            }
+            times[i].push(sample.ns);
+            disturbed += usize::from(!sample.undisturbed);
+        }
+    }
+    let contestants: Vec<Column> = entries
+        .iter()
+        .zip(times)
+        .map(|(e, rounds)| Column {
+            contestant: e.name,
+            ns: Spread::of(rounds.iter().copied()),
+            rounds,
+        })
+        .collect();
+    let of = |name| contestants.iter().find(|c| c.contestant == name).expect("takes part");
+    let (ours, floor) = (of(Pageyard::NAME), of(Floor::NAME));
+    let best = contestants
+        .iter()
+        .filter(|c| ![Pageyard::NAME, Floor::NAME].contains(&c.contestant))
+        .min_by(|a, b| a.ns.median.total_cmp(&b.ns.median))
+        .expect("there are peers");
+    let to_floor = Spread::ratio(&ours.rounds, &floor.rounds);
+    let to_best_peer = Spread::ratio(&ours.rounds, &best.rounds);
+    let goal_met = if is_hot_pair(&pattern) {
+        to_floor.median <= PAIR_GOAL
+    } else {
+        to_best_peer.median < 1.0
+    };
+    Outcome {
+        pattern: pattern.name,
+        threads: pattern.threads,
+        to_floor,
+        best_peer: best.contestant,
+        to_best_peer,
+        goal_met,
+        disturbed: disturbed as f64 / (rounds * entries.len()) as f64,
+        contestants,
+    }
+}
+
+fn is_hot_pair(pattern: &Pattern) -> bool {
+    pattern.name.starts_with("pair-4k")
+}
+
+fn machine() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": "));
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{}, {cpus} CPUs", model.map_or("unknown", |m| m.1))
+}
+
+fn print(report: &Report) {
+    println!(
+        "{}; {} rounds, seed {:#x}, {} pairs, {} frames held of {}; a pair is one operation\n",
+        report.machine, report.rounds, report.seed, report.pairs, report.held, report.frames
+    );
+    let Some(first) = report.patterns.first() else { return };
+    println!("ns of thread CPU time per operation, medians (2t: of the slower thread)");
+    print!("{:24}", "");
+    report.patterns.iter().for_each(|p| print!("{:>16}", p.pattern));
+    println!();
+    for (i, c) in first.contestants.iter().enumerate() {
+        print!("{:24}", c.contestant);
+        report.patterns.iter().for_each(|p| print!("{:>16.1}", p.contestants[i].ns.median));
+        println!();
+    }
+    println!("\nratios of pageyard, medians of the rounds' ratios (half of them lie within)");
+    println!(
+        "{:16}{:20}{:20}{:24}{:28}disturbed",
+        "", "to the floor", "to the best peer", "which", "goal"
+    );
+    for p in &report.patterns {
+        let goal = match p.pattern {
+            name if name.starts_with("pair-4k") => format!("floor, {PAIR_GOAL}"),
+            _ => "best peer, below 1".to_owned(),
+        };
+        let goal = format!("{goal}: {}", if p.goal_met { "met" } else { "MISSED" });
+        println!(
+            "{:16}{:20}{:20}{:24}{goal:28}{:.0}%",
+            p.pattern,
+            p.to_floor.show(),
+            p.to_best_peer.show(),
+            p.best_peer,
+            p.disturbed * 100.0
+        );
+    }
+}
+
+fn main() -> std::io::Result<()> {
+    let args = Args::parse();
+    let (rounds, pairs) = if args.quick { (11, 10_000) } else { (args.rounds.max(1), 50_000) };
+    let wanted = |p: &Pattern| p.timed && p.name.contains(&args.only);
+    let patterns =
+        PATTERNS.into_iter().filter(wanted).map(|p| measure(p, &args, rounds, pairs)).collect();
+    let report = Report {
+        machine: machine(),
+        seed: args.seed,
+        rounds,
+        pairs,
+        held: HELD,
+        frames: FRAMES,
+        cpus: CPUS,
+        patterns,
+    };
+    print(&report);
+    match args.json {
+        Some(file) => fs::write(file, serde_json::to_string_pretty(&report)?),
+        None => Ok(()),
+    }
+}

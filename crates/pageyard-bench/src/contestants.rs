@@ -1,0 +1,399 @@
+//! The allocators that are compared. Each manages [`FRAMES`] frames for [`CPUS`] CPUs, in the form
+//! its documentation recommends, and gets what it keeps in memory from address space that is
+//! reserved for it: beyond that nothing is touched.
+
+// The peers' calls are unsafe; this crate is not part of the library.
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::hint::black_box;
+use std::num::NonZeroUsize;
+use std::ptr::{NonNull, with_exposed_provenance_mut};
+
+use buddy_slab_allocator::BuddyAllocator;
+use buddy_system_allocator::LockedFrameAllocator;
+use frame_alloc::{
+    CpuId as FrameCpu, DepotAllocator, PageSize, PhysicalAllocator, Provenance, RegionInit,
+    SummaryBuddyAllocator,
+};
+use pageyard::policy::Linux612;
+use pageyard::{
+    CpuId, CpuSlot, Frame, Gfp, Knobs, Layout as Memory, NodeId, Order, Pageblock, Pfn, Platform,
+    Storage, Yard, Zone, ZoneKind, ZoneSpec,
+};
+use spin::mutex::SpinMutex;
+
+/// Frames that each contestant manages: 1 GiB.
+pub const FRAMES: usize = 1 << 18;
+/// CPUs that each contestant serves.
+pub const CPUS: usize = 2;
+
+const PAGE: usize = pageyard::PAGE_SIZE as usize;
+/// Orders 0 to 10, as Linux has them.
+const ORDERS: usize = 11;
+const BIGGEST: usize = PAGE << (ORDERS - 1);
+
+/// An allocator of blocks of 2^order frames. A block is named by any number that its allocator
+/// understands. Orders are constants where the patterns call, as they are for most callers.
+pub trait Contestant: Sync + Sized {
+    /// Its name in tables.
+    const NAME: &'static str;
+    /// All frames free.
+    fn new() -> Self;
+    /// Allocates; the patterns never ask for more than there is.
+    fn alloc(&self, order: u8) -> usize;
+    /// Frees what was allocated with that order.
+    fn free(&self, block: usize, order: u8);
+}
+
+/// Where the current CPU comes from.
+#[derive(Debug)]
+pub struct Machine;
+
+impl Platform for Machine {
+    #[inline(always)]
+    fn cpu(&self) -> CpuId {
+        CpuId(crate::cpu())
+    }
+}
+
+impl FrameCpu for Machine {
+    #[inline(always)]
+    fn current_cpu() -> usize {
+        crate::cpu() as usize
+    }
+}
+
+type Lock = SpinMutex<()>;
+
+/// This project's: one zone, [`Linux612`], requests as page faults make them.
+#[derive(Debug)]
+pub struct Pageyard(Yard<'static, Lock, Machine, Linux612>);
+
+impl Pageyard {
+    const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
+}
+
+impl Contestant for Pageyard {
+    const NAME: &'static str = "pageyard";
+
+    fn new() -> Self {
+        let span = Pfn(1 << 20)..Pfn((1 << 20) + FRAMES as u64);
+        let layout = Memory {
+            zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
+            usable: &[span],
+            reserved: &[],
+            cpus: &[NodeId(0); CPUS],
+            knobs: Knobs::default(),
+        };
+        let needs = layout.needs::<Lock>().expect("the layout is sound");
+        // Kept for as long as the program runs, like a kernel's.
+        fn room<T>(n: usize, new: impl Fn() -> T) -> &'static mut [T] {
+            (0..n).map(|_| new()).collect::<Vec<T>>().leak()
+        }
+        let storage = Storage {
+            frames: room(needs.frames, Frame::new),
+            blocks: room(needs.blocks, Pageblock::new),
+            zones: room(needs.zones, Zone::new),
+            slots: room(needs.slots, CpuSlot::new),
+        };
+        Pageyard(Yard::new(&layout, storage, Machine).expect("the storage fits"))
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u8) -> usize {
+        let order = Order::new(order).expect("an order");
+        self.0.alloc(order, Self::GFP).expect("free memory").0 as usize
+    }
+
+    #[inline(always)]
+    fn free(&self, block: usize, order: u8) {
+        let order = Order::new(order).expect("an order");
+        self.0.free(Pfn(block as u64), order).expect("an allocated block");
+    }
+}
+
+/// The same with order and flags that the compiler does not know.
+#[derive(Debug)]
+pub struct PageyardOpaque(Pageyard);
+
+impl Contestant for PageyardOpaque {
+    const NAME: &'static str = "pageyard-opaque";
+
+    fn new() -> Self {
+        PageyardOpaque(Pageyard::new())
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u8) -> usize {
+        let order = black_box(Order::new(order).expect("an order"));
+        let gfp = black_box(Pageyard::GFP);
+        self.0.0.alloc(order, gfp).expect("free memory").0 as usize
+    }
+
+    #[inline(always)]
+    fn free(&self, block: usize, order: u8) {
+        let order = black_box(Order::new(order).expect("an order"));
+        self.0.0.free(Pfn(block as u64), order).expect("an allocated block");
+    }
+}
+
+/// The floor: a stack of blocks per order under one spin lock. It never splits nor merges; no
+/// shared allocator without per-CPU parts does less.
+#[derive(Debug)]
+pub struct Floor(SpinMutex<[Vec<usize>; ORDERS]>);
+
+impl Contestant for Floor {
+    const NAME: &'static str = "floor";
+
+    fn new() -> Self {
+        Floor(SpinMutex::new(std::array::from_fn(|order| match order {
+            0 => (0..FRAMES / 2).rev().collect(),
+            3 | 9 => (FRAMES / 2..FRAMES * 3 / 4).step_by(1 << order).rev().collect(),
+            _ => Vec::new(),
+        })))
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u8) -> usize {
+        self.0.lock()[usize::from(order)].pop().expect("free memory")
+    }
+
+    #[inline(always)]
+    fn free(&self, block: usize, order: u8) {
+        self.0.lock()[usize::from(order)].push(block);
+    }
+}
+
+/// Address space for a peer that keeps its records in the memory it manages.
+#[derive(Debug)]
+struct Region {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it is only an address and a size.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    fn new(bytes: usize) -> Region {
+        let layout = Layout::from_size_align(bytes, BIGGEST).expect("a sound layout");
+        // SAFETY: the size is not zero.
+        let start = unsafe { alloc(layout) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
+        Region { start, layout }
+    }
+
+    fn address(&self) -> usize {
+        self.start.as_ptr().expose_provenance()
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: allocated so, and the peer goes with it.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+/// Memory that is mapped where it lies.
+#[derive(Debug)]
+pub struct Identity;
+
+// SAFETY: the region is one live allocation whose provenance was exposed.
+unsafe impl Provenance for Identity {
+    #[inline(always)]
+    unsafe fn create(phys: usize) -> NonNull<u8> {
+        NonNull::new(with_exposed_provenance_mut(phys)).expect("not null")
+    }
+
+    #[inline(always)]
+    unsafe fn destroy<T>(ptr: NonNull<T>) -> usize {
+        ptr.addr().get()
+    }
+}
+
+const BASE: PageSize = PageSize::from_log2(PAGE.ilog2() as u8);
+type Core = SummaryBuddyAllocator<ORDERS, Identity>;
+type Depot = DepotAllocator<Core, Machine, CPUS>;
+
+/// A peer on its region.
+struct Placed<A> {
+    peer: A,
+    _region: Region,
+}
+
+impl<A: PhysicalAllocator + RegionInit> Placed<A> {
+    fn new(peer: A) -> Self {
+        let region = Region::new(FRAMES * PAGE);
+        // SAFETY: the region is the peer's alone, lives as long, and is mapped as `Identity` says.
+        unsafe { peer.init_region(region.address(), FRAMES * PAGE) };
+        Placed { peer, _region: region }
+    }
+
+    /// Asked again where it fails while there is memory, as its documentation says.
+    #[inline(always)]
+    fn alloc(&self, order: u8) -> usize {
+        loop {
+            if let Ok(block) = self.peer.allocate_physical(BASE, frames(order)) {
+                return block;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn free(&self, block: usize, order: u8) {
+        // SAFETY: the patterns free what they allocated, once, with the same order.
+        unsafe { self.peer.deallocate_physical(BASE, frames(order), block) };
+    }
+}
+
+#[inline(always)]
+const fn frames(order: u8) -> NonZeroUsize {
+    NonZeroUsize::MIN.saturating_add((1 << order) - 1)
+}
+
+/// `frame-alloc`: per-CPU magazines and a shared depot over its core.
+pub struct FrameDepot(Placed<Depot>);
+
+/// `frame-alloc`: its core, a lock-free buddy allocator.
+pub struct FrameCore(Placed<Core>);
+
+/// `buddy-slab-allocator`: its page allocator under a spin lock, as its own wrapper has it.
+pub struct BuddySlab {
+    peer: SpinMutex<BuddyAllocator<PAGE>>,
+    _region: Region,
+}
+
+/// `buddy_system_allocator`: its frame allocator with its own lock.
+pub struct BuddySystem(LockedFrameAllocator<ORDERS>);
+
+impl Contestant for FrameDepot {
+    const NAME: &'static str = "frame-alloc-depot";
+
+    fn new() -> Self {
+        FrameDepot(Placed::new(Depot::new(BASE, Core::new(BASE))))
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u8) -> usize {
+        self.0.alloc(order)
+    }
+
+    #[inline(always)]
+    fn free(&self, block: usize, order: u8) {
+        self.0.free(block, order);
+    }
+}
+
+impl Contestant for FrameCore {
+    const NAME: &'static str = "frame-alloc-core";
+
+    fn new() -> Self {
+        FrameCore(Placed::new(Core::new(BASE)))
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u8) -> usize {
+        self.0.alloc(order)
+    }
+
+    #[inline(always)]
+    fn free(&self, block: usize, order: u8) {
+        self.0.free(block, order);
+    }
+}
+
+impl Contestant for BuddySlab {
+    const NAME: &'static str = "buddy-slab-allocator";
+
+    fn new() -> Self {
+        let region = Region::new(FRAMES * PAGE);
+        let mut peer = BuddyAllocator::new();
+        // SAFETY: the region is the peer's alone and lives as long.
+        unsafe {
+            let bytes = std::slice::from_raw_parts_mut(region.start.as_ptr(), FRAMES * PAGE);
+            peer.init(bytes).expect("the region is sound");
+        }
+        BuddySlab { peer: SpinMutex::new(peer), _region: region }
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u8) -> usize {
+        self.peer.lock().alloc_pages(1 << order, PAGE).expect("free memory")
+    }
+
+    #[inline(always)]
+    fn free(&self, block: usize, order: u8) {
+        self.peer.lock().dealloc_pages(block, 1 << order);
+    }
+}
+
+impl Contestant for BuddySystem {
+    const NAME: &'static str = "buddy_system_allocator";
+
+    fn new() -> Self {
+        let peer = LockedFrameAllocator::new();
+        peer.lock().add_frame(BIGGEST / PAGE, BIGGEST / PAGE + FRAMES);
+        BuddySystem(peer)
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u8) -> usize {
+        self.0.lock().alloc(1 << order).expect("free memory")
+    }
+
+    #[inline(always)]
+    fn free(&self, block: usize, order: u8) {
+        self.0.lock().dealloc(block, 1 << order);
+    }
+}
+
+/// Something to do with each of the contestants.
+pub trait Visitor {
+    /// Does it with one.
+    fn visit<A: Contestant + 'static>(&mut self);
+}
+
+/// All contestants of the tables: ours first, then the floor, then the peers.
+pub fn each(visitor: &mut impl Visitor) {
+    visitor.visit::<Pageyard>();
+    visitor.visit::<Floor>();
+    visitor.visit::<FrameDepot>();
+    visitor.visit::<FrameCore>();
+    visitor.visit::<BuddySlab>();
+    visitor.visit::<BuddySystem>();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::patterns::PATTERNS;
+
+    struct Check;
+
+    impl Visitor for Check {
+        fn visit<A: Contestant + 'static>(&mut self) {
+            let a = A::new();
+            for order in [0, 3, 9] {
+                let blocks: BTreeSet<usize> = (0..64).map(|_| a.alloc(order)).collect();
+                assert_eq!(blocks.len(), 64, "{} gives a block twice", A::NAME);
+                blocks.into_iter().for_each(|block| a.free(block, order));
+            }
+            for pattern in PATTERNS {
+                let sample = pattern.run(&a, 100, 1);
+                assert!(sample.ns > 0.0, "{} takes no time for {}", A::NAME, pattern.name);
+            }
+        }
+    }
+
+    #[test]
+    fn everyone_does_every_pattern() {
+        each(&mut Check);
+        Check.visit::<PageyardOpaque>();
+    }
+}

@@ -1,0 +1,226 @@
+//! The patterns of use that are measured.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::contestants::{CPUS, Contestant};
+
+/// What is timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// Blocks of this order (0, 3 or 9), each freed at once.
+    Pair(u8),
+    /// Single frames, one after the other, all kept.
+    Alloc,
+    /// Single frames freed in the order of their allocation.
+    FreeInOrder,
+    /// Single frames freed in random order.
+    FreeAtRandom,
+}
+
+/// A shape and the number of threads that do it at once, each as a CPU of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pattern {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// What is timed.
+    pub shape: Shape,
+    /// How many threads, at most [`CPUS`].
+    pub threads: usize,
+    /// Whether it is part of the timed comparison; the others are for instruction counts.
+    pub timed: bool,
+}
+
+/// Frames that are held at once, by all threads together.
+pub const HELD: usize = 1 << 16;
+
+const fn pattern(name: &'static str, shape: Shape, threads: usize, timed: bool) -> Pattern {
+    Pattern { name, shape, threads, timed }
+}
+
+/// All patterns, in the order of the tables.
+pub const PATTERNS: [Pattern; 9] = [
+    pattern("pair-4k", Shape::Pair(0), 1, true),
+    pattern("pair-4k-2t", Shape::Pair(0), 2, true),
+    pattern("alloc-64k", Shape::Alloc, 1, true),
+    pattern("alloc-64k-2t", Shape::Alloc, 2, true),
+    pattern("free-in-order", Shape::FreeInOrder, 1, true),
+    pattern("free-random", Shape::FreeAtRandom, 1, true),
+    pattern("free-random-2t", Shape::FreeAtRandom, 2, true),
+    pattern("pair-32k", Shape::Pair(3), 1, false),
+    pattern("pair-2m", Shape::Pair(9), 1, true),
+];
+
+/// `count` pairs. Not inlined, so that callgrind can tell it from what surrounds it.
+#[inline(never)]
+pub fn measured_pairs<A: Contestant, const ORDER: u8>(a: &A, count: usize) {
+    for _ in 0..count {
+        let block = black_box(a.alloc(ORDER));
+        a.free(block, ORDER);
+    }
+}
+
+/// Fills `held` with single frames.
+#[inline(never)]
+pub fn measured_allocs<A: Contestant>(a: &A, held: &mut [usize]) {
+    for slot in held {
+        *slot = a.alloc(0);
+    }
+}
+
+/// Frees these single frames.
+#[inline(never)]
+pub fn measured_frees<A: Contestant>(a: &A, held: &[usize]) {
+    for &block in held {
+        a.free(block, 0);
+    }
+}
+
+/// A small generator (SplitMix64): the same numbers from the same seed, everywhere.
+#[derive(Clone, Debug)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Puts a slice in random order.
+    pub fn shuffle<T>(&mut self, slice: &mut [T]) {
+        for i in (1..slice.len()).rev() {
+            slice.swap(i, (self.number() % (i as u64 + 1)) as usize);
+        }
+    }
+}
+
+/// CPU time that this thread has used.
+fn cpu_time() -> Duration {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec as u32)
+}
+
+/// Keeps this thread on the `n`-th CPU that it may use, so that two threads run on two of them.
+/// Where that is refused, the scheduler decides.
+fn pin(n: usize) {
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    if let Some(cpu) = (0..CpuSet::MAX_CPU).filter(|&c| allowed.is_set(c)).nth(n) {
+        let mut one = CpuSet::new();
+        one.set(cpu);
+        let _ = sched_setaffinity(None, &one);
+    }
+}
+
+/// Where threads wait for each other without sleep, so that they go on at the same moment.
+struct Gate {
+    threads: usize,
+    came: AtomicUsize,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let me = self.came.fetch_add(1, Ordering::AcqRel);
+        let all = (me / self.threads + 1) * self.threads;
+        while self.came.load(Ordering::Acquire) < all {
+            spin_loop();
+        }
+    }
+}
+
+/// When a thread began, how long it took by the wall, and what CPU time it used.
+struct Timing {
+    start: Instant,
+    wall: Duration,
+    cpu: Duration,
+}
+
+fn timed(work: impl FnOnce()) -> Timing {
+    let (start, cpu) = (Instant::now(), cpu_time());
+    work();
+    Timing { cpu: cpu_time() - cpu, wall: start.elapsed(), start }
+}
+
+/// What one run of a pattern took.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Sample {
+    /// Nanoseconds of thread CPU time per operation (a pair is one), of the slowest thread.
+    pub ns: f64,
+    /// No thread lost its CPU meanwhile, and all began together: they did work side by side.
+    pub undisturbed: bool,
+}
+
+impl Sample {
+    fn of(all: &[Timing], count: usize) -> Sample {
+        let cpu = all.iter().map(|t| t.cpu).max().unwrap_or_default();
+        let first = all.iter().map(|t| t.start).min();
+        let undisturbed = all.iter().all(|t| {
+            let late = first.map_or(Duration::ZERO, |first| t.start - first);
+            // A tenth, as clocks and interrupts take something too.
+            t.wall <= t.cpu.mul_f64(1.1) && late <= t.cpu.mul_f64(0.1)
+        });
+        Sample { ns: cpu.as_nanos() as f64 / count as f64, undisturbed }
+    }
+}
+
+impl Pattern {
+    /// Does it once on every thread, with `pairs` pairs where it is about pairs. Everything is
+    /// free again afterwards.
+    pub fn run<A: Contestant>(&self, a: &A, pairs: usize, seed: u64) -> Sample {
+        let gate = Gate { threads: self.threads, came: AtomicUsize::new(0) };
+        let count = if matches!(self.shape, Shape::Pair(_)) { pairs } else { HELD / self.threads };
+        let one = &|cpu: usize| {
+            crate::set_cpu(cpu as u32);
+            self.work(a, count, &mut Rng(seed + cpu as u64), &gate)
+        };
+        if self.threads == 1 {
+            return Sample::of(&[one(0)], count);
+        }
+        std::thread::scope(|s| {
+            let all: Vec<_> = (0..self.threads.min(CPUS))
+                .map(|cpu| {
+                    s.spawn(move || {
+                        pin(cpu);
+                        one(cpu)
+                    })
+                })
+                .collect();
+            let all: Vec<_> = all.into_iter().map(|t| t.join().expect("no panic")).collect();
+            Sample::of(&all, count)
+        })
+    }
+
+    fn work<A: Contestant>(&self, a: &A, count: usize, rng: &mut Rng, gate: &Gate) -> Timing {
+        if let Shape::Pair(order) = self.shape {
+            gate.pass();
+            return timed(|| match order {
+                0 => measured_pairs::<A, 0>(a, count),
+                3 => measured_pairs::<A, 3>(a, count),
+                _ => measured_pairs::<A, 9>(a, count),
+            });
+        }
+        // Written to, so that the kernel has no page to find for it later.
+        let mut held = vec![usize::MAX; count];
+        if self.shape == Shape::Alloc {
+            gate.pass();
+            let timing = timed(|| measured_allocs(a, &mut held));
+            // Nobody gives back while another still takes.
+            gate.pass();
+            held.iter().for_each(|&block| a.free(block, 0));
+            return timing;
+        }
+        held.fill_with(|| a.alloc(0));
+        if self.shape == Shape::FreeAtRandom {
+            rng.shuffle(&mut held);
+        }
+        gate.pass();
+        timed(|| measured_frees(a, &held))
+    }
+}

@@ -1,0 +1,225 @@
+//! A recording that can be read more than once.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use pageyard_trace::state::StateDir;
+use pageyard_trace::{
+    Event, Format, Options, Record, Tasks, TraceError, TraceReader, TraceWriter, WriterOptions,
+};
+
+use super::Stage;
+use super::error::ReplayError;
+
+/// Where a trace comes from.
+pub enum Input {
+    /// A file.
+    Path(PathBuf),
+    /// Anything else, such as standard input, under a name for errors.
+    Stream(String, Box<dyn Read + Send>),
+}
+
+/// What was read and what was wrong with it, for the report.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct Reading {
+    /// The trace's name.
+    pub input: String,
+    /// Page events.
+    pub events: u64,
+    /// Marks.
+    pub marks: u64,
+    /// Events that the recorder lost, as it reports them.
+    pub lost: u64,
+    /// Lines or chunks that were wrong (lenient reading), those found at an earlier import
+    /// included.
+    pub malformed: u64,
+    /// The first of them.
+    pub malformed_first: Vec<String>,
+    /// Events of other names, passed over.
+    pub ignored: u64,
+    /// Events that contradict the machine, left out (lenient reading).
+    pub inconsistent: u64,
+    /// The first of them.
+    pub inconsistent_first: Vec<String>,
+    /// Seconds from the first to the last record, by the trace's clock.
+    pub seconds: f64,
+}
+
+/// An open recording: its file, its state files.
+pub(super) struct Recording {
+    name: String,
+    file: File,
+    options: Options,
+    /// Count events that contradict the machine instead of ending with an error.
+    lenient: bool,
+    pub(super) state: StateDir,
+    pub(super) reading: Reading,
+    pub(super) declared_cpus: Option<u16>,
+}
+
+/// How often faults are kept with their place.
+const KEPT: usize = 8;
+
+impl Recording {
+    /// Opens a trace. Text and streams are imported once into a temporary file.
+    pub(super) fn open(
+        input: Input,
+        state: Option<&Path>,
+        lenient: bool,
+        progress: &mut dyn FnMut(Stage, u64, Option<u64>),
+    ) -> Result<Recording, ReplayError> {
+        let options = Options { lenient };
+        // A pipe under a path can be read only once, like a stream.
+        let input = match input {
+            Input::Path(path)
+                if std::fs::metadata(&path).is_ok_and(|m| !m.is_file() && !m.is_dir()) =>
+            {
+                let pipe = File::open(&path).map_err(ReplayError::Temporary)?;
+                Input::Stream(path.display().to_string(), Box::new(pipe))
+            }
+            input => input,
+        };
+        let (reader, path) = match input {
+            Input::Path(path) => (TraceReader::open(&path, options)?, Some(path)),
+            Input::Stream(name, stream) => {
+                (TraceReader::from_reader(&name, stream, options)?, None)
+            }
+        };
+        let name = reader.name().to_owned();
+        let attached = !reader.attachments().is_empty();
+        let state = match (state, &path) {
+            (Some(folder), _) => {
+                let state = StateDir::beside(folder)?;
+                if state == StateDir::default() {
+                    return Err(ReplayError::machine(
+                        format!("no state files in {}", folder.display()),
+                        "name the folder that holds zoneinfo.traced_start, before/ and so on",
+                    ));
+                }
+                state
+            }
+            (None, _) if attached => StateDir::from_attachments(reader.attachments())?,
+            (None, Some(path)) => StateDir::beside(path)?,
+            (None, None) => StateDir::default(),
+        };
+        let mut recording = Recording {
+            name: name.clone(),
+            file: match (&path, reader.format()) {
+                (Some(path), Format::Pgy) => File::open(path).map_err(ReplayError::Temporary)?,
+                _ => tempfile::tempfile().map_err(ReplayError::Temporary)?,
+            },
+            options,
+            lenient,
+            state,
+            reading: Reading { input: name, ..Reading::default() },
+            declared_cpus: reader.summary().declared_cpus,
+        };
+        if reader.format() == Format::Text || path.is_none() {
+            recording.import(reader, progress)?;
+        }
+        Ok(recording)
+    }
+
+    fn import(
+        &mut self,
+        mut reader: TraceReader,
+        progress: &mut dyn FnMut(Stage, u64, Option<u64>),
+    ) -> Result<(), ReplayError> {
+        let copy = self.file.try_clone().map_err(ReplayError::Temporary)?;
+        let fast = WriterOptions { level: 1, declared_cpus: None };
+        let mut writer = TraceWriter::new(BufWriter::new(copy), fast)?;
+        let mut group = Vec::new();
+        while reader.next_chunk(&mut group)? {
+            for record in &group {
+                writer.write(reader.tasks(), record)?;
+            }
+            let at = reader.progress();
+            progress(Stage::Import, at.consumed, at.total);
+        }
+        self.note(&reader);
+        let mut out = writer.finish(reader.tasks(), reader.summary())?;
+        out.flush().map_err(ReplayError::Temporary)?;
+        // What was wrong is known now; the copy is sound.
+        self.options = Options::default();
+        Ok(())
+    }
+
+    /// Takes over what a reader found, once it has reached the end.
+    fn note(&mut self, reader: &TraceReader) {
+        let s = reader.summary();
+        self.declared_cpus = self.declared_cpus.or(s.declared_cpus);
+        let r = &mut self.reading;
+        r.events = s.kinds.total();
+        r.marks = s.marks;
+        r.lost = s.lost;
+        r.malformed = s.malformed.count + s.malformed_at_import;
+        r.malformed_first = s.malformed.first.iter().map(TraceError::to_string).collect();
+        r.ignored = s.ignored.total();
+        r.seconds = s.span_ns.map_or(0.0, |(a, b)| (b - a) as f64 / 1e9);
+    }
+
+    /// One pass over all records.
+    pub(super) fn pass(
+        &mut self,
+        stage: Stage,
+        progress: &mut dyn FnMut(Stage, u64, Option<u64>),
+        visitor: &mut impl Visitor,
+    ) -> Result<(), ReplayError> {
+        let mut file = self.file.try_clone().map_err(ReplayError::Temporary)?;
+        file.rewind().map_err(ReplayError::Temporary)?;
+        let total = file.metadata().ok().filter(|m| m.is_file()).map(|m| m.len());
+        let mut reader = TraceReader::from_reader(&self.name, file, self.options)?;
+        let mut group = Vec::new();
+        let mut record = 0;
+        // Faults of the pass: an event that the visitor refuses.
+        let (mut refused, mut first) = (0, Vec::new());
+        while reader.next_chunk(&mut group)? {
+            for r in &group {
+                let result = match r {
+                    Record::Event(e) => visitor.event(record, e, reader.tasks()),
+                    Record::Mark { t_ns, text, .. } => {
+                        visitor.mark(record, *t_ns, text);
+                        Ok(())
+                    }
+                };
+                record += 1;
+                if let Err(Refused { what, fix }) = result {
+                    if !self.lenient {
+                        let input = self.name.clone();
+                        return Err(ReplayError::Inconsistent { input, record, what, fix });
+                    }
+                    refused += 1;
+                    if first.len() < KEPT {
+                        first.push(format!("record {record}: {what}"));
+                    }
+                }
+            }
+            progress(stage, reader.progress().consumed, total);
+        }
+        self.reading.inconsistent = refused;
+        self.reading.inconsistent_first = first;
+        if self.reading.events == 0 {
+            self.note(&reader);
+        }
+        if self.reading.events == 0 {
+            return Err(ReplayError::NoEvents { input: self.name.clone() });
+        }
+        Ok(())
+    }
+}
+
+/// An event that contradicts the machine.
+pub(super) struct Refused {
+    pub(super) what: String,
+    pub(super) fix: &'static str,
+}
+
+/// What a pass does with each record.
+pub(super) trait Visitor {
+    /// A page event; records are numbered from 0.
+    fn event(&mut self, record: u64, event: &Event, tasks: &Tasks) -> Result<(), Refused>;
+
+    /// A mark.
+    fn mark(&mut self, record: u64, t_ns: u64, text: &str);
+}

@@ -1,0 +1,408 @@
+//! The machine of a trace: zones, CPUs, marks, caches, from the state files beside the trace or
+//! from options.
+
+use pageyard::tuning::{self, CacheSlice};
+use pageyard::watermark;
+use pageyard::{Knobs, TYPES, ZONE_KINDS, ZoneKind, stat_threshold};
+use pageyard_trace::state::{CpuCaches, Snapshot, StateDir, ZoneInfo};
+use serde::Serialize;
+
+use super::error::ReplayError;
+
+/// What the machine is taken to be where the trace does not say.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MachineOptions {
+    /// Memory in bytes, from address 0. Default: up to the highest frame in the trace, rounded up
+    /// to 128 MiB.
+    pub memory: Option<u64>,
+    /// Number of CPUs. Default: as many as the trace names.
+    pub cpus: Option<u32>,
+    /// Bytes of last-level cache per CPU. Default: what the state files say, else 4 MiB, which is
+    /// above the threshold of every step.
+    pub cache_slice: Option<u64>,
+}
+
+/// Bytes of last-level cache per CPU where nothing says otherwise.
+pub const DEFAULT_CACHE_SLICE: u64 = 4 << 20;
+
+/// Which kernel recorded the trace, as far as it matters to what its events mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Kernel {
+    /// 6.1 and before 6.2: a drained page tells the type it carried, not its block's.
+    Linux61,
+    /// 6.12 and near it.
+    Linux612,
+}
+
+impl Kernel {
+    /// The policy that does what this kernel did.
+    pub fn policy(self) -> &'static str {
+        match self {
+            Kernel::Linux61 => "Linux61",
+            Kernel::Linux612 => "Linux612",
+        }
+    }
+}
+
+/// A zone of the machine. Counts are pages.
+#[derive(Clone, Debug, Serialize)]
+pub struct MachineZone {
+    /// Its kind, as the kernel names it.
+    #[serde(serialize_with = "kind_name")]
+    pub kind: ZoneKind,
+    /// Its node.
+    pub node: u16,
+    /// Its first frame.
+    pub start: u64,
+    /// Pages from first to last.
+    pub spanned: u64,
+    /// Pages that are memory.
+    pub present: u64,
+    /// Pages that the allocator manages.
+    pub managed: u64,
+    /// Free pages when the state was recorded; `None` where it was not.
+    pub free: Option<u64>,
+    /// MIN, LOW, HIGH, PROMO.
+    pub watermarks: [u64; 4],
+    /// Boost of the watermarks.
+    pub boost: u64,
+    /// Reserve against requests for higher zones.
+    pub lowmem_reserve: [u64; ZONE_KINDS],
+    /// Batch of the per-CPU lists.
+    pub batch: i32,
+    /// Threshold of the counters' CPU parts.
+    pub stat_threshold: u32,
+    /// Per CPU: pages on the lists and `high` at the snapshot just after recording began.
+    pub at_start: Vec<Option<(i64, i64)>>,
+    /// Per CPU: pages on the lists at the snapshot just before recording ended.
+    pub at_end: Vec<Option<i64>>,
+}
+
+fn kind_name<S: serde::Serializer>(kind: &ZoneKind, s: S) -> Result<S::Ok, S::Error> {
+    s.collect_str(kind)
+}
+
+fn cache_pairs<S: serde::Serializer>(caches: &[CacheSlice], s: S) -> Result<S::Ok, S::Error> {
+    s.collect_seq(caches.iter().map(|c| (c.last_level, c.all_levels)))
+}
+
+impl MachineZone {
+    /// The frame behind the last one.
+    pub fn end(&self) -> u64 {
+        self.start + self.spanned
+    }
+}
+
+/// The machine on which a trace is replayed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// Populated zones, ascending by first frame.
+    pub zones: Vec<MachineZone>,
+    /// The node of each CPU.
+    pub cpus: Vec<u16>,
+    /// Per CPU, bytes of last-level cache and of all levels.
+    #[serde(serialize_with = "cache_pairs")]
+    pub caches: Vec<CacheSlice>,
+    /// The kernel that recorded.
+    pub kernel: Kernel,
+    /// `percpu_pagelist_high_fraction`.
+    pub high_fraction: u32,
+    /// Seconds between ticks.
+    pub stat_interval_s: u64,
+    /// Where each part comes from, for the reader of a table.
+    pub sources: Vec<String>,
+}
+
+/// Tables of a few bytes per frame are kept, so there is a limit: 1 TiB.
+const MOST_FRAMES: u64 = 1 << 28;
+
+impl Machine {
+    /// The machine that recorded, from the state files, or from options where there are none.
+    ///
+    /// `highest` is the highest frame in the trace and `cpus` the number of CPUs that it names;
+    /// they are asked for only where the state files have no zoneinfo.
+    ///
+    /// # Errors
+    /// A machine that cannot be, or one of more than 1 TiB.
+    pub(super) fn new(
+        state: &StateDir,
+        options: &MachineOptions,
+        seen: impl FnOnce() -> Result<(u64, u32), ReplayError>,
+    ) -> Result<Machine, ReplayError> {
+        let snapshots = [&state.traced_start, &state.before, &state.traced_end, &state.after];
+        let names = ["traced_start", "before", "traced_end", "after"];
+        let with_zones = |s: &&Snapshot| s.zoneinfo.is_some();
+        let found = snapshots.into_iter().position(|s| with_zones(&s));
+        let mut sources = Vec::new();
+        let settings = snapshots.iter().find_map(|s| s.sys_vm.as_ref());
+        let number = |name: &str| settings.and_then(|s| s.number(name));
+        let (mut zones, cpu_count, kernel) = match found {
+            Some(at) => {
+                let info = snapshots[at].zoneinfo.as_ref().expect("it was found by that");
+                sources.push(format!("zones, marks, batch and CPUs: zoneinfo ({})", names[at]));
+                from_zoneinfo(info, state)?
+            }
+            None => {
+                let (zones, cpus, text) = from_options(options, seen)?;
+                sources.push(text);
+                (zones, cpus, Kernel::Linux612)
+            }
+        };
+        zones.sort_by_key(|z| z.start);
+        check(&zones)?;
+        if !(1..=4096).contains(&cpu_count) {
+            let fix = "give --cpus from 1 to 4096, or check the zoneinfo file";
+            return Err(ReplayError::machine(format!("{cpu_count} CPUs"), fix));
+        }
+        let mut nodes: Vec<u16> = zones.iter().map(|z| z.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let cpus: Vec<u16> =
+            (0..cpu_count).map(|c| nodes[c as usize * nodes.len() / cpu_count as usize]).collect();
+        if nodes.len() > 1 {
+            sources.push(format!(
+                "nodes of the CPUs: not recorded; taken as {} in order",
+                nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            ));
+        }
+        let caches_file = snapshots.iter().find_map(|s| s.cpu_cache.as_ref());
+        let caches = (0..cpu_count).map(|cpu| slice(options, caches_file, cpu as u16)).collect();
+        sources.push(match (options.cache_slice, caches_file) {
+            (Some(bytes), _) => format!("last-level cache per CPU: {bytes} bytes (option)"),
+            (None, Some(_)) => "last-level cache per CPU: cpu_cache".into(),
+            (None, None) => format!(
+                "last-level cache per CPU: {DEFAULT_CACHE_SLICE} bytes (default; --cache-slice)"
+            ),
+        });
+        Ok(Machine {
+            zones,
+            cpus,
+            caches,
+            kernel,
+            high_fraction: number("percpu_pagelist_high_fraction")
+                .and_then(|n| u32::try_from(n).ok())
+                .filter(|n| *n == 0 || *n >= 8)
+                .unwrap_or(0),
+            stat_interval_s: number("stat_interval")
+                .and_then(|n| u64::try_from(n).ok())
+                .unwrap_or(1)
+                .max(1),
+            sources,
+        })
+    }
+
+    /// The lowest frame; tables are indexed from it.
+    pub(super) fn base(&self) -> u64 {
+        self.zones.first().map_or(0, |z| z.start)
+    }
+
+    /// Frames from the lowest to the highest, holes included.
+    pub(super) fn frames(&self) -> usize {
+        (self.zones.last().map_or(0, MachineZone::end) - self.base()) as usize
+    }
+
+    /// The position of the zone that holds a frame.
+    #[inline(always)]
+    pub(super) fn zone_of(&self, pfn: u64) -> Option<usize> {
+        self.zones.iter().position(|z| pfn.wrapping_sub(z.start) < z.spanned)
+    }
+
+    /// The pageblock of a frame counted from the lowest, counted likewise.
+    #[inline(always)]
+    pub(super) fn block_of(&self, frame: u32) -> usize {
+        (frame as usize + (self.base() as usize & 511)) >> 9
+    }
+
+    /// The first frame of the block of this order around a frame; `None` below the lowest frame.
+    #[inline(always)]
+    pub(super) fn align_down(&self, frame: u32, order: u8) -> Option<u32> {
+        let pfn = self.base() + u64::from(frame);
+        ((pfn >> order) << order).checked_sub(self.base()).map(|f| f as u32)
+    }
+
+    /// CPUs of a node; all of them where it has none.
+    pub(super) fn cpus_of(&self, node: u16) -> u32 {
+        match self.cpus.iter().filter(|&&n| n == node).count() {
+            0 => self.cpus.len() as u32,
+            n => n as u32,
+        }
+    }
+
+    /// Whether grouping by mobility is off: too little memory (spec §2.4).
+    pub(super) fn ungrouped(&self) -> bool {
+        let above: u64 = self.zones.iter().map(|z| z.managed.saturating_sub(z.watermarks[2])).sum();
+        above < TYPES as u64 * 512
+    }
+}
+
+fn check(zones: &[MachineZone]) -> Result<(), ReplayError> {
+    let fix = "copy the zoneinfo file again from the machine, or leave it out";
+    let (Some(first), Some(last)) = (zones.first(), zones.last()) else {
+        return Err(ReplayError::machine("no zone has memory", fix));
+    };
+    for z in zones {
+        let sane = z.start <= 1 << 52 && (1..=1 << 52).contains(&z.spanned);
+        if !sane || z.present > z.spanned || z.managed > z.present || z.managed == 0 {
+            let what =
+                format!("the sizes of node {} zone {} contradict each other", z.node, z.kind);
+            return Err(ReplayError::machine(what, fix));
+        }
+        if !z.watermarks.is_sorted() || z.watermarks[3] >= 1 << 52 || z.boost >= 1 << 52 {
+            let what = format!("the watermarks of node {} zone {} do not ascend", z.node, z.kind);
+            return Err(ReplayError::machine(what, fix));
+        }
+    }
+    if zones.windows(2).any(|w| w[0].end() > w[1].start) {
+        return Err(ReplayError::machine("two zones overlap", fix));
+    }
+    if last.end() - first.start > MOST_FRAMES {
+        let what = "it spans more than 1 TiB, for which this program keeps no tables";
+        return Err(ReplayError::machine(what, "replay a trace of a smaller machine"));
+    }
+    Ok(())
+}
+
+fn from_zoneinfo(
+    info: &ZoneInfo,
+    state: &StateDir,
+) -> Result<(Vec<MachineZone>, u32, Kernel), ReplayError> {
+    let fix = "copy the zoneinfo file again from the machine, or leave it out";
+    let cpus = info
+        .populated()
+        .flat_map(|z| z.pagesets.iter().map(|p| u32::from(p.cpu) + 1))
+        .max()
+        .ok_or_else(|| ReplayError::machine("zoneinfo names no CPUs", fix))?;
+    let newer = info.populated().any(|z| z.watermarks.promo.is_some());
+    let mut zones = Vec::new();
+    for z in info.populated().filter(|z| z.managed > 0) {
+        let kind = ZoneKind::ALL
+            .into_iter()
+            .find(|k| k.to_string() == z.name)
+            .ok_or_else(|| ReplayError::machine(format!("there is no zone {}", z.name), fix))?;
+        let w = &z.watermarks;
+        let promo = w.promo.unwrap_or(w.high.saturating_add(w.high.saturating_sub(w.low)));
+        let same = |s: &Snapshot| s.zoneinfo.as_ref()?.zone(z.node, &z.name).cloned();
+        let (start, end) = (same(&state.traced_start), same(&state.traced_end));
+        let counts = |of: &Option<pageyard_trace::state::Zone>, cpu: u32| {
+            let sets = &of.as_ref()?.pagesets;
+            let set = sets.iter().find(|p| u32::from(p.cpu) == cpu)?;
+            Some((set.count.min(1 << 28) as i64, set.high.min(1 << 28) as i64))
+        };
+        let batch = z.pagesets.first().map_or(0, |p| p.batch).min(1 << 14) as i32;
+        zones.push(MachineZone {
+            kind,
+            node: z.node,
+            start: z.start_pfn.unwrap_or(0),
+            spanned: z.spanned,
+            present: z.present,
+            managed: z.managed,
+            free: start.as_ref().map(|s| s.free),
+            watermarks: [w.min, w.low, w.high, promo],
+            boost: w.boost,
+            lowmem_reserve: std::array::from_fn(|k| {
+                z.protection.get(k).copied().unwrap_or(0).min((1 << 52) - 1)
+            }),
+            batch: if batch > 0 { batch } else { tuning::batch(z.managed) },
+            stat_threshold: z
+                .pagesets
+                .first()
+                .and_then(|p| p.stat_threshold)
+                .map_or_else(|| stat_threshold(cpus, z.managed), |t| t.min(125) as u32),
+            at_start: (0..cpus).map(|c| counts(&start, c)).collect(),
+            at_end: (0..cpus).map(|c| counts(&end, c).map(|(count, _)| count)).collect(),
+        });
+    }
+    Ok((zones, cpus, if newer { Kernel::Linux612 } else { Kernel::Linux61 }))
+}
+
+/// Zones by address, as x86 has them; everything is managed.
+fn from_options(
+    options: &MachineOptions,
+    seen: impl FnOnce() -> Result<(u64, u32), ReplayError>,
+) -> Result<(Vec<MachineZone>, u32, String), ReplayError> {
+    const STEP: u64 = (128 << 20) / 4096;
+    let (highest, named) = seen()?;
+    let pages = options.memory.map_or((highest / STEP + 1) * STEP, |bytes| bytes / 4096);
+    if !(1024..=MOST_FRAMES).contains(&pages) {
+        let what = format!("{} MiB of memory", pages / 256);
+        return Err(ReplayError::machine(what, "give --memory between 4M and 1T"));
+    }
+    let cpus = options.cpus.unwrap_or(named.max(1));
+    // The caller checks the number; here it must only not be absurd.
+    let cpus = cpus.min(1 << 16);
+    let edges =
+        [(ZoneKind::Dma, 1 << 12), (ZoneKind::Dma32, 1 << 20), (ZoneKind::Normal, u64::MAX)];
+    let mut zones = Vec::new();
+    let mut start = 0;
+    for (kind, edge) in edges {
+        let end = pages.min(edge);
+        if end > start {
+            zones.push(MachineZone {
+                kind,
+                node: 0,
+                start,
+                spanned: end - start,
+                present: end - start,
+                managed: end - start,
+                free: None,
+                watermarks: [0; 4],
+                boost: 0,
+                lowmem_reserve: [0; ZONE_KINDS],
+                batch: tuning::batch(end - start),
+                stat_threshold: stat_threshold(cpus, end - start),
+                at_start: vec![None; cpus as usize],
+                at_end: vec![None; cpus as usize],
+            });
+            start = end;
+        }
+    }
+    set_marks(&mut zones, pages, &Knobs::default());
+    let text = format!(
+        "zones by address, {} MiB ({}), {cpus} CPUs ({}), marks by the kernel's defaults",
+        pages / 256,
+        if options.memory.is_some() { "option" } else { "from the highest frame; --memory" },
+        if options.cpus.is_some() { "option" } else { "from the trace; --cpus" },
+    );
+    Ok((zones, cpus, text))
+}
+
+/// Watermarks and reserves as a booting kernel computes them (spec §3, §8.3).
+fn set_marks(zones: &mut [MachineZone], pages: u64, knobs: &Knobs) {
+    let mut managed = [0; ZONE_KINDS];
+    for z in &*zones {
+        managed[z.kind as usize] = z.managed;
+    }
+    let apply = |zones: &mut [MachineZone], kb: u64| {
+        for z in zones {
+            let scale = knobs.watermark_scale_factor;
+            z.watermarks = watermark::zone_marks(z.kind, z.managed, pages, kb, scale);
+        }
+    };
+    let kb = watermark::min_free_kbytes(pages * 4);
+    apply(zones, kb);
+    let above: u64 = zones.iter().map(|z| z.managed.saturating_sub(z.watermarks[2])).sum();
+    let floor = watermark::huge_page_floor(zones.len() as u64, above);
+    if floor > kb {
+        apply(zones, floor);
+    }
+    for z in zones {
+        let ratio = &knobs.lowmem_reserve_ratio;
+        z.lowmem_reserve = watermark::lowmem_reserve(z.kind as usize, &managed, ratio);
+    }
+}
+
+fn slice(options: &MachineOptions, file: Option<&CpuCaches>, cpu: u16) -> CacheSlice {
+    if let Some(bytes) = options.cache_slice {
+        return CacheSlice { last_level: bytes, all_levels: bytes };
+    }
+    let Some(file) = file else {
+        return CacheSlice { last_level: DEFAULT_CACHE_SLICE, all_levels: DEFAULT_CACHE_SLICE };
+    };
+    let all = file
+        .caches
+        .iter()
+        .filter(|c| c.cpu == cpu && matches!(c.kind.as_deref(), Some("Data" | "Unified")))
+        .map(|c| c.size.unwrap_or(0) / c.shared_cpus.len().max(1) as u64)
+        .fold(0, u64::saturating_add);
+    CacheSlice { last_level: file.data_slice(cpu).unwrap_or(0), all_levels: all }
+}

@@ -1,0 +1,106 @@
+//! Which block of ours stands for which recorded one.
+
+use super::machine::Machine;
+use super::start::{LIVE, ORDER};
+
+const NONE: u32 = 0;
+const FAILED: u32 = u32::MAX;
+
+/// By the recorded block's first frame: our block's first frame plus one, and the order.
+pub(super) struct FrameMap {
+    ours: Vec<u32>,
+    orders: Vec<u8>,
+}
+
+/// What stood for a recorded block that is freed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// This one of ours.
+    Block(u32),
+    /// Nothing: the request failed here.
+    Failed,
+    /// Nothing is known of it.
+    Unknown,
+}
+
+impl FrameMap {
+    /// Blocks in use at the start stand for themselves.
+    pub(super) fn new(frames: &[u8]) -> FrameMap {
+        let own = |(i, f): (usize, &u8)| if f & LIVE != 0 { i as u32 + 1 } else { NONE };
+        FrameMap {
+            ours: frames.iter().enumerate().map(own).collect(),
+            orders: frames.iter().map(|f| f & ORDER).collect(),
+        }
+    }
+
+    /// Our block stands for the recorded one; the one that did so before, if any.
+    #[inline(always)]
+    pub(super) fn put(&mut self, recorded: u32, ours: u32, order: u8) -> Option<(u32, u8)> {
+        let at = recorded as usize;
+        let old = std::mem::replace(&mut self.ours[at], ours + 1);
+        let old_order = std::mem::replace(&mut self.orders[at], order);
+        (old != NONE && old != FAILED).then(|| (old - 1, old_order))
+    }
+
+    /// The request for the recorded block failed here.
+    pub(super) fn put_failed(&mut self, recorded: u32) {
+        self.ours[recorded as usize] = FAILED;
+    }
+
+    /// Takes what stands for a recorded block that is freed. Where that is part of a larger one,
+    /// `split(ours, from, into)` halves ours until it fits.
+    #[inline(always)]
+    pub(super) fn take(
+        &mut self,
+        machine: &Machine,
+        recorded: u32,
+        order: u8,
+        split: impl FnMut(u32, u8, u8),
+    ) -> Taken {
+        let at = recorded as usize;
+        match self.ours[at] {
+            NONE => self.take_part(machine, recorded, order, split),
+            FAILED => {
+                self.ours[at] = NONE;
+                Taken::Failed
+            }
+            ours if self.orders[at] == order => {
+                self.ours[at] = NONE;
+                Taken::Block(ours - 1)
+            }
+            _ => self.take_part(machine, recorded, order, split),
+        }
+    }
+
+    #[cold]
+    fn take_part(
+        &mut self,
+        machine: &Machine,
+        recorded: u32,
+        order: u8,
+        mut split: impl FnMut(u32, u8, u8),
+    ) -> Taken {
+        for k in order..=10 {
+            let Some(mut head) = machine.align_down(recorded, k) else { break };
+            let (ours, mut o) = (self.ours[head as usize], self.orders[head as usize]);
+            if ours == NONE || ours == FAILED || o <= order || head + (1 << o) <= recorded {
+                continue;
+            }
+            let mut ours = ours - 1;
+            self.ours[head as usize] = NONE;
+            while o > order {
+                split(ours, o, o - 1);
+                o -= 1;
+                let half = 1 << o;
+                if recorded >= head + half {
+                    self.put(head, ours, o);
+                    (head, ours) = (head + half, ours + half);
+                } else {
+                    self.put(head + half, ours + half, o);
+                }
+            }
+            return Taken::Block(ours);
+        }
+        Taken::Unknown
+    }
+}

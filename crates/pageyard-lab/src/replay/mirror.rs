@@ -1,0 +1,522 @@
+//! The second pass: a mirror of the recorded per-CPU lists. It follows every page on and off its
+//! list as the events tell, and so knows what they do not: what the lists held at the start, which
+//! pages left them without an event, on which list a free landed. `docs/replay.md` explains the
+//! rules; their numbers are those of its list.
+
+use pageyard_trace::{Event, Kind, Tasks};
+use serde::Serialize;
+
+use super::counts::{Holds, Idle};
+use super::error::ReplayError;
+use super::input::{Refused, Visitor};
+use super::lists::{LISTS, Lists, is_cached, list_index, list_order, list_type};
+use super::machine::{Kernel, Machine};
+use super::plan::{Op, OpKind, Plan, PlanWriter, pack_gfp};
+use super::scan::{Scan, place};
+
+/// Frames: it appears in the trace.
+pub(super) const SEEN: u8 = 1;
+/// Something was done with it already.
+const TOUCHED: u8 = 2;
+/// The trace tells whether it was free at the start.
+pub(super) const KNOWN: u8 = 4;
+/// It was.
+pub(super) const KNOWN_FREE: u8 = 8;
+
+/// One CPU's lists in one zone.
+pub(super) struct Slot {
+    /// Per list: frames that were on it at the start and left it at the head, in order.
+    pub(super) heads: [Vec<u32>; LISTS],
+    /// Frames that left it at the tail, in the order in which they did.
+    pub(super) tails: [Vec<u32>; LISTS],
+    /// Bit per list: it has been empty since the start, so all that it held then has been seen.
+    pub(super) closed: u16,
+    /// Before which operation list 0 was closed.
+    pub(super) closed_0_at: u64,
+    /// Pages that came less pages that went.
+    net: i64,
+    /// The same up to the first snapshot, and up to the second.
+    pub(super) net_start: i64,
+    pub(super) net_end: i64,
+    last_op: u64,
+}
+
+/// What a CPU is at.
+#[derive(Clone, Copy, Default)]
+struct Cpu {
+    /// The list of the running refill, plus one.
+    refill: usize,
+    /// The slot and list of the running drain, plus one.
+    drain: usize,
+    /// The task whose batch is being freed here, plus one: it holds the lists' lock.
+    commit: u32,
+    /// The frame that the zone gives straight to a request, plus one.
+    direct: u32,
+}
+
+/// How well the trace could be understood. Counts are blocks, unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Understanding {
+    /// Pages that left their list without an event.
+    pub silent_pages: u64,
+    /// Frees past the lists, which were locked.
+    pub bypassing_frees: u64,
+    /// Blocks that the trace frees but did not allocate: in use at its start.
+    pub live_before: u64,
+    /// Requests served from lists that should not have held the block.
+    pub unexplained_allocs: u64,
+    /// Drains of blocks that no list held.
+    pub unexplained_drains: u64,
+    /// Blocks on a list that came out of the zone: their free had passed the lists by.
+    pub unexplained_refills: u64,
+    /// Drains of all CPUs' lists that somebody asked for.
+    pub requested_drains: u64,
+}
+
+/// What the kernel itself recorded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Recorded {
+    pub(super) alloc_blocks: u64,
+    pub(super) alloc_pages: u64,
+    pub(super) free_blocks: u64,
+    pub(super) free_pages: u64,
+    pub(super) failed: u64,
+    pub(super) zone_pages: u64,
+    pub(super) claims: u64,
+    pub(super) steals: u64,
+}
+
+pub(super) struct Mirror<'m, 's> {
+    machine: &'m Machine,
+    scan: &'s Scan<'m>,
+    /// Records before this one are later than the map of all frames.
+    map_at: u64,
+    lists: Lists,
+    pub(super) slots: Vec<Slot>,
+    cpus: Vec<Cpu>,
+    /// Per task: blocks of its batch that are announced and not yet freed.
+    pending: Vec<i32>,
+    /// Per frame: order at which it was freed last.
+    orders: Vec<u8>,
+    pub(super) flags: Vec<u8>,
+    /// Per frame: order plus one of the block in use at the start that begins there.
+    pub(super) live: Vec<u8>,
+    block_types: Vec<u8>,
+    last_remote_ns: Vec<Option<u64>>,
+    plan: PlanWriter,
+    pub(super) holds: Holds,
+    pub(super) idle: Idle,
+    pub(super) recorded: Recorded,
+    pub(super) understanding: Understanding,
+    snapshots: u8,
+    /// Per CPU: the frame of an EXTFRAG just before, plus one.
+    claimed: Vec<u32>,
+    t_ns: u64,
+}
+
+/// Drains of another CPU's lists within this time belong together.
+const REMOTE_GAP_NS: u64 = 50_000_000;
+
+impl<'m, 's> Mirror<'m, 's> {
+    pub(super) fn new(
+        machine: &'m Machine,
+        scan: &'s Scan<'m>,
+        plan: PlanWriter,
+        has_frame_map: bool,
+    ) -> Mirror<'m, 's> {
+        let frames = machine.frames();
+        let slots = machine.zones.len() * machine.cpus.len();
+        Mirror {
+            machine,
+            scan,
+            map_at: if has_frame_map { scan.frame_map } else { u64::MAX },
+            lists: Lists::new(frames, slots),
+            slots: (0..slots)
+                .map(|_| Slot {
+                    heads: Default::default(),
+                    tails: Default::default(),
+                    closed: 0,
+                    closed_0_at: 0,
+                    net: 0,
+                    net_start: 0,
+                    net_end: 0,
+                    last_op: 0,
+                })
+                .collect(),
+            cpus: vec![Cpu::default(); machine.cpus.len()],
+            pending: Vec::new(),
+            orders: vec![0; frames],
+            flags: vec![0; frames],
+            live: vec![0; frames],
+            block_types: scan.block_types.iter().map(|t| t.saturating_sub(1)).collect(),
+            last_remote_ns: vec![None; machine.zones.len()],
+            plan,
+            holds: Holds::new(machine.cpus.len()),
+            idle: Idle::default(),
+            recorded: Recorded::default(),
+            understanding: Understanding::default(),
+            snapshots: 0,
+            claimed: vec![0; machine.cpus.len()],
+            t_ns: 0,
+        }
+    }
+
+    /// Per pageblock, the first type that the trace shows.
+    pub(super) fn first_types(&self) -> impl Iterator<Item = Option<u8>> {
+        self.scan.block_types.iter().map(|t| t.checked_sub(1))
+    }
+
+    /// The trace has ended.
+    pub(super) fn finish(&mut self) {
+        self.take_snapshots(u64::MAX);
+    }
+
+    /// The finished plan; everything else is given up.
+    pub(super) fn into_plan(self) -> Result<Plan, ReplayError> {
+        self.plan.finish()
+    }
+
+    fn take_snapshots(&mut self, record: u64) {
+        if self.snapshots == 0 && record >= self.scan.snapshot_start {
+            self.slots.iter_mut().for_each(|s| s.net_start = s.net);
+            self.snapshots = 1;
+        }
+        if self.snapshots == 1 && record >= self.scan.snapshot_end.unwrap_or(u64::MAX) {
+            self.slots.iter_mut().for_each(|s| s.net_end = s.net);
+            self.snapshots = 2;
+        }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, slot: usize, pages: i64) {
+        self.slots[slot].net += pages;
+        self.idle.now += pages;
+    }
+
+    fn emit(&mut self, kind: OpKind, slot: usize, frame: u32, order: u8, migratetype: u8, gfp: u8) {
+        let cpu = (slot % self.cpus.len()) as u16;
+        self.slots[slot].last_op = self.plan.len();
+        let t_ns = self.t_ns;
+        self.plan.push(Op { t_ns, frame, kind, order, migratetype, cpu, gfp });
+        if kind != OpKind::DrainAll {
+            self.touch(frame, order, kind);
+        }
+    }
+
+    /// Frames that are freed before anything else is done with them were in use at the start.
+    #[inline(always)]
+    fn touch(&mut self, frame: u32, order: u8, kind: OpKind) {
+        let at = frame as usize;
+        let free = matches!(kind, OpKind::Free | OpKind::FreeDirect);
+        if free && self.flags[at] & TOUCHED == 0 {
+            self.live[at] = order + 1;
+            self.understanding.live_before += 1;
+        }
+        for f in &mut self.flags[at..at + (1 << order)] {
+            *f |= SEEN | TOUCHED;
+        }
+    }
+
+    /// The zone gave or got these frames: before the map of all frames was read, that tells what
+    /// they were at the start.
+    #[inline(always)]
+    fn zone_event(&mut self, record: u64, frame: u32, order: u8, was_free: bool) {
+        let before = record < self.map_at;
+        for f in &mut self.flags[frame as usize..frame as usize + (1 << order)] {
+            *f |= SEEN;
+            if before && *f & KNOWN == 0 {
+                *f |= KNOWN | if was_free { KNOWN_FREE } else { 0 };
+            }
+        }
+    }
+
+    /// The head of a list went without an event.
+    fn silent(&mut self, slot: usize, list: usize, frame: u32) {
+        self.lists.remove(frame);
+        let order = list_order(list);
+        self.add(slot, -(1 << order));
+        self.understanding.silent_pages += 1 << order;
+        self.emit(OpKind::Silent, slot, frame, order, list_type(list), 0);
+    }
+
+    /// Rules 4: a request takes its block from the head of its list; what was above it had gone.
+    fn take(&mut self, slot: usize, order: u8, migratetype: u8, frame: u32) {
+        let list = list_index(order, migratetype);
+        let id = slot * LISTS + list;
+        match self.lists.list_of(frame) {
+            Some(at) if at == id => {
+                while let Some(head) = self.lists.head(id) {
+                    if head == frame {
+                        break;
+                    }
+                    self.silent(slot, list, head);
+                }
+                self.lists.remove(frame);
+            }
+            Some(_) => {
+                self.understanding.unexplained_allocs += 1;
+                self.lists.remove(frame);
+            }
+            None if self.slots[slot].closed >> list & 1 == 0 => {
+                while let Some(head) = self.lists.head(id) {
+                    self.silent(slot, list, head);
+                }
+                self.slots[slot].heads[list].push(frame);
+            }
+            None => self.understanding.unexplained_allocs += 1,
+        }
+        self.add(slot, -(1 << order));
+    }
+
+    /// Rules 2, 3 and 7.
+    fn free(&mut self, event: &Event, frame: u32, zone: usize, locked: bool) {
+        let order = self.orders[frame as usize];
+        let slot = zone * self.cpus.len() + usize::from(event.cpu);
+        if !is_cached(order) {
+            return self.emit(OpKind::Free, slot, frame, order, 0, 0);
+        }
+        if locked {
+            self.understanding.bypassing_frees += 1;
+            return self.emit(OpKind::FreeDirect, slot, frame, order, 0, 0);
+        }
+        if let Some(id) = self.lists.list_of(frame) {
+            self.freed_on_list(id, frame);
+        }
+        let migratetype = self.block_types[self.machine.block_of(frame)];
+        let list = slot * LISTS + list_index(order, migratetype);
+        self.lists.push_front(list, frame);
+        self.add(slot, 1 << order);
+        self.emit(OpKind::Free, slot, frame, order, migratetype & 7, 0);
+    }
+
+    /// A page is freed that the mirror has on a list: it had gone, with all above it, unless it
+    /// lay too deep for that.
+    #[cold]
+    fn freed_on_list(&mut self, id: usize, frame: u32) {
+        let (slot, list) = (id / LISTS, id % LISTS);
+        if self.lists.is_near_head(id, frame, 64) {
+            while let Some(head) = self.lists.head(id).filter(|&head| head != frame) {
+                self.silent(slot, list, head);
+            }
+        }
+        self.silent(slot, list, frame);
+    }
+
+    /// Rule 5: a block for a per-CPU list comes out of the zone.
+    fn refill(&mut self, cpu: usize, zone: usize, frame: u32, order: u8, mt: u8, followed: bool) {
+        let first_op = self.plan.len();
+        self.unlist(frame, order);
+        let slot = zone * self.cpus.len() + cpu;
+        let list = list_index(order, mt);
+        let id = slot * LISTS + list;
+        let running = self.cpus[cpu].refill;
+        if running == 0 && followed && !self.lists.is_empty(id) {
+            self.cpus[cpu].direct = frame + 1;
+            return;
+        }
+        if running != id + 1 {
+            while let Some(head) = self.lists.head(id) {
+                self.silent(slot, list, head);
+            }
+            self.close(slot, list, first_op);
+            self.cpus[cpu].refill = id + 1;
+        }
+        self.lists.push_back(id, frame);
+        self.add(slot, 1 << order);
+    }
+
+    fn close(&mut self, slot: usize, list: usize, before_op: u64) {
+        let s = &mut self.slots[slot];
+        if s.closed >> list & 1 == 0 {
+            s.closed |= 1 << list;
+            if list == 0 {
+                s.closed_0_at = before_op;
+            }
+        }
+    }
+
+    /// Takes off their lists any blocks that overlap one from the zone: their frees had passed the
+    /// lists by.
+    fn unlist(&mut self, frame: u32, order: u8) {
+        for f in frame..frame + (1 << order) {
+            self.unlist_one(f, 0);
+        }
+        for o in 1..=3 {
+            let head = self.machine.align_down(frame, o);
+            if let Some(head) = head.filter(|&h| h != frame) {
+                self.unlist_one(head, o);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn unlist_one(&mut self, frame: u32, at_least: u8) {
+        if let Some(id) = self.lists.list_of(frame) {
+            let order = list_order(id % LISTS);
+            if order >= at_least {
+                self.understanding.unexplained_refills += 1;
+                self.lists.remove(frame);
+                self.add(id / LISTS, -(1 << order));
+            }
+        }
+    }
+
+    /// Rule 6: a block goes from the tail of a per-CPU list to the zone.
+    fn drain(&mut self, cpu: usize, zone: usize, frame: u32, order: u8, mt: u8) {
+        let slot = zone * self.cpus.len() + cpu;
+        let on = self.lists.list_of(frame);
+        let list = on.map_or_else(|| list_index(order, mt), |id| id % LISTS);
+        if on.is_none_or(|id| id / LISTS == slot) {
+            let was = self.cpus[cpu].drain.checked_sub(1).filter(|id| id / LISTS == slot);
+            if let Some(was) = was.map(|id| id % LISTS).filter(|&was| was != list) {
+                let passed = if was < list { was..list } else { 0..list };
+                let before = self.slots[slot].last_op;
+                passed.for_each(|l| self.close(slot, l, before));
+            }
+        }
+        self.cpus[cpu].drain = slot * LISTS + list + 1;
+        let owner = on.map_or(slot, |id| id / LISTS);
+        match on {
+            None if self.slots[slot].closed >> list & 1 == 0 => {
+                self.slots[slot].tails[list].push(frame);
+            }
+            None => self.understanding.unexplained_drains += 1,
+            Some(_) => {
+                if owner != slot {
+                    let last = self.last_remote_ns[zone].replace(self.t_ns);
+                    if last.is_none_or(|t| self.t_ns.saturating_sub(t) > REMOTE_GAP_NS) {
+                        self.understanding.requested_drains += 1;
+                        self.emit(OpKind::DrainAll, slot, frame, 0, 0, 0);
+                    }
+                }
+                self.lists.remove(frame);
+            }
+        }
+        self.add(owner, -(1 << order));
+    }
+
+    fn relabel(&mut self, frame: u32, order: u8, migratetype: u8) {
+        let blocks = if order >= 9 { 1 << (order - 9) } else { 1 };
+        let base = (self.machine.base() >> 9) as usize;
+        let first = (base + self.machine.block_of(frame)) & !(blocks - 1);
+        let len = self.block_types.len();
+        let range = first.saturating_sub(base)..(first + blocks - base).min(len);
+        self.block_types[range].fill(migratetype);
+    }
+}
+
+impl Visitor for Mirror<'_, '_> {
+    fn event(&mut self, record: u64, event: &Event, _: &Tasks) -> Result<(), Refused> {
+        let place = place(self.machine, event)?;
+        self.take_snapshots(record);
+        self.t_ns = event.t_ns;
+        self.idle.until(event.t_ns);
+        let cpu = usize::from(event.cpu);
+        if !matches!(event.kind, Kind::Drain { .. }) {
+            self.cpus[cpu].drain = 0;
+        }
+        let claimed = std::mem::take(&mut self.claimed[cpu]);
+        let Some((frame, zone)) = place else {
+            self.holds.other(cpu);
+            if let Kind::Alloc { .. } = event.kind {
+                self.cpus[cpu].refill = 0;
+                self.recorded.failed += 1;
+            }
+            return Ok(());
+        };
+        match event.kind {
+            Kind::Alloc { order, migratetype, gfp, .. } => {
+                self.holds.other(cpu);
+                self.cpus[cpu].refill = 0;
+                self.recorded.alloc_blocks += 1;
+                self.recorded.alloc_pages += 1 << order;
+                let slot = zone * self.cpus.len() + cpu;
+                let direct = std::mem::take(&mut self.cpus[cpu].direct) == frame + 1;
+                if is_cached(order) && !direct {
+                    self.take(slot, order, migratetype, frame);
+                }
+                self.emit(OpKind::Alloc, slot, frame, order, migratetype, pack_gfp(gfp));
+            }
+            Kind::Free { order, .. } => {
+                self.holds.other(cpu);
+                self.cpus[cpu].refill = 0;
+                self.recorded.free_blocks += 1;
+                self.recorded.free_pages += 1 << order;
+                self.orders[frame as usize] = order;
+                let task = event.task as usize;
+                if self.scan.followed.get(record) {
+                    if self.pending.len() <= task {
+                        self.pending.resize(task + 1, 0);
+                    }
+                    self.pending[task] += 1;
+                    self.cpus[cpu].commit = 0;
+                } else {
+                    let locked = self.cpus[cpu].commit == event.task + 1;
+                    self.free(event, frame, zone, locked);
+                }
+            }
+            Kind::FreeBatched { .. } => {
+                self.holds.other(cpu);
+                self.cpus[cpu].refill = 0;
+                let left = self.pending.get_mut(event.task as usize).map_or(0, |n| {
+                    *n -= 1;
+                    *n
+                });
+                self.cpus[cpu].commit = if left > 0 { event.task + 1 } else { 0 };
+                self.free(event, frame, zone, false);
+            }
+            Kind::ZoneLocked { order, migratetype, .. } => {
+                self.zone_event(record, frame, order, true);
+                let block = self.machine.block_of(frame);
+                self.block_types[block] = migratetype;
+                if claimed != frame + 1 {
+                    self.recorded.zone_pages += 1 << order;
+                    if is_cached(order) {
+                        self.holds.refill(cpu, 1 << order);
+                    }
+                }
+                if is_cached(order) {
+                    let followed = self.scan.followed.get(record);
+                    self.refill(cpu, zone, frame, order, migratetype, followed);
+                } else {
+                    self.holds.other(cpu);
+                    self.unlist(frame, order);
+                }
+            }
+            Kind::ExtFrag { alloc_order, fallback_order, alloc_type, change_ownership, .. } => {
+                if change_ownership {
+                    self.relabel(frame, fallback_order, alloc_type);
+                    self.recorded.claims += 1;
+                } else {
+                    self.recorded.steals += 1;
+                }
+                self.recorded.zone_pages += 1 << alloc_order;
+                if is_cached(alloc_order) {
+                    self.holds.refill(cpu, 1 << alloc_order);
+                }
+                self.claimed[cpu] = frame + 1;
+                if !self.scan.followed.get(record) {
+                    self.zone_event(record, frame, alloc_order, true);
+                    if is_cached(alloc_order) {
+                        self.refill(cpu, zone, frame, alloc_order, alloc_type, false);
+                    }
+                }
+            }
+            Kind::Drain { order, migratetype, .. } => {
+                self.cpus[cpu].refill = 0;
+                self.zone_event(record, frame, order, false);
+                self.holds.drain(cpu, 1 << order);
+                if self.machine.kernel == Kernel::Linux612 {
+                    let block = self.machine.block_of(frame);
+                    self.block_types[block] = migratetype;
+                }
+                self.drain(cpu, zone, frame, order, migratetype);
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, record: u64, _: u64, _: &str) {
+        self.take_snapshots(record);
+    }
+}

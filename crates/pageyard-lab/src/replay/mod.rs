@@ -1,0 +1,243 @@
+//! Replays of kernel traces: what other policies would have done with the same work.
+//!
+//! A trace is read three times: [`scan`] learns what later events say about earlier ones,
+//! [`mirror`] follows every page through the recorded per-CPU lists and writes a [`plan`] of what
+//! was asked of the allocator, [`run`] puts that plan to the real allocator under each policy.
+//! What the kernel itself recorded is counted by the same rules as what a policy does, so the
+//! policy that stands for the recording kernel shows how true the replay is.
+//! `docs/replay.md` explains all of it.
+
+mod counts;
+mod error;
+mod figures;
+mod input;
+mod lists;
+mod machine;
+mod map;
+mod mirror;
+mod plan;
+mod policies;
+mod run;
+mod scan;
+mod start;
+mod table;
+mod tick;
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use pageyard::{Order, unusable_index};
+use serde::Serialize;
+
+pub use counts::Moved;
+pub use error::ReplayError;
+pub use figures::{Figures, Matching, Range, Spread};
+pub use input::{Input, Reading};
+pub use machine::{DEFAULT_CACHE_SLICE, Kernel, Machine, MachineOptions, MachineZone};
+pub use mirror::Understanding;
+pub use policies::{Choice, DEFAULT_POLICIES, POLICIES, by_name};
+pub use start::StartFigures;
+pub use tick::{DEFAULT_PHASE, DELAY, PhaseSource, SPREAD, TickPhase};
+
+/// What is being done, for a progress display.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Reading a text or a stream for the first time. Bytes.
+    Import,
+    /// The first pass. Bytes.
+    Scan,
+    /// The second pass. Bytes.
+    Mirror,
+    /// The policies. Operations, of all runs together.
+    Replay,
+}
+
+/// How to replay.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Policies in the order of the table; the first is what others are compared with.
+    pub policies: Vec<Choice>,
+    /// What the trace does not record (the tick's moments) follows from this number.
+    pub seed: u64,
+    /// With so many seeds, from `seed` on, each policy that depends on ticks is replayed.
+    pub seeds: u64,
+    /// Where within the second ticks come.
+    pub tick_phase: TickPhase,
+    /// The machine, where the trace does not say.
+    pub machine: MachineOptions,
+    /// The folder with the state files; default: beside the trace or attached to it.
+    pub state: Option<PathBuf>,
+    /// Count what is wrong with the trace and go on.
+    pub lenient: bool,
+    /// Runs at once; 0: as many as the machine has CPUs.
+    pub jobs: usize,
+}
+
+/// One policy's column.
+#[derive(Clone, Debug, Serialize)]
+pub struct Column {
+    /// The policy.
+    pub policy: &'static str,
+    /// Its figures under the seed asked for.
+    pub figures: Figures,
+    /// How much they vary with the seed; `None`: they do not, or it was not tried.
+    pub spread: Option<Spread>,
+    /// Whether ticks change what its lists hold.
+    pub ticks_matter: bool,
+}
+
+/// What a replay found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was read.
+    pub reading: Reading,
+    /// On which machine it was replayed.
+    pub machine: Machine,
+    /// The state from which every policy started.
+    pub start: StartFigures,
+    /// What the mirror of the recorded lists found.
+    pub understanding: Understanding,
+    /// Where the tick's phase comes from.
+    pub tick_phase: PhaseSource,
+    /// The seed.
+    pub seed: u64,
+    /// Seeds tried for the spread.
+    pub seeds: u64,
+    /// What the kernel recorded.
+    pub recorded: Figures,
+    /// What each policy did.
+    pub policies: Vec<Column>,
+}
+
+/// Replays a trace.
+///
+/// `progress` is told the stage, how far it is, and how far it goes.
+///
+/// # Errors
+/// [`ReplayError`]: a trace or state file that cannot be read or is damaged, an unknown policy, a
+/// machine that cannot be.
+pub fn replay(
+    input: Input,
+    options: &Options,
+    progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
+) -> Result<Report, ReplayError> {
+    let state = options.state.as_deref();
+    let mut recording = input::Recording::open(input, state, options.lenient, progress)?;
+    let state = std::mem::take(&mut recording.state);
+    let declared = recording.declared_cpus.map_or(0, u32::from);
+    let machine = Machine::new(&state, &options.machine, || {
+        let mut survey = scan::Survey::default();
+        recording.pass(Stage::Scan, progress, &mut survey)?;
+        Ok((survey.highest, survey.cpus.max(declared)))
+    })?;
+    let mut scan = scan::Scan::new(&machine);
+    recording.pass(Stage::Scan, progress, &mut scan)?;
+    scan.close();
+    let phase = PhaseSource::new(options.tick_phase, &scan.ticks);
+
+    let frame_map = state.pfnmap_before.as_ref();
+    let plan = plan::PlanWriter::new()?;
+    let mut mirror = mirror::Mirror::new(&machine, &scan, plan, frame_map.is_some());
+    recording.pass(Stage::Mirror, progress, &mut mirror)?;
+    mirror.finish();
+    let start = start::Start::new(&machine, &mirror, frame_map);
+    let idle_start = start.cached_pages() as i64;
+    let mut recorded =
+        Figures::recorded(&mirror.recorded, mirror.holds.moved, mirror.idle.figures(idle_start));
+    recorded.unusable_9 = recorded_unusable(&state);
+    let understanding = mirror.understanding;
+    // The tables of the mirror and the map of frames are done with.
+    let plan = mirror.into_plan()?;
+    drop(state);
+    let setting = run::Setting {
+        machine: &machine,
+        start: &start,
+        plan: &plan,
+        phase: &phase,
+        first_ns: scan.first_ns.unwrap_or(0),
+        snapshot_ns: scan.snapshot_ns,
+    };
+    let policies = columns(&setting, options, progress)?;
+    Ok(Report {
+        reading: recording.reading,
+        start: start.figures,
+        understanding,
+        tick_phase: phase.clone(),
+        seed: options.seed,
+        seeds: options.seeds,
+        recorded,
+        policies,
+        machine,
+    })
+}
+
+/// Runs all policies and seeds, several at once.
+fn columns(
+    setting: &run::Setting<'_>,
+    options: &Options,
+    progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
+) -> Result<Vec<Column>, ReplayError> {
+    let seeds = |c: &Choice| if c.ticks_matter { options.seeds.max(1) } else { 1 };
+    let jobs: Vec<(usize, u64)> = (0..options.policies.len())
+        .flat_map(|p| (0..seeds(&options.policies[p])).map(move |s| (p, s)))
+        .collect();
+    let all = setting.plan.len * jobs.len() as u64;
+    let threads = match options.jobs {
+        0 => std::thread::available_parallelism().map_or(1, usize::from).min(8),
+        n => n,
+    };
+    let queue = Mutex::new(jobs.iter().copied().enumerate());
+    let done = Mutex::new((0, progress));
+    let results: Mutex<Vec<Option<Result<Figures, ReplayError>>>> =
+        Mutex::new(jobs.iter().map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(jobs.len()) {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().map_or(None, |mut q| q.next());
+                    let Some((number, (policy, seed))) = next else { break };
+                    let mut told = 0;
+                    let mut tell = |at: u64| {
+                        if at >= told + (1 << 16)
+                            && let Ok(mut d) = done.try_lock()
+                        {
+                            d.0 += at - told;
+                            told = at;
+                            let so_far = d.0;
+                            (d.1)(Stage::Replay, so_far, Some(all));
+                        }
+                    };
+                    let run = options.policies[policy].run;
+                    let result = run(setting, options.seed.wrapping_add(seed), &mut tell);
+                    if let Ok(mut results) = results.lock() {
+                        results[number] = Some(result);
+                    }
+                }
+            });
+        }
+    });
+    let results = results.into_inner().unwrap_or_default();
+    let mut by_policy: Vec<Vec<Figures>> = vec![Vec::new(); options.policies.len()];
+    for ((policy, _), result) in jobs.into_iter().zip(results) {
+        by_policy[policy].push(result.expect("every job was run")?);
+    }
+    let column = |(choice, runs): (&Choice, Vec<Figures>)| Column {
+        policy: choice.name,
+        figures: runs[0],
+        spread: (runs.len() > 1).then(|| Spread::of(&runs)),
+        ticks_matter: choice.ticks_matter,
+    };
+    Ok(options.policies.iter().zip(by_policy).map(column).collect())
+}
+
+/// The index from the free blocks of all zones just before recording ended.
+fn recorded_unusable(state: &pageyard_trace::state::StateDir) -> Option<u32> {
+    let info = [&state.traced_end, &state.after].into_iter().find_map(|s| s.buddyinfo.as_ref())?;
+    let mut blocks = [0; 11];
+    for row in &info.rows {
+        for (sum, n) in blocks.iter_mut().zip(&row.free) {
+            *sum += n;
+        }
+    }
+    Some(unusable_index(&blocks, Order::HUGE))
+}

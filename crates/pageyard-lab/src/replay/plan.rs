@@ -1,0 +1,234 @@
+//! The plan of a replay: what the trace asks of an allocator, with everything that its events do
+//! not say filled in. It lies in a temporary file, 16 bytes an operation, so that any number of
+//! policies and seeds read it without decoding the trace again.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+
+use super::error::ReplayError;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum OpKind {
+    /// A request that the kernel served with this block.
+    Alloc = 0,
+    /// A free.
+    Free = 1,
+    /// A free past the per-CPU lists: the kernel found them locked.
+    FreeDirect = 2,
+    /// A page that left its list without an event (spec §6.1: bulk requests have none).
+    Silent = 3,
+    /// All CPUs' lists of the frame's zone are drained (spec §5.16).
+    DrainAll = 4,
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Op {
+    /// When, in nanoseconds of the trace's clock.
+    pub(super) t_ns: u64,
+    /// The recorded block's first frame, counted from the machine's lowest.
+    pub(super) frame: u32,
+    pub(super) kind: OpKind,
+    pub(super) order: u8,
+    pub(super) migratetype: u8,
+    pub(super) cpu: u16,
+    /// The request's flags, as far as they matter: see [`pack_gfp`].
+    pub(super) gfp: u8,
+}
+
+/// Of the request's flags (spec §2.1), those that matter: HIGH, DIRECT_RECLAIM, KSWAPD_RECLAIM,
+/// MEMALLOC, NOMEMALLOC, and whether it asked for the zones DMA or DMA32. Its type stands apart.
+const GFP_BITS: [u32; 7] = [5, 10, 11, 17, 19, 0, 2];
+
+/// DMA and DMA32.
+pub(super) const ZONE_BITS: u32 = 5;
+
+/// Those flags in seven bits.
+#[inline(always)]
+pub(super) const fn pack_gfp(gfp: u32) -> u8 {
+    let (mut out, mut i) = (0, 0);
+    while i < GFP_BITS.len() {
+        out |= (gfp >> GFP_BITS[i] & 1) << i;
+        i += 1;
+    }
+    out as u8
+}
+
+/// The flags back from [`pack_gfp`].
+#[inline(always)]
+pub(super) const fn unpack_gfp(bits: u8) -> u32 {
+    let (mut out, mut i) = (0, 0);
+    while i < GFP_BITS.len() {
+        out |= (bits as u32 >> i & 1) << GFP_BITS[i];
+        i += 1;
+    }
+    out
+}
+
+const SIZE: usize = 16;
+
+impl Op {
+    #[inline(always)]
+    fn pack(self) -> [u8; SIZE] {
+        let bits = self.kind as u32
+            | u32::from(self.order & 15) << 3
+            | u32::from(self.migratetype & 7) << 7
+            | u32::from(self.cpu & 0xfff) << 10
+            | u32::from(self.gfp & 127) << 22;
+        let mut out = [0; SIZE];
+        out[..8].copy_from_slice(&self.t_ns.to_le_bytes());
+        out[8..12].copy_from_slice(&self.frame.to_le_bytes());
+        out[12..].copy_from_slice(&bits.to_le_bytes());
+        out
+    }
+
+    #[inline(always)]
+    fn unpack(b: &[u8; SIZE]) -> Op {
+        let word = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        let bits = word(12);
+        Op {
+            t_ns: u64::from(word(0)) | u64::from(word(4)) << 32,
+            frame: word(8),
+            kind: match bits & 7 {
+                0 => OpKind::Alloc,
+                1 => OpKind::Free,
+                2 => OpKind::FreeDirect,
+                3 => OpKind::Silent,
+                _ => OpKind::DrainAll,
+            },
+            order: (bits >> 3 & 15) as u8,
+            migratetype: (bits >> 7 & 7) as u8,
+            cpu: (bits >> 10 & 0xfff) as u16,
+            gfp: (bits >> 22 & 127) as u8,
+        }
+    }
+}
+
+/// Writes a plan.
+pub(super) struct PlanWriter {
+    out: BufWriter<File>,
+    written: u64,
+    failed: Option<std::io::Error>,
+}
+
+impl PlanWriter {
+    pub(super) fn new() -> Result<PlanWriter, ReplayError> {
+        let file = tempfile::tempfile().map_err(ReplayError::Temporary)?;
+        let out = BufWriter::with_capacity(1 << 18, file);
+        Ok(PlanWriter { out, written: 0, failed: None })
+    }
+
+    /// Operations written so far.
+    pub(super) fn len(&self) -> u64 {
+        self.written
+    }
+
+    /// Appends one; a failure is told at the end.
+    #[inline(always)]
+    pub(super) fn push(&mut self, op: Op) {
+        if let Err(e) = self.out.write_all(&op.pack()) {
+            self.failed.get_or_insert(e);
+        }
+        self.written += 1;
+    }
+
+    pub(super) fn finish(self) -> Result<Plan, ReplayError> {
+        if let Some(e) = self.failed {
+            return Err(ReplayError::Temporary(e));
+        }
+        let file = self.out.into_inner().map_err(|e| ReplayError::Temporary(e.into_error()))?;
+        Ok(Plan { file, len: self.written })
+    }
+}
+
+/// A finished plan.
+pub(super) struct Plan {
+    file: File,
+    pub(super) len: u64,
+}
+
+/// So many operations are read at once.
+const GROUP: usize = 1 << 14;
+
+impl Plan {
+    /// Hands all operations to `each`, in order, with their number.
+    pub(super) fn for_each(&self, mut each: impl FnMut(u64, &Op)) -> Result<(), ReplayError> {
+        let mut bytes = vec![0; GROUP * SIZE];
+        let mut number = 0;
+        while number < self.len {
+            let n = (self.len - number).min(GROUP as u64) as usize;
+            let part = &mut bytes[..n * SIZE];
+            self.read_at(part, number * SIZE as u64).map_err(ReplayError::Temporary)?;
+            let (ops, _) = part.as_chunks::<SIZE>();
+            for op in ops {
+                each(number, &Op::unpack(op));
+                number += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Several threads read a plan at once, so the file's own position is of no use.
+    #[cfg(unix)]
+    fn read_at(&self, part: &mut [u8], offset: u64) -> std::io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.file, part, offset)
+    }
+
+    #[cfg(not(unix))]
+    fn read_at(&self, part: &mut [u8], offset: u64) -> std::io::Result<()> {
+        use std::io::{Read, Seek, SeekFrom};
+        static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _turn = TURN.lock();
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(offset))?;
+        file.read_exact(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_come_back() {
+        let ops: Vec<Op> = (0..40_000u64)
+            .map(|i| Op {
+                t_ns: i << 40 | i,
+                frame: (i * 7919) as u32,
+                kind: [
+                    OpKind::Alloc,
+                    OpKind::Free,
+                    OpKind::FreeDirect,
+                    OpKind::Silent,
+                    OpKind::DrainAll,
+                ][i as usize % 5],
+                order: (i % 11) as u8,
+                migratetype: (i % 6) as u8,
+                cpu: (i % 4096) as u16,
+                gfp: (i % 128) as u8,
+            })
+            .collect();
+        let mut writer = PlanWriter::new().unwrap();
+        ops.iter().for_each(|&op| writer.push(op));
+        let plan = writer.finish().unwrap();
+        for _ in 0..2 {
+            let mut got = Vec::new();
+            plan.for_each(|n, op| {
+                assert_eq!(n, got.len() as u64);
+                got.push(*op);
+            })
+            .unwrap();
+            assert!(got == ops);
+        }
+    }
+
+    #[test]
+    fn flags_come_back() {
+        for bits in 0..128 {
+            assert_eq!(pack_gfp(unpack_gfp(bits)), bits);
+        }
+        assert_eq!(unpack_gfp(pack_gfp(0xffff_ffff)), 0xa0c25);
+    }
+}

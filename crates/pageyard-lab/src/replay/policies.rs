@@ -1,0 +1,84 @@
+//! Policies by name.
+
+use pageyard::policy::{
+    Base, Decay, Linux61, Linux612, NoHighOrder, Policy, Step1, Step3, Step5, Step7, Step8, Step9,
+    Step10, TwoPassBulkFree, Vanilla,
+};
+
+use super::error::ReplayError;
+use super::figures::Figures;
+use super::run::{Setting, run};
+
+type Run = fn(&Setting<'_>, u64, &mut dyn FnMut(u64)) -> Result<Figures, ReplayError>;
+
+/// A policy that can be replayed.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// Its name on the command line and in tables.
+    pub name: &'static str,
+    /// Whether ticks change what its lists hold, so that their phase matters.
+    pub ticks_matter: bool,
+    pub(super) run: Run,
+}
+
+macro_rules! choices {
+    ($($name:literal => $policy:ty,)*) => {
+        /// All policies that are compiled in.
+        pub const POLICIES: &[Choice] = &[$(Choice {
+            name: $name,
+            ticks_matter: !matches!(<$policy as Policy>::RULES.pcp.decay, Decay::None),
+            run: run::<$policy>,
+        }),*];
+    };
+}
+
+choices! {
+    "Base" => Base,
+    "Step1" => Step1,
+    "Step3" => Step3,
+    "Step5" => Step5,
+    "Step7" => Step7,
+    "Step8" => Step8,
+    "Step9" => Step9,
+    "Step10" => Step10,
+    "Linux612" => Linux612,
+    "Linux61" => Linux61,
+    "Vanilla" => Vanilla,
+    "Vanilla<Base>" => Vanilla<Base>,
+    "TwoPassBulkFree" => TwoPassBulkFree,
+    "TwoPassBulkFree<Base>" => TwoPassBulkFree<Base>,
+    "NoHighOrder" => NoHighOrder,
+    "NoHighOrder<Base>" => NoHighOrder<Base>,
+    "TwoPassBulkFree<NoHighOrder>" => TwoPassBulkFree<NoHighOrder>,
+    "TwoPassBulkFree<NoHighOrder<Base>>" => TwoPassBulkFree<NoHighOrder<Base>>,
+}
+
+/// What a replay runs unless told otherwise.
+pub const DEFAULT_POLICIES: [&str; 4] = ["Base", "Step5", "Step10", "Linux612"];
+
+/// The policy of this name; upper and lower case are one.
+///
+/// # Errors
+/// [`ReplayError::UnknownPolicy`] lists those there are.
+pub fn by_name(name: &str) -> Result<Choice, ReplayError> {
+    let same = |c: &&Choice| c.name.eq_ignore_ascii_case(name.trim());
+    POLICIES.iter().find(same).copied().ok_or_else(|| ReplayError::UnknownPolicy {
+        name: name.trim().to_owned(),
+        known: POLICIES.iter().map(|c| c.name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        assert_eq!(by_name("linux612").unwrap().name, "Linux612");
+        assert!(by_name("Linux612").unwrap().ticks_matter);
+        assert!(!by_name("TwoPassBulkFree<Base>").unwrap().ticks_matter);
+        let text = by_name("Linux7").err().unwrap().to_string();
+        assert!(text.starts_with("no policy Linux7; there are Base, Step1"), "{text}");
+        DEFAULT_POLICIES.iter().for_each(|p| assert!(by_name(p).is_ok()));
+    }
+}

@@ -1,0 +1,287 @@
+//! The first pass: what a later event says about an earlier one, where the snapshots lie, when the
+//! tick came.
+
+use pageyard_trace::{Event, Kind, Tasks};
+
+use super::input::{Refused, Visitor};
+use super::lists::is_cached;
+use super::machine::Machine;
+use super::tick::Observations;
+
+/// One bit per record.
+#[derive(Default)]
+pub(super) struct Bits(Vec<u64>);
+
+impl Bits {
+    fn grow(&mut self, at: u64) {
+        let words = (at / 64 + 1) as usize;
+        if self.0.len() < words {
+            self.0.resize(words, 0);
+        }
+    }
+
+    fn set(&mut self, at: u64) {
+        self.grow(at);
+        self.0[(at / 64) as usize] |= 1 << (at % 64);
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, at: u64) -> bool {
+        self.0.get((at / 64) as usize).is_some_and(|w| w >> (at % 64) & 1 == 1)
+    }
+}
+
+/// Highest frame and number of CPUs: for a machine that no state file describes.
+#[derive(Default)]
+pub(super) struct Survey {
+    pub(super) highest: u64,
+    pub(super) cpus: u32,
+}
+
+impl Visitor for Survey {
+    fn event(&mut self, _: u64, event: &Event, _: &Tasks) -> Result<(), Refused> {
+        self.cpus = self.cpus.max(u32::from(event.cpu) + 1);
+        if let Some((pfn, order)) = block(event) {
+            self.highest = self.highest.max(pfn + (1 << order) - 1);
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, _: u64, _: u64, _: &str) {}
+}
+
+/// The frames an event is about.
+#[inline(always)]
+pub(super) fn block(event: &Event) -> Option<(u64, u8)> {
+    match event.kind {
+        Kind::Alloc { pfn, order, .. } | Kind::ZoneLocked { pfn, order, .. } => Some((pfn?, order)),
+        Kind::Free { pfn, order } | Kind::Drain { pfn, order, .. } => Some((pfn, order)),
+        Kind::FreeBatched { pfn } => Some((pfn, 0)),
+        Kind::ExtFrag { pfn, alloc_order, .. } => Some((pfn, alloc_order)),
+    }
+}
+
+/// An event's place on the machine: frame counted from the lowest, zone. `None`: no frame.
+///
+/// # Errors
+/// The event is not of this machine.
+#[inline(always)]
+pub(super) fn place(machine: &Machine, event: &Event) -> Result<Option<(u32, usize)>, Refused> {
+    if usize::from(event.cpu) >= machine.cpus.len() {
+        return Err(Refused {
+            what: format!("CPU {} on a machine of {}", event.cpu, machine.cpus.len()),
+            fix: "check that the state files belong to this trace, or give --cpus",
+        });
+    }
+    let Some((pfn, order)) = block(event) else { return Ok(None) };
+    let pages = 1u64 << order;
+    match machine.zone_of(pfn) {
+        Some(zone) if pfn + pages <= machine.zones[zone].end() && pfn % pages == 0 => {
+            Ok(Some(((pfn - machine.base()) as u32, zone)))
+        }
+        _ => Err(outside(pfn, order)),
+    }
+}
+
+#[cold]
+fn outside(pfn: u64, order: u8) -> Refused {
+    let (what, fix) = if pfn.is_multiple_of(1 << order) {
+        let fix = "check that the state files belong to this trace, or give --memory";
+        (format!("frame {pfn:#x} (order {order}) lies outside the machine's zones"), fix)
+    } else {
+        let fix = "the trace is damaged: record it again";
+        (format!("frame {pfn:#x} is no multiple of its block's size (order {order})"), fix)
+    };
+    Refused { what, fix }
+}
+
+/// What the first pass found.
+pub(super) struct Scan<'m> {
+    machine: &'m Machine,
+    /// For a FREE: its batched event is next for that frame. For a ZLOCK: this CPU's next event is
+    /// the ALLOC of the same frame. For an EXTFRAG: this CPU's next event is its ZLOCK.
+    pub(super) followed: Bits,
+    /// The first type seen in each pageblock, plus one; 0: none.
+    pub(super) block_types: Vec<u8>,
+    /// The record at which the first snapshot was read; records before it had happened.
+    pub(super) snapshot_start: u64,
+    /// The record at which the second one was read.
+    pub(super) snapshot_end: Option<u64>,
+    /// The record at which the frame map was read.
+    pub(super) frame_map: u64,
+    pub(super) ticks: Observations,
+    pub(super) first_ns: Option<u64>,
+    /// Time of the record before [`Scan::snapshot_start`].
+    pub(super) snapshot_ns: u64,
+    /// Per frame: record of the FREE that waits for its batched event (low 31 bits, and a flag).
+    freed: Vec<u32>,
+    cpus: Vec<Last>,
+    began: bool,
+    ended: bool,
+    last_cat: Option<(u64, u64)>,
+    cats_after: Vec<u32>,
+}
+
+/// A CPU's last event.
+#[derive(Clone, Copy)]
+struct Last {
+    record: u64,
+    frame: u32,
+    what: Waiting,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Waiting {
+    No,
+    ForAlloc,
+    ForZoneLocked,
+}
+
+impl<'m> Scan<'m> {
+    pub(super) fn new(machine: &'m Machine) -> Scan<'m> {
+        let frames = machine.frames();
+        Scan {
+            machine,
+            followed: Bits::default(),
+            block_types: vec![0; (frames >> 9) + 2],
+            snapshot_start: 0,
+            snapshot_end: None,
+            frame_map: 0,
+            ticks: Observations::new(machine.cpus.len()),
+            first_ns: None,
+            snapshot_ns: 0,
+            freed: vec![0; frames],
+            cpus: vec![Last { record: 0, frame: 0, what: Waiting::No }; machine.cpus.len()],
+            began: false,
+            ended: false,
+            last_cat: None,
+            cats_after: Vec::new(),
+        }
+    }
+
+    /// Where the recording script read its snapshots, by the tasks that did.
+    fn watch(&mut self, record: u64, event: &Event, tasks: &Tasks) {
+        if self.began && !self.ended {
+            return;
+        }
+        let Some(task) = tasks.get(event.task) else { return };
+        let alloc = matches!(event.kind, Kind::Alloc { .. });
+        if !self.began {
+            if alloc && task.comm == "cat" {
+                self.last_cat = Some((record + 1, event.t_ns));
+            }
+            if task.comm.starts_with("snap") {
+                self.frame_map = record;
+            }
+        } else if alloc && task.comm == "cat" {
+            if !self.cats_after.contains(&event.task) && self.cats_after.len() < 2 {
+                self.cats_after.push(event.task);
+            }
+            if self.cats_after.get(1) == Some(&event.task) {
+                self.snapshot_end = Some(record + 1);
+            }
+        }
+    }
+
+    /// Forgets what only this pass needs.
+    pub(super) fn close(&mut self) {
+        self.freed = Vec::new();
+    }
+}
+
+impl Visitor for Scan<'_> {
+    #[inline]
+    fn event(&mut self, record: u64, event: &Event, tasks: &Tasks) -> Result<(), Refused> {
+        self.first_ns.get_or_insert(event.t_ns);
+        let place = place(self.machine, event)?;
+        self.watch(record, event, tasks);
+        self.ticks.see(event, tasks);
+        let cpu = usize::from(event.cpu);
+        let last = self.cpus[cpu];
+        let mut what = Waiting::No;
+        let Some((frame, _)) = place else {
+            self.cpus[cpu].what = what;
+            return Ok(());
+        };
+        let f = frame as usize;
+        let mut typed = None;
+        match event.kind {
+            Kind::Alloc { migratetype, .. } => {
+                if last.what == Waiting::ForAlloc && last.frame == frame {
+                    self.followed.set(last.record);
+                }
+                typed = Some(migratetype);
+                self.freed[f] = 0;
+            }
+            Kind::Free { .. } => self.freed[f] = record as u32 | 1 << 31,
+            Kind::FreeBatched { .. } => {
+                let low = self.freed[f];
+                if low != 0 {
+                    self.followed.set(back(record, low));
+                }
+            }
+            Kind::ZoneLocked { order, migratetype, .. } => {
+                if last.what == Waiting::ForZoneLocked && last.frame == frame {
+                    self.followed.set(last.record);
+                }
+                typed = Some(migratetype);
+                self.freed[f] = 0;
+                if is_cached(order) {
+                    what = Waiting::ForAlloc;
+                }
+            }
+            Kind::Drain { migratetype, .. } => {
+                typed = Some(migratetype);
+                self.freed[f] = 0;
+            }
+            Kind::ExtFrag { .. } => {
+                self.freed[f] = 0;
+                what = Waiting::ForZoneLocked;
+            }
+        }
+        let block = &mut self.block_types[self.machine.block_of(frame)];
+        if *block == 0
+            && let Some(t) = typed.filter(|&t| t < 5)
+        {
+            *block = t + 1;
+        }
+        self.cpus[cpu] = Last { record, frame, what };
+        Ok(())
+    }
+
+    fn mark(&mut self, record: u64, t_ns: u64, text: &str) {
+        match text.trim() {
+            "WORKLOAD_START" if !self.began => {
+                self.began = true;
+                (self.snapshot_start, self.snapshot_ns) = self.last_cat.unwrap_or((record, t_ns));
+            }
+            "WORKLOAD_END" if self.began => self.ended = true,
+            _ => {}
+        }
+    }
+}
+
+/// The record before `now` with these low 31 bits.
+fn back(now: u64, low: u32) -> u64 {
+    let distance = (now as u32).wrapping_sub(low) & 0x7fff_ffff;
+    now - u64::from(distance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_far_back_are_found() {
+        assert_eq!(back(10, 3 | 1 << 31), 3);
+        assert_eq!(back(5 << 31 | 7, 5 | 1 << 31), 5 << 31 | 5);
+        assert_eq!(back(5 << 31 | 7, 9 | 1 << 31), 4 << 31 | 9);
+    }
+
+    #[test]
+    fn bits() {
+        let mut b = Bits::default();
+        b.set(130);
+        assert!(b.get(130) && !b.get(129) && !b.get(1 << 40));
+    }
+}

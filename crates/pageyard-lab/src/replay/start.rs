@@ -1,0 +1,290 @@
+//! The state from which every policy starts: what each frame was when recording began.
+
+use pageyard::MigrateType;
+use pageyard_trace::state::PfnMap;
+use serde::Serialize;
+
+use super::lists::{LISTS, list_order};
+use super::machine::Machine;
+use super::mirror::{KNOWN, KNOWN_FREE, Mirror, SEEN, Slot};
+
+/// Free in the zone.
+pub(super) const FREE: u8 = 0x80;
+/// Head of a block in use, of the order in the low four bits.
+pub(super) const LIVE: u8 = 0x40;
+/// With [`LIVE`]: its owner can move it.
+pub(super) const MOVABLE: u8 = 0x20;
+/// Part of a cached block, or of one in use but not its head.
+const TAKEN: u8 = 0x10;
+pub(super) const ORDER: u8 = 0x0f;
+
+/// Pages of a list that left it without any event.
+pub(super) struct Gone {
+    /// Before this operation.
+    pub(super) op: u64,
+    /// From list 0 of this slot.
+    pub(super) slot: usize,
+    pub(super) pages: usize,
+}
+
+/// How well the starting state is known. Counts are pages, unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StartFigures {
+    /// On per-CPU lists.
+    pub cached: u64,
+    /// Of these, pages that never appear in the trace.
+    pub cached_unseen: u64,
+    /// Free in the zones.
+    pub free: u64,
+    /// Free according to zoneinfo, just after recording began.
+    pub free_recorded: Option<u64>,
+    /// Blocks that could not be placed because others were there.
+    pub conflicts: u64,
+    /// Frames in use are the recorded ones.
+    pub frame_map: bool,
+}
+
+/// The state at the start. Frames are counted from the machine's lowest.
+pub(super) struct Start {
+    /// Per frame: [`FREE`], [`LIVE`], or in use for good.
+    pub(super) frames: Vec<u8>,
+    pub(super) block_types: Vec<MigrateType>,
+    /// Per slot and list: the blocks on it, from head to tail.
+    pub(super) cached: Vec<[Vec<u32>; LISTS]>,
+    pub(super) gone: Vec<Gone>,
+    pub(super) figures: StartFigures,
+}
+
+/// Lists that may hold pages which never appear, in the order of preference.
+const UNSEEN_LISTS: [usize; 6] = [2, 11, 5, 8, 0, 1];
+
+/// Unseen blocks per list of a slot, and how many pages of list 0 went silently (rules 8 and 9).
+fn unseen(slot: &Slot, at_start: Option<i64>, at_end: Option<i64>) -> ([usize; LISTS], usize) {
+    let mut extra = [0; LISTS];
+    let pages = |l: usize| ((slot.heads[l].len() + slot.tails[l].len()) as i64) << list_order(l);
+    let known: i64 = (0..LISTS).map(pages).sum();
+    let Some(at_start) = at_start else { return (extra, 0) };
+    let mut rest = at_start - slot.net_start - known;
+    let rest_end = at_end.map_or(rest, |n| n - slot.net_end - known);
+    if rest <= 0 {
+        return (extra, 0);
+    }
+    let open = |l: &usize| slot.closed >> l & 1 == 0;
+    let mut gone = 0;
+    if !open(&0) {
+        gone = if (0..12).any(|l| open(&l)) { (rest - rest_end.max(0)).max(0) } else { rest };
+        extra[0] = gone as usize;
+        rest -= gone;
+    }
+    if let Some(l) = UNSEEN_LISTS.into_iter().find(open) {
+        extra[l] += rest as usize >> list_order(l);
+    }
+    (extra, gone as usize)
+}
+
+impl Start {
+    pub(super) fn new(machine: &Machine, mirror: &Mirror<'_, '_>, map: Option<&PfnMap>) -> Start {
+        let mut types: Vec<MigrateType> = Vec::new();
+        types.extend(mirror.first_types().map(|t| match t {
+            Some(0) => MigrateType::Unmovable,
+            Some(2) => MigrateType::Reclaimable,
+            _ => MigrateType::Movable,
+        }));
+        let mut start = Start {
+            frames: vec![0; machine.frames()],
+            block_types: types,
+            cached: Vec::new(),
+            gone: Vec::new(),
+            figures: StartFigures { frame_map: map.is_some(), ..StartFigures::default() },
+        };
+        start.mark_free(machine, mirror, map);
+        start.fill_lists(machine, mirror, map);
+        start.place_live(machine, mirror, map);
+        if map.is_none() {
+            start.guess_use(machine, mirror);
+        }
+        start.figures.free = start.frames.iter().filter(|&&f| f & FREE != 0).count() as u64;
+        let recorded: Vec<u64> = machine.zones.iter().filter_map(|z| z.free).collect();
+        if recorded.len() == machine.zones.len() {
+            start.figures.free_recorded = Some(recorded.iter().sum());
+        }
+        start.gone.sort_by_key(|g| g.op);
+        start
+    }
+
+    /// Frames of a zone, counted from the lowest.
+    fn zone_frames(machine: &Machine, zone: usize) -> std::ops::Range<usize> {
+        let z = &machine.zones[zone];
+        (z.start - machine.base()) as usize..(z.end() - machine.base()) as usize
+    }
+
+    fn mark_free(&mut self, machine: &Machine, mirror: &Mirror<'_, '_>, map: Option<&PfnMap>) {
+        for zone in 0..machine.zones.len() {
+            for f in Self::zone_frames(machine, zone) {
+                let flags = mirror.flags[f];
+                let free = match map {
+                    _ if flags & KNOWN != 0 => flags & KNOWN_FREE != 0,
+                    Some(map) => map.is_free(machine.base() + f as u64),
+                    None => true,
+                };
+                self.frames[f] = if free { FREE } else { 0 };
+            }
+        }
+    }
+
+    fn fill_lists(&mut self, machine: &Machine, mirror: &Mirror<'_, '_>, map: Option<&PfnMap>) {
+        let cpus = machine.cpus.len();
+        for (number, slot) in mirror.slots.iter().enumerate() {
+            let zone = &machine.zones[number / cpus];
+            let cpu = number % cpus;
+            let at_start = zone.at_start.get(cpu).copied().flatten().map(|(count, _)| count);
+            let at_end = zone.at_end.get(cpu).copied().flatten();
+            let (extra, gone) = unseen(slot, at_start, at_end);
+            if gone > 0 {
+                self.gone.push(Gone { op: slot.closed_0_at, slot: number, pages: gone });
+            }
+            let mut lists: [Vec<u32>; LISTS] = Default::default();
+            let mut spare = Self::zone_frames(machine, number / cpus).end;
+            for (l, list) in lists.iter_mut().enumerate() {
+                let order = list_order(l);
+                let add = |start: &mut Start, list: &mut Vec<u32>, frame: u32| {
+                    if start.claim(frame, order, TAKEN) {
+                        list.push(frame);
+                        start.figures.cached += 1 << order;
+                    }
+                };
+                slot.heads[l].iter().for_each(|&f| add(self, list, f));
+                for _ in 0..extra[l] {
+                    let within = Self::zone_frames(machine, number / cpus).start..spare;
+                    let Some(f) = self.spare(machine, mirror, map, within, order) else { break };
+                    spare = f as usize;
+                    add(self, list, f);
+                    self.figures.cached_unseen += 1 << order;
+                }
+                slot.tails[l].iter().rev().for_each(|&f| add(self, list, f));
+            }
+            self.cached.push(lists);
+        }
+    }
+
+    /// The highest block in this range whose frames never appear and were in use.
+    fn spare(
+        &self,
+        machine: &Machine,
+        mirror: &Mirror<'_, '_>,
+        map: Option<&PfnMap>,
+        within: std::ops::Range<usize>,
+        order: u8,
+    ) -> Option<u32> {
+        let usable = |f: usize| {
+            let pfn = machine.base() + f as u64;
+            let in_use = match map {
+                Some(map) => self.frames[f] == 0 && map.get(pfn) & PfnMap::NO_PAGE == 0,
+                None => self.frames[f] & TAKEN == 0,
+            };
+            in_use && mirror.flags[f] & SEEN == 0
+        };
+        let mut f = within.end;
+        while f >= within.start + (1 << order) {
+            f -= 1;
+            let pages = 1 << order;
+            if usable(f) {
+                let head = machine.align_down(f as u32, order)?;
+                let head = head as usize;
+                if head + pages == f + 1 && head >= within.start && (head..=f).all(usable) {
+                    return Some(head as u32);
+                }
+            }
+        }
+        None
+    }
+
+    /// Marks a block's frames, head as said and the others taken, unless some are taken already.
+    fn claim(&mut self, frame: u32, order: u8, head: u8) -> bool {
+        let block = &mut self.frames[frame as usize..frame as usize + (1 << order)];
+        if block.iter().any(|f| f & (TAKEN | LIVE) != 0) {
+            self.figures.conflicts += 1;
+            return false;
+        }
+        block.fill(TAKEN);
+        block[0] = head;
+        true
+    }
+
+    fn place_live(&mut self, machine: &Machine, mirror: &Mirror<'_, '_>, map: Option<&PfnMap>) {
+        let movable = |f: usize| {
+            let lru = map.is_some_and(|m| m.get(machine.base() + f as u64) & PfnMap::LRU != 0);
+            if lru { MOVABLE } else { 0 }
+        };
+        for (f, order) in mirror.live.iter().enumerate() {
+            if let Some(order) = order.checked_sub(1) {
+                self.claim(f as u32, order, LIVE | movable(f) | order);
+            }
+        }
+        // Whatever else can be moved matters to claims, though it is never freed.
+        for f in 0..self.frames.len() {
+            if self.frames[f] == 0 && movable(f) != 0 {
+                self.frames[f] = LIVE | MOVABLE;
+            }
+        }
+    }
+
+    /// Without a map of frames: of those that never appear, so many are in use, from the lowest
+    /// up, that as many are free as zoneinfo says.
+    fn guess_use(&mut self, machine: &Machine, mirror: &Mirror<'_, '_>) {
+        for (number, zone) in machine.zones.iter().enumerate() {
+            let Some(target) = zone.free else { continue };
+            let frames = Self::zone_frames(machine, number);
+            let free = self.frames[frames.clone()].iter().filter(|&&f| f == FREE).count() as u64;
+            let mut surplus = free.saturating_sub(target);
+            for f in frames {
+                if surplus > 0 && self.frames[f] == FREE && mirror.flags[f] & SEEN == 0 {
+                    self.frames[f] = 0;
+                    surplus -= 1;
+                }
+            }
+        }
+    }
+
+    /// Pages on all lists, of which the trace's recorded counts speak.
+    pub(super) fn cached_pages(&self) -> u64 {
+        self.figures.cached
+    }
+
+    /// The free frames of a zone as naturally aligned blocks, ascending: frame, order, type. Blocks
+    /// of the largest order lie within one type.
+    pub(super) fn free_blocks(
+        &self,
+        machine: &Machine,
+        zone: usize,
+    ) -> impl Iterator<Item = (usize, u8, MigrateType)> {
+        let base = machine.base() as usize;
+        let range = Self::zone_frames(machine, zone);
+        let offset = base & 511;
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            while at < range.end && self.frames[at] & FREE == 0 {
+                at += 1;
+            }
+            if at >= range.end {
+                return None;
+            }
+            let mut order = 0;
+            while order < 10 {
+                let (half, size) = (1 << order, 2 << order);
+                let fits = (base + at).is_multiple_of(size) && at + size <= range.end;
+                if !fits || self.frames[at + half..at + size].iter().any(|f| f & FREE == 0) {
+                    break;
+                }
+                let block = (at + offset) >> 9;
+                if order == 9 && self.block_types[block] != self.block_types[block + 1] {
+                    break;
+                }
+                order += 1;
+            }
+            let found = at;
+            at += 1 << order;
+            Some((found, order, self.block_types[(found + offset) >> 9]))
+        })
+    }
+}

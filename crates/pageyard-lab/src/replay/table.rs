@@ -1,0 +1,327 @@
+//! A report as text: what was replayed on what, the table, how true it is.
+
+use std::fmt;
+
+use super::figures::{Figures, Range};
+use super::{Column, DELAY, Report, SPREAD};
+
+/// A row: its label, and how to get the figure, if the column has it.
+type Row = (&'static str, fn(&Figures) -> Option<Value>);
+
+#[derive(Clone, Copy)]
+enum Value {
+    Count(u64),
+    Tenths(f64),
+    /// Thousandths of one.
+    Index(u32),
+}
+
+impl Value {
+    fn text(self) -> String {
+        match self {
+            Value::Count(n) => grouped(n),
+            Value::Tenths(x) => format!("{x:.1}"),
+            Value::Index(n) => format!("{}.{:03}", n / 1000, n % 1000),
+        }
+    }
+
+    fn number(self) -> f64 {
+        match self {
+            Value::Count(n) => n as f64,
+            Value::Tenths(x) => x,
+            Value::Index(n) => n.into(),
+        }
+    }
+}
+
+const ROWS: &[Row] = &[
+    ("blocks allocated", |f| Some(Value::Count(f.alloc_blocks))),
+    ("pages allocated", |f| Some(Value::Count(f.alloc_pages))),
+    ("blocks freed", |f| Some(Value::Count(f.free_blocks))),
+    ("pages freed", |f| Some(Value::Count(f.free_pages))),
+    ("failed requests", |f| Some(Value::Count(f.failed))),
+    ("pages taken from the zone", |f| Some(Value::Count(f.zone_pages))),
+    ("  of these by refills", |f| Some(Value::Count(f.moved.refill_pages))),
+    ("  refills (holds)", |f| Some(Value::Count(f.moved.refill_holds))),
+    ("pages drained to the zone", |f| Some(Value::Count(f.moved.drain_pages))),
+    ("  bulk frees (holds)", |f| Some(Value::Count(f.moved.drain_holds))),
+    ("  of the pages by ticks", |f| f.tick_pages.map(Value::Count)),
+    ("pages per hold", |f| Some(Value::Tenths(f.moved.pages_per_hold()))),
+    ("all holds of the zone lock", |f| f.lock_holds.map(Value::Count)),
+    ("free_high drains", |f| f.free_high_drains.map(Value::Count)),
+    ("claims", |f| Some(Value::Count(f.claims))),
+    ("steals", |f| Some(Value::Count(f.steals))),
+    ("type mismatches", |f| f.mismatches.map(Value::Count)),
+    ("idle in lists, peak", |f| Some(Value::Count(f.idle_peak))),
+    ("idle in lists, mean", |f| Some(Value::Count(f.idle_mean.round() as u64))),
+    ("unusable index, order 9", |f| f.unusable_9.map(Value::Index)),
+];
+
+/// With blanks between groups of three digits.
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// The difference from a first value, in percent; nothing where that is 0.
+fn change(value: f64, first: f64) -> Option<f64> {
+    (first != 0.0).then(|| (value / first - 1.0) * 100.0)
+}
+
+fn percent(p: Option<f64>) -> String {
+    p.map_or_else(|| "-".into(), |p| format!("{p:+.1}%"))
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.head(f)?;
+        writeln!(f)?;
+        self.table(f)?;
+        writeln!(f)?;
+        self.truth(f)
+    }
+}
+
+impl Report {
+    fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = &self.reading;
+        writeln!(
+            f,
+            "replay of {}: {} page events, {:.1} s by the trace's clock",
+            r.input,
+            grouped(r.events),
+            r.seconds
+        )?;
+        if r.lost > 0 {
+            writeln!(f, "  the recorder lost {} events: what follows lacks them", grouped(r.lost))?;
+        }
+        for (count, what, first) in [
+            (r.malformed, "lines or chunks could not be read", &r.malformed_first),
+            (
+                r.inconsistent,
+                "events contradict the machine and are left out",
+                &r.inconsistent_first,
+            ),
+        ] {
+            if count > 0 {
+                writeln!(f, "  {} {what}:", grouped(count))?;
+                first.iter().try_for_each(|e| writeln!(f, "    {e}"))?;
+            }
+        }
+        write!(f, "  machine  {} CPUs;", self.machine.cpus.len())?;
+        for z in &self.machine.zones {
+            write!(f, " node {} {} {} MiB,", z.node, z.kind, z.managed / 256)?;
+        }
+        writeln!(f, " batch {}", self.machine.zones.iter().map(|z| z.batch).max().unwrap_or(0))?;
+        for s in &self.machine.sources {
+            writeln!(f, "           {s}")?;
+        }
+        let (s, u) = (&self.start, &self.understanding);
+        write!(f, "  start    {} pages free", grouped(s.free))?;
+        if let Some(n) = s.free_recorded {
+            write!(f, " (zoneinfo: {})", grouped(n))?;
+        }
+        writeln!(
+            f,
+            ", {} on lists, {} of them never seen again; {}",
+            grouped(s.cached),
+            grouped(s.cached_unseen),
+            if s.frame_map { "frames in use as recorded" } else { "frames in use guessed" }
+        )?;
+        writeln!(
+            f,
+            "           {} blocks are freed that the trace did not allocate: in use beforehand",
+            grouped(u.live_before)
+        )?;
+        let unexplained = u.unexplained_allocs + u.unexplained_drains + u.unexplained_refills;
+        writeln!(
+            f,
+            "  order    {} pages left their lists without an event, {} frees found them locked, \
+             {} requested drains; {} moves unexplained",
+            grouped(u.silent_pages),
+            grouped(u.bypassing_frees),
+            grouped(u.requested_drains),
+            grouped(unexplained)
+        )?;
+        let worst = self.policies.iter().filter_map(|c| c.figures.matching);
+        if let Some(m) = worst.max_by(|a, b| a.percent().total_cmp(&b.percent())) {
+            writeln!(
+                f,
+                "  matched  {:.2}% of {} frees could not be matched to a block",
+                m.percent(),
+                grouped(m.frees)
+            )?;
+        }
+        writeln!(f, "  tick     at {}; seed {}", self.tick_phase.text, self.seed)?;
+        writeln!(
+            f,
+            "           each up to {DELAY} s late; further seeds move the phase by up to {} s",
+            SPREAD / 2.0
+        )
+    }
+
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut columns: Vec<(String, Vec<String>)> = vec![(
+            "recorded".into(),
+            ROWS.iter().map(|(_, get)| cell(get(&self.recorded))).collect(),
+        )];
+        for (i, c) in self.policies.iter().enumerate() {
+            let values = ROWS.iter().map(|(_, get)| cell(get(&c.figures)));
+            columns.push((c.policy.into(), values.collect()));
+            if i > 0 {
+                let first = &self.policies[0].figures;
+                let changes = ROWS.iter().map(|(_, get)| match (get(&c.figures), get(first)) {
+                    (Some(a), Some(b)) => percent(change(a.number(), b.number())),
+                    _ => String::new(),
+                });
+                columns.push((String::new(), changes.collect()));
+            }
+        }
+        let label = ROWS.iter().map(|(l, _)| l.len()).max().unwrap_or(0);
+        let width = |(head, cells): &(String, Vec<String>)| {
+            cells.iter().map(String::len).chain([head.len()]).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = columns.iter().map(width).collect();
+        let line =
+            |f: &mut fmt::Formatter<'_>, name: &str, cells: &mut dyn Iterator<Item = &str>| {
+                let mut text = format!("{name:label$}");
+                for (cell, w) in cells.zip(&widths) {
+                    text.push_str(&format!("  {cell:>w$}"));
+                }
+                writeln!(f, "{}", text.trim_end())
+            };
+        line(f, "", &mut columns.iter().map(|(head, _)| head.as_str()))?;
+        for (i, (name, _)) in ROWS.iter().enumerate() {
+            line(f, name, &mut columns.iter().map(|(_, cells)| cells[i].as_str()))?;
+        }
+        Ok(())
+    }
+
+    fn truth(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "The order of events is replayed, not time. \"recorded\" counts the kernel's own events; \
+             a policy's\nfigures are its allocator's. \"-\": not in the trace. Changes are against {}.",
+            self.policies.first().map_or("", |c| c.policy)
+        )?;
+        let kernel = self.machine.kernel.policy();
+        match self.policies.iter().find(|c| c.policy == kernel) {
+            Some(c) => self.accuracy(f, c)?,
+            None => writeln!(
+                f,
+                "How true it is was not tried: {kernel} stands for the recording kernel \
+                 (--policy {kernel})."
+            )?,
+        }
+        self.dependence(f)
+    }
+
+    /// How far results depend on what the trace does not record.
+    fn dependence(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ticking = || self.policies.iter().filter(|c| c.ticks_matter);
+        if ticking().next().is_none() {
+            return writeln!(
+                f,
+                "Ticks change nothing for these policies: no result depends on the seed."
+            );
+        }
+        let random = self.tick_phase.phase.is_none();
+        if self.seeds < 2 {
+            writeln!(
+                f,
+                "How far results depend on when ticks come was not tried (--seeds 8, \
+                 --tick-phase random)."
+            )?;
+        } else {
+            writeln!(
+                f,
+                "How far results depend on when ticks come, over {} seeds{}; least, median, most, \
+                 against the\nrecording:",
+                self.seeds,
+                if random { "" } else { " near that phase" }
+            )?;
+            let mut rows =
+                vec![["", "pages refilled", "drained", "refills", "bulk frees"].map(String::from)];
+            for (c, s) in ticking().filter_map(|c| Some((c, c.spread.as_ref()?))) {
+                let r = &self.recorded.moved;
+                rows.push([
+                    c.policy.to_owned(),
+                    range(s.refill_pages, r.refill_pages),
+                    range(s.drain_pages, r.drain_pages),
+                    range(s.refill_holds, r.refill_holds),
+                    range(s.drain_holds, r.drain_holds),
+                ]);
+            }
+            aligned(f, &rows)?;
+        }
+        if self.tick_phase.assumed {
+            writeln!(
+                f,
+                "The phase is an assumption here; --tick-phase random shows how much hangs on it."
+            )?;
+        }
+        Ok(())
+    }
+
+    fn accuracy(&self, f: &mut fmt::Formatter<'_>, c: &Column) -> fmt::Result {
+        let (ours, theirs) = (&c.figures.moved, &self.recorded.moved);
+        let off = |a: u64, b: u64| percent(change(a as f64, b as f64));
+        writeln!(
+            f,
+            "{} stands for the recording kernel; against the recording: pages refilled {}, drained \
+             {}; refills {}, bulk frees {}",
+            c.policy,
+            off(ours.refill_pages, theirs.refill_pages),
+            off(ours.drain_pages, theirs.drain_pages),
+            off(ours.refill_holds, theirs.refill_holds),
+            off(ours.drain_holds, theirs.drain_holds)
+        )
+    }
+}
+
+/// Prints rows in columns, the first to the left, the others to the right.
+fn aligned<const N: usize>(f: &mut fmt::Formatter<'_>, rows: &[[String; N]]) -> fmt::Result {
+    let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    for row in rows {
+        let mut text = format!("  {:w$}", row[0], w = widths[0]);
+        for (cell, w) in row.iter().zip(widths).skip(1) {
+            text.push_str(&format!("   {cell:>w$}"));
+        }
+        writeln!(f, "{}", text.trim_end())?;
+    }
+    Ok(())
+}
+
+fn cell(value: Option<Value>) -> String {
+    value.map_or_else(|| "-".into(), Value::text)
+}
+
+/// A range in percent of the recorded figure.
+fn range(r: Range, recorded: u64) -> String {
+    let p = |x: f64| percent(change(x, recorded as f64));
+    format!("{} {} {}", p(r.min), p(r.median), p(r.max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1000), "1 000");
+        assert_eq!(grouped(1234567), "1 234 567");
+        assert_eq!(percent(change(110.0, 100.0)), "+10.0%");
+        assert_eq!(percent(change(1.0, 0.0)), "-");
+        assert_eq!(Value::Index(66).text(), "0.066");
+    }
+}

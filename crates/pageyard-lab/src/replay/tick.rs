@@ -1,0 +1,266 @@
+//! The tick of the statistics worker: about once a second on each CPU, at a moment that no trace
+//! records. It can be inferred from what it drained.
+
+use pageyard_trace::{Event, Kind, Tasks};
+use serde::Serialize;
+
+/// How the tick's place within the second is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum TickPhase {
+    /// From the drains of the statistics workers that the trace shows, the same for all CPUs;
+    /// where there are none, [`DEFAULT_PHASE`].
+    #[default]
+    Inferred,
+    /// At random, for each CPU apart.
+    Random,
+    /// This fraction of a second, the same for all CPUs.
+    At(f64),
+}
+
+/// The phase where a trace shows no drain by a tick. The recorded machines, whose boots were
+/// alike, all have theirs near it.
+pub const DEFAULT_PHASE: f64 = 0.80;
+
+/// A tick comes up to this much late, in seconds: its worker waits for a timer, then for its turn.
+pub const DELAY: f64 = 0.1;
+/// From seed to seed, a phase that is the same for all CPUs varies by this much, in seconds.
+pub const SPREAD: f64 = 0.05;
+
+impl std::str::FromStr for TickPhase {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "inferred" => Ok(TickPhase::Inferred),
+            "random" => Ok(TickPhase::Random),
+            _ => s
+                .parse()
+                .ok()
+                .filter(|f: &f64| (0.0..1.0).contains(f))
+                .map(TickPhase::At)
+                .ok_or_else(|| format!("{s}: expected inferred, random, or a number from 0 to 1")),
+        }
+    }
+}
+
+/// What a trace shows of the tick: drains by a CPU's own worker, without a free of its own before.
+pub(super) struct Observations {
+    /// Counts by tenth of a millisecond within the second.
+    bins: Vec<u32>,
+    /// Per CPU, whether the last event was a drain, and its task.
+    last: Vec<Option<(bool, u32)>>,
+    /// Per task seen, the CPU that it is a worker of, plus one; 0: none. Entered on first sight.
+    workers: Vec<u32>,
+}
+
+const BINS: usize = 10_000;
+const WINDOW: usize = BINS / 5;
+
+impl Observations {
+    pub(super) fn new(cpus: usize) -> Observations {
+        Observations { bins: vec![0; BINS], last: vec![None; cpus], workers: Vec::new() }
+    }
+
+    #[inline(always)]
+    pub(super) fn see(&mut self, event: &Event, tasks: &Tasks) {
+        let cpu = usize::from(event.cpu);
+        let drain = matches!(event.kind, Kind::Drain { .. });
+        if drain {
+            self.see_drain(event, tasks);
+        }
+        self.last[cpu] = Some((drain, event.task));
+    }
+
+    fn see_drain(&mut self, event: &Event, tasks: &Tasks) {
+        let cpu = usize::from(event.cpu);
+        while self.workers.len() <= event.task as usize {
+            let of = tasks.get(self.workers.len() as u32).and_then(|t| worker_of(&t.comm));
+            self.workers.push(of.map_or(0, |cpu| cpu + 1));
+        }
+        let own = self.workers[event.task as usize] as usize == cpu + 1;
+        if own && self.last[cpu].is_none_or(|(drain, task)| !drain && task != event.task) {
+            self.bins[(event.t_ns % 1_000_000_000 / 100_000) as usize] += 1;
+        }
+    }
+
+    /// How many there are; how many of them lie within the densest fifth of a second; where the
+    /// first of those lies.
+    pub(super) fn densest(&self) -> (u32, u32, Option<f64>) {
+        let total: u32 = self.bins.iter().sum();
+        let mut best = (0, None);
+        let mut inside: u32 = self.bins[..WINDOW].iter().sum();
+        for at in 0..BINS {
+            if self.bins[at] > 0 && inside > best.0 {
+                best = (inside, Some(at as f64 / BINS as f64));
+            }
+            inside += self.bins[(at + WINDOW) % BINS];
+            inside -= self.bins[at];
+        }
+        (total, best.0, best.1)
+    }
+}
+
+/// The CPU of a bound worker: `kworker/2:1` or, in some recordings, `kworker/2:1H`.
+fn worker_of(comm: &str) -> Option<u32> {
+    comm.strip_prefix("kworker/")?.split_once(':')?.0.parse().ok()
+}
+
+/// Where the phase comes from, for the report.
+#[derive(Clone, Debug, Serialize)]
+pub struct PhaseSource {
+    /// Drains by ticks that the trace shows.
+    pub observed: u32,
+    /// Of these, how many lie within the densest fifth of a second.
+    pub agreeing: u32,
+    /// The phase of all CPUs, in seconds; `None`: at random, per CPU.
+    pub phase: Option<f64>,
+    /// Nothing in the trace supports it.
+    pub assumed: bool,
+    /// In words.
+    pub text: String,
+}
+
+impl PhaseSource {
+    pub(super) fn new(wanted: TickPhase, seen: &Observations) -> PhaseSource {
+        let (observed, agreeing, densest) = seen.densest();
+        let (phase, text) = match (wanted, densest) {
+            (TickPhase::At(p), _) => (Some(p), format!("{p:.3} s, as asked for")),
+            (TickPhase::Random, _) => (None, "random for each CPU, as asked for".into()),
+            (TickPhase::Inferred, Some(p)) => (
+                Some(p),
+                format!(
+                    "{p:.3} s, inferred: {agreeing} of {observed} drains by ticks lie within 0.2 s \
+                     from there"
+                ),
+            ),
+            (TickPhase::Inferred, None) => (
+                Some(DEFAULT_PHASE),
+                format!("{DEFAULT_PHASE:.3} s, assumed: the trace shows no drain by a tick"),
+            ),
+        };
+        let assumed = wanted == TickPhase::Inferred && densest.is_none();
+        PhaseSource { observed, agreeing, phase, assumed, text }
+    }
+
+    /// The phases of all CPUs under a seed, in seconds.
+    pub(super) fn of_cpus(&self, cpus: usize, seed: u64) -> Vec<f64> {
+        let mut rng = Rng(seed.wrapping_add(1));
+        (0..cpus)
+            .map(|_| {
+                let r = rng.unit();
+                match self.phase {
+                    None => r,
+                    Some(p) if seed == 0 => p,
+                    Some(p) => (p + SPREAD * (r - 0.5)).rem_euclid(1.0),
+                }
+            })
+            .collect()
+    }
+}
+
+/// When each CPU ticks.
+pub(super) struct Ticks {
+    period_ns: i64,
+    /// Per CPU: when the next tick is due, and how late it comes, in nanoseconds.
+    due: Vec<(i64, i64)>,
+    rng: Rng,
+}
+
+/// So many missed ticks are made up for at most: everything has decayed by then.
+const MOST_MISSED: i64 = 100;
+
+impl Ticks {
+    pub(super) fn new(first_ns: u64, period_s: u64, phases: &[f64], seed: u64) -> Ticks {
+        let period_ns = (period_s.min(1 << 20) * 1_000_000_000) as i64;
+        let mut rng = Rng(seed.wrapping_mul(7919).wrapping_add(5));
+        let from = first_ns as i64;
+        let due = phases.iter().map(|p| {
+            let phase = (p * 1e9) as i64;
+            (from + (phase - from).rem_euclid(period_ns), (rng.unit() * DELAY * 1e9) as i64)
+        });
+        let due = due.collect();
+        Ticks { period_ns, due, rng }
+    }
+
+    /// How many ticks of a CPU have come since they were last asked for.
+    #[inline(always)]
+    pub(super) fn since(&mut self, cpu: usize, t_ns: u64) -> i64 {
+        let (due, delay) = self.due[cpu];
+        if (t_ns as i64) < due + delay { 0 } else { self.take(cpu, t_ns as i64) }
+    }
+
+    #[cold]
+    fn take(&mut self, cpu: usize, t_ns: i64) -> i64 {
+        let missed = (t_ns - self.due[cpu].0) / self.period_ns + 1;
+        self.due[cpu].0 += missed * self.period_ns;
+        self.due[cpu].1 = (self.rng.unit() * DELAY * 1e9) as i64;
+        missed.min(MOST_MISSED)
+    }
+}
+
+/// How often a tick at this phase falls between two moments, in nanoseconds.
+pub(super) fn ticks_between(phase: f64, from_ns: u64, to_ns: u64, period_s: u64) -> u32 {
+    let period = period_s as f64;
+    let number = |t: u64| ((t as f64 / 1e9 - phase) / period).floor();
+    (number(to_ns) - number(from_ns)).clamp(0.0, 100.0) as u32
+}
+
+/// SplitMix64.
+pub(super) struct Rng(pub(super) u64);
+
+impl Rng {
+    /// From 0 to 1.
+    pub(super) fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_come_once_a_period() {
+        let mut t = Ticks::new(10_300_000_000, 1, &[0.5], 3);
+        assert_eq!(t.since(0, 10_499_999_999), 0);
+        assert_eq!(t.since(0, 10_600_000_000), 1, "due at 10.5 s, at most 0.1 s late");
+        assert_eq!(t.since(0, 10_700_000_000), 0);
+        assert_eq!(t.since(0, 14_600_000_000), 4);
+        assert_eq!(t.since(0, 1_000_000_000_000), MOST_MISSED);
+        assert_eq!(t.since(0, 1_000_000_400_000), 0);
+    }
+
+    #[test]
+    fn phases_depend_on_the_seed_alone() {
+        let at = PhaseSource {
+            observed: 0,
+            agreeing: 0,
+            phase: Some(0.99),
+            assumed: false,
+            text: String::new(),
+        };
+        assert_eq!(at.of_cpus(2, 0), [0.99, 0.99]);
+        let p = at.of_cpus(100, 1);
+        assert_eq!(p, at.of_cpus(100, 1));
+        assert!(p.iter().all(|p| !(0.015..0.965).contains(p)) && p.iter().any(|&p| p < 0.5));
+        let random = PhaseSource { phase: None, ..at };
+        assert_ne!(random.of_cpus(2, 0), random.of_cpus(2, 1));
+    }
+
+    #[test]
+    fn the_densest_fifth_of_a_second() {
+        let mut o = Observations::new(1);
+        for at in [9500, 9600, 500, 600, 4000, 4100, 4200] {
+            o.bins[at] += 1;
+        }
+        assert_eq!(o.densest(), (7, 4, Some(0.95)));
+        assert_eq!(Observations::new(1).densest(), (0, 0, None));
+        assert_eq!(ticks_between(0.8, 10_700_000_000, 12_900_000_000, 1), 3);
+        assert_eq!(worker_of("kworker/12:1-mm"), Some(12));
+        assert_eq!(worker_of("kworker/u8:1"), None);
+    }
+}
