@@ -73,7 +73,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// tuning, as the kernel's does (§2.8).
     #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-        match self.alloc_quick(order, gfp) {
+        // Written twice: where the compiler does not know the order, single pages, the most common
+        // ones, still get code of their own.
+        let quick = if order == Order::ZERO {
+            self.alloc_quick(Order::ZERO, gfp)
+        } else {
+            self.alloc_quick(order, gfp)
+        };
+        match quick {
             Some(pfn) => Ok(pfn),
             None => self.alloc_full(order, gfp),
         }

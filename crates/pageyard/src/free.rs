@@ -95,7 +95,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// [`FreeError`] says what is wrong with the block or its order; nothing has changed.
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        match self.free_quick(pfn, order) {
+        // Twice, as in `alloc`.
+        let quick = if order == Order::ZERO {
+            self.free_quick(pfn, Order::ZERO)
+        } else {
+            self.free_quick(pfn, order)
+        };
+        match quick {
             Some(()) => Ok(()),
             None => self.free_full(pfn, order),
         }

@@ -1,8 +1,8 @@
 //! Replays of kernel traces: what other policies would have done with the same work.
 //!
-//! A trace is read three times: [`scan`] learns what later events say about earlier ones,
-//! [`mirror`] follows every page through the recorded per-CPU lists and writes a [`plan`] of what
-//! was asked of the allocator, [`run`] puts that plan to the real allocator under each policy.
+//! A trace is read three times: `scan` learns what later events say about earlier ones,
+//! `mirror` follows every page through the recorded per-CPU lists and writes a `plan` of what
+//! was asked of the allocator, `run` puts that plan to the real allocator under each policy.
 //! What the kernel itself recorded is counted by the same rules as what a policy does, so the
 //! policy that stands for the recording kernel shows how true the replay is.
 //! `docs/replay.md` explains all of it.
