@@ -9,6 +9,7 @@ use crate::list::List;
 use crate::units::{MAX_ORDER, MigrateType, TYPES};
 
 #[derive(Debug, Default)]
+#[repr(align(64))] // one cache line each, found by a shift
 struct Area {
     lists: [List; TYPES],
     /// Blocks of all types, isolated ones too.

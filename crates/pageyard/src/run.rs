@@ -144,20 +144,42 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             return;
         }
         let threshold = self.slot.threshold.load(Relaxed);
-        let mut part = self.slot.diff();
-        let mut folded = 0;
-        for _ in 0..times {
-            part += pages;
-            if part.unsigned_abs() > threshold {
-                folded += i64::from(part);
-                part = 0;
-            }
-        }
+        let (folded, part) = fold_each(self.slot.diff(), threshold, times, pages);
         self.slot.set_diff(part);
         let n = &self.zone.nr_free;
         n.store(n.load(Relaxed).wrapping_add(folded), Relaxed);
         self.account_special(i64::from(pages) * i64::from(times), t);
     }
+}
+
+/// A CPU's part of a counter after so many changes by `step`, and what of them went to the counter
+/// itself because the part exceeded the threshold (§9.2).
+#[inline]
+fn fold_each(part: i32, threshold: u32, times: u32, step: i32) -> (i64, i32) {
+    if step == 0 || times < 8 {
+        // So few are counted sooner than divided.
+        let (mut folded, mut part) = (0, part);
+        for _ in 0..times {
+            part += step;
+            if part.unsigned_abs() > threshold {
+                folded += i64::from(part);
+                part = 0;
+            }
+        }
+        return (folded, part);
+    }
+    // Seen from the direction of the step, the part climbs towards the threshold.
+    let up = i64::from(step.signum());
+    let (part, step) = (i64::from(part) * up, i64::from(step.unsigned_abs()));
+    let (threshold, times) = (i64::from(threshold), i64::from(times));
+    let first = (threshold - part).max(0) / step + 1;
+    if first > times {
+        return (0, ((part + times * step) * up) as i32);
+    }
+    let period = threshold / step + 1;
+    let left = times - first;
+    let folded = part + first * step + left / period * period * step;
+    (folded * up, (left % period * step * up) as i32)
 }
 
 #[cfg(test)]
@@ -181,6 +203,29 @@ mod tests {
         assert_eq!(parts(large), [(0, 9), (512, 9), (1024, 9)]);
         let order3 = Run { first: 8, blocks: 3, order: 3, descending: false };
         assert_eq!(parts(order3), [(8, 3), (16, 4)]);
+    }
+
+    #[test]
+    fn folding_at_once_is_folding_one_by_one_9_2() {
+        for threshold in [0, 1, 6, 18, 125] {
+            for part in -(threshold as i32)..=threshold as i32 {
+                for step in [1, -1, 2, -2, 8, -8, 512, -512] {
+                    let (mut folded, mut now) = (0, part);
+                    for times in 1..300 {
+                        now += step;
+                        if now.unsigned_abs() > threshold {
+                            folded += i64::from(now);
+                            now = 0;
+                        }
+                        assert_eq!(
+                            fold_each(part, threshold, times, step),
+                            (folded, now),
+                            "{part} {threshold} {times} {step}"
+                        );
+                    }
+                }
+            }
+        }
     }
 
     #[test]
