@@ -4,7 +4,8 @@ use std::io::Cursor;
 use std::path::Path;
 
 use pageyard_lab::replay::{
-    Input, Kernel, MachineOptions, Options, ReplayError, Report, TickPhase, by_name, replay,
+    Input, Kernel, MachineOptions, Options, POLICIES, ReplayError, Report, TickPhase, by_name,
+    replay,
 };
 
 /// One event in the form of `trace-cmd report`: CPU, task, microseconds, event and fields.
@@ -277,4 +278,24 @@ fn a_recorded_build() {
     let json = serde_json::to_string(&r).unwrap();
     let again = replay(Input::Path(path), &o, &mut |_, _, _| {}).unwrap();
     assert_eq!(json, serde_json::to_string(&again).unwrap(), "the same seed, the same result");
+}
+
+/// Also those that keep no high-order blocks on their lists, where the kernel had some at the start.
+#[test]
+fn every_policy_replays_a_recorded_build() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy");
+    let names: Vec<_> = POLICIES.iter().map(|p| p.name).collect();
+    let o = Options {
+        policies: POLICIES.to_vec(),
+        seeds: 1,
+        machine: MachineOptions::default(),
+        ..options("Linux612")
+    };
+    let r = replay(Input::Path(path), &o, &mut |_, _, _| {}).unwrap();
+    assert_eq!(r.policies.iter().map(|c| c.policy).collect::<Vec<_>>(), names);
+    for c in &r.policies {
+        assert_eq!(c.figures.alloc_pages, r.recorded.alloc_pages, "{}", c.policy);
+        assert_eq!(c.figures.free_pages, r.recorded.free_pages, "{}", c.policy);
+        assert_eq!(c.figures.matching.unwrap().unmatched, 0, "{}", c.policy);
+    }
 }

@@ -222,6 +222,20 @@ fn records<'a, P: Policy>(
     let frames = first..first + zone.spanned as usize;
     let free = start.frames[frames.clone()].iter().filter(|&&f| f & FREE != 0).count();
     let nofragment = zone.kind == ZoneKind::Normal;
+    // What the kernel held on lists that this policy does not have is free in the zone.
+    let kept = |list: usize| P::RULES.high_order_lists || list_order(list) == 0;
+    let pagesets = &start.cached[number * machine.cpus.len()..][..machine.cpus.len()];
+    let homeless = pagesets.iter().flat_map(move |lists| {
+        (0..LISTS)
+            .filter(move |&l| !kept(l))
+            .flat_map(move |l| lists[l].iter().map(move |&f| (f, l)))
+    });
+    let free = free as i64 + homeless.clone().map(|(_, l)| 1i64 << list_order(l)).sum::<i64>();
+    let homeless = homeless.map(move |(frame, list)| Record::Free {
+        pfn: pfn(frame as usize),
+        order: order_of(list_order(list)),
+        migrate_type: start.block_types[machine.block_of(frame)],
+    });
     let head = Record::Zone(ZoneRecord {
         present: zone.present,
         managed: zone.managed,
@@ -231,7 +245,7 @@ fn records<'a, P: Policy>(
         reserved_highatomic: 0,
         isolated_blocks: 0,
         lowmem_reserve: zone.lowmem_reserve,
-        nr_free: free as i64,
+        nr_free: free,
         limits,
         nofragment,
         ungrouped: machine.ungrouped(),
@@ -253,8 +267,9 @@ fn records<'a, P: Policy>(
         })
     });
     let cpus = (0..machine.cpus.len()).flat_map(move |cpu| {
-        let lists = &start.cached[number * machine.cpus.len() + cpu];
-        let count: i64 = (0..LISTS).map(|l| (lists[l].len() as i64) << list_order(l)).sum();
+        let lists = &pagesets[cpu];
+        let pages = |l: usize| (lists[l].len() as i64) << list_order(l);
+        let count: i64 = (0..LISTS).filter(|&l| kept(l)).map(pages).sum();
         let high = zone.at_start.get(cpu).copied().flatten();
         let high = high.map_or(i64::from(limits.high_min), |(_, high)| high);
         let id = CpuId(cpu as u32);
@@ -272,13 +287,14 @@ fn records<'a, P: Policy>(
             diff: 0,
             threshold: zone.stat_threshold,
         });
-        let cached = lists.iter().enumerate().flat_map(move |(list, frames)| {
+        let cached = lists.iter().enumerate().filter(move |&(l, _)| kept(l));
+        let cached = cached.flat_map(move |(list, frames)| {
             let block = move |&f: &u32| Record::Cached { cpu: id, list, pfn: pfn(f as usize) };
             frames.iter().map(block)
         });
         std::iter::once(record).chain(cached)
     });
-    std::iter::once(head).chain(blocks).chain(free).chain(live).chain(cpus)
+    std::iter::once(head).chain(blocks).chain(free).chain(homeless).chain(live).chain(cpus)
 }
 
 fn order_of(order: u8) -> Order {
