@@ -1,12 +1,4 @@
-//! A zone's complete state as a stream of records, and back: for conformance, debugging, tests.
-//!
-//! A snapshot is one [`Record::Zone`], then the pageblocks with memory in ascending order, then
-//! the free lists (each from head to tail, orders ascending, types ascending), then the allocated
-//! blocks in ascending order, then for each CPU one [`Record::Cpu`] and its cached blocks (lists
-//! ascending, each from head to tail). Frames that no record names are holes or reserved. Frame
-//! numbers are absolute. [`restore`](Yard::restore) takes the records after the zone's in any
-//! order that keeps the order within each list, has a pageblock before the blocks in it, and a CPU
-//! before what it caches.
+//! A zone's complete state as a stream of [`Record`]s, and back: for conformance, debugging, tests.
 
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
@@ -72,6 +64,18 @@ pub struct CpuRecord {
 }
 
 /// One piece of a zone's state.
+///
+/// A [snapshot](Yard::snapshot) is one `Zone`, then the pageblocks with memory in ascending order,
+/// then the free lists (orders ascending, types ascending, each from head to tail), then the
+/// allocated blocks in ascending order, then for each CPU one `Cpu` and its cached blocks (lists
+/// ascending, each from head to tail). Frames that no record names are holes or reserved. Frame
+/// numbers are absolute.
+///
+/// [`restore`](Yard::restore) takes the records after the zone's in any order that keeps the order
+/// within each list, has a pageblock before the blocks in it, and a CPU before what it caches.
+///
+/// The type under which a block is cached is its list's, or its pageblock's where that has no list
+/// of its own. Counters are no part of the state: those of a restored zone start at 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record {
     /// The zone itself; the first record.
