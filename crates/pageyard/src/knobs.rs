@@ -173,8 +173,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// 1 to 7.
     pub fn set_percpu_pagelist_high_fraction(&self, fraction: u32) -> Result<(), KnobError> {
         let _writing = self.settings.lock();
+        let old = self.knobs().percpu_pagelist_high_fraction;
         let knobs = self.change(|k| k.percpu_pagelist_high_fraction = fraction)?;
-        self.apply_limits(&knobs);
+        // The same value again changes nothing, not even what a boost has changed meanwhile.
+        if fraction != old {
+            self.apply_limits(&knobs);
+        }
         Ok(())
     }
 

@@ -328,3 +328,19 @@ fn storage_may_be_used_again() {
         }
     }
 }
+
+/// The limits follow the effective LOW (§5.4), boost included, but only when they are computed:
+/// writing the fraction that is there already computes nothing. (Found by comparing random
+/// operations with the executable model of the real kernel.)
+#[test]
+fn s5_4_the_same_fraction_again_changes_nothing() {
+    let s = State::new(4096).limits(1, 100, 200).set(|z| z.boost = 3000);
+    s.run(|y: &Y<'_>| {
+        let limits = || y.pageset(ZONE, CpuId(0)).unwrap().limits;
+        let before = limits();
+        y.set_percpu_pagelist_high_fraction(0).unwrap();
+        assert_eq!(limits(), before);
+        y.set_percpu_pagelist_high_fraction(8).unwrap();
+        assert_ne!(limits(), before);
+    });
+}
