@@ -279,7 +279,11 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = io::stdout().lock();
-    writeln!(out, "{}: {:?}, {:?}", reader.name(), reader.format(), reader.compression())?;
+    let form = match reader.format() {
+        Format::Text => "ftrace text",
+        Format::Pgy => "compact trace",
+    };
+    writeln!(out, "{}: {form}, {}", reader.name(), reader.compression())?;
     for (name, count) in kinds {
         writeln!(out, "  {name:<28}{count:>12}")?;
     }
