@@ -73,6 +73,7 @@ calls! {
     call_cpu_stats(y) -> bool { y.cpu_stats(KIND, CpuId(0)).is_some() }
     call_pageset(y) -> bool { y.pageset(KIND, CpuId(0)).is_some() }
     call_free_blocks(y) -> bool { y.free_blocks(KIND).is_some() }
+    call_free_blocks_by_type(y) -> bool { y.free_blocks_by_type(KIND).is_some() }
     call_pageblocks(y) -> bool { y.pageblocks(KIND).is_some() }
     call_unusable_index(y, order: Order = Order::HUGE)
         -> Option<u32> { y.unusable_index(KIND, order) }

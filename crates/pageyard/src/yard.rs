@@ -8,7 +8,7 @@ use lock_api::{Mutex, RawMutex};
 use crate::knobs::Knobs;
 use crate::platform::Platform;
 use crate::policy::{Linux612, Policy};
-use crate::stats::{CpuStats, ZoneStats};
+use crate::stats::{BlockCounts, CpuStats, ZoneStats};
 use crate::tuning::Tuning;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, TYPES,
@@ -153,6 +153,20 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     pub fn free_blocks(&self, kind: ZoneKind) -> Option<[u64; MAX_ORDER as usize + 1]> {
         let z = self.zone(kind)?;
         Some(core::array::from_fn(|o| z.areas.blocks(o as u8)))
+    }
+
+    /// Free blocks of a zone by order and list type (pagetypeinfo); `None` where there is no such
+    /// zone. Each list is counted under the zone lock, block by block: for people, not for hot paths.
+    pub fn free_blocks_by_type(&self, kind: ZoneKind) -> Option<BlockCounts> {
+        let z = self.zone(kind)?;
+        let mut counts = BlockCounts::default();
+        for (order, row) in counts.0.iter_mut().enumerate() {
+            for (t, n) in MigrateType::ALL.into_iter().zip(row) {
+                let _lock = z.lock.lock();
+                *n = z.areas.list(order as u8, t).iter(&z.map).count() as u64;
+            }
+        }
+        Some(counts)
     }
 
     /// Pageblocks of a zone by type (pagetypeinfo); `None` where there is no such zone.

@@ -105,3 +105,19 @@ fn s9_3_thresholds_follow_cpus_and_size() {
         assert!(v.cpus.iter().all(|c| c.threshold == 18 && c.diff == 0));
     });
 }
+
+/// What buddyinfo and pagetypeinfo show (§9.4) is what the lists hold.
+#[test]
+fn s9_4_free_blocks_by_type_are_those_of_the_lists() {
+    let s = State::new(4096).free(1024, 10).free(512, 3).label(0, pageyard::MigrateType::Unmovable);
+    s.free(8, 3).run(|y: &Y<'_>| {
+        let by_type = y.free_blocks_by_type(ZONE).unwrap();
+        assert_eq!(by_type.0[3], [1, 1, 0, 0, 0, 0]);
+        assert_eq!(by_type.0[10], [0, 1, 0, 0, 0, 0]);
+        assert_eq!((by_type.blocks(), by_type.pages()), (3, 1024 + 16));
+        let blocks = y.free_blocks(ZONE).unwrap();
+        for (row, n) in by_type.0.iter().zip(blocks) {
+            assert_eq!(row.iter().sum::<u64>(), n);
+        }
+    });
+}
