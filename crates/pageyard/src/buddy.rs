@@ -15,8 +15,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// Frees one block under a type, merging as far as it goes (§1.7). Its head's state is
     /// overwritten.
     ///
-    /// `end` places the result where the caller wants it; `Head` leaves that to the likely-merge
-    /// rule (§1.8).
+    /// `end` places the result where the caller wants it; `Head` leaves that to chance, where
+    /// lists are shuffled, and to the likely-merge rule (§1.8).
     #[inline]
     pub(crate) fn free_one(&self, idx: u32, order: u8, t: MigrateType, end: End) {
         self.account(1 << order, t);
@@ -50,7 +50,11 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             idx &= buddy;
             order += 1;
         }
-        let end = if end == End::Head && self.pair_is_likely(idx, order) { End::Tail } else { end };
+        let end = match end {
+            End::Head if order == MAX_ORDER => self.zone.random_end(),
+            End::Head if self.pair_is_likely(idx, order) => End::Tail,
+            end => end,
+        };
         self.zone.areas.insert(map, idx, order, t, end);
     }
 

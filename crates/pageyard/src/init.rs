@@ -403,6 +403,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         // No CPU is to start with a debt.
         locked.fold(locked.slot.diff());
+        drop(locked);
+        if let Some(seed) = layout.knobs.shuffle_seed {
+            zone.seed_shuffle(seed);
+            at.shuffle();
+        }
     }
 
     /// Every pageblock with memory in it starts movable (§8.1).

@@ -31,6 +31,9 @@ pub struct Knobs {
     pub percpu_pagelist_high_fraction: u32,
     /// Huge pages are in use, so that whole pageblocks are worth keeping free (§3.1).
     pub huge_pages: bool,
+    /// Free lists are shuffled at start, and largest blocks go to a random end, by random numbers
+    /// from this seed (`page_alloc.shuffle`, §1.11). Read at start only.
+    pub shuffle_seed: Option<u64>,
     /// Pages of low memory (zones up to NORMAL) that other allocators of this machine manage and
     /// that share `min_free_kbytes` with this one.
     pub foreign_lowmem: u64,
@@ -47,6 +50,7 @@ impl Default for Knobs {
             lowmem_reserve_ratio: [256, 256, 32, 0, 0],
             percpu_pagelist_high_fraction: 0,
             huge_pages: true,
+            shuffle_seed: None,
             foreign_lowmem: 0,
         }
     }

@@ -83,6 +83,7 @@ mod pcp;
 mod platform;
 pub mod policy;
 mod run;
+mod shuffle;
 mod snapshot;
 mod stats;
 pub mod tuning;

@@ -153,6 +153,42 @@ impl List {
         self.tail.store(NIL, Relaxed);
     }
 
+    /// Puts a frame before one that is on the list, or last for [`NIL`].
+    fn insert_before(&self, map: &Map<'_>, idx: u32, at: u32) {
+        let frame = map.frame(idx);
+        if at == NIL {
+            self.push_tail(map, idx);
+        } else if self.head.load(Relaxed) == at {
+            self.push_head(map, idx, frame);
+        } else {
+            let next = map.frame(at);
+            let prev = next.prev();
+            frame.set_prev(prev);
+            frame.set_next(at);
+            map.frame(prev).set_next(idx);
+            next.set_prev(idx);
+        }
+    }
+
+    /// Two frames of the list change places.
+    pub(crate) fn swap(&self, map: &Map<'_>, a: u32, b: u32) {
+        let (fa, fb) = (map.frame(a), map.frame(b));
+        if a == b {
+            return;
+        }
+        if fb.next() == a {
+            return self.swap(map, b, a);
+        }
+        let after_a = fa.next();
+        self.unlink(map, a, fa);
+        if after_a == b {
+            return self.insert_before(map, a, fb.next());
+        }
+        self.insert_before(map, a, b);
+        self.unlink(map, b, fb);
+        self.insert_before(map, b, after_a);
+    }
+
     /// The frames from head to tail. At most as many as the map has, so that a list that a
     /// caller's mistake has spoilt still ends.
     pub(crate) fn iter<'m>(&self, map: &'m Map<'_>) -> impl Iterator<Item = u32> + use<'m> {
@@ -185,7 +221,7 @@ mod tests {
     proptest! {
         /// Against a deque: every way in, every way out, from the middle too.
         #[test]
-        fn behaves_as_a_deque(ops in proptest::collection::vec((0u8..7, 0u32..32), 0..200)) {
+        fn behaves_as_a_deque(ops in proptest::collection::vec((0u8..8, 0u32..32), 0..300)) {
             let frames: Vec<Frame> = (0..32).map(|_| Frame::new()).collect();
             let map = Map::new(&frames, &[]);
             let list = List::new();
@@ -197,6 +233,14 @@ mod tests {
                     1 if !inside => { list.push_tail(&map, idx); model.push_back(idx); }
                     2 => prop_assert_eq!(list.pop_head(&map).map(|p| p.0), model.pop_front()),
                     3 => prop_assert_eq!(list.pop_tail(&map), model.pop_back()),
+                    7 => {
+                        let other = (idx * 7 + 3) % 32;
+                        let place = |i| model.iter().position(|&x| x == i);
+                        if let (Some(p), Some(q)) = (place(idx), place(other)) {
+                            list.swap(&map, idx, other);
+                            model.swap(p, q);
+                        }
+                    }
                     6 => {
                         let mut left = idx % 4;
                         let mut got = vec![];

@@ -136,6 +136,8 @@ pub struct Zone<'a, R: RawMutex> {
     /// The stale or current mark below which counters are summed exactly (§9.3).
     pub(crate) drift_mark: AtomicU64,
     pub(crate) counters: ZoneCounters,
+    /// State of the random numbers of shuffled lists; 0: not shuffled (§1.11). Zone lock.
+    pub(crate) shuffle: AtomicU64,
     pub(crate) failures: AtomicU64,
     pub(crate) bypasses: AtomicU64,
 }
@@ -169,6 +171,7 @@ impl<R: RawMutex> Zone<'_, R> {
             limits_lock: Mutex::new(()),
             drift_mark: AtomicU64::new(0),
             counters: ZoneCounters::default(),
+            shuffle: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             bypasses: AtomicU64::new(0),
         }
