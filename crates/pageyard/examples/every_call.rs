@@ -5,8 +5,8 @@ use pageyard::policy::{Linux612, Policy, TwoPassBulkFree, Vanilla};
 use pageyard::tuning::CacheSlice;
 use pageyard::{
     AllocError, BatchError, CpuId, CpuSlot, Frame, FreeError, Gfp, InitError, KnobError, Knobs,
-    Layout, MigrateType, NodeId, Order, Pageblock, Pfn, Record, RestoreError, Storage, Yard, Zone,
-    ZoneKind, ZoneSpec,
+    Layout, Mark, MigrateType, NodeId, Order, Pageblock, Pfn, Record, RestoreError, Storage, Yard,
+    Zone, ZoneKind, ZoneSpec,
 };
 
 type Lock = spin::mutex::SpinMutex<()>;
@@ -53,6 +53,10 @@ calls! {
         -> bool { y.set_cache_slice(CpuId(0), slice) }
     call_unreserve_highatomic(y, t: MigrateType = MigrateType::Movable)
         -> bool { y.unreserve_highatomic(t, true) }
+    call_passes(y, order: Order = Order::HUGE)
+        -> Option<bool> { y.passes(KIND, Mark::High, order, KIND) }
+    call_lower_boost(y, pages: u64 = 9) -> bool { y.lower_boost(KIND, pages) }
+    call_total_reserve(y) -> u64 { y.total_reserve() }
     call_set_reclaim_active(y) -> bool { y.set_reclaim_active(KIND, true) }
     call_set_min_free_kbytes(y, n: u64 = 1)
         -> Result<(), KnobError> { y.set_min_free_kbytes(n) }

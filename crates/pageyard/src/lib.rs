@@ -82,6 +82,7 @@ mod mobility;
 mod pcp;
 mod platform;
 pub mod policy;
+mod reclaim;
 mod run;
 mod shuffle;
 mod snapshot;
@@ -102,6 +103,7 @@ pub use knobs::{KnobError, Knobs, stat_threshold};
 pub use maintain::PcpDisabled;
 pub use pcp::LISTS as PCP_LISTS;
 pub use platform::Platform;
+pub use reclaim::Mark;
 pub use snapshot::{CpuRecord, Record, RestoreError, ZoneRecord};
 pub use stats::{BlockCounts, CpuStats, LOCK_BUCKETS, ZoneStats};
 pub use units::{

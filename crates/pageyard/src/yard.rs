@@ -205,18 +205,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let z = self.zone(kind)?;
         Some(z.counters.read(z.failures.load(Relaxed), z.bypasses.load(Relaxed)))
     }
-
-    /// Background reclaim begins or ends in a zone (§7.2): per-CPU lists shrink meanwhile. Whether
-    /// there is such a zone.
-    pub fn set_reclaim_active(&self, kind: ZoneKind, active: bool) -> bool {
-        let Some(z) = self.zone(kind) else { return false };
-        if active {
-            z.set_flag(RECLAIM_ACTIVE);
-        } else {
-            z.clear_flag(RECLAIM_ACTIVE);
-        }
-        true
-    }
 }
 
 /// Pages in free blocks of an order and above. 128 bits hold any counts.
