@@ -126,12 +126,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return None;
         }
         let mut pageset = at.slot.pageset.try_lock()?;
-        if !pageset.put_quietly(at, idx, frame, o, t) {
-            return None;
-        }
-        drop(pageset);
-        self.platform.event(at.cpu, Event::Free { pfn, order });
-        Some(())
+        pageset.put_quietly(at, idx, frame, o, t).then_some(())
     }
 
     /// The whole way back.
@@ -140,7 +135,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn free_full(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
         let at = self.here(zone)?;
-        self.platform.event(at.cpu, Event::Free { pfn, order });
+        at.note_free(idx, order.get());
         at.put_back(idx, order.get());
         Ok(())
     }
@@ -153,7 +148,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     pub fn free_direct(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
         let at = self.here(zone)?;
-        self.platform.event(at.cpu, Event::Free { pfn, order });
+        at.note_free(idx, order.get());
         at.put_direct(idx, order.get());
         Ok(())
     }
@@ -212,7 +207,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             for &(pfn, order) in group.iter().filter(|b| !is_cached_order::<P>(b.1.get())) {
                 let Some((zone, idx)) = self.locate(pfn) else { continue };
                 let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
-                self.platform.event(cpu, Event::Free { pfn, order });
+                at.note_free(idx, order.get());
                 at.put_direct(idx, order.get());
             }
             self.free_group(group, cpu);
@@ -226,7 +221,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for &(pfn, order) in group.iter().filter(|b| is_cached_order::<P>(b.1.get())) {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
             let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
-            self.platform.event(cpu, Event::Free { pfn, order });
+            at.note_free(idx, order.get());
             let t = zone.map.block_type(idx);
             if t != MigrateType::Isolate {
                 if !held.as_ref().is_some_and(|(of, _)| core::ptr::eq(*of, zone)) {
@@ -260,9 +255,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for o in (0..order.get()).rev() {
             let part = idx + (1 << o);
             zone.map.frame(part).set_state(state(o));
-            if let Some(order) = Order::new(o) {
-                self.platform.event(at.cpu, Event::Free { pfn: zone.pfn(part), order });
-            }
+            at.note_free(part, o);
             at.put_back(part, o);
         }
         Ok(())
@@ -301,6 +294,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+    /// The kernel's event for a block that comes back: before it goes anywhere (§9.5).
+    #[inline(always)]
+    pub(crate) fn note_free(self, idx: u32, order: u8) {
+        if let Some(order) = Order::new(order) {
+            self.env.event(self.cpu, Event::Free { pfn: self.zone.pfn(idx), order });
+        }
+    }
+
     /// A checked block goes to this CPU's lists, or to the zone where they do not take it.
     #[inline]
     fn put_back(self, idx: u32, order: u8) {

@@ -218,6 +218,8 @@ impl Pageset {
         let quiet = at.zone.pressure() == Pressure::default()
             && self.tuning.free_quietly(&P::RULES.pcp, order, self.room);
         if quiet {
+            // Told before the block is on the list: from then on others may have it.
+            at.note_free(idx, order);
             self.push(at, idx, frame, order, t);
         }
         quiet
