@@ -126,7 +126,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return None;
         }
         let mut pageset = at.slot.pageset.try_lock()?;
-        pageset.put_quietly(at, idx, frame, o, t).then_some(())
+        if !pageset.put_quietly(at, idx, frame, o, t) {
+            return None;
+        }
+        // Each way out releases the lock itself: shared, it costs three instructions more.
+        drop(pageset);
+        Some(())
     }
 
     /// The whole way back.
