@@ -102,13 +102,13 @@ pub use init::{InitError, Layout, Needs, Storage, ZoneSpec};
 pub use knobs::{KnobError, Knobs, stat_threshold};
 pub use maintain::PcpDisabled;
 pub use pcp::LISTS as PCP_LISTS;
-pub use platform::Platform;
+pub use platform::{Platform, Relocation};
 pub use reclaim::Mark;
 pub use snapshot::{CpuRecord, Record, RestoreError, ZoneRecord};
 pub use stats::{BlockCounts, CpuStats, LOCK_BUCKETS, ZoneStats};
 pub use units::{
     COSTLY_ORDER, CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER,
-    PAGEBLOCK_PAGES, Pfn, TYPES, ZONE_KINDS, ZoneKind,
+    PAGEBLOCK_PAGES, Pfn, TYPES, ZONE_KINDS, ZoneId, ZoneKind,
 };
 pub use yard::{Yard, ZoneInfo, fragmentation_index, unusable_index};
 pub use zone::{CpuSlot, Zone};

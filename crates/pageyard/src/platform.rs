@@ -47,12 +47,39 @@ pub trait Platform {
         let _ = (pfn, order, gfp);
     }
 
+    /// Moves an allocated block of 2^`order` pages from `from` to `to` on behalf of compaction and
+    /// contiguous ranges (§4.12, §7.4): copies its contents, and makes whoever owns `from` the
+    /// owner of `to`. Asked only for blocks that were [said to be
+    /// movable](crate::Yard::set_movable).
+    ///
+    /// The allocator's view of who owns what may be a moment old. So the embedder looks the block
+    /// up among its own, under its own lock, and refuses what it no longer has, or has at another
+    /// order. After [`Moved`](Relocation::Moved), nobody but the allocator touches or frees `from`,
+    /// and `to` is freed like any other block. Otherwise `to` stays the allocator's.
+    ///
+    /// Called without any lock, and may sleep. The default refuses.
+    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        let _ = (from, to, order);
+        Relocation::Refused
+    }
+
     /// Background reclaim of the node has work (spec §7.1): free memory fell below a watermark
     /// for requests of `order` that may use zones up to `highest_zone`. Called again and again
     /// while that lasts.
     fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
         let _ = (node, order, highest_zone);
     }
+}
+
+/// What became of a block that was to move ([`Platform::relocate`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Relocation {
+    /// Its contents and its owner are at the new place; the old one is the allocator's.
+    Moved,
+    /// Not now: somebody is using it. Another try may succeed.
+    Busy,
+    /// It cannot move, or it has no owner any more.
+    Refused,
 }
 
 /// One CPU, nobody watching.
@@ -79,6 +106,10 @@ impl<T: Platform> Platform for &T {
     #[inline(always)]
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         (**self).prepare(pfn, order, gfp);
+    }
+
+    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        (**self).relocate(from, to, order)
     }
 
     fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {

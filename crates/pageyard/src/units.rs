@@ -210,6 +210,34 @@ impl fmt::Display for ZoneKind {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct NodeId(pub u16);
 
+/// One zone of one node. Where a method takes `impl Into<ZoneId>`, a [`ZoneKind`] alone means that
+/// zone of node 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ZoneId {
+    /// Whose zone.
+    pub node: NodeId,
+    /// Which of its zones.
+    pub kind: ZoneKind,
+}
+
+impl From<ZoneKind> for ZoneId {
+    fn from(kind: ZoneKind) -> Self {
+        ZoneId { node: NodeId(0), kind }
+    }
+}
+
+impl From<(NodeId, ZoneKind)> for ZoneId {
+    fn from((node, kind): (NodeId, ZoneKind)) -> Self {
+        ZoneId { node, kind }
+    }
+}
+
+impl fmt::Display for ZoneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of node {}", self.kind, self.node.0)
+    }
+}
+
 /// The number of a CPU, from 0 up without holes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct CpuId(pub u32);
