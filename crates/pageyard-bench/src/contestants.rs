@@ -18,8 +18,8 @@ use frame_alloc::{
 };
 use pageyard::policy::Linux612;
 use pageyard::{
-    CpuId, CpuSlot, Frame, Gfp, Knobs, Layout as Memory, NodeId, Order, Pageblock, Pfn, Platform,
-    Storage, Yard, Zone, ZoneKind, ZoneSpec,
+    CpuId, CpuSlot, Frame, Gfp, Home, Knobs, Layout as Memory, Node, NodeId, Order, Pageblock, Pfn,
+    Platform, Storage, Yard, Zone, ZoneKind, ZoneSpec,
 };
 use spin::mutex::SpinMutex;
 
@@ -84,6 +84,7 @@ impl Contestant for Pageyard {
             usable: &[span],
             reserved: &[],
             cpus: &[NodeId(0); CPUS],
+            distances: &[],
             knobs: Knobs::default(),
         };
         let needs = layout.needs::<Lock>().expect("the layout is sound");
@@ -96,6 +97,8 @@ impl Contestant for Pageyard {
             blocks: room(needs.blocks, Pageblock::new),
             zones: room(needs.zones, Zone::new),
             slots: room(needs.slots, CpuSlot::new),
+            nodes: room(needs.nodes, Node::new),
+            homes: room(needs.homes, Home::new),
         };
         Pageyard(Yard::new(&layout, storage, Machine).expect("the storage fits"))
     }

@@ -1,14 +1,14 @@
 //! Room for an allocator's maps on the heap.
 
-use pageyard::{CpuSlot, Frame, InitError, Layout, Needs, Pageblock, Storage, Zone};
+use pageyard::{CpuSlot, Frame, Home, InitError, Layout, Needs, Node, Pageblock, Storage, Zone};
 
 /// The lock of the lab's allocators.
 pub type Lock = spin::mutex::SpinMutex<()>;
 
 /// Heap memory for the maps of one allocator.
 ///
-/// An allocator borrows its maps, and its zones borrow from them in turn; so the zones and slots
-/// are a caller's local variables:
+/// An allocator borrows its maps, and its zones borrow from them in turn; so the zones and what
+/// else it keeps are a caller's local variable:
 ///
 /// ```
 /// # use pageyard::{Knobs, Layout, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
@@ -16,11 +16,11 @@ pub type Lock = spin::mutex::SpinMutex<()>;
 /// # let span = Pfn(0)..Pfn(4096);
 /// # let layout = Layout {
 /// #     zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
-/// #     usable: &[span], reserved: &[], cpus: &[NodeId(0)], knobs: Knobs::default(),
+/// #     usable: &[span], reserved: &[], cpus: &[NodeId(0)], distances: &[], knobs: Knobs::default(),
 /// # };
 /// let memory = Memory::for_layout(&layout)?;
-/// let (mut zones, mut slots) = (memory.zones(), memory.slots());
-/// let storage = memory.storage(&mut zones, &mut slots);
+/// let mut rooms = memory.rooms();
+/// let storage = memory.storage(&mut rooms);
 /// let yard: Yard<'_, Lock, ()> = Yard::new(&layout, storage, ())?;
 /// # Ok::<(), pageyard::InitError>(())
 /// ```
@@ -43,22 +43,37 @@ impl Memory {
         Ok(Memory { needs, frames, blocks })
     }
 
-    /// Room for the zones.
-    pub fn zones<'a>(&self) -> Vec<Zone<'a, Lock>> {
-        (0..self.needs.zones).map(|_| Zone::new()).collect()
-    }
-
-    /// Room for the CPU slots.
-    pub fn slots(&self) -> Vec<CpuSlot<Lock>> {
-        (0..self.needs.slots).map(|_| CpuSlot::new()).collect()
+    /// Room for all that is not a map.
+    pub fn rooms<'a>(&self) -> Rooms<'a> {
+        fn some<T>(n: usize, new: impl Fn() -> T) -> Vec<T> {
+            (0..n).map(|_| new()).collect()
+        }
+        Rooms {
+            zones: some(self.needs.zones, Zone::new),
+            slots: some(self.needs.slots, CpuSlot::new),
+            nodes: some(self.needs.nodes, Node::new),
+            homes: some(self.needs.homes, Home::new),
+        }
     }
 
     /// All of it, to be handed over.
-    pub fn storage<'a>(
-        &'a self,
-        zones: &'a mut [Zone<'a, Lock>],
-        slots: &'a mut [CpuSlot<Lock>],
-    ) -> Storage<'a, Lock> {
-        Storage { frames: &self.frames, blocks: &self.blocks, zones, slots }
+    pub fn storage<'a>(&'a self, rooms: &'a mut Rooms<'a>) -> Storage<'a, Lock> {
+        Storage {
+            frames: &self.frames,
+            blocks: &self.blocks,
+            zones: &mut rooms.zones,
+            slots: &mut rooms.slots,
+            nodes: &mut rooms.nodes,
+            homes: &mut rooms.homes,
+        }
     }
+}
+
+/// Heap memory for an allocator's zones, nodes and CPUs ([`Memory::rooms`]).
+#[derive(Debug)]
+pub struct Rooms<'a> {
+    zones: Vec<Zone<'a, Lock>>,
+    slots: Vec<CpuSlot<Lock>>,
+    nodes: Vec<Node<'a, Lock>>,
+    homes: Vec<Home<'a, Lock>>,
 }

@@ -4,9 +4,9 @@
 use pageyard::policy::{Linux612, Policy, TwoPassBulkFree, Vanilla};
 use pageyard::tuning::CacheSlice;
 use pageyard::{
-    AllocError, BatchError, CpuId, CpuSlot, Frame, FreeError, Gfp, InitError, KnobError, Knobs,
-    Layout, Mark, MigrateType, NodeId, Order, Pageblock, Pfn, Record, RestoreError, Storage, Yard,
-    Zone, ZoneKind, ZoneSpec,
+    AllocError, BatchError, CpuId, CpuSlot, Frame, FreeError, Gfp, Home, InitError, KnobError,
+    Knobs, Layout, Mark, MigrateType, Node, NodeId, NodeMask, Order, Pageblock, Pfn, ReclaimTask,
+    Record, RestoreError, Storage, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
 };
 
 type Lock = spin::mutex::SpinMutex<()>;
@@ -29,6 +29,17 @@ const KIND: ZoneKind = ZoneKind::Normal;
 calls! {
     call_alloc(y, order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
         -> Result<Pfn, AllocError> { y.alloc(order, gfp) }
+    call_alloc_on(y, order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL, node: NodeId = NodeId(0))
+        -> Result<Pfn, AllocError> { y.alloc_on(node, order, gfp) }
+    call_alloc_bulk_on(y, slots: &mut [Option<Pfn>] = &mut [None; 100], gfp: Gfp = Gfp::KERNEL)
+        -> Result<usize, AllocError> { y.alloc_bulk_on(NodeMask(1), gfp, slots) }
+    call_is_pfmemalloc(y, pfn: Pfn = Pfn(7)) -> bool { y.is_pfmemalloc(pfn) }
+    call_alloc_stalls(y) -> u64 { y.alloc_stalls(KIND) }
+    call_kswapd(y, freed: u64 = 7)
+        -> Option<ReclaimTask> { y.kswapd(NodeId(0)).map(|mut k| k.next(freed)) }
+    call_distance(y, node: NodeId = NodeId(0)) -> Option<u8> { y.distance(node, NodeId(0)) }
+    call_node_of(y, cpu: CpuId = CpuId(0)) -> Option<NodeId> { y.node_of(cpu) }
+    call_zonelist(y, node: NodeId = NodeId(0)) -> Option<ZoneId> { y.zonelist(node, KIND).next() }
     call_free(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
         -> Result<(), FreeError> { y.free(pfn, order) }
     call_free_direct(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
@@ -47,7 +58,7 @@ calls! {
         -> Result<usize, AllocError> { y.alloc_bulk_each(n, gfp, |pfn| _ = std::hint::black_box(pfn)) }
     call_tick(y, cpu: CpuId = CpuId(0)) -> bool { y.tick(cpu) }
     call_drain_cpu(y, cpu: CpuId = CpuId(0)) -> () { y.drain_cpu(cpu, None) }
-    call_drain_all(y) -> () { y.drain_all(Some(KIND)) }
+    call_drain_all(y) -> () { y.drain_all(Some(KIND.into())) }
     call_disable_pcp(y) -> () { drop(y.disable_pcp(KIND)) }
     call_set_cache_slice(y, slice: CacheSlice = CacheSlice::default())
         -> bool { y.set_cache_slice(CpuId(0), slice) }
@@ -82,7 +93,7 @@ calls! {
     call_unusable_index(y, order: Order = Order::HUGE)
         -> Option<u32> { y.unusable_index(KIND, order) }
     call_block_type(y, pfn: Pfn = Pfn(7)) -> Option<MigrateType> { y.block_type(pfn) }
-    call_zone_of(y, pfn: Pfn = Pfn(7)) -> Option<ZoneKind> { y.zone_of(pfn) }
+    call_zone_of(y, pfn: Pfn = Pfn(7)) -> Option<ZoneId> { y.zone_of(pfn) }
 }
 
 #[inline(never)]
@@ -100,6 +111,7 @@ fn with_yard<P: Policy>() -> Result<(), InitError> {
         usable: &[span],
         reserved: &[],
         cpus: &[NodeId(0)],
+        distances: &[],
         knobs: Knobs::default(),
     };
     let needs = layout.needs::<Lock>()?;
@@ -107,8 +119,16 @@ fn with_yard<P: Policy>() -> Result<(), InitError> {
     let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
     let mut slots: Vec<CpuSlot<Lock>> = (0..needs.slots).map(|_| CpuSlot::new()).collect();
     let mut zones: Vec<Zone<'_, Lock>> = (0..needs.zones).map(|_| Zone::new()).collect();
-    let storage =
-        Storage { frames: &frames, blocks: &blocks, zones: &mut zones, slots: &mut slots };
+    let mut nodes: Vec<Node<'_, Lock>> = (0..needs.nodes).map(|_| Node::new()).collect();
+    let mut homes: Vec<Home<'_, Lock>> = (0..needs.homes).map(|_| Home::new()).collect();
+    let storage = Storage {
+        frames: &frames,
+        blocks: &blocks,
+        zones: &mut zones,
+        slots: &mut slots,
+        nodes: &mut nodes,
+        homes: &mut homes,
+    };
     all(&call_new::<P>(&layout, storage)?);
     Ok(())
 }

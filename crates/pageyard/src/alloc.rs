@@ -1,22 +1,26 @@
-//! The way of a request (spec §2.7–2.10): flags to zone and type, the fast path, the ladder as far
-//! as it goes without reclaim.
+//! The way of a request (spec §2.7, §2.8): flags to zone and type, the first attempt, the walk over
+//! the zones. What follows where that fails is in [`ladder`](crate::ladder).
 
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
+use crate::context::{Context, TaskFlags};
 use crate::events::Event;
 use crate::frame::{Kind, State};
 use crate::gfp::{AllocFlags, Gfp, route};
 use crate::mobility::Source;
+use crate::node::{NodeChoice, NodeMask};
 use crate::pcp::is_cached_order;
 use crate::platform::Platform;
 use crate::policy::{BelowHigh, Policy};
-use crate::units::{CpuId, MigrateType, Order, Pfn, ZoneKind};
+use crate::reclaim::NodeReclaim;
+use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneKind};
 use crate::watermark::HIGH;
 use crate::yard::Yard;
-use crate::zone::{At, BELOW_HIGH, BOOSTED_WATERMARK, Zone, first_mark};
+use crate::zone::{At, BELOW_HIGH, BOOSTED_WATERMARK, OVERTAKEN, Zone, first_mark};
+use crate::zonelist::Zonelist;
 
 /// Why a request was not served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +33,8 @@ pub enum AllocError {
     BadType,
     /// The platform named a CPU that the yard was not told of.
     UnknownCpu(CpuId),
+    /// The request prefers a node that the yard was not told of.
+    UnknownNode(NodeId),
 }
 
 impl fmt::Display for AllocError {
@@ -42,6 +48,7 @@ impl fmt::Display for AllocError {
             AllocError::UnknownCpu(c) => {
                 write!(f, "the platform runs on CPU {}, for which the layout has no node", c.0)
             }
+            AllocError::UnknownNode(n) => write!(f, "the layout has no node {}", n.0),
         }
     }
 }
@@ -56,6 +63,22 @@ pub(crate) struct Request {
     pub(crate) migrate_type: MigrateType,
     pub(crate) highest: ZoneKind,
     pub(crate) cpu: CpuId,
+    /// The node whose order of zones counts.
+    pub(crate) node: NodeId,
+    /// The nodes that the caller allows.
+    pub(crate) asked: NodeMask,
+    /// The nodes that may serve this attempt.
+    pub(crate) nodes: NodeMask,
+    /// Pass over nodes with too many dirty pages (§2.8 step 2).
+    pub(crate) spread_dirty: bool,
+    pub(crate) context: Context,
+}
+
+impl Request {
+    /// All nodes, or its own alone where it insists on that.
+    pub(crate) fn reachable(&self) -> NodeMask {
+        if self.gfp.contains(Gfp::THISNODE) { NodeMask::only(self.node) } else { NodeMask::ALL }
+    }
 }
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
@@ -65,8 +88,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// [`free`](Yard::free) with the same order. Its contents are what they were, unless the
     /// platform [prepares](Platform::prepare) them.
     ///
-    /// A request with [`Gfp::DIRECT_RECLAIM`] is not yet followed by reclaim: it fails where the
-    /// kernel would begin to reclaim.
+    /// Where no zone can serve it at once, the request climbs the ladder of §2.10 as far as its
+    /// flags allow: it wakes background reclaim, uses reserves, reclaims and compacts through the
+    /// platform's hooks. However they behave, it ends in an answer.
     ///
     /// # Errors
     /// [`AllocError`]; then nothing was taken, though the attempt has left its traces in the
@@ -82,8 +106,24 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         };
         match quick {
             Some(pfn) => Ok(pfn),
-            None => self.alloc_full(order, gfp),
+            None => self.alloc_full(order, gfp, NodeChoice::LOCAL),
         }
+    }
+
+    /// Allocates a block as [`alloc`](Yard::alloc) does, from certain nodes: from one preferred
+    /// node on, or within a set of nodes, or both. With [`Gfp::THISNODE`] no other node than the
+    /// preferred one serves.
+    ///
+    /// # Errors
+    /// As [`alloc`](Yard::alloc); also [`AllocError::UnknownNode`].
+    #[inline]
+    pub fn alloc_on(
+        &self,
+        nodes: impl Into<NodeChoice>,
+        order: Order,
+        gfp: Gfp,
+    ) -> Result<Pfn, AllocError> {
+        self.alloc_full(order, gfp, nodes.into())
     }
 
     /// The common case in one piece: the preferred zone is above its high mark and nothing is
@@ -96,9 +136,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return None;
         }
         let (highest, t) = route(gfp)?;
-        let zone = self.zonelist(highest).first()?;
-        let at = zone.at::<E, P>(&self.platform, self.platform.cpu())?;
-        if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK) {
+        let cpu = self.platform.cpu();
+        let home = self.homes.get(cpu.0 as usize)?;
+        let (zone, slot) = home.quick[highest as usize & 7]?;
+        if gfp.contains(Gfp::THISNODE) && zone.node != home.node || !self.platform.is_plain(gfp) {
+            return None;
+        }
+        let at = At::<R, E, P>::new(zone, &self.platform, cpu, slot);
+        if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK | OVERTAKEN << highest as u32) {
             return None;
         }
         let passes = if o == 0 {
@@ -126,11 +171,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The whole way of a request.
     #[cold]
     #[inline(never)]
-    fn alloc_full(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-        let req = self.request(order, gfp)?;
+    fn alloc_full(&self, order: Order, gfp: Gfp, nodes: NodeChoice) -> Result<Pfn, AllocError> {
+        let req = self.request(order, gfp, nodes)?;
         let answer = match self.fast_path(&req) {
             Some(pfn) => Some(pfn),
-            None => self.slow_path(&req),
+            // The scope stays; what was for the first attempt alone does not.
+            None => self.slow_path(&Request { gfp: gfp.difference(req.context.without), ..req }),
         };
         self.platform.event(
             req.cpu,
@@ -141,73 +187,115 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Ok(pfn)
     }
 
+    /// A request's flags looked up, its context asked for (§2.7).
     #[inline]
-    pub(crate) fn request(&self, order: Order, gfp: Gfp) -> Result<Request, AllocError> {
+    pub(crate) fn request(
+        &self,
+        order: Order,
+        gfp: Gfp,
+        choice: NodeChoice,
+    ) -> Result<Request, AllocError> {
+        let plain = self.platform.is_plain(gfp);
+        let context = if plain { Context::default() } else { self.platform.context() };
+        let mut gfp = gfp.difference(context.without);
         let highest = gfp.highest_zone().ok_or(AllocError::BadZone)?;
         let mut migrate_type = gfp.migrate_type().ok_or(AllocError::BadType)?;
-        if self.zonelist(highest).iter().any(|z| z.ungrouped.load(Relaxed)) {
+        if self.zones.iter().any(|z| z.ungrouped.load(Relaxed)) {
             migrate_type = MigrateType::Unmovable;
         }
         let cpu = self.platform.cpu();
-        if cpu.0 >= self.cpus {
-            return Err(AllocError::UnknownCpu(cpu));
+        let home = self.homes.get(cpu.0 as usize).ok_or(AllocError::UnknownCpu(cpu))?;
+        let node = choice.preferred.unwrap_or(home.node);
+        self.node(node).ok_or(AllocError::UnknownNode(node))?;
+        let spread_dirty = !plain && gfp.contains(Gfp::WRITE);
+        let mut asked = choice.allowed;
+        if gfp.contains(Gfp::THISNODE) {
+            asked = asked.and(NodeMask::only(node));
         }
-        Ok(Request { order, gfp, migrate_type, highest, cpu })
+        let mut nodes = asked;
+        if let Some(set) = context.cpuset {
+            gfp |= Gfp::HARDWALL;
+            if choice.allowed == NodeMask::ALL && !context.is(TaskFlags::INTERRUPT) {
+                nodes = nodes.and(set.allowed);
+            }
+        }
+        Ok(Request {
+            order,
+            gfp,
+            migrate_type,
+            highest,
+            cpu,
+            node,
+            asked,
+            nodes,
+            spread_dirty,
+            context,
+        })
     }
 
-    /// The zones that may serve a request, best first. Those without memory are to be passed over.
+    /// The zones that may serve a request, best first.
     #[inline]
-    pub(crate) fn zonelist(&self, highest: ZoneKind) -> &'a [Zone<'a, R>] {
-        self.zonelists[highest as usize & 7]
+    pub(crate) fn zones_for(&self, req: &Request) -> Zonelist<'a, R> {
+        Zonelist::new(self.nodes, req.node, req.highest, req.nodes)
+    }
+
+    /// The zone that a request tries first.
+    #[inline]
+    pub(crate) fn preferred(&self, req: &Request) -> Option<&'a Zone<'a, R>> {
+        self.zones_for(req).next()
     }
 
     /// The first attempt, at the low watermark (§2.7).
     #[inline]
     fn fast_path(&self, req: &Request) -> Option<Pfn> {
         let mut flags = AllocFlags::WMARK_LOW | AllocFlags::of(req.gfp);
-        let zones = self.zonelist(req.highest);
-        if preferred(zones)?.nofragment.load(Relaxed) {
+        if req.context.cpuset.is_some() {
+            flags |= AllocFlags::CPUSET;
+        }
+        if self.preferred(req)?.nofragment.load(Relaxed) {
             flags |= AllocFlags::NOFRAGMENT;
         }
-        self.attempt(req, flags, zones)
-    }
-
-    /// The ladder (§2.10) up to where reclaim would begin: *restart*, then *retry*.
-    #[cold]
-    #[inline(never)]
-    fn slow_path(&self, req: &Request) -> Option<Pfn> {
-        let zones = self.zonelist(req.highest);
-        let preferred = preferred(zones)?;
-        let mut flags = AllocFlags::slow(req.gfp, req.order.get());
-        let wake = || {
-            if req.gfp.contains(Gfp::KSWAPD_RECLAIM) {
-                self.platform.wake_reclaim(preferred.node, req.order, req.highest);
-            }
-        };
-        wake();
-        if let Some(pfn) = self.attempt(req, flags, zones) {
-            return Some(pfn);
-        }
-        wake();
-        if req.gfp.contains(Gfp::MEMALLOC) && !req.gfp.contains(Gfp::NOMEMALLOC) {
-            // What replaces the flags keeps neither NON_BLOCK nor HIGHATOMIC.
-            flags = AllocFlags::NO_WATERMARKS | AllocFlags::of(req.gfp);
-        }
-        let answer = self.attempt(req, flags, zones);
-        if answer.is_none() {
-            preferred.failures.fetch_add(1, Relaxed);
-        }
-        answer
+        self.attempt(req, flags)
     }
 
     /// One walk over the zones (§2.8).
     #[inline]
-    fn attempt(&self, req: &Request, flags: AllocFlags, zones: &'a [Zone<'a, R>]) -> Option<Pfn> {
+    pub(crate) fn attempt(&self, req: &Request, flags: AllocFlags) -> Option<Pfn> {
         let mut flags = flags;
-        loop {
-            for zone in zones.iter().filter(|z| z.is_populated()) {
+        let zones = self.zones_for(req);
+        let preferred = zones.clone().next()?;
+        let mut dirty = NodeMask::NONE;
+        'scan: loop {
+            for zone in zones.clone() {
+                let hardwall = req.gfp.contains(Gfp::HARDWALL);
+                if flags.contains(AllocFlags::CPUSET) && !req.context.allows(zone.node, hardwall) {
+                    continue;
+                }
+                if req.spread_dirty {
+                    if !dirty.contains(zone.node) && !self.platform.dirty_ok(zone.node) {
+                        dirty = dirty.with(zone.node);
+                    }
+                    if dirty.contains(zone.node) {
+                        continue;
+                    }
+                }
+                if flags.contains(AllocFlags::NOFRAGMENT) && zone.node != preferred.node {
+                    // Better mixed blocks here than memory from afar.
+                    flags.remove(AllocFlags::NOFRAGMENT);
+                    continue 'scan;
+                }
                 let at = zone.at::<E, P>(&self.platform, req.cpu)?;
-                if let Some(idx) = at.serve(req, flags) {
+                if !at.watermark_holds(req, flags)
+                    && !flags.contains(AllocFlags::NO_WATERMARKS)
+                    && !self.make_room(at, preferred, req, flags)
+                {
+                    continue;
+                }
+                if let Some(idx) = self.serve(at, req, flags) {
+                    if zone.node != preferred.node {
+                        zone.numa_miss.fetch_add(1, Relaxed);
+                        preferred.numa_foreign.fetch_add(1, Relaxed);
+                    }
                     return Some(zone.pfn(idx));
                 }
             }
@@ -218,46 +306,59 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             flags.remove(AllocFlags::NOFRAGMENT);
         }
     }
-}
 
-/// The first zone with memory.
-fn preferred<'z, 'a, R: RawMutex>(zones: &'z [Zone<'a, R>]) -> Option<&'z Zone<'a, R>> {
-    zones.iter().find(|z| z.is_populated())
-}
-
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
-    /// What one zone answers in one attempt (§2.8 steps 5 to 7).
-    #[inline]
-    fn serve(self, req: &Request, flags: AllocFlags) -> Option<u32> {
-        let zone = self.zone;
-        if !self.watermark_holds(req, flags) && !flags.contains(AllocFlags::NO_WATERMARKS) {
-            return None;
+    /// A zone failed its mark: whether it passes after all, once a near node has freed what it can
+    /// do without (§2.8 step 6).
+    #[cold]
+    fn make_room(
+        &self,
+        at: At<'_, 'a, R, E, P>,
+        preferred: &Zone<'a, R>,
+        req: &Request,
+        flags: AllocFlags,
+    ) -> bool {
+        let zone = at.zone;
+        let near = self.node(preferred.node).is_some_and(|n| n.distance(zone.node) <= NEAR);
+        if !near || self.knobs().zone_reclaim_mode == 0 {
+            return false;
         }
-        let answer = match self.take_cached(req, flags) {
+        match self.platform.node_reclaim(zone.node, req.order, req.gfp) {
+            NodeReclaim::NoScan | NodeReclaim::Full => false,
+            NodeReclaim::Some | NodeReclaim::Success => at.mark_holds(req, flags),
+        }
+    }
+
+    /// Step 7: takes the block from this CPU's lists or the zone's (§4.3, §5.7).
+    #[inline]
+    fn serve(&self, at: At<'_, 'a, R, E, P>, req: &Request, flags: AllocFlags) -> Option<u32> {
+        let zone = at.zone;
+        let answer = match at.take_cached(req, flags) {
             Some(idx) => Some(idx),
-            None => self.take_direct(req, flags),
+            None => at.take_direct(req, flags),
         };
         if flags.contains(AllocFlags::KSWAPD)
             && zone.has_flag(BOOSTED_WATERMARK)
             && zone.clear_flag(BOOSTED_WATERMARK)
         {
-            self.env.wake_reclaim(zone.node, Order::ZERO, zone.kind);
+            self.wake_node(zone.node, Order::ZERO, Gfp::empty(), zone.kind);
         }
         if flags.contains(AllocFlags::HIGHATOMIC)
             && let Some(idx) = answer
         {
-            self.reserve_highatomic(idx, req.order.get());
+            at.reserve_highatomic(idx, req.order.get());
         }
         answer
     }
+}
 
+/// Nodes at most this far off are worth freeing memory on before they are passed over (§2.8).
+const NEAR: u8 = 30;
+
+impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// Steps 5 and 6: the high watermark, while it was last seen to hold; then the one asked for.
     #[inline]
     fn watermark_holds(self, req: &Request, flags: AllocFlags) -> bool {
         let zone = self.zone;
-        let order = req.order.get();
-        let holds =
-            |mark| zone.watermark_fast(order, zone.watermarks.effective(mark), req.highest, flags);
         let below = zone.has_flag(BELOW_HIGH);
         let test_high = match P::RULES.pcp.below_high {
             BelowHigh::Ignored => false,
@@ -265,14 +366,25 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             BelowHigh::TestedWhileClear => !below,
         };
         if test_high {
-            if holds(HIGH) {
+            if self.holds(HIGH, req, flags) {
                 return true;
             }
             if !below {
                 zone.set_flag(BELOW_HIGH);
             }
         }
-        holds(flags.mark())
+        self.mark_holds(req, flags)
+    }
+
+    /// Step 6: the mark that the attempt is held to.
+    fn mark_holds(self, req: &Request, flags: AllocFlags) -> bool {
+        self.holds(flags.mark(), req, flags)
+    }
+
+    #[inline]
+    fn holds(self, mark: usize, req: &Request, flags: AllocFlags) -> bool {
+        let mark = self.zone.watermarks.effective(mark);
+        self.zone.watermark_fast(req.order.get(), mark, req.highest, flags)
     }
 
     /// From this CPU's lists (§5.7), where the order is kept there and nobody else is at them.

@@ -4,6 +4,7 @@ use lock_api::RawMutex;
 
 use crate::alloc::{AllocError, Request};
 use crate::gfp::{AllocFlags, Gfp};
+use crate::node::NodeChoice;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{Order, Pfn};
@@ -22,7 +23,22 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// [`AllocError`] for flags that mean nothing; a lack of memory is no error.
     pub fn alloc_bulk(&self, gfp: Gfp, slots: &mut [Option<Pfn>]) -> Result<usize, AllocError> {
-        let req = self.request(Order::ZERO, gfp)?;
+        self.alloc_bulk_on(NodeChoice::LOCAL, gfp, slots)
+    }
+
+    /// As [`alloc_bulk`](Yard::alloc_bulk), from certain nodes. Only the preferred node's own zones
+    /// serve many pages at once.
+    ///
+    /// # Errors
+    /// As [`alloc_on`](Yard::alloc_on).
+    pub fn alloc_bulk_on(
+        &self,
+        nodes: impl Into<NodeChoice>,
+        gfp: Gfp,
+        slots: &mut [Option<Pfn>],
+    ) -> Result<usize, AllocError> {
+        let nodes = nodes.into();
+        let req = self.request(Order::ZERO, gfp, nodes)?;
         let wanted = slots.len();
         let mut done = slots.iter().take_while(|s| s.is_some()).count();
         if done == wanted {
@@ -37,7 +53,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
         }
         if let Some(slot) = slots.get_mut(done)
-            && let Ok(pfn) = self.alloc(Order::ZERO, gfp)
+            && let Ok(pfn) = self.alloc_on(nodes, Order::ZERO, gfp)
         {
             *slot = Some(pfn);
             done += 1;
@@ -53,9 +69,24 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         &self,
         n: usize,
         gfp: Gfp,
+        each: impl FnMut(Pfn),
+    ) -> Result<usize, AllocError> {
+        self.alloc_bulk_each_on(NodeChoice::LOCAL, n, gfp, each)
+    }
+
+    /// As [`alloc_bulk_each`](Yard::alloc_bulk_each), from certain nodes.
+    ///
+    /// # Errors
+    /// As [`alloc_on`](Yard::alloc_on).
+    pub fn alloc_bulk_each_on(
+        &self,
+        nodes: impl Into<NodeChoice>,
+        n: usize,
+        gfp: Gfp,
         mut each: impl FnMut(Pfn),
     ) -> Result<usize, AllocError> {
-        let req = self.request(Order::ZERO, gfp)?;
+        let nodes = nodes.into();
+        let req = self.request(Order::ZERO, gfp, nodes)?;
         let mut got = 0;
         if n > 1
             && let Some(zone) = self.bulk_zone(&req, n as u64)
@@ -78,7 +109,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         if got == 0
             && n > 0
-            && let Ok(pfn) = self.alloc(Order::ZERO, gfp)
+            && let Ok(pfn) = self.alloc_on(nodes, Order::ZERO, gfp)
         {
             each(pfn);
             got = 1;
@@ -90,7 +121,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// bulk request never sets BELOW_HIGH.
     fn bulk_zone(&self, req: &Request, wanted: u64) -> Option<&'a Zone<'a, R>> {
         let flags = bulk_flags(req.gfp);
-        self.zonelist(req.highest).iter().find(|z| {
+        let zones = self.zones_for(req);
+        let near = zones.clone().next()?.node;
+        let allowed = |node| req.context.allows(node, req.gfp.contains(Gfp::HARDWALL));
+        zones.take_while(|z| z.node == near).filter(|z| allowed(z.node)).find(|z| {
             let mark = z.watermarks.effective(LOW).saturating_add(wanted);
             z.watermark_fast(0, mark, req.highest, flags)
         })

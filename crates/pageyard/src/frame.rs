@@ -50,6 +50,7 @@ const ORDER_SHIFT: u32 = 4;
 const TYPE_SHIFT: u32 = 8;
 const MOVABLE_BIT: u32 = 1 << 12;
 const LEAVING_BIT: u32 = 1 << 13;
+const PFMEMALLOC_BIT: u32 = 1 << 14;
 
 impl State {
     pub(crate) const TAIL: State = State(Kind::Tail as u32);
@@ -94,6 +95,15 @@ impl State {
 
     pub(crate) const fn with_movable(self, movable: bool) -> State {
         State(if movable { self.0 | MOVABLE_BIT } else { self.0 & !MOVABLE_BIT })
+    }
+
+    /// Taken with all reserves open (§2.11).
+    pub(crate) const fn is_pfmemalloc(self) -> bool {
+        self.0 & PFMEMALLOC_BIT != 0
+    }
+
+    pub(crate) const fn with_pfmemalloc(self) -> State {
+        State(self.0 | PFMEMALLOC_BIT)
     }
 
     /// Part of a batch that is being checked before it is freed.

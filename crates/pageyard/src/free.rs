@@ -10,9 +10,9 @@ use crate::frame::{Frame, Kind, State};
 use crate::pcp::{Pageset, is_cached_order};
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::units::{CpuId, MAX_ORDER, MigrateType, Order, Pfn};
+use crate::units::{CpuId, MAX_ORDER, MigrateType, Order, Pfn, ZoneKind};
 use crate::yard::Yard;
-use crate::zone::{At, Zone};
+use crate::zone::{At, CpuSlot, Zone};
 
 /// Why a block was not taken back. Nothing has changed then (spec §11.8).
 ///
@@ -116,11 +116,15 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if !is_cached_order::<P>(o) {
             return None;
         }
-        let (zone, idx, frame) = match self.first.allocated(pfn, o) {
-            Some((idx, frame)) => (self.first, idx, frame),
-            None => allocated_in(self.zones, pfn, o)?,
+        let cpu = self.platform.cpu();
+        // Nearly every page goes back to the CPU's own node, and most of its memory is in the
+        // highest zone.
+        let (zone, slot) = self.homes.get(cpu.0 as usize)?.quick[ZoneKind::Movable as usize]?;
+        let (zone, slot, idx, frame) = match zone.allocated(pfn, o) {
+            Some((idx, frame)) => (zone, slot, idx, frame),
+            None => self.allocated_elsewhere(pfn, o, cpu)?,
         };
-        let at = zone.at::<E, P>(&self.platform, self.platform.cpu())?;
+        let at = At::<R, E, P>::new(zone, &self.platform, cpu, slot);
         let t = zone.map.block_type(idx);
         if !t.is_mergeable() {
             return None;
@@ -132,6 +136,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         // Each way out releases the lock itself: shared, it costs three instructions more.
         drop(pageset);
         Some(())
+    }
+
+    /// The frame of an allocated block, in whatever zone it lies.
+    #[inline(never)]
+    fn allocated_elsewhere(
+        &self,
+        pfn: Pfn,
+        order: u8,
+        cpu: CpuId,
+    ) -> Option<(&'a Zone<'a, R>, &'a CpuSlot<R>, u32, &'a Frame)> {
+        let (zone, _) = self.locate(pfn)?;
+        let (idx, frame) = zone.allocated(pfn, order)?;
+        Some((zone, zone.slot(cpu)?, idx, frame))
     }
 
     /// The whole way back.
@@ -329,19 +346,6 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         zone.zone.counters.pages_returned.add(1 << order);
         zone.free_pieces(idx, order);
     }
-}
-
-/// The zone among these in which a block of this order is allocated at a frame.
-#[inline(never)]
-fn allocated_in<'z, 'a, R: RawMutex>(
-    zones: &'z [Zone<'a, R>],
-    pfn: Pfn,
-    order: u8,
-) -> Option<(&'z Zone<'a, R>, u32, &'a Frame)> {
-    zones.iter().find_map(|zone| {
-        let (idx, frame) = zone.allocated(pfn, order)?;
-        Some((zone, idx, frame))
-    })
 }
 
 impl<'a, R: RawMutex> Zone<'a, R> {

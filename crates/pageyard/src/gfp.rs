@@ -135,6 +135,7 @@ bitflags::bitflags! {
         const OOM = 0x8;
         const NON_BLOCK = 0x10;
         const MIN_RESERVE = 0x20;
+        const CPUSET = 0x40;
         const CMA = 0x80;
         const NOFRAGMENT = 0x100;
         const HIGHATOMIC = 0x200;

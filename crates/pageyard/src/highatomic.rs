@@ -4,12 +4,13 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
+use crate::alloc::Request;
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::units::{CpuId, MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::watermark::highatomic_cap;
 use crate::yard::Yard;
-use crate::zone::{At, Locked};
+use crate::zone::{At, Locked, Zone};
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// After such a request was served: keeps the pageblock it was served from, up to about one
@@ -71,7 +72,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Gives one reserved block back to requests of type `t`, where a zone has one with a free
     /// page in it; without `force` each zone keeps one block. Whether one was found; never for a
     /// type that requests do not have.
@@ -80,8 +81,16 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
             return false;
         }
         let cpu = self.platform.cpu();
-        self.zones.iter().any(|z| {
-            z.at::<E, P>(&self.platform, cpu).is_some_and(|at| at.lock().unreserve(t, force))
-        })
+        self.zones.iter().any(|z| self.unreserve(z, cpu, t, force))
+    }
+
+    /// The same for a request, in the zones that it may use (§2.10).
+    pub(crate) fn unreserve_for(&self, req: &Request, force: bool) -> bool {
+        self.zones_for(req).any(|z| self.unreserve(z, req.cpu, req.migrate_type, force))
+    }
+
+    fn unreserve(&self, zone: &Zone<'a, R>, cpu: CpuId, t: MigrateType, force: bool) -> bool {
+        let at = zone.at::<E, P>(&self.platform, cpu);
+        at.is_some_and(|at| at.lock().unreserve(t, force))
     }
 }

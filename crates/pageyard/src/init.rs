@@ -5,13 +5,15 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Range;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::{Mutex, RawMutex};
 
 use crate::area::End;
 use crate::frame::{Frame, Map, Pageblock, State};
 use crate::knobs::{KnobError, Knobs};
+use crate::ladder::Reclaimers;
+use crate::node::{Home, LOCAL_DISTANCE, MAX_NODES, Node, rebuild_orders};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{
@@ -35,7 +37,8 @@ pub struct ZoneSpec {
 /// A machine's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'l> {
-    /// The zones, in any order; no two overlap. One node for now.
+    /// The zones, in any order; no two overlap. Nodes are numbered from 0; a node that no zone
+    /// names has no memory, one that no CPU names has no CPUs.
     pub zones: &'l [ZoneSpec],
     /// Where there is memory, in any order; no two ranges overlap. Everything else in the zones
     /// is a hole.
@@ -44,6 +47,10 @@ pub struct Layout<'l> {
     pub reserved: &'l [Range<Pfn>],
     /// The node of each CPU: as many as there are CPUs, by number.
     pub cpus: &'l [NodeId],
+    /// How far the nodes are from each other, row by row, as firmware tells it: 10 from a node to
+    /// itself, more to others. Empty: all others are equally far (20). Its rows say how many nodes
+    /// there are, where zones and CPUs do not name them all.
+    pub distances: &'l [u8],
     /// The settings to start with.
     pub knobs: Knobs,
 }
@@ -59,6 +66,10 @@ pub struct Needs {
     pub zones: usize,
     /// CPU slots: one per zone and CPU.
     pub slots: usize,
+    /// Nodes.
+    pub nodes: usize,
+    /// CPU homes: one per CPU.
+    pub homes: usize,
     /// Bytes of all of them together.
     pub bytes: usize,
 }
@@ -75,6 +86,10 @@ pub struct Storage<'a, R: RawMutex> {
     pub zones: &'a mut [Zone<'a, R>],
     /// CPU slots.
     pub slots: &'a mut [CpuSlot<R>],
+    /// Nodes.
+    pub nodes: &'a mut [Node<'a, R>],
+    /// CPU homes.
+    pub homes: &'a mut [Home<'a, R>],
 }
 
 /// Why an allocator could not be made. Nothing was written.
@@ -90,10 +105,15 @@ pub enum InitError {
     ZoneTooLarge(usize),
     /// Two zones, by number, overlap.
     ZonesOverlap(usize, usize),
-    /// Two zones, by number, are of the same kind.
+    /// Two zones, by number, are of the same kind and node.
     SameKind(usize, usize),
-    /// Zone number `0` lies on another node than zone 0; several nodes need several yards for now.
-    SeveralNodes(usize),
+    /// A node's number is not below [`MAX_NODES`].
+    TooManyNodes(NodeId),
+    /// There are `0` distances, which is not the square of a number of nodes that includes all that
+    /// zones and CPUs name.
+    DistanceCount(usize),
+    /// The distance from one node to another is not 10 to itself, or not above 10 to another one.
+    BadDistance(NodeId, NodeId),
     /// Usable range number `0` is empty or ends before it starts.
     EmptyRange(usize),
     /// Two usable ranges, by number, overlap.
@@ -125,9 +145,18 @@ impl fmt::Display for InitError {
                 write!(f, "zone {i} is too large: at most 2^32 - 4096 frames, below frame 2^52")
             }
             InitError::ZonesOverlap(i, j) => write!(f, "zones {i} and {j} overlap"),
-            InitError::SameKind(i, j) => write!(f, "zones {i} and {j} are of the same kind"),
-            InitError::SeveralNodes(i) => {
-                write!(f, "zone {i} is on another node than zone 0; make one yard per node")
+            InitError::SameKind(i, j) => {
+                write!(f, "zones {i} and {j} are of the same kind and node")
+            }
+            InitError::TooManyNodes(n) => {
+                write!(f, "node {}: nodes are numbered from 0 to {}", n.0, MAX_NODES - 1)
+            }
+            InitError::DistanceCount(n) => {
+                write!(f, "{n} distances, but there must be one for each pair of nodes, or none")
+            }
+            InitError::BadDistance(a, b) => {
+                write!(f, "the distance from node {} to node {} must be ", a.0, b.0)?;
+                f.write_str(if a == b { "10" } else { "above 10" })
             }
             InitError::EmptyRange(i) => write!(f, "usable range {i} has no frames"),
             InitError::RangesOverlap(i, j) => write!(f, "usable ranges {i} and {j} overlap"),
@@ -177,19 +206,57 @@ impl Layout<'_> {
         let blocks = self.zones.iter().map(ZoneSpec::blocks).sum();
         let zones = self.zones.len();
         let slots = zones * self.cpus.len();
+        let (nodes, homes) = (self.nodes(), self.cpus.len());
         let bytes = frames * size_of::<Frame>()
             + blocks * size_of::<Pageblock>()
             + zones * size_of::<Zone<'_, R>>()
-            + slots * size_of::<CpuSlot<R>>();
-        Ok(Needs { frames, blocks, zones, slots, bytes })
+            + slots * size_of::<CpuSlot<R>>()
+            + nodes * size_of::<Node<'_, R>>()
+            + homes * size_of::<Home<'_, R>>();
+        Ok(Needs { frames, blocks, zones, slots, nodes, homes, bytes })
+    }
+
+    /// The nodes that zones and CPUs name.
+    fn named(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.zones.iter().map(|z| z.node).chain(self.cpus.iter().copied())
+    }
+
+    /// How many nodes there are.
+    fn nodes(&self) -> usize {
+        let named = self.named().map(|n| usize::from(n.0) + 1).max().unwrap_or(0);
+        named.max(self.distances.len().isqrt())
+    }
+
+    fn validate_nodes(&self) -> Result<(), InitError> {
+        if let Some(n) = self.named().find(|n| usize::from(n.0) >= MAX_NODES) {
+            return Err(InitError::TooManyNodes(n));
+        }
+        let nodes = self.nodes();
+        if nodes > MAX_NODES {
+            return Err(InitError::TooManyNodes(NodeId(nodes.min(1 << 15) as u16 - 1)));
+        }
+        if !self.distances.is_empty() && nodes * nodes != self.distances.len() {
+            return Err(InitError::DistanceCount(self.distances.len()));
+        }
+        for (i, &d) in self.distances.iter().enumerate() {
+            let (from, to) = (i / nodes.max(1), i % nodes.max(1));
+            let holds = if from == to { d == LOCAL_DISTANCE } else { d > LOCAL_DISTANCE };
+            if !holds {
+                return Err(InitError::BadDistance(NodeId(from as u16), NodeId(to as u16)));
+            }
+        }
+        Ok(())
     }
 
     fn validate(&self) -> Result<(), InitError> {
-        let first = self.zones.first().ok_or(InitError::NoZones)?;
+        if self.zones.is_empty() {
+            return Err(InitError::NoZones);
+        }
         if self.cpus.is_empty() {
             return Err(InitError::NoCpus);
         }
         self.knobs.check().map_err(InitError::Knob)?;
+        self.validate_nodes()?;
         for (i, z) in self.zones.iter().enumerate() {
             if z.span.start >= z.span.end {
                 return Err(InitError::EmptyZone(i));
@@ -197,14 +264,11 @@ impl Layout<'_> {
             if z.span.end.0 - z.base() > MOST_FRAMES || z.span.end.0 > 1 << 52 {
                 return Err(InitError::ZoneTooLarge(i));
             }
-            if z.node != first.node {
-                return Err(InitError::SeveralNodes(i));
-            }
             for (j, o) in self.zones.iter().enumerate().take(i) {
                 if overlaps(&z.span, &o.span) {
                     return Err(InitError::ZonesOverlap(j, i));
                 }
-                if z.kind == o.kind {
+                if z.kind == o.kind && z.node == o.node {
                     return Err(InitError::SameKind(j, i));
                 }
             }
@@ -225,6 +289,15 @@ impl Layout<'_> {
             Some(i) => Err(InitError::BadReserved(i)),
             None => Ok(()),
         }
+    }
+
+    /// Whether requests that prefer the zone keep blocks apart at first (§2.7): of a NORMAL zone,
+    /// where there is another zone of the node to turn to, or no other node.
+    fn starts_nofragment(&self, zone: &ZoneSpec, nodes: usize) -> bool {
+        let dma32 = |z: &ZoneSpec| z.node == zone.node && z.kind == ZoneKind::Dma32;
+        let populated = |z: &ZoneSpec| self.usable.iter().any(|r| overlaps(r, &z.span));
+        zone.kind == ZoneKind::Normal
+            && (nodes == 1 || self.zones.iter().any(|z| dma32(z) && populated(z)))
     }
 
     /// The next run of frames of a zone that are usable and not reserved, at or after `from`.
@@ -254,17 +327,6 @@ impl Layout<'_> {
     }
 }
 
-/// Per highest zone kind, the zones from the first that may serve and is wanted (§2.5).
-fn zonelists<'a, R: RawMutex>(
-    zones: &'a [Zone<'a, R>],
-    wanted: impl Fn(&Zone<'a, R>) -> bool,
-) -> [&'a [Zone<'a, R>]; 8] {
-    core::array::from_fn(|highest| {
-        let first = zones.iter().position(|z| z.kind as usize <= highest && wanted(z));
-        zones.get(first.unwrap_or(zones.len())..).unwrap_or(&[])
-    })
-}
-
 /// How many frames two ranges share.
 fn common(a: &Range<Pfn>, b: &Range<Pfn>) -> u64 {
     a.end.min(b.end).0.saturating_sub(a.start.max(b.start).0)
@@ -280,11 +342,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         storage: Storage<'a, R>,
         platform: E,
     ) -> Result<Self, InitError> {
-        let mut yard = Self::blank(layout, storage, platform)?;
-        for zone in yard.zones {
-            yard.populate(zone, layout);
-        }
-        yard.zonelists = zonelists(yard.zones, Zone::is_populated);
+        let yard = Self::build(layout, storage, platform, true)?;
         yard.recalculate();
         // Below this much memory, keeping types apart would only waste it (§2.4).
         let above: u64 = yard
@@ -309,6 +367,15 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         storage: Storage<'a, R>,
         platform: E,
     ) -> Result<Self, InitError> {
+        Self::build(layout, storage, platform, false)
+    }
+
+    fn build(
+        layout: &Layout<'_>,
+        storage: Storage<'a, R>,
+        platform: E,
+        populated: bool,
+    ) -> Result<Self, InitError> {
         let needs = layout.needs::<R>()?;
         let room = |what, needed, given| {
             if given < needed { Err(InitError::TooSmall { what, needed, given }) } else { Ok(()) }
@@ -317,6 +384,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         room("pageblock entries", needs.blocks, storage.blocks.len())?;
         room("zones", needs.zones, storage.zones.len())?;
         room("CPU slots", needs.slots, storage.slots.len())?;
+        room("nodes", needs.nodes, storage.nodes.len())?;
+        room("CPU homes", needs.homes, storage.homes.len())?;
 
         for (i, slot) in storage.slots.iter_mut().take(needs.slots).enumerate() {
             *slot = CpuSlot::new();
@@ -326,12 +395,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         let slots: &'a [CpuSlot<R>] = storage.slots;
         let (mut frames, mut blocks, mut slots) = (storage.frames, storage.blocks, slots);
-        let specs = || {
-            (0..crate::units::ZONE_KINDS)
-                .rev()
-                .filter_map(|k| layout.zones.iter().find(|z| z.kind as usize == k))
-        };
-        for (spec, zone) in specs().zip(storage.zones.iter_mut()) {
+        let ids = (0..needs.nodes).flat_map(|n| {
+            ZoneKind::ALL.into_iter().rev().map(move |kind| (NodeId(n as u16), kind))
+        });
+        let specs = ids.filter_map(|id| layout.zones.iter().find(|z| (z.node, z.kind) == id));
+        for (spec, zone) in specs.zip(storage.zones.iter_mut()) {
             let own;
             (own, frames) = frames.split_at(spec.frames().min(frames.len()));
             let own_blocks;
@@ -351,83 +419,130 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 ..Zone::new()
             };
             zone.boost_factor.store(layout.knobs.watermark_boost_factor, Relaxed);
-            zone.nofragment.store(zone.starts_nofragment(), Relaxed);
+            let nofragment = layout.starts_nofragment(spec, needs.nodes);
+            zone.nofragment.store(nofragment, Relaxed);
         }
+        sort_by_start(storage.zones.get_mut(..needs.zones).unwrap_or(&mut []));
         let zones: &'a [Zone<'a, R>] = storage.zones.get(..needs.zones).unwrap_or(&[]);
-        let zonelists = zonelists(zones, |_| true);
+        if populated {
+            for zone in zones {
+                populate::<R, E, P>(zone, layout, &platform);
+            }
+        }
+
+        for (i, node) in storage.nodes.iter_mut().take(needs.nodes).enumerate() {
+            let id = NodeId(i as u16);
+            let first = zones.iter().take_while(|z| z.node < id).count();
+            let own = zones.iter().filter(|z| z.node == id).count();
+            let distances = layout.distances.get(i * needs.nodes..).unwrap_or(&[]);
+            let distances = distances.get(..needs.nodes).unwrap_or(&[]);
+            *node = Node::new();
+            node.set(id, zones.get(first..first + own).unwrap_or(&[]), distances);
+            let cpus = layout.cpus.iter().filter(|&&n| n == id).count();
+            node.cpus.store(cpus as u32, Relaxed);
+        }
+        let nodes: &'a [Node<'a, R>] = storage.nodes.get(..needs.nodes).unwrap_or(&[]);
+        // Of a blank yard's zones nobody knows yet which will have memory.
+        let serves = |z: &Zone<'a, R>| !populated || z.is_populated();
+        rebuild_orders(nodes, |id| zones.iter().any(|z| z.node == id && serves(z)));
+        let mut homes = storage.homes.iter_mut().take(needs.homes);
+        for ((cpu, &node), home) in (0..).map(CpuId).zip(layout.cpus).zip(&mut homes) {
+            home.set(cpu, node, |highest| {
+                let order = nodes.get(usize::from(node.0))?.order();
+                let near = order.filter_map(|n| nodes.get(usize::from(n.0)));
+                near.flat_map(|n| n.zones_up_to(highest)).find(|z| serves(z))
+            });
+        }
         Ok(Yard {
             zones,
-            first: zones.first().ok_or(InitError::NoZones)?,
-            zonelists,
+            nodes,
+            homes: storage.homes.get(..needs.homes).unwrap_or(&[]),
             platform,
             cpus: layout.cpus.len() as u32,
             knobs: Mutex::new(layout.knobs),
             settings: Mutex::new(()),
             draining: Mutex::new(()),
+            oom: Mutex::new(()),
+            reclaimers: Reclaimers::default(),
+            alloc_stalls: [const { AtomicU64::new(0) }; 8],
+            warned: AtomicU64::new(0),
+            zonelist_changes: AtomicU64::new(0),
             policy: PhantomData,
         })
     }
+}
 
-    /// Frees a zone's usable memory as naturally aligned blocks, as large as they go, ascending,
-    /// to the tails of the lists (§8.1).
-    fn populate(&self, zone: &Zone<'a, R>, layout: &Layout<'_>) {
-        let span = zone.start..Pfn(zone.start.0 + zone.spanned);
-        let present: u64 = layout.usable.iter().map(|r| common(r, &span)).sum();
-        let (mut managed, mut from) = (0, span.start);
-        while let Some(run) = layout.next_free(&span, from) {
-            managed += run.end.0 - run.start.0;
-            from = run.end;
-        }
-        zone.present.store(present, Relaxed);
-        zone.managed.store(managed, Relaxed);
-        for r in layout.usable {
-            self.label(zone, r);
-        }
-        let Some(at) = zone.at::<E, P>(&self.platform, CpuId(0)) else { return };
-        let locked = at.lock();
-        from = span.start;
-        while let Some(run) = layout.next_free(&span, from) {
-            from = run.end;
-            let mut pfn = run.start;
-            while pfn < run.end {
-                let fits = (run.end.0 - pfn.0).ilog2() as u8;
-                let order = (pfn.0.trailing_zeros() as u8).min(fits).min(MAX_ORDER);
-                if let Some(idx) = zone.index_of(pfn) {
-                    for i in 0..1u32 << order {
-                        zone.map.frame(idx + i).set_state(State::TAIL);
-                    }
-                    locked.free_block(idx, order);
+/// Frees a zone's usable memory as naturally aligned blocks, as large as they go, ascending,
+/// to the tails of the lists (§8.1).
+fn populate<R: RawMutex, E: Platform, P: Policy>(
+    zone: &Zone<'_, R>,
+    layout: &Layout<'_>,
+    platform: &E,
+) {
+    let span = zone.start..Pfn(zone.start.0 + zone.spanned);
+    let present: u64 = layout.usable.iter().map(|r| common(r, &span)).sum();
+    let (mut managed, mut from) = (0, span.start);
+    while let Some(run) = layout.next_free(&span, from) {
+        managed += run.end.0 - run.start.0;
+        from = run.end;
+    }
+    zone.present.store(present, Relaxed);
+    zone.managed.store(managed, Relaxed);
+    for r in layout.usable {
+        label(zone, r);
+    }
+    let Some(at) = zone.at::<E, P>(platform, CpuId(0)) else { return };
+    let locked = at.lock();
+    from = span.start;
+    while let Some(run) = layout.next_free(&span, from) {
+        from = run.end;
+        let mut pfn = run.start;
+        while pfn < run.end {
+            let fits = (run.end.0 - pfn.0).ilog2() as u8;
+            let order = (pfn.0.trailing_zeros() as u8).min(fits).min(MAX_ORDER);
+            if let Some(idx) = zone.index_of(pfn) {
+                for i in 0..1u32 << order {
+                    zone.map.frame(idx + i).set_state(State::TAIL);
                 }
-                pfn.0 += 1 << order;
+                locked.free_block(idx, order);
             }
-        }
-        // No CPU is to start with a debt.
-        locked.fold(locked.slot.diff());
-        drop(locked);
-        if let Some(seed) = layout.knobs.shuffle_seed {
-            zone.seed_shuffle(seed);
-            at.shuffle();
+            pfn.0 += 1 << order;
         }
     }
-
-    /// Every pageblock with memory in it starts movable (§8.1).
-    fn label(&self, zone: &Zone<'a, R>, range: &Range<Pfn>) {
-        let start = range.start.max(zone.start);
-        let end = range.end.min(Pfn(zone.start.0 + zone.spanned));
-        let mut pfn = start;
-        while pfn < end {
-            if let Some(idx) = zone.index_of(pfn) {
-                zone.map.set_block_type(idx, MigrateType::Movable);
-            }
-            pfn = Pfn(((pfn.0 >> PAGEBLOCK_ORDER) + 1) << PAGEBLOCK_ORDER);
-        }
+    // No CPU is to start with a debt.
+    locked.fold(locked.slot.diff());
+    drop(locked);
+    if let Some(seed) = layout.knobs.shuffle_seed {
+        zone.seed_shuffle(seed);
+        at.shuffle();
     }
 }
 
-impl<R: RawMutex> Zone<'_, R> {
-    /// One node: its NORMAL zone always keeps blocks apart (§2.7).
-    pub(crate) fn starts_nofragment(&self) -> bool {
-        self.kind == ZoneKind::Normal
+/// Every pageblock with memory in it starts movable (§8.1).
+fn label<R: RawMutex>(zone: &Zone<'_, R>, range: &Range<Pfn>) {
+    let start = range.start.max(zone.start);
+    let end = range.end.min(Pfn(zone.start.0 + zone.spanned));
+    let mut pfn = start;
+    while pfn < end {
+        if let Some(idx) = zone.index_of(pfn) {
+            zone.map.set_block_type(idx, MigrateType::Movable);
+        }
+        pfn = Pfn(((pfn.0 >> PAGEBLOCK_ORDER) + 1) << PAGEBLOCK_ORDER);
+    }
+}
+
+/// Notes the order of the zones' starts in the zones themselves, so that the zone of a frame is
+/// found by bisection.
+fn sort_by_start<R: RawMutex>(zones: &mut [Zone<'_, R>]) {
+    for nth in 0..zones.len() {
+        let below = |i: usize| {
+            let start = zones.get(i).map(|z| z.start);
+            zones.iter().filter(|z| Some(z.start) < start).count()
+        };
+        let index = (0..zones.len()).find(|&i| below(i) == nth).unwrap_or(0);
+        if let Some(zone) = zones.get_mut(nth) {
+            zone.nth_by_start = index as u16;
+        }
     }
 }
 

@@ -29,6 +29,10 @@ pub struct Knobs {
     pub lowmem_reserve_ratio: [u64; ZONE_KINDS],
     /// Fixes `high` of the per-CPU lists at this fraction of a zone; 0: tuned.
     pub percpu_pagelist_high_fraction: u32,
+    /// What a node does before it turns to another one (bits 1, 2, 4): reclaim, write, swap.
+    pub zone_reclaim_mode: u32,
+    /// Pages move to slower memory rather than out: zones are kept free up to the PROMO mark (§7.1).
+    pub memory_tiering: bool,
     /// Huge pages are in use, so that whole pageblocks are worth keeping free (§3.1).
     pub huge_pages: bool,
     /// Free lists are shuffled at start, and largest blocks go to a random end, by random numbers
@@ -49,6 +53,8 @@ impl Default for Knobs {
             watermark_boost_factor: 15000,
             lowmem_reserve_ratio: [256, 256, 32, 0, 0],
             percpu_pagelist_high_fraction: 0,
+            zone_reclaim_mode: 0,
+            memory_tiering: false,
             huge_pages: true,
             shuffle_seed: None,
             foreign_lowmem: 0,
@@ -259,11 +265,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Pages that lower zones keep from requests for higher ones (§3.5).
     fn apply_reserves(&self, knobs: &Knobs) {
-        let mut managed = [0; ZONE_KINDS];
         for z in self.zones {
-            managed[z.kind as usize] = z.managed.load(Relaxed);
-        }
-        for z in self.zones {
+            let mut managed = [0; ZONE_KINDS];
+            for z in self.node(z.node).map_or(&[][..], |n| n.zones) {
+                managed[z.kind as usize] = z.managed.load(Relaxed);
+            }
             let reserve =
                 watermark::lowmem_reserve(z.kind as usize, &managed, &knobs.lowmem_reserve_ratio);
             let _lock = z.lock.lock();

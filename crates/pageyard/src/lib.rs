@@ -8,7 +8,7 @@
 //! # Embedding it
 //! ```
 //! use pageyard::{CpuId, Frame, Gfp, Layout, NodeId, Order, Pageblock, Pfn, Platform};
-//! use pageyard::{CpuSlot, Knobs, Storage, Yard, Zone, ZoneKind, ZoneSpec};
+//! use pageyard::{CpuSlot, Home, Knobs, Node, Storage, Yard, Zone, ZoneKind, ZoneSpec};
 //!
 //! // Three lines of platform: which CPU is this? Everything else has a default.
 //! struct Machine;
@@ -25,6 +25,7 @@
 //!     usable: &[span],
 //!     reserved: &[Pfn(0x100000)..Pfn(0x100100)],
 //!     cpus: &[NodeId(0)],
+//!     distances: &[],
 //!     knobs: Knobs::default(),
 //! };
 //!
@@ -34,8 +35,16 @@
 //! let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
 //! let mut slots: Vec<CpuSlot<Lock>> = (0..needs.slots).map(|_| CpuSlot::new()).collect();
 //! let mut zones: Vec<Zone<'_, Lock>> = (0..needs.zones).map(|_| Zone::new()).collect();
-//! let storage =
-//!     Storage { frames: &frames, blocks: &blocks, zones: &mut zones, slots: &mut slots };
+//! let mut nodes: Vec<Node<'_, Lock>> = (0..needs.nodes).map(|_| Node::new()).collect();
+//! let mut homes: Vec<Home<'_, Lock>> = (0..needs.homes).map(|_| Home::new()).collect();
+//! let storage = Storage {
+//!     frames: &frames,
+//!     blocks: &blocks,
+//!     zones: &mut zones,
+//!     slots: &mut slots,
+//!     nodes: &mut nodes,
+//!     homes: &mut homes,
+//! };
 //! let yard: Yard<'_, Lock, Machine> = Yard::new(&layout, storage, Machine)?;
 //!
 //! // Allocate, use, free. Every free is checked.
@@ -59,8 +68,8 @@
 //! does, operation by operation. "§" in these pages is a section of `docs/spec.md` in the repository.
 //!
 //! # Limits
-//! Base pages are 4 KiB, blocks at most 4 MiB, a zone at most 16 TiB. One node per yard for now.
-//! Requests that may reclaim fail where the kernel would begin to. Targets need 64-bit atomics.
+//! Base pages are 4 KiB, blocks at most 4 MiB, a zone at most 16 TiB, 64 nodes.
+//! Targets need 64-bit atomics.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -69,6 +78,7 @@ mod alloc;
 mod area;
 mod buddy;
 mod bulk;
+mod context;
 mod events;
 mod frame;
 mod free;
@@ -76,9 +86,12 @@ mod gfp;
 mod highatomic;
 mod init;
 mod knobs;
+mod kswapd;
+mod ladder;
 mod list;
 mod maintain;
 mod mobility;
+mod node;
 mod pcp;
 mod platform;
 pub mod policy;
@@ -86,26 +99,32 @@ mod reclaim;
 mod run;
 mod shuffle;
 mod snapshot;
+mod spread;
 mod stats;
 pub mod tuning;
 mod units;
 pub mod watermark;
 mod yard;
 mod zone;
+mod zonelist;
 
 pub use alloc::AllocError;
+pub use context::{Context, Cpuset, TaskFlags};
 pub use events::{DrainReason, Event};
 pub use frame::{Frame, Pageblock};
 pub use free::{BatchError, FreeError};
 pub use gfp::Gfp;
 pub use init::{InitError, Layout, Needs, Storage, ZoneSpec};
 pub use knobs::{KnobError, Knobs, stat_threshold};
+pub use kswapd::{Kswapd, ReclaimTask};
 pub use maintain::PcpDisabled;
+pub use node::{Home, LOCAL_DISTANCE, MAX_NODES, Node, NodeChoice, NodeMask, REMOTE_DISTANCE};
 pub use pcp::LISTS as PCP_LISTS;
 pub use platform::{Platform, Relocation};
-pub use reclaim::Mark;
+pub use reclaim::{Mark, NodeReclaim, Oom, ReclaimJob, Throttle};
 pub use snapshot::{CpuRecord, Record, RestoreError, ZoneRecord};
-pub use stats::{BlockCounts, CpuStats, LOCK_BUCKETS, ZoneStats};
+pub use spread::Interleave;
+pub use stats::{BlockCounts, CpuStats, LOCK_BUCKETS, NumaStats, ZoneStats};
 pub use units::{
     COSTLY_ORDER, CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER,
     PAGEBLOCK_PAGES, Pfn, TYPES, ZONE_KINDS, ZoneId, ZoneKind,

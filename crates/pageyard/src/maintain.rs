@@ -8,7 +8,7 @@ use lock_api::{MutexGuard, RawMutex};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::tuning::{CacheSlice, FREE_HIGH_BATCH, Limits, keeps_batch};
-use crate::units::{CpuId, ZoneKind};
+use crate::units::{CpuId, ZoneId};
 use crate::yard::Yard;
 use crate::zone::Zone;
 
@@ -29,9 +29,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// Drains one CPU's lists, of one zone or of all (§5.16).
-    pub fn drain_cpu(&self, cpu: CpuId, kind: Option<ZoneKind>) {
+    pub fn drain_cpu(&self, cpu: CpuId, zone: Option<ZoneId>) {
         let by = self.platform.cpu();
-        for zone in self.zones.iter().filter(|z| kind.is_none_or(|k| k == z.kind)) {
+        for zone in self.zones.iter().filter(|z| zone.is_none_or(|id| id == z.id())) {
             // A drainer that is none of the yard's CPUs works in the drained one's name.
             let at = zone.at::<E, P>(&self.platform, by);
             if let Some(at) = at.or_else(|| zone.at(&self.platform, cpu)) {
@@ -42,8 +42,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Drains all CPUs' lists (§5.16). There is one drainer at a time: with another one at work, a
     /// call for all zones returns at once, a call for one zone waits its turn.
-    pub fn drain_all(&self, kind: Option<ZoneKind>) {
-        let _turn = match kind {
+    pub fn drain_all(&self, zone: Option<ZoneId>) {
+        let _turn = match zone {
             None => match self.draining.try_lock() {
                 Some(turn) => turn,
                 None => return,
@@ -51,7 +51,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             Some(_) => self.draining.lock(),
         };
         for cpu in 0..self.cpus {
-            self.drain_cpu(CpuId(cpu), kind);
+            self.drain_cpu(CpuId(cpu), zone);
         }
     }
 
@@ -59,12 +59,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// request is served by the zone, every free goes there. `None` where there is no such zone.
     ///
     /// Limits cannot change meanwhile: knobs that do wait for the guard.
-    pub fn disable_pcp(&self, kind: ZoneKind) -> Option<PcpDisabled<'_, 'a, R, P>> {
-        let zone = self.zone(kind)?;
+    pub fn disable_pcp(&self, zone: impl Into<ZoneId>) -> Option<PcpDisabled<'_, 'a, R, P>> {
+        let zone = self.zone(zone)?;
         let held = zone.limits_lock.lock();
         zone.set_pagesets::<P>(Limits::DISABLED);
         for cpu in 0..self.cpus {
-            self.drain_cpu(CpuId(cpu), Some(kind));
+            self.drain_cpu(CpuId(cpu), Some(zone.id()));
         }
         Some(PcpDisabled { zone, _held: held, policy: PhantomData })
     }

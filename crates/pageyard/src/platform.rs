@@ -1,9 +1,11 @@
 //! What an embedder supplies. Every method has a default, so that a bare embedder works with
 //! three lines (architecture §2).
 
+use crate::context::Context;
 use crate::events::Event;
 use crate::gfp::Gfp;
-use crate::units::{CpuId, NodeId, Order, Pfn, ZoneKind};
+use crate::reclaim::{NodeReclaim, Oom, ReclaimJob, Throttle};
+use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 /// The machine under the allocator.
 ///
@@ -63,9 +65,100 @@ pub trait Platform {
         Relocation::Refused
     }
 
+    /// Whether nothing about the caller restricts a request with these flags or entitles it to
+    /// more: no set of nodes, no scope that takes flags from it, no limit on dirty pages. Asked
+    /// first, on every request; only where it says no are [`context`](Platform::context) and
+    /// [`dirty_ok`](Platform::dirty_ok) asked before the first attempt. The default says yes and
+    /// compiles to nothing.
+    #[inline(always)]
+    fn is_plain(&self, gfp: Gfp) -> bool {
+        let _ = gfp;
+        true
+    }
+
+    /// Who makes the present request (§2.7, §2.9). Asked by requests that are not
+    /// [plain](Platform::is_plain) or not served at once.
+    fn context(&self) -> Context {
+        Context::default()
+    }
+
+    /// Names the task that executes the caller, so that a reclaim that asks for memory itself is
+    /// known by it. The default takes a CPU for a task; where tasks change while one of them
+    /// reclaims, say which it is.
+    fn task(&self) -> u64 {
+        self.cpu().0.into()
+    }
+
+    /// Whether a node may take more pages that will be written to (§2.8 step 2; [`Gfp::WRITE`]).
+    fn dirty_ok(&self, node: NodeId) -> bool {
+        let _ = node;
+        true
+    }
+
+    /// Frees memory for a request that could not be served (§7.3): about
+    /// [`job.pages`](ReclaimJob::pages) pages, from the zones it names. How many pages it freed.
+    ///
+    /// Called without any lock, and may sleep. Requests it makes itself may use all reserves, and
+    /// never lead to reclaim.
+    fn reclaim(&self, job: &ReclaimJob) -> u64 {
+        let _ = job;
+        0
+    }
+
+    /// How many pages of a zone reclaim could still free (§2.10): whether another round is worth
+    /// it.
+    fn reclaimable(&self, zone: ZoneId) -> u64 {
+        let _ = zone;
+        0
+    }
+
+    /// Frees clean, unmapped pages of a near node before a farther one is used (§2.8 step 6); asked
+    /// only where `zone_reclaim_mode` is set.
+    fn node_reclaim(&self, node: NodeId, order: Order, gfp: Gfp) -> NodeReclaim {
+        let _ = (node, order, gfp);
+        NodeReclaim::NoScan
+    }
+
+    /// A user's task is to wait until background reclaim has freed something (§7.3): while
+    /// `enough()` says no, at most `most_ns` nanoseconds where that is given.
+    fn throttle(&self, node: NodeId, most_ns: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
+        let _ = (node, most_ns, enough);
+        Throttle::Done
+    }
+
+    /// Nothing could be reclaimed (§2.10): make somebody give up memory. One call at a time.
+    fn out_of_memory(&self, job: &ReclaimJob) -> Oom {
+        let _ = job;
+        Oom::Nothing
+    }
+
+    /// A pause of about a tick: another task is dealing with the shortage.
+    fn pause(&self) {
+        core::hint::spin_loop();
+    }
+
+    /// A request that must not fail ([`Gfp::NOFAIL`]) has failed `tries` times. Waits for memory,
+    /// and says whether to try again. The default does not wait: with nobody else to free memory,
+    /// the request fails like any other.
+    fn keep_trying(&self, order: Order, tries: u32) -> bool {
+        let _ = (order, tries);
+        false
+    }
+
+    /// A request failed that did not ask for silence; at most one call in ten seconds of
+    /// [`now`](Platform::now).
+    fn warn(&self, order: Order, gfp: Gfp) {
+        let _ = (order, gfp);
+    }
+
+    /// Background compaction of the node has work (§7.8).
+    fn wake_compaction(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
+        let _ = (node, order, highest_zone);
+    }
+
     /// Background reclaim of the node has work (spec §7.1): free memory fell below a watermark
     /// for requests of `order` that may use zones up to `highest_zone`. Called again and again
-    /// while that lasts.
+    /// while that lasts, unless a [`Kswapd`](crate::Kswapd) is at work.
     fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
         let _ = (node, order, highest_zone);
     }
@@ -110,6 +203,59 @@ impl<T: Platform> Platform for &T {
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         (**self).relocate(from, to, order)
+    }
+
+    #[inline(always)]
+    fn is_plain(&self, gfp: Gfp) -> bool {
+        (**self).is_plain(gfp)
+    }
+
+    fn context(&self) -> Context {
+        (**self).context()
+    }
+
+    fn task(&self) -> u64 {
+        (**self).task()
+    }
+
+    fn dirty_ok(&self, node: NodeId) -> bool {
+        (**self).dirty_ok(node)
+    }
+
+    fn reclaim(&self, job: &ReclaimJob) -> u64 {
+        (**self).reclaim(job)
+    }
+
+    fn reclaimable(&self, zone: ZoneId) -> u64 {
+        (**self).reclaimable(zone)
+    }
+
+    fn node_reclaim(&self, node: NodeId, order: Order, gfp: Gfp) -> NodeReclaim {
+        (**self).node_reclaim(node, order, gfp)
+    }
+
+    fn throttle(&self, node: NodeId, most_ns: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
+        (**self).throttle(node, most_ns, enough)
+    }
+
+    fn out_of_memory(&self, job: &ReclaimJob) -> Oom {
+        (**self).out_of_memory(job)
+    }
+
+    fn pause(&self) {
+        (**self).pause();
+    }
+
+    fn keep_trying(&self, order: Order, tries: u32) -> bool {
+        (**self).keep_trying(order, tries)
+    }
+
+    fn warn(&self, order: Order, gfp: Gfp) {
+        (**self).warn(order, gfp);
+    }
+
+    fn wake_compaction(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
+        (**self).wake_compaction(node, order, highest_zone);
     }
 
     fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {

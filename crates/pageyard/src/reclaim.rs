@@ -1,17 +1,19 @@
-//! What an embedder's background reclaimer asks and says (spec §3.4, §3.7, §3.9, §7.2). The
-//! reclaimer itself is the embedder's.
+//! What the allocator and the embedder's reclaim say to each other (spec §3.4, §3.7, §3.9, §7.2,
+//! §7.3).
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
-use crate::gfp::AllocFlags;
+use crate::alloc::Request;
+use crate::gfp::{AllocFlags, Gfp};
+use crate::node::NodeMask;
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::units::{Order, ZoneKind};
-use crate::watermark::{HIGH, Supply};
+use crate::units::{NodeId, Order, ZoneId, ZoneKind};
+use crate::watermark::HIGH;
 use crate::yard::Yard;
-use crate::zone::RECLAIM_ACTIVE;
+use crate::zone::{RECLAIM_ACTIVE, Zone};
 
 /// The watermarks of a zone, from the lowest up (§3.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,34 +29,112 @@ pub enum Mark {
     Promo = 3,
 }
 
+/// The goal of one direct reclaim, in pages (§7.3).
+pub(crate) const SWAP_CLUSTER_MAX: u64 = 32;
+
+/// What is to be reclaimed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReclaimJob {
+    /// The node where memory is wanted most.
+    pub node: NodeId,
+    /// The nodes whose memory would help.
+    pub allowed: NodeMask,
+    /// Zones up to this one would help.
+    pub highest: ZoneKind,
+    /// The order of the request.
+    pub order: Order,
+    /// Its flags: they say whether I/O and file systems may be entered.
+    pub gfp: Gfp,
+    /// How many pages to free.
+    pub pages: u64,
+    /// 12 at first, then down to 1: how hard to look.
+    pub priority: u8,
+    /// Whether pages may be written back.
+    pub may_write: bool,
+    /// Whether pages may be swapped out.
+    pub may_swap: bool,
+}
+
+impl ReclaimJob {
+    pub(crate) fn direct(req: &Request, node: NodeId) -> Self {
+        ReclaimJob {
+            node,
+            allowed: req.nodes,
+            highest: req.highest,
+            order: req.order,
+            gfp: req.gfp,
+            pages: SWAP_CLUSTER_MAX,
+            priority: 12,
+            may_write: req.gfp.contains(Gfp::IO),
+            may_swap: req.gfp.contains(Gfp::IO),
+        }
+    }
+}
+
+/// What became of a node's reclaim before a farther node is used ([`Platform::node_reclaim`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeReclaim {
+    /// It was not tried: not allowed here, or somebody else is at it.
+    NoScan,
+    /// There was nothing to free.
+    Full,
+    /// It freed something.
+    Some,
+    /// It freed what was wanted.
+    Success,
+}
+
+/// How waiting for background reclaim ended ([`Platform::throttle`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Throttle {
+    /// There is enough, or the time is up.
+    Done,
+    /// The task is about to die.
+    Killed,
+}
+
+/// What the out-of-memory hook did ([`Platform::out_of_memory`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Oom {
+    /// Somebody gives up memory, or has begun to.
+    Progress,
+    /// There is nobody left who could.
+    Nothing,
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// The safe form of the test of a mark (§3.7): sums the CPUs' parts of the counter where they
+    /// could matter.
+    pub(crate) fn passes_safely(&self, mark: Mark, order: Order, highest: ZoneKind) -> bool {
+        let mut supply = self.supply();
+        if supply.free < self.drift_mark.load(Relaxed) {
+            supply = self.supply_exact();
+        }
+        let (order, flags) = (order.get(), AllocFlags::WMARK_MIN);
+        let mark = self.watermarks.effective(mark as usize);
+        let has_block = || self.areas.has_block(order, flags);
+        self.watermarks.ok(order, mark, highest, flags, supply, has_block)
+    }
+}
+
 impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// Whether a zone passes a mark, boost included, for ordinary requests of this order that may
     /// use zones up to `highest`: the safe form of §3.7, which sums the CPUs' parts of the counter
     /// where they could matter. `None` where there is no such zone.
     pub fn passes(
         &self,
-        kind: ZoneKind,
+        zone: impl Into<ZoneId>,
         mark: Mark,
         order: Order,
         highest: ZoneKind,
     ) -> Option<bool> {
-        let z = self.zone(kind)?;
-        let mut supply = z.supply();
-        if supply.free < z.drift_mark.load(Relaxed) {
-            let parts: i64 = z.cpus.iter().map(|c| i64::from(c.diff())).sum();
-            let free = z.nr_free.load(Relaxed).saturating_add(parts).max(0) as u64;
-            supply = Supply { free, ..supply };
-        }
-        let (order, flags) = (order.get(), AllocFlags::WMARK_MIN);
-        let mark = z.watermarks.effective(mark as usize);
-        let has_block = || z.areas.has_block(order, flags);
-        Some(z.watermarks.ok(order, mark, highest, flags, supply, has_block))
+        Some(self.zone(zone)?.passes_safely(mark, order, highest))
     }
 
     /// Background reclaim begins or ends in a zone (§7.2): per-CPU lists shrink meanwhile. Whether
     /// there is such a zone.
-    pub fn set_reclaim_active(&self, kind: ZoneKind, active: bool) -> bool {
-        let Some(z) = self.zone(kind) else { return false };
+    pub fn set_reclaim_active(&self, zone: impl Into<ZoneId>, active: bool) -> bool {
+        let Some(z) = self.zone(zone) else { return false };
         if active {
             z.set_flag(RECLAIM_ACTIVE);
         } else {
@@ -65,8 +145,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
 
     /// Background reclaim is done in a zone whose watermarks were boosted by `seen` pages when it
     /// began (§3.4): that much of the boost is taken back. Whether there is such a zone.
-    pub fn lower_boost(&self, kind: ZoneKind, seen: u64) -> bool {
-        let Some(z) = self.zone(kind) else { return false };
+    pub fn lower_boost(&self, zone: impl Into<ZoneId>, seen: u64) -> bool {
+        let Some(z) = self.zone(zone) else { return false };
         let _lock = z.lock.lock();
         z.watermarks.set_boost(z.watermarks.boost().saturating_sub(seen));
         z.refresh_ample::<P>();
@@ -75,7 +155,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
 
     /// Pages that ordinary requests never get, in all zones together (§3.9).
     pub fn total_reserve(&self) -> u64 {
-        let of_zone = |z: &crate::zone::Zone<'_, R>| {
+        let of_zone = |z: &Zone<'_, R>| {
             let reserves = z.watermarks.reserves();
             let most = reserves.iter().skip(z.kind as usize).max().copied().unwrap_or(0);
             z.managed.load(Relaxed).min(z.watermarks.effective(HIGH).saturating_add(most))

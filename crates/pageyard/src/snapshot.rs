@@ -12,10 +12,10 @@ use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::tuning::{Limits, MAX_BATCH, MAX_PAGES, Tuning};
 use crate::units::{
-    CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZONE_KINDS, ZoneKind,
+    CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZONE_KINDS, ZoneId,
 };
 use crate::yard::Yard;
-use crate::zone::Zone;
+use crate::zone::{FLAGS, Zone};
 
 /// The fields of a zone that its lists do not say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,8 +138,8 @@ impl core::error::Error for RestoreError {}
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Hands a zone's complete state to `each`, record by record. Call it while nobody allocates:
     /// it takes one lock after the other, not all at once. Whether there is such a zone.
-    pub fn snapshot(&self, kind: ZoneKind, mut each: impl FnMut(Record)) -> bool {
-        let Some(z) = self.zone(kind) else { return false };
+    pub fn snapshot(&self, zone: impl Into<ZoneId>, mut each: impl FnMut(Record)) -> bool {
+        let Some(z) = self.zone(zone) else { return false };
         each(Record::Zone(z.record()));
         let mut idx = 0;
         while idx < z.map.len() {
@@ -191,17 +191,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// [`RestoreError`] names the record at fault; the zone is blank again.
     pub fn restore(
         &self,
-        kind: ZoneKind,
+        zone: impl Into<ZoneId>,
         records: impl IntoIterator<Item = Record>,
     ) -> Result<(), RestoreError> {
         let refuse = |what| Err(RestoreError { record: 0, what });
-        let Some(zone) = self.zone(kind) else { return refuse("there is no such zone") };
+        let Some(zone) = self.zone(zone) else { return refuse("there is no such zone") };
         if zone.present.load(Relaxed) != 0 {
             return refuse("the zone has memory already; restore into a blank yard");
         }
         let mut at = 0;
+        let nofragment = zone.nofragment.load(Relaxed);
         let result = zone.read_records::<P>(records, &mut at).map_err(|what| {
             zone.make_blank();
+            zone.nofragment.store(nofragment, Relaxed);
             RestoreError { record: at, what }
         });
         zone.refresh_ample::<P>();
@@ -220,7 +222,7 @@ impl<R: RawMutex> Zone<'_, R> {
             managed: self.managed.load(Relaxed),
             watermarks: self.watermarks.marks(),
             boost: self.watermarks.boost(),
-            flags: self.flags.load(Relaxed),
+            flags: self.flags.load(Relaxed) & FLAGS,
             reserved_highatomic: self.reserved_highatomic.load(Relaxed),
             isolated_blocks: self.isolated_blocks.load(Relaxed),
             lowmem_reserve: self.watermarks.reserves(),
@@ -303,7 +305,7 @@ impl<R: RawMutex> Zone<'_, R> {
         ensure(z.boost < 1 << 52, "the boost is larger than any zone")?;
         ensure(z.lowmem_reserve.iter().all(|&r| r < 1 << 52), "a reserve larger than any zone")?;
         ensure(z.nr_free.unsigned_abs() < 1 << 52, "a counter larger than any zone")?;
-        ensure(z.flags < 8, "only the lowest three flags have a meaning")?;
+        ensure(z.flags <= FLAGS, "only the lowest three flags have a meaning")?;
         check_limits(&z.limits)?;
         self.present.store(z.present, Relaxed);
         self.managed.store(z.managed, Relaxed);
@@ -379,7 +381,6 @@ impl<R: RawMutex> Zone<'_, R> {
         self.watermarks.set_marks([0; 4]);
         self.watermarks.set_reserve([0; ZONE_KINDS]);
         self.limits.set(Limits::DISABLED);
-        self.nofragment.store(self.starts_nofragment(), Relaxed);
         self.ungrouped.store(false, Relaxed);
     }
 }

@@ -34,6 +34,11 @@ impl Table {
         self.0[(order & 15) as usize][t as usize].add(1);
     }
 
+    /// Blocks of all orders and types.
+    fn blocks(&self) -> u64 {
+        self.0.iter().flatten().map(Counter::get).sum()
+    }
+
     fn add_to(&self, sum: &mut BlockCounts) {
         for (row, into) in self.0.iter().zip(&mut sum.0) {
             for (c, s) in row.iter().zip(into) {
@@ -134,6 +139,11 @@ impl CpuStats {
 }
 
 impl CpuCounters {
+    /// Blocks handed out.
+    pub(crate) fn handed_out(&self) -> u64 {
+        self.allocs.blocks() + self.direct_allocs.blocks()
+    }
+
     pub(crate) fn read(&self) -> CpuStats {
         let mut s = CpuStats::default();
         self.direct_allocs.add_to(&mut s.allocs);
@@ -201,6 +211,23 @@ impl LockHistogram {
     }
 }
 
+/// Where a zone's blocks went, in blocks (§9.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NumaStats {
+    /// Handed out here as preferred.
+    pub hit: u64,
+    /// Handed out here though another node was preferred.
+    pub miss: u64,
+    /// Preferred here, but handed out by another node.
+    pub foreign: u64,
+    /// Handed out here because it was this node's turn.
+    pub interleave: u64,
+    /// Handed out to CPUs of the zone's node.
+    pub local: u64,
+    /// Handed out to CPUs of other nodes.
+    pub other: u64,
+}
+
 /// What happened in one zone, besides the counts by CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneStats {
@@ -236,6 +263,8 @@ pub struct ZoneStats {
     pub failures: u64,
     /// Requests and frees that found their per-CPU list busy and used the zone (§5.6).
     pub bypasses: u64,
+    /// Whose requests it served.
+    pub numa: NumaStats,
     /// Nanoseconds spent waiting for the zone lock, where the platform measures it.
     pub wait_ns: u64,
     /// Nanoseconds for which it was held, where the platform measures it.
@@ -247,7 +276,7 @@ pub struct ZoneStats {
 }
 
 impl ZoneCounters {
-    pub(crate) fn read(&self, failures: u64, bypasses: u64) -> ZoneStats {
+    pub(crate) fn read(&self, failures: u64, bypasses: u64, numa: NumaStats) -> ZoneStats {
         ZoneStats {
             lock_holds: self.lock_holds.get(),
             pages_taken: self.pages_taken.get(),
@@ -265,6 +294,7 @@ impl ZoneCounters {
             type_check_failures: self.type_check_failures.get(),
             failures,
             bypasses,
+            numa,
             wait_ns: self.wait_ns.get(),
             hold_ns: self.hold_ns.get(),
             waits: self.waits.read(),

@@ -1,34 +1,37 @@
 //! The allocator as its embedder sees it.
 
 use core::marker::PhantomData;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::{Mutex, RawMutex};
 
 use crate::knobs::Knobs;
+use crate::ladder::Reclaimers;
+use crate::node::{Home, Node, NodeMask};
 use crate::platform::Platform;
 use crate::policy::{Linux612, Policy};
-use crate::stats::{BlockCounts, CpuStats, ZoneStats};
+use crate::stats::{BlockCounts, CpuStats, NumaStats, ZoneStats};
 use crate::tuning::Tuning;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, TYPES,
-    ZONE_KINDS, ZoneKind,
+    ZONE_KINDS, ZoneId, ZoneKind,
 };
 use crate::zone::{BELOW_HIGH, BOOSTED_WATERMARK, RECLAIM_ACTIVE, Zone};
+use crate::zonelist::Zonelist;
 
-/// A page allocator over the zones of a node.
+/// A page allocator over the zones of all nodes.
 ///
 /// `R` is the kind of lock, `E` the machine it runs on, `P` its behaviour. All methods take
 /// `&self`; any number of CPUs may call them at once. Memory for its maps is borrowed for `'a`
 /// from the embedder (see [`Yard::new`]).
 #[derive(Debug)]
 pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
-    /// From the highest kind down: the order in which requests try them (§2.5).
+    /// Node by node, within a node from the highest kind down.
     pub(crate) zones: &'a [Zone<'a, R>],
-    /// The first of them: nearly all memory is in the highest zone.
-    pub(crate) first: &'a Zone<'a, R>,
-    /// Per highest zone kind, the zones that may serve, best first.
-    pub(crate) zonelists: [&'a [Zone<'a, R>]; 8],
+    /// By number.
+    pub(crate) nodes: &'a [Node<'a, R>],
+    /// By CPU.
+    pub(crate) homes: &'a [Home<'a, R>],
     pub(crate) platform: E,
     pub(crate) cpus: u32,
     pub(crate) knobs: Mutex<R, Knobs>,
@@ -37,6 +40,16 @@ pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
     pub(crate) settings: Mutex<R, ()>,
     /// Held by the one who drains all CPUs (§5.16).
     pub(crate) draining: Mutex<R, ()>,
+    /// Held by the one who makes somebody give up memory (§2.10).
+    pub(crate) oom: Mutex<R, ()>,
+    /// Tasks inside a hook that frees memory.
+    pub(crate) reclaimers: Reclaimers,
+    /// Direct reclaims, by highest zone.
+    pub(crate) alloc_stalls: [AtomicU64; 8],
+    /// When a failure was last reported; 0: never.
+    pub(crate) warned: AtomicU64,
+    /// Counts the times that a zone came or went.
+    pub(crate) zonelist_changes: AtomicU64,
     pub(crate) policy: PhantomData<P>,
 }
 
@@ -95,24 +108,63 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         self.zones.len()
     }
 
-    /// The kinds of its zones, in the order in which requests try them.
-    pub fn zone_kinds(&self) -> impl Iterator<Item = ZoneKind> + '_ {
-        self.zones.iter().map(|z| z.kind)
+    /// Its zones: node by node, within a node from the highest kind down.
+    pub fn zone_ids(&self) -> impl Iterator<Item = ZoneId> + '_ {
+        self.zones.iter().map(Zone::id)
     }
 
-    pub(crate) fn zone(&self, kind: ZoneKind) -> Option<&'a Zone<'a, R>> {
-        self.zones.iter().find(|z| z.kind == kind)
+    /// How many nodes it has, those without memory included.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The node of a CPU; `None` for one that the layout does not name.
+    pub fn node_of(&self, cpu: CpuId) -> Option<NodeId> {
+        Some(self.homes.get(cpu.0 as usize)?.node)
+    }
+
+    /// The distance between two nodes; `None` where there is no such node.
+    pub fn distance(&self, from: NodeId, to: NodeId) -> Option<u8> {
+        self.node(to)?;
+        Some(self.node(from)?.distance(to))
+    }
+
+    /// The zones that requests from a node may use up to a kind, in the order in which they try
+    /// them (§2.5); none for a node that there is not.
+    pub fn zonelist(&self, from: NodeId, highest: ZoneKind) -> impl Iterator<Item = ZoneId> {
+        Zonelist::new(self.nodes, from, highest, NodeMask::ALL).map(Zone::id)
+    }
+
+    pub(crate) fn zone(&self, id: impl Into<ZoneId>) -> Option<&'a Zone<'a, R>> {
+        let id = id.into();
+        self.node(id.node)?.zones.iter().find(|z| z.kind == id.kind)
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> Option<&'a Node<'a, R>> {
+        self.nodes.get(usize::from(id.0))
     }
 
     /// The zone that holds a frame, and the frame's index there.
     #[inline]
     pub(crate) fn locate(&self, pfn: Pfn) -> Option<(&'a Zone<'a, R>, u32)> {
-        self.zones.iter().find_map(|z| Some((z, z.index_of(pfn)?)))
+        // Bisection over the zones by their starts: the last one that does not start above.
+        let (mut low, mut high) = (0, self.zones.len());
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            let zone = self.zones.get(usize::from(self.zones.get(middle)?.nth_by_start))?;
+            if zone.start <= pfn {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        let zone = self.zones.get(usize::from(self.zones.get(low)?.nth_by_start))?;
+        Some((zone, zone.index_of(pfn)?))
     }
 
     /// Whether a frame lies in one of the zones, and in which.
-    pub fn zone_of(&self, pfn: Pfn) -> Option<ZoneKind> {
-        Some(self.locate(pfn)?.0.kind)
+    pub fn zone_of(&self, pfn: Pfn) -> Option<ZoneId> {
+        Some(self.locate(pfn)?.0.id())
     }
 
     /// The type of the pageblock that holds a frame; `None` outside the zones.
@@ -122,13 +174,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// What a zone has and is; `None` where there is no such zone.
-    pub fn zone_info(&self, kind: ZoneKind) -> Option<ZoneInfo> {
-        let z = self.zone(kind)?;
+    pub fn zone_info(&self, zone: impl Into<ZoneId>) -> Option<ZoneInfo> {
+        let z = self.zone(zone)?;
         let counter = z.nr_free.load(Relaxed);
         let parts: i64 = z.cpus.iter().map(|c| i64::from(c.diff())).sum();
         let cached: i64 = z.cpus.iter().map(|c| i64::from(c.pageset.lock().tuning().count)).sum();
         Some(ZoneInfo {
-            kind,
+            kind: z.kind,
             node: z.node,
             start: z.start,
             spanned: z.spanned,
@@ -150,15 +202,15 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Free blocks of a zone by order, of all types (buddyinfo); `None` where there is no such
     /// zone.
-    pub fn free_blocks(&self, kind: ZoneKind) -> Option<[u64; MAX_ORDER as usize + 1]> {
-        let z = self.zone(kind)?;
+    pub fn free_blocks(&self, zone: impl Into<ZoneId>) -> Option<[u64; MAX_ORDER as usize + 1]> {
+        let z = self.zone(zone)?;
         Some(core::array::from_fn(|o| z.areas.blocks(o as u8)))
     }
 
     /// Free blocks of a zone by order and list type (pagetypeinfo); `None` where there is no such
     /// zone. Each list is counted under the zone lock, block by block: for people, not for hot paths.
-    pub fn free_blocks_by_type(&self, kind: ZoneKind) -> Option<BlockCounts> {
-        let z = self.zone(kind)?;
+    pub fn free_blocks_by_type(&self, zone: impl Into<ZoneId>) -> Option<BlockCounts> {
+        let z = self.zone(zone)?;
         let mut counts = BlockCounts::default();
         for (order, row) in counts.0.iter_mut().enumerate() {
             for (t, n) in MigrateType::ALL.into_iter().zip(row) {
@@ -170,8 +222,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// Pageblocks of a zone by type (pagetypeinfo); `None` where there is no such zone.
-    pub fn pageblocks(&self, kind: ZoneKind) -> Option<[u64; TYPES]> {
-        let z = self.zone(kind)?;
+    pub fn pageblocks(&self, zone: impl Into<ZoneId>) -> Option<[u64; TYPES]> {
+        let z = self.zone(zone)?;
         let mut counts = [0; TYPES];
         let mut idx = 0;
         while idx < z.map.len() {
@@ -186,24 +238,43 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The unusable free space index (§9.6) of a zone for requests of an order, in thousandths: 0
     /// where all free memory could serve them, 1000 where none could. `None` where there is no
     /// such zone.
-    pub fn unusable_index(&self, kind: ZoneKind, order: Order) -> Option<u32> {
-        Some(unusable_index(&self.free_blocks(kind)?, order))
+    pub fn unusable_index(&self, zone: impl Into<ZoneId>, order: Order) -> Option<u32> {
+        Some(unusable_index(&self.free_blocks(zone)?, order))
     }
 
     /// The tuning of one CPU's lists in a zone (§5.1).
-    pub fn pageset(&self, kind: ZoneKind, cpu: CpuId) -> Option<Tuning> {
-        Some(*self.zone(kind)?.slot(cpu)?.pageset.lock().tuning())
+    pub fn pageset(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<Tuning> {
+        Some(*self.zone(zone)?.slot(cpu)?.pageset.lock().tuning())
     }
 
     /// Counters of one CPU in a zone.
-    pub fn cpu_stats(&self, kind: ZoneKind, cpu: CpuId) -> Option<CpuStats> {
-        Some(self.zone(kind)?.slot(cpu)?.counters.read())
+    pub fn cpu_stats(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<CpuStats> {
+        Some(self.zone(zone)?.slot(cpu)?.counters.read())
     }
 
     /// Counters of a zone.
-    pub fn zone_stats(&self, kind: ZoneKind) -> Option<ZoneStats> {
-        let z = self.zone(kind)?;
-        Some(z.counters.read(z.failures.load(Relaxed), z.bypasses.load(Relaxed)))
+    pub fn zone_stats(&self, zone: impl Into<ZoneId>) -> Option<ZoneStats> {
+        let z = self.zone(zone)?;
+        Some(z.counters.read(z.failures.load(Relaxed), z.bypasses.load(Relaxed), z.numa()))
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// What follows from the counts by CPU need not be counted where blocks are handed out.
+    fn numa(&self) -> NumaStats {
+        let mut numa = NumaStats {
+            miss: self.numa_miss.load(Relaxed),
+            foreign: self.numa_foreign.load(Relaxed),
+            interleave: self.numa_interleave.load(Relaxed),
+            ..NumaStats::default()
+        };
+        for slot in self.cpus {
+            let local = slot.node.load(Relaxed) == u32::from(self.node.0);
+            let part = if local { &mut numa.local } else { &mut numa.other };
+            *part += slot.counters.handed_out();
+        }
+        numa.hit = (numa.local + numa.other).saturating_sub(numa.miss);
+        numa
     }
 }
 

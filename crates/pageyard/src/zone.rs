@@ -17,7 +17,7 @@ use crate::platform::Platform;
 use crate::policy::{BelowHigh, Policy};
 use crate::stats::{CpuCounters, ZoneCounters};
 use crate::tuning::{Limits, Pressure};
-use crate::units::{CpuId, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneKind};
+use crate::units::{CpuId, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneKind};
 use crate::watermark::{HIGH, LOW, Supply, Watermarks, boost_cap};
 
 /// A claim boosted the watermarks; the next attempt that may wake background reclaim does so.
@@ -26,6 +26,11 @@ pub(crate) const BOOSTED_WATERMARK: u32 = 1;
 pub(crate) const RECLAIM_ACTIVE: u32 = 2;
 /// The high watermark was last seen to fail.
 pub(crate) const BELOW_HIGH: u32 = 4;
+/// The flags that are the zone's state.
+pub(crate) const FLAGS: u32 = 7;
+/// Shifted by a highest zone: some CPU's requests up to there have a better zone to try first, by
+/// now, than the one that its home names.
+pub(crate) const OVERTAKEN: u32 = 1 << 8;
 
 /// One CPU's part of one zone. Memory for them comes from the embedder.
 #[derive(Debug)]
@@ -107,6 +112,8 @@ pub struct Zone<'a, R: RawMutex> {
     /// The frame of index 0: the zone's start rounded down to the largest block.
     pub(crate) base: u64,
     pub(crate) start: Pfn,
+    /// Of the zone at this position of the yard's: which zone starts in that place, lowest first.
+    pub(crate) nth_by_start: u16,
     /// Pages from the first to the last, holes included.
     pub(crate) spanned: u64,
     pub(crate) flags: AtomicU32,
@@ -140,6 +147,10 @@ pub struct Zone<'a, R: RawMutex> {
     pub(crate) shuffle: AtomicU64,
     pub(crate) failures: AtomicU64,
     pub(crate) bypasses: AtomicU64,
+    /// Blocks handed out here though another node was preferred, and the other way round (§9.1).
+    pub(crate) numa_miss: AtomicU64,
+    pub(crate) numa_foreign: AtomicU64,
+    pub(crate) numa_interleave: AtomicU64,
 }
 
 impl<R: RawMutex> Zone<'_, R> {
@@ -160,6 +171,7 @@ impl<R: RawMutex> Zone<'_, R> {
             lock: Mutex::new(()),
             areas: FreeAreas::default(),
             start: Pfn(0),
+            nth_by_start: 0,
             spanned: 0,
             present: AtomicU64::new(0),
             managed: AtomicU64::new(0),
@@ -174,6 +186,9 @@ impl<R: RawMutex> Zone<'_, R> {
             shuffle: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             bypasses: AtomicU64::new(0),
+            numa_miss: AtomicU64::new(0),
+            numa_foreign: AtomicU64::new(0),
+            numa_interleave: AtomicU64::new(0),
         }
     }
 }
@@ -213,6 +228,11 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         self.present.load(Relaxed) != 0
     }
 
+    /// Whether the allocator manages any of its memory (§1.2).
+    pub(crate) fn is_managed(&self) -> bool {
+        self.managed.load(Relaxed) != 0
+    }
+
     #[inline]
     pub(crate) fn has_flag(&self, flag: u32) -> bool {
         self.flags.load(Relaxed) & flag != 0
@@ -245,6 +265,13 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         }
     }
 
+    /// With the CPUs' parts of the counter (§3.7, *snapshot*).
+    pub(crate) fn supply_exact(&self) -> Supply {
+        let parts: i64 = self.cpus.iter().map(|c| i64::from(c.diff())).sum();
+        let free = self.nr_free.load(Relaxed).saturating_add(parts).max(0) as u64;
+        Supply { free, ..self.supply() }
+    }
+
     /// The fast form of the watermark test, against any mark (§3.7).
     #[inline]
     pub(crate) fn watermark_fast(
@@ -273,7 +300,11 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         env: &'z E,
         cpu: CpuId,
     ) -> Option<At<'z, 'a, R, E, P>> {
-        Some(At { zone: self, env, cpu, slot: self.slot(cpu)?, policy: PhantomData })
+        Some(At::new(self, env, cpu, self.slot(cpu)?))
+    }
+
+    pub(crate) fn id(&self) -> ZoneId {
+        ZoneId { node: self.node, kind: self.kind }
     }
 }
 
@@ -305,6 +336,12 @@ impl<R: RawMutex, E, P> Clone for At<'_, '_, R, E, P> {
 impl<R: RawMutex, E, P> Copy for At<'_, '_, R, E, P> {}
 
 impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> At<'z, 'a, R, E, P> {
+    /// `slot` must be the CPU's slot of the zone.
+    #[inline(always)]
+    pub(crate) fn new(zone: &'z Zone<'a, R>, env: &'z E, cpu: CpuId, slot: &'z CpuSlot<R>) -> Self {
+        At { zone, env, cpu, slot, policy: PhantomData }
+    }
+
     /// Takes the zone lock; this CPU's part of the counters changes.
     #[inline]
     pub(crate) fn lock(self) -> Locked<'z, 'a, R, E, P> {

@@ -102,7 +102,7 @@ fn s5_16_a_second_drainer_of_all_zones_returns_at_once() {
         BUSY.set(true);
         y.drain_all(None);
         assert!(y.zone_info(ZONE).unwrap().cached > 0);
-        y.drain_all(Some(ZONE));
+        y.drain_all(Some(ZONE.into()));
         assert_eq!(y.zone_info(ZONE).unwrap().cached, 0, "a caller for one zone waits its turn");
         BUSY.set(false);
     });

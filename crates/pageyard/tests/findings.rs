@@ -12,8 +12,8 @@ use common::{Machine, Stage, Y, o, records};
 use pageyard::MigrateType::{HighAtomic, Isolate, Movable, Unmovable};
 use pageyard::policy::{NoHighOrder, TwoPassBulkFree, Vanilla};
 use pageyard::{
-    CpuId, CpuSlot, Event, Frame, Gfp, InitError, Layout, MigrateType, Order, Pageblock, Pfn,
-    Platform, Storage, Yard, Zone, ZoneKind,
+    CpuId, CpuSlot, Event, Frame, Gfp, Home, InitError, Layout, MigrateType, Node, Order,
+    Pageblock, Pfn, Platform, Storage, Yard, Zone, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -320,8 +320,18 @@ fn storage_may_be_used_again() {
             (0..needs.slots).map(|_| CpuSlot::new()).collect();
         let mut zones: Vec<Zone<'_, common::Lock>> =
             (0..needs.zones).map(|_| Zone::new()).collect();
-        let storage =
-            Storage { frames: &frames, blocks: &blocks, zones: &mut zones, slots: &mut slots };
+        let mut nodes: Vec<Node<'_, common::Lock>> =
+            (0..needs.nodes).map(|_| Node::new()).collect();
+        let mut homes: Vec<Home<'_, common::Lock>> =
+            (0..needs.homes).map(|_| Home::new()).collect();
+        let storage = Storage {
+            frames: &frames,
+            blocks: &blocks,
+            zones: &mut zones,
+            slots: &mut slots,
+            nodes: &mut nodes,
+            homes: &mut homes,
+        };
         let y: Y<'_> = Yard::new(&layout, storage, Stage::default()).unwrap();
         let fresh = view(&y, ZONE);
         assert_eq!(first.get_or_insert(fresh.clone()), &fresh);

@@ -5,7 +5,8 @@ mod common;
 use common::check::{Owned, check};
 use common::{Lock, Machine, Stage, Y, frames};
 use pageyard::{
-    CpuSlot, Frame, InitError, NodeId, Pageblock, Pfn, Storage, Yard, Zone, ZoneKind, ZoneSpec,
+    CpuSlot, Frame, Home, InitError, Node, NodeId, Pageblock, Pfn, Storage, Yard, Zone, ZoneKind,
+    ZoneSpec,
 };
 
 /// Two zones, with something to get wrong in everything.
@@ -40,7 +41,12 @@ fn every_bad_layout_is_refused_with_its_reason() {
     assert_eq!(refused(|m| m.zones[1].span = frames(u64::MAX - 5..u64::MAX)), ZoneTooLarge(1));
     assert_eq!(refused(|m| m.zones[1].span = frames(4095..8192)), ZonesOverlap(0, 1));
     assert_eq!(refused(|m| m.zones[1].kind = ZoneKind::Dma32), SameKind(0, 1));
-    assert_eq!(refused(|m| m.zones[1].node = NodeId(1)), SeveralNodes(1));
+    assert_eq!(refused(|m| m.zones[1].node = NodeId(64)), TooManyNodes(NodeId(64)));
+    assert_eq!(refused(|m| m.cpus[0] = NodeId(99)), TooManyNodes(NodeId(99)));
+    assert_eq!(refused(|m| m.distances = vec![10, 20]), DistanceCount(2));
+    assert_eq!(refused(|m| m.distances = vec![11]), BadDistance(NodeId(0), NodeId(0)));
+    let near = vec![10, 20, 10, 10];
+    assert_eq!(refused(|m| m.distances = near.clone()), BadDistance(NodeId(1), NodeId(0)));
     assert_eq!(refused(|m| m.usable[1] = frames(4096..4096)), EmptyRange(1));
     assert_eq!(refused(|m| m.usable[1] = frames(0..1)), RangesOverlap(0, 1));
     assert_eq!(refused(|m| m.usable[1] = frames(4096..8193)), OutsideZones(1));
@@ -62,13 +68,21 @@ fn too_little_room_is_refused_and_nothing_is_written() {
         let frames: Vec<Frame> = (0..n(0, needs.frames)).map(|_| Frame::new()).collect();
         let blocks: Vec<Pageblock> = (0..n(1, needs.blocks)).map(|_| Pageblock::new()).collect();
         let mut zones: Vec<Zone<'_, Lock>> = (0..n(2, needs.zones)).map(|_| Zone::new()).collect();
+        let mut nodes: Vec<Node<'_, Lock>> = (0..needs.nodes).map(|_| Node::new()).collect();
+        let mut homes: Vec<Home<'_, Lock>> = (0..needs.homes).map(|_| Home::new()).collect();
         let mut slots: Vec<CpuSlot<Lock>> =
             (0..n(3, needs.slots)).map(|_| CpuSlot::new()).collect();
         // The maps' fields are private, but they can be printed.
         let text = || format!("{frames:?}{blocks:?}");
         let before = text();
-        let storage =
-            Storage { frames: &frames, blocks: &blocks, zones: &mut zones, slots: &mut slots };
+        let storage = Storage {
+            frames: &frames,
+            blocks: &blocks,
+            zones: &mut zones,
+            slots: &mut slots,
+            nodes: &mut nodes,
+            homes: &mut homes,
+        };
         let answer: Result<Y<'_>, _> = Yard::new(&layout, storage, Stage::default());
         let Err(InitError::TooSmall { needed, given, .. }) = answer else { panic!("{short}") };
         assert_eq!(needed, given + 1);
@@ -81,7 +95,7 @@ fn manages(m: &Machine, pages: u64) {
     assert_eq!(m.refusal(), None);
     m.run(|y: &Y<'_>| {
         check(y, m, &Owned::new());
-        let info: Vec<_> = y.zone_kinds().map(|k| y.zone_info(k).unwrap()).collect();
+        let info: Vec<_> = y.zone_ids().map(|k| y.zone_info(k).unwrap()).collect();
         assert_eq!(info.iter().map(|i| i.managed).sum::<u64>(), pages);
         assert_eq!(info.iter().map(|i| i.free).sum::<u64>(), pages, "no part is pending");
     });

@@ -128,7 +128,7 @@ fn requests_beside_ticks_and_drains() {
             free_passed(y, passed);
         }
         _ => {
-            y.drain_all(Some(ZoneKind::Normal));
+            y.drain_all(Some(ZoneKind::Normal.into()));
             requests(y, 2, passed);
         }
     });

@@ -171,9 +171,9 @@ fn s5_16_drains_empty_every_list_and_are_accounted_to_the_cpu_that_drains() {
         let v = normal(y);
         assert_eq!((v.cpus[0].diff, v.cpus[1].diff), (2, 0));
         assert_eq!((v.cpus[0].tuning.count, v.cpus[1].tuning.count), (1024, 0));
-        y.drain_all(Some(ZoneKind::Dma));
+        y.drain_all(Some(ZoneKind::Dma.into()));
         assert_eq!(normal(y), v, "there is no such zone");
-        y.drain_all(Some(ZONE));
+        y.drain_all(Some(ZONE.into()));
         let info = y.zone_info(ZONE).unwrap();
         assert_eq!((info.cached, info.free_exact), (0, 1026));
     });

@@ -74,7 +74,7 @@ fn machine() -> impl Strategy<Value = Machine> {
 }
 
 fn free_frames<P: Policy>(y: &Y<'_, P>) -> Vec<Vec<(u64, u8)>> {
-    y.zone_kinds().map(|k| free_in_pageblocks(&view(y, k))).collect()
+    y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect()
 }
 
 /// Invariants 1 to 9.
@@ -89,11 +89,11 @@ fn keeps_its_invariants<P: Policy>(machine: &Machine, ops: &[Op]) {
         s.check();
         s.finish();
         assert_eq!(free_frames(y), before, "everything was freed, but not all came together");
-        for kind in y.zone_kinds() {
+        for kind in y.zone_ids() {
             assert_eq!(y.zone_info(kind).unwrap().cached, 0, "{kind}: drained");
         }
         if P::RULES.type_checks && !P::RULES.carried_types {
-            for kind in y.zone_kinds() {
+            for kind in y.zone_ids() {
                 let failures = y.zone_stats(kind).unwrap().type_check_failures;
                 assert_eq!(failures, 0, "{kind}: lists of the wrong type (§4.8)");
             }

@@ -144,7 +144,7 @@ impl<P: Policy> Worker<'_, '_, P> {
                 y.tick(me);
             }
             96 => y.drain_cpu(CpuId((me.0 + 1) % THREADS as u32), None),
-            97 => y.drain_all([None, Some(ZoneKind::Normal)][self.random.below(2)]),
+            97 => y.drain_all([None, Some(ZoneKind::Normal.into())][self.random.below(2)]),
             98 => {
                 y.unreserve_highatomic(pageyard::MigrateType::Movable, true);
             }
@@ -167,7 +167,7 @@ fn run<P: Policy + Send + Sync>() {
         .reserved(5000..5100)
         .cpus(&[0, 0, 0, 1]);
     m.run_on(Threads, |y: &Yard<'_, Lock, Threads, P>| {
-        let before: Vec<_> = y.zone_kinds().map(|k| free_in_pageblocks(&view(y, k))).collect();
+        let before: Vec<_> = y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect();
         let claims = Claims((0..24_576).map(|_| AtomicU8::new(0)).collect());
         let (senders, inboxes): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| channel()).unzip();
         // Nobody stops reading before everybody has stopped sending.
@@ -197,11 +197,11 @@ fn run<P: Policy + Send + Sync>() {
         });
         y.drain_all(None);
         check(y, &m, &Owned::new());
-        let after: Vec<_> = y.zone_kinds().map(|k| free_in_pageblocks(&view(y, k))).collect();
+        let after: Vec<_> = y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect();
         assert_eq!(after, before, "all of it came back together");
         if !P::RULES.carried_types {
             let failures: u64 =
-                y.zone_kinds().map(|k| y.zone_stats(k).unwrap().type_check_failures).sum();
+                y.zone_ids().map(|k| y.zone_stats(k).unwrap().type_check_failures).sum();
             assert_eq!(failures, 0);
         }
     });

@@ -15,23 +15,23 @@ fn four_zones() -> Machine {
 }
 
 fn serving(y: &Y<'_>, gfp: Gfp) -> Option<ZoneKind> {
-    y.zone_of(y.alloc(o(5), gfp).ok()?)
+    Some(y.zone_of(y.alloc(o(5), gfp).ok()?)?.kind)
 }
 
 #[test]
 fn s2_5_zones_are_tried_from_the_highest_kind_down_whatever_their_order_in_the_layout() {
     four_zones().run(|y: &Y<'_>| {
         use ZoneKind::*;
-        assert!(y.zone_kinds().eq([Movable, Normal, Dma32, Dma]));
+        assert!(y.zone_ids().map(|z| z.kind).eq([Movable, Normal, Dma32, Dma]));
     });
 }
 
 #[test]
 fn s2_3_flags_choose_the_highest_zone() {
     four_zones().run(|y: &Y<'_>| {
-        assert_eq!(serving(y, Gfp::KERNEL), Some(ZoneKind::Normal));
+        assert_eq!(serving(y, Gfp::KERNEL), Some(ZoneKind::Normal.into()));
         assert_eq!(serving(y, Gfp::HIGHUSER), Some(ZoneKind::Normal), "HIGHMEM alone: NORMAL");
-        assert_eq!(serving(y, Gfp::KERNEL | Gfp::MOVABLE), Some(ZoneKind::Normal));
+        assert_eq!(serving(y, Gfp::KERNEL | Gfp::MOVABLE), Some(ZoneKind::Normal.into()));
         assert_eq!(serving(y, Gfp::HIGHUSER_MOVABLE), Some(ZoneKind::Movable));
         assert_eq!(serving(y, Gfp::KERNEL | Gfp::DMA32), Some(ZoneKind::Dma32));
         assert_eq!(serving(y, Gfp::KERNEL | Gfp::DMA), Some(ZoneKind::Dma));
@@ -103,7 +103,7 @@ fn s1_2_device_memory_serves_no_request() {
     m.run(|y: &Y<'_>| {
         for gfp in [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::ATOMIC | Gfp::MEMALLOC] {
             while let Ok(pfn) = y.alloc(o(5), gfp) {
-                assert_eq!(y.zone_of(pfn), Some(ZoneKind::Normal));
+                assert_eq!(y.zone_of(pfn), Some(ZoneKind::Normal.into()));
             }
         }
         assert_eq!(y.zone_info(ZoneKind::Device).unwrap().free_exact, 8192);

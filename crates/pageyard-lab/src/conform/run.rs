@@ -7,7 +7,7 @@ use pageyard::policy::Linux612;
 use pageyard::tuning::CacheSlice;
 use pageyard::{
     CpuId, Gfp, Knobs, Layout, MigrateType, NodeId, Order, PcpDisabled, Pfn, Platform, Yard,
-    ZoneKind, ZoneSpec,
+    ZoneId, ZoneSpec,
 };
 
 use super::recording::{Line, Lines};
@@ -47,6 +47,7 @@ pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
         usable: &[],
         reserved: &[],
         cpus: &cpus,
+        distances: &[],
         knobs: Knobs {
             foreign_lowmem,
             min_free_kbytes: first.min_free_kbytes(),
@@ -54,15 +55,16 @@ pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
         },
     };
     let memory = Memory::for_layout(&layout).map_err(|e| wrong(&lines, e.to_string()))?;
-    let (mut zones, mut slots) = (memory.zones(), memory.slots());
-    let storage = memory.storage(&mut zones, &mut slots);
+    let mut rooms = memory.rooms();
+    let storage = memory.storage(&mut rooms);
     let yard: Zone<'_> = Yard::blank(&layout, storage, Machine::default())
         .map_err(|e| wrong(&lines, e.to_string()))?;
-    yard.restore(kind, records).map_err(|e| wrong(&lines, e.to_string()))?;
+    yard.restore(ZoneId { node: NodeId(first.node), kind }, records)
+        .map_err(|e| wrong(&lines, e.to_string()))?;
 
     let mut run = Run {
         yard: &yard,
-        kind,
+        zone: ZoneId { node: NodeId(first.node), kind },
         start: first.start_pfn,
         zone_bits: zone_bits(first.request_zone).map_err(|e| wrong(&lines, e))?,
         slots: HashMap::new(),
@@ -114,7 +116,7 @@ enum Slot {
 
 struct Run<'y, 'a> {
     yard: &'y Zone<'a>,
-    kind: ZoneKind,
+    zone: ZoneId,
     start: u64,
     zone_bits: Gfp,
     slots: HashMap<u64, Slot>,
@@ -128,7 +130,7 @@ const FAILED: i64 = -1;
 impl Run<'_, '_> {
     fn compare(&self, first: &State, expected: &State) -> Option<Difference> {
         let mut records = Vec::new();
-        self.yard.snapshot(self.kind, |r| records.push(r));
+        self.yard.snapshot(self.zone, |r| records.push(r));
         let details = first.with_records(&records).differences(expected);
         (!details.is_empty()).then(|| Difference {
             line: 0,
@@ -184,19 +186,19 @@ impl Run<'_, '_> {
                 Ok(vec![0])
             }
             "D" => {
-                self.yard.drain_all(Some(self.kind));
+                self.yard.drain_all(Some(self.zone));
                 Ok(vec![0])
             }
             "P" => {
                 // Whatever was disabled before is enabled again first.
                 self.disabled = None;
                 if !op.flag(0)? {
-                    self.disabled = self.yard.disable_pcp(self.kind);
+                    self.disabled = self.yard.disable_pcp(self.zone);
                 }
                 Ok(vec![0])
             }
             "R" => {
-                self.yard.set_reclaim_active(self.kind, op.flag(0)?);
+                self.yard.set_reclaim_active(self.zone, op.flag(0)?);
                 Ok(vec![0])
             }
             "B" => {
@@ -252,7 +254,7 @@ impl Run<'_, '_> {
         let answer = u8::try_from(order)
             .ok()
             .and_then(Order::new)
-            .and_then(|order| Some((self.yard.alloc(order, gfp).ok()?, order)));
+            .and_then(|order| Some((self.yard.alloc_on(self.zone.node, order, gfp).ok()?, order)));
         let Some((pfn, order)) = answer else {
             if elsewhere {
                 self.slots.insert(slot, Slot::Elsewhere);
@@ -319,8 +321,10 @@ impl Run<'_, '_> {
                 _ => None,
             })
             .collect();
-        let done =
-            self.yard.alloc_bulk(gfp, &mut pages).map_err(|e| Trouble::Differs(e.to_string()))?;
+        let done = self
+            .yard
+            .alloc_bulk_on(self.zone.node, gfp, &mut pages)
+            .map_err(|e| Trouble::Differs(e.to_string()))?;
         let mut got = vec![done as i64];
         for (s, page) in (slot..).zip(&pages) {
             let Some(pfn) = page else { continue };

@@ -5,8 +5,9 @@ use std::cell::{Cell, RefCell};
 use pageyard::policy::{Growth, Policy};
 use pageyard::tuning::{Limits, Tuning, high_size};
 use pageyard::{
-    CpuId, CpuRecord, CpuStats, DrainReason, Event, Gfp, InitError, Knobs, Layout, NodeId, Order,
-    Pfn, Platform, Record, Yard, ZoneKind, ZoneRecord, ZoneSpec, unusable_index,
+    AllocError, CpuId, CpuRecord, CpuStats, DrainReason, Event, Gfp, InitError, Knobs, Layout,
+    NodeId, Order, Pfn, Platform, Record, Yard, ZoneId, ZoneKind, ZoneRecord, ZoneSpec,
+    unusable_index,
 };
 
 use super::counts::{Holds, Idle};
@@ -66,8 +67,6 @@ impl Platform for Observer {
     }
 }
 
-type Node<'a, P> = Yard<'a, Lock, &'a Observer, P>;
-
 /// Replays the plan under a policy.
 pub(super) fn run<P: Policy>(
     setting: &Setting<'_>,
@@ -82,52 +81,38 @@ pub(super) fn run<P: Policy>(
         cached: Cell::new(0),
         tick_pages: Cell::new(0),
     };
-    let mut nodes: Vec<u16> = machine.zones.iter().map(|z| z.node).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
     let cpus: Vec<NodeId> = machine.cpus.iter().map(|&n| NodeId(n)).collect();
-    let specs: Vec<Vec<ZoneSpec>> = nodes.iter().map(|&n| specs(machine, n)).collect();
-    let layouts: Vec<Layout<'_>> = specs
-        .iter()
-        .map(|zones| Layout {
-            zones,
-            usable: &[],
-            reserved: &[],
-            cpus: &cpus,
-            knobs: Knobs {
-                // Nobody reclaims here, so nobody would take a boost back (spec §3.4).
-                watermark_boost_factor: 0,
-                percpu_pagelist_high_fraction: machine.high_fraction,
-                ..Knobs::default()
-            },
-        })
-        .collect();
-    let memories = layouts.iter().map(Memory::for_layout).collect::<Result<Vec<_>, _>>();
-    let memories = memories.map_err(refused)?;
-    let mut zones: Vec<_> = memories.iter().map(Memory::zones).collect();
-    let mut slots: Vec<_> = memories.iter().map(Memory::slots).collect();
-    let mut yards: Vec<Node<'_, P>> = Vec::new();
-    let room = memories.iter().zip(&mut zones).zip(&mut slots);
-    for (layout, ((memory, zones), slots)) in layouts.iter().zip(room) {
-        let storage = memory.storage(zones, slots);
-        yards.push(Yard::blank(layout, storage, &observer).map_err(refused)?);
-    }
+    let zones: Vec<ZoneSpec> = machine.zones.iter().map(spec).collect();
+    let layout = Layout {
+        zones: &zones,
+        usable: &[],
+        reserved: &[],
+        cpus: &cpus,
+        distances: &[],
+        knobs: Knobs {
+            // Nobody reclaims here, so nobody would take a boost back (spec §3.4).
+            watermark_boost_factor: 0,
+            percpu_pagelist_high_fraction: machine.high_fraction,
+            ..Knobs::default()
+        },
+    };
+    let memory = Memory::for_layout(&layout).map_err(refused)?;
+    let mut rooms = memory.rooms();
+    let storage = memory.storage(&mut rooms);
+    let yard: Yard<'_, Lock, &Observer, P> =
+        Yard::blank(&layout, storage, &observer).map_err(refused)?;
     for (number, zone) in machine.zones.iter().enumerate() {
-        let yard = &yards[node_index(&nodes, zone.node)];
-        yard.restore(zone.kind, records::<P>(setting, number, &phases)).map_err(|e| {
+        yard.restore(id_of(zone), records::<P>(setting, number, &phases)).map_err(|e| {
             let what = format!("node {} zone {}: {e}", zone.node, zone.kind);
             ReplayError::machine(what, "check that the state files belong to this trace")
         })?;
     }
-    for yard in &yards {
-        for (cpu, &slice) in machine.caches.iter().enumerate() {
-            yard.set_cache_slice(CpuId(cpu as u32), slice);
-        }
+    for (cpu, &slice) in machine.caches.iter().enumerate() {
+        yard.set_cache_slice(CpuId(cpu as u32), slice);
     }
     let mut driver = Driver {
         machine,
-        yards: &yards,
-        yard_of_zone: machine.zones.iter().map(|z| node_index(&nodes, z.node)).collect(),
+        yard: &yard,
         gfp: machine.zones.iter().map(|z| zone_flags(z.kind)).collect(),
         observer: &observer,
         map: FrameMap::new(&setting.start.frames),
@@ -158,15 +143,12 @@ fn refused(e: InitError) -> ReplayError {
     ReplayError::machine(e.to_string(), "check that the state files belong to this trace")
 }
 
-fn node_index(nodes: &[u16], node: u16) -> usize {
-    nodes.iter().position(|&n| n == node).unwrap_or(0)
+fn id_of(zone: &MachineZone) -> ZoneId {
+    ZoneId { node: NodeId(zone.node), kind: zone.kind }
 }
 
-fn specs(machine: &Machine, node: u16) -> Vec<ZoneSpec> {
-    let zones = machine.zones.iter().filter(|z| z.node == node);
-    zones
-        .map(|z| ZoneSpec { kind: z.kind, node: NodeId(node), span: Pfn(z.start)..Pfn(z.end()) })
-        .collect()
+fn spec(zone: &MachineZone) -> ZoneSpec {
+    ZoneSpec { kind: zone.kind, node: NodeId(zone.node), span: Pfn(zone.start)..Pfn(zone.end()) }
 }
 
 /// Flags by type that make a zone the first that a request tries (spec §2.3).
@@ -175,8 +157,11 @@ fn zone_flags(kind: ZoneKind) -> [Gfp; 3] {
         ZoneKind::Dma => Gfp::DMA,
         ZoneKind::Dma32 => Gfp::DMA32,
         ZoneKind::Normal => Gfp::empty(),
-        ZoneKind::Movable | ZoneKind::Device => return [Gfp::HIGHMEM | Gfp::MOVABLE; 3],
+        ZoneKind::Movable | ZoneKind::Device => {
+            return [Gfp::THISNODE | Gfp::HIGHMEM | Gfp::MOVABLE; 3];
+        }
     };
+    let zone = zone | Gfp::THISNODE;
     [zone, zone | Gfp::MOVABLE, zone | Gfp::RECLAIMABLE]
 }
 
@@ -221,7 +206,9 @@ fn records<'a, P: Policy>(
     let first = (zone.start - base) as usize;
     let frames = first..first + zone.spanned as usize;
     let free = start.frames[frames.clone()].iter().filter(|&&f| f & FREE != 0).count();
-    let nofragment = zone.kind == ZoneKind::Normal;
+    let dma32 = |z: &MachineZone| z.node == zone.node && z.kind == ZoneKind::Dma32;
+    let one_node = machine.zones.iter().all(|z| z.node == zone.node);
+    let nofragment = zone.kind == ZoneKind::Normal && (one_node || machine.zones.iter().any(dma32));
     // What the kernel held on lists that this policy does not have is free in the zone.
     let kept = |list: usize| P::RULES.high_order_lists || list_order(list) == 0;
     let pagesets = &start.cached[number * machine.cpus.len()..][..machine.cpus.len()];
@@ -301,11 +288,10 @@ fn order_of(order: u8) -> Order {
     Order::new(order).unwrap_or_default()
 }
 
-/// Drives the allocators of all nodes through the plan.
+/// Drives the allocator through the plan.
 struct Driver<'y, 'a, P> {
     machine: &'y Machine,
-    yards: &'y [Node<'a, P>],
-    yard_of_zone: Vec<usize>,
+    yard: &'y Yard<'a, Lock, &'a Observer, P>,
     gfp: Vec<[Gfp; 3]>,
     observer: &'y Observer,
     map: FrameMap,
@@ -367,7 +353,7 @@ impl<P: Policy> Driver<'_, '_, P> {
             }
             OpKind::Silent => self.alloc(zone, op),
             OpKind::DrainAll => {
-                self.yards[self.yard_of_zone[zone]].drain_all(Some(self.machine.zones[zone].kind));
+                self.yard.drain_all(Some(id_of(&self.machine.zones[zone])));
             }
         }
         self.idle.now += self.observer.cached.take();
@@ -376,20 +362,21 @@ impl<P: Policy> Driver<'_, '_, P> {
     #[cold]
     fn tick(&mut self, cpu: u16, times: i64) {
         for _ in 0..times {
-            for yard in self.yards {
-                yard.tick(CpuId(cpu.into()));
-            }
+            self.yard.tick(CpuId(cpu.into()));
         }
     }
 
     #[inline(always)]
     fn alloc(&mut self, zone: usize, op: &Op) {
-        let yard = &self.yards[self.yard_of_zone[zone]];
+        let yard = self.yard;
         let order = order_of(op.order);
         let silent = op.kind == OpKind::Silent;
         let extra = if silent { SILENT_GFP } else { op.gfp };
         let flags = self.flags(zone, op.migratetype, extra);
-        match yard.alloc(order, flags).or_else(|e| self.elsewhere(zone, op, flags).ok_or(e)) {
+        match self
+            .alloc_in(zone, order, flags)
+            .or_else(|e| self.elsewhere(zone, op, flags).ok_or(e))
+        {
             Ok(pfn) => {
                 if op.migratetype == 1 {
                     // It goes to a user, so it is on a reclaim list and can be moved.
@@ -423,13 +410,23 @@ impl<P: Policy> Driver<'_, '_, P> {
     fn elsewhere(&self, zone: usize, op: &Op, flags: Gfp) -> Option<Pfn> {
         let asked = op.kind == OpKind::Silent || unpack_gfp(op.gfp) & ZONE_BITS == 0;
         let flags = flags.difference(Gfp::DMA | Gfp::DMA32);
-        let yard = &self.yards[self.yard_of_zone[zone]];
-        if asked { yard.alloc(order_of(op.order), flags).ok() } else { None }
+        if asked { self.alloc_in(zone, order_of(op.order), flags).ok() } else { None }
+    }
+
+    /// From the recorded zone's node, whatever CPU asks.
+    #[inline(always)]
+    fn alloc_in(&self, zone: usize, order: Order, flags: Gfp) -> Result<Pfn, AllocError> {
+        let node = NodeId(self.machine.zones[zone].node);
+        if self.machine.cpus[self.observer.cpu.get() as usize] == node.0 {
+            self.yard.alloc(order, flags)
+        } else {
+            self.yard.alloc_on(node, order, flags)
+        }
     }
 
     #[inline(always)]
     fn free(&mut self, zone: usize, op: &Op) {
-        let yard = &self.yards[self.yard_of_zone[zone]];
+        let yard = self.yard;
         let base = self.machine.base();
         self.matching.frees += 1;
         let taken = self.map.take(self.machine, op.frame, op.order, |frame, from, into| {
@@ -463,7 +460,7 @@ impl<P: Policy> Driver<'_, '_, P> {
             if let Some((old, order)) = driver.map.put(frames[i], ours, 0) {
                 driver.matching.replaced += 1;
                 let pfn = Pfn(driver.machine.base() + u64::from(old));
-                let _ = driver.yards[driver.yard_of_zone[zone]].free_direct(pfn, order_of(order));
+                let _ = driver.yard.free_direct(pfn, order_of(order));
             }
         });
         for &frame in &frames[got..] {
@@ -491,13 +488,15 @@ impl<P: Policy> Driver<'_, '_, P> {
         n: usize,
         mut each: impl FnMut(&mut Self, usize, u32),
     ) -> usize {
-        let yard = &self.yards[self.yard_of_zone[zone]];
+        let yard = self.yard;
         let flags = self.flags(zone, migratetype, SILENT_GFP);
         let mut got: Vec<u32> = Vec::with_capacity(n);
         let base = self.machine.base();
         while got.len() < n {
             let before = got.len();
-            let _ = yard.alloc_bulk_each(n - before, flags, |p| got.push((p.0 - base) as u32));
+            let node = NodeId(self.machine.zones[zone].node);
+            let _ =
+                yard.alloc_bulk_each_on(node, n - before, flags, |p| got.push((p.0 - base) as u32));
             if got.len() == before {
                 break;
             }
@@ -516,9 +515,9 @@ impl<P: Policy> Driver<'_, '_, P> {
     /// Counts the pages on all lists anew: what went past them was not noticed.
     fn count_idle(&mut self) {
         let mut pages = 0;
-        for (zone, &yard) in self.machine.zones.iter().zip(&self.yard_of_zone) {
+        for zone in &self.machine.zones {
             for cpu in 0..self.machine.cpus.len() {
-                let set = self.yards[yard].pageset(zone.kind, CpuId(cpu as u32));
+                let set = self.yard.pageset(id_of(zone), CpuId(cpu as u32));
                 pages += set.map_or(0, |t| i64::from(t.count));
             }
         }
@@ -533,9 +532,9 @@ impl<P: Policy> Driver<'_, '_, P> {
         f.tick_pages = Some(self.observer.tick_pages.get());
         let mut blocks = [0; 11];
         let (mut holds, mut mismatches, mut free_high) = (0, 0, (0, 0));
-        for (zone, &yard) in self.machine.zones.iter().zip(&self.yard_of_zone) {
-            let yard = &self.yards[yard];
-            let Some(s) = yard.zone_stats(zone.kind) else { continue };
+        let yard = self.yard;
+        for zone in self.machine.zones.iter().map(id_of) {
+            let Some(s) = yard.zone_stats(zone) else { continue };
             f.zone_pages += s.pages_taken;
             f.claims += s.claims_whole + s.claims_part;
             f.steals += s.steals;
@@ -543,13 +542,13 @@ impl<P: Policy> Driver<'_, '_, P> {
             mismatches += s.mismatches;
             let mut sum = CpuStats::default();
             for cpu in 0..self.machine.cpus.len() {
-                if let Some(c) = yard.cpu_stats(zone.kind, CpuId(cpu as u32)) {
+                if let Some(c) = yard.cpu_stats(zone, CpuId(cpu as u32)) {
                     sum.add(&c);
                 }
             }
             free_high.0 += sum.drains[DrainReason::FreeHigh as usize];
             free_high.1 += sum.drained_pages[DrainReason::FreeHigh as usize];
-            for (o, n) in yard.free_blocks(zone.kind).unwrap_or_default().into_iter().enumerate() {
+            for (o, n) in yard.free_blocks(zone).unwrap_or_default().into_iter().enumerate() {
                 blocks[o] += n;
             }
         }

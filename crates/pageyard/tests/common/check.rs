@@ -19,7 +19,7 @@ pub(crate) fn check<R: RawMutex, E: Platform, P: Policy>(
     owned: &Owned,
 ) {
     let mut allocated = 0;
-    for kind in y.zone_kinds() {
+    for kind in y.zone_ids() {
         let v = view(y, kind);
         let info = y.zone_info(kind).unwrap();
         let pages = frames_are_in_one_place(&v, machine);
@@ -57,7 +57,7 @@ fn frames_are_in_one_place(v: &View, machine: &Machine) -> u64 {
 
 fn counters_match<R: RawMutex, E: Platform, P: Policy>(
     y: &Yard<'_, R, E, P>,
-    kind: pageyard::ZoneKind,
+    kind: pageyard::ZoneId,
     v: &View,
 ) {
     let info = y.zone_info(kind).unwrap();

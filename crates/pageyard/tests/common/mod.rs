@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use lock_api::RawMutex;
 use pageyard::policy::{Linux612, Policy};
 use pageyard::{
-    CpuId, CpuSlot, Event, Frame, InitError, Knobs, Layout, NodeId, Order, Pageblock, Pfn,
-    Platform, Record, Storage, Yard, Zone, ZoneKind, ZoneSpec,
+    CpuId, CpuSlot, Event, Frame, Home, InitError, Knobs, Layout, Node, NodeId, Order, Pageblock,
+    Pfn, Platform, Record, Storage, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
 };
 
 /// The lock of most tests.
@@ -105,6 +105,7 @@ pub(crate) struct Machine {
     pub(crate) usable: Vec<Range<Pfn>>,
     pub(crate) reserved: Vec<Range<Pfn>>,
     pub(crate) cpus: Vec<NodeId>,
+    pub(crate) distances: Vec<u8>,
     pub(crate) knobs: Knobs,
 }
 
@@ -116,6 +117,7 @@ impl Machine {
             usable: Vec::new(),
             reserved: Vec::new(),
             cpus: vec![NodeId(0)],
+            distances: Vec::new(),
             knobs: Knobs { huge_pages: false, ..Knobs::default() },
         }
     }
@@ -133,6 +135,18 @@ impl Machine {
     /// One more zone, no memory in it yet.
     pub(crate) fn span(mut self, kind: ZoneKind, span: Range<u64>) -> Self {
         self.zones.push(ZoneSpec { kind, node: NodeId(0), span: frames(span) });
+        self
+    }
+
+    /// One more zone of some node, all of it memory.
+    pub(crate) fn zone_on(mut self, node: u16, kind: ZoneKind, span: Range<u64>) -> Self {
+        self.zones.push(ZoneSpec { kind, node: NodeId(node), span: frames(span.clone()) });
+        self.usable(span)
+    }
+
+    /// How far the nodes are from each other, row by row.
+    pub(crate) fn distances(mut self, rows: &[u8]) -> Self {
+        self.distances = rows.to_vec();
         self
     }
 
@@ -165,6 +179,7 @@ impl Machine {
             usable: &self.usable,
             reserved: &self.reserved,
             cpus: &self.cpus,
+            distances: &self.distances,
             knobs: self.knobs,
         }
     }
@@ -200,7 +215,7 @@ impl Machine {
     /// A yard whose zones have the states that these snapshots tell.
     pub(crate) fn restored<P: Policy, T>(
         &self,
-        zones: &[(ZoneKind, Vec<Record>)],
+        zones: &[(ZoneId, Vec<Record>)],
         f: impl for<'y> FnOnce(&Y<'y, P>) -> T,
     ) -> T {
         self.blank(|y| {
@@ -226,9 +241,18 @@ impl Machine {
         let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
         let mut slots: Vec<CpuSlot<R>> = (0..needs.slots).map(|_| CpuSlot::new()).collect();
         let mut zones: Vec<Zone<'_, R>> = (0..needs.zones).map(|_| Zone::new()).collect();
+        let mut nodes: Vec<Node<'_, R>> = (0..needs.nodes).map(|_| Node::new()).collect();
+        let mut homes: Vec<Home<'_, R>> = (0..needs.homes).map(|_| Home::new()).collect();
         f(
             &layout,
-            Storage { frames: &frames, blocks: &blocks, zones: &mut zones, slots: &mut slots },
+            Storage {
+                frames: &frames,
+                blocks: &blocks,
+                zones: &mut zones,
+                slots: &mut slots,
+                nodes: &mut nodes,
+                homes: &mut homes,
+            },
         )
     }
 }
@@ -236,16 +260,37 @@ impl Machine {
 /// A zone's snapshot as a list.
 pub(crate) fn records<R: RawMutex, E: Platform, P: Policy>(
     y: &Yard<'_, R, E, P>,
-    kind: ZoneKind,
+    zone: impl Into<ZoneId>,
 ) -> Vec<Record> {
     let mut all = Vec::new();
-    assert!(y.snapshot(kind, |r| all.push(r)), "no zone {kind}");
+    assert!(y.snapshot(zone, |r| all.push(r)), "there is no such zone");
     all
 }
 
 /// The snapshots of all zones.
 pub(crate) fn all_records<R: RawMutex, E: Platform, P: Policy>(
     y: &Yard<'_, R, E, P>,
-) -> Vec<(ZoneKind, Vec<Record>)> {
-    y.zone_kinds().map(|k| (k, records(y, k))).collect()
+) -> Vec<(ZoneId, Vec<Record>)> {
+    y.zone_ids().map(|k| (k, records(y, k))).collect()
+}
+
+/// A yard that lives as long as the test program, so that its platform can refer to it.
+pub(crate) fn leaked<E: Platform, P: Policy>(
+    machine: &Machine,
+    platform: E,
+) -> &'static Yard<'static, Lock, E, P> {
+    fn room<T>(n: usize, new: impl Fn() -> T) -> &'static mut [T] {
+        (0..n).map(|_| new()).collect::<Vec<T>>().leak()
+    }
+    let layout = machine.layout();
+    let needs = layout.needs::<Lock>().unwrap();
+    let storage = Storage {
+        frames: room(needs.frames, Frame::new),
+        blocks: room(needs.blocks, Pageblock::new),
+        zones: room(needs.zones, Zone::new),
+        slots: room(needs.slots, CpuSlot::new),
+        nodes: room(needs.nodes, Node::new),
+        homes: room(needs.homes, Home::new),
+    };
+    Box::leak(Box::new(Yard::new(&layout, storage, platform).unwrap()))
 }

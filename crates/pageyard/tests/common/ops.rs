@@ -2,7 +2,7 @@
 
 use pageyard::policy::Policy;
 use pageyard::tuning::CacheSlice;
-use pageyard::{CpuId, FreeError, Gfp, MigrateType, Order, Pfn, ZoneKind};
+use pageyard::{CpuId, FreeError, Gfp, MigrateType, Order, Pfn, ZoneId, ZoneKind};
 use proptest::prelude::*;
 
 use super::check::{Owned, check};
@@ -25,8 +25,8 @@ pub(crate) enum Op {
     BadFree { pfn: u64, order: u8 },
     Cpu(u32),
     Tick(u32),
-    DrainCpu(u32, Option<ZoneKind>),
-    DrainAll(Option<ZoneKind>),
+    DrainCpu(u32, Option<ZoneId>),
+    DrainAll(Option<ZoneId>),
     Disabled { order: u8, gfp: usize, pick: usize },
     Reclaim(bool),
     CacheSlice { cpu: u32, bytes: u64 },
@@ -65,8 +65,8 @@ fn gfp() -> impl Strategy<Value = usize> {
     0..GFPS.len()
 }
 
-fn kind() -> impl Strategy<Value = Option<ZoneKind>> {
-    prop::option::of(prop::sample::select(&ZoneKind::ALL[..]))
+fn kind() -> impl Strategy<Value = Option<ZoneId>> {
+    prop::option::of(prop::sample::select(&ZoneKind::ALL[..]).prop_map(ZoneId::from))
 }
 
 /// Any operation, requests and frees most often.
@@ -307,7 +307,7 @@ impl<'s, 'y, P: Policy> Session<'s, 'y, P> {
 
     fn while_disabled(&mut self, order: u8, gfp: usize, pick: usize) {
         let y = self.y;
-        let kinds: Vec<ZoneKind> = y.zone_kinds().collect();
+        let kinds: Vec<ZoneId> = y.zone_ids().collect();
         let guards: Vec<_> = kinds.iter().map(|&k| y.disable_pcp(k).unwrap()).collect();
         let empty = || kinds.iter().all(|&k| y.zone_info(k).unwrap().cached == 0);
         assert!(empty(), "disabled lists are empty");

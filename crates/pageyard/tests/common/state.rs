@@ -140,7 +140,7 @@ impl State {
 
     /// A yard in this state.
     pub(crate) fn run<P: Policy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
-        self.machine.restored(&[(ZoneKind::Normal, self.records())], f)
+        self.machine.restored(&[(ZoneKind::Normal.into(), self.records())], f)
     }
 }
 

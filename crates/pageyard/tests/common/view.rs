@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lock_api::RawMutex;
 use pageyard::policy::Policy;
-use pageyard::{CpuRecord, MigrateType, Platform, Record, Yard, ZoneKind, ZoneRecord};
+use pageyard::{CpuRecord, MigrateType, Platform, Record, Yard, ZoneId, ZoneKind, ZoneRecord};
 
 /// A zone's state.
 #[derive(Clone, PartialEq, Debug)]
@@ -79,9 +79,9 @@ impl View {
 /// The state of a zone now.
 pub(crate) fn view<R: RawMutex, E: Platform, P: Policy>(
     y: &Yard<'_, R, E, P>,
-    kind: ZoneKind,
+    zone: impl Into<ZoneId>,
 ) -> View {
-    View::of(&super::records(y, kind))
+    View::of(&super::records(y, zone))
 }
 
 /// The state of the NORMAL zone now.

@@ -1,0 +1,395 @@
+//! Background reclaim (spec §7.1, §7.2): when it is woken, and what it then does, step by step.
+//! The thread is the embedder's, and so is what it reclaims.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+
+use lock_api::RawMutex;
+
+use crate::alloc::Request;
+use crate::gfp::Gfp;
+use crate::node::{Node, NodeMask};
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::reclaim::{Mark, ReclaimJob, SWAP_CLUSTER_MAX};
+use crate::units::{NodeId, Order, ZONE_KINDS, ZoneKind};
+use crate::watermark::{HIGH, LOW, MIN};
+use crate::yard::Yard;
+use crate::zone::{RECLAIM_ACTIVE, Zone};
+
+/// After so many runs without a page, background reclaim is left alone until somebody else
+/// succeeds.
+const MAX_FAILURES: u32 = 16;
+/// The priority at which a run begins; each step down looks at twice as many pages.
+const FIRST_PRIORITY: u8 = 12;
+const NAP_NS: u64 = 100_000_000;
+const NO_ZONE: u8 = u8::MAX;
+
+/// What wakers and the reclaimer of a node tell each other.
+#[derive(Debug)]
+pub(crate) struct Wakeups {
+    /// The largest order and the highest zone asked for since the last run began.
+    order: AtomicU8,
+    highest: AtomicU8,
+    awake: AtomicBool,
+    failures: AtomicU32,
+}
+
+impl Wakeups {
+    pub(crate) const fn new() -> Self {
+        Wakeups {
+            order: AtomicU8::new(0),
+            highest: AtomicU8::new(NO_ZONE),
+            awake: AtomicBool::new(false),
+            failures: AtomicU32::new(0),
+        }
+    }
+
+    fn merge(&self, order: Order, highest: ZoneKind) {
+        self.order.fetch_max(order.get(), Relaxed);
+        let kind = highest as u8;
+        let _ = self
+            .highest
+            .fetch_update(Relaxed, Relaxed, |old| (old == NO_ZONE || old < kind).then_some(kind));
+    }
+
+    /// What was asked for, and nothing from now on.
+    fn take(&self) -> Option<(Order, ZoneKind)> {
+        let highest = self.highest.swap(NO_ZONE, Relaxed);
+        let order = Order::new(self.order.swap(0, Relaxed)).unwrap_or_default();
+        let highest = ZoneKind::ALL.into_iter().find(|&k| k as u8 == highest)?;
+        Some((order, highest))
+    }
+
+    fn is_asked(&self) -> bool {
+        self.highest.load(Relaxed) != NO_ZONE
+    }
+}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// Wakes background reclaim of every node that may serve the request, once each (§2.10).
+    pub(crate) fn wake_eligible(&self, req: &Request) {
+        if !req.gfp.contains(Gfp::KSWAPD_RECLAIM) {
+            return;
+        }
+        let mut last = None;
+        for zone in self.zones_for(req) {
+            if last != Some(zone.node) {
+                last = Some(zone.node);
+                self.wake_node(zone.node, req.order, req.gfp, req.highest);
+            }
+        }
+    }
+
+    /// Wakes background reclaim of a node, if there is something for it to do (§7.1).
+    pub(crate) fn wake_node(&self, id: NodeId, order: Order, gfp: Gfp, highest: ZoneKind) {
+        let Some(node) = self.node(id) else { return };
+        let w = &node.wakeups;
+        w.merge(order, highest);
+        if w.awake.load(Relaxed) {
+            return;
+        }
+        let hopeless = w.failures.load(Relaxed) >= MAX_FAILURES;
+        if hopeless || self.is_balanced(node, order, highest) && !is_boosted(node, highest) {
+            // There may be enough memory in pieces too small.
+            if !gfp.contains(Gfp::DIRECT_RECLAIM) {
+                self.platform.wake_compaction(id, order, highest);
+            }
+            return;
+        }
+        self.platform.wake_reclaim(id, order, highest);
+    }
+
+    /// Somebody freed memory of the node: background reclaim may try again.
+    pub(crate) fn note_reclaim(&self, node: NodeId) {
+        if let Some(node) = self.node(node) {
+            node.wakeups.failures.store(0, Relaxed);
+        }
+    }
+
+    /// Whether a zone of the node, from the lowest up, has what requests of this order want (§7.1).
+    fn is_balanced(&self, node: &Node<'a, R>, order: Order, highest: ZoneKind) -> bool {
+        let mark = if self.knobs().memory_tiering { Mark::Promo } else { Mark::High };
+        let mut managed = node.zones_up_to(highest).iter().rev().filter(|z| z.is_managed());
+        managed.any(|z| z.passes_safely(mark, order, highest))
+    }
+
+    /// Whether direct reclaimers of a node need not wait (§7.3): more is free than half of the MIN
+    /// marks, or nothing can be expected of waiting.
+    pub(crate) fn reserve_holds(&self, node: NodeId) -> bool {
+        let Some(node) = self.node(node) else { return true };
+        if node.wakeups.failures.load(Relaxed) >= MAX_FAILURES {
+            return true;
+        }
+        let low = || node.zones_up_to(ZoneKind::Normal).iter().filter(|z| z.is_managed());
+        let reserve: u64 = low().map(|z| z.watermarks.effective(MIN)).sum();
+        let free: u64 = low().map(|z| z.supply().free).sum();
+        reserve == 0 || free > reserve / 2
+    }
+
+    /// The background reclaimer of a node; `None` where there is no such node. One at a time: run
+    /// it in a thread that sleeps until [`wake_reclaim`](Platform::wake_reclaim).
+    ///
+    /// ```no_run
+    /// # use pageyard::{NodeId, Platform, ReclaimTask, Yard};
+    /// # fn run<R: lock_api::RawMutex, E: Platform>(yard: &Yard<'_, R, E>,
+    /// #     reclaim: impl Fn(&pageyard::ReclaimJob) -> u64,
+    /// #     sleep: impl Fn(Option<u64>)) -> Option<()> {
+    /// let mut kswapd = yard.kswapd(NodeId(0))?;
+    /// let mut freed = 0;
+    /// loop {
+    ///     match kswapd.next(freed) {
+    ///         ReclaimTask::Reclaim(job) => freed = reclaim(&job),
+    ///         ReclaimTask::Nap(ns) => sleep(Some(ns)),
+    ///         ReclaimTask::Sleep => sleep(None), // until it is woken
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn kswapd(&self, node: NodeId) -> Option<Kswapd<'_, 'a, R, E, P>> {
+        let node = self.node(node)?;
+        Some(Kswapd {
+            yard: self,
+            node,
+            state: State::Asleep,
+            order: Order::ZERO,
+            highest: ZoneKind::Normal,
+        })
+    }
+}
+
+fn is_boosted<R: RawMutex>(node: &Node<'_, R>, highest: ZoneKind) -> bool {
+    node.zones_up_to(highest).iter().any(|z| z.watermarks.boost() > 0)
+}
+
+/// What a background reclaimer does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReclaimTask {
+    /// Free memory, and say how many pages came of it.
+    Reclaim(ReclaimJob),
+    /// Sleep so many nanoseconds, or until woken.
+    Nap(u64),
+    /// Sleep until woken.
+    Sleep,
+}
+
+/// The background reclaimer of one node, as a state machine ([`Yard::kswapd`]).
+#[derive(Debug)]
+pub struct Kswapd<'y, 'a, R: RawMutex, E, P> {
+    yard: &'y Yard<'a, R, E, P>,
+    node: &'a Node<'a, R>,
+    state: State,
+    /// What the present run is for.
+    order: Order,
+    highest: ZoneKind,
+}
+
+#[derive(Debug)]
+enum State {
+    Asleep,
+    /// Balanced a moment ago; asleep soon, unless somebody asks.
+    Napping,
+    Balancing(Run),
+}
+
+/// One run of reclaim.
+#[derive(Debug)]
+struct Run {
+    priority: u8,
+    /// The boosts seen when it began, per kind of zone.
+    boosts: [u64; ZONE_KINDS],
+    /// How much of them is still to be reclaimed; 0 once memory is short in earnest.
+    for_boost: u64,
+    boost_only: bool,
+    order: Order,
+    tried: bool,
+    freed: u64,
+}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
+    /// The next thing to do; `freed` is how many pages the last [`ReclaimTask::Reclaim`] freed.
+    pub fn next(&mut self, freed: u64) -> ReclaimTask {
+        match &mut self.state {
+            State::Balancing(run) => {
+                run.account(freed);
+                let stuck = run.boost_only && freed == 0;
+                if stuck || run.priority == 0 {
+                    return self.finish();
+                }
+                self.go_on()
+            }
+            State::Asleep | State::Napping => self.begin(),
+        }
+    }
+
+    fn zones(&self) -> &'a [Zone<'a, R>] {
+        self.node.zones_up_to(self.highest)
+    }
+
+    /// Woken, or at the end of a nap.
+    fn begin(&mut self) -> ReclaimTask {
+        let napped = matches!(self.state, State::Napping);
+        match self.node.wakeups.take() {
+            Some((order, highest)) => (self.order, self.highest) = (order, highest),
+            // Nobody asked during the nap. If that is still enough, to bed.
+            None if napped => {
+                if self.yard.is_balanced(self.node, self.order, self.highest) {
+                    return self.sleep();
+                }
+            }
+            None => return self.sleep(),
+        }
+        self.wake();
+        let mut boosts = [0; ZONE_KINDS];
+        for z in self.zones() {
+            z.set_flag(RECLAIM_ACTIVE);
+            if let Some(b) = boosts.get_mut(z.kind as usize) {
+                *b = z.watermarks.boost();
+            }
+        }
+        let for_boost = boosts.iter().sum();
+        self.state = State::Balancing(Run {
+            priority: FIRST_PRIORITY,
+            boosts,
+            for_boost,
+            boost_only: for_boost > 0,
+            order: self.order,
+            tried: false,
+            freed: 0,
+        });
+        self.go_on()
+    }
+
+    fn go_on(&mut self) -> ReclaimTask {
+        let State::Balancing(run) = &mut self.state else { return ReclaimTask::Sleep };
+        let balanced = self.yard.is_balanced(self.node, run.order, self.highest);
+        if !balanced && run.boost_only {
+            // Memory is short in earnest: from here on everything may be used.
+            run.boost_only = false;
+            run.for_boost = 0;
+            run.priority = FIRST_PRIORITY;
+        }
+        if balanced && run.for_boost == 0 {
+            return self.finish();
+        }
+        let managed = self.node.zones_up_to(self.highest).iter().filter(|z| z.is_managed());
+        let goal: u64 = managed.map(|z| z.watermarks.effective(HIGH).max(SWAP_CLUSTER_MAX)).sum();
+        let job = ReclaimJob {
+            node: self.node.id,
+            allowed: NodeMask::only(self.node.id),
+            highest: self.highest,
+            order: run.order,
+            gfp: Gfp::KERNEL,
+            pages: if run.boost_only {
+                goal.min(run.for_boost.max(SWAP_CLUSTER_MAX))
+            } else {
+                goal
+            },
+            priority: run.priority,
+            may_write: !run.boost_only,
+            may_swap: !run.boost_only,
+        };
+        run.priority = run.priority.saturating_sub(1);
+        run.tried = true;
+        ReclaimTask::Reclaim(job)
+    }
+
+    /// The run is over: the boosts that it saw are worked off (§3.4), and if that was enough, a
+    /// nap follows.
+    fn finish(&mut self) -> ReclaimTask {
+        let State::Balancing(run) = core::mem::replace(&mut self.state, State::Napping) else {
+            return ReclaimTask::Sleep;
+        };
+        let failures = &self.node.wakeups.failures;
+        if run.freed > 0 {
+            failures.store(0, Relaxed);
+        } else if run.tried {
+            failures.fetch_add(1, Relaxed);
+        }
+        let mut boosted = false;
+        for z in self.zones() {
+            z.clear_flag(RECLAIM_ACTIVE);
+            let seen = run.boosts.get(z.kind as usize).copied().unwrap_or(0);
+            if seen > 0 {
+                boosted = true;
+                self.yard.lower_boost(z.id(), seen);
+            }
+        }
+        if boosted {
+            // Blocks were mixed: better to repair that before it spreads.
+            self.yard.platform.wake_compaction(self.node.id, Order::HUGE, self.highest);
+        }
+        if failures.load(Relaxed) >= MAX_FAILURES {
+            return self.sleep();
+        }
+        // After giving up on the order, single pages are what counts.
+        self.order = run.order;
+        if !self.yard.is_balanced(self.node, self.order, self.highest) {
+            self.node.wakeups.merge(self.order, self.highest);
+        }
+        if self.node.wakeups.is_asked() {
+            return ReclaimTask::Nap(0);
+        }
+        self.before_sleep();
+        ReclaimTask::Nap(NAP_NS)
+    }
+
+    fn wake(&self) {
+        if !self.node.wakeups.awake.swap(true, Relaxed) {
+            self.set_thresholds(true);
+        }
+    }
+
+    fn before_sleep(&self) {
+        self.yard.reset_compaction_hints(self.node.id);
+        self.yard.platform.wake_compaction(self.node.id, self.order, self.highest);
+    }
+
+    fn sleep(&mut self) -> ReclaimTask {
+        self.state = State::Asleep;
+        if self.node.wakeups.awake.swap(false, Relaxed) {
+            self.set_thresholds(false);
+        }
+        ReclaimTask::Sleep
+    }
+
+    /// Awake, counters are to be exact near the marks (§9.3).
+    fn set_thresholds(&self, pressure: bool) {
+        let cpus = self.yard.cpus;
+        for z in self.node.zones.iter().filter(|z| z.drift_mark.load(Relaxed) != 0) {
+            let threshold = if pressure {
+                let w = &z.watermarks;
+                pressure_threshold(cpus, w.base(LOW).saturating_sub(w.base(MIN)))
+            } else {
+                crate::knobs::stat_threshold(cpus, z.managed.load(Relaxed))
+            };
+            for slot in z.cpus {
+                slot.threshold.store(threshold, Relaxed);
+            }
+        }
+    }
+}
+
+impl Run {
+    fn account(&mut self, freed: u64) {
+        self.freed = self.freed.saturating_add(freed);
+        self.for_boost = self.for_boost.saturating_sub(freed);
+        // Enough for the order was freed; what is missing then is not memory.
+        if self.order > Order::ZERO && self.freed >= 2 * u64::from(self.order.pages()) {
+            self.order = Order::ZERO;
+        }
+        if freed > 0 {
+            // A step that freed something is worth repeating before looking harder.
+            self.priority = (self.priority + 1).min(FIRST_PRIORITY);
+        }
+    }
+}
+
+/// How far a CPU's part of a counter may go before it is folded while background reclaim is awake
+/// (§9.3): `gap` is the distance from MIN to LOW, in pages.
+pub(crate) fn pressure_threshold(cpus: u32, gap: u64) -> u32 {
+    (gap / u64::from(cpus.max(1))).clamp(1, 125) as u32
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+    fn reset_compaction_hints(&self, _node: NodeId) {}
+}

@@ -1,0 +1,465 @@
+//! The slow path (spec §2.9, §2.10): what a request that the first attempt did not serve does,
+//! rung by rung, until it has its block or may not go further.
+//!
+//! The kernel's ladder may go round for ever while its parts claim progress. Here every loop is
+//! bounded: a request gives up once its reclaims have had the chance to free every page of its
+//! zones once over.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use lock_api::RawMutex;
+
+use crate::alloc::Request;
+use crate::context::TaskFlags;
+use crate::frame::Kind;
+use crate::gfp::{AllocFlags, Gfp};
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::reclaim::{Oom, ReclaimJob, SWAP_CLUSTER_MAX, Throttle};
+use crate::units::{COSTLY_ORDER, NodeId, Pfn, ZoneKind};
+use crate::watermark::{HIGH, MIN};
+use crate::yard::Yard;
+
+/// How often reclaim may fail in a row (§2.10).
+const MAX_RECLAIM_RETRIES: u32 = 16;
+/// How often memory may be sought by the out-of-memory hook, or waited for while another task is
+/// at it. Each time comes after [`MAX_RECLAIM_RETRIES`] rounds without progress.
+const MAX_OOM_ROUNDS: u32 = 1000;
+/// Failures are reported once in this time.
+const WARN_INTERVAL_NS: u64 = 10_000_000_000;
+
+/// Where a rung leads.
+enum Step {
+    /// The request has its block.
+    Served(Pfn),
+    /// To the next rung.
+    On,
+    /// Once more from *retry*.
+    Retry,
+    /// Once more from *restart*.
+    Restart,
+    /// To the end of the ladder.
+    NoPage,
+    /// It failed.
+    Failed,
+}
+
+/// One request on the ladder.
+pub(crate) struct Climb {
+    req: Request,
+    flags: AllocFlags,
+    /// What the cpuset and the zonelists looked like when the request last started.
+    cookies: (u64, u64),
+    /// Pages that the last direct reclaim freed.
+    progress: u64,
+    /// Reclaims without progress since the last one with.
+    no_progress_loops: u32,
+    pub(crate) drained: bool,
+    /// Times round, in all.
+    rounds: u64,
+    oom_rounds: u32,
+    tries: u32,
+}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// The ladder (§2.10).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn slow_path(&self, req: &Request) -> Option<Pfn> {
+        let mut c = Climb {
+            req: *req,
+            flags: AllocFlags::empty(),
+            cookies: (0, 0),
+            progress: 0,
+            no_progress_loops: 0,
+            drained: false,
+            rounds: 0,
+            oom_rounds: 0,
+            tries: 0,
+        };
+        let mut step = Step::Restart;
+        loop {
+            let rungs: &[fn(&Self, &mut Climb) -> Step] = match step {
+                Step::Served(pfn) => return Some(pfn),
+                Step::Failed => return None,
+                Step::Restart => &[Self::restart, Self::attempt_at_min, Self::compact_first],
+                Step::On | Step::Retry => &[
+                    Self::unless_changed,
+                    Self::attempt_with_reserves,
+                    Self::may_reclaim,
+                    Self::reclaim_directly,
+                    Self::compact_directly,
+                    Self::may_retry,
+                    Self::worth_reclaiming_again,
+                    Self::worth_compacting_again,
+                    Self::unless_changed,
+                    Self::out_of_memory,
+                ],
+                Step::NoPage => &[Self::unless_changed, Self::no_page],
+            };
+            step = self.climb(&mut c, rungs);
+            c.rounds += 1;
+        }
+    }
+
+    fn climb(&self, c: &mut Climb, rungs: &[fn(&Self, &mut Climb) -> Step]) -> Step {
+        for rung in rungs {
+            match rung(self, c) {
+                Step::On => {}
+                elsewhere => return elsewhere,
+            }
+        }
+        Step::On
+    }
+
+    /// *restart*: counters to zero, cookies noted, flags of §2.9.
+    fn restart(&self, c: &mut Climb) -> Step {
+        c.progress = 0;
+        c.no_progress_loops = 0;
+        c.drained = false;
+        c.req.context = self.platform.context();
+        c.cookies = self.cookies(c);
+        c.req.spread_dirty = false;
+        c.req.nodes = c.req.asked;
+        c.flags = AllocFlags::slow(c.req.gfp, c.req.order.get()) | AllocFlags::CPUSET;
+        let context = &c.req.context;
+        if c.req.gfp.contains(Gfp::DIRECT_RECLAIM) {
+            if context.is(TaskFlags::REALTIME) && !context.is(TaskFlags::INTERRUPT) {
+                c.flags |= AllocFlags::MIN_RESERVE;
+            }
+        } else if c.req.gfp.contains(Gfp::HIGH) && !c.req.gfp.contains(Gfp::NOMEMALLOC) {
+            c.flags.remove(AllocFlags::CPUSET);
+        }
+        let sane = context.cpuset.is_none_or(|set| {
+            let within = Request { nodes: c.req.nodes.and(set.allowed), ..c.req };
+            !c.req.gfp.contains(Gfp::HARDWALL) || self.preferred(&within).is_some()
+        });
+        if sane && self.preferred(&c.req).is_some() { Step::On } else { Step::NoPage }
+    }
+
+    fn cookies(&self, c: &Climb) -> (u64, u64) {
+        (c.req.context.cookie, self.zonelist_changes.load(Relaxed))
+    }
+
+    /// The attempt of *restart*: background reclaim is woken, and the MIN mark counts.
+    fn attempt_at_min(&self, c: &mut Climb) -> Step {
+        self.wake_eligible(&c.req);
+        self.try_for(&c.req, c.flags)
+    }
+
+    fn try_for(&self, req: &Request, flags: AllocFlags) -> Step {
+        match self.attempt(req, flags) {
+            Some(pfn) => {
+                if flags.contains(AllocFlags::NO_WATERMARKS) {
+                    self.mark_pfmemalloc(pfn);
+                }
+                Step::Served(pfn)
+            }
+            None => Step::On,
+        }
+    }
+
+    /// A large block, or one of pages that do not move, is more likely to need compaction than
+    /// reclaim.
+    fn compact_first(&self, c: &mut Climb) -> Step {
+        let _ = c;
+        Step::On
+    }
+
+    /// *Cookies*: begin anew where the zones that the request may use have changed meanwhile.
+    fn unless_changed(&self, c: &mut Climb) -> Step {
+        let now = (self.platform.context().cookie, self.zonelist_changes.load(Relaxed));
+        if now != c.cookies && c.rounds < self.most_rounds(&c.req) {
+            return Step::Restart;
+        }
+        Step::On
+    }
+
+    /// The attempt of *retry*: whoever is entitled to reserves uses them now.
+    fn attempt_with_reserves(&self, c: &mut Climb) -> Step {
+        self.wake_eligible(&c.req);
+        let reserves = self.reserve_flags(&c.req);
+        if let Some(flags) = reserves {
+            // They replace the others: neither NON_BLOCK nor HIGHATOMIC is kept.
+            c.flags = flags | AllocFlags::of(c.req.gfp);
+        }
+        if reserves.is_some() || !c.flags.contains(AllocFlags::CPUSET) {
+            c.req.nodes = c.req.reachable();
+        }
+        self.try_for(&c.req, c.flags)
+    }
+
+    fn reserve_flags(&self, req: &Request) -> Option<AllocFlags> {
+        if req.gfp.contains(Gfp::NOMEMALLOC) {
+            return None;
+        }
+        if req.gfp.contains(Gfp::MEMALLOC) || self.frees_memory(req) {
+            return Some(AllocFlags::NO_WATERMARKS);
+        }
+        req.context.is(TaskFlags::OOM_VICTIM).then_some(AllocFlags::OOM)
+    }
+
+    /// The caller reclaims, and asks for memory to do so.
+    fn frees_memory(&self, req: &Request) -> bool {
+        req.context.is(TaskFlags::MEMALLOC) || self.reclaimers.has(self.platform.task())
+    }
+
+    /// From here on the request sleeps, if it may.
+    fn may_reclaim(&self, c: &mut Climb) -> Step {
+        if !c.req.gfp.contains(Gfp::DIRECT_RECLAIM) || self.frees_memory(&c.req) {
+            return Step::NoPage;
+        }
+        Step::On
+    }
+
+    /// Direct reclaim (§7.3), and an attempt where it freed something; once, what lies in reserved
+    /// blocks and on per-CPU lists comes back first.
+    fn reclaim_directly(&self, c: &mut Climb) -> Step {
+        c.progress = self.reclaim(&c.req);
+        if c.progress == 0 {
+            return Step::On;
+        }
+        if let served @ Step::Served(_) = self.try_for(&c.req, c.flags) {
+            return served;
+        }
+        if c.drained {
+            return Step::On;
+        }
+        c.drained = true;
+        self.unreserve_for(&c.req, false);
+        self.drain_all(None);
+        self.try_for(&c.req, c.flags)
+    }
+
+    fn reclaim(&self, req: &Request) -> u64 {
+        let Some(preferred) = self.preferred(req) else { return 0 };
+        if self.throttle(req, preferred.node) == Throttle::Killed {
+            // Whoever is dying is no reason to kill anybody.
+            return 1;
+        }
+        if let Some(stalls) = self.alloc_stalls.get(req.highest as usize) {
+            stalls.fetch_add(1, Relaxed);
+        }
+        let job = ReclaimJob::direct(req, preferred.node);
+        let freed = self.as_reclaimer(|| self.platform.reclaim(&job));
+        if freed > 0 {
+            self.note_reclaim(preferred.node);
+        }
+        freed
+    }
+
+    /// Calls a hook that frees memory. Requests that it makes are known by the task.
+    fn as_reclaimer<T>(&self, hook: impl FnOnce() -> T) -> T {
+        let task = self.platform.task();
+        let entered = self.reclaimers.enter(task);
+        let answer = hook();
+        if entered {
+            self.reclaimers.leave(task);
+        }
+        answer
+    }
+
+    /// A user's task waits while background reclaim has less than half of the MIN marks left (§7.3).
+    fn throttle(&self, req: &Request, node: NodeId) -> Throttle {
+        if !req.context.is(TaskFlags::USER) || self.reserve_holds(node) {
+            return Throttle::Done;
+        }
+        self.wake_node(node, req.order, req.gfp, ZoneKind::Normal);
+        let second = (!req.gfp.contains(Gfp::FS)).then_some(1_000_000_000);
+        self.platform.throttle(node, second, &|| self.reserve_holds(node))
+    }
+
+    /// Direct compaction at the priority reached.
+    fn compact_directly(&self, c: &mut Climb) -> Step {
+        let _ = c;
+        Step::On
+    }
+
+    /// Who does not insist fails here; so does a costly request unless it asked to be tried hard.
+    fn may_retry(&self, c: &mut Climb) -> Step {
+        let costly = c.req.order.get() > COSTLY_ORDER;
+        if c.req.gfp.contains(Gfp::NORETRY) || costly && !c.req.gfp.contains(Gfp::RETRY_MAYFAIL) {
+            return Step::NoPage;
+        }
+        Step::On
+    }
+
+    /// *Reclaim retry*: whether what could still be reclaimed would do.
+    fn worth_reclaiming_again(&self, c: &mut Climb) -> Step {
+        if c.progress > 0 && c.req.order.get() <= COSTLY_ORDER {
+            c.no_progress_loops = 0;
+        } else {
+            c.no_progress_loops += 1;
+        }
+        if c.rounds < self.most_rounds(&c.req) {
+            let hopeful = c.no_progress_loops <= MAX_RECLAIM_RETRIES
+                && self.zones_for(&c.req).any(|zone| {
+                    let more = self.platform.reclaimable(zone.id());
+                    let mut supply = zone.supply_exact();
+                    supply.free = supply.free.saturating_add(more);
+                    let (order, mark) = (c.req.order.get(), zone.watermarks.effective(MIN));
+                    let has_block = || zone.areas.has_block(order, c.flags);
+                    zone.watermarks.ok(order, mark, c.req.highest, c.flags, supply, has_block)
+                });
+            if hopeful {
+                self.platform.pause();
+                return Step::Retry;
+            }
+            if self.unreserve_for(&c.req, true) {
+                return Step::Retry;
+            }
+        }
+        Step::On
+    }
+
+    /// Rounds after which reclaim could have freed every page of the request's zones once, at its
+    /// goal a round.
+    fn most_rounds(&self, req: &Request) -> u64 {
+        let managed: u64 = self.zones_for(req).map(|z| z.managed.load(Relaxed)).sum();
+        u64::from(MAX_RECLAIM_RETRIES) + managed / SWAP_CLUSTER_MAX
+    }
+
+    /// *Compact retry* (§7.6).
+    fn worth_compacting_again(&self, c: &mut Climb) -> Step {
+        let _ = c;
+        Step::On
+    }
+
+    /// *OOM*: one task at a time makes somebody give up memory.
+    fn out_of_memory(&self, c: &mut Climb) -> Step {
+        c.oom_rounds += 1;
+        if c.oom_rounds > MAX_OOM_ROUNDS {
+            return Step::NoPage;
+        }
+        let Some(_turn) = self.oom.try_lock() else {
+            self.platform.pause();
+            return Self::after_progress(c);
+        };
+        // Somebody may have freed memory while this request came here.
+        let without = Gfp::DIRECT_RECLAIM;
+        let last = Request { gfp: c.req.gfp.difference(without) | Gfp::HARDWALL, ..c.req };
+        let high = AllocFlags::from_bits_retain(HIGH as u32) | AllocFlags::CPUSET;
+        if let served @ Step::Served(_) = self.try_for(&last, high) {
+            return served;
+        }
+        if c.req.context.is(TaskFlags::DUMPING)
+            || c.req.order.get() > COSTLY_ORDER
+            || c.req.gfp.intersects(Gfp::RETRY_MAYFAIL | Gfp::THISNODE)
+            || c.req.highest < ZoneKind::Normal
+        {
+            return Step::NoPage;
+        }
+        let node = self.preferred(&c.req).map_or(c.req.node, |z| z.node);
+        let job = ReclaimJob::direct(&c.req, node);
+        // Without FS, what the dying would free cannot be reclaimed from here: others will.
+        let killed = !c.req.gfp.contains(Gfp::FS)
+            || self.as_reclaimer(|| self.platform.out_of_memory(&job)) == Oom::Progress;
+        if !killed && !c.req.gfp.contains(Gfp::NOFAIL) {
+            return Step::NoPage;
+        }
+        if c.req.gfp.contains(Gfp::NOFAIL) {
+            for cpuset in [AllocFlags::CPUSET, AllocFlags::empty()] {
+                let all = AllocFlags::NO_WATERMARKS | cpuset;
+                if let served @ Step::Served(_) = self.try_for(&c.req, all) {
+                    return served;
+                }
+            }
+        }
+        let victim = c.req.context.is(TaskFlags::OOM_VICTIM);
+        if victim && (c.flags.contains(AllocFlags::OOM) || c.req.gfp.contains(Gfp::NOMEMALLOC)) {
+            return Step::NoPage;
+        }
+        if killed { Self::after_progress(c) } else { Step::NoPage }
+    }
+
+    fn after_progress(c: &mut Climb) -> Step {
+        c.no_progress_loops = 0;
+        Step::Retry
+    }
+
+    /// *nopage*: who may not fail goes on as long as the embedder wants that; all others are told.
+    fn no_page(&self, c: &mut Climb) -> Step {
+        if c.req.gfp.contains(Gfp::NOFAIL | Gfp::DIRECT_RECLAIM) {
+            // No deeper into the reserves than this: whoever frees memory needs the rest.
+            let some = AllocFlags::MIN_RESERVE | AllocFlags::of(c.req.gfp);
+            for cpuset in [AllocFlags::CPUSET, AllocFlags::empty()] {
+                if let served @ Step::Served(_) = self.try_for(&c.req, some | cpuset) {
+                    return served;
+                }
+            }
+            c.tries = c.tries.saturating_add(1);
+            if self.platform.keep_trying(c.req.order, c.tries) {
+                c.rounds = 0;
+                c.oom_rounds = 0;
+                return Step::Retry;
+            }
+        }
+        if let Some(preferred) = self.preferred(&c.req) {
+            preferred.failures.fetch_add(1, Relaxed);
+        }
+        if !c.req.gfp.contains(Gfp::NOWARN) {
+            self.warn(&c.req);
+        }
+        Step::Failed
+    }
+
+    fn warn(&self, req: &Request) {
+        let now = self.platform.now();
+        let last = self.warned.load(Relaxed);
+        let due = last == 0 || now.saturating_sub(last) >= WARN_INTERVAL_NS;
+        if due && self.warned.compare_exchange(last, now.max(1), Relaxed, Relaxed).is_ok() {
+            self.platform.warn(req.order, req.gfp);
+        }
+    }
+
+    fn mark_pfmemalloc(&self, pfn: Pfn) {
+        if let Some((zone, idx)) = self.locate(pfn) {
+            let frame = zone.map.frame(idx);
+            frame.set_state(frame.state().with_pfmemalloc());
+        }
+    }
+
+    /// Whether a block that a caller owns was taken from the last reserves (§2.11), so that it
+    /// should serve to free memory, and to nothing else.
+    pub fn is_pfmemalloc(&self, pfn: Pfn) -> bool {
+        self.locate(pfn).is_some_and(|(zone, idx)| {
+            let state = zone.map.frame(idx).state();
+            state.kind() == Kind::Allocated && state.is_pfmemalloc()
+        })
+    }
+
+    /// How many requests had to reclaim for themselves, by the highest zone they could use
+    /// (§9.1, `allocstall_*`).
+    pub fn alloc_stalls(&self, highest: ZoneKind) -> u64 {
+        self.alloc_stalls.get(highest as usize).map_or(0, |n| n.load(Relaxed))
+    }
+}
+
+/// The tasks that are inside a hook that frees memory. Memory they ask for meanwhile must not lead
+/// to another reclaim.
+#[derive(Debug)]
+pub(crate) struct Reclaimers([AtomicU64; 64]);
+
+impl Default for Reclaimers {
+    fn default() -> Self {
+        Reclaimers([const { AtomicU64::new(0) }; 64])
+    }
+}
+
+impl Reclaimers {
+    /// Whether the task was entered. With more of them than there is room for, some are not: the
+    /// requests they make may then reclaim, and enter once others have left.
+    fn enter(&self, task: u64) -> bool {
+        let entry = !task;
+        entry != 0 && self.0.iter().any(|s| s.compare_exchange(0, entry, Relaxed, Relaxed).is_ok())
+    }
+
+    fn leave(&self, task: u64) {
+        let _ = self.0.iter().any(|s| s.compare_exchange(!task, 0, Relaxed, Relaxed).is_ok());
+    }
+
+    pub(crate) fn has(&self, task: u64) -> bool {
+        let entry = !task;
+        entry != 0 && self.0.iter().any(|s| s.load(Relaxed) == entry)
+    }
+}
