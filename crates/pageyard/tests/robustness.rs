@@ -62,9 +62,9 @@ fn everything<P: Policy>(y: &Y<'_, P>, n: &[u64; 6], kind: ZoneKind, t: MigrateT
     let _ = y.free(pfn, order);
     let _ = kept.map(|p| y.free(p, order));
     y.tick(cpu);
-    y.drain_cpu(cpu, Some(kind));
+    y.drain_cpu(cpu, Some(kind.into()));
     y.drain_cpu(cpu, None);
-    y.drain_all(Some(kind));
+    y.drain_all(Some(kind.into()));
     drop(y.disable_pcp(kind));
     y.set_cache_slice(cpu, CacheSlice { last_level: n[4], all_levels: n[5] });
     y.set_reclaim_active(kind, n[5] & 2 != 0);
