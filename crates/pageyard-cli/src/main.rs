@@ -5,6 +5,7 @@
 mod conform;
 mod output;
 mod replay;
+mod show;
 mod trace;
 
 use std::process::ExitCode;
@@ -26,6 +27,8 @@ enum Command {
     Replay(replay::Args),
     /// Hold the allocator against recorded answers and states of the real Linux 6.12.117
     Conform(conform::Args),
+    /// Print a recorded machine state as the kernel's zoneinfo, buddyinfo, pagetypeinfo, vmstat, show_mem
+    Show(show::Args),
     /// Import, describe and export traces of page events
     Trace(trace::Args),
 }
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
         Command::Conform(args) => conform::run(&args),
+        Command::Show(args) => show::run(&args),
         Command::Trace(args) => trace::run(&args),
     };
     match result {

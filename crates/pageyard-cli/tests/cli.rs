@@ -149,6 +149,48 @@ fn the_sample_carries_its_machine() {
 }
 
 #[test]
+fn show_prints_the_state_files_of_a_trace() {
+    let folder = Folder::new("show");
+    let file = sample("kbuild.pgy");
+    let file = file.to_str().unwrap();
+    let o = pageyard(&["trace", "extract", file, &folder.file("state")]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    for (args, name) in [
+        (&["--as", "zoneinfo"][..], "before/zoneinfo"),
+        (&["--as", "zoneinfo", "--at", "traced_end"], "zoneinfo.traced_end"),
+        (&["--as", "buddyinfo", "--at", "after"], "after/buddyinfo"),
+        (&["--as", "pagetypeinfo"], "before/pagetypeinfo"),
+        (&["--as", "vmstat", "--at", "after"], "after/vmstat"),
+    ] {
+        let recorded = std::fs::read_to_string(folder.file("state") + "/" + name).unwrap();
+        for input in [file, &folder.file("state")] {
+            let o = pageyard(&[&["show", input], args].concat());
+            assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+            assert_eq!(out(&o), recorded, "{input}: {name}");
+        }
+    }
+    let o = pageyard(&["show", file, "--as", "vmstat", "--at", "traced_start"]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("kbuild.pgy: there is no vmstat at"), "{}", err(&o));
+}
+
+#[test]
+fn show_prints_a_recorded_state_of_the_oracle() {
+    let file = sample("oracle/reserves-1.jsonl.zst");
+    let file = file.to_str().unwrap();
+    let o = pageyard(&["show", file, "--as", "buddyinfo"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    assert!(out(&o).starts_with("Node 0, zone    DMA32 "), "{}", out(&o));
+    let o = pageyard(&["show", file, "--as", "zoneinfo", "--json", "--line", "1300"]);
+    let v: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!(v["as"], "zoneinfo");
+    assert!(v["state"].as_str().unwrap().starts_with("line 1"), "{}", v["state"]);
+    assert_eq!(v["zones"][1]["zone"], "DMA32");
+    let o = pageyard(&["show", file, "--as", "show_mem"]);
+    assert!(out(&o).contains("\nlowmem_reserve[]: "), "{}", out(&o));
+}
+
+#[test]
 fn a_damaged_trace_leaves_nothing_half_written() {
     let folder = Folder::new("damaged");
     let (text, pgy) = (folder.file("t.txt"), folder.file("t.pgy"));
@@ -172,6 +214,11 @@ fn mistakes_are_named_and_end_with_2() {
         (&["trace", "import", "a", "b", "--level", "99"], "--level"),
         (&["replay", "no/such/file"], "no/such/file"),
         (&["frobnicate"], "frobnicate"),
+        (&["show", "no/such/file", "--as", "vmstat"], "no/such/file"),
+        (&["show", "x", "--as", "meminfo"], "expected one of zoneinfo, buddyinfo"),
+        (&["show", "x", "--as", "vmstat", "--at", "noon"], "expected one of before"),
+        (&["show", "x", "--as", "vmstat", "--line", "0"], "--line"),
+        (&["show", "Cargo.toml", "--as", "vmstat"], "Cargo.toml"),
     ] {
         let o = pageyard(args);
         assert_eq!(o.status.code(), Some(2), "{args:?}");

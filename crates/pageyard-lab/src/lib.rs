@@ -2,10 +2,12 @@
 //!
 //! [`conform`] holds the allocator against answers of the real kernel, operation by operation.
 //! [`replay`] puts a recorded trace to the allocator under several policies.
+//! [`show`] prints a recorded machine state as the kernel's own files do.
 //! It knows no allocator internals: it sees answers, snapshots, counters and events.
 
 pub mod conform;
 mod memory;
 pub mod replay;
+pub mod show;
 
 pub use memory::{Lock, Memory};

@@ -1,12 +1,14 @@
 //! Every public method of a yard, each in a function of its own, without anything that could
 //! panic here. `scripts/no-panic.sh` looks into the machine code of these for a way to panic.
 
+use std::fmt;
+
 use pageyard::policy::{Linux612, Policy, TwoPassBulkFree, Vanilla};
 use pageyard::tuning::CacheSlice;
 use pageyard::{
     AllocError, BatchError, CpuId, CpuSlot, Frame, FreeError, Gfp, Home, InitError, KnobError,
     Knobs, Layout, Mark, MigrateType, Node, NodeId, NodeMask, Order, Pageblock, Pfn, ReclaimTask,
-    Record, RestoreError, Storage, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
+    Record, RestoreError, Storage, VmEvent, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
 };
 
 type Lock = spin::mutex::SpinMutex<()>;
@@ -22,6 +24,16 @@ macro_rules! calls {
             $(let _ = std::hint::black_box($name(y $(, std::hint::black_box($value))*));)*
         }
     };
+}
+
+/// Takes any text.
+struct Paper;
+
+impl fmt::Write for Paper {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        std::hint::black_box(s);
+        Ok(())
+    }
 }
 
 const KIND: ZoneKind = ZoneKind::Normal;
@@ -94,6 +106,14 @@ calls! {
         -> Option<u32> { y.unusable_index(KIND, order) }
     call_block_type(y, pfn: Pfn = Pfn(7)) -> Option<MigrateType> { y.block_type(pfn) }
     call_zone_of(y, pfn: Pfn = Pfn(7)) -> Option<ZoneId> { y.zone_of(pfn) }
+    call_write_zoneinfo(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_zoneinfo(out, &()) }
+    call_write_buddyinfo(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_buddyinfo(out) }
+    call_write_pagetypeinfo(y, out: &mut Paper = &mut Paper)
+        -> fmt::Result { y.write_pagetypeinfo(out) }
+    call_write_vmstat(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_vmstat(out, &()) }
+    call_write_show_mem(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_show_mem(out, &()) }
+    call_count_event(y, event: VmEvent = VmEvent::OomKill) -> () { y.count_event(event, 1) }
+    call_vm_events(y) -> Option<u64> { y.vm_events().by_name("pgfree") }
 }
 
 #[inline(never)]

@@ -19,6 +19,7 @@ use crate::policy::Policy;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneKind,
 };
+use crate::vm_events::EventCounters;
 use crate::watermark::HIGH;
 use crate::yard::Yard;
 use crate::zone::{CpuSlot, Zone};
@@ -467,6 +468,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             alloc_stalls: [const { AtomicU64::new(0) }; 8],
             warned: AtomicU64::new(0),
             zonelist_changes: AtomicU64::new(0),
+            events: EventCounters::default(),
             policy: PhantomData,
         })
     }

@@ -101,8 +101,10 @@ mod shuffle;
 mod snapshot;
 mod spread;
 mod stats;
+pub mod text;
 pub mod tuning;
 mod units;
+mod vm_events;
 pub mod watermark;
 mod yard;
 mod zone;
@@ -129,6 +131,7 @@ pub use units::{
     COSTLY_ORDER, CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER,
     PAGEBLOCK_PAGES, Pfn, TYPES, ZONE_KINDS, ZoneId, ZoneKind,
 };
+pub use vm_events::{VmEvent, VmEvents};
 pub use yard::{Yard, ZoneInfo, fragmentation_index, unusable_index};
 pub use zone::{CpuSlot, Zone};
 

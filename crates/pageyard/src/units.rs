@@ -156,16 +156,23 @@ impl MigrateType {
     }
 }
 
-impl fmt::Display for MigrateType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl MigrateType {
+    /// The kernel's name.
+    pub const fn name(self) -> &'static str {
+        match self {
             MigrateType::Unmovable => "Unmovable",
             MigrateType::Movable => "Movable",
             MigrateType::Reclaimable => "Reclaimable",
             MigrateType::HighAtomic => "HighAtomic",
             MigrateType::Cma => "CMA",
             MigrateType::Isolate => "Isolate",
-        })
+        }
+    }
+}
+
+impl fmt::Display for MigrateType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 
@@ -194,15 +201,22 @@ impl ZoneKind {
         [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable, ZoneKind::Device];
 }
 
-impl fmt::Display for ZoneKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl ZoneKind {
+    /// The kernel's name.
+    pub const fn name(self) -> &'static str {
+        match self {
             ZoneKind::Dma => "DMA",
             ZoneKind::Dma32 => "DMA32",
             ZoneKind::Normal => "Normal",
             ZoneKind::Movable => "Movable",
             ZoneKind::Device => "Device",
-        })
+        }
+    }
+}
+
+impl fmt::Display for ZoneKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 

@@ -13,9 +13,10 @@ use crate::policy::{Linux612, Policy};
 use crate::stats::{BlockCounts, CpuStats, NumaStats, ZoneStats};
 use crate::tuning::Tuning;
 use crate::units::{
-    CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, TYPES,
-    ZONE_KINDS, ZoneId, ZoneKind,
+    CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, Pfn, TYPES, ZONE_KINDS, ZoneId,
+    ZoneKind,
 };
+use crate::vm_events::EventCounters;
 use crate::zone::{BELOW_HIGH, BOOSTED_WATERMARK, RECLAIM_ACTIVE, Zone};
 use crate::zonelist::Zonelist;
 
@@ -50,6 +51,7 @@ pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
     pub(crate) warned: AtomicU64,
     /// Counts the times that a zone came or went.
     pub(crate) zonelist_changes: AtomicU64,
+    pub(crate) events: EventCounters,
     pub(crate) policy: PhantomData<P>,
 }
 
@@ -223,16 +225,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Pageblocks of a zone by type (pagetypeinfo); `None` where there is no such zone.
     pub fn pageblocks(&self, zone: impl Into<ZoneId>) -> Option<[u64; TYPES]> {
-        let z = self.zone(zone)?;
-        let mut counts = [0; TYPES];
-        let mut idx = 0;
-        while idx < z.map.len() {
-            if !z.map.block_is_absent(idx) {
-                counts[z.map.block_type(idx) as usize] += 1;
-            }
-            idx += PAGEBLOCK_PAGES;
-        }
-        Some(counts)
+        Some(self.zone(zone)?.pageblocks())
     }
 
     /// The unusable free space index (§9.6) of a zone for requests of an order, in thousandths: 0

@@ -17,7 +17,7 @@ use crate::platform::Platform;
 use crate::policy::{BelowHigh, Policy};
 use crate::stats::{CpuCounters, ZoneCounters};
 use crate::tuning::{Limits, Pressure};
-use crate::units::{CpuId, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneKind};
+use crate::units::{CpuId, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId, ZoneKind};
 use crate::watermark::{HIGH, LOW, Supply, Watermarks, boost_cap};
 
 /// A claim boosted the watermarks; the next attempt that may wake background reclaim does so.
@@ -231,6 +231,19 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     /// Whether the allocator manages any of its memory (§1.2).
     pub(crate) fn is_managed(&self) -> bool {
         self.managed.load(Relaxed) != 0
+    }
+
+    /// Its pageblocks that have memory, by type.
+    pub(crate) fn pageblocks(&self) -> [u64; TYPES] {
+        let mut counts = [0; TYPES];
+        let mut idx = 0;
+        while idx < self.map.len() {
+            if !self.map.block_is_absent(idx) {
+                counts[self.map.block_type(idx) as usize] += 1;
+            }
+            idx += PAGEBLOCK_PAGES;
+        }
+        counts
     }
 
     #[inline]

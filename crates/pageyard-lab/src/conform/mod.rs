@@ -3,12 +3,16 @@
 
 mod recording;
 mod run;
+mod start;
 mod state;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+
+pub(crate) use start::with_yard;
+pub(crate) use state::State;
 
 /// A recording that cannot be read. The program's exit code is 2 for these.
 #[derive(Debug, thiserror::Error)]
@@ -95,4 +99,24 @@ impl fmt::Display for Outcome {
 /// [`ConformError`] for a file that cannot be read or makes no sense; a difference is no error.
 pub fn run_file(path: &Path) -> Result<Outcome, ConformError> {
     run::run(recording::Lines::open(path)?)
+}
+
+/// The last state of a recording at or before a line, counted from 1, and the line on which it
+/// stands.
+///
+/// # Errors
+/// [`ConformError`] for a file that cannot be read, or that has no state up to there.
+pub(crate) fn state_at(path: &Path, line: u64) -> Result<(u64, State), ConformError> {
+    let mut lines = recording::Lines::open(path)?;
+    let mut found = None;
+    while lines.number < line
+        && let Some(next) = lines.next()?
+    {
+        if let Some(state) = next.state {
+            found = Some((lines.number, state));
+        }
+    }
+    found.ok_or_else(|| {
+        lines.malformed(format!("there is no state up to line {line}; a recording begins with one"))
+    })
 }

@@ -5,12 +5,10 @@ use std::collections::HashMap;
 
 use pageyard::policy::Linux612;
 use pageyard::tuning::CacheSlice;
-use pageyard::{
-    CpuId, Gfp, Knobs, Layout, MigrateType, NodeId, Order, PcpDisabled, Pfn, Platform, Yard,
-    ZoneId, ZoneSpec,
-};
+use pageyard::{CpuId, Gfp, MigrateType, Order, PcpDisabled, Pfn, Platform, Yard, ZoneId};
 
 use super::recording::{Line, Lines};
+use super::start::Start;
 use super::state::State;
 use super::{ConformError, Difference, Outcome};
 use crate::memory::{Lock, Memory};
@@ -36,35 +34,19 @@ pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
         lines.malformed("the recording must begin with a state: {\"op\":\"s\",\"state\":{…}}")
     })?;
     let wrong = |lines: &Lines, what: String| lines.malformed(format!("in the state: {what}"));
-    let kind = first.kind().map_err(|e| wrong(&lines, e))?;
+    let start = Start::new(&first).map_err(|e| wrong(&lines, e))?;
     let records = first.records().map_err(|e| wrong(&lines, e))?;
-
-    let span = Pfn(first.start_pfn)..Pfn(first.start_pfn.saturating_add(first.spanned));
-    let cpus: Vec<NodeId> = first.pcp.iter().map(|p| NodeId(p.node)).collect();
-    let foreign_lowmem = first.lowmem_managed.saturating_sub(first.managed);
-    let layout = Layout {
-        zones: &[ZoneSpec { kind, node: NodeId(first.node), span }],
-        usable: &[],
-        reserved: &[],
-        cpus: &cpus,
-        distances: &[],
-        knobs: Knobs {
-            foreign_lowmem,
-            min_free_kbytes: first.min_free_kbytes(),
-            ..Knobs::default()
-        },
-    };
+    let (zone, layout) = (start.zone, start.layout());
     let memory = Memory::for_layout(&layout).map_err(|e| wrong(&lines, e.to_string()))?;
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
     let yard: Zone<'_> = Yard::blank(&layout, storage, Machine::default())
         .map_err(|e| wrong(&lines, e.to_string()))?;
-    yard.restore(ZoneId { node: NodeId(first.node), kind }, records)
-        .map_err(|e| wrong(&lines, e.to_string()))?;
+    yard.restore(zone, records).map_err(|e| wrong(&lines, e.to_string()))?;
 
     let mut run = Run {
         yard: &yard,
-        zone: ZoneId { node: NodeId(first.node), kind },
+        zone,
         start: first.start_pfn,
         zone_bits: zone_bits(first.request_zone).map_err(|e| wrong(&lines, e))?,
         slots: HashMap::new(),

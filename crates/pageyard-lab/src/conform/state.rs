@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// One dump. Frame numbers are relative to the zone's first frame.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct State {
+pub(crate) struct State {
     pub(super) zone: String,
     pub(super) start_pfn: u64,
     pub(super) spanned: u64,

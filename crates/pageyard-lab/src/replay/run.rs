@@ -345,7 +345,7 @@ impl<P: Policy> Driver<'_, '_, P> {
             }
             OpKind::Free | OpKind::FreeDirect => {
                 self.observer.holds.borrow_mut().other(op.cpu.into());
-                self.free(zone, op);
+                self.free(op);
             }
             OpKind::Silent if op.order == 0 => {
                 self.silent = Some((op.cpu, zone, op.migratetype));
@@ -425,7 +425,7 @@ impl<P: Policy> Driver<'_, '_, P> {
     }
 
     #[inline(always)]
-    fn free(&mut self, zone: usize, op: &Op) {
+    fn free(&mut self, op: &Op) {
         let yard = self.yard;
         let base = self.machine.base();
         self.matching.frees += 1;

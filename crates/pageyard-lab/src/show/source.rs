@@ -1,0 +1,124 @@
+//! What kind of file it is, and the states it has.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use pageyard_trace::state::{Snapshot, StateDir};
+use pageyard_trace::{Options, TraceReader};
+
+use super::{Form, Moment, ShowError};
+
+pub(super) enum Source {
+    Trace(Box<States>),
+    Recording,
+}
+
+pub(super) struct States(StateDir);
+
+impl Source {
+    pub(super) fn open(path: &Path) -> Result<Source, ShowError> {
+        let io = |source| ShowError::Io { path: path.to_owned(), source };
+        let folder = path.metadata().map_err(io)?.is_dir();
+        if !folder && is_recording(path).map_err(io)? {
+            return Ok(Source::Recording);
+        }
+        let mut fault = None;
+        if !folder {
+            match TraceReader::open(path, Options::default()) {
+                Ok(reader) if !reader.attachments().is_empty() => {
+                    let states = StateDir::from_attachments(reader.attachments())?;
+                    return Ok(Source::Trace(Box::new(States(states))));
+                }
+                Ok(_) => {}
+                // Not a trace that we read, but state files beside it speak for themselves.
+                Err(e) => fault = Some(e),
+            }
+        }
+        let states = StateDir::beside(path)?;
+        if states == StateDir::default() {
+            return Err(match fault {
+                Some(e) => e.into(),
+                None => ShowError::Missing {
+                    path: path.to_owned(),
+                    what:
+                        "there are no state files (before/zoneinfo, zoneinfo.traced_start and so \
+                           on) in this folder, beside this trace or attached to it"
+                            .to_owned(),
+                },
+            });
+        }
+        Ok(Source::Trace(Box::new(States(states))))
+    }
+}
+
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// Whether the file holds JSON lines, plain or zstd.
+fn is_recording(path: &Path) -> io::Result<bool> {
+    let mut file = BufReader::new(File::open(path)?);
+    let compressed = file.fill_buf()?.starts_with(&ZSTD_MAGIC);
+    let mut input: Box<dyn Read> =
+        if compressed { Box::new(zstd::Decoder::with_buffer(file)?) } else { Box::new(file) };
+    let mut first = [0];
+    // What cannot be decompressed is no recording either; whoever reads it next says why.
+    while matches!(input.read(&mut first), Ok(1)) {
+        if !first[0].is_ascii_whitespace() {
+            return Ok(first[0] == b'{');
+        }
+    }
+    Ok(false)
+}
+
+impl States {
+    fn get(&self, at: Moment) -> &Snapshot {
+        match at {
+            Moment::Before => &self.0.before,
+            Moment::TracedStart => &self.0.traced_start,
+            Moment::TracedEnd => &self.0.traced_end,
+            Moment::After => &self.0.after,
+        }
+    }
+
+    /// The state at a moment, or else at the first that has what the text needs.
+    pub(super) fn find(
+        &self,
+        form: Form,
+        at: Option<Moment>,
+    ) -> Result<(Moment, &Snapshot), String> {
+        let fits = |at: &Moment| has(self.get(*at), form);
+        let found = match at {
+            Some(at) => Some(at).filter(fits),
+            None => Moment::ALL.into_iter().find(fits),
+        };
+        if let Some(at) = found {
+            return Ok((at, self.get(at)));
+        }
+        let others: Vec<_> = Moment::ALL.into_iter().filter(fits).map(Moment::name).collect();
+        let needs = match form {
+            Form::ShowMem => "zoneinfo and buddyinfo, which show_mem is made from,",
+            form => form.name(),
+        };
+        let when = at.map_or(String::new(), |at| format!(" at \"{at}\""));
+        Err(if others.is_empty() {
+            format!("there is no {needs} among the state files")
+        } else {
+            format!(
+                "there is no {needs}{when} among the state files; there is at: {}",
+                others.join(", ")
+            )
+        })
+    }
+}
+
+fn has(s: &Snapshot, form: Form) -> bool {
+    match form {
+        Form::Zoneinfo => s.zoneinfo.is_some(),
+        Form::Buddyinfo => s.buddyinfo.is_some(),
+        Form::Pagetypeinfo => s.pagetypeinfo.is_some(),
+        Form::Vmstat => s.vmstat.is_some(),
+        Form::ShowMem => {
+            s.zoneinfo.is_some() && (s.buddyinfo.is_some() || s.pagetypeinfo.is_some())
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `buddyinfo`: free blocks by order.
+
+use core::fmt::{self, Write};
+
+use lock_api::RawMutex;
+
+use super::populated;
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{MAX_ORDER, NodeId};
+use crate::yard::Yard;
+
+/// Writes a zone's row: its free blocks, from order 0 up.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_buddyinfo_row(
+    out: &mut impl Write,
+    node: NodeId,
+    zone: &str,
+    blocks: impl IntoIterator<Item = u64>,
+) -> fmt::Result {
+    write!(out, "Node {}, zone {zone:>8} ", node.0)?;
+    for n in blocks {
+        write!(out, "{n:>6} ")?;
+    }
+    out.write_char('\n')
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+    /// Writes `buddyinfo` (§9.4): free blocks by order, a row for every zone with memory.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_buddyinfo(&self, out: &mut impl Write) -> fmt::Result {
+        for z in populated(self.zones) {
+            let blocks = (0..=MAX_ORDER).map(|o| z.areas.blocks(o));
+            write_buddyinfo_row(out, z.node, z.kind.name(), blocks)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! `zoneinfo`: the size, the marks, the counters and the per-CPU lists of every zone.
+
+use core::fmt::{self, Write};
+use core::sync::atomic::Ordering::Relaxed;
+
+use lock_api::RawMutex;
+
+use super::{Extra, NODE_STATS, NUMA_STATS, ZONE_STATS, cma_pages, nodes, zone_of, zone_stat};
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{CpuId, NodeId, Pfn, ZONE_KINDS, ZoneKind};
+use crate::watermark::zone_marks;
+use crate::yard::Yard;
+
+/// One zone. Counts are pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneText<'t> {
+    /// Its node.
+    pub node: NodeId,
+    /// Its name, such as `DMA32`.
+    pub zone: &'t str,
+    /// Free pages.
+    pub free: u64,
+    /// The boost of the marks.
+    pub boost: u64,
+    /// MIN, LOW, HIGH as they are in force: with the boost (§3.3).
+    pub marks: [u64; 3],
+    /// PROMO, with the boost; `None`: the line is left out, as before 6.2.
+    pub promo: Option<u64>,
+    /// Pages from first to last, holes included.
+    pub spanned: u64,
+    /// Pages that are memory. 0: nothing follows the zone's protection.
+    pub present: u64,
+    /// Pages that the allocator manages.
+    pub managed: u64,
+    /// Pages of contiguous-memory areas.
+    pub cma: u64,
+    /// Reserve against requests for each higher zone (§3.5).
+    pub protection: &'t [u64],
+    /// Whether reclaim has given up on the node.
+    pub unreclaimable: bool,
+    /// The first frame.
+    pub start: Pfn,
+}
+
+/// One CPU's lists in a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PagesetText {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// Pages on the lists.
+    pub count: i64,
+    /// Pages at which a drain begins.
+    pub high: i64,
+    /// Pages moved at once.
+    pub batch: i64,
+    /// The least and the largest `high`, which 6.18 prints, in wider columns; `None`: the 6.12
+    /// form.
+    pub limits: Option<[i64; 2]>,
+    /// The CPU's part of a counter is folded above this; `None`: the line is left out.
+    pub threshold: Option<u64>,
+}
+
+/// Writes the section of a node's counters. It stands in the first zone of a node that has memory,
+/// behind the zone's heading.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_node_stats<N: AsRef<str>>(
+    out: &mut impl Write,
+    stats: impl IntoIterator<Item = (N, u64)>,
+) -> fmt::Result {
+    out.write_str("  per-node stats\n")?;
+    write_stats(out, stats)
+}
+
+fn write_stats<N: AsRef<str>>(
+    out: &mut impl Write,
+    stats: impl IntoIterator<Item = (N, u64)>,
+) -> fmt::Result {
+    stats.into_iter().try_for_each(|(name, n)| writeln!(out, "      {:<12} {n}", name.as_ref()))
+}
+
+impl ZoneText<'_> {
+    /// Writes the zone's first line.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_heading(&self, out: &mut impl Write) -> fmt::Result {
+        writeln!(out, "Node {}, zone {:>8}", self.node.0, self.zone)
+    }
+
+    /// Writes everything behind the heading and the node's counters. A zone without memory has
+    /// neither counters nor per-CPU lists: they are not asked for.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_body<N: AsRef<str>>(
+        &self,
+        out: &mut impl Write,
+        stats: impl IntoIterator<Item = (N, u64)>,
+        pagesets: impl IntoIterator<Item = PagesetText>,
+    ) -> fmt::Result {
+        writeln!(out, "  pages free     {}", self.free)?;
+        let [min, low, high] = self.marks;
+        let marks = [("boost", self.boost), ("min", min), ("low", low), ("high", high)];
+        let sizes = [
+            ("spanned", self.spanned),
+            ("present", self.present),
+            ("managed", self.managed),
+            ("cma", self.cma),
+        ];
+        let promo = self.promo.map(|n| ("promo", n));
+        for (label, n) in marks.into_iter().chain(promo).chain(sizes) {
+            writeln!(out, "        {label:<9}{n}")?;
+        }
+        out.write_str("        protection: (")?;
+        for (i, n) in self.protection.iter().enumerate() {
+            let comma = if i > 0 { ", " } else { "" };
+            write!(out, "{comma}{n}")?;
+        }
+        out.write_str(")\n")?;
+        if self.present == 0 {
+            return Ok(());
+        }
+        write_stats(out, stats)?;
+        out.write_str("  pagesets\n")?;
+        pagesets.into_iter().try_for_each(|p| p.write(out))?;
+        writeln!(out, "  node_unreclaimable:  {}", u8::from(self.unreclaimable))?;
+        writeln!(out, "  start_pfn:           {}", self.start.0)
+    }
+}
+
+impl PagesetText {
+    fn write(&self, out: &mut impl Write) -> fmt::Result {
+        writeln!(out, "    cpu: {}", self.cpu.0)?;
+        let wide = if self.limits.is_some() { "   " } else { "" };
+        for (label, n) in [("count:", self.count), ("high: ", self.high), ("batch:", self.batch)] {
+            writeln!(out, "              {label} {wide}{n}")?;
+        }
+        if let Some([min, max]) = self.limits {
+            writeln!(out, "              high_min: {min}\n              high_max: {max}")?;
+        }
+        match self.threshold {
+            Some(n) => writeln!(out, "  vm stats threshold: {n}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+    /// Writes `zoneinfo` (§9.4): all five kinds of zones of every node, in 6.12's form. What the
+    /// allocator does not count itself comes from `extra`.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_zoneinfo(&self, out: &mut impl Write, extra: &impl Extra) -> fmt::Result {
+        for node in nodes(self.zones) {
+            let mut node_shown = false;
+            for kind in ZoneKind::ALL {
+                let Some(z) = zone_of(self.zones, node, kind) else {
+                    write_absent(out, node, kind)?;
+                    continue;
+                };
+                let boost = z.watermarks.boost();
+                let [min, low, high, promo] =
+                    z.watermarks.marks().map(|mark| mark.saturating_add(boost));
+                let text = ZoneText {
+                    node,
+                    zone: kind.name(),
+                    free: z.supply().free,
+                    boost,
+                    marks: [min, low, high],
+                    promo: Some(promo),
+                    spanned: z.spanned,
+                    present: z.present.load(Relaxed),
+                    managed: z.managed.load(Relaxed),
+                    cma: cma_pages(z),
+                    protection: &z.watermarks.reserves(),
+                    unreclaimable: extra.is_unreclaimable(node),
+                    start: z.start,
+                };
+                text.write_heading(out)?;
+                if text.present > 0 && !node_shown {
+                    node_shown = true;
+                    write_node_stats(out, NODE_STATS.map(|n| (n, extra.node_stat(node, n))))?;
+                }
+                let names = ZONE_STATS.into_iter().chain(NUMA_STATS);
+                let stats = names.map(|name| (name, zone_stat(z, name, extra)));
+                let pagesets = z.cpus.iter().enumerate().map(|(cpu, slot)| {
+                    let tuning = *slot.pageset.lock().tuning();
+                    PagesetText {
+                        cpu: CpuId(cpu as u32),
+                        count: tuning.count.into(),
+                        high: tuning.high.into(),
+                        batch: tuning.limits.batch.into(),
+                        limits: None,
+                        threshold: Some(slot.threshold.load(Relaxed).into()),
+                    }
+                });
+                text.write_body(out, stats, pagesets)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A zone that the layout does not have: marks as they come out for no pages (§3.2), else zeros.
+fn write_absent(out: &mut impl Write, node: NodeId, kind: ZoneKind) -> fmt::Result {
+    let [min, low, high, promo] = zone_marks(kind, 0, 0, 0, 0);
+    let text = ZoneText {
+        node,
+        zone: kind.name(),
+        free: 0,
+        boost: 0,
+        marks: [min, low, high],
+        promo: Some(promo),
+        spanned: 0,
+        present: 0,
+        managed: 0,
+        cma: 0,
+        protection: &[0; ZONE_KINDS],
+        unreclaimable: false,
+        start: Pfn(0),
+    };
+    text.write_heading(out)?;
+    text.write_body(out, [("", 0); 0], [])
+}
