@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod conform;
+mod knobs;
 mod output;
 mod replay;
 mod show;
@@ -29,6 +30,8 @@ enum Command {
     Conform(conform::Args),
     /// Print a recorded machine state as the kernel's zoneinfo, buddyinfo, pagetypeinfo, vmstat, show_mem
     Show(show::Args),
+    /// List the allocator's settings: defaults, ranges, effects
+    Knobs(knobs::Args),
     /// Import, describe and export traces of page events
     Trace(trace::Args),
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Show(args) => show::run(&args),
+        Command::Knobs(args) => knobs::run(&args),
         Command::Trace(args) => trace::run(&args),
     };
     match result {

@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// Runs at once [default: one per CPU]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     jobs: usize,
+    /// Say of each CPU's lists how their tuning did, and why high moved
+    #[arg(long)]
+    explain: bool,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -95,6 +98,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         state: args.state.clone(),
         lenient: args.lenient,
         jobs: args.jobs,
+        explain: args.explain,
     };
     let input = if args.trace.as_os_str() == "-" {
         Input::Stream("standard input".into(), Box::new(std::io::stdin()))

@@ -226,3 +226,27 @@ fn mistakes_are_named_and_end_with_2() {
         assert!(out(&o).is_empty(), "errors go to standard error");
     }
 }
+
+#[test]
+fn the_page_of_knobs_is_what_the_table_says() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/knobs.md");
+    let o = pageyard(&["knobs", "--markdown"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let written = std::fs::read_to_string(page).unwrap();
+    assert!(written == out(&o), "run: pageyard knobs --markdown > docs/knobs.md");
+}
+
+#[test]
+fn knobs_are_listed_as_text_and_json() {
+    let o = pageyard(&["knobs", "--json"]);
+    let knobs: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    let named = |name: &str| knobs.as_array().unwrap().iter().find(|k| k["name"] == name).unwrap();
+    assert_eq!(named("watermark_scale_factor")["default"], "10");
+    assert_eq!(named("watermark_scale_factor")["range"], "1 to 3000");
+    assert_eq!(named("pcp_autotune")["ours"], true);
+    assert_eq!(named("compact_memory")["access"], "write only");
+    let text = out(&pageyard(&["knobs"]));
+    assert!(text.contains("percpu_pagelist_high_fraction\n"), "{text}");
+    assert!(text.contains("    run time, default 0, takes 0, or 8 to 2^31-1\n"), "{text}");
+    assert_eq!(pageyard(&["knobs", "--json", "--markdown"]).status.code(), Some(2));
+}

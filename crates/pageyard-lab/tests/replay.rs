@@ -78,6 +78,7 @@ fn options(policy: &str) -> Options {
         state: None,
         lenient: false,
         jobs: 1,
+        explain: false,
     }
 }
 
@@ -278,6 +279,40 @@ fn a_recorded_build() {
     let json = serde_json::to_string(&r).unwrap();
     let again = replay(Input::Path(path), &o, &mut |_, _, _| {}).unwrap();
     assert_eq!(json, serde_json::to_string(&again).unwrap(), "the same seed, the same result");
+}
+
+/// What the allocator says of its lists in that build, with the numbers behind it.
+#[test]
+fn a_recorded_build_explained() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy");
+    let o = Options {
+        policies: vec![by_name("Base").unwrap(), by_name("Linux612").unwrap()],
+        machine: MachineOptions::default(),
+        explain: true,
+        ..options("Linux612")
+    };
+    let r = replay(Input::Path(path), &o, &mut |_, _, _| {}).unwrap();
+    for c in &r.policies {
+        let explained = c.explained.as_ref().unwrap();
+        assert_eq!(explained.len(), 4, "four CPUs, all at work in one zone: {explained:#?}");
+        for e in explained {
+            assert!(!e.verdicts.is_empty() && e.last.len() as u64 <= e.changes.values().sum());
+            assert!(
+                e.verdicts.iter().all(|v| !v.evidence.is_empty() && v.text.starts_with("CPU "))
+            );
+            if let Some(last) = e.last.last() {
+                assert_eq!(last.to, e.high.1, "the last change led to what it is");
+            }
+        }
+    }
+    let changes = |i: usize, reason: &str| -> u64 {
+        let explained = r.policies[i].explained.as_ref().unwrap();
+        explained.iter().filter_map(|e| e.changes.get(reason)).sum()
+    };
+    assert_eq!(changes(0, "refill"), 0, "Base does not tune");
+    assert!(changes(1, "refill") > 0 && changes(1, "decay") > 0);
+    let text = r.to_string();
+    assert!(text.contains("The per-CPU lists under Linux612, over the whole trace:\n  node 0 "));
 }
 
 /// Also those that keep no high-order blocks on their lists, where the kernel had some at the start.

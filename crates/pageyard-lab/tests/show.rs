@@ -352,8 +352,14 @@ fn allocator_prints(place: &str, s: &Snapshot, files: [&str; 2]) {
         })
         .collect();
     let cpus = vec![NodeId(0); info.populated().next().unwrap().pagesets.len()];
-    let layout =
-        Layout { zones: &zones, usable: &[], reserved: &[], cpus: &cpus, distances: &[], knobs: Knobs::default() };
+    let layout = Layout {
+        zones: &zones,
+        usable: &[],
+        reserved: &[],
+        cpus: &cpus,
+        distances: &[],
+        knobs: Knobs::default(),
+    };
     let memory = Memory::for_layout(&layout).unwrap();
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);

@@ -3,12 +3,14 @@
 
 use std::fmt;
 
+use lock_api::Mutex;
 use pageyard::policy::{Linux612, Policy, TwoPassBulkFree, Vanilla};
 use pageyard::tuning::CacheSlice;
 use pageyard::{
-    AllocError, BatchError, CpuId, CpuSlot, Frame, FreeError, Gfp, Home, InitError, KnobError,
-    Knobs, Layout, Mark, MigrateType, Node, NodeId, NodeMask, Order, Pageblock, Pfn, ReclaimTask,
-    Record, RestoreError, Storage, VmEvent, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
+    AllocError, BatchError, CpuId, CpuSample, CpuSlot, Event, Frame, FreeError, Gfp, HighChange,
+    HighReason, History, Home, InitError, KnobError, Knobs, Layout, Mark, MigrateType, Node,
+    NodeId, NodeMask, Order, Pageblock, Pfn, ReclaimTask, Record, RestoreError, Ring, Storage,
+    VmEvent, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
 };
 
 type Lock = spin::mutex::SpinMutex<()>;
@@ -38,6 +40,19 @@ impl fmt::Write for Paper {
 
 const KIND: ZoneKind = ZoneKind::Normal;
 
+/// An event for a history.
+const CHANGE: Event = Event::High {
+    zone: ZoneId { node: NodeId(0), kind: KIND },
+    change: HighChange {
+        from: 0,
+        to: 1,
+        count: 0,
+        refills: 0,
+        drains: 0,
+        reason: HighReason::Decay,
+    },
+};
+
 calls! {
     call_alloc(y, order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
         -> Result<Pfn, AllocError> { y.alloc(order, gfp) }
@@ -46,7 +61,6 @@ calls! {
     call_alloc_bulk_on(y, slots: &mut [Option<Pfn>] = &mut [None; 100], gfp: Gfp = Gfp::KERNEL)
         -> Result<usize, AllocError> { y.alloc_bulk_on(NodeMask(1), gfp, slots) }
     call_is_pfmemalloc(y, pfn: Pfn = Pfn(7)) -> bool { y.is_pfmemalloc(pfn) }
-    call_alloc_stalls(y) -> u64 { y.alloc_stalls(KIND) }
     call_kswapd(y, freed: u64 = 7)
         -> Option<ReclaimTask> { y.kswapd(NodeId(0)).map(|mut k| k.next(freed)) }
     call_distance(y, node: NodeId = NodeId(0)) -> Option<u8> { y.distance(node, NodeId(0)) }
@@ -92,6 +106,11 @@ calls! {
     call_set_percpu_pagelist_high_fraction(y, n: u32 = 1)
         -> Result<(), KnobError> { y.set_percpu_pagelist_high_fraction(n) }
     call_knobs(y) -> Knobs { y.knobs() }
+    call_knob(y, name: &str = "lowmem_reserve_ratio")
+        -> Result<(), KnobError> { y.knob(name, &mut Paper) }
+    call_set_knob(y, name: &str = "lowmem_reserve_ratio", value: &str = " 256 1\n")
+        -> Result<(), KnobError> { y.set_knob(name, value) }
+    call_set_pcp_autotune(y, on: bool = true) -> () { y.set_pcp_autotune(on) }
     call_snapshot(y) -> bool { y.snapshot(KIND, |r| _ = std::hint::black_box(r)) }
     call_restore(y, records: &[Record] = &[])
         -> Result<(), RestoreError> { y.restore(KIND, records.iter().copied()) }
@@ -104,6 +123,19 @@ calls! {
     call_pageblocks(y) -> bool { y.pageblocks(KIND).is_some() }
     call_unusable_index(y, order: Order = Order::HUGE)
         -> Option<u32> { y.unusable_index(KIND, order) }
+    call_cpu_sample(y) -> bool { y.cpu_sample(KIND, CpuId(0)).is_some() }
+    call_verdicts(y, samples: &[CpuSample] = &[CpuSample::default(); 3]) -> bool {
+        y.verdicts(KIND, samples, samples, 1, |v| _ = write!(Paper, "{v}"))
+    }
+    call_evidence(y, samples: &[CpuSample] = &[CpuSample::default(); 3]) -> bool {
+        y.verdicts(KIND, samples, samples, 1, |v| v.finding.evidence(|_, n| _ = std::hint::black_box(n)))
+    }
+    call_history(y, ring: &Mutex<Lock, Ring<3>> = &Mutex::new(Ring::new())) -> bool {
+        History::new(&[KIND.into()], y.cpus(), std::slice::from_ref(ring)).is_some_and(|h| {
+            h.note(1, CpuId(0), &std::hint::black_box(CHANGE));
+            h.read(KIND, CpuId(0)).is_some_and(|r| r.iter().count() > 0)
+        })
+    }
     call_block_type(y, pfn: Pfn = Pfn(7)) -> Option<MigrateType> { y.block_type(pfn) }
     call_zone_of(y, pfn: Pfn = Pfn(7)) -> Option<ZoneId> { y.zone_of(pfn) }
     call_write_zoneinfo(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_zoneinfo(out, &()) }

@@ -1,7 +1,8 @@
 //! What an observer sees: the kernel's page tracepoints (spec §9.5) as values.
 
 use crate::gfp::Gfp;
-use crate::units::{MigrateType, Order, Pfn, ZoneKind};
+use crate::history::HighChange;
+use crate::units::{MigrateType, Order, Pfn, ZoneId, ZoneKind};
 
 /// One event. The CPU comes beside it, through [`Platform::event`](crate::Platform::event).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +80,14 @@ pub enum Event {
         reason: DrainReason,
         /// How many base pages.
         pages: u32,
+    },
+    /// `high` of the CPU's lists changed; told only to platforms that ask for it
+    /// ([`SEES_TUNING`](crate::Platform::SEES_TUNING)).
+    High {
+        /// The zone.
+        zone: ZoneId,
+        /// From what to what, and why.
+        change: HighChange,
     },
 }
 

@@ -11,7 +11,8 @@ use lock_api::{Mutex, RawMutex};
 
 use crate::area::End;
 use crate::frame::{Frame, Map, Pageblock, State};
-use crate::knobs::{KnobError, Knobs};
+use crate::knob_error::KnobError;
+use crate::knobs::Knobs;
 use crate::ladder::Reclaimers;
 use crate::node::{Home, LOCAL_DISTANCE, MAX_NODES, Node, rebuild_orders};
 use crate::platform::Platform;
@@ -465,7 +466,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             draining: Mutex::new(()),
             oom: Mutex::new(()),
             reclaimers: Reclaimers::default(),
-            alloc_stalls: [const { AtomicU64::new(0) }; 8],
             warned: AtomicU64::new(0),
             zonelist_changes: AtomicU64::new(0),
             events: EventCounters::default(),

@@ -1,12 +1,14 @@
 //! What an operator turns, and what follows from it: watermarks, reserves, limits of the per-CPU
 //! lists, thresholds of the counters (spec §3, §5.4, §8.3, §9.3, §10).
 
-use core::fmt;
+use core::fmt::Write;
 use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
-use crate::platform::Platform;
+use crate::knob_error::{Excerpt, KnobError};
+use crate::knob_table::{Follows, KNOBS, Knob};
+use crate::platform::{CompactRequest, Platform};
 use crate::policy::Policy;
 use crate::tuning::Limits;
 use crate::units::{PAGE_SIZE, ZONE_KINDS, ZoneKind};
@@ -29,8 +31,26 @@ pub struct Knobs {
     pub lowmem_reserve_ratio: [u64; ZONE_KINDS],
     /// Fixes `high` of the per-CPU lists at this fraction of a zone; 0: tuned.
     pub percpu_pagelist_high_fraction: u32,
-    /// What a node does before it turns to another one (bits 1, 2, 4): reclaim, write, swap.
+    /// `high` of the per-CPU lists is tuned, where no fraction fixes it. The kernel has no such
+    /// switch ([`Yard::set_pcp_autotune`]).
+    pub pcp_autotune: bool,
+    /// A node is reclaimed before requests go to others: 1 at all, 2 by writing pages, 4 by
+    /// unmapping them.
     pub zone_reclaim_mode: u32,
+    /// Unmapped file pages that reclaim of a node leaves it, in percent.
+    pub min_unmapped_ratio: u64,
+    /// Reclaimable slab pages that reclaim of a node leaves it, in percent.
+    pub min_slab_ratio: u64,
+    /// How hard background compaction works ahead of requests, 0 to 100 (§7.8).
+    pub compaction_proactiveness: u64,
+    /// A zone whose fragmentation index is at most this is not compacted (§7.5).
+    pub extfrag_threshold: u64,
+    /// Compaction may move pages that reclaim must leave alone.
+    pub compact_unevictable_allowed: bool,
+    /// How often the embedder is to call [`Yard::tick`] for each CPU, in seconds.
+    pub stat_interval: u64,
+    /// NUMA events are counted (§9.1).
+    pub numa_stat: bool,
     /// Pages move to slower memory rather than out: zones are kept free up to the PROMO mark (§7.1).
     pub memory_tiering: bool,
     /// Huge pages are in use, so that whole pageblocks are worth keeping free (§3.1).
@@ -53,7 +73,15 @@ impl Default for Knobs {
             watermark_boost_factor: 15000,
             lowmem_reserve_ratio: [256, 256, 32, 0, 0],
             percpu_pagelist_high_fraction: 0,
+            pcp_autotune: true,
             zone_reclaim_mode: 0,
+            min_unmapped_ratio: 1,
+            min_slab_ratio: 5,
+            compaction_proactiveness: 20,
+            extfrag_threshold: 500,
+            compact_unevictable_allowed: true,
+            stat_interval: 1,
+            numa_stat: true,
             memory_tiering: false,
             huge_pages: true,
             shuffle_seed: None,
@@ -62,57 +90,15 @@ impl Default for Knobs {
     }
 }
 
-/// A setting was refused; the old one stays.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KnobError {
-    /// Which setting.
-    pub name: &'static str,
-    /// The value refused.
-    pub value: u64,
-    /// What it takes.
-    pub range: &'static str,
-}
-
-impl fmt::Display for KnobError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = {}: it takes {}", self.name, self.value, self.range)
-    }
-}
-
-impl core::error::Error for KnobError {}
-
 impl Knobs {
     /// Checks every range.
     ///
     /// # Errors
     /// The first setting out of its range.
     pub fn check(&self) -> Result<(), KnobError> {
-        let refuse = |name, value, range| Err(KnobError { name, value, range });
-        if !(1..=3000).contains(&self.watermark_scale_factor) {
-            return refuse("watermark_scale_factor", self.watermark_scale_factor, "1 to 3000");
-        }
-        if (1..8).contains(&self.percpu_pagelist_high_fraction) {
-            let value = self.percpu_pagelist_high_fraction.into();
-            return refuse("percpu_pagelist_high_fraction", value, "0, or 8 and more");
-        }
-        let kb = self.min_free_kbytes.max(self.user_min_free_kbytes.unwrap_or(0));
-        if kb > MOST_KBYTES {
-            return refuse("min_free_kbytes", kb, "at most 2^40");
-        }
-        if self.foreign_lowmem > MOST_PAGES {
-            return refuse("foreign_lowmem", self.foreign_lowmem, "at most 2^48");
-        }
-        if self.watermark_boost_factor > MOST_FACTOR {
-            return refuse("watermark_boost_factor", self.watermark_boost_factor, "at most 2^31");
-        }
-        Ok(())
+        KNOBS.iter().try_for_each(|knob| knob.check(self))
     }
 }
-
-/// Larger values could overflow the arithmetic, and mean nothing.
-const MOST_KBYTES: u64 = 1 << 40;
-const MOST_FACTOR: u64 = 1 << 31;
-const MOST_PAGES: u64 = 1 << 48;
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The settings now in force.
@@ -120,13 +106,60 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         *self.knobs.lock()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Knobs)) -> Result<Knobs, KnobError> {
-        let mut knobs = self.knobs.lock();
-        let mut new = *knobs;
-        change(&mut new);
+    /// Writes a setting's value to `out` as text (§10): [`KNOBS`] has the names.
+    ///
+    /// # Errors
+    /// An unknown name; a setting that cannot be read; a writer that fails.
+    pub fn knob(&self, name: &str, out: &mut impl Write) -> Result<(), KnobError> {
+        known(name)?.read(&self.knobs(), &P::RULES, out)
+    }
+
+    /// Sets a setting from text (§10), with everything that follows from it: what writing to the
+    /// kernel's file of that name does. [`KNOBS`] has the names, and says what each takes.
+    ///
+    /// # Errors
+    /// An unknown name; a setting that cannot be written; a value out of its range. The error
+    /// names them, and nothing has changed.
+    pub fn set_knob(&self, name: &str, value: &str) -> Result<(), KnobError> {
+        let knob = known(name)?;
+        self.turn(knob.follows, |k| knob.write(k, value))
+    }
+
+    /// Changes settings, if what comes out is in range, and does what follows.
+    fn turn(
+        &self,
+        follows: Follows,
+        change: impl FnOnce(&mut Knobs) -> Result<(), KnobError>,
+    ) -> Result<(), KnobError> {
+        let writing = self.settings.lock();
+        let old = self.knobs();
+        let mut new = old;
+        change(&mut new)?;
         new.check()?;
-        *knobs = new;
-        Ok(new)
+        *self.knobs.lock() = new;
+        match follows {
+            Follows::Nothing => {}
+            Follows::Watermarks => self.apply_watermarks(&new),
+            Follows::Boost => {
+                for z in self.zones {
+                    z.boost_factor.store(new.watermark_boost_factor, Relaxed);
+                }
+            }
+            Follows::Reserves => self.apply_reserves(&new),
+            // The same value again changes nothing, not even what a boost has changed meanwhile.
+            Follows::Limits if new == old => {}
+            Follows::Limits => self.apply_limits(&new),
+            Follows::Compact | Follows::Proactive => {}
+        }
+        drop(writing);
+        match follows {
+            Follows::Compact => self.platform.compact(CompactRequest::All),
+            Follows::Proactive if new.compaction_proactiveness > 0 => {
+                self.platform.compact(CompactRequest::Proactive);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Writes `min_free_kbytes`, in kB: watermarks and limits of the per-CPU lists follow (§3.2).
@@ -134,13 +167,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// A value above 2^40.
     pub fn set_min_free_kbytes(&self, kb: u64) -> Result<(), KnobError> {
-        let _writing = self.settings.lock();
-        let knobs = self.change(|k| {
+        self.turn(Follows::Watermarks, |k| {
             k.min_free_kbytes = kb;
             k.user_min_free_kbytes = Some(kb);
-        })?;
-        self.apply_watermarks(&knobs);
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Writes `watermark_scale_factor`, in ten-thousandths: watermarks and limits follow (§3.2).
@@ -148,10 +179,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// A value outside 1 to 3000.
     pub fn set_watermark_scale_factor(&self, factor: u64) -> Result<(), KnobError> {
-        let _writing = self.settings.lock();
-        let knobs = self.change(|k| k.watermark_scale_factor = factor)?;
-        self.apply_watermarks(&knobs);
-        Ok(())
+        self.turn(Follows::Watermarks, |k| {
+            k.watermark_scale_factor = factor;
+            Ok(())
+        })
     }
 
     /// Writes `watermark_boost_factor`, in ten-thousandths; 0 switches boosting off (§3.4).
@@ -159,37 +190,45 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// A value above 2^31.
     pub fn set_watermark_boost_factor(&self, factor: u64) -> Result<(), KnobError> {
-        let _writing = self.settings.lock();
-        self.change(|k| k.watermark_boost_factor = factor)?;
-        for z in self.zones {
-            z.boost_factor.store(factor, Relaxed);
-        }
-        Ok(())
+        self.turn(Follows::Boost, |k| {
+            k.watermark_boost_factor = factor;
+            Ok(())
+        })
     }
 
     /// Writes `lowmem_reserve_ratio`, one entry per zone kind; 0 switches it off there (§3.5).
     pub fn set_lowmem_reserve_ratio(&self, ratio: [u64; ZONE_KINDS]) {
-        let _writing = self.settings.lock();
         // The ratios have no range, so nothing can be refused.
-        if let Ok(knobs) = self.change(|k| k.lowmem_reserve_ratio = ratio) {
-            self.apply_reserves(&knobs);
-        }
+        let _ = self.turn(Follows::Reserves, |k| {
+            k.lowmem_reserve_ratio = ratio;
+            Ok(())
+        });
     }
 
     /// Writes `percpu_pagelist_high_fraction`: 0 lets the lists tune themselves, 8 and more fix
     /// `high` at that fraction of the zone (§5.4).
     ///
     /// # Errors
-    /// 1 to 7.
+    /// 1 to 7, or above 2^31-1.
     pub fn set_percpu_pagelist_high_fraction(&self, fraction: u32) -> Result<(), KnobError> {
-        let _writing = self.settings.lock();
-        let old = self.knobs().percpu_pagelist_high_fraction;
-        let knobs = self.change(|k| k.percpu_pagelist_high_fraction = fraction)?;
-        // The same value again changes nothing, not even what a boost has changed meanwhile.
-        if fraction != old {
-            self.apply_limits(&knobs);
-        }
-        Ok(())
+        self.turn(Follows::Limits, |k| {
+            k.percpu_pagelist_high_fraction = fraction;
+            Ok(())
+        })
+    }
+
+    /// Writes `pcp_autotune`, the switch that the kernel lacks: off, `high` of all per-CPU lists
+    /// stays at its lower limit (as if the upper one were the same, §5.4), on, it is tuned again.
+    /// `percpu_pagelist_high_fraction` keeps its value; unless that is 0, `high` is fixed anyway.
+    ///
+    /// As with any change of limits, a CPU's `high` follows at its next refill or drain; an idle
+    /// one's decays tick by tick.
+    pub fn set_pcp_autotune(&self, on: bool) {
+        // A switch has no range, so nothing can be refused.
+        let _ = self.turn(Follows::Limits, |k| {
+            k.pcp_autotune = on;
+            Ok(())
+        });
     }
 
     /// Recomputes everything that depends on how many pages are managed, in the order of §8.3.
@@ -255,6 +294,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 z.node_cpus(),
                 knobs.percpu_pagelist_high_fraction,
             );
+            let limits = if knobs.pcp_autotune { limits } else { limits.fixed() };
             let _held = z.limits_lock.lock();
             if z.limits.get() != limits {
                 z.limits.set(limits);
@@ -305,6 +345,10 @@ impl<R: RawMutex> Zone<'_, R> {
         let local = self.cpus.iter().filter(|c| c.node.load(Relaxed) == node).count();
         (if local > 0 { local } else { self.cpus.len() }) as u32
     }
+}
+
+fn known(name: &str) -> Result<&'static Knob, KnobError> {
+    Knob::named(name).ok_or_else(|| KnobError::Unknown { name: Excerpt::of(name) })
 }
 
 /// How far a CPU's part of a counter may go before it is folded (§9.3, the normal value).

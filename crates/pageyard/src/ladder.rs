@@ -17,6 +17,7 @@ use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::reclaim::{Oom, ReclaimJob, SWAP_CLUSTER_MAX, Throttle};
 use crate::units::{COSTLY_ORDER, NodeId, Pfn, ZoneKind};
+use crate::vm_events::VmEvent;
 use crate::watermark::{HIGH, MIN};
 use crate::yard::Yard;
 
@@ -237,9 +238,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             // Whoever is dying is no reason to kill anybody.
             return 1;
         }
-        if let Some(stalls) = self.alloc_stalls.get(req.highest as usize) {
-            stalls.fetch_add(1, Relaxed);
-        }
+        self.count_event(VmEvent::allocstall(req.highest), 1);
         let job = ReclaimJob::direct(req, preferred.node);
         let freed = self.as_reclaimer(|| self.platform.reclaim(&job));
         if freed > 0 {
@@ -426,12 +425,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let state = zone.map.frame(idx).state();
             state.kind() == Kind::Allocated && state.is_pfmemalloc()
         })
-    }
-
-    /// How many requests had to reclaim for themselves, by the highest zone they could use
-    /// (§9.1, `allocstall_*`).
-    pub fn alloc_stalls(&self, highest: ZoneKind) -> u64 {
-        self.alloc_stalls.get(highest as usize).map_or(0, |n| n.load(Relaxed))
     }
 }
 

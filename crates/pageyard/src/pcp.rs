@@ -9,13 +9,15 @@ use crate::area::End;
 use crate::events::{DrainReason, Event};
 use crate::frame::{Frame, Kind, State};
 use crate::gfp::AllocFlags;
+use crate::history::{HighChange, HighReason};
 use crate::list::List;
 use crate::mobility::Source;
 use crate::platform::Platform;
 use crate::policy::{BelowHigh, BulkFree, Decay, Policy};
 use crate::run::Run;
-use crate::tuning::{Pressure, Room, Tuning};
-use crate::units::{COSTLY_ORDER, CpuId, MigrateType, Order, PAGEBLOCK_ORDER, ZoneKind};
+use crate::stats::Counter;
+use crate::tuning::{Pressure, Room, Tuning, clamp};
+use crate::units::{COSTLY_ORDER, CpuId, MigrateType, Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
 use crate::watermark::HIGH;
 use crate::zone::{At, BELOW_HIGH, Locked};
 
@@ -140,7 +142,9 @@ impl Pageset {
         t: MigrateType,
         flags: AllocFlags,
     ) {
+        let was = self.tuning.high;
         let wanted = self.tune::<P, _>(|t| t.nr_alloc(&P::RULES.pcp, order, at.zone.pressure()));
+        self.note_high(at, was, HighReason::Refill);
         let list = self.list(list_index(order, t));
         let map = &at.zone.map;
         let mut source = Source::Own;
@@ -195,10 +199,13 @@ impl Pageset {
     ) {
         self.push(at, idx, at.zone.map.frame(idx), order, t);
         let rules = &P::RULES.pcp;
+        let was = self.tuning.high;
+        let pressure = at.zone.pressure();
         let (free_high, high) = self.tune::<P, _>(|t| {
             let free_high = t.note_free(rules, order);
-            (free_high, t.nr_high(rules, free_high, at.zone.pressure()))
+            (free_high, t.nr_high(rules, free_high, pressure))
         });
+        self.note_high(at, was, pressure.reason(rules, free_high));
         if self.tuning.count >= high {
             self.give_back(at, high, free_high, list_index(order, t));
         }
@@ -239,6 +246,20 @@ impl Pageset {
         frame.set_state(State::new(Kind::Cached, order, carried));
         self.list(list_index(order, t)).push_head(&at.zone.map, idx, frame);
         at.slot.counters.frees.add(order, t);
+    }
+
+    /// Tells how `high` came from what it was to what it is: first it followed its limits (§5.4).
+    #[inline(always)]
+    fn note_high<R: RawMutex, E: Platform, P: Policy>(
+        &self,
+        at: At<'_, '_, R, E, P>,
+        was: i32,
+        reason: HighReason,
+    ) {
+        let limits = self.tuning.limits;
+        let within = clamp(was, limits.high_min, limits.high_max);
+        at.tell_high(was, &self.tuning, within, HighReason::Limits);
+        at.tell_high(within, &self.tuning, self.tuning.high, reason);
     }
 
     #[cold]
@@ -415,13 +436,12 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             zone.fold(self.slot.diff());
             self.slot.expire.store(3, Relaxed);
         }
-        let rules = &P::RULES.pcp;
-        let mut todo = self.slot.pageset.lock().tune::<P, _>(|t| t.decay(rules));
+        let mut todo = self.decay();
         let drained = todo > 0;
         while todo > 0 {
             // Both locks are dropped between batches, so that nobody waits for the whole excess.
             let mut pageset = self.slot.pageset.lock();
-            let chunked = matches!(rules.decay, Decay::Eighth);
+            let chunked = matches!(P::RULES.pcp.decay, Decay::Eighth);
             let n = if chunked { todo.min(pageset.tuning.limits.batch.max(1)) } else { todo };
             pageset.bulk_free(self, n, 0, DrainReason::Decay);
             todo -= n;
@@ -442,6 +462,35 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             pageset.bulk_free(self, n, 0, DrainReason::Expire);
         }
         true
+    }
+
+    /// The tick's decay of `high` (§5.14); how many pages are to be drained.
+    fn decay(self) -> i32 {
+        let mut pageset = self.slot.pageset.lock();
+        let was = pageset.tuning.high;
+        let todo = pageset.tune::<P, _>(|t| t.decay(&P::RULES.pcp));
+        self.slot.counters.ticks.add(1);
+        self.tell_high(was, &pageset.tuning, pageset.tuning.high, HighReason::Decay);
+        todo
+    }
+
+    /// Tells a change of `high` to those who want to know. Behind a constant: an event that nobody
+    /// sees would still read the counters.
+    #[inline(always)]
+    fn tell_high(self, from: i32, tuning: &Tuning, to: i32, reason: HighReason) {
+        if E::SEES_TUNING && from != to {
+            let counters = &self.slot.counters;
+            let change = HighChange {
+                from,
+                to,
+                count: tuning.count,
+                refills: counters.refills.get(),
+                drains: counters.drains.iter().map(Counter::get).sum(),
+                reason,
+            };
+            let zone = ZoneId { node: self.zone.node, kind: self.zone.kind };
+            self.env.event(self.cpu, Event::High { zone, change });
+        }
     }
 
     /// Drains a CPU's lists of this zone (§5.16). The pages are accounted to the CPU that does it.

@@ -25,6 +25,10 @@ pub trait Platform {
     /// Off, no clock is read.
     const MEASURE_LOCKS: bool = false;
 
+    /// Whether [`event`](Platform::event) is told of every change of `high`
+    /// ([`Event::High`]), as a [`History`](crate::History) needs it. Off, nothing is done for it.
+    const SEES_TUNING: bool = false;
+
     /// The CPU that executes the caller. It need not stay there: a thread that migrates meanwhile
     /// uses the other CPU's list, which is locked, and is only slower.
     fn cpu(&self) -> CpuId {
@@ -156,6 +160,12 @@ pub trait Platform {
         let _ = (node, order, highest_zone);
     }
 
+    /// An operator asks for compaction by a knob (§10). Called without any lock. The default does
+    /// nothing.
+    fn compact(&self, what: CompactRequest) {
+        let _ = what;
+    }
+
     /// Background reclaim of the node has work (spec §7.1): free memory fell below a watermark
     /// for requests of `order` that may use zones up to `highest_zone`. Called again and again
     /// while that lasts, unless a [`Kswapd`](crate::Kswapd) is at work.
@@ -175,12 +185,23 @@ pub enum Relocation {
     Refused,
 }
 
+/// What compaction an operator asks for ([`Platform::compact`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CompactRequest {
+    /// All zones, as far as it goes: `compact_memory` was written.
+    All,
+    /// Background compaction is to look at its nodes at once: `compaction_proactiveness` was
+    /// written, and is not 0 (§7.8).
+    Proactive,
+}
+
 /// One CPU, nobody watching.
 impl Platform for () {}
 
 /// A platform by reference is the same platform.
 impl<T: Platform> Platform for &T {
     const MEASURE_LOCKS: bool = T::MEASURE_LOCKS;
+    const SEES_TUNING: bool = T::SEES_TUNING;
 
     #[inline]
     fn cpu(&self) -> CpuId {
@@ -256,6 +277,10 @@ impl<T: Platform> Platform for &T {
 
     fn wake_compaction(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
         (**self).wake_compaction(node, order, highest_zone);
+    }
+
+    fn compact(&self, what: CompactRequest) {
+        (**self).compact(what);
     }
 
     fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {

@@ -77,6 +77,7 @@ pub(crate) struct CpuCounters {
     pub(crate) empty_refills: Counter,
     pub(crate) drains: [Counter; REASONS],
     pub(crate) drained_pages: [Counter; REASONS],
+    pub(crate) ticks: Counter,
 }
 
 /// What one CPU did in one zone.
@@ -101,6 +102,8 @@ pub struct CpuStats {
     pub drains: [u64; REASONS],
     /// Base pages that they gave back.
     pub drained_pages: [u64; REASONS],
+    /// Ticks of the statistics worker.
+    pub ticks: u64,
 }
 
 impl CpuStats {
@@ -119,6 +122,32 @@ impl CpuStats {
         self.allocs.blocks().saturating_sub(self.direct_allocs + self.refills)
     }
 
+    /// What was added since an earlier reading of the same counters.
+    pub fn since(&self, earlier: &CpuStats) -> CpuStats {
+        let less = |a: &u64, b: &u64| a.wrapping_sub(*b);
+        let mut s = *self;
+        for (s, e) in [(&mut s.allocs, &earlier.allocs), (&mut s.frees, &earlier.frees)] {
+            for (s, e) in s.0.iter_mut().flatten().zip(e.0.iter().flatten()) {
+                *s = less(s, e);
+            }
+        }
+        for (s, e) in s.drains.iter_mut().zip(&earlier.drains) {
+            *s = less(s, e);
+        }
+        for (s, e) in s.drained_pages.iter_mut().zip(&earlier.drained_pages) {
+            *s = less(s, e);
+        }
+        CpuStats {
+            direct_allocs: less(&s.direct_allocs, &earlier.direct_allocs),
+            direct_frees: less(&s.direct_frees, &earlier.direct_frees),
+            refills: less(&s.refills, &earlier.refills),
+            refilled_pages: less(&s.refilled_pages, &earlier.refilled_pages),
+            empty_refills: less(&s.empty_refills, &earlier.empty_refills),
+            ticks: less(&s.ticks, &earlier.ticks),
+            ..s
+        }
+    }
+
     /// Adds another CPU's, or another zone's.
     pub fn add(&mut self, o: &CpuStats) {
         for (s, x) in [(&mut self.allocs, &o.allocs), (&mut self.frees, &o.frees)] {
@@ -131,6 +160,7 @@ impl CpuStats {
         self.refills += o.refills;
         self.refilled_pages += o.refilled_pages;
         self.empty_refills += o.empty_refills;
+        self.ticks += o.ticks;
         for i in 0..REASONS {
             self.drains[i] += o.drains[i];
             self.drained_pages[i] += o.drained_pages[i];
@@ -155,6 +185,7 @@ impl CpuCounters {
         s.refills = self.refills.get();
         s.refilled_pages = self.refilled_pages.get();
         s.empty_refills = self.empty_refills.get();
+        s.ticks = self.ticks.get();
         for i in 0..REASONS {
             s.drains[i] = self.drains[i].get();
             s.drained_pages[i] = self.drained_pages[i].get();

@@ -2,6 +2,7 @@
 //! (spec §5.3–5.14, and the earlier steps of §5.17). Pure functions over a small struct: no lists,
 //! no locks, tested against the spec's vectors without an allocator.
 
+use crate::history::HighReason;
 use crate::policy::{BelowHigh, Decay, Growth, KeepBatch, PcpRules};
 use crate::units::{COSTLY_ORDER, PAGE_SIZE};
 
@@ -31,6 +32,22 @@ pub struct Pressure {
     pub below_high: bool,
 }
 
+impl Pressure {
+    /// Why a free moves `high` under this pressure, if it does: the cases of
+    /// [`nr_high`](Tuning::nr_high) in their order.
+    pub(crate) fn reason(self, rules: &PcpRules, free_high: bool) -> HighReason {
+        if free_high {
+            HighReason::FreeHigh
+        } else if self.reclaim_active {
+            HighReason::Reclaim
+        } else if self.below_high && !matches!(rules.below_high, BelowHigh::Ignored) {
+            HighReason::BelowHigh
+        } else {
+            HighReason::Free
+        }
+    }
+}
+
 /// The limits of a pageset (§5.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
@@ -56,6 +73,11 @@ impl Limits {
         let fixed = fraction != 0 || matches!(rules.growth, Growth::Fixed);
         let high_max = if fixed { high_min } else { high_size(managed, low, cpus, 8, batch) };
         Limits { batch, high_min, high_max }
+    }
+
+    /// The same without room between them: `high` stays at the lower one.
+    pub fn fixed(self) -> Limits {
+        Limits { high_max: self.high_min, ..self }
     }
 }
 

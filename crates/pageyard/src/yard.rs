@@ -45,8 +45,6 @@ pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
     pub(crate) oom: Mutex<R, ()>,
     /// Tasks inside a hook that frees memory.
     pub(crate) reclaimers: Reclaimers,
-    /// Direct reclaims, by highest zone.
-    pub(crate) alloc_stalls: [AtomicU64; 8],
     /// When a failure was last reported; 0: never.
     pub(crate) warned: AtomicU64,
     /// Counts the times that a zone came or went.
@@ -254,7 +252,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
 impl<R: RawMutex> Zone<'_, R> {
     /// What follows from the counts by CPU need not be counted where blocks are handed out.
-    fn numa(&self) -> NumaStats {
+    pub(crate) fn numa(&self) -> NumaStats {
         let mut numa = NumaStats {
             miss: self.numa_miss.load(Relaxed),
             foreign: self.numa_foreign.load(Relaxed),

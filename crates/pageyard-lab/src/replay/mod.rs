@@ -9,6 +9,7 @@
 
 mod counts;
 mod error;
+mod explain;
 mod figures;
 mod input;
 mod lists;
@@ -31,6 +32,7 @@ use serde::Serialize;
 
 pub use counts::Moved;
 pub use error::ReplayError;
+pub use explain::{Change, Explained, Said};
 pub use figures::{Figures, Matching, Range, Spread};
 pub use input::{Input, Reading};
 pub use machine::{DEFAULT_CACHE_SLICE, Kernel, Machine, MachineOptions, MachineZone};
@@ -71,6 +73,8 @@ pub struct Options {
     pub lenient: bool,
     /// Runs at once; 0: as many as the machine has CPUs.
     pub jobs: usize,
+    /// Say of each CPU's lists how their tuning did.
+    pub explain: bool,
 }
 
 /// One policy's column.
@@ -84,6 +88,9 @@ pub struct Column {
     pub spread: Option<Spread>,
     /// Whether ticks change what its lists hold.
     pub ticks_matter: bool,
+    /// How the tuning of the lists did under the seed asked for, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explained: Option<Vec<Explained>>,
 }
 
 /// What a replay found.
@@ -188,7 +195,7 @@ fn columns(
     };
     let queue = Mutex::new(jobs.iter().copied().enumerate());
     let done = Mutex::new((0, progress));
-    let results: Mutex<Vec<Option<Result<Figures, ReplayError>>>> =
+    let results: Mutex<Vec<Option<Result<run::Outcome, ReplayError>>>> =
         Mutex::new(jobs.iter().map(|_| None).collect());
     std::thread::scope(|scope| {
         for _ in 0..threads.min(jobs.len()) {
@@ -218,16 +225,22 @@ fn columns(
     });
     let results = results.into_inner().unwrap_or_default();
     let mut by_policy: Vec<Vec<Figures>> = vec![Vec::new(); options.policies.len()];
-    for ((policy, _), result) in jobs.into_iter().zip(results) {
-        by_policy[policy].push(result.expect("every job was run")?);
+    let mut explained: Vec<Option<Vec<Explained>>> = vec![None; options.policies.len()];
+    for ((policy, seed), result) in jobs.into_iter().zip(results) {
+        let run::Outcome { figures, explained: said } = result.expect("every job was run")?;
+        by_policy[policy].push(figures);
+        if options.explain && seed == 0 {
+            explained[policy] = Some(said);
+        }
     }
-    let column = |(choice, runs): (&Choice, Vec<Figures>)| Column {
+    let column = |((choice, runs), explained): ((&Choice, Vec<Figures>), _)| Column {
         policy: choice.name,
         figures: runs[0],
         spread: (runs.len() > 1).then(|| Spread::of(&runs)),
         ticks_matter: choice.ticks_matter,
+        explained,
     };
-    Ok(options.policies.iter().zip(by_policy).map(column).collect())
+    Ok(options.policies.iter().zip(by_policy).zip(explained).map(column).collect())
 }
 
 /// The index from the free blocks of all zones just before recording ended.

@@ -6,10 +6,9 @@ use pageyard::policy::{
 };
 
 use super::error::ReplayError;
-use super::figures::Figures;
-use super::run::{Setting, run};
+use super::run::{Outcome, Setting, run};
 
-type Run = fn(&Setting<'_>, u64, &mut dyn FnMut(u64)) -> Result<Figures, ReplayError>;
+type Run = fn(&Setting<'_>, u64, &mut dyn FnMut(u64)) -> Result<Outcome, ReplayError>;
 
 /// A policy that can be replayed.
 #[derive(Clone, Copy, Debug)]

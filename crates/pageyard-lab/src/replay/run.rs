@@ -12,6 +12,7 @@ use pageyard::{
 
 use super::counts::{Holds, Idle};
 use super::error::ReplayError;
+use super::explain::{Explained, Notes};
 use super::figures::{Figures, Matching};
 use super::lists::{LISTS, is_cached, list_order};
 use super::machine::{Kernel, Machine, MachineZone};
@@ -39,9 +40,20 @@ struct Observer {
     /// Pages that came to the lists less pages that the lists gave back, since last asked.
     cached: Cell<i64>,
     tick_pages: Cell<u64>,
+    /// The trace's time.
+    now: Cell<u64>,
+    notes: Notes,
+}
+
+/// What a run found.
+pub(super) struct Outcome {
+    pub(super) figures: Figures,
+    pub(super) explained: Vec<Explained>,
 }
 
 impl Platform for Observer {
+    const SEES_TUNING: bool = true;
+
     #[inline(always)]
     fn cpu(&self) -> CpuId {
         CpuId(self.cpu.get())
@@ -62,7 +74,7 @@ impl Platform for Observer {
                     self.tick_pages.set(self.tick_pages.get() + u64::from(pages));
                 }
             }
-            _ => {}
+            _ => self.notes.note(self.now.get(), cpu, &event),
         }
     }
 }
@@ -72,7 +84,7 @@ pub(super) fn run<P: Policy>(
     setting: &Setting<'_>,
     seed: u64,
     progress: &mut dyn FnMut(u64),
-) -> Result<Figures, ReplayError> {
+) -> Result<Outcome, ReplayError> {
     let machine = setting.machine;
     let phases = setting.phase.of_cpus(machine.cpus.len(), seed);
     let observer = Observer {
@@ -80,6 +92,8 @@ pub(super) fn run<P: Policy>(
         holds: RefCell::new(Holds::new(machine.cpus.len())),
         cached: Cell::new(0),
         tick_pages: Cell::new(0),
+        now: Cell::new(setting.first_ns),
+        notes: Notes::new(machine),
     };
     let cpus: Vec<NodeId> = machine.cpus.iter().map(|&n| NodeId(n)).collect();
     let zones: Vec<ZoneSpec> = machine.zones.iter().map(spec).collect();
@@ -124,6 +138,7 @@ pub(super) fn run<P: Policy>(
         matching: Matching::default(),
     };
     driver.count_idle();
+    let before = observer.notes.sample(&yard);
     let mut gone = setting.start.gone.iter().peekable();
     setting.plan.for_each(|number, op| {
         while let Some(g) = gone.next_if(|g| g.op <= number) {
@@ -136,7 +151,9 @@ pub(super) fn run<P: Policy>(
         }
     })?;
     driver.flush();
-    Ok(driver.finish())
+    let figures = driver.finish();
+    let ns = observer.now.get().saturating_sub(setting.first_ns);
+    Ok(Outcome { figures, explained: observer.notes.explain(&before, ns, &yard) })
 }
 
 fn refused(e: InitError) -> ReplayError {
@@ -333,6 +350,7 @@ impl<P: Policy> Driver<'_, '_, P> {
             self.flush();
         }
         self.idle.until(op.t_ns);
+        self.observer.now.set(op.t_ns);
         let missed = self.ticks.since(op.cpu.into(), op.t_ns);
         self.observer.cpu.set(op.cpu.into());
         if missed > 0 {

@@ -85,7 +85,8 @@ impl fmt::Display for Report {
         writeln!(f)?;
         self.table(f)?;
         writeln!(f)?;
-        self.truth(f)
+        self.truth(f)?;
+        self.explanation(f)
     }
 }
 
@@ -266,6 +267,19 @@ impl Report {
                 f,
                 "The phase is an assumption here; --tick-phase random shows how much hangs on it."
             )?;
+        }
+        Ok(())
+    }
+
+    /// How the tuning did, where that was asked for.
+    fn explanation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in &self.policies {
+            let Some(explained) = &c.explained else { continue };
+            writeln!(f, "\nThe per-CPU lists under {}, over the whole trace:", c.policy)?;
+            if explained.is_empty() {
+                writeln!(f, "  too little work on any CPU to tell")?;
+            }
+            explained.iter().try_for_each(|e| write!(f, "{e}"))?;
         }
         Ok(())
     }

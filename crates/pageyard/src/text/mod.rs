@@ -115,6 +115,12 @@ fn own_zone_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str) -> Option<u64> {
     match name {
         "nr_free_pages" => Some(zone.supply().free),
         "nr_free_cma" => Some(zone.free_cma.load(Relaxed)),
+        "numa_hit" => Some(zone.numa().hit),
+        "numa_miss" => Some(zone.numa().miss),
+        "numa_foreign" => Some(zone.numa().foreign),
+        "numa_interleave" => Some(zone.numa().interleave),
+        "numa_local" => Some(zone.numa().local),
+        "numa_other" => Some(zone.numa().other),
         _ => None,
     }
 }

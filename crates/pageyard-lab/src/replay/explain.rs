@@ -1,0 +1,169 @@
+//! How the tuning of the per-CPU lists did in a run: the allocator's own verdicts, and how `high`
+//! moved.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use pageyard::policy::Policy;
+use pageyard::{
+    CpuId, CpuSample, Event, HighReason, NodeId, Platform, Ring, Verdict, Yard, ZoneId,
+};
+use serde::Serialize;
+
+use super::machine::Machine;
+use crate::memory::Lock;
+
+/// So many changes of `high` are kept for each CPU and zone.
+const CHANGES: usize = 16;
+
+/// One CPU's lists of one zone in a run. CPUs of which there is nothing to say are left out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explained {
+    /// The zone's node.
+    pub node: u16,
+    /// The zone.
+    pub zone: String,
+    /// The CPU.
+    pub cpu: u32,
+    /// What the allocator says of it.
+    pub verdicts: Vec<Said>,
+    /// `high` at the beginning and at the end.
+    pub high: (i32, i32),
+    /// How often it changed, by reason.
+    pub changes: BTreeMap<&'static str, u64>,
+    /// The last changes, oldest first.
+    pub last: Vec<Change>,
+}
+
+/// A verdict.
+#[derive(Clone, Debug, Serialize)]
+pub struct Said {
+    /// Its name.
+    pub finding: &'static str,
+    /// In words.
+    pub text: String,
+    /// Its evidence.
+    pub evidence: BTreeMap<&'static str, u64>,
+}
+
+/// A change of `high`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Change {
+    /// When, by the trace's clock.
+    pub t_ns: u64,
+    /// From what.
+    pub from: i32,
+    /// To what.
+    pub to: i32,
+    /// Pages on the lists.
+    pub count: i32,
+    /// Refills so far.
+    pub refills: u64,
+    /// Bulk frees so far.
+    pub drains: u64,
+    /// Why.
+    pub reason: &'static str,
+}
+
+impl Said {
+    fn new(v: &Verdict) -> Said {
+        let mut evidence = BTreeMap::new();
+        v.finding.evidence(|name, n| _ = evidence.insert(name, n));
+        Said { finding: v.finding.name(), text: v.to_string(), evidence }
+    }
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for said in &self.verdicts {
+            writeln!(f, "  node {} {}: {}", self.node, self.zone, said.text)?;
+        }
+        let all: u64 = self.changes.values().sum();
+        write!(f, "    high {} -> {}, {all} changes", self.high.0, self.high.1)?;
+        for (i, (reason, n)) in self.changes.iter().enumerate() {
+            write!(f, "{} {n} {reason}", if i == 0 { ":" } else { "," })?;
+        }
+        writeln!(f)
+    }
+}
+
+/// What a run notes for its explanation.
+pub(super) struct Notes {
+    zones: Vec<ZoneId>,
+    cpus: usize,
+    /// By zone, then by CPU.
+    rings: RefCell<Vec<Ring<CHANGES>>>,
+}
+
+type Samples = Vec<Vec<CpuSample>>;
+
+impl Notes {
+    pub(super) fn new(machine: &Machine) -> Notes {
+        let id = |node, kind| ZoneId { node: NodeId(node), kind };
+        let zones: Vec<ZoneId> = machine.zones.iter().map(|z| id(z.node, z.kind)).collect();
+        let cpus = machine.cpus.len();
+        Notes { cpus, rings: RefCell::new(vec![Ring::new(); zones.len() * cpus]), zones }
+    }
+
+    pub(super) fn note(&self, now: u64, cpu: CpuId, event: &Event) {
+        let Event::High { zone, change } = event else { return };
+        if let Some(zone) = self.zones.iter().position(|z| z == zone) {
+            self.rings.borrow_mut()[zone * self.cpus + cpu.0 as usize].note(now, *change);
+        }
+    }
+
+    /// All CPUs in all zones as they are now.
+    pub(super) fn sample<E: Platform, P: Policy>(&self, yard: &Yard<'_, Lock, E, P>) -> Samples {
+        let cpus = |zone: usize| {
+            let sample = |cpu| yard.cpu_sample(self.zones[zone], CpuId(cpu as u32));
+            (0..self.cpus).map(|cpu| sample(cpu).unwrap_or_default()).collect()
+        };
+        (0..self.zones.len()).map(cpus).collect()
+    }
+
+    pub(super) fn explain<E: Platform, P: Policy>(
+        &self,
+        before: &Samples,
+        ns: u64,
+        yard: &Yard<'_, Lock, E, P>,
+    ) -> Vec<Explained> {
+        let after = self.sample(yard);
+        let mut all = Vec::new();
+        for (number, zone) in self.zones.iter().enumerate() {
+            let mut verdicts: Vec<Vec<Said>> = vec![Vec::new(); self.cpus];
+            let (before, after) = (&before[number], &after[number]);
+            yard.verdicts(*zone, before, after, ns, |v| {
+                verdicts[v.cpu.0 as usize].push(Said::new(&v));
+            });
+            for (cpu, verdicts) in verdicts.into_iter().enumerate() {
+                if verdicts.is_empty() {
+                    continue;
+                }
+                let ring = &self.rings.borrow()[number * self.cpus + cpu];
+                let counts = HighReason::ALL.iter().map(|r| (r.name(), ring.count(*r)));
+                all.push(Explained {
+                    node: zone.node.0,
+                    zone: zone.kind.to_string(),
+                    cpu: cpu as u32,
+                    verdicts,
+                    high: (before[cpu].tuning.high, after[cpu].tuning.high),
+                    changes: counts.filter(|&(_, n)| n > 0).collect(),
+                    last: ring
+                        .iter()
+                        .map(|&(t_ns, c)| Change {
+                            t_ns,
+                            from: c.from,
+                            to: c.to,
+                            count: c.count,
+                            refills: c.refills,
+                            drains: c.drains,
+                            reason: c.reason.name(),
+                        })
+                        .collect(),
+                });
+            }
+        }
+        all
+    }
+}
