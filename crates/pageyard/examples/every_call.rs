@@ -1,17 +1,19 @@
 //! Every public method of a yard, each in a function of its own, without anything that could
 //! panic here. `scripts/no-panic.sh` looks into the machine code of these for a way to panic.
 
-use std::fmt;
-
 use lock_api::Mutex;
 use pageyard::policy::{Linux612, Policy, TwoPassBulkFree, Vanilla};
 use pageyard::tuning::CacheSlice;
 use pageyard::{
-    AllocError, BatchError, CpuId, CpuSample, CpuSlot, Event, Frame, FreeError, Gfp, HighChange,
-    HighReason, History, Home, InitError, KnobError, Knobs, Layout, Mark, MigrateType, Node,
-    NodeId, NodeMask, Order, Pageblock, Pfn, ReclaimTask, Record, RestoreError, Ring, Storage,
-    VmEvent, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
+    AllocError, BatchError, CmaArea, CmaError, ContigError, CpuId, CpuSample, CpuSlot, Event,
+    Frame, FreeError, Gfp, HighChange, HighReason, History, Home, InitError, IsolateError,
+    KnobError, Knobs, Layout, Mark, MigrateType, Node, NodeId, NodeMask, Order, Pageblock, Pfn,
+    Place, PlaceError, ReclaimTask, Record, RestoreError, Ring, Storage, VmEvent, Yard, Zone,
+    ZoneId, ZoneKind, ZoneSpec,
 };
+use std::fmt::{self, Write};
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 
 type Lock = spin::mutex::SpinMutex<()>;
 type Y<'a, P> = Yard<'a, Lock, (), P>;
@@ -39,6 +41,7 @@ impl fmt::Write for Paper {
 }
 
 const KIND: ZoneKind = ZoneKind::Normal;
+const RANGE: Range<Pfn> = Pfn(1024)..Pfn(2048);
 
 /// An event for a history.
 const CHANGE: Event = Event::High {
@@ -146,6 +149,32 @@ calls! {
     call_write_show_mem(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_show_mem(out, &()) }
     call_count_event(y, event: VmEvent = VmEvent::OomKill) -> () { y.count_event(event, 1) }
     call_vm_events(y) -> Option<u64> { y.vm_events().by_name("pgfree") }
+    call_isolate(y, r: Range<Pfn> = RANGE)
+        -> Result<(), IsolateError> { y.isolate(r, MigrateType::Movable) }
+    call_unisolate(y, r: Range<Pfn> = RANGE)
+        -> Result<(), IsolateError> { y.unisolate(r, MigrateType::Movable) }
+    call_alloc_contig(y, r: Range<Pfn> = RANGE, gfp: Gfp = Gfp::KERNEL)
+        -> Result<(), ContigError> { y.alloc_contig(r, MigrateType::Movable, gfp) }
+    call_free_contig(y, r: Range<Pfn> = RANGE)
+        -> Result<(), BatchError> { y.free_contig(r) }
+    call_alloc_contig_pages(y, n: u64 = 700, align: u64 = 64, r: Range<Pfn> = RANGE)
+        -> Result<Pfn, ContigError> {
+            y.alloc_contig_pages(n, align, r, MigrateType::Movable, Gfp::KERNEL)
+        }
+    call_alloc_at(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
+        -> Result<(), PlaceError> { y.alloc_at(pfn, order, gfp) }
+    call_alloc_with(y, order: Order = Order::ZERO, place: Place = Place { align: 64, below: None })
+        -> Result<Pfn, PlaceError> { y.alloc_with(order, Gfp::KERNEL, place) }
+    call_make_cma(y, r: Range<Pfn> = RANGE) -> Result<(), CmaError> { y.make_cma(r) }
+    call_cma_area(y, bits: &[AtomicU64] = &[const { AtomicU64::new(0) }; 16], n: u64 = 70)
+        -> Result<u64, CmaError> {
+            {
+                let area: CmaArea<'_, Lock> = CmaArea::new(y, RANGE, Order::ZERO, bits)?;
+                let pfn = area.alloc(y, n, 64, Gfp::KERNEL)?;
+                area.free(y, pfn, n)?;
+                Ok(area.stats().alloc_success + area.range().end.0)
+            }
+        }
 }
 
 #[inline(never)]

@@ -177,7 +177,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// The block if a caller owns it at this order: one comparison with what its head says.
     #[inline]
-    fn owned(&self, pfn: Pfn, order: Order) -> Result<(&'a Zone<'a, R>, u32), FreeError> {
+    pub(crate) fn owned(
+        &self,
+        pfn: Pfn,
+        order: Order,
+    ) -> Result<(&'a Zone<'a, R>, u32), FreeError> {
         let (zone, idx) = self.locate(pfn).ok_or(FreeError::Foreign)?;
         if zone.map.frame(idx).state().is(Kind::Allocated, order.get()) {
             Ok((zone, idx))

@@ -30,7 +30,7 @@ pub(crate) enum Source {
 }
 
 /// The types whose blocks may serve a request of this type, in order (§4.1).
-const fn fallbacks(t: MigrateType) -> [MigrateType; 2] {
+pub(crate) const fn fallbacks(t: MigrateType) -> [MigrateType; 2] {
     match t {
         Unmovable => [Reclaimable, Movable],
         Movable => [Reclaimable, Unmovable],
@@ -308,7 +308,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     }
 
     /// Without grouping every block is unmovable, whoever asks (§2.4).
-    fn effective_type(&self, t: MigrateType) -> MigrateType {
+    pub(crate) fn effective_type(&self, t: MigrateType) -> MigrateType {
         if t.is_mergeable() && self.zone.ungrouped.load(Relaxed) { Unmovable } else { t }
     }
 

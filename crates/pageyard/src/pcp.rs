@@ -413,11 +413,9 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     #[inline]
     fn free_cached(&self, idx: u32, order: u8) {
         let map = &self.zone.map;
-        let t = if P::RULES.carried_types {
-            map.frame(idx).state().migrate_type()
-        } else {
-            map.block_type(idx)
-        };
+        // While blocks are isolated, what a page carries must not bring it back into use.
+        let carried = P::RULES.carried_types && self.zone.isolated_blocks.load(Relaxed) == 0;
+        let t = if carried { map.frame(idx).state().migrate_type() } else { map.block_type(idx) };
         self.free_one(idx, order, t, End::Head);
         self.zone.counters.pages_returned.add(1 << order);
         if let Some(order) = Order::new(order) {

@@ -239,7 +239,7 @@ fn drains_on_request_are_told() {
                 swing(y, 100, 0, 1);
                 // Another CPU drains, and has it in its counters.
                 y.platform().on(1);
-                y.drain_all(Some(ZONE));
+                y.drain_all(Some(ZONE.into()));
                 y.platform().on(0);
             }
         });

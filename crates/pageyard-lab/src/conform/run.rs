@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use pageyard::policy::Linux612;
 use pageyard::tuning::CacheSlice;
@@ -197,11 +198,17 @@ impl Run<'_, '_> {
                 Ok(vec![self.yard.unreserve_highatomic(t, op.flag(1)?).into()])
             }
             "w" => self.sysctl(op),
-            "i" | "u" | "g" => Err(Trouble::Differs(format!(
-                "operation \"{}\" (isolation and contiguous ranges, spec §4.11, §4.12) is not \
-                 known to this version",
-                op.name
-            ))),
+            "i" => {
+                let (range, t) = self.range(op, 0)?;
+                let answer = self.yard.isolate(range, t);
+                Ok(vec![answer.err().map_or(0, |e| e.errno().into())])
+            }
+            "u" => {
+                let (range, t) = self.range(op, 0)?;
+                let answer = self.yard.unisolate(range, t);
+                Ok(vec![answer.err().map_or(0, |e| e.errno().into())])
+            }
+            "g" => self.take_range(op),
             other => Err(Trouble::Malformed(format!("there is no operation \"{other}\""))),
         }
     }
@@ -226,6 +233,31 @@ impl Run<'_, '_> {
 
     fn relative(&self, pfn: Pfn) -> i64 {
         pfn.0.wrapping_sub(self.start) as i64
+    }
+
+    fn take_range(&mut self, op: &Op<'_>) -> Result<Vec<i64>, Trouble> {
+        let slot = op.number(0)?;
+        let (range, t) = self.range(op, 1)?;
+        if let Err(e) = self.yard.alloc_contig(range.clone(), t, Gfp::KERNEL) {
+            return Ok(vec![e.errno().into()]);
+        }
+        for (s, pfn) in (slot..).zip(range.start.0..range.end.0) {
+            self.slots.insert(s, Slot::Ours(Pfn(pfn), Order::ZERO));
+        }
+        Ok(vec![0])
+    }
+
+    /// The words PFN N TYPE from the given one on. The type has the dump's number, whose three
+    /// ordinary types are ours.
+    fn range(&self, op: &Op<'_>, at: usize) -> Result<(Range<Pfn>, MigrateType), Trouble> {
+        let (first, pages) = (op.number(at)?, op.number(at + 1)?);
+        let start = Pfn(self.start.saturating_add(first));
+        let end = Pfn(start.0.saturating_add(pages));
+        let t = u8::try_from(op.number(at + 2)?).ok().and_then(MigrateType::from_number);
+        let t = t.filter(|t| t.is_mergeable()).ok_or_else(|| {
+            Trouble::Malformed(format!("operation \"{}\" needs a type from 0 to 2", op.name))
+        })?;
+        Ok((start..end, t))
     }
 
     fn allocate(&mut self, op: &Op<'_>, expected: Option<&[i64]>) -> Result<Vec<i64>, Trouble> {

@@ -1,0 +1,234 @@
+//! Contiguous ranges (spec §4.12): exactly these frames, emptied of what can move.
+
+use core::fmt;
+use core::ops::Range;
+
+use lock_api::RawMutex;
+
+use crate::area::End;
+use crate::frame::{Kind, State};
+use crate::free::{BatchError, FreeError};
+use crate::gfp::Gfp;
+use crate::isolate::{IsolateError, blocks_of};
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{CpuId, MAX_ORDER, MigrateType, Order, Pfn};
+use crate::yard::Yard;
+use crate::zone::{At, Locked, Zone};
+
+/// Why a contiguous range was not to be had. Nothing is taken then, though blocks may have moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ContigError {
+    /// The range means nothing, or a pageblock that it touches refuses to be isolated.
+    Isolate(IsolateError),
+    /// This frame of the range is still in use.
+    Busy(Pfn),
+    /// What is in use there could move, but there is no free block for it to move to.
+    NoMemory,
+    /// One block was asked for ([`Gfp::COMP`]), and the range is not exactly one: 2^order pages,
+    /// aligned, no larger than the largest order, and not part of a larger free block.
+    NotABlock,
+    /// No place was found among those asked for.
+    NoPlace,
+    /// An alignment is a power of two, in pages.
+    BadAlign(u64),
+}
+
+impl ContigError {
+    /// The kernel's error number: -16 (EBUSY), -12 (ENOMEM) or -22 (EINVAL).
+    pub const fn errno(self) -> i32 {
+        match self {
+            ContigError::Isolate(e) => e.errno(),
+            ContigError::Busy(_) => -16,
+            ContigError::NoMemory | ContigError::NoPlace => -12,
+            ContigError::NotABlock | ContigError::BadAlign(_) => -22,
+        }
+    }
+
+    /// Whether another place may do: what is in the way is in the way here.
+    pub(crate) const fn is_busy(self) -> bool {
+        self.errno() == -16
+    }
+}
+
+impl fmt::Display for ContigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ContigError::Isolate(e) => e.fmt(f),
+            ContigError::Busy(p) => write!(f, "frame {p} is still in use"),
+            ContigError::NoMemory => {
+                f.write_str("no free block is left to move what is in use there to")
+            }
+            ContigError::NotABlock => {
+                f.write_str("the range is not exactly one block of order 0 to 10")
+            }
+            ContigError::NoPlace => f.write_str("no place that was asked for can be emptied"),
+            ContigError::BadAlign(n) => {
+                write!(f, "an alignment of {n} pages; it must be a power of two")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ContigError {}
+
+impl From<IsolateError> for ContigError {
+    fn from(e: IsolateError) -> Self {
+        ContigError::Isolate(e)
+    }
+}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// Takes exactly the frames of a range (spec §4.12), which must lie in one zone. Watermarks do
+    /// not matter.
+    ///
+    /// Every pageblock that the range touches is [isolated](Yard::isolate), so an unmovable page
+    /// beside the range, but in its first or last pageblock, refuses it. What is in use in the
+    /// range is [moved](Platform::relocate) elsewhere. At the end, taken or not, those pageblocks
+    /// have type `t`, also if somebody else held them isolated.
+    ///
+    /// The frames are the caller's as single pages, to be given back by
+    /// [`free_contig`](Yard::free_contig) or one by one; with [`Gfp::COMP`] as one block. Of the
+    /// other flags, `gfp` says how the pages are [prepared](Platform::prepare), and how hard room
+    /// is sought for what moves.
+    ///
+    /// # Errors
+    /// [`ContigError`].
+    pub fn alloc_contig(
+        &self,
+        range: Range<Pfn>,
+        t: MigrateType,
+        gfp: Gfp,
+    ) -> Result<(), ContigError> {
+        let (at, frames) = self.frames_of(range, t)?;
+        let whole = blocks_of(&frames);
+        let order = if gfp.contains(Gfp::COMP) {
+            Some(one_block(&frames).ok_or(ContigError::NotABlock)?)
+        } else {
+            None
+        };
+        let taken = match at.isolate(whole.clone(), t) {
+            Ok(()) => self.empty_and_take(at, &frames, order, gfp),
+            Err(e) => Err(e.into()),
+        };
+        if taken.is_ok() {
+            // Nobody else looks at frames that are on no list and belong to no block.
+            match order {
+                Some(o) => at.hand_out(frames.start, o, t),
+                None => frames.clone().for_each(|idx| at.hand_out(idx, Order::ZERO, t)),
+            }
+        }
+        at.unisolate(whole, t);
+        taken?;
+        let pages = frames.step_by(1 << order.map_or(0, Order::get));
+        for idx in pages {
+            self.platform.prepare(at.zone.pfn(idx), order.unwrap_or_default(), gfp);
+        }
+        Ok(())
+    }
+
+    /// Gives back a range of single pages, ascending, as [`free`](Yard::free) does each (§4.12).
+    ///
+    /// # Errors
+    /// The first frame that is not a caller's as a single page; nothing has changed.
+    pub fn free_contig(&self, range: Range<Pfn>) -> Result<(), BatchError> {
+        let pages = || (range.start.0..range.end.0).map(Pfn);
+        let fault = |index, error| BatchError { index, error };
+        let cpu = self.platform.cpu();
+        if cpu.0 >= self.cpus {
+            return Err(fault(0, FreeError::UnknownCpu(cpu)));
+        }
+        for (index, pfn) in pages().enumerate() {
+            self.owned(pfn, Order::ZERO).map_err(|e| fault(index, e))?;
+        }
+        for (index, pfn) in pages().enumerate() {
+            self.free(pfn, Order::ZERO).map_err(|e| fault(index, e))?;
+        }
+        Ok(())
+    }
+
+    /// The isolated range is drained, emptied, and pulled off the free lists.
+    fn empty_and_take(
+        &self,
+        at: At<'_, 'a, R, E, P>,
+        frames: &Range<u32>,
+        order: Option<Order>,
+        gfp: Gfp,
+    ) -> Result<(), ContigError> {
+        self.drain_zone(at);
+        self.evacuate(at, frames, gfp)?;
+        match at.lock().take_range(frames, order.is_some()) {
+            Err(ContigError::Busy(p)) if at.zone.is_cached(p) => {
+                // A free that had read the pageblock's type before it was isolated.
+                self.drain_zone(at);
+                at.lock().take_range(frames, order.is_some())
+            }
+            answer => answer,
+        }
+    }
+
+    /// Drains all CPUs' lists of a zone (§5.16).
+    pub(crate) fn drain_zone(&self, at: At<'_, 'a, R, E, P>) {
+        let _turn = self.draining.lock();
+        (0..self.cpus).for_each(|cpu| at.drain(CpuId(cpu)));
+    }
+}
+
+/// The order, if the range is exactly one block.
+fn one_block(frames: &Range<u32>) -> Option<Order> {
+    let pages = frames.end.wrapping_sub(frames.start);
+    if !pages.is_power_of_two() || frames.start & pages.wrapping_sub(1) != 0 {
+        return None;
+    }
+    Order::new(pages.trailing_zeros() as u8)
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+    fn hand_out(self, idx: u32, order: Order, t: MigrateType) {
+        self.zone.map.frame(idx).set_state(State::new(Kind::Allocated, order.get(), t));
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+    /// Takes the free blocks that cover the range off their lists, and frees what they have beside
+    /// it page by page, still isolated. Nothing changes unless all of the range is free.
+    fn take_range(&self, frames: &Range<u32>, exactly: bool) -> Result<(), ContigError> {
+        let z = self.zone;
+        let map = &z.map;
+        let outer = z.free_over(frames.start);
+        let mut idx = outer;
+        while idx < frames.end {
+            let state = map.frame(idx).state();
+            if state.kind() != Kind::Free || map.block_type(idx) != MigrateType::Isolate {
+                return Err(ContigError::Busy(z.pfn(idx)));
+            }
+            idx = idx.saturating_add(1 << state.order());
+        }
+        let end = idx;
+        if exactly && (outer != frames.start || end != frames.end) {
+            return Err(ContigError::NotABlock);
+        }
+        idx = outer;
+        while idx < end {
+            let state = map.frame(idx).state();
+            z.areas.remove(map, idx, state.order(), state.migrate_type());
+            self.account(-(1 << state.order()), state.migrate_type());
+            idx = idx.saturating_add(1 << state.order());
+        }
+        for idx in (outer..frames.start).chain(frames.end..end) {
+            self.free_one(idx, 0, map.block_type(idx), End::Head);
+        }
+        Ok(())
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// Whether the frame is part of a block on a per-CPU list.
+    pub(crate) fn is_cached(&self, pfn: Pfn) -> bool {
+        let Some(idx) = self.index_of(pfn) else { return false };
+        (0..=MAX_ORDER).any(|order| {
+            let state = self.map.frame(idx & !((1u32 << order) - 1)).state();
+            state.kind() == Kind::Cached && state.order() >= order
+        })
+    }
+}

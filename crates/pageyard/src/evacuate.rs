@@ -1,0 +1,177 @@
+//! Emptying a range of frames (spec §4.12): what is in use there and can move, moves.
+
+use core::ops::Range;
+
+use lock_api::RawMutex;
+
+use crate::contig::ContigError;
+use crate::frame::Kind;
+use crate::gfp::Gfp;
+use crate::isolate::blocks_of;
+use crate::platform::{Platform, Relocation};
+use crate::policy::Policy;
+use crate::units::{MAX_ORDER, Order, Pfn, ZoneKind};
+use crate::yard::Yard;
+use crate::zone::{At, Zone};
+
+/// Blocks that are tried together.
+const BATCH: usize = 32;
+/// How often each of them is tried.
+const TRIES: usize = 5;
+
+/// One block on its way out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Done,
+    Again,
+    Never,
+}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// Moves the movable blocks that have a frame in the range to other places. A block that does
+    /// not move ends the attempt, but is no error: it may be freed before anybody looks.
+    ///
+    /// # Errors
+    /// [`ContigError::NoMemory`] where there is no place to move to.
+    pub(crate) fn evacuate(
+        &self,
+        at: At<'_, 'a, R, E, P>,
+        frames: &Range<u32>,
+        gfp: Gfp,
+    ) -> Result<(), ContigError> {
+        let mut idx = at.zone.movable_over(frames.start).unwrap_or(frames.start);
+        while idx < frames.end {
+            let mut batch = [None; BATCH];
+            for slot in &mut batch {
+                *slot = at.zone.next_movable(&mut idx, frames.end);
+            }
+            for _ in 0..TRIES {
+                for slot in &mut batch {
+                    let Some((from, order)) = *slot else { continue };
+                    match self.relocate_one(at, from, order, frames, gfp)? {
+                        Step::Done => *slot = None,
+                        Step::Again => {}
+                        Step::Never => return Ok(()),
+                    }
+                }
+            }
+            if batch.iter().any(Option::is_some) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// One try for one block.
+    fn relocate_one(
+        &self,
+        at: At<'_, 'a, R, E, P>,
+        from: u32,
+        order: Order,
+        frames: &Range<u32>,
+        gfp: Gfp,
+    ) -> Result<Step, ContigError> {
+        let zone = at.zone;
+        let still = |state: crate::frame::State| {
+            state.is(Kind::Allocated, order.get()) && state.is_movable()
+        };
+        if !still(zone.map.frame(from).state()) {
+            // Freed, or made another block of, since it was found.
+            return Ok(Step::Done);
+        }
+        let from = zone.pfn(from);
+        let to = self.target(at, order, frames, gfp).ok_or(ContigError::NoMemory)?;
+        // Now, not afterwards: once it has moved, its owner may free it at any time.
+        let _ = self.set_movable(to, order, true);
+        let moved = self.platform.relocate(from, to, order);
+        // What fails here had already been freed, against the contract; the last look will tell.
+        match moved {
+            Relocation::Moved => {
+                let _ = self.free(from, order);
+                Ok(Step::Done)
+            }
+            Relocation::Busy => {
+                let _ = self.free(to, order);
+                Ok(Step::Again)
+            }
+            Relocation::Refused => {
+                let _ = self.free(to, order);
+                Ok(Step::Never)
+            }
+        }
+    }
+
+    /// A block to move to, outside the pageblocks of the range: from the free lists it cannot come
+    /// from there, but a per-CPU list may still hold a page freed while they were being isolated.
+    fn target(
+        &self,
+        at: At<'_, 'a, R, E, P>,
+        order: Order,
+        frames: &Range<u32>,
+        gfp: Gfp,
+    ) -> Option<Pfn> {
+        let blocks = blocks_of(frames);
+        let gfp = target_flags(gfp, at.zone.kind);
+        for _ in 0..TRIES {
+            let to = self.alloc(order, gfp).ok()?;
+            let inside = at.zone.index_of(to).is_some_and(|idx| blocks.contains(&idx));
+            if !inside {
+                return Some(to);
+            }
+            // Its pageblock is isolated: it goes to the zone, and stays there.
+            let _ = self.free(to, order);
+        }
+        None
+    }
+}
+
+/// How a place to move to is asked for: for a user's movable page, trying as hard as the one who
+/// wants the range may, but not at any price.
+fn target_flags(gfp: Gfp, kind: ZoneKind) -> Gfp {
+    let mut flags = gfp & (Gfp::USER | Gfp::NOWARN) | Gfp::MOVABLE | Gfp::RETRY_MAYFAIL;
+    if kind == ZoneKind::Movable {
+        flags |= Gfp::HIGHMEM;
+    }
+    flags
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// The block in use that reaches over the frame from below: its head, and whether it can move.
+    fn used_over(&self, idx: u32) -> Option<(u32, bool)> {
+        (1..=MAX_ORDER).map(|order| (order, idx & !((1u32 << order) - 1))).find_map(
+            |(order, head)| {
+                let state = self.map.frame(head).state();
+                let over = state.kind() == Kind::Allocated && state.order() >= order;
+                over.then_some((head, state.is_movable()))
+            },
+        )
+    }
+
+    fn movable_over(&self, idx: u32) -> Option<u32> {
+        self.used_over(idx).filter(|b| b.1).map(|b| b.0)
+    }
+
+    /// The head of a block in use that reaches over the frame from below and cannot move.
+    pub(crate) fn unmovable_over(&self, idx: u32) -> Option<u32> {
+        self.used_over(idx).filter(|b| !b.1).map(|b| b.0)
+    }
+
+    /// The next movable block in use that begins at or after `idx` and before `end`; `idx` goes
+    /// past it. Read without a lock: what it says is asked again of the block's owner.
+    fn next_movable(&self, idx: &mut u32, end: u32) -> Option<(u32, Order)> {
+        while *idx < end {
+            let here = *idx;
+            let state = self.map.frame(here).state();
+            *idx = match state.kind() {
+                Kind::Tail | Kind::Reserved => here + 1,
+                Kind::Free | Kind::Cached | Kind::Allocated => {
+                    here.saturating_add(1 << state.order())
+                }
+            };
+            if state.kind() == Kind::Allocated && state.is_movable() {
+                return Some((here, Order::new(state.order())?));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,284 @@
+//! Isolation (spec §4.11): pageblocks of which nothing is handed out until that is undone, so that
+//! a range can be emptied and stays empty.
+
+use core::fmt;
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+
+use lock_api::RawMutex;
+
+use crate::area::End;
+use crate::frame::Kind;
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{
+    CpuId, MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind,
+};
+use crate::yard::Yard;
+use crate::zone::{At, Locked, Zone};
+
+/// Why a range was not isolated. What had been isolated for it is so no longer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IsolateError {
+    /// The range has no frames, or ends before it starts.
+    EmptyRange,
+    /// A frame of the range lies in no zone, or in another one than the first frame.
+    OutsideZone(Pfn),
+    /// Pageblocks cannot be given this type: highatomic blocks are reserved by requests, isolated
+    /// ones are what is to be undone.
+    BadType(MigrateType),
+    /// The pageblock that begins at this frame reaches over an edge of the zone.
+    ZoneEdge(Pfn),
+    /// The pageblock that begins at this frame is isolated already.
+    Isolated(Pfn),
+    /// This frame is reserved, or its owner cannot move it.
+    Unmovable(Pfn),
+    /// The platform named a CPU that the yard was not told of.
+    UnknownCpu(CpuId),
+}
+
+impl IsolateError {
+    /// The kernel's error number: -16 (EBUSY) where another time may do, else -22 (EINVAL).
+    pub const fn errno(self) -> i32 {
+        match self {
+            IsolateError::ZoneEdge(_) | IsolateError::Isolated(_) | IsolateError::Unmovable(_) => {
+                -16
+            }
+            _ => -22,
+        }
+    }
+}
+
+impl fmt::Display for IsolateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IsolateError::EmptyRange => f.write_str("the range has no frames"),
+            IsolateError::OutsideZone(p) => {
+                write!(f, "frame {p} does not lie in the zone of the range's first frame")
+            }
+            IsolateError::BadType(t) => {
+                write!(f, "a range becomes unmovable, movable, reclaimable or CMA, not {t}")
+            }
+            IsolateError::ZoneEdge(p) => {
+                write!(f, "the pageblock at {p} reaches over an edge of its zone")
+            }
+            IsolateError::Isolated(p) => write!(f, "the pageblock at {p} is isolated already"),
+            IsolateError::Unmovable(p) => {
+                write!(f, "frame {p} is reserved, or in use and not movable")
+            }
+            IsolateError::UnknownCpu(c) => {
+                write!(f, "the platform runs on CPU {}, for which the layout has no node", c.0)
+            }
+        }
+    }
+}
+
+impl core::error::Error for IsolateError {}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// Isolates every pageblock that the range touches (spec §4.11): none of its free pages is
+    /// handed out, and what is freed into it stays there, until [`unisolate`](Yard::unisolate).
+    ///
+    /// Refused where a frame of the range is reserved, or in use and not
+    /// [movable](Yard::set_movable), or where a pageblock is isolated already; where all of it lies
+    /// in the movable zone, only reserved frames count, and in CMA blocks nothing does if `t` is
+    /// [`Cma`](MigrateType::Cma), everything if it is not. Pages that are on per-CPU lists stay
+    /// there and may still be allocated: [drain](Yard::drain_all) them afterwards.
+    ///
+    /// `t` is the type that the pageblocks get back where a later one refuses.
+    ///
+    /// # Errors
+    /// [`IsolateError`] names the first frame or pageblock that refused.
+    pub fn isolate(&self, range: Range<Pfn>, t: MigrateType) -> Result<(), IsolateError> {
+        let (at, frames) = self.frames_of(range, t)?;
+        at.isolate(frames, t)
+    }
+
+    /// Ends the isolation of every pageblock that the range touches: those still isolated get type
+    /// `t`, whatever they had before (spec §4.11). Others stay as they are.
+    ///
+    /// # Errors
+    /// [`IsolateError`] for a range or a type that means nothing; nothing has changed then.
+    pub fn unisolate(&self, range: Range<Pfn>, t: MigrateType) -> Result<(), IsolateError> {
+        let (at, frames) = self.frames_of(range, t)?;
+        at.unisolate(frames, t);
+        Ok(())
+    }
+
+    /// This CPU at the zone of a range, and the range's indices there.
+    #[allow(clippy::type_complexity)] // A pair; a name for it would only be one more to look up.
+    pub(crate) fn frames_of(
+        &self,
+        range: Range<Pfn>,
+        t: MigrateType,
+    ) -> Result<(At<'_, 'a, R, E, P>, Range<u32>), IsolateError> {
+        if !t.is_mergeable() && t != MigrateType::Cma {
+            return Err(IsolateError::BadType(t));
+        }
+        if range.start >= range.end {
+            return Err(IsolateError::EmptyRange);
+        }
+        let (zone, first) =
+            self.locate(range.start).ok_or(IsolateError::OutsideZone(range.start))?;
+        let zone_end = Pfn(zone.start.0.wrapping_add(zone.spanned));
+        if range.end > zone_end {
+            return Err(IsolateError::OutsideZone(zone_end));
+        }
+        let pages = range.end.0.wrapping_sub(range.start.0) as u32;
+        let cpu = self.platform.cpu();
+        let at = zone.at(&self.platform, cpu).ok_or(IsolateError::UnknownCpu(cpu))?;
+        Ok((at, first..first.wrapping_add(pages)))
+    }
+}
+
+/// The pageblocks that a range touches: from the first one's first index to the last one's end.
+pub(crate) fn blocks_of(frames: &Range<u32>) -> Range<u32> {
+    let mask = PAGEBLOCK_PAGES - 1;
+    frames.start & !mask..frames.end.wrapping_add(mask) & !mask
+}
+
+/// Each of these pageblocks.
+fn each_block(blocks: Range<u32>) -> impl Iterator<Item = u32> {
+    blocks.step_by(PAGEBLOCK_PAGES as usize)
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+    /// The first pageblock, the last one, then those between; one hold of the zone lock for each.
+    pub(crate) fn isolate(self, frames: Range<u32>, t: MigrateType) -> Result<(), IsolateError> {
+        let blocks = blocks_of(&frames);
+        let (first, last) = (blocks.start, blocks.end.wrapping_sub(PAGEBLOCK_PAGES));
+        let one = |block| self.lock().isolate_block(block, &frames, t);
+        one(first)?;
+        if last == first {
+            return Ok(());
+        }
+        if let Err(e) = one(last) {
+            self.unisolate(first..first + PAGEBLOCK_PAGES, t);
+            return Err(e);
+        }
+        for block in each_block(first + PAGEBLOCK_PAGES..last) {
+            if let Err(e) = one(block) {
+                self.unisolate(first..block, t);
+                self.unisolate(last..blocks.end, t);
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unisolate(self, frames: Range<u32>, t: MigrateType) {
+        for block in each_block(blocks_of(&frames)) {
+            self.lock().unisolate_block(block, t);
+        }
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+    fn isolate_block(
+        &self,
+        block: u32,
+        frames: &Range<u32>,
+        t: MigrateType,
+    ) -> Result<(), IsolateError> {
+        let z = self.zone;
+        if z.map.block_type(block) == MigrateType::Isolate {
+            return Err(IsolateError::Isolated(z.pfn(block)));
+        }
+        let end = block.saturating_add(PAGEBLOCK_PAGES);
+        let tested = frames.start.max(block)..frames.end.min(end);
+        if let Some(idx) = z.unmovable_in(tested, t) {
+            return Err(IsolateError::Unmovable(z.pfn(idx)));
+        }
+        if !self.relabel(block, MigrateType::Isolate) {
+            return Err(IsolateError::ZoneEdge(z.pfn(block)));
+        }
+        z.isolated_blocks.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn unisolate_block(&self, block: u32, t: MigrateType) {
+        let z = self.zone;
+        if z.map.block_type(block) != MigrateType::Isolate {
+            return;
+        }
+        let state = z.map.frame(block).state();
+        let buddy = block ^ PAGEBLOCK_PAGES;
+        // Only this case needs a merge: any other one took place while the block was isolated, or
+        // is the label's own affair.
+        if state.is(Kind::Free, PAGEBLOCK_ORDER)
+            && z.map.frame(buddy).state().is(Kind::Free, PAGEBLOCK_ORDER)
+            && z.map.block_type(buddy) != MigrateType::Isolate
+        {
+            let t = self.effective_type(t);
+            z.areas.remove(&z.map, block, PAGEBLOCK_ORDER, state.migrate_type());
+            self.account(-(PAGEBLOCK_PAGES as i32), state.migrate_type());
+            z.map.set_block_type(block, t);
+            self.free_one(block, PAGEBLOCK_ORDER, t, End::Tail);
+        } else {
+            self.relabel(block, t);
+        }
+        let isolated = z.isolated_blocks.load(Relaxed);
+        z.isolated_blocks.store(isolated.saturating_sub(1), Relaxed);
+    }
+
+    /// Gives a pageblock another type, free pages included. A free block that it is only part of
+    /// is taken out and freed again in pieces. `false` at an edge of the zone.
+    fn relabel(&self, block: u32, t: MigrateType) -> bool {
+        let map = &self.zone.map;
+        if self.block_start(block).is_none() {
+            return false;
+        }
+        let large = self.zone.free_over(block);
+        let state = map.frame(large).state();
+        if state.kind() == Kind::Free && state.order() > PAGEBLOCK_ORDER {
+            let was = state.migrate_type();
+            self.check_type(large, was);
+            self.zone.areas.remove(map, large, state.order(), was);
+            self.account(-(1 << state.order()), was);
+            map.set_block_type(block, self.effective_type(t));
+            self.free_pieces(large, state.order());
+        } else {
+            self.convert(block, map.block_type(block), t);
+        }
+        true
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// The head of the free block that the frame lies in, else the frame itself. Zone lock held.
+    pub(crate) fn free_over(&self, idx: u32) -> u32 {
+        for order in 0..=MAX_ORDER {
+            let head = idx & !((1u32 << order) - 1);
+            let state = self.map.frame(head).state();
+            if state.kind() == Kind::Free {
+                // Only the nearest head below can be the one.
+                let reaches = state.order() >= order;
+                return if reaches { head } else { idx };
+            }
+        }
+        idx
+    }
+
+    /// The first frame, within one pageblock, that keeps it from being isolated (§4.11). Only heads
+    /// count: the other frames of a block in use say nothing, as in the kernel.
+    pub(crate) fn unmovable_in(&self, frames: Range<u32>, t: MigrateType) -> Option<u32> {
+        let mut idx = frames.start;
+        if self.map.block_type(idx) == MigrateType::Cma {
+            return if t == MigrateType::Cma { None } else { Some(idx) };
+        }
+        while idx < frames.end {
+            let state = self.map.frame(idx).state();
+            idx = match state.kind() {
+                Kind::Reserved => return Some(idx),
+                Kind::Allocated if !state.is_movable() && self.kind != ZoneKind::Movable => {
+                    return Some(idx);
+                }
+                Kind::Tail => idx + 1,
+                Kind::Free | Kind::Cached | Kind::Allocated => {
+                    idx.saturating_add(1 << state.order())
+                }
+            };
+        }
+        None
+    }
+}
