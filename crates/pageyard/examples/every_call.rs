@@ -2,21 +2,37 @@
 //! panic here. `scripts/no-panic.sh` looks into the machine code of these for a way to panic.
 
 use lock_api::Mutex;
+use pageyard::compact::{Background, Deferral};
 use pageyard::policy::{Linux612, Policy, TwoPassBulkFree, Vanilla};
 use pageyard::tuning::CacheSlice;
 use pageyard::{
-    AllocError, BatchError, CmaArea, CmaError, ContigError, CpuId, CpuSample, CpuSlot, Event,
-    Frame, FreeError, Gfp, HighChange, HighReason, History, Home, InitError, IsolateError,
-    KnobError, Knobs, Layout, Mark, MigrateType, Node, NodeId, NodeMask, Order, Pageblock, Pfn,
-    Place, PlaceError, ReclaimTask, Record, RestoreError, Ring, Storage, VmEvent, Yard, Zone,
-    ZoneId, ZoneKind, ZoneSpec,
+    AllocError, BatchError, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError,
+    CpuId, CpuSample, CpuSlot, Event, Frame, FreeError, Gfp, HighChange, HighReason, History, Home,
+    InitError, IsolateError, KnobError, Knobs, Layout, Mark, MigrateType, Node, NodeId, NodeMask,
+    Order, Pageblock, Pfn, Place, PlaceError, Platform, Priority, ReclaimTask, Record, Relocation,
+    RestoreError, Ring, Storage, VmEvent, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
 };
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 type Lock = spin::mutex::SpinMutex<()>;
-type Y<'a, P> = Yard<'a, Lock, (), P>;
+type Y<'a, P> = Yard<'a, Lock, Machine, P>;
+
+/// Moves blocks, and wants to know of free ones.
+struct Machine;
+
+impl Platform for Machine {
+    const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
+
+    fn relocate(&self, from: Pfn, _: Pfn, _: Order) -> Relocation {
+        match std::hint::black_box(from.0 % 3) {
+            0 => Relocation::Moved,
+            1 => Relocation::Busy,
+            _ => Relocation::Refused,
+        }
+    }
+}
 
 /// Declares the functions, and one that calls them all.
 macro_rules! calls {
@@ -175,6 +191,23 @@ calls! {
                 Ok(area.stats().alloc_success + area.range().end.0)
             }
         }
+    call_compact_for(y, order: Order = Order::HUGE, gfp: Gfp = Gfp::KERNEL)
+        -> Result<Compacted, AllocError> { y.compact_for(order, gfp, Priority::Async) }
+    call_compact_zone(y, order: Option<Order> = Some(Order::HUGE))
+        -> Option<CompactResult> { y.compact_zone(KIND, order, Priority::SyncFull) }
+    call_compact_node(y) -> () { y.compact_node(NodeId(0)) }
+    call_compact_all(y) -> () { y.compact_all() }
+    call_could_compact(y, order: Order = Order::HUGE, pages: u64 = 7)
+        -> bool { y.could_compact(order, KIND, |_| pages) }
+    call_request_compaction(y, order: Order = Order::HUGE)
+        -> () { y.request_compaction(NodeId(0), order, KIND) }
+    call_compact_background(y) -> Background { y.compact_background(NodeId(0)) }
+    call_trigger_proactive(y) -> () { y.trigger_proactive_compaction() }
+    call_fragmentation_score(y) -> u64 { y.fragmentation_score(NodeId(0)) }
+    call_forget_skip_hints(y) -> () { y.forget_skip_hints(NodeId(0)) }
+    call_compact_stats(y) -> CompactStats { y.compact_stats() }
+    call_deferral(y) -> Option<Deferral> { y.deferral(KIND) }
+    call_report_free_blocks(y) -> Option<u64> { y.report_free_blocks() }
 }
 
 #[inline(never)]
@@ -182,7 +215,7 @@ fn call_new<'a, P: Policy>(
     layout: &Layout<'_>,
     storage: Storage<'a, Lock>,
 ) -> Result<Y<'a, P>, InitError> {
-    Yard::new(layout, storage, ())
+    Yard::new(layout, storage, Machine)
 }
 
 fn with_yard<P: Policy>() -> Result<(), InitError> {

@@ -29,9 +29,26 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// the result on its list. Its frames must all be tails.
     #[inline]
     pub(crate) fn merge(&self, idx: u32, order: u8, t: MigrateType, end: End) {
+        self.merge_unless(idx, order, t, end, |_, _| false);
+    }
+
+    /// [`merge`](Self::merge) that offers the block at every step below the largest order, and
+    /// leaves it to the one who takes it (§1.7a).
+    #[inline(always)]
+    pub(crate) fn merge_unless(
+        &self,
+        idx: u32,
+        order: u8,
+        t: MigrateType,
+        end: End,
+        mut taken: impl FnMut(u32, u8) -> bool,
+    ) {
         let map = &self.zone.map;
         let (mut idx, mut order) = (idx, order);
         while order < MAX_ORDER {
+            if taken(idx, order) {
+                return;
+            }
             let buddy = idx ^ (1 << order);
             let state = map.frame(buddy).state();
             if !state.is(Kind::Free, order) {
@@ -56,6 +73,11 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             end => end,
         };
         self.zone.areas.insert(map, idx, order, t, end);
+        if let Some(least) = E::REPORT_ORDER
+            && order >= least.get()
+        {
+            self.zone.report.request(self.env);
+        }
     }
 
     /// Two whole pageblocks or more meet (§1.7c, e): only mergeable types do, and the buddy's

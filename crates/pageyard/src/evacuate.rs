@@ -164,7 +164,7 @@ impl<R: RawMutex> Zone<'_, R> {
             let state = self.map.frame(here).state();
             *idx = match state.kind() {
                 Kind::Tail | Kind::Reserved => here + 1,
-                Kind::Free | Kind::Cached | Kind::Allocated => {
+                Kind::Free | Kind::Cached | Kind::Allocated | Kind::Held => {
                     here.saturating_add(1 << state.order())
                 }
             };

@@ -1,5 +1,6 @@
 //! What an observer sees: the kernel's page tracepoints (spec §9.5) as values.
 
+use crate::compact::CompactEvent;
 use crate::gfp::Gfp;
 use crate::history::HighChange;
 use crate::units::{MigrateType, Order, Pfn, ZoneId, ZoneKind};
@@ -89,6 +90,8 @@ pub enum Event {
         /// From what to what, and why.
         change: HighChange,
     },
+    /// Compaction's tracepoints (§7.4–7.8).
+    Compact(CompactEvent),
 }
 
 /// Why pages went from a per-CPU list to the zone.

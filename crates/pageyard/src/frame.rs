@@ -39,6 +39,9 @@ pub(crate) enum Kind {
     Cached = 3,
     /// Head of a block that a caller owns.
     Allocated = 4,
+    /// Head of a block that compaction or reporting has taken off the lists for a moment: it is
+    /// neither free nor anyone's.
+    Held = 5,
 }
 
 /// A frame's state word: kind, order, the type of the list it is on (or was taken from), and
@@ -51,6 +54,7 @@ const TYPE_SHIFT: u32 = 8;
 const MOVABLE_BIT: u32 = 1 << 12;
 const LEAVING_BIT: u32 = 1 << 13;
 const PFMEMALLOC_BIT: u32 = 1 << 14;
+const REPORTED_BIT: u32 = 1 << 15;
 
 impl State {
     pub(crate) const TAIL: State = State(Kind::Tail as u32);
@@ -68,6 +72,7 @@ impl State {
             2 => Kind::Free,
             3 => Kind::Cached,
             4 => Kind::Allocated,
+            5 => Kind::Held,
             _ => Kind::Reserved,
         }
     }
@@ -113,6 +118,16 @@ impl State {
 
     pub(crate) const fn with_leaving(self, leaving: bool) -> State {
         State(if leaving { self.0 | LEAVING_BIT } else { self.0 & !LEAVING_BIT })
+    }
+
+    /// A free block that was reported and has not left its list since (§9.9): whoever takes it off
+    /// writes a new state, and the mark is gone.
+    pub(crate) const fn is_reported(self) -> bool {
+        self.0 & REPORTED_BIT != 0
+    }
+
+    pub(crate) const fn with_reported(self) -> State {
+        State(self.0 | REPORTED_BIT)
     }
 }
 
@@ -161,6 +176,8 @@ pub struct Pageblock(AtomicU8);
 /// Set while none of the block's frames is memory.
 const ABSENT: u8 = 0x80;
 const TYPE_MASK: u8 = 0x7;
+/// Set while compaction need not look into the block (§7.4).
+const SKIP: u8 = 0x8;
 
 impl Pageblock {
     /// An entry of a pageblock of unmovable memory.
@@ -253,6 +270,26 @@ impl<'a> Map<'a> {
         while i < end {
             self.set_block_type(i, t);
             i += PAGEBLOCK_PAGES;
+        }
+    }
+
+    /// Whether compaction found nothing in the pageblock when it last looked (§7.4).
+    pub(crate) fn is_skipped(&self, idx: u32) -> bool {
+        self.block(idx).0.load(Relaxed) & SKIP != 0
+    }
+
+    /// Compaction found nothing in the pageblock. Needs no lock: a relabelling at the same moment
+    /// may lose the hint, never the label.
+    pub(crate) fn set_skipped(&self, idx: u32) {
+        if let Some(b) = self.blocks.get((idx >> PAGEBLOCK_ORDER) as usize) {
+            b.0.fetch_or(SKIP, Relaxed);
+        }
+    }
+
+    /// Compaction is to look everywhere again.
+    pub(crate) fn clear_skips(&self) {
+        for b in self.blocks {
+            b.0.fetch_and(!SKIP, Relaxed);
         }
     }
 

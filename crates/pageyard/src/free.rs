@@ -371,7 +371,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         }
         match state.kind() {
             Kind::Reserved => FreeError::Reserved,
-            Kind::Free | Kind::Cached => FreeError::DoubleFree,
+            Kind::Free | Kind::Cached | Kind::Held => FreeError::DoubleFree,
             Kind::Allocated => self.wrong_order(state),
             Kind::Tail => self.inside(idx),
         }
@@ -394,7 +394,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
                     let allocated = Order::new(state.order()).unwrap_or_default();
                     return FreeError::NotHead { head: self.pfn(head), allocated };
                 }
-                Kind::Free | Kind::Cached => return FreeError::DoubleFree,
+                Kind::Free | Kind::Cached | Kind::Held => return FreeError::DoubleFree,
                 Kind::Tail | Kind::Reserved => {}
             }
         }

@@ -269,7 +269,8 @@ impl<R: RawMutex> Zone<'_, R> {
         while idx < frames.end {
             let state = self.map.frame(idx).state();
             idx = match state.kind() {
-                Kind::Reserved => return Some(idx),
+                // What compaction holds is about to be somebody's, or free.
+                Kind::Reserved | Kind::Held => return Some(idx),
                 Kind::Allocated if !state.is_movable() && self.kind != ZoneKind::Movable => {
                     return Some(idx);
                 }

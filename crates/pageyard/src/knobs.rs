@@ -8,7 +8,7 @@ use lock_api::RawMutex;
 
 use crate::knob_error::{Excerpt, KnobError};
 use crate::knob_table::{Follows, KNOBS, Knob};
-use crate::platform::{CompactRequest, Platform};
+use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::tuning::Limits;
 use crate::units::{PAGE_SIZE, ZONE_KINDS, ZoneKind};
@@ -153,9 +153,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         drop(writing);
         match follows {
-            Follows::Compact => self.platform.compact(CompactRequest::All),
+            Follows::Compact => self.compact_all(),
             Follows::Proactive if new.compaction_proactiveness > 0 => {
-                self.platform.compact(CompactRequest::Proactive);
+                self.trigger_proactive_compaction();
             }
             _ => {}
         }
@@ -385,6 +385,8 @@ mod tests {
             Knobs { watermark_scale_factor: 3001, ..k },
             Knobs { percpu_pagelist_high_fraction: 7, ..k },
             Knobs { min_free_kbytes: u64::MAX, ..k },
+            Knobs { compaction_proactiveness: 101, ..k },
+            Knobs { extfrag_threshold: 1001, ..k },
             Knobs { watermark_boost_factor: u64::MAX, ..k },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");

@@ -92,7 +92,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if hopeless || self.is_balanced(node, order, highest) && !is_boosted(node, highest) {
             // There may be enough memory in pieces too small.
             if !gfp.contains(Gfp::DIRECT_RECLAIM) {
-                self.platform.wake_compaction(id, order, highest);
+                self.request_compaction(id, order, highest);
             }
             return;
         }
@@ -316,7 +316,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
         }
         if boosted {
             // Blocks were mixed: better to repair that before it spreads.
-            self.yard.platform.wake_compaction(self.node.id, Order::HUGE, self.highest);
+            self.yard.request_compaction(self.node.id, Order::HUGE, self.highest);
         }
         if failures.load(Relaxed) >= MAX_FAILURES {
             return self.sleep();
@@ -340,8 +340,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
     }
 
     fn before_sleep(&self) {
-        self.yard.reset_compaction_hints(self.node.id);
-        self.yard.platform.wake_compaction(self.node.id, self.order, self.highest);
+        self.yard.forget_skip_hints(self.node.id);
+        self.yard.request_compaction(self.node.id, self.order, self.highest);
     }
 
     fn sleep(&mut self) -> ReclaimTask {
@@ -388,8 +388,4 @@ impl Run {
 /// (§9.3): `gap` is the distance from MIN to LOW, in pages.
 pub(crate) fn pressure_threshold(cpus: u32, gap: u64) -> u32 {
     (gap / u64::from(cpus.max(1))).clamp(1, 125) as u32
-}
-
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
-    fn reset_compaction_hints(&self, _node: NodeId) {}
 }

@@ -10,13 +10,14 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use lock_api::RawMutex;
 
 use crate::alloc::Request;
+use crate::compact::{CompactResult, Priority, Retries, Wanted, should_retry};
 use crate::context::TaskFlags;
 use crate::frame::Kind;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::reclaim::{Oom, ReclaimJob, SWAP_CLUSTER_MAX, Throttle};
-use crate::units::{COSTLY_ORDER, NodeId, Pfn, ZoneKind};
+use crate::units::{COSTLY_ORDER, MigrateType, NodeId, Order, Pfn, ZoneKind};
 use crate::vm_events::VmEvent;
 use crate::watermark::{HIGH, MIN};
 use crate::yard::Yard;
@@ -55,7 +56,9 @@ pub(crate) struct Climb {
     progress: u64,
     /// Reclaims without progress since the last one with.
     no_progress_loops: u32,
-    pub(crate) drained: bool,
+    drained: bool,
+    compacted: CompactResult,
+    retries: Retries,
     /// Times round, in all.
     rounds: u64,
     oom_rounds: u32,
@@ -74,6 +77,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             progress: 0,
             no_progress_loops: 0,
             drained: false,
+            compacted: CompactResult::Skipped,
+            retries: Retries::default(),
             rounds: 0,
             oom_rounds: 0,
             tries: 0,
@@ -118,6 +123,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         c.progress = 0;
         c.no_progress_loops = 0;
         c.drained = false;
+        c.compacted = CompactResult::Skipped;
+        c.retries = Retries::default();
         c.req.context = self.platform.context();
         c.cookies = self.cookies(c);
         c.req.spread_dirty = false;
@@ -163,8 +170,54 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// A large block, or one of pages that do not move, is more likely to need compaction than
     /// reclaim.
     fn compact_first(&self, c: &mut Climb) -> Step {
-        let _ = c;
+        let costly = c.req.order.get() > COSTLY_ORDER;
+        let stays = c.req.migrate_type != MigrateType::Movable;
+        let wanted = costly || c.req.order > Order::ZERO && stays;
+        if !wanted || !c.req.gfp.contains(Gfp::DIRECT_RECLAIM) || self.frees_memory(&c.req) {
+            return Step::On;
+        }
+        c.retries.priority = Priority::Async;
+        if let served @ Step::Served(_) = self.compact_and_try(c) {
+            return served;
+        }
+        if costly && c.req.gfp.contains(Gfp::NORETRY) {
+            let hopeless = matches!(c.compacted, CompactResult::Skipped | CompactResult::Deferred);
+            // Of the node alone, more is not to be had without much effort.
+            if hopeless || c.req.gfp.contains(Gfp::THISNODE) {
+                return Step::NoPage;
+            }
+        } else {
+            c.retries = Retries::default();
+        }
         Step::On
+    }
+
+    /// One direct compaction, and an attempt where it did anything (§7.3–7.7). It moves pages, so
+    /// it needs I/O.
+    fn compact_and_try(&self, c: &mut Climb) -> Step {
+        c.compacted = CompactResult::Skipped;
+        if !c.req.gfp.contains(Gfp::IO) || c.req.order == Order::ZERO {
+            return Step::On;
+        }
+        let Request { order, migrate_type, highest, cpu, .. } = c.req;
+        let wanted = Wanted { order, migrate_type, highest, flags: c.flags, cpu };
+        let done = self.as_reclaimer(|| {
+            self.compact_direct(&wanted, self.zones_for(&c.req), c.retries.priority)
+        });
+        c.compacted = done.result;
+        if matches!(done.result, CompactResult::Skipped | CompactResult::Deferred) {
+            return Step::On;
+        }
+        let step = match done.captured {
+            Some(pfn) => Step::Served(pfn),
+            None => self.try_for(&c.req, c.flags),
+        };
+        let served = match step {
+            Step::Served(pfn) => self.locate(pfn).map(|(zone, _)| zone),
+            _ => None,
+        };
+        self.note_compacted(served, order, cpu);
+        step
     }
 
     /// *Cookies*: begin anew where the zones that the request may use have changed meanwhile.
@@ -270,8 +323,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Direct compaction at the priority reached.
     fn compact_directly(&self, c: &mut Climb) -> Step {
-        let _ = c;
-        Step::On
+        self.compact_and_try(c)
     }
 
     /// Who does not insist fails here; so does a costly request unless it asked to be tried hard.
@@ -320,7 +372,15 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// *Compact retry* (§7.6).
     fn worth_compacting_again(&self, c: &mut Climb) -> Step {
-        let _ = c;
+        let Request { order, highest, .. } = c.req;
+        let suitable =
+            || self.could_compact(order, highest, |zone| self.platform.reclaimable(zone));
+        if c.progress > 0
+            && c.rounds < self.most_rounds(&c.req)
+            && should_retry(order, c.compacted, &mut c.retries, suitable)
+        {
+            return Step::Retry;
+        }
         Step::On
     }
 

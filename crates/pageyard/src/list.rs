@@ -189,6 +189,32 @@ impl List {
         self.insert_before(map, b, after_a);
     }
 
+    /// From now on this frame, which is on the list, is the first; those before it come last, in
+    /// their order.
+    pub(crate) fn rotate_to(&self, map: &Map<'_>, idx: u32) {
+        let (Some(first), Some(last)) = (self.first(), self.last()) else { return };
+        if idx == first {
+            return;
+        }
+        let before = map.frame(idx).prev();
+        map.frame(last).set_next(first);
+        map.frame(first).set_prev(last);
+        map.frame(before).set_next(NIL);
+        self.head.store(idx, Relaxed);
+        self.tail.store(before, Relaxed);
+    }
+
+    /// The frames from tail to head.
+    pub(crate) fn iter_back<'m>(&self, map: &'m Map<'_>) -> impl Iterator<Item = u32> + use<'m> {
+        let head = self.head.load(Relaxed);
+        let mut at = self.last();
+        (0..map.len()).map_while(move |_| {
+            let here = at?;
+            at = (here != head).then(|| map.frame(here).prev());
+            Some(here)
+        })
+    }
+
     /// The frames from head to tail. At most as many as the map has, so that a list that a
     /// caller's mistake has spoilt still ends.
     pub(crate) fn iter<'m>(&self, map: &'m Map<'_>) -> impl Iterator<Item = u32> + use<'m> {
@@ -221,7 +247,7 @@ mod tests {
     proptest! {
         /// Against a deque: every way in, every way out, from the middle too.
         #[test]
-        fn behaves_as_a_deque(ops in proptest::collection::vec((0u8..8, 0u32..32), 0..300)) {
+        fn behaves_as_a_deque(ops in proptest::collection::vec((0u8..9, 0u32..32), 0..300)) {
             let frames: Vec<Frame> = (0..32).map(|_| Frame::new()).collect();
             let map = Map::new(&frames, &[]);
             let list = List::new();
@@ -233,6 +259,12 @@ mod tests {
                     1 if !inside => { list.push_tail(&map, idx); model.push_back(idx); }
                     2 => prop_assert_eq!(list.pop_head(&map).map(|p| p.0), model.pop_front()),
                     3 => prop_assert_eq!(list.pop_tail(&map), model.pop_back()),
+                    8 => {
+                        if let Some(at) = model.iter().position(|&i| i == idx) {
+                            list.rotate_to(&map, idx);
+                            model.rotate_left(at);
+                        }
+                    }
                     7 => {
                         let other = (idx * 7 + 3) % 32;
                         let place = |i| model.iter().position(|&x| x == i);
@@ -260,6 +292,7 @@ mod tests {
                     _ => {}
                 }
                 prop_assert!(list.iter(&map).eq(model.iter().copied()));
+                prop_assert!(list.iter_back(&map).eq(model.iter().rev().copied()));
                 prop_assert_eq!(list.is_empty(), model.is_empty());
             }
         }

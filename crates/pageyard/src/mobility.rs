@@ -15,7 +15,7 @@ use crate::units::{
     MigrateType::{Cma, HighAtomic, Movable, Reclaimable, Unmovable},
     Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES,
 };
-use crate::zone::Locked;
+use crate::zone::{Locked, Zone};
 
 /// Where the last block of this hold of the zone lock came from (§4.3): what failed once is not
 /// tried again for the next item of a refill.
@@ -105,19 +105,12 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         fallbacks(start).into_iter().find_map(|t| Some((self.zone.areas.first(order, t)?, t)))
     }
 
-    /// Whether a block of this order may change its type for such a request (§4.2).
-    fn claimable(&self, order: u8, start: MigrateType) -> bool {
-        order >= PAGEBLOCK_ORDER / 2
-            || matches!(start, Unmovable | Reclaimable)
-            || self.zone.ungrouped.load(Relaxed)
-    }
-
     /// CLAIM (§4.4): from the largest block down, make one that is worth it ours.
     fn claim(&self, order: u8, start: MigrateType, flags: AllocFlags) -> Option<u32> {
         let lowest = lowest_order(order, flags);
         for o in (lowest..=MAX_ORDER).rev() {
             let Some((idx, from)) = self.fallback_at(o, start) else { continue };
-            if !self.claimable(o, start) {
+            if !self.zone.claimable(o, start) {
                 return None;
             }
             if let Some(taken) = self.claim_block(idx, o, from, order, start, flags) {
@@ -200,7 +193,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
                         }
                         pages
                     }
-                    Kind::Cached => pages,
+                    Kind::Cached | Kind::Held => pages,
                     Kind::Tail | Kind::Reserved => 1,
                 };
             }
@@ -247,7 +240,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         let lowest = lowest_order(order, flags);
         for o in (lowest..=MAX_ORDER).rev() {
             let Some((idx, from)) = self.fallback_at(o, start) else { continue };
-            let claimable = self.claimable(o, start);
+            let claimable = self.zone.claimable(o, start);
             if !claimable && start == Movable && o > order {
                 // It cannot be claimed, so breaking the largest one gains nothing.
                 self.boost_for_steal(flags);
@@ -326,6 +319,21 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             let event = Event::Fallback { pfn, order, found, migrate_type, from, claimed };
             self.env.event(self.cpu, event);
         }
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// Whether a block of this order may change its type for such a request (§4.2).
+    fn claimable(&self, order: u8, start: MigrateType) -> bool {
+        order >= PAGEBLOCK_ORDER / 2
+            || matches!(start, Unmovable | Reclaimable)
+            || self.ungrouped.load(Relaxed)
+    }
+
+    /// Whether a request could claim a free block of exactly this order (§7.5).
+    pub(crate) fn has_claimable(&self, order: u8, start: MigrateType) -> bool {
+        self.claimable(order, start)
+            && fallbacks(start).into_iter().any(|t| !self.areas.list(order, t).is_empty())
     }
 }
 

@@ -266,7 +266,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             match state.kind() {
                 Kind::Free => {}
                 Kind::Reserved => return Err(PlaceError::Reserved(pfn)),
-                Kind::Tail | Kind::Cached | Kind::Allocated => {
+                Kind::Tail | Kind::Cached | Kind::Allocated | Kind::Held => {
                     return Err(PlaceError::InUse(pfn));
                 }
             }

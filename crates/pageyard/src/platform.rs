@@ -28,6 +28,9 @@ pub trait Platform {
     /// Whether [`event`](Platform::event) is told of every change of `high`
     /// ([`Event::High`]), as a [`History`](crate::History) needs it. Off, nothing is done for it.
     const SEES_TUNING: bool = false;
+    /// Free blocks of this order and above are reported to
+    /// [`report_free`](Platform::report_free) (§9.9). Off, nothing is done for it.
+    const REPORT_ORDER: Option<Order> = None;
 
     /// The CPU that executes the caller. It need not stay there: a thread that migrates meanwhile
     /// uses the other CPU's list, which is locked, and is only slower.
@@ -63,7 +66,9 @@ pub trait Platform {
     /// order. After [`Moved`](Relocation::Moved), nobody but the allocator touches or frees `from`,
     /// and `to` is freed like any other block. Otherwise `to` stays the allocator's.
     ///
-    /// Called without any lock, and may sleep. The default refuses.
+    /// Called without any of the allocator's locks, and may sleep. (A [`CmaArea`](crate::CmaArea)'s
+    /// own lock may be held.) Requests that it makes never lead to compaction or reclaim. The
+    /// default refuses.
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         let _ = (from, to, order);
         Relocation::Refused
@@ -155,22 +160,28 @@ pub trait Platform {
         let _ = (order, gfp);
     }
 
-    /// Background compaction of the node has work (§7.8).
-    fn wake_compaction(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
-        let _ = (node, order, highest_zone);
-    }
-
-    /// An operator asks for compaction by a knob (§10). Called without any lock. The default does
-    /// nothing.
-    fn compact(&self, what: CompactRequest) {
-        let _ = what;
-    }
-
     /// Background reclaim of the node has work (spec §7.1): free memory fell below a watermark
     /// for requests of `order` that may use zones up to `highest_zone`. Called again and again
     /// while that lasts, unless a [`Kswapd`](crate::Kswapd) is at work.
     fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
         let _ = (node, order, highest_zone);
+    }
+
+    /// Background compaction of the node has work (spec §7.8): its thread is to call
+    /// [`Yard::compact_background`](crate::Yard::compact_background).
+    fn wake_compaction(&self, node: NodeId) {
+        let _ = node;
+    }
+
+    /// These blocks are free and nobody has touched them for a while: a balloon gives their memory
+    /// back to the host, a host crate tells the operating system (§9.9). Until this returns, the
+    /// allocator hands none of them out. Whether they were taken note of; if not, they are
+    /// offered again later.
+    ///
+    /// Called by [`Yard::report_free_blocks`](crate::Yard::report_free_blocks), without any lock.
+    fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
+        let _ = blocks;
+        false
     }
 }
 
@@ -185,16 +196,6 @@ pub enum Relocation {
     Refused,
 }
 
-/// What compaction an operator asks for ([`Platform::compact`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CompactRequest {
-    /// All zones, as far as it goes: `compact_memory` was written.
-    All,
-    /// Background compaction is to look at its nodes at once: `compaction_proactiveness` was
-    /// written, and is not 0 (§7.8).
-    Proactive,
-}
-
 /// One CPU, nobody watching.
 impl Platform for () {}
 
@@ -202,6 +203,7 @@ impl Platform for () {}
 impl<T: Platform> Platform for &T {
     const MEASURE_LOCKS: bool = T::MEASURE_LOCKS;
     const SEES_TUNING: bool = T::SEES_TUNING;
+    const REPORT_ORDER: Option<Order> = T::REPORT_ORDER;
 
     #[inline]
     fn cpu(&self) -> CpuId {
@@ -275,15 +277,15 @@ impl<T: Platform> Platform for &T {
         (**self).warn(order, gfp);
     }
 
-    fn wake_compaction(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
-        (**self).wake_compaction(node, order, highest_zone);
-    }
-
-    fn compact(&self, what: CompactRequest) {
-        (**self).compact(what);
-    }
-
     fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
         (**self).wake_reclaim(node, order, highest_zone);
+    }
+
+    fn wake_compaction(&self, node: NodeId) {
+        (**self).wake_compaction(node);
+    }
+
+    fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
+        (**self).report_free(blocks)
     }
 }

@@ -10,11 +10,13 @@ use core::sync::atomic::{
 use lock_api::{Mutex, MutexGuard, RawMutex};
 
 use crate::area::FreeAreas;
+use crate::compact::{Compaction, Daemon};
 use crate::frame::Map;
 use crate::gfp::AllocFlags;
 use crate::pcp::Pageset;
 use crate::platform::Platform;
 use crate::policy::{BelowHigh, Policy};
+use crate::report::Reporting;
 use crate::stats::{CpuCounters, ZoneCounters};
 use crate::tuning::{Limits, Pressure};
 use crate::units::{CpuId, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId, ZoneKind};
@@ -151,6 +153,10 @@ pub struct Zone<'a, R: RawMutex> {
     pub(crate) numa_miss: AtomicU64,
     pub(crate) numa_foreign: AtomicU64,
     pub(crate) numa_interleave: AtomicU64,
+    pub(crate) compaction: Compaction,
+    /// Background compaction of the node, in the first of its zones.
+    pub(crate) daemon: Daemon,
+    pub(crate) report: Reporting,
 }
 
 impl<R: RawMutex> Zone<'_, R> {
@@ -189,6 +195,9 @@ impl<R: RawMutex> Zone<'_, R> {
             numa_miss: AtomicU64::new(0),
             numa_foreign: AtomicU64::new(0),
             numa_interleave: AtomicU64::new(0),
+            compaction: Compaction::default(),
+            daemon: Daemon::default(),
+            report: Reporting::default(),
         }
     }
 }
@@ -359,7 +368,17 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> At<'z, 'a, R, E, P> {
     #[inline]
     pub(crate) fn lock(self) -> Locked<'z, 'a, R, E, P> {
         let asked = if E::MEASURE_LOCKS { self.env.now() } else { 0 };
-        let guard = self.zone.lock.lock();
+        self.held(asked, self.zone.lock.lock())
+    }
+
+    /// Takes the zone lock where nobody holds it.
+    pub(crate) fn try_lock(self) -> Option<Locked<'z, 'a, R, E, P>> {
+        let asked = if E::MEASURE_LOCKS { self.env.now() } else { 0 };
+        Some(self.held(asked, self.zone.lock.try_lock()?))
+    }
+
+    #[inline]
+    fn held(self, asked: u64, guard: MutexGuard<'z, R, ()>) -> Locked<'z, 'a, R, E, P> {
         let counters = &self.zone.counters;
         counters.lock_holds.add(1);
         let mut since = 0;

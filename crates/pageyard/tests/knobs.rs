@@ -4,9 +4,7 @@ mod common;
 
 use common::{Machine, Y, o};
 use pageyard::policy::Base;
-use pageyard::{
-    Access, CompactRequest, CpuId, Gfp, KNOBS, Knob, KnobError, Knobs, Platform, ZoneKind,
-};
+use pageyard::{Access, CpuId, Gfp, KNOBS, Knob, KnobError, Knobs, Platform, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 const CPU: CpuId = CpuId(0);
@@ -288,33 +286,42 @@ fn s10_the_order_of_zonelists_takes_the_old_names_and_does_nothing() {
     });
 }
 
-/// A platform that counts what compaction was asked for.
+/// A platform that counts how often background compaction was woken.
 #[derive(Default)]
-struct Asked(std::sync::Mutex<Vec<CompactRequest>>);
+struct Woken(std::sync::atomic::AtomicU32);
 
-impl Platform for Asked {
-    fn compact(&self, what: CompactRequest) {
-        self.0.lock().unwrap().push(what);
+impl Platform for Woken {
+    fn wake_compaction(&self, _: pageyard::NodeId) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
 #[test]
 fn s10_two_knobs_ask_for_compaction() {
-    let asked = Asked::default();
+    let woken = Woken::default();
+    let wakes = || woken.0.swap(0, std::sync::atomic::Ordering::Relaxed);
     Machine::normal(65536).run_on(
-        &asked,
-        |y: &pageyard::Yard<'_, common::Lock, &Asked, pageyard::policy::Linux612>| {
+        &woken,
+        |y: &pageyard::Yard<'_, common::Lock, &Woken, pageyard::policy::Linux612>| {
+            // Two pages that cannot move, one of them cached: compact_memory drains.
+            let pages = [(); 2].map(|()| y.alloc(o(0), Gfp::KERNEL).unwrap());
+            y.free(pages[0], o(0)).unwrap();
+            assert!(y.zone_info(ZONE).unwrap().cached > 0);
             y.set_knob("compact_memory", "1").unwrap();
+            assert_eq!(y.zone_info(ZONE).unwrap().cached, 0);
             assert!(y.set_knob("compact_memory", "0").is_err());
+            assert_eq!(wakes(), 0);
             y.set_knob("compaction_proactiveness", "0").unwrap();
+            assert_eq!(wakes(), 0);
             y.set_knob("compaction_proactiveness", "30").unwrap();
+            assert_eq!(wakes(), 1);
             // The same value again asks again.
             y.set_knob("compaction_proactiveness", "30").unwrap();
+            assert_eq!(wakes(), 1);
             y.set_knob("extfrag_threshold", "600").unwrap();
+            assert_eq!(wakes(), 0);
         },
     );
-    use CompactRequest::{All, Proactive};
-    assert_eq!(*asked.0.lock().unwrap(), [All, Proactive, Proactive]);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 pub(crate) mod check;
 pub(crate) mod ops;
+pub(crate) mod owners;
 pub(crate) mod state;
 pub(crate) mod view;
 

@@ -1,0 +1,90 @@
+//! A request that compacts takes its block the moment it has merged, before anybody else can
+//! (spec §7.7).
+//!
+//! Only what the compaction itself gives back is offered. So ordinary frees know nothing of it.
+
+use lock_api::RawMutex;
+
+use crate::area::End;
+use crate::events::Event;
+use crate::frame::{Kind, State};
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{MigrateType, Order, PAGEBLOCK_ORDER};
+use crate::zone::Locked;
+
+/// A block that somebody waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    pub(super) order: Order,
+    pub(super) migrate_type: MigrateType,
+}
+
+impl Wish {
+    /// Whether a block of this order, freed under this type, is the one.
+    fn is_met_by(self, order: u8, t: MigrateType) -> bool {
+        order == self.order.get()
+            && !matches!(t, MigrateType::Cma | MigrateType::Isolate)
+            // Otherwise unmovable pages would spread over movable blocks.
+            && (order >= PAGEBLOCK_ORDER
+                || t != MigrateType::Movable
+                || self.migrate_type == MigrateType::Movable)
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+    /// Gives a held block back to its pageblocks' lists, in pieces of a pageblock at most, unless a
+    /// wish is met on the way: then that block's index is returned, and it is allocated.
+    pub(super) fn free_held(&self, idx: u32, order: u8, wish: &mut Option<Wish>) -> Option<u32> {
+        self.zone.counters.pages_returned.add(1 << order);
+        let step = order.min(PAGEBLOCK_ORDER);
+        let mut got = None;
+        for piece in 0..1u32 << (order - step) {
+            let idx = idx.wrapping_add(piece << step);
+            got = got.or(self.free_piece(idx, step, wish));
+        }
+        got
+    }
+
+    fn free_piece(&self, idx: u32, order: u8, wish: &mut Option<Wish>) -> Option<u32> {
+        let t = self.zone.map.block_type(idx);
+        let Some(wanted) = *wish else {
+            self.free_one(idx, order, t, End::Head);
+            return None;
+        };
+        self.account(1 << order, t);
+        self.check_type(idx, t);
+        self.zone.map.frame(idx).set_state(State::TAIL);
+        let mut got = None;
+        self.merge_unless(idx, order, t, End::Head, |idx, order| {
+            let met = wanted.is_met_by(order, t);
+            if met {
+                got = Some(idx);
+            }
+            met
+        });
+        let idx = got?;
+        *wish = None;
+        let order = wanted.order;
+        self.account(-(order.pages() as i32), t);
+        let state = State::new(Kind::Allocated, order.get(), wanted.migrate_type);
+        self.zone.map.frame(idx).set_state(state);
+        self.zone.counters.pages_taken.add(order.pages().into());
+        self.slot.counters.direct_allocs.add(order.get(), wanted.migrate_type);
+        if t != wanted.migrate_type {
+            self.zone.counters.mismatches.add(1);
+            self.env.event(
+                self.cpu,
+                Event::Fallback {
+                    pfn: self.zone.pfn(idx),
+                    order,
+                    found: order,
+                    migrate_type: wanted.migrate_type,
+                    from: t,
+                    claimed: false,
+                },
+            );
+        }
+        Some(idx)
+    }
+}

@@ -1,0 +1,267 @@
+//! Compaction: movable blocks are moved together, so that what they leave behind merges into
+//! larger free blocks (spec §7.4–7.8).
+//!
+//! Two scanners work towards each other. One ascends from the zone's start and collects blocks that
+//! their owners can move ([`Yard::set_movable`]); the other descends from the zone's end and takes
+//! free blocks as their new places. Where the two meet, the zone is compacted. Moving a block is
+//! the embedder's part: [`Platform::relocate`], called without any lock.
+//!
+//! A run ends whatever that hook answers: the scanners only ever go one way.
+//!
+//! | file | what |
+//! |---|---|
+//! | `pass` | one pass of both scanners over a zone |
+//! | `sources`, `targets` | the two scanners |
+//! | `sort` | further passes where all that can be had is wanted |
+//! | `suitable` | whether a pass is worth it, and when it has done enough (§7.5) |
+//! | `defer` | who has failed waits; who was not served tries harder (§7.6) |
+//! | `capture` | a freed block goes straight to the one who compacts (§7.7) |
+//! | `direct` | on behalf of a request, or because somebody asks |
+//! | `daemon`, `proactive` | in the background (§7.8) |
+
+mod capture;
+mod daemon;
+mod defer;
+mod direct;
+mod events;
+mod pass;
+mod proactive;
+mod sort;
+mod sources;
+mod suitable;
+mod targets;
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use lock_api::RawMutex;
+
+use crate::frame::NIL;
+use crate::gfp::AllocFlags;
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{CpuId, MigrateType, NodeId, Order, PAGEBLOCK_PAGES, ZoneId, ZoneKind};
+use crate::yard::Yard;
+use crate::zone::Zone;
+
+pub use daemon::Background;
+pub(crate) use daemon::Daemon;
+pub use defer::{Deferral, MOST_RETRIES, Retries, should_retry};
+pub use direct::Compacted;
+pub use events::{CompactEvent, CompactResult, Mode};
+pub use proactive::{node_score, start_above, stop_at, zone_score};
+
+use defer::SharedDeferral;
+
+/// Pages that are moved at once, and frames that are looked at under one hold of the zone lock
+/// (`COMPACT_CLUSTER_MAX`, §1.1).
+pub(crate) const CLUSTER: u32 = 32;
+
+/// How hard a direct compaction tries (§7.6). Greater is gentler, as in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Priority {
+    /// The whole zone, whatever earlier runs found, and into any block.
+    SyncFull = 0,
+    /// Waits for locks, and asks again for blocks that are busy.
+    SyncLight = 1,
+    /// Gives up at the first contention, and moves only blocks of the request's type.
+    Async = 2,
+}
+
+/// A request that compacts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) order: Order,
+    pub(crate) migrate_type: MigrateType,
+    pub(crate) highest: ZoneKind,
+    pub(crate) flags: AllocFlags,
+    pub(crate) cpu: CpuId,
+}
+
+/// What one run is to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    /// A block of this order is wanted; `None`: all that can be had.
+    pub(crate) order: Option<Order>,
+    pub(crate) migrate_type: MigrateType,
+    pub(crate) highest: ZoneKind,
+    pub(crate) flags: AllocFlags,
+    pub(crate) mode: Mode,
+    /// On behalf of a request that waits, which may take a block that becomes free.
+    pub(crate) direct: bool,
+    /// From one end of the zone to the other, not from where the last run stopped.
+    pub(crate) whole: bool,
+    pub(crate) ignore_skips: bool,
+    /// Into blocks of any type, however much of them is free.
+    pub(crate) any_target: bool,
+    /// Until the zone's score is low enough (§7.8).
+    pub(crate) proactive: bool,
+    /// By the background's thread.
+    pub(crate) background: bool,
+}
+
+impl Job {
+    /// Everything that can be had of a zone (`compact_memory`, §10).
+    pub(crate) const ALL: Job = Job {
+        order: None,
+        migrate_type: MigrateType::Movable,
+        highest: ZoneKind::Movable,
+        flags: AllocFlags::WMARK_MIN,
+        mode: Mode::Sync,
+        direct: false,
+        whole: true,
+        ignore_skips: true,
+        any_target: false,
+        proactive: false,
+        background: false,
+    };
+}
+
+/// Compaction's counters (§9.1) of all zones together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CompactStats {
+    /// `compact_stall`: requests that compacted a zone themselves.
+    pub stall: u64,
+    /// `compact_fail`: of these, how many were not served then.
+    pub fail: u64,
+    /// `compact_success`: of these, how many were.
+    pub success: u64,
+    /// `compact_migrate_scanned`: frames that the ascending scanner looked at.
+    pub migrate_scanned: u64,
+    /// `compact_free_scanned`: frames that the descending scanner looked at.
+    pub free_scanned: u64,
+    /// `compact_isolated`: pages collected to be moved, and free pages taken to move them to.
+    pub isolated: u64,
+    /// `compact_daemon_wake`: times that background compaction found work.
+    pub daemon_wake: u64,
+    /// `compact_daemon_migrate_scanned`: the background's part of `migrate_scanned`.
+    pub daemon_migrate_scanned: u64,
+    /// `compact_daemon_free_scanned`: the background's part of `free_scanned`.
+    pub daemon_free_scanned: u64,
+    /// `pgmigrate_success`: pages that were moved.
+    pub moved: u64,
+    /// `pgmigrate_fail`: pages that their owners, or want of a place, kept where they are.
+    pub not_moved: u64,
+}
+
+/// One counter of [`CompactStats`].
+#[derive(Clone, Copy)]
+pub(crate) enum Count {
+    Stall,
+    Fail,
+    Success,
+    MigrateScanned,
+    FreeScanned,
+    Isolated,
+    DaemonWake,
+    DaemonMigrateScanned,
+    DaemonFreeScanned,
+    Moved,
+    NotMoved,
+}
+
+/// What a zone remembers from one run to the next. Several runs may share it; it holds hints and
+/// counts, nothing on which correctness rests.
+#[derive(Debug)]
+pub(crate) struct Compaction {
+    /// The pageblock in which the next descent begins; [`NIL`]: the zone's last.
+    free_at: AtomicU32,
+    /// Where the next ascent begins: asynchronous runs, others.
+    migrate_at: [AtomicU32; 2],
+    deferral: SharedDeferral,
+    /// A request's run went through the whole zone: the hints are to be forgotten when background
+    /// reclaim goes to sleep.
+    flush: AtomicBool,
+    counts: [AtomicU64; 16],
+}
+
+impl Default for Compaction {
+    fn default() -> Self {
+        Compaction {
+            free_at: AtomicU32::new(NIL),
+            migrate_at: [const { AtomicU32::new(0) }; 2],
+            deferral: SharedDeferral::default(),
+            flush: AtomicBool::new(false),
+            counts: [const { AtomicU64::new(0) }; 16],
+        }
+    }
+}
+
+impl Compaction {
+    pub(crate) fn count(&self, what: Count, n: u64) {
+        self.counts[what as usize & 15].fetch_add(n, Relaxed);
+    }
+
+    fn get(&self, what: Count) -> u64 {
+        self.counts[what as usize & 15].load(Relaxed)
+    }
+}
+
+/// The first index of a pageblock.
+pub(crate) const fn block_start(idx: u32) -> u32 {
+    idx & !(PAGEBLOCK_PAGES - 1)
+}
+
+/// One past the last index of a pageblock. No map reaches so far up that this could wrap.
+pub(crate) const fn block_end(idx: u32) -> u32 {
+    block_start(idx).saturating_add(PAGEBLOCK_PAGES)
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// The next run begins at the zone's ends.
+    fn reset_cursors(&self) {
+        let c = &self.compaction;
+        c.free_at.store(NIL, Relaxed);
+        c.migrate_at.iter().for_each(|m| m.store(0, Relaxed));
+    }
+
+    /// Forgets what earlier runs found.
+    fn forget_skips(&self) {
+        self.compaction.flush.store(false, Relaxed);
+        self.map.clear_skips();
+        self.reset_cursors();
+    }
+}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// Compaction's counters (§9.1), of all zones since the start.
+    pub fn compact_stats(&self) -> CompactStats {
+        let mut s = CompactStats::default();
+        for z in self.zones {
+            let c = &z.compaction;
+            s.stall += c.get(Count::Stall);
+            s.fail += c.get(Count::Fail);
+            s.success += c.get(Count::Success);
+            s.migrate_scanned += c.get(Count::MigrateScanned);
+            s.free_scanned += c.get(Count::FreeScanned);
+            s.isolated += c.get(Count::Isolated);
+            s.daemon_wake += c.get(Count::DaemonWake);
+            s.daemon_migrate_scanned += c.get(Count::DaemonMigrateScanned);
+            s.daemon_free_scanned += c.get(Count::DaemonFreeScanned);
+            s.moved += c.get(Count::Moved);
+            s.not_moved += c.get(Count::NotMoved);
+        }
+        s
+    }
+
+    /// How far compaction of a zone is deferred after failures (§7.6); `None` where there is no
+    /// such zone.
+    pub fn deferral(&self, zone: impl Into<ZoneId>) -> Option<Deferral> {
+        Some(self.zone(zone)?.compaction.deferral.get())
+    }
+
+    /// Background reclaim of a node is about to sleep (§7.2): where a request's compaction went
+    /// through a whole zone since, the next one is to look everywhere again (§7.4).
+    pub fn forget_skip_hints(&self, node: NodeId) {
+        for z in self.zones_of(node).filter(|z| z.compaction.flush.load(Relaxed)) {
+            z.forget_skips();
+        }
+    }
+
+    fn zones_of(
+        &self,
+        node: NodeId,
+    ) -> impl Iterator<Item = &'a Zone<'a, R>> + Clone + use<'a, R, E, P> {
+        self.node(node).map_or(&[][..], |n| n.zones).iter()
+    }
+}

@@ -1,0 +1,278 @@
+//! The descending scanner: free blocks as new places (spec §7.4).
+//!
+//! What it takes is off the lists and nobody's until a block has moved there, or until it is given
+//! back. It never takes so much that ordinary requests would miss it: each block leaves the zone
+//! above its unboosted MIN mark.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use lock_api::RawMutex;
+
+use super::pass::Pass;
+use super::{CLUSTER, Mode, block_end, block_start};
+use crate::frame::{Kind, Map, State};
+use crate::gfp::AllocFlags;
+use crate::list::List;
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneKind};
+use crate::watermark::MIN;
+use crate::zone::Locked;
+
+/// The most that is held while a block waits for a place large enough.
+const MOST_HELD: u32 = PAGEBLOCK_PAGES;
+
+/// Free blocks taken off the lists, by order.
+#[derive(Default)]
+pub(super) struct Held {
+    // A power of two of them, so that an index cut to four bits always fits.
+    lists: [List; 16],
+    pages: u32,
+}
+
+impl Held {
+    pub(super) fn is_empty(&self) -> bool {
+        self.pages == 0
+    }
+
+    /// Holds a block that is on no list.
+    pub(super) fn put(&mut self, map: &Map<'_>, idx: u32, order: u8) {
+        let frame = map.frame(idx);
+        frame.set_state(State::new(Kind::Held, order, MigrateType::Movable));
+        self.lists[usize::from(order & 15)].push_head(map, idx, frame);
+        self.pages = self.pages.saturating_add(1 << (order & 15));
+    }
+
+    fn pop(&mut self, map: &Map<'_>, order: u8) -> Option<u32> {
+        let (idx, _) = self.lists[usize::from(order & 15)].pop_head(map)?;
+        self.pages = self.pages.saturating_sub(1 << (order & 15));
+        Some(idx)
+    }
+
+    /// A block of this order, from the smallest that holds one.
+    pub(super) fn take(&mut self, map: &Map<'_>, order: u8) -> Option<u32> {
+        let (idx, mut found) = (order..=MAX_ORDER).find_map(|o| Some((self.pop(map, o)?, o)))?;
+        while found > order {
+            found -= 1;
+            self.put(map, idx.saturating_add(1 << found), found);
+        }
+        Some(idx)
+    }
+
+    /// Any block, and its order.
+    pub(super) fn take_any(&mut self, map: &Map<'_>) -> Option<(u32, u8)> {
+        (0..=MAX_ORDER).find_map(|o| Some((self.pop(map, o)?, o)))
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+    /// Takes a free block off its list, if the zone can spare it. Whether it did.
+    pub(crate) fn hold(&self, idx: u32, order: u8) -> bool {
+        let zone = self.zone;
+        let t = zone.map.frame(idx).state().migrate_type();
+        if t != MigrateType::Isolate {
+            let mark = zone.watermarks.base(MIN).saturating_add(1 << order);
+            let (w, supply) = (&zone.watermarks, zone.supply());
+            if !w.ok(0, mark, ZoneKind::Dma, AllocFlags::CMA, supply, || true) {
+                return false;
+            }
+        }
+        self.check_type(idx, t);
+        zone.areas.remove(&zone.map, idx, order, t);
+        self.account(-(1 << order), t);
+        zone.map.frame(idx).set_state(State::new(Kind::Held, order, t));
+        zone.counters.pages_taken.add(1 << order);
+        if order >= PAGEBLOCK_ORDER - 1 && !zone.ungrouped.load(Relaxed) {
+            // Half of it or more will hold movable pages.
+            let mut block = block_start(idx);
+            while block < idx.saturating_add(1 << order) {
+                let was = zone.map.block_type(block);
+                if was.is_mergeable() && was != MigrateType::Movable {
+                    self.convert(block, was, MigrateType::Movable);
+                }
+                block = block_end(block);
+            }
+        }
+        true
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
+    /// A held block of this order. `pages` are still to be moved by this batch, from below `floor`.
+    pub(super) fn place(&mut self, order: u8, pages: u32, floor: u32) -> Option<u32> {
+        let map = &self.at.zone.map;
+        if let Some(idx) = self.held.take(map, order) {
+            return Some(idx);
+        }
+        if self.held.pages < MOST_HELD {
+            self.refill(order, pages, floor);
+        }
+        self.held.take(map, order)
+    }
+
+    /// Descends until so many pages more are held, but never below `floor`.
+    fn refill(&mut self, order: u8, pages: u32, floor: u32) {
+        let map = &self.at.zone.map;
+        let enough = self.held.pages.saturating_add(pages.max(1));
+        if self.search(order, enough, floor) {
+            return;
+        }
+        // Where blocks of one order are sorted, smaller ones are passed over.
+        let least = self.only.unwrap_or(0);
+        let mut block = block_start(self.free);
+        while block >= floor && !self.contended {
+            let end = block_end(block).min(map.len());
+            if self.is_target_block(block) {
+                let from = self.free.max(block);
+                let upto = self.hold_in(from, end, least, enough);
+                self.free = upto;
+                if upto >= end && self.only.is_none() {
+                    map.set_skipped(block);
+                    self.lower_cursor(block.saturating_sub(PAGEBLOCK_PAGES));
+                }
+                if upto < end {
+                    // Enough, or stopped.
+                    return;
+                }
+            }
+            block = block.saturating_sub(PAGEBLOCK_PAGES);
+            self.free = block;
+            if self.held.pages >= enough {
+                return;
+            }
+        }
+    }
+
+    /// Whether blocks may move into a pageblock.
+    pub(super) fn is_target_block(&self, block: u32) -> bool {
+        let map = &self.at.zone.map;
+        let t = map.block_type(block);
+        if map.block_is_absent(block)
+            || map.is_skipped(block) && !self.job.ignore_skips
+            || t == MigrateType::Isolate
+        {
+            return false;
+        }
+        if self.job.any_target {
+            return true;
+        }
+        let state = map.frame(block).state();
+        let wanted = self.job.order.map_or(PAGEBLOCK_ORDER, Order::get);
+        if state.kind() == Kind::Free && state.order() >= wanted {
+            return false;
+        }
+        matches!(t, MigrateType::Movable | MigrateType::Cma)
+    }
+
+    /// Holds the free blocks of order `least` and above between two frames of one pageblock, until
+    /// `enough` is held; how far it came.
+    fn hold_in(&mut self, from: u32, end: u32, least: u8, enough: u32) -> u32 {
+        let (at, before) = (self.at, self.held.pages);
+        let map = &at.zone.map;
+        let (mut idx, mut scanned) = (from, 0);
+        'block: while idx < end {
+            // Without the lock, until there is something to take.
+            let state = map.frame(idx).state();
+            if state.kind() != Kind::Free {
+                idx = after(idx, state);
+                scanned += 1;
+                continue;
+            }
+            let locked = match self.job.mode {
+                Mode::Async => at.try_lock(),
+                _ => Some(at.lock()),
+            };
+            let Some(locked) = locked else {
+                self.contended = true;
+                break;
+            };
+            let pause = idx.saturating_add(CLUSTER).min(end);
+            while idx < pause {
+                let state = map.frame(idx).state();
+                let order = state.order();
+                if state.kind() == Kind::Free && order >= least {
+                    if !locked.hold(idx, order) {
+                        break 'block;
+                    }
+                    self.held.put(map, idx, order);
+                }
+                idx = after(idx, state);
+                scanned += 1;
+                if self.held.pages >= enough {
+                    break 'block;
+                }
+            }
+        }
+        let upto = idx.min(end);
+        self.scanned_for_targets(from, upto, scanned, self.held.pages.saturating_sub(before));
+        upto
+    }
+
+    /// A search of the free lists before that of the frames: a free block not too far below the
+    /// descending scanner, in the top quarter of what is between the scanners, or else in the top
+    /// half, and what is free around it. The scanner stays where it is. Whether there was one.
+    fn search(&mut self, order: u8, enough: u32, floor: u32) -> bool {
+        let Some(wanted) = self.job.order.map(Order::get) else { return false };
+        let Some(idx) = self.find_listed(order, wanted.min(PAGEBLOCK_ORDER), floor) else {
+            self.misses = self.misses.saturating_add(1);
+            return false;
+        };
+        self.misses = 0;
+        let map = &self.at.zone.map;
+        let block = block_start(idx);
+        if !self.is_target_block(block) {
+            return false;
+        }
+        let end = block_end(block).min(map.len());
+        let before = self.held.pages;
+        if self.hold_in(block, end, 0, enough) >= end {
+            map.set_skipped(block);
+        }
+        self.held.pages > before
+    }
+
+    /// The free block, of these orders, that the search finds first.
+    fn find_listed(&mut self, least: u8, below: u8, floor: u32) -> Option<u32> {
+        let between = self.free.saturating_sub(self.migrate);
+        let near = block_start(self.free.saturating_sub(between / 4)).max(floor);
+        let far = block_start(self.free.saturating_sub(between / 2)).max(floor);
+        let looks = (CLUSTER >> self.misses.min(31)) + 1;
+        let locked = match self.job.mode {
+            Mode::Async => self.at.try_lock(),
+            _ => Some(self.at.lock()),
+        };
+        let Some(locked) = locked else {
+            self.contended = true;
+            return None;
+        };
+        let mut best = None;
+        for order in (least..below).rev() {
+            let list = locked.zone.areas.list(order, MigrateType::Movable);
+            for idx in list.iter_back(&locked.zone.map).take(looks as usize) {
+                if (near..self.free).contains(&idx) {
+                    return Some(idx);
+                }
+                if (far..self.free).contains(&idx) {
+                    best = best.max(Some(idx));
+                }
+            }
+        }
+        best
+    }
+
+    /// Everything above is taken: later runs need not look there.
+    fn lower_cursor(&self, block: u32) {
+        let cursor = &self.at.zone.compaction.free_at;
+        if block < cursor.load(Relaxed) {
+            cursor.store(block, Relaxed);
+        }
+    }
+}
+
+/// The first frame past a block, or past a frame that is no block's head.
+fn after(idx: u32, state: State) -> u32 {
+    match state.kind() {
+        Kind::Tail | Kind::Reserved => idx + 1,
+        _ => idx.saturating_add(1 << state.order()),
+    }
+}

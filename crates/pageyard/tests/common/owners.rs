@@ -1,0 +1,236 @@
+//! A platform whose blocks have owners and contents, and that can move them.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use lock_api::RawMutex;
+use pageyard::policy::Policy;
+use pageyard::{
+    CompactEvent, CpuId, Event, Gfp, NodeId, Order, Pfn, Platform, Relocation, Yard, ZoneKind,
+};
+
+use super::check::{Owned, check};
+use super::{Lock, Machine, o};
+
+/// What a hook answers to "can this block move?", before anything is moved.
+pub(crate) type Answer = fn(Pfn, Order) -> Relocation;
+
+thread_local! {
+    /// The CPU that this thread is.
+    pub(crate) static CPU: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Who owns what: frame to order and name. A page's contents are its owner's name and its place in
+/// the block.
+#[derive(Default)]
+struct Table {
+    blocks: BTreeMap<Pfn, (Order, u64)>,
+    contents: Vec<u64>,
+}
+
+/// The platform.
+pub(crate) struct Owners {
+    table: Mutex<Table>,
+    pub(crate) answer: Answer,
+    pub(crate) asked: AtomicU64,
+    pub(crate) moved: AtomicU64,
+    names: AtomicU64,
+    pub(crate) clock: AtomicU64,
+    pub(crate) wakes: Mutex<Vec<NodeId>>,
+    pub(crate) events: Mutex<Vec<CompactEvent>>,
+}
+
+/// The yard of these tests.
+pub(crate) type Y<'a> = Yard<'a, Lock, Owners>;
+
+impl Owners {
+    /// Everybody moves when asked.
+    pub(crate) fn willing() -> Self {
+        Owners::answering(|_, _| Relocation::Moved)
+    }
+
+    pub(crate) fn answering(answer: Answer) -> Self {
+        Owners {
+            table: Mutex::default(),
+            answer,
+            asked: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            names: AtomicU64::new(0),
+            clock: AtomicU64::new(0),
+            wakes: Mutex::default(),
+            events: Mutex::default(),
+        }
+    }
+
+    fn own(&self, pfn: Pfn, order: Order) {
+        let name = self.names.fetch_add(1, Relaxed) + 1;
+        let mut t = self.table.lock().unwrap();
+        let end = (pfn.0 + u64::from(order.pages())) as usize;
+        if t.contents.len() < end {
+            t.contents.resize(end, 0);
+        }
+        for p in 0..order.pages() as usize {
+            t.contents[pfn.0 as usize + p] = name << 16 | p as u64;
+        }
+        assert!(t.blocks.insert(pfn, (order, name)).is_none(), "{pfn} has an owner already");
+    }
+
+    /// Takes the block away from its owner, after a look at its contents.
+    fn disown(&self, pfn: Pfn) -> Option<Order> {
+        let mut t = self.table.lock().unwrap();
+        let (order, name) = t.blocks.remove(&pfn)?;
+        t.verify(pfn, order, name);
+        Some(order)
+    }
+
+    pub(crate) fn owned(&self) -> Owned {
+        let t = self.table.lock().unwrap();
+        t.blocks.iter().map(|(&pfn, &(order, _))| (pfn, order)).collect()
+    }
+
+    /// Every page still says what its owner wrote.
+    pub(crate) fn verify(&self) {
+        let t = self.table.lock().unwrap();
+        t.blocks.iter().for_each(|(&pfn, &(order, name))| t.verify(pfn, order, name));
+    }
+}
+
+impl Table {
+    fn verify(&self, pfn: Pfn, order: Order, name: u64) {
+        for p in 0..order.pages() as usize {
+            let found = self.contents[pfn.0 as usize + p];
+            assert_eq!(found, name << 16 | p as u64, "page {p} of the block at {pfn}");
+        }
+    }
+}
+
+impl Platform for Owners {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.load(Relaxed)
+    }
+
+    fn event(&self, _: CpuId, event: Event) {
+        if let Event::Compact(e) = event {
+            let mut events = self.events.lock().unwrap();
+            if events.len() < 1 << 20 {
+                events.push(e);
+            }
+        }
+    }
+
+    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        self.asked.fetch_add(1, Relaxed);
+        let mut t = self.table.lock().unwrap();
+        let Some(&(owned, name)) = t.blocks.get(&from) else { return Relocation::Refused };
+        if owned != order {
+            return Relocation::Refused;
+        }
+        let answer = (self.answer)(from, order);
+        if answer == Relocation::Moved {
+            assert_eq!(to.0 % u64::from(order.pages()), 0, "{to} is aligned");
+            let end = (to.0 + u64::from(order.pages())) as usize;
+            if t.contents.len() < end {
+                t.contents.resize(end, 0);
+            }
+            for p in 0..order.pages() as usize {
+                t.contents[to.0 as usize + p] = t.contents[from.0 as usize + p];
+                t.contents[from.0 as usize + p] = 0;
+            }
+            t.blocks.remove(&from);
+            assert!(t.blocks.insert(to, (order, name)).is_none(), "{to} has an owner");
+            self.moved.fetch_add(u64::from(order.pages()), Relaxed);
+        }
+        answer
+    }
+
+    fn wake_compaction(&self, node: NodeId) {
+        self.wakes.lock().unwrap().push(node);
+    }
+}
+
+/// Allocates a block with contents; `movable`: its owner can move it.
+pub(crate) fn take<R: RawMutex, P: Policy>(
+    y: &Yard<'_, R, Owners, P>,
+    order: u8,
+    gfp: Gfp,
+    movable: bool,
+) -> Option<Pfn> {
+    let pfn = y.alloc(o(order), gfp).ok()?;
+    if movable {
+        y.set_movable(pfn, o(order), true).unwrap();
+    }
+    y.platform().own(pfn, o(order));
+    Some(pfn)
+}
+
+/// Notes a block that the yard has handed out by itself.
+pub(crate) fn took(y: &Y<'_>, pfn: Pfn, order: u8) {
+    y.platform().own(pfn, o(order));
+}
+
+/// Frees a block, wherever it is by now; whether there was one at this frame.
+pub(crate) fn put<R: RawMutex, P: Policy>(y: &Yard<'_, R, Owners, P>, pfn: Pfn) -> bool {
+    let Some(order) = y.platform().disown(pfn) else { return false };
+    y.free(pfn, order).unwrap();
+    true
+}
+
+/// Frees the first block at or after this frame; whether there was one.
+pub(crate) fn put_near<R: RawMutex, P: Policy>(y: &Yard<'_, R, Owners, P>, pfn: Pfn) -> bool {
+    let found = y.platform().table.lock().unwrap().blocks.range(pfn..).next().map(|(&p, _)| p);
+    // It may be gone by now.
+    found.is_some_and(|pfn| put(y, pfn))
+}
+
+/// Contents and invariants.
+pub(crate) fn all_is_well<R: RawMutex, P: Policy>(y: &Yard<'_, R, Owners, P>, m: &Machine) {
+    y.platform().verify();
+    check(y, m, &y.platform().owned());
+}
+
+/// Whole pageblocks that are free.
+pub(crate) fn huge_free<R: RawMutex, P: Policy>(y: &Yard<'_, R, Owners, P>) -> u64 {
+    let b = y.free_blocks(ZoneKind::Normal).unwrap();
+    b[9] + 2 * b[10]
+}
+
+/// Free pages of the NORMAL zone.
+pub(crate) fn free_pages<R: RawMutex, P: Policy>(y: &Yard<'_, R, Owners, P>) -> u64 {
+    let b = y.free_blocks(ZoneKind::Normal).unwrap();
+    b.iter().enumerate().map(|(o, n)| n << o).sum()
+}
+
+/// A small random generator.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % n
+    }
+}
+
+/// Fills the zone with movable blocks of these orders, then frees each with this chance in percent.
+pub(crate) fn fragment(y: &Y<'_>, seed: u64, orders: &[u8], percent: usize) {
+    let mut random = Random(seed);
+    let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC;
+    let mut blocks = Vec::new();
+    while let Some(pfn) = take(y, orders[random.below(orders.len())], gfp, true) {
+        blocks.push(pfn);
+    }
+    while let Some(pfn) = take(y, 0, gfp, true) {
+        blocks.push(pfn);
+    }
+    for pfn in blocks {
+        if random.below(100) < percent {
+            assert!(put(y, pfn));
+        }
+    }
+    y.drain_all(None);
+}
