@@ -16,7 +16,7 @@ use frame_alloc::{
     CpuId as FrameCpu, DepotAllocator, PageSize, PhysicalAllocator, Provenance, RegionInit,
     SummaryBuddyAllocator,
 };
-use pageyard::policy::Linux612;
+use pageyard::policy::{Linux612, Policy};
 use pageyard::{
     CpuId, CpuSlot, Frame, Gfp, Home, Knobs, Layout as Memory, Node, NodeId, Order, Pageblock, Pfn,
     Platform, Storage, Yard, Zone, ZoneKind, ZoneSpec,
@@ -28,7 +28,7 @@ pub const FRAMES: usize = 1 << 18;
 /// CPUs that each contestant serves.
 pub const CPUS: usize = 2;
 
-const PAGE: usize = pageyard::PAGE_SIZE as usize;
+pub(crate) const PAGE: usize = pageyard::PAGE_SIZE as usize;
 /// Orders 0 to 10, as Linux has them.
 const ORDERS: usize = 11;
 const BIGGEST: usize = PAGE << (ORDERS - 1);
@@ -66,19 +66,39 @@ impl FrameCpu for Machine {
 
 type Lock = SpinMutex<()>;
 
-/// This project's: one zone, [`Linux612`], requests as page faults make them.
-#[derive(Debug)]
-pub struct Pageyard(Yard<'static, Lock, Machine, Linux612>);
+/// Requests as page faults make them.
+const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
+/// The first frame that pageyard manages.
+pub(crate) const FIRST: u64 = 1 << 20;
 
-impl Pageyard {
-    const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
+/// What runs pageyard: a platform with a name in tables.
+pub trait Embedder: Platform + Sync + 'static {
+    /// The name.
+    const NAME: &'static str;
+    /// For [`FRAMES`] frames.
+    fn new() -> Self;
 }
 
-impl Contestant for Pageyard {
+impl Embedder for Machine {
     const NAME: &'static str = "pageyard";
 
     fn new() -> Self {
-        let span = Pfn(1 << 20)..Pfn((1 << 20) + FRAMES as u64);
+        Machine
+    }
+}
+
+/// This project's: one zone, any platform and policy.
+#[derive(Debug)]
+pub struct Ours<E: 'static, P: 'static>(Yard<'static, Lock, E, P>);
+
+/// This project's as it is by default.
+pub type Pageyard = Ours<Machine, Linux612>;
+
+impl<E: Embedder, P: Policy + Sync + 'static> Contestant for Ours<E, P> {
+    const NAME: &'static str = E::NAME;
+
+    fn new() -> Self {
+        let span = Pfn(FIRST)..Pfn(FIRST + FRAMES as u64);
         let layout = Memory {
             zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
             usable: &[span],
@@ -100,13 +120,13 @@ impl Contestant for Pageyard {
             nodes: room(needs.nodes, Node::new),
             homes: room(needs.homes, Home::new),
         };
-        Pageyard(Yard::new(&layout, storage, Machine).expect("the storage fits"))
+        Ours(Yard::new(&layout, storage, E::new()).expect("the storage fits"))
     }
 
     #[inline(always)]
     fn alloc(&self, order: u8) -> usize {
         let order = Order::new(order).expect("an order");
-        self.0.alloc(order, Self::GFP).expect("free memory").0 as usize
+        self.0.alloc(order, GFP).expect("free memory").0 as usize
     }
 
     #[inline(always)]
@@ -124,13 +144,13 @@ impl Contestant for PageyardOpaque {
     const NAME: &'static str = "pageyard-opaque";
 
     fn new() -> Self {
-        PageyardOpaque(Pageyard::new())
+        PageyardOpaque(Ours::new())
     }
 
     #[inline(always)]
     fn alloc(&self, order: u8) -> usize {
         let order = black_box(Order::new(order).expect("an order"));
-        let gfp = black_box(Pageyard::GFP);
+        let gfp = black_box(GFP);
         self.0.0.alloc(order, gfp).expect("free memory").0 as usize
     }
 
@@ -170,7 +190,7 @@ impl Contestant for Floor {
 
 /// Address space for a peer that keeps its records in the memory it manages.
 #[derive(Debug)]
-struct Region {
+pub(crate) struct Region {
     start: NonNull<u8>,
     layout: Layout,
 }
@@ -181,7 +201,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    fn new(bytes: usize) -> Region {
+    pub(crate) fn new(bytes: usize) -> Region {
         let layout = Layout::from_size_align(bytes, BIGGEST).expect("a sound layout");
         // SAFETY: the size is not zero.
         let start = unsafe { alloc(layout) };
@@ -189,7 +209,7 @@ impl Region {
         Region { start, layout }
     }
 
-    fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         self.start.as_ptr().expose_provenance()
     }
 }
@@ -398,5 +418,6 @@ mod tests {
     fn everyone_does_every_pattern() {
         each(&mut Check);
         Check.visit::<PageyardOpaque>();
+        crate::safety::each(&mut Check);
     }
 }

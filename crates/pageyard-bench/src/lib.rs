@@ -6,6 +6,7 @@
 
 pub mod contestants;
 pub mod patterns;
+pub mod safety;
 
 use std::cell::Cell;
 

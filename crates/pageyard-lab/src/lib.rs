@@ -1,12 +1,14 @@
 //! The lab: what the allocator does with recorded work, and how that compares.
 //!
 //! [`conform`] holds the allocator against answers of the real kernel, operation by operation.
+//! [`owner`] says who holds what, in the form of the kernel.
 //! [`replay`] puts a recorded trace to the allocator under several policies.
 //! [`show`] prints a recorded machine state as the kernel's own files do.
 //! It knows no allocator internals: it sees answers, snapshots, counters and events.
 
 pub mod conform;
 mod memory;
+pub mod owner;
 pub mod replay;
 pub mod show;
 

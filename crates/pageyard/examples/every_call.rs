@@ -3,14 +3,17 @@
 
 use lock_api::Mutex;
 use pageyard::compact::{Background, Deferral};
-use pageyard::policy::{Linux612, Policy, TwoPassBulkFree, Vanilla};
+use pageyard::policy::{
+    Guarded, InitOnFree, Linux612, Poisoned as Filled, Policy, TwoPassBulkFree, Vanilla,
+};
 use pageyard::tuning::CacheSlice;
 use pageyard::{
     AllocError, BatchError, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError,
-    CpuId, CpuSample, CpuSlot, Event, Frame, FreeError, Gfp, HighChange, HighReason, History, Home,
-    InitError, IsolateError, KnobError, Knobs, Layout, Mark, MigrateType, Node, NodeId, NodeMask,
-    Order, Pageblock, Pfn, Place, PlaceError, Platform, Priority, ReclaimTask, Record, Relocation,
-    RestoreError, Ring, Storage, VmEvent, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
+    CpuId, CpuSample, CpuSlot, Event, FaultPlan, Faults, Frame, FreeError, Gfp, HighChange,
+    HighReason, History, Home, InitError, IsolateError, KnobError, Knobs, Layout, Mark,
+    MigrateType, Node, NodeId, NodeMask, Order, PageOwner, Pageblock, Pfn, Place, PlaceError,
+    Platform, PoisonError, Poisoned, Priority, ReclaimTask, Record, Relocation, RestoreError, Ring,
+    Storage, Task, VmEvent, Yard, Zone, ZoneId, ZoneKind, ZoneSpec, poison,
 };
 use std::fmt::{self, Write};
 use std::ops::Range;
@@ -208,6 +211,26 @@ calls! {
     call_compact_stats(y) -> CompactStats { y.compact_stats() }
     call_deferral(y) -> Option<Deferral> { y.deferral(KIND) }
     call_report_free_blocks(y) -> Option<u64> { y.report_free_blocks() }
+    call_poison_frame(y, pfn: Pfn = Pfn(7))
+        -> Result<Poisoned, PoisonError> { y.poison_frame(pfn) }
+    call_unpoison_frame(y, pfn: Pfn = Pfn(7))
+        -> Result<(), PoisonError> { y.unpoison_frame(pfn) }
+    call_is_poisoned(y, pfn: Pfn = Pfn(7)) -> Option<bool> { y.is_poisoned(pfn) }
+    call_out_of_use(y) -> bool { y.out_of_use(KIND).is_some() }
+    call_mixed_blocks(y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]))
+        -> bool { owner.mixed_blocks(y, KIND).is_some() }
+    call_owner_note(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7))
+        -> () { owner.note(&Event::Free { pfn, order: Order::MAX }, 0, &Task::default(), 0) }
+    call_owner_split(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7))
+        -> () { owner.split(pfn, Order::ZERO) }
+    call_owner_moved(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7))
+        -> () { owner.moved(pfn, Pfn(9), 1) }
+    call_owners(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]))
+        -> usize { owner.owners().count() }
+    call_faults(_y, faults: &Faults = &Faults::new(FaultPlan::NONE), order: Order = Order::MAX)
+        -> bool { faults.hit(order, Gfp::ATOMIC) }
+    call_inspect(_y, bytes: &[u8] = &[poison::POISON_BYTE; 99])
+        -> Option<poison::Corruption> { poison::inspect(bytes) }
 }
 
 #[inline(never)]
@@ -249,5 +272,6 @@ fn with_yard<P: Policy>() -> Result<(), InitError> {
 
 fn main() -> Result<(), InitError> {
     with_yard::<Linux612>()?;
+    with_yard::<Guarded<4, Filled<InitOnFree>>>()?;
     with_yard::<TwoPassBulkFree<Vanilla>>()
 }

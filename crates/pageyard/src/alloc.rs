@@ -97,6 +97,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// tuning, as the kernel's does (§2.8).
     #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        if self.platform.fail(order, gfp) {
+            return Err(AllocError::NoMemory);
+        }
         // Written twice: where the compiler does not know the order, single pages, the most common
         // ones, still get code of their own.
         let quick = if order == Order::ZERO {
@@ -164,7 +167,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         drop(pageset);
         let pfn = zone.pfn(idx);
         self.platform.event(at.cpu, Event::Alloc { pfn: Some(pfn), order, migrate_type: t, gfp });
-        self.platform.prepare(pfn, order, gfp);
+        self.hand_over(pfn, order, gfp);
         Some(pfn)
     }
 
@@ -183,7 +186,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             Event::Alloc { pfn: answer, order, migrate_type: req.migrate_type, gfp },
         );
         let pfn = answer.ok_or(AllocError::NoMemory)?;
-        self.platform.prepare(pfn, order, gfp);
+        self.hand_over(pfn, order, gfp);
         Ok(pfn)
     }
 
@@ -405,6 +408,17 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// From the zone's free lists (§2.8 step 7, §3.8).
     #[inline(never)]
     fn take_direct(self, req: &Request, flags: AllocFlags) -> Option<u32> {
+        loop {
+            let idx = self.take_from_zone(req, flags)?;
+            // A bad block is out of use; the next one is tried (§5.7).
+            if !P::RULES.safety.checks_pages() || self.passes_alloc_check(idx, req.order.get()) {
+                return Some(idx);
+            }
+        }
+    }
+
+    #[inline]
+    fn take_from_zone(self, req: &Request, flags: AllocFlags) -> Option<u32> {
         let order = req.order.get();
         let t = req.migrate_type;
         let zone = self.lock();

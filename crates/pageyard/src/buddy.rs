@@ -52,6 +52,12 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             let buddy = idx ^ (1 << order);
             let state = map.frame(buddy).state();
             if !state.is(Kind::Free, order) {
+                if order < P::RULES.safety.guard_min_order && state.is(Kind::Guard, order) {
+                    self.unguard(buddy, order, t);
+                    idx &= buddy;
+                    order += 1;
+                    continue;
+                }
                 break;
             }
             let theirs = state.migrate_type();
@@ -130,15 +136,27 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         }
     }
 
-    /// Gives back the upper halves of a block until `low` is left (§1.9); how many pages.
+    /// Gives back the upper halves of a block until `low` is left (§1.9); how many pages of them
+    /// are free, and no guards.
     #[inline]
     pub(crate) fn split(&self, idx: u32, low: u8, high: u8, t: MigrateType) -> u32 {
         let mut order = high;
         while order > low {
             order -= 1;
-            self.zone.areas.insert(&self.zone.map, idx + (1 << order), order, t, End::Head);
+            self.leave(idx + (1 << order), order, t);
         }
-        (1 << high) - (1 << low)
+        let guards_to = low.max(P::RULES.safety.guard_min_order).min(high);
+        (1 << high) - (1 << guards_to)
+    }
+
+    /// A part that a split leaves over: free, or a guard where it is too small (§11.6).
+    #[inline]
+    pub(crate) fn leave(&self, idx: u32, order: u8, t: MigrateType) {
+        if order < P::RULES.safety.guard_min_order {
+            self.guard(idx, order, t);
+        } else {
+            self.zone.areas.insert(&self.zone.map, idx, order, t, End::Head);
+        }
     }
 
     /// Takes a block of `low` from a free block of `high` that is on the list of `t`.
@@ -146,8 +164,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     pub(crate) fn take(&self, idx: u32, low: u8, high: u8, t: MigrateType) {
         self.check_type(idx, t);
         self.zone.areas.remove(&self.zone.map, idx, high, t);
-        self.split(idx, low, high, t);
-        self.account(-(1 << low), t);
+        let back = self.split(idx, low, high, t) as i32;
+        self.account(back - (1 << high), t);
         self.zone.counters.pages_taken.add(1 << low);
     }
 

@@ -44,7 +44,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if done == wanted {
             return Ok(done);
         }
-        if wanted - done > 1
+        if E::SEES_EVERY_BLOCK {
+            // One page at most, as the kernel does while it records owners (§6.1).
+        } else if wanted - done > 1 && self.platform.fail(Order::ZERO, gfp) {
+            return Ok(done);
+        } else if wanted - done > 1
             && let Some(zone) = self.bulk_zone(&req, wanted as u64)
         {
             let got = self.bulk_from(zone, &req, slots, &mut done);
@@ -88,7 +92,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let nodes = nodes.into();
         let req = self.request(Order::ZERO, gfp, nodes)?;
         let mut got = 0;
-        if n > 1
+        if E::SEES_EVERY_BLOCK {
+            // As above.
+        } else if n > 1 && self.platform.fail(Order::ZERO, gfp) {
+            return Ok(0);
+        } else if n > 1
             && let Some(zone) = self.bulk_zone(&req, n as u64)
         {
             let mut pages = [None; CHUNK];
@@ -97,7 +105,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 let taken = self.take_chunk(zone, &req, pages.iter_mut().take(wanted));
                 for page in pages.iter_mut().take(taken) {
                     if let Some(pfn) = page.take() {
-                        self.platform.prepare(pfn, Order::ZERO, gfp);
+                        self.hand_over(pfn, Order::ZERO, gfp);
                         each(pfn);
                     }
                 }
@@ -149,7 +157,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 if empty >> i & 1 != 0
                     && let Some(pfn) = *slot
                 {
-                    self.platform.prepare(pfn, Order::ZERO, req.gfp);
+                    self.hand_over(pfn, Order::ZERO, req.gfp);
                 }
             }
             got += taken;

@@ -122,7 +122,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         taken?;
         let pages = frames.step_by(1 << order.map_or(0, Order::get));
         for idx in pages {
-            self.platform.prepare(at.zone.pfn(idx), order.unwrap_or_default(), gfp);
+            self.hand_over(at.zone.pfn(idx), order.unwrap_or_default(), gfp);
         }
         Ok(())
     }

@@ -163,10 +163,8 @@ impl<R: RawMutex> Zone<'_, R> {
             let here = *idx;
             let state = self.map.frame(here).state();
             *idx = match state.kind() {
-                Kind::Tail | Kind::Reserved => here + 1,
-                Kind::Free | Kind::Cached | Kind::Allocated | Kind::Held => {
-                    here.saturating_add(1 << state.order())
-                }
+                Kind::Tail | Kind::Reserved | Kind::Poisoned => here + 1,
+                _ => here.saturating_add(1 << state.order()),
             };
             if state.kind() == Kind::Allocated && state.is_movable() {
                 return Some((here, Order::new(state.order())?));

@@ -23,7 +23,12 @@ pub struct Frame {
     next: AtomicU32,
     prev: AtomicU32,
     state: AtomicU32,
+    /// What outlives every change of state; zone lock.
+    marks: AtomicU8,
 }
+
+/// The memory of this frame is faulty ([`Yard::poison_frame`](crate::Yard::poison_frame)).
+const POISONED: u8 = 1;
 
 /// What the frame is (low bits of its state word).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +47,12 @@ pub(crate) enum Kind {
     /// Head of a block that compaction or reporting has taken off the lists for a moment: it is
     /// neither free nor anyone's.
     Held = 5,
+    /// Head of a block that is off the lists so that nobody touches it (§11.6).
+    Guard = 8,
+    /// Head of a block with a bad page in it, out of use for good (§11.2).
+    Bad = 9,
+    /// Out of use because its memory is faulty (§11.3).
+    Poisoned = 10,
 }
 
 /// A frame's state word: kind, order, the type of the list it is on (or was taken from), and
@@ -73,6 +84,9 @@ impl State {
             3 => Kind::Cached,
             4 => Kind::Allocated,
             5 => Kind::Held,
+            8 => Kind::Guard,
+            9 => Kind::Bad,
+            10 => Kind::Poisoned,
             _ => Kind::Reserved,
         }
     }
@@ -134,7 +148,12 @@ impl State {
 impl Frame {
     /// A descriptor of a reserved frame.
     pub const fn new() -> Self {
-        Frame { next: AtomicU32::new(0), prev: AtomicU32::new(0), state: AtomicU32::new(0) }
+        Frame {
+            next: AtomicU32::new(0),
+            prev: AtomicU32::new(0),
+            state: AtomicU32::new(0),
+            marks: AtomicU8::new(0),
+        }
     }
 
     #[inline(always)]
@@ -166,6 +185,14 @@ impl Frame {
     pub(crate) fn set_prev(&self, idx: u32) {
         self.prev.store(idx, Relaxed);
     }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.marks.load(Relaxed) & POISONED != 0
+    }
+
+    pub(crate) fn set_poisoned(&self, poisoned: bool) {
+        self.marks.store(if poisoned { POISONED } else { 0 }, Relaxed);
+    }
 }
 
 /// One pageblock's entry: three bits of type and the compaction skip bit (spec §1.4), read
@@ -175,6 +202,8 @@ pub struct Pageblock(AtomicU8);
 
 /// Set while none of the block's frames is memory.
 const ABSENT: u8 = 0x80;
+/// Set while a poisoned frame of the block is not out of use yet.
+const TAINTED: u8 = 0x40;
 const TYPE_MASK: u8 = 0x7;
 /// Set while compaction need not look into the block (§7.4).
 const SKIP: u8 = 0x8;
@@ -188,6 +217,18 @@ impl Pageblock {
     #[inline(always)]
     fn migrate_type(&self) -> MigrateType {
         MigrateType::from_bits(self.0.load(Relaxed).into())
+    }
+
+    /// The pageblock's type if a block in it may go straight to a per-CPU list: one of the three
+    /// types, and no poisoned frame about. One comparison answers for both.
+    #[inline(always)]
+    pub(crate) fn listed_type(&self) -> Option<MigrateType> {
+        match self.0.load(Relaxed) & (TYPE_MASK | TAINTED) {
+            0 => Some(MigrateType::Unmovable),
+            1 => Some(MigrateType::Movable),
+            2 => Some(MigrateType::Reclaimable),
+            _ => None,
+        }
     }
 }
 
@@ -243,10 +284,7 @@ impl<'a> Map<'a> {
 
     #[inline(always)]
     fn block(&self, idx: u32) -> &'a Pageblock {
-        match self.blocks.get((idx >> PAGEBLOCK_ORDER) as usize) {
-            Some(b) => b,
-            None => &NO_BLOCK,
-        }
+        self.pageblock(idx).unwrap_or(&NO_BLOCK)
     }
 
     /// The type of the pageblock that holds the frame.
@@ -255,9 +293,39 @@ impl<'a> Map<'a> {
         self.block(idx).migrate_type()
     }
 
+    /// The entry of the pageblock that holds the frame.
+    #[inline(always)]
+    pub(crate) fn pageblock(&self, idx: u32) -> Option<&'a Pageblock> {
+        self.blocks.get((idx >> PAGEBLOCK_ORDER) as usize)
+    }
+
+    /// Whether a poisoned frame in this block's pageblocks is not out of use yet.
+    #[inline]
+    pub(crate) fn is_tainted(&self, idx: u32, order: u8) -> bool {
+        let mut i = idx;
+        let end = idx.saturating_add(1 << order);
+        while i < end {
+            if self.block(i).0.load(Relaxed) & TAINTED != 0 {
+                return true;
+            }
+            i = i.saturating_add(PAGEBLOCK_PAGES);
+        }
+        false
+    }
+
+    /// Finds out again whether the frame's pageblock is tainted. Zone lock.
+    pub(crate) fn refresh_taint(&self, idx: u32) {
+        let Some(b) = self.pageblock(idx) else { return };
+        let first = (idx & !(PAGEBLOCK_PAGES - 1)) as usize;
+        let in_use = |f: &Frame| f.is_poisoned() && f.state().kind() != Kind::Poisoned;
+        let tainted = self.frames.iter().skip(first).take(PAGEBLOCK_PAGES as usize).any(in_use);
+        let keep = b.0.load(Relaxed) & !TAINTED;
+        b.0.store(if tainted { keep | TAINTED } else { keep }, Relaxed);
+    }
+
     /// Relabels the pageblock that holds the frame; its skip bit stays. Zone lock held.
     pub(crate) fn set_block_type(&self, idx: u32, t: MigrateType) {
-        if let Some(b) = self.blocks.get((idx >> PAGEBLOCK_ORDER) as usize) {
+        if let Some(b) = self.pageblock(idx) {
             let keep = b.0.load(Relaxed) & !(TYPE_MASK | ABSENT);
             b.0.store(keep | t as u8, Relaxed);
         }
@@ -301,6 +369,7 @@ impl<'a> Map<'a> {
     pub(crate) fn clear(&self) {
         for f in self.frames {
             f.set_state(State::RESERVED);
+            f.set_poisoned(false);
         }
         for b in self.blocks {
             b.0.store(ABSENT, Relaxed);

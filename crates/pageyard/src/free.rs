@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{CpuId, MAX_ORDER, MigrateType, Order, Pfn, ZoneKind};
 use crate::yard::Yard;
-use crate::zone::{At, CpuSlot, Zone};
+use crate::zone::{At, Zone};
 
 /// Why a block was not taken back. Nothing has changed then (spec §11.8).
 ///
@@ -40,6 +40,9 @@ pub enum FreeError {
         /// The order of the block.
         allocated: Order,
     },
+    /// The block is out of use since it was freed: a page of it was found bad (§11.2), or its
+    /// memory faulty (§11.3).
+    OutOfUse,
     /// The platform named a CPU that the yard was not told of.
     UnknownCpu(CpuId),
 }
@@ -59,6 +62,7 @@ impl fmt::Display for FreeError {
             FreeError::NotHead { head, allocated } => {
                 write!(f, "the frame lies inside the block of order {allocated} at {head}")
             }
+            FreeError::OutOfUse => f.write_str("the block is out of use, bad or faulty"),
             FreeError::UnknownCpu(c) => {
                 write!(f, "the platform runs on CPU {}, for which the layout has no node", c.0)
             }
@@ -89,7 +93,8 @@ impl core::error::Error for BatchError {}
 const BATCH: usize = 31;
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
-    /// Takes back a block that [`alloc`](Yard::alloc) handed out.
+    /// Takes back a block that [`alloc`](Yard::alloc) handed out. Where the policy checks pages and
+    /// one of them is bad, the block is the allocator's all the same, out of use (§11.2).
     ///
     /// # Errors
     /// [`FreeError`] says what is wrong with the block or its order; nothing has changed.
@@ -120,35 +125,20 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         // Nearly every page goes back to the CPU's own node, and most of its memory is in the
         // highest zone.
         let (zone, slot) = self.homes.get(cpu.0 as usize)?.quick[ZoneKind::Movable as usize]?;
-        let (zone, slot, idx, frame) = match zone.allocated(pfn, o) {
-            Some((idx, frame)) => (zone, slot, idx, frame),
-            None => self.allocated_elsewhere(pfn, o, cpu)?,
-        };
         let at = At::<R, E, P>::new(zone, &self.platform, cpu, slot);
-        let t = zone.map.block_type(idx);
-        if !t.is_mergeable() {
-            return None;
+        match zone.allocated(pfn, o) {
+            Some((idx, frame)) => at.put_quick(idx, frame, o),
+            None => self.free_elsewhere(pfn, o, cpu),
         }
-        let mut pageset = at.slot.pageset.try_lock()?;
-        if !pageset.put_quietly(at, idx, frame, o, t) {
-            return None;
-        }
-        // Each way out releases the lock itself: shared, it costs three instructions more.
-        drop(pageset);
-        Some(())
     }
 
-    /// The frame of an allocated block, in whatever zone it lies.
+    /// The same in any zone. Apart, so that nearly all frees have the code for theirs alone.
+    #[cold]
     #[inline(never)]
-    fn allocated_elsewhere(
-        &self,
-        pfn: Pfn,
-        order: u8,
-        cpu: CpuId,
-    ) -> Option<(&'a Zone<'a, R>, &'a CpuSlot<R>, u32, &'a Frame)> {
+    fn free_elsewhere(&self, pfn: Pfn, o: u8, cpu: CpuId) -> Option<()> {
         let (zone, _) = self.locate(pfn)?;
-        let (idx, frame) = zone.allocated(pfn, order)?;
-        Some((zone, zone.slot(cpu)?, idx, frame))
+        let (idx, frame) = zone.allocated(pfn, o)?;
+        zone.at::<E, P>(&self.platform, cpu)?.put_quick(idx, frame, o)
     }
 
     /// The whole way back.
@@ -157,8 +147,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn free_full(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
         let at = self.here(zone)?;
-        at.note_free(idx, order.get());
-        at.put_back(idx, order.get());
+        if at.leaves_owner(idx, order.get()) {
+            at.put_back(idx, order.get());
+        }
         Ok(())
     }
 
@@ -170,8 +161,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     pub fn free_direct(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
         let at = self.here(zone)?;
-        at.note_free(idx, order.get());
-        at.put_direct(idx, order.get());
+        if at.leaves_owner(idx, order.get()) {
+            at.put_direct(idx, order.get());
+        }
         Ok(())
     }
 
@@ -233,8 +225,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             for &(pfn, order) in group.iter().filter(|b| !is_cached_order::<P>(b.1.get())) {
                 let Some((zone, idx)) = self.locate(pfn) else { continue };
                 let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
-                at.note_free(idx, order.get());
-                at.put_direct(idx, order.get());
+                if at.leaves_owner(idx, order.get()) {
+                    at.put_direct(idx, order.get());
+                }
             }
             self.free_group(group, cpu);
         }
@@ -247,7 +240,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for &(pfn, order) in group.iter().filter(|b| is_cached_order::<P>(b.1.get())) {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
             let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
-            at.note_free(idx, order.get());
+            if !at.leaves_owner(idx, order.get()) {
+                continue;
+            }
             let t = zone.map.block_type(idx);
             if t != MigrateType::Isolate {
                 if !held.as_ref().is_some_and(|(of, _)| core::ptr::eq(*of, zone)) {
@@ -257,11 +252,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                         .and_then(|slot| slot.pageset.try_lock())
                         .map(|guard| (zone, guard));
                 }
-                if let Some((_, pageset)) = &mut held {
-                    pageset.put(at, idx, order.get(), t);
-                    continue;
+                match &mut held {
+                    Some((_, pageset)) if at.may_be_listed(idx, order.get()) => {
+                        pageset.put(at, idx, order.get(), t);
+                        continue;
+                    }
+                    Some(_) => {}
+                    None => _ = zone.bypasses.fetch_add(1, Relaxed),
                 }
-                zone.bypasses.fetch_add(1, Relaxed);
             }
             at.put_direct(idx, order.get());
         }
@@ -281,8 +279,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for o in (0..order.get()).rev() {
             let part = idx + (1 << o);
             zone.map.frame(part).set_state(state(o));
-            at.note_free(part, o);
-            at.put_back(part, o);
+            if at.leaves_owner(part, o) {
+                at.put_back(part, o);
+            }
         }
         Ok(())
     }
@@ -320,6 +319,18 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+    /// The common case of a free, once the block is known to be its owner's.
+    #[inline(always)]
+    fn put_quick(self, idx: u32, frame: &Frame, o: u8) -> Option<()> {
+        if P::RULES.safety.at_free() {
+            if self.leaves_owner(idx, o) && self.put_listed(idx, frame, o).is_none() {
+                self.put_back(idx, o);
+            }
+            return Some(());
+        }
+        self.put_listed(idx, frame, o)
+    }
+
     /// The kernel's event for a block that comes back: before it goes anywhere (§9.5).
     #[inline(always)]
     pub(crate) fn note_free(self, idx: u32, order: u8) {
@@ -328,16 +339,33 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         }
     }
 
+    /// A checked block goes on this CPU's list, where that needs no more than to push and count it.
+    /// `None`: nothing has changed.
+    #[inline(always)]
+    fn put_listed(self, idx: u32, frame: &Frame, order: u8) -> Option<()> {
+        let block = self.zone.map.pageblock(idx)?;
+        let mut pageset = self.slot.pageset.try_lock()?;
+        if !pageset.put_quietly(self, idx, frame, block, order) {
+            return None;
+        }
+        // Each way out releases the lock itself: shared, it costs three instructions more.
+        drop(pageset);
+        Some(())
+    }
+
     /// A checked block goes to this CPU's lists, or to the zone where they do not take it.
     #[inline]
     fn put_back(self, idx: u32, order: u8) {
         if is_cached_order::<P>(order) {
             let t = self.zone.map.block_type(idx);
             if t != MigrateType::Isolate {
-                if let Some(mut pageset) = self.slot.pageset.try_lock() {
-                    return pageset.put(self, idx, order, t);
+                match self.slot.pageset.try_lock() {
+                    Some(mut pageset) if self.may_be_listed(idx, order) => {
+                        return pageset.put(self, idx, order, t);
+                    }
+                    Some(_) => {}
+                    None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
                 }
-                self.zone.bypasses.fetch_add(1, Relaxed);
             }
         }
         self.put_direct(idx, order);
@@ -348,6 +376,9 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         let zone = self.lock();
         zone.slot.counters.direct_frees.add(order, self.zone.map.block_type(idx));
         zone.zone.counters.pages_returned.add(1 << order);
+        if self.zone.map.is_tainted(idx, order) {
+            return zone.free_around(idx, order);
+        }
         zone.free_pieces(idx, order);
     }
 }
@@ -371,7 +402,8 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         }
         match state.kind() {
             Kind::Reserved => FreeError::Reserved,
-            Kind::Free | Kind::Cached | Kind::Held => FreeError::DoubleFree,
+            Kind::Free | Kind::Cached | Kind::Guard | Kind::Held => FreeError::DoubleFree,
+            Kind::Bad | Kind::Poisoned => FreeError::OutOfUse,
             Kind::Allocated => self.wrong_order(state),
             Kind::Tail => self.inside(idx),
         }
@@ -394,7 +426,10 @@ impl<'a, R: RawMutex> Zone<'a, R> {
                     let allocated = Order::new(state.order()).unwrap_or_default();
                     return FreeError::NotHead { head: self.pfn(head), allocated };
                 }
-                Kind::Free | Kind::Cached | Kind::Held => return FreeError::DoubleFree,
+                Kind::Free | Kind::Cached | Kind::Guard | Kind::Held => {
+                    return FreeError::DoubleFree;
+                }
+                Kind::Bad | Kind::Poisoned => return FreeError::OutOfUse,
                 Kind::Tail | Kind::Reserved => {}
             }
         }

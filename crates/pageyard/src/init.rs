@@ -554,6 +554,7 @@ impl<R: RawMutex, E: Platform, P: Policy> crate::zone::Locked<'_, '_, R, E, P> {
         let step = order.min(PAGEBLOCK_ORDER);
         for piece in 0..1u32 << (order - step) {
             let idx = idx + (piece << step);
+            self.fill(idx, step);
             self.free_one(idx, step, self.zone.map.block_type(idx), End::Tail);
         }
     }

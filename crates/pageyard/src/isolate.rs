@@ -269,8 +269,11 @@ impl<R: RawMutex> Zone<'_, R> {
         while idx < frames.end {
             let state = self.map.frame(idx).state();
             idx = match state.kind() {
-                // What compaction holds is about to be somebody's, or free.
-                Kind::Reserved | Kind::Held => return Some(idx),
+                // What compaction holds is about to be somebody's, or free; guards and faulty
+                // frames stay where they are.
+                Kind::Reserved | Kind::Held | Kind::Guard | Kind::Bad | Kind::Poisoned => {
+                    return Some(idx);
+                }
                 Kind::Allocated if !state.is_movable() && self.kind != ZoneKind::Movable => {
                     return Some(idx);
                 }

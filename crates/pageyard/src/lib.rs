@@ -67,6 +67,12 @@
 //! A [`policy`] is a type. [`policy::Linux612`], the default, answers exactly as Linux 6.12.117
 //! does, operation by operation. "§" in these pages is a section of `docs/spec.md` in the repository.
 //!
+//! # Checks and defences
+//! [`policy::Safety`] says what is done against mistakes and faults (§11): policies as
+//! [`policy::PageChecked`], [`policy::Poisoned`] or [`policy::Guarded`] compose, and what they do not
+//! turn on is not compiled. Memory that fails is taken out of use by [`Yard::poison_frame`]; requests
+//! are made to fail by [`Faults`]; [`PageOwner`] records who holds what.
+//!
 //! # Limits
 //! Base pages are 4 KiB, blocks at most 4 MiB, a zone at most 16 TiB, 64 nodes.
 //! Targets need 64-bit atomics.
@@ -78,17 +84,20 @@ mod alloc;
 mod area;
 mod buddy;
 mod bulk;
+mod checks;
 mod cma;
 pub mod compact;
 mod context;
 mod contig;
 mod evacuate;
 mod events;
+mod faults;
 mod frame;
 mod free;
 mod gfp;
 mod highatomic;
 mod history;
+mod hwpoison;
 mod init;
 mod isolate;
 mod knob_error;
@@ -100,13 +109,17 @@ mod list;
 mod maintain;
 mod mobility;
 mod node;
+mod owner;
 mod pcp;
 mod place;
 mod platform;
+pub mod poison;
 pub mod policy;
 mod reclaim;
 mod report;
+mod reporting;
 mod run;
+mod safety;
 mod shuffle;
 mod snapshot;
 mod spread;
@@ -123,15 +136,18 @@ mod zone;
 mod zonelist;
 
 pub use alloc::AllocError;
+pub use checks::{BadPage, Link, PageFlags, PageState};
 pub use cma::{CmaArea, CmaError, CmaStats};
 pub use compact::{CompactEvent, CompactResult, CompactStats, Compacted, Priority};
 pub use context::{Context, Cpuset, TaskFlags};
 pub use contig::ContigError;
 pub use events::{DrainReason, Event};
+pub use faults::{FaultPlan, Faults};
 pub use frame::{Frame, Pageblock};
 pub use free::{BatchError, FreeError};
 pub use gfp::Gfp;
 pub use history::{HighChange, HighReason, History, Noted, Ring};
+pub use hwpoison::{PoisonError, Poisoned};
 pub use init::{InitError, Layout, Needs, Storage, ZoneSpec};
 pub use isolate::IsolateError;
 pub use knob_error::{Excerpt, KnobError};
@@ -140,10 +156,13 @@ pub use knobs::{Knobs, stat_threshold};
 pub use kswapd::{Kswapd, ReclaimTask};
 pub use maintain::PcpDisabled;
 pub use node::{Home, LOCAL_DISTANCE, MAX_NODES, Node, NodeChoice, NodeMask, REMOTE_DISTANCE};
+pub use owner::{Owner, OwnerRecord, PageOwner, Task};
 pub use pcp::LISTS as PCP_LISTS;
 pub use place::{Place, PlaceError};
 pub use platform::{Platform, Relocation};
 pub use reclaim::{Mark, NodeReclaim, Oom, ReclaimJob, Throttle};
+pub use report::Report;
+pub use safety::OutOfUse;
 pub use snapshot::{CpuRecord, Record, RestoreError, ZoneRecord};
 pub use spread::Interleave;
 pub use stats::{BlockCounts, CpuStats, LOCK_BUCKETS, NumaStats, ZoneStats};

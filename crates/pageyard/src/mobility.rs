@@ -193,7 +193,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
                         }
                         pages
                     }
-                    Kind::Cached | Kind::Held => pages,
+                    Kind::Cached | Kind::Held | Kind::Guard | Kind::Bad | Kind::Poisoned => pages,
                     Kind::Tail | Kind::Reserved => 1,
                 };
             }

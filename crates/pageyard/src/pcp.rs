@@ -7,7 +7,7 @@ use lock_api::RawMutex;
 
 use crate::area::End;
 use crate::events::{DrainReason, Event};
-use crate::frame::{Frame, Kind, State};
+use crate::frame::{Frame, Kind, Pageblock, State};
 use crate::gfp::AllocFlags;
 use crate::history::{HighChange, HighReason};
 use crate::list::List;
@@ -109,11 +109,17 @@ impl Pageset {
         order: u8,
         t: MigrateType,
     ) -> Option<u32> {
-        let (idx, frame) = self.list(list_index(order, t)).pop_head(&at.zone.map)?;
-        frame.set_state(State::new(Kind::Allocated, order, t));
-        self.tuning.note_taken(&P::RULES.pcp, order);
-        at.slot.counters.allocs.add(order, t);
-        Some(idx)
+        loop {
+            let (idx, frame) = self.list(list_index(order, t)).pop_head(&at.zone.map)?;
+            self.tuning.note_taken(&P::RULES.pcp, order);
+            if P::RULES.safety.checks_pages() && !at.passes_alloc_check(idx, order) {
+                // Out of use; the next one is tried (§5.7).
+                continue;
+            }
+            frame.set_state(State::new(Kind::Allocated, order, t));
+            at.slot.counters.allocs.add(order, t);
+            return Some(idx);
+        }
     }
 
     /// Takes a block for a caller, after a refill where the list is empty (§5.7).
@@ -125,11 +131,19 @@ impl Pageset {
         t: MigrateType,
         flags: AllocFlags,
     ) -> Option<u32> {
-        if let Some(idx) = self.pop(at, order, t) {
-            return Some(idx);
+        loop {
+            if let Some(idx) = self.pop(at, order, t) {
+                return Some(idx);
+            }
+            self.refill(at, order, t, flags);
+            if !P::RULES.safety.checks_pages() {
+                return self.pop(at, order, t);
+            }
+            // A refill of nothing but bad pages is followed by another one.
+            if self.list(list_index(order, t)).is_empty() {
+                return None;
+            }
         }
-        self.refill(at, order, t, flags);
-        self.pop(at, order, t)
     }
 
     /// Fills an empty list from the zone, under one hold of its lock (§5.7, §5.8).
@@ -212,21 +226,26 @@ impl Pageset {
     }
 
     /// Takes a block back if that needs no more than to put it on its list and count it; `frame` is
-    /// its descriptor. `false`: nothing has changed, and [`put`](Pageset::put) is to be called.
+    /// its descriptor, `block` its pageblock. `false`: nothing has changed, and [`put`](Pageset::put) is to be called.
     #[inline(always)]
     pub(crate) fn put_quietly<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
         at: At<'_, '_, R, E, P>,
         idx: u32,
         frame: &Frame,
+        block: &Pageblock,
         order: u8,
-        t: MigrateType,
     ) -> bool {
+        // Read under the list's lock, for those who poison frames.
+        let Some(t) = block.listed_type() else { return false };
         let quiet = at.zone.pressure() == Pressure::default()
             && self.tuning.free_quietly(&P::RULES.pcp, order, self.room);
         if quiet {
-            // Told before the block is on the list: from then on others may have it.
-            at.note_free(idx, order);
+            // Told before the block is on the list: from then on others may have it. Where there is
+            // more to do than to tell, it has been done.
+            if !P::RULES.safety.at_free() {
+                at.note_free(idx, order);
+            }
             self.push(at, idx, frame, order, t);
         }
         quiet

@@ -119,7 +119,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
             answer => answer,
         }?;
-        self.hand_over(pfn, order, gfp, req.migrate_type);
+        self.deliver(pfn, order, gfp, req.migrate_type);
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                     let wanted = Wanted { order: order.get(), align: place.align, limit };
                     if let Some(idx) = at.lock().take_placed(wanted, req.migrate_type, flags) {
                         let pfn = zone.pfn(idx);
-                        self.hand_over(pfn, order, gfp, req.migrate_type);
+                        self.deliver(pfn, order, gfp, req.migrate_type);
                         return Ok(pfn);
                     }
                 }
@@ -215,10 +215,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// The block is the caller's.
-    fn hand_over(&self, pfn: Pfn, order: Order, gfp: Gfp, migrate_type: MigrateType) {
+    fn deliver(&self, pfn: Pfn, order: Order, gfp: Gfp, migrate_type: MigrateType) {
         let event = Event::Alloc { pfn: Some(pfn), order, migrate_type, gfp };
         self.platform.event(self.platform.cpu(), event);
-        self.platform.prepare(pfn, order, gfp);
+        self.hand_over(pfn, order, gfp);
     }
 }
 
@@ -266,7 +266,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             match state.kind() {
                 Kind::Free => {}
                 Kind::Reserved => return Err(PlaceError::Reserved(pfn)),
-                Kind::Tail | Kind::Cached | Kind::Allocated | Kind::Held => {
+                _ => {
                     return Err(PlaceError::InUse(pfn));
                 }
             }

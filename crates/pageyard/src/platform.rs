@@ -1,16 +1,21 @@
 //! What an embedder supplies. Every method has a default, so that a bare embedder works with
 //! three lines (architecture §2).
 
+use crate::checks::PageState;
 use crate::context::Context;
 use crate::events::Event;
 use crate::gfp::Gfp;
+use crate::poison::Corruption;
 use crate::reclaim::{NodeReclaim, Oom, ReclaimJob, Throttle};
+use crate::report::Report;
 use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 /// The machine under the allocator.
 ///
-/// Methods are called from inside requests. [`event`](Platform::event) may be called with locks
-/// held and must not call back into the allocator; the others are called without any lock.
+/// Methods are called from inside requests. [`event`](Platform::event),
+/// [`page_state`](Platform::page_state) and [`report`](Platform::report) may be called with locks
+/// held and must not call back into the allocator; the others are called without any lock, but for
+/// what start-up asks for before anybody else can be in the allocator.
 ///
 /// ```
 /// use pageyard::{CpuId, Platform};
@@ -31,6 +36,10 @@ pub trait Platform {
     /// Free blocks of this order and above are reported to
     /// [`report_free`](Platform::report_free) (§9.9). Off, nothing is done for it.
     const REPORT_ORDER: Option<Order> = None;
+    /// Whether [`event`](Platform::event) must tell of every block that is handed out, as a record
+    /// of owners needs it (§9.7). Bulk requests tell of no single page; with this on, they serve
+    /// one page by the ordinary way (§6.1).
+    const SEES_EVERY_BLOCK: bool = false;
 
     /// The CPU that executes the caller. It need not stay there: a thread that migrates meanwhile
     /// uses the other CPU's list, which is locked, and is only slower.
@@ -50,10 +59,68 @@ pub trait Platform {
     }
 
     /// A block is about to be handed to its caller: zero it where `gfp` says
-    /// [`ZERO`](Gfp::ZERO), check or poison it where that is wanted.
+    /// [`ZERO`](Gfp::ZERO).
+    ///
+    /// `gfp` is the request's, but for `ZERO`, which says what the policy decided (§11.5): always
+    /// there with `init_on_alloc`, never with `init_on_free`, since the memory is zero already.
     #[inline(always)]
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         let _ = (pfn, order, gfp);
+    }
+
+    /// Whether this request is to fail, to see how its caller takes it (§11.7). Asked at the entry
+    /// of every request. See [`Faults`](crate::Faults) for a way to decide; the default compiles to
+    /// nothing.
+    #[inline(always)]
+    fn fail(&self, order: Order, gfp: Gfp) -> bool {
+        let _ = (order, gfp);
+        false
+    }
+
+    /// What a page is to its users, for policies that check pages (§11.1): asked for every page of
+    /// a block when it is freed and when it is handed out. By default all are in order.
+    #[inline(always)]
+    fn page_state(&self, pfn: Pfn) -> PageState {
+        let _ = pfn;
+        PageState::UNUSED
+    }
+
+    /// A check found something; for the log. Bad pages are told at most 60 times a minute (§11.2),
+    /// damaged patterns 10 times in 5 seconds (§11.4), in each zone, by the clock of
+    /// [`now`](Platform::now).
+    fn report(&self, report: Report) {
+        let _ = report;
+    }
+
+    /// Zeroes a block that becomes free, for policies with `init_on_free` (§11.5). By default done
+    /// as [`prepare`](Platform::prepare) does it for `ZERO`.
+    fn zero(&self, pfn: Pfn, order: Order) {
+        self.prepare(pfn, order, Gfp::ZERO);
+    }
+
+    /// Fills a block that becomes free with [`POISON_BYTE`](crate::poison::POISON_BYTE), for
+    /// policies that poison (§11.4).
+    fn poison(&self, pfn: Pfn, order: Order) {
+        let _ = (pfn, order);
+    }
+
+    /// Looks whether a block that is about to be handed out still holds what
+    /// [`poison`](Platform::poison) filled it with; [`poison::inspect`](crate::poison::inspect)
+    /// does that for bytes.
+    fn check_poison(&self, pfn: Pfn, order: Order) -> Option<Corruption> {
+        let _ = (pfn, order);
+        None
+    }
+
+    /// Unmaps a block that becomes free, for policies with `unmap` (§11.6): whoever touches it is
+    /// caught at once.
+    fn unmap(&self, pfn: Pfn, order: Order) {
+        let _ = (pfn, order);
+    }
+
+    /// Maps a block that is about to be handed out. Blocks need not be those that were unmapped.
+    fn map(&self, pfn: Pfn, order: Order) {
+        let _ = (pfn, order);
     }
 
     /// Moves an allocated block of 2^`order` pages from `from` to `to` on behalf of compaction and
@@ -204,6 +271,7 @@ impl<T: Platform> Platform for &T {
     const MEASURE_LOCKS: bool = T::MEASURE_LOCKS;
     const SEES_TUNING: bool = T::SEES_TUNING;
     const REPORT_ORDER: Option<Order> = T::REPORT_ORDER;
+    const SEES_EVERY_BLOCK: bool = T::SEES_EVERY_BLOCK;
 
     #[inline]
     fn cpu(&self) -> CpuId {
@@ -222,6 +290,40 @@ impl<T: Platform> Platform for &T {
     #[inline(always)]
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         (**self).prepare(pfn, order, gfp);
+    }
+
+    #[inline(always)]
+    fn fail(&self, order: Order, gfp: Gfp) -> bool {
+        (**self).fail(order, gfp)
+    }
+
+    #[inline(always)]
+    fn page_state(&self, pfn: Pfn) -> PageState {
+        (**self).page_state(pfn)
+    }
+
+    fn report(&self, report: Report) {
+        (**self).report(report);
+    }
+
+    fn zero(&self, pfn: Pfn, order: Order) {
+        (**self).zero(pfn, order);
+    }
+
+    fn poison(&self, pfn: Pfn, order: Order) {
+        (**self).poison(pfn, order);
+    }
+
+    fn check_poison(&self, pfn: Pfn, order: Order) -> Option<Corruption> {
+        (**self).check_poison(pfn, order)
+    }
+
+    fn unmap(&self, pfn: Pfn, order: Order) {
+        (**self).unmap(pfn, order);
+    }
+
+    fn map(&self, pfn: Pfn, order: Order) {
+        (**self).map(pfn, order);
     }
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {

@@ -9,6 +9,8 @@
 
 use core::marker::PhantomData;
 
+use crate::gfp::Gfp;
+
 /// A policy: a name and a set of rules, known at compile time.
 pub trait Policy {
     /// Its name in tables and on the command line.
@@ -36,6 +38,71 @@ pub struct Rules {
     pub pcp: PcpRules,
     /// Compare block type and list type at every list operation and count differences (§4.8).
     pub type_checks: bool,
+    /// What is done against mistakes of callers and faults of memory.
+    pub safety: Safety,
+}
+
+/// Checks and defences (spec §11), all off by default. They are part of the policy, so that what
+/// is off leaves no instruction behind; the kernel has boot parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Safety {
+    /// Look at the embedder's own description of every page when it is freed and when it is handed
+    /// out ([`Platform::page_state`](crate::Platform::page_state), §11.1). Whatever else is on here
+    /// but guards turns this on too.
+    pub page_checks: bool,
+    /// Fill free memory with a pattern, and verify it before it is handed out (§11.4).
+    pub poison: bool,
+    /// Zero all memory that is handed out (§11.5). Without effect where `poison` is on.
+    pub init_on_alloc: bool,
+    /// Zero memory when it is freed, and no more when it is handed out, not even where ZERO is
+    /// asked for (§11.5). Without effect where `poison` is on.
+    pub init_on_free: bool,
+    /// Unmap memory while it is free (§11.6).
+    pub unmap: bool,
+    /// Parts of orders below this that a split leaves over become guards (§11.6). 0: none; at most
+    /// [`MAX_GUARD_ORDER`].
+    pub guard_min_order: u8,
+}
+
+/// The largest [`Safety::guard_min_order`], half of the largest order as in the kernel (spec §10).
+pub const MAX_GUARD_ORDER: u8 = 5;
+
+impl Safety {
+    /// Nothing.
+    pub const OFF: Safety = Safety {
+        page_checks: false,
+        poison: false,
+        init_on_alloc: false,
+        init_on_free: false,
+        unmap: false,
+        guard_min_order: 0,
+    };
+
+    /// Whether pages are checked (§11.1).
+    pub const fn checks_pages(&self) -> bool {
+        self.page_checks || self.poison || self.init_on_alloc || self.init_on_free || self.unmap
+    }
+
+    /// Whether anything is to be done for a block between its owner and the lists.
+    pub(crate) const fn at_free(&self) -> bool {
+        self.checks_pages()
+    }
+
+    /// Whether memory is zeroed when it is freed; poisoning overrides that (§11.4).
+    pub(crate) const fn zeroes_free(&self) -> bool {
+        self.init_on_free && !self.poison
+    }
+
+    /// The flags by which a block is prepared: whether it is to be zeroed now (§11.5).
+    pub(crate) const fn prepared_as(&self, gfp: Gfp) -> Gfp {
+        if self.zeroes_free() {
+            gfp.difference(Gfp::ZERO)
+        } else if self.init_on_alloc && !self.poison {
+            gfp.union(Gfp::ZERO)
+        } else {
+            gfp
+        }
+    }
 }
 
 /// How pages go from per-CPU lists to the zone.
@@ -145,6 +212,7 @@ const LINUX612: Rules = Rules {
         decay: Decay::Eighth,
     },
     type_checks: false,
+    safety: Safety::OFF,
 };
 
 const BASE: PcpRules = PcpRules {
@@ -257,6 +325,38 @@ modifiers! {
     /// Every list operation compares the block's type with the list's (§4.8) and counts what
     /// differs in [`ZoneStats::type_check_failures`](crate::ZoneStats::type_check_failures).
     TypeChecked = "TypeChecked", |r| Rules { type_checks: true, ..r };
+    /// The embedder's description of each page is looked at on its way in and out (§11.1).
+    PageChecked = "PageChecked", |r| Rules {
+        safety: Safety { page_checks: true, ..r.safety },
+        ..r
+    };
+    /// Free memory holds a pattern that is verified before it is handed out (§11.4).
+    Poisoned = "Poisoned", |r| Rules { safety: Safety { poison: true, ..r.safety }, ..r };
+    /// All memory is zeroed when it is handed out (§11.5).
+    InitOnAlloc = "InitOnAlloc", |r| Rules {
+        safety: Safety { init_on_alloc: true, ..r.safety },
+        ..r
+    };
+    /// All memory is zeroed when it is freed, and at no other time (§11.5).
+    InitOnFree = "InitOnFree", |r| Rules {
+        safety: Safety { init_on_free: true, ..r.safety },
+        ..r
+    };
+    /// Free memory is unmapped (§11.6, the kernel's `debug_pagealloc`).
+    Unmapped = "Unmapped", |r| Rules { safety: Safety { unmap: true, ..r.safety }, ..r };
+}
+
+/// Parts of orders below `MIN_ORDER` that a split leaves over become guards (§11.6, the kernel's
+/// `debug_guardpage_minorder`). Orders above [`MAX_GUARD_ORDER`] do not compile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Guarded<const MIN_ORDER: u8, P = Linux612>(PhantomData<P>);
+
+impl<const MIN_ORDER: u8, P: Policy> Policy for Guarded<MIN_ORDER, P> {
+    const NAME: &'static str = "Guarded";
+    const RULES: Rules = {
+        assert!(MIN_ORDER <= MAX_GUARD_ORDER, "guards are smaller than order 5");
+        Rules { safety: Safety { guard_min_order: MIN_ORDER, ..P::RULES.safety }, ..P::RULES }
+    };
 }
 
 #[cfg(test)]

@@ -1,177 +1,88 @@
-//! Free-page reporting: the embedder is told which blocks lie free, so that the memory behind
-//! them can be used elsewhere meanwhile (spec §9.9). For balloons and for host crates.
-//!
-//! A block is reported once for as long as it stays on its list: the mark is part of its state word,
-//! which whoever takes it off, or merges it, writes anew.
+//! What the checks report, and how often (spec §11.2, §11.4).
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use lock_api::RawMutex;
+use crate::checks::BadPage;
+use crate::poison::Corruption;
+use crate::units::{Order, Pfn};
 
-use crate::area::End;
-use crate::frame::{Kind, State};
-use crate::gfp::AllocFlags;
-use crate::platform::Platform;
-use crate::policy::Policy;
-use crate::units::{MAX_ORDER, MigrateType, Order, Pfn, ZoneKind};
-use crate::watermark::LOW;
-use crate::yard::Yard;
-use crate::zone::At;
+/// Something is wrong with memory or with what somebody did to it. For the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Report {
+    /// A page is not as an unused page must be; its whole block is out of use now (§11.2).
+    BadPage {
+        /// The page.
+        pfn: Pfn,
+        /// The first frame of its block.
+        block: Pfn,
+        /// The block's order.
+        order: Order,
+        /// What is wrong with it.
+        why: BadPage,
+        /// Seen when the block was handed out; else when it was freed.
+        at_alloc: bool,
+    },
+    /// So many reports of bad pages were left out since the one before.
+    BadPagesSuppressed(u64),
+    /// The pattern in a free block was damaged (§11.4). The block is handed out all the same.
+    Poison {
+        /// The first frame of the block.
+        block: Pfn,
+        /// The block's order.
+        order: Order,
+        /// Where, from the start of the block, and how.
+        corruption: Corruption,
+    },
+    /// So many reports of damaged patterns were left out since the one before.
+    PoisonSuppressed(u64),
+}
 
-/// Blocks in one call of the hook.
-const BATCH: usize = 32;
-/// After the first block worth reporting became free, in nanoseconds.
-const DELAY: u64 = 2_000_000_000;
-/// One call for so many blocks of a list, or part of so many, in one pass.
-const BLOCKS_PER_CALL: u64 = 16 * BATCH as u64;
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Report::BadPage { pfn, block, order, why, at_alloc } => {
+                let when = if at_alloc { "allocated" } else { "freed" };
+                write!(f, "bad page {pfn} in the block of order {order} at {block}, ")?;
+                write!(f, "seen when it was {when}: {why}")
+            }
+            Report::BadPagesSuppressed(n) => write!(f, "{n} reports of bad pages suppressed"),
+            Report::Poison { block, order, corruption: c } => {
+                let what = if c.single_bit { "single bit error" } else { "memory corruption" };
+                write!(f, "{what} in the free block of order {order} at {block}, ")?;
+                write!(f, "bytes {:#x} to {:#x}", c.first, c.last)
+            }
+            Report::PoisonSuppressed(n) => write!(f, "{n} reports of damaged patterns suppressed"),
+        }
+    }
+}
 
-/// Whether a zone has something to report, and when.
+/// At most so many of something in so long. Two CPUs at once may let one more or one less pass;
+/// time comes from [`Platform::now`](crate::Platform::now), and where that stands still, so does
+/// the limit.
 #[derive(Debug, Default)]
-pub(crate) struct Reporting {
-    pending: AtomicBool,
-    due: AtomicU64,
+pub(crate) struct RateLimit {
+    /// When the present period began.
+    since: AtomicU64,
+    /// Let through in this period.
+    passed: AtomicU64,
+    /// Not let through since the last one that was.
+    held_back: AtomicU64,
 }
 
-impl Reporting {
-    /// A block large enough has become free. Zone lock held.
-    #[inline]
-    pub(crate) fn request<E: Platform>(&self, env: &E) {
-        if !self.pending.load(Relaxed) {
-            self.due.store(env.now().saturating_add(DELAY), Relaxed);
-            self.pending.store(true, Relaxed);
+impl RateLimit {
+    /// Whether one more may pass, and how many were held back before it.
+    pub(crate) fn admit(&self, now: u64, most: u64, period_ns: u64) -> Option<u64> {
+        if now.saturating_sub(self.since.load(Relaxed)) >= period_ns
+            || self.passed.load(Relaxed) == 0
+        {
+            self.since.store(now, Relaxed);
+            self.passed.store(0, Relaxed);
         }
-    }
-}
-
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
-    /// Reports free blocks to [`Platform::report_free`], where that is wanted and due: two seconds
-    /// by [`Platform::now`] after the first of them became free (§9.9). Returns in how many
-    /// nanoseconds to call again; `None`: there is nothing to report. An embedder's thread calls
-    /// it from time to time, best as often as it says.
-    pub fn report_free_blocks(&self) -> Option<u64> {
-        let least = E::REPORT_ORDER?;
-        let cpu = self.platform.cpu();
-        let now = self.platform.now();
-        let mut next = None;
-        for zone in self.zones.iter().filter(|z| z.is_populated()) {
-            let report = &zone.report;
-            if !report.pending.load(Relaxed) {
-                continue;
-            }
-            let due = report.due.load(Relaxed);
-            if now < due {
-                next = Some(next.map_or(due, |n: u64| n.min(due)));
-                continue;
-            }
-            let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
-            report.pending.store(false, Relaxed);
-            if at.report_zone(least) {
-                // Not everything fitted into the budget.
-                let locked = at.lock();
-                report.request(&self.platform);
-                drop(locked);
-            }
-            if report.pending.load(Relaxed) {
-                let due = report.due.load(Relaxed);
-                next = Some(next.map_or(due, |n: u64| n.min(due)));
-            }
+        if self.passed.fetch_add(1, Relaxed) < most {
+            return Some(self.held_back.swap(0, Relaxed));
         }
-        next.map(|due| due.saturating_sub(now))
-    }
-}
-
-/// Blocks off their lists, for one call of the hook.
-struct Batch {
-    blocks: [(Pfn, Order); BATCH],
-    len: usize,
-}
-
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
-    /// One pass over a zone. Whether something is left for the next one.
-    fn report_zone(self, least: Order) -> bool {
-        let zone = self.zone;
-        let room = (BATCH as u64) << least.get();
-        let mark = zone.watermarks.effective(LOW).saturating_add(room);
-        let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0 };
-        let mut left = false;
-        // Blocks off their lists are missed by others: only where there is plenty.
-        if zone.watermarks.ok(0, mark, ZoneKind::Dma, AllocFlags::CMA, zone.supply(), || true) {
-            for order in least.get()..=MAX_ORDER {
-                for t in MigrateType::ALL.into_iter().filter(|&t| t != MigrateType::Isolate) {
-                    left |= self.report_list(order, t, &mut batch);
-                }
-            }
-        }
-        self.report_batch(&mut batch);
-        left
-    }
-
-    /// Reports what is on one list; whether the budget ended first.
-    fn report_list(self, order: u8, t: MigrateType, batch: &mut Batch) -> bool {
-        let zone = self.zone;
-        let list = zone.areas.list(order, t);
-        let Some(o) = Order::new(order).filter(|_| !list.is_empty()) else { return false };
-        let budget = zone.areas.blocks(order).div_ceil(BLOCKS_PER_CALL);
-        for _ in 0..budget {
-            let locked = self.lock();
-            let mut next = list.first();
-            // A list that a caller's mistake has spoilt still ends.
-            let mut looks = zone.map.len();
-            while let Some(idx) = next.filter(|_| batch.len < BATCH && looks > 0) {
-                looks -= 1;
-                let frame = zone.map.frame(idx);
-                next = zone.map.get(frame.next().into()).map(|_| frame.next());
-                let state = frame.state();
-                if state.is_reported() {
-                    continue;
-                }
-                if !state.is(Kind::Free, order) || !locked.hold(idx, order) {
-                    return false;
-                }
-                if let Some(slot) = batch.blocks.get_mut(batch.len) {
-                    *slot = (zone.pfn(idx), o);
-                    batch.len += 1;
-                }
-            }
-            if batch.len < BATCH {
-                return false;
-            }
-            // What was looked at is not looked at again.
-            if let Some(idx) = next {
-                list.rotate_to(&zone.map, idx);
-            }
-            drop(locked);
-            self.report_batch(batch);
-            if next.is_none() {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Calls the hook, and puts the blocks back, last in their lists.
-    fn report_batch(self, batch: &mut Batch) {
-        let blocks = batch.blocks.get(..batch.len).unwrap_or(&[]);
-        if blocks.is_empty() {
-            return;
-        }
-        let taken = self.env.report_free(blocks);
-        let zone = self.zone;
-        let locked = self.lock();
-        let pending = zone.report.pending.load(Relaxed);
-        for &(pfn, order) in blocks {
-            let Some(idx) = zone.index_of(pfn) else { continue };
-            let t = zone.map.block_type(idx);
-            zone.counters.pages_returned.add(order.pages().into());
-            locked.free_one(idx, order.get(), t, End::Tail);
-            let frame = zone.map.frame(idx);
-            if taken && frame.state().is(Kind::Free, order.get()) {
-                frame.set_state(State::with_reported(frame.state()));
-            }
-        }
-        // That these came back is no news.
-        zone.report.pending.store(pending, Relaxed);
-        drop(locked);
-        batch.len = 0;
+        self.held_back.fetch_add(1, Relaxed);
+        None
     }
 }

@@ -85,6 +85,10 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// free block.
     #[inline]
     pub(crate) fn take_run(&self, order: u8, t: MigrateType, most: u32) -> Option<Run> {
+        if P::RULES.safety.guard_min_order > 0 {
+            // What is left of a block may not serve the next item then.
+            return None;
+        }
         let areas = &self.zone.areas;
         let map = &self.zone.map;
         let (first, found) = (order..=MAX_ORDER).find_map(|o| Some((areas.first(o, t)?, o)))?;

@@ -10,6 +10,7 @@ use crate::frame::{Kind, State};
 use crate::pcp::{LISTS, Pageset, is_cached_order, list_order, list_type};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::safety::change;
 use crate::tuning::{Limits, MAX_BATCH, MAX_PAGES, Tuning};
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZONE_KINDS, ZoneId,
@@ -67,9 +68,10 @@ pub struct CpuRecord {
 ///
 /// A [snapshot](Yard::snapshot) is one `Zone`, then the pageblocks with memory in ascending order,
 /// then the free lists (orders ascending, types ascending, each from head to tail), then the
-/// allocated blocks in ascending order, then for each CPU one `Cpu` and its cached blocks (lists
-/// ascending, each from head to tail). Frames that no record names are holes or reserved. Frame
-/// numbers are absolute.
+/// allocated blocks and guards in ascending order, then for each CPU one `Cpu` and its cached
+/// blocks (lists ascending, each from head to tail). Frames that no record names are holes,
+/// reserved, or [out of use](crate::OutOfUse), bad or poisoned: after a restore they are reserved,
+/// and a frame that was poisoned while in use is no longer. Frame numbers are absolute.
 ///
 /// [`restore`](Yard::restore) takes the records after the zone's in any order that keeps the order
 /// within each list, has a pageblock before the blocks in it, and a CPU before what it caches.
@@ -95,6 +97,13 @@ pub enum Record {
         order: Order,
         /// The list's type.
         migrate_type: MigrateType,
+    },
+    /// A block that is kept off the lists by a policy with guards (§11.6).
+    Guard {
+        /// Its first frame.
+        pfn: Pfn,
+        /// Its order.
+        order: Order,
     },
     /// A block that a caller owns.
     Allocated {
@@ -158,10 +167,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         for idx in 0..z.map.len() {
             let state = z.map.frame(idx).state();
-            if state.kind() == Kind::Allocated
-                && let Some(order) = Order::new(state.order())
-            {
-                each(Record::Allocated { pfn: z.pfn(idx), order, movable: state.is_movable() });
+            let (pfn, Some(order)) = (z.pfn(idx), Order::new(state.order())) else { continue };
+            match state.kind() {
+                Kind::Allocated => {
+                    each(Record::Allocated { pfn, order, movable: state.is_movable() })
+                }
+                Kind::Guard => each(Record::Guard { pfn, order }),
+                _ => {}
             }
         }
         for (i, slot) in z.cpus.iter().enumerate() {
@@ -274,6 +286,14 @@ impl<R: RawMutex> Zone<'_, R> {
                     let state = State::new(Kind::Allocated, order.get(), t).with_movable(movable);
                     self.map.frame(idx).set_state(state);
                 }
+                Record::Guard { pfn, order } => {
+                    let guards = P::RULES.safety.guard_min_order;
+                    ensure(order.get() < guards, "the policy has no guards of this order")?;
+                    let idx = self.occupy(pfn, order.get())?;
+                    let t = self.map.block_type(idx);
+                    self.map.frame(idx).set_state(State::new(Kind::Guard, order.get(), t));
+                    change(&self.safety.guards, order.pages().into());
+                }
                 Record::Cpu(c) => self.read_cpu::<P>(&c)?,
                 Record::Cached { cpu, list, pfn } => {
                     ensure(list < LISTS, "there are 14 lists, numbered from 0")?;
@@ -363,6 +383,7 @@ impl<R: RawMutex> Zone<'_, R> {
     fn make_blank(&self) {
         self.map.clear();
         self.areas.clear();
+        self.safety.clear();
         for slot in self.cpus {
             *slot.pageset.lock() = Pageset::default();
             slot.expire.store(0, Relaxed);

@@ -16,7 +16,8 @@ use crate::gfp::AllocFlags;
 use crate::pcp::Pageset;
 use crate::platform::Platform;
 use crate::policy::{BelowHigh, Policy};
-use crate::report::Reporting;
+use crate::reporting::Reporting;
+use crate::safety::ZoneSafety;
 use crate::stats::{CpuCounters, ZoneCounters};
 use crate::tuning::{Limits, Pressure};
 use crate::units::{CpuId, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId, ZoneKind};
@@ -157,6 +158,7 @@ pub struct Zone<'a, R: RawMutex> {
     /// Background compaction of the node, in the first of its zones.
     pub(crate) daemon: Daemon,
     pub(crate) report: Reporting,
+    pub(crate) safety: ZoneSafety,
 }
 
 impl<R: RawMutex> Zone<'_, R> {
@@ -198,6 +200,7 @@ impl<R: RawMutex> Zone<'_, R> {
             compaction: Compaction::default(),
             daemon: Daemon::default(),
             report: Reporting::default(),
+            safety: ZoneSafety::default(),
         }
     }
 }

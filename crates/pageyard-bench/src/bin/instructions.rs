@@ -9,7 +9,9 @@
 use std::process::ExitCode;
 
 use pageyard_bench::contestants::{Contestant, PageyardOpaque, Visitor, each};
+
 use pageyard_bench::patterns::{HELD, PATTERNS, Pattern, Shape};
+use pageyard_bench::safety;
 
 /// Enough to make the fixed part of a time small.
 const PAIRS: usize = 4096;
@@ -43,10 +45,11 @@ impl Visitor for Names {
     }
 }
 
-/// Ours twice, then the rest.
+/// Ours twice, then the rest, then ours with checks and defences.
 fn visit_all(visitor: &mut impl Visitor) {
     visitor.visit::<PageyardOpaque>();
     each(visitor);
+    safety::each(visitor);
 }
 
 fn main() -> ExitCode {

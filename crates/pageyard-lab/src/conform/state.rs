@@ -206,7 +206,7 @@ impl State {
                         area.lists[i].push(relative(pfn));
                     }
                 }
-                Record::Allocated { .. } => {}
+                Record::Allocated { .. } | Record::Guard { .. } => {}
                 Record::Cpu(c) => s.pcp.push(Pcp {
                     cpu: c.cpu.0,
                     count: c.tuning.count,

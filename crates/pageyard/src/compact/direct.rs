@@ -52,7 +52,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let migrate_type = req.migrate_type;
             let event = Event::Alloc { pfn: Some(pfn), order, migrate_type, gfp };
             self.platform.event(req.cpu, event);
-            self.platform.prepare(pfn, order, gfp);
+            self.hand_over(pfn, order, gfp);
         }
         Ok(done)
     }

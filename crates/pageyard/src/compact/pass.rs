@@ -281,6 +281,9 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         // The owner may free it before `relocate` has even returned.
         let state = State::new(Kind::Allocated, order, was.migrate_type());
         target.set_state(state.with_movable(true));
+        if P::RULES.safety.unmap {
+            self.at.env.map(zone.pfn(to), o);
+        }
         let answer = self.at.env.relocate(zone.pfn(from), zone.pfn(to), o);
         if answer == Relocation::Moved {
             if source.state().is(Kind::Allocated, order) {
@@ -296,7 +299,9 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
     /// A block that was moved away from becomes free: straight to the zone, so that it merges now.
     fn give_back(&mut self, idx: u32, order: u8) {
         let at = self.at;
-        at.note_free(idx, order);
+        if !at.leaves_owner(idx, order) {
+            return;
+        }
         self.moved_from = Some(self.moved_from.map_or(idx, |first| first.min(idx)));
         let zone = at.lock();
         zone.slot.counters.direct_frees.add(order, zone.zone.map.block_type(idx));

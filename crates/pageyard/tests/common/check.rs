@@ -23,7 +23,13 @@ pub(crate) fn check<R: RawMutex, E: Platform, P: Policy>(
         let v = view(y, kind);
         let info = y.zone_info(kind).unwrap();
         let pages = frames_are_in_one_place(&v, machine);
-        assert_eq!(pages, info.managed, "{kind}: free + cached + allocated = managed");
+        let out = y.out_of_use(kind).unwrap();
+        assert_eq!(
+            pages + out.bad + out.poisoned,
+            info.managed,
+            "{kind}: free + cached + allocated + guards + out of use = managed"
+        );
+        assert_eq!(v.guards.values().map(|o| 1u64 << o).sum::<u64>(), out.guards, "{kind}: guards");
         counters_match(y, kind, &v);
         if !P::RULES.carried_types {
             lists_match_labels(&v);
@@ -43,7 +49,8 @@ fn frames_are_in_one_place(v: &View, machine: &Machine) -> u64 {
     let free = v.all_free().map(|(p, o, _)| (p, o));
     let cached = v.all_cached().map(|(p, _, l)| (p, list_order(l)));
     let allocated = v.allocated.iter().map(|(&p, &(o, _))| (p, o));
-    let mut all: Vec<(u64, u8)> = free.chain(cached).chain(allocated).collect();
+    let guards = v.guards.iter().map(|(&p, &o)| (p, o));
+    let mut all: Vec<(u64, u8)> = free.chain(cached).chain(allocated).chain(guards).collect();
     all.sort_unstable();
     let mut end = 0;
     for &(pfn, order) in &all {
@@ -101,6 +108,10 @@ fn lists_match_labels(v: &View) {
 fn merged_as_far_as_can_be(v: &View) {
     let free: BTreeMap<(u64, u8), MigrateType> =
         v.all_free().map(|(p, o, t)| ((p, o), t)).collect();
+    for (&pfn, &order) in &v.guards {
+        let buddy = pfn ^ (1 << order);
+        assert!(!free.contains_key(&(buddy, order)), "{pfn:#x} of order {order} is still a guard");
+    }
     for &(pfn, order) in free.keys().filter(|k| k.1 < 9) {
         let buddy = pfn ^ (1 << order);
         assert!(

@@ -14,6 +14,8 @@ pub(crate) struct View {
     free: BTreeMap<(u8, MigrateType), Vec<u64>>,
     /// Frame → order, movable.
     pub(crate) allocated: BTreeMap<u64, (u8, bool)>,
+    /// Frame → order.
+    pub(crate) guards: BTreeMap<u64, u8>,
     pub(crate) cpus: Vec<CpuRecord>,
     cached: BTreeMap<(u32, usize), Vec<u64>>,
 }
@@ -26,6 +28,7 @@ impl View {
             blocks: BTreeMap::new(),
             free: BTreeMap::new(),
             allocated: BTreeMap::new(),
+            guards: BTreeMap::new(),
             cpus: Vec::new(),
             cached: BTreeMap::new(),
         };
@@ -40,6 +43,9 @@ impl View {
                 }
                 Record::Allocated { pfn, order, movable } => {
                     assert!(v.allocated.insert(pfn.0, (order.get(), movable)).is_none());
+                }
+                Record::Guard { pfn, order } => {
+                    assert!(v.guards.insert(pfn.0, order.get()).is_none());
                 }
                 Record::Cpu(c) => v.cpus.push(c),
                 Record::Cached { cpu, list, pfn } => {

@@ -1,0 +1,161 @@
+//! Pageyard with checks and defences (spec §11), for the counts of what they cost beside the same
+//! patterns without.
+
+// Memory is filled and looked at here.
+#![allow(unsafe_code)]
+
+use std::slice;
+
+use pageyard::poison::{self, Corruption};
+use pageyard::policy::{InitOnAlloc, PageChecked, Poisoned};
+use pageyard::{CpuId, Gfp, Link, Order, PageFlags, PageState, Pfn, Platform, Report};
+
+use crate::contestants::{Embedder, FIRST, FRAMES, Ours, PAGE, Region, Visitor};
+
+/// A page as a kernel describes it, in a cache line of its own.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Page {
+    flags: u32,
+    mapcount: i32,
+    refcount: u32,
+    mapping: usize,
+    owner: usize,
+    head: usize,
+}
+
+/// Descriptions of all pages, all in order.
+#[derive(Debug)]
+struct Pages(Vec<Page>);
+
+impl Pages {
+    fn new() -> Self {
+        let page = || Page { flags: 0, mapcount: -1, refcount: 0, mapping: 0, owner: 0, head: 0 };
+        Pages((0..FRAMES).map(|_| page()).collect())
+    }
+
+    #[inline(always)]
+    fn state(&self, pfn: Pfn) -> PageState {
+        let p = &self.0[(pfn.0 - FIRST) as usize];
+        PageState {
+            mapcount: p.mapcount,
+            mapping: p.mapping != 0,
+            refcount: p.refcount,
+            charged: p.owner != 0,
+            flags: PageFlags::from_bits_retain(p.flags),
+            link: if p.head == 0 { Link::Single } else { Link::Tail(Pfn(p.head as u64)) },
+        }
+    }
+}
+
+/// Every page is looked at on its way in and out.
+#[derive(Debug)]
+pub struct Checking(Pages);
+
+impl Embedder for Checking {
+    const NAME: &'static str = "pageyard-checks";
+
+    fn new() -> Self {
+        Checking(Pages::new())
+    }
+}
+
+impl Platform for Checking {
+    #[inline(always)]
+    fn cpu(&self) -> CpuId {
+        CpuId(crate::cpu())
+    }
+
+    #[inline(always)]
+    fn page_state(&self, pfn: Pfn) -> PageState {
+        self.0.state(pfn)
+    }
+
+    fn report(&self, report: Report) {
+        panic!("all pages are in order: {report}");
+    }
+}
+
+/// The same with memory, which is filled.
+#[derive(Debug)]
+struct Memory {
+    pages: Pages,
+    region: Region,
+}
+
+impl Memory {
+    fn new() -> Self {
+        Memory { pages: Pages::new(), region: Region::new(FRAMES * PAGE) }
+    }
+
+    #[inline(always)]
+    fn with<T>(&self, pfn: Pfn, order: Order, f: impl FnOnce(&mut [u8]) -> T) -> T {
+        let at = self.region.address() + (pfn.0 - FIRST) as usize * PAGE;
+        let bytes = order.pages() as usize * PAGE;
+        // SAFETY: the block lies in the region, which was exposed, and is the allocator's alone
+        // while it asks for this; nobody else has a reference into it.
+        f(unsafe { slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(at), bytes) })
+    }
+}
+
+/// Declares embedders with memory.
+macro_rules! with_memory {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name(Memory);
+
+        impl Embedder for $name {
+            const NAME: &'static str = $text;
+
+            fn new() -> Self {
+                $name(Memory::new())
+            }
+        }
+
+        impl Platform for $name {
+            #[inline(always)]
+            fn cpu(&self) -> CpuId {
+                CpuId(crate::cpu())
+            }
+
+            #[inline(always)]
+            fn page_state(&self, pfn: Pfn) -> PageState {
+                self.0.pages.state(pfn)
+            }
+
+            #[inline(always)]
+            fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
+                if gfp.contains(Gfp::ZERO) {
+                    self.0.with(pfn, order, |bytes| bytes.fill(0));
+                }
+            }
+
+            fn poison(&self, pfn: Pfn, order: Order) {
+                self.0.with(pfn, order, poison::fill);
+            }
+
+            fn check_poison(&self, pfn: Pfn, order: Order) -> Option<Corruption> {
+                self.0.with(pfn, order, |bytes| poison::inspect(bytes))
+            }
+
+            fn report(&self, report: Report) {
+                panic!("all pages are in order: {report}");
+            }
+        }
+    )*};
+}
+
+with_memory! {
+    /// All memory is zeroed when it is handed out.
+    Zeroing = "pageyard-init-on-alloc";
+    /// Free memory holds a pattern.
+    Poisoning = "pageyard-poison";
+}
+
+/// The contestants with checks and defences.
+pub fn each(visitor: &mut impl Visitor) {
+    visitor.visit::<Ours<Checking, PageChecked>>();
+    visitor.visit::<Ours<Zeroing, InitOnAlloc>>();
+    visitor.visit::<Ours<Poisoning, Poisoned>>();
+}

@@ -1,0 +1,112 @@
+//! Who holds what, as text in the kernel's format (spec §9.7), and summed up.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Write};
+
+use pageyard::{
+    Gfp, MigrateType, NodeId, Order, Owner, PAGEBLOCK_ORDER, PageFlags, Task, ZoneKind,
+};
+use pageyard_trace::gfp;
+
+/// Where a block lies and what its pages are marked with: what its record does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The type of its pageblock.
+    pub block_type: MigrateType,
+    /// The marks of its first page.
+    pub flags: PageFlags,
+    /// Its node.
+    pub node: NodeId,
+    /// Its zone.
+    pub zone: ZoneKind,
+}
+
+/// A block's two lines, without the call stack that the kernel prints below them.
+pub fn text(owner: &Owner, place: &Place) -> String {
+    let Owner { pfn, order, task, since, .. } = owner;
+    let mask = owner.gfp.bits();
+    let page_type = owner.gfp.migrate_type().unwrap_or(MigrateType::Unmovable);
+    format!(
+        "Page allocated via order {order}, mask {mask:#x}({}), pid {}, tgid {} ({}), ts {since} ns\n\
+         PFN {:#x} type {page_type} Block {} type {} Flags {:#x}({})\n",
+        gfp::to_names(mask),
+        task.pid,
+        task.tgid,
+        name(task),
+        pfn.0,
+        pfn.0 >> PAGEBLOCK_ORDER,
+        place.block_type,
+        place.flags.bits(),
+        flag_names(place),
+    )
+}
+
+/// A task's name up to its first zero byte.
+fn name(task: &Task) -> String {
+    let end = task.comm.iter().position(|&b| b == 0).unwrap_or(task.comm.len());
+    String::from_utf8_lossy(&task.comm[..end]).into_owned()
+}
+
+/// The names of the marks, then node and zone, joined as the kernel joins them.
+fn flag_names(place: &Place) -> String {
+    let mut out = String::new();
+    for (name, _) in place.flags.iter_names() {
+        let _ = write!(out, "{}|", name.to_lowercase());
+    }
+    let _ = write!(out, "node={}|zone={}", place.node.0, place.zone as u8);
+    out
+}
+
+/// What blocks are grouped by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// The process, by name and number.
+    Process,
+    /// The call stack.
+    Stack,
+    /// Order and request flags.
+    Request,
+}
+
+/// Blocks that have something in common.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// What.
+    pub what: String,
+    /// How many blocks.
+    pub blocks: u64,
+    /// How many base pages.
+    pub pages: u64,
+}
+
+impl Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} times, {} pages: {}", self.blocks, self.pages, self.what)
+    }
+}
+
+/// Groups of blocks, whoever holds most pages first; among equals by name.
+pub fn groups(owners: impl IntoIterator<Item = Owner>, by: By) -> Vec<Group> {
+    let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for owner in owners {
+        let sum = sums.entry(key(&owner, by)).or_default();
+        sum.0 += 1;
+        sum.1 += u64::from(owner.order.pages());
+    }
+    let mut all: Vec<Group> =
+        sums.into_iter().map(|(what, (blocks, pages))| Group { what, blocks, pages }).collect();
+    all.sort_by_key(|g| std::cmp::Reverse(g.pages));
+    all
+}
+
+fn key(owner: &Owner, by: By) -> String {
+    match by {
+        By::Process => format!("{} (tgid {})", name(&owner.task), owner.task.tgid),
+        By::Stack => format!("stack {:#x}", owner.stack),
+        By::Request => request(owner.order, owner.gfp),
+    }
+}
+
+fn request(order: Order, gfp: Gfp) -> String {
+    format!("order {order}, mask {:#x}({})", gfp.bits(), gfp::to_names(gfp.bits()))
+}

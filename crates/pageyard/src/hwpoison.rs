@@ -1,0 +1,239 @@
+//! Frames whose memory is faulty are taken out of use (spec §11.3).
+//!
+//! A free frame is taken at once. For one in use, its owner must be waited for, and the way back of
+//! a block must not become longer for it. So the frame is marked, and its pageblock *tainted*,
+//! which the free path sees in the byte that it reads anyway for the block's type: blocks of
+//! a tainted pageblock go to the zone, which keeps the marked frames. The free path reads that byte
+//! under its CPU's list's lock; whoever marks a frame takes all those locks once afterwards, so
+//! every free either saw the taint or is seen.
+
+use core::fmt;
+
+use lock_api::RawMutex;
+
+use crate::area::End;
+use crate::frame::{Kind, State};
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::safety::change;
+use crate::units::{CpuId, MAX_ORDER, PAGEBLOCK_ORDER, Pfn};
+use crate::yard::Yard;
+use crate::zone::{At, Locked, Zone};
+
+/// What became of a poisoned frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Poisoned {
+    /// It is out of use.
+    Removed,
+    /// A caller owns it; it goes out of use when its block is freed.
+    WhenFreed,
+}
+
+/// Why a frame was not poisoned, or not made good again. Nothing has changed then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PoisonError {
+    /// The frame lies in no zone.
+    Foreign,
+    /// The frame is a hole, or was never handed over to the allocator.
+    Reserved,
+    /// The frame is poisoned already.
+    Already,
+    /// The frame is not poisoned.
+    NotPoisoned,
+    /// The frame is out of use already, as part of a block with a bad page (§11.2).
+    Bad,
+}
+
+impl fmt::Display for PoisonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PoisonError::Foreign => "the frame lies in no zone of this allocator",
+            PoisonError::Reserved => "the frame is reserved: it was never the allocator's",
+            PoisonError::Already => "the frame is poisoned already",
+            PoisonError::NotPoisoned => "the frame is not poisoned",
+            PoisonError::Bad => "the frame is out of use already, as part of a bad block",
+        })
+    }
+}
+
+impl core::error::Error for PoisonError {}
+
+/// How often the per-CPU lists are drained for a frame that others take up again and again. Each
+/// time somebody would have to refill with it between two of our steps.
+const TRIES: u32 = 1000;
+
+impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+    /// Takes a frame with faulty memory out of use (§11.3). A free one is split out of its block
+    /// at once, also from the per-CPU lists, which are drained for it. One that is in use goes when
+    /// its block is freed: the rest of the block becomes free, the frame does not.
+    ///
+    /// The frame stays one of the zone's managed pages, and is counted in
+    /// [`OutOfUse::poisoned`](crate::OutOfUse::poisoned).
+    ///
+    /// # Errors
+    /// [`PoisonError`]; nothing has changed.
+    pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
+        let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
+        let at = zone.at::<E, P>(&self.platform, self.platform.cpu());
+        let at = at.or_else(|| zone.at(&self.platform, CpuId(0))).ok_or(PoisonError::Foreign)?;
+        {
+            let locked = at.lock();
+            let frame = zone.map.frame(idx);
+            if frame.state().kind() == Kind::Reserved {
+                return Err(PoisonError::Reserved);
+            }
+            if frame.is_poisoned() {
+                return Err(PoisonError::Already);
+            }
+            if zone.head_of(idx).is_some_and(|(_, s)| s.kind() == Kind::Bad) {
+                return Err(PoisonError::Bad);
+            }
+            frame.set_poisoned(true);
+            zone.map.refresh_taint(idx);
+            if locked.remove_poisoned(idx) {
+                return Ok(Poisoned::Removed);
+            }
+        }
+        for _ in 0..TRIES {
+            for cpu in 0..self.cpus {
+                at.drain(CpuId(cpu));
+            }
+            let locked = at.lock();
+            if locked.remove_poisoned(idx) {
+                return Ok(Poisoned::Removed);
+            }
+            if !zone.head_of(idx).is_some_and(|(_, s)| s.kind() == Kind::Cached) {
+                break;
+            }
+        }
+        Ok(Poisoned::WhenFreed)
+    }
+
+    /// Undoes [`poison_frame`](Yard::poison_frame): the memory is good after all. A frame that was
+    /// taken out of use is free again.
+    ///
+    /// # Errors
+    /// [`PoisonError`]; nothing has changed.
+    pub fn unpoison_frame(&self, pfn: Pfn) -> Result<(), PoisonError> {
+        let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
+        let at = zone.at::<E, P>(&self.platform, self.platform.cpu());
+        let at = at.or_else(|| zone.at(&self.platform, CpuId(0))).ok_or(PoisonError::Foreign)?;
+        let locked = at.lock();
+        let frame = zone.map.frame(idx);
+        if !frame.is_poisoned() {
+            return Err(PoisonError::NotPoisoned);
+        }
+        frame.set_poisoned(false);
+        zone.map.refresh_taint(idx);
+        if frame.state().kind() == Kind::Poisoned {
+            change(&zone.safety.poisoned, -1);
+            at.fill(idx, 0);
+            locked.free_one(idx, 0, zone.map.block_type(idx), End::Head);
+        }
+        Ok(())
+    }
+
+    /// Whether a frame is poisoned, out of use already or not. `None` outside the zones.
+    pub fn is_poisoned(&self, pfn: Pfn) -> Option<bool> {
+        let (zone, idx) = self.locate(pfn)?;
+        Some(zone.map.frame(idx).is_poisoned())
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// The head of the block that holds a frame, and what it says, if there is one to be seen: while
+    /// another CPU has the block, it may change at any moment.
+    fn head_of(&self, idx: u32) -> Option<(u32, State)> {
+        (0..=MAX_ORDER)
+            .map(|o| (o, idx & !((1 << o) - 1)))
+            .map(|(o, head)| (o, head, self.map.frame(head).state()))
+            .find(|(o, _, s)| s.order() >= *o && !matches!(s.kind(), Kind::Tail | Kind::Reserved))
+            .map(|(_, head, state)| (head, state))
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+    /// Takes a frame out of use if it is part of a free block or of a guard.
+    fn remove_poisoned(&self, idx: u32) -> bool {
+        let Some((head, state)) = self.zone.head_of(idx) else { return false };
+        let (order, t) = (state.order(), state.migrate_type());
+        match state.kind() {
+            Kind::Poisoned => return true,
+            Kind::Free => {
+                self.zone.areas.remove(&self.zone.map, head, order, t);
+                let back = self.split_around(head, order, idx, |part, o| {
+                    self.leave(part, o, t);
+                    if o < P::RULES.safety.guard_min_order { 0 } else { 1 << o }
+                });
+                self.account(back - (1 << order), t);
+            }
+            Kind::Guard => {
+                change(&self.zone.safety.guards, -(1 << order));
+                self.zone.map.frame(head).set_state(State::TAIL);
+                self.split_around(head, order, idx, |part, o| {
+                    self.guard(part, o, t);
+                    0
+                });
+            }
+            _ => return false,
+        }
+        self.keep(idx);
+        true
+    }
+
+    /// Halves a block until only the frame is left; the other halves, each handed to `each`, sum up
+    /// to what that says.
+    fn split_around(&self, head: u32, order: u8, idx: u32, each: impl Fn(u32, u8) -> i32) -> i32 {
+        let (mut first, mut sum) = (head, 0);
+        for o in (0..order).rev() {
+            let upper = first + (1 << o);
+            let part = if idx >= upper { core::mem::replace(&mut first, upper) } else { upper };
+            sum += each(part, o);
+        }
+        sum
+    }
+
+    /// A poisoned frame that is in no block any more.
+    fn keep(&self, idx: u32) {
+        self.zone.map.frame(idx).set_state(State::new(Kind::Poisoned, 0, self.type_of(idx)));
+        change(&self.zone.safety.poisoned, 1);
+        self.zone.map.refresh_taint(idx);
+    }
+
+    fn type_of(&self, idx: u32) -> crate::units::MigrateType {
+        self.zone.map.block_type(idx)
+    }
+
+    /// Frees a block but for its poisoned frames, in the largest pieces without one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn free_around(&self, idx: u32, order: u8) {
+        let map = &self.zone.map;
+        // The head may be a piece's, or a frame to keep; nothing may take it for allocated.
+        map.frame(idx).set_state(State::TAIL);
+        let end = idx.saturating_add(1 << order);
+        let mut at = idx;
+        while at < end {
+            let clean = |o: &u8| !map.run(at, 1 << o).iter().any(|f| f.is_poisoned());
+            let most = (at.trailing_zeros() as u8).min((end - at).ilog2() as u8);
+            match (0..=most.min(PAGEBLOCK_ORDER)).rev().find(clean) {
+                Some(o) => {
+                    self.free_one(at, o, self.type_of(at), End::Head);
+                    at += 1 << o;
+                }
+                None => {
+                    self.keep(at);
+                    at += 1;
+                }
+            }
+        }
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+    /// Whether the block may go to the per-CPU lists. Asked under the list's lock.
+    #[inline]
+    pub(crate) fn may_be_listed(self, idx: u32, order: u8) -> bool {
+        !self.zone.map.is_tainted(idx, order)
+    }
+}

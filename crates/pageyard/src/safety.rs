@@ -1,0 +1,241 @@
+//! Checks and defences on the way of a block between its owner and the lists (spec §11). Which of
+//! them there are is the policy's ([`Safety`](crate::policy::Safety)); what is off is not compiled.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use lock_api::RawMutex;
+
+use crate::checks::{BadPage, Link};
+use crate::frame::{Kind, State};
+use crate::gfp::Gfp;
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::report::{RateLimit, Report};
+use crate::units::{MigrateType, Order, Pfn, ZoneId};
+use crate::yard::Yard;
+use crate::zone::{At, Locked};
+
+/// A minute's reports of bad pages (§11.2), per zone.
+const BAD_PAGE_REPORTS: (u64, u64) = (60, 60_000_000_000);
+/// Reports of damaged patterns in five seconds (§11.4), per zone.
+const POISON_REPORTS: (u64, u64) = (10, 5_000_000_000);
+
+/// Pages of a zone that are managed, but neither free nor with a caller nor on per-CPU lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OutOfUse {
+    /// Because of a bad page in their block (§11.2).
+    pub bad: u64,
+    /// Because their memory is faulty (§11.3).
+    pub poisoned: u64,
+    /// As guards (§11.6). These come back when their neighbours do.
+    pub guards: u64,
+}
+
+impl OutOfUse {
+    /// All of them.
+    pub fn pages(&self) -> u64 {
+        self.bad + self.poisoned + self.guards
+    }
+}
+
+/// A zone's part in all this.
+#[derive(Debug, Default)]
+pub(crate) struct ZoneSafety {
+    /// Pages; anybody.
+    pub(crate) bad: AtomicU64,
+    /// Pages; zone lock.
+    pub(crate) poisoned: AtomicU64,
+    /// Pages; zone lock.
+    pub(crate) guards: AtomicU64,
+    bad_reports: RateLimit,
+    poison_reports: RateLimit,
+}
+
+impl ZoneSafety {
+    pub(crate) fn clear(&self) {
+        for n in [&self.bad, &self.poisoned, &self.guards] {
+            n.store(0, Relaxed);
+        }
+    }
+}
+
+/// Changes a counter that one writes at a time.
+pub(crate) fn change(n: &AtomicU64, by: i64) {
+    n.store(n.load(Relaxed).wrapping_add_signed(by), Relaxed);
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+    /// A zone's pages that are out of use; `None` where there is no such zone.
+    pub fn out_of_use(&self, zone: impl Into<ZoneId>) -> Option<OutOfUse> {
+        let s = &self.zone(zone)?.safety;
+        Some(OutOfUse {
+            bad: s.bad.load(Relaxed),
+            poisoned: s.poisoned.load(Relaxed),
+            guards: s.guards.load(Relaxed),
+        })
+    }
+
+    /// The last step before a caller has a block: it is mapped, verified and prepared, as the
+    /// policy has it.
+    #[inline(always)]
+    pub(crate) fn hand_over(&self, pfn: Pfn, order: Order, gfp: Gfp) {
+        let safety = &P::RULES.safety;
+        if safety.unmap {
+            self.platform.map(pfn, order);
+        }
+        if safety.poison {
+            self.verify(pfn, order);
+        }
+        self.platform.prepare(pfn, order, safety.prepared_as(gfp));
+    }
+
+    /// Whether the pattern is whole; reports where it is not.
+    fn verify(&self, pfn: Pfn, order: Order) {
+        let Some(corruption) = self.platform.check_poison(pfn, order) else { return };
+        let Some((zone, _)) = self.locate(pfn) else { return };
+        let (most, period) = POISON_REPORTS;
+        let Some(n) = zone.safety.poison_reports.admit(self.platform.now(), most, period) else {
+            return;
+        };
+        if n > 0 {
+            self.platform.report(Report::PoisonSuppressed(n));
+        }
+        self.platform.report(Report::Poison { block: pfn, order, corruption });
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+    /// The first step of a block that comes back: observers are told, its pages checked, their
+    /// memory filled. `false`: a page is bad, and the block is out of use (§11.2).
+    #[inline(always)]
+    pub(crate) fn leaves_owner(self, idx: u32, order: u8) -> bool {
+        self.note_free(idx, order);
+        if P::RULES.safety.checks_pages() && !self.passes_free_check(idx, order) {
+            return false;
+        }
+        self.fill(idx, order);
+        true
+    }
+
+    /// Gives memory that becomes free the contents that free memory has.
+    #[inline(always)]
+    pub(crate) fn fill(self, idx: u32, order: u8) {
+        let safety = &P::RULES.safety;
+        if safety.poison || safety.zeroes_free() || safety.unmap {
+            self.fill_around(idx, order);
+        }
+    }
+
+    /// Fills a block but for its poisoned frames.
+    fn fill_around(self, idx: u32, order: u8) {
+        if !self.zone.map.is_tainted(idx, order) {
+            return self.fill_block(idx, order);
+        }
+        for i in idx..idx.saturating_add(1 << order) {
+            if !self.zone.map.frame(i).is_poisoned() {
+                self.fill_block(i, 0);
+            }
+        }
+    }
+
+    fn fill_block(self, idx: u32, order: u8) {
+        let Some(order) = Order::new(order) else { return };
+        let pfn = self.zone.pfn(idx);
+        let safety = &P::RULES.safety;
+        if safety.poison {
+            self.env.poison(pfn, order);
+        } else if safety.zeroes_free() {
+            self.env.zero(pfn, order);
+        }
+        if safety.unmap {
+            self.env.unmap(pfn, order);
+        }
+    }
+
+    /// Looks at every page of a block that comes back (§11.1). `false`: a page is bad, and the block
+    /// is out of use.
+    #[inline(always)]
+    fn passes_free_check(self, idx: u32, order: u8) -> bool {
+        order == 0 && self.env.page_state(self.zone.pfn(idx)).fits_free()
+            || self.each_page_fits_free(idx, order)
+    }
+
+    #[inline(never)]
+    fn each_page_fits_free(self, idx: u32, order: u8) -> bool {
+        let head = self.zone.pfn(idx);
+        let first = self.env.page_state(head);
+        let mut found = first.wrong_at_free();
+        let mut pfn = head;
+        while found.is_none() && pfn.0 + 1 < head.0 + (1 << order) {
+            pfn = Pfn(pfn.0 + 1);
+            let state = self.env.page_state(pfn);
+            found = match first.link {
+                Link::Head => state.wrong_in_compound(head),
+                Link::Single | Link::Tail(_) => state.wrong_at_free(),
+            };
+        }
+        match found {
+            Some(why) => self.leak(idx, order, pfn, why, false),
+            None => true,
+        }
+    }
+
+    /// Looks at every page of a block that is about to be handed out (§11.1). `false`: a page is
+    /// bad, and the block is out of use.
+    #[inline(always)]
+    pub(crate) fn passes_alloc_check(self, idx: u32, order: u8) -> bool {
+        order == 0 && self.env.page_state(self.zone.pfn(idx)).fits_alloc()
+            || self.each_page_fits_alloc(idx, order)
+    }
+
+    #[inline(never)]
+    fn each_page_fits_alloc(self, idx: u32, order: u8) -> bool {
+        let mut i = idx;
+        while i < idx.saturating_add(1 << order) {
+            let pfn = self.zone.pfn(i);
+            if let Some(why) = self.env.page_state(pfn).wrong_at_alloc() {
+                return self.leak(idx, order, pfn, why, true);
+            }
+            i += 1;
+        }
+        true
+    }
+
+    /// A block is out of use for good (§11.2). Always `false`.
+    #[cold]
+    #[inline(never)]
+    fn leak(self, idx: u32, order: u8, pfn: Pfn, why: BadPage, at_alloc: bool) -> bool {
+        let zone = self.zone;
+        zone.map.frame(idx).set_state(State::new(Kind::Bad, order, MigrateType::Unmovable));
+        zone.safety.bad.fetch_add(1 << order, Relaxed);
+        let (Some(order), false) = (Order::new(order), why == BadPage::HwPoison) else {
+            return false;
+        };
+        let (most, period) = BAD_PAGE_REPORTS;
+        if let Some(n) = zone.safety.bad_reports.admit(self.env.now(), most, period) {
+            if n > 0 {
+                self.env.report(Report::BadPagesSuppressed(n));
+            }
+            let block = zone.pfn(idx);
+            self.env.report(Report::BadPage { pfn, block, order, why, at_alloc });
+        }
+        false
+    }
+}
+
+/// Guards (§11.6): too small a part of a split block stays off the lists and uncounted, so that
+/// nobody writes to it by mistake unnoticed, until it merges.
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+    /// The block becomes a guard. Its other frames must be tails.
+    pub(crate) fn guard(&self, idx: u32, order: u8, t: MigrateType) {
+        self.zone.map.frame(idx).set_state(State::new(Kind::Guard, order, t));
+        change(&self.zone.safety.guards, 1 << order);
+    }
+
+    /// A guard becomes part of a free block on a list of type `t` (§1.7d).
+    pub(crate) fn unguard(&self, idx: u32, order: u8, t: MigrateType) {
+        self.zone.map.frame(idx).set_state(State::TAIL);
+        change(&self.zone.safety.guards, -(1 << order));
+        self.account(1 << order, t);
+    }
+}
