@@ -6,7 +6,9 @@ mod conform;
 mod knobs;
 mod output;
 mod replay;
+mod run;
 mod show;
+mod topology;
 mod trace;
 
 use std::process::ExitCode;
@@ -26,6 +28,10 @@ struct Cli {
 enum Command {
     /// Replay a kernel's page events under several policies and compare what each would have done
     Replay(replay::Args),
+    /// Run a workload on a simulated machine
+    Run(run::Args),
+    /// Check a machine's description and print it as tables
+    Topology(topology::Args),
     /// Hold the allocator against recorded answers and states of the real Linux 6.12.117
     Conform(conform::Args),
     /// Print a recorded machine state as the kernel's zoneinfo, buddyinfo, pagetypeinfo, vmstat, show_mem
@@ -39,6 +45,8 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Topology(args) => topology::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Knobs(args) => knobs::run(&args),

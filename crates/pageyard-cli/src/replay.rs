@@ -10,7 +10,7 @@ use pageyard_lab::replay::{
 };
 use serde::Serialize;
 
-use crate::output::{self, print_json};
+use crate::output::{self, print_json, size};
 
 /// The trace is a recording of the kernel's page events (mm_page_alloc, mm_page_free, …) as text
 /// or as a .pgy file, plain or compressed. Its zones, CPUs and per-CPU lists are taken from the
@@ -59,21 +59,6 @@ pub(crate) struct Args {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-}
-
-/// A number of bytes: `4096`, `512K`, `2M`, `16G`, `1T`.
-fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text}: expected a size such as 512M or 2G");
-    let (digits, unit) = match text.to_ascii_uppercase().trim_end_matches('B').chars().last() {
-        Some('K') => (1, 1 << 10),
-        Some('M') => (1, 1 << 20),
-        Some('G') => (1, 1 << 30),
-        Some('T') => (1, 1u64 << 40),
-        _ => (0, 1),
-    };
-    let digits =
-        &text.trim_end_matches(['B', 'b'])[..text.trim_end_matches(['B', 'b']).len() - digits];
-    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)
 }
 
 #[derive(Serialize)]

@@ -13,7 +13,7 @@ use pageyard_trace::{
 };
 use serde_json::json;
 
-use crate::output::{self, print_json};
+use crate::output::{self, part_of, print_json};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -197,12 +197,6 @@ fn import(
     );
     report_trouble(summary);
     Ok(ExitCode::SUCCESS)
-}
-
-fn part_of(output: &Path) -> PathBuf {
-    let mut name = output.as_os_str().to_owned();
-    name.push(".part");
-    name.into()
 }
 
 fn merge(into: &mut Attachments, from: &Attachments) {

@@ -7,9 +7,13 @@
 //! It knows no allocator internals: it sees answers, snapshots, counters and events.
 
 pub mod conform;
+pub mod hygiene;
 mod memory;
 pub mod owner;
+pub mod record;
 pub mod replay;
+mod rng;
 pub mod show;
+pub mod topology;
 
 pub use memory::{Lock, Memory};

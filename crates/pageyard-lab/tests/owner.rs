@@ -57,11 +57,12 @@ fn run(f: impl FnOnce(&Yard<'_, Lock, &Machine<'_>, Linux612>, &Machine<'_>)) {
         usable: &[span],
         reserved: &[],
         cpus: &[NodeId(0)],
+        distances: &[],
         knobs: Knobs::default(),
     };
     let memory = Memory::for_layout(&layout).unwrap();
-    let (mut zones, mut slots) = (memory.zones(), memory.slots());
-    let storage = memory.storage(&mut zones, &mut slots);
+    let mut rooms = memory.rooms();
+    let storage = memory.storage(&mut rooms);
     f(&Yard::new(&layout, storage, &machine).unwrap(), &machine);
 }
 

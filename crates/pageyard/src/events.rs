@@ -26,6 +26,13 @@ pub enum Event {
         /// Its order.
         order: Order,
     },
+    /// `mm_page_free_batched`: the same block once more, where it was freed as part of a batch
+    /// ([`Yard::free_batch`](crate::Yard::free_batch)): all blocks of a group were announced by
+    /// [`Event::Free`], now this one goes to this CPU's list (§6.2). Not a second free.
+    FreeBatched {
+        /// First frame of the block.
+        pfn: Pfn,
+    },
     /// `mm_page_alloc_zone_locked`: a block left the free lists, under the zone lock.
     ZoneLocked {
         /// First frame of the block.

@@ -222,10 +222,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
         }
         for group in blocks.chunks(BATCH) {
-            for &(pfn, order) in group.iter().filter(|b| !is_cached_order::<P>(b.1.get())) {
+            for &(pfn, order) in group {
                 let Some((zone, idx)) = self.locate(pfn) else { continue };
                 let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
-                if at.leaves_owner(idx, order.get()) {
+                if at.leaves_owner(idx, order.get()) && !is_cached_order::<P>(order.get()) {
                     at.put_direct(idx, order.get());
                 }
             }
@@ -240,9 +240,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for &(pfn, order) in group.iter().filter(|b| is_cached_order::<P>(b.1.get())) {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
             let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
-            if !at.leaves_owner(idx, order.get()) {
-                continue;
+            if !zone.map.frame(idx).state().is(Kind::Allocated, order.get()) {
+                continue; // a bad page: out of use since it was looked at
             }
+            self.platform.event(cpu, Event::FreeBatched { pfn });
             let t = zone.map.block_type(idx);
             if t != MigrateType::Isolate {
                 if !held.as_ref().is_some_and(|(of, _)| core::ptr::eq(*of, zone)) {

@@ -59,12 +59,20 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         if *source == Source::Own
             && let Some(idx) = self.smallest(order, t)
         {
-            if P::RULES.carried_types && self.zone.map.block_type(idx) != t {
-                self.zone.counters.mismatches.add(1);
-            }
+            self.count_mismatch(idx, t);
             return Some(idx);
         }
         self.take_other(order, t, source, flags)
+    }
+
+    /// A block that comes from a list of type `t` counts as a mismatch where its pageblock is of
+    /// another type (§4.10). Looked for only where the policy lets that happen or wants it proved
+    /// that it does not.
+    #[inline]
+    pub(crate) fn count_mismatch(&self, idx: u32, t: MigrateType) {
+        if (P::RULES.carried_types || P::RULES.type_checks) && self.zone.map.block_type(idx) != t {
+            self.zone.counters.mismatches.add(1);
+        }
     }
 
     /// Steps 2 to 4 of §4.3.

@@ -27,7 +27,7 @@ use crate::events::Event;
 use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneKind};
+use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId};
 use crate::yard::Yard;
 
 /// Who asks, in the embedder's terms.
@@ -208,9 +208,9 @@ impl<'a> PageOwner<'a> {
     pub fn mixed_blocks<R: RawMutex, E: Platform, P: Policy>(
         &self,
         yard: &Yard<'_, R, E, P>,
-        kind: ZoneKind,
+        zone: impl Into<ZoneId>,
     ) -> Option<[u64; TYPES]> {
-        let zone = yard.zone(kind)?;
+        let zone = yard.zone(zone)?;
         let grouped = !zone.ungrouped.load(Relaxed);
         let type_of = |o: &Owner| {
             let t = if grouped { o.gfp.migrate_type() } else { None };

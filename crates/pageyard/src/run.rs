@@ -108,9 +108,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         for i in 0..blocks {
             let idx = first + (i << order);
             self.note_taken(idx, order, t);
-            if P::RULES.carried_types && map.block_type(idx) != t {
-                self.zone.counters.mismatches.add(1);
-            }
+            self.count_mismatch(idx, t);
         }
         Some(Run { first, blocks, order, descending: false })
     }

@@ -10,20 +10,28 @@ use pageyard::{CpuId, Event, FreeError, Gfp, Order, Pfn, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 
+/// The frames whose free was announced.
 fn freed(y: &Y<'_>) -> Vec<u64> {
-    let events = y.platform().events();
-    events
-        .iter()
-        .filter_map(|e| if let Event::Free { pfn, .. } = e { Some(pfn.0) } else { None })
-        .collect()
+    told(y).into_iter().filter(|t| !t.0).map(|t| t.1).collect()
 }
 
+/// The frames of the events that announce a free, then of those that carry one out, in turns.
+fn told(y: &Y<'_>) -> Vec<(bool, u64)> {
+    let told = |e| match e {
+        Event::Free { pfn, .. } => Some((false, pfn.0)),
+        Event::FreeBatched { pfn } => Some((true, pfn.0)),
+        _ => None,
+    };
+    y.platform().events().into_iter().filter_map(told).collect()
+}
+
+/// As kernels record it: a group is announced whole, then its cached orders go one by one.
 #[test]
-fn s6_2_uncached_orders_go_first_in_each_group_of_31() {
+fn s9_5_a_batch_is_told_in_groups_of_31() {
     let mut s = State::new(16384).limits(1, 4000, 4000);
     let mut batch = Vec::new();
     for i in 0..40u64 {
-        // Every fifth block is of order 4.
+        // Every fifth block is of order 4, which per-CPU lists do not keep.
         let order = if i % 5 == 4 { 4 } else { 0 };
         s = s.block(i * 32, order, false);
         batch.push((Pfn(i * 32), o(order)));
@@ -31,13 +39,24 @@ fn s6_2_uncached_orders_go_first_in_each_group_of_31() {
     s.run(|y: &Y<'_>| {
         y.platform().watch();
         y.free_batch(&batch).unwrap();
-        let of = |group: &[(Pfn, Order)]| -> Vec<u64> {
-            let large = group.iter().filter(|b| b.1.get() == 4);
-            large.chain(group.iter().filter(|b| b.1.get() == 0)).map(|b| b.0.0).collect()
+        let of = |group: &[(Pfn, Order)]| -> Vec<(bool, u64)> {
+            let small = group.iter().filter(|b| b.1.get() == 0);
+            group.iter().map(|b| (false, b.0.0)).chain(small.map(|b| (true, b.0.0))).collect()
         };
-        assert_eq!(freed(y), [of(&batch[..31]), of(&batch[31..])].concat());
+        assert_eq!(told(y), [of(&batch[..31]), of(&batch[31..])].concat());
         let s = y.cpu_stats(ZONE, CpuId(0)).unwrap();
         assert_eq!((s.direct_frees, s.frees.blocks()), (8, 40));
+    });
+}
+
+#[test]
+fn s6_2_uncached_orders_go_first_in_a_group() {
+    // The first block goes to the zone too, since the lists hold nothing, and merges to order 4
+    // there. What comes last stands first on the list.
+    let s = State::new(4096).limits(1, 0, 0).block(0, 3, false).free(8, 3).block(64, 4, false);
+    s.run(|y: &Y<'_>| {
+        y.free_batch(&[(Pfn(0), o(3)), (Pfn(64), o(4))]).unwrap();
+        assert_eq!(normal(y).free(4, Movable), [0, 64]);
     });
 }
 

@@ -4,6 +4,8 @@
 use pageyard_trace::{Event, Kind, Tasks};
 use serde::Serialize;
 
+use crate::rng::Rng;
+
 /// How the tick's place within the second is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum TickPhase {
@@ -203,20 +205,6 @@ pub(super) fn ticks_between(phase: f64, from_ns: u64, to_ns: u64, period_s: u64)
     let period = period_s as f64;
     let number = |t: u64| ((t as f64 / 1e9 - phase) / period).floor();
     (number(to_ns) - number(from_ns)).clamp(0.0, 100.0) as u32
-}
-
-/// SplitMix64.
-pub(super) struct Rng(pub(super) u64);
-
-impl Rng {
-    /// From 0 to 1.
-    pub(super) fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
 }
 
 #[cfg(test)]

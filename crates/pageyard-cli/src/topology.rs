@@ -1,0 +1,25 @@
+//! `pageyard topology`: is this machine's description right, and what does it mean?
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use pageyard_lab::topology::Topology;
+
+use crate::output;
+
+/// Prints nodes, zones, CPUs, distances and caches. Exit code: 0, or 2 if the description is wrong;
+/// the error names the entry. Machines that come with the program: desktop, two-nodes, four-nodes,
+/// eight-sockets.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A TOML file, or the name of a machine that comes with the program
+    #[arg(value_name = "FILE|NAME")]
+    topology: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> output::Outcome {
+    let topology = Topology::open(&args.topology)?;
+    write!(std::io::stdout().lock(), "{topology}")?;
+    Ok(ExitCode::SUCCESS)
+}

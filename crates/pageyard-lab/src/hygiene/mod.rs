@@ -1,0 +1,347 @@
+//! `pageyard run hygiene`: does memory of different mobility stay apart, round after round?
+//!
+//! A kernel build, a cache server and somebody who asks for huge pages share one heap for many
+//! rounds (measurement §8.6, seed figures A.3), once under each of two policies, with every list
+//! operation checked (spec §4.8). What each asks for is the same, drawn from one seed; only the
+//! page cache's reclaim depends on what the allocator has left. The machine is simulated: CPUs
+//! take turns, memory has no contents, and time is what the recipe says.
+//!
+//! The workload's numbers stand as constants beside what they govern, each with its source:
+//! *measured* in a recording, *derived* from one, stated by a section, or *assumed*.
+
+mod build;
+mod heap;
+mod host;
+mod load;
+mod published;
+mod table;
+
+use std::fmt;
+
+use pageyard::policy::{Linux612, Policy, TypeChecked, Vanilla};
+use pageyard::{InitError, Knobs, Layout, NodeId, PAGE_SIZE, Pfn, Yard, ZoneSpec};
+use serde::Serialize;
+
+use self::build::{Build, SLICE};
+use self::heap::{Heap, ZONE};
+use self::host::Host;
+use self::load::{Network, Prober, Server};
+use crate::record::Observer;
+use crate::{Lock, Memory};
+
+pub use published::{PUBLISHED, Published};
+pub use table::{Claim, Summary};
+
+/// What to run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Draws everything that is drawn.
+    pub seed: u64,
+    /// How many builds, one after another.
+    pub rounds: u32,
+    /// Bytes of the heap.
+    pub memory: u64,
+    /// CPUs, each with one process of the build at a time.
+    pub cpus: u32,
+}
+
+impl Options {
+    /// As much memory as one process of the build needs, and several pageblocks of each type.
+    pub const LEAST_MEMORY: u64 = 256 << 20;
+    /// A zone's map ends somewhere; this is far beyond what a workload of this kind fills.
+    pub const MOST_MEMORY: u64 = 1 << 40;
+    /// Measured rounds are of four.
+    const CPUS: u32 = 4;
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { seed: 1, rounds: 50, memory: 512 << 20, cpus: Options::CPUS }
+    }
+}
+
+/// Seconds that a round takes, when the machine is the recorded one: the mean of the published
+/// builds (A.3).
+const ROUND_SECONDS: f64 = 310.24;
+/// Pages that the build maps in a round (measured in `6.12-build`).
+const ROUND_PAGES: f64 = 327_981.0;
+/// Of memory, what the kernel itself holds from the start: unmovable (measured in `6.12-build`: 4,055
+/// slab pages and 1,344 of stacks in 480,000) and reclaimable (362).
+const KERNEL: f64 = 0.011;
+const KERNEL_RECLAIMABLE: f64 = 0.00075;
+/// Slab pages, as the builds'.
+const KERNEL_FLAGS: u32 = 0x52cc0;
+const KERNEL_RECLAIMABLE_FLAGS: u32 = 0x52cd0;
+/// A file that is read, as the builds'.
+const READ_FLAGS: u32 = 0x152c4a;
+
+/// What one round counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Round {
+    /// Blocks taken from another type's list, which kept its type (§4.5).
+    pub steals: u64,
+    /// Pageblocks that changed their type for a request (§4.4).
+    pub claims: u64,
+    /// Blocks that left a list, or were stolen, for a request of another type than their
+    /// pageblock's (§4.10).
+    pub mismatches: u64,
+    /// Blocks handed out whose pageblock was of another type than the request, also from per-CPU
+    /// lists that were filled before it changed.
+    pub mixed: u64,
+    /// List operations that found block and list of different types (§4.8).
+    pub type_check_failures: u64,
+    /// Requests made.
+    pub requests: u64,
+    /// Requests that failed, those for huge pages apart.
+    pub failed: u64,
+    /// Huge pages asked for and got.
+    pub huge: u64,
+    /// Huge pages asked for and not got.
+    pub huge_missed: u64,
+    /// Pages that reclaim freed.
+    pub reclaimed: u64,
+}
+
+impl Round {
+    /// Times a request was served by another type's block, claimed or stolen: what the kernel's
+    /// `mm_page_alloc_extfrag` reports (§4.10).
+    pub fn fallbacks(&self) -> u64 {
+        self.steals + self.claims
+    }
+
+    fn since(&self, before: &Round) -> Round {
+        Round {
+            steals: self.steals - before.steals,
+            claims: self.claims - before.claims,
+            mismatches: self.mismatches - before.mismatches,
+            mixed: self.mixed - before.mixed,
+            type_check_failures: self.type_check_failures - before.type_check_failures,
+            requests: self.requests - before.requests,
+            failed: self.failed - before.failed,
+            huge: self.huge - before.huge,
+            huge_missed: self.huge_missed - before.huge_missed,
+            reclaimed: self.reclaimed - before.reclaimed,
+        }
+    }
+}
+
+/// The rounds of one policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Series {
+    /// The policy's name.
+    pub policy: &'static str,
+    /// What filling the heap counted, before the first round.
+    pub start: Round,
+    /// Round by round.
+    pub rounds: Vec<Round>,
+    /// Pageblocks by type at the end: unmovable, movable, reclaimable.
+    pub pageblocks: [u64; 3],
+}
+
+/// Both series.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// Bytes of the heap.
+    pub memory: u64,
+    /// CPUs.
+    pub cpus: u32,
+    /// Before the hygiene patches.
+    pub vanilla: Series,
+    /// With them.
+    pub linux612: Series,
+}
+
+/// Why it could not be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HygieneError {
+    /// The heap is too small or too large for the workload.
+    Memory(u64),
+    /// There is no round to run.
+    NoRounds,
+    /// The heap could not be made.
+    Init(InitError),
+}
+
+impl fmt::Display for HygieneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HygieneError::Memory(bytes) => write!(
+                f,
+                "a heap of {} MiB: the workload needs 256 MiB to 1 TiB; give --memory 512M or so",
+                bytes >> 20
+            ),
+            HygieneError::NoRounds => f.write_str("no round to run: give --rounds 1 or more"),
+            HygieneError::Init(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for HygieneError {}
+
+impl From<InitError> for HygieneError {
+    fn from(e: InitError) -> Self {
+        HygieneError::Init(e)
+    }
+}
+
+/// Runs both policies, at the same time; `linux612` is told of every event under that policy.
+///
+/// # Errors
+/// [`HygieneError`] says which option is out of range.
+pub fn run(options: &Options, linux612: &impl Observer) -> Result<Report, HygieneError> {
+    let (vanilla, linux612) = std::thread::scope(|scope| {
+        let vanilla = scope.spawn(|| soak::<TypeChecked<Vanilla>>(options, "Vanilla", &()));
+        let linux612 = soak::<TypeChecked<Linux612>>(options, "Linux612", linux612);
+        (vanilla.join(), linux612)
+    });
+    let vanilla = vanilla.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let Options { seed, memory, cpus, .. } = *options;
+    Ok(Report { seed, memory, cpus, vanilla, linux612: linux612? })
+}
+
+/// One policy, all rounds.
+///
+/// # Errors
+/// [`HygieneError`] says which option is out of range.
+pub fn soak<P: Policy>(
+    options: &Options,
+    name: &'static str,
+    observer: &impl Observer,
+) -> Result<Series, HygieneError> {
+    if !(Options::LEAST_MEMORY..=Options::MOST_MEMORY).contains(&options.memory) {
+        return Err(HygieneError::Memory(options.memory));
+    }
+    if options.rounds == 0 {
+        return Err(HygieneError::NoRounds);
+    }
+    let pages = options.memory / PAGE_SIZE;
+    let start = Pfn(1 << 20);
+    let span = start..Pfn(start.0 + pages);
+    let cpus = vec![NodeId(0); options.cpus as usize];
+    let layout = Layout {
+        zones: &[ZoneSpec { kind: ZONE, node: NodeId(0), span: span.clone() }],
+        usable: &[span],
+        reserved: &[],
+        cpus: &cpus,
+        distances: &[],
+        knobs: Knobs::default(),
+    };
+    let memory = Memory::for_layout(&layout)?;
+    let mut rooms = memory.rooms();
+    let host = Host::new(observer);
+    let yard: Yard<'_, Lock, _, P> = Yard::new(&layout, memory.storage(&mut rooms), &host)?;
+    let mut soak = Soak {
+        heap: Heap::new(&yard, &host, options.cpus, options.seed),
+        build: Build::new(options.cpus, options.seed, ROUND_SECONDS * 1e9),
+        server: Server::new(options.seed),
+        network: Network::new(options.seed),
+        prober: Prober::new(options.seed, options.memory),
+        seconds: 0,
+    };
+    soak.fill(pages as f64);
+    let start = soak.count();
+    let mut rounds = Vec::new();
+    let mut before = start;
+    for _ in 0..options.rounds {
+        soak.round();
+        let now = soak.count();
+        rounds.push(now.since(&before));
+        before = now;
+    }
+    let blocks = yard.pageblocks(ZONE).unwrap_or_default();
+    Ok(Series { policy: name, start, rounds, pageblocks: [blocks[0], blocks[1], blocks[2]] })
+}
+
+/// Everything that runs on one heap.
+struct Soak<'y, 'a, 'o, P: Policy, O: Observer> {
+    heap: Heap<'y, 'a, 'o, P, O>,
+    build: Build,
+    server: Server,
+    network: Network,
+    prober: Prober,
+    seconds: u64,
+}
+
+impl<P: Policy, O: Observer> Soak<'_, '_, '_, P, O> {
+    /// Before the first round: the kernel's own memory, the server's, and files read until memory
+    /// is short for the first time, as on a machine that has been up for a while (assumed).
+    fn fill(&mut self, pages: f64) {
+        use pageyard::{Gfp, Order};
+        let heap = &mut self.heap;
+        for _ in 0..(pages * KERNEL) as u64 {
+            heap.request(Order::ZERO, Gfp::from_bits_retain(KERNEL_FLAGS));
+        }
+        for _ in 0..(pages * KERNEL_RECLAIMABLE) as u64 {
+            heap.reclaimable_slab(Order::ZERO, Gfp::from_bits_retain(KERNEL_RECLAIMABLE_FLAGS));
+        }
+        self.server.start(heap, (pages * Server::SHARE) as usize);
+        let mut read = 0;
+        while !heap.host.take_wake() && read < pages as u64 {
+            heap.host.run_on((read / 64) as u32 % heap.cpus);
+            heap.read_page(Gfp::from_bits_retain(READ_FLAGS));
+            read += 1;
+        }
+    }
+
+    /// One build, and what runs beside it while it lasts.
+    fn round(&mut self) {
+        self.build.start(&mut self.heap, 1.0);
+        while !self.build.is_done() {
+            self.second();
+        }
+    }
+
+    fn second(&mut self) {
+        let heap = &mut self.heap;
+        let cpus = heap.cpus;
+        let start_ns = self.seconds * 1_000_000_000;
+        heap.host.advance_to(start_ns);
+        for cpu in 0..cpus {
+            heap.host.run_on(cpu);
+            heap.yard.tick(pageyard::CpuId(cpu));
+        }
+        self.prober.second(heap, self.seconds);
+        heap.background();
+        self.server.second(heap);
+        self.network.second(cpus);
+        // Each CPU's share of a second is so many pages of the build, a slice at a time.
+        let share = ROUND_PAGES / ROUND_SECONDS / 4.0;
+        let slices = (share / SLICE as f64).round().max(1.0) as u64;
+        for slice in 0..slices {
+            heap.host.advance_to(start_ns + slice * 1_000_000_000 / slices);
+            for cpu in 0..cpus {
+                let mut mapped = 0;
+                // Starts and exits take no time of their own.
+                for _ in 0..8 {
+                    mapped += self.build.slice(heap, cpu, start_ns);
+                    if mapped >= SLICE / 2 {
+                        break;
+                    }
+                }
+                heap.background();
+            }
+            self.network.run(heap, 1.0 / slices as f64);
+            heap.background();
+        }
+        self.seconds += 1;
+    }
+
+    fn count(&self) -> Round {
+        let Some(z) = self.heap.yard.zone_stats(ZONE) else { return Round::default() };
+        let t = self.heap.tally;
+        Round {
+            steals: z.steals,
+            claims: z.claims_whole + z.claims_part,
+            mismatches: z.mismatches,
+            mixed: t.mixed,
+            type_check_failures: z.type_check_failures,
+            requests: t.requests,
+            failed: t.failed,
+            huge: self.prober.got,
+            huge_missed: self.prober.missed,
+            reclaimed: t.reclaimed,
+        }
+    }
+}

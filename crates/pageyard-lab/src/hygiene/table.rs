@@ -1,0 +1,300 @@
+//! The report as text: both series side by side, with what was published beside them.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{PUBLISHED, Report, Round, Series};
+
+/// The round from which the published series with the patches stays at this many steals or fewer
+/// (A.3).
+const SETTLED_BY: usize = 14;
+const SETTLED: u64 = 3;
+/// Of the last rounds, so many are looked at for rounds without any steal (A.3).
+const LAST: usize = 30;
+
+/// What a series comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The round, from 1, from which no round has more than 3 steals; `None` where the last has.
+    pub settled_from: Option<usize>,
+    /// Of the last 30 rounds, those without a steal.
+    pub without_steal: usize,
+    /// How many rounds that is out of.
+    pub last: usize,
+    /// Steals a round: mean and median.
+    pub steals: [f64; 2],
+    /// Mismatches a round: mean and median.
+    pub mismatches: [f64; 2],
+    /// Mismatches that are not steals, in all rounds.
+    pub beyond_steals: u64,
+    /// List operations that found block and list of different types, in all rounds and before.
+    pub type_check_failures: u64,
+}
+
+impl Summary {
+    fn of(series: &[(u64, u64)], type_check_failures: u64) -> Summary {
+        let last = series.len().min(LAST);
+        let unsettled = series.iter().rposition(|&(steals, _)| steals > SETTLED);
+        let settled_from = unsettled.map_or(1, |at| at + 2);
+        let steals: Vec<u64> = series.iter().map(|s| s.0).collect();
+        let mismatches: Vec<u64> = series.iter().map(|s| s.1).collect();
+        Summary {
+            settled_from: (settled_from <= series.len()).then_some(settled_from),
+            without_steal: steals[steals.len() - last..].iter().filter(|&&s| s == 0).count(),
+            last,
+            steals: mean_and_median(&steals),
+            mismatches: mean_and_median(&mismatches),
+            beyond_steals: series.iter().map(|&(s, m)| m.saturating_sub(s)).sum(),
+            type_check_failures,
+        }
+    }
+}
+
+fn mean_and_median(values: &[u64]) -> [f64; 2] {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    let n = sorted.len();
+    let (Some(&a), Some(&b)) = (sorted.get((n.max(1) - 1) / 2), sorted.get(n / 2)) else {
+        return [0.0; 2];
+    };
+    [values.iter().sum::<u64>() as f64 / n as f64, (a + b) as f64 / 2.0]
+}
+
+impl Series {
+    /// What the rounds come to.
+    pub fn summary(&self) -> Summary {
+        let rounds: Vec<_> = self.rounds.iter().map(|r| (r.steals, r.mismatches)).collect();
+        let failures = self.rounds.iter().chain([&self.start]).map(|r| r.type_check_failures);
+        Summary::of(&rounds, failures.sum())
+    }
+}
+
+/// Agreement with a statement about the published series.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Claim {
+    /// What is stated.
+    pub text: String,
+    /// Whether it holds here; `None` where there are too few rounds to say.
+    pub holds: Option<bool>,
+}
+
+impl Report {
+    /// What the patches and §4.8 promise, and the shape of the published series (A.3), held
+    /// against this run.
+    pub fn claims(&self) -> Vec<Claim> {
+        let (v, l) = (self.vanilla.summary(), self.linux612.summary());
+        let rounds = self.linux612.rounds.len();
+        let claim = |text: &str, holds| Claim { text: text.into(), holds };
+        let enough = |least: usize, holds: bool| (rounds >= least).then_some(holds);
+        let late = |s: &Series| s.rounds.iter().skip(SETTLED_BY - 1).copied().collect::<Vec<_>>();
+        let sum = |s: &Series, f: fn(&Round) -> u64| late(s).iter().map(f).sum::<u64>();
+        let settled = l.settled_from.is_some_and(|r| r <= SETTLED_BY);
+        let steals = [&self.vanilla, &self.linux612].map(|s| sum(s, |r| r.steals));
+        let mismatches = [&self.vanilla, &self.linux612].map(|s| sum(s, |r| r.mismatches));
+        vec![
+            claim(
+                "Linux612: no list operation on the wrong list",
+                Some(l.type_check_failures == 0),
+            ),
+            claim("Linux612: no mismatch beyond steals", Some(l.beyond_steals == 0)),
+            claim("Linux612: at most 3 steals a round from round 14", enough(SETTLED_BY, settled)),
+            claim(
+                "Linux612: most of the last 30 rounds without a steal",
+                enough(LAST, l.without_steal * 2 > l.last),
+            ),
+            claim(
+                "Vanilla: blocks on the wrong list, round after round",
+                Some(v.type_check_failures > 0),
+            ),
+            claim(
+                "from round 14 Vanilla has more mismatches than Linux612",
+                enough(SETTLED_BY, mismatches[0] > mismatches[1]),
+            ),
+            claim(
+                "from round 14 Vanilla has more steals than Linux612",
+                enough(SETTLED_BY, steals[0] > steals[1]),
+            ),
+        ]
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "hygiene: {} rounds of kernel build, cache server and huge pages on one heap of {} MiB, \
+             {} CPUs, seed {}\n  a simulated machine: no reclaim but of its own page cache, no \
+             compaction, no swap\n",
+            self.linux612.rounds.len(),
+            self.memory >> 20,
+            self.cpus,
+            self.seed
+        )?;
+        self.rounds(f)?;
+        writeln!(f)?;
+        self.summaries(f)?;
+        writeln!(f)?;
+        for claim in self.claims() {
+            let holds = match claim.holds {
+                Some(true) => "yes",
+                Some(false) => "NO",
+                None => "-",
+            };
+            writeln!(f, "  {holds:>3}  {}", claim.text)?;
+        }
+        self.counts(f)
+    }
+}
+
+impl Report {
+    fn rounds(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut marks = [0; 4];
+        let row = |i: usize| {
+            let (v, l) = (&self.vanilla.rounds[i], &self.linux612.rounds[i]);
+            [v.steals, l.steals, v.mismatches, l.mismatches]
+        };
+        let count = self.vanilla.rounds.len().min(self.linux612.rounds.len());
+        for i in 0..count {
+            for (most, n) in marks.iter_mut().zip(row(i)) {
+                *most = n.max(*most);
+            }
+        }
+        let steals = marks[0].max(marks[1]);
+        let mismatches = marks[2].max(marks[3]);
+        writeln!(f, "{:5} | {:^39} | {:^39} |    published (A.3)", "", "steals", "mismatches")?;
+        writeln!(
+            f,
+            "{:5} | {:>7} {:11} {:>8} {:10} | {:>7} {:11} {:>8} {:10} | {:>14} {:>14}",
+            "round",
+            "Vanilla",
+            "",
+            "Linux612",
+            "",
+            "Vanilla",
+            "",
+            "Linux612",
+            "",
+            "steals",
+            "mismatches"
+        )?;
+        for i in 0..count {
+            let [vs, ls, vm, lm] = row(i);
+            write!(
+                f,
+                "{:5} | {vs:7} {:11} {ls:8} {:10} | {vm:7} {:11} {lm:8} {:10} |",
+                i + 1,
+                bar(vs, steals),
+                bar(ls, steals),
+                bar(vm, mismatches),
+                bar(lm, mismatches)
+            )?;
+            match PUBLISHED.get(i) {
+                Some(p) => writeln!(
+                    f,
+                    " {:>8} {:>5} {:>9} {:>4}",
+                    p.vanilla_steals, p.patched_steals, p.vanilla_mismatches, p.patched_mismatches
+                )?,
+                None => writeln!(f)?,
+            }
+        }
+        writeln!(f, "        bars: each # doubles, to the largest of both columns")
+    }
+
+    fn summaries(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let published = |pick: fn(&super::Published) -> (u64, u64)| {
+            Summary::of(&PUBLISHED.iter().map(pick).collect::<Vec<_>>(), 0)
+        };
+        let columns = [
+            self.vanilla.summary(),
+            self.linux612.summary(),
+            published(|p| (p.vanilla_steals, p.vanilla_mismatches)),
+            published(|p| (p.patched_steals, p.patched_mismatches)),
+        ];
+        writeln!(
+            f,
+            "{:42} {:>10} {:>10} {:>18} {:>18}",
+            "", "Vanilla", "Linux612", "published, before", "published, after"
+        )?;
+        let mut row = |label: &str, text: fn(&Summary) -> String, computed_only: bool| {
+            write!(f, "{label:42}")?;
+            for (i, s) in columns.iter().enumerate() {
+                let width = if i < 2 { 10 } else { 18 };
+                let text = if computed_only && i >= 2 { "-".into() } else { text(s) };
+                write!(f, " {text:>width$}")?;
+            }
+            writeln!(f)
+        };
+        let settled = |s: &Summary| s.settled_from.map_or("never".into(), |r| r.to_string());
+        row("at most 3 steals a round, from round", settled, false)?;
+        let without = |s: &Summary| format!("{} of {}", s.without_steal, s.last);
+        row("rounds without a steal, of the last 30", without, false)?;
+        row("steals a round, mean", |s| format!("{:.1}", s.steals[0]), false)?;
+        row("steals a round, median", |s| format!("{:.1}", s.steals[1]), false)?;
+        row("mismatches a round, mean", |s| format!("{:.1}", s.mismatches[0]), false)?;
+        row("mismatches a round, median", |s| format!("{:.1}", s.mismatches[1]), false)?;
+        row("mismatches beyond steals, all rounds", |s| s.beyond_steals.to_string(), true)?;
+        row(
+            "block on the wrong list (4.8), all rounds",
+            |s| s.type_check_failures.to_string(),
+            true,
+        )
+    }
+
+    fn counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f)?;
+        for s in [&self.vanilla, &self.linux612] {
+            let sum = |of: fn(&Round) -> u64| s.rounds.iter().map(of).sum::<u64>();
+            writeln!(
+                f,
+                "{:9} {} requests ({} failed), {} huge pages got and {} missed, {} pages reclaimed, \
+                 {} claims;\n          {} blocks handed out from another type's pageblock, per-CPU \
+                 lists included; pageblocks at the end: {} unmovable, {} movable, {} reclaimable",
+                s.policy,
+                sum(|r| r.requests),
+                sum(|r| r.failed),
+                sum(|r| r.huge),
+                sum(|r| r.huge_missed),
+                sum(|r| r.reclaimed),
+                sum(|r| r.claims),
+                sum(|r| r.mixed),
+                s.pageblocks[0],
+                s.pageblocks[1],
+                s.pageblocks[2]
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// As many marks as the number has binary digits, in ten for the largest.
+fn bar(n: u64, most: u64) -> String {
+    let digits = |n: u64| (u64::BITS - n.leading_zeros()) as usize;
+    let most = digits(most).max(1);
+    "#".repeat((digits(n) * 10).div_ceil(most).min(10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_of_the_published_series() {
+        let of = |pick: fn(&super::super::Published) -> (u64, u64)| {
+            Summary::of(&PUBLISHED.iter().map(pick).collect::<Vec<_>>(), 0)
+        };
+        let patched = of(|p| (p.patched_steals, p.patched_mismatches));
+        assert_eq!((patched.settled_from, patched.without_steal), (Some(14), 20));
+        assert_eq!(patched.steals[1], 1.0);
+        let vanilla = of(|p| (p.vanilla_steals, p.vanilla_mismatches));
+        assert_eq!((vanilla.settled_from, vanilla.steals[1]), (None, 1328.0));
+    }
+
+    #[test]
+    fn bars() {
+        assert_eq!(bar(0, 1000), "");
+        assert_eq!(bar(1000, 1000), "##########");
+        assert!(bar(1, 1000).len() < bar(30, 1000).len());
+        assert_eq!(bar(0, 0), "");
+    }
+}

@@ -1,0 +1,117 @@
+//! Observing a yard, and writing what it does as the kernel's tracers write it.
+
+use std::cell::RefCell;
+use std::io::Write;
+
+use pageyard::{CpuId, Event};
+use pageyard_trace::{self as trace, Kind, Record, Tasks, TextWriter, TraceError};
+
+/// Somebody who is told of every event of a simulated machine.
+pub trait Observer {
+    /// Whether anybody listens. Off, observing costs nothing.
+    const ACTIVE: bool = true;
+
+    /// An event on a CPU at a time in nanoseconds.
+    fn observe(&self, t_ns: u64, cpu: CpuId, event: Event);
+}
+
+/// Nobody listens.
+impl Observer for () {
+    const ACTIVE: bool = false;
+
+    fn observe(&self, _: u64, _: CpuId, _: Event) {}
+}
+
+/// The kernel's tracepoint (§9.5) for an event; `None` where the kernel has none for it.
+pub fn tracepoint(event: &Event) -> Option<Kind> {
+    Some(match *event {
+        Event::Alloc { pfn, order, migrate_type, gfp } => Kind::Alloc {
+            pfn: pfn.map(|p| p.0),
+            order: order.get(),
+            migratetype: migrate_type as u8,
+            gfp: gfp.bits(),
+        },
+        Event::Free { pfn, order } => Kind::Free { pfn: pfn.0, order: order.get() },
+        Event::FreeBatched { pfn } => Kind::FreeBatched { pfn: pfn.0 },
+        Event::ZoneLocked { pfn, order, migrate_type, refill } => Kind::ZoneLocked {
+            pfn: Some(pfn.0),
+            order: order.get(),
+            migratetype: migrate_type as u8,
+            refill,
+        },
+        Event::Drain { pfn, order, migrate_type } => {
+            Kind::Drain { pfn: pfn.0, order: order.get(), migratetype: migrate_type as u8 }
+        }
+        Event::Fallback { pfn, order, found, migrate_type, from, claimed } => Kind::ExtFrag {
+            pfn: pfn.0,
+            alloc_order: order.get(),
+            fallback_order: found.get(),
+            alloc_type: migrate_type as u8,
+            fallback_type: from as u8,
+            change_ownership: claimed,
+        },
+        // Ours: what the kernel shows as the events of the blocks alone.
+        Event::Refill { .. } | Event::BulkFree { .. } | Event::High { .. } | Event::Compact(_) => {
+            return None;
+        }
+    })
+}
+
+/// Writes events as ftrace text, one after another: nothing is kept.
+///
+/// All stand under the name of one task. After the first error nothing more is written;
+/// [`finish`](Recorder::finish) says what it was.
+pub struct Recorder<W: Write> {
+    state: RefCell<State<W>>,
+}
+
+struct State<W: Write> {
+    writer: TextWriter<W>,
+    tasks: Tasks,
+    task: u32,
+    written: u64,
+    failed: Option<TraceError>,
+}
+
+impl<W: Write> Recorder<W> {
+    /// Writes to `out`, which should be buffered, what a machine of so many CPUs does under the
+    /// name `comm`.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn new(out: W, cpus: u16, comm: &str) -> Result<Self, TraceError> {
+        let mut tasks = Tasks::new();
+        let task = tasks.intern(1, comm);
+        let writer = TextWriter::new(out, Some(cpus))?;
+        let state = State { writer, tasks, task, written: 0, failed: None };
+        Ok(Recorder { state: RefCell::new(state) })
+    }
+
+    /// Flushes; how many events were written, and the output.
+    ///
+    /// # Errors
+    /// The first thing that went wrong since the start.
+    pub fn finish(self) -> Result<(u64, W), TraceError> {
+        let state = self.state.into_inner();
+        match state.failed {
+            Some(e) => Err(e),
+            None => Ok((state.written, state.writer.finish()?)),
+        }
+    }
+}
+
+impl<W: Write> Observer for Recorder<W> {
+    fn observe(&self, t_ns: u64, cpu: CpuId, event: Event) {
+        let Some(kind) = tracepoint(&event) else { return };
+        let State { writer, tasks, task, written, failed } = &mut *self.state.borrow_mut();
+        if failed.is_some() {
+            return;
+        }
+        let cpu = u16::try_from(cpu.0).unwrap_or(u16::MAX);
+        let event = trace::Event { t_ns, cpu, task: *task, kind };
+        match writer.write(tasks, &Record::Event(event)) {
+            Ok(()) => *written += 1,
+            Err(e) => *failed = Some(e),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A topology as tables.
+
+use std::fmt;
+
+use pageyard::PAGE_SIZE;
+
+use super::Topology;
+use super::text::{bytes, list};
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |ranges: &[std::ops::Range<pageyard::Pfn>]| {
+            ranges.iter().map(|r| r.end.0 - r.start.0).sum::<u64>() * PAGE_SIZE
+        };
+        write!(
+            f,
+            "{}: {} nodes, {} CPUs, {} of memory",
+            self.name,
+            self.nodes,
+            self.cpus.len(),
+            bytes(of(&self.usable))
+        )?;
+        if let Some(mhz) = self.clock_mhz {
+            write!(f, ", {mhz} MHz")?;
+        }
+        writeln!(f, "\n")?;
+        writeln!(
+            f,
+            "{:>4} {:9} {:>12} {:>12} {:>12}  CPUs",
+            "node", "zone", "from", "to", "memory"
+        )?;
+        for n in 0..self.nodes {
+            let on = |&(_, node): &(usize, &pageyard::NodeId)| usize::from(node.0) == n;
+            let cpus = self.cpus.iter().enumerate().filter(on);
+            let cpus: Vec<u32> = cpus.map(|(cpu, _)| cpu as u32).collect();
+            let mut cpus = if cpus.is_empty() { "none".into() } else { list(&cpus) };
+            let zones: Vec<_> = self.zones.iter().filter(|z| usize::from(z.node.0) == n).collect();
+            if zones.is_empty() {
+                writeln!(f, "{n:4} {:9} {:>12} {:>12} {:>12}  {cpus}", "none", "", "", "0")?;
+            }
+            for z in zones {
+                let inside = |r: &std::ops::Range<pageyard::Pfn>| {
+                    r.end.min(z.span.end).0.saturating_sub(r.start.max(z.span.start).0)
+                };
+                let memory: u64 = self.usable.iter().map(inside).sum();
+                writeln!(
+                    f,
+                    "{n:4} {:9} {:>12} {:>12} {:>12}  {cpus}",
+                    z.kind,
+                    bytes(z.span.start.0 * PAGE_SIZE),
+                    bytes(z.span.end.0 * PAGE_SIZE),
+                    bytes(memory * PAGE_SIZE)
+                )?;
+                cpus = String::new();
+            }
+        }
+        if self.nodes > 1 {
+            write!(f, "\ndistance")?;
+            (0..self.nodes).try_for_each(|n| write!(f, " {n:>4}"))?;
+            writeln!(f)?;
+            for (n, row) in self.distances.chunks(self.nodes).enumerate() {
+                write!(f, "{n:>8}")?;
+                row.iter().try_for_each(|d| write!(f, " {d:>4}"))?;
+                writeln!(f)?;
+            }
+        }
+        self.cache_table(f)
+    }
+}
+
+impl Topology {
+    /// CPUs whose share of the caches is the same, together.
+    fn cache_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut kinds: Vec<(pageyard::tuning::CacheSlice, Vec<u32>)> = Vec::new();
+        for (cpu, &slice) in self.caches.iter().enumerate() {
+            match kinds.iter_mut().find(|k| k.0 == slice) {
+                Some(kind) => kind.1.push(cpu as u32),
+                None => kinds.push((slice, vec![cpu as u32])),
+            }
+        }
+        writeln!(f, "\ncache per CPU: last level, all levels")?;
+        for (slice, cpus) in kinds {
+            if slice.all_levels == 0 {
+                writeln!(f, "  CPUs {}: not said", list(&cpus))?;
+            } else {
+                let (last, all) = (bytes(slice.last_level), bytes(slice.all_levels));
+                writeln!(f, "  CPUs {}: {last}, {all}", list(&cpus))?;
+            }
+        }
+        Ok(())
+    }
+}

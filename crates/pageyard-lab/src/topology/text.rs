@@ -1,0 +1,93 @@
+//! What stands in a description as text: sizes, ranges of addresses, lists of CPUs.
+
+use std::ops::Range;
+
+/// A number of bytes: `4096`, `512K`, `2M`, `16G`, `1T`.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is not a size; write bytes, or 512K, 2M, 16G, 1T");
+    let trimmed = text.trim();
+    let digits = trimmed.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match trimmed[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 1,
+        "K" | "KB" | "KIB" => 1 << 10,
+        "M" | "MB" | "MIB" => 1 << 20,
+        "G" | "GB" | "GIB" => 1 << 30,
+        "T" | "TB" | "TIB" => 1u64 << 40,
+        _ => return Err(wrong()),
+    };
+    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)
+}
+
+/// Addresses `from..to`, each written as a size.
+pub(super) fn range(text: &str) -> Result<Range<u64>, String> {
+    let Some((from, to)) = text.split_once("..") else {
+        return Err(format!("`{text}` is not a range of addresses; write one as 4G..20G"));
+    };
+    let range = size(from)?..size(to)?;
+    if range.start >= range.end {
+        return Err(format!("the range {text} ends before it starts, or is empty"));
+    }
+    Ok(range)
+}
+
+/// Numbers written as the kernel writes CPU lists: `0-3,8,10-11`. Nothing is an empty list.
+pub(super) fn numbers(text: &str) -> Result<Vec<u32>, String> {
+    let wrong = || format!("`{text}` is not a list of CPUs; write one as 0-3,8");
+    let mut out = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let first: u32 = first.trim().parse().map_err(|_| wrong())?;
+        let last: u32 = last.trim().parse().map_err(|_| wrong())?;
+        if first > last || last >= super::MOST_CPUS {
+            return Err(format!(
+                "CPUs {part}: the first is not above the last, and they are below {}",
+                super::MOST_CPUS
+            ));
+        }
+        out.extend(first..=last);
+    }
+    Ok(out)
+}
+
+/// Bytes as a size: the largest unit that leaves no rest.
+pub(super) fn bytes(n: u64) -> String {
+    for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
+        if n != 0 && n.is_multiple_of(1 << shift) {
+            return format!("{}{unit}", n >> shift);
+        }
+    }
+    n.to_string()
+}
+
+/// Numbers as a CPU list.
+pub(super) fn list(numbers: &[u32]) -> String {
+    let mut out: Vec<String> = Vec::new();
+    let mut rest = numbers;
+    while let Some(&first) = rest.first() {
+        let run = rest.iter().zip(first..).take_while(|&(&n, i)| n == i).count();
+        let last = rest[run - 1];
+        out.push(if run == 1 { first.to_string() } else { format!("{first}-{last}") });
+        rest = &rest[run..];
+    }
+    out.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_ranges_and_lists() {
+        assert_eq!(size("512K"), Ok(512 << 10));
+        assert_eq!(size(" 16GiB"), Ok(16 << 30));
+        assert_eq!(size("0"), Ok(0));
+        assert!(size("16X").is_err() && size("").is_err() && size("99999999T").is_err());
+        assert_eq!(range("4G..20G"), Ok(4 << 30..20 << 30));
+        assert!(range("4G-20G").is_err() && range("4G..4G").is_err());
+        assert_eq!(numbers("0-3,8"), Ok(vec![0, 1, 2, 3, 8]));
+        assert_eq!(numbers(""), Ok(vec![]));
+        assert!(numbers("3-1").is_err() && numbers("a").is_err() && numbers("0-99999").is_err());
+        assert_eq!(list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
+        assert_eq!([bytes(0), bytes(1536), bytes(8 << 20)], ["0", "1536", "8M"]);
+    }
+}

@@ -1,0 +1,48 @@
+//! Memory of different mobility stays apart (spec §4.8, §4.10), or does not, round after round.
+
+use pageyard_lab::hygiene::{HygieneError, Options, Report, run};
+
+fn short() -> Report {
+    run(&Options { rounds: 3, memory: 256 << 20, ..Options::default() }, &()).unwrap()
+}
+
+#[test]
+fn s4_8_linux612_keeps_lists_and_blocks_of_one_type_and_vanilla_does_not() {
+    let report = short();
+    let linux612 = report.linux612.summary();
+    assert_eq!(linux612.type_check_failures, 0);
+    assert_eq!(linux612.beyond_steals, 0);
+    for (n, round) in report.linux612.rounds.iter().enumerate() {
+        assert_eq!(round.mismatches, round.steals, "round {}", n + 1);
+    }
+    // Something was at stake: blocks did change their type.
+    assert!(report.linux612.rounds.iter().map(|r| r.claims).sum::<u64>() > 0);
+
+    // The same checks see what they look for where it is.
+    let vanilla = report.vanilla.summary();
+    assert!(vanilla.type_check_failures > 0 && vanilla.beyond_steals > 0, "{vanilla:?}");
+
+    // What was asked for does not depend on the policy, but for what failed: a huge page not got
+    // is 512 small ones.
+    for (v, l) in report.vanilla.rounds.iter().zip(&report.linux612.rounds) {
+        assert_eq!(v.huge + v.huge_missed, l.huge + l.huge_missed);
+        assert_eq!(v.requests - 512 * v.huge_missed, l.requests - 512 * l.huge_missed);
+    }
+}
+
+#[test]
+fn a_seed_decides_everything() {
+    let options = Options { rounds: 1, memory: 256 << 20, ..Options::default() };
+    let of = |seed| run(&Options { seed, ..options }, &()).unwrap();
+    assert_eq!(of(7), of(7));
+    assert_ne!(of(7).linux612.rounds, of(8).linux612.rounds);
+}
+
+#[test]
+fn options_out_of_range_are_named() {
+    let with = |o: Options| run(&o, &()).unwrap_err();
+    let small = Options { memory: 1 << 20, ..Options::default() };
+    assert_eq!(with(small), HygieneError::Memory(1 << 20));
+    assert!(with(small).to_string().contains("1 MiB"));
+    assert_eq!(with(Options { rounds: 0, ..Options::default() }), HygieneError::NoRounds);
+}

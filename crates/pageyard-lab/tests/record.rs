@@ -1,0 +1,70 @@
+//! Events as ftrace text (spec §9.5): what was written is what is read, and what is read is
+//! written as it was.
+
+use std::cell::RefCell;
+
+use pageyard::policy::{Linux612, TypeChecked};
+use pageyard::{CpuId, Event};
+use pageyard_lab::hygiene::{Options, soak};
+use pageyard_lab::record::{Observer, Recorder, tracepoint};
+use pageyard_trace::{Kind, Options as Reading, Record, TextWriter, TraceReader};
+
+/// Writes, and remembers the first events.
+struct Both {
+    recorder: Recorder<Vec<u8>>,
+    seen: RefCell<Vec<(u64, CpuId, Event)>>,
+}
+
+/// Enough of them for every kind to occur.
+const MOST: usize = 1_200_000;
+
+impl Observer for Both {
+    fn observe(&self, t_ns: u64, cpu: CpuId, event: Event) {
+        if self.seen.borrow().len() < MOST {
+            self.recorder.observe(t_ns, cpu, event);
+            self.seen.borrow_mut().push((t_ns, cpu, event));
+        }
+    }
+}
+
+#[test]
+fn s9_5_what_is_written_is_read_back_and_written_again_as_it_was() {
+    let recorder = Recorder::new(Vec::new(), 4, "hygiene").unwrap();
+    let both = Both { recorder, seen: RefCell::default() };
+    let options = Options { rounds: 1, memory: 256 << 20, ..Options::default() };
+    soak::<TypeChecked<Linux612>>(&options, "Linux612", &both).unwrap();
+    let seen = both.seen.into_inner();
+    let (written, text) = both.recorder.finish().unwrap();
+
+    let wanted: Vec<_> = seen
+        .iter()
+        .filter_map(|(t_ns, cpu, event)| Some((*t_ns, cpu.0 as u16, tracepoint(event)?)))
+        .collect();
+    assert_eq!(written, wanted.len() as u64);
+    let has = |is: fn(&Kind) -> bool| assert!(wanted.iter().any(|w| is(&w.2)));
+    has(|k| matches!(k, Kind::Alloc { pfn: Some(_), .. }));
+    has(|k| matches!(k, Kind::Alloc { pfn: None, .. }));
+    has(|k| matches!(k, Kind::Free { .. }));
+    has(|k| matches!(k, Kind::FreeBatched { .. }));
+    has(|k| matches!(k, Kind::ZoneLocked { .. }));
+    has(|k| matches!(k, Kind::Drain { .. }));
+    has(|k| matches!(k, Kind::ExtFrag { .. }));
+
+    let input = std::io::Cursor::new(text.clone());
+    let mut reader = TraceReader::from_reader("written", input, Reading::default()).unwrap();
+    let mut again = TextWriter::new(Vec::new(), Some(4)).unwrap();
+    let mut records = Vec::new();
+    let mut read = Vec::new();
+    while reader.next_chunk(&mut records).unwrap() {
+        for record in &records {
+            again.write(reader.tasks(), record).unwrap();
+            match record {
+                Record::Event(e) => read.push((e.t_ns, e.cpu, e.kind)),
+                Record::Mark { .. } => panic!("a mark nobody wrote"),
+            }
+        }
+    }
+    assert!(read == wanted, "events differ");
+    assert!(again.finish().unwrap() == text, "text differs");
+    assert_eq!(reader.summary().declared_cpus, Some(4));
+}

@@ -1,0 +1,168 @@
+//! Machines as data: what a description means, and what is wrong with one.
+
+use pageyard::{Knobs, NodeId, Pfn, Yard, ZoneKind};
+use pageyard_lab::topology::{Cache, Description, Node, SHIPPED, Topology, Zone};
+use pageyard_lab::{Lock, Memory};
+
+fn wrong(d: Description) -> String {
+    d.check().unwrap_err().to_string()
+}
+
+fn machine() -> Description {
+    Description::new("machine.toml")
+}
+
+fn toml(text: &str) -> Result<Topology, String> {
+    Description::from_toml("machine.toml", text).and_then(|d| d.check()).map_err(|e| e.to_string())
+}
+
+#[test]
+fn shipped_machines_are_right() {
+    for (name, text) in SHIPPED {
+        let t = Description::from_toml(name, text).unwrap().check().unwrap();
+        assert_eq!(t.distances().len(), t.nodes() * t.nodes());
+        assert_eq!(t.caches().len(), t.cpus().len());
+        assert!(t.to_string().starts_with(&format!("{name}: {} node", t.nodes())), "{t}");
+    }
+    let big = Topology::open("eight-sockets".as_ref()).unwrap();
+    assert_eq!((big.nodes(), big.cpus().len()), (8, 1024));
+    assert_eq!(big.caches()[1023].last_level, 4 << 20);
+    let four = Topology::open("four-nodes".as_ref()).unwrap();
+    assert!(!four.cpus().contains(&NodeId(3)), "a node without CPUs");
+    assert!(!four.zones().iter().any(|z| z.node == NodeId(2)), "a node without memory");
+}
+
+#[test]
+fn memory_falls_into_the_zones_of_x86_1_2() {
+    let t = machine()
+        .node(Node::new().memory("1M..3G").memory("4G..8G").movable("1G").cpus("0"))
+        .check()
+        .unwrap();
+    let zones: Vec<_> = t.zones().iter().map(|z| (z.kind, z.span.clone())).collect();
+    assert_eq!(
+        zones,
+        [
+            (ZoneKind::Dma, Pfn(256)..Pfn(4096)),
+            (ZoneKind::Dma32, Pfn(4096)..Pfn(0xc0000)),
+            (ZoneKind::Normal, Pfn(0x100000)..Pfn(0x1c0000)),
+            (ZoneKind::Movable, Pfn(0x1c0000)..Pfn(0x200000)),
+        ]
+    );
+}
+
+#[test]
+fn a_yard_is_made_of_it() {
+    let t = machine()
+        .node(Node::new().memory("1M..64M").reserved("1M..2M").cpus("0-1"))
+        .cache(Cache::new("0-1", "8M"))
+        .check()
+        .unwrap();
+    let layout = t.layout(Knobs::default());
+    let memory = Memory::for_layout(&layout).unwrap();
+    let mut rooms = memory.rooms();
+    let yard: Yard<'_, Lock, ()> = Yard::new(&layout, memory.storage(&mut rooms), ()).unwrap();
+    assert_eq!(yard.cpus(), 2);
+    let info = yard.zone_info(ZoneKind::Dma).unwrap();
+    assert_eq!((info.present, info.managed), (15 * 256, 14 * 256));
+    assert!(yard.set_cache_slice(pageyard::CpuId(1), t.caches()[1]));
+}
+
+#[test]
+fn a_file_says_the_same_as_a_program() {
+    let built = Description::new("machine.toml")
+        .node(Node::new().memory("1M..1G").cpus("0").distances(&[10, 20]))
+        .node(Node::new().zoned("1G..2G", Zone::Movable).distances(&[20, 10]))
+        .cache(Cache::new("0", "8M"))
+        .check()
+        .unwrap();
+    let read = toml(
+        r#"
+        [[node]]
+        memory = ["1M..1G"]
+        cpus = "0"
+        distances = [10, 20]
+        [[node]]
+        memory = [{ range = "1G..2G", zone = "movable" }]
+        distances = [20, 10]
+        [[cache]]
+        cpus = "0"
+        last_level = "8M"
+        "#,
+    );
+    assert_eq!(read, Ok(built));
+}
+
+#[test]
+fn errors_name_file_entry_and_fix() {
+    let node = || Node::new().memory("1M..1G").cpus("0");
+    let far = |d: &[u8]| Node::new().memory("1G..2G").distances(d);
+    let near = || node().distances(&[10, 20]);
+    for (description, text) in [
+        (machine(), "the machine: has no node; add a [[node]]"),
+        (
+            machine().node(near()).node(far(&[5, 10])),
+            "node 1: distance to node 0 is 5, less than to itself (10)",
+        ),
+        (
+            machine().node(near()).node(far(&[20, 11])),
+            "node 1: distance to itself is 11; it must be 10",
+        ),
+        (
+            machine().node(near()).node(far(&[20])),
+            "node 1: 1 distances for 2 nodes; give one for each node, itself included, or none \
+             anywhere",
+        ),
+        (
+            machine().node(node()).node(Node::new().memory("512M..2G")),
+            "node 1: memory 512M..2G overlaps memory 1M..1G of node 0; give each address to one \
+             of them",
+        ),
+        (
+            machine().node(node()).node(Node::new().memory("1G..2G").cpus("0")),
+            "node 1: CPU 0 is on node 0 already",
+        ),
+        (
+            machine().node(Node::new().memory("1M..1G").cpus("0,2")),
+            "CPU 1: on no node, but there is CPU 2; number CPUs from 0 without gaps",
+        ),
+        (
+            machine().node(Node::new().cpus("0")),
+            "the machine: no node has memory; give one memory = [\"1M..2G\"]",
+        ),
+        (
+            machine().node(Node::new().memory("1M..1G")),
+            "the machine: no node has CPUs; give one cpus = \"0-3\"",
+        ),
+        (
+            machine().node(Node::new().memory("1000..1G").cpus("0")),
+            "node 0: memory 1000..1G: 1000 is not a multiple of 4K",
+        ),
+        (
+            machine().hotplug().node(node()),
+            "node 0: memory 1M..1G: 1M is not a multiple of 128M (hotplug goes by these sections)",
+        ),
+        (machine().node(node().movable("2G")), "node 0: movable = 2G: the node has only 1023M"),
+        (
+            machine().node(node().reserved("2G..3G")),
+            "node 0: reserved 2G..3G: not within the node's memory",
+        ),
+        (machine().node(node()).cache(Cache::new("0-1", "8M")), "cache 0: CPU 1 is on no node"),
+        (
+            machine()
+                .node(Node::new().memory("4G..8G").memory("12G..16G").cpus("0"))
+                .node(Node::new().memory("8G..12G")),
+            "node 1: its zone Normal lies among zone Normal of node 0; a zone's memory must not \
+             be interrupted by another's",
+        ),
+    ] {
+        assert_eq!(wrong(description), format!("machine.toml: {text}"));
+    }
+}
+
+#[test]
+fn errors_in_a_file_name_the_line() {
+    let unknown = toml("[[node]]\nmemory = [\"1M..1G\"]\ncpu = \"0\"\n").unwrap_err();
+    assert!(unknown.starts_with("machine.toml: line 3: unknown field `cpu`"), "{unknown}");
+    let broken = toml("[[node]\n").unwrap_err();
+    assert!(broken.starts_with("machine.toml: line 1: "), "{broken}");
+}
