@@ -1,0 +1,109 @@
+//! Spec §5.6: a per-CPU list that somebody else is at is passed by; requests and frees use the zone.
+#![allow(unsafe_code)] // a lock whose `try_lock` fails when told to
+
+use crate::common;
+
+use std::cell::Cell;
+
+use common::{Machine, Stage, o};
+use lock_api::RawMutex;
+use pageyard::{CpuId, Gfp, Yard, ZoneKind};
+
+thread_local! {
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Requests only ever *try* per-CPU lists and *lock* zones, so this makes all lists busy.
+struct Refusing(spin::mutex::SpinMutex<()>);
+
+// SAFETY: exclusion is the inner lock's, to which every operation is handed on; refusing to try
+// gives nobody the lock.
+unsafe impl RawMutex for Refusing {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = Refusing(spin::mutex::SpinMutex::new(()));
+    type GuardMarker = lock_api::GuardSend;
+
+    fn lock(&self) {
+        RawMutex::lock(&self.0);
+    }
+
+    fn try_lock(&self) -> bool {
+        !BUSY.get() && RawMutex::try_lock(&self.0)
+    }
+
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller holds the lock, so the inner one is held.
+        unsafe { RawMutex::unlock(&self.0) };
+    }
+}
+
+fn with_busy_lists(f: impl for<'y> FnOnce(&Yard<'y, Refusing, Stage>)) {
+    Machine::normal(16384).run_on(Stage::default(), |y: &Yard<'_, Refusing, Stage>| {
+        BUSY.set(true);
+        f(y);
+        BUSY.set(false);
+    });
+}
+
+const ZONE: ZoneKind = ZoneKind::Normal;
+
+#[test]
+fn s5_6_requests_and_frees_go_past_a_busy_list() {
+    with_busy_lists(|y| {
+        let before = y.pageset(ZONE, CpuId(0)).unwrap();
+        let p = y.alloc(o(0), Gfp::KERNEL).unwrap();
+        y.free(p, o(0)).unwrap();
+        let s = y.cpu_stats(ZONE, CpuId(0)).unwrap();
+        assert_eq!((s.direct_allocs, s.direct_frees, s.refills), (1, 1, 0));
+        assert_eq!(y.zone_stats(ZONE).unwrap().bypasses, 2);
+        assert_eq!(y.pageset(ZONE, CpuId(0)).unwrap(), before, "its tuning notices nothing");
+        assert_eq!(y.zone_info(ZONE).unwrap().free_exact, 16384);
+    });
+}
+
+#[test]
+fn s5_6_orders_that_no_list_keeps_are_no_bypass() {
+    with_busy_lists(|y| {
+        let p = y.alloc(o(4), Gfp::KERNEL).unwrap();
+        y.free(p, o(4)).unwrap();
+        assert_eq!(y.zone_stats(ZONE).unwrap().bypasses, 0);
+    });
+}
+
+#[test]
+fn s6_1_a_bulk_request_with_a_busy_list_gets_one_page() {
+    with_busy_lists(|y| {
+        let mut slots = [None; 8];
+        assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut slots), Ok(1));
+        assert!(slots[0].is_some() && slots[1..].iter().all(Option::is_none));
+        assert_eq!(y.alloc_bulk_each(8, Gfp::KERNEL, |_| ()), Ok(1));
+    });
+}
+
+#[test]
+fn s6_2_a_batch_with_a_busy_list_goes_to_the_zone() {
+    with_busy_lists(|y| {
+        let batch: Vec<_> = (0..40)
+            .map(|i| o(i % 5))
+            .map(|ord| (y.alloc(ord, Gfp::KERNEL).unwrap(), ord))
+            .collect();
+        y.free_batch(&batch).unwrap();
+        let info = y.zone_info(ZONE).unwrap();
+        assert_eq!((info.free_exact, info.cached), (16384, 0));
+    });
+}
+
+#[test]
+fn s5_16_a_second_drainer_of_all_zones_returns_at_once() {
+    // The drainer's turn is a lock that is tried as well; with it refused nothing is drained.
+    Machine::normal(16384).run_on(Stage::default(), |y: &Yard<'_, Refusing, Stage>| {
+        let p = y.alloc(o(0), Gfp::KERNEL).unwrap();
+        y.free(p, o(0)).unwrap();
+        BUSY.set(true);
+        y.drain_all(None);
+        assert!(y.zone_info(ZONE).unwrap().cached > 0);
+        y.drain_all(Some(ZONE.into()));
+        assert_eq!(y.zone_info(ZONE).unwrap().cached, 0, "a caller for one zone waits its turn");
+        BUSY.set(false);
+    });
+}

@@ -1,0 +1,216 @@
+//! Spec §4.3 steps 0 and 2, §4.12: contiguous memory areas.
+
+use crate::common;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+
+use common::state::State;
+use common::view::normal;
+use common::{Lock, Machine, Y, frames, o};
+use pageyard::MigrateType::{Cma, Movable, Unmovable};
+use pageyard::{CmaArea, CmaError, ContigError, Gfp, IsolateError, Pfn, ZoneKind};
+
+const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
+const GFP: Gfp = Gfp::KERNEL;
+
+type Area<'b> = CmaArea<'b, Lock>;
+
+/// Two pageblocks, one of them CMA; `ours` and `cma` pages of them free, in order-0 blocks.
+fn mixed(ours: u64, cma: u64) -> State {
+    let mut s = State::new(1024).label(1, Cma);
+    for p in (0..2 * ours).step_by(2).chain((512..512 + 2 * cma).step_by(2)) {
+        s = s.free(p, 0);
+    }
+    s.limits(4, 0, 0)
+}
+
+#[test]
+fn s4_3_step_0_cma_first_while_more_than_half_of_what_is_free() {
+    mixed(10, 13).run(|y: &Y<'_>| {
+        let from = || y.alloc(o(0), MOVABLE).map(|p| if p.0 < 512 { 'o' } else { 'c' }).unwrap();
+        // 13 of 23, 12 of 22 (11 is half), then 11 of 21: more than the half, rounded down.
+        let got: String = (0..23).map(|_| from()).collect();
+        assert_eq!(&got[..3], "ccc");
+        assert_eq!(got.matches('c').count(), 13, "{got}");
+        assert!(y.alloc(o(0), MOVABLE).is_err());
+    });
+}
+
+#[test]
+fn s4_3_step_2_cma_before_another_type_s_block_is_claimed() {
+    let s = State::new(1536).label(1, Cma).label(2, Unmovable);
+    s.free(512, 0).free(1024, 9).limits(1, 0, 0).run(|y: &Y<'_>| {
+        // 1 of 513: step 0 does not apply; the own lists are empty.
+        assert_eq!(y.alloc(o(0), MOVABLE), Ok(Pfn(512)));
+        assert_eq!(normal(y).label(1024), Unmovable);
+        assert_eq!(y.alloc(o(0), MOVABLE), Ok(Pfn(1024)), "then it is claimed");
+        assert_eq!(normal(y).label(1024), Movable);
+    });
+}
+
+#[test]
+fn s4_3_a_refill_from_cma_stays_there_and_its_pages_are_movable_ones() {
+    let s = mixed(0, 6).limits(4, 100, 100);
+    s.run(|y: &Y<'_>| {
+        let pfn = y.alloc(o(0), MOVABLE).unwrap();
+        let v = normal(y);
+        assert!(v.cached(0, 1).iter().all(|p| *p >= 512), "the movable list");
+        assert!(!v.cached(0, 1).is_empty());
+        assert!(y.alloc(o(0), GFP).is_err(), "not for others, though they are free");
+        assert!(y.alloc(o(0), Gfp::ATOMIC | Gfp::MEMALLOC).is_err());
+        y.free(pfn, o(0)).unwrap();
+        y.drain_all(None);
+        assert_eq!(normal(y).free(0, Cma).len(), 6);
+    });
+}
+
+#[test]
+fn s3_6_others_do_not_count_on_cma_pages() {
+    let s = mixed(20, 200).set(|z| z.watermarks = [30, 30, 30, 30]);
+    s.run(|y: &Y<'_>| {
+        assert!(y.alloc(o(0), GFP).is_err(), "20 pages are not above 30");
+        assert!(y.alloc(o(0), MOVABLE).is_ok());
+    });
+}
+
+#[test]
+fn s4_12_only_whole_movable_pageblocks_become_cma() {
+    let s = State::new(2048).free(0, 10).free(1024, 9).used(1536..2048, false);
+    s.run(|y: &Y<'_>| {
+        let misaligned = |r| Err(CmaError::Misaligned(frames(r)));
+        assert_eq!(y.make_cma(frames(0..700)), misaligned(0..700));
+        let refused = CmaError::Isolate(IsolateError::Unmovable(Pfn(1536)));
+        assert_eq!(y.make_cma(frames(512..2048)), Err(refused));
+        y.make_cma(frames(512..1536)).unwrap();
+        let v = normal(y);
+        assert_eq!((v.label(0), v.label(512), v.label(1024)), (Movable, Cma, Cma));
+        assert_eq!((v.free(9, Cma), v.free(9, Movable)), (&[512, 1024][..], &[0][..]));
+        assert_eq!(v.zone.isolated_blocks, 0);
+        let again = CmaError::Isolate(IsolateError::Unmovable(Pfn(512)));
+        assert_eq!(y.make_cma(frames(512..1024)), Err(again));
+    });
+    // The tails of an unmovable block pass isolation, but may not be in an area.
+    State::new(1024).block(0, 10, false).run(|y: &Y<'_>| {
+        let refused = CmaError::Isolate(IsolateError::Unmovable(Pfn(0)));
+        assert_eq!(y.make_cma(frames(512..1024)), Err(refused));
+        assert_eq!(normal(y).label(512), Movable);
+    });
+}
+
+fn with_area(bit: u8, f: impl FnOnce(&Y<'_>, &Area<'_>)) {
+    Machine::normal(8192).run(|y: &Y<'_>| {
+        let bitmap: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(!0)).collect();
+        let area = Area::new(y, frames(4096..6144), o(bit), &bitmap).unwrap();
+        assert_eq!(area.range(), frames(4096..6144));
+        f(y, &area);
+    });
+}
+
+#[test]
+fn s4_12_first_fit_with_alignment() {
+    with_area(0, |y, area| {
+        let take = |pages, align| area.alloc(y, pages, align, GFP).map(|p| p.0);
+        assert_eq!(take(100, 1), Ok(4096));
+        assert_eq!(take(10, 64), Ok(4096 + 128));
+        assert_eq!(take(28, 1), Ok(4096 + 100), "the gap");
+        assert_eq!(take(1, 1), Ok(4096 + 138));
+        assert_eq!(take(1000, 1024), Ok(5120));
+        assert_eq!(take(1000, 1024), Err(CmaError::Full));
+        assert_eq!(take(0, 1), Err(CmaError::NoPages));
+        assert_eq!(take(1, 0), Err(CmaError::BadAlign(0)));
+        let s = area.stats();
+        assert_eq!((s.alloc_success, s.alloc_fail, s.used), (5, 3, 1139));
+        area.free(y, Pfn(4096), 50).unwrap();
+        assert_eq!(take(51, 1), Ok(4096 + 139), "50 are free in front, and too few");
+        assert_eq!(area.free(y, Pfn(4096), 50), Err(CmaError::NotOurs(Pfn(4096))));
+        assert_eq!(area.free(y, Pfn(6140), 50), Err(CmaError::NotOurs(Pfn(6140))));
+        assert_eq!(area.free(y, Pfn(0), 1), Err(CmaError::NotOurs(Pfn(0))));
+        assert_eq!(area.free(y, Pfn(4146), 0), Err(CmaError::NotOurs(Pfn(4146))));
+        assert_eq!(y.zone_info(ZoneKind::Normal).unwrap().managed, 8192);
+    });
+}
+
+#[test]
+fn s4_12_a_busy_place_is_given_up_for_the_next() {
+    with_area(3, |y, area| {
+        // In use and, for want of a platform that moves it, there to stay.
+        y.alloc_at(Pfn(4096 + 20), o(0), MOVABLE).unwrap();
+        assert_eq!(area.alloc(y, 3, 1, GFP), Ok(Pfn(4096)));
+        assert_eq!(area.alloc(y, 16, 1, GFP), Ok(Pfn(4096 + 24)));
+        assert_eq!(area.alloc(y, 8, 1, GFP), Ok(Pfn(4096 + 8)), "what was given up is free");
+        assert_eq!(area.stats().used, 32);
+        let all = area.alloc(y, 2048 - 16, 16, GFP);
+        assert_eq!(all, Err(CmaError::Full));
+        y.alloc_at(Pfn(6143), o(0), MOVABLE).unwrap();
+        let busy = CmaError::Contig(ContigError::Busy(Pfn(6143)));
+        assert_eq!(area.alloc(y, 2048 - 40, 8, GFP), Err(busy));
+        assert_eq!(area.stats().used, 32, "the bits of a failure are clear");
+    });
+}
+
+#[test]
+fn s4_12_areas_that_cannot_be() {
+    Machine::normal(8192).run(|y: &Y<'_>| {
+        let bitmap: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
+        let area = |r, bit| Area::new(y, frames(r), o(bit), &bitmap).map(|_| ());
+        assert_eq!(area(0..512, 0), Err(CmaError::TooSmall { needed: 8, given: 3 }));
+        assert_eq!(area(512..1024, 10), Err(CmaError::Misaligned(frames(512..1024))));
+        assert_eq!(area(0..100, 0), Err(CmaError::Misaligned(frames(0..100))));
+        assert_eq!(area(0..0, 0), Err(CmaError::Isolate(IsolateError::EmptyRange)));
+        assert_eq!(normal(y).label(0), Movable);
+        assert_eq!(area(0..512, 3), Ok(()));
+    });
+}
+
+/// Bitmap and frames agree, whatever is taken and given back.
+#[test]
+fn s4_12_a_soak_of_one_area() {
+    for bit in [0, 2] {
+        with_area(bit, |y, area| {
+            let mut held: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut movable = Vec::new();
+            let mut x = 7u64;
+            let mut random = |n: u64| {
+                x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (x >> 33) % n
+            };
+            for _ in 0..600 {
+                match random(5) {
+                    0 | 1 => {
+                        let (pages, align) = (1 + random(200), 1 << random(8));
+                        if let Ok(pfn) = area.alloc(y, pages, align, GFP) {
+                            assert_eq!(pfn.0 % align, 0);
+                            let before = held.range(..=pfn.0).next_back();
+                            assert!(before.is_none_or(|(p, n)| p + n <= pfn.0));
+                            let after = held.range(pfn.0..).next();
+                            assert!(after.is_none_or(|(&p, _)| pfn.0 + pages <= p));
+                            held.insert(pfn.0, pages);
+                        }
+                    }
+                    2 | 3 => {
+                        let nth = random(held.len().max(1) as u64) as usize;
+                        if let Some((&pfn, &pages)) = held.iter().nth(nth) {
+                            area.free(y, Pfn(pfn), pages).unwrap();
+                            held.remove(&pfn);
+                        }
+                    }
+                    _ if movable.len() < 40 => movable.extend(y.alloc(o(0), MOVABLE)),
+                    _ => movable.drain(..).for_each(|p| y.free(p, o(0)).unwrap()),
+                }
+                let bits: u64 = held.values().map(|n| n.div_ceil(1 << bit) << bit).sum();
+                assert_eq!(area.stats().used, bits);
+            }
+            let v = normal(y);
+            for (&pfn, &pages) in &held {
+                assert!((pfn..pfn + pages).all(|p| v.allocated[&p] == (0, false)));
+            }
+            held.iter().for_each(|(&p, &n)| area.free(y, Pfn(p), n).unwrap());
+            movable.into_iter().for_each(|p| y.free(p, o(0)).unwrap());
+            y.drain_all(None);
+            let v = normal(y);
+            assert!(v.allocated.is_empty() && v.all_free().all(|f| f.1 >= 9));
+            assert_eq!(v.all_free().filter(|f| f.2 == Cma).map(|f| 1 << f.1).sum::<u64>(), 2048);
+        });
+    }
+}

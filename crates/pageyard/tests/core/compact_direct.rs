@@ -1,0 +1,361 @@
+//! Compaction on behalf of a request, and in the background (spec §7.4–7.8).
+
+use crate::common;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use common::owners::*;
+use common::{Machine, o};
+use pageyard::compact::Background;
+use pageyard::{
+    CompactEvent, CompactResult, Gfp, MigrateType, NodeId, Order, Priority, Relocation, ZoneKind,
+};
+
+const ZONE: ZoneKind = ZoneKind::Normal;
+const THP: Gfp = Gfp::HIGHUSER_MOVABLE;
+const NODE: NodeId = NodeId(0);
+
+fn machine() -> Machine {
+    Machine::normal(32_768)
+}
+
+#[test]
+fn s7_6_huge_pages_are_served_until_memory_runs_out() {
+    let m = machine();
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        fragment(y, 1, &[0], 50);
+        let free = free_pages(y);
+        let mut served = 0;
+        loop {
+            let done = y.compact_for(Order::HUGE, THP, Priority::SyncLight).unwrap();
+            match (done.captured, done.result) {
+                (Some(pfn), CompactResult::Success) => took(y, pfn, 9),
+                (Some(_), other) => panic!("captured, but {other}"),
+                (None, CompactResult::Success) => {
+                    assert!(take(y, 9, THP, true).is_some(), "nobody else is here");
+                }
+                (None, CompactResult::Skipped) => break,
+                (None, other) => assert_ne!(other, CompactResult::Complete),
+            }
+            served += 1;
+            assert!(served < 1000);
+        }
+        all_is_well(y, &m);
+        let info = y.zone_info(ZONE).unwrap();
+        let needed = info.watermarks[1] + 2 * 512;
+        assert!(served >= (free - needed) / 512, "{served} of {free} pages");
+        let s = y.compact_stats();
+        assert!(s.stall > 0 && s.success > 0 && s.isolated >= 2 * s.moved, "{s:?}");
+    });
+}
+
+#[test]
+fn s7_7_the_block_is_taken_as_it_merges() {
+    let m = machine();
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        // Everything is in use but every other page of the upper half; the lowest block of order 4
+        // is free but for one page.
+        let mut all = Vec::new();
+        while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, true) {
+            all.push(pfn.0);
+        }
+        for pfn in all {
+            if pfn > 16_384 && pfn % 2 == 1 || pfn < 16 && pfn != 5 {
+                put(y, pageyard::Pfn(pfn));
+            }
+        }
+        y.drain_all(None);
+        let before = free_pages(y);
+        let done = y.compact_for(o(4), THP, Priority::SyncLight).unwrap();
+        assert_eq!(done.result, CompactResult::Success);
+        assert_eq!(done.captured, Some(pageyard::Pfn(0)));
+        took(y, pageyard::Pfn(0), 4);
+        assert_eq!(free_pages(y), before - 16, "the one page has moved, the block is taken");
+        all_is_well(y, &m);
+        assert_eq!(y.compact_stats().success, 1);
+    });
+}
+
+/// A heap in which one move frees a block of the order, in a movable pageblock.
+fn nearly(y: &Y<'_>, order: u8) {
+    let mut all = Vec::new();
+    while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, true) {
+        all.push(pfn.0);
+    }
+    for pfn in all {
+        if pfn > 16_384 && pfn % 2 == 1 || pfn < 1 << order && pfn != 1 {
+            put(y, pageyard::Pfn(pfn));
+        }
+    }
+    y.drain_all(None);
+}
+
+#[test]
+fn s7_7_small_blocks_of_movable_pageblocks_are_not_taken_for_others() {
+    let m = machine();
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        nearly(y, 3);
+        let done = y.compact_for(o(3), Gfp::KERNEL, Priority::SyncLight).unwrap();
+        assert_eq!(done.captured, None);
+        assert_eq!(done.result, CompactResult::Success, "it may be claimed");
+        all_is_well(y, &m);
+    });
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        nearly(y, 9);
+        let done = y.compact_for(o(9), Gfp::KERNEL, Priority::SyncLight).unwrap();
+        assert_eq!(done.captured, Some(pageyard::Pfn(0)), "whole pageblocks are");
+        took(y, pageyard::Pfn(0), 9);
+        all_is_well(y, &m);
+    });
+}
+
+#[test]
+fn s7_4_an_asynchronous_request_moves_only_out_of_blocks_of_its_type() {
+    let m = machine();
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        fragment(y, 2, &[0], 50);
+        let done = y.compact_for(o(9), Gfp::KERNEL, Priority::Async).unwrap();
+        assert_ne!(done.result, CompactResult::Success);
+        assert_eq!(y.platform().asked.load(Relaxed), 0);
+        let done = y.compact_for(o(9), THP, Priority::Async).unwrap();
+        assert_eq!(done.result, CompactResult::Success);
+        done.captured.into_iter().for_each(|pfn| took(y, pfn, 9));
+        all_is_well(y, &m);
+    });
+}
+
+#[test]
+fn s7_5_nothing_is_done_where_a_block_is_free_or_memory_is_short() {
+    let m = machine();
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        let done = y.compact_for(Order::HUGE, THP, Priority::SyncFull).unwrap();
+        assert_eq!((done.result, done.captured), (CompactResult::Success, None));
+        fragment(y, 1, &[0], 3);
+        let done = y.compact_for(Order::HUGE, THP, Priority::SyncFull).unwrap();
+        assert_eq!(done.result, CompactResult::Skipped);
+        let s = y.compact_stats();
+        assert_eq!((s.migrate_scanned, s.free_scanned), (0, 0));
+        let reclaimable = |pages| move |_| pages;
+        assert!(!y.could_compact(Order::HUGE, ZONE, reclaimable(0)));
+        assert!(y.could_compact(Order::HUGE, ZONE, reclaimable(9 * 4096)), "a ninth of it counts");
+    });
+}
+
+#[test]
+fn s7_5_a_low_fragmentation_index_means_want_of_memory() {
+    let m = machine().knobs(|k| k.extfrag_threshold = 1000);
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        fragment(y, 1, &[0], 50);
+        let done = y.compact_for(Order::HUGE, THP, Priority::SyncLight).unwrap();
+        assert_eq!(done.result, CompactResult::Skipped);
+        let done = y.compact_for(o(3), THP, Priority::SyncLight).unwrap();
+        assert_ne!(done.result, CompactResult::Skipped, "only costly orders are asked for it");
+    });
+}
+
+#[test]
+fn s7_6_a_zone_that_failed_is_passed_over() {
+    let m = machine();
+    m.run_on(Owners::answering(|_, _| Relocation::Refused), |y: &Y<'_>| {
+        fragment(y, 1, &[0], 50);
+        let run = |p| y.compact_for(Order::HUGE, THP, p).unwrap().result;
+        assert_eq!(run(Priority::Async), CompactResult::Complete);
+        assert_eq!(y.deferral(ZONE).unwrap().shift, 0, "asynchronous failures do not count");
+        assert_eq!(run(Priority::SyncLight), CompactResult::Complete);
+        let d = y.deferral(ZONE).unwrap();
+        assert_eq!((d.considered, d.shift, d.order_failed), (0, 1, 0));
+        assert_eq!(run(Priority::SyncLight), CompactResult::Deferred);
+        assert_eq!(run(Priority::SyncFull), CompactResult::Complete, "the last resort is not");
+        assert_eq!(y.deferral(ZONE).unwrap().shift, 2);
+        let stalls = y.compact_stats().stall;
+        for _ in 0..3 {
+            assert_eq!(run(Priority::SyncLight), CompactResult::Deferred);
+        }
+        assert_eq!(y.compact_stats().stall, stalls);
+        assert_eq!(run(Priority::SyncLight), CompactResult::Complete);
+        all_is_well(y, &m);
+    });
+}
+
+/// What a run has found in vain it does not look at again, until the hints are forgotten.
+#[test]
+fn s7_4_skip_hints() {
+    let m = machine();
+    m.run_on(Owners::answering(|_, _| Relocation::Refused), |y: &Y<'_>| {
+        // Pages in use that nobody can move, everywhere.
+        let mut all = Vec::new();
+        while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, false) {
+            all.push(pfn);
+        }
+        for pfn in all {
+            if pfn.0 % 2 == 1 {
+                put(y, pfn);
+            }
+        }
+        y.drain_all(None);
+        let scan = || {
+            let before = y.compact_stats().migrate_scanned;
+            y.compact_for(Order::HUGE, THP, Priority::Async).unwrap();
+            y.compact_stats().migrate_scanned - before
+        };
+        assert!(scan() > 0);
+        assert_eq!(scan(), 0);
+        y.forget_skip_hints(NODE);
+        assert!(scan() > 0, "a request's run went through the whole zone");
+        y.forget_skip_hints(NODE);
+        y.forget_skip_hints(NODE);
+        assert!(scan() > 0);
+        assert_eq!(scan(), 0);
+    });
+}
+
+#[test]
+fn s7_4_events_tell_the_run() {
+    let m = machine();
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        fragment(y, 1, &[0], 50);
+        y.platform().events.lock().unwrap().clear();
+        let before = y.compact_stats();
+        y.compact_for(Order::HUGE, THP, Priority::SyncLight).unwrap();
+        let events = y.platform().events.lock().unwrap().clone();
+        assert!(matches!(events[0], CompactEvent::TryToCompact { order: Order::HUGE, .. }));
+        assert!(matches!(
+            events[1],
+            CompactEvent::Suitable { result: CompactResult::Continue, .. }
+        ));
+        assert!(matches!(events[2], CompactEvent::Begin { .. }));
+        let (mut taken, mut moved, mut scanned) = (0, 0, 0);
+        for e in &events {
+            match *e {
+                CompactEvent::IsolateMigratepages { taken: n, scanned: s, .. } => {
+                    assert!(n <= 32);
+                    (taken, scanned) = (taken + u64::from(n), scanned + u64::from(s));
+                }
+                CompactEvent::Migratepages { migrated, .. } => moved += u64::from(migrated),
+                _ => {}
+            }
+        }
+        let s = y.compact_stats();
+        assert_eq!(moved, s.moved - before.moved);
+        assert_eq!(scanned, s.migrate_scanned - before.migrate_scanned);
+        assert!(taken >= moved && moved > 0);
+        assert!(matches!(
+            events.iter().rev().find(|e| matches!(e, CompactEvent::End { .. })),
+            Some(CompactEvent::End { result: CompactResult::Success, .. })
+        ));
+        assert!(matches!(events.last(), Some(CompactEvent::DeferReset { .. })));
+    });
+}
+
+#[test]
+fn s7_4_half_a_pageblock_taken_makes_it_movable() {
+    let m = machine();
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        // At the top an unmovable pageblock, half of it free; movable pages with holes below.
+        let mut all = Vec::new();
+        while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, true) {
+            all.push(pfn);
+        }
+        all.iter().filter(|p| p.0 >= 32_256).for_each(|&p| assert!(put(y, p)));
+        y.drain_all(None);
+        let half = take(y, 8, Gfp::KERNEL | Gfp::MEMALLOC, false).unwrap();
+        all.iter().filter(|p| p.0 < 8192 && p.0 % 2 == 1).for_each(|&p| assert!(put(y, p)));
+        y.drain_all(None);
+        assert_eq!(y.block_type(half), Some(MigrateType::Unmovable));
+        y.compact_zone(ZONE, Some(o(9)), Priority::SyncFull);
+        assert_eq!(y.block_type(half), Some(MigrateType::Movable));
+        all_is_well(y, &m);
+    });
+}
+
+fn asks_for(y: &Y<'_>, order: u8) -> bool {
+    y.request_compaction(NODE, o(order), ZONE);
+    !std::mem::take(&mut *y.platform().wakes.lock().unwrap()).is_empty()
+}
+
+#[test]
+fn s7_8_the_background_does_what_it_was_asked_for() {
+    let m = machine();
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        assert!(!asks_for(y, 9), "there are blocks enough");
+        y.compact_background(NODE);
+        fragment(y, 1, &[0], 50);
+        assert!(!asks_for(y, 0));
+        assert!(asks_for(y, 4) && asks_for(y, 9));
+        let step = y.compact_background(NODE);
+        assert_eq!(step, Background { worked: true, sleep: Some(500_000_000) });
+        let s = y.compact_stats();
+        assert!(huge_free(y) > 0 && s.daemon_wake == 2);
+        assert_eq!(s.daemon_migrate_scanned, s.migrate_scanned);
+        assert_eq!(s.daemon_free_scanned, s.free_scanned);
+        assert_eq!((s.stall, s.success), (0, 0), "nobody waited for it");
+        assert!(!y.compact_background(NODE).worked, "it was done");
+        all_is_well(y, &m);
+    });
+}
+
+#[test]
+fn s7_8_the_background_defers_too() {
+    let m = machine();
+    m.run_on(Owners::answering(|_, _| Relocation::Busy), |y: &Y<'_>| {
+        fragment(y, 1, &[0], 50);
+        assert!(asks_for(y, 9));
+        y.compact_background(NODE);
+        assert_eq!(y.deferral(ZONE).unwrap().shift, 1);
+        let scanned = y.compact_stats().migrate_scanned;
+        assert!(asks_for(y, 9));
+        y.compact_background(NODE);
+        assert_eq!(y.compact_stats().migrate_scanned, scanned, "passed over once");
+    });
+}
+
+const MS: u64 = 1_000_000;
+
+#[test]
+fn s7_8_a_fragmented_node_is_compacted_by_itself() {
+    let m = machine();
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        fragment(y, 1, &[0], 50);
+        assert!(y.fragmentation_score(NODE) > 90);
+        let at = |ms| {
+            y.platform().clock.store(ms * MS, Relaxed);
+            y.compact_background(NODE)
+        };
+        let sleeps = |ms| Background { worked: false, sleep: Some(ms * MS) };
+        assert_eq!(at(1), sleeps(500));
+        assert_eq!(at(301), sleeps(200), "woken for nothing");
+        y.set_reclaim_active(ZONE, true);
+        assert_eq!(at(501), sleeps(500), "not while background reclaim is at work");
+        y.set_reclaim_active(ZONE, false);
+        assert_eq!(at(1001), Background { worked: true, sleep: Some(500 * MS) });
+        let score = y.fragmentation_score(NODE);
+        assert!((75..=80).contains(&score), "it stops at 80: {score}");
+        assert_eq!(at(1501), sleeps(500), "and begins above 90");
+        all_is_well(y, &m);
+    });
+}
+
+#[test]
+fn s7_8_no_improvement_no_hurry() {
+    let m = machine();
+    m.run_on(Owners::answering(|_, _| Relocation::Refused), |y: &Y<'_>| {
+        fragment(y, 1, &[0], 50);
+        let at = |ms| {
+            y.platform().clock.store(ms * MS, Relaxed);
+            y.compact_background(NODE)
+        };
+        at(1);
+        assert_eq!(at(501), Background { worked: true, sleep: Some(32_000 * MS) });
+        assert!(!at(1001).worked);
+        y.trigger_proactive_compaction();
+        assert_eq!(*y.platform().wakes.lock().unwrap(), [NODE]);
+        assert!(at(1002).worked, "an operator wrote the knob");
+    });
+    let m = machine().knobs(|k| k.compaction_proactiveness = 0);
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        fragment(y, 1, &[0], 50);
+        assert_eq!(y.compact_background(NODE).sleep, None);
+        y.platform().clock.store(3600 * 1000 * MS, Relaxed);
+        assert!(!y.compact_background(NODE).worked);
+    });
+}

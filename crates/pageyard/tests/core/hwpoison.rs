@@ -1,0 +1,322 @@
+//! Frames with faulty memory (spec §11.3): in every state they can be in, and while others work.
+
+use crate::common;
+
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use common::check::{Owned, check, free_in_pageblocks};
+use common::view::view;
+use common::{Lock, Machine, Y, o};
+use pageyard::policy::*;
+use pageyard::{
+    CpuId, FreeError, Gfp, MigrateType, Order, OutOfUse, Pfn, Platform, PoisonError, Poisoned,
+    Yard, ZoneKind,
+};
+
+const N: ZoneKind = ZoneKind::Normal;
+const PAGES: u64 = 8192;
+
+fn run(f: impl for<'y> FnOnce(&Y<'y, TypeChecked>)) {
+    Machine::normal(PAGES).cpus(&[0, 0]).run(f);
+}
+
+/// Invariants hold, and so many frames are out of use.
+fn check_poisoned<P: Policy>(y: &Y<'_, P>, owned: &Owned, poisoned: u64) {
+    check(y, &Machine::normal(PAGES), owned);
+    let out = y.out_of_use(N).unwrap();
+    assert_eq!(OutOfUse { poisoned, guards: out.guards, bad: 0 }, out);
+    assert_eq!(y.zone_stats(N).unwrap().type_check_failures, 0);
+    assert_eq!(y.zone_info(N).unwrap().managed, PAGES, "managed stays");
+}
+
+/// Takes everything; nobody may get a poisoned frame.
+fn nobody_gets<P: Policy>(y: &Y<'_, P>, poisoned: &[u64]) {
+    let mut got = 0;
+    while let Ok(p) = y.alloc(Order::ZERO, Gfp::ATOMIC | Gfp::MEMALLOC) {
+        assert!(!poisoned.contains(&p.0), "{p} is poisoned");
+        got += 1;
+    }
+    let left = y.zone_info(N).unwrap().cached + y.zone_info(N).unwrap().free_highatomic;
+    assert_eq!(got + left, PAGES - poisoned.len() as u64);
+}
+
+#[test]
+fn a_free_frame_is_split_out_of_its_block_11_3() {
+    run(|y| {
+        assert_eq!(y.poison_frame(Pfn(5)), Ok(Poisoned::Removed));
+        assert_eq!(y.is_poisoned(Pfn(5)), Some(true));
+        let v = view(y, N);
+        let around: Vec<(u64, u8)> =
+            v.all_free().map(|(p, o, _)| (p, o)).filter(|b| b.0 < 1024).collect();
+        let mut around = around;
+        around.sort_unstable();
+        // 5 = 0b101: the halves that do not hold it.
+        let want = [
+            (0, 2),
+            (4, 0),
+            (6, 1),
+            (8, 3),
+            (16, 4),
+            (32, 5),
+            (64, 6),
+            (128, 7),
+            (256, 8),
+            (512, 9),
+        ];
+        assert_eq!(around, want);
+        assert_eq!(y.zone_info(N).unwrap().free_exact, PAGES - 1);
+        check_poisoned(y, &Owned::new(), 1);
+        assert_eq!(y.free(Pfn(5), Order::ZERO), Err(FreeError::OutOfUse));
+        assert_eq!(y.poison_frame(Pfn(5)), Err(PoisonError::Already));
+        nobody_gets(y, &[5]);
+    });
+}
+
+#[test]
+fn a_cached_frame_is_drained_and_removed_11_3() {
+    run(|y| {
+        // Cached by another CPU than the one that poisons.
+        y.platform().on(1);
+        let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+        y.free(p, Order::ZERO).unwrap();
+        let big = y.alloc(o(3), Gfp::KERNEL).unwrap();
+        y.free(big, o(3)).unwrap();
+        assert!(view(y, N).all_cached().any(|c| c.0 == p.0));
+        y.platform().on(0);
+        assert_eq!(y.poison_frame(p), Ok(Poisoned::Removed));
+        assert_eq!(y.poison_frame(Pfn(big.0 + 3)), Ok(Poisoned::Removed));
+        check_poisoned(y, &Owned::new(), 2);
+        nobody_gets(y, &[p.0, big.0 + 3]);
+    });
+}
+
+/// By every way of freeing, at every kind of order, wherever in the block the frame lies.
+#[test]
+fn an_allocated_frame_goes_when_its_block_is_freed_11_3() {
+    type Way = fn(&Y<'_, TypeChecked>, Pfn, Order);
+    let ways: [Way; 3] = [
+        |y, p, o| y.free(p, o).unwrap(),
+        |y, p, o| y.free_direct(p, o).unwrap(),
+        |y, p, o| y.free_batch(&[(p, o)]).unwrap(),
+    ];
+    for way in ways {
+        for order in [0, 1, 3, 4, 9, 10].map(o) {
+            for at in [0, u64::from(order.pages()) / 2, u64::from(order.pages()) - 1] {
+                run(|y| {
+                    let block = y.alloc(order, Gfp::KERNEL).unwrap();
+                    let bad = Pfn(block.0 + at);
+                    assert_eq!(y.poison_frame(bad), Ok(Poisoned::WhenFreed));
+                    check_poisoned(y, &Owned::from([(block, order)]), 0);
+                    way(y, block, order);
+                    check_poisoned(y, &Owned::new(), 1);
+                    assert_eq!(y.free(bad, Order::ZERO), Err(FreeError::OutOfUse));
+                    y.drain_all(None);
+                    assert_eq!(y.zone_info(N).unwrap().free_exact, PAGES - 1);
+                    // The block's other frames are back, as large as they can be.
+                    check_poisoned(y, &Owned::new(), 1);
+                    nobody_gets(y, &[bad.0]);
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_poisoned_frames_of_a_block_are_kept_11_3() {
+    run(|y| {
+        let block = y.alloc(o(10), Gfp::KERNEL).unwrap();
+        let bad = [0, 1, 511, 512, 700].map(|i| Pfn(block.0 + i));
+        for b in bad {
+            assert_eq!(y.poison_frame(b), Ok(Poisoned::WhenFreed));
+        }
+        y.free(block, o(10)).unwrap();
+        check_poisoned(y, &Owned::new(), 5);
+        nobody_gets(y, &bad.map(|b| b.0));
+    });
+}
+
+#[test]
+fn split_and_shared_blocks_keep_their_poisoned_frames_11_3() {
+    run(|y| {
+        let block = y.alloc(o(3), Gfp::KERNEL).unwrap();
+        y.poison_frame(Pfn(block.0 + 5)).unwrap();
+        y.split(block, o(3), Order::ZERO).unwrap();
+        for i in 0..8 {
+            y.free(Pfn(block.0 + i), Order::ZERO).unwrap();
+        }
+        check_poisoned(y, &Owned::new(), 1);
+
+        let block = y.alloc(o(3), Gfp::KERNEL).unwrap();
+        y.poison_frame(Pfn(block.0)).unwrap();
+        y.poison_frame(Pfn(block.0 + 1)).unwrap();
+        y.free_shared(block, o(3)).unwrap();
+        check_poisoned(y, &Owned::from([(block, Order::ZERO)]), 2);
+        y.free(block, Order::ZERO).unwrap();
+        check_poisoned(y, &Owned::new(), 3);
+    });
+}
+
+#[test]
+fn other_blocks_of_the_pageblock_return_to_the_lists_afterwards_11_3() {
+    run(|y| {
+        let a = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+        let b = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+        assert_eq!(a.0 >> 9, b.0 >> 9);
+        y.poison_frame(a).unwrap();
+        let cached = || y.zone_info(N).unwrap().cached;
+        let before = cached();
+        y.free(b, Order::ZERO).unwrap();
+        assert_eq!(cached(), before, "while one is to be caught, past the lists");
+        y.free(a, Order::ZERO).unwrap();
+        let c = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+        let before = cached();
+        y.free(c, Order::ZERO).unwrap();
+        assert_eq!(cached(), before + 1, "caught: as before");
+        check_poisoned(y, &Owned::new(), 1);
+    });
+}
+
+#[test]
+fn a_poisoned_frame_can_be_made_good_again_11_3() {
+    run(|y| {
+        let before = free_in_pageblocks(&view(y, N));
+        let used = y.alloc(o(2), Gfp::KERNEL).unwrap();
+        y.drain_all(None);
+        y.poison_frame(Pfn(4097)).unwrap();
+        y.poison_frame(Pfn(used.0 + 1)).unwrap();
+        y.poison_frame(Pfn(used.0 + 2)).unwrap();
+        assert_eq!(y.unpoison_frame(Pfn(used.0 + 1)), Ok(()), "still in use");
+        y.free(used, o(2)).unwrap();
+        check_poisoned(y, &Owned::new(), 2);
+        assert_eq!(y.unpoison_frame(Pfn(used.0 + 2)), Ok(()));
+        assert_eq!(y.unpoison_frame(Pfn(4097)), Ok(()));
+        assert_eq!(y.unpoison_frame(Pfn(4097)), Err(PoisonError::NotPoisoned));
+        y.drain_all(None);
+        check_poisoned(y, &Owned::new(), 0);
+        assert_eq!(free_in_pageblocks(&view(y, N)), before);
+    });
+}
+
+#[test]
+fn what_cannot_be_poisoned_11_3() {
+    let m = Machine::normal(PAGES).reserved(0..4);
+    m.run(|y: &Y<'_>| {
+        assert_eq!(y.poison_frame(Pfn(PAGES)), Err(PoisonError::Foreign));
+        assert_eq!(y.poison_frame(Pfn(3)), Err(PoisonError::Reserved));
+        assert_eq!(y.unpoison_frame(Pfn(PAGES)), Err(PoisonError::Foreign));
+        assert_eq!(y.unpoison_frame(Pfn(9)), Err(PoisonError::NotPoisoned));
+        assert_eq!(y.is_poisoned(Pfn(PAGES)), None);
+        assert_eq!(y.is_poisoned(Pfn(9)), Some(false));
+        check(y, &m, &Owned::new());
+    });
+}
+
+/// Free blocks on lists that are not counted, or counted apart, and guards.
+#[test]
+fn lists_that_are_counted_apart_stay_right_11_3() {
+    let state = common::state::State::new(2048)
+        .label(0, MigrateType::HighAtomic)
+        .label(1, MigrateType::Isolate);
+    state.free(0, 9).free(512, 9).free(1024, 10).run(|y: &Y<'_, TypeChecked>| {
+        y.poison_frame(Pfn(3)).unwrap();
+        y.poison_frame(Pfn(513)).unwrap();
+        check(y, &Machine::normal(2048), &Owned::new());
+        assert_eq!(y.zone_info(N).unwrap().free_highatomic, 511);
+        assert_eq!(y.zone_info(N).unwrap().free_exact, 511 + 1024);
+        y.unpoison_frame(Pfn(513)).unwrap();
+        y.unpoison_frame(Pfn(3)).unwrap();
+        check(y, &Machine::normal(2048), &Owned::new());
+        assert_eq!(y.zone_info(N).unwrap().free_exact, 512 + 1024);
+    });
+    Machine::normal(PAGES).run(|y: &Y<'_, Guarded<4>>| {
+        let used = y.alloc(o(4), Gfp::KERNEL).unwrap();
+        let one = y.alloc(Order::ZERO, Gfp::KERNEL | Gfp::RECLAIMABLE).unwrap();
+        y.drain_all(None);
+        assert!(y.out_of_use(N).unwrap().guards > 0);
+        let guard = *view(y, N).guards.iter().find(|g| *g.1 == 3).unwrap().0;
+        assert_eq!(y.poison_frame(Pfn(guard + 2)), Ok(Poisoned::Removed));
+        check_poisoned(y, &Owned::from([(used, o(4)), (one, Order::ZERO)]), 1);
+        y.unpoison_frame(Pfn(guard + 2)).unwrap();
+        y.free(one, Order::ZERO).unwrap();
+        y.free(used, o(4)).unwrap();
+        y.drain_all(None);
+        check_poisoned(y, &Owned::new(), 0);
+        assert_eq!(y.out_of_use(N).unwrap().guards, 0);
+        assert_eq!(y.free_blocks(N).unwrap()[10], PAGES / 1024);
+    });
+}
+
+thread_local! {
+    static CPU: Cell<u32> = const { Cell::new(0) };
+}
+
+struct Threads;
+
+impl Platform for Threads {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+}
+
+/// Three threads allocate and free; a fourth poisons frames in whatever state they are. Once all is
+/// freed, every poisoned frame is out of use, and was so for every free after it.
+#[test]
+fn frames_are_poisoned_while_others_work_11_3() {
+    let m = Machine::normal(PAGES).cpus(&[0, 0, 0, 0]);
+    m.run_on(Threads, |y: &Yard<'_, Lock, Threads, TypeChecked>| {
+        let stop = AtomicBool::new(false);
+        let poisoned = Mutex::new(Vec::new());
+        thread::scope(|s| {
+            for cpu in 0..3u64 {
+                let stop = &stop;
+                s.spawn(move || {
+                    CPU.set(cpu as u32);
+                    let mut random = cpu + 1;
+                    let mut held = Vec::new();
+                    while !stop.load(Relaxed) {
+                        random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+                        let pick = (random >> 33) as usize;
+                        if pick & 1 == 0 && held.len() < 600 {
+                            let order = o([0, 0, 0, 0, 1, 3, 4, 9][pick >> 1 & 7]);
+                            held.extend(y.alloc(order, Gfp::KERNEL).ok().map(|p| (p, order)));
+                        } else if !held.is_empty() {
+                            let (p, order) = held.swap_remove(pick % held.len());
+                            match pick >> 20 & 3 {
+                                0 => y.free_batch(&[(p, order)]).unwrap(),
+                                1 => y.free_direct(p, order).unwrap(),
+                                _ => y.free(p, order).unwrap(),
+                            }
+                        }
+                    }
+                    held.into_iter().for_each(|(p, order)| y.free(p, order).unwrap());
+                });
+            }
+            CPU.set(3);
+            let mut random = 99u64;
+            for _ in 0..400 {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+                let pfn = Pfn((random >> 33) % PAGES);
+                match y.poison_frame(pfn) {
+                    Ok(_) => poisoned.lock().unwrap().push(pfn.0),
+                    Err(e) => assert_eq!(e, PoisonError::Already),
+                }
+                thread::yield_now();
+            }
+            stop.store(true, Relaxed);
+        });
+        let poisoned = poisoned.into_inner().unwrap();
+        y.drain_all(None);
+        check(y, &m, &Owned::new());
+        assert_eq!(y.out_of_use(N).unwrap().poisoned, poisoned.len() as u64);
+        assert_eq!(y.zone_stats(N).unwrap().type_check_failures, 0);
+        for &p in &poisoned {
+            assert_eq!(y.free(Pfn(p), Order::ZERO), Err(FreeError::OutOfUse));
+            y.unpoison_frame(Pfn(p)).unwrap();
+        }
+        check(y, &m, &Owned::new());
+        assert_eq!(y.zone_info(N).unwrap().free_exact, PAGES);
+    });
+}

@@ -1,0 +1,43 @@
+//! All tests of the core in one program: compiled and linked once, they share the allocator's code.
+
+mod common;
+
+mod attempts;
+mod batch;
+mod buddy;
+mod bulk;
+mod busy;
+mod claims;
+mod cma;
+mod compact_direct;
+mod compact_rules;
+mod compact_threads;
+mod compact_whole;
+mod contig;
+mod counters;
+mod findings;
+mod free_errors;
+mod guards;
+mod highatomic;
+mod hwpoison;
+mod init;
+mod interleavings;
+mod isolation;
+mod knobs;
+mod lock_times;
+mod nodes;
+mod pcp_drain;
+mod pcp_lists;
+mod place;
+mod properties;
+mod reclaim;
+mod report;
+mod robustness;
+mod safety;
+mod shuffle;
+mod text;
+mod threads;
+mod vanilla;
+mod verdicts;
+mod watermarks;
+mod zones;

@@ -1,0 +1,321 @@
+//! Many nodes (spec §1.2, §2.5, §2.7, §2.8, §9.1).
+
+use crate::common;
+
+use std::cell::Cell;
+
+use common::{Machine, Y, o};
+use pageyard::policy::Linux612;
+use pageyard::{
+    AllocError, Context, CpuId, Cpuset, Gfp, Interleave, NodeChoice, NodeId, NodeMask, NodeReclaim,
+    Order, Pfn, Platform, TaskFlags, Yard, ZoneId, ZoneKind,
+};
+
+const PAGES: u64 = 1 << 13;
+
+/// `n` nodes with a NORMAL zone each and one CPU each.
+fn nodes(n: u16) -> Machine {
+    let cpus: Vec<u16> = (0..n).collect();
+    (0..n).fold(Machine::new().cpus(&cpus), |m, i| {
+        let start = u64::from(i) * PAGES;
+        m.zone_on(i, ZoneKind::Normal, start..start + PAGES)
+    })
+}
+
+fn order_of(y: &Y<'_>, node: u16) -> Vec<u16> {
+    y.zonelist(NodeId(node), ZoneKind::Normal).map(|z| z.node.0).collect()
+}
+
+fn node_of<E: Platform>(y: &Yard<'_, common::Lock, E>, pfn: Pfn) -> u16 {
+    y.zone_of(pfn).unwrap().node.0
+}
+
+/// Takes everything that requests of a node alone get.
+fn exhaust<E: Platform>(y: &Yard<'_, common::Lock, E>, node: u16) -> Vec<Pfn> {
+    let gfp = Gfp::THISNODE | Gfp::MEMALLOC | Gfp::NOWARN;
+    std::iter::from_fn(|| y.alloc_on(NodeId(node), Order::ZERO, gfp).ok()).collect()
+}
+
+#[test]
+fn equals_take_turns_as_second_choice_2_5() {
+    nodes(4).run::<Linux612, _>(|y| {
+        assert_eq!(order_of(y, 0), [0, 1, 2, 3]);
+        assert_eq!(order_of(y, 1), [1, 2, 3, 0]);
+        assert_eq!(order_of(y, 2), [2, 3, 0, 1]);
+        assert_eq!(order_of(y, 3), [3, 0, 1, 2]);
+    });
+}
+
+#[test]
+fn nearer_nodes_come_first_2_5() {
+    #[rustfmt::skip]
+    let rows = [
+        10, 30, 20, 30,
+        30, 10, 30, 20,
+        20, 30, 10, 30,
+        30, 20, 30, 10,
+    ];
+    nodes(4).distances(&rows).run::<Linux612, _>(|y| {
+        assert_eq!(order_of(y, 0), [0, 2, 1, 3]);
+        assert_eq!(order_of(y, 1)[..2], [1, 3]);
+        assert_eq!(order_of(y, 3)[..2], [3, 1]);
+        assert_eq!(y.distance(NodeId(0), NodeId(2)), Some(20));
+        assert_eq!(y.distance(NodeId(0), NodeId(4)), None);
+    });
+}
+
+#[test]
+fn a_node_without_cpus_is_the_better_second_choice_2_5() {
+    nodes(3).cpus(&[0, 1]).run::<Linux612, _>(|y| {
+        assert_eq!(order_of(y, 0), [0, 2, 1], "nobody computes on node 2");
+    });
+}
+
+#[test]
+fn within_a_node_the_highest_zone_comes_first_2_5() {
+    let m = Machine::new()
+        .cpus(&[0, 1])
+        .zone(ZoneKind::Dma32, 0..PAGES)
+        .zone(ZoneKind::Normal, PAGES..2 * PAGES)
+        .zone_on(1, ZoneKind::Normal, 2 * PAGES..3 * PAGES)
+        .zone_on(1, ZoneKind::Movable, 3 * PAGES..4 * PAGES);
+    m.run::<Linux612, _>(|y| {
+        let list = |highest| -> Vec<(u16, ZoneKind)> {
+            y.zonelist(NodeId(0), highest).map(|z| (z.node.0, z.kind)).collect()
+        };
+        use ZoneKind::{Dma32, Movable, Normal};
+        assert_eq!(list(Movable), [(0, Normal), (0, Dma32), (1, Movable), (1, Normal)]);
+        assert_eq!(list(Dma32), [(0, Dma32)]);
+        // Lowmem reserve looks at the zones above on the same node only (§3.5).
+        let dma32 = y.zone_info(Dma32).unwrap();
+        assert_eq!(dma32.lowmem_reserve, [0, 0, PAGES / 256, PAGES / 256, PAGES / 256]);
+    });
+}
+
+#[test]
+fn requests_stay_near_and_are_counted_9_1() {
+    nodes(2).run::<Linux612, _>(|y| {
+        let id = |n| ZoneId { node: NodeId(n), kind: ZoneKind::Normal };
+        let near = y.alloc(o(0), Gfp::KERNEL).unwrap();
+        assert_eq!(node_of(y, near), 0);
+        let far = y.alloc_on(NodeId(1), o(0), Gfp::KERNEL).unwrap();
+        assert_eq!(node_of(y, far), 1);
+        let stats = |n| y.zone_stats(id(n)).unwrap().numa;
+        assert_eq!((stats(0).hit, stats(0).local, stats(0).other), (1, 1, 0));
+        assert_eq!((stats(1).hit, stats(1).local, stats(1).other), (1, 0, 1));
+
+        let taken = exhaust(y, 0);
+        assert_eq!(y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE), Err(AllocError::NoMemory));
+        let before = stats(1).hit;
+        let over = y.alloc(o(0), Gfp::KERNEL).unwrap();
+        assert_eq!(node_of(y, over), 1);
+        assert_eq!((stats(0).foreign, stats(1).miss, stats(1).hit), (1, 1, before));
+        for pfn in taken.into_iter().chain([near, far, over]) {
+            y.free(pfn, o(0)).unwrap();
+        }
+        y.drain_all(None);
+        for n in 0..2 {
+            assert_eq!(y.zone_info(id(n)).unwrap().free_exact, PAGES);
+        }
+    });
+}
+
+#[test]
+fn masks_choose_and_unknown_nodes_are_refused() {
+    nodes(3).run::<Linux612, _>(|y| {
+        let mask = NodeMask::only(NodeId(1)).with(NodeId(2));
+        let pfn = y.alloc_on(mask, o(4), Gfp::KERNEL).unwrap();
+        assert_eq!(node_of(y, pfn), 1);
+        let choice = NodeChoice { preferred: Some(NodeId(2)), allowed: mask };
+        assert_eq!(node_of(y, y.alloc_on(choice, o(4), Gfp::KERNEL).unwrap()), 2);
+        let none = y.alloc_on(NodeMask::NONE, o(0), Gfp::KERNEL);
+        assert_eq!(none, Err(AllocError::NoMemory));
+        let third = y.alloc_on(NodeId(3), o(0), Gfp::KERNEL);
+        assert_eq!(third, Err(AllocError::UnknownNode(NodeId(3))));
+        assert_eq!(y.node_of(CpuId(2)), Some(NodeId(2)));
+        assert_eq!(y.node_of(CpuId(3)), None);
+    });
+}
+
+#[test]
+fn cpus_of_a_node_without_memory_use_the_nearest() {
+    let m = Machine::new()
+        .cpus(&[0])
+        .zone_on(1, ZoneKind::Normal, 0..PAGES)
+        .zone_on(2, ZoneKind::Normal, PAGES..2 * PAGES)
+        .distances(&[10, 40, 20, 40, 10, 40, 20, 40, 10]);
+    m.run::<Linux612, _>(|y| {
+        assert_eq!(order_of(y, 0), [2, 1]);
+        let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
+        assert_eq!(node_of(y, pfn), 2);
+        y.free(pfn, o(0)).unwrap();
+        let here = y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE);
+        assert_eq!(here, Err(AllocError::NoMemory), "there is nothing on this node");
+        let bulk = y.alloc_bulk_each(10, Gfp::KERNEL, |p| assert_eq!(node_of(y, p), 2));
+        assert_eq!(bulk, Ok(10));
+    });
+}
+
+#[test]
+fn nodes_take_turns() {
+    nodes(3).run::<Linux612, _>(|y| {
+        let turns = Interleave::new(NodeMask::only(NodeId(0)).with(NodeId(2)));
+        let got: Vec<u16> = (0..5)
+            .map(|_| node_of(y, y.alloc_interleaved(&turns, o(0), Gfp::KERNEL).unwrap()))
+            .collect();
+        assert_eq!(got, [0, 2, 0, 2, 0]);
+        let id = |n| ZoneId { node: NodeId(n), kind: ZoneKind::Normal };
+        let count = |n| y.zone_stats(id(n)).unwrap().numa.interleave;
+        assert_eq!([count(0), count(1), count(2)], [3, 0, 2]);
+    });
+}
+
+#[test]
+fn preferred_nodes_are_left_only_when_they_are_empty() {
+    nodes(3).run::<Linux612, _>(|y| {
+        let mask = NodeMask::only(NodeId(1));
+        let pfn = y.alloc_preferring(mask, o(0), Gfp::KERNEL).unwrap();
+        assert_eq!(node_of(y, pfn), 1);
+        exhaust(y, 1);
+        let pfn = y.alloc_preferring(mask, o(0), Gfp::KERNEL).unwrap();
+        assert_eq!(node_of(y, pfn), 0);
+    });
+}
+
+#[test]
+fn mixing_blocks_is_better_than_memory_from_afar_2_8_3() {
+    // Node 0 prefers to keep blocks apart, since it has a DMA32 zone to turn to.
+    let m = Machine::new()
+        .cpus(&[0, 1])
+        .zone(ZoneKind::Dma32, 0..PAGES)
+        .zone(ZoneKind::Normal, PAGES..2 * PAGES)
+        .zone_on(1, ZoneKind::Normal, 2 * PAGES..3 * PAGES)
+        .knobs(|k| k.watermark_boost_factor = 0);
+    m.run::<Linux612, _>(|y| {
+        // Node 0: DMA32 taken, NORMAL movable but for one page in two pageblocks' pairs.
+        let gfp = Gfp::MOVABLE | Gfp::THISNODE | Gfp::MEMALLOC | Gfp::NOWARN;
+        let mut taken: Vec<Pfn> = std::iter::from_fn(|| y.alloc(o(0), gfp).ok()).collect();
+        taken.sort();
+        for &pfn in taken.iter().filter(|p| p.0 >= PAGES && p.0 % 2 == 0) {
+            y.free(pfn, o(0)).unwrap();
+        }
+        y.drain_all(None);
+        let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
+        assert_eq!(node_of(y, pfn), 0, "node 1 is all free, but far");
+    });
+}
+
+#[test]
+fn node_1_alone_keeps_nofragment_only_with_a_lower_zone_2_7() {
+    // Where there are other nodes and no DMA32 zone here, requests do not start with NOFRAGMENT.
+    let nofragment = |m: Machine, node| {
+        m.run::<Linux612, _>(|y| {
+            let mut found = None;
+            y.snapshot((NodeId(node), ZoneKind::Normal), |r| {
+                if let pageyard::Record::Zone(z) = r {
+                    found = Some(z.nofragment);
+                }
+            });
+            found.unwrap()
+        })
+    };
+    assert!(nofragment(nodes(1), 0));
+    assert!(!nofragment(nodes(2), 0));
+    let both = Machine::new()
+        .cpus(&[0, 1])
+        .zone(ZoneKind::Dma32, 0..PAGES)
+        .zone(ZoneKind::Normal, PAGES..2 * PAGES)
+        .zone_on(1, ZoneKind::Normal, 2 * PAGES..3 * PAGES);
+    assert!(nofragment(both.clone(), 0));
+    assert!(!nofragment(both, 1));
+}
+
+/// A platform whose requests depend on who makes them.
+#[derive(Default)]
+struct Tasks {
+    context: Cell<Context>,
+    dirty: Cell<u64>,
+    asked: Cell<u32>,
+    reclaimed: Cell<Option<NodeReclaim>>,
+    node_reclaims: Cell<u32>,
+}
+
+impl Platform for Tasks {
+    fn is_plain(&self, _: Gfp) -> bool {
+        self.context.get() == Context::default() && self.dirty.get() == 0
+    }
+
+    fn context(&self) -> Context {
+        self.context.get()
+    }
+
+    fn dirty_ok(&self, node: NodeId) -> bool {
+        self.asked.set(self.asked.get() + 1);
+        !NodeMask(self.dirty.get()).contains(node)
+    }
+
+    fn node_reclaim(&self, _: NodeId, _: Order, _: Gfp) -> NodeReclaim {
+        self.node_reclaims.set(self.node_reclaims.get() + 1);
+        self.reclaimed.get().unwrap_or(NodeReclaim::NoScan)
+    }
+}
+
+#[test]
+fn cpusets_confine_requests_2_7() {
+    nodes(3).run_on::<common::Lock, Tasks, Linux612, _>(Tasks::default(), |y| {
+        let only = |n| NodeMask::only(NodeId(n));
+        let set = |allowed, hardwall, flags| {
+            let cpuset = Some(Cpuset { allowed, hardwall });
+            y.platform().context.set(Context { cpuset, flags, ..Context::default() });
+        };
+        set(only(1), only(1), TaskFlags::empty());
+        assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 1);
+        exhaust(y, 1);
+        assert_eq!(y.alloc(o(0), Gfp::USER | Gfp::NOWARN), Err(AllocError::NoMemory));
+        // A larger set around it is hard-walled: kernel memory may come from there.
+        set(only(1), only(1).with(NodeId(2)), TaskFlags::empty());
+        let got = y.alloc(o(0), Gfp::NOWAIT).unwrap();
+        assert_eq!(node_of(y, got), 2);
+        assert_eq!(y.alloc(o(0), Gfp::USER | Gfp::NOWARN), Err(AllocError::NoMemory));
+        // Interrupts belong to no set.
+        set(only(1), only(1), TaskFlags::INTERRUPT);
+        assert_eq!(node_of(y, y.alloc(o(0), Gfp::ATOMIC).unwrap()), 0);
+    });
+}
+
+#[test]
+fn scopes_take_flags_away_2_7() {
+    nodes(1).run_on::<common::Lock, Tasks, Linux612, _>(Tasks::default(), |y| {
+        let without = Gfp::MOVABLE;
+        y.platform().context.set(Context { without, ..Context::default() });
+        let pfn = y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap();
+        assert_eq!(y.block_type(pfn), Some(pageyard::MigrateType::Unmovable), "pinned for long");
+    });
+}
+
+#[test]
+fn dirty_pages_are_spread_2_8_2() {
+    nodes(2).run_on::<common::Lock, Tasks, Linux612, _>(Tasks::default(), |y| {
+        y.platform().dirty.set(1);
+        let write = Gfp::HIGHUSER_MOVABLE | Gfp::WRITE;
+        assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 1);
+        assert_eq!(node_of(y, y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap()), 0);
+        // With every node at its limit, the slow path no longer asks.
+        y.platform().dirty.set(3);
+        assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 0);
+    });
+}
+
+#[test]
+fn a_node_reclaims_before_a_farther_one_is_used_2_8_6() {
+    let m = nodes(2).distances(&[10, 31, 31, 10]);
+    for mode in [0, 1] {
+        let m = m.clone().knobs(|k| k.zone_reclaim_mode = mode);
+        m.run_on::<common::Lock, Tasks, Linux612, _>(Tasks::default(), |y| {
+            exhaust(y, 0);
+            y.platform().node_reclaims.set(0);
+            assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 1);
+            assert_eq!(y.platform().node_reclaims.get(), mode);
+        });
+    }
+}

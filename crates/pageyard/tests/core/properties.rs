@@ -1,0 +1,198 @@
+//! Random sequences of everything that a yard can be asked, on random machines, under many
+//! policies, against a naive model. Whenever nobody is inside the yard:
+//!
+//! 1. no frame is in two blocks, whether free, cached or owned;
+//! 2. every block is aligned to its size, within usable memory, and touches no reserved frame;
+//! 3. what the yard says is owned is exactly what its callers own;
+//! 4. free + cached + owned pages = managed pages, zone by zone;
+//! 5. the free counter with its CPU parts equals the lists without ISOLATE; so do the highatomic
+//!    counter and the number of free blocks per order; a pageset's count equals its lists;
+//! 6. no CPU part exceeds its threshold;
+//! 7. below the order of a pageblock no two free buddies stay unmerged;
+//! 8. with the hygiene rules every free block is on the list of its pageblocks' type;
+//! 9. after everything was freed and drained, memory has coalesced into what it was at the start;
+//! 10. a snapshot restored gives the same snapshot, and a yard that behaves the same from then on.
+//!
+//! `PROPTEST_CASES=1000 cargo test -p pageyard --test properties` looks longer than the default.
+
+use crate::common;
+
+use common::check::free_in_pageblocks;
+use common::ops::{Op, Session, op};
+use common::view::{View, view};
+use common::{Machine, Y, all_records};
+use pageyard::policy::*;
+use pageyard::{MigrateType, ZoneKind};
+use proptest::prelude::*;
+
+/// Cases per policy, unless `PROPTEST_CASES` says otherwise.
+const CASES: u32 = 12;
+
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
+    ProptestConfig {
+        cases: cases.unwrap_or(CASES),
+        // A failure is a bug to be turned into a test with a name; nothing is kept beside it.
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+/// Machines of different shapes; some so small that types are not kept apart (§2.4).
+fn machine() -> impl Strategy<Value = Machine> {
+    let shape = prop_oneof![
+        Just(Machine::normal(8192)),
+        Just(Machine::normal(49152)),
+        Just(Machine::normal(1000)),
+        // An odd start, an odd end, holes, memory in use.
+        (1u64..1500, 1u64..1500).prop_map(|(a, b)| Machine::new()
+            .span(ZoneKind::Normal, 4096 + a..24576 - b)
+            .usable(4096 + a..9000)
+            .usable(10000..24576 - b)
+            .reserved(8000..8005)
+            .reserved(12001..13333)),
+        // Four zones, one of them without memory at its start, one off the grid.
+        Just(
+            Machine::new()
+                .zone(ZoneKind::Dma, 0..4096)
+                .zone(ZoneKind::Dma32, 4096..12544)
+                .span(ZoneKind::Normal, 12544..28672)
+                .usable(13000..28672)
+                .zone(ZoneKind::Movable, 28672..36864)
+                .reserved(1..17)
+        ),
+        // Device memory is nobody's; the movable zone alone serves nobody but movable requests.
+        Just(
+            Machine::new()
+                .zone(ZoneKind::Movable, 1 << 30..(1 << 30) + 8192)
+                .zone(ZoneKind::Device, 0..1024)
+        ),
+    ];
+    let cpus = prop::sample::select(vec![vec![0u16], vec![0, 0], vec![0, 0, 1], vec![7, 7]]);
+    (shape, cpus, any::<bool>())
+        .prop_map(|(m, cpus, huge_pages)| m.cpus(&cpus).knobs(|k| k.huge_pages = huge_pages))
+}
+
+fn free_frames<P: Policy>(y: &Y<'_, P>) -> Vec<Vec<(u64, u8)>> {
+    y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect()
+}
+
+/// Invariants 1 to 9.
+fn keeps_its_invariants<P: Policy>(machine: &Machine, ops: &[Op]) {
+    machine.run(|y: &Y<'_, P>| {
+        let before = free_frames(y);
+        let mut s = Session::new(y, machine);
+        s.check();
+        for op in ops {
+            s.apply(op);
+        }
+        s.check();
+        s.finish();
+        assert_eq!(free_frames(y), before, "everything was freed, but not all came together");
+        for kind in y.zone_ids() {
+            assert_eq!(y.zone_info(kind).unwrap().cached, 0, "{kind}: drained");
+        }
+        if P::RULES.type_checks && !P::RULES.carried_types {
+            for kind in y.zone_ids() {
+                let failures = y.zone_stats(kind).unwrap().type_check_failures;
+                assert_eq!(failures, 0, "{kind}: lists of the wrong type (§4.8)");
+            }
+        }
+    });
+}
+
+/// Invariant 10. (Not for carried types: a snapshot does not say which type a cached page carries.)
+fn survives_a_snapshot<P: Policy>(machine: &Machine, ops: &[Op], more: &[Op]) {
+    machine.run(|y: &Y<'_, P>| {
+        let mut s = Session::new(y, machine);
+        ops.iter().for_each(|op| s.apply(op));
+        let snapshot = all_records(y);
+        let twin = Machine { knobs: y.knobs(), ..machine.clone() };
+        twin.restored(&snapshot, |z: &Y<'_, P>| {
+            assert_eq!(all_records(z), snapshot, "restored as it was");
+            z.platform().on(pageyard::Platform::cpu(y.platform()).0);
+            let mut t = Session::new(z, &twin);
+            t.owned = s.owned.clone();
+            s.answers.clear();
+            for op in more {
+                s.apply(op);
+                t.apply(op);
+                assert_eq!(s.answers, t.answers, "after {op:?}");
+            }
+            assert_eq!(all_records(z), all_records(y), "the same from then on");
+        });
+    });
+}
+
+macro_rules! invariants_under {
+    ($($test:ident: $policy:ty;)*) => {
+        proptest! {
+            #![proptest_config(config())]
+            $(
+                #[test]
+                fn $test(
+                    machine in machine(),
+                    ops in prop::collection::vec(op(), 1..120),
+                ) {
+                    keeps_its_invariants::<$policy>(&machine, &ops);
+                }
+            )*
+        }
+    };
+}
+
+invariants_under! {
+    invariants_under_linux612: TypeChecked<Linux612>;
+    invariants_under_base: Base;
+    invariants_under_step1: Step1;
+    invariants_under_step3: TypeChecked<Step3>;
+    invariants_under_step5: Step5;
+    invariants_under_step7: Step7;
+    invariants_under_step8: Step8;
+    invariants_under_step9: Step9;
+    invariants_under_step10: Step10;
+    invariants_under_linux61: Linux61;
+    invariants_under_vanilla: Vanilla;
+    invariants_under_two_passes: TypeChecked<TwoPassBulkFree>;
+    invariants_under_no_high_order: NoHighOrder;
+    invariants_under_a_composition: TwoPassBulkFree<NoHighOrder<Vanilla<Base>>>;
+    invariants_under_another_composition: TypeChecked<TwoPassBulkFree<Step7>>;
+}
+
+macro_rules! snapshots_under {
+    ($($test:ident: $policy:ty;)*) => {
+        proptest! {
+            #![proptest_config(config())]
+            $(
+                #[test]
+                fn $test(
+                    machine in machine(),
+                    ops in prop::collection::vec(op(), 1..80),
+                    more in prop::collection::vec(op(), 1..40),
+                ) {
+                    survives_a_snapshot::<$policy>(&machine, &ops, &more);
+                }
+            )*
+        }
+    };
+}
+
+snapshots_under! {
+    snapshots_under_linux612: Linux612;
+    snapshots_under_base: Base;
+    snapshots_under_step9: Step9;
+    snapshots_under_two_passes: TwoPassBulkFree;
+    snapshots_under_no_high_order: NoHighOrder;
+}
+
+#[test]
+fn isolated_blocks_are_not_counted() {
+    // The model of invariant 5, on a state that requests cannot make.
+    let s = common::state::State::new(1024).label(1, MigrateType::Isolate).free(0, 9).free(512, 9);
+    s.run(|y: &Y<'_>| {
+        common::check::check(y, &s.machine, &common::check::Owned::new());
+        let v: View = view(y, ZoneKind::Normal);
+        assert_eq!(v.free(9, MigrateType::Isolate), [512]);
+        assert_eq!(y.zone_info(ZoneKind::Normal).unwrap().free_exact, 512);
+    });
+}

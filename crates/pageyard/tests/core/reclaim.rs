@@ -1,0 +1,81 @@
+//! What a background reclaimer asks and says (spec §3.4, §3.7, §3.9).
+
+use crate::common;
+
+use common::state::State;
+use common::{Machine, Y, o};
+use pageyard::{Gfp, Mark, ZoneKind};
+
+const ZONE: ZoneKind = ZoneKind::Normal;
+
+/// 1024 pages free by the lists and the exact sum, marks 100, 200, 300, 400.
+fn state(nr_free: i64, diff: i32) -> State {
+    State::new(4096)
+        .free(1024, 10)
+        .set(|z| {
+            z.watermarks = [100, 200, 300, 400];
+            z.nr_free = nr_free;
+        })
+        .cpu(0, |c| (c.diff, c.threshold) = (diff, 100))
+}
+
+fn passes(s: &State, mark: Mark, order: u8) -> bool {
+    s.run(|y: &Y<'_>| y.passes(ZONE, mark, o(order), ZONE).unwrap())
+}
+
+#[test]
+fn s3_7_a_mark_is_passed_by_more_than_itself_and_the_rest_of_a_block() {
+    assert!(passes(&state(301, 0), Mark::High, 0));
+    assert!(!passes(&state(300, 0), Mark::High, 0));
+    assert!(passes(&state(300, 0), Mark::Low, 0));
+    assert!(passes(&state(308, 0), Mark::High, 3) && !passes(&state(307, 0), Mark::High, 3));
+    let boosted = state(350, 0).set(|z| z.boost = 50);
+    assert!(!passes(&boosted, Mark::High, 0) && passes(&boosted, Mark::Low, 0));
+}
+
+#[test]
+fn s3_7_an_order_needs_a_block() {
+    let s = State::new(4096).free(1024, 3).set(|z| {
+        z.watermarks = [100, 200, 300, 400];
+        z.nr_free = 4000;
+    });
+    assert!(passes(&s, Mark::High, 3) && !passes(&s, Mark::High, 4));
+}
+
+#[test]
+fn s3_7_the_safe_form_sums_the_parts_below_the_drift_mark() {
+    // Everything is taken, but some of it is still pending in the CPU's part.
+    Machine::normal(65536).cpus(&[0, 0]).run(|y: &Y<'_>| {
+        y.set_min_free_kbytes(0).unwrap();
+        while y.alloc(o(0), Gfp::MEMALLOC).is_ok() {}
+        let info = y.zone_info(ZONE).unwrap();
+        assert!(info.free > 0 && info.free_exact == 0 && info.watermarks[0] == 0, "{info:?}");
+        assert_eq!(y.passes(ZONE, Mark::Min, o(0), ZONE), Some(false));
+    });
+    // Restored zones have no drift mark: the counter alone is believed.
+    assert!(!passes(&state(290, 50), Mark::High, 0));
+}
+
+#[test]
+fn s3_4_the_boost_that_reclaim_saw_is_taken_back() {
+    state(2000, 0).set(|z| z.boost = 700).run(|y: &Y<'_>| {
+        assert!(y.lower_boost(ZONE, 512));
+        assert_eq!(y.zone_info(ZONE).unwrap().boost, 188);
+        assert!(y.lower_boost(ZONE, 512));
+        assert_eq!(y.zone_info(ZONE).unwrap().boost, 0);
+        assert!(!y.lower_boost(ZoneKind::Dma, 1));
+    });
+}
+
+#[test]
+fn s3_9_total_reserve() {
+    state(1024, 0).run(|y: &Y<'_>| {
+        let managed = y.zone_info(ZONE).unwrap().managed;
+        assert_eq!(y.total_reserve(), managed.min(300));
+    });
+    let s = state(1024, 0).set(|z| z.lowmem_reserve = [900, 900, 40, 70, 70]);
+    s.run(|y: &Y<'_>| {
+        let managed = y.zone_info(ZONE).unwrap().managed;
+        assert_eq!(y.total_reserve(), managed.min(370), "reserves of its own and higher zones");
+    });
+}

@@ -1,0 +1,181 @@
+//! Free-page reporting (spec §9.9).
+
+use crate::common;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use common::check::{Owned, check};
+use common::{Lock, Machine, o};
+use pageyard::{Gfp, MigrateType, Order, Pfn, Platform, Yard, ZoneKind};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A balloon that remembers what it was told.
+#[derive(Default)]
+struct Balloon {
+    clock: AtomicU64,
+    deaf: AtomicBool,
+    calls: Mutex<Vec<Vec<(Pfn, Order)>>>,
+}
+
+impl Platform for Balloon {
+    const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
+
+    fn now(&self) -> u64 {
+        self.clock.load(Relaxed)
+    }
+
+    fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
+        self.calls.lock().unwrap().push(blocks.to_vec());
+        !self.deaf.load(Relaxed)
+    }
+}
+
+type Y<'a> = Yard<'a, Lock, Balloon>;
+
+fn at(y: &Y<'_>, seconds: u64) -> Option<u64> {
+    y.platform().clock.store(seconds * SECOND, Relaxed);
+    y.report_free_blocks()
+}
+
+/// The blocks of each call since the last look.
+fn told(y: &Y<'_>) -> Vec<Vec<(Pfn, Order)>> {
+    std::mem::take(&mut *y.platform().calls.lock().unwrap())
+}
+
+fn blocks(y: &Y<'_>) -> Vec<(Pfn, Order)> {
+    let mut all: Vec<_> = told(y).into_iter().flatten().collect();
+    all.sort_unstable();
+    all
+}
+
+/// 48 blocks of order 10: 32 in one pass, the rest in the next.
+fn machine() -> Machine {
+    Machine::normal(49_152)
+}
+
+#[test]
+fn s9_9_every_free_block_is_told_once_after_two_seconds() {
+    let m = machine();
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        assert_eq!(at(y, 1), Some(SECOND));
+        assert!(told(y).is_empty());
+        assert_eq!(at(y, 2), Some(2 * SECOND));
+        let mut seen = blocks(y);
+        assert_eq!(seen.len(), 32);
+        assert_eq!(at(y, 4), None);
+        seen.extend(blocks(y));
+        seen.sort_unstable();
+        let all: Vec<_> = (0..48).map(|i| (Pfn(i * 1024), Order::MAX)).collect();
+        assert_eq!(seen, all);
+        assert_eq!(at(y, 100), None);
+        assert!(told(y).is_empty(), "what came back from the hook is no news");
+        check(y, &m, &Owned::new());
+
+        // A block that was in use meanwhile is news.
+        let pfn = y.alloc(Order::MAX, Gfp::KERNEL).unwrap();
+        assert_eq!(at(y, 101), None, "an allocation is not");
+        y.free(pfn, Order::MAX).unwrap();
+        assert_eq!(at(y, 102), Some(SECOND));
+        assert_eq!(at(y, 103), None);
+        assert_eq!(blocks(y), [(pfn, Order::MAX)]);
+    });
+}
+
+#[test]
+fn s9_9_smaller_blocks_are_not_told() {
+    let m = Machine::normal(32_768);
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        at(y, 2);
+        at(y, 4);
+        told(y);
+        let pfn = y.alloc(o(4), Gfp::KERNEL).unwrap();
+        let rest = y.alloc(o(8), Gfp::KERNEL).unwrap();
+        y.free(rest, o(8)).unwrap();
+        assert_eq!(at(y, 10), None);
+        y.free(pfn, o(4)).unwrap();
+        assert_eq!(at(y, 11), Some(SECOND), "the whole has merged again");
+        assert_eq!(at(y, 12), None);
+        assert_eq!(blocks(y).len(), 1);
+    });
+}
+
+#[test]
+fn s9_9_what_was_not_taken_note_of_is_told_again() {
+    let m = machine();
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        y.platform().deaf.store(true, Relaxed);
+        assert!(at(y, 2).is_some() && at(y, 4).is_some());
+        assert_eq!(blocks(y).len(), 64, "48 blocks, some of them again");
+        y.platform().deaf.store(false, Relaxed);
+        assert!(at(y, 6).is_some());
+        assert_eq!(at(y, 8), None);
+        let mut seen = blocks(y);
+        seen.dedup();
+        assert_eq!(seen.len(), 48);
+        check(y, &m, &Owned::new());
+    });
+}
+
+/// 600 blocks of order 9 on one list: two calls of 32 in a pass, then two seconds of rest.
+#[test]
+fn s9_9_calls_and_their_number_are_limited() {
+    // Reserved frames keep the pageblocks apart: 600 free ones, and as many halves in use.
+    let mut m = Machine::normal(1_200 * 512);
+    for i in 0..600 {
+        m = m.reserved(i * 1024..i * 1024 + 512);
+    }
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        let mut seen = Vec::new();
+        let mut now = 2;
+        while at(y, now).is_some() {
+            let calls = told(y);
+            assert!(calls.len() <= 3, "ceil(600 / 512), and what is left over");
+            assert!(calls.iter().all(|c| c.len() <= 32));
+            seen.extend(calls.into_iter().flatten());
+            now += 2;
+        }
+        seen.extend(blocks(y));
+        assert_eq!(seen.len(), 600);
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 600, "none was told twice");
+        assert_eq!(now / 2, 10, "64 in each pass");
+        check(y, &m, &Owned::new());
+    });
+}
+
+#[test]
+fn s9_9_only_where_there_is_plenty() {
+    let m = Machine::normal(65_536);
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        let low = y.zone_info(ZoneKind::Normal).unwrap().watermarks[1];
+        let room = low + (32 << 9);
+        let mut taken = Vec::new();
+        while y.zone_info(ZoneKind::Normal).unwrap().free_exact > room {
+            taken.push(y.alloc(Order::MAX, Gfp::KERNEL).unwrap());
+        }
+        assert_eq!(at(y, 2), None);
+        assert!(told(y).is_empty());
+        y.free(taken.pop().unwrap(), Order::MAX).unwrap();
+        at(y, 4);
+        assert!(blocks(y).len() >= 15, "until the zone would fall below its marks");
+    });
+}
+
+#[test]
+fn s9_9_reported_blocks_come_back_as_they_were() {
+    let m = machine();
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        let info = y.zone_info(ZoneKind::Normal).unwrap();
+        at(y, 2);
+        at(y, 4);
+        let after = y.zone_info(ZoneKind::Normal).unwrap();
+        assert_eq!(after.free_exact, info.free_exact);
+        let stats = y.zone_stats(ZoneKind::Normal).unwrap();
+        assert_eq!((stats.pages_taken, stats.pages_returned), (49_152, 49_152));
+        assert_eq!(y.free(Pfn(0), Order::MAX), Err(pageyard::FreeError::DoubleFree));
+        assert_eq!(y.block_type(Pfn(0)), Some(MigrateType::Movable));
+    });
+}

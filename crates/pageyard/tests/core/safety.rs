@@ -1,0 +1,453 @@
+//! Page checks, the pattern in free memory, zeroing, unmapping (spec §11.1, §11.2, §11.4–11.6).
+
+use crate::common;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use common::check::{Owned, check};
+use common::{Lock, Machine, o};
+use pageyard::poison::{self, Corruption, POISON_BYTE};
+use pageyard::policy::*;
+use pageyard::{
+    AllocError, BadPage, Event, FreeError, Gfp, Link, Order, PAGE_SIZE, PageFlags, PageState, Pfn,
+    Platform, Report, Yard, ZoneKind,
+};
+
+const PAGES: u64 = 4096;
+const PAGE: usize = PAGE_SIZE as usize;
+
+/// An embedder with memory, and a description of every page.
+struct Host {
+    memory: Mutex<Vec<u8>>,
+    states: Mutex<BTreeMap<u64, PageState>>,
+    /// Frames that are unmapped; touching one is an error of the allocator's.
+    unmapped: Mutex<Vec<bool>>,
+    reports: Mutex<Vec<Report>>,
+    frees: Mutex<Vec<Pfn>>,
+    clock: AtomicU64,
+    /// What the hooks were called for.
+    zeroed: AtomicU64,
+    prepared: Mutex<Vec<Gfp>>,
+}
+
+impl Host {
+    fn new() -> Self {
+        Host {
+            // Old contents of all memory.
+            memory: Mutex::new(vec![0x5b; PAGES as usize * PAGE]),
+            states: Mutex::default(),
+            unmapped: Mutex::new(vec![false; PAGES as usize]),
+            reports: Mutex::default(),
+            frees: Mutex::default(),
+            clock: AtomicU64::new(1),
+            zeroed: AtomicU64::new(0),
+            prepared: Mutex::default(),
+        }
+    }
+
+    fn bytes<T>(&self, pfn: Pfn, order: Order, f: impl FnOnce(&mut [u8]) -> T) -> T {
+        let pages = pfn.0 as usize..pfn.0 as usize + order.pages() as usize;
+        assert!(!self.unmapped.lock().unwrap()[pages.clone()].contains(&true), "{pfn} is unmapped");
+        f(&mut self.memory.lock().unwrap()[pages.start * PAGE..pages.end * PAGE])
+    }
+
+    fn set(&self, pfn: Pfn, change: impl FnOnce(&mut PageState)) {
+        change(self.states.lock().unwrap().entry(pfn.0).or_insert(PageState::UNUSED));
+    }
+
+    fn forget(&self, pfn: Pfn) {
+        self.states.lock().unwrap().remove(&pfn.0);
+    }
+
+    fn reports(&self) -> Vec<Report> {
+        std::mem::take(&mut self.reports.lock().unwrap())
+    }
+
+    fn all_are(&self, pfn: Pfn, order: Order, byte: u8) -> bool {
+        self.bytes(pfn, order, |b| b.iter().all(|&x| x == byte))
+    }
+}
+
+impl Platform for Host {
+    fn now(&self) -> u64 {
+        self.clock.load(Relaxed)
+    }
+
+    fn event(&self, _: pageyard::CpuId, event: Event) {
+        if let Event::Free { pfn, .. } = event {
+            self.frees.lock().unwrap().push(pfn);
+        }
+    }
+
+    fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
+        self.prepared.lock().unwrap().push(gfp);
+        if gfp.contains(Gfp::ZERO) {
+            self.zeroed.fetch_add(order.pages().into(), Relaxed);
+            self.bytes(pfn, order, |b| b.fill(0));
+        }
+    }
+
+    fn page_state(&self, pfn: Pfn) -> PageState {
+        self.states.lock().unwrap().get(&pfn.0).copied().unwrap_or(PageState::UNUSED)
+    }
+
+    fn report(&self, report: Report) {
+        self.reports.lock().unwrap().push(report);
+    }
+
+    fn poison(&self, pfn: Pfn, order: Order) {
+        self.bytes(pfn, order, poison::fill);
+    }
+
+    fn check_poison(&self, pfn: Pfn, order: Order) -> Option<Corruption> {
+        self.bytes(pfn, order, |b| poison::inspect(b))
+    }
+
+    fn unmap(&self, pfn: Pfn, order: Order) {
+        for p in pfn.0..pfn.0 + u64::from(order.pages()) {
+            let was = std::mem::replace(&mut self.unmapped.lock().unwrap()[p as usize], true);
+            assert!(!was, "{p:#x} is unmapped already");
+        }
+    }
+
+    fn map(&self, pfn: Pfn, order: Order) {
+        for p in pfn.0..pfn.0 + u64::from(order.pages()) {
+            let was = std::mem::replace(&mut self.unmapped.lock().unwrap()[p as usize], false);
+            assert!(was, "{p:#x} was mapped");
+        }
+    }
+}
+
+type Y<'y, P> = Yard<'y, Lock, Host, P>;
+
+fn run<P: Policy>(f: impl for<'y> FnOnce(&Y<'y, P>)) {
+    Machine::normal(PAGES).run_on(Host::new(), f);
+}
+
+const N: ZoneKind = ZoneKind::Normal;
+
+/// Every way in which a page can be wrong, and at which end of its life that counts.
+#[test]
+fn what_is_checked_of_a_page_11_1() {
+    let with = |change: fn(&mut PageState)| {
+        let mut s = PageState::UNUSED;
+        change(&mut s);
+        (s.wrong_at_free(), s.wrong_at_alloc())
+    };
+    let both = |why| (Some(why), Some(why));
+    assert_eq!(with(|_| {}), (None, None));
+    assert_eq!(with(|s| s.mapcount = 0), both(BadPage::MapCount(0)));
+    assert_eq!(with(|s| s.mapcount = -2), both(BadPage::MapCount(-2)));
+    assert_eq!(with(|s| s.mapping = true), both(BadPage::Mapping));
+    assert_eq!(with(|s| s.refcount = 1), both(BadPage::RefCount(1)));
+    assert_eq!(with(|s| s.charged = true), both(BadPage::Charged));
+    for bit in 0..32 {
+        let mut s = PageState::UNUSED;
+        s.flags = PageFlags::from_bits_retain(1 << bit);
+        // lru, locked, private, private_2, writeback, reserved, active, unevictable, mlocked.
+        let at_free = (bit < 9).then_some(BadPage::Flags(s.flags));
+        assert_eq!(s.wrong_at_free(), at_free, "bit {bit}");
+        let at_alloc = if s.flags == PageFlags::HWPOISON {
+            BadPage::HwPoison
+        } else {
+            BadPage::Flags(s.flags)
+        };
+        assert_eq!(s.wrong_at_alloc(), Some(at_alloc), "bit {bit}");
+    }
+    assert_eq!(with(|s| s.link = Link::Head), (None, Some(BadPage::TailLink)));
+
+    let tail = PageState { link: Link::Tail(Pfn(8)), ..PageState::UNUSED };
+    assert_eq!(tail.wrong_in_compound(Pfn(8)), None);
+    assert_eq!(tail.wrong_in_compound(Pfn(16)), Some(BadPage::TailLink));
+    let unmarked = PageState { mapping: true, ..tail };
+    assert_eq!(unmarked.wrong_in_compound(Pfn(8)), Some(BadPage::TailMapping));
+    let held = PageState { refcount: 3, ..tail };
+    assert_eq!(held.wrong_in_compound(Pfn(8)), Some(BadPage::RefCount(3)));
+}
+
+#[test]
+fn pages_are_checked_only_where_the_policy_says_so_11_1() {
+    fn frees_a_locked_page<P: Policy>() -> bool {
+        let mut taken = false;
+        run::<P>(|y| {
+            let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+            y.platform().set(p, |s| s.flags = PageFlags::LOCKED);
+            y.free(p, Order::ZERO).unwrap();
+            taken = y.out_of_use(N).unwrap().bad == 0;
+        });
+        taken
+    }
+    assert!(frees_a_locked_page::<Linux612>(), "off by default");
+    assert!(frees_a_locked_page::<Guarded<2>>());
+    assert!(!frees_a_locked_page::<PageChecked>());
+    assert!(!frees_a_locked_page::<Poisoned>(), "poisoning turns the checks on");
+    assert!(!frees_a_locked_page::<InitOnAlloc>());
+    assert!(!frees_a_locked_page::<InitOnFree>());
+    assert!(!frees_a_locked_page::<Unmapped>());
+}
+
+/// By every way that a block can come back.
+#[test]
+fn a_page_that_is_bad_when_freed_is_leaked_11_2() {
+    type Way = fn(&Y<'_, PageChecked>, Pfn, Order);
+    let ways: [Way; 3] = [
+        |y, p, o| y.free(p, o).unwrap(),
+        |y, p, o| y.free_direct(p, o).unwrap(),
+        |y, p, o| y.free_batch(&[(p, o)]).unwrap(),
+    ];
+    for way in ways {
+        for order in [0, 2, 3, 5, 9, 10].map(o) {
+            run::<PageChecked>(|y| {
+                let gfp = Gfp::KERNEL;
+                let free = y.zone_info(N).unwrap().managed;
+                let block = y.alloc(order, gfp).unwrap();
+                let last = Pfn(block.0 + u64::from(order.pages()) - 1);
+                y.platform().set(last, |s| s.refcount = 1);
+                way(y, block, order);
+                let why = BadPage::RefCount(1);
+                let report = Report::BadPage { pfn: last, block, order, why, at_alloc: false };
+                assert_eq!(y.platform().reports(), [report]);
+                assert_eq!(*y.platform().frees.lock().unwrap(), [block], "it was freed");
+                let pages = u64::from(order.pages());
+                assert_eq!(y.out_of_use(N).unwrap().bad, pages);
+                assert_eq!(y.zone_info(N).unwrap().managed, free, "managed stays");
+                // It never comes back, even if it is in order again.
+                y.platform().forget(last);
+                assert_eq!(y.free(block, order), Err(FreeError::OutOfUse));
+                if order > Order::ZERO {
+                    assert_eq!(y.free(last, Order::ZERO), Err(FreeError::OutOfUse));
+                }
+                y.drain_all(None);
+                check(y, &Machine::normal(PAGES), &Owned::new());
+                let mut got = 0;
+                while let Ok(p) = y.alloc(Order::ZERO, Gfp::ATOMIC | Gfp::MEMALLOC) {
+                    assert!(p < block || p > last, "{p} is out of use");
+                    got += 1;
+                }
+                assert_eq!(got, PAGES - pages);
+            });
+        }
+    }
+}
+
+#[test]
+fn tails_of_a_compound_block_are_checked_for_their_link_11_1() {
+    run::<PageChecked>(|y| {
+        let order = o(2);
+        let compound = |damage: Option<fn(&mut PageState)>| {
+            let head = y.alloc(order, Gfp::KERNEL | Gfp::COMP).unwrap();
+            y.platform().set(head, |s| s.link = Link::Head);
+            for i in 1..4 {
+                y.platform().set(Pfn(head.0 + i), |s| s.link = Link::Tail(head));
+            }
+            if let Some(damage) = damage {
+                y.platform().set(Pfn(head.0 + 2), damage);
+            }
+            y.free(head, order).unwrap();
+            y.platform().states.lock().unwrap().clear();
+            y.platform().reports().into_iter().find_map(|r| match r {
+                Report::BadPage { why, .. } => Some(why),
+                _ => None,
+            })
+        };
+        assert_eq!(compound(None), None);
+        assert_eq!(compound(Some(|s| s.link = Link::Single)), Some(BadPage::TailLink));
+        assert_eq!(compound(Some(|s| s.mapping = true)), Some(BadPage::TailMapping));
+    });
+}
+
+#[test]
+fn allocation_passes_over_a_bad_page_5_7_11_2() {
+    for order in [0, 3, 4, 9].map(o) {
+        run::<PageChecked>(|y| {
+            // The next two blocks are known from a first allocation.
+            let next: Vec<Pfn> = (0..3).map(|_| y.alloc(order, Gfp::KERNEL).unwrap()).collect();
+            next.iter().rev().for_each(|&p| y.free(p, order).unwrap());
+            y.platform().set(next[0], |s| s.mapping = true);
+            // A faulty page is nobody's mistake: no report.
+            y.platform().set(next[1], |s| s.flags = PageFlags::HWPOISON);
+            let got = y.alloc(order, Gfp::KERNEL).unwrap();
+            assert!(!next[..2].contains(&got), "a good one");
+            let why = BadPage::Mapping;
+            let report =
+                Report::BadPage { pfn: next[0], block: next[0], order, why, at_alloc: true };
+            assert_eq!(y.platform().reports(), [report]);
+            assert_eq!(y.out_of_use(N).unwrap().bad, 2 * u64::from(order.pages()));
+            check(y, &Machine::normal(PAGES), &Owned::from([(got, order)]));
+        });
+    }
+}
+
+#[test]
+fn where_every_page_is_bad_the_request_fails_11_2() {
+    run::<PageChecked>(|y| {
+        for p in 0..PAGES {
+            y.platform().set(Pfn(p), |s| s.refcount = 7);
+        }
+        assert_eq!(y.alloc(Order::ZERO, Gfp::ATOMIC | Gfp::MEMALLOC), Err(AllocError::NoMemory));
+        assert_eq!(y.out_of_use(N).unwrap().bad, PAGES);
+        assert_eq!(y.zone_info(N).unwrap().free_exact, 0);
+        assert_eq!(y.platform().reports().len(), 60, "within a minute");
+    });
+}
+
+#[test]
+fn bad_pages_are_reported_sixty_times_a_minute_11_2() {
+    run::<PageChecked>(|y| {
+        let bad = |n: usize| {
+            for _ in 0..n {
+                let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+                y.platform().set(p, |s| s.charged = true);
+                y.free(p, Order::ZERO).unwrap();
+            }
+            y.platform().reports()
+        };
+        assert_eq!(bad(60).len(), 60);
+        assert_eq!(bad(25).len(), 0);
+        y.platform().clock.fetch_add(59_999_999_999, Relaxed);
+        assert_eq!(bad(1).len(), 0, "a minute is not over");
+        y.platform().clock.fetch_add(1, Relaxed);
+        let next = bad(61);
+        assert_eq!(next[0], Report::BadPagesSuppressed(26));
+        assert_eq!(next.len(), 61, "the count, and sixty more");
+        assert_eq!(y.out_of_use(N).unwrap().bad, 60 + 25 + 1 + 61);
+    });
+}
+
+/// A flip of each bit of a page, one at a time.
+#[test]
+fn a_single_bit_is_told_from_other_damage_11_4() {
+    let mut page = vec![0; PAGE];
+    poison::fill(&mut page);
+    assert_eq!(poison::inspect(&page), None);
+    for byte in 0..PAGE {
+        for bit in 0..8 {
+            page[byte] ^= 1 << bit;
+            let single = Corruption { first: byte, last: byte, single_bit: true };
+            assert_eq!(poison::inspect(&page), Some(single), "byte {byte}, bit {bit}");
+            page[byte] = POISON_BYTE;
+        }
+    }
+    // Two bits of one byte, one bit of each of two bytes.
+    page[7] ^= 0b11;
+    assert_eq!(poison::inspect(&page), Some(Corruption { first: 7, last: 7, single_bit: false }));
+    page[7] = POISON_BYTE ^ 1;
+    page[4095] ^= 1;
+    let far = Corruption { first: 7, last: 4095, single_bit: false };
+    assert_eq!(poison::inspect(&page), Some(far));
+    assert_eq!(poison::inspect(&[]), None);
+}
+
+#[test]
+fn free_memory_holds_the_pattern_11_4() {
+    run::<Poisoned>(|y| {
+        assert!(y.platform().all_are(Pfn(0), o(10), POISON_BYTE), "from the start");
+        for order in [0, 3, 4, 10].map(o) {
+            let p = y.alloc(order, Gfp::KERNEL).unwrap();
+            assert!(y.platform().all_are(p, order, POISON_BYTE));
+            y.platform().bytes(p, order, |b| b.fill(9));
+            y.free(p, order).unwrap();
+            assert!(y.platform().all_are(p, order, POISON_BYTE));
+        }
+        assert_eq!(y.platform().reports(), []);
+        let p = y.alloc(o(1), Gfp::KERNEL | Gfp::ZERO).unwrap();
+        assert!(y.platform().all_are(p, o(1), 0), "verified, then zeroed");
+    });
+}
+
+#[test]
+fn damage_to_the_pattern_is_reported_and_the_block_handed_out_11_4() {
+    run::<Poisoned>(|y| {
+        let p = y.alloc(o(1), Gfp::KERNEL).unwrap();
+        y.free(p, o(1)).unwrap();
+        y.platform().bytes(p, o(1), |b| b[5000] ^= 0x10);
+        assert_eq!(y.alloc(o(1), Gfp::KERNEL), Ok(p));
+        let corruption = Corruption { first: 5000, last: 5000, single_bit: true };
+        let report = Report::Poison { block: p, order: o(1), corruption };
+        assert_eq!(y.platform().reports(), [report]);
+        assert_eq!(y.out_of_use(N).unwrap().pages(), 0);
+
+        // At most ten in five seconds.
+        let damage = |n: usize| {
+            for _ in 0..n {
+                let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+                y.free(p, Order::ZERO).unwrap();
+                y.platform().bytes(p, Order::ZERO, |b| b[0] = 0);
+            }
+            y.platform().reports()
+        };
+        assert_eq!(damage(30).len(), 9);
+        y.platform().clock.fetch_add(5_000_000_000, Relaxed);
+        assert_eq!(damage(1)[0], Report::PoisonSuppressed(20));
+    });
+}
+
+#[test]
+fn init_on_alloc_zeroes_always_11_5() {
+    run::<InitOnAlloc>(|y| {
+        for gfp in [Gfp::KERNEL, Gfp::KERNEL | Gfp::ZERO] {
+            let p = y.alloc(o(2), gfp).unwrap();
+            assert!(y.platform().all_are(p, o(2), 0));
+            y.platform().bytes(p, o(2), |b| b.fill(9));
+            y.free(p, o(2)).unwrap();
+            assert!(y.platform().all_are(p, o(2), 9), "not at free");
+        }
+        let mut slots = [None; 4];
+        y.alloc_bulk(Gfp::KERNEL, &mut slots).unwrap();
+        assert!(slots.iter().all(|s| y.platform().all_are(s.unwrap(), Order::ZERO, 0)));
+    });
+}
+
+#[test]
+fn init_on_free_zeroes_at_free_and_never_again_11_5() {
+    run::<InitOnFree>(|y| {
+        assert!(y.platform().all_are(Pfn(0), o(10), 0), "what it was given is zeroed too");
+        let start = y.platform().zeroed.load(Relaxed);
+        assert_eq!(start, PAGES);
+        y.platform().prepared.lock().unwrap().clear();
+        let p = y.alloc(o(2), Gfp::KERNEL | Gfp::ZERO).unwrap();
+        assert!(y.platform().all_are(p, o(2), 0));
+        assert_eq!(*y.platform().prepared.lock().unwrap(), [Gfp::KERNEL], "ZERO was done");
+        assert_eq!(y.platform().zeroed.load(Relaxed), start);
+        y.platform().bytes(p, o(2), |b| b.fill(9));
+        y.free(p, o(2)).unwrap();
+        assert!(y.platform().all_are(p, o(2), 0));
+        assert_eq!(y.platform().zeroed.load(Relaxed), start + 4);
+    });
+}
+
+#[test]
+fn poisoning_overrides_init_on_alloc_and_free_11_4_11_5() {
+    run::<Poisoned<InitOnAlloc<InitOnFree>>>(|y| {
+        assert!(y.platform().all_are(Pfn(0), o(10), POISON_BYTE));
+        let p = y.alloc(o(2), Gfp::KERNEL).unwrap();
+        assert!(y.platform().all_are(p, o(2), POISON_BYTE), "not zeroed");
+        let q = y.alloc(o(2), Gfp::KERNEL | Gfp::ZERO).unwrap();
+        assert!(y.platform().all_are(q, o(2), 0), "zeroed because it was asked for");
+        y.free(q, o(2)).unwrap();
+        assert!(y.platform().all_are(q, o(2), POISON_BYTE));
+        assert_eq!(y.platform().reports(), []);
+    });
+}
+
+/// The host refuses to touch, unmap twice or map twice; so order and completeness are tested by
+/// every step. Poison is written before unmapping and verified after mapping.
+#[test]
+fn free_memory_is_unmapped_11_6() {
+    run::<Unmapped<Poisoned>>(|y| {
+        let unmapped = || y.platform().unmapped.lock().unwrap().iter().filter(|&&u| u).count();
+        assert_eq!(unmapped() as u64, PAGES);
+        let blocks: Vec<_> =
+            [0, 1, 4, 9].map(|order| (y.alloc(o(order), Gfp::KERNEL).unwrap(), o(order))).into();
+        assert_eq!(unmapped() as u64, PAGES - (1 + 2 + 16 + 512));
+        y.free_batch(&blocks).unwrap();
+        let shared = y.alloc(o(3), Gfp::KERNEL).unwrap();
+        y.free_shared(shared, o(3)).unwrap();
+        assert_eq!(unmapped() as u64, PAGES - 1);
+        assert_eq!(y.alloc_bulk_each(100, Gfp::KERNEL, |_| {}).unwrap(), 100);
+        assert_eq!(unmapped() as u64, PAGES - 101);
+        assert_eq!(y.platform().reports(), []);
+    });
+}

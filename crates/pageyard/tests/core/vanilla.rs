@@ -1,0 +1,111 @@
+//! Spec §4.6, §4.10: what the hygiene series changed, seen by running without it.
+
+use crate::common;
+
+use common::state::State;
+use common::view::normal;
+use common::{Machine, Y, o};
+use pageyard::MigrateType::{Movable, Reclaimable, Unmovable};
+use pageyard::policy::{Linux612, Policy, TypeChecked, Vanilla};
+use pageyard::{Gfp, Pfn, ZoneKind, ZoneStats};
+
+const ZONE: ZoneKind = ZoneKind::Normal;
+
+#[test]
+fn s4_6_the_largest_block_is_robbed_when_its_claim_fails() {
+    let s = State::new(4096)
+        .label(1, Reclaimable)
+        .free(512, 6)
+        .free(580, 2)
+        .used(600..1024, false)
+        .set(|z| (z.watermarks, z.nr_free) = ([0, 0, 1000, 2000], 4000));
+    s.run(|y: &Y<'_, Vanilla>| {
+        assert_eq!(y.alloc(o(0), Gfp::KERNEL), Ok(Pfn(512)), "not the smallest, at 580");
+        let z = y.zone_stats(ZONE).unwrap();
+        assert_eq!((z.claims_refused, z.steals, z.boosts), (1, 1, 1));
+    });
+    s.run(|y: &Y<'_>| assert_eq!(y.alloc(o(0), Gfp::KERNEL), Ok(Pfn(580))));
+}
+
+#[test]
+fn s4_6_movable_requests_that_cannot_claim_take_the_smallest() {
+    let s = State::new(4096)
+        .label(1, Unmovable)
+        .free(512, 3)
+        .free(580, 1)
+        .used(600..1024, false)
+        .set(|z| (z.watermarks, z.nr_free) = ([0, 0, 1000, 2000], 4000));
+    s.run(|y: &Y<'_, Vanilla>| {
+        assert_eq!(y.alloc(o(0), Gfp::HIGHUSER_MOVABLE), Ok(Pfn(580)));
+        let z = y.zone_stats(ZONE).unwrap();
+        assert_eq!((z.steals, z.boosts), (1, 1), "before 6.12.29 a steal boosted too");
+    });
+}
+
+/// A movable page is cached, its block becomes unmovable, the page is drained.
+fn drained_after_conversion<P: Policy>() -> (Vec<u64>, Vec<u64>) {
+    let s = State::new(4096)
+        .limits(1, 1000, 1000)
+        .used(512..513, true)
+        .used(513..700, false)
+        .free(1020, 2);
+    s.run(|y: &Y<'_, P>| {
+        y.free(Pfn(512), o(0)).unwrap();
+        y.alloc(o(1), Gfp::KERNEL).unwrap();
+        assert_eq!(y.block_type(Pfn(512)), Some(Unmovable));
+        y.drain_all(None);
+        let v = normal(y);
+        (v.free(0, Movable).to_vec(), v.free(0, Unmovable).to_vec())
+    })
+}
+
+#[test]
+fn s4_10a_the_type_is_the_block_s_when_it_is_given_back_and_not_when_it_was_cached() {
+    assert_eq!(drained_after_conversion::<Linux612>(), (vec![], vec![512]));
+    assert_eq!(drained_after_conversion::<Vanilla>(), (vec![512], vec![]), "mixed");
+}
+
+/// Mixed-mobility work that fills and empties the zone again and again.
+fn mixed_load<P: Policy>() -> ZoneStats {
+    Machine::normal(16384).cpus(&[0, 0]).run(|y: &Y<'_, P>| {
+        let types = [
+            Gfp::KERNEL,
+            Gfp::HIGHUSER_MOVABLE,
+            Gfp::HIGHUSER_MOVABLE,
+            Gfp::KERNEL | Gfp::RECLAIMABLE,
+        ];
+        let mut held = Vec::new();
+        let mut seed = 1u64;
+        let mut random = |n: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % n
+        };
+        for i in 0..40_000 {
+            y.platform().on((i / 50 % 2) as u32);
+            let order = [0, 0, 0, 1, 3, 4][random(6) as usize];
+            // The mix shifts, so that types have to take each other's blocks.
+            let gfp = types[(random(2) + i / 4000) as usize % 4];
+            match y.alloc(o(order), gfp) {
+                Ok(pfn) => held.push((pfn, o(order))),
+                Err(_) => {
+                    for _ in 0..held.len() / 2 {
+                        let (p, ord) = held.swap_remove(random(held.len() as u64) as usize);
+                        y.free(p, ord).unwrap();
+                    }
+                }
+            }
+        }
+        y.zone_stats(ZONE).unwrap()
+    })
+}
+
+#[test]
+fn s4_8_with_hygiene_no_list_ever_holds_another_type_and_without_it_many_do() {
+    let clean = mixed_load::<TypeChecked<Linux612>>();
+    let vanilla = mixed_load::<TypeChecked<Vanilla>>();
+    assert_eq!(clean.type_check_failures, 0);
+    assert!(vanilla.type_check_failures > 0, "carried types mix the lists");
+    assert_eq!(clean.mismatches, clean.steals, "stealing is the only source (§4.5)");
+    assert!(vanilla.mismatches > vanilla.steals);
+    assert!(clean.claims_part > 0 && clean.steals > 0, "the load does reach the fallbacks");
+}
