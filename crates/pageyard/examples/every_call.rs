@@ -10,8 +10,8 @@ use pageyard::tuning::CacheSlice;
 use pageyard::{
     AllocError, BatchError, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError,
     CpuId, CpuSample, CpuSlot, Event, FaultPlan, Faults, Frame, FreeError, Gfp, HighChange,
-    HighReason, History, Home, InitError, IsolateError, KnobError, Knobs, Layout, Mark,
-    MigrateType, Node, NodeId, NodeMask, Order, PageOwner, Pageblock, Pfn, Place, PlaceError,
+    HighReason, History, Home, HotplugError, InitError, IsolateError, KnobError, Knobs, Layout,
+    Mark, MigrateType, Node, NodeId, NodeMask, Order, PageOwner, Pageblock, Pfn, Place, PlaceError,
     Platform, PoisonError, Poisoned, Priority, ReclaimTask, Record, Relocation, RestoreError, Ring,
     Storage, Task, VmEvent, Yard, Zone, ZoneId, ZoneKind, ZoneSpec, poison,
 };
@@ -168,6 +168,14 @@ calls! {
     call_write_show_mem(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_show_mem(out, &()) }
     call_count_event(y, event: VmEvent = VmEvent::OomKill) -> () { y.count_event(event, 1) }
     call_vm_events(y) -> Option<u64> { y.vm_events().by_name("pgfree") }
+    call_is_up(y, cpu: CpuId = CpuId(0)) -> bool { y.is_up(cpu) }
+    call_cpus_up(y) -> u32 { y.cpus_up() }
+    call_cpu_up(y, cpu: CpuId = CpuId(0)) -> bool { y.cpu_up(cpu) }
+    call_cpu_dead(y, cpu: CpuId = CpuId(1)) -> bool { y.cpu_dead(cpu) }
+    call_init_section(y, node: NodeId = NodeId(0)) -> bool { y.init_section(node) }
+    call_finish_deferred(y) -> bool { y.finish_deferred() }
+    call_online(y, r: Range<Pfn> = RANGE) -> Result<(), HotplugError> { y.online(r) }
+    call_offline(y, r: Range<Pfn> = RANGE) -> Result<(), HotplugError> { y.offline(r) }
     call_isolate(y, r: Range<Pfn> = RANGE)
         -> Result<(), IsolateError> { y.isolate(r, MigrateType::Movable) }
     call_unisolate(y, r: Range<Pfn> = RANGE)
@@ -241,7 +249,15 @@ fn call_new<'a, P: Policy>(
     Yard::new(layout, storage, Machine)
 }
 
-fn with_yard<P: Policy>() -> Result<(), InitError> {
+#[inline(never)]
+fn call_deferred<'a, P: Policy>(
+    layout: &Layout<'a>,
+    storage: Storage<'a, Lock>,
+) -> Result<Y<'a, P>, InitError> {
+    Yard::deferred(layout, storage, Machine)
+}
+
+fn with_yard<P: Policy>(deferred: bool) -> Result<(), InitError> {
     let span = Pfn(0)..Pfn(1 << 14);
     let layout = Layout {
         zones: &[ZoneSpec { kind: KIND, node: NodeId(0), span: span.clone() }],
@@ -266,12 +282,17 @@ fn with_yard<P: Policy>() -> Result<(), InitError> {
         nodes: &mut nodes,
         homes: &mut homes,
     };
-    all(&call_new::<P>(&layout, storage)?);
+    if deferred {
+        all(&call_deferred::<P>(&layout, storage)?);
+    } else {
+        all(&call_new::<P>(&layout, storage)?);
+    }
     Ok(())
 }
 
 fn main() -> Result<(), InitError> {
-    with_yard::<Linux612>()?;
-    with_yard::<Guarded<4, Filled<InitOnFree>>>()?;
-    with_yard::<TwoPassBulkFree<Vanilla>>()
+    with_yard::<Linux612>(false)?;
+    with_yard::<Linux612>(true)?;
+    with_yard::<Guarded<4, Filled<InitOnFree>>>(false)?;
+    with_yard::<TwoPassBulkFree<Vanilla>>(false)
 }

@@ -31,7 +31,7 @@ pub enum AllocError {
     BadZone,
     /// The flags say both MOVABLE and RECLAIMABLE (§2.4).
     BadType,
-    /// The platform named a CPU that the yard was not told of.
+    /// The platform named a CPU that the yard was not told of, or that is down.
     UnknownCpu(CpuId),
     /// The request prefers a node that the yard was not told of.
     UnknownNode(NodeId),
@@ -46,7 +46,11 @@ impl fmt::Display for AllocError {
             AllocError::BadZone => f.write_str("the request's zone flags contradict each other"),
             AllocError::BadType => f.write_str("a request is movable or reclaimable, not both"),
             AllocError::UnknownCpu(c) => {
-                write!(f, "the platform runs on CPU {}, for which the layout has no node", c.0)
+                write!(
+                    f,
+                    "the platform runs on CPU {}, which the layout does not name or is down",
+                    c.0
+                )
             }
             AllocError::UnknownNode(n) => write!(f, "the layout has no node {}", n.0),
         }
@@ -207,7 +211,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             migrate_type = MigrateType::Unmovable;
         }
         let cpu = self.platform.cpu();
-        let home = self.homes.get(cpu.0 as usize).ok_or(AllocError::UnknownCpu(cpu))?;
+        let home = self.home(cpu).ok_or(AllocError::UnknownCpu(cpu))?;
         let node = choice.preferred.unwrap_or(home.node);
         self.node(node).ok_or(AllocError::UnknownNode(node))?;
         let spread_dirty = !plain && gfp.contains(Gfp::WRITE);
@@ -294,7 +298,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 {
                     continue;
                 }
-                if let Some(idx) = self.serve(at, req, flags) {
+                let mut answer = self.serve(at, req, flags);
+                while answer.is_none() && self.grow(zone) {
+                    answer = self.serve(at, req, flags);
+                }
+                if let Some(idx) = answer {
                     if zone.node != preferred.node {
                         zone.numa_miss.fetch_add(1, Relaxed);
                         preferred.numa_foreign.fetch_add(1, Relaxed);
@@ -310,8 +318,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
     }
 
-    /// A zone failed its mark: whether it passes after all, once a near node has freed what it can
-    /// do without (§2.8 step 6).
+    /// A zone failed its mark: whether it may serve after all, because it has grown (§8.2), or
+    /// passes once a near node has freed what it can do without (§2.8 step 6).
     #[cold]
     fn make_room(
         &self,
@@ -321,6 +329,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         flags: AllocFlags,
     ) -> bool {
         let zone = at.zone;
+        if self.grow(zone) {
+            return true;
+        }
         let near = self.node(preferred.node).is_some_and(|n| n.distance(zone.node) <= NEAR);
         if !near || self.knobs().zone_reclaim_mode == 0 {
             return false;

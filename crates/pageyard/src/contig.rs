@@ -135,7 +135,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let pages = || (range.start.0..range.end.0).map(Pfn);
         let fault = |index, error| BatchError { index, error };
         let cpu = self.platform.cpu();
-        if cpu.0 >= self.cpus {
+        if self.home(cpu).is_none() {
             return Err(fault(0, FreeError::UnknownCpu(cpu)));
         }
         for (index, pfn) in pages().enumerate() {
@@ -148,7 +148,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// The isolated range is drained, emptied, and pulled off the free lists.
-    fn empty_and_take(
+    pub(crate) fn empty_and_take(
         &self,
         at: At<'_, 'a, R, E, P>,
         frames: &Range<u32>,

@@ -287,6 +287,13 @@ impl<'a> Map<'a> {
         self.pageblock(idx).unwrap_or(&NO_BLOCK)
     }
 
+    /// Makes neighbouring frames tails. Nobody else may work on them.
+    pub(crate) fn set_tails(&self, idx: u32, pages: u32) {
+        for f in self.run(idx, pages) {
+            f.set_state(State::TAIL);
+        }
+    }
+
     /// The type of the pageblock that holds the frame.
     #[inline(always)]
     pub(crate) fn block_type(&self, idx: u32) -> MigrateType {
@@ -361,6 +368,17 @@ impl<'a> Map<'a> {
         }
     }
 
+    /// Frames and pageblocks that are no memory any more.
+    pub(crate) fn clear_range(&self, idx: u32, pages: u32) {
+        for f in self.run(idx, pages) {
+            f.set_state(State::RESERVED);
+        }
+        let (first, n) = ((idx >> PAGEBLOCK_ORDER) as usize, (pages >> PAGEBLOCK_ORDER) as usize);
+        for b in self.blocks.get(first..first + n).unwrap_or(&[]) {
+            b.0.store(ABSENT, Relaxed);
+        }
+    }
+
     pub(crate) fn block_is_absent(&self, idx: u32) -> bool {
         self.block(idx).0.load(Relaxed) & ABSENT != 0
     }
@@ -371,6 +389,11 @@ impl<'a> Map<'a> {
             f.set_state(State::RESERVED);
             f.set_poisoned(false);
         }
+        self.clear_blocks();
+    }
+
+    /// Every pageblock without memory; the frames must say that they are reserved already.
+    pub(crate) fn clear_blocks(&self) {
         for b in self.blocks {
             b.0.store(ABSENT, Relaxed);
         }

@@ -43,7 +43,7 @@ pub enum FreeError {
     /// The block is out of use since it was freed: a page of it was found bad (§11.2), or its
     /// memory faulty (§11.3).
     OutOfUse,
-    /// The platform named a CPU that the yard was not told of.
+    /// The platform named a CPU that the yard was not told of, or that is down.
     UnknownCpu(CpuId),
 }
 
@@ -64,7 +64,11 @@ impl fmt::Display for FreeError {
             }
             FreeError::OutOfUse => f.write_str("the block is out of use, bad or faulty"),
             FreeError::UnknownCpu(c) => {
-                write!(f, "the platform runs on CPU {}, for which the layout has no node", c.0)
+                write!(
+                    f,
+                    "the platform runs on CPU {}, which the layout does not name or is down",
+                    c.0
+                )
             }
         }
     }
@@ -185,7 +189,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline]
     fn here<'z>(&'z self, zone: &'z Zone<'a, R>) -> Result<At<'z, 'a, R, E, P>, FreeError> {
         let cpu = self.platform.cpu();
-        zone.at(&self.platform, cpu).ok_or(FreeError::UnknownCpu(cpu))
+        self.home(cpu).and_then(|_| zone.at(&self.platform, cpu)).ok_or(FreeError::UnknownCpu(cpu))
     }
 
     /// Takes back many blocks at once (§6.2): each per-CPU list is locked once for many of them.
@@ -204,7 +208,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         };
         // One CPU for the whole batch, whatever the platform says meanwhile.
         let cpu = self.platform.cpu();
-        if cpu.0 >= self.cpus && !blocks.is_empty() {
+        if self.home(cpu).is_none() && !blocks.is_empty() {
             return Err(BatchError { index: 0, error: FreeError::UnknownCpu(cpu) });
         }
         for (index, &(pfn, order)) in blocks.iter().enumerate() {

@@ -10,20 +10,23 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use lock_api::{Mutex, RawMutex};
 
 use crate::area::End;
-use crate::frame::{Frame, Map, Pageblock, State};
+use crate::deferred::{Deferred, Late};
+use crate::frame::{Frame, Map, Pageblock};
 use crate::knob_error::KnobError;
 use crate::knobs::Knobs;
 use crate::ladder::Reclaimers;
 use crate::node::{Home, LOCAL_DISTANCE, MAX_NODES, Node, rebuild_orders};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::tuning::Limits;
 use crate::units::{
-    CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneKind,
+    CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES,
+    TYPES, ZoneKind,
 };
 use crate::vm_events::EventCounters;
 use crate::watermark::HIGH;
 use crate::yard::Yard;
-use crate::zone::{CpuSlot, Zone};
+use crate::zone::{At, CpuSlot, Zone};
 
 /// One zone of a layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -303,7 +306,7 @@ impl Layout<'_> {
     }
 
     /// The next run of frames of a zone that are usable and not reserved, at or after `from`.
-    fn next_free(&self, span: &Range<Pfn>, from: Pfn) -> Option<Range<Pfn>> {
+    pub(crate) fn next_free(&self, span: &Range<Pfn>, from: Pfn) -> Option<Range<Pfn>> {
         let mut at = from.max(span.start);
         loop {
             let range = self
@@ -329,6 +332,16 @@ impl Layout<'_> {
     }
 }
 
+/// What a yard begins with.
+pub(crate) enum Start<'a> {
+    /// No memory.
+    Blank,
+    /// All of it.
+    Whole,
+    /// One section of each node's last zone (§8.2).
+    Deferred(Layout<'a>),
+}
+
 /// How many frames two ranges share.
 fn common(a: &Range<Pfn>, b: &Range<Pfn>) -> u64 {
     a.end.min(b.end).0.saturating_sub(a.start.max(b.start).0)
@@ -344,19 +357,24 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         storage: Storage<'a, R>,
         platform: E,
     ) -> Result<Self, InitError> {
-        let yard = Self::build(layout, storage, platform, true)?;
+        let yard = Self::build(layout, storage, platform, Start::Whole)?;
         yard.recalculate();
-        // Below this much memory, keeping types apart would only waste it (§2.4).
-        let above: u64 = yard
+        yard.regroup();
+        Ok(yard)
+    }
+
+    /// Below a certain amount of memory, keeping types apart would only waste it (§2.4).
+    pub(crate) fn regroup(&self) {
+        let above: u64 = self
             .zones
             .iter()
             .map(|z| z.managed.load(Relaxed).saturating_sub(z.watermarks.effective(HIGH)))
             .sum();
-        for zone in yard.zones {
+        for zone in self.zones {
+            let _lock = zone.lock.lock();
             zone.ungrouped.store(above < TYPES as u64 * u64::from(PAGEBLOCK_PAGES), Relaxed);
             zone.refresh_ample::<P>();
         }
-        Ok(yard)
     }
 
     /// An allocator with the layout's zones, no frame of which is memory yet: for
@@ -369,15 +387,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         storage: Storage<'a, R>,
         platform: E,
     ) -> Result<Self, InitError> {
-        Self::build(layout, storage, platform, false)
+        Self::build(layout, storage, platform, Start::Blank)
     }
 
-    fn build(
+    pub(crate) fn build(
         layout: &Layout<'_>,
         storage: Storage<'a, R>,
         platform: E,
-        populated: bool,
+        start: Start<'a>,
     ) -> Result<Self, InitError> {
+        let populated = !matches!(start, Start::Blank);
         let needs = layout.needs::<R>()?;
         let room = |what, needed, given| {
             if given < needed { Err(InitError::TooSmall { what, needed, given }) } else { Ok(()) }
@@ -409,7 +428,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let cpus;
             (cpus, slots) = slots.split_at(layout.cpus.len().min(slots.len()));
             let map = Map::new(own, own_blocks);
-            map.clear();
+            let late = match &start {
+                Start::Deferred(_) => layout.late_part(spec),
+                Start::Blank | Start::Whole => None,
+            };
+            match late {
+                Some(_) => map.clear_blocks(),
+                None => map.clear(),
+            }
             *zone = Zone {
                 map,
                 cpus,
@@ -418,8 +444,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 spanned: spec.span.end.0 - spec.span.start.0,
                 kind: spec.kind,
                 node: spec.node,
+                late: late.map(Late::new).unwrap_or_default(),
                 ..Zone::new()
             };
+            zone.set_pagesets::<P>(Limits::DISABLED);
             zone.boost_factor.store(layout.knobs.watermark_boost_factor, Relaxed);
             let nofragment = layout.starts_nofragment(spec, needs.nodes);
             zone.nofragment.store(nofragment, Relaxed);
@@ -463,67 +491,106 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             cpus: layout.cpus.len() as u32,
             knobs: Mutex::new(layout.knobs),
             settings: Mutex::new(()),
+            hotplug: Mutex::new(()),
             draining: Mutex::new(()),
             oom: Mutex::new(()),
             reclaimers: Reclaimers::default(),
             warned: AtomicU64::new(0),
             zonelist_changes: AtomicU64::new(0),
             events: EventCounters::default(),
+            deferred: match start {
+                Start::Deferred(layout) => Some(Deferred::new(layout)),
+                Start::Blank | Start::Whole => None,
+            },
             policy: PhantomData,
         })
     }
 }
 
-/// Frees a zone's usable memory as naturally aligned blocks, as large as they go, ascending,
-/// to the tails of the lists (§8.1).
+/// Frees a zone's usable memory, as much of it as is not initialised later.
 fn populate<R: RawMutex, E: Platform, P: Policy>(
     zone: &Zone<'_, R>,
     layout: &Layout<'_>,
     platform: &E,
 ) {
-    let span = zone.start..Pfn(zone.start.0 + zone.spanned);
+    let span = zone.start..zone.end();
     let present: u64 = layout.usable.iter().map(|r| common(r, &span)).sum();
-    let (mut managed, mut from) = (0, span.start);
-    while let Some(run) = layout.next_free(&span, from) {
-        managed += run.end.0 - run.start.0;
-        from = run.end;
-    }
     zone.present.store(present, Relaxed);
-    zone.managed.store(managed, Relaxed);
-    for r in layout.usable {
-        label(zone, r);
-    }
     let Some(at) = zone.at::<E, P>(platform, CpuId(0)) else { return };
-    let locked = at.lock();
-    from = span.start;
-    while let Some(run) = layout.next_free(&span, from) {
-        from = run.end;
-        let mut pfn = run.start;
-        while pfn < run.end {
-            let fits = (run.end.0 - pfn.0).ilog2() as u8;
-            let order = (pfn.0.trailing_zeros() as u8).min(fits).min(MAX_ORDER);
-            if let Some(idx) = zone.index_of(pfn) {
-                for i in 0..1u32 << order {
-                    zone.map.frame(idx + i).set_state(State::TAIL);
-                }
-                locked.free_block(idx, order);
-            }
-            pfn.0 += 1 << order;
-        }
+    let end = zone.late.start().unwrap_or(span.end);
+    let mut from = span.start;
+    while from < end {
+        // One section after the other: its descriptors are in the caches when they are put on lists.
+        let next = section_end(from).min(end);
+        at.init_frames(layout, from..next);
+        from = next;
     }
     // No CPU is to start with a debt.
+    let locked = at.lock();
     locked.fold(locked.slot.diff());
     drop(locked);
     if let Some(seed) = layout.knobs.shuffle_seed {
         zone.seed_shuffle(seed);
-        at.shuffle();
+        if !zone.late.is_deferred() {
+            at.shuffle();
+        }
+    }
+}
+
+/// Where the section that holds a frame ends.
+pub(crate) fn section_end(pfn: Pfn) -> Pfn {
+    Pfn((pfn.0 / SECTION_PAGES).saturating_add(1).saturating_mul(SECTION_PAGES))
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+    /// Frees what is usable of a range of the zone's frames as naturally aligned blocks, as large
+    /// as they go, ascending, to the tails of the lists (§8.1). How many pages that were.
+    ///
+    /// The range begins and ends with a section, or with the zone, so that no free block reaches
+    /// over its edges; nobody else may work on it.
+    pub(crate) fn init_frames(self, layout: &Layout<'_>, range: Range<Pfn>) -> u64 {
+        let zone = self.zone;
+        let runs = || {
+            let mut from = range.start;
+            let range = range.clone();
+            core::iter::from_fn(move || {
+                let run = layout.next_free(&range, from)?;
+                from = run.end;
+                Some(run)
+            })
+        };
+        for r in layout.usable {
+            label(zone, &(r.start.max(range.start)..r.end.min(range.end)));
+        }
+        let mut pages = 0;
+        for run in runs() {
+            let n = run.end.0.wrapping_sub(run.start.0);
+            if let Some(idx) = zone.index_of(run.start) {
+                zone.map.set_tails(idx, n as u32);
+            }
+            pages += n;
+        }
+        zone.managed.fetch_add(pages, Relaxed);
+        let locked = self.lock();
+        for run in runs() {
+            let mut pfn = run.start;
+            while pfn < run.end {
+                let fits = (run.end.0 - pfn.0).ilog2() as u8;
+                let order = (pfn.0.trailing_zeros() as u8).min(fits).min(MAX_ORDER);
+                if let Some(idx) = zone.index_of(pfn) {
+                    locked.free_block(idx, order);
+                }
+                pfn.0 += 1 << order;
+            }
+        }
+        pages
     }
 }
 
 /// Every pageblock with memory in it starts movable (§8.1).
 fn label<R: RawMutex>(zone: &Zone<'_, R>, range: &Range<Pfn>) {
     let start = range.start.max(zone.start);
-    let end = range.end.min(Pfn(zone.start.0 + zone.spanned));
+    let end = range.end.min(zone.end());
     let mut pfn = start;
     while pfn < end {
         if let Some(idx) = zone.index_of(pfn) {
@@ -550,7 +617,14 @@ fn sort_by_start<R: RawMutex>(zones: &mut [Zone<'_, R>]) {
 
 impl<R: RawMutex, E: Platform, P: Policy> crate::zone::Locked<'_, '_, R, E, P> {
     /// Memory that was never free becomes so, at the tail (§8.1).
-    fn free_block(&self, idx: u32, order: u8) {
+    pub(crate) fn free_block(&self, idx: u32, order: u8) {
+        let map = &self.zone.map;
+        let t = map.block_type(idx);
+        if order == MAX_ORDER && t == map.block_type(idx + PAGEBLOCK_PAGES) {
+            // The same as below, for most of all memory: nothing is left to merge with.
+            self.account(1 << order, t);
+            return self.zone.areas.insert(map, idx, order, t, End::Tail);
+        }
         let step = order.min(PAGEBLOCK_ORDER);
         for piece in 0..1u32 << (order - step) {
             let idx = idx + (piece << step);

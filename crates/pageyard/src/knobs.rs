@@ -148,7 +148,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             Follows::Reserves => self.apply_reserves(&new),
             // The same value again changes nothing, not even what a boost has changed meanwhile.
             Follows::Limits if new == old => {}
-            Follows::Limits => self.apply_limits(&new),
+            Follows::Limits => self.apply_limits(&new, 0),
             Follows::Compact | Follows::Proactive => {}
         }
         drop(writing);
@@ -281,17 +281,21 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             z.watermarks.set_marks(marks);
             z.refresh_ample::<P>();
         }
-        self.apply_limits(knobs);
+        self.apply_limits(knobs, 0);
     }
 
-    /// Limits of the per-CPU lists (§5.4). What stays the same is not stored.
-    fn apply_limits(&self, knobs: &Knobs) {
+    /// Limits of the per-CPU lists (§5.4), with so many CPUs on their way up (§8.5). What stays the
+    /// same is not stored.
+    pub(crate) fn apply_limits(&self, knobs: &Knobs, coming: u32) {
         for z in self.zones {
+            if !P::RULES.limits_follow && z.limits.get() != Limits::DISABLED {
+                continue;
+            }
             let limits = Limits::of_zone(
                 &P::RULES.pcp,
                 z.managed.load(Relaxed),
                 z.watermarks.effective(LOW),
-                z.node_cpus(),
+                self.node_cpus(z, coming),
                 knobs.percpu_pagelist_high_fraction,
             );
             let limits = if knobs.pcp_autotune { limits } else { limits.fixed() };
@@ -319,15 +323,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// Thresholds of the counters' CPU parts, and the mark below which they are summed (§9.3).
-    fn apply_thresholds(&self) {
+    pub(crate) fn apply_thresholds(&self) {
+        let cpus = self.cpus_up();
         for z in self.zones {
-            let threshold = stat_threshold(self.cpus, z.managed.load(Relaxed));
+            let threshold = stat_threshold(cpus, z.managed.load(Relaxed));
             for slot in z.cpus {
                 slot.threshold.store(threshold, Relaxed);
             }
-            let drift = u64::from(self.cpus) * u64::from(threshold);
+            let drift = u64::from(cpus) * u64::from(threshold);
             let w = &z.watermarks;
-            if self.cpus > 1 && z.drift_mark.load(Relaxed) == 0 {
+            if cpus > 1 && z.drift_mark.load(Relaxed) == 0 {
                 // The kernel computes it once before any watermark exists, and never clears it.
                 z.drift_mark.store(drift, Relaxed);
             }
@@ -336,14 +341,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
         }
     }
-}
 
-impl<R: RawMutex> Zone<'_, R> {
-    /// How many CPUs share the zone's node; all of them where it has none (§5.4).
-    fn node_cpus(&self) -> u32 {
-        let node = u32::from(self.node.0);
-        let local = self.cpus.iter().filter(|c| c.node.load(Relaxed) == node).count();
-        (if local > 0 { local } else { self.cpus.len() }) as u32
+    /// How many CPUs share a zone's per-CPU share of the watermark: those of its node that are up,
+    /// and those on their way; where the node has none, all that are up (§5.4).
+    fn node_cpus(&self, zone: &Zone<'_, R>, coming: u32) -> u32 {
+        let local = self.node(zone.node).map_or(0, |n| n.cpus.load(Relaxed));
+        if local > 0 { local + coming } else { self.cpus_up() }
     }
 }
 

@@ -354,7 +354,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
 
     /// Awake, counters are to be exact near the marks (§9.3).
     fn set_thresholds(&self, pressure: bool) {
-        let cpus = self.yard.cpus;
+        let cpus = self.yard.cpus_up();
         for z in self.node.zones.iter().filter(|z| z.drift_mark.load(Relaxed) != 0) {
             let threshold = if pressure {
                 let w = &z.watermarks;

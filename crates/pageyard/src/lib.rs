@@ -89,6 +89,8 @@ mod cma;
 pub mod compact;
 mod context;
 mod contig;
+mod cpus;
+mod deferred;
 mod evacuate;
 mod events;
 mod faults;
@@ -97,6 +99,7 @@ mod free;
 mod gfp;
 mod highatomic;
 mod history;
+mod hotplug;
 mod hwpoison;
 mod init;
 mod isolate;
@@ -147,6 +150,7 @@ pub use frame::{Frame, Pageblock};
 pub use free::{BatchError, FreeError};
 pub use gfp::Gfp;
 pub use history::{HighChange, HighReason, History, Noted, Ring};
+pub use hotplug::HotplugError;
 pub use hwpoison::{PoisonError, Poisoned};
 pub use init::{InitError, Layout, Needs, Storage, ZoneSpec};
 pub use isolate::IsolateError;
@@ -168,7 +172,7 @@ pub use spread::Interleave;
 pub use stats::{BlockCounts, CpuStats, LOCK_BUCKETS, NumaStats, ZoneStats};
 pub use units::{
     COSTLY_ORDER, CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER,
-    PAGEBLOCK_PAGES, Pfn, TYPES, ZONE_KINDS, ZoneId, ZoneKind,
+    PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, TYPES, ZONE_KINDS, ZoneId, ZoneKind,
 };
 pub use verdict::{Churn, CpuSample, Finding, FixedBy, Interval, Verdict};
 pub use vm_events::{VmEvent, VmEvents};

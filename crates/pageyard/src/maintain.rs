@@ -2,6 +2,7 @@
 //! (spec §5.5, §5.14–5.16, §9.2).
 
 use core::marker::PhantomData;
+use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::{MutexGuard, RawMutex};
 
@@ -103,9 +104,9 @@ impl<R: RawMutex, P: Policy> Drop for PcpDisabled<'_, '_, R, P> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// Gives all CPUs' pagesets these limits; `high` follows at its next use (§5.4).
+    /// Gives the pagesets of all CPUs that are up these limits; `high` follows at its next use (§5.4).
     pub(crate) fn set_pagesets<P: Policy>(&self, limits: Limits) {
-        for slot in self.cpus {
+        for slot in self.cpus.iter().filter(|s| s.up.load(Relaxed)) {
             slot.pageset.lock().tune::<P, _>(|t| t.limits = limits);
         }
     }

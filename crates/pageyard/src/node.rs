@@ -2,7 +2,7 @@
 //! requests try them (spec §1.2, §2.5).
 
 use core::fmt;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use lock_api::RawMutex;
 
@@ -221,6 +221,7 @@ fn nearest<R: RawMutex>(
 #[derive(Debug)]
 pub struct Home<'a, R: RawMutex> {
     pub(crate) node: NodeId,
+    pub(crate) up: AtomicBool,
     /// Per highest zone, the zone to try first and the CPU's part of it. Eight of them, so that an
     /// index cut to three bits always fits.
     pub(crate) quick: [Option<(&'a Zone<'a, R>, &'a CpuSlot<R>)>; 8],
@@ -229,7 +230,7 @@ pub struct Home<'a, R: RawMutex> {
 impl<R: RawMutex> Home<'_, R> {
     /// A CPU that the yard was not told of.
     pub fn new() -> Self {
-        Home { node: NodeId(0), quick: [const { None }; 8] }
+        Home { node: NodeId(0), up: AtomicBool::new(true), quick: [const { None }; 8] }
     }
 }
 
@@ -247,6 +248,7 @@ impl<'a, R: RawMutex> Home<'a, R> {
         first: impl Fn(ZoneKind) -> Option<&'a Zone<'a, R>>,
     ) {
         self.node = node;
+        *self.up.get_mut() = true;
         for kind in ZoneKind::ALL {
             let quick = first(kind).and_then(|zone| Some((zone, zone.slot(cpu)?)));
             self.quick[kind as usize & 7] = quick;

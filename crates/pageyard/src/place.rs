@@ -361,7 +361,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
 
 impl<R: RawMutex> Zone<'_, R> {
     /// One past its last frame.
-    fn end(&self) -> Pfn {
+    pub(crate) fn end(&self) -> Pfn {
         Pfn(self.start.0.wrapping_add(self.spanned))
     }
 

@@ -34,6 +34,9 @@ pub struct Rules {
     pub fallback: Fallback,
     /// A fallback that only takes a page boosts the watermarks like a claim (before 6.12.29, §3.4).
     pub boost_on_steal: bool,
+    /// The limits of the per-CPU lists are computed anew with everything else that depends on the
+    /// size of the zones (§8.3). Off: once, at the start.
+    pub limits_follow: bool,
     /// How the per-CPU lists are tuned.
     pub pcp: PcpRules,
     /// Compare block type and list type at every list operation and count differences (§4.8).
@@ -127,6 +130,8 @@ pub enum Fallback {
 /// The tuning of the per-CPU lists, step by step (spec §5.17).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PcpRules {
+    /// What `high` is where it is not tuned, and where it begins where it is.
+    pub high: High,
     /// S of §5.8: how often a batch may double. 0 to 6.
     pub scale_max: u8,
     /// Step 1: a high-order free drains the lists only if the one before was high-order too.
@@ -147,6 +152,15 @@ pub struct PcpRules {
     pub free_count: bool,
     /// By how much `high` falls in a tick without need for it.
     pub decay: Decay,
+}
+
+/// What the `high` of a zone's per-CPU lists follows from (§5.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum High {
+    /// The CPU's share of the low watermark, and four batches at least.
+    ShareOfLow,
+    /// Six batches, as up to Linux 5.13; none where the batch is below one page.
+    SixBatches,
 }
 
 /// When FREE_HIGH_BATCH is set for a CPU (§5.13).
@@ -199,7 +213,9 @@ const LINUX612: Rules = Rules {
     carried_types: false,
     fallback: Fallback::ClaimThenSteal,
     boost_on_steal: false,
+    limits_follow: true,
     pcp: PcpRules {
+        high: High::ShareOfLow,
         scale_max: 5,
         free_high_twice: true,
         keep_batch: KeepBatch::LastLevelAbove3,
@@ -216,6 +232,7 @@ const LINUX612: Rules = Rules {
 };
 
 const BASE: PcpRules = PcpRules {
+    high: High::ShareOfLow,
     scale_max: 5,
     free_high_twice: false,
     keep_batch: KeepBatch::Never,
@@ -322,6 +339,16 @@ modifiers! {
     /// High-order pages kept off the per-CPU lists: the "revert" column of the 2022 series (seed
     /// figures A.1), and Linux before 5.14.
     NoHighOrder = "NoHighOrder", |r| Rules { high_order_lists: false, ..r };
+    /// Limits of the per-CPU lists that are computed at the start alone, and so for the one early
+    /// section of a zone that is [initialised later](crate::Yard::deferred): the defect of Linux
+    /// 5.4 (§8.3, seed figures A.5).
+    EarlyLimits = "EarlyLimits", |r| Rules { limits_follow: false, ..r };
+    /// A fixed `high` of six batches, as in Linux 5.4, where the defect of [`EarlyLimits`] hurt:
+    /// `EarlyLimits<SixBatches<Base>>` is the machine of seed figures A.5.
+    SixBatches = "SixBatches", |r| Rules {
+        pcp: PcpRules { high: High::SixBatches, growth: Growth::Fixed, ..r.pcp },
+        ..r
+    };
     /// Every list operation compares the block's type with the list's (§4.8) and counts what
     /// differs in [`ZoneStats::type_check_failures`](crate::ZoneStats::type_check_failures).
     TypeChecked = "TypeChecked", |r| Rules { type_checks: true, ..r };

@@ -3,7 +3,7 @@
 //! no locks, tested against the spec's vectors without an allocator.
 
 use crate::history::HighReason;
-use crate::policy::{BelowHigh, Decay, Growth, KeepBatch, PcpRules};
+use crate::policy::{BelowHigh, Decay, Growth, High, KeepBatch, PcpRules};
 use crate::units::{COSTLY_ORDER, PAGE_SIZE};
 
 /// The last free was of order 1 to 3 (§5.9).
@@ -69,7 +69,10 @@ impl Limits {
     /// share the zone's node; `fraction` is `percpu_pagelist_high_fraction`.
     pub fn of_zone(rules: &PcpRules, managed: u64, low: u64, cpus: u32, fraction: u32) -> Limits {
         let batch = batch(managed);
-        let high_min = high_size(managed, low, cpus, fraction, batch);
+        let high_min = match rules.high {
+            High::SixBatches if fraction == 0 => 6 * whole_batch(managed),
+            _ => high_size(managed, low, cpus, fraction, batch),
+        };
         let fixed = fraction != 0 || matches!(rules.growth, Growth::Fixed);
         let high_max = if fixed { high_min } else { high_size(managed, low, cpus, 8, batch) };
         Limits { batch, high_min, high_max }
@@ -83,10 +86,15 @@ impl Limits {
 
 /// The batch of a zone with this many managed pages (§5.3).
 pub fn batch(managed: u64) -> i32 {
+    whole_batch(managed).max(1)
+}
+
+/// The batch before it is made a page at least.
+fn whole_batch(managed: u64) -> i32 {
     let b = ((managed >> 10).min(256) / 4).max(1);
     let x = b + b / 2;
     // Rounded down to a power of two, less one: odd batches spread over cache colours.
-    ((1 << (63 - x.leading_zeros())) - 1).max(1)
+    (1 << (63 - x.leading_zeros())) - 1
 }
 
 /// `highsize` of §5.4, in pages: an even share of the low watermark, or of a fraction of the zone.

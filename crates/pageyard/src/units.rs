@@ -15,6 +15,9 @@ pub const PAGEBLOCK_ORDER: u8 = 9;
 /// Pages in a pageblock.
 pub const PAGEBLOCK_PAGES: u32 = 1 << PAGEBLOCK_ORDER;
 
+/// Pages of a section (128 MiB): what is initialised at once, and what comes and goes (§1.1).
+pub const SECTION_PAGES: u64 = 32768;
+
 /// Orders above this one are costly to serve (spec §1.1).
 pub const COSTLY_ORDER: u8 = 3;
 

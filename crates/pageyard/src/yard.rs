@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::{Mutex, RawMutex};
 
+use crate::deferred::Deferred;
 use crate::knobs::Knobs;
 use crate::ladder::Reclaimers;
 use crate::node::{Home, Node, NodeMask};
@@ -39,6 +40,8 @@ pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
     /// Held by the one who changes a setting, until what follows from it is in force. Apart from
     /// `knobs`, so that settings can be read while a change waits for disabled lists.
     pub(crate) settings: Mutex<R, ()>,
+    /// Held by the one who brings memory or takes it away (§8.4).
+    pub(crate) hotplug: Mutex<R, ()>,
     /// Held by the one who drains all CPUs (§5.16).
     pub(crate) draining: Mutex<R, ()>,
     /// Held by the one who makes somebody give up memory (§2.10).
@@ -50,6 +53,8 @@ pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
     /// Counts the times that a zone came or went.
     pub(crate) zonelist_changes: AtomicU64,
     pub(crate) events: EventCounters,
+    /// What is initialised later, and where the memory is (§8.2).
+    pub(crate) deferred: Option<Deferred<'a>>,
     pub(crate) policy: PhantomData<P>,
 }
 

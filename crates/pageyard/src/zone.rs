@@ -11,6 +11,7 @@ use lock_api::{Mutex, MutexGuard, RawMutex};
 
 use crate::area::FreeAreas;
 use crate::compact::{Compaction, Daemon};
+use crate::deferred::Late;
 use crate::frame::Map;
 use crate::gfp::AllocFlags;
 use crate::pcp::Pageset;
@@ -48,6 +49,8 @@ pub struct CpuSlot<R: RawMutex> {
     /// Ticks until an unused remote pageset is drained (§5.15).
     pub(crate) expire: AtomicU8,
     pub(crate) node: AtomicU32,
+    /// The CPU is up. Of one that is down the lists are disabled and empty (§8.5).
+    pub(crate) up: AtomicBool,
     pub(crate) counters: CpuCounters,
 }
 
@@ -60,6 +63,7 @@ impl<R: RawMutex> CpuSlot<R> {
             threshold: AtomicU32::new(0),
             expire: AtomicU8::new(0),
             node: AtomicU32::new(0),
+            up: AtomicBool::new(true),
             counters: CpuCounters::default(),
         }
     }
@@ -159,6 +163,8 @@ pub struct Zone<'a, R: RawMutex> {
     pub(crate) daemon: Daemon,
     pub(crate) report: Reporting,
     pub(crate) safety: ZoneSafety,
+    /// What is initialised later (§8.2).
+    pub(crate) late: Late,
 }
 
 impl<R: RawMutex> Zone<'_, R> {
@@ -201,6 +207,7 @@ impl<R: RawMutex> Zone<'_, R> {
             daemon: Daemon::default(),
             report: Reporting::default(),
             safety: ZoneSafety::default(),
+            late: Late::default(),
         }
     }
 }

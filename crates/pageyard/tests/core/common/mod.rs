@@ -280,18 +280,31 @@ pub(crate) fn leaked<E: Platform, P: Policy>(
     machine: &Machine,
     platform: E,
 ) -> &'static Yard<'static, Lock, E, P> {
+    let layout = machine.layout();
+    Box::leak(Box::new(Yard::new(&layout, leaked_storage(&layout), platform).unwrap()))
+}
+
+/// A yard of which most is initialised later (§8.2).
+pub(crate) fn deferred<E: Platform, P: Policy>(
+    machine: &Machine,
+    platform: E,
+) -> &'static Yard<'static, Lock, E, P> {
+    let machine: &'static Machine = Box::leak(Box::new(machine.clone()));
+    let layout = machine.layout();
+    Box::leak(Box::new(Yard::deferred(&layout, leaked_storage(&layout), platform).unwrap()))
+}
+
+fn leaked_storage(layout: &Layout<'_>) -> Storage<'static, Lock> {
     fn room<T>(n: usize, new: impl Fn() -> T) -> &'static mut [T] {
         (0..n).map(|_| new()).collect::<Vec<T>>().leak()
     }
-    let layout = machine.layout();
     let needs = layout.needs::<Lock>().unwrap();
-    let storage = Storage {
+    Storage {
         frames: room(needs.frames, Frame::new),
         blocks: room(needs.blocks, Pageblock::new),
         zones: room(needs.zones, Zone::new),
         slots: room(needs.slots, CpuSlot::new),
         nodes: room(needs.nodes, Node::new),
         homes: room(needs.homes, Home::new),
-    };
-    Box::leak(Box::new(Yard::new(&layout, storage, platform).unwrap()))
+    }
 }

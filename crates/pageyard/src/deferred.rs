@@ -1,0 +1,169 @@
+//! Deferred initialisation (spec §8.2): most of a large machine's descriptors are written after it
+//! has begun to allocate, by as many threads as the embedder likes.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+
+use lock_api::RawMutex;
+
+use crate::init::{InitError, Layout, Start, Storage, ZoneSpec, section_end};
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{CpuId, NodeId, Pfn, SECTION_PAGES};
+use crate::yard::Yard;
+use crate::zone::Zone;
+
+/// A yard that is not all there yet.
+#[derive(Debug)]
+pub(crate) struct Deferred<'a> {
+    layout: Layout<'a>,
+    finished: AtomicBool,
+}
+
+impl<'a> Deferred<'a> {
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Acquire)
+    }
+
+    pub(crate) fn new(layout: Layout<'a>) -> Self {
+        Deferred { layout, finished: AtomicBool::new(false) }
+    }
+}
+
+/// The part of a zone that is initialised later.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    start: Pfn,
+    /// Frames before this one are taken care of by somebody; 0: there is no such part.
+    next: AtomicU64,
+    /// Sections that are not done.
+    left: AtomicU64,
+}
+
+impl Late {
+    /// All sections from here to the end of the zone, of which there are so many.
+    pub(crate) fn new((start, sections): (Pfn, u64)) -> Self {
+        Late { start, next: AtomicU64::new(start.0), left: AtomicU64::new(sections) }
+    }
+
+    /// Whether some of the zone was not initialised at once, done by now or not.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.next.load(Relaxed) != 0
+    }
+
+    /// Where that part begins.
+    pub(crate) fn start(&self) -> Option<Pfn> {
+        self.is_deferred().then_some(self.start)
+    }
+
+    /// Whether nothing is left to do.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left.load(Acquire) == 0
+    }
+}
+
+impl Layout<'_> {
+    /// Of a node's last zone with memory: where the part begins that can be initialised later, and
+    /// how many sections it touches. `None` where that is nothing.
+    pub(crate) fn late_part(&self, spec: &ZoneSpec) -> Option<(Pfn, u64)> {
+        let first = |z: &ZoneSpec| Some(self.next_free(&z.span, z.span.start)?.start);
+        let later = |z: &ZoneSpec| z.node == spec.node && z.kind > spec.kind;
+        if self.zones.iter().any(|z| later(z) && first(z).is_some()) {
+            return None;
+        }
+        // A whole section at least is there at once.
+        let whole = first(spec)?.0.checked_next_multiple_of(SECTION_PAGES)?;
+        let start = section_end(Pfn(whole));
+        let pages = spec.span.end.0.checked_sub(start.0).filter(|&n| n > 0)?;
+        Some((start, pages.div_ceil(SECTION_PAGES)))
+    }
+}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// An allocator that begins with one section of the last zone of each node (spec §8.2). The
+    /// rest of those zones is initialised by [`init_section`](Yard::init_section), which any number
+    /// of threads may call at once, while others allocate; requests that would fail for want of it
+    /// initialise sections themselves. [`finish_deferred`](Yard::finish_deferred) ends it.
+    ///
+    /// Descriptors are not touched before their section's turn: **the frames of the storage must be
+    /// as [`Frame::new`](crate::Frame::new) makes them, which is all zero bytes**, as fresh memory
+    /// from an operating system is; of frames that are not, frees of what was never allocated may
+    /// be believed. Pages of sections to come are present, but not yet managed.
+    ///
+    /// # Errors
+    /// As [`new`](Yard::new).
+    pub fn deferred(
+        layout: &Layout<'a>,
+        storage: Storage<'a, R>,
+        platform: E,
+    ) -> Result<Self, InitError> {
+        let yard = Self::build(layout, storage, platform, Start::Deferred(*layout))?;
+        yard.recalculate();
+        yard.regroup();
+        Ok(yard)
+    }
+
+    /// Initialises the next section of a node's memory that is not (§8.2). `false`: nobody has to
+    /// begin with another one; some may still be at work.
+    ///
+    /// What depends on the zone's size, watermarks and limits first, stays as it is until
+    /// [`finish_deferred`](Yard::finish_deferred).
+    pub fn init_section(&self, node: NodeId) -> bool {
+        let zones = self.node(node).map_or(&[][..], |n| n.zones);
+        zones.iter().any(|z| self.grow(z))
+    }
+
+    /// Ends deferred initialisation: does what is left of it, then computes watermarks, limits of
+    /// the per-CPU lists and what else depends on the zones' sizes (§8.3). `false`: another thread
+    /// is still busy with a section; call again. Nothing to be finished is finished.
+    pub fn finish_deferred(&self) -> bool {
+        let Some(deferred) = &self.deferred else { return true };
+        for zone in self.zones {
+            while self.grow(zone) {}
+        }
+        if !self.zones.iter().all(|z| z.late.is_done()) {
+            return false;
+        }
+        if deferred.finished.swap(true, AcqRel) {
+            return true;
+        }
+        if deferred.layout.knobs.shuffle_seed.is_some() {
+            for zone in self.zones.iter().filter(|z| z.late.is_deferred()) {
+                if let Some(at) = zone.at::<E, P>(&self.platform, CpuId(0)) {
+                    at.shuffle();
+                }
+            }
+        }
+        self.recalculate();
+        self.regroup();
+        true
+    }
+
+    /// Initialises the zone's next section that has memory. `false`: there is none.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn grow(&self, zone: &Zone<'a, R>) -> bool {
+        let Some(deferred) = &self.deferred else { return false };
+        let late = &zone.late;
+        let end = zone.end();
+        let cpu = self.platform.cpu();
+        // A thread that is none of the yard's CPUs works in the first one's name.
+        let at = zone.at::<E, P>(&self.platform, cpu);
+        let Some(at) = at.or_else(|| zone.at(&self.platform, CpuId(0))) else { return false };
+        if !late.is_deferred() {
+            return false;
+        }
+        loop {
+            let claim = |next| (next < end.0).then(|| section_end(Pfn(next)).0.min(end.0));
+            let Ok(from) = late.next.fetch_update(Relaxed, Relaxed, claim) else { return false };
+            let pages =
+                at.init_frames(&deferred.layout, Pfn(from)..section_end(Pfn(from)).min(end));
+            late.left.fetch_sub(1, AcqRel);
+            if pages > 0 {
+                return true;
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! CPUs that come and go (spec §8.5, §5.4, §9.3).
+
+use crate::common;
+
+use common::{Machine, Y, check::check, o};
+use pageyard::{AllocError, BatchError, CpuId, FreeError, Gfp, Pfn, ZoneKind, stat_threshold};
+
+const NORMAL: ZoneKind = ZoneKind::Normal;
+
+fn high_min(y: &Y<'_>, zone: impl Into<pageyard::ZoneId>, cpu: u32) -> i32 {
+    y.pageset(zone, CpuId(cpu)).unwrap().limits.high_min
+}
+
+/// §8.5, §5.16: the pages on a dead CPU's lists are the zone's again, and so is its part of the
+/// counter.
+#[test]
+fn s8_5_a_dead_cpu_leaves_nothing_behind() {
+    let machine = Machine::normal(65536).cpus(&[0, 0]);
+    machine.run(|y: &Y<'_>| {
+        y.platform().on(1);
+        let kept = y.alloc(o(0), Gfp::KERNEL).unwrap();
+        let freed = y.alloc(o(0), Gfp::KERNEL).unwrap();
+        y.free(freed, o(0)).unwrap();
+        assert!(y.zone_info(NORMAL).unwrap().cached > 0);
+
+        y.platform().on(0);
+        assert!(y.cpu_dead(CpuId(1)));
+        assert!(!y.cpu_dead(CpuId(1)), "it is dead already");
+        assert!(!y.is_up(CpuId(1)) && y.cpus_up() == 1);
+        assert_eq!(y.zone_info(NORMAL).unwrap().cached, 0);
+        let dead = common::view::view(y, NORMAL);
+        assert_eq!(dead.cpus[1].diff, 0, "§9.2: folded");
+        check(y, &machine, &[(kept, o(0))].into());
+        y.free(kept, o(0)).unwrap();
+        assert_eq!(
+            y.zone_info(NORMAL).unwrap().free_exact + y.zone_info(NORMAL).unwrap().cached,
+            65536
+        );
+    });
+}
+
+/// §8.5: nothing happens in the name of a CPU that is down, on the quick way either.
+#[test]
+fn s8_5_a_cpu_that_is_down_is_refused() {
+    Machine::normal(65536).cpus(&[0, 0]).run(|y: &Y<'_>| {
+        let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
+        y.cpu_dead(CpuId(1));
+        y.platform().on(1);
+        let unknown = FreeError::UnknownCpu(CpuId(1));
+        assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::UnknownCpu(CpuId(1))));
+        assert_eq!(y.free(pfn, o(0)), Err(unknown));
+        assert_eq!(y.free_direct(pfn, o(0)), Err(unknown));
+        assert_eq!(y.free_batch(&[(pfn, o(0))]), Err(BatchError { index: 0, error: unknown }));
+        // A change of limits must not open its lists again.
+        y.set_percpu_pagelist_high_fraction(8).unwrap();
+        assert_eq!(y.free(pfn, o(0)), Err(unknown));
+
+        assert!(y.cpu_up(CpuId(1)));
+        assert!(!y.cpu_up(CpuId(1)), "it is up already");
+        assert_eq!(y.free(pfn, o(0)), Ok(()));
+        assert_eq!(y.alloc(o(0), Gfp::KERNEL), Ok(pfn), "the page it has just freed");
+        assert!(!y.cpu_up(CpuId(2)) && !y.cpu_dead(CpuId(2)), "the layout does not name it");
+    });
+}
+
+/// §8.5, §5.4: limits are shared by the CPUs that are up; while one comes up, by one more, in the
+/// zones of other nodes too.
+#[test]
+fn s8_5_limits_follow_the_cpus() {
+    let machine = Machine::new()
+        .zone_on(0, NORMAL, 0..1 << 20)
+        .zone_on(1, NORMAL, 1 << 20..2 << 20)
+        .cpus(&[0, 0, 1, 1]);
+    let node1 = pageyard::ZoneId { node: pageyard::NodeId(1), kind: NORMAL };
+    machine.run(|y: &Y<'_>| {
+        let low = y.zone_info(NORMAL).unwrap().watermarks[1] as i32;
+        let low1 = y.zone_info(node1).unwrap().watermarks[1] as i32;
+        assert_eq!((high_min(y, NORMAL, 0), high_min(y, node1, 0)), (low / 2, low1 / 2));
+        y.cpu_dead(CpuId(1));
+        assert_eq!((high_min(y, NORMAL, 0), high_min(y, node1, 0)), (low, low1 / 2));
+        assert_eq!(y.pageset(NORMAL, CpuId(1)).unwrap().limits.high_max, 0, "it keeps nothing");
+        y.cpu_up(CpuId(1));
+        assert_eq!((high_min(y, NORMAL, 1), high_min(y, node1, 1)), (low / 2, low1 / 3));
+        // +0 for every zone again.
+        y.cpu_dead(CpuId(1));
+        assert_eq!((high_min(y, NORMAL, 0), high_min(y, node1, 0)), (low, low1 / 2));
+        // A node without CPUs: all that are up count.
+        y.cpu_dead(CpuId(0));
+        assert_eq!(high_min(y, NORMAL, 2), low / 2);
+    });
+}
+
+/// §9.3: the thresholds count the CPUs that are up, of all nodes.
+#[test]
+fn s9_3_thresholds_follow_the_cpus() {
+    let machine = Machine::normal(1 << 20).cpus(&[0; 8]);
+    machine.run(|y: &Y<'_>| {
+        let now = || common::view::view(y, NORMAL).cpus[0].threshold;
+        assert_eq!(now(), stat_threshold(8, 1 << 20));
+        (4..8).for_each(|c| assert!(y.cpu_dead(CpuId(c))));
+        assert_eq!(now(), stat_threshold(4, 1 << 20));
+        assert_ne!(now(), stat_threshold(8, 1 << 20));
+        (4..8).for_each(|c| assert!(y.cpu_up(CpuId(c))));
+        assert_eq!(now(), stat_threshold(8, 1 << 20));
+    });
+}
+
+/// §8.5 under load: CPUs come and go while others allocate and free; nothing is lost.
+#[test]
+fn s8_5_under_load() {
+    let machine = Machine::normal(32768).cpus(&[0; 4]);
+    machine.run_on(ByThread, |y: &pageyard::Yard<'_, common::Lock, ByThread>| {
+        std::thread::scope(|s| {
+            for cpu in 0..2 {
+                s.spawn(move || {
+                    CPU.set(cpu);
+                    for i in 0..4000u32 {
+                        let order = o((i % 4) as u8);
+                        let a = y.alloc(order, Gfp::KERNEL).unwrap();
+                        y.free(a, order).unwrap();
+                    }
+                });
+            }
+            s.spawn(|| {
+                CPU.set(2);
+                for _ in 0..300 {
+                    assert!(y.cpu_dead(CpuId(3)));
+                    assert!(y.cpu_up(CpuId(3)));
+                    // What runs there for a while.
+                    CPU.set(3);
+                    let a: Vec<Pfn> = (0..8).map(|_| y.alloc(o(0), Gfp::KERNEL).unwrap()).collect();
+                    a.iter().for_each(|&p| y.free(p, o(0)).unwrap());
+                    CPU.set(2);
+                }
+            });
+        });
+        check(y, &machine, &Default::default());
+    });
+}
+
+std::thread_local! { static CPU: std::cell::Cell<u32> = const { std::cell::Cell::new(0) }; }
+
+#[derive(Debug)]
+struct ByThread;
+
+impl pageyard::Platform for ByThread {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+}

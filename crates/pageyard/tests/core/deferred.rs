@@ -1,0 +1,235 @@
+//! Deferred initialisation (spec §8.2) and what is computed at its end (§8.3).
+
+use crate::common;
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use common::check::check;
+use common::{Lock, Machine, Stage, Y, deferred, o};
+use pageyard::policy::{Base, EarlyLimits, Policy, SixBatches};
+use pageyard::tuning::Limits;
+use pageyard::{CpuId, Gfp, NodeId, Order, Pfn, Platform, SECTION_PAGES, Yard, ZoneId, ZoneKind};
+
+const NORMAL: ZoneKind = ZoneKind::Normal;
+const S: u64 = SECTION_PAGES;
+
+fn managed(y: &Y<'_, impl Policy>, zone: impl Into<ZoneId>) -> u64 {
+    y.zone_info(zone).unwrap().managed
+}
+
+/// §8.2: only the last zone of each node is deferred, but for one section.
+#[test]
+fn s8_2_one_section_of_each_last_zone_is_there_at_once() {
+    let machine = Machine::new()
+        .zone_on(0, ZoneKind::Dma32, 0..2 * S)
+        .zone_on(0, NORMAL, 2 * S..8 * S)
+        .zone_on(1, NORMAL, 8 * S + 512..16 * S)
+        .cpus(&[0, 1]);
+    let y: &Y<'_> = deferred(&machine, Stage::default());
+    let node1 = ZoneId { node: NodeId(1), kind: NORMAL };
+    assert_eq!(managed(y, ZoneKind::Dma32), 2 * S, "not a last zone");
+    assert_eq!(managed(y, NORMAL), S);
+    assert_eq!(managed(y, node1), 2 * S - 512, "a whole section at least, up to a section's end");
+    assert_eq!(y.zone_info(NORMAL).unwrap().present, 6 * S);
+
+    assert!(y.init_section(NodeId(1)));
+    assert_eq!((managed(y, NORMAL), managed(y, node1)), (S, 3 * S - 512));
+    assert!(y.finish_deferred());
+    assert_eq!((managed(y, NORMAL), managed(y, node1)), (6 * S, 8 * S - 512));
+    assert!(!y.init_section(NodeId(0)) && !y.init_section(NodeId(2)));
+    check(y, &machine, &Default::default());
+}
+
+/// §8.2: in the end it is the yard that would have been there at once, with holes, reserved ranges
+/// and ends that are not a section's.
+#[test]
+fn s8_2_the_end_is_the_same() {
+    let machine = Machine::new()
+        .span(NORMAL, 512 + 7..9 * S + 1000)
+        .usable(600..3 * S + 77)
+        .usable(5 * S + 5..9 * S + 990)
+        .reserved(2 * S - 10..2 * S + 10)
+        .reserved(7 * S..8 * S)
+        .knobs(|k| k.huge_pages = true);
+    let y: &Y<'_> = deferred(&machine, Stage::default());
+    assert!(y.finish_deferred());
+    let late = common::view::view(y, NORMAL);
+    machine.run(|whole: &Y<'_>| {
+        let whole = common::view::view(whole, NORMAL);
+        assert_eq!(late.zone, whole.zone);
+        assert_eq!(late.blocks, whole.blocks);
+        assert_eq!(late.cpus, whole.cpus);
+        assert!(late.all_free().eq(whole.all_free()), "the same lists in the same order");
+    });
+    check(y, &machine, &Default::default());
+}
+
+/// §8.2, §2.8 step 6: a request that fails its watermark grows the zone and is served, with no
+/// other thread's help.
+#[test]
+fn s8_2_requests_grow_the_zone() {
+    let machine = Machine::normal(6 * S);
+    let y: &Y<'_> = deferred(&machine, Stage::default());
+    let mut owned = common::check::Owned::new();
+    let atomic = Gfp::ATOMIC | Gfp::NOWARN;
+    for i in 0.. {
+        let Ok(pfn) = y.alloc(Order::MAX, atomic) else { break };
+        owned.insert(pfn, Order::MAX);
+        assert_eq!(managed(y, NORMAL) % S, 0, "block {i}");
+    }
+    assert_eq!(managed(y, NORMAL), 6 * S);
+    // All but what the watermark keeps.
+    assert!(owned.len() as u64 * 1024 > 6 * S - 2048, "{} blocks", owned.len());
+    let wakes = y.platform().wakes();
+    assert!(wakes.len() < 8, "nobody is told to reclaim while there is memory to come: {wakes:?}");
+    assert!(y.finish_deferred());
+    check(y, &machine, &owned);
+}
+
+/// §2.8 step 7: what passes its watermark and still finds no block grows the zone, too.
+#[test]
+fn s2_8_a_request_without_watermarks_grows_the_zone() {
+    #[derive(Debug)]
+    struct Reclaimer;
+    impl Platform for Reclaimer {
+        fn is_plain(&self, _: Gfp) -> bool {
+            false
+        }
+        fn context(&self) -> pageyard::Context {
+            pageyard::Context::default()
+        }
+    }
+    let machine = Machine::normal(4 * S);
+    let y: &'static Yard<'static, Lock, Reclaimer> = deferred(&machine, Reclaimer);
+    let mut n = 0;
+    while y.alloc(Order::MAX, Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN).is_ok() {
+        n += 1;
+    }
+    assert_eq!(n * 1024, 4 * S, "all of it, no mark counts");
+}
+
+std::thread_local! { static CPU: Cell<u32> = const { Cell::new(0) }; }
+
+#[derive(Debug)]
+struct ByThread;
+
+impl Platform for ByThread {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+}
+
+/// §8.2: threads initialise while others allocate and free; no page is lost or handed out twice.
+#[test]
+fn s8_2_threads_initialise_while_others_allocate() {
+    for round in 0..4u64 {
+        let machine = Machine::new()
+            .zone_on(0, NORMAL, 0..12 * S)
+            .zone_on(1, NORMAL, 12 * S..24 * S)
+            .reserved(3 * S + 100..3 * S + 300)
+            .cpus(&[0, 0, 1, 1, 0, 1]);
+        let y: &'static Yard<'static, Lock, ByThread> = deferred(&machine, ByThread);
+        let owned = std::thread::scope(|s| {
+            for cpu in 0..3u16 {
+                s.spawn(move || {
+                    CPU.set(cpu.into());
+                    while y.init_section(NodeId(cpu % 2)) {}
+                });
+            }
+            let users: Vec<_> = (3..6u32)
+                .map(|cpu| {
+                    s.spawn(move || {
+                        CPU.set(cpu);
+                        let mut mine = Vec::new();
+                        for i in 0..3000u64 {
+                            let order = o([0, 0, 1, 3, 9, 10][((i + round) % 6) as usize]);
+                            if let Ok(pfn) = y.alloc(order, Gfp::KERNEL | Gfp::NOWARN) {
+                                mine.push((pfn, order));
+                            }
+                            if i % 3 == 0 && !mine.is_empty() {
+                                let (pfn, order) = mine.swap_remove(i as usize % mine.len());
+                                y.free(pfn, order).unwrap();
+                            }
+                        }
+                        mine
+                    })
+                })
+                .collect();
+            users.into_iter().flat_map(|u| u.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(y.finish_deferred());
+        let set: BTreeSet<Pfn> = owned.iter().map(|b| b.0).collect();
+        assert_eq!(set.len(), owned.len(), "a block was handed out twice");
+        let totals: u64 = y.zone_ids().map(|z| y.zone_info(z).unwrap().managed).sum();
+        assert_eq!(totals, 24 * S - 200);
+        check(y, &machine, &owned.into_iter().collect());
+    }
+}
+
+/// The pagesets of seed figures A.5, by batch and high: two sockets, here with four CPUs each.
+fn pagesets<P: Policy + 'static>() -> Vec<(i32, i32, usize)> {
+    let gib = 1 << 18;
+    // What Linux's own start leaves: DMA of 15 MiB, DMA32 below 4 GiB, the rest.
+    let machine = Machine::new()
+        .zone_on(0, ZoneKind::Dma, 1..3841)
+        .zone_on(0, ZoneKind::Dma32, 4096..4096 + 176128)
+        .zone_on(0, NORMAL, 4 * gib..6 * gib)
+        .zone_on(1, NORMAL, 6 * gib..8 * gib)
+        .cpus(&[0, 0, 0, 0, 1, 1, 1, 1]);
+    let y: &Y<'_, P> = deferred(&machine, Stage::default());
+    while y.init_section(NodeId(0)) || y.init_section(NodeId(1)) {}
+    assert!(y.finish_deferred());
+    let mut all = Vec::<(i32, i32, usize)>::new();
+    for zone in y.zone_ids() {
+        for cpu in 0..8 {
+            let Limits { batch, high_min, high_max } = y.pageset(zone, CpuId(cpu)).unwrap().limits;
+            assert!(high_min <= high_max);
+            match all.iter_mut().find(|a| (a.0, a.1) == (batch, high_min)) {
+                Some(a) => a.2 += 1,
+                None => all.push((batch, high_min, 1)),
+            }
+        }
+    }
+    all.sort_unstable();
+    all
+}
+
+/// A.5, C.2, §8.3: a quarter of the pagesets each with 1/0 and 63/378, half with 7/42, where limits
+/// are computed before deferred initialisation has finished and never again; with the repair, three
+/// quarters with 63/378.
+#[test]
+fn a_5_the_seeds_pagesets() {
+    assert_eq!(pagesets::<EarlyLimits<SixBatches<Base>>>(), [(1, 0, 8), (7, 42, 16), (63, 378, 8)]);
+    assert_eq!(pagesets::<SixBatches<Base>>(), [(1, 0, 8), (63, 378, 24)]);
+}
+
+/// §8.3 under the rules of 6.12: the batch is the same, `high` follows the low watermark.
+#[test]
+fn s8_3_limits_are_computed_for_all_of_the_zone() {
+    let machine = Machine::normal(16 * S);
+    let y: &Y<'_> = deferred(&machine, Stage::default());
+    let limits = |y: &Y<'_>| y.pageset(NORMAL, CpuId(0)).unwrap().limits;
+    let marks = |y: &Y<'_>| y.zone_info(NORMAL).unwrap().watermarks;
+    let (early, early_marks) = (limits(y), marks(y));
+    assert_eq!(early.batch, 7);
+    while y.init_section(NodeId(0)) {}
+    assert_eq!((limits(y), marks(y)), (early, early_marks), "not yet");
+    y.finish_deferred();
+    // The marks by which memory above the high mark is counted (§3.1) are the early ones.
+    let kb = pageyard::watermark::min_free_kbytes((16 * S - early_marks[2]) * 4);
+    assert_eq!(marks(y)[0], kb / 4);
+    assert_eq!(limits(y).high_min, marks(y)[1] as i32, "one CPU's share of the low mark");
+    assert_eq!(limits(y).batch, 63);
+
+    let y: &Y<'_, EarlyLimits> = deferred(&machine, Stage::default());
+    y.finish_deferred();
+    assert_eq!(y.pageset(NORMAL, CpuId(0)).unwrap().limits, early, "the defect");
+    assert_eq!(y.zone_info(NORMAL).unwrap().watermarks, marks(deferred_done(&machine)));
+}
+
+fn deferred_done(machine: &Machine) -> &'static Y<'static> {
+    let y: &Y<'_> = deferred(machine, Stage::default());
+    y.finish_deferred();
+    y
+}

@@ -1,0 +1,358 @@
+//! Memory that comes and goes, section by section (spec §8.4).
+
+use crate::common;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Mutex;
+
+use common::check::{Owned, check};
+use common::view::view;
+use common::{Lock, Machine, frames, o};
+use pageyard::{
+    ContigError, CpuId, Gfp, HotplugError, IsolateError, MigrateType, NodeId, Order, Pfn, Platform,
+    Relocation, SECTION_PAGES, Yard, ZoneId, ZoneKind,
+};
+use proptest::prelude::*;
+
+const NORMAL: ZoneKind = ZoneKind::Normal;
+const S: u64 = SECTION_PAGES;
+const USER: Gfp = Gfp::HIGHUSER_MOVABLE;
+
+std::thread_local! { static CPU: Cell<u32> = const { Cell::new(0) }; }
+
+/// An embedder whose blocks can move: it knows them, and how many moved.
+#[derive(Debug, Default)]
+struct Mover {
+    blocks: Mutex<BTreeMap<Pfn, Order>>,
+    moves: Mutex<u64>,
+}
+
+impl Platform for &Mover {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+
+    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        let mut blocks = self.blocks.lock().unwrap();
+        if blocks.get(&from) != Some(&order) {
+            return Relocation::Refused;
+        }
+        blocks.remove(&from);
+        blocks.insert(to, order);
+        *self.moves.lock().unwrap() += 1;
+        Relocation::Moved
+    }
+}
+
+type Y<'y, 'm> = Yard<'y, Lock, &'m Mover>;
+
+/// A block that can move.
+fn take(y: &Y<'_, '_>, order: u8) -> Option<Pfn> {
+    // Its owner knows it before the allocator may ask for it to move.
+    let mut blocks = y.platform().blocks.lock().unwrap();
+    let pfn = y.alloc(o(order), USER | Gfp::NOWARN).ok()?;
+    blocks.insert(pfn, o(order));
+    y.set_movable(pfn, o(order), true).unwrap();
+    Some(pfn)
+}
+
+/// Gives back the n-th of its blocks, wherever it is by now.
+fn give_back(y: &Y<'_, '_>, n: usize) {
+    let mut blocks = y.platform().blocks.lock().unwrap();
+    if blocks.is_empty() {
+        return;
+    }
+    let (&pfn, &order) = blocks.iter().nth(n % blocks.len()).unwrap();
+    blocks.remove(&pfn);
+    y.free(pfn, order).unwrap();
+}
+
+fn owned(y: &Y<'_, '_>) -> Owned {
+    y.platform().blocks.lock().unwrap().clone()
+}
+
+/// The machine as `check` knows it once this is all there is.
+fn with_memory(machine: &Machine, usable: &[Range<u64>]) -> Machine {
+    let usable = usable.iter().cloned().map(frames).collect();
+    Machine { usable, ..machine.clone() }
+}
+
+fn managed(y: &Y<'_, '_>, zone: impl Into<ZoneId>) -> u64 {
+    y.zone_info(zone).unwrap().managed
+}
+
+/// §8.4, §8.3: sections come, movable and free, and everything follows.
+#[test]
+fn s8_4_online() {
+    let machine = Machine::new().span(NORMAL, 0..8 * S).usable(0..S);
+    machine.run_on(&Mover::default(), |y: &Y<'_, '_>| {
+        let before = y.zone_info(NORMAL).unwrap();
+        assert_eq!(y.pageset(NORMAL, CpuId(0)).unwrap().limits.batch, 7);
+        y.online(frames(2 * S..8 * S)).unwrap();
+        let after = y.zone_info(NORMAL).unwrap();
+        assert_eq!((after.present, after.managed, after.free_exact), (7 * S, 7 * S, 7 * S));
+        assert!(after.watermarks[1] > before.watermarks[1], "§8.3");
+        assert_eq!(y.pageset(NORMAL, CpuId(0)).unwrap().limits.batch, 63, "§8.3");
+        let v = view(y, NORMAL);
+        assert_eq!(v.zone.isolated_blocks, 0);
+        assert_eq!(v.label(2 * S), MigrateType::Movable);
+        assert_eq!(v.free(10, MigrateType::Movable).len() as u64, 7 * S / 1024);
+        assert_eq!(v.free(10, MigrateType::Movable)[0], 0, "§8.4: behind what was there");
+        let all = with_memory(&machine, &[0..S, 2 * S..8 * S]);
+        check(y, &all, &Owned::new());
+    });
+}
+
+/// §8.4: what is in use in a section moves out of it; then it is gone, and nothing of it is handed
+/// out; and it may come back.
+#[test]
+fn s8_4_offline_moves_what_is_in_use() {
+    let machine = Machine::normal(4 * S);
+    machine.run_on(&Mover::default(), |y: &Y<'_, '_>| {
+        while managed(y, NORMAL) - y.zone_info(NORMAL).unwrap().free_exact < 2 * S {
+            for order in [0, 0, 1, 2, 3, 5, 9] {
+                take(y, order).unwrap();
+            }
+        }
+        let pages = |y: &Y<'_, '_>| owned(y).values().map(|o| u64::from(o.pages())).sum::<u64>();
+        let held = pages(y);
+        y.offline(frames(0..S)).unwrap();
+        assert!(*y.platform().moves.lock().unwrap() > 0);
+        assert_eq!(pages(y), held, "nothing is lost");
+        let info = y.zone_info(NORMAL).unwrap();
+        assert_eq!((info.present, info.managed), (3 * S, 3 * S));
+        let v = view(y, NORMAL);
+        assert_eq!(v.zone.isolated_blocks, 0);
+        check(y, &with_memory(&machine, &[S..4 * S]), &owned(y));
+        assert!(v.cpus[0].tuning.limits.high_max > 0, "the lists are enabled again");
+
+        while take(y, 0).is_some() {}
+        assert!(owned(y).keys().all(|p| p.0 >= S));
+        assert_eq!(y.offline(frames(0..S)), Err(HotplugError::Hole(Pfn(0))));
+        y.online(frames(0..S)).unwrap();
+        assert!(take(y, 10).is_some());
+        check(y, &machine, &owned(y));
+    });
+}
+
+/// §8.4: what cannot move stays, and so does its section, as it was.
+#[test]
+fn s8_4_offline_refuses() {
+    let machine = Machine::new()
+        .zone(ZoneKind::Dma32, 0..2 * S)
+        .span(NORMAL, 2 * S..8 * S + 512)
+        .usable(2 * S..5 * S)
+        .usable(6 * S..6 * S + 1000)
+        .reserved(3 * S + 5..3 * S + 6);
+    machine.run_on(&Mover::default(), |y: &Y<'_, '_>| {
+        let offline = |r: Range<u64>| y.offline(frames(r));
+        let online = |r: Range<u64>| y.online(frames(r));
+        let range = |e| Err(HotplugError::Refused(ContigError::Isolate(e)));
+        let outside = |p| range(IsolateError::OutsideZone(Pfn(p)));
+        assert_eq!(offline(S + 512..2 * S), Err(HotplugError::Misaligned(Pfn(S + 512))));
+        assert_eq!(online(S..2 * S - 1), Err(HotplugError::Misaligned(Pfn(2 * S - 1))));
+        assert_eq!(offline(S..S), range(IsolateError::EmptyRange));
+        assert_eq!(offline(S..3 * S), outside(2 * S));
+        assert_eq!(offline(20 * S..21 * S), outside(20 * S));
+        assert_eq!(online(8 * S..9 * S), outside(8 * S + 512));
+        assert_eq!(offline(5 * S..6 * S), Err(HotplugError::Hole(Pfn(5 * S))));
+        assert_eq!(offline(6 * S..7 * S), Err(HotplugError::Hole(Pfn(6 * S + 1024))));
+        assert_eq!(online(4 * S..6 * S), Err(HotplugError::Present(Pfn(4 * S))));
+        assert_eq!(online(6 * S..7 * S), Err(HotplugError::Present(Pfn(6 * S))));
+        assert_eq!(offline(3 * S..4 * S), range(IsolateError::Unmovable(Pfn(3 * S + 5))));
+
+        // Said to be movable, but its owner does not want it to move.
+        y.alloc_at(Pfn(2 * S + 3), o(0), Gfp::KERNEL).unwrap();
+        assert_eq!(offline(2 * S..3 * S), range(IsolateError::Unmovable(Pfn(2 * S + 3))));
+        y.set_movable(Pfn(2 * S + 3), o(0), true).unwrap();
+        let busy = Err(HotplugError::Refused(ContigError::Busy(Pfn(2 * S + 3))));
+        assert_eq!(offline(2 * S..3 * S), busy);
+
+        let v = view(y, NORMAL);
+        assert_eq!((v.zone.managed, v.zone.isolated_blocks), (3 * S - 1 + 1000, 0));
+        assert!(v.blocks.values().all(|&t| t == MigrateType::Movable));
+        assert!(v.cpus[0].tuning.limits.high_max > 0, "the lists are enabled again");
+        check(y, &machine, &[(Pfn(2 * S + 3), o(0))].into());
+    });
+}
+
+/// §8.4, §2.5: the first section of a node makes its CPUs and the others use it; when the last one
+/// has gone they do not.
+#[test]
+fn s8_4_a_nodes_first_and_last_section() {
+    let node1 = ZoneId { node: NodeId(1), kind: NORMAL };
+    let mut machine =
+        Machine::new().zone_on(0, NORMAL, 0..4 * S).zone_on(1, NORMAL, 4 * S..6 * S).cpus(&[0, 1]);
+    machine.usable.pop();
+    machine.run_on(&Mover::default(), |y: &Y<'_, '_>| {
+        CPU.set(1);
+        let list = |y: &Y<'_, '_>| y.zonelist(NodeId(1), NORMAL).collect::<Vec<_>>();
+        let home = |p: Pfn| y.zone_of(p).unwrap().node.0;
+        // Some pages are left on its list of the other node's zone.
+        let early: Vec<Pfn> = (0..4).map(|_| take(y, 0).unwrap()).collect();
+        assert!(early.iter().all(|&p| home(p) == 0));
+        assert_eq!(list(y), [ZoneId::from(NORMAL)]);
+
+        y.online(frames(5 * S..6 * S)).unwrap();
+        assert_eq!(list(y), [node1, NORMAL.into()]);
+        for order in [0, 0, 3, 9, 10] {
+            assert_eq!(home(take(y, order).unwrap()), 1, "order {order}: the local node first");
+        }
+        assert!(y.pageset(node1, CpuId(1)).unwrap().limits.high_max > 0);
+        CPU.set(0);
+        assert_eq!(home(take(y, 0).unwrap()), 0);
+        assert_eq!(y.zonelist(NodeId(0), NORMAL).count(), 2);
+
+        y.offline(frames(5 * S..6 * S)).unwrap();
+        let info = y.zone_info(node1).unwrap();
+        assert_eq!((info.present, info.managed, info.free_exact, info.cached), (0, 0, 0, 0));
+        assert_eq!(info.free, 0, "no part of the counter is left with a CPU");
+        assert_eq!(y.pageset(node1, CpuId(1)).unwrap().limits.high_max, 0);
+        assert_eq!(list(y), [ZoneId::from(NORMAL)]);
+        CPU.set(1);
+        assert_eq!(home(take(y, 0).unwrap()), 0);
+        CPU.set(0);
+        check(y, &machine, &owned(y));
+        // And once more, from the start.
+        y.online(frames(4 * S..6 * S)).unwrap();
+        CPU.set(1);
+        assert_eq!(home(take(y, 0).unwrap()), 1);
+        CPU.set(0);
+        check(y, &with_memory(&machine, &[0..6 * S]), &owned(y));
+    });
+}
+
+/// §8.4, §1.11: a zone with shuffled lists is shuffled again when memory has come.
+#[test]
+fn s8_4_onlined_memory_is_shuffled() {
+    let machine =
+        Machine::new().span(NORMAL, 0..8 * S).usable(0..S).knobs(|k| k.shuffle_seed = Some(7));
+    machine.run_on(&Mover::default(), |y: &Y<'_, '_>| {
+        y.online(frames(S..8 * S)).unwrap();
+        let v = view(y, NORMAL);
+        let list = v.free(10, MigrateType::Movable);
+        assert_eq!(list.len() as u64, 8 * S / 1024);
+        let old = list.iter().take(32).filter(|&&p| p < S).count();
+        assert!(old < 20, "{old} of the first 32 blocks are those that were there first");
+        check(y, &with_memory(&machine, &[0..8 * S]), &Owned::new());
+    });
+}
+
+/// §8.2, §8.4: memory does not come and go before all of it is there.
+#[test]
+fn s8_4_not_before_deferred_initialisation_is_finished() {
+    let platform: &'static Mover = Box::leak(Box::default());
+    let y: &Y<'_, '_> = common::deferred(&Machine::normal(4 * S), platform);
+    assert_eq!(y.offline(frames(0..S)), Err(HotplugError::Deferred));
+    assert_eq!(y.online(frames(2 * S..3 * S)), Err(HotplugError::Deferred));
+    assert!(y.finish_deferred());
+    assert_eq!(y.offline(frames(0..S)), Ok(()));
+}
+
+/// §8.4 under load: sections come and go while other threads allocate and free blocks that move
+/// under their hands; nothing is lost.
+#[test]
+fn s8_4_under_load() {
+    let machine = Machine::normal(4 * S).cpus(&[0; 3]);
+    machine.run_on(&Mover::default(), |y: &Y<'_, '_>| {
+        let gone: u64 = std::thread::scope(|s| {
+            for cpu in 1..3usize {
+                s.spawn(move || {
+                    CPU.set(cpu as u32);
+                    for i in 0..6000 {
+                        let _ = take(y, [0, 0, 1, 3, 0, 9][i % 6]);
+                        if i % 4 > 0 || i > 3000 {
+                            give_back(y, i * 7 * cpu);
+                        }
+                    }
+                });
+            }
+            let mut gone = 0;
+            for round in 0..12u64 {
+                let section = frames(round % 4 * S..(round % 4 + 1) * S);
+                if y.offline(section.clone()).is_ok() {
+                    gone += 1;
+                    assert_eq!(managed(y, NORMAL), 3 * S);
+                    y.online(section).unwrap();
+                }
+            }
+            gone
+        });
+        assert!(gone > 0, "no section ever went");
+        assert_eq!(managed(y, NORMAL), 4 * S);
+        check(y, &machine, &owned(y));
+    });
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Take { cpu: u32, order: u8, times: u8 },
+    Give { cpu: u32, pick: usize, times: u8 },
+    Online(u64),
+    Offline(u64),
+    Cpu(u32),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (0u32..3, 0u8..=10, 1u8..60).prop_map(|(cpu, order, times)| Op::Take { cpu, order, times }),
+        3 => (0u32..3, 0usize..1000, 1u8..60).prop_map(|(cpu, pick, times)| Op::Give { cpu, pick, times }),
+        2 => (0u64..8).prop_map(Op::Online),
+        2 => (0u64..8).prop_map(Op::Offline),
+        1 => (1u32..3).prop_map(Op::Cpu),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// §8.4, §8.5: sections and CPUs come and go in any order between requests, over two nodes;
+    /// every page is in one place at every moment, and only where there is memory.
+    #[test]
+    fn s8_4_any_order(ops in proptest::collection::vec(op(), 1..40)) {
+        let machine = Machine::new()
+            .zone_on(0, NORMAL, 0..4 * S)
+            .zone_on(1, NORMAL, 4 * S..8 * S)
+            .cpus(&[0, 1, 0]);
+        let start = with_memory(&machine, &[0..S]);
+        let mut there = [false; 8];
+        there[0] = true;
+        start.run_on(&Mover::default(), |y: &Y<'_, '_>| {
+            for op in ops {
+                CPU.set(0);
+                match op {
+                    Op::Take { cpu, order, times } => {
+                        CPU.set(if y.is_up(CpuId(cpu)) { cpu } else { 0 });
+                        (0..times).for_each(|_| _ = take(y, order));
+                    }
+                    Op::Give { cpu, pick, times } => {
+                        CPU.set(if y.is_up(CpuId(cpu)) { cpu } else { 0 });
+                        (0..times).for_each(|i| give_back(y, pick * usize::from(i)));
+                    }
+                    Op::Online(n) => {
+                        let came = y.online(frames(n * S..(n + 1) * S));
+                        assert_eq!(came.is_ok(), !there[n as usize], "{came:?}");
+                        there[n as usize] = true;
+                    }
+                    Op::Offline(n) => {
+                        let went = y.offline(frames(n * S..(n + 1) * S));
+                        // What is in use may have nowhere to go to.
+                        if went.is_ok() {
+                            assert!(there[n as usize]);
+                            there[n as usize] = false;
+                        }
+                    }
+                    Op::Cpu(n) => assert!(y.cpu_dead(CpuId(n)) || y.cpu_up(CpuId(n))),
+                }
+                let usable: Vec<_> =
+                    (0..8).filter(|&n| there[n as usize]).map(|n| n * S..(n + 1) * S).collect();
+                CPU.set(0);
+                // Thresholds that have fallen (§9.3) count from a part's next change on.
+                (0..3).for_each(|cpu| _ = y.tick(CpuId(cpu)));
+                check(y, &with_memory(&machine, &usable), &owned(y));
+            }
+        });
+    }
+}
