@@ -287,10 +287,10 @@ impl<'a> Map<'a> {
         self.pageblock(idx).unwrap_or(&NO_BLOCK)
     }
 
-    /// Makes neighbouring frames tails. Nobody else may work on them.
-    pub(crate) fn set_tails(&self, idx: u32, pages: u32) {
+    /// Gives neighbouring frames one state. Nobody else may work on them.
+    pub(crate) fn set_states(&self, idx: u32, pages: u32, state: State) {
         for f in self.run(idx, pages) {
-            f.set_state(State::TAIL);
+            f.set_state(state);
         }
     }
 
@@ -370,9 +370,7 @@ impl<'a> Map<'a> {
 
     /// Frames and pageblocks that are no memory any more.
     pub(crate) fn clear_range(&self, idx: u32, pages: u32) {
-        for f in self.run(idx, pages) {
-            f.set_state(State::RESERVED);
-        }
+        self.set_states(idx, pages, State::RESERVED);
         let (first, n) = ((idx >> PAGEBLOCK_ORDER) as usize, (pages >> PAGEBLOCK_ORDER) as usize);
         for b in self.blocks.get(first..first + n).unwrap_or(&[]) {
             b.0.store(ABSENT, Relaxed);

@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use lock_api::RawMutex;
 
 use crate::contig::ContigError;
+use crate::frame::State;
 use crate::gfp::Gfp;
 use crate::node::rebuild_orders;
 use crate::platform::Platform;
@@ -223,7 +224,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// New sections: free, in isolated pageblocks, from which nothing is handed out yet.
     fn arrive(self, frames: Range<u32>) {
         let zone = self.zone;
-        zone.map.set_tails(frames.start, pages(&frames));
+        zone.map.set_states(frames.start, pages(&frames), State::TAIL);
         zone.present.fetch_add(pages(&frames).into(), Relaxed);
         zone.managed.fetch_add(pages(&frames).into(), Relaxed);
         let locked = self.lock();

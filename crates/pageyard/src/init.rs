@@ -11,7 +11,7 @@ use lock_api::{Mutex, RawMutex};
 
 use crate::area::End;
 use crate::deferred::{Deferred, Late};
-use crate::frame::{Frame, Map, Pageblock};
+use crate::frame::{Frame, Map, Pageblock, State};
 use crate::knob_error::KnobError;
 use crate::knobs::Knobs;
 use crate::ladder::Reclaimers;
@@ -432,9 +432,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 Start::Deferred(_) => layout.late_part(spec),
                 Start::Blank | Start::Whole => None,
             };
-            match late {
-                Some(_) => map.clear_blocks(),
-                None => map.clear(),
+            // Where memory is to come, frames are cleared on the way.
+            match start {
+                Start::Blank => map.clear(),
+                Start::Whole | Start::Deferred(_) => map.clear_blocks(),
             }
             *zone = Zone {
                 map,
@@ -447,7 +448,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 late: late.map(Late::new).unwrap_or_default(),
                 ..Zone::new()
             };
-            zone.set_pagesets::<P>(Limits::DISABLED);
+            if populated {
+                zone.set_pagesets::<P>(Limits::DISABLED);
+            }
             zone.boost_factor.store(layout.knobs.watermark_boost_factor, Relaxed);
             let nofragment = layout.starts_nofragment(spec, needs.nodes);
             zone.nofragment.store(nofragment, Relaxed);
@@ -518,10 +521,18 @@ fn populate<R: RawMutex, E: Platform, P: Policy>(
     zone.present.store(present, Relaxed);
     let Some(at) = zone.at::<E, P>(platform, CpuId(0)) else { return };
     let end = zone.late.start().unwrap_or(span.end);
+    let all = !zone.late.is_deferred();
+    if all {
+        zone.map.set_states(0, zone.first_index(), State::RESERVED);
+    }
     let mut from = span.start;
     while from < end {
         // One section after the other: its descriptors are in the caches when they are put on lists.
         let next = section_end(from).min(end);
+        if all && let Some(idx) = zone.index_of(from) {
+            let pages = next.0.wrapping_sub(from.0) as u32;
+            zone.map.set_states(idx, pages, State::RESERVED);
+        }
         at.init_frames(layout, from..next);
         from = next;
     }
@@ -566,7 +577,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         for run in runs() {
             let n = run.end.0.wrapping_sub(run.start.0);
             if let Some(idx) = zone.index_of(run.start) {
-                zone.map.set_tails(idx, n as u32);
+                zone.map.set_states(idx, n as u32, State::TAIL);
             }
             pages += n;
         }
