@@ -187,7 +187,7 @@ fn import(
     std::fs::rename(&part, output).map_err(|e| format!("{}: {e}", output.display()))?;
 
     let summary = reader.summary();
-    let events = summary.kinds.total();
+    let events = summary.kinds.total() + summary.compaction.total();
     println!(
         "{}: {events} events, {} marks, {} state files, {bytes} bytes ({:.2} an event)",
         output.display(),
@@ -248,6 +248,8 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
     if json {
         let events: serde_json::Map<_, _> =
             kinds.iter().map(|&(n, c)| (n.into(), c.into())).collect();
+        let compaction: serde_json::Map<_, _> =
+            s.compaction.iter().map(|(n, c)| (n.to_owned(), c.into())).collect();
         let ignored: serde_json::Map<_, _> =
             s.ignored.iter().map(|(n, c)| (n.to_owned(), c.into())).collect();
         let attachments: serde_json::Map<_, _> =
@@ -259,6 +261,7 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
             "bytes": bytes,
             "events": events,
             "events_total": k.total(),
+            "compaction": compaction,
             "failed_requests": k.alloc_failed,
             "marks": s.marks,
             "seconds": seconds,
@@ -282,6 +285,7 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
         writeln!(out, "  {name:<28}{count:>12}")?;
     }
     writeln!(out, "  {:<28}{:>12}", "events", k.total())?;
+    writeln!(out, "  {:<28}{:>12}", "events of compaction", s.compaction.total())?;
     writeln!(out, "  {:<28}{:>12}", "failed requests", k.alloc_failed)?;
     writeln!(out, "  {:<28}{:>12}", "marks", s.marks)?;
     writeln!(out, "  {:<28}{:>12}", "tasks", reader.tasks().len())?;

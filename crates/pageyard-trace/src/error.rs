@@ -127,6 +127,14 @@ pub enum Fault {
         /// The name.
         name: Box<str>,
     },
+    /// A value that is none of the words it may be.
+    #[error("`{field}` has the unknown value `{word}`")]
+    UnknownWord {
+        /// The field.
+        field: &'static str,
+        /// Its value as found, shortened.
+        word: Box<str>,
+    },
     /// Time goes backwards further than clock differences between CPUs explain.
     #[error("time goes back by {by_ns} ns")]
     Backwards {
@@ -134,11 +142,11 @@ pub enum Fault {
         by_ns: u64,
     },
     /// A `.pgy` file of a version that this program does not know.
-    #[error("version {found} of the .pgy format; this program reads version {known}")]
+    #[error("version {found} of the .pgy format; this program reads versions 1 to {known}")]
     Version {
         /// The file's version.
         found: u16,
-        /// The version that can be read.
+        /// The latest version that can be read.
         known: u16,
     },
     /// A `.pgy` file or chunk ends early.
@@ -185,7 +193,7 @@ impl Fault {
                  leniently"
             }
             Fault::LongLine { .. } => "check that this is a text recording, or read leniently",
-            Fault::MissingField { .. } | Fault::BadNumber { .. } => {
+            Fault::MissingField { .. } | Fault::BadNumber { .. } | Fault::UnknownWord { .. } => {
                 "record again with the kernel's own event format, or read leniently"
             }
             Fault::OutOfRange { .. } | Fault::NoFrame { .. } | Fault::NilPage { .. } => {

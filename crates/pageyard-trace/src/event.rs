@@ -1,4 +1,7 @@
-//! One page event, as the kernel's `kmem` tracepoints report it (spec §9.5).
+//! One page event, as the kernel's `kmem` tracepoints report it (spec §9.5), and what else a trace
+//! yields.
+
+use crate::compaction::Compaction;
 
 /// One event: when, where, and what happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +84,17 @@ pub enum Kind {
 pub enum Record {
     /// A page event.
     Event(Event),
+    /// A tracepoint of compaction.
+    Compaction {
+        /// Time in nanoseconds.
+        t_ns: u64,
+        /// The CPU on which it happened.
+        cpu: u16,
+        /// The process that ran there, an index into the trace's task table ([`crate::Tasks`]).
+        task: u32,
+        /// What happened. It is rare, and larger than a page event.
+        what: Box<Compaction>,
+    },
     /// A `print` event: a marker that the recording script wrote.
     Mark {
         /// Time in nanoseconds.

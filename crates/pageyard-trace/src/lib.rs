@@ -1,4 +1,4 @@
-//! Page events and the machine state around them: reading, storing, writing.
+//! Page events, compaction's events, and the machine state around them: reading, storing, writing.
 //!
 //! - [`TraceReader`] is the one front door for recordings. It takes what `trace-cmd report`
 //!   prints, what the kernel's `trace` and `trace_pipe` files hold, and our own compact `.pgy`
@@ -28,6 +28,8 @@
 
 mod attachment;
 mod check;
+pub mod compaction;
+mod compaction_layout;
 mod error;
 mod event;
 pub mod gfp;
@@ -41,6 +43,8 @@ mod text;
 
 pub use attachment::{Attachment, Attachments};
 pub use check::{MAX_BACKWARD_NS, MAX_CPUS, MAX_ORDER, MAX_PFN, MAX_TYPE, check_event};
+pub use compaction::Compaction;
+pub use compaction_layout::check_compaction;
 pub use error::{Fault, Position, TraceError};
 pub use event::{Event, Kind, Record};
 pub use input::{Compression, Progress};

@@ -258,6 +258,10 @@ impl Shared {
                     kinds.add(event);
                     event.t_ns
                 }
+                Record::Compaction { t_ns, what, .. } => {
+                    self.summary.compaction.add(what);
+                    *t_ns
+                }
                 Record::Mark { t_ns, .. } => {
                     marks += 1;
                     *t_ns

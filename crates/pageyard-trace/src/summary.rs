@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::compaction::CompactionCounts;
 use crate::error::TraceError;
 use crate::event::{Event, Kind};
 
@@ -105,6 +106,8 @@ impl Ignored {
 pub struct Summary {
     /// Page events by kind.
     pub kinds: KindCounts,
+    /// Compaction's events.
+    pub compaction: CompactionCounts,
     /// Marks.
     pub marks: u64,
     /// CPUs as the recording itself declares them (`cpus=N`), if it does.

@@ -21,7 +21,7 @@ fn every_kind() {
         .iter()
         .filter_map(|record| match record {
             Record::Event(event) => Some(event.kind),
-            Record::Mark { .. } => None,
+            Record::Compaction { .. } | Record::Mark { .. } => None,
         })
         .collect();
     assert_eq!(
@@ -98,7 +98,7 @@ fn numeric_form_of_trace_cmd() {
     assert!(matches!(&records[0], Record::Mark { text, .. } if text == "TRACE_ON"));
     let kinds = records[1..].iter().map(|r| match r {
         Record::Event(e) => e.kind,
-        Record::Mark { .. } => panic!(),
+        _ => panic!(),
     });
     let expected = [
         Kind::Alloc { pfn: Some(0x1ce0), order: 1, migratetype: 0, gfp: 0x400dc0 },
@@ -152,7 +152,7 @@ fn a_name_that_changes_is_a_new_task() {
         .iter()
         .map(|record| match record {
             Record::Event(event) => event.task,
-            Record::Mark { .. } => panic!(),
+            _ => panic!(),
         })
         .collect();
     assert_eq!(tasks, [0, 1, 0]);

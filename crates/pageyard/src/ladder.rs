@@ -199,8 +199,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if !c.req.gfp.contains(Gfp::IO) || c.req.order == Order::ZERO {
             return Step::On;
         }
-        let Request { order, migrate_type, highest, cpu, .. } = c.req;
-        let wanted = Wanted { order, migrate_type, highest, flags: c.flags, cpu };
+        let Request { order, gfp, migrate_type, highest, cpu, .. } = c.req;
+        let wanted = Wanted { order, gfp, migrate_type, highest, flags: c.flags, cpu };
         let done = self.as_reclaimer(|| {
             self.compact_direct(&wanted, self.zones_for(&c.req), c.retries.priority)
         });

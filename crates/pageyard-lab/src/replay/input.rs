@@ -155,7 +155,7 @@ impl Recording {
         r.lost = s.lost;
         r.malformed = s.malformed.count + s.malformed_at_import;
         r.malformed_first = s.malformed.first.iter().map(TraceError::to_string).collect();
-        r.ignored = s.ignored.total();
+        r.ignored = s.ignored.total() + s.compaction.total();
         r.seconds = s.span_ns.map_or(0.0, |(a, b)| (b - a) as f64 / 1e9);
     }
 
@@ -178,6 +178,8 @@ impl Recording {
             for r in &group {
                 let result = match r {
                     Record::Event(e) => visitor.event(record, e, reader.tasks()),
+                    // What it moved shows in the events of the pages.
+                    Record::Compaction { .. } => Ok(()),
                     Record::Mark { t_ns, text, .. } => {
                         visitor.mark(record, *t_ns, text);
                         Ok(())

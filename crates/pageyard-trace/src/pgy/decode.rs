@@ -2,10 +2,12 @@
 
 use super::bytes::{Bytes, Wrong, unzigzag};
 use super::layout::{
-    ALLOC, DRAIN, EXT_FRAG, FREE, FREE_BATCHED, MARK, MAX_COMM, MAX_CONTENT, MAX_MARK, MAX_RECORDS,
-    STREAM_KINDS, ZONE_LOCKED, attributes,
+    ALLOC, COMPACTION, DRAIN, EXT_FRAG, FREE, FREE_BATCHED, MARK, MAX_COMM, MAX_CONTENT, MAX_MARK,
+    MAX_RECORDS, STREAM_KINDS, ZONE_LOCKED, attributes,
 };
 use crate::check::{MAX_CPUS, MAX_ORDER, MAX_PFN};
+use crate::compaction::Compaction;
+use crate::compaction_layout::{MOST, POINTS};
 use crate::error::Fault;
 use crate::event::{Event, Kind, Record};
 use crate::tasks::Tasks;
@@ -113,8 +115,14 @@ impl Decoder {
             } else {
                 let task = stream.tasks.next()?;
                 let task = *self.tasks.get(task).ok_or("no such task")?;
-                let kind = stream.event(&self.flags)?;
-                Record::Event(Event { t_ns, cpu: stream.cpu, task, kind })
+                let cpu = stream.cpu;
+                if stream.kind == COMPACTION {
+                    let what = Box::new(stream.compaction()?);
+                    Record::Compaction { t_ns, cpu, task, what }
+                } else {
+                    let kind = stream.event(&self.flags)?;
+                    Record::Event(Event { t_ns, cpu, task, kind })
+                }
             });
         }
         times.end()?;
@@ -215,6 +223,17 @@ impl Stream<'_> {
             }
             _ => return Err("a stream of unknown kind"),
         })
+    }
+
+    fn compaction(&mut self) -> Result<Compaction, Wrong> {
+        let point = usize::from(self.first.byte()?);
+        let described = POINTS.get(point).ok_or("an event of compaction of unknown kind")?;
+        let mut values = [0; MOST];
+        for (value, _) in values.iter_mut().zip(described.fields) {
+            *value = self.first.number()?;
+        }
+        let read = Compaction::from_values(point, values);
+        read.ok().flatten().ok_or("a value of compaction that cannot be")
     }
 
     /// Order, type, and the top bit, which is at most `top`.

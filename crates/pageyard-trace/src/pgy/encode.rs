@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::bytes::{put, put_bytes, zigzag};
 use super::layout::{MARK, STREAM_KINDS, stream_of};
 use crate::check::MAX_CPUS;
+use crate::compaction_layout::POINTS;
 use crate::event::{Event, Kind, Record};
 use crate::tasks::Tasks;
 
@@ -15,7 +16,7 @@ struct Stream {
     cpu: u16,
     count: u64,
     last_pfn: u64,
-    /// Frame differences, or the texts of marks.
+    /// Frame differences, the texts of marks, or the numbers of compaction's events.
     first: Vec<u8>,
     attributes: Vec<u8>,
     tasks: Vec<u32>,
@@ -70,6 +71,14 @@ pub(super) fn encode(records: &[Record], tasks: &Tasks) -> Vec<u8> {
         let stream = &mut streams[usize::from(number)];
         stream.count += 1;
         match record {
+            Record::Compaction { task, what, .. } => {
+                stream.tasks.push(used_tasks.number(*task));
+                let (point, values) = what.values();
+                stream.first.push(point as u8);
+                for (_, value) in POINTS[point].fields.iter().zip(values) {
+                    put(&mut stream.first, value);
+                }
+            }
             Record::Mark { text, .. } => put_bytes(&mut stream.first, text.as_bytes()),
             Record::Event(event) => {
                 stream.tasks.push(used_tasks.number(event.task));
@@ -164,7 +173,7 @@ impl Stream {
 fn time(record: &Record) -> u64 {
     match record {
         Record::Event(event) => event.t_ns,
-        Record::Mark { t_ns, .. } => *t_ns,
+        Record::Compaction { t_ns, .. } | Record::Mark { t_ns, .. } => *t_ns,
     }
 }
 

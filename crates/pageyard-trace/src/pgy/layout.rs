@@ -5,7 +5,9 @@ use crate::event::{Kind, Record};
 /// First bytes of a file. Like PNG's, they show a transfer that changed line ends or dropped bits.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89PGY\r\n\x1a\n";
 /// Version of the layout.
-pub(super) const VERSION: u16 = 1;
+///
+/// 2 brought compaction's events; a file of version 1 is one of version 2 without them.
+pub(super) const VERSION: u16 = 2;
 /// Length of the file head: magic, version, declared CPUs, checksum.
 pub(super) const HEAD_LEN: usize = 16;
 /// Records in a chunk that the writer makes.
@@ -27,7 +29,7 @@ pub(super) const MAX_COMM: usize = 512;
 /// Greatest length of an attachment's name in bytes.
 pub(super) const MAX_NAME: usize = 255;
 
-/// Kinds of streams within a chunk of records: page events as in [`Kind`], and marks.
+/// Kinds of streams within a chunk of records: page events as in [`Kind`], marks, compaction.
 pub(super) const ALLOC: u8 = 0;
 pub(super) const FREE: u8 = 1;
 pub(super) const FREE_BATCHED: u8 = 2;
@@ -35,12 +37,14 @@ pub(super) const ZONE_LOCKED: u8 = 3;
 pub(super) const DRAIN: u8 = 4;
 pub(super) const EXT_FRAG: u8 = 5;
 pub(super) const MARK: u8 = 6;
-pub(super) const STREAM_KINDS: usize = 7;
+pub(super) const COMPACTION: u8 = 7;
+pub(super) const STREAM_KINDS: usize = 8;
 
 /// The stream a record belongs to: its kind and CPU.
 pub(super) fn stream_of(record: &Record) -> (u8, u16) {
     match record {
         Record::Mark { cpu, .. } => (MARK, *cpu),
+        Record::Compaction { cpu, .. } => (COMPACTION, *cpu),
         Record::Event(event) => {
             let kind = match event.kind {
                 Kind::Alloc { .. } => ALLOC,
@@ -58,7 +62,7 @@ pub(super) fn stream_of(record: &Record) -> (u8, u16) {
 /// Bytes of order and type that an event of this stream kind has.
 pub(super) fn attributes(kind: u8) -> usize {
     match kind {
-        FREE_BATCHED | MARK => 0,
+        FREE_BATCHED | MARK | COMPACTION => 0,
         EXT_FRAG => 2,
         _ => 1,
     }

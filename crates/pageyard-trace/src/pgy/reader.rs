@@ -235,7 +235,7 @@ fn head(source: &mut Source, shared: &mut Shared) -> Result<(), Fault> {
         return Err(Fault::Checksum("the file's head"));
     }
     let version = u16::from_le_bytes([head[8], head[9]]);
-    if version != VERSION {
+    if !(1..=VERSION).contains(&version) {
         return Err(Fault::Version { found: version, known: VERSION });
     }
     let cpus = u16::from_le_bytes([head[10], head[11]]);

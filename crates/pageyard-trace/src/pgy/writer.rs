@@ -11,6 +11,7 @@ use super::layout::{
 };
 use crate::attachment::Attachments;
 use crate::check::{MAX_CPUS, at_most, check_event};
+use crate::compaction_layout::check_compaction;
 use crate::error::{Fault, Position, TraceError};
 use crate::event::Record;
 use crate::summary::Summary;
@@ -130,17 +131,13 @@ impl<W: Write> TraceWriter<W> {
         match record {
             Record::Event(event) => {
                 check_event(event).map_err(|fault| self.error(fault))?;
-                match tasks.get(event.task) {
-                    None => {
-                        let why = "the event's task is not known";
-                        return Err(self.error(Fault::Unwritable(why)));
-                    }
-                    Some(task) if task.comm.len() > MAX_COMM => {
-                        let why = "a command name of more than 512 bytes";
-                        return Err(self.error(Fault::Unwritable(why)));
-                    }
-                    Some(_) => {}
-                }
+                self.known(tasks, event.task)?;
+            }
+            Record::Compaction { cpu, task, what, .. } => {
+                at_most("cpu", u64::from(*cpu), u64::from(MAX_CPUS - 1))
+                    .and_then(|()| check_compaction(what))
+                    .map_err(|fault| self.error(fault))?;
+                self.known(tasks, *task)?;
             }
             Record::Mark { cpu, text, .. } => {
                 at_most("cpu", u64::from(*cpu), u64::from(MAX_CPUS - 1))
@@ -157,6 +154,16 @@ impl<W: Write> TraceWriter<W> {
             self.flush(tasks)?;
         }
         Ok(())
+    }
+
+    /// The task is one that can be written.
+    fn known(&self, tasks: &Tasks, task: u32) -> Result<(), TraceError> {
+        let why = match tasks.get(task) {
+            None => "the event's task is not known",
+            Some(task) if task.comm.len() > MAX_COMM => "a command name of more than 512 bytes",
+            Some(_) => return Ok(()),
+        };
+        Err(self.error(Fault::Unwritable(why)))
     }
 
     /// Writes what is left and the totals. `summary` is the source's, once it has been read to

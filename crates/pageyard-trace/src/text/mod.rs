@@ -1,5 +1,6 @@
 //! ftrace text: what `trace-cmd report` prints and what the kernel's `trace` files hold.
 
+mod compaction;
 mod fields;
 mod line;
 mod number;

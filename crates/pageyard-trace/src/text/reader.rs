@@ -2,6 +2,7 @@
 
 use memchr::{memchr, memmem};
 
+use super::compaction;
 use super::fields::{FieldParser, Name};
 use super::line::{self, Form, Line};
 use crate::error::{Fault, Position, TraceError};
@@ -144,6 +145,13 @@ impl TextBody {
         if let Some(text) = mark {
             let text = name_from_bytes(text);
             return Ok(Some(Record::Mark { t_ns: line.t_ns, cpu: line.cpu, text }));
+        }
+        if let Some(point) = compaction::point_of(line.event)
+            && let Some(what) = compaction::parse(point, line.rest)?
+        {
+            let task = self.task(&line, shared);
+            let (t_ns, cpu, what) = (line.t_ns, line.cpu, Box::new(what));
+            return Ok(Some(Record::Compaction { t_ns, cpu, task, what }));
         }
         match str::from_utf8(line.event) {
             Ok(name) => shared.summary.ignored.add(name),

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
+use super::compaction;
 use crate::check::{MAX_CPUS, at_most, check_event};
+use crate::compaction_layout::{POINTS, check_compaction};
 use crate::error::{Fault, Position, TraceError};
 use crate::event::{Event, Kind, Record};
 use crate::gfp;
@@ -54,10 +56,20 @@ impl<W: Write> TextWriter<W> {
         match record {
             Record::Event(event) => {
                 check_event(event).map_err(|fault| self.error(fault))?;
-                match tasks.get(event.task) {
-                    Some(task) => self.event(event, task),
-                    None => Err(self.error(Fault::Unwritable("the event's task is not known"))),
-                }
+                let task = self.task(tasks, event.task)?;
+                let result = self.try_event(event, task);
+                self.written(result)
+            }
+            Record::Compaction { t_ns, cpu, task, what } => {
+                at_most("cpu", u64::from(*cpu), u64::from(MAX_CPUS - 1))
+                    .and_then(|()| check_compaction(what))
+                    .map_err(|fault| self.error(fault))?;
+                let task = self.task(tasks, *task)?;
+                let name = format!("{}:", POINTS[what.values().0].name);
+                let result = self
+                    .head(task, *cpu, *t_ns, &name)
+                    .and_then(|()| compaction::write(&mut self.out, what, self.gfp_names));
+                self.written(result)
             }
             Record::Mark { t_ns, cpu, text } => {
                 at_most("cpu", u64::from(*cpu), u64::from(MAX_CPUS - 1))
@@ -94,22 +106,34 @@ impl<W: Write> TextWriter<W> {
         }
     }
 
-    fn event(&mut self, event: &Event, task: &Task) -> Result<(), TraceError> {
+    fn task<'t>(&self, tasks: &'t Tasks, task: u32) -> Result<&'t Task, TraceError> {
+        let Some(task) = tasks.get(task) else {
+            return Err(self.error(Fault::Unwritable("the event's task is not known")));
+        };
         if task.comm.contains('\n') || task.comm.starts_with(|c: char| c.is_ascii_whitespace()) {
             let why = "a command name with a line break or leading blanks";
             return Err(self.error(Fault::Unwritable(why)));
         }
-        let result = self.try_event(event, task);
+        Ok(task)
+    }
+
+    fn written(&mut self, result: io::Result<()>) -> Result<(), TraceError> {
         self.lines += 1;
         result.map_err(|error| self.error(Fault::Io(error)))
     }
 
+    /// What stands before an event's fields.
+    fn head(&mut self, task: &Task, cpu: u16, t_ns: u64, name: &str) -> io::Result<()> {
+        let (s, ns) = split(t_ns);
+        let Task { pid, comm } = task;
+        let out = &mut self.out;
+        write!(out, "{comm:>16}-{pid:<5} [{cpu:03}] {s:5}.{ns:09}: {name:<21} ")
+    }
+
     fn try_event(&mut self, event: &Event, task: &Task) -> io::Result<()> {
         let (name, pfn) = name_and_frame(&event.kind);
-        let (s, ns) = split(event.t_ns);
-        let Task { pid, comm } = task;
-        let (out, cpu) = (&mut self.out, event.cpu);
-        write!(out, "{comm:>16}-{pid:<5} [{cpu:03}] {s:5}.{ns:09}: {name:<21} ")?;
+        self.head(task, event.cpu, event.t_ns, name)?;
+        let out = &mut self.out;
         match pfn {
             Some(pfn) => {
                 let page = PAGES_AT.wrapping_add(pfn.wrapping_mul(64));

@@ -41,6 +41,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let req = self.request(order, gfp, NodeChoice::LOCAL)?;
         let wanted = Wanted {
             order,
+            gfp,
             migrate_type: req.migrate_type,
             highest: req.highest,
             flags: AllocFlags::slow(gfp, order.get()),
@@ -89,7 +90,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             proactive: false,
             background: false,
         };
-        let event = CompactEvent::TryToCompact { order, priority };
+        let event = CompactEvent::TryToCompact { order, gfp: wanted.gfp, priority };
         self.platform.event(wanted.cpu, Event::Compact(event));
         let mut first = None;
         for zone in zones {

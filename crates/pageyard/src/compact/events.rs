@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::gfp::Gfp;
 use crate::units::{NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 /// How compaction of a zone ended, or why it did not begin. Greater is better news, as in the kernel:
@@ -65,6 +66,8 @@ pub enum CompactEvent {
     TryToCompact {
         /// The order wanted.
         order: Order,
+        /// The request's flags.
+        gfp: Gfp,
         /// 0 to 2, see [`Priority`](super::Priority).
         priority: super::Priority,
     },

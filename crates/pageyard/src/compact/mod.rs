@@ -36,7 +36,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use lock_api::RawMutex;
 
 use crate::frame::NIL;
-use crate::gfp::AllocFlags;
+use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PAGEBLOCK_PAGES, ZoneId, ZoneKind};
@@ -72,6 +72,7 @@ pub enum Priority {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) order: Order,
+    pub(crate) gfp: Gfp,
     pub(crate) migrate_type: MigrateType,
     pub(crate) highest: ZoneKind,
     pub(crate) flags: AllocFlags,

@@ -1,8 +1,11 @@
 //! Observing a yard, and writing what it does as the kernel's tracers write it.
 
+mod compaction;
+
 use std::cell::RefCell;
 use std::io::Write;
 
+pub use compaction::compaction;
 use pageyard::{CpuId, Event};
 use pageyard_trace::{self as trace, Kind, Record, Tasks, TextWriter, TraceError};
 
@@ -22,7 +25,8 @@ impl Observer for () {
     fn observe(&self, _: u64, _: CpuId, _: Event) {}
 }
 
-/// The kernel's tracepoint (§9.5) for an event; `None` where the kernel has none for it.
+/// The kernel's page event (§9.5) for an event; `None` where the kernel has none for it, or one of
+/// compaction's ([`compaction()`]).
 pub fn tracepoint(event: &Event) -> Option<Kind> {
     Some(match *event {
         Event::Alloc { pfn, order, migrate_type, gfp } => Kind::Alloc {
@@ -102,14 +106,20 @@ impl<W: Write> Recorder<W> {
 
 impl<W: Write> Observer for Recorder<W> {
     fn observe(&self, t_ns: u64, cpu: CpuId, event: Event) {
-        let Some(kind) = tracepoint(&event) else { return };
         let State { writer, tasks, task, written, failed } = &mut *self.state.borrow_mut();
         if failed.is_some() {
             return;
         }
         let cpu = u16::try_from(cpu.0).unwrap_or(u16::MAX);
-        let event = trace::Event { t_ns, cpu, task: *task, kind };
-        match writer.write(tasks, &Record::Event(event)) {
+        let task = *task;
+        let record = match (event, tracepoint(&event)) {
+            (_, Some(kind)) => Record::Event(trace::Event { t_ns, cpu, task, kind }),
+            (Event::Compact(event), None) => {
+                Record::Compaction { t_ns, cpu, task, what: Box::new(compaction(&event)) }
+            }
+            (_, None) => return,
+        };
+        match writer.write(tasks, &record) {
             Ok(()) => *written += 1,
             Err(e) => *failed = Some(e),
         }
