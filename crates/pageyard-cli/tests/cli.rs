@@ -250,3 +250,51 @@ fn knobs_are_listed_as_text_and_json() {
     assert!(text.contains("    run time, default 0, takes 0, or 8 to 2^31-1\n"), "{text}");
     assert_eq!(pageyard(&["knobs", "--json", "--markdown"]).status.code(), Some(2));
 }
+
+#[test]
+fn topologies_are_shown() {
+    let o = pageyard(&["topology", "desktop"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let text = out(&o);
+    assert!(text.starts_with("desktop: 1 nodes, 4 CPUs, "), "{text}");
+    assert!(text.contains("  from node 0: 0 Normal, 0 DMA32, 0 DMA\n"), "{text}");
+    let text = out(&pageyard(&["topology", "two-nodes"]));
+    assert!(text.contains("  from node 1: 1 Normal, 0 Normal, "), "{text}");
+    let text = out(&pageyard(&["topology", "eight-sockets"]));
+    assert!(text.contains("  from node 7: 7 Normal, "), "{text}");
+}
+
+#[test]
+fn a_wrong_topology_names_file_and_entry() {
+    let folder = Folder::new("topology");
+    let file = folder.file("wrong.toml");
+    std::fs::write(&file, "[[node]]\nmemory = [\"1G..512M\"]\ncpus = \"0-3\"\n").unwrap();
+    let o = pageyard(&["topology", &file]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("wrong.toml: node 0"), "{}", err(&o));
+    assert!(out(&o).is_empty());
+}
+
+#[test]
+fn compaction_goes_through_a_compact_trace() {
+    let folder = Folder::new("compaction");
+    let (text, pgy, back) = (folder.file("t.txt"), folder.file("t.pgy"), folder.file("u.txt"));
+    let line = "      kcompactd0-38    [001]     2.000001000: mm_compaction_suitable: \
+                node=0 zone=Normal   order=9 ret=success\n";
+    std::fs::write(&text, line).unwrap();
+    let o = pageyard(&["trace", "import", &text, &pgy]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    assert!(out(&o).contains("1 events") && err(&o).is_empty(), "{}{}", out(&o), err(&o));
+    pageyard(&["trace", "export", &pgy, "-o", &back]);
+    assert_eq!(std::fs::read_to_string(&back).unwrap(), line);
+    let info = out(&pageyard(&["trace", "info", "--json", &pgy]));
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    assert_eq!(info["compaction"]["mm_compaction_suitable"], 1);
+}
+
+#[test]
+fn hygiene_runs_and_says_its_seed() {
+    let o = pageyard(&["run", "hygiene", "--rounds", "2", "--memory", "256M", "--seed", "77"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    assert!(out(&o).contains("seed 77"), "{}", out(&o));
+}

@@ -26,6 +26,7 @@ mod check;
 mod describe;
 mod table;
 mod text;
+mod zonelist;
 
 use std::fmt;
 use std::ops::Range;

@@ -64,11 +64,26 @@ impl fmt::Display for Topology {
                 writeln!(f)?;
             }
         }
+        self.zonelist_table(f)?;
         self.cache_table(f)
     }
 }
 
 impl Topology {
+    /// Where requests from each node look for memory.
+    fn zonelist_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nzones in the order in which requests try them: node and zone")?;
+        let lists = match self.zonelists() {
+            Ok(lists) => lists,
+            Err(why) => return writeln!(f, "  not known: {why}"),
+        };
+        for (node, list) in lists.iter().enumerate() {
+            let zones: Vec<_> = list.iter().map(|z| format!("{} {}", z.node.0, z.kind)).collect();
+            writeln!(f, "  from node {node}: {}", zones.join(", "))?;
+        }
+        Ok(())
+    }
+
     /// CPUs whose share of the caches is the same, together.
     fn cache_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut kinds: Vec<(pageyard::tuning::CacheSlice, Vec<u32>)> = Vec::new();

@@ -1,0 +1,56 @@
+//! In which order requests try the zones: the core's own answer.
+
+use std::ops::Range;
+
+use pageyard::{InitError, Knobs, Layout, NodeId, Pfn, Yard, ZoneId, ZoneKind, ZoneSpec};
+
+use super::Topology;
+use crate::{Lock, Memory};
+
+/// Enough of a zone for it to count.
+const ENOUGH: u64 = pageyard::PAGEBLOCK_PAGES as u64;
+
+impl Topology {
+    /// For each node, the zones that a request from there may use, whatever its flags, in the order
+    /// in which it tries them (§2.5).
+    ///
+    /// Asks an allocator of the same nodes, distances and CPUs, each of whose zones has one
+    /// pageblock at the most: the order does not depend on sizes, and the maps of a large machine
+    /// take gigabytes.
+    ///
+    /// # Errors
+    /// The core refuses the machine.
+    pub fn zonelists(&self) -> Result<Vec<Vec<ZoneId>>, InitError> {
+        let mut usable: Vec<Range<Pfn>> = Vec::new();
+        let mut zones: Vec<ZoneSpec> = Vec::new();
+        for zone in &self.zones {
+            let inside = self.usable.iter().map(|r| {
+                let (start, end) = (r.start.max(zone.span.start), r.end.min(zone.span.end));
+                start..end.min(Pfn(start.0.saturating_add(ENOUGH)))
+            });
+            let span = match inside.into_iter().find(|r| r.start < r.end) {
+                Some(piece) => {
+                    usable.push(piece.clone());
+                    piece
+                }
+                None => zone.span.start..zone.span.end.min(Pfn(zone.span.start.0 + ENOUGH)),
+            };
+            zones.push(ZoneSpec { span, ..zone.clone() });
+        }
+        usable.sort_by_key(|r| r.start);
+        let layout = Layout {
+            zones: &zones,
+            usable: &usable,
+            reserved: &[],
+            cpus: &self.cpus,
+            distances: &self.distances,
+            knobs: Knobs::default(),
+        };
+        let memory = Memory::for_layout(&layout)?;
+        let mut rooms = memory.rooms();
+        let storage = memory.storage(&mut rooms);
+        let yard: Yard<'_, Lock, ()> = Yard::new(&layout, storage, ())?;
+        let from = |node| yard.zonelist(NodeId(node as u16), ZoneKind::Movable).collect();
+        Ok((0..self.nodes).map(from).collect())
+    }
+}
