@@ -27,6 +27,8 @@ mod init;
 mod interleavings;
 mod isolation;
 mod knobs;
+mod kswapd;
+mod ladder;
 mod lock_times;
 mod nodes;
 mod pcp_drain;

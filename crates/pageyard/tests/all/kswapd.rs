@@ -1,0 +1,164 @@
+//! Background reclaim as a state machine (spec §7.1, §7.2, §3.4, §9.3).
+
+use std::cell::RefCell;
+
+use crate::common;
+use common::{Lock, Machine, o};
+use pageyard::policy::Linux612;
+use pageyard::{Gfp, NodeId, Order, Pfn, Platform, ReclaimTask, Yard, ZoneKind};
+
+const ZONE: ZoneKind = ZoneKind::Normal;
+const NODE: NodeId = NodeId(0);
+
+#[derive(Default)]
+struct Woken(RefCell<Vec<(Order, ZoneKind)>>);
+
+impl Platform for Woken {
+    fn wake_reclaim(&self, _: NodeId, order: Order, highest: ZoneKind) {
+        self.0.borrow_mut().push((order, highest));
+    }
+}
+
+type Y<'a> = Yard<'a, Lock, Woken, Linux612>;
+
+/// A zone of which all but a few pages are taken, and those pages.
+fn short(f: impl for<'y> FnOnce(&Y<'y>, Vec<Pfn>)) {
+    Machine::normal(1 << 14).run_on(Woken::default(), |y: &Y<'_>| {
+        let gfp = Gfp::NOWARN | Gfp::KSWAPD_RECLAIM;
+        let taken: Vec<Pfn> = std::iter::from_fn(|| y.alloc(o(0), gfp).ok()).collect();
+        assert!(!y.platform().0.take().is_empty(), "it was woken on the way");
+        f(y, taken);
+    });
+}
+
+fn threshold(y: &Y<'_>) -> u32 {
+    let mut threshold = None;
+    y.snapshot(ZONE, |r| {
+        if let pageyard::Record::Cpu(c) = r {
+            threshold = Some(c.threshold);
+        }
+    });
+    threshold.unwrap()
+}
+
+#[test]
+fn s7_2_a_run_reclaims_until_the_node_is_balanced_then_naps_and_sleeps() {
+    short(|y, mut taken| {
+        let mut kswapd = y.kswapd(NODE).unwrap();
+        let (mut freed, mut jobs, mut naps) = (0, 0, 0);
+        for _ in 0..10_000 {
+            match kswapd.next(freed) {
+                ReclaimTask::Reclaim(job) => {
+                    assert!(y.zone_info(ZONE).unwrap().reclaim_active);
+                    assert!(job.may_write && job.may_swap && job.pages >= 32);
+                    assert_eq!((job.node, job.highest), (NODE, ZONE));
+                    let n = (job.pages as usize / 4).min(taken.len());
+                    freed = n as u64;
+                    for pfn in taken.split_off(taken.len() - n) {
+                        y.free(pfn, o(0)).unwrap();
+                    }
+                    y.drain_all(None);
+                    jobs += 1;
+                }
+                ReclaimTask::Nap(_) => {
+                    freed = 0;
+                    naps += 1;
+                }
+                ReclaimTask::Sleep => break,
+            }
+        }
+        let info = y.zone_info(ZONE).unwrap();
+        assert!(jobs >= 2 && naps >= 1, "{jobs} jobs, {naps} naps");
+        assert!(info.free > info.watermarks[2] && !info.reclaim_active);
+        // Nothing left to do: it sleeps at once, and is not woken for what there is.
+        assert_eq!(y.kswapd(NODE).unwrap().next(0), ReclaimTask::Sleep);
+        assert!(y.alloc(o(0), Gfp::KERNEL).is_ok());
+        assert!(y.platform().0.take().is_empty());
+    });
+}
+
+#[test]
+fn s7_2_priority_rises_while_nothing_comes_of_it_and_sixteen_failures_are_enough() {
+    short(|y, _taken| {
+        let mut kswapd = y.kswapd(NODE).unwrap();
+        let mut priorities = Vec::new();
+        for _ in 0..1000 {
+            match kswapd.next(0) {
+                ReclaimTask::Reclaim(job) => priorities.push(job.priority),
+                ReclaimTask::Nap(_) => {}
+                ReclaimTask::Sleep => break,
+            }
+        }
+        assert_eq!(priorities[..12], [12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(priorities.len(), 16 * 12, "sixteen runs from 12 to 1");
+        // Hopeless: nobody wakes it any more, until a direct reclaim frees something.
+        assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
+        assert!(y.platform().0.take().is_empty());
+    });
+}
+
+#[test]
+fn s7_1_wakers_are_heard_once_while_it_is_awake() {
+    short(|y, _taken| {
+        let mut kswapd = y.kswapd(NODE).unwrap();
+        assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
+        assert!(!y.platform().0.take().is_empty());
+        assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)));
+        assert!(y.alloc(o(3), Gfp::NOWAIT).is_err());
+        assert!(y.platform().0.take().is_empty(), "it is awake already");
+    });
+}
+
+#[test]
+fn s9_3_thresholds_change_while_it_is_awake() {
+    let m = Machine::normal(1 << 14).cpus(&[0, 0]);
+    m.run_on(Woken::default(), |y: &Y<'_>| {
+        let normal = threshold(y);
+        let gfp = Gfp::NOWARN | Gfp::KSWAPD_RECLAIM;
+        let taken: Vec<Pfn> = std::iter::from_fn(|| y.alloc(o(0), gfp).ok()).collect();
+        let mut kswapd = y.kswapd(NODE).unwrap();
+        assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)));
+        let marks = y.zone_info(ZONE).unwrap().watermarks;
+        assert_eq!(u64::from(threshold(y)), ((marks[1] - marks[0]) / 2).clamp(1, 125));
+        for pfn in taken {
+            y.free(pfn, o(0)).unwrap();
+        }
+        y.drain_all(None);
+        let mut next = kswapd.next(1 << 14);
+        while next != ReclaimTask::Sleep {
+            next = kswapd.next(0);
+        }
+        assert_eq!(threshold(y), normal);
+    });
+}
+
+#[test]
+fn s3_4_the_boost_that_a_run_saw_is_worked_off_without_writing() {
+    Machine::normal(1 << 14).run_on(Woken::default(), |y: &Y<'_>| {
+        // A reclaimable request finds movable blocks only, and claims one of them in part.
+        let held: Vec<Pfn> = std::iter::from_fn(|| {
+            let free = y.zone_info(ZONE).unwrap().free;
+            (free > 6000).then(|| y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap())
+        })
+        .collect();
+        for &pfn in held.iter().filter(|p| p.0 % 2 == 0) {
+            y.free(pfn, o(0)).unwrap();
+        }
+        y.drain_all(None);
+        let mut others = Vec::new();
+        while y.zone_info(ZONE).unwrap().boost == 0 {
+            others.push(y.alloc(o(0), Gfp::NOWAIT | Gfp::RECLAIMABLE).expect("memory is left"));
+        }
+        assert!(!y.platform().0.take().is_empty(), "the boost woke it");
+        let seen = y.zone_info(ZONE).unwrap().boost;
+        let mut kswapd = y.kswapd(NODE).unwrap();
+        let mut next = kswapd.next(0);
+        if let ReclaimTask::Reclaim(job) = next {
+            assert!(!job.may_write && !job.may_swap, "for a boost alone nothing is written");
+        }
+        while next != ReclaimTask::Sleep {
+            next = kswapd.next(0);
+        }
+        assert_eq!(y.zone_info(ZONE).unwrap().boost, 0, "{seen} pages of boost were seen");
+    });
+}

@@ -1,0 +1,335 @@
+//! The slow path (spec §2.9–2.11, §7.3): whatever the embedder's hooks do, a request ends in an
+//! answer.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::common;
+use common::{Lock, Machine, leaked, o};
+use pageyard::policy::Linux612;
+use pageyard::{
+    AllocError, Context, Gfp, NodeId, Oom, Order, Pfn, Platform, ReclaimJob, TaskFlags, Throttle,
+    VmEvent, Yard, ZoneId, ZoneKind,
+};
+
+const ZONE: ZoneKind = ZoneKind::Normal;
+const PAGES: u64 = 1 << 13;
+
+type Y = Yard<'static, Lock, &'static Hooks, Linux612>;
+
+thread_local! {
+    static CONTEXT: Cell<Context> = Cell::new(Context::default());
+}
+
+/// Hooks that do as they are told, and count how often they are called.
+#[derive(Default)]
+struct Hooks {
+    yard: OnceLock<&'static Y>,
+    /// What each reclaim says it has freed, without having done so.
+    claims: AtomicU64,
+    /// Pages each reclaim frees in earnest.
+    frees: AtomicU32,
+    /// Reclaim asks for memory itself.
+    reenters: AtomicBool,
+    reclaimable: AtomicU64,
+    oom: AtomicU32,
+    oom_reenters: AtomicBool,
+    oom_lies: AtomicBool,
+    /// The cpuset's cookie is another one each time it is asked for.
+    restless: AtomicBool,
+    patience: AtomicU32,
+    now: AtomicU64,
+    held: std::sync::Mutex<Vec<Pfn>>,
+    reclaims: AtomicU32,
+    ooms: AtomicU32,
+    throttles: AtomicU32,
+    warnings: AtomicU32,
+    nested: std::sync::Mutex<Vec<Result<Pfn, AllocError>>>,
+}
+
+impl Hooks {
+    fn yard(&self) -> &'static Y {
+        self.yard.get().copied().unwrap()
+    }
+
+    fn free_held(&self, n: u32) -> u64 {
+        let mut held = self.held.lock().unwrap();
+        let n = (n as usize).min(held.len());
+        let at = held.len() - n;
+        let pages = held.split_off(at);
+        drop(held);
+        for pfn in pages {
+            self.yard().free(pfn, Order::ZERO).unwrap();
+        }
+        n as u64
+    }
+
+    fn nest(&self) {
+        let got = self.yard().alloc(Order::ZERO, Gfp::KERNEL);
+        self.nested.lock().unwrap().push(got);
+    }
+}
+
+impl Platform for Hooks {
+    fn context(&self) -> Context {
+        let mut context = CONTEXT.with(Cell::get);
+        if self.restless.load(Relaxed) {
+            context.cookie = self.now.fetch_add(1, Relaxed);
+        }
+        context
+    }
+
+    fn now(&self) -> u64 {
+        self.now.load(Relaxed)
+    }
+
+    fn reclaim(&self, _: &ReclaimJob) -> u64 {
+        self.reclaims.fetch_add(1, Relaxed);
+        if self.reenters.load(Relaxed) {
+            self.nest();
+        }
+        self.claims.load(Relaxed) + self.free_held(self.frees.load(Relaxed))
+    }
+
+    fn reclaimable(&self, _: ZoneId) -> u64 {
+        self.reclaimable.load(Relaxed)
+    }
+
+    fn out_of_memory(&self, _: &ReclaimJob) -> Oom {
+        self.ooms.fetch_add(1, Relaxed);
+        if self.oom_reenters.load(Relaxed) {
+            self.nest();
+        }
+        let freed = self.free_held(self.oom.load(Relaxed));
+        if freed > 0 || self.oom_lies.load(Relaxed) { Oom::Progress } else { Oom::Nothing }
+    }
+
+    fn throttle(&self, _: NodeId, _: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
+        assert!(!enough());
+        self.throttles.fetch_add(1, Relaxed);
+        Throttle::Done
+    }
+
+    fn keep_trying(&self, _: Order, tries: u32) -> bool {
+        tries <= self.patience.load(Relaxed)
+    }
+
+    fn warn(&self, _: Order, _: Gfp) {
+        self.warnings.fetch_add(1, Relaxed);
+    }
+}
+
+/// A zone in which every page is held by the hooks.
+fn full() -> (&'static Y, &'static Hooks) {
+    let hooks: &'static Hooks = Box::leak(Box::default());
+    let yard: &'static Y = leaked(&Machine::normal(PAGES), hooks);
+    assert!(hooks.yard.set(yard).is_ok());
+    let gfp = Gfp::MEMALLOC | Gfp::NOWARN;
+    let all: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(Order::ZERO, gfp).ok()).collect();
+    assert_eq!(all.len() as u64, PAGES);
+    *hooks.held.lock().unwrap() = all;
+    (yard, hooks)
+}
+
+#[test]
+fn s2_10_a_reclaim_without_progress_ends_after_one_round() {
+    let (y, h) = full();
+    assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
+    assert_eq!((h.reclaims.load(Relaxed), h.ooms.load(Relaxed)), (1, 1));
+    assert_eq!(y.vm_events().get(VmEvent::AllocStallNormal), 1);
+}
+
+#[test]
+fn s2_10_hope_without_progress_ends_after_sixteen_retries() {
+    let (y, h) = full();
+    h.reclaimable.store(PAGES, Relaxed);
+    assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
+    assert_eq!((h.reclaims.load(Relaxed), h.ooms.load(Relaxed)), (17, 1));
+}
+
+#[test]
+fn a_reclaim_that_claims_progress_for_ever_ends() {
+    let (y, h) = full();
+    h.claims.store(1, Relaxed);
+    h.reclaimable.store(PAGES, Relaxed);
+    assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
+    let rounds = u64::from(h.reclaims.load(Relaxed));
+    assert!((17..=20 + PAGES / 32).contains(&rounds), "{rounds} rounds");
+}
+
+#[test]
+fn everybody_lying_at_once_ends() {
+    let (y, h) = full();
+    h.claims.store(1, Relaxed);
+    h.reclaimable.store(PAGES, Relaxed);
+    h.oom_lies.store(true, Relaxed);
+    h.restless.store(true, Relaxed);
+    for order in [0, 2, 4, 9] {
+        assert_eq!(y.alloc(o(order), Gfp::KERNEL), Err(AllocError::NoMemory), "order {order}");
+    }
+}
+
+#[test]
+fn a_reclaim_that_frees_too_little_ends_for_large_blocks_and_serves_small_ones() {
+    let (y, h) = full();
+    h.frees.store(1, Relaxed);
+    h.reclaimable.store(PAGES, Relaxed);
+    // One page a round; MIN and what lies above it must come back first.
+    let min = y.zone_info(ZONE).unwrap().watermarks[0];
+    let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
+    let rounds = u64::from(h.reclaims.load(Relaxed));
+    assert!((min..min + 40).contains(&rounds), "{rounds} rounds for a mark of {min}");
+    y.free(pfn, o(0)).unwrap();
+}
+
+#[test]
+fn s7_3_a_reclaim_that_frees_enough_serves_the_request() {
+    let (y, h) = full();
+    h.frees.store(1000, Relaxed);
+    let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
+    assert_eq!(h.reclaims.load(Relaxed), 1);
+    assert!(!y.is_pfmemalloc(pfn));
+}
+
+#[test]
+fn a_reclaim_that_asks_for_memory_itself_gets_an_answer() {
+    let (y, h) = full();
+    h.reenters.store(true, Relaxed);
+    h.oom_reenters.store(true, Relaxed);
+    assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
+    let nested = h.nested.lock().unwrap().clone();
+    assert_eq!(nested, [Err(AllocError::NoMemory); 2], "and did not reclaim in turn");
+    assert_eq!((h.reclaims.load(Relaxed), h.ooms.load(Relaxed)), (1, 1));
+}
+
+#[test]
+fn s2_11_who_frees_memory_may_use_all_reserves_and_is_marked() {
+    let (y, h) = full();
+    h.free_held(1);
+    y.drain_all(None);
+    h.reenters.store(true, Relaxed);
+    assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
+    let nested = h.nested.lock().unwrap().clone();
+    let pfn = nested[0].unwrap();
+    assert!(y.is_pfmemalloc(pfn));
+    y.free(pfn, o(0)).unwrap();
+    assert!(!y.is_pfmemalloc(pfn));
+}
+
+#[test]
+fn s2_10_who_does_not_insist_reclaims_once() {
+    for gfp in [Gfp::KERNEL | Gfp::NORETRY, Gfp::NOWAIT] {
+        let (y, h) = full();
+        h.reclaimable.store(PAGES, Relaxed);
+        assert!(y.alloc(o(0), gfp).is_err());
+        let once = u32::from(gfp.contains(Gfp::DIRECT_RECLAIM));
+        assert_eq!((h.reclaims.load(Relaxed), h.ooms.load(Relaxed)), (once, 0), "{gfp:?}");
+    }
+    let (y, h) = full();
+    h.reclaimable.store(PAGES, Relaxed);
+    assert!(y.alloc(o(4), Gfp::KERNEL).is_err(), "costly");
+    assert_eq!((h.reclaims.load(Relaxed), h.ooms.load(Relaxed)), (1, 0));
+    assert!(y.alloc(o(4), Gfp::KERNEL | Gfp::RETRY_MAYFAIL).is_err());
+    assert_eq!(h.reclaims.load(Relaxed), 1 + 17, "costly, but asked to be tried hard");
+    assert_eq!(h.ooms.load(Relaxed), 0);
+}
+
+#[test]
+fn s2_10_for_whom_nobody_is_killed() {
+    for gfp in [Gfp::KERNEL | Gfp::THISNODE, Gfp::KERNEL | Gfp::RETRY_MAYFAIL] {
+        let (y, h) = full();
+        assert!(y.alloc(o(0), gfp).is_err());
+        assert_eq!(h.ooms.load(Relaxed), 0, "{gfp:?}");
+    }
+    let (y, h) = full();
+    CONTEXT.with(|c| c.set(Context { flags: TaskFlags::DUMPING, ..Context::default() }));
+    assert!(y.alloc(o(0), Gfp::KERNEL).is_err());
+    CONTEXT.with(|c| c.set(Context::default()));
+    assert_eq!(h.ooms.load(Relaxed), 0);
+    // Without FS others are left to it; the request goes round, and yet it ends.
+    assert!(y.alloc(o(0), Gfp::NOFS).is_err());
+    assert_eq!(h.ooms.load(Relaxed), 0);
+}
+
+#[test]
+fn s2_10_a_kill_serves_the_request() {
+    let (y, h) = full();
+    h.oom.store(1000, Relaxed);
+    assert!(y.alloc(o(0), Gfp::KERNEL).is_ok());
+    assert_eq!(h.ooms.load(Relaxed), 1);
+}
+
+#[test]
+fn s2_10_nofail_goes_on_as_long_as_the_embedder_wants() {
+    let (y, h) = full();
+    h.patience.store(3, Relaxed);
+    assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::NOFAIL).is_err());
+    assert_eq!(h.reclaims.load(Relaxed), 4);
+    // One free page is enough for it: in the end it ignores the marks.
+    h.free_held(1);
+    y.drain_all(None);
+    assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::NOFAIL).is_ok());
+}
+
+#[test]
+fn s2_10_reserved_blocks_come_back_before_a_request_fails() {
+    let (y, h) = full();
+    h.free_held(PAGES as u32);
+    y.drain_all(None);
+    // Urgent requests of order 1 reserve a pageblock where a percent of the zone allows it; this
+    // zone is too small for that, so the rule is seen from the other side: nothing is reserved.
+    assert!(y.alloc(o(1), Gfp::ATOMIC).is_ok());
+    assert_eq!(y.zone_info(ZONE).unwrap().reserved_highatomic, 0);
+    assert!(!y.unreserve_highatomic(pageyard::MigrateType::Movable, true));
+}
+
+#[test]
+fn s7_3_users_wait_for_background_reclaim_and_others_do_not() {
+    let (y, h) = full();
+    assert!(y.alloc(o(0), Gfp::KERNEL).is_err());
+    assert_eq!(h.throttles.load(Relaxed), 0);
+    CONTEXT.with(|c| c.set(Context { flags: TaskFlags::USER, ..Context::default() }));
+    assert!(y.alloc(o(0), Gfp::KERNEL).is_err());
+    assert_eq!(h.throttles.load(Relaxed), 1);
+    h.free_held(PAGES as u32 / 2);
+    y.drain_all(None);
+    assert!(y.alloc(o(0), Gfp::KERNEL).is_ok());
+    CONTEXT.with(|c| c.set(Context::default()));
+    assert_eq!(h.throttles.load(Relaxed), 1);
+}
+
+#[test]
+fn s2_10_failures_are_told_once_in_ten_seconds() {
+    let (y, h) = full();
+    let fail = |gfp| assert!(y.alloc(o(0), gfp).is_err());
+    let warnings = || h.warnings.load(Relaxed);
+    h.now.store(1, Relaxed);
+    fail(Gfp::KERNEL | Gfp::NOWARN);
+    assert_eq!(warnings(), 0);
+    fail(Gfp::KERNEL);
+    fail(Gfp::KERNEL);
+    assert_eq!(warnings(), 1);
+    h.now.store(10_000_000_001, Relaxed);
+    fail(Gfp::KERNEL);
+    assert_eq!(warnings(), 2);
+}
+
+#[test]
+fn two_threads_that_reclaim_at_once_both_get_an_answer() {
+    let (y, h) = full();
+    h.reenters.store(true, Relaxed);
+    h.reclaimable.store(PAGES, Relaxed);
+    h.frees.store(3, Relaxed);
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                for _ in 0..50 {
+                    if let Ok(pfn) = y.alloc(o(0), Gfp::KERNEL) {
+                        h.held.lock().unwrap().push(pfn);
+                    }
+                }
+            });
+        }
+    });
+}
