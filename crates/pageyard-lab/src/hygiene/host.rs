@@ -1,23 +1,83 @@
-//! The machine under the heap: which CPU runs, what time it is, whether reclaim was woken.
+//! The machine under the heap: which CPU runs, what time it is, who owns what, and what memory
+//! reclaim may take.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 
-use pageyard::{CpuId, Event, NodeId, Order, Platform, ZoneKind};
+use pageyard::policy::Policy;
+use pageyard::{
+    CpuId, Event, NodeId, Order, Pfn, Platform, ReclaimJob, Relocation, Yard, ZoneId, ZoneKind,
+};
 
+use super::blocks::{Block, Blocks};
+use crate::Lock;
 use crate::record::Observer;
+use crate::rng::Rng;
 
-/// One CPU runs at a time; who runs is set by the workload.
-#[derive(Debug)]
-pub(super) struct Host<'o, O> {
-    cpu: Cell<u32>,
-    now: Cell<u64>,
-    woken: Cell<bool>,
-    observer: &'o O,
+/// A page at the old end of the page cache was used meanwhile and goes round once more. Assumed;
+/// it is what keeps reclaim from freeing memory in the order in which it was filled.
+const REFERENCED: f64 = 0.25;
+
+/// Gives blocks back; the yard, whatever its policy.
+pub(super) trait Free {
+    fn free_all(&self, blocks: &[(Pfn, Order)]);
 }
 
-impl<'o, O: Observer> Host<'o, O> {
-    pub(super) fn new(observer: &'o O) -> Self {
-        Host { cpu: Cell::new(0), now: Cell::new(0), woken: Cell::new(false), observer }
+impl<O: Observer, P: Policy> Free for Yard<'_, Lock, &Host<'_, '_, O>, P> {
+    fn free_all(&self, blocks: &[(Pfn, Order)]) {
+        self.free_batch(blocks).expect("the workload frees what it owns");
+    }
+}
+
+/// One CPU runs at a time; who runs is set by the workload. Hooks are called from inside requests:
+/// nothing here stays borrowed while the yard is called.
+pub(super) struct Host<'y, 'o, O> {
+    cpu: Cell<u32>,
+    now: Cell<u64>,
+    reclaim_woken: Cell<bool>,
+    compaction_woken: Cell<bool>,
+    observer: &'o O,
+    pub(super) blocks: Blocks,
+    reclaimable: RefCell<Reclaimable>,
+    /// Pages that direct reclaim freed.
+    pub(super) direct: Cell<u64>,
+    yard: Cell<Option<&'y dyn Free>>,
+}
+
+/// What reclaim may take.
+struct Reclaimable {
+    /// Page cache, from the oldest page, and whether its file is a temporary one.
+    cache: VecDeque<(Block, bool)>,
+    /// Slab pages whose objects can be dropped.
+    slabs: Vec<Block>,
+    slabs_due: f64,
+    /// Draws for reclaim alone, so that what the workload asks for does not depend on it.
+    rng: Rng,
+}
+
+impl<'y, 'o, O: Observer> Host<'y, 'o, O> {
+    pub(super) fn new(observer: &'o O, base: Pfn, pages: u64, seed: u64) -> Self {
+        Host {
+            cpu: Cell::new(0),
+            now: Cell::new(0),
+            reclaim_woken: Cell::new(false),
+            compaction_woken: Cell::new(false),
+            observer,
+            blocks: Blocks::new(base, pages),
+            reclaimable: RefCell::new(Reclaimable {
+                cache: VecDeque::new(),
+                slabs: Vec::new(),
+                slabs_due: 0.0,
+                rng: Rng(seed ^ 0x5ec1_a1e0),
+            }),
+            direct: Cell::new(0),
+            yard: Cell::new(None),
+        }
+    }
+
+    /// The yard on this machine, to which reclaim gives back.
+    pub(super) fn attach(&self, yard: &'y dyn Free) {
+        self.yard.set(Some(yard));
     }
 
     pub(super) fn run_on(&self, cpu: u32) {
@@ -30,12 +90,84 @@ impl<'o, O: Observer> Host<'o, O> {
     }
 
     /// Whether background reclaim was woken since this was last asked.
-    pub(super) fn take_wake(&self) -> bool {
-        self.woken.take()
+    pub(super) fn take_reclaim_wake(&self) -> bool {
+        self.reclaim_woken.take()
+    }
+
+    /// Whether background compaction was woken since this was last asked.
+    pub(super) fn take_compaction_wake(&self) -> bool {
+        self.compaction_woken.take()
+    }
+
+    /// The page was read or written: it is the youngest of the cache.
+    pub(super) fn cache_page(&self, block: Block, temporary: bool) {
+        self.reclaimable.borrow_mut().cache.push_back((block, temporary));
+    }
+
+    /// Temporary files are removed, and what the cache still has of them goes back.
+    pub(super) fn remove_temporary_files(&self) {
+        let mut pages = Vec::new();
+        self.reclaimable.borrow_mut().cache.retain(|&(block, temporary)| {
+            if temporary {
+                pages.push(block);
+            }
+            !temporary
+        });
+        self.free_all(&pages);
+    }
+
+    /// A slab page that reclaim may have.
+    pub(super) fn reclaimable_slab(&self, block: Block) {
+        self.reclaimable.borrow_mut().slabs.push(block);
+    }
+
+    /// Pages of page cache.
+    pub(super) fn cached(&self) -> u64 {
+        self.reclaimable.borrow().cache.len() as u64
+    }
+
+    /// Frees about so many of the oldest pages of the cache, and slabs in proportion; how many
+    /// pages that were.
+    pub(super) fn free_oldest(&self, pages: u64) -> u64 {
+        let picked = self.reclaimable.borrow_mut().pick(pages as usize);
+        self.free_all(&picked)
+    }
+
+    /// Gives blocks back, as the end of a process or of a file does: a list at a time (§6.2). How
+    /// many pages that were.
+    pub(super) fn free_all(&self, blocks: &[Block]) -> u64 {
+        let Some(yard) = self.yard.get() else { return 0 };
+        let places: Vec<_> = blocks.iter().map(|&b| self.blocks.remove(b)).collect();
+        yard.free_all(&places);
+        places.iter().map(|b| u64::from(b.1.pages())).sum()
     }
 }
 
-impl<O: Observer> Platform for Host<'_, O> {
+impl Reclaimable {
+    fn pick(&mut self, pages: usize) -> Vec<Block> {
+        let slabs_per_page = self.slabs.len() as f64 / self.cache.len().max(1) as f64;
+        let mut batch = Vec::with_capacity(pages.min(self.cache.len()));
+        let mut looked_at = self.cache.len();
+        while batch.len() < pages && looked_at > 0 {
+            let Some(page) = self.cache.pop_front() else { break };
+            looked_at -= 1;
+            if self.rng.happens(REFERENCED) {
+                self.cache.push_back(page);
+            } else {
+                batch.push(page.0);
+            }
+        }
+        self.slabs_due += batch.len() as f64 * slabs_per_page;
+        while self.slabs_due >= 1.0 && !self.slabs.is_empty() {
+            self.slabs_due -= 1.0;
+            let at = self.rng.below(self.slabs.len());
+            batch.push(self.slabs.swap_remove(at));
+        }
+        batch
+    }
+}
+
+impl<O: Observer> Platform for Host<'_, '_, O> {
     fn cpu(&self) -> CpuId {
         CpuId(self.cpu.get())
     }
@@ -53,7 +185,25 @@ impl<O: Observer> Platform for Host<'_, O> {
         }
     }
 
+    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        self.blocks.relocate(from, to, order)
+    }
+
+    fn reclaim(&self, job: &ReclaimJob) -> u64 {
+        let freed = self.free_oldest(job.pages);
+        self.direct.set(self.direct.get() + freed);
+        freed
+    }
+
+    fn reclaimable(&self, _: ZoneId) -> u64 {
+        self.cached()
+    }
+
     fn wake_reclaim(&self, _: NodeId, _: Order, _: ZoneKind) {
-        self.woken.set(true);
+        self.reclaim_woken.set(true);
+    }
+
+    fn wake_compaction(&self, _: NodeId) {
+        self.compaction_woken.set(true);
     }
 }

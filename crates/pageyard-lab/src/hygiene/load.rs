@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 
 use pageyard::policy::Policy;
-use pageyard::{Gfp, Order, Pfn};
+use pageyard::{Gfp, Order};
 
+use super::blocks::Block;
 use super::heap::Heap;
 use crate::record::Observer;
 use crate::rng::Rng;
@@ -28,7 +29,7 @@ const HUGE: u32 = 0x3d20ca;
 /// The cache server: a resident set of which a little is replaced at random all the time.
 pub(super) struct Server {
     rng: Rng,
-    pages: Vec<Option<Pfn>>,
+    pages: Vec<Option<Block>>,
     due: f64,
 }
 
@@ -61,8 +62,8 @@ impl Server {
             self.due -= 1.0;
             let at = self.rng.below(self.pages.len());
             heap.host.run_on(self.rng.below(heap.cpus as usize) as u32);
-            if let Some(pfn) = self.pages[at].take() {
-                heap.free(pfn, Order::ZERO);
+            if let Some(page) = self.pages[at].take() {
+                heap.free(page);
             }
             self.pages[at] = heap.request(Order::ZERO, gfp(ANON));
         }
@@ -81,7 +82,7 @@ struct Pair {
     to: u32,
     /// How many blocks wait at most, for this second.
     depth: usize,
-    queue: VecDeque<(Pfn, Order)>,
+    queue: VecDeque<Block>,
 }
 
 impl Network {
@@ -125,12 +126,12 @@ impl Network {
             let pair = &mut self.pairs[self.rng.below(Self::PAIRS)];
             let o = order(if self.rng.happens(Self::ORDER_2) { 2 } else { 3 });
             heap.host.run_on(pair.from);
-            pair.queue.extend(heap.request(o, gfp(BUFFER)).map(|pfn| (pfn, o)));
+            pair.queue.extend(heap.request(o, gfp(BUFFER)));
             while pair.queue.len() > pair.depth
-                && let Some((pfn, o)) = pair.queue.pop_front()
+                && let Some(block) = pair.queue.pop_front()
             {
                 heap.host.run_on(pair.to);
-                heap.free(pfn, o);
+                heap.free(block);
             }
         }
     }
@@ -142,7 +143,7 @@ pub(super) struct Prober {
     rng: Rng,
     /// Memory of this machine against that of the recipe's.
     scale: f64,
-    held: Vec<(Pfn, Order)>,
+    held: Vec<Block>,
     /// Huge pages got, and not got.
     pub(super) got: u64,
     pub(super) missed: u64,
@@ -181,9 +182,9 @@ impl Prober {
         let cpu = self.rng.below(heap.cpus as usize) as u32;
         for _ in 0..wanted.ceil() as u64 {
             heap.host.run_on(cpu);
-            if let Some(pfn) = heap.request(order(9), gfp(HUGE)) {
+            if let Some(block) = heap.request(order(9), gfp(HUGE)) {
                 self.got += 1;
-                self.held.push((pfn, order(9)));
+                self.held.push(block);
                 continue;
             }
             self.missed += 1;
@@ -193,8 +194,7 @@ impl Prober {
                     heap.background();
                     heap.host.run_on(cpu);
                 }
-                let page = heap.request(Order::ZERO, gfp(ANON));
-                self.held.extend(page.map(|pfn| (pfn, Order::ZERO)));
+                self.held.extend(heap.request(Order::ZERO, gfp(ANON)));
             }
         }
     }

@@ -9,6 +9,7 @@
 //! The workload's numbers stand as constants beside what they govern, each with its source:
 //! *measured* in a recording, *derived* from one, stated by a section, or *assumed*.
 
+mod blocks;
 mod build;
 mod heap;
 mod host;
@@ -98,8 +99,10 @@ pub struct Round {
     pub huge: u64,
     /// Huge pages asked for and not got.
     pub huge_missed: u64,
-    /// Pages that reclaim freed.
+    /// Pages that background reclaim freed.
     pub reclaimed: u64,
+    /// Pages that direct reclaim freed.
+    pub reclaimed_directly: u64,
 }
 
 impl Round {
@@ -121,6 +124,7 @@ impl Round {
             huge: self.huge - before.huge,
             huge_missed: self.huge_missed - before.huge_missed,
             reclaimed: self.reclaimed - before.reclaimed,
+            reclaimed_directly: self.reclaimed_directly - before.reclaimed_directly,
         }
     }
 }
@@ -230,8 +234,9 @@ pub fn soak<P: Policy>(
     };
     let memory = Memory::for_layout(&layout)?;
     let mut rooms = memory.rooms();
-    let host = Host::new(observer);
+    let host = Host::new(observer, start, pages, options.seed);
     let yard: Yard<'_, Lock, _, P> = Yard::new(&layout, memory.storage(&mut rooms), &host)?;
+    host.attach(&yard);
     let mut soak = Soak {
         heap: Heap::new(&yard, &host, options.cpus, options.seed),
         build: Build::new(options.cpus, options.seed, ROUND_SECONDS * 1e9),
@@ -278,9 +283,9 @@ impl<P: Policy, O: Observer> Soak<'_, '_, '_, P, O> {
         }
         self.server.start(heap, (pages * Server::SHARE) as usize);
         let mut read = 0;
-        while !heap.host.take_wake() && read < pages as u64 {
+        while !heap.host.take_reclaim_wake() && read < pages as u64 {
             heap.host.run_on((read / 64) as u32 % heap.cpus);
-            heap.read_page(Gfp::from_bits_retain(READ_FLAGS));
+            heap.file_page(Gfp::from_bits_retain(READ_FLAGS), false);
             read += 1;
         }
     }
@@ -341,7 +346,8 @@ impl<P: Policy, O: Observer> Soak<'_, '_, '_, P, O> {
             failed: t.failed,
             huge: self.prober.got,
             huge_missed: self.prober.missed,
-            reclaimed: t.reclaimed,
+            reclaimed: t.background,
+            reclaimed_directly: self.heap.host.direct.get(),
         }
     }
 }
