@@ -92,7 +92,6 @@ fn recorded() -> (Vec<u8>, Vec<(u64, Event)>) {
     yard.request_compaction(NodeId(0), Order::HUGE, ZoneKind::Normal);
     yard.compact_background(NodeId(0));
     yard.compact_node(NodeId(0));
-    drop(yard);
     let (written, text) = machine.recorder.finish().unwrap();
     let seen = machine.seen.into_inner();
     let has = |e: &Event| matches!(e, Event::Compact(_)) || tracepoint(e).is_some();

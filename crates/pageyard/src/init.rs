@@ -333,6 +333,7 @@ impl Layout<'_> {
 }
 
 /// What a yard begins with.
+#[allow(clippy::large_enum_variant)] // one of them, once
 pub(crate) enum Start<'a> {
     /// No memory.
     Blank,

@@ -124,7 +124,7 @@ impl<'a> PageOwner<'a> {
         if r.state.load(Relaxed) & ALLOCATED == 0 {
             // The upper half of a block whose first page stays in use (§6.3).
             let head = self.record(Pfn(pfn.0 & !u64::from(order.pages())));
-            let whole = ALLOCATED | u32::from(order.get()) + 1;
+            let whole = ALLOCATED | (u32::from(order.get()) + 1);
             if let Some(h) = head.filter(|h| h.state.load(Relaxed) & (ALLOCATED | ORDER) == whole) {
                 h.state.fetch_sub(1, Relaxed);
             }

@@ -1,5 +1,7 @@
 //! Memory that comes and goes, section by section (spec §8.4).
 
+#![allow(clippy::single_range_in_vec_init)] // lists of ranges, some of one
+
 use crate::common;
 
 use std::cell::Cell;

@@ -29,9 +29,9 @@ fn s2_5_zones_are_tried_from_the_highest_kind_down_whatever_their_order_in_the_l
 #[test]
 fn s2_3_flags_choose_the_highest_zone() {
     four_zones().run(|y: &Y<'_>| {
-        assert_eq!(serving(y, Gfp::KERNEL), Some(ZoneKind::Normal.into()));
+        assert_eq!(serving(y, Gfp::KERNEL), Some(ZoneKind::Normal));
         assert_eq!(serving(y, Gfp::HIGHUSER), Some(ZoneKind::Normal), "HIGHMEM alone: NORMAL");
-        assert_eq!(serving(y, Gfp::KERNEL | Gfp::MOVABLE), Some(ZoneKind::Normal.into()));
+        assert_eq!(serving(y, Gfp::KERNEL | Gfp::MOVABLE), Some(ZoneKind::Normal));
         assert_eq!(serving(y, Gfp::HIGHUSER_MOVABLE), Some(ZoneKind::Movable));
         assert_eq!(serving(y, Gfp::KERNEL | Gfp::DMA32), Some(ZoneKind::Dma32));
         assert_eq!(serving(y, Gfp::KERNEL | Gfp::DMA), Some(ZoneKind::Dma));
