@@ -78,7 +78,13 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             End::Head if self.pair_is_likely(idx, order) => End::Tail,
             end => end,
         };
-        self.zone.areas.insert(map, idx, order, t, end);
+        self.list_free(idx, order, t, end);
+    }
+
+    /// Puts a block that has become free, and cannot merge, on its list.
+    #[inline(always)]
+    pub(crate) fn list_free(&self, idx: u32, order: u8, t: MigrateType, end: End) {
+        self.zone.areas.insert(&self.zone.map, idx, order, t, end);
         if let Some(least) = E::REPORT_ORDER
             && order >= least.get()
         {

@@ -634,8 +634,9 @@ impl<R: RawMutex, E: Platform, P: Policy> crate::zone::Locked<'_, '_, R, E, P> {
         let t = map.block_type(idx);
         if order == MAX_ORDER && t == map.block_type(idx + PAGEBLOCK_PAGES) {
             // The same as below, for most of all memory: nothing is left to merge with.
+            self.fill(idx, order);
             self.account(1 << order, t);
-            return self.zone.areas.insert(map, idx, order, t, End::Tail);
+            return self.list_free(idx, order, t, End::Tail);
         }
         let step = order.min(PAGEBLOCK_ORDER);
         for piece in 0..1u32 << (order - step) {

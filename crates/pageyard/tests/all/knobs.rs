@@ -163,6 +163,7 @@ fn s10_ranges_end_where_the_table_says() {
         ("compact_unevictable_allowed", 0, 1),
         ("stat_interval", 1, 2_147_483),
         ("numa_stat", 0, 1),
+        ("memory_tiering", 0, 1),
         ("pcp_autotune", 0, 1),
     ];
     let others = ["lowmem_reserve_ratio", "numa_zonelist_order"];

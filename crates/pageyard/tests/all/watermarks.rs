@@ -64,8 +64,14 @@ fn s3_4_an_attempt_that_gets_nothing_wakes_reclaim_too() {
     s.run(|y: &Y<'_>| {
         assert!(y.alloc(o(0), GFP).is_err());
         assert!(!boost(y).1);
+        assert!(y.platform().wakes().is_empty(), "balanced, as far as it can see (§7.1)");
+    });
+    let s = s.set(|z| z.boost = 9);
+    s.run(|y: &Y<'_>| {
+        assert!(y.alloc(o(0), GFP).is_err());
+        assert!(!boost(y).1);
         assert_eq!(y.platform().wakes().len(), 3, "once for the flag, twice by the ladder");
-        assert_eq!(boost(y).0, 0);
+        assert_eq!(boost(y).0, 9);
     });
 }
 
