@@ -156,8 +156,7 @@ impl Prober {
     const BURST: (f64, f64) = (500.0, 2000.0);
     /// On a machine of this size. Assumed: it was not published.
     const MACHINE: f64 = (16u64 << 30) as f64;
-    /// Seconds for which they are held. Assumed: the recipe says one, in which little else happens;
-    /// then memory is never short for long and neither policy falls back after the first round.
+    /// Seconds for which they are held. Assumed: the recipe says one, in which little else happens.
     const HELD: u64 = 5;
 
     pub(super) fn new(seed: u64, memory: u64) -> Prober {
