@@ -2,8 +2,8 @@
 //! rung by rung, until it has its block or may not go further.
 //!
 //! The kernel's ladder may go round for ever while its parts claim progress. Here every loop is
-//! bounded: a request gives up once its reclaims have had the chance to free every page of its
-//! zones once over.
+//! bounded: a request gives up once its reclaims claim to have freed every page of its zones once
+//! over.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,7 +16,7 @@ use crate::frame::Kind;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::reclaim::{Oom, ReclaimJob, SWAP_CLUSTER_MAX, Throttle};
+use crate::reclaim::{Oom, ReclaimJob, Throttle};
 use crate::units::{COSTLY_ORDER, MigrateType, NodeId, Order, Pfn, ZoneKind};
 use crate::vm_events::VmEvent;
 use crate::watermark::{HIGH, MIN};
@@ -54,6 +54,8 @@ pub(crate) struct Climb {
     cookies: (u64, u64),
     /// Pages that the last direct reclaim freed.
     progress: u64,
+    /// Pages that all of them freed, by their own account.
+    claimed: u64,
     /// Reclaims without progress since the last one with.
     no_progress_loops: u32,
     drained: bool,
@@ -75,6 +77,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             flags: AllocFlags::empty(),
             cookies: (0, 0),
             progress: 0,
+            claimed: 0,
             no_progress_loops: 0,
             drained: false,
             compacted: CompactResult::Skipped,
@@ -223,7 +226,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// *Cookies*: begin anew where the zones that the request may use have changed meanwhile.
     fn unless_changed(&self, c: &mut Climb) -> Step {
         let now = (self.platform.context().cookie, self.zonelist_changes.load(Relaxed));
-        if now != c.cookies && c.rounds < self.most_rounds(&c.req) {
+        if now != c.cookies && c.rounds <= self.managed(&c.req) {
             return Step::Restart;
         }
         Step::On
@@ -270,6 +273,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// blocks and on per-CPU lists comes back first.
     fn reclaim_directly(&self, c: &mut Climb) -> Step {
         c.progress = self.reclaim(&c.req);
+        c.claimed = c.claimed.saturating_add(c.progress);
         if c.progress == 0 {
             return Step::On;
         }
@@ -342,7 +346,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         } else {
             c.no_progress_loops += 1;
         }
-        if c.rounds < self.most_rounds(&c.req) {
+        if c.claimed <= self.managed(&c.req) {
             let hopeful = c.no_progress_loops <= MAX_RECLAIM_RETRIES
                 && self.zones_for(&c.req).any(|zone| {
                     let more = self.platform.reclaimable(zone.id());
@@ -363,11 +367,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Step::On
     }
 
-    /// Rounds after which reclaim could have freed every page of the request's zones once, at its
-    /// goal a round.
-    fn most_rounds(&self, req: &Request) -> u64 {
-        let managed: u64 = self.zones_for(req).map(|z| z.managed.load(Relaxed)).sum();
-        u64::from(MAX_RECLAIM_RETRIES) + managed / SWAP_CLUSTER_MAX
+    /// Pages of the request's zones.
+    fn managed(&self, req: &Request) -> u64 {
+        self.zones_for(req).map(|z| z.managed.load(Relaxed)).sum()
     }
 
     /// *Compact retry* (§7.6).
@@ -376,7 +378,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let suitable =
             || self.could_compact(order, highest, |zone| self.platform.reclaimable(zone));
         if c.progress > 0
-            && c.rounds < self.most_rounds(&c.req)
+            && c.claimed <= self.managed(&c.req)
             && should_retry(order, c.compacted, &mut c.retries, suitable)
         {
             return Step::Retry;
@@ -449,6 +451,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             c.tries = c.tries.saturating_add(1);
             if self.platform.keep_trying(c.req.order, c.tries) {
                 c.rounds = 0;
+                c.claimed = 0;
                 c.oom_rounds = 0;
                 return Step::Retry;
             }
