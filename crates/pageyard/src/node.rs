@@ -219,6 +219,7 @@ fn nearest<R: RawMutex>(
 /// Where one CPU's requests go at first: what the common case looks up. Memory for them comes from
 /// the embedder; [`Home::new`] makes an empty one.
 #[derive(Debug)]
+#[repr(align(128))] // found by a shift
 pub struct Home<'a, R: RawMutex> {
     pub(crate) node: NodeId,
     pub(crate) up: AtomicBool,
