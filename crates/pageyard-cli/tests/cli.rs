@@ -153,8 +153,13 @@ fn show_prints_the_state_files_of_a_trace() {
     let folder = Folder::new("show");
     let file = sample("kbuild.pgy");
     let file = file.to_str().unwrap();
-    let o = pageyard(&["trace", "extract", file, &folder.file("state")]);
-    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let reader =
+        pageyard_trace::TraceReader::open(file, pageyard_trace::Options::default()).unwrap();
+    for a in reader.attachments().iter() {
+        let path = std::path::PathBuf::from(folder.file("state")).join(&a.name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, &a.data).unwrap();
+    }
     for (args, name) in [
         (&["--as", "zoneinfo"][..], "before/zoneinfo"),
         (&["--as", "zoneinfo", "--at", "traced_end"], "zoneinfo.traced_end"),

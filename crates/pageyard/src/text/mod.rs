@@ -115,19 +115,31 @@ fn own_zone_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str) -> Option<u64> {
     match name {
         "nr_free_pages" => Some(zone.supply().free),
         "nr_free_cma" => Some(zone.free_cma.load(Relaxed)),
-        "numa_hit" => Some(zone.numa().hit),
-        "numa_miss" => Some(zone.numa().miss),
-        "numa_foreign" => Some(zone.numa().foreign),
-        "numa_interleave" => Some(zone.numa().interleave),
-        "numa_local" => Some(zone.numa().local),
-        "numa_other" => Some(zone.numa().other),
         _ => None,
     }
 }
 
-/// A counter of a zone, from whoever keeps it.
+/// What the allocator has counted of where its blocks went (§9.1).
+fn numa_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str) -> u64 {
+    let numa = || zone.numa();
+    match name {
+        "numa_hit" => numa().hit,
+        "numa_miss" => numa().miss,
+        "numa_foreign" => numa().foreign,
+        "numa_interleave" => numa().interleave,
+        "numa_local" => numa().local,
+        "numa_other" => numa().other,
+        _ => 0,
+    }
+}
+
+/// A counter of a zone, from whoever keeps it. What was counted before a zone was restored from a
+/// record is the embedder's to say, and is added.
 fn zone_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str, extra: &impl Extra) -> u64 {
-    own_zone_stat(zone, name).unwrap_or_else(|| extra.zone_stat(zone.node, zone.kind, name))
+    own_zone_stat(zone, name).unwrap_or_else(|| {
+        let before = extra.zone_stat(zone.node, zone.kind, name);
+        numa_stat(zone, name).saturating_add(before)
+    })
 }
 
 /// The types that the texts show, in the kernel's order.
