@@ -37,7 +37,8 @@ impl Platform for &Mover {
     }
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
-        let mut blocks = self.blocks.lock().unwrap();
+        // Whoever asks for memory with the table in hand may be made to compact.
+        let Ok(mut blocks) = self.blocks.try_lock() else { return Relocation::Busy };
         if blocks.get(&from) != Some(&order) {
             return Relocation::Refused;
         }
