@@ -189,4 +189,9 @@ fn s2_8_no_watermarks_still_takes_nothing_from_highatomic_blocks() {
         assert_eq!(normal(y).free(4, HighAtomic), [16], "what is left stays reserved");
         assert!(normal(y).free(4, Movable).is_empty());
     });
+    s.run(|y: &Y<'_>| {
+        // Who may reclaim, and gets nothing by it, has the reserved block given back (§2.10).
+        assert!(y.alloc(o(0), Gfp::KERNEL).is_ok());
+        assert!(normal(y).free(4, HighAtomic).is_empty());
+    });
 }

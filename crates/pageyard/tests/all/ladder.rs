@@ -273,18 +273,6 @@ fn s2_10_nofail_goes_on_as_long_as_the_embedder_wants() {
 }
 
 #[test]
-fn s2_10_reserved_blocks_come_back_before_a_request_fails() {
-    let (y, h) = full();
-    h.free_held(PAGES as u32);
-    y.drain_all(None);
-    // Urgent requests of order 1 reserve a pageblock where a percent of the zone allows it; this
-    // zone is too small for that, so the rule is seen from the other side: nothing is reserved.
-    assert!(y.alloc(o(1), Gfp::ATOMIC).is_ok());
-    assert_eq!(y.zone_info(ZONE).unwrap().reserved_highatomic, 0);
-    assert!(!y.unreserve_highatomic(pageyard::MigrateType::Movable, true));
-}
-
-#[test]
 fn s7_3_users_wait_for_background_reclaim_and_others_do_not() {
     let (y, h) = full();
     assert!(y.alloc(o(0), Gfp::KERNEL).is_err());
