@@ -167,6 +167,13 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             return Some(taken);
         }
         counters.claims_refused.add(1);
+        if P::RULES.moves_unclaimed && self.move_free_pages(idx, from, start).is_some() {
+            counters.steals.add(1);
+            let taken = self.smallest(order, start)?;
+            self.count_mismatch(taken, start);
+            self.note_fallback(idx, order, found, start, from, false);
+            return Some(taken);
+        }
         None
     }
 
@@ -234,7 +241,12 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         order: u8,
         start: MigrateType,
     ) -> u32 {
-        self.take(idx, order, found, from);
+        if P::RULES.moves_unclaimed {
+            self.move_block(idx, found, from, start);
+            self.take(idx, order, found, start);
+        } else {
+            self.take(idx, order, found, from);
+        }
         let counters = &self.zone.counters;
         counters.steals.add(1);
         counters.mismatches.add(1);
@@ -283,9 +295,17 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// Gives a pageblock another type (§4.9): its free blocks move to the new type's lists in
     /// ascending order, the label last. How many pages moved; `None` at an edge of the zone.
     pub(crate) fn convert(&self, idx: u32, from: MigrateType, to: MigrateType) -> Option<u32> {
+        let to = self.effective_type(to);
+        let moved = self.move_free_pages(idx, from, to)?;
+        self.zone.map.set_block_type(idx & !(PAGEBLOCK_PAGES - 1), to);
+        Some(moved)
+    }
+
+    /// Moves a pageblock's free blocks to another type's lists, in ascending order. How many pages
+    /// moved; `None` at an edge of the zone.
+    fn move_free_pages(&self, idx: u32, from: MigrateType, to: MigrateType) -> Option<u32> {
         let map = &self.zone.map;
         let first = self.block_start(idx)?;
-        let to = self.effective_type(to);
         let mut moved = 0;
         let mut i = first;
         while i < first + PAGEBLOCK_PAGES {
@@ -297,15 +317,20 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             let order = state.order();
             // Without the hygiene rules the block may be on a third type's list.
             let was = if P::RULES.carried_types { state.migrate_type() } else { from };
-            self.check_type(i, was);
-            self.zone.areas.move_to(map, i, order, state.migrate_type(), to);
-            self.account(-(1 << order), was);
-            self.account(1 << order, to);
+            self.move_block(i, order, was, to);
             moved += 1u32 << order;
             i += 1u32 << order;
         }
-        map.set_block_type(first, to);
         Some(moved)
+    }
+
+    /// Moves a free block from one type's list to another's.
+    fn move_block(&self, idx: u32, order: u8, from: MigrateType, to: MigrateType) {
+        let map = &self.zone.map;
+        self.check_type(idx, from);
+        self.zone.areas.move_to(map, idx, order, map.frame(idx).state().migrate_type(), to);
+        self.account(-(1 << order), from);
+        self.account(1 << order, to);
     }
 
     /// Without grouping every block is unmovable, whoever asks (§2.4).

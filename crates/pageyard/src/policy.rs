@@ -32,6 +32,10 @@ pub struct Rules {
     pub carried_types: bool,
     /// How a request is served when its own type has nothing (§4.4–4.6).
     pub fallback: Fallback,
+    /// A block that a request may not claim still gives up its free pages to the lists of the
+    /// request's type, where they wait for the next such request; only the label stays. Off: lists
+    /// and labels change together, and what is left of a stolen block stays where it was (§4.10e).
+    pub moves_unclaimed: bool,
     /// A fallback that only takes a page boosts the watermarks like a claim (before 6.12.29, §3.4).
     pub boost_on_steal: bool,
     /// The limits of the per-CPU lists are computed anew with everything else that depends on the
@@ -212,6 +216,7 @@ const LINUX612: Rules = Rules {
     bulk_free: BulkFree::SinglePass,
     carried_types: false,
     fallback: Fallback::ClaimThenSteal,
+    moves_unclaimed: false,
     boost_on_steal: false,
     limits_follow: true,
     pcp: PcpRules {
@@ -303,6 +308,7 @@ policies! {
         pcp: PcpRules { free_scale_capped: true, ..BASE },
         carried_types: true,
         fallback: Fallback::LargestBlock,
+        moves_unclaimed: true,
         boost_on_steal: true,
         ..LINUX612
     };
@@ -325,10 +331,18 @@ macro_rules! modifiers {
 }
 
 modifiers! {
-    /// Mobility grouping before the hygiene series of 2024: the fallback of Linux 6.12.0 (§4.6),
-    /// and cached pages that carry their type, so that blocks come to hold mixed types (§4.10).
+    /// The fallback of Linux 6.12.0, with the hygiene series in place (§4.6).
+    LargestFirst = "LargestFirst", |r| Rules {
+        fallback: Fallback::LargestBlock,
+        boost_on_steal: true,
+        ..r
+    };
+    /// Mobility grouping before the hygiene series of 2024: [`LargestFirst`], where cached pages
+    /// carry their type and a block's free pages change lists without it, so that lists come to
+    /// hold pages of other types' blocks (§4.10).
     Vanilla = "Vanilla", |r| Rules {
         carried_types: true,
+        moves_unclaimed: true,
         fallback: Fallback::LargestBlock,
         boost_on_steal: true,
         ..r

@@ -6,7 +6,7 @@ use common::state::State;
 use common::view::normal;
 use common::{Machine, Y, o};
 use pageyard::MigrateType::{Movable, Reclaimable, Unmovable};
-use pageyard::policy::{Linux612, Policy, TypeChecked, Vanilla};
+use pageyard::policy::{LargestFirst, Linux612, Policy, TypeChecked, Vanilla};
 use pageyard::{Gfp, Pfn, ZoneKind, ZoneStats};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -19,7 +19,7 @@ fn s4_6_the_largest_block_is_robbed_when_its_claim_fails() {
         .free(580, 2)
         .used(600..1024, false)
         .set(|z| (z.watermarks, z.nr_free) = ([0, 0, 1000, 2000], 4000));
-    s.run(|y: &Y<'_, Vanilla>| {
+    s.run(|y: &Y<'_, LargestFirst>| {
         assert_eq!(y.alloc(o(0), Gfp::KERNEL), Ok(Pfn(512)), "not the smallest, at 580");
         let z = y.zone_stats(ZONE).unwrap();
         assert_eq!((z.claims_refused, z.steals, z.boosts), (1, 1, 1));
@@ -35,7 +35,7 @@ fn s4_6_movable_requests_that_cannot_claim_take_the_smallest() {
         .free(580, 1)
         .used(600..1024, false)
         .set(|z| (z.watermarks, z.nr_free) = ([0, 0, 1000, 2000], 4000));
-    s.run(|y: &Y<'_, Vanilla>| {
+    s.run(|y: &Y<'_, LargestFirst>| {
         assert_eq!(y.alloc(o(0), Gfp::HIGHUSER_MOVABLE), Ok(Pfn(580)));
         let z = y.zone_stats(ZONE).unwrap();
         assert_eq!((z.steals, z.boosts), (1, 1), "before 6.12.29 a steal boosted too");
@@ -63,6 +63,51 @@ fn drained_after_conversion<P: Policy>() -> (Vec<u64>, Vec<u64>) {
 fn s4_10a_the_type_is_the_block_s_when_it_is_given_back_and_not_when_it_was_cached() {
     assert_eq!(drained_after_conversion::<Linux612>(), (vec![], vec![512]));
     assert_eq!(drained_after_conversion::<Vanilla>(), (vec![512], vec![]), "mixed");
+}
+
+/// A request that may not claim a block: its answer, and what lies on lists other than their
+/// block's.
+fn refused_claim<P: Policy>() -> (Pfn, Vec<u64>, Vec<u64>, ZoneStats) {
+    let s = State::new(4096)
+        .label(1, Reclaimable)
+        .free(512, 6)
+        .free(580, 2)
+        .used(600..1024, false)
+        .set(|z| (z.watermarks, z.nr_free) = ([0, 0, 1000, 2000], 4000));
+    s.run(|y: &Y<'_, P>| {
+        let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
+        assert_eq!(y.block_type(Pfn(512)), Some(Reclaimable), "not worth claiming");
+        let v = normal(y);
+        let on = |t| (0..=6).flat_map(|o| v.free(o, t).to_vec()).collect();
+        (pfn, on(Unmovable), on(Reclaimable), y.zone_stats(ZONE).unwrap())
+    })
+}
+
+#[test]
+fn s4_10e_lists_change_only_with_the_label() {
+    let (pfn, stranded, left, _) = refused_claim::<LargestFirst>();
+    assert_eq!((pfn, stranded), (Pfn(512), vec![]));
+    assert_eq!(left.iter().sum::<u64>(), 513 + 514 + 516 + 520 + 528 + 544 + 580);
+
+    let (pfn, stranded, left, z) = refused_claim::<Vanilla>();
+    assert_eq!(pfn, Pfn(580), "all of the block's free pages are the request's now");
+    assert_eq!(stranded, [581, 582, 512]);
+    assert_eq!(left, []);
+    assert_eq!((z.steals, z.mismatches, z.claims_refused), (1, 1, 1));
+}
+
+#[test]
+fn s4_10e_the_rest_of_a_stolen_block_stays_with_its_type() {
+    fn unmovable_after_a_movable_steal<P: Policy>() -> Vec<u64> {
+        let s = State::new(4096).label(1, Unmovable).free(512, 3).used(600..1024, false);
+        s.run(|y: &Y<'_, P>| {
+            assert_eq!(y.alloc(o(0), Gfp::HIGHUSER_MOVABLE), Ok(Pfn(512)));
+            let v = normal(y);
+            (0..3).flat_map(|o| v.free(o, Unmovable).to_vec()).collect()
+        })
+    }
+    assert_eq!(unmovable_after_a_movable_steal::<LargestFirst>(), [513, 514, 516]);
+    assert_eq!(unmovable_after_a_movable_steal::<Vanilla>(), []);
 }
 
 /// Mixed-mobility work that fills and empties the zone again and again.
