@@ -59,6 +59,38 @@ impl fmt::Display for AllocError {
 
 impl core::error::Error for AllocError {}
 
+/// The answer to a request in two registers: which it is, and a number that belongs to it. The
+/// plain `Result` is handed over in memory, and the common case, which calls nothing, would have to
+/// go through that memory too (three instructions a request).
+struct Answer(u64, u64);
+
+impl From<Result<Pfn, AllocError>> for Answer {
+    fn from(answer: Result<Pfn, AllocError>) -> Self {
+        match answer {
+            Ok(pfn) => Answer(0, pfn.0),
+            Err(AllocError::NoMemory) => Answer(1, 0),
+            Err(AllocError::BadZone) => Answer(2, 0),
+            Err(AllocError::BadType) => Answer(3, 0),
+            Err(AllocError::UnknownCpu(cpu)) => Answer(4, cpu.0.into()),
+            Err(AllocError::UnknownNode(node)) => Answer(5, node.0.into()),
+        }
+    }
+}
+
+impl From<Answer> for Result<Pfn, AllocError> {
+    #[inline(always)]
+    fn from(Answer(which, number): Answer) -> Self {
+        Err(match which {
+            0 => return Ok(Pfn(number)),
+            1 => AllocError::NoMemory,
+            2 => AllocError::BadZone,
+            3 => AllocError::BadType,
+            4 => AllocError::UnknownCpu(CpuId(number as u32)),
+            _ => AllocError::UnknownNode(NodeId(number as u16)),
+        })
+    }
+}
+
 /// A request, looked up once.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
@@ -113,8 +145,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         };
         match quick {
             Some(pfn) => Ok(pfn),
-            None => self.alloc_full(order, gfp, NodeChoice::LOCAL),
+            None => self.alloc_rarely(order, gfp).into(),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_rarely(&self, order: Order, gfp: Gfp) -> Answer {
+        self.alloc_full(order, gfp, NodeChoice::LOCAL).into()
     }
 
     /// Allocates a block as [`alloc`](Yard::alloc) does, from certain nodes: from one preferred
@@ -176,8 +214,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// The whole way of a request.
-    #[cold]
-    #[inline(never)]
     fn alloc_full(&self, order: Order, gfp: Gfp, nodes: NodeChoice) -> Result<Pfn, AllocError> {
         let req = self.request(order, gfp, nodes)?;
         let answer = match self.fast_path(&req) {

@@ -132,17 +132,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let at = At::<R, E, P>::new(zone, &self.platform, cpu, slot);
         match zone.allocated(pfn, o) {
             Some((idx, frame)) => at.put_quick(idx, frame, o),
-            None => self.free_elsewhere(pfn, o, cpu),
+            None => self.free_elsewhere(pfn, o),
         }
     }
 
     /// The same in any zone. Apart, so that nearly all frees have the code for theirs alone.
     #[cold]
     #[inline(never)]
-    fn free_elsewhere(&self, pfn: Pfn, o: u8, cpu: CpuId) -> Option<()> {
+    fn free_elsewhere(&self, pfn: Pfn, o: u8) -> Option<()> {
         let (zone, _) = self.locate(pfn)?;
         let (idx, frame) = zone.allocated(pfn, o)?;
-        zone.at::<E, P>(&self.platform, cpu)?.put_quick(idx, frame, o)
+        zone.at::<E, P>(&self.platform, self.platform.cpu())?.put_quick(idx, frame, o)
     }
 
     /// The whole way back.
