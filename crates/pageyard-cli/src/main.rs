@@ -34,7 +34,8 @@ enum Command {
     Topology(topology::Args),
     /// Hold the allocator against recorded answers and states of the real Linux 6.12.117
     Conform(conform::Args),
-    /// Print a recorded machine state as the kernel's zoneinfo, buddyinfo, pagetypeinfo, vmstat, show_mem
+    /// Print a recorded machine state as the kernel's zoneinfo, buddyinfo, pagetypeinfo, vmstat,
+    /// show_mem, or who holds what (page_owner)
     Show(show::Args),
     /// List the allocator's settings: defaults, ranges, effects
     Knobs(knobs::Args),

@@ -1,7 +1,7 @@
 //! `pageyard replay`: what other policies would have done with a recorded trace.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -24,9 +24,6 @@ pub(crate) struct Args {
     /// Policies, one column each; changes are against the first
     #[arg(long, value_name = "P", value_delimiter = ',', default_values = DEFAULT_POLICIES)]
     policy: Vec<String>,
-    /// Folder with the machine's state files (zoneinfo.traced_start, before/…, pfnmap.before)
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
     /// Fixes what the trace does not record: when the statistics worker ticks
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -38,6 +35,25 @@ pub(crate) struct Args {
     /// fraction of a second
     #[arg(long, value_name = "inferred|random|F", default_value = "inferred")]
     tick_phase: TickPhase,
+    #[command(flatten)]
+    reading: Reading,
+    /// Runs at once [default: one per CPU]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    jobs: usize,
+    /// Say of each CPU's lists how their tuning did, and why high moved
+    #[arg(long)]
+    explain: bool,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a trace is read, and on what machine it is replayed.
+#[derive(clap::Args, Default, PartialEq)]
+pub(crate) struct Reading {
+    /// Folder with the machine's state files (zoneinfo.traced_start, before/…, pfnmap.before)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
     /// Memory from address 0 where no zoneinfo tells, such as 2G [default: up to the highest frame]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
@@ -49,16 +65,23 @@ pub(crate) struct Args {
     cache_slice: Option<u64>,
     /// Count what is damaged or contradictory, report it, and go on
     #[arg(long)]
-    lenient: bool,
-    /// Runs at once [default: one per CPU]
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    jobs: usize,
-    /// Say of each CPU's lists how their tuning did, and why high moved
-    #[arg(long)]
-    explain: bool,
-    /// Print JSON instead of text
-    #[arg(long)]
-    json: bool,
+    pub(crate) lenient: bool,
+}
+
+impl Reading {
+    pub(crate) fn machine(&self) -> MachineOptions {
+        let &Reading { memory, cpus, cache_slice, .. } = self;
+        MachineOptions { memory, cpus, cache_slice }
+    }
+}
+
+/// The trace under this path; `-` is standard input.
+pub(crate) fn input(trace: &Path) -> Input {
+    if trace.as_os_str() == "-" {
+        Input::Stream("standard input".into(), Box::new(std::io::stdin()))
+    } else {
+        Input::Path(trace.to_owned())
+    }
 }
 
 #[derive(Serialize)]
@@ -75,23 +98,15 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         seed: args.seed,
         seeds: args.seeds,
         tick_phase: args.tick_phase,
-        machine: MachineOptions {
-            memory: args.memory,
-            cpus: args.cpus,
-            cache_slice: args.cache_slice,
-        },
-        state: args.state.clone(),
-        lenient: args.lenient,
+        machine: args.reading.machine(),
+        state: args.reading.state.clone(),
+        lenient: args.reading.lenient,
         jobs: args.jobs,
         explain: args.explain,
     };
-    let input = if args.trace.as_os_str() == "-" {
-        Input::Stream("standard input".into(), Box::new(std::io::stdin()))
-    } else {
-        Input::Path(args.trace.clone())
-    };
     let mut bar = Bar::new();
-    let result = replay(input, &options, &mut |stage, at, all| bar.show(stage, at, all));
+    let result =
+        replay(input(&args.trace), &options, &mut |stage, at, all| bar.show(stage, at, all));
     bar.end();
     let report = result?;
     if args.json {
@@ -103,18 +118,18 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
 }
 
 /// A progress bar on standard error, where that is a terminal.
-struct Bar {
+pub(crate) struct Bar {
     bar: Option<ProgressBar>,
     stage: Option<Stage>,
 }
 
 impl Bar {
-    fn new() -> Bar {
+    pub(crate) fn new() -> Bar {
         let terminal = std::io::stderr().is_terminal();
         Bar { bar: terminal.then(|| ProgressBar::new(0)), stage: None }
     }
 
-    fn show(&mut self, stage: Stage, at: u64, all: Option<u64>) {
+    pub(crate) fn show(&mut self, stage: Stage, at: u64, all: Option<u64>) {
         let Some(bar) = &self.bar else { return };
         if self.stage != Some(stage) {
             self.stage = Some(stage);
@@ -139,7 +154,7 @@ impl Bar {
         bar.set_position(at);
     }
 
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

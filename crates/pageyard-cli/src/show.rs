@@ -4,21 +4,32 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use pageyard_lab::owner::By;
+use pageyard_lab::replay::{Choice, Options, Owners, TickPhase, by_name, owners};
 use pageyard_lab::show::{Form, Moment, When, show};
 use serde_json::{Value, json};
 
 use crate::output::{self, print_json};
+use crate::replay::{Bar, Reading, input};
 
 const EXAMPLES: &str = "\
 Examples:
   pageyard show samples/kbuild.pgy --as zoneinfo
   pageyard show samples/kbuild.pgy --as vmstat --at after
+  pageyard show samples/kbuild.pgy --as page_owner --by name
   pageyard show samples/oracle/drains-1.jsonl.zst --as pagetypeinfo --line 60000
   pageyard show samples/oracle/drains-1.jsonl.zst --as show_mem --json";
 
 /// A trace's state is printed from the files that were recorded with it; a recording's state is
 /// restored into the allocator, which prints it. show_mem is the kernel's report on memory at a
-/// failed request, zone by zone. Exit code: 0, or 2 if there is no such state.
+/// failed request, zone by zone.
+///
+/// page_owner says who holds which pages at a trace's end: the trace is replayed, so the pages are
+/// those that the policy gave; the requests are the recorded ones. What a trace does not record
+/// (processes, call stacks, who held pages before it began) is said on standard error, and under
+/// "notes" in JSON.
+///
+/// Exit code: 0, or 2 if there is no such state.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -27,8 +38,9 @@ pub(crate) struct Args {
     #[arg(value_name = "TRACE|SNAPSHOT")]
     file: PathBuf,
     /// What to print
-    #[arg(long = "as", value_name = "zoneinfo|buddyinfo|pagetypeinfo|vmstat|show_mem")]
-    form: Form,
+    #[arg(long = "as", value_parser = text_of,
+          value_name = "zoneinfo|buddyinfo|pagetypeinfo|vmstat|show_mem|page_owner")]
+    text: Text,
     /// Which of a trace's states [default: the earliest that has it]
     #[arg(long, value_name = "before|traced_start|traced_end|after")]
     at: Option<Moment>,
@@ -38,22 +50,114 @@ pub(crate) struct Args {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "Only with --as page_owner")]
+    owner: OwnerArgs,
+}
+
+#[derive(clap::Args, Default, PartialEq)]
+struct OwnerArgs {
+    /// Sum blocks up by the task that asked (name and pid), by its name alone, or by order and
+    /// flags; whoever holds most pages stands first [default: every block in the kernel's format]
+    #[arg(long, value_name = "task|name|request", value_parser = by)]
+    by: Option<By>,
+    /// The policy under which the trace is replayed [default: that of the kernel that recorded it]
+    #[arg(long, value_name = "P")]
+    policy: Option<String>,
+    #[command(flatten)]
+    reading: Reading,
+}
+
+/// A text of a state, or one that takes a replay.
+#[derive(Clone, Copy)]
+enum Text {
+    State(Form),
+    PageOwner,
+}
+
+fn text_of(name: &str) -> Result<Text, String> {
+    match name {
+        "page_owner" => Ok(Text::PageOwner),
+        name => name.parse().map(Text::State).map_err(|e| format!("{e}, page_owner")),
+    }
+}
+
+fn by(name: &str) -> Result<By, String> {
+    Owners::BY.into_iter().find(|by| by.name() == name).ok_or_else(|| {
+        let names = Owners::BY.map(By::name).join(", ");
+        format!("a trace cannot be grouped by \"{name}\"; expected one of {names}")
+    })
 }
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
-    let shown = show(&args.file, args.form, When { at: args.at, line: args.line })?;
-    if args.json {
-        let mut all = json!({
-            "file": args.file.display().to_string(),
-            "state": shown.state,
-            "as": args.form.name(),
-        });
-        if let (Value::Object(all), Value::Object(figures)) = (&mut all, shown.json) {
-            all.extend(figures);
+    match args.text {
+        Text::State(_) if args.owner != OwnerArgs::default() => {
+            Err("--by, --policy, --state, --memory, --cpus, --cache-slice and --lenient say how a \
+                 trace is replayed; leave them out, or ask for --as page_owner"
+                .into())
         }
-        print_json(&all)?;
+        Text::State(form) => state(args, form),
+        Text::PageOwner if args.at.is_some() || args.line.is_some() => {
+            Err("page_owner is printed of a trace's end; leave out --at and --line".into())
+        }
+        Text::PageOwner => page_owner(args),
+    }
+}
+
+fn state(args: &Args, form: Form) -> output::Outcome {
+    let shown = show(&args.file, form, When { at: args.at, line: args.line })?;
+    if args.json {
+        let state = [("state", shown.state.into()), ("as", form.name().into())];
+        print(args, state, shown.json)
     } else {
         std::io::stdout().lock().write_all(shown.text.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
     }
+}
+
+fn page_owner(args: &Args) -> output::Outcome {
+    let OwnerArgs { by, policy, reading } = &args.owner;
+    let choice = policy.as_deref().map(by_name).transpose()?;
+    let options = Options {
+        policies: choice.into_iter().collect::<Vec<Choice>>(),
+        seed: 0,
+        seeds: 1,
+        tick_phase: TickPhase::Inferred,
+        machine: reading.machine(),
+        state: reading.state.clone(),
+        lenient: reading.lenient,
+        jobs: 1,
+        explain: false,
+    };
+    let mut bar = Bar::new();
+    let result =
+        owners(input(&args.file), &options, &mut |stage, at, all| bar.show(stage, at, all));
+    bar.end();
+    let owners = result?;
+    if args.json {
+        return print(
+            args,
+            [("state", "end".into()), ("as", "page_owner".into())],
+            owners.json(*by),
+        );
+    }
+    for note in owners.notes() {
+        eprintln!("pageyard: {note}");
+    }
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match by {
+        Some(by) => out.write_all(owners.summary(*by).as_bytes())?,
+        None => write!(out, "{owners}")?,
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(args: &Args, state: [(&str, Value); 2], figures: Value) -> output::Outcome {
+    let mut all = json!({ "file": args.file.display().to_string() });
+    if let (Value::Object(all), Value::Object(figures)) = (&mut all, figures) {
+        all.extend(state.map(|(key, value)| (key.to_owned(), value)));
+        all.extend(figures);
+    }
+    print_json(&all)?;
     Ok(ExitCode::SUCCESS)
 }

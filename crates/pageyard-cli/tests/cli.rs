@@ -196,6 +196,32 @@ fn show_prints_a_recorded_state_of_the_oracle() {
 }
 
 #[test]
+fn show_says_who_holds_what_when_a_trace_ends() {
+    let small = ["show", "-", "--as", "page_owner", "--memory", "64M"];
+    let o =
+        with_input(&small, TEXT.replacen("pfn=0x10 order=1\n", "pfn=0x20 order=1\n", 1).as_bytes());
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let text = out(&o);
+    let line = "Page allocated via order 1, mask 0xdc0(GFP_KERNEL|__GFP_ZERO), pid 7, tgid 0 (gcc), \
+                ts 1000000100 ns\nPFN 0x";
+    assert!(text.starts_with(line) && text.ends_with(")\n\n"), "{text}");
+    assert!(err(&o).contains("processes (tgid 0 here)"), "{}", err(&o));
+
+    let file = sample("kbuild.pgy");
+    let file = file.to_str().unwrap();
+    let o = pageyard(&["show", file, "--as", "page_owner", "--by", "name", "--policy", "base"]);
+    let text = out(&o);
+    assert!(text.contains("under Base: 11991 blocks, 12406 pages"), "{text}");
+    assert!(text.ends_with("\n1 times, 2 pages: cut\n"), "{text}");
+    let o = pageyard(&["show", file, "--as", "page_owner", "--by", "name", "--json"]);
+    let v: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!((&v["as"], &v["policy"]), (&"page_owner".into(), &"Linux612".into()));
+    assert_eq!(v["groups"][0]["name"], "cc1");
+    assert_eq!(v["notes"].as_array().unwrap().len(), 2);
+    assert!(err(&o).is_empty(), "{}", err(&o));
+}
+
+#[test]
 fn a_damaged_trace_leaves_nothing_half_written() {
     let folder = Folder::new("damaged");
     let (text, pgy) = (folder.file("t.txt"), folder.file("t.pgy"));
@@ -224,6 +250,12 @@ fn mistakes_are_named_and_end_with_2() {
         (&["show", "x", "--as", "vmstat", "--at", "noon"], "expected one of before"),
         (&["show", "x", "--as", "vmstat", "--line", "0"], "--line"),
         (&["show", "Cargo.toml", "--as", "vmstat"], "Cargo.toml"),
+        (&["show", "x", "--as", "meminfo"], "vmstat, show_mem, page_owner"),
+        (&["show", "no/such/file", "--as", "page_owner"], "no/such/file"),
+        (&["show", "x", "--as", "page_owner", "--by", "stack"], "one of task, name, request"),
+        (&["show", "x", "--as", "page_owner", "--policy", "Linux7"], "there are Base, Step1"),
+        (&["show", "x", "--as", "page_owner", "--at", "after"], "leave out --at"),
+        (&["show", "x", "--as", "vmstat", "--by", "task"], "ask for --as page_owner"),
     ] {
         let o = pageyard(args);
         assert_eq!(o.status.code(), Some(2), "{args:?}");

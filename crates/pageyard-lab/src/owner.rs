@@ -42,7 +42,7 @@ pub fn text(owner: &Owner, place: &Place) -> String {
 }
 
 /// A task's name up to its first zero byte.
-fn name(task: &Task) -> String {
+pub(crate) fn name(task: &Task) -> String {
     let end = task.comm.iter().position(|&b| b == 0).unwrap_or(task.comm.len());
     String::from_utf8_lossy(&task.comm[..end]).into_owned()
 }
@@ -60,12 +60,29 @@ fn flag_names(place: &Place) -> String {
 /// What blocks are grouped by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
+    /// The task, by name and number.
+    Task,
+    /// The task's name alone: all compilers together.
+    Name,
     /// The process, by name and number.
     Process,
     /// The call stack.
     Stack,
     /// Order and request flags.
     Request,
+}
+
+impl By {
+    /// Its name, as a user writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            By::Task => "task",
+            By::Name => "name",
+            By::Process => "process",
+            By::Stack => "stack",
+            By::Request => "request",
+        }
+    }
 }
 
 /// Blocks that have something in common.
@@ -101,6 +118,8 @@ pub fn groups(owners: impl IntoIterator<Item = Owner>, by: By) -> Vec<Group> {
 
 fn key(owner: &Owner, by: By) -> String {
     match by {
+        By::Task => format!("{} (pid {})", name(&owner.task), owner.task.pid),
+        By::Name => name(&owner.task),
         By::Process => format!("{} (tgid {})", name(&owner.task), owner.task.tgid),
         By::Stack => format!("stack {:#x}", owner.stack),
         By::Request => request(owner.order, owner.gfp),

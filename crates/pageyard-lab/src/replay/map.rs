@@ -47,6 +47,13 @@ impl FrameMap {
         self.ours[recorded as usize] = FAILED;
     }
 
+    /// What is in use: recorded block, ours, order.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, u32, u8)> {
+        let both = self.ours.iter().zip(&self.orders).zip(0..);
+        both.filter(|((ours, _), _)| **ours != NONE && **ours != FAILED)
+            .map(|((ours, order), recorded)| (recorded, ours - 1, *order))
+    }
+
     /// Takes what stands for a recorded block that is freed. Where that is part of a larger one,
     /// `split(ours, from, into)` halves ours until it fits.
     #[inline(always)]

@@ -11,6 +11,7 @@ use super::error::ReplayError;
 use super::input::{Refused, Visitor};
 use super::lists::{LISTS, Lists, is_cached, list_index, list_order, list_type};
 use super::machine::{Kernel, Machine};
+use super::owners::Requests;
 use super::plan::{Op, OpKind, Plan, PlanWriter, pack_gfp};
 use super::scan::{Scan, place};
 
@@ -112,6 +113,8 @@ pub(super) struct Mirror<'m, 's> {
     /// Per CPU: the frame of an EXTFRAG just before, plus one.
     claimed: Vec<u32>,
     t_ns: u64,
+    /// Who asked for what, where that is wanted.
+    pub(super) requests: Option<Requests>,
 }
 
 /// Drains of another CPU's lists within this time belong together.
@@ -158,6 +161,7 @@ impl<'m, 's> Mirror<'m, 's> {
             snapshots: 0,
             claimed: vec![0; machine.cpus.len()],
             t_ns: 0,
+            requests: None,
         }
     }
 
@@ -237,6 +241,9 @@ impl<'m, 's> Mirror<'m, 's> {
         self.add(slot, -(1 << order));
         self.understanding.silent_pages += 1 << order;
         self.emit(OpKind::Silent, slot, frame, order, list_type(list), 0);
+        if let Some(requests) = &mut self.requests {
+            requests.silent(frame, order);
+        }
     }
 
     /// Rules 4: a request takes its block from the head of its list; what was above it had gone.
@@ -406,7 +413,7 @@ impl<'m, 's> Mirror<'m, 's> {
 }
 
 impl Visitor for Mirror<'_, '_> {
-    fn event(&mut self, record: u64, event: &Event, _: &Tasks) -> Result<(), Refused> {
+    fn event(&mut self, record: u64, event: &Event, tasks: &Tasks) -> Result<(), Refused> {
         let place = place(self.machine, event)?;
         self.take_snapshots(record);
         self.t_ns = event.t_ns;
@@ -436,6 +443,9 @@ impl Visitor for Mirror<'_, '_> {
                     self.take(slot, order, migratetype, frame);
                 }
                 self.emit(OpKind::Alloc, slot, frame, order, migratetype, pack_gfp(gfp));
+                if let Some(requests) = &mut self.requests {
+                    requests.asked(frame, order, gfp, event.t_ns, event.task, tasks);
+                }
             }
             Kind::Free { order, .. } => {
                 self.holds.other(cpu);

@@ -16,6 +16,7 @@ mod lists;
 mod machine;
 mod map;
 mod mirror;
+mod owners;
 mod plan;
 mod policies;
 mod run;
@@ -37,6 +38,7 @@ pub use figures::{Figures, Matching, Range, Spread};
 pub use input::{Input, Reading};
 pub use machine::{DEFAULT_CACHE_SLICE, Kernel, Machine, MachineOptions, MachineZone};
 pub use mirror::Understanding;
+pub use owners::{Holder, Owners, owners};
 pub use policies::{Choice, DEFAULT_POLICIES, POLICIES, by_name};
 pub use start::StartFigures;
 pub use tick::{DEFAULT_PHASE, DELAY, PhaseSource, SPREAD, TickPhase};
@@ -128,54 +130,96 @@ pub fn replay(
     options: &Options,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Report, ReplayError> {
-    let state = options.state.as_deref();
-    let mut recording = input::Recording::open(input, state, options.lenient, progress)?;
-    let state = std::mem::take(&mut recording.state);
-    let declared = recording.declared_cpus.map_or(0, u32::from);
-    let machine = Machine::new(&state, &options.machine, || {
-        let mut survey = scan::Survey::default();
-        recording.pass(Stage::Scan, progress, &mut survey)?;
-        Ok((survey.highest, survey.cpus.max(declared)))
-    })?;
-    let mut scan = scan::Scan::new(&machine);
-    recording.pass(Stage::Scan, progress, &mut scan)?;
-    scan.close();
-    let phase = PhaseSource::new(options.tick_phase, &scan.ticks);
-
-    let frame_map = state.pfnmap_before.as_ref();
-    let plan = plan::PlanWriter::new()?;
-    let mut mirror = mirror::Mirror::new(&machine, &scan, plan, frame_map.is_some());
-    recording.pass(Stage::Mirror, progress, &mut mirror)?;
-    mirror.finish();
-    let start = start::Start::new(&machine, &mirror, frame_map);
-    let idle_start = start.cached_pages() as i64;
-    let mut recorded =
-        Figures::recorded(&mirror.recorded, mirror.holds.moved, mirror.idle.figures(idle_start));
-    recorded.unusable_9 = recorded_unusable(&state);
-    let understanding = mirror.understanding;
-    // The tables of the mirror and the map of frames are done with.
-    let plan = mirror.into_plan()?;
-    drop(state);
-    let setting = run::Setting {
-        machine: &machine,
-        start: &start,
-        plan: &plan,
-        phase: &phase,
-        first_ns: scan.first_ns.unwrap_or(0),
-        snapshot_ns: scan.snapshot_ns,
-    };
-    let policies = columns(&setting, options, progress)?;
+    let ready = Prepared::new(input, options, false, progress)?;
+    let policies = columns(&ready.setting(), options, progress)?;
     Ok(Report {
-        reading: recording.reading,
-        start: start.figures,
-        understanding,
-        tick_phase: phase.clone(),
+        reading: ready.reading,
+        start: ready.start.figures,
+        understanding: ready.understanding,
+        tick_phase: ready.phase,
         seed: options.seed,
         seeds: options.seeds,
-        recorded,
+        recorded: ready.recorded,
         policies,
-        machine,
+        machine: ready.machine,
     })
+}
+
+/// A trace that has been read, ready to be put to policies.
+struct Prepared {
+    reading: Reading,
+    machine: Machine,
+    start: start::Start,
+    plan: plan::Plan,
+    phase: PhaseSource,
+    first_ns: u64,
+    snapshot_ns: u64,
+    recorded: Figures,
+    understanding: Understanding,
+    requests: Option<owners::Requests>,
+}
+
+impl Prepared {
+    /// Reads the trace; `requests`: and remembers who asked for what.
+    fn new(
+        input: Input,
+        options: &Options,
+        requests: bool,
+        progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
+    ) -> Result<Prepared, ReplayError> {
+        let state = options.state.as_deref();
+        let mut recording = input::Recording::open(input, state, options.lenient, progress)?;
+        let state = std::mem::take(&mut recording.state);
+        let declared = recording.declared_cpus.map_or(0, u32::from);
+        let machine = Machine::new(&state, &options.machine, || {
+            let mut survey = scan::Survey::default();
+            recording.pass(Stage::Scan, progress, &mut survey)?;
+            Ok((survey.highest, survey.cpus.max(declared)))
+        })?;
+        let mut scan = scan::Scan::new(&machine);
+        recording.pass(Stage::Scan, progress, &mut scan)?;
+        scan.close();
+        let phase = PhaseSource::new(options.tick_phase, &scan.ticks);
+
+        let frame_map = state.pfnmap_before.as_ref();
+        let plan = plan::PlanWriter::new()?;
+        let mut mirror = mirror::Mirror::new(&machine, &scan, plan, frame_map.is_some());
+        mirror.requests = requests.then(|| owners::Requests::new(machine.frames()));
+        recording.pass(Stage::Mirror, progress, &mut mirror)?;
+        mirror.finish();
+        let start = start::Start::new(&machine, &mirror, frame_map);
+        let idle = mirror.idle.figures(start.cached_pages() as i64);
+        let mut recorded = Figures::recorded(&mirror.recorded, mirror.holds.moved, idle);
+        recorded.unusable_9 = recorded_unusable(&state);
+        let understanding = mirror.understanding;
+        let requests = mirror.requests.take();
+        // The tables of the mirror and the map of frames are done with.
+        let plan = mirror.into_plan()?;
+        Ok(Prepared {
+            reading: recording.reading,
+            start,
+            plan,
+            phase,
+            first_ns: scan.first_ns.unwrap_or(0),
+            snapshot_ns: scan.snapshot_ns,
+            recorded,
+            understanding,
+            requests,
+            machine,
+        })
+    }
+
+    fn setting(&self) -> run::Setting<'_> {
+        run::Setting {
+            machine: &self.machine,
+            start: &self.start,
+            plan: &self.plan,
+            phase: &self.phase,
+            first_ns: self.first_ns,
+            snapshot_ns: self.snapshot_ns,
+            requests: self.requests.as_ref(),
+        }
+    }
 }
 
 /// Runs all policies and seeds, several at once.
@@ -227,7 +271,7 @@ fn columns(
     let mut by_policy: Vec<Vec<Figures>> = vec![Vec::new(); options.policies.len()];
     let mut explained: Vec<Option<Vec<Explained>>> = vec![None; options.policies.len()];
     for ((policy, seed), result) in jobs.into_iter().zip(results) {
-        let run::Outcome { figures, explained: said } = result.expect("every job was run")?;
+        let run::Outcome { figures, explained: said, .. } = result.expect("every job was run")?;
         by_policy[policy].push(figures);
         if options.explain && seed == 0 {
             explained[policy] = Some(said);

@@ -17,6 +17,7 @@ use super::figures::{Figures, Matching};
 use super::lists::{LISTS, is_cached, list_order};
 use super::machine::{Kernel, Machine, MachineZone};
 use super::map::{FrameMap, Taken};
+use super::owners::{Held, Requests, held};
 use super::plan::{Op, OpKind, Plan, ZONE_BITS, unpack_gfp};
 use super::start::{FREE, LIVE, MOVABLE, ORDER, Start};
 use super::tick::{PhaseSource, Ticks, ticks_between};
@@ -31,6 +32,8 @@ pub(super) struct Setting<'a> {
     /// Time of the first record, and of the first snapshot.
     pub(super) first_ns: u64,
     pub(super) snapshot_ns: u64,
+    /// Who asked for what, where that is wanted.
+    pub(super) requests: Option<&'a Requests>,
 }
 
 /// Counts what the allocator tells.
@@ -49,6 +52,7 @@ struct Observer {
 pub(super) struct Outcome {
     pub(super) figures: Figures,
     pub(super) explained: Vec<Explained>,
+    pub(super) held: Option<Held>,
 }
 
 impl Platform for Observer {
@@ -151,9 +155,10 @@ pub(super) fn run<P: Policy>(
         }
     })?;
     driver.flush();
+    let held = setting.requests.map(|r| held(machine, &yard, &driver.map, r));
     let figures = driver.finish();
     let ns = observer.now.get().saturating_sub(setting.first_ns);
-    Ok(Outcome { figures, explained: observer.notes.explain(&before, ns, &yard) })
+    Ok(Outcome { figures, explained: observer.notes.explain(&before, ns, &yard), held })
 }
 
 fn refused(e: InitError) -> ReplayError {
