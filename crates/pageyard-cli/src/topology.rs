@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use pageyard_lab::topology::Topology;
 
-use crate::output;
+use crate::output::{self, print_json};
 
 /// Prints nodes, zones, CPUs, distances and caches. Exit code: 0, or 2 if the description is wrong;
 /// the error names the entry. Machines that come with the program: desktop, two-nodes, four-nodes,
@@ -16,10 +16,17 @@ pub(crate) struct Args {
     /// A TOML file, or the name of a machine that comes with the program
     #[arg(value_name = "FILE|NAME")]
     topology: PathBuf,
+    /// Print JSON instead of tables: addresses and sizes in bytes
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
     let topology = Topology::open(&args.topology)?;
-    write!(std::io::stdout().lock(), "{topology}")?;
+    if args.json {
+        print_json(&topology.json())?;
+    } else {
+        write!(std::io::stdout().lock(), "{topology}")?;
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -302,6 +302,16 @@ fn topologies_are_shown() {
 }
 
 #[test]
+fn topologies_are_data_too() {
+    let o = pageyard(&["topology", "two-nodes", "--json"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let v: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!((&v["name"], v["nodes"].as_array().unwrap().len()), (&"two-nodes".into(), 2));
+    let first = serde_json::json!({ "node": 1, "zone": "Normal" });
+    assert_eq!(v["zonelists"][1][0], first);
+}
+
+#[test]
 fn a_wrong_topology_names_file_and_entry() {
     let folder = Folder::new("topology");
     let file = folder.file("wrong.toml");

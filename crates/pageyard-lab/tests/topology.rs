@@ -3,6 +3,7 @@
 use pageyard::{Knobs, NodeId, Pfn, Yard, ZoneKind};
 use pageyard_lab::topology::{Cache, Description, Node, SHIPPED, Topology, Zone};
 use pageyard_lab::{Lock, Memory};
+use serde_json::json;
 
 fn wrong(d: Description) -> String {
     d.check().unwrap_err().to_string()
@@ -65,6 +66,72 @@ fn a_yard_is_made_of_it() {
     let info = yard.zone_info(ZoneKind::Dma).unwrap();
     assert_eq!((info.present, info.managed), (15 * 256, 14 * 256));
     assert!(yard.set_cache_slice(pageyard::CpuId(1), t.caches()[1]));
+}
+
+/// Sums and orders worked out by hand.
+#[test]
+fn all_of_it_as_data() {
+    let t = machine()
+        .node(Node::new().memory("1M..3G").memory("4G..8G").reserved("1M..2M").cpus("0-1"))
+        .node(Node::new().memory("8G..9G").movable("512M").cpus("2"))
+        .node(Node::new().cpus("3"))
+        .cache(Cache::new("0-1", "8M"))
+        .check()
+        .unwrap();
+    let zone = |zone: &str, from: u64, to: u64, memory: u64| json!({ "zone": zone, "from": from << 20, "to": to << 20, "memory_bytes": memory << 20 });
+    let cpu = |cpu: u32, node: u16, bytes: Option<u64>| {
+        json!({
+            "cpu": cpu, "node": node, "last_level_bytes": bytes, "all_levels_bytes": bytes,
+        })
+    };
+    let range = |from: u64, to: u64| json!({ "from": from << 20, "to": to << 20 });
+    let id = |node: u16, zone: &str| json!({ "node": node, "zone": zone });
+    let near = [id(0, "Normal"), id(0, "DMA32"), id(0, "DMA")];
+    let far = [id(1, "Movable"), id(1, "Normal")];
+    let (from_0, from_1) = ([&near[..], &far].concat(), [&far[..], &near].concat());
+    // Both are as far away, and as often the next: the first comes first (§2.5).
+    let from_2 = from_0.clone();
+    assert_eq!(
+        t.json(),
+        json!({
+            "name": "machine.toml",
+            "clock_mhz": null,
+            "nodes": [
+                {
+                    "node": 0,
+                    "cpus": [0, 1],
+                    "zones": [
+                        zone("DMA", 1, 16, 15),
+                        zone("DMA32", 16, 3072, 3056),
+                        zone("Normal", 4096, 8192, 4096),
+                    ],
+                },
+                {
+                    "node": 1,
+                    "cpus": [2],
+                    "zones": [zone("Normal", 8192, 8704, 512), zone("Movable", 8704, 9216, 512)],
+                },
+                { "node": 2, "cpus": [3], "zones": [] },
+            ],
+            "cpus": [
+                cpu(0, 0, Some(4 << 20)),
+                cpu(1, 0, Some(4 << 20)),
+                cpu(2, 1, None),
+                cpu(3, 2, None),
+            ],
+            "distances": [[10, 20, 20], [20, 10, 20], [20, 20, 10]],
+            "zonelists": [from_0, from_1, from_2],
+            "zonelists_error": null,
+            "usable": [
+                range(1, 16),
+                range(16, 3072),
+                range(4096, 8192),
+                range(8192, 8704),
+                range(8704, 9216),
+            ],
+            "reserved": [range(1, 2)],
+        })
+    );
 }
 
 #[test]

@@ -24,6 +24,7 @@
 
 mod check;
 mod describe;
+mod json;
 mod table;
 mod text;
 mod zonelist;

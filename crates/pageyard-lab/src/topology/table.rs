@@ -1,15 +1,16 @@
 //! A topology as tables.
 
 use std::fmt;
+use std::ops::Range;
 
-use pageyard::PAGE_SIZE;
+use pageyard::{PAGE_SIZE, Pfn};
 
 use super::Topology;
 use super::text::{bytes, list};
 
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |ranges: &[std::ops::Range<pageyard::Pfn>]| {
+        let of = |ranges: &[Range<Pfn>]| {
             ranges.iter().map(|r| r.end.0 - r.start.0).sum::<u64>() * PAGE_SIZE
         };
         write!(
@@ -39,17 +40,13 @@ impl fmt::Display for Topology {
                 writeln!(f, "{n:4} {:9} {:>12} {:>12} {:>12}  {cpus}", "none", "", "", "0")?;
             }
             for z in zones {
-                let inside = |r: &std::ops::Range<pageyard::Pfn>| {
-                    r.end.min(z.span.end).0.saturating_sub(r.start.max(z.span.start).0)
-                };
-                let memory: u64 = self.usable.iter().map(inside).sum();
                 writeln!(
                     f,
                     "{n:4} {:9} {:>12} {:>12} {:>12}  {cpus}",
                     z.kind,
                     bytes(z.span.start.0 * PAGE_SIZE),
                     bytes(z.span.end.0 * PAGE_SIZE),
-                    bytes(memory * PAGE_SIZE)
+                    bytes(self.memory(&z.span))
                 )?;
                 cpus = String::new();
             }
@@ -70,6 +67,13 @@ impl fmt::Display for Topology {
 }
 
 impl Topology {
+    /// Bytes of memory within a span.
+    pub(super) fn memory(&self, span: &Range<Pfn>) -> u64 {
+        let inside =
+            |r: &Range<Pfn>| r.end.min(span.end).0.saturating_sub(r.start.max(span.start).0);
+        self.usable.iter().map(inside).sum::<u64>() * PAGE_SIZE
+    }
+
     /// Where requests from each node look for memory.
     fn zonelist_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nzones in the order in which requests try them: node and zone")?;
