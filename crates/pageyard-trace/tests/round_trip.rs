@@ -3,9 +3,12 @@
 mod common;
 
 use common::{pgy, read};
-use pageyard_trace::{Attachments, Event, Kind, Options, Record, Tasks, TextWriter};
+use pageyard_trace::compaction::{Deferral, Isolated, STATUSES, Scanners, Wake, Wanted, ZONES};
+use pageyard_trace::{Attachments, Compaction, Event, Kind, Options, Record, Tasks, TextWriter};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 fn frame() -> impl Strategy<Value = u64> {
     prop_oneof![1u64..1000, 1u64..=pageyard_trace::MAX_PFN]
@@ -47,9 +50,113 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
+fn place() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), frame()]
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    let order = proptest::option::of(0u8..=10);
+    (any::<u16>(), 0..ZONES.len() as u8, order).prop_map(|(node, zone, order)| Wanted {
+        node,
+        zone,
+        order,
+    })
+}
+
+fn scanners() -> impl Strategy<Value = Scanners> {
+    (place(), place(), place(), place(), any::<bool>()).prop_map(
+        |(zone_start, migrate, free, zone_end, sync)| Scanners {
+            zone_start,
+            migrate,
+            free,
+            zone_end,
+            sync,
+        },
+    )
+}
+
+fn isolated() -> impl Strategy<Value = Isolated> {
+    (place(), place(), any::<u64>(), any::<u64>())
+        .prop_map(|(start, end, scanned, taken)| Isolated { start, end, scanned, taken })
+}
+
+fn deferral() -> impl Strategy<Value = Deferral> {
+    (wanted(), 0u8..=11, any::<u64>(), any::<u64>()).prop_map(
+        |(wanted, order_failed, considered, limit)| Deferral {
+            wanted,
+            order_failed,
+            considered,
+            limit,
+        },
+    )
+}
+
+fn wake() -> impl Strategy<Value = Wake> {
+    wanted().prop_map(|Wanted { node, zone, order }| Wake { node, order, highest: zone })
+}
+
+/// Every tracepoint of compaction, with any value that its fields may have.
+fn compaction() -> impl Strategy<Value = Compaction> {
+    use Compaction as C;
+    let status = || 0..STATUSES.len() as u8;
+    prop_oneof![
+        (proptest::option::of(0u8..=10), any::<u32>(), 0u8..=2)
+            .prop_map(|(order, gfp, priority)| C::TryToCompactPages { order, gfp, priority }),
+        scanners().prop_map(C::Begin),
+        (scanners(), status()).prop_map(|(scanners, status)| C::End { scanners, status }),
+        isolated().prop_map(C::IsolateMigratepages),
+        isolated().prop_map(C::IsolateFreepages),
+        isolated().prop_map(C::FastIsolateFreepages),
+        (any::<u64>(), any::<u64>())
+            .prop_map(|(migrated, failed)| C::Migratepages { migrated, failed }),
+        (wanted(), status()).prop_map(|(wanted, status)| C::Finished { wanted, status }),
+        (wanted(), status()).prop_map(|(wanted, status)| C::Suitable { wanted, status }),
+        deferral().prop_map(C::Deferred),
+        deferral().prop_map(C::DeferCompaction),
+        deferral().prop_map(C::DeferReset),
+        any::<u16>().prop_map(|node| C::KcompactdSleep { node }),
+        wake().prop_map(C::WakeupKcompactd),
+        wake().prop_map(C::KcompactdWake),
+    ]
+}
+
+/// All that is generated: a new tracepoint does not compile until it stands here, and then the
+/// test below fails until it is generated.
+fn number(c: &Compaction) -> usize {
+    use Compaction as C;
+    match c {
+        C::TryToCompactPages { .. } => 0,
+        C::Begin(_) => 1,
+        C::End { .. } => 2,
+        C::IsolateMigratepages(_) => 3,
+        C::IsolateFreepages(_) => 4,
+        C::FastIsolateFreepages(_) => 5,
+        C::Migratepages { .. } => 6,
+        C::Finished { .. } => 7,
+        C::Suitable { .. } => 8,
+        C::Deferred(_) => 9,
+        C::DeferCompaction(_) => 10,
+        C::DeferReset(_) => 11,
+        C::KcompactdSleep { .. } => 12,
+        C::WakeupKcompactd(_) => 13,
+        C::KcompactdWake(_) => 14,
+    }
+}
+
+#[test]
+fn every_tracepoint_of_compaction_is_generated() {
+    let mut runner = TestRunner::deterministic();
+    let mut seen = [0; 15];
+    for _ in 0..1500 {
+        seen[number(&compaction().new_tree(&mut runner).unwrap().current())] += 1;
+    }
+    assert!(seen.iter().all(|&n| n > 30), "{seen:?}");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Event(u16, u32, String, Kind),
+    Compaction(u16, u32, String, Compaction),
     Mark(u16, String),
 }
 
@@ -59,7 +166,9 @@ fn trace() -> impl Strategy<Value = (Vec<Record>, Tasks)> {
     let comm = "[!-~][ -~]{0,14}";
     let step = prop_oneof![
         9 => (cpu(), 0u32..5, comm, kind()).prop_map(|(c, p, n, k)| Step::Event(c, p, n, k)),
-        1 => (cpu(), "[ -~é]{0,30}").prop_map(|(c, t)| Step::Mark(c, t)),
+        9 => (cpu(), 0u32..5, comm, compaction())
+            .prop_map(|(c, p, n, w)| Step::Compaction(c, p, n, w)),
+        2 => (cpu(), "[ -~é]{0,30}").prop_map(|(c, t)| Step::Mark(c, t)),
     ];
     let gap = prop_oneof![0u64..2_000_000, 0u64..10_000_000_000];
     vec((gap, step), 0..200).prop_map(|steps| {
@@ -72,6 +181,10 @@ fn trace() -> impl Strategy<Value = (Vec<Record>, Tasks)> {
                 Step::Event(cpu, pid, comm, kind) => {
                     let task = tasks.intern(pid, &comm);
                     Record::Event(Event { t_ns: t, cpu, task, kind })
+                }
+                Step::Compaction(cpu, pid, comm, what) => {
+                    let task = tasks.intern(pid, &comm);
+                    Record::Compaction { t_ns: t, cpu, task, what: Box::new(what) }
                 }
                 Step::Mark(cpu, text) => Record::Mark { t_ns: t, cpu, text },
             }
