@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use lock_api::RawMutex;
 
-use super::populated;
+use super::{populated, write_row};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{MAX_ORDER, NodeId};
@@ -20,11 +20,9 @@ pub fn write_buddyinfo_row(
     zone: &str,
     blocks: impl IntoIterator<Item = u64>,
 ) -> fmt::Result {
-    write!(out, "Node {}, zone {zone:>8} ", node.0)?;
-    for n in blocks {
-        write!(out, "{n:>6} ")?;
-    }
-    out.write_char('\n')
+    write_row(out, format_args!("Node {}, zone {zone:>8} ", node.0), blocks, |out, n| {
+        write!(out, "{n:>6} ")
+    })
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {

@@ -18,6 +18,7 @@ mod show_mem;
 mod vmstat;
 mod zoneinfo;
 
+use core::fmt::{self, Write};
 use core::iter;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -70,6 +71,18 @@ pub trait Extra {
 }
 
 impl Extra for () {}
+
+/// Writes a row: what stands at its left, then a cell for each value, each with its own blank.
+fn write_row<W: Write, T>(
+    out: &mut W,
+    left: fmt::Arguments<'_>,
+    values: impl IntoIterator<Item = T>,
+    cell: impl Fn(&mut W, T) -> fmt::Result,
+) -> fmt::Result {
+    out.write_fmt(left)?;
+    values.into_iter().try_for_each(|value| cell(out, value))?;
+    out.write_char('\n')
+}
 
 /// The nodes of these zones, ascending. There is no room to sort them, so each is looked for.
 fn nodes<R: RawMutex>(zones: &[Zone<'_, R>]) -> impl Iterator<Item = NodeId> {

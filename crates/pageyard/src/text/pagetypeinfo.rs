@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use lock_api::RawMutex;
 
-use super::{has_cma, nodes, shown_types, zone_of};
+use super::{has_cma, nodes, shown_types, write_row, zone_of};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{
@@ -37,11 +37,12 @@ pub fn write_pagetypeinfo_heading(
 ) -> fmt::Result {
     writeln!(out, "Page block order: {block_order}")?;
     writeln!(out, "Pages per block:  {pages_per_block}\n")?;
-    write!(out, "{:<43} ", "Free pages count per migrate type at order")?;
-    for order in 0..orders {
-        write!(out, "{order:>6} ")?;
-    }
-    out.write_char('\n')
+    write_row(
+        out,
+        format_args!("{:<43} ", "Free pages count per migrate type at order"),
+        0..orders,
+        |out, order| write!(out, "{order:>6} "),
+    )
 }
 
 /// Writes the free blocks of a zone and type, from order 0 up.
@@ -55,12 +56,15 @@ pub fn write_free_row(
     migrate_type: &str,
     counts: impl IntoIterator<Item = FreeCount>,
 ) -> fmt::Result {
-    write!(out, "Node {:>4}, zone {zone:>8}, type {migrate_type:>12} ", node.0)?;
-    for FreeCount { blocks, at_least } in counts {
-        let mark = if at_least { ">" } else { "" };
-        write!(out, "{mark}{blocks:>6} ")?;
-    }
-    out.write_char('\n')
+    write_row(
+        out,
+        format_args!("Node {:>4}, zone {zone:>8}, type {migrate_type:>12} ", node.0),
+        counts,
+        |out, FreeCount { blocks, at_least }| {
+            let mark = if at_least { ">" } else { "" };
+            write!(out, "{mark}{blocks:>6} ")
+        },
+    )
 }
 
 /// Writes what stands above rows of pageblocks: a blank line, `title` (`Number of blocks type` or
@@ -73,11 +77,7 @@ pub fn write_block_heading<'t>(
     title: &str,
     types: impl IntoIterator<Item = &'t str>,
 ) -> fmt::Result {
-    write!(out, "\n{title:<23}")?;
-    for t in types {
-        write!(out, "{t:>12} ")?;
-    }
-    out.write_char('\n')
+    write_row(out, format_args!("\n{title:<23}"), types, |out, t| write!(out, "{t:>12} "))
 }
 
 /// Writes a zone's pageblocks by type.
@@ -90,11 +90,9 @@ pub fn write_block_row(
     zone: &str,
     blocks: impl IntoIterator<Item = u64>,
 ) -> fmt::Result {
-    write!(out, "Node {}, zone {zone:>8} ", node.0)?;
-    for n in blocks {
-        write!(out, "{n:>12} ")?;
-    }
-    out.write_char('\n')
+    write_row(out, format_args!("Node {}, zone {zone:>8} ", node.0), blocks, |out, n| {
+        write!(out, "{n:>12} ")
+    })
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
