@@ -9,9 +9,17 @@ use serde::Serialize;
 
 use crate::output::{self, print_json};
 
-/// Each recording is restored, performed operation by operation, and compared in full. Exit code:
-/// 0 everything is identical, 1 something differs, 2 a file cannot be read.
+const EXAMPLES: &str = "\
+Example:
+  pageyard conform samples/oracle/*.zst";
+
+/// Hold the allocator against recorded answers and states of the real Linux 6.12.117
+///
+/// Each recording is restored, performed operation by operation, and compared in full.
+///
+/// Exit code: 0 everything is identical, 1 something differs, 2 a file cannot be read.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Recordings: JSON lines, plain or compressed with zstd
     #[arg(required = true, value_name = "FILE")]

@@ -9,6 +9,8 @@ use serde::Serialize;
 
 use crate::output::{self, print_json};
 
+/// List the allocator's settings: defaults, ranges, effects
+///
 /// The settings are the allocator's own, by the kernel's names (sysctls, boot parameters, build
 /// options). Programs that embed it read and write them with Yard::knob and Yard::set_knob.
 #[derive(clap::Args)]

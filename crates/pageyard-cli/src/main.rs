@@ -5,6 +5,7 @@
 mod conform;
 mod knobs;
 mod output;
+mod progress;
 mod replay;
 mod run;
 mod show;
@@ -15,31 +16,29 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+const START: &str = "\
+Begin with:
+  pageyard replay samples/kbuild.pgy
+  pageyard help replay";
+
 /// The Linux page allocator, outside Linux: replay a real kernel's page events under several
 /// policies, and hold the allocator against recorded answers of the real kernel.
 #[derive(Parser)]
-#[command(name = "pageyard", version, max_term_width = 100)]
+#[command(name = "pageyard", version, max_term_width = 100, after_help = START)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+// What each does is said where its arguments are.
 #[derive(Subcommand)]
 enum Command {
-    /// Replay a kernel's page events under several policies and compare what each would have done
     Replay(replay::Args),
-    /// Run a workload on a simulated machine
     Run(run::Args),
-    /// Check a machine's description and print it as tables
     Topology(topology::Args),
-    /// Hold the allocator against recorded answers and states of the real Linux 6.12.117
     Conform(conform::Args),
-    /// Print a recorded machine state as the kernel's zoneinfo, buddyinfo, pagetypeinfo, vmstat,
-    /// show_mem, or who holds what (page_owner)
     Show(show::Args),
-    /// List the allocator's settings: defaults, ranges, effects
     Knobs(knobs::Args),
-    /// Import, describe and export traces of page events
     Trace(trace::Args),
 }
 

@@ -1,6 +1,7 @@
 //! What the commands share in printing.
 
 use std::error::Error;
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -29,24 +30,30 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// Where a file is written until it is whole.
-pub(crate) fn part_of(output: &Path) -> PathBuf {
-    let mut name = output.as_os_str().to_owned();
-    name.push(".part");
-    name.into()
-}
-
-/// A number of bytes: `4096`, `512K`, `2M`, `16G`, `1T`.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text}: expected a size such as 512M or 2G");
-    let (digits, unit) = match text.to_ascii_uppercase().trim_end_matches('B').chars().last() {
-        Some('K') => (1, 1 << 10),
-        Some('M') => (1, 1 << 20),
-        Some('G') => (1, 1 << 30),
-        Some('T') => (1, 1u64 << 40),
-        _ => (0, 1),
+/// Writes a file. It is written beside its place and moved there when it is whole, so a failure
+/// leaves nothing behind, and what is read may be what is written. What is no plain file, such as
+/// `/dev/stdout`, is written as it is.
+pub(crate) fn write_file<T>(
+    path: &Path,
+    write: impl FnOnce(File) -> Result<T, Box<dyn Error>>,
+) -> Result<T, Box<dyn Error>> {
+    let named = |path: &Path, e: io::Error| {
+        format!("{}: {e}; name a file that can be written", path.display())
     };
-    let digits =
-        &text.trim_end_matches(['B', 'b'])[..text.trim_end_matches(['B', 'b']).len() - digits];
-    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)
+    if path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+        let file = File::options().write(true).open(path).map_err(|e| named(path, e))?;
+        return write(file);
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let file = File::create(&part).map_err(|e| named(path, e))?;
+    let done = write(file).and_then(|done| {
+        std::fs::rename(&part, path).map_err(|e| named(path, e))?;
+        Ok(done)
+    });
+    if done.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    done
 }

@@ -1,29 +1,43 @@
 //! `pageyard replay`: what other policies would have done with a recorded trace.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use pageyard_lab::replay::{
-    DEFAULT_POLICIES, Input, MachineOptions, Options, Report, Stage, TickPhase, by_name, replay,
+    Choice, DEFAULT_POLICIES, Input, MachineOptions, Options, POLICIES, Report, Stage, TickPhase,
+    by_name, replay,
 };
+use pageyard_lab::topology::size;
 use serde::Serialize;
 
-use crate::output::{self, print_json, size};
+use crate::output::{self, print_json};
+use crate::progress::{Bar, Count};
 
+const EXAMPLES: &str = "\
+Examples:
+  pageyard replay samples/kbuild.pgy
+  pageyard replay build.txt --policy Linux612,'Vanilla<Base>' --explain
+  trace-cmd report -t | pageyard replay - --json";
+
+/// Replay a kernel's page events under several policies and compare what each would have done
+///
 /// The trace is a recording of the kernel's page events (mm_page_alloc, mm_page_free, …) as text
 /// or as a .pgy file, plain or compressed. Its zones, CPUs and per-CPU lists are taken from the
-/// state files beside it or attached to it (docs/replay.md). Exit code: 0, or 2 if the trace
-/// cannot be read or replayed.
+/// state files beside it or attached to it. docs/replay.md says what is inferred and how far a
+/// replay can be trusted; the README has the command that records a trace.
+///
+/// Exit code: 0, or 2 if the trace cannot be read or replayed.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The trace, or - for standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// Policies, one column each; changes are against the first
-    #[arg(long, value_name = "P", value_delimiter = ',', default_values = DEFAULT_POLICIES)]
-    policy: Vec<String>,
+    #[arg(long, value_name = "P,P", value_delimiter = ',', default_values = DEFAULT_POLICIES,
+          value_parser = by_name, long_help = policies())]
+    policy: Vec<Choice>,
     /// Fixes what the trace does not record: when the statistics worker ticks
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -37,7 +51,7 @@ pub(crate) struct Args {
     tick_phase: TickPhase,
     #[command(flatten)]
     reading: Reading,
-    /// Runs at once [default: one per CPU]
+    /// Runs at once [default: one per CPU, at most 8]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     jobs: usize,
     /// Say of each CPU's lists how their tuning did, and why high moved
@@ -46,6 +60,15 @@ pub(crate) struct Args {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
+}
+
+fn policies() -> String {
+    let names: Vec<_> = POLICIES.iter().map(|p| p.name).collect();
+    format!(
+        "Policies, one column each; changes are against the first. README.md says what each stands \
+         for: {}",
+        names.join(", ")
+    )
 }
 
 /// How a trace is read, and on what machine it is replayed.
@@ -92,9 +115,8 @@ struct Json<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
-    let policies = args.policy.iter().map(|p| by_name(p)).collect::<Result<_, _>>()?;
     let options = Options {
-        policies,
+        policies: args.policy.clone(),
         seed: args.seed,
         seeds: args.seeds,
         tick_phase: args.tick_phase,
@@ -105,10 +127,9 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         explain: args.explain,
     };
     let mut bar = Bar::new();
-    let result =
-        replay(input(&args.trace), &options, &mut |stage, at, all| bar.show(stage, at, all));
-    bar.end();
-    let report = result?;
+    let tell = &mut |stage, at, all| show(&mut bar, stage, at, all);
+    let report = replay(input(&args.trace), &options, tell)?;
+    drop(bar);
     if args.json {
         print_json(&Json { version: env!("CARGO_PKG_VERSION"), report: &report })?;
     } else {
@@ -117,46 +138,13 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A progress bar on standard error, where that is a terminal.
-pub(crate) struct Bar {
-    bar: Option<ProgressBar>,
-    stage: Option<Stage>,
-}
-
-impl Bar {
-    pub(crate) fn new() -> Bar {
-        let terminal = std::io::stderr().is_terminal();
-        Bar { bar: terminal.then(|| ProgressBar::new(0)), stage: None }
-    }
-
-    pub(crate) fn show(&mut self, stage: Stage, at: u64, all: Option<u64>) {
-        let Some(bar) = &self.bar else { return };
-        if self.stage != Some(stage) {
-            self.stage = Some(stage);
-            bar.set_message(match stage {
-                Stage::Import => "import",
-                Stage::Scan => "scan",
-                Stage::Mirror => "lists",
-                Stage::Replay => "replay",
-            });
-            let counts = match stage {
-                Stage::Replay => "{human_pos}/{human_len}",
-                _ => "{bytes}/{total_bytes}",
-            };
-            let style = format!("{{msg:8}} {{wide_bar}} {counts} {{eta}}");
-            if let Ok(style) = ProgressStyle::with_template(&style) {
-                bar.set_style(style);
-            }
-        }
-        if let Some(all) = all {
-            bar.set_length(all);
-        }
-        bar.set_position(at);
-    }
-
-    pub(crate) fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
+/// How far a replay is.
+pub(crate) fn show(bar: &mut Bar, stage: Stage, at: u64, all: Option<u64>) {
+    let (stage, count) = match stage {
+        Stage::Import => ("import", Count::Bytes),
+        Stage::Scan => ("scan", Count::Bytes),
+        Stage::Mirror => ("lists", Count::Bytes),
+        Stage::Replay => ("replay", Count::Operations),
+    };
+    bar.show(stage, count, at, all);
 }

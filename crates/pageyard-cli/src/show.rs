@@ -10,7 +10,8 @@ use pageyard_lab::show::{Form, Moment, When, show};
 use serde_json::{Value, json};
 
 use crate::output::{self, print_json};
-use crate::replay::{Bar, Reading, input};
+use crate::progress::Bar;
+use crate::replay::{Reading, input, show as progress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,6 +21,9 @@ Examples:
   pageyard show samples/oracle/drains-1.jsonl.zst --as pagetypeinfo --line 60000
   pageyard show samples/oracle/drains-1.jsonl.zst --as show_mem --json";
 
+/// Print a recorded machine state as the kernel's zoneinfo, buddyinfo, pagetypeinfo, vmstat or
+/// show_mem, or who holds what (page_owner)
+///
 /// A trace's state is printed from the files that were recorded with it; a recording's state is
 /// restored into the allocator, which prints it. show_mem is the kernel's report on memory at a
 /// failed request, zone by zone.
@@ -34,7 +38,8 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// A trace with state files attached (.pgy) or beside it, their folder, or a recording of the
-    /// real kernel (JSON lines, plain or compressed with zstd)
+    /// real kernel (JSON lines, plain or compressed with zstd). For page_owner any trace, or - for
+    /// standard input
     #[arg(value_name = "TRACE|SNAPSHOT")]
     file: PathBuf,
     /// What to print
@@ -54,17 +59,23 @@ pub(crate) struct Args {
     owner: OwnerArgs,
 }
 
-#[derive(clap::Args, Default, PartialEq)]
+#[derive(clap::Args)]
 struct OwnerArgs {
     /// Sum blocks up by the task that asked (name and pid), by its name alone, or by order and
     /// flags; whoever holds most pages stands first [default: every block in the kernel's format]
     #[arg(long, value_name = "task|name|request", value_parser = by)]
     by: Option<By>,
     /// The policy under which the trace is replayed [default: that of the kernel that recorded it]
-    #[arg(long, value_name = "P")]
-    policy: Option<String>,
+    #[arg(long, value_name = "P", value_parser = by_name)]
+    policy: Option<Choice>,
     #[command(flatten)]
     reading: Reading,
+}
+
+impl OwnerArgs {
+    fn given(&self) -> bool {
+        self.by.is_some() || self.policy.is_some() || self.reading != Reading::default()
+    }
 }
 
 /// A text of a state, or one that takes a replay.
@@ -90,7 +101,7 @@ fn by(name: &str) -> Result<By, String> {
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
     match args.text {
-        Text::State(_) if args.owner != OwnerArgs::default() => {
+        Text::State(_) if args.owner.given() => {
             Err("--by, --policy, --state, --memory, --cpus, --cache-slice and --lenient say how a \
                  trace is replayed; leave them out, or ask for --as page_owner"
                 .into())
@@ -116,9 +127,8 @@ fn state(args: &Args, form: Form) -> output::Outcome {
 
 fn page_owner(args: &Args) -> output::Outcome {
     let OwnerArgs { by, policy, reading } = &args.owner;
-    let choice = policy.as_deref().map(by_name).transpose()?;
     let options = Options {
-        policies: choice.into_iter().collect::<Vec<Choice>>(),
+        policies: policy.iter().copied().collect(),
         seed: 0,
         seeds: 1,
         tick_phase: TickPhase::Inferred,
@@ -129,10 +139,9 @@ fn page_owner(args: &Args) -> output::Outcome {
         explain: false,
     };
     let mut bar = Bar::new();
-    let result =
-        owners(input(&args.file), &options, &mut |stage, at, all| bar.show(stage, at, all));
-    bar.end();
-    let owners = result?;
+    let tell = &mut |stage, at, all| progress(&mut bar, stage, at, all);
+    let owners = owners(input(&args.file), &options, tell)?;
+    drop(bar);
     if args.json {
         return print(
             args,

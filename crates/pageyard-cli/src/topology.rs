@@ -8,10 +8,27 @@ use pageyard_lab::topology::Topology;
 
 use crate::output::{self, print_json};
 
-/// Prints nodes, zones, CPUs, distances and caches. Exit code: 0, or 2 if the description is wrong;
-/// the error names the entry. Machines that come with the program: desktop, two-nodes, four-nodes,
-/// eight-sockets.
+const EXAMPLES: &str = "\
+Examples:
+  pageyard topology two-nodes
+  pageyard topology machine.toml --json
+
+A description:
+  [[node]]
+  memory = [\"1M..3G\", \"4G..8G\"]
+  cpus = \"0-3\"
+  [[cache]]
+  cpus = \"0-3\"
+  last_level = \"8M\"";
+
+/// Check a machine's description and print it as tables
+///
+/// Prints nodes, zones, CPUs, distances, the order in which requests try the zones, and caches.
+/// Machines that come with the program: desktop, two-nodes, four-nodes, eight-sockets.
+///
+/// Exit code: 0, or 2 if the description is wrong; the error names the entry.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// A TOML file, or the name of a machine that comes with the program
     #[arg(value_name = "FILE|NAME")]

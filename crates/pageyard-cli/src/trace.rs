@@ -1,20 +1,32 @@
 //! `pageyard trace`: traces in and out of the compact form.
 
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use indicatif::{ProgressBar, ProgressStyle};
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{
     Attachments, Format, Options, Summary, TextWriter, TraceReader, TraceWriter, WriterOptions,
 };
 use serde_json::json;
 
-use crate::output::{self, part_of, print_json};
+use crate::output::{self, print_json, write_file};
+use crate::progress::{Bar, Count};
 
+const IMPORT: &str = "\
+Examples:
+  pageyard trace import build.txt.zst build.pgy
+  trace-cmd report -t | pageyard trace import - build.pgy --state folder";
+
+const EXPORT: &str = "\
+Examples:
+  pageyard trace export samples/kbuild.pgy | less
+  pageyard trace export samples/kbuild.pgy --state folder";
+
+/// Import, describe and export traces of page events
+///
+/// Exit code: 0, or 2 if a file cannot be read or written.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -28,6 +40,7 @@ enum Command {
     /// Takes what `trace-cmd report` prints, with or without -t, and what the kernel's trace and
     /// trace_pipe files hold; plain, zstd, xz or gzip. The files of /proc that lie beside the
     /// trace go into the compact file, so that it can be replayed on its own.
+    #[command(after_help = IMPORT)]
     Import {
         /// The trace; - for standard input
         trace: PathBuf,
@@ -41,10 +54,15 @@ enum Command {
         #[arg(long)]
         lenient: bool,
         /// How hard to compress, 1 to 19
-        #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(i32).range(1..=19))]
+        #[arg(long, value_name = "N", default_value_t = 9,
+              value_parser = clap::value_parser!(i32).range(1..=19))]
         level: i32,
     },
     /// Say what a trace holds
+    ///
+    /// Events by name, requests that failed, tasks, seconds, state files; what was lost, damaged or
+    /// ignored. The trace is text or a .pgy file, plain or compressed.
+    #[command(after_help = "Example:\n  pageyard trace info samples/kbuild.pgy")]
     Info {
         /// The trace; - for standard input
         trace: PathBuf,
@@ -56,6 +74,9 @@ enum Command {
         json: bool,
     },
     /// Write a trace as ftrace text, as `trace-cmd report -t` prints it
+    ///
+    /// Reading the text gives the same trace again. State files are extracted apart (--state).
+    #[command(after_help = EXPORT)]
     Export {
         /// The trace; - for standard input
         trace: PathBuf,
@@ -81,7 +102,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         }
         Command::Info { trace, lenient, json } => info(trace, *lenient, *json),
         Command::Export { trace, output, gfp_names, lenient, state } => match state {
-            Some(folder) => extract(trace, folder),
+            Some(folder) => extract(trace, folder, *lenient),
             None => export(trace, output.as_deref(), *gfp_names, *lenient),
         },
     }
@@ -98,37 +119,21 @@ fn open(trace: &Path, lenient: bool) -> Result<TraceReader> {
     })
 }
 
-/// How far a reader is, on a terminal.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new(reader: &TraceReader) -> Bar {
-        if !io::stderr().is_terminal() {
-            return Bar(ProgressBar::hidden());
-        }
-        let bar = match reader.progress().total {
-            Some(total) => {
-                ProgressBar::new(total).with_style(style("{wide_bar} {bytes}/{total_bytes} {eta}"))
-            }
-            None => ProgressBar::new_spinner().with_style(style("{spinner} {bytes}")),
-        };
-        Bar(bar)
+/// Refuses to put one form of a trace in the place of the other.
+fn apart(trace: &Path, output: &Path) -> Result<()> {
+    let same =
+        trace.canonicalize().ok().is_some_and(|t| output.canonicalize().is_ok_and(|o| t == o));
+    if !same {
+        return Ok(());
     }
-
-    fn show(&self, reader: &TraceReader) {
-        self.0.set_position(reader.progress().consumed);
-    }
+    let what = "input and output are the same file; name another output";
+    Err(format!("{}: {what}", trace.display()).into())
 }
 
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
-fn style(template: &str) -> ProgressStyle {
-    // The templates are constants of this file; a wrong one falls back to the default look.
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+/// How far a reader is.
+fn show(bar: &mut Bar, reader: &TraceReader) {
+    let at = reader.progress();
+    bar.show("read", Count::Bytes, at.consumed, at.total);
 }
 
 fn import(
@@ -138,13 +143,7 @@ fn import(
     lenient: bool,
     level: i32,
 ) -> output::Outcome {
-    if trace == output {
-        return Err(format!(
-            "{}: input and output are the same file; name another output",
-            trace.display()
-        )
-        .into());
-    }
+    apart(trace, output)?;
     let mut reader = open(trace, lenient)?;
     let mut attachments = reader.attachments().clone();
     if let Some(folder) = state {
@@ -153,11 +152,8 @@ fn import(
         merge(&mut attachments, &StateDir::collect(folder)?);
     }
 
-    // Written beside its place and moved there when it is whole: a failure leaves nothing behind.
-    let part = part_of(output);
-    let file = File::create(&part).map_err(|e| format!("{}: {e}", part.display()))?;
-    let written = (|| -> Result<u64> {
-        let bar = Bar::new(&reader);
+    let bytes = write_file(output, |file| {
+        let mut bar = Bar::new();
         let mut records = Vec::new();
         let mut more = reader.next_chunk(&mut records)?;
         let declared_cpus = reader.summary().declared_cpus;
@@ -168,33 +164,24 @@ fn import(
             for record in &records {
                 writer.write(reader.tasks(), record)?;
             }
-            bar.show(&reader);
+            show(&mut bar, &reader);
             more = reader.next_chunk(&mut records)?;
         }
-        let summary = reader.summary();
-        let mut out = writer.finish(reader.tasks(), summary)?;
+        let mut out = writer.finish(reader.tasks(), reader.summary())?;
         out.flush()?;
-        let bytes = out.get_ref().metadata()?.len();
-        Ok(bytes)
-    })();
-    let bytes = match written {
-        Ok(done) => done,
-        Err(e) => {
-            let _ = std::fs::remove_file(&part);
-            return Err(e);
-        }
-    };
-    std::fs::rename(&part, output).map_err(|e| format!("{}: {e}", output.display()))?;
+        Ok(out.get_ref().metadata()?.len())
+    })?;
 
     let summary = reader.summary();
     let events = summary.kinds.total() + summary.compaction.total();
-    println!(
+    writeln!(
+        io::stdout(),
         "{}: {events} events, {} marks, {} state files, {bytes} bytes ({:.2} an event)",
         output.display(),
         summary.marks,
         attachments.iter().count(),
         bytes as f64 / (events.max(1)) as f64
-    );
+    )?;
     report_trouble(summary);
     Ok(ExitCode::SUCCESS)
 }
@@ -227,10 +214,10 @@ fn report_trouble(summary: &Summary) {
 
 fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
     let mut reader = open(trace, lenient)?;
-    let bar = Bar::new(&reader);
+    let mut bar = Bar::new();
     let mut records = Vec::new();
     while reader.next_chunk(&mut records)? {
-        bar.show(&reader);
+        show(&mut bar, &reader);
     }
     drop(bar);
     let s = reader.summary();
@@ -306,11 +293,17 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
 }
 
 fn export(trace: &Path, output: Option<&Path>, gfp_names: bool, lenient: bool) -> output::Outcome {
+    output.map_or(Ok(()), |output| apart(trace, output))?;
     let mut reader = open(trace, lenient)?;
-    let out: Box<dyn Write> = match output {
-        Some(path) => Box::new(File::create(path).map_err(|e| format!("{}: {e}", path.display()))?),
-        None => Box::new(io::stdout()),
-    };
+    match output {
+        Some(path) => write_file(path, |file| write_text(&mut reader, file, gfp_names))?,
+        None => write_text(&mut reader, io::stdout(), gfp_names)?,
+    }
+    report_trouble(reader.summary());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_text(reader: &mut TraceReader, out: impl Write, gfp_names: bool) -> Result<()> {
     let mut records = Vec::new();
     let mut more = reader.next_chunk(&mut records)?;
     let cpus = reader.summary().declared_cpus;
@@ -326,29 +319,32 @@ fn export(trace: &Path, output: Option<&Path>, gfp_names: bool, lenient: bool) -
         writer.write_lost(reader.summary().lost)?;
     }
     writer.finish()?.flush()?;
-    report_trouble(reader.summary());
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-fn extract(trace: &Path, folder: &Path) -> output::Outcome {
-    let reader = open(trace, false)?;
+fn extract(trace: &Path, folder: &Path, lenient: bool) -> output::Outcome {
+    let reader = open(trace, lenient)?;
+    if reader.attachments().is_empty() {
+        let what = "it carries no state files; `trace import --state` puts them into a .pgy file";
+        return Err(format!("{}: {what}", trace.display()).into());
+    }
+    let mut out = io::stdout().lock();
     for a in reader.attachments().iter() {
         // Names come from a file: none may lead out of the folder.
         let name = Path::new(&a.name);
         if name.components().any(|c| !matches!(c, std::path::Component::Normal(_))) {
             return Err(format!(
-                "{}: the state file name \"{}\" leads elsewhere",
+                "{}: the state file name \"{}\" leads out of the folder; import the trace again",
                 trace.display(),
                 a.name
             )
             .into());
         }
         let path = folder.join(name);
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
-        std::fs::write(&path, &a.data).map_err(|e| format!("{}: {e}", path.display()))?;
-        println!("{}", path.display());
+        std::fs::create_dir_all(path.parent().unwrap_or(folder))
+            .and_then(|()| std::fs::write(&path, &a.data))
+            .map_err(|e| format!("{}: {e}; name a folder that can be written", path.display()))?;
+        writeln!(out, "{}", path.display())?;
     }
     Ok(ExitCode::SUCCESS)
 }

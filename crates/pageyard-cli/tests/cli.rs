@@ -32,6 +32,37 @@ fn err(o: &Output) -> String {
     String::from_utf8(o.stderr.clone()).unwrap()
 }
 
+/// Every help says what the command is for, and what its exit codes mean where there are several.
+#[test]
+fn help_is_for_somebody_who_is_new() {
+    let long: &[&[&str]] = &[
+        &["replay"],
+        &["run", "hygiene"],
+        &["topology"],
+        &["conform"],
+        &["show"],
+        &["trace", "import"],
+        &["trace", "export"],
+        &["trace", "info"],
+    ];
+    for command in long {
+        let o = pageyard(&[command, &["--help"][..]].concat());
+        assert_eq!(o.status.code(), Some(0));
+        let text = out(&o);
+        let name = command.join(" ");
+        let example = format!("\n  pageyard {name} ");
+        let piped = format!("| pageyard {name} ");
+        assert!(text.contains(&example) || text.contains(&piped), "{name}: {text}");
+        let says = text.split("Usage:").next().unwrap();
+        assert!(says.trim().lines().count() > 2, "{name}: more than a heading: {says}");
+    }
+    for command in ["replay", "topology", "conform", "show", "trace"] {
+        assert!(out(&pageyard(&[command, "--help"])).contains("Exit code: 0"), "{command}");
+    }
+    let policies = out(&pageyard(&["replay", "--help"]));
+    assert!(policies.contains("Vanilla<Base>") && policies.contains("NoHighOrder"), "{policies}");
+}
+
 /// A folder that goes away.
 struct Folder(PathBuf);
 
@@ -237,6 +268,75 @@ fn a_damaged_trace_leaves_nothing_half_written() {
 }
 
 #[test]
+fn a_file_takes_its_place_when_it_is_whole() {
+    let folder = Folder::new("export");
+    let (text, out_file) = (folder.file("t.txt"), folder.file("u.txt"));
+    let damaged = TEXT.replace("pfn=0x10 order=1\n", "pfn=0x10 order=77\n");
+    std::fs::write(&text, &damaged).unwrap();
+    let o = pageyard(&["trace", "export", &text, "-o", &out_file]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("t.txt: line 4") && err(&o).contains("--lenient"), "{}", err(&o));
+    assert_eq!(folder.files(), ["t.txt"]);
+
+    // The same file by another name is still there afterwards.
+    let again = folder.file("./t.txt");
+    for args in [&["trace", "export", &text, "-o", &again][..], &["trace", "import", &text, &again]]
+    {
+        let o = pageyard(args);
+        assert_eq!(o.status.code(), Some(2));
+        assert!(err(&o).contains("name another output"), "{}", err(&o));
+        assert_eq!(std::fs::read_to_string(&text).unwrap(), damaged);
+    }
+
+    std::fs::write(&text, TEXT).unwrap();
+    let o = pageyard(&["trace", "export", &text, "-o", "/dev/stdout"]);
+    assert!(out(&o).contains("mm_page_alloc: "), "{}", out(&o));
+    let o = pageyard(&["trace", "export", &text, "-o", &folder.file("no/dir")]);
+    assert!(err(&o).contains("no/dir: ") && err(&o).contains("; name a file"), "{}", err(&o));
+}
+
+#[test]
+fn state_files_that_cannot_be_extracted_are_named() {
+    let folder = Folder::new("extract");
+    let (text, to) = (folder.file("t.txt"), folder.file("file/state"));
+    std::fs::write(&text, TEXT).unwrap();
+    let o = pageyard(&["trace", "export", &text, "--state", &to]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("t.txt: it carries no state files"), "{}", err(&o));
+
+    std::fs::write(folder.file("file"), "").unwrap();
+    let file = sample("kbuild.pgy");
+    let o = pageyard(&["trace", "export", file.to_str().unwrap(), "--state", &to]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("file/state/before/"), "{}", err(&o));
+}
+
+/// Somebody who reads one line and leaves is no error.
+#[test]
+fn nobody_has_to_read_to_the_end() {
+    let folder = Folder::new("pipe");
+    let file = sample("kbuild.pgy");
+    let file = file.to_str().unwrap();
+    let state = folder.file("state");
+    for args in [
+        &["trace", "export", file][..],
+        &["trace", "export", file, "--state", &state],
+        &["trace", "info", file],
+        &["show", file, "--as", "page_owner"],
+        &["topology", "eight-sockets", "--json"],
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_pageyard"))
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{args:?}");
+    }
+}
+
+#[test]
 fn mistakes_are_named_and_end_with_2() {
     for (args, says) in [
         (&["conform"][..], "FILE"),
@@ -244,6 +344,11 @@ fn mistakes_are_named_and_end_with_2() {
         (&["trace", "info", "no/such/file"], "no/such/file"),
         (&["trace", "import", "a", "b", "--level", "99"], "--level"),
         (&["replay", "no/such/file"], "no/such/file"),
+        (
+            &["replay", "x", "--policy", "Base,Linux7"],
+            "'--policy <P,P>': no policy Linux7; there are",
+        ),
+        (&["replay", "x", "--memory", "2X"], "'--memory <SIZE>': `2X` is not a size"),
         (&["frobnicate"], "frobnicate"),
         (&["show", "no/such/file", "--as", "vmstat"], "no/such/file"),
         (&["show", "x", "--as", "meminfo"], "expected one of zoneinfo, buddyinfo"),

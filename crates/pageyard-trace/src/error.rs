@@ -177,7 +177,8 @@ impl Fault {
         match self {
             Fault::Io(_) => "check the path, the permissions and the space on the device",
             Fault::Compression(..) => {
-                "copy the file again from its source, or read it leniently up to the damage"
+                "copy the file again from its source, or read it leniently (--lenient) up \
+                 to the damage"
             }
             Fault::Empty => "give a recording; was the command that should make it successful?",
             Fault::Foreign("a binary trace.dat") => {
@@ -186,29 +187,33 @@ impl Fault {
             Fault::Foreign(_) => "convert it to ftrace text or to .pgy first",
             Fault::NotALine(_) => {
                 "give the output of `trace-cmd report -t` or a `trace` file with task, [cpu] and \
-                 seconds (trace_clock local or mono), or read leniently"
+                 seconds (trace_clock local or mono), or read leniently (--lenient)"
             }
             Fault::CutLine => {
                 "copy the file again; if its last line is whole, end it with a newline; or read \
-                 leniently"
+                 leniently (--lenient)"
             }
-            Fault::LongLine { .. } => "check that this is a text recording, or read leniently",
+            Fault::LongLine { .. } => {
+                "check that this is a text recording, or read leniently (--lenient)"
+            }
             Fault::MissingField { .. } | Fault::BadNumber { .. } | Fault::UnknownWord { .. } => {
-                "record again with the kernel's own event format, or read leniently"
+                "record again with the kernel's own event format, or read leniently (--lenient)"
             }
             Fault::OutOfRange { .. } | Fault::NoFrame { .. } | Fault::NilPage { .. } => {
-                "the line is damaged or from another kind of machine: repair it, or read leniently"
+                "the line is damaged or from another kind of machine: repair it, or read \
+                 leniently (--lenient)"
             }
             Fault::UnknownGfp { .. } => {
-                "write the flags as a number (gfp_flags=0x...), or read leniently"
+                "write the flags as a number (gfp_flags=0x...), or read leniently (--lenient)"
             }
             Fault::Backwards { .. } => {
                 "sort the recording by time, record with one clock (trace_clock mono), or read \
-                 leniently"
+                 leniently (--lenient)"
             }
             Fault::Version { .. } => "use a program of that version, or import the text again",
             Fault::Truncated(_) | Fault::Checksum(_) | Fault::Content(_) => {
-                "copy the file again from its source, or read leniently to skip what is damaged"
+                "copy the file again from its source, or read leniently (--lenient) to skip \
+                 what is damaged"
             }
             Fault::State { .. } => "copy the file again from the machine, or leave it out",
             Fault::Unwritable(_) => "change the record, or write .pgy, which carries everything",

@@ -1,0 +1,54 @@
+//! A progress bar on standard error, where that is a terminal.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Count {
+    Bytes,
+    Operations,
+}
+
+/// The bar. It goes away when it is dropped.
+pub(crate) struct Bar {
+    bar: Option<ProgressBar>,
+    stage: Option<&'static str>,
+}
+
+impl Bar {
+    pub(crate) fn new() -> Bar {
+        let terminal = std::io::stderr().is_terminal();
+        Bar { bar: terminal.then(|| ProgressBar::new(0)), stage: None }
+    }
+
+    /// How far a stage is, and how far it goes where that is known.
+    pub(crate) fn show(&mut self, stage: &'static str, count: Count, at: u64, all: Option<u64>) {
+        let Some(bar) = &self.bar else { return };
+        if self.stage != Some(stage) {
+            self.stage = Some(stage);
+            bar.set_message(stage);
+            let template = match (count, all) {
+                (Count::Bytes, Some(_)) => "{msg:8} {wide_bar} {bytes}/{total_bytes} {eta}",
+                (Count::Bytes, None) => "{msg:8} {spinner} {bytes}",
+                (Count::Operations, _) => "{msg:8} {wide_bar} {human_pos}/{human_len} {eta}",
+            };
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+        }
+        if let Some(all) = all {
+            bar.set_length(all);
+        }
+        bar.set_position(at);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
