@@ -340,8 +340,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 }
                 if let Some(idx) = answer {
                     if zone.node != preferred.node {
-                        zone.numa_miss.fetch_add(1, Relaxed);
-                        preferred.numa_foreign.fetch_add(1, Relaxed);
+                        zone.note_numa(|z| &z.numa_miss);
+                        preferred.note_numa(|z| &z.numa_foreign);
                     }
                     return Some(zone.pfn(idx));
                 }
@@ -369,10 +369,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return true;
         }
         let near = self.node(preferred.node).is_some_and(|n| n.distance(zone.node) <= NEAR);
-        if !near || self.knobs().zone_reclaim_mode == 0 {
+        if !near {
             return false;
         }
-        match self.platform.node_reclaim(zone.node, req.order, req.gfp) {
+        match self.reclaim_node(zone.node, req.order, req.gfp) {
             NodeReclaim::NoScan | NodeReclaim::Full => false,
             NodeReclaim::Some | NodeReclaim::Success => at.mark_holds(req, flags),
         }

@@ -453,6 +453,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 zone.set_pagesets::<P>(Limits::DISABLED);
             }
             zone.boost_factor.store(layout.knobs.watermark_boost_factor, Relaxed);
+            zone.count_numa(layout.knobs.numa_stat);
             let nofragment = layout.starts_nofragment(spec, needs.nodes);
             zone.nofragment.store(nofragment, Relaxed);
         }

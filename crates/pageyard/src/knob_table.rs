@@ -64,6 +64,8 @@ enum Value {
     /// Fixed at the start: `Y` or `N`.
     Fixed(fn(&Knobs) -> bool),
     OfPolicy(fn(&Rules) -> u64),
+    /// Part of the policy or not: `Y` or `N`.
+    InPolicy(fn(&Rules) -> bool),
     None,
 }
 
@@ -75,6 +77,7 @@ pub(crate) enum Follows {
     Boost,
     Reserves,
     Limits,
+    NumaStat,
     /// All zones are to be compacted.
     Compact,
     /// Background compaction looks at the zones at once, unless it is switched off now.
@@ -117,6 +120,11 @@ macro_rules! switch {
 
 const fn elsewhere(name: &'static str, effect: &'static str, decides: &'static str) -> Knob {
     Knob { name, default: "off", range: "-", effect, access: Access::Elsewhere(decides), ..BLANK }
+}
+
+const fn in_policy(name: &'static str, effect: &'static str, get: fn(&Rules) -> bool) -> Knob {
+    let (default, range, access) = ("N", "Y or N", Access::Policy);
+    Knob { name, default, range, effect, access, value: Value::InPolicy(get), ..BLANK }
 }
 
 /// All settings of §10 in its order, then those that the kernel does not have.
@@ -200,7 +208,7 @@ pub const KNOBS: &[Knob] = &[
         unit: "% of a node",
         default: "1",
         range: "0 to 100",
-        effect: "unmapped file pages that reclaim of a node leaves it",
+        effect: "unmapped file pages that reclaim of a node leaves it (§2.8)",
         value: number!(min_unmapped_ratio, |n| n <= 100),
         ..BLANK
     },
@@ -209,7 +217,7 @@ pub const KNOBS: &[Knob] = &[
         unit: "% of a node",
         default: "5",
         range: "0 to 100",
-        effect: "reclaimable slab pages that reclaim of a node leaves it",
+        effect: "reclaimable slab pages that reclaim of a node leaves it (§2.8)",
         value: number!(min_slab_ratio, |n| n <= 100),
         ..BLANK
     },
@@ -236,7 +244,7 @@ pub const KNOBS: &[Knob] = &[
         name: "compact_unevictable_allowed",
         default: "1",
         range: "0 or 1",
-        effect: "compaction may move pages that reclaim must leave alone",
+        effect: "compaction may move pages that reclaim must leave alone (§7.4)",
         value: switch!(compact_unevictable_allowed),
         ..BLANK
     },
@@ -264,8 +272,9 @@ pub const KNOBS: &[Knob] = &[
         name: "numa_stat",
         default: "1",
         range: "0 or 1",
-        effect: "the NUMA events of §9.1 are counted",
+        effect: "the NUMA events of §9.1 are counted; while it is 0, they stay what they were",
         value: switch!(numa_stat),
+        follows: Follows::NumaStat,
         ..BLANK
     },
     Knob {
@@ -286,27 +295,26 @@ pub const KNOBS: &[Knob] = &[
         value: Value::Fixed(|k| k.shuffle_seed.is_some()),
         ..BLANK
     },
-    elsewhere(
+    in_policy(
         "page_poison",
-        "free pages are filled with a pattern that is checked later (§11)",
-        "the platform poisons and checks pages",
+        "free memory is filled with a pattern that is checked later (§11.4)",
+        |r| r.safety.poison,
     ),
-    elsewhere(
-        "init_on_alloc",
-        "blocks are zeroed when they are handed out",
-        "the platform zeroes blocks in `prepare`",
-    ),
-    elsewhere(
-        "init_on_free",
-        "blocks are zeroed when they come back",
-        "the platform zeroes blocks when it is told of a free",
-    ),
-    elsewhere("debug_pagealloc", "free pages are unmapped", "the platform maps and unmaps pages"),
-    elsewhere(
-        "debug_guardpage_minorder",
-        "requests below this order (at most 5) leave guard pages behind them",
-        "the platform guards pages",
-    ),
+    in_policy("init_on_alloc", "memory is zeroed when it is handed out (§11.5)", |r| {
+        r.safety.init_on_alloc
+    }),
+    in_policy("init_on_free", "memory is zeroed when it comes back (§11.5)", |r| {
+        r.safety.init_on_free
+    }),
+    in_policy("debug_pagealloc", "free memory is unmapped (§11.6)", |r| r.safety.unmap),
+    Knob {
+        name: "debug_guardpage_minorder",
+        range: "0 to 5",
+        effect: "what is left over below this order when a block is split becomes a guard (§11.6)",
+        access: Access::Policy,
+        value: Value::OfPolicy(|r| r.safety.guard_min_order.into()),
+        ..BLANK
+    },
     elsewhere(
         "page_owner",
         "who holds which block is recorded (§9.7)",
@@ -399,6 +407,7 @@ impl Knob {
             Value::ZonelistOrder => out.write_str("Node"),
             Value::Fixed(get) => out.write_str(if get(knobs) { "Y" } else { "N" }),
             Value::OfPolicy(get) => write!(out, "{}", get(rules)),
+            Value::InPolicy(get) => out.write_str(if get(rules) { "Y" } else { "N" }),
             Value::Trigger => return Err(KnobError::WriteOnly { name }),
             Value::None => return Err(self.elsewhere()),
         };
@@ -428,7 +437,7 @@ impl Knob {
             Value::Ratios => set_ratios(knobs, text),
             Value::ZonelistOrder => text.starts_with(['D', 'd', 'N', 'n']),
             Value::Trigger => number() == Some(1),
-            Value::Fixed(_) | Value::OfPolicy(_) | Value::None => false,
+            Value::Fixed(_) | Value::OfPolicy(_) | Value::InPolicy(_) | Value::None => false,
         };
         if taken { Ok(()) } else { Err(self.refuse(text)) }
     }

@@ -49,7 +49,7 @@ pub struct Knobs {
     pub compact_unevictable_allowed: bool,
     /// How often the embedder is to call [`Yard::tick`] for each CPU, in seconds.
     pub stat_interval: u64,
-    /// NUMA events are counted (§9.1).
+    /// NUMA events are counted (§9.1). Off, they stay what they were.
     pub numa_stat: bool,
     /// Pages move to slower memory rather than out: zones are kept free up to the PROMO mark (§7.1).
     pub memory_tiering: bool,
@@ -149,6 +149,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             // The same value again changes nothing, not even what a boost has changed meanwhile.
             Follows::Limits if new == old => {}
             Follows::Limits => self.apply_limits(&new, 0),
+            Follows::NumaStat => {
+                for z in self.zones {
+                    z.count_numa(new.numa_stat);
+                }
+            }
             Follows::Compact | Follows::Proactive => {}
         }
         drop(writing);

@@ -164,7 +164,7 @@ pub use owner::{Owner, OwnerRecord, PageOwner, Task};
 pub use pcp::LISTS as PCP_LISTS;
 pub use place::{Place, PlaceError};
 pub use platform::{Platform, Relocation};
-pub use reclaim::{Mark, NodeReclaim, Oom, ReclaimJob, Throttle};
+pub use reclaim::{Mark, NodeCaches, NodeReclaim, NodeReclaimJob, Oom, ReclaimJob, Throttle};
 pub use report::Report;
 pub use safety::OutOfUse;
 pub use snapshot::{CpuRecord, Record, RestoreError, ZoneRecord};

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::events::Event;
 use crate::gfp::Gfp;
 use crate::poison::Corruption;
-use crate::reclaim::{NodeReclaim, Oom, ReclaimJob, Throttle};
+use crate::reclaim::{NodeCaches, NodeReclaim, NodeReclaimJob, Oom, ReclaimJob, Throttle};
 use crate::report::Report;
 use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 
@@ -141,6 +141,15 @@ pub trait Platform {
         Relocation::Refused
     }
 
+    /// Whether reclaim must leave a movable block alone: its owner has locked it in memory, say.
+    /// Asked by compaction, without any lock, where `compact_unevictable_allowed` is 0 (§10): it
+    /// moves no block of which this says yes. Contiguous ranges and memory that is to go do not
+    /// ask. The default says no.
+    fn is_unevictable(&self, pfn: Pfn, order: Order) -> bool {
+        let _ = (pfn, order);
+        false
+    }
+
     /// Whether nothing about the caller restricts a request with these flags or entitles it to
     /// more: no set of nodes, no scope that takes flags from it, no limit on dirty pages. Asked
     /// first, on every request; only where it says no are [`context`](Platform::context) and
@@ -188,11 +197,19 @@ pub trait Platform {
         0
     }
 
-    /// Frees clean, unmapped pages of a near node before a farther one is used (§2.8 step 6); asked
-    /// only where `zone_reclaim_mode` is set.
-    fn node_reclaim(&self, node: NodeId, order: Order, gfp: Gfp) -> NodeReclaim {
-        let _ = (node, order, gfp);
+    /// Frees pages of a near node before a farther one is used (§2.8 step 6), as far as the job
+    /// allows: clean and unmapped ones, where it says nothing else. Asked only where
+    /// `zone_reclaim_mode` is set, and the node has more to free than it is to keep.
+    fn node_reclaim(&self, job: &NodeReclaimJob) -> NodeReclaim {
+        let _ = job;
         NodeReclaim::NoScan
+    }
+
+    /// What [`node_reclaim`](Platform::node_reclaim) could free for this job, what the node is to
+    /// keep included. The default does not know: it is left to that hook then to keep it.
+    fn node_caches(&self, job: &NodeReclaimJob) -> Option<NodeCaches> {
+        let _ = job;
+        None
     }
 
     /// A user's task is to wait until background reclaim has freed something (§7.3): while
@@ -330,6 +347,10 @@ impl<T: Platform> Platform for &T {
         (**self).relocate(from, to, order)
     }
 
+    fn is_unevictable(&self, pfn: Pfn, order: Order) -> bool {
+        (**self).is_unevictable(pfn, order)
+    }
+
     #[inline(always)]
     fn is_plain(&self, gfp: Gfp) -> bool {
         (**self).is_plain(gfp)
@@ -355,8 +376,12 @@ impl<T: Platform> Platform for &T {
         (**self).reclaimable(zone)
     }
 
-    fn node_reclaim(&self, node: NodeId, order: Order, gfp: Gfp) -> NodeReclaim {
-        (**self).node_reclaim(node, order, gfp)
+    fn node_reclaim(&self, job: &NodeReclaimJob) -> NodeReclaim {
+        (**self).node_reclaim(job)
+    }
+
+    fn node_caches(&self, job: &NodeReclaimJob) -> Option<NodeCaches> {
+        (**self).node_caches(job)
     }
 
     fn throttle(&self, node: NodeId, most_ns: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {

@@ -71,6 +71,38 @@ impl ReclaimJob {
     }
 }
 
+/// What reclaim of a near node may free, before a farther one is used
+/// ([`Platform::node_reclaim`], §2.8 step 6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeReclaimJob {
+    /// The node.
+    pub node: NodeId,
+    /// The order of the request.
+    pub order: Order,
+    /// Its flags: they say whether it may wait, and enter I/O and file systems.
+    pub gfp: Gfp,
+    /// How many pages to free.
+    pub pages: u64,
+    /// Whether pages may be written back: bit 2 of `zone_reclaim_mode` (§10).
+    pub may_write: bool,
+    /// Whether mapped pages may be unmapped: its bit 4.
+    pub may_unmap: bool,
+    /// Pages of unmapped page cache that the node keeps: `min_unmapped_ratio` of its managed
+    /// pages.
+    pub min_unmapped: u64,
+    /// Pages of reclaimable slab that it keeps: `min_slab_ratio` of them.
+    pub min_slab: u64,
+}
+
+/// What a node has that could be freed ([`Platform::node_caches`]), in pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeCaches {
+    /// Unmapped page cache; where the job may unmap or write pages, what that makes of it.
+    pub unmapped: u64,
+    /// Reclaimable slab.
+    pub slab: u64,
+}
+
 /// What became of a node's reclaim before a farther node is used ([`Platform::node_reclaim`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeReclaim {
@@ -151,6 +183,35 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
         z.watermarks.set_boost(z.watermarks.boost().saturating_sub(seen));
         z.refresh_ample::<P>();
         true
+    }
+
+    /// Step 6 of §2.8: frees what a near node can do without. With no more of either kind of cache
+    /// than the node is to keep (§10), there is nothing to free.
+    pub(crate) fn reclaim_node(&self, node: NodeId, order: Order, gfp: Gfp) -> NodeReclaim {
+        let knobs = self.knobs();
+        if knobs.zone_reclaim_mode == 0 {
+            return NodeReclaim::NoScan;
+        }
+        let zones = self.node(node).map_or(&[][..], |n| n.zones);
+        let managed: u64 = zones.iter().map(|z| z.managed.load(Relaxed)).sum();
+        let percent = |ratio: u64| managed.saturating_mul(ratio) / 100;
+        let job = NodeReclaimJob {
+            node,
+            order,
+            gfp,
+            pages: SWAP_CLUSTER_MAX.max(order.pages().into()),
+            may_write: knobs.zone_reclaim_mode & 2 != 0,
+            may_unmap: knobs.zone_reclaim_mode & 4 != 0,
+            min_unmapped: percent(knobs.min_unmapped_ratio),
+            min_slab: percent(knobs.min_slab_ratio),
+        };
+        if let Some(has) = self.platform.node_caches(&job)
+            && has.unmapped <= job.min_unmapped
+            && has.slab <= job.min_slab
+        {
+            return NodeReclaim::Full;
+        }
+        self.platform.node_reclaim(&job)
     }
 
     /// Pages that ordinary requests never get, in all zones together (§3.9).

@@ -59,7 +59,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
         if let Some((zone, _)) = self.locate(pfn)
             && zone.node == node
         {
-            zone.numa_interleave.fetch_add(1, Relaxed);
+            zone.note_numa(|z| &z.numa_interleave);
         }
         Ok(pfn)
     }

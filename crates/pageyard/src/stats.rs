@@ -64,10 +64,42 @@ impl BlockCounts {
     }
 }
 
+/// How many of the blocks that a CPU handed out in a zone are NUMA events (§9.1): all, but for those
+/// handed out while `numa_stat` was off (§10). So nothing is counted twice where blocks are handed
+/// out.
+///
+/// One word, so that nobody reads half of a switch. On: the blocks that are not counted. Off, with
+/// the highest bit: those that were counted until then.
+#[derive(Debug, Default)]
+pub(crate) struct NumaPart(AtomicU64);
+
+impl NumaPart {
+    const OFF: u64 = 1 << 63;
+
+    /// Of so many blocks handed out, how many count.
+    pub(crate) fn of(&self, handed_out: u64) -> u64 {
+        match self.0.load(Relaxed) {
+            word if word & Self::OFF != 0 => word & !Self::OFF,
+            left_out => handed_out.saturating_sub(left_out),
+        }
+    }
+
+    /// Begins to count, or ends it, after so many blocks; one caller at a time.
+    pub(crate) fn switch(&self, on: bool, handed_out: u64) {
+        let was_on = self.0.load(Relaxed) & Self::OFF == 0;
+        if on != was_on {
+            // Both ways the same: what counted becomes what is left out of the rest, and back.
+            let rest = handed_out.saturating_sub(self.0.load(Relaxed) & !Self::OFF);
+            self.0.store(if on { rest } else { rest | Self::OFF }, Relaxed);
+        }
+    }
+}
+
 /// Counters of one CPU in one zone, written under its per-CPU list's lock (`direct_*`: under the
-/// zone lock).
+/// zone lock; `numa`: by whoever changes the setting).
 #[derive(Debug, Default)]
 pub(crate) struct CpuCounters {
+    pub(crate) numa: NumaPart,
     pub(crate) allocs: Table,
     pub(crate) frees: Table,
     pub(crate) direct_allocs: Table,
@@ -242,7 +274,8 @@ impl LockHistogram {
     }
 }
 
-/// Where a zone's blocks went, in blocks (§9.1).
+/// Where a zone's blocks went, in blocks (§9.1), but for those handed out while
+/// [`numa_stat`](crate::Knobs::numa_stat) was off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NumaStats {
     /// Handed out here as preferred.

@@ -267,10 +267,25 @@ impl<R: RawMutex> Zone<'_, R> {
         for slot in self.cpus {
             let local = slot.node.load(Relaxed) == u32::from(self.node.0);
             let part = if local { &mut numa.local } else { &mut numa.other };
-            *part += slot.counters.handed_out();
+            *part += slot.counters.numa.of(slot.counters.handed_out());
         }
         numa.hit = (numa.local + numa.other).saturating_sub(numa.miss);
         numa
+    }
+
+    /// NUMA events are counted from now on, or not (`numa_stat`, §10); one caller at a time.
+    pub(crate) fn count_numa(&self, on: bool) {
+        self.numa_counted.store(on, Relaxed);
+        for slot in self.cpus {
+            slot.counters.numa.switch(on, slot.counters.handed_out());
+        }
+    }
+
+    /// Counts one of the NUMA events that do not follow from the counts by CPU.
+    pub(crate) fn note_numa(&self, event: impl Fn(&Self) -> &AtomicU64) {
+        if self.numa_counted.load(Relaxed) {
+            event(self).fetch_add(1, Relaxed);
+        }
     }
 }
 

@@ -158,6 +158,8 @@ pub struct Zone<'a, R: RawMutex> {
     pub(crate) numa_miss: AtomicU64,
     pub(crate) numa_foreign: AtomicU64,
     pub(crate) numa_interleave: AtomicU64,
+    /// NUMA events are counted (`numa_stat`).
+    pub(crate) numa_counted: AtomicBool,
     pub(crate) compaction: Compaction,
     /// Background compaction of the node, in the first of its zones.
     pub(crate) daemon: Daemon,
@@ -203,6 +205,7 @@ impl<R: RawMutex> Zone<'_, R> {
             numa_miss: AtomicU64::new(0),
             numa_foreign: AtomicU64::new(0),
             numa_interleave: AtomicU64::new(0),
+            numa_counted: AtomicBool::new(true),
             compaction: Compaction::default(),
             daemon: Daemon::default(),
             report: Reporting::default(),

@@ -87,8 +87,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             whole: full,
             ignore_skips: full,
             any_target: full,
-            proactive: false,
-            background: false,
+            ..Job::ALL
         };
         let event = CompactEvent::TryToCompact { order, gfp: wanted.gfp, priority };
         self.platform.event(wanted.cpu, Event::Compact(event));
@@ -186,6 +185,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// One zone, if it is worth it.
     pub(super) fn compact(&self, at: At<'_, 'a, R, E, P>, job: &Job) -> Outcome {
         let zone = at.zone;
+        let job = &Job { unevictable: self.knobs().compact_unevictable_allowed, ..*job };
         let mut stop_at = 0;
         if let Some(order) = job.order {
             let result = at.suits(order, job, self.extfrag_threshold());

@@ -99,6 +99,8 @@ pub(crate) struct Job {
     pub(crate) proactive: bool,
     /// By the background's thread.
     pub(crate) background: bool,
+    /// Blocks that reclaim must leave alone may be moved (`compact_unevictable_allowed`, §10).
+    pub(crate) unevictable: bool,
 }
 
 impl Job {
@@ -115,6 +117,7 @@ impl Job {
         any_target: false,
         proactive: false,
         background: false,
+        unevictable: true,
     };
 }
 

@@ -67,7 +67,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
         while next < end {
             let idx = next;
             next += 1 << order;
-            if !is_source(map.frame(idx).state(), order) {
+            if !is_source(map.frame(idx).state(), order) || !self.may_move(idx, order) {
                 continue;
             }
             // The highest hole above it.

@@ -126,7 +126,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
             let order = state.order();
             let head = !matches!(state.kind(), Kind::Tail | Kind::Reserved);
             let next = if head { idx.saturating_add(1 << order) } else { idx + 1 };
-            if self.wants(state) {
+            if self.wants(idx, state) {
                 batch.push(idx, order);
             } else if state.kind() != Kind::Free && head && chunk.is_some() {
                 // Something here stays: the block that is wanted will not become free.
@@ -149,13 +149,24 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
 
     /// Whether a block is to be moved: not one as large as what is wanted, of which nothing would be
     /// gained, and not a whole pageblock.
-    fn wants(&self, state: State) -> bool {
+    fn wants(&self, idx: u32, state: State) -> bool {
         let order = state.order();
         let below = self.job.order.map_or(PAGEBLOCK_ORDER, Order::get).min(PAGEBLOCK_ORDER);
         state.kind() == Kind::Allocated
             && state.is_movable()
             && order < below
             && self.only.is_none_or(|o| o == order)
+            && self.may_move(idx, order)
+    }
+
+    /// Whether the setting lets a block be moved that its owner can move
+    /// (`compact_unevictable_allowed`, §10).
+    pub(super) fn may_move(&self, idx: u32, order: u8) -> bool {
+        self.job.unevictable
+            || Order::new(order).is_some_and(|o| {
+                let at = self.at;
+                !at.env.is_unevictable(at.zone.pfn(idx), o)
+            })
     }
 
     /// Everything below is done: later runs need not look there.

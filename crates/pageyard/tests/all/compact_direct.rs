@@ -359,3 +359,40 @@ fn s7_8_no_improvement_no_hurry() {
         assert!(!y.compact_background(NODE).worked);
     });
 }
+
+#[test]
+fn s10_compaction_leaves_unevictable_blocks_where_they_are_if_it_is_told_to() {
+    let m = machine().knobs(|k| k.compact_unevictable_allowed = false);
+    m.run_on(Owners::willing().unevictable(|_| true), |y: &Y<'_>| {
+        fragment(y, 1, &[0, 3], 50);
+        let asked = || y.platform().asked.load(Relaxed);
+        for how in [Priority::Async, Priority::SyncLight, Priority::SyncFull] {
+            y.compact_for(Order::HUGE, THP, how).unwrap();
+        }
+        y.compact_zone(ZONE, None, Priority::SyncFull);
+        assert!(asks_for(y, 9));
+        y.compact_background(NODE);
+        assert_eq!((asked(), huge_free(y)), (0, 0), "nobody was asked to move");
+        // Whoever wants exactly these frames does not care.
+        y.alloc_contig(common::frames(0..512), MigrateType::Movable, Gfp::KERNEL).unwrap();
+        assert!(asked() > 0);
+        y.free_contig(common::frames(0..512)).unwrap();
+        y.set_knob("compact_unevictable_allowed", "1").unwrap();
+        let before = asked();
+        y.compact_zone(ZONE, None, Priority::SyncFull);
+        assert!(asked() > before && huge_free(y) > 1);
+        all_is_well(y, &m);
+    });
+    // Of those that may move, each still does, and none of the others.
+    m.run_on(Owners::willing().unevictable(|p| p.0 < 8192), |y: &Y<'_>| {
+        fragment(y, 1, &[0], 50);
+        let low = |y: &Y<'_>| -> Vec<_> {
+            y.platform().owned().into_keys().filter(|p| p.0 < 8192).collect()
+        };
+        let before = low(y);
+        y.compact_zone(ZONE, None, Priority::SyncFull);
+        assert!(before.iter().all(|p| low(y).contains(p)));
+        assert!(huge_free(y) > 8, "{}", huge_free(y));
+        all_is_well(y, &m);
+    });
+}

@@ -3,7 +3,9 @@
 use crate::common;
 
 use common::{Machine, Y, o};
-use pageyard::policy::Base;
+use pageyard::policy::{
+    Base, Guarded, InitOnAlloc, InitOnFree, Linux612, Poisoned, Policy, Unmapped,
+};
 use pageyard::{Access, CpuId, Gfp, KNOBS, Knob, KnobError, Knobs, Platform, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -107,7 +109,7 @@ fn s3_5_ratios_below_1_switch_the_reserve_off() {
 }
 
 /// A setting's text.
-fn read(y: &Y<'_>, name: &str) -> Result<String, KnobError> {
+fn read<P: Policy>(y: &Y<'_, P>, name: &str) -> Result<String, KnobError> {
     let mut text = String::new();
     y.knob(name, &mut text).map(|()| text)
 }
@@ -145,6 +147,31 @@ fn s10_every_knob_reads_as_its_default_and_takes_that_again() {
             }
         }
     });
+}
+
+#[test]
+fn s10_boot_settings_of_safety_are_read_from_the_policy() {
+    fn settings<P: Policy>() -> [String; 5] {
+        let names = [
+            "page_poison",
+            "init_on_alloc",
+            "init_on_free",
+            "debug_pagealloc",
+            "debug_guardpage_minorder",
+        ];
+        Machine::normal(65536).run(|y: &Y<'_, P>| {
+            names.map(|name| {
+                let written = y.set_knob(name, "1");
+                assert_eq!(written, Err(KnobError::ReadOnly { name, chosen: "the policy" }));
+                read(y, name).unwrap()
+            })
+        })
+    }
+    assert_eq!(settings::<Linux612>(), ["N", "N", "N", "N", "0"]);
+    assert_eq!(settings::<Poisoned>(), ["Y", "N", "N", "N", "0"]);
+    assert_eq!(settings::<InitOnAlloc>(), ["N", "Y", "N", "N", "0"]);
+    assert_eq!(settings::<InitOnFree>(), ["N", "N", "Y", "N", "0"]);
+    assert_eq!(settings::<Unmapped<Guarded<4, Base>>>(), ["N", "N", "N", "Y", "4"]);
 }
 
 #[test]

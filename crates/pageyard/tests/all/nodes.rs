@@ -7,8 +7,8 @@ use std::cell::Cell;
 use common::{Machine, Y, o};
 use pageyard::policy::Linux612;
 use pageyard::{
-    AllocError, Context, CpuId, Cpuset, Gfp, Interleave, NodeChoice, NodeId, NodeMask, NodeReclaim,
-    Order, Pfn, Platform, TaskFlags, Yard, ZoneId, ZoneKind,
+    AllocError, Context, CpuId, Cpuset, Gfp, Interleave, NodeCaches, NodeChoice, NodeId, NodeMask,
+    NodeReclaim, NodeReclaimJob, Order, Pfn, Platform, TaskFlags, Yard, ZoneId, ZoneKind,
 };
 
 const PAGES: u64 = 1 << 13;
@@ -238,6 +238,8 @@ struct Tasks {
     asked: Cell<u32>,
     reclaimed: Cell<Option<NodeReclaim>>,
     node_reclaims: Cell<u32>,
+    job: Cell<Option<NodeReclaimJob>>,
+    caches: Cell<Option<NodeCaches>>,
 }
 
 impl Platform for Tasks {
@@ -254,8 +256,13 @@ impl Platform for Tasks {
         !NodeMask(self.dirty.get()).contains(node)
     }
 
-    fn node_reclaim(&self, _: NodeId, _: Order, _: Gfp) -> NodeReclaim {
+    fn node_caches(&self, _: &NodeReclaimJob) -> Option<NodeCaches> {
+        self.caches.get()
+    }
+
+    fn node_reclaim(&self, job: &NodeReclaimJob) -> NodeReclaim {
         self.node_reclaims.set(self.node_reclaims.get() + 1);
+        self.job.set(Some(*job));
         self.reclaimed.get().unwrap_or(NodeReclaim::NoScan)
     }
 }
@@ -318,4 +325,84 @@ fn a_node_reclaims_before_a_farther_one_is_used_2_8_6() {
             assert_eq!(y.platform().node_reclaims.get(), mode);
         });
     }
+}
+
+#[test]
+fn s10_reclaim_of_a_node_leaves_it_the_share_of_the_settings() {
+    let m = nodes(2).knobs(|k| {
+        k.zone_reclaim_mode = 1 | 4;
+        k.min_unmapped_ratio = 3;
+        k.min_slab_ratio = 7;
+    });
+    m.run_on::<common::Lock, Tasks, Linux612, _>(Tasks::default(), |y| {
+        exhaust(y, 0);
+        let asked = |caches: Option<(u64, u64)>| {
+            let p = y.platform();
+            p.caches.set(caches.map(|(unmapped, slab)| NodeCaches { unmapped, slab }));
+            p.job.set(None);
+            assert_eq!(node_of(y, y.alloc(o(2), Gfp::KERNEL).unwrap()), 1);
+            p.job.take()
+        };
+        let job = asked(None).expect("who does not know is asked to reclaim");
+        assert_eq!((job.node, job.order, job.gfp), (NodeId(0), o(2), Gfp::KERNEL));
+        assert_eq!((job.pages, job.may_write, job.may_unmap), (32, false, true));
+        let (unmapped, slab) = (PAGES * 3 / 100, PAGES * 7 / 100);
+        assert_eq!((job.min_unmapped, job.min_slab), (unmapped, slab));
+        assert_eq!(asked(Some((unmapped, slab))), None, "no more than the node is to keep");
+        assert_eq!(asked(Some((unmapped + 1, slab))), Some(job));
+        assert_eq!(asked(Some((unmapped, slab + 1))), Some(job));
+        // The settings of the moment count.
+        y.set_knob("min_unmapped_ratio", "100").unwrap();
+        assert_eq!(asked(Some((unmapped + 1, slab))), None);
+        y.set_knob("min_slab_ratio", "0").unwrap();
+        y.set_knob("zone_reclaim_mode", "2").unwrap();
+        let job = asked(Some((0, 1))).unwrap();
+        assert_eq!((job.min_unmapped, job.min_slab), (PAGES, 0));
+        assert!(job.may_write && !job.may_unmap);
+    });
+}
+
+#[test]
+fn s10_without_numa_stat_the_events_of_9_1_stay_what_they_were() {
+    let id = |n| ZoneId { node: NodeId(n), kind: ZoneKind::Normal };
+    nodes(2).run::<Linux612, _>(|y| {
+        let stats = || [0, 1].map(|n| y.zone_stats(id(n)).unwrap().numa);
+        let turns = Interleave::new(NodeMask::only(NodeId(1)));
+        // At least one event of each kind.
+        let some_of_each = || {
+            let mut all = exhaust(y, 0);
+            all.push(y.alloc(o(0), Gfp::KERNEL).unwrap());
+            all.push(y.alloc_interleaved(&turns, o(0), Gfp::KERNEL).unwrap());
+            all.into_iter().for_each(|p| y.free(p, o(0)).unwrap());
+        };
+        let events = || {
+            let [near, far] = stats();
+            [near.hit, near.local, near.foreign, far.miss, far.other, far.interleave]
+        };
+        some_of_each();
+        let (before, counted) = (stats(), events());
+        assert!(counted.iter().all(|&n| n > 0), "{counted:?}");
+        for off in ["0", "0"] {
+            y.set_knob("numa_stat", off).unwrap();
+            assert_eq!(stats(), before, "nothing is forgotten");
+            some_of_each();
+            assert_eq!(stats(), before);
+        }
+        for on in ["1", "1"] {
+            let before = events();
+            y.set_knob("numa_stat", on).unwrap();
+            assert_eq!(events(), before, "what was not counted is not made up for");
+            some_of_each();
+            let more = events();
+            assert!(before.iter().zip(&more).all(|(b, m)| b < m), "{before:?} {more:?}");
+        }
+    });
+    nodes(2).knobs(|k| k.numa_stat = false).run::<Linux612, _>(|y| {
+        let hits = || y.zone_stats(id(0)).unwrap().numa.hit;
+        y.alloc(o(0), Gfp::KERNEL).unwrap();
+        assert_eq!(hits(), 0, "off from the start");
+        y.set_knob("numa_stat", "1").unwrap();
+        y.alloc(o(0), Gfp::KERNEL).unwrap();
+        assert_eq!(hits(), 1);
+    });
 }

@@ -34,6 +34,7 @@ struct Table {
 pub(crate) struct Owners {
     table: Mutex<Table>,
     pub(crate) answer: Answer,
+    unevictable: fn(Pfn) -> bool,
     pub(crate) asked: AtomicU64,
     pub(crate) moved: AtomicU64,
     names: AtomicU64,
@@ -55,6 +56,7 @@ impl Owners {
         Owners {
             table: Mutex::default(),
             answer,
+            unevictable: |_| false,
             asked: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             names: AtomicU64::new(0),
@@ -62,6 +64,11 @@ impl Owners {
             wakes: Mutex::default(),
             events: Mutex::default(),
         }
+    }
+
+    /// Reclaim must leave these blocks alone.
+    pub(crate) fn unevictable(self, unevictable: fn(Pfn) -> bool) -> Self {
+        Owners { unevictable, ..self }
     }
 
     fn own(&self, pfn: Pfn, order: Order) {
@@ -147,6 +154,10 @@ impl Platform for Owners {
             self.moved.fetch_add(u64::from(order.pages()), Relaxed);
         }
         answer
+    }
+
+    fn is_unevictable(&self, pfn: Pfn, _: Order) -> bool {
+        (self.unevictable)(pfn)
     }
 
     fn wake_compaction(&self, node: NodeId) {
