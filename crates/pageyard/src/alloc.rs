@@ -335,8 +335,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                     continue;
                 }
                 let mut answer = self.serve(at, req, flags);
-                while answer.is_none() && self.grow(zone) {
-                    answer = self.serve(at, req, flags);
+                if answer.is_none() {
+                    let again = |_| self.serve(at, req, flags);
+                    answer = self.grow_until(zone, req.gfp, again);
                 }
                 if let Some(idx) = answer {
                     if zone.node != preferred.node {
@@ -365,7 +366,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         flags: AllocFlags,
     ) -> bool {
         let zone = at.zone;
-        if self.grow(zone) {
+        let has_room = |grown| (grown || at.mark_holds(req, flags)).then_some(());
+        if self.grow_until(zone, req.gfp, has_room).is_some() {
             return true;
         }
         let near = self.node(preferred.node).is_some_and(|n| n.distance(zone.node) <= NEAR);

@@ -125,16 +125,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Ok(got)
     }
 
-    /// The first zone that has all the pages above its low mark. No other mark is tested, so a
-    /// bulk request never sets BELOW_HIGH.
+    /// The first zone that has all the pages above its low mark, once it has grown so far if need
+    /// be (§8.2). No other mark is tested, so a bulk request never sets BELOW_HIGH.
     fn bulk_zone(&self, req: &Request, wanted: u64) -> Option<&'a Zone<'a, R>> {
         let flags = bulk_flags(req.gfp);
         let zones = self.zones_for(req);
         let near = zones.clone().next()?.node;
         let allowed = |node| req.context.allows(node, req.gfp.contains(Gfp::HARDWALL));
         zones.take_while(|z| z.node == near).filter(|z| allowed(z.node)).find(|z| {
-            let mark = z.watermarks.effective(LOW).saturating_add(wanted);
-            z.watermark_fast(0, mark, req.highest, flags)
+            let passes = || {
+                let mark = z.watermarks.effective(LOW).saturating_add(wanted);
+                z.watermark_fast(0, mark, req.highest, flags).then_some(())
+            };
+            passes().or_else(|| self.grow_until(z, req.gfp, |_| passes())).is_some()
         })
     }
 

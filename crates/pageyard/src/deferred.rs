@@ -8,12 +8,17 @@ use core::sync::atomic::{
 
 use lock_api::RawMutex;
 
+use crate::gfp::Gfp;
 use crate::init::{InitError, Layout, Start, Storage, ZoneSpec, section_end};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{CpuId, NodeId, Pfn, SECTION_PAGES};
 use crate::yard::Yard;
 use crate::zone::Zone;
+
+/// How often a request pauses while another thread has the section it waits for. That thread may
+/// be the very one that the request has interrupted, so there must be an end.
+const MOST_PAUSES: u32 = 1 << 16;
 
 /// A yard that is not all there yet.
 #[derive(Debug)]
@@ -58,9 +63,9 @@ impl Late {
         self.is_deferred().then_some(self.start)
     }
 
-    /// Whether nothing is left to do.
-    pub(crate) fn is_done(&self) -> bool {
-        self.left.load(Acquire) == 0
+    /// Sections that are not done. What was done is seen by whoever reads it.
+    fn left(&self) -> u64 {
+        self.left.load(Acquire)
     }
 }
 
@@ -123,7 +128,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for zone in self.zones {
             while self.grow(zone) {}
         }
-        if !self.zones.iter().all(|z| z.late.is_done()) {
+        if !self.zones.iter().all(|z| z.late.left() == 0) {
             return false;
         }
         if deferred.finished.swap(true, AcqRel) {
@@ -141,10 +146,50 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         true
     }
 
+    /// Lets a zone grow in which a request has not found what it wants, until it does (§8.2).
+    /// `look` is told whether it is this call that made the zone grow; otherwise other threads have
+    /// done so. `None`: nothing more is to come.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn grow_until<T>(
+        &self,
+        zone: &Zone<'a, R>,
+        gfp: Gfp,
+        mut look: impl FnMut(bool) -> Option<T>,
+    ) -> Option<T> {
+        self.deferred.as_ref().filter(|d| !d.is_finished() && zone.late.is_deferred())?;
+        loop {
+            let grown = self.grow(zone);
+            let left = zone.late.left();
+            // The last sections may be with others, as their memory is before they are done.
+            if !grown && left > 0 && !self.wait_for_section(zone, left, gfp) {
+                return None;
+            }
+            // With none left the last of them may have come since the request looked.
+            let found = look(grown);
+            if found.is_some() || !grown && left == 0 {
+                return found;
+            }
+        }
+    }
+
+    /// Waits for another thread to be done with a section, asleep if the request may sleep.
+    /// `false`: it takes too long.
+    fn wait_for_section(&self, zone: &Zone<'a, R>, left: u64, gfp: Gfp) -> bool {
+        (0..MOST_PAUSES).any(|_| {
+            if gfp.contains(Gfp::DIRECT_RECLAIM) {
+                self.platform.pause();
+            } else {
+                core::hint::spin_loop();
+            }
+            zone.late.left() != left
+        })
+    }
+
     /// Initialises the zone's next section that has memory. `false`: there is none.
     #[cold]
     #[inline(never)]
-    pub(crate) fn grow(&self, zone: &Zone<'a, R>) -> bool {
+    fn grow(&self, zone: &Zone<'a, R>) -> bool {
         let Some(deferred) = &self.deferred else { return false };
         let late = &zone.late;
         let end = zone.end();

@@ -4,6 +4,7 @@ use crate::common;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use common::check::check;
 use common::{Lock, Machine, Stage, Y, deferred, o};
@@ -165,6 +166,95 @@ fn s8_2_threads_initialise_while_others_allocate() {
         assert_eq!(totals, 24 * S - 200);
         check(y, &machine, &owned.into_iter().collect());
     }
+}
+
+/// A platform on which one thread stops in the middle of a section, until a request pauses.
+#[derive(Debug, Default)]
+struct Halting {
+    halted: AtomicBool,
+    released: AtomicBool,
+}
+
+std::thread_local! { static HALTS: Cell<bool> = const { Cell::new(false) }; }
+
+impl Platform for Halting {
+    const MEASURE_LOCKS: bool = true;
+
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+
+    // Read when a section's descriptors are written and its blocks are about to be freed.
+    fn now(&self) -> u64 {
+        if HALTS.get() {
+            self.halted.store(true, Relaxed);
+            while !self.released.load(Relaxed) {
+                std::thread::yield_now();
+            }
+        }
+        0
+    }
+
+    fn pause(&self) {
+        self.released.store(true, Relaxed);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// §8.2: while another thread has the last section, a request waits for it rather than fail.
+#[test]
+fn s8_2_requests_wait_for_a_section_that_another_thread_has() {
+    let one = |y: &Yard<'static, Lock, Halting>, gfp| {
+        y.alloc(Order::MAX, gfp).map_or(0, |_| Order::MAX.pages().into())
+    };
+    let bulk = |y: &Yard<'static, Lock, Halting>, gfp| {
+        y.alloc_bulk_each(4096, gfp, |_| ()).unwrap() as u64
+    };
+    let ways: [&dyn Fn(&Yard<'static, Lock, Halting>) -> u64; 3] = [
+        &|y| one(y, Gfp::KERNEL | Gfp::NOWARN),
+        &|y| one(y, Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN),
+        &|y| bulk(y, Gfp::KERNEL | Gfp::NOWARN),
+    ];
+    for (i, way) in ways.into_iter().enumerate() {
+        let machine = Machine::normal(3 * S).cpus(&[0, 0]);
+        let y: &'static Yard<'static, Lock, Halting> = deferred(&machine, Halting::default());
+        CPU.set(0);
+        assert!(y.init_section(NodeId(0)));
+        let other = std::thread::spawn(move || {
+            CPU.set(1);
+            HALTS.set(true);
+            y.init_section(NodeId(0))
+        });
+        while !y.platform().halted.load(Relaxed) {
+            std::thread::yield_now();
+        }
+        assert!(!y.init_section(NodeId(0)) && !y.finish_deferred(), "it is not done");
+        let mut got = 0;
+        while got < 2 * S + 8192 {
+            let more = way(y);
+            assert!(more > 1, "way {i}: {got} pages, then {more}");
+            got += more;
+        }
+        assert!(y.platform().released.load(Relaxed), "nobody waited");
+        assert!(other.join().unwrap() && y.finish_deferred());
+    }
+}
+
+/// §8.2, §6.1: a bulk request grows the zone as far as it needs.
+#[test]
+fn s8_2_bulk_requests_grow_the_zone() {
+    let machine = Machine::normal(6 * S);
+    let y: &Y<'_> = deferred(&machine, Stage::default());
+    let mut slots = vec![None; 2 * S as usize];
+    assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut slots), Ok(slots.len()));
+    assert_eq!(managed(y, NORMAL), 3 * S, "no farther");
+    let mut owned: common::check::Owned =
+        slots.into_iter().map(|p| (p.unwrap(), Order::ZERO)).collect();
+    let each = |pfn| assert!(owned.insert(pfn, Order::ZERO).is_none());
+    assert_eq!(y.alloc_bulk_each(3 * S as usize, Gfp::KERNEL, each), Ok(3 * S as usize));
+    assert_eq!(managed(y, NORMAL), 6 * S);
+    assert!(y.finish_deferred());
+    check(y, &machine, &owned);
 }
 
 /// The pagesets of seed figures A.5, by batch and high: two sockets, here with four CPUs each.
