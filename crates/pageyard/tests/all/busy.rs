@@ -1,13 +1,15 @@
 //! Spec §5.6: a per-CPU list that somebody else is at is passed by; requests and frees use the zone.
+//! §7.6: compaction that must not wait ends where somebody else has the zone.
 #![allow(unsafe_code)] // a lock whose `try_lock` fails when told to
 
 use crate::common;
 
 use std::cell::Cell;
 
+use common::owners::*;
 use common::{Machine, Stage, o};
 use lock_api::RawMutex;
-use pageyard::{CpuId, Gfp, Yard, ZoneKind};
+use pageyard::{CompactResult, CpuId, Gfp, Order, Priority, Yard, ZoneKind};
 
 thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
@@ -105,5 +107,29 @@ fn s5_16_a_second_drainer_of_all_zones_returns_at_once() {
         y.drain_all(Some(ZONE.into()));
         assert_eq!(y.zone_info(ZONE).unwrap().cached, 0, "a caller for one zone waits its turn");
         BUSY.set(false);
+    });
+}
+
+#[test]
+fn s7_6_asynchronous_compaction_ends_at_a_zone_lock_that_somebody_holds() {
+    let m = Machine::normal(32_768);
+    m.run_on(Owners::willing(), |y: &Yard<'_, Refusing, Owners>| {
+        fragment(y, 1, &[0], 50);
+        let run = |priority| {
+            BUSY.set(true);
+            let done = y.compact_for(Order::HUGE, Gfp::HIGHUSER_MOVABLE, priority).unwrap();
+            BUSY.set(false);
+            done
+        };
+        let done = run(Priority::Async);
+        assert_eq!((done.result, done.captured), (CompactResult::Contended, None));
+        let s = y.compact_stats();
+        assert_eq!((s.moved, s.free_scanned), (0, 0));
+        assert!(s.migrate_scanned <= 512, "it ended in the first pageblock: {s:?}");
+        assert_eq!(y.deferral(ZONE).unwrap().shift, 0, "which is no failure of the zone's");
+        let done = run(Priority::SyncLight);
+        assert_eq!(done.result, CompactResult::Success, "others wait for the lock");
+        done.captured.into_iter().for_each(|pfn| took(y, pfn, 9));
+        all_is_well(y, &m);
     });
 }

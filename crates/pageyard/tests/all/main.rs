@@ -26,6 +26,7 @@ mod hwpoison;
 mod init;
 mod interleavings;
 mod isolation;
+mod isolation_threads;
 mod knobs;
 mod kswapd;
 mod ladder;

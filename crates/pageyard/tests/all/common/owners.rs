@@ -181,7 +181,7 @@ pub(crate) fn take<R: RawMutex, P: Policy>(
 }
 
 /// Notes a block that the yard has handed out by itself.
-pub(crate) fn took(y: &Y<'_>, pfn: Pfn, order: u8) {
+pub(crate) fn took<R: RawMutex>(y: &Yard<'_, R, Owners>, pfn: Pfn, order: u8) {
     y.platform().own(pfn, o(order));
 }
 
@@ -228,7 +228,12 @@ impl Random {
 }
 
 /// Fills the zone with movable blocks of these orders, then frees each with this chance in percent.
-pub(crate) fn fragment(y: &Y<'_>, seed: u64, orders: &[u8], percent: usize) {
+pub(crate) fn fragment<R: RawMutex>(
+    y: &Yard<'_, R, Owners>,
+    seed: u64,
+    orders: &[u8],
+    percent: usize,
+) {
     let mut random = Random(seed);
     let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC;
     let mut blocks = Vec::new();
