@@ -8,12 +8,11 @@ use std::panic::catch_unwind;
 
 use common::state::State;
 use common::view::{normal, view};
-use common::{Machine, Stage, Y, o, records};
+use common::{Machine, Maps, Stage, Y, o, records};
 use pageyard::MigrateType::{HighAtomic, Isolate, Movable, Unmovable};
 use pageyard::policy::{NoHighOrder, TwoPassBulkFree, Vanilla};
 use pageyard::{
-    CpuId, CpuSlot, Event, Frame, Gfp, Home, InitError, Layout, MigrateType, Node, Order,
-    Pageblock, Pfn, Platform, Storage, Yard, Zone, ZoneKind,
+    CpuId, Event, Gfp, InitError, Layout, MigrateType, Order, Pfn, Platform, Yard, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -312,32 +311,17 @@ fn storage_may_be_used_again() {
     let m = Machine::normal(4096);
     let layout: Layout<'_> = m.layout();
     let needs = layout.needs::<common::Lock>().unwrap();
-    let frames: Vec<Frame> = (0..needs.frames).map(|_| Frame::new()).collect();
-    let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
+    let maps = Maps::new(&needs);
     let mut first = None;
     for _ in 0..2 {
-        let mut slots: Vec<CpuSlot<common::Lock>> =
-            (0..needs.slots).map(|_| CpuSlot::new()).collect();
-        let mut zones: Vec<Zone<'_, common::Lock>> =
-            (0..needs.zones).map(|_| Zone::new()).collect();
-        let mut nodes: Vec<Node<'_, common::Lock>> =
-            (0..needs.nodes).map(|_| Node::new()).collect();
-        let mut homes: Vec<Home<'_, common::Lock>> =
-            (0..needs.homes).map(|_| Home::new()).collect();
-        let storage = Storage {
-            frames: &frames,
-            blocks: &blocks,
-            zones: &mut zones,
-            slots: &mut slots,
-            nodes: &mut nodes,
-            homes: &mut homes,
-        };
-        let y: Y<'_> = Yard::new(&layout, storage, Stage::default()).unwrap();
-        let fresh = view(&y, ZONE);
-        assert_eq!(first.get_or_insert(fresh.clone()), &fresh);
-        for order in [0, 0, 9, 5] {
-            y.alloc(o(order), Gfp::KERNEL).unwrap();
-        }
+        maps.lend(&needs, |storage| {
+            let y: Y<'_> = Yard::new(&layout, storage, Stage::default()).unwrap();
+            let fresh = view(&y, ZONE);
+            assert_eq!(first.get_or_insert(fresh.clone()), &fresh);
+            for order in [0, 0, 9, 5] {
+                y.alloc(o(order), Gfp::KERNEL).unwrap();
+            }
+        });
     }
 }
 

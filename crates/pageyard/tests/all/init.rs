@@ -3,11 +3,8 @@
 use crate::common;
 
 use common::check::{Owned, check};
-use common::{Lock, Machine, Stage, Y, frames};
-use pageyard::{
-    CpuSlot, Frame, Home, InitError, Node, NodeId, Pageblock, Pfn, Storage, Yard, Zone, ZoneKind,
-    ZoneSpec,
-};
+use common::{Lock, Machine, Maps, Stage, Y, frames};
+use pageyard::{CpuSlot, Frame, InitError, Needs, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
 
 /// Two zones, with something to get wrong in everything.
 fn good() -> Machine {
@@ -63,30 +60,26 @@ fn too_little_room_is_refused_and_nothing_is_written() {
     let m = good();
     let layout = m.layout();
     let needs = layout.needs::<Lock>().unwrap();
-    for short in 0..4 {
-        let n = |i: usize, n: usize| if i == short { n - 1 } else { n };
-        let frames: Vec<Frame> = (0..n(0, needs.frames)).map(|_| Frame::new()).collect();
-        let blocks: Vec<Pageblock> = (0..n(1, needs.blocks)).map(|_| Pageblock::new()).collect();
-        let mut zones: Vec<Zone<'_, Lock>> = (0..n(2, needs.zones)).map(|_| Zone::new()).collect();
-        let mut nodes: Vec<Node<'_, Lock>> = (0..needs.nodes).map(|_| Node::new()).collect();
-        let mut homes: Vec<Home<'_, Lock>> = (0..needs.homes).map(|_| Home::new()).collect();
-        let mut slots: Vec<CpuSlot<Lock>> =
-            (0..n(3, needs.slots)).map(|_| CpuSlot::new()).collect();
+    let shorter: [fn(&mut Needs); 6] = [
+        |n| n.frames -= 1,
+        |n| n.blocks -= 1,
+        |n| n.zones -= 1,
+        |n| n.slots -= 1,
+        |n| n.nodes -= 1,
+        |n| n.homes -= 1,
+    ];
+    for (i, shorten) in shorter.into_iter().enumerate() {
+        let mut short = needs;
+        shorten(&mut short);
+        let maps = Maps::new(&short);
         // The maps' fields are private, but they can be printed.
-        let text = || format!("{frames:?}{blocks:?}");
-        let before = text();
-        let storage = Storage {
-            frames: &frames,
-            blocks: &blocks,
-            zones: &mut zones,
-            slots: &mut slots,
-            nodes: &mut nodes,
-            homes: &mut homes,
-        };
-        let answer: Result<Y<'_>, _> = Yard::new(&layout, storage, Stage::default());
-        let Err(InitError::TooSmall { needed, given, .. }) = answer else { panic!("{short}") };
-        assert_eq!(needed, given + 1);
-        assert_eq!(text(), before);
+        let before = format!("{maps:?}");
+        maps.lend(&short, |storage| {
+            let answer: Result<Y<'_>, _> = Yard::new(&layout, storage, Stage::default());
+            let Err(InitError::TooSmall { needed, given, .. }) = answer else { panic!("{i}") };
+            assert_eq!(needed, given + 1);
+        });
+        assert_eq!(format!("{maps:?}"), before);
     }
 }
 

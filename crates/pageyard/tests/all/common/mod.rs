@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use lock_api::RawMutex;
 use pageyard::policy::{Linux612, Policy};
 use pageyard::{
-    CpuId, CpuSlot, Event, Frame, Home, InitError, Knobs, Layout, Node, NodeId, Order, Pageblock,
-    Pfn, Platform, Record, Storage, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
+    CpuId, CpuSlot, Event, Frame, Home, InitError, Knobs, Layout, Needs, Node, NodeId, Order,
+    Pageblock, Pfn, Platform, Record, Storage, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
 };
 
 /// The lock of most tests.
@@ -238,23 +238,42 @@ impl Machine {
     ) -> T {
         let layout = self.layout();
         let needs = layout.needs::<R>().unwrap();
-        let frames: Vec<Frame> = (0..needs.frames).map(|_| Frame::new()).collect();
-        let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
+        Maps::new(&needs).lend(&needs, |storage| f(&layout, storage))
+    }
+}
+
+/// The maps of a yard, which may be lent to one after the other.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    frames: Vec<Frame>,
+    blocks: Vec<Pageblock>,
+}
+
+impl Maps {
+    pub(crate) fn new(needs: &Needs) -> Self {
+        let frames = (0..needs.frames).map(|_| Frame::new()).collect();
+        let blocks = (0..needs.blocks).map(|_| Pageblock::new()).collect();
+        Maps { frames, blocks }
+    }
+
+    /// Storage with these maps, and with fresh room for the rest.
+    pub(crate) fn lend<R: RawMutex, T>(
+        &self,
+        needs: &Needs,
+        f: impl for<'y> FnOnce(Storage<'y, R>) -> T,
+    ) -> T {
         let mut slots: Vec<CpuSlot<R>> = (0..needs.slots).map(|_| CpuSlot::new()).collect();
         let mut zones: Vec<Zone<'_, R>> = (0..needs.zones).map(|_| Zone::new()).collect();
         let mut nodes: Vec<Node<'_, R>> = (0..needs.nodes).map(|_| Node::new()).collect();
         let mut homes: Vec<Home<'_, R>> = (0..needs.homes).map(|_| Home::new()).collect();
-        f(
-            &layout,
-            Storage {
-                frames: &frames,
-                blocks: &blocks,
-                zones: &mut zones,
-                slots: &mut slots,
-                nodes: &mut nodes,
-                homes: &mut homes,
-            },
-        )
+        f(Storage {
+            frames: &self.frames,
+            blocks: &self.blocks,
+            zones: &mut zones,
+            slots: &mut slots,
+            nodes: &mut nodes,
+            homes: &mut homes,
+        })
     }
 }
 
