@@ -9,7 +9,8 @@ use core::sync::atomic::{
 use lock_api::RawMutex;
 
 use crate::gfp::Gfp;
-use crate::init::{InitError, Layout, Start, Storage, ZoneSpec, section_end};
+use crate::init::Start;
+use crate::layout::{InitError, Layout, Storage, ZoneSpec, section_end};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{CpuId, NodeId, Pfn, SECTION_PAGES};

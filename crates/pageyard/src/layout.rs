@@ -1,0 +1,328 @@
+//! What an embedder says of its memory: zones, usable and reserved ranges, CPUs, distances, settings
+//! (spec §8.1). Everything is validated before anything is written.
+
+use core::fmt;
+use core::ops::Range;
+
+use lock_api::RawMutex;
+
+use crate::frame::{Frame, Pageblock};
+use crate::knob_error::KnobError;
+use crate::knobs::Knobs;
+use crate::node::{Home, LOCAL_DISTANCE, MAX_NODES, Node};
+use crate::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind};
+use crate::zone::{CpuSlot, Zone};
+
+/// One zone of a layout.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ZoneSpec {
+    /// Which zone.
+    pub kind: ZoneKind,
+    /// Of which node.
+    pub node: NodeId,
+    /// Its frames, from the first to one past the last, holes included.
+    pub span: Range<Pfn>,
+}
+
+/// A machine's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout<'l> {
+    /// The zones, in any order; no two overlap. Nodes are numbered from 0; a node that no zone
+    /// names has no memory, one that no CPU names has no CPUs.
+    pub zones: &'l [ZoneSpec],
+    /// Where there is memory, in any order; no two ranges overlap. Everything else in the zones
+    /// is a hole.
+    pub usable: &'l [Range<Pfn>],
+    /// Memory that is in use already and never becomes free, in any order.
+    pub reserved: &'l [Range<Pfn>],
+    /// The node of each CPU: as many as there are CPUs, by number.
+    pub cpus: &'l [NodeId],
+    /// How far the nodes are from each other, row by row, as firmware tells it: 10 from a node to
+    /// itself, more to others. Empty: all others are equally far (20). Its rows say how many nodes
+    /// there are, where zones and CPUs do not name them all.
+    pub distances: &'l [u8],
+    /// The settings to start with.
+    pub knobs: Knobs,
+}
+
+/// How much room an allocator's maps need: lengths of the slices of [`Storage`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Needs {
+    /// Frame descriptors.
+    pub frames: usize,
+    /// Pageblock entries.
+    pub blocks: usize,
+    /// Zones.
+    pub zones: usize,
+    /// CPU slots: one per zone and CPU.
+    pub slots: usize,
+    /// Nodes.
+    pub nodes: usize,
+    /// CPU homes: one per CPU.
+    pub homes: usize,
+    /// Bytes of all of them together.
+    pub bytes: usize,
+}
+
+/// Room for an allocator's maps, handed over for as long as it lives. Slices may be longer than
+/// needed. What they hold before does not matter.
+#[derive(Debug)]
+pub struct Storage<'a, R: RawMutex> {
+    /// Frame descriptors.
+    pub frames: &'a [Frame],
+    /// Pageblock entries.
+    pub blocks: &'a [Pageblock],
+    /// Zones.
+    pub zones: &'a mut [Zone<'a, R>],
+    /// CPU slots.
+    pub slots: &'a mut [CpuSlot<R>],
+    /// Nodes.
+    pub nodes: &'a mut [Node<'a, R>],
+    /// CPU homes.
+    pub homes: &'a mut [Home<'a, R>],
+}
+
+/// Why an allocator could not be made. Nothing was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InitError {
+    /// The layout has no zone.
+    NoZones,
+    /// The layout has no CPU.
+    NoCpus,
+    /// Zone number `0` ends before it starts, or is empty.
+    EmptyZone(usize),
+    /// Zone number `0` has more than 2^32 - 4096 frames, or frame numbers of 2^52 or more.
+    ZoneTooLarge(usize),
+    /// Two zones, by number, overlap.
+    ZonesOverlap(usize, usize),
+    /// Two zones, by number, are of the same kind and node.
+    SameKind(usize, usize),
+    /// A node's number is not below [`MAX_NODES`].
+    TooManyNodes(NodeId),
+    /// There are `0` distances, which is not the square of a number of nodes that includes all that
+    /// zones and CPUs name.
+    DistanceCount(usize),
+    /// The distance from one node to another is not 10 to itself, or not above 10 to another one.
+    BadDistance(NodeId, NodeId),
+    /// Usable range number `0` is empty or ends before it starts.
+    EmptyRange(usize),
+    /// Two usable ranges, by number, overlap.
+    RangesOverlap(usize, usize),
+    /// Usable range number `0` is not wholly inside zones.
+    OutsideZones(usize),
+    /// Reserved range number `0` ends before it starts.
+    BadReserved(usize),
+    /// A setting is out of its range.
+    Knob(KnobError),
+    /// A slice of the storage is shorter than [`Needs`] says.
+    TooSmall {
+        /// Which slice.
+        what: &'static str,
+        /// How many entries it needs.
+        needed: usize,
+        /// How many it has.
+        given: usize,
+    },
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            InitError::NoZones => f.write_str("the layout has no zone"),
+            InitError::NoCpus => f.write_str("the layout has no CPU"),
+            InitError::EmptyZone(i) => write!(f, "zone {i} has no frames"),
+            InitError::ZoneTooLarge(i) => {
+                write!(f, "zone {i} is too large: at most 2^32 - 4096 frames, below frame 2^52")
+            }
+            InitError::ZonesOverlap(i, j) => write!(f, "zones {i} and {j} overlap"),
+            InitError::SameKind(i, j) => {
+                write!(f, "zones {i} and {j} are of the same kind and node")
+            }
+            InitError::TooManyNodes(n) => {
+                write!(f, "node {}: nodes are numbered from 0 to {}", n.0, MAX_NODES - 1)
+            }
+            InitError::DistanceCount(n) => {
+                write!(f, "{n} distances, but there must be one for each pair of nodes, or none")
+            }
+            InitError::BadDistance(a, b) => {
+                write!(f, "the distance from node {} to node {} must be ", a.0, b.0)?;
+                f.write_str(if a == b { "10" } else { "above 10" })
+            }
+            InitError::EmptyRange(i) => write!(f, "usable range {i} has no frames"),
+            InitError::RangesOverlap(i, j) => write!(f, "usable ranges {i} and {j} overlap"),
+            InitError::OutsideZones(i) => write!(f, "usable range {i} reaches outside the zones"),
+            InitError::BadReserved(i) => write!(f, "reserved range {i} ends before it starts"),
+            InitError::Knob(e) => e.fmt(f),
+            InitError::TooSmall { what, needed, given } => {
+                write!(f, "room for {given} {what}, but the layout needs {needed}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for InitError {}
+
+const ALIGN: u64 = 1 << MAX_ORDER;
+/// Links are 32 bits, one value is "none", and a block's end must not wrap.
+const MOST_FRAMES: u64 = (1 << 32) - 4096;
+
+fn overlaps(a: &Range<Pfn>, b: &Range<Pfn>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+impl ZoneSpec {
+    pub(crate) fn base(&self) -> u64 {
+        self.span.start.0 & !(ALIGN - 1)
+    }
+
+    /// Frames in the zone's map, those before its start included.
+    pub(crate) fn frames(&self) -> usize {
+        (self.span.end.0 - self.base()) as usize
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.frames().div_ceil(PAGEBLOCK_PAGES as usize)
+    }
+}
+
+impl Layout<'_> {
+    /// How much room the maps of an allocator with this layout need.
+    ///
+    /// # Errors
+    /// [`InitError`] says what is wrong with the layout.
+    pub fn needs<R: RawMutex>(&self) -> Result<Needs, InitError> {
+        self.validate()?;
+        let frames = self.zones.iter().map(ZoneSpec::frames).sum();
+        let blocks = self.zones.iter().map(ZoneSpec::blocks).sum();
+        let zones = self.zones.len();
+        let slots = zones * self.cpus.len();
+        let (nodes, homes) = (self.nodes(), self.cpus.len());
+        let bytes = frames * size_of::<Frame>()
+            + blocks * size_of::<Pageblock>()
+            + zones * size_of::<Zone<'_, R>>()
+            + slots * size_of::<CpuSlot<R>>()
+            + nodes * size_of::<Node<'_, R>>()
+            + homes * size_of::<Home<'_, R>>();
+        Ok(Needs { frames, blocks, zones, slots, nodes, homes, bytes })
+    }
+
+    /// The nodes that zones and CPUs name.
+    fn named(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.zones.iter().map(|z| z.node).chain(self.cpus.iter().copied())
+    }
+
+    /// How many nodes there are.
+    fn nodes(&self) -> usize {
+        let named = self.named().map(|n| usize::from(n.0) + 1).max().unwrap_or(0);
+        named.max(self.distances.len().isqrt())
+    }
+
+    fn validate_nodes(&self) -> Result<(), InitError> {
+        if let Some(n) = self.named().find(|n| usize::from(n.0) >= MAX_NODES) {
+            return Err(InitError::TooManyNodes(n));
+        }
+        let nodes = self.nodes();
+        if nodes > MAX_NODES {
+            return Err(InitError::TooManyNodes(NodeId(nodes.min(1 << 15) as u16 - 1)));
+        }
+        if !self.distances.is_empty() && nodes * nodes != self.distances.len() {
+            return Err(InitError::DistanceCount(self.distances.len()));
+        }
+        for (i, &d) in self.distances.iter().enumerate() {
+            let (from, to) = (i / nodes.max(1), i % nodes.max(1));
+            let holds = if from == to { d == LOCAL_DISTANCE } else { d > LOCAL_DISTANCE };
+            if !holds {
+                return Err(InitError::BadDistance(NodeId(from as u16), NodeId(to as u16)));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate(&self) -> Result<(), InitError> {
+        if self.zones.is_empty() {
+            return Err(InitError::NoZones);
+        }
+        if self.cpus.is_empty() {
+            return Err(InitError::NoCpus);
+        }
+        self.knobs.check().map_err(InitError::Knob)?;
+        self.validate_nodes()?;
+        for (i, z) in self.zones.iter().enumerate() {
+            if z.span.start >= z.span.end {
+                return Err(InitError::EmptyZone(i));
+            }
+            if z.span.end.0 - z.base() > MOST_FRAMES || z.span.end.0 > 1 << 52 {
+                return Err(InitError::ZoneTooLarge(i));
+            }
+            for (j, o) in self.zones.iter().enumerate().take(i) {
+                if overlaps(&z.span, &o.span) {
+                    return Err(InitError::ZonesOverlap(j, i));
+                }
+                if z.kind == o.kind && z.node == o.node {
+                    return Err(InitError::SameKind(j, i));
+                }
+            }
+        }
+        for (i, r) in self.usable.iter().enumerate() {
+            if r.start >= r.end {
+                return Err(InitError::EmptyRange(i));
+            }
+            if let Some(j) = self.usable.iter().take(i).position(|o| overlaps(r, o)) {
+                return Err(InitError::RangesOverlap(j, i));
+            }
+            let inside: u64 = self.zones.iter().map(|z| common(r, &z.span)).sum();
+            if inside != r.end.0 - r.start.0 {
+                return Err(InitError::OutsideZones(i));
+            }
+        }
+        match self.reserved.iter().position(|r| r.start > r.end) {
+            Some(i) => Err(InitError::BadReserved(i)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether requests that prefer the zone keep blocks apart at first (§2.7): of a NORMAL zone,
+    /// where there is another zone of the node to turn to, or no other node.
+    pub(crate) fn starts_nofragment(&self, zone: &ZoneSpec, nodes: usize) -> bool {
+        let dma32 = |z: &ZoneSpec| z.node == zone.node && z.kind == ZoneKind::Dma32;
+        let populated = |z: &ZoneSpec| self.usable.iter().any(|r| overlaps(r, &z.span));
+        zone.kind == ZoneKind::Normal
+            && (nodes == 1 || self.zones.iter().any(|z| dma32(z) && populated(z)))
+    }
+
+    /// The next run of frames of a zone that are usable and not reserved, at or after `from`.
+    pub(crate) fn next_free(&self, span: &Range<Pfn>, from: Pfn) -> Option<Range<Pfn>> {
+        let mut at = from.max(span.start);
+        loop {
+            let range = self
+                .usable
+                .iter()
+                .filter(|r| r.end > at && r.start < span.end)
+                .min_by_key(|r| r.start)?;
+            at = at.max(range.start);
+            match self.reserved.iter().filter(|r| r.start <= at && at < r.end).map(|r| r.end).max()
+            {
+                Some(end) => at = end,
+                None if at < range.end.min(span.end) => {
+                    let reserved = self.reserved.iter().filter(|r| r.start > at && r.start < r.end);
+                    let end = reserved.map(|r| r.start).fold(range.end.min(span.end), Pfn::min);
+                    return Some(at..end);
+                }
+                None => {}
+            }
+            if at >= span.end {
+                return None;
+            }
+        }
+    }
+}
+
+/// How many frames two ranges share.
+pub(crate) fn common(a: &Range<Pfn>, b: &Range<Pfn>) -> u64 {
+    a.end.min(b.end).0.saturating_sub(a.start.max(b.start).0)
+}
+
+/// Where the section that holds a frame ends.
+pub(crate) fn section_end(pfn: Pfn) -> Pfn {
+    Pfn((pfn.0 / SECTION_PAGES).saturating_add(1).saturating_mul(SECTION_PAGES))
+}
