@@ -113,15 +113,14 @@ fn s7_7_small_blocks_of_movable_pageblocks_are_not_taken_for_others() {
 fn s7_7_blocks_of_cma_and_isolated_pageblocks_are_not_taken() {
     let m = machine();
     let first = || common::frames(0..512);
-    let cma = |y: &Y<'_>| y.make_cma(first()).unwrap();
-    let isolate = |y: &Y<'_>| y.isolate(first(), MigrateType::Movable).unwrap();
-    let ways: [(MigrateType, &dyn Fn(&Y<'_>)); 2] =
-        [(MigrateType::Cma, &cma), (MigrateType::Isolate, &isolate)];
-    for (t, withhold) in ways {
+    for t in [MigrateType::Cma, MigrateType::Isolate] {
         for order in [3, 9] {
             m.run_on(Owners::willing(), |y: &Y<'_>| {
                 nearly(y, order);
-                withhold(y);
+                match t {
+                    MigrateType::Cma => y.make_cma(first()).unwrap(),
+                    _ => y.isolate(first(), MigrateType::Movable).unwrap(),
+                }
                 let done = y.compact_for(o(order), THP, Priority::SyncLight).unwrap();
                 let v = common::view::view(y, ZONE);
                 let merged = |f: (u64, u8, MigrateType)| f.0 == 0 && f.1 >= order && f.2 == t;

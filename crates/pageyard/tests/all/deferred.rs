@@ -204,18 +204,7 @@ impl Platform for Halting {
 /// §8.2: while another thread has the last section, a request waits for it rather than fail.
 #[test]
 fn s8_2_requests_wait_for_a_section_that_another_thread_has() {
-    let one = |y: &Yard<'static, Lock, Halting>, gfp| {
-        y.alloc(Order::MAX, gfp).map_or(0, |_| Order::MAX.pages().into())
-    };
-    let bulk = |y: &Yard<'static, Lock, Halting>, gfp| {
-        y.alloc_bulk_each(4096, gfp, |_| ()).unwrap() as u64
-    };
-    let ways: [&dyn Fn(&Yard<'static, Lock, Halting>) -> u64; 3] = [
-        &|y| one(y, Gfp::KERNEL | Gfp::NOWARN),
-        &|y| one(y, Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN),
-        &|y| bulk(y, Gfp::KERNEL | Gfp::NOWARN),
-    ];
-    for (i, way) in ways.into_iter().enumerate() {
+    for way in ["with watermarks", "without", "in bulk"] {
         let machine = Machine::normal(3 * S).cpus(&[0, 0]);
         let y: &'static Yard<'static, Lock, Halting> = deferred(&machine, Halting::default());
         CPU.set(0);
@@ -231,8 +220,14 @@ fn s8_2_requests_wait_for_a_section_that_another_thread_has() {
         assert!(!y.init_section(NodeId(0)) && !y.finish_deferred(), "it is not done");
         let mut got = 0;
         while got < 2 * S + 8192 {
-            let more = way(y);
-            assert!(more > 1, "way {i}: {got} pages, then {more}");
+            let gfp = Gfp::KERNEL | Gfp::NOWARN;
+            let one = |gfp| y.alloc(Order::MAX, gfp).map_or(0, |_| Order::MAX.pages().into());
+            let more = match way {
+                "with watermarks" => one(gfp),
+                "without" => one(gfp | Gfp::MEMALLOC),
+                _ => y.alloc_bulk_each(4096, gfp, |_| ()).unwrap() as u64,
+            };
+            assert!(more > 1, "{way}: {got} pages, then {more}");
             got += more;
         }
         assert!(y.platform().released.load(Relaxed), "nobody waited");
