@@ -43,11 +43,23 @@ impl Withheld {
     }
 }
 
+/// Ends the test when its thread panics: the others wait for what it does.
+struct EndsAll<'a>(&'a AtomicBool);
+
+impl Drop for EndsAll<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(true, SeqCst);
+        }
+    }
+}
+
 type Yd<'y, P> = Yard<'y, Lock, Owners, P>;
 
 /// Allocates and frees until the others are done, and looks at what it gets.
 fn work<P: Policy>(y: &Yd<'_, P>, cpu: u32, withheld: &Withheld, done: &AtomicBool) {
     CPU.set(cpu);
+    let _guard = EndsAll(done);
     let mut random = Random(cpu.into());
     for step in 0.. {
         if done.load(SeqCst) {
@@ -80,11 +92,12 @@ fn owned_in<P: Policy>(y: &Yd<'_, P>, range: &Range<u64>) -> Vec<Pfn> {
 }
 
 /// Isolates pageblocks, keeps them for a while, lets them go. How often that was granted.
-fn isolate<P: Policy>(y: &Yd<'_, P>, withheld: &Withheld) -> u32 {
+fn isolate<P: Policy>(y: &Yd<'_, P>, withheld: &Withheld, done: &AtomicBool) -> u32 {
     CPU.set(2);
+    let _guard = EndsAll(done);
     let (mut random, mut granted) = (Random(2), 0);
     for _ in 0..ATTEMPTS {
-        if granted == ROUNDS {
+        if granted == ROUNDS || done.load(SeqCst) {
             break;
         }
         let blocks = 1 + random.below(3) as u64;
@@ -115,11 +128,12 @@ fn isolate<P: Policy>(y: &Yd<'_, P>, withheld: &Withheld) -> u32 {
 }
 
 /// Takes contiguous ranges and gives them back. How many there were.
-fn take_ranges<P: Policy>(y: &Yd<'_, P>, withheld: &Withheld) -> u32 {
+fn take_ranges<P: Policy>(y: &Yd<'_, P>, withheld: &Withheld, done: &AtomicBool) -> u32 {
     CPU.set(3);
+    let _guard = EndsAll(done);
     let (mut random, mut taken) = (Random(3), 0);
     for _ in 0..ATTEMPTS {
-        if taken == ROUNDS {
+        if taken == ROUNDS || done.load(SeqCst) {
             break;
         }
         let order = random.below(11) as u8;
@@ -182,7 +196,10 @@ fn run<P: Policy + Send + Sync>() {
             for cpu in 0..2 {
                 s.spawn(move || work(y, cpu, withheld, done));
             }
-            let ends = [s.spawn(|| isolate(y, withheld)), s.spawn(|| take_ranges(y, withheld))];
+            let ends = [
+                s.spawn(|| isolate(y, withheld, done)),
+                s.spawn(|| take_ranges(y, withheld, done)),
+            ];
             let ends = ends.map(|end| end.join());
             done.store(true, SeqCst);
             assert_eq!(ends.map(|end| end.unwrap()), [ROUNDS; 2], "isolations, ranges");
