@@ -56,8 +56,13 @@ const FILE_SCALE: f64 = (196_935.0 + 292_237.0) / 2.0 / 14_569.0;
 const SLABS: f64 = 0.65;
 const RECLAIMABLE_SLABS: f64 = 0.40;
 /// So many times as many. Assumed: what was recorded are small C projects, whose few files were
-/// looked up before; that machine's kernel has more to note.
+/// looked up before; that machine's kernel has more to note, above all the files of a kernel's
+/// tree.
 const SLAB_SCALE: f64 = 10.0;
+const RECLAIMABLE_SLAB_SCALE: f64 = 50.0;
+/// A process's slab pages then, and the part of them that is reclaimable.
+const SLABS_SCALED: f64 = SLABS * SLAB_SCALE + RECLAIMABLE_SLABS * RECLAIMABLE_SLAB_SCALE;
+const RECLAIMABLE_PART: f64 = RECLAIMABLE_SLABS * RECLAIMABLE_SLAB_SCALE / SLABS_SCALED;
 /// Mean life of an unmovable slab page in rounds. Assumed, together with the former: most of that
 /// memory comes and goes with processes.
 const SLAB_ROUNDS: f64 = 0.05;
@@ -201,7 +206,7 @@ impl Build {
             mapped: 0,
             files: FILE_SCALE * self.rng.exponential(class.files),
             files_due: 0.0,
-            slabs: SLAB_SCALE * (SLABS + RECLAIMABLE_SLABS),
+            slabs: SLABS_SCALED,
             slabs_due: self.rng.unit(),
             pages: Vec::new(),
             kernel,
@@ -247,7 +252,7 @@ impl Build {
     /// others 25 of order 3.
     fn slab_page<P: Policy, O: Observer>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>, now: u64) {
         let draw = self.rng.unit();
-        if self.rng.happens(RECLAIMABLE_SLABS / (SLABS + RECLAIMABLE_SLABS)) {
+        if self.rng.happens(RECLAIMABLE_PART) {
             let o = if draw < 0.14 {
                 3
             } else if draw < 0.24 {

@@ -17,6 +17,9 @@ use crate::rng::Rng;
 /// A page at the old end of the page cache was used meanwhile and goes round once more. Assumed;
 /// it is what keeps reclaim from freeing memory in the order in which it was filled.
 const REFERENCED: f64 = 0.25;
+/// Slabs go so many times as fast as the page cache, each in proportion to what there is of it.
+/// Assumed: a cached inode is cheaper to have again than a page.
+const SLAB_PRESSURE: f64 = 2.0;
 
 /// Gives blocks back; the yard, whatever its policy.
 pub(super) trait Free {
@@ -157,7 +160,7 @@ impl Reclaimable {
                 batch.push(page.0);
             }
         }
-        self.slabs_due += batch.len() as f64 * slabs_per_page;
+        self.slabs_due += SLAB_PRESSURE * batch.len() as f64 * slabs_per_page;
         while self.slabs_due >= 1.0 && !self.slabs.is_empty() {
             self.slabs_due -= 1.0;
             let at = self.rng.below(self.slabs.len());

@@ -155,9 +155,9 @@ impl Prober {
     const PERIOD: u64 = 10;
     const BURST: (f64, f64) = (500.0, 2000.0);
     /// On a machine of this size. Assumed: it was not published.
-    const MACHINE: f64 = (16u64 << 30) as f64;
-    /// Seconds for which they are held. Assumed: the recipe says one, in which little else happens.
-    const HELD: u64 = 5;
+    const MACHINE: f64 = (8u64 << 30) as f64;
+    /// Seconds for which they are held (§8.6).
+    const HELD: u64 = 1;
 
     pub(super) fn new(seed: u64, memory: u64) -> Prober {
         let scale = memory as f64 / Self::MACHINE;

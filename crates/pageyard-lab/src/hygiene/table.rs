@@ -102,6 +102,10 @@ impl Report {
         let steals = [&self.vanilla, &self.linux612].map(|s| sum(s, |r| r.steals));
         let fallbacks = [&self.vanilla, &self.linux612].map(|s| sum(s, Round::fallbacks));
         let mismatches = [&self.vanilla, &self.linux612].map(|s| sum(s, |r| r.mismatches));
+        let going_on = |s: &Series| {
+            let last = s.rounds.iter().rev().take(LAST);
+            last.filter(|r| r.mismatches > 0).count() * 2 > LAST
+        };
         vec![
             claim(
                 "Linux612: no list operation on the wrong list",
@@ -122,6 +126,11 @@ impl Report {
                 "from round 14 Vanilla has more mismatches than Linux612",
                 enough(SETTLED_BY, mismatches[0] > mismatches[1]),
             ),
+            claim(
+                "Vanilla: mismatches in most of the last 30 rounds",
+                enough(LAST, going_on(&self.vanilla)),
+            ),
+            claim("Linux612: none in most of them", enough(LAST, !going_on(&self.linux612))),
             claim(
                 "from round 14 Vanilla has more steals than Linux612",
                 enough(SETTLED_BY, steals[0] > steals[1]),
