@@ -1,0 +1,127 @@
+//! The kernel's threads as tasks: the statistics tick of each CPU, background reclaim and
+//! background compaction of each node.
+
+use pageyard::policy::Policy;
+use pageyard::{CpuId, NodeId, Platform, ReclaimJob, ReclaimTask};
+
+use crate::machine::{Scope, SimYard};
+use crate::raw;
+use crate::state::{NOBODY, State};
+use crate::task::Task;
+
+/// The interval of the statistics worker (`vm.stat_interval`, §10).
+const STAT_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// A background thread of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Thread {
+    Reclaim = 0,
+    Compaction = 1,
+}
+
+fn alarm(node: NodeId, thread: Thread) -> usize {
+    usize::from(node.0) * 2 + thread as usize
+}
+
+impl State {
+    /// A node's thread has something to do.
+    pub(crate) fn ring(&mut self, node: NodeId, thread: Thread) {
+        let Some(alarm) = self.alarms.get_mut(alarm(node, thread)) else { return };
+        alarm.rung = true;
+        let task = std::mem::replace(&mut alarm.task, NOBODY);
+        if task != NOBODY {
+            self.wake(task);
+        }
+    }
+
+    /// The running task sleeps until its alarm rings, or for so long. Whether it must suspend
+    /// itself.
+    fn await_alarm(&mut self, node: NodeId, thread: Thread, most_ns: Option<u64>) -> bool {
+        let (me, until) = (self.task, most_ns.map(|ns| self.clock() + ns * 1000));
+        let alarm = &mut self.alarms[alarm(node, thread)];
+        if std::mem::take(&mut alarm.rung) {
+            return false;
+        }
+        alarm.task = me;
+        match until {
+            Some(time) => self.sleep_until(time),
+            None => drop(self.wait()),
+        }
+        true
+    }
+}
+
+impl Task<'_, '_> {
+    fn await_alarm(&self, node: NodeId, thread: Thread, most_ns: Option<u64>) {
+        self.sync();
+        let state = &self.scope.state;
+        if state.borrow_mut().await_alarm(node, thread, most_ns) {
+            raw::suspend();
+            let mut state = state.borrow_mut();
+            let alarm = &mut state.alarms[alarm(node, thread)];
+            alarm.rung = false;
+            alarm.task = NOBODY;
+        }
+    }
+}
+
+impl<'env> Scope<'env> {
+    /// Every CPU's statistics worker: folds counters, decays and expires lists once a second
+    /// (§5.14, §5.15, §9.2). Their first ticks are spread over a second, as a kernel's are.
+    pub fn spawn_ticks<'a: 'env, P: Policy, E: Platform>(&self, yard: &'env SimYard<'a, P, E>) {
+        for cpu in (0..yard.cpus()).map(CpuId) {
+            let offset = STAT_INTERVAL_NS / u64::from(yard.cpus()) * u64::from(cpu.0);
+            self.spawn_daemon(cpu, move |task| {
+                let mut at = task.now() + offset;
+                loop {
+                    task.sleep_until(at);
+                    yard.tick(cpu);
+                    at = task.now().max(at) + STAT_INTERVAL_NS;
+                }
+            });
+        }
+    }
+
+    /// A node's background reclaim (§7.1) on one of its CPUs. `reclaim` frees pages through the
+    /// allocator and says how many.
+    pub fn spawn_kswapd<'a: 'env, P: Policy, E: Platform>(
+        &self,
+        yard: &'env SimYard<'a, P, E>,
+        node: NodeId,
+        cpu: CpuId,
+        mut reclaim: impl FnMut(&Task<'_, 'env>, &ReclaimJob) -> u64 + 'env,
+    ) {
+        self.spawn_daemon(cpu, move |task| {
+            let Some(mut kswapd) = yard.kswapd(node) else { return };
+            let mut freed = 0;
+            loop {
+                match kswapd.next(freed) {
+                    ReclaimTask::Reclaim(job) => freed = reclaim(task, &job),
+                    ReclaimTask::Nap(ns) => {
+                        task.await_alarm(node, Thread::Reclaim, Some(ns));
+                        freed = 0;
+                    }
+                    ReclaimTask::Sleep => {
+                        task.await_alarm(node, Thread::Reclaim, None);
+                        freed = 0;
+                    }
+                }
+            }
+        });
+    }
+
+    /// A node's background compaction (§7.8) on one of its CPUs.
+    pub fn spawn_kcompactd<'a: 'env, P: Policy, E: Platform>(
+        &self,
+        yard: &'env SimYard<'a, P, E>,
+        node: NodeId,
+        cpu: CpuId,
+    ) {
+        self.spawn_daemon(cpu, move |task| {
+            loop {
+                let step = yard.compact_background(node);
+                task.await_alarm(node, Thread::Compaction, step.sleep);
+            }
+        });
+    }
+}

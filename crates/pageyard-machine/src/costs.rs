@@ -1,0 +1,147 @@
+//! What things cost in virtual time: one table, each number with its unit and where it is from.
+//!
+//! A number is never fitted to an experiment. Change one to see what depends on it; a table of
+//! results names the costs that are not the default.
+
+use std::fmt;
+
+/// How well a number is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Confidence {
+    /// Measured by this project; the source says with what.
+    Measured,
+    /// Published; looked up when it was entered.
+    Published,
+    /// Published; quoted from knowledge of the publication, not looked up again.
+    Quoted,
+    /// Nobody's measurement: an order of magnitude.
+    Assumed,
+}
+
+impl fmt::Display for Confidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Confidence::Measured => "measured",
+            Confidence::Published => "published",
+            Confidence::Quoted => "quoted",
+            Confidence::Assumed => "assumed",
+        })
+    }
+}
+
+/// One number of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// The field of [`Costs`].
+    pub name: &'static str,
+    /// Its default in picoseconds.
+    pub default: u64,
+    /// How well it is known.
+    pub confidence: Confidence,
+    /// Where it is from.
+    pub source: &'static str,
+    /// Reads it.
+    pub get: fn(&Costs) -> u64,
+}
+
+macro_rules! costs {
+    ($( $(#[$doc:meta])* $name:ident = $ps:literal, $confidence:ident, $source:literal; )*) => {
+        /// The cost model, in picoseconds of virtual time.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct Costs { $( $(#[$doc])* pub $name: u64, )* }
+
+        impl Default for Costs {
+            fn default() -> Self {
+                Costs { $( $name: $ps, )* }
+            }
+        }
+
+        /// All numbers, in the order of the table.
+        pub const TABLE: &[Cost] = &[ $( Cost {
+            name: stringify!($name),
+            default: $ps,
+            confidence: Confidence::$confidence,
+            source: $source,
+            get: |c| c.$name,
+        }, )* ];
+    };
+}
+
+costs! {
+    /// Taking a free lock whose line is in the CPU's own cache; also a failed try.
+    lock = 6_000, Quoted,
+        "Fog, Instruction tables: lock cmpxchg 18 to 20 cycles (Skylake); at 3 GHz";
+    /// Releasing a lock that nobody waits for.
+    unlock = 1_500, Quoted, "a store; lock and unlock together: calibrate, row lock pair";
+    /// Handing a queued lock over, beside the transfer of the line that the next one spins on.
+    handover = 6_000, Quoted, "the exchange of the queue's tail or head, as `lock`";
+    /// What each further waiter of a test-and-set lock adds to a hand-over by its own attempts.
+    tas_waiter = 20_000, Assumed,
+        "each attempt holds the line for part of a transfer; David et al. (SOSP 2013) show the trend";
+    /// A line in the core's own caches (level 2).
+    private_hit = 4_000, Quoted, "Intel optimization manual: level 2, 14 cycles; at 3.5 GHz";
+    /// A line in the complex's last-level cache.
+    last_level_hit = 21_200, Quoted, "Molka et al. (ICPP 2015), Haswell-EP: level 3";
+    /// A line that another core of the complex wrote last.
+    transfer_complex = 49_000, Quoted,
+        "Molka et al. (ICPP 2015): modified in another core's level 2; David et al.: 51 ns (109 cycles)";
+    /// A line that a core of another complex of the socket wrote last.
+    transfer_socket = 100_000, Quoted,
+        "AnandTech, EPYC 7763 (2021): 80 to 112 ns between complexes of a socket";
+    /// A line that a core of another socket at distance 21 wrote last; at other distances in
+    /// proportion.
+    transfer_remote = 136_000, Quoted,
+        "David et al. (SOSP 2013), Xeon: modified, one hop, 289 cycles at 2.13 GHz";
+    /// A line of the own node's memory that is in no cache.
+    memory = 96_400, Quoted, "Molka et al. (ICPP 2015): local memory";
+    /// A line of another node's memory at distance 21; at other distances in proportion.
+    memory_remote = 146_000, Quoted, "Molka et al. (ICPP 2015): remote memory";
+    /// A line of a run, read or written one after the other, from the core's caches.
+    stream_private = 930, Quoted, "Molka et al. (ICPP 2015): level 2, 69 GB/s";
+    /// The same from the last-level cache.
+    stream_last_level = 2_440, Quoted, "Molka et al. (ICPP 2015): level 3, 26.2 GB/s";
+    /// The same from another core's caches, or another complex's.
+    stream_transfer = 7_500, Quoted, "Molka et al. (ICPP 2015): core to core, about 8.5 GB/s";
+    /// The same from the own node's memory.
+    stream_memory = 6_200, Quoted, "Molka et al. (ICPP 2015): one core, 10.3 GB/s";
+    /// The same from another node, caches or memory, at distance 21; at others in proportion.
+    stream_remote = 8_000, Quoted, "Molka et al. (ICPP 2015): one core, remote, 8.0 GB/s";
+    /// Zeroing a line that is in the core's caches or the last-level one.
+    clear_hit = 1_000, Assumed, "a page in 64 ns; calibrate, row clear page (cached)";
+    /// Zeroing a line that is not.
+    clear_miss = 4_670, Published,
+        "clear_page of 4 KiB on AMD Milan, 13.7 GB/s (Linux commit cb431accb36e)";
+    /// The instructions of a request that is served, beside locks and descriptors.
+    alloc_path = 6_000, Measured,
+        "docs/performance.md: alloc-64k 9.9 ns, less the lock's share";
+    /// The instructions of a free.
+    free_path = 5_000, Measured, "docs/performance.md: free-in-order 8.7 ns, less the lock's share";
+    /// What a page of a bulk request costs beside its descriptor.
+    bulk_page = 2_000, Assumed, "a pop and a store";
+    /// The instructions for a block that leaves a free list, under the zone lock.
+    zone_take = 4_000, Measured, "docs/performance.md: alloc-64k is 53 instructions, refill included";
+    /// The instructions for a block that goes to a free list, under the zone lock.
+    zone_free = 6_000, Measured, "docs/performance.md: free-in-order is 85 instructions, merging included";
+    /// Looking at a frame while scanning a pageblock.
+    scan_frame = 1_550, Quoted, "stream_memory for a descriptor of 16 bytes";
+    /// From one task to another on a CPU.
+    context_switch = 1_200_000, Assumed, "lmbench lat_ctx on current servers: 1 to 2 us";
+    /// From a wake-up until the sleeper's CPU, which was idle, runs it.
+    wakeup = 2_000_000, Assumed, "an interrupt between CPUs, and leaving the idle loop";
+    /// How long a task runs while others wait for its CPU.
+    time_slice = 3_000_000_000, Quoted, "Linux 6.12 base slice: 3 ms on 8 CPUs and more (2.8 from 6.15)";
+}
+
+impl Costs {
+    /// The table: name, value, unit, confidence, source.
+    pub fn table(&self) -> String {
+        let mut out = format!("{:18} {:>14} {:9}  source\n", "cost", "ps", "from");
+        for row in TABLE {
+            let (value, source) = ((row.get)(self), row.source);
+            let changed = if value == row.default { "" } else { " (changed)" };
+            let from = row.confidence;
+            out += &format!("{:18} {value:>14} {from:9}  {source}{changed}\n", row.name);
+        }
+        out
+    }
+}

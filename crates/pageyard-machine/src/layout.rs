@@ -1,0 +1,91 @@
+//! A machine's memory as the allocator is told of it.
+
+use std::ops::Range;
+
+use pageyard::{Knobs, Layout, NodeId, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
+
+use crate::spec::MachineSpec;
+
+const DMA: Range<u64> = 1 << 20..16 << 20;
+const DMA32: Range<u64> = 16 << 20..2 << 30;
+/// Where memory goes on above the hole for devices.
+const HIGH: u64 = 4 << 30;
+/// Nodes with less than this have one zone only.
+const SMALL: u64 = 4 << 30;
+/// Parts are multiples of the largest block, large ones of a section.
+const BLOCK: u64 = 4 << 20;
+const SECTION: u64 = 128 << 20;
+
+/// Zones, nodes and CPUs of a machine, with its memory in equal parts on all nodes.
+///
+/// The first node begins as x86 machines do: DMA below 16 MiB, DMA32 below 2 GiB, and NORMAL from
+/// 4 GiB on; all other memory is NORMAL, node after node. Where a node has less than 4 GiB, all is
+/// NORMAL.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MachineLayout {
+    zones: Vec<ZoneSpec>,
+    usable: Vec<Range<Pfn>>,
+    cpus: Vec<NodeId>,
+    distances: Vec<u8>,
+}
+
+fn pfns(bytes: Range<u64>) -> Range<Pfn> {
+    Pfn(bytes.start / PAGE_SIZE)..Pfn(bytes.end / PAGE_SIZE)
+}
+
+impl MachineLayout {
+    /// Of a machine with so many bytes of memory; at least 4 MiB a node are assumed.
+    pub fn new(spec: &MachineSpec, memory: u64) -> Self {
+        let share = memory / u64::from(spec.nodes);
+        let unit = if share >= 1 << 30 { SECTION } else { BLOCK };
+        let share = (share / unit * unit).max(BLOCK);
+        let mut zones = Vec::new();
+        let mut usable = Vec::new();
+        let mut zone = |kind, node, bytes: Range<u64>| {
+            zones.push(ZoneSpec { kind, node: NodeId(node), span: pfns(bytes.clone()) });
+            usable.push(pfns(bytes));
+        };
+        let mut at = HIGH;
+        for node in 0..spec.nodes {
+            let mut normal = share;
+            if node == 0 && share >= SMALL {
+                zone(ZoneKind::Dma, node, DMA);
+                zone(ZoneKind::Dma32, node, DMA32);
+                normal -= DMA32.end;
+            }
+            zone(ZoneKind::Normal, node, at..at + normal);
+            at += normal;
+        }
+        let cpus = spec.cpus.iter().map(|p| NodeId(p.node)).collect();
+        MachineLayout { zones, usable, cpus, distances: spec.distances.clone() }
+    }
+
+    /// What an allocator is made from.
+    pub fn layout(&self, knobs: Knobs) -> Layout<'_> {
+        Layout {
+            zones: &self.zones,
+            usable: &self.usable,
+            reserved: &[],
+            cpus: &self.cpus,
+            distances: &self.distances,
+            knobs,
+        }
+    }
+
+    /// The zones, by node and kind.
+    pub fn zones(&self) -> &[ZoneSpec] {
+        &self.zones
+    }
+
+    /// One past the last frame.
+    pub fn end(&self) -> Pfn {
+        self.zones.iter().map(|z| z.span.end).max().unwrap_or_default()
+    }
+
+    /// The first frame of each node's memory, ascending, and the node.
+    pub(crate) fn homes(&self) -> Vec<(u64, u16)> {
+        let mut homes: Vec<_> = self.zones.iter().map(|z| (z.span.start.0, z.node.0)).collect();
+        homes.sort_unstable();
+        homes
+    }
+}

@@ -1,0 +1,58 @@
+//! A deterministic machine of 1 to 1,024 virtual CPUs that runs the pageyard allocator, unchanged,
+//! in virtual time.
+//!
+//! Tasks are coroutines on virtual CPUs. Time passes where they [think](Task::think), where they
+//! touch pages, and where the allocator takes locks and touches descriptors; what each of these
+//! costs stands in one [table](costs). The same seed on the same [hardware](spec) gives the same
+//! result, bit for bit, on any host. Results are of a simulation: say so where they are printed.
+//!
+//! - [`MachineSpec`] is hardware as data: shipped, from a file, or detected.
+//! - [`Machine`] makes an allocator ([`Machine::yard`]) and runs tasks on it ([`Machine::run`]).
+//! - [`Task`] is what a task can do; [`WaitQueue`] and [`Pipe`] make tasks wait for each other.
+//! - [`Stats`] is what was counted: per CPU, per lock, per level of the caches.
+//! - [`explore`] runs tasks under chosen interleavings instead.
+//!
+//! # What the model leaves out
+//! - The hardware threads of a core do not slow each other down, and clocks do not change.
+//! - Memory and interconnect have a latency and a rate for one CPU, but never run out of bandwidth.
+//! - A line has one last user: two CPUs that only read it take it from each other.
+//! - The neighbours of a block on a free list, the buddies beyond the first one of a merge, and the
+//!   lists' heads cost nothing, because the core does not tell of them.
+//! - Tasks are preempted at their own calls and where they take a lock while holding none.
+
+#![deny(unsafe_code)]
+
+mod background;
+mod cache;
+pub mod calibrate;
+pub mod costs;
+pub mod explore;
+mod histogram;
+mod layout;
+mod lock;
+mod machine;
+mod memory;
+mod platform;
+mod queue;
+mod raw;
+mod rng;
+mod shared;
+pub mod spec;
+mod state;
+mod stats;
+mod task;
+mod wait;
+
+pub use cache::{LEVELS, LINE, Level};
+pub use costs::Costs;
+pub use histogram::Histogram;
+pub use layout::MachineLayout;
+pub use lock::{LockName, SimLock};
+pub use machine::{LockKind, Machine, Options, Scope, SimYard, Stalls, Stuck};
+pub use memory::{Memory, Rooms};
+pub use platform::SimPlatform;
+pub use rng::Rng;
+pub use spec::MachineSpec;
+pub use stats::{CpuTimes, LockStats, Stats};
+pub use task::{Task, Touch};
+pub use wait::{Pipe, WaitQueue};

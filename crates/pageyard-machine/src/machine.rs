@@ -1,0 +1,398 @@
+//! The machine: what it is made from, how an allocator gets on it, and how it runs.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use corosensei::stack::DefaultStack;
+use pageyard::policy::Policy;
+use pageyard::{InitError, Layout, NodeId, Platform, Storage, Yard};
+
+use crate::costs::Costs;
+use crate::explore::Schedule;
+use crate::layout::MachineLayout;
+use crate::lock::{LockName, SimLock};
+use crate::platform::SimPlatform;
+use crate::raw::Fiber;
+use crate::shared::Current;
+use crate::spec::MachineSpec;
+use crate::state::{Doing, Phase, State};
+use crate::stats::Stats;
+use crate::task::{Program, Task};
+
+/// An allocator on the machine; `E` is what the embedder adds ([`SimPlatform`]).
+pub type SimYard<'a, P, E = ()> = Yard<'a, SimLock, SimPlatform<E>, P>;
+
+/// How the machine's locks choose who is next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockKind {
+    /// In order of arrival, each spinning on a line of its own (MCS, Linux's qspinlock).
+    Queued,
+    /// All try at once on one line: the nearer one likely wins, and each further one slows the
+    /// hand-over down.
+    TestAndSet,
+}
+
+/// Virtual CPUs whose host has something else to do, of all moments, while they hold a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stalls {
+    /// So many acquisitions ...
+    pub of: u64,
+    /// ... in so many are followed by a stall ...
+    pub in_all: u64,
+    /// ... of so many nanoseconds.
+    pub ns: u64,
+}
+
+/// What may differ between runs on the same hardware.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Decides between what is due at once, and whatever is random.
+    pub seed: u64,
+    /// The kind of its locks.
+    pub lock: LockKind,
+    /// What things cost.
+    pub costs: Costs,
+    /// Bytes of memory; the hardware's where nothing is said.
+    pub memory: Option<u64>,
+    /// Bytes of a frame descriptor: 16 as this allocator's, or 64 as Linux's. Decides how many
+    /// share a cache line.
+    pub descriptor: u32,
+    /// How many nanoseconds a CPU may be ahead of others when it touches pages, or its own lists.
+    /// That saves switches on the host; the results are reproducible, but not the same as with
+    /// another value. A zone's lock, and everything else that others use, is taken strictly in
+    /// order of time.
+    pub look_ahead_ns: u64,
+    /// Stalls with locks held; none where nothing is said.
+    pub stalls: Option<Stalls>,
+    /// Bytes of a task's stack on the host. Only what is used takes memory.
+    pub stack: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            seed: 0,
+            lock: LockKind::Queued,
+            costs: Costs::default(),
+            memory: None,
+            descriptor: 16,
+            look_ahead_ns: 1000,
+            stalls: None,
+            stack: 256 << 10,
+        }
+    }
+}
+
+/// The run cannot go on: tasks are left, and none of them ever will be due.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stuck {
+    /// Who waits for what.
+    pub tasks: Vec<String>,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "deadlock: {}", self.tasks.join("; "))
+    }
+}
+
+impl std::error::Error for Stuck {}
+
+/// A machine of virtual CPUs in virtual time.
+///
+/// ```
+/// use pageyard::policy::Linux612;
+/// use pageyard::{CpuId, Gfp, Knobs, Order};
+/// use pageyard_machine::{Machine, MachineSpec, Memory, Options};
+///
+/// let spec = MachineSpec::shipped("desktop")?;
+/// let machine = Machine::new(&spec, Options { memory: Some(64 << 20), ..Options::default() });
+/// let layout = machine.memory_layout();
+/// let layout = layout.layout(Knobs::default());
+/// let memory = Memory::for_layout(&layout)?;
+/// let mut rooms = memory.rooms();
+/// let yard = machine.yard::<Linux612, ()>(&layout, memory.storage(&mut rooms), ())?;
+/// machine.run(|s| {
+///     for cpu in 0..4 {
+///         let yard = &yard;
+///         s.spawn(CpuId(cpu), move |task| {
+///             for _ in 0..100 {
+///                 let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+///                 task.think(500);
+///                 yard.free(pfn, Order::ZERO).unwrap();
+///             }
+///         });
+///     }
+/// })?;
+/// assert!(machine.stats().elapsed_ns > 50_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Machine {
+    spec: MachineSpec,
+    options: Options,
+    state: Rc<RefCell<State>>,
+}
+
+/// Machines of this process, so that the locks of two are told apart.
+static MACHINES: AtomicU32 = AtomicU32::new(1);
+
+impl Machine {
+    /// A machine on which nothing has run yet.
+    pub fn new(spec: &MachineSpec, options: Options) -> Self {
+        let memory = options.memory.unwrap_or(spec.memory);
+        let layout = MachineLayout::new(spec, memory);
+        let number = MACHINES.fetch_add(1, Relaxed);
+        let state = State::new(number, spec, &options, layout.homes(), layout.end().0);
+        Machine { spec: spec.clone(), options, state: Rc::new(RefCell::new(state)) }
+    }
+
+    /// One on which a schedule decides who runs, not time.
+    pub(crate) fn scheduled(spec: &MachineSpec, options: Options, schedule: Schedule) -> Self {
+        let machine = Machine::new(spec, options);
+        machine.state.borrow_mut().schedule = Some(schedule);
+        machine
+    }
+
+    pub(crate) fn take_schedule(&self) -> Option<Schedule> {
+        self.state.borrow_mut().schedule.take()
+    }
+
+    /// The hardware.
+    pub fn spec(&self) -> &MachineSpec {
+        &self.spec
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Its memory, to build an allocator from.
+    pub fn memory_layout(&self) -> MachineLayout {
+        MachineLayout::new(&self.spec, self.options.memory.unwrap_or(self.spec.memory))
+    }
+
+    /// Its platform, with what an embedder adds.
+    pub fn platform<E: Platform>(&self, embedder: E) -> SimPlatform<E> {
+        SimPlatform::new(self.state.clone(), embedder)
+    }
+
+    /// An allocator over all memory, whose locks the machine knows by name and which knows its
+    /// caches (§5.13).
+    ///
+    /// # Errors
+    /// As [`Yard::new`].
+    pub fn yard<'a, P: Policy, E: Platform>(
+        &self,
+        layout: &Layout<'_>,
+        storage: Storage<'a, SimLock>,
+        embedder: E,
+    ) -> Result<SimYard<'a, P, E>, InitError> {
+        let yard = Yard::new(layout, storage, self.platform(embedder))?;
+        self.adopt(&yard);
+        Ok(yard)
+    }
+
+    /// Learns the names of an allocator's locks, and tells it of the caches (§5.13): for one that
+    /// was not made by [`yard`](Machine::yard).
+    pub fn adopt<P: Policy, E: Platform>(&self, yard: &SimYard<'_, P, E>) {
+        for zone in yard.zone_ids() {
+            // The one thing that this takes is the zone's lock.
+            self.name_locks(LockName::Zone(zone), || {
+                let _ = yard.free_blocks_by_type(zone);
+            });
+        }
+        for (cpu, _) in (0..).map(pageyard::CpuId).zip(&self.spec.cpus) {
+            for zone in yard.zone_ids() {
+                self.name_locks(LockName::Pageset(zone, cpu), || {
+                    let _ = yard.pageset(zone, cpu);
+                });
+            }
+            if let Some(slice) = self.spec.cache_slice(cpu) {
+                yard.set_cache_slice(cpu, slice);
+            }
+        }
+    }
+
+    /// Locks that `f` takes, and that have no name yet, get this one.
+    pub fn name_locks(&self, name: LockName, f: impl FnOnce()) {
+        {
+            let mut state = self.state.borrow_mut();
+            assert_eq!(state.phase, Phase::Idle, "locks are named between runs");
+            state.phase = Phase::Naming;
+            state.naming = Some(name);
+        }
+        let over = Over(&self.state);
+        let _current = Current::set(&self.state);
+        f();
+        drop(over);
+    }
+
+    /// Runs tasks until all of them have ended, but for [daemons](Task::spawn_daemon). Time goes on
+    /// from where the last run ended.
+    ///
+    /// # Errors
+    /// [`Stuck`] where tasks are left that wait for each other. The allocator is not to be used any
+    /// more then.
+    ///
+    /// # Panics
+    /// What a task panics with.
+    pub fn run<'env>(&self, start: impl FnOnce(&Scope<'env>)) -> Result<(), Stuck> {
+        let scope = Scope {
+            state: self.state.clone(),
+            spawned: RefCell::default(),
+            stacks: RefCell::default(),
+            stack: self.options.stack,
+        };
+        // Dropped before what they borrow, and while nothing runs.
+        let mut fibers: Vec<Option<Fiber<'_>>> = Vec::new();
+        {
+            let mut state = self.state.borrow_mut();
+            assert_eq!(state.phase, Phase::Idle, "the machine runs already");
+            state.align();
+            state.clear();
+        }
+        let current = Current::set(&self.state);
+        start(&scope);
+        self.state.borrow_mut().phase = Phase::Running;
+        let over = Over(&self.state);
+        let stuck = loop {
+            for (task, program) in scope.spawned.take() {
+                let scope = &scope;
+                let fiber = Fiber::new(scope.stack(), move || program(&Task { scope }));
+                let task = task as usize;
+                if task >= fibers.len() {
+                    fibers.resize_with(task + 1, || None);
+                }
+                fibers[task] = Some(fiber);
+            }
+            let next = self.state.borrow_mut().next();
+            let Some(task) = next else {
+                break self.who_is_stuck();
+            };
+            let fiber = &mut fibers[task as usize];
+            if fiber.as_mut().is_some_and(Fiber::resume) {
+                scope.stacks.borrow_mut().extend(fiber.take().map(Fiber::into_stack));
+                self.state.borrow_mut().finish();
+            }
+        };
+        drop(over);
+        drop(fibers);
+        drop(current);
+        let mut state = self.state.borrow_mut();
+        state.align();
+        state.clear();
+        stuck
+    }
+
+    fn who_is_stuck(&self) -> Result<(), Stuck> {
+        let state = self.state.borrow();
+        if state.live == 0 {
+            return Ok(());
+        }
+        let mut tasks = Vec::new();
+        for (n, task) in state.tasks.iter().enumerate() {
+            let who = format!("task {n} on CPU {}", task.cpu);
+            match task.doing {
+                Doing::Spinning(id) => {
+                    let lock = &state.locks[id];
+                    let (name, owner) = (lock.name, lock.owner);
+                    tasks.push(format!("{who} waits for lock {name:?}, which task {owner} holds"));
+                }
+                Doing::Waiting if !task.daemon => tasks.push(format!("{who} waits to be woken")),
+                _ => {}
+            }
+        }
+        Err(Stuck { tasks })
+    }
+
+    /// What was counted since the machine was made, or since the last
+    /// [`reset_stats`](Machine::reset_stats).
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.state.borrow())
+    }
+
+    /// Counts from now on, so that a phase is measured by itself.
+    pub fn reset_stats(&self) {
+        let mut state = self.state.borrow_mut();
+        state.align();
+        state.since = state.cpus.iter().map(|c| c.clock).max().unwrap_or(0);
+        state.switches = 0;
+        for cpu in &mut state.cpus {
+            cpu.spent = Default::default();
+            cpu.lines = Default::default();
+        }
+        state.locks.iter_mut().for_each(crate::lock::LockState::forget);
+    }
+
+    /// The virtual time in nanoseconds: of the running task's CPU, or where the last run ended.
+    pub fn now(&self) -> u64 {
+        self.state.borrow().clock() / 1000
+    }
+
+    /// The node of a CPU.
+    pub fn node_of(&self, cpu: pageyard::CpuId) -> Option<NodeId> {
+        Some(NodeId(self.spec.cpus.get(cpu.0 as usize)?.node))
+    }
+}
+
+/// Nothing runs and nothing is named from now on, however it came to that.
+struct Over<'m>(&'m Rc<RefCell<State>>);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.borrow_mut();
+        state.phase = Phase::Idle;
+        state.naming = None;
+    }
+}
+
+/// Where tasks of a run begin. They may use what lives for `'env`.
+pub struct Scope<'env> {
+    pub(crate) state: Rc<RefCell<State>>,
+    /// Tasks that have no fiber yet.
+    spawned: RefCell<Vec<(u32, Program<'env>)>>,
+    stacks: RefCell<Vec<DefaultStack>>,
+    stack: usize,
+}
+
+impl<'env> Scope<'env> {
+    /// A task on a CPU.
+    ///
+    /// # Panics
+    /// There is no such CPU.
+    pub fn spawn(&self, cpu: pageyard::CpuId, program: impl FnOnce(&Task<'_, 'env>) + 'env) {
+        self.add(cpu, false, Box::new(program));
+    }
+
+    /// A task whose end nobody waits for, such as one of the kernel's threads: when all others have
+    /// ended it goes on until it sleeps or waits, and not beyond. Where others run on its CPU, it
+    /// takes their place as soon as it is woken.
+    ///
+    /// # Panics
+    /// There is no such CPU.
+    pub fn spawn_daemon(&self, cpu: pageyard::CpuId, program: impl FnOnce(&Task<'_, 'env>) + 'env) {
+        self.add(cpu, true, Box::new(program));
+    }
+
+    pub(crate) fn add(&self, cpu: pageyard::CpuId, daemon: bool, program: Program<'env>) {
+        let mut state = self.state.borrow_mut();
+        assert!((cpu.0 as usize) < state.cpus.len(), "the machine has no CPU {}", cpu.0);
+        let task = state.spawn(cpu.0, daemon);
+        self.spawned.borrow_mut().push((task, program));
+    }
+
+    fn stack(&self) -> DefaultStack {
+        let pooled = self.stacks.borrow_mut().pop();
+        pooled.unwrap_or_else(|| DefaultStack::new(self.stack).expect("memory for a task's stack"))
+    }
+}
+
+impl fmt::Debug for Scope<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("spawned", &self.spawned.borrow().len()).finish()
+    }
+}

@@ -1,0 +1,270 @@
+//! The machine as the allocator's platform: whatever the core tells it of costs time.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pageyard::poison::Corruption;
+use pageyard::{
+    CompactEvent, Context, CpuId, Event, Gfp, NodeId, NodeReclaim, Oom, Order, PageState, Pfn,
+    Platform, ReclaimJob, Relocation, Report, Throttle, ZoneId, ZoneKind,
+};
+
+use crate::background::Thread;
+use crate::cache::Line;
+use crate::raw;
+use crate::state::{Phase, Spent, State};
+use crate::task::Touch;
+
+/// How long a pause is, and how often one who is throttled looks: the kernel's tick at 250 Hz.
+const TICK_PS: u64 = 4_000_000_000;
+
+/// The allocator's view of the machine. `E` is a platform with what an embedder adds: reclaim, who
+/// owns what, failures; its clock, its CPU and its pauses are not asked.
+///
+/// What is priced:
+/// - a request and a free, by [`Event::Alloc`] and [`Event::Free`], with the descriptor;
+/// - a block that leaves or enters a zone's free lists, by [`Event::ZoneLocked`] and
+///   [`Event::Drain`], with its descriptor and, where it enters, its buddy's;
+/// - what is zeroed, filled, copied; what is scanned for a claim.
+///
+/// Not priced, because the core does not tell of it: the neighbours on a list, the buddies further
+/// up where merging goes on, and the heads of the lists.
+#[derive(Debug)]
+pub struct SimPlatform<E = ()> {
+    state: Rc<RefCell<State>>,
+    embedder: E,
+}
+
+impl<E> SimPlatform<E> {
+    pub(crate) fn new(state: Rc<RefCell<State>>, embedder: E) -> Self {
+        SimPlatform { state, embedder }
+    }
+
+    /// What the embedder added.
+    pub fn embedder(&self) -> &E {
+        &self.embedder
+    }
+
+    /// While the machine runs.
+    #[inline]
+    fn running<T>(&self, f: impl FnOnce(&mut State) -> T) -> Option<T> {
+        let mut state = self.state.borrow_mut();
+        (state.phase == Phase::Running).then(|| f(&mut state))
+    }
+
+    /// Where a schedule decides, others may go first.
+    #[inline]
+    fn point(&self) {
+        if self.running(State::point) == Some(true) {
+            raw::suspend();
+            self.running(State::point);
+        }
+    }
+
+    /// The task sleeps for a tick.
+    fn sleep_a_tick(&self) {
+        let slept = self.running(|s| {
+            let until = s.clock() + TICK_PS;
+            s.sleep_until(until);
+        });
+        if slept.is_some() {
+            raw::suspend();
+        }
+    }
+}
+
+impl State {
+    #[inline]
+    fn price(&mut self, event: Event) {
+        let costs = &self.costs;
+        match event {
+            Event::Alloc { .. } => self.charge(Spent::Alloc, costs.alloc_path),
+            Event::Free { pfn, .. } => {
+                self.charge(Spent::Alloc, costs.free_path);
+                self.access(Line::Descriptor(pfn.0));
+            }
+            Event::ZoneLocked { pfn, .. } => {
+                self.charge(Spent::Alloc, costs.zone_take);
+                self.access(Line::Descriptor(pfn.0));
+            }
+            Event::Drain { pfn, order, .. } => {
+                self.charge(Spent::Alloc, costs.zone_free);
+                self.access(Line::Descriptor(pfn.0));
+                self.access(Line::Descriptor(pfn.0 ^ u64::from(order.pages())));
+            }
+            Event::Fallback { .. } => {
+                self.charge(Spent::Alloc, costs.scan_frame * u64::from(pageyard::PAGEBLOCK_PAGES));
+            }
+            Event::Compact(
+                CompactEvent::IsolateMigratepages { scanned, .. }
+                | CompactEvent::IsolateFreepages { scanned, .. },
+            ) => self.charge(Spent::Alloc, costs.scan_frame * u64::from(scanned)),
+            Event::FreeBatched { .. }
+            | Event::Refill { .. }
+            | Event::BulkFree { .. }
+            | Event::High { .. }
+            | Event::Compact(_) => {}
+        }
+    }
+}
+
+impl<E: Platform> Platform for SimPlatform<E> {
+    /// The core's own histograms of zone locks are in virtual time then.
+    const MEASURE_LOCKS: bool = true;
+    const SEES_TUNING: bool = E::SEES_TUNING;
+    const REPORT_ORDER: Option<Order> = E::REPORT_ORDER;
+    const SEES_EVERY_BLOCK: bool = E::SEES_EVERY_BLOCK;
+
+    #[inline]
+    fn cpu(&self) -> CpuId {
+        CpuId(self.state.borrow().cpu)
+    }
+
+    fn now(&self) -> u64 {
+        self.state.borrow().clock() / 1000
+    }
+
+    #[inline]
+    fn event(&self, cpu: CpuId, event: Event) {
+        self.point();
+        self.running(|s| s.price(event));
+        self.embedder.event(cpu, event);
+    }
+
+    #[inline]
+    fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
+        self.running(|s| {
+            s.charge(Spent::Alloc, s.costs.bulk_page);
+            s.access(Line::Descriptor(pfn.0));
+            if gfp.contains(Gfp::ZERO) {
+                s.touch_pages(pfn, order, Touch::Clear);
+            }
+        });
+        self.embedder.prepare(pfn, order, gfp);
+    }
+
+    #[inline]
+    fn fail(&self, order: Order, gfp: Gfp) -> bool {
+        self.embedder.fail(order, gfp)
+    }
+
+    #[inline]
+    fn page_state(&self, pfn: Pfn) -> PageState {
+        self.embedder.page_state(pfn)
+    }
+
+    fn report(&self, report: Report) {
+        self.embedder.report(report);
+    }
+
+    fn zero(&self, pfn: Pfn, order: Order) {
+        self.running(|s| s.touch_pages(pfn, order, Touch::Clear));
+        self.embedder.zero(pfn, order);
+    }
+
+    fn poison(&self, pfn: Pfn, order: Order) {
+        self.running(|s| s.touch_pages(pfn, order, Touch::Clear));
+        self.embedder.poison(pfn, order);
+    }
+
+    fn check_poison(&self, pfn: Pfn, order: Order) -> Option<Corruption> {
+        self.running(|s| s.touch_pages(pfn, order, Touch::Use));
+        self.embedder.check_poison(pfn, order)
+    }
+
+    fn unmap(&self, pfn: Pfn, order: Order) {
+        self.embedder.unmap(pfn, order);
+    }
+
+    fn map(&self, pfn: Pfn, order: Order) {
+        self.embedder.map(pfn, order);
+    }
+
+    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        self.point();
+        let done = self.embedder.relocate(from, to, order);
+        if done == Relocation::Moved {
+            self.running(|s| {
+                s.touch_pages(from, order, Touch::Use);
+                s.touch_pages(to, order, Touch::Use);
+            });
+        }
+        done
+    }
+
+    #[inline]
+    fn is_plain(&self, gfp: Gfp) -> bool {
+        self.embedder.is_plain(gfp)
+    }
+
+    fn context(&self) -> Context {
+        self.embedder.context()
+    }
+
+    fn task(&self) -> u64 {
+        self.state.borrow().task.into()
+    }
+
+    fn dirty_ok(&self, node: NodeId) -> bool {
+        self.embedder.dirty_ok(node)
+    }
+
+    fn reclaim(&self, job: &ReclaimJob) -> u64 {
+        self.point();
+        self.embedder.reclaim(job)
+    }
+
+    fn reclaimable(&self, zone: ZoneId) -> u64 {
+        self.embedder.reclaimable(zone)
+    }
+
+    fn node_reclaim(&self, node: NodeId, order: Order, gfp: Gfp) -> NodeReclaim {
+        self.embedder.node_reclaim(node, order, gfp)
+    }
+
+    /// Looks every tick of virtual time.
+    fn throttle(&self, _: NodeId, most_ns: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
+        let until = most_ns.map(|ns| self.now().saturating_add(ns));
+        while !enough() && until.is_none_or(|t| self.now() < t) {
+            if self.running(|_| ()).is_none() {
+                break;
+            }
+            self.sleep_a_tick();
+        }
+        Throttle::Done
+    }
+
+    fn out_of_memory(&self, job: &ReclaimJob) -> Oom {
+        self.embedder.out_of_memory(job)
+    }
+
+    fn pause(&self) {
+        self.sleep_a_tick();
+    }
+
+    fn keep_trying(&self, order: Order, tries: u32) -> bool {
+        let again = self.embedder.keep_trying(order, tries);
+        if again {
+            self.sleep_a_tick();
+        }
+        again
+    }
+
+    fn warn(&self, order: Order, gfp: Gfp) {
+        self.embedder.warn(order, gfp);
+    }
+
+    fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
+        self.running(|s| s.ring(node, Thread::Reclaim));
+        self.embedder.wake_reclaim(node, order, highest_zone);
+    }
+
+    fn wake_compaction(&self, node: NodeId) {
+        self.running(|s| s.ring(node, Thread::Compaction));
+        self.embedder.wake_compaction(node);
+    }
+
+    fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
+        self.embedder.report_free(blocks)
+    }
+}

@@ -1,0 +1,204 @@
+//! Locks in virtual time: who gets one, when, and what that costs.
+
+use crate::lock::{LockName, LockState, SimLock, Waiter};
+use crate::machine::LockKind;
+use crate::shared::Outcome;
+use crate::state::{Doing, NOBODY, Spent, State};
+
+impl State {
+    /// The lock's number; new locks get one.
+    #[inline]
+    fn id(&mut self, lock: &SimLock) -> usize {
+        match lock.number(self.number) {
+            Some(id) => id,
+            None => {
+                let name = self.next_other();
+                self.register(lock, name)
+            }
+        }
+    }
+
+    fn register(&mut self, lock: &SimLock, name: LockName) -> usize {
+        assert!(!lock.is_held(), "a lock is held since before the run: {name:?}");
+        self.locks.push(LockState::new(name));
+        lock.register(self.number, self.locks.len() - 1);
+        self.locks.len() - 1
+    }
+
+    /// A lock that is taken while names are given.
+    pub(crate) fn name(&mut self, lock: &SimLock) {
+        if let Some(name) = self.naming
+            && lock.number(self.number).is_none()
+        {
+            self.register(lock, name);
+        }
+    }
+
+    /// Whether the task must let others go first at an operation on a lock.
+    #[inline]
+    fn must_give_way(&mut self, id: usize) -> bool {
+        if self.point() {
+            return true;
+        }
+        // A CPU's own lists are its own business, but for rare drains: it may run ahead a little.
+        let slack = if self.locks[id].home == self.cpu { self.look_ahead } else { 0 };
+        if !self.is_in_order(slack) {
+            self.give_way();
+            return true;
+        }
+        false
+    }
+
+    /// The running task wants a lock.
+    #[inline]
+    pub(crate) fn take(&mut self, lock: &SimLock, block: bool) -> Outcome {
+        let id = self.id(lock);
+        if self.must_give_way(id) {
+            return Outcome::Later;
+        }
+        if self.should_preempt() {
+            self.preempt();
+            return Outcome::Later;
+        }
+        let (task, cpu, now) = (self.task, self.cpu, self.clock());
+        let lock = &mut self.locks[id];
+        if lock.owner != NOBODY || (lock.free_at > now && !block) {
+            return self.find_busy(id, block);
+        }
+        // Its home ran ahead and holds it at this time.
+        let wait = lock.free_at.saturating_sub(now);
+        if wait > 0 {
+            lock.note_wait(wait);
+        }
+        let last = lock.last;
+        lock.owner = task;
+        lock.last = cpu;
+        lock.acquired += 1;
+        if wait > 0 {
+            self.charge(Spent::OtherWait, wait);
+        }
+        let mut cost = self.costs.lock;
+        if last != cpu && last != NOBODY {
+            let way = self.way(last, cpu);
+            self.locks[id].contention.passed[way.index()] += 1;
+            cost += way.latency(&self.costs);
+        }
+        self.charge(Spent::Alloc, cost);
+        self.tasks[task as usize].held += 1;
+        self.locks[id].since = self.clock();
+        if self.stalls.is_some() {
+            self.maybe_stall();
+        }
+        Outcome::Taken
+    }
+
+    #[cold]
+    fn find_busy(&mut self, id: usize, block: bool) -> Outcome {
+        let (task, cpu) = (self.task, self.cpu);
+        let lock = &mut self.locks[id];
+        assert!(lock.owner != task, "a task waits for a lock that it holds: {:?}", lock.name);
+        if !block {
+            lock.contention.refused += 1;
+            let from = lock.last;
+            let cost = self.costs.lock + self.way(from, cpu).latency(&self.costs);
+            self.charge(Spent::Alloc, cost);
+            return Outcome::Refused;
+        }
+        lock.waiters.push_back(Waiter { task, cpu });
+        self.tasks[task as usize].doing = Doing::Spinning(id);
+        if self.schedule.is_some() {
+            // Released, it is anybody's: the task tries again when it goes on.
+            self.tasks[task as usize].pointed = true;
+            return Outcome::Later;
+        }
+        Outcome::Parked
+    }
+
+    fn maybe_stall(&mut self) {
+        if let Some(stalls) = self.stalls
+            && self.rng.happens(stalls.of, stalls.in_all)
+        {
+            self.charge(Spent::Stall, stalls.ns * 1000);
+        }
+    }
+
+    /// The running task releases a lock. [`Parked`](Outcome::Parked): it went to the next one.
+    #[inline]
+    pub(crate) fn release(&mut self, lock: &SimLock) -> Outcome {
+        let id = self.id(lock);
+        if self.must_give_way(id) {
+            return Outcome::Later;
+        }
+        self.charge(Spent::Alloc, self.costs.unlock);
+        self.tasks[self.task as usize].held -= 1;
+        let (cpu, now) = (self.cpu, self.clock());
+        let lock = &mut self.locks[id];
+        let held = now - lock.since;
+        lock.note_hold(held);
+        lock.last = cpu;
+        lock.free_at = now;
+        lock.owner = NOBODY;
+        if lock.waiters.is_empty() {
+            return Outcome::Taken;
+        }
+        if self.schedule.is_some() {
+            for w in std::mem::take(&mut self.locks[id].waiters) {
+                self.tasks[w.task as usize].doing = Doing::Running;
+            }
+            return Outcome::Taken;
+        }
+        self.hand_over(id);
+        Outcome::Parked
+    }
+
+    /// A released lock goes to one of those who wait.
+    fn hand_over(&mut self, id: usize) {
+        let (cpu, now) = (self.cpu, self.clock());
+        let next = match self.lock_kind {
+            LockKind::Queued => 0,
+            LockKind::TestAndSet => self.nearest_wins(id),
+        };
+        let Some(waiter) = self.locks[id].waiters.remove(next) else { return };
+        let way = self.way(cpu, waiter.cpu);
+        let mut cost = self.costs.handover + way.latency(&self.costs);
+        if self.lock_kind == LockKind::TestAndSet {
+            cost += self.costs.tas_waiter * self.locks[id].waiters.len() as u64;
+        }
+        let theirs = &mut self.cpus[waiter.cpu as usize];
+        // A CPU that ran ahead to its own lists may have asked after the release.
+        let (asked, granted) = (theirs.clock, theirs.clock.max(now + cost));
+        let waited = granted - asked;
+        let lock = &mut self.locks[id];
+        let kind = if lock.is_zone() { Spent::ZoneWait } else { Spent::OtherWait };
+        theirs.clock = granted;
+        theirs.spent[kind as usize] += waited;
+        lock.note_wait(waited);
+        lock.contention.passed[way.index()] += 1;
+        lock.acquired += 1;
+        lock.owner = waiter.task;
+        lock.last = waiter.cpu;
+        lock.since = granted;
+        let task = &mut self.tasks[waiter.task as usize];
+        task.doing = Doing::Running;
+        task.held += 1;
+        self.push(granted, waiter.task);
+    }
+
+    /// Of those who try, one is first: the nearer, the likelier.
+    fn nearest_wins(&mut self, id: usize) -> usize {
+        let cpu = self.cpu;
+        let waiters = &self.locks[id].waiters;
+        let weights: Vec<u64> = waiters
+            .iter()
+            .map(|w| (1 << 30) / self.way(cpu, w.cpu).latency(&self.costs).max(1))
+            .collect();
+        let mut draw = self.rng.below(weights.iter().sum());
+        for (i, w) in weights.iter().enumerate() {
+            if draw < *w {
+                return i;
+            }
+            draw -= w;
+        }
+        0
+    }
+}

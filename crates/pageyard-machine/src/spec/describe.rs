@@ -1,0 +1,162 @@
+//! A description as it stands in a file, and what it must obey.
+
+use serde::Deserialize;
+
+use super::size::size;
+use super::{LOCAL, MOST_CPUS, MachineSpec, Place, SpecError};
+
+/// To another node where nothing is said (ACPI).
+const REMOTE: u8 = 20;
+/// The core allocator's bound.
+const MOST_NODES: u32 = pageyard::MAX_NODES as u32;
+
+/// A machine as it is described; [`check`](Description::check) makes a [`MachineSpec`] of it.
+///
+/// ```
+/// use pageyard_machine::spec::Description;
+///
+/// let text = "sockets = 1\ncores = 4\nclock_mhz = 3000\nlast_level = '8M'\nprivate = '288K'\n\
+///             memory = '8G'";
+/// let spec = Description::from_toml("small", text)?.check()?;
+/// assert_eq!(spec.cpus().len(), 4);
+/// # Ok::<(), pageyard_machine::spec::SpecError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// What errors call it.
+    #[serde(skip)]
+    pub name: String,
+    /// Clock of the CPUs in MHz.
+    pub clock_mhz: u32,
+    /// Sockets.
+    pub sockets: u32,
+    /// Cores of a socket.
+    pub cores: u32,
+    /// Hardware threads of a core; 1 where nothing is said.
+    pub threads: Option<u32>,
+    /// Cores that share a last-level cache; all of a socket where nothing is said.
+    pub complex: Option<u32>,
+    /// Size of each last-level cache, such as `"32M"`.
+    pub last_level: String,
+    /// Size of each core's other data and unified caches, together.
+    pub private: String,
+    /// Nodes; one per socket where nothing is said.
+    pub nodes: Option<u32>,
+    /// Memory of the whole machine.
+    pub memory: String,
+    /// How far it is from each node to each, row by row; 10 and 20 where nothing is said.
+    #[serde(default)]
+    pub distances: Vec<Vec<u8>>,
+}
+
+impl Description {
+    /// From TOML; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// The line that is not understood.
+    pub fn from_toml(name: &str, text: &str) -> Result<Self, SpecError> {
+        let description: Description = toml::from_str(text).map_err(|e| SpecError {
+            file: name.into(),
+            entry: e.span().map_or("the file".into(), |span| {
+                let before = text.bytes().take(span.start);
+                format!("line {}", 1 + before.filter(|&b| b == b'\n').count())
+            }),
+            what: e.message().to_owned(),
+        })?;
+        Ok(Description { name: name.into(), ..description })
+    }
+
+    fn error(&self, entry: &str, what: impl Into<String>) -> SpecError {
+        SpecError { file: self.name.clone(), entry: entry.into(), what: what.into() }
+    }
+
+    fn positive(&self, entry: &str, n: u32) -> Result<u32, SpecError> {
+        if n == 0 { Err(self.error(entry, "is 0; give at least 1")) } else { Ok(n) }
+    }
+
+    fn bytes(&self, entry: &str, text: &str) -> Result<u64, SpecError> {
+        match size(text) {
+            Ok(0) => Err(self.error(entry, "is 0; give a size such as 32M")),
+            Ok(n) => Ok(n),
+            Err(what) => Err(self.error(entry, what)),
+        }
+    }
+
+    /// What the description means, if it can be.
+    ///
+    /// # Errors
+    /// The first entry that cannot be, and what would mend it.
+    pub fn check(&self) -> Result<MachineSpec, SpecError> {
+        let sockets = self.positive("sockets", self.sockets)?;
+        let cores = self.positive("cores", self.cores)?;
+        let threads = self.positive("threads", self.threads.unwrap_or(1))?;
+        let complex = self.positive("complex", self.complex.unwrap_or(cores))?;
+        let nodes = self.positive("nodes", self.nodes.unwrap_or(sockets))?;
+        self.positive("clock_mhz", self.clock_mhz)?;
+        let cpus = u64::from(sockets) * u64::from(cores) * u64::from(threads);
+        if cpus > MOST_CPUS.into() {
+            let what =
+                format!("{sockets} sockets of {cores} cores of {threads} threads are {cpus}");
+            return Err(self.error("cores", format!("{what} CPUs; at most {MOST_CPUS} can be")));
+        }
+        if !cores.is_multiple_of(complex) {
+            let what = format!("{complex} does not divide the {cores} cores of a socket");
+            return Err(self.error("complex", what));
+        }
+        if nodes > MOST_NODES {
+            return Err(self.error("nodes", format!("{nodes}; at most {MOST_NODES} can be")));
+        }
+        if !nodes.is_multiple_of(sockets) || !cores.is_multiple_of(nodes / sockets) {
+            let what =
+                format!("{nodes} nodes do not part {sockets} sockets of {cores} cores evenly");
+            return Err(self.error("nodes", what));
+        }
+        let per_node = cores / (nodes / sockets);
+        let mut places = Vec::new();
+        for _ in 0..threads {
+            for socket in 0..sockets {
+                for core in 0..cores {
+                    places.push(Place {
+                        socket: socket as u16,
+                        node: (socket * (nodes / sockets) + core / per_node) as u16,
+                        complex: (socket * (cores / complex) + core / complex) as u16,
+                        core: (socket * cores + core) as u16,
+                    });
+                }
+            }
+        }
+        Ok(MachineSpec {
+            name: self.name.clone(),
+            clock_mhz: self.clock_mhz,
+            cpus: places,
+            nodes: nodes as u16,
+            distances: self.table(nodes as usize)?,
+            last_level: self.bytes("last_level", &self.last_level)?,
+            private: self.bytes("private", &self.private)?,
+            memory: self.bytes("memory", &self.memory)?,
+        })
+    }
+
+    fn table(&self, nodes: usize) -> Result<Vec<u8>, SpecError> {
+        if self.distances.is_empty() {
+            let of = |i: usize| if i / nodes == i % nodes { LOCAL } else { REMOTE };
+            return Ok((0..nodes * nodes).map(of).collect());
+        }
+        if self.distances.len() != nodes || self.distances.iter().any(|row| row.len() != nodes) {
+            let what = format!("give {nodes} rows of {nodes}, one for each node, or none");
+            return Err(self.error("distances", what));
+        }
+        for (from, row) in self.distances.iter().enumerate() {
+            for (to, &d) in row.iter().enumerate() {
+                if (d == LOCAL) != (from == to) || d < LOCAL {
+                    let wanted = if from == to { "10" } else { "above 10" };
+                    let what =
+                        format!("from node {from} to node {to}: {d}, but it must be {wanted}");
+                    return Err(self.error("distances", what));
+                }
+            }
+        }
+        Ok(self.distances.concat())
+    }
+}

@@ -1,0 +1,541 @@
+//! Who runs when: CPUs with their clocks, tasks, and the order of what is due.
+//!
+//! Everything is in virtual time, in whole picoseconds. A task runs on the host until it comes to
+//! something that others could see while another CPU is due earlier; then it goes back in line, and
+//! the earliest goes on. Ties are broken by the seed.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+
+use crate::cache::{Caches, LEVELS, Level, Line, between};
+use crate::costs::Costs;
+use crate::explore::Schedule;
+use crate::lock::{LockName, LockState};
+use crate::machine::{LockKind, Stalls};
+use crate::rng::{Rng, mix};
+use crate::spec::{MachineSpec, Place};
+
+/// No task, no CPU.
+pub(crate) const NOBODY: u32 = u32::MAX;
+
+/// What the machine is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Nothing: locks are flags, nothing costs time.
+    Idle,
+    /// Locks that are taken get a name.
+    Naming,
+    Running,
+}
+
+/// What a CPU spends its time on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum Spent {
+    /// The task's own work.
+    Think,
+    /// Reading, writing and zeroing pages.
+    Touch,
+    /// In the allocator, its locks included as long as nobody has to wait.
+    Alloc,
+    /// Spinning on a zone's lock.
+    ZoneWait,
+    /// Spinning on another lock.
+    OtherWait,
+    /// Stalled with a lock held, as a virtual CPU whose host has something else to do.
+    Stall,
+    /// From task to task.
+    Switch,
+    Idle,
+}
+
+pub(crate) const SPENTS: usize = 8;
+
+#[derive(Debug)]
+pub(crate) struct CpuState {
+    pub(crate) clock: u64,
+    pub(crate) spent: [u64; SPENTS],
+    /// Who runs.
+    task: u32,
+    /// Who waits for the CPU.
+    queue: VecDeque<u32>,
+    slice_start: u64,
+    /// Somebody in the queue should run soon.
+    resched: bool,
+    /// Lines touched, by where they were found.
+    pub(crate) lines: [u64; LEVELS],
+    pub(crate) place: Place,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Doing {
+    /// On its CPU.
+    Running,
+    /// In its CPU's queue.
+    Queued,
+    /// Until its entry in the order is due.
+    Sleeping,
+    /// Until somebody wakes it.
+    Waiting,
+    /// For a lock.
+    Spinning(usize),
+    Done,
+}
+
+#[derive(Debug)]
+pub(crate) struct TaskState {
+    pub(crate) cpu: u32,
+    pub(crate) doing: Doing,
+    pub(crate) daemon: bool,
+    /// Locks it holds.
+    pub(crate) held: u32,
+    /// It has had its turn at the schedule's present point.
+    pub(crate) pointed: bool,
+    /// Counts the entries in the order of what is due that became void.
+    serial: u16,
+    pub(crate) rng: Rng,
+}
+
+/// A background thread's alarm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alarm {
+    pub(crate) rung: bool,
+    /// Who sleeps until it rings.
+    pub(crate) task: u32,
+}
+
+/// Something due at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Due {
+    time: u64,
+    /// Seeded: decides between those due at once.
+    tie: u16,
+    /// The task's [`serial`](TaskState::serial) when this was noted; with another one, it is void.
+    serial: u16,
+    task: u32,
+}
+
+impl Ord for Due {
+    /// The earliest is the greatest, for [`BinaryHeap`].
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |d: &Due| (d.time, u64::from(d.tie) << 32 | u64::from(d.task), d.serial);
+        key(other).cmp(&key(self))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    /// Tells this machine's locks from another's; never 0.
+    pub(crate) number: u32,
+    pub(crate) spec: MachineSpec,
+    pub(crate) costs: Costs,
+    pub(crate) lock_kind: LockKind,
+    pub(crate) stalls: Option<Stalls>,
+    pub(crate) look_ahead: u64,
+    seed: u64,
+    pub(crate) rng: Rng,
+    /// The task that runs on the host, and its CPU.
+    pub(crate) task: u32,
+    pub(crate) cpu: u32,
+    /// When the next other one is due.
+    horizon: u64,
+    order: BinaryHeap<Due>,
+    /// Taken out of the order already, to go on next.
+    next: Option<Due>,
+    pub(crate) cpus: Vec<CpuState>,
+    pub(crate) tasks: Vec<TaskState>,
+    free_tasks: Vec<u32>,
+    spawned: u64,
+    /// Tasks whose end the run waits for.
+    pub(crate) live: usize,
+    pub(crate) locks: Vec<LockState>,
+    pub(crate) naming: Option<LockName>,
+    others: u32,
+    pub(crate) caches: Caches,
+    /// The first frame of each node's memory, and the node.
+    pub(crate) homes: Vec<(u64, u16)>,
+    /// When counting began.
+    pub(crate) since: u64,
+    /// What each node's background threads are told.
+    pub(crate) alarms: Vec<Alarm>,
+    /// A schedule decides who runs, not time.
+    pub(crate) schedule: Option<Schedule>,
+    /// How often one task made way for another on the host.
+    pub(crate) switches: u64,
+}
+
+impl State {
+    #[allow(clippy::too_many_arguments)] // once
+    pub(crate) fn new(
+        number: u32,
+        spec: &MachineSpec,
+        options: &crate::machine::Options,
+        homes: Vec<(u64, u16)>,
+        frames: u64,
+    ) -> Self {
+        let cpu = |&place: &Place| CpuState {
+            clock: 0,
+            spent: [0; SPENTS],
+            task: NOBODY,
+            queue: VecDeque::new(),
+            slice_start: 0,
+            resched: false,
+            lines: [0; LEVELS],
+            place,
+        };
+        State {
+            phase: Phase::Idle,
+            number,
+            costs: options.costs.clone(),
+            lock_kind: options.lock,
+            stalls: options.stalls,
+            look_ahead: options.look_ahead_ns * 1000,
+            seed: options.seed,
+            rng: Rng::new(mix(options.seed ^ 0x10c4)),
+            task: NOBODY,
+            cpu: 0,
+            horizon: u64::MAX,
+            order: BinaryHeap::with_capacity(spec.cpus.len()),
+            next: None,
+            cpus: spec.cpus.iter().map(cpu).collect(),
+            tasks: Vec::new(),
+            free_tasks: Vec::new(),
+            spawned: 0,
+            live: 0,
+            locks: Vec::new(),
+            naming: None,
+            others: 0,
+            caches: Caches::new(spec, frames, options.descriptor.into()),
+            homes,
+            since: 0,
+            alarms: vec![Alarm { rung: false, task: NOBODY }; usize::from(spec.nodes) * 2],
+            schedule: None,
+            switches: 0,
+            spec: spec.clone(),
+        }
+    }
+
+    // --- time ---
+
+    #[inline]
+    pub(crate) fn clock(&self) -> u64 {
+        self.cpus[self.cpu as usize].clock
+    }
+
+    #[inline]
+    pub(crate) fn charge(&mut self, what: Spent, ps: u64) {
+        let cpu = &mut self.cpus[self.cpu as usize];
+        cpu.clock += ps;
+        cpu.spent[what as usize] += ps;
+    }
+
+    /// Whether nobody else is due before the running task, less what it may run ahead.
+    #[inline]
+    pub(crate) fn is_in_order(&self, slack: u64) -> bool {
+        self.schedule.is_some() || self.clock() <= self.horizon.saturating_add(slack)
+    }
+
+    fn due(&self, time: u64, task: u32) -> Due {
+        let tie = mix(self.seed ^ time ^ u64::from(task) << 48) >> 32;
+        let serial = self.tasks[task as usize].serial;
+        Due { time, tie: tie as u16, serial, task }
+    }
+
+    /// A task is due at a time.
+    pub(crate) fn push(&mut self, time: u64, task: u32) {
+        self.horizon = self.horizon.min(time);
+        self.order.push(self.due(time, task));
+    }
+
+    /// The running task goes back in line. It must suspend itself then.
+    pub(crate) fn give_way(&mut self) {
+        let mine = self.due(self.clock(), self.task);
+        // At once instead of one out, one in. It is late, so somebody is due.
+        if let Some(mut first) = self.order.peek_mut() {
+            self.next = Some(std::mem::replace(&mut *first, mine));
+        }
+    }
+
+    /// Who goes on now; `None` where nothing is due.
+    pub(crate) fn next(&mut self) -> Option<u32> {
+        if self.schedule.is_some() {
+            return self.next_scheduled();
+        }
+        loop {
+            let due = self.next.take().or_else(|| self.order.pop())?;
+            if self.tasks[due.task as usize].serial != due.serial {
+                continue;
+            }
+            if self.tasks[due.task as usize].doing == Doing::Sleeping {
+                // When all is done, whoever sleeps sleeps on.
+                if self.live > 0 {
+                    self.make_ready(due.task, due.time);
+                }
+                continue;
+            }
+            debug_assert_eq!(self.tasks[due.task as usize].doing, Doing::Running);
+            self.enter(due.task);
+            self.horizon = self.order.peek().map_or(u64::MAX, |d| d.time);
+            return Some(due.task);
+        }
+    }
+
+    fn enter(&mut self, task: u32) {
+        self.switches += 1;
+        self.task = task;
+        self.cpu = self.tasks[task as usize].cpu;
+    }
+
+    /// The schedule chooses among those that can go on.
+    fn next_scheduled(&mut self) -> Option<u32> {
+        let can = |t: &TaskState| t.doing == Doing::Running;
+        let ready: Vec<u32> =
+            (0..self.tasks.len() as u32).filter(|&t| can(&self.tasks[t as usize])).collect();
+        let holds = self.tasks.get(self.task as usize).is_some_and(|t| t.held > 0);
+        let task = self.schedule.as_mut()?.choose(&ready, self.task, holds)?;
+        self.enter(task);
+        Some(task)
+    }
+
+    /// Where a schedule decides: the task stops here once, for others to go first. Whether it must
+    /// suspend itself.
+    #[inline]
+    pub(crate) fn point(&mut self) -> bool {
+        if self.schedule.is_none() {
+            return false;
+        }
+        let task = &mut self.tasks[self.task as usize];
+        task.pointed = !task.pointed;
+        task.pointed
+    }
+
+    // --- tasks ---
+
+    /// A new task, ready to run on a CPU.
+    pub(crate) fn spawn(&mut self, cpu: u32, daemon: bool) -> u32 {
+        self.spawned += 1;
+        let rng = Rng::new(mix(self.seed.wrapping_add(self.spawned << 20)));
+        let mut state = TaskState {
+            cpu,
+            doing: Doing::Waiting,
+            daemon,
+            held: 0,
+            pointed: false,
+            serial: 0,
+            rng,
+        };
+        let task = match self.free_tasks.pop() {
+            Some(task) => {
+                state.serial = self.tasks[task as usize].serial.wrapping_add(1);
+                self.tasks[task as usize] = state;
+                task
+            }
+            None => {
+                self.tasks.push(state);
+                self.tasks.len() as u32 - 1
+            }
+        };
+        self.live += usize::from(!daemon);
+        let now = if self.task == NOBODY { self.cpus[cpu as usize].clock } else { self.clock() };
+        self.make_ready(task, now);
+        task
+    }
+
+    /// A task that slept or waited may run again.
+    pub(crate) fn make_ready(&mut self, task: u32, at: u64) {
+        let t = &mut self.tasks[task as usize];
+        let (scheduled, urgent) = (self.schedule.is_some(), t.daemon);
+        let cpu = &mut self.cpus[t.cpu as usize];
+        if scheduled {
+            t.doing = Doing::Running;
+            return;
+        }
+        if cpu.task != NOBODY {
+            t.doing = Doing::Queued;
+            cpu.queue.push_back(task);
+            cpu.resched |= urgent;
+            return;
+        }
+        t.doing = Doing::Running;
+        cpu.task = task;
+        let idle = at.saturating_sub(cpu.clock);
+        cpu.spent[Spent::Idle as usize] += idle;
+        let wakeup = if at == 0 { 0 } else { self.costs.wakeup };
+        cpu.spent[Spent::Switch as usize] += wakeup;
+        cpu.clock += idle + wakeup;
+        cpu.slice_start = cpu.clock;
+        let clock = cpu.clock;
+        self.push(clock, task);
+    }
+
+    /// The running task leaves its CPU to who waits for it.
+    pub(crate) fn leave_cpu(&mut self) {
+        if self.schedule.is_some() {
+            return;
+        }
+        let cpu = &mut self.cpus[self.cpu as usize];
+        cpu.task = NOBODY;
+        cpu.resched = false;
+        let Some(task) = cpu.queue.pop_front() else { return };
+        cpu.task = task;
+        cpu.clock += self.costs.context_switch;
+        cpu.spent[Spent::Switch as usize] += self.costs.context_switch;
+        cpu.slice_start = cpu.clock;
+        let clock = cpu.clock;
+        self.tasks[task as usize].doing = Doing::Running;
+        self.push(clock, task);
+    }
+
+    /// Whether another task of this CPU should run now.
+    #[inline]
+    pub(crate) fn should_preempt(&self) -> bool {
+        let cpu = &self.cpus[self.cpu as usize];
+        !cpu.queue.is_empty()
+            && (cpu.resched || cpu.clock - cpu.slice_start >= self.costs.time_slice)
+            && self.tasks[self.task as usize].held == 0
+            && self.schedule.is_none()
+    }
+
+    /// The running task goes to the end of its CPU's queue. It must suspend itself then.
+    pub(crate) fn preempt(&mut self) {
+        self.tasks[self.task as usize].doing = Doing::Queued;
+        self.cpus[self.cpu as usize].queue.push_back(self.task);
+        self.leave_cpu();
+    }
+
+    /// The running task stops until a time. It must suspend itself then.
+    pub(crate) fn sleep_until(&mut self, time: u64) {
+        if self.schedule.is_some() {
+            // No time passes; but when all is done, whoever sleeps sleeps on.
+            if self.live == 0 {
+                self.tasks[self.task as usize].doing = Doing::Waiting;
+            }
+            return;
+        }
+        self.tasks[self.task as usize].doing = Doing::Sleeping;
+        let time = time.max(self.clock());
+        self.push(time, self.task);
+        self.leave_cpu();
+    }
+
+    /// The running task stops until it is woken. It must suspend itself then.
+    pub(crate) fn wait(&mut self) -> u32 {
+        self.tasks[self.task as usize].doing = Doing::Waiting;
+        self.leave_cpu();
+        self.task
+    }
+
+    /// Wakes a task that sleeps or waits, if it does.
+    pub(crate) fn wake(&mut self, task: u32) {
+        let now = self.clock();
+        let t = &mut self.tasks[task as usize];
+        match t.doing {
+            Doing::Sleeping => t.serial = t.serial.wrapping_add(1),
+            Doing::Waiting => {}
+            _ => return,
+        }
+        self.make_ready(task, now);
+    }
+
+    /// Moves the running task to another CPU. It must suspend itself then.
+    pub(crate) fn migrate(&mut self, to: u32) {
+        let now = self.clock();
+        self.tasks[self.task as usize].doing = Doing::Waiting;
+        self.leave_cpu();
+        self.tasks[self.task as usize].cpu = to;
+        self.make_ready(self.task, now);
+    }
+
+    /// The running task has ended.
+    pub(crate) fn finish(&mut self) {
+        let task = &mut self.tasks[self.task as usize];
+        assert_eq!(task.held, 0, "a task ended with a lock held");
+        task.doing = Doing::Done;
+        self.live -= usize::from(!task.daemon);
+        self.leave_cpu();
+        // With a schedule, numbers name tasks; they are not used again.
+        if self.schedule.is_none() {
+            self.free_tasks.push(self.task);
+        }
+        self.task = NOBODY;
+    }
+
+    /// All clocks go to the latest one's time.
+    pub(crate) fn align(&mut self) {
+        let now = self.cpus.iter().map(|c| c.clock).max().unwrap_or(0);
+        for cpu in &mut self.cpus {
+            cpu.spent[Spent::Idle as usize] += now - cpu.clock;
+            cpu.clock = now;
+        }
+    }
+
+    /// A run begins, or is over, or was given up.
+    pub(crate) fn clear(&mut self) {
+        self.order.clear();
+        self.next = None;
+        self.tasks.clear();
+        self.free_tasks.clear();
+        self.task = NOBODY;
+        self.live = 0;
+        self.horizon = u64::MAX;
+        for cpu in &mut self.cpus {
+            cpu.task = NOBODY;
+            cpu.queue.clear();
+            cpu.resched = false;
+        }
+        for alarm in &mut self.alarms {
+            alarm.task = NOBODY;
+        }
+        for lock in &mut self.locks {
+            lock.owner = NOBODY;
+            lock.waiters.clear();
+        }
+    }
+
+    // --- memory ---
+
+    /// One access to a line that others wait for.
+    #[inline]
+    pub(crate) fn access(&mut self, line: Line) {
+        let level = self.look(line, crate::cache::LINE);
+        self.cpus[self.cpu as usize].lines[level.index()] += 1;
+        self.charge(Spent::Alloc, level.latency(&self.costs));
+    }
+
+    /// Where a line is, or a page; now it is here.
+    #[inline]
+    pub(crate) fn look(&mut self, line: Line, bytes: u64) -> Level {
+        let me = self.cpus[self.cpu as usize].place;
+        match self.caches.touch(&self.spec, me, line, bytes) {
+            Some(level) => level,
+            None => {
+                let (Line::Contents(pfn) | Line::Descriptor(pfn)) = line;
+                // The last node that does not begin above it.
+                let node = self.homes.iter().rev().find(|h| h.0 <= pfn).map_or(0, |h| h.1);
+                if node == me.node {
+                    Level::Memory
+                } else {
+                    Level::MemoryRemote(self.spec.distance(me.node, node))
+                }
+            }
+        }
+    }
+
+    /// The way of a line from CPU to CPU.
+    pub(crate) fn way(&self, from: u32, to: u32) -> Level {
+        let place = |cpu: u32| self.cpus[cpu as usize].place;
+        between(&self.spec, place(from), place(to))
+    }
+
+    pub(crate) fn next_other(&mut self) -> LockName {
+        self.others += 1;
+        LockName::Other(self.others - 1)
+    }
+}

@@ -1,0 +1,235 @@
+//! What the machine counted, in virtual time.
+
+use std::fmt;
+
+use crate::cache::LEVELS;
+use crate::histogram::Histogram;
+use crate::lock::{LockName, LockState};
+use crate::state::{CpuState, SPENTS, Spent, State};
+
+/// What one CPU spent its time on, in picoseconds. The parts add up to the elapsed time.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CpuTimes {
+    /// The tasks' own work.
+    pub think: u64,
+    /// Reading, writing and zeroing pages.
+    pub touch: u64,
+    /// In the allocator, its locks included as long as nobody had to wait.
+    pub alloc: u64,
+    /// Spinning on zone locks.
+    pub zone_wait: u64,
+    /// Spinning on other locks.
+    pub other_wait: u64,
+    /// Stalled with a lock held.
+    pub stall: u64,
+    /// From task to task, and waking up.
+    pub switch: u64,
+    /// Without anything to do.
+    pub idle: u64,
+}
+
+impl CpuTimes {
+    fn of(spent: &[u64; SPENTS]) -> Self {
+        let of = |what: Spent| spent[what as usize];
+        CpuTimes {
+            think: of(Spent::Think),
+            touch: of(Spent::Touch),
+            alloc: of(Spent::Alloc),
+            zone_wait: of(Spent::ZoneWait),
+            other_wait: of(Spent::OtherWait),
+            stall: of(Spent::Stall),
+            switch: of(Spent::Switch),
+            idle: of(Spent::Idle),
+        }
+    }
+
+    /// All but idle time.
+    pub fn busy(&self) -> u64 {
+        self.think
+            + self.touch
+            + self.alloc
+            + self.zone_wait
+            + self.other_wait
+            + self.stall
+            + self.switch
+    }
+
+    fn add(&mut self, o: &CpuTimes) {
+        self.think += o.think;
+        self.touch += o.touch;
+        self.alloc += o.alloc;
+        self.zone_wait += o.zone_wait;
+        self.other_wait += o.other_wait;
+        self.stall += o.stall;
+        self.switch += o.switch;
+        self.idle += o.idle;
+    }
+}
+
+/// What was counted of one lock; times in picoseconds, histograms in nanoseconds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockStats {
+    /// Which lock.
+    pub name: LockName,
+    /// How often it was taken.
+    pub acquired: u64,
+    /// How often somebody had to wait for it.
+    pub contended: u64,
+    /// How often somebody only tried, and did not get it.
+    pub refused: u64,
+    /// Waiting, of all together.
+    pub waited: u64,
+    /// The longest wait.
+    pub longest_wait: u64,
+    /// How long it was held.
+    pub held: u64,
+    /// The longest hold.
+    pub longest_held: u64,
+    /// How often it came from another CPU, by the way from there ([`Level::index`]).
+    ///
+    /// [`Level::index`]: crate::Level::index
+    pub passed: [u64; LEVELS],
+    /// Waits.
+    pub waits: Histogram,
+    /// Holds; of zone locks only.
+    pub holds: Histogram,
+}
+
+impl LockStats {
+    fn of(lock: &LockState) -> Self {
+        let c = &lock.contention;
+        LockStats {
+            name: lock.name,
+            acquired: lock.acquired,
+            contended: c.contended,
+            refused: c.refused,
+            waited: c.waited,
+            longest_wait: c.longest_wait,
+            held: lock.held,
+            longest_held: lock.longest_held,
+            passed: c.passed,
+            waits: c.waits.clone(),
+            holds: c.holds.clone(),
+        }
+    }
+}
+
+/// Everything that was counted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stats {
+    /// Virtual time that has passed.
+    pub elapsed_ns: u64,
+    /// By CPU.
+    pub cpus: Vec<CpuTimes>,
+    /// Of locks that were taken or tried, by name.
+    pub locks: Vec<LockStats>,
+    /// Cache lines touched, by where they were found ([`Level::index`]).
+    ///
+    /// [`Level::index`]: crate::Level::index
+    pub lines: [u64; LEVELS],
+    /// How often one task made way for another on the host. Says nothing of the machine.
+    pub switches: u64,
+}
+
+impl Stats {
+    pub(crate) fn of(state: &State) -> Self {
+        let mut lines = [0; LEVELS];
+        for cpu in &state.cpus {
+            for (sum, n) in lines.iter_mut().zip(cpu.lines) {
+                *sum += n;
+            }
+        }
+        let used = |l: &&LockState| l.acquired + l.contention.refused > 0;
+        let mut locks: Vec<_> = state.locks.iter().filter(used).map(LockStats::of).collect();
+        locks.sort_by_key(|l| l.name);
+        let now = state.cpus.iter().map(|c: &CpuState| c.clock).max().unwrap_or(0);
+        Stats {
+            elapsed_ns: (now - state.since) / 1000,
+            cpus: state.cpus.iter().map(|c| CpuTimes::of(&c.spent)).collect(),
+            locks,
+            lines,
+            switches: state.switches,
+        }
+    }
+
+    /// All CPUs together.
+    pub fn total(&self) -> CpuTimes {
+        let mut total = CpuTimes::default();
+        self.cpus.iter().for_each(|c| total.add(c));
+        total
+    }
+
+    /// Part of the CPUs' busy time that was spent spinning on zone locks, in millionths: the seed's
+    /// column *zone lock %* (A.4).
+    pub fn zone_lock_share(&self) -> u64 {
+        let total = self.total();
+        share(total.zone_wait, total.busy())
+    }
+
+    /// Part of the lines touched that no cache of the CPU's complex had, in millionths.
+    pub fn miss_share(&self) -> u64 {
+        let missed = self.lines[crate::cache::Level::Socket.index()..].iter().sum();
+        share(missed, self.lines.iter().sum())
+    }
+
+    /// The zone locks.
+    pub fn zone_locks(&self) -> impl Iterator<Item = &LockStats> {
+        self.locks.iter().filter(|l| matches!(l.name, LockName::Zone(_)))
+    }
+}
+
+fn share(part: u64, whole: u64) -> u64 {
+    (u128::from(part) * 1_000_000).checked_div(whole.into()).unwrap_or(0) as u64
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let total = self.total();
+        let of = |part: u64| share(part, total.busy() + total.idle);
+        let percent = |p: u64| format!("{}.{:02}%", p / 10_000, p / 100 % 100);
+        writeln!(f, "simulated: {} ns on {} CPUs", self.elapsed_ns, self.cpus.len())?;
+        for (name, part) in [
+            ("think", total.think),
+            ("touch", total.touch),
+            ("allocator", total.alloc),
+            ("zone lock wait", total.zone_wait),
+            ("other lock wait", total.other_wait),
+            ("stalled", total.stall),
+            ("switch", total.switch),
+            ("idle", total.idle),
+        ] {
+            writeln!(f, "  {name:16} {:>8}", percent(of(part)))?;
+        }
+        writeln!(f, "  zone lock, of busy time: {}", percent(self.zone_lock_share()))?;
+        writeln!(f, "  lines missed: {}", percent(self.miss_share()))?;
+        writeln!(
+            f,
+            "{:28} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "zone lock, ns",
+            "acquired",
+            "contended",
+            "wait avg",
+            "wait p99",
+            "hold avg",
+            "hold p99",
+            "hold max"
+        )?;
+        for lock in self.zone_locks() {
+            let LockName::Zone(zone) = lock.name else { continue };
+            let average = |sum: u64, n: u64| (sum / 1000).checked_div(n).unwrap_or(0);
+            writeln!(
+                f,
+                "{:28} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9}",
+                format!("  node {} {}", zone.node.0, zone.kind),
+                lock.acquired,
+                lock.contended,
+                average(lock.waited, lock.contended),
+                lock.waits.quantile(990),
+                average(lock.held, lock.acquired),
+                lock.holds.quantile(990),
+                lock.longest_held / 1000
+            )?;
+        }
+        Ok(())
+    }
+}

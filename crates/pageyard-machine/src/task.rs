@@ -1,0 +1,190 @@
+//! What a task can do.
+
+use pageyard::{CpuId, Order, Pfn};
+
+use crate::cache::{LINE, Line};
+use crate::machine::Scope;
+use crate::raw;
+use crate::state::{Spent, State};
+
+pub(crate) type Program<'env> = Box<dyn FnOnce(&Task<'_, 'env>) + 'env>;
+
+/// How a page's contents are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touch {
+    /// All of it is read or written, line by line.
+    Use,
+    /// All of it is zeroed.
+    Clear,
+}
+
+/// The running task. All times are virtual.
+#[derive(Debug)]
+pub struct Task<'s, 'env> {
+    pub(crate) scope: &'s Scope<'env>,
+}
+
+impl<'env> Task<'_, 'env> {
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.scope.state.borrow_mut())
+    }
+
+    /// Lets others go first: all that are due earlier, but for what the task may run ahead.
+    fn catch_up(&self, strictly: bool) {
+        while self.with(|s| s.must_wait(strictly)) {
+            raw::suspend();
+        }
+    }
+
+    /// Its CPU.
+    pub fn cpu(&self) -> CpuId {
+        CpuId(self.with(|s| s.cpu))
+    }
+
+    /// The time on its CPU, in nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.with(|s| s.clock()) / 1000
+    }
+
+    /// Works for so many nanoseconds outside the allocator. Others may use the CPU when the task's
+    /// time slice is over.
+    pub fn think(&self, ns: u64) {
+        let slice = self.with(|s| s.costs.time_slice).max(1);
+        let mut left = ns * 1000;
+        while left > 0 {
+            let step = left.min(slice);
+            self.with(|s| s.charge(Spent::Think, step));
+            left -= step;
+            self.catch_up(false);
+        }
+    }
+
+    /// Uses the contents of a block's pages; what that costs depends on where they are.
+    pub fn touch(&self, pfn: Pfn, order: Order, how: Touch) {
+        self.catch_up(false);
+        self.with(|s| s.touch_pages(pfn, order, how));
+    }
+
+    /// Uses the first so many bytes of a page.
+    pub fn touch_bytes(&self, pfn: Pfn, bytes: u64) {
+        self.catch_up(false);
+        self.with(|s| s.touch_lines(pfn, bytes.div_ceil(LINE), Touch::Use));
+    }
+
+    /// Sleeps until a time; the CPU is for others. Returns at once where that has passed.
+    pub fn sleep_until(&self, ns: u64) {
+        self.catch_up(false);
+        self.with(|s| s.sleep_until(ns * 1000));
+        raw::suspend();
+    }
+
+    /// Sleeps for so long.
+    pub fn sleep(&self, ns: u64) {
+        self.sleep_until(self.now() + ns);
+    }
+
+    /// Lets all that is due earlier happen first. To be called before a task looks at something
+    /// that others change, other than through locks and queues.
+    pub fn sync(&self) {
+        self.catch_up(true);
+        if self.with(|s| s.point()) {
+            raw::suspend();
+            self.with(|s| s.point());
+        }
+    }
+
+    /// Goes on on another CPU.
+    ///
+    /// # Panics
+    /// There is no such CPU.
+    pub fn migrate(&self, to: CpuId) {
+        self.catch_up(true);
+        self.with(|s| {
+            assert!((to.0 as usize) < s.cpus.len(), "the machine has no CPU {}", to.0);
+            s.migrate(to.0);
+        });
+        raw::suspend();
+    }
+
+    /// A random number below `n`, from a stream of the task's own.
+    pub fn random(&self, n: u64) -> u64 {
+        self.with(|s| s.tasks[s.task as usize].rng.below(n))
+    }
+
+    /// An exponentially distributed random number with this mean.
+    pub fn random_exponential(&self, mean: u64) -> u64 {
+        self.with(|s| s.tasks[s.task as usize].rng.exponential(mean))
+    }
+
+    /// Another task, which may begin from now on.
+    ///
+    /// # Panics
+    /// There is no such CPU.
+    pub fn spawn(&self, cpu: CpuId, program: impl FnOnce(&Task<'_, 'env>) + 'env) {
+        self.catch_up(true);
+        self.scope.add(cpu, false, Box::new(program));
+    }
+
+    /// As [`Scope::spawn_daemon`].
+    ///
+    /// # Panics
+    /// There is no such CPU.
+    pub fn spawn_daemon(&self, cpu: CpuId, program: impl FnOnce(&Task<'_, 'env>) + 'env) {
+        self.catch_up(true);
+        self.scope.add(cpu, true, Box::new(program));
+    }
+
+    /// Stops until it is woken; what wakes it is told its name first.
+    pub(crate) fn wait(&self, line_up: impl FnOnce(u32)) {
+        let me = self.with(|s| s.wait());
+        line_up(me);
+        raw::suspend();
+    }
+
+    pub(crate) fn wake(&self, task: u32) {
+        self.with(|s| s.wake(task));
+    }
+
+    /// A line that another CPU wrote comes here.
+    pub(crate) fn fetch_from(&self, cpu: u32) {
+        self.with(|s| {
+            let cost = s.way(cpu, s.cpu).latency(&s.costs);
+            s.charge(Spent::Think, cost);
+        });
+    }
+}
+
+impl State {
+    /// Whether the running task must suspend itself for others; it has been put in line then.
+    fn must_wait(&mut self, strictly: bool) -> bool {
+        if self.schedule.is_some() {
+            return false;
+        }
+        if self.should_preempt() {
+            self.preempt();
+            return true;
+        }
+        let late = !self.is_in_order(if strictly { 0 } else { self.look_ahead });
+        if late {
+            self.give_way();
+        }
+        late
+    }
+
+    pub(crate) fn touch_pages(&mut self, pfn: Pfn, order: Order, how: Touch) {
+        for i in 0..u64::from(order.pages()) {
+            self.touch_lines(Pfn(pfn.0 + i), pageyard::PAGE_SIZE / LINE, how);
+        }
+    }
+
+    fn touch_lines(&mut self, pfn: Pfn, lines: u64, how: Touch) {
+        let level = self.look(Line::Contents(pfn.0), lines * LINE);
+        self.cpus[self.cpu as usize].lines[level.index()] += lines;
+        let line = match how {
+            Touch::Use => level.stream(&self.costs),
+            Touch::Clear if level.is_miss() => self.costs.clear_miss,
+            Touch::Clear => self.costs.clear_hit,
+        };
+        self.charge(Spent::Touch, line * lines);
+    }
+}
