@@ -157,6 +157,12 @@ impl Caches {
         }
     }
 
+    /// The line that holds a frame's descriptor.
+    #[inline]
+    pub(crate) fn line_of(&self, pfn: u64) -> u64 {
+        pfn * self.descriptor / LINE
+    }
+
     /// A CPU touches `bytes` of what the stamp stands for; where it was. `None`: in no cache.
     #[inline]
     pub(crate) fn touch(

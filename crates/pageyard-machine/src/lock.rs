@@ -8,7 +8,7 @@ use pageyard::{CpuId, ZoneId};
 use crate::cache::LEVELS;
 use crate::histogram::Histogram;
 use crate::shared::{self, Outcome};
-use crate::state::NOBODY;
+use crate::state::{NOBODY, Spent};
 
 /// A lock in virtual time. It finds the machine that runs through a thread-local; where none runs
 /// it is a flag, so that start-up and checks between runs take no time.
@@ -166,6 +166,11 @@ impl LockState {
 
     pub(crate) fn is_zone(&self) -> bool {
         matches!(self.name, LockName::Zone(_))
+    }
+
+    /// What waiting for it is.
+    pub(crate) fn wait_kind(&self) -> Spent {
+        if self.is_zone() { Spent::ZoneWait } else { Spent::OtherWait }
     }
 
     /// It was held for so long.

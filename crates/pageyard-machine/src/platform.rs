@@ -10,7 +10,6 @@ use pageyard::{
 };
 
 use crate::background::Thread;
-use crate::cache::Line;
 use crate::raw;
 use crate::state::{Phase, Spent, State};
 use crate::task::Touch;
@@ -25,10 +24,14 @@ const TICK_PS: u64 = 4_000_000_000;
 /// - a request and a free, by [`Event::Alloc`] and [`Event::Free`], with the descriptor;
 /// - a block that leaves or enters a zone's free lists, by [`Event::ZoneLocked`] and
 ///   [`Event::Drain`], with its descriptor and, where it enters, its buddy's;
-/// - what is zeroed, filled, copied; what is scanned for a claim.
+/// - a zone's lock, with two lines of what it protects where it comes from another CPU;
+/// - what is zeroed, filled, copied; what is scanned for a claim;
 ///
-/// Not priced, because the core does not tell of it: the neighbours on a list, the buddies further
-/// up where merging goes on, and the heads of the lists.
+/// - a zone's lock under which none of this happens, as where a block is freed to the zone directly,
+///   as one block that enters.
+///
+/// Not priced, because the core does not tell of it: the neighbours on a list, and the buddies
+/// further up where merging goes on.
 #[derive(Debug)]
 pub struct SimPlatform<E = ()> {
     state: Rc<RefCell<State>>,
@@ -81,16 +84,18 @@ impl State {
             Event::Alloc { .. } => self.charge(Spent::Alloc, costs.alloc_path),
             Event::Free { pfn, .. } => {
                 self.charge(Spent::Alloc, costs.free_path);
-                self.access(Line::Descriptor(pfn.0));
+                self.access(pfn.0);
             }
             Event::ZoneLocked { pfn, .. } => {
                 self.charge(Spent::Alloc, costs.zone_take);
-                self.access(Line::Descriptor(pfn.0));
+                self.cpus[self.cpu as usize].told = true;
+                self.access(pfn.0);
             }
             Event::Drain { pfn, order, .. } => {
                 self.charge(Spent::Alloc, costs.zone_free);
-                self.access(Line::Descriptor(pfn.0));
-                self.access(Line::Descriptor(pfn.0 ^ u64::from(order.pages())));
+                self.cpus[self.cpu as usize].told = true;
+                self.access(pfn.0);
+                self.access(pfn.0 ^ u64::from(order.pages()));
             }
             Event::Fallback { .. } => {
                 self.charge(Spent::Alloc, costs.scan_frame * u64::from(pageyard::PAGEBLOCK_PAGES));
@@ -135,7 +140,7 @@ impl<E: Platform> Platform for SimPlatform<E> {
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         self.running(|s| {
             s.charge(Spent::Alloc, s.costs.bulk_page);
-            s.access(Line::Descriptor(pfn.0));
+            s.access(pfn.0);
             if gfp.contains(Gfp::ZERO) {
                 s.touch_pages(pfn, order, Touch::Clear);
             }

@@ -5,6 +5,10 @@ use crate::machine::LockKind;
 use crate::shared::Outcome;
 use crate::state::{Doing, NOBODY, Spent, State};
 
+/// Lines that come with a zone's lock from the CPU that held it before: the heads of the lists of an
+/// order, and the zone's counters.
+const ZONE_LINES: u64 = 2;
+
 impl State {
     /// The lock's number; new locks get one.
     #[inline]
@@ -65,29 +69,33 @@ impl State {
         if lock.owner != NOBODY || (lock.free_at > now && !block) {
             return self.find_busy(id, block);
         }
-        // Its home ran ahead and holds it at this time.
+        // It is being released, or its home ran ahead and has it at this time.
         let wait = lock.free_at.saturating_sub(now);
         if wait > 0 {
             lock.note_wait(wait);
         }
+        let kind = lock.wait_kind();
         let last = lock.last;
         lock.owner = task;
         lock.last = cpu;
         lock.acquired += 1;
-        if wait > 0 {
-            self.charge(Spent::OtherWait, wait);
-        }
-        let mut cost = self.costs.lock;
+        self.charge(kind, wait);
+        self.charge(Spent::Alloc, self.costs.lock);
+        let mut lines = 0;
         if last != cpu && last != NOBODY {
             let way = self.way(last, cpu);
             self.locks[id].contention.passed[way.index()] += 1;
-            cost += way.latency(&self.costs);
+            let way = way.latency(&self.costs);
+            self.charge(Spent::Alloc, way);
+            lines = if self.locks[id].is_zone() { way * ZONE_LINES } else { 0 };
         }
-        self.charge(Spent::Alloc, cost);
         self.tasks[task as usize].held += 1;
         self.locks[id].since = self.clock();
+        self.charge(Spent::Alloc, lines);
+        self.cpus[cpu as usize].told = false;
         if self.stalls.is_some() {
-            self.maybe_stall();
+            let stall = self.stall();
+            self.charge(Spent::Stall, stall);
         }
         Outcome::Taken
     }
@@ -114,11 +122,11 @@ impl State {
         Outcome::Parked
     }
 
-    fn maybe_stall(&mut self) {
-        if let Some(stalls) = self.stalls
-            && self.rng.happens(stalls.of, stalls.in_all)
-        {
-            self.charge(Spent::Stall, stalls.ns * 1000);
+    /// How long one who has just got a lock is stalled.
+    fn stall(&mut self) -> u64 {
+        match self.stalls {
+            Some(stalls) if self.rng.happens(stalls.of, stalls.in_all) => stalls.ns * 1000,
+            _ => 0,
         }
     }
 
@@ -126,6 +134,11 @@ impl State {
     #[inline]
     pub(crate) fn release(&mut self, lock: &SimLock) -> Outcome {
         let id = self.id(lock);
+        // A block that is freed past the per-CPU lists goes to the zone without a word.
+        let told = &mut self.cpus[self.cpu as usize].told;
+        if !std::mem::replace(told, true) && self.locks[id].is_zone() {
+            self.charge(Spent::Alloc, self.costs.zone_free);
+        }
         if self.must_give_way(id) {
             return Outcome::Later;
         }
@@ -169,7 +182,7 @@ impl State {
         let (asked, granted) = (theirs.clock, theirs.clock.max(now + cost));
         let waited = granted - asked;
         let lock = &mut self.locks[id];
-        let kind = if lock.is_zone() { Spent::ZoneWait } else { Spent::OtherWait };
+        let kind = lock.wait_kind();
         theirs.clock = granted;
         theirs.spent[kind as usize] += waited;
         lock.note_wait(waited);
@@ -181,7 +194,15 @@ impl State {
         let task = &mut self.tasks[waiter.task as usize];
         task.doing = Doing::Running;
         task.held += 1;
-        self.push(granted, waiter.task);
+        // What the lock protects comes after it.
+        let lines = if kind == Spent::ZoneWait { ZONE_LINES * way.latency(&self.costs) } else { 0 };
+        let stall = self.stall();
+        let theirs = &mut self.cpus[waiter.cpu as usize];
+        theirs.told = false;
+        theirs.clock += lines + stall;
+        theirs.spent[Spent::Alloc as usize] += lines;
+        theirs.spent[Spent::Stall as usize] += stall;
+        self.push(granted + lines + stall, waiter.task);
     }
 
     /// Of those who try, one is first: the nearer, the likelier.

@@ -64,6 +64,10 @@ pub(crate) struct CpuState {
     resched: bool,
     /// Lines touched, by where they were found.
     pub(crate) lines: [u64; LEVELS],
+    /// The line of descriptors that was touched last.
+    last_line: u64,
+    /// The core has told of a block since the CPU got a lock.
+    pub(crate) told: bool,
     pub(crate) place: Place,
 }
 
@@ -188,6 +192,8 @@ impl State {
             slice_start: 0,
             resched: false,
             lines: [0; LEVELS],
+            last_line: 0,
+            told: false,
             place,
         };
         State {
@@ -501,12 +507,18 @@ impl State {
 
     // --- memory ---
 
-    /// One access to a line that others wait for.
+    /// The CPU reads and writes a frame's descriptor. Beside the one before it costs what a line of a
+    /// run does, elsewhere all of the latency.
     #[inline]
-    pub(crate) fn access(&mut self, line: Line) {
-        let level = self.look(line, crate::cache::LINE);
-        self.cpus[self.cpu as usize].lines[level.index()] += 1;
-        self.charge(Spent::Alloc, level.latency(&self.costs));
+    pub(crate) fn access(&mut self, pfn: u64) {
+        let line = self.caches.line_of(pfn);
+        let level = self.look(Line::Descriptor(pfn), crate::cache::LINE);
+        let cpu = &mut self.cpus[self.cpu as usize];
+        cpu.lines[level.index()] += 1;
+        let run = cpu.last_line.abs_diff(line) <= 1;
+        cpu.last_line = line;
+        let cost = if run { level.stream(&self.costs) } else { level.latency(&self.costs) };
+        self.charge(Spent::Alloc, cost);
     }
 
     /// Where a line is, or a page; now it is here.

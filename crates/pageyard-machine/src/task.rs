@@ -55,7 +55,10 @@ impl<'env> Task<'_, 'env> {
             let step = left.min(slice);
             self.with(|s| s.charge(Spent::Think, step));
             left -= step;
-            self.catch_up(false);
+            // At the end nothing has happened that others could see.
+            if left > 0 {
+                self.catch_up(false);
+            }
         }
     }
 

@@ -129,7 +129,15 @@ impl MachineSpec {
     /// # Errors
     /// What of `/sys` cannot be read or understood.
     pub fn detect() -> Result<Self, SpecError> {
-        detect::detect(Path::new("/sys/devices/system"), Path::new("/proc/cpuinfo"))
+        Self::detect_in(Path::new("/sys/devices/system"), Path::new("/proc/cpuinfo"))
+    }
+
+    /// The machine that copies of `/sys/devices/system` and `/proc/cpuinfo` describe.
+    ///
+    /// # Errors
+    /// As [`detect`](MachineSpec::detect).
+    pub fn detect_in(system: &Path, cpuinfo: &Path) -> Result<Self, SpecError> {
+        detect::detect(system, cpuinfo)
     }
 
     /// What it is called.

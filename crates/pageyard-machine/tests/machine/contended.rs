@@ -1,0 +1,111 @@
+//! The allocator itself after a run in which everybody is in everybody's way.
+
+use std::cell::RefCell;
+
+use pageyard::{CpuId, Gfp};
+use pageyard_machine::{LockKind, Options};
+
+use crate::common::{Owners, P, check_all_free, free_blocks, machine, with_yard};
+
+#[test]
+fn the_core_keeps_its_invariants_on_224_cpus() {
+    for lock in [LockKind::Queued, LockKind::TestAndSet] {
+        let options = Options { memory: Some(4 << 30), lock, ..Options::default() };
+        let machine = machine("2x56", options);
+        with_yard::<P, (), _>(&machine, (), |yard| {
+            let start = free_blocks(yard);
+            let owners = Owners::default();
+            // Blocks that wait for whoever frees them.
+            let passed = RefCell::new(Vec::new());
+            machine
+                .run(|s| {
+                    let (owners, passed) = (&owners, &passed);
+                    for cpu in 0..224 {
+                        s.spawn(CpuId(cpu), move |task| {
+                            for _ in 0..6 {
+                                let gfp = [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::RECLAIMABLE]
+                                    [task.random(3) as usize];
+                                for _ in 0..task.random(120) {
+                                    let order = [0, 0, 0, 0, 1, 2, 3, 9][task.random(8) as usize];
+                                    let pfn = owners.alloc(yard, order, gfp).unwrap();
+                                    passed.borrow_mut().push((pfn, order));
+                                }
+                                for _ in 0..task.random(120) {
+                                    let n = passed.borrow().len() as u64;
+                                    if n == 0 {
+                                        break;
+                                    }
+                                    let at = task.random(n) as usize;
+                                    let (pfn, order) = passed.borrow_mut().swap_remove(at);
+                                    owners.free(yard, pfn, order);
+                                }
+                                if task.random(50) == 0 {
+                                    yard.drain_all(None);
+                                }
+                            }
+                        });
+                    }
+                    s.spawn_ticks(yard);
+                })
+                .unwrap();
+            let stats = machine.stats();
+            let contended: u64 = stats.zone_locks().map(|l| l.contended).sum();
+            assert!(contended > 1000, "{stats}");
+            assert_times_add_up(&stats);
+            for (pfn, order) in passed.take() {
+                owners.free(yard, pfn, order);
+            }
+            assert!(owners.is_empty());
+            check_all_free(yard, &start);
+        });
+    }
+}
+
+/// Every CPU is somewhere at every moment, and waits are counted alike by CPUs and by locks.
+fn assert_times_add_up(stats: &pageyard_machine::Stats) {
+    for (n, cpu) in stats.cpus.iter().enumerate() {
+        let sum = cpu.busy() + cpu.idle;
+        assert_eq!(sum / 1000, stats.elapsed_ns, "CPU {n}");
+    }
+    let zone: u64 = stats.zone_locks().map(|l| l.waited).sum();
+    let all: u64 = stats.locks.iter().map(|l| l.waited).sum();
+    let total = stats.total();
+    assert_eq!((total.zone_wait, total.other_wait), (zone, all - zone));
+    for lock in stats.zone_locks() {
+        assert_eq!(lock.waits.total(), lock.contended);
+        assert_eq!(lock.holds.total(), lock.acquired);
+        assert!(lock.held <= stats.elapsed_ns * 1000, "one at a time");
+    }
+}
+
+#[test]
+fn the_core_and_the_machine_measure_a_zone_lock_alike() {
+    let options = Options { memory: Some(64 << 20), ..Options::default() };
+    let machine = machine("desktop", options);
+    with_yard::<P, (), _>(&machine, (), |yard| {
+        machine
+            .run(|s| {
+                for cpu in 0..4 {
+                    s.spawn(CpuId(cpu), move |task| {
+                        let order = pageyard::Order::new(5).unwrap();
+                        for _ in 0..200 {
+                            let pfn = yard.alloc(order, Gfp::KERNEL).unwrap();
+                            task.think(100);
+                            yard.free(pfn, order).unwrap();
+                        }
+                    });
+                }
+            })
+            .unwrap();
+        let zone = yard.zone_ids().next().unwrap();
+        let (ours, core) = (machine.stats(), yard.zone_stats(zone).unwrap());
+        let ours = ours.zone_locks().next().unwrap();
+        assert_eq!(ours.acquired, 1600);
+        assert!(ours.contended > 300, "{}", ours.contended);
+        // The core times whole nanoseconds, from when it asks; the machine does not count taking a
+        // free lock as waiting for it, nor the lines that come with it as anything but holding.
+        let near = |a: u64, b: u64| a.abs_diff(b) * 10 < a.max(b);
+        let (machine, core) = ((ours.waited + ours.held) / 1000, core.wait_ns + core.hold_ns);
+        assert!(near(machine, core), "{machine} {core}");
+    });
+}

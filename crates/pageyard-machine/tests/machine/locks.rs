@@ -1,0 +1,158 @@
+//! Who gets a lock, when, and what that costs, against examples computed by hand.
+
+use lock_api::Mutex;
+use pageyard::CpuId;
+use pageyard_machine::{Level, LockKind, LockName, LockStats, Machine, Options, SimLock, Stalls};
+
+use crate::common::{machine, round_costs};
+
+type Lock = Mutex<SimLock, Vec<u32>>;
+
+/// Two sockets of 20 cores at distance 21; each shares a cache.
+fn two_sockets(options: Options) -> Machine {
+    machine("2x20", Options { memory: Some(64 << 20), costs: round_costs(), ..options })
+}
+
+fn only_lock(machine: &Machine) -> LockStats {
+    let stats = machine.stats();
+    assert_eq!(stats.locks.len(), 1);
+    stats.locks[0].clone()
+}
+
+/// Each of these CPUs thinks so long, then holds the lock for 100 ns. Who got it, in order.
+fn contend(machine: &Machine, asks: &[(u32, u64)]) -> Vec<u32> {
+    let lock = Lock::new(Vec::new());
+    machine
+        .run(|s| {
+            for &(cpu, think) in asks {
+                let lock = &lock;
+                s.spawn(CpuId(cpu), move |task| {
+                    task.think(think);
+                    let mut held = lock.lock();
+                    held.push(cpu);
+                    task.think(100);
+                });
+            }
+        })
+        .unwrap();
+    lock.into_inner()
+}
+
+#[test]
+fn a_queued_lock_goes_to_who_came_first_at_the_price_of_the_way() {
+    let machine = two_sockets(Options::default());
+    // CPU 1 is a neighbour of CPU 0, CPU 20 is on the other socket.
+    assert_eq!(contend(&machine, &[(0, 0), (1, 30), (20, 20)]), [0, 20, 1]);
+    let lock = only_lock(&machine);
+    // CPU 0 has it from 10 to 111; CPU 20 from 111 + 5 + 100 to 317; CPU 1 from 317 + 5 + 100.
+    assert_eq!(machine.stats().elapsed_ns, 422 + 101);
+    assert_eq!((lock.acquired, lock.contended, lock.refused), (3, 2, 0));
+    assert_eq!((lock.waited, lock.longest_wait), ((216 - 20 + 422 - 30) * 1000, 392_000));
+    assert_eq!((lock.held, lock.longest_held), (3 * 101_000, 101_000));
+    assert_eq!(lock.passed[Level::Remote(21).index()], 2);
+    assert_eq!(lock.passed.iter().sum::<u64>(), 2);
+    assert_eq!(lock.name, LockName::Other(0));
+}
+
+#[test]
+fn a_free_lock_costs_the_way_from_who_had_it_last() {
+    for (second, way) in [(0, 0), (40, 0), (1, 50), (20, 100)] {
+        let machine = two_sockets(Options::default());
+        contend(&machine, &[(0, 0), (second, 1000)]);
+        // CPU 40 is the other thread of CPU 0's core. Tasks of one CPU switch, 1000 ns.
+        let start = if second == 0 { 111 + 1000 + 1000 } else { 1000 };
+        assert_eq!(machine.stats().elapsed_ns, start + 10 + way + 101, "CPU {second}");
+        let passed: u64 = only_lock(&machine).passed.iter().sum();
+        assert_eq!(passed, u64::from(second != 0));
+    }
+}
+
+#[test]
+fn a_test_and_set_lock_mostly_goes_to_the_nearest_and_costs_by_the_waiters() {
+    let mut near_first = 0;
+    for seed in 0..100 {
+        let machine =
+            two_sockets(Options { seed, lock: LockKind::TestAndSet, ..Options::default() });
+        // CPU 20 asks first.
+        let order = contend(&machine, &[(0, 0), (1, 30), (20, 20)]);
+        let elapsed = machine.stats().elapsed_ns;
+        if order == [0, 1, 20] {
+            near_first += 1;
+            // 111 + 5 + 50 + one more waiter 2, then 5 + 100 and none.
+            assert_eq!(elapsed, 168 + 101 + 105 + 101);
+        } else {
+            assert_eq!(order, [0, 20, 1]);
+            assert_eq!(elapsed, 218 + 101 + 105 + 101);
+        }
+    }
+    // Twice as near, twice as likely.
+    assert!((55..80).contains(&near_first), "{near_first} of 100");
+}
+
+#[test]
+fn who_only_tries_is_refused_and_goes_on() {
+    let machine = two_sockets(Options::default());
+    let lock = Lock::new(Vec::new());
+    machine
+        .run(|s| {
+            let lock = &lock;
+            s.spawn(CpuId(0), |task| {
+                let _held = lock.lock();
+                task.think(100);
+            });
+            s.spawn(CpuId(1), |task| {
+                task.think(50);
+                assert!(lock.try_lock().is_none());
+                // The try, and the line.
+                assert_eq!(task.now(), 50 + 10 + 50);
+                task.think(1000);
+                assert!(lock.try_lock().is_some());
+            });
+        })
+        .unwrap();
+    let lock = only_lock(&machine);
+    assert_eq!((lock.acquired, lock.contended, lock.refused), (2, 0, 1));
+}
+
+#[test]
+fn a_stalled_holder_makes_others_wait() {
+    let stalls = Some(Stalls { of: 1, in_all: 1, ns: 5000 });
+    let machine = two_sockets(Options { stalls, ..Options::default() });
+    contend(&machine, &[(0, 0), (1, 20)]);
+    let lock = only_lock(&machine);
+    assert_eq!(lock.longest_held, (5000 + 101) * 1000);
+    assert_eq!(machine.stats().total().stall, 10_000_000);
+    assert_eq!(machine.stats().elapsed_ns, 5111 + 55 + 5000 + 101);
+}
+
+#[test]
+fn a_deadlock_is_an_error_that_names_who_waits() {
+    let machine = two_sockets(Options::default());
+    let (a, b) = (Lock::new(Vec::new()), Lock::new(Vec::new()));
+    let stuck = machine
+        .run(|s| {
+            let both = [(0, &a, &b), (1, &b, &a)];
+            for (cpu, first, second) in both {
+                s.spawn(CpuId(cpu), move |task| {
+                    let _first = first.lock();
+                    task.think(1000);
+                    let _second = second.lock();
+                });
+            }
+        })
+        .unwrap_err();
+    let text = stuck.to_string();
+    assert!(text.contains("task 0 on CPU 0 waits for lock Other(1), which task 1 holds"), "{text}");
+    assert!(text.contains("task 1 on CPU 1 waits for lock Other(0), which task 0 holds"), "{text}");
+}
+
+#[test]
+#[should_panic(expected = "belongs to another machine")]
+fn locks_of_another_machine_are_refused() {
+    let lock = Lock::new(Vec::new());
+    for _ in 0..2 {
+        let lock = &lock;
+        let machine = two_sockets(Options::default());
+        machine.run(|s| s.spawn(CpuId(0), move |_| drop(lock.lock()))).unwrap();
+    }
+}

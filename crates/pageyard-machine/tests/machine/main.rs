@@ -1,0 +1,12 @@
+//! The machine, tested from outside.
+
+mod background;
+mod common;
+mod contended;
+mod explore;
+mod large;
+mod locks;
+mod reproducible;
+mod specs;
+mod tasks;
+mod touch;

@@ -1,0 +1,117 @@
+//! What pages and descriptors cost, against sums done by hand.
+
+use pageyard::{CpuId, Gfp, Order, Pfn};
+use pageyard_machine::{Costs, Level, Machine, MachineSpec, Options, Touch, spec::Description};
+
+use crate::common::{P, machine, small, with_yard};
+
+/// A core holds 2 pages, a last-level cache 8.
+fn tiny() -> Machine {
+    let text = "sockets = 1\ncores = 2\nclock_mhz = 1000\nlast_level = '32K'\nprivate = '8K'\n\
+                memory = '16M'";
+    let spec = Description::from_toml("tiny", text).unwrap().check().unwrap();
+    Machine::new(&spec, Options::default())
+}
+
+#[test]
+fn a_page_costs_by_where_it_is() {
+    let machine = tiny();
+    let c = Costs::default();
+    let page = Pfn(1 << 20);
+    machine
+        .run(|s| {
+            s.spawn(CpuId(0), move |task| {
+                let c = Costs::default();
+                let spent = |how, pfn| {
+                    let before = task.now();
+                    task.touch(pfn, Order::ZERO, how);
+                    task.now() - before
+                };
+                assert_eq!(spent(Touch::Clear, page), 64 * c.clear_miss / 1000);
+                assert_eq!(spent(Touch::Clear, page), 64 * c.clear_hit / 1000);
+                // 59.52, from 362.88 on
+                assert!((59..=60).contains(&spent(Touch::Use, page)));
+                for i in 1..=2 {
+                    task.touch(Pfn(page.0 + i), Order::ZERO, Touch::Use);
+                }
+                assert!((156..=157).contains(&spent(Touch::Use, page)), "from the last level");
+            });
+        })
+        .unwrap();
+    let stats = machine.stats();
+    let wanted = 64
+        * (c.clear_miss
+            + c.clear_hit
+            + c.stream_private
+            + 2 * c.stream_memory
+            + c.stream_last_level);
+    assert_eq!(stats.total().touch, wanted);
+    assert_eq!(stats.lines[Level::Memory.index()], 3 * 64);
+    assert_eq!(stats.lines.iter().sum::<u64>(), 6 * 64);
+    assert_eq!(stats.miss_share(), 500_000);
+}
+
+#[test]
+fn memory_of_another_node_is_farther() {
+    let spec = MachineSpec::shipped("2x20").unwrap();
+    let machine = Machine::new(&spec, Options { memory: Some(64 << 20), ..Options::default() });
+    let layout = machine.memory_layout();
+    let far = layout.zones()[1].span.start;
+    machine.run(|s| s.spawn(CpuId(0), move |t| t.touch(far, Order::ZERO, Touch::Use))).unwrap();
+    let stats = machine.stats();
+    assert_eq!(stats.lines[Level::MemoryRemote(21).index()], 64);
+    assert_eq!(stats.total().touch, 64 * Costs::default().stream_remote);
+}
+
+#[test]
+fn a_request_pays_for_zeroing() {
+    let spent = |gfp: Gfp| {
+        let machine = small("desktop");
+        with_yard::<P, (), _>(&machine, (), |yard| {
+            machine
+                .run(|s| {
+                    s.spawn(CpuId(0), move |_| {
+                        yard.alloc(Order::new(2).unwrap(), gfp).unwrap();
+                    });
+                })
+                .unwrap();
+        });
+        machine.stats().total().touch
+    };
+    assert_eq!(spent(Gfp::KERNEL), 0);
+    assert_eq!(spent(Gfp::KERNEL | Gfp::ZERO), 4 * 64 * Costs::default().clear_miss);
+}
+
+#[test]
+fn descriptors_as_large_as_linux_make_the_zone_lock_longer() {
+    // CPU 0 frees what CPU 1 then takes: descriptors change hands under the lock.
+    let held = |descriptor| {
+        let machine = machine(
+            "desktop",
+            Options { memory: Some(64 << 20), descriptor, ..Options::default() },
+        );
+        with_yard::<P, (), _>(&machine, (), |yard| {
+            let pages = std::cell::RefCell::new(Vec::new());
+            for cpu in 0..2 {
+                machine
+                    .run(|s| {
+                        let pages = &pages;
+                        s.spawn(CpuId(cpu), move |_| {
+                            for _ in 0..2000 {
+                                let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+                                pages.borrow_mut().push(pfn);
+                            }
+                            for pfn in pages.borrow_mut().drain(..) {
+                                yard.free(pfn, Order::ZERO).unwrap();
+                            }
+                            yard.drain_cpu(CpuId(cpu), None);
+                        });
+                    })
+                    .unwrap();
+            }
+        });
+        machine.stats().zone_locks().map(|l| l.held).sum::<u64>()
+    };
+    let (ours, linux) = (held(16), held(64));
+    assert!(linux > ours * 5 / 4, "{ours} {linux}");
+}
