@@ -4,7 +4,7 @@ use lock_api::RawMutex;
 
 use crate::area::End;
 use crate::events::Event;
-use crate::frame::{Kind, State};
+use crate::frame::{Kind, NIL, State};
 use crate::pcp::is_cached_order;
 use crate::platform::Platform;
 use crate::policy::Policy;
@@ -64,6 +64,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             if order >= PAGEBLOCK_ORDER && !self.may_merge(idx, buddy, order, t) {
                 break;
             }
+            self.tell_links(buddy, order, theirs);
             self.zone.areas.remove(map, buddy, order, theirs);
             if P::RULES.carried_types && theirs != t {
                 // The pages change lists, and so do the counts that are kept by list.
@@ -85,6 +86,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     #[inline(always)]
     pub(crate) fn list_free(&self, idx: u32, order: u8, t: MigrateType, end: End) {
         self.zone.areas.insert(&self.zone.map, idx, order, t, end);
+        self.tell_links(idx, order, t);
         if let Some(least) = E::REPORT_ORDER
             && order >= least.get()
         {
@@ -162,6 +164,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             self.guard(idx, order, t);
         } else {
             self.zone.areas.insert(&self.zone.map, idx, order, t, End::Head);
+            self.tell_links(idx, order, t);
         }
     }
 
@@ -169,6 +172,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     #[inline]
     pub(crate) fn take(&self, idx: u32, low: u8, high: u8, t: MigrateType) {
         self.check_type(idx, t);
+        self.tell_links(idx, high, t);
         self.zone.areas.remove(&self.zone.map, idx, high, t);
         let back = self.split(idx, low, high, t) as i32;
         self.account(back - (1 << high), t);
@@ -188,6 +192,24 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             o += 1;
         }
         None
+    }
+
+    /// Tells a platform that prices memory whose descriptors are used where a free block is on its
+    /// list: its own and its neighbours'.
+    #[inline(always)]
+    pub(crate) fn tell_links(&self, idx: u32, order: u8, t: MigrateType) {
+        if !E::SEES_TOUCHES {
+            return;
+        }
+        self.env.touch(self.zone.pfn(idx));
+        let frame = self.zone.map.frame(idx);
+        // What the first one's `prev` says means nothing.
+        let first = self.zone.areas.first(order, t) == Some(idx);
+        for n in [if first { NIL } else { frame.prev() }, frame.next()] {
+            if n != NIL {
+                self.env.touch(self.zone.pfn(n));
+            }
+        }
     }
 
     /// The kernel's event for a block that leaves the free lists.

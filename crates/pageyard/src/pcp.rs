@@ -413,6 +413,9 @@ impl Pageset {
             let order = list_order(index);
             while left > 0 && take > 0 {
                 let Some(idx) = self.list(index).pop_tail(map) else { break };
+                if E::SEES_TOUCHES {
+                    at.env.touch(at.zone.pfn(idx));
+                }
                 gathered.push_tail(map, idx);
                 left -= 1 << order;
                 self.tuning.count -= 1 << order;

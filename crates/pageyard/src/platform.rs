@@ -13,7 +13,8 @@ use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 /// The machine under the allocator.
 ///
 /// Methods are called from inside requests. [`event`](Platform::event),
-/// [`page_state`](Platform::page_state) and [`report`](Platform::report) may be called with locks
+/// [`touch`](Platform::touch), [`page_state`](Platform::page_state) and
+/// [`report`](Platform::report) may be called with locks
 /// held and must not call back into the allocator; the others are called without any lock, but for
 /// what start-up asks for before anybody else can be in the allocator.
 ///
@@ -41,6 +42,10 @@ pub trait Platform {
     /// one page by the ordinary way (§6.1).
     const SEES_EVERY_BLOCK: bool = false;
 
+    /// Whether [`touch`](Platform::touch) is told of the descriptors that list operations use. Off,
+    /// nothing is done for it.
+    const SEES_TOUCHES: bool = false;
+
     /// The CPU that executes the caller. It need not stay there: a thread that migrates meanwhile
     /// uses the other CPU's list, which is locked, and is only slower.
     fn cpu(&self) -> CpuId {
@@ -56,6 +61,14 @@ pub trait Platform {
     #[inline(always)]
     fn event(&self, cpu: CpuId, event: Event) {
         let _ = (cpu, event);
+    }
+
+    /// The caller reads or writes the descriptor of this frame, beyond those that events name: a
+    /// block that is unlinked or put on a free list, its neighbours there, and blocks that are
+    /// gathered before a bulk free (§5.12a). For platforms that price memory; locks may be held.
+    #[inline(always)]
+    fn touch(&self, pfn: Pfn) {
+        let _ = pfn;
     }
 
     /// A block is about to be handed to its caller: zero it where `gfp` says
@@ -289,6 +302,7 @@ impl<T: Platform> Platform for &T {
     const SEES_TUNING: bool = T::SEES_TUNING;
     const REPORT_ORDER: Option<Order> = T::REPORT_ORDER;
     const SEES_EVERY_BLOCK: bool = T::SEES_EVERY_BLOCK;
+    const SEES_TOUCHES: bool = T::SEES_TOUCHES;
 
     #[inline]
     fn cpu(&self) -> CpuId {
@@ -302,6 +316,11 @@ impl<T: Platform> Platform for &T {
     #[inline(always)]
     fn event(&self, cpu: CpuId, event: Event) {
         (**self).event(cpu, event);
+    }
+
+    #[inline(always)]
+    fn touch(&self, pfn: Pfn) {
+        (**self).touch(pfn);
     }
 
     #[inline(always)]

@@ -94,6 +94,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         let (first, found) = (order..=MAX_ORDER).find_map(|o| Some((areas.first(o, t)?, o)))?;
         let blocks = most.min(1 << (found - order));
         self.check_type(first, t);
+        self.tell_links(first, found, t);
         areas.remove(map, first, found, t);
         // The rest: from the end of what is taken, each piece as large as its place allows. The
         // lists below `found` were empty, so the order of these insertions says nothing.
@@ -101,6 +102,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         while rest < 1 << found {
             let o = rest.trailing_zeros() as u8;
             areas.insert(map, first + rest, o, t, End::Head);
+            self.tell_links(first + rest, o, t);
             rest += 1 << o;
         }
         self.account_each(blocks, -(1 << order), t);

@@ -43,6 +43,7 @@ mod safety;
 mod shuffle;
 mod text;
 mod threads;
+mod touches;
 mod vanilla;
 mod verdicts;
 mod watermarks;
