@@ -16,9 +16,8 @@
 //! - The hardware threads of a core do not slow each other down, and clocks do not change.
 //! - Memory and interconnect have a latency and a rate for one CPU, but never run out of bandwidth.
 //! - A line has one last user: two CPUs that only read it take it from each other.
-//! - The neighbours of a block on a free list, and the buddies beyond the first one of a merge, cost
-//!   nothing, because the core does not tell of them. Nor does it tell of the blocks that a request
-//!   takes from a per-CPU list in bulk, one by one.
+//! - List heads cost nothing but with the lock that protects them, and the links of per-CPU lists
+//!   nothing at all: they are the CPU's own.
 //! - Tasks are preempted at their own calls and where they take a lock while holding none.
 
 #![deny(unsafe_code)]

@@ -24,14 +24,10 @@ const TICK_PS: u64 = 4_000_000_000;
 /// - a request and a free, by [`Event::Alloc`] and [`Event::Free`], with the descriptor;
 /// - a block that leaves or enters a zone's free lists, by [`Event::ZoneLocked`] and
 ///   [`Event::Drain`], with its descriptor and, where it enters, its buddy's;
+/// - the other descriptors that free lists use, by [`Platform::touch`];
 /// - a zone's lock, with two lines of what it protects where it comes from another CPU;
-/// - what is zeroed, filled, copied; what is scanned for a claim;
-///
-/// - a zone's lock under which none of this happens, as where a block is freed to the zone directly,
-///   as one block that enters.
-///
-/// Not priced, because the core does not tell of it: the neighbours on a list, and the buddies
-/// further up where merging goes on.
+/// - a hold of a zone's lock under which none of this happens as one block that enters;
+/// - what is zeroed, filled, copied; what is scanned for a claim and by compaction.
 #[derive(Debug)]
 pub struct SimPlatform<E = ()> {
     state: Rc<RefCell<State>>,
@@ -119,6 +115,7 @@ impl<E: Platform> Platform for SimPlatform<E> {
     const SEES_TUNING: bool = E::SEES_TUNING;
     const REPORT_ORDER: Option<Order> = E::REPORT_ORDER;
     const SEES_EVERY_BLOCK: bool = E::SEES_EVERY_BLOCK;
+    const SEES_TOUCHES: bool = true;
 
     #[inline]
     fn cpu(&self) -> CpuId {
@@ -134,6 +131,14 @@ impl<E: Platform> Platform for SimPlatform<E> {
         self.point();
         self.running(|s| s.price(event));
         self.embedder.event(cpu, event);
+    }
+
+    #[inline]
+    fn touch(&self, pfn: Pfn) {
+        self.running(|s| s.access(pfn.0));
+        if E::SEES_TOUCHES {
+            self.embedder.touch(pfn);
+        }
     }
 
     #[inline]
