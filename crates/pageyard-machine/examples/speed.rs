@@ -3,8 +3,8 @@
 //! `cargo run --release -p pageyard-machine --example speed [MACHINE] [OPERATIONS] [PATTERN]`
 //!
 //! Every CPU runs one task. Patterns: `fault` allocates bursts of up to 1,024 pages, writes to each
-//! and frees them all; `pair` allocates and frees one page; `pipe` allocates blocks of order 2 on
-//! even CPUs and frees them on odd ones.
+//! and frees them all; `fill` does it once, with all operations in one burst; `pair` allocates and
+//! frees one page; `pipe` allocates blocks of order 2 on even CPUs and frees them on odd ones.
 
 use std::time::Instant;
 
@@ -35,6 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{name}: built in {:.2?}, {} MiB resident", start.elapsed(), status("VmRSS"));
 
     let cpus = yard.cpus();
+    let fill = pattern == "fill";
     let each = operations / u64::from(cpus);
     let start = Instant::now();
     let pipes: Vec<Pipe<_>> = (0..cpus.div_ceil(2)).map(|_| Pipe::new(17)).collect();
@@ -69,7 +70,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     let mut pages = Vec::new();
                     let mut left = each / 2;
                     while left > 0 {
-                        let burst = (1 + task.random(1024)).min(left);
+                        let burst = if fill { left } else { (1 + task.random(1024)).min(left) };
                         left -= burst;
                         for _ in 0..burst {
                             task.think(300);

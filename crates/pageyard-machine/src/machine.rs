@@ -333,6 +333,16 @@ impl Machine {
         self.state.borrow().clock() / 1000
     }
 
+    /// A number below `n`: under a schedule ([`explore`](crate::explore)) one of its choices, so that
+    /// an embedder's hooks can fail in all ways there are; else random.
+    pub fn choose(&self, n: u32) -> u32 {
+        let state = &mut *self.state.borrow_mut();
+        match &mut state.schedule {
+            Some(schedule) => schedule.pick(n),
+            None => state.rng.below(n.into()) as u32,
+        }
+    }
+
     /// The node of a CPU.
     pub fn node_of(&self, cpu: pageyard::CpuId) -> Option<NodeId> {
         Some(NodeId(self.spec.cpus.get(cpu.0 as usize)?.node))

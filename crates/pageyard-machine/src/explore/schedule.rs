@@ -82,6 +82,23 @@ impl Schedule {
         Some(options[chosen])
     }
 
+    /// A choice among `n` things other than who goes on.
+    pub(crate) fn pick(&mut self, n: u32) -> u32 {
+        if n < 2 {
+            return 0;
+        }
+        let chosen = match (self.choices.get(self.at), &mut self.kind) {
+            (Some(&(chosen, _)), _) => chosen.min(n - 1),
+            (None, Kind::Random(rng)) => rng.below(n.into()) as u32,
+            (None, _) => 0,
+        };
+        if self.at == self.choices.len() {
+            self.choices.push((chosen, n));
+        }
+        self.at += 1;
+        chosen
+    }
+
     /// A new choice, and among how many.
     fn decide(&mut self, options: &[u32], goes_on: bool, holds: bool) -> (usize, usize) {
         let step = self.at;
@@ -179,6 +196,20 @@ mod tests {
         all.dedup();
         assert_eq!(all.len(), 6);
         assert_eq!(runs(Schedule::bounded(1)).len(), 4);
+    }
+
+    #[test]
+    fn picks_are_tried_like_tasks() {
+        let mut schedule = Schedule::bounded(0);
+        let mut all = Vec::new();
+        loop {
+            all.push((schedule.pick(3), schedule.pick(2), schedule.pick(1)));
+            match schedule.following() {
+                Some(next) => schedule = next,
+                None => break,
+            }
+        }
+        assert_eq!(all, [(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2, 0, 0), (2, 1, 0)]);
     }
 
     #[test]

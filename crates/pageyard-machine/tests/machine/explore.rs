@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 
 use lock_api::Mutex;
-use pageyard::{CpuId, Gfp, Order, Pfn, ZoneKind};
-use pageyard_machine::explore::Explorer;
+use pageyard::{CpuId, Gfp, Order, Pfn, Platform, ZoneKind};
+use pageyard_machine::explore::{Explored, Explorer};
 use pageyard_machine::{Machine, MachineSpec, SimLock, Stuck};
 
 use crate::common::{Owners, P, check_all_free, free_blocks, with_yard};
@@ -128,6 +128,44 @@ fn requests(machine: &Machine) -> Result<(), Stuck> {
         check_all_free(yard, &start);
         Ok(())
     })
+}
+
+/// Requests fail where the schedule says so.
+struct Failing<'m>(&'m Machine);
+
+impl Platform for Failing<'_> {
+    fn fail(&self, _: Order, _: Gfp) -> bool {
+        self.0.choose(2) == 1
+    }
+}
+
+#[test]
+fn failures_of_a_hook_are_choices_too() {
+    let pair = |machine: &Machine, gives_back: bool| {
+        with_yard::<P, _, _>(machine, Failing(machine), |yard| {
+            let start = free_blocks(yard);
+            machine.run(|s| {
+                s.spawn(CpuId(0), move |_| {
+                    let Ok(first) = yard.alloc(Order::ZERO, Gfp::KERNEL) else { return };
+                    let Ok(second) = yard.alloc(Order::ZERO, Gfp::KERNEL) else {
+                        if gives_back {
+                            yard.free(first, Order::ZERO).unwrap();
+                        }
+                        return;
+                    };
+                    yard.free(first, Order::ZERO).unwrap();
+                    yard.free(second, Order::ZERO).unwrap();
+                });
+            })?;
+            check_all_free(yard, &start);
+            Ok(())
+        })
+    };
+    let all = Explorer::exhaustive(0, 100);
+    let found = all.run(&desktop(), |m| pair(m, false)).unwrap_err();
+    assert!(found.schedule.ends_with(",1"), "only the second one fails: {found}");
+    let explored = all.run(&desktop(), |m| pair(m, true)).unwrap();
+    assert_eq!(explored, Explored { schedules: 3, complete: true });
 }
 
 /// `PAGEYARD_SCHEDULES=100000 cargo test -p pageyard-machine --test machine explore` looks longer.
