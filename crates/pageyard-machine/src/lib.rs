@@ -14,7 +14,8 @@
 //!
 //! # What the model leaves out
 //! - The hardware threads of a core do not slow each other down, and clocks do not change.
-//! - Memory and interconnect have a latency and a rate for one CPU, but never run out of bandwidth.
+//! - A node's memory has a bandwidth, but only pages' contents use it, and lines are not written back.
+//!   Links between sockets and caches never fill up.
 //! - A line has one last user: two CPUs that only read it take it from each other.
 //! - List heads cost nothing but with the lock that protects them, and the links of per-CPU lists
 //!   nothing at all: they are the CPU's own.

@@ -163,6 +163,10 @@ pub(crate) struct State {
     pub(crate) naming: Option<LockName>,
     others: u32,
     pub(crate) caches: Caches,
+    /// Until when each node's memory moves what was asked of it.
+    pub(crate) busy: Vec<u64>,
+    /// How long a line takes it, in picoseconds; 0: no time.
+    pub(crate) line_time: u64,
     /// The first frame of each node's memory, and the node.
     pub(crate) homes: Vec<(u64, u16)>,
     /// When counting began.
@@ -219,6 +223,11 @@ impl State {
             naming: None,
             others: 0,
             caches: Caches::new(spec, frames, options.descriptor.into()),
+            busy: vec![0; spec.nodes.into()],
+            // Rounded up: no node is faster than it is.
+            line_time: spec
+                .bandwidth
+                .map_or(0, |b| (crate::cache::LINE * 1_000_000_000_000).div_ceil(b)),
             homes,
             since: 0,
             alarms: vec![Alarm { rung: false, task: NOBODY }; usize::from(spec.nodes) * 2],
@@ -529,8 +538,7 @@ impl State {
             Some(level) => level,
             None => {
                 let (Line::Contents(pfn) | Line::Descriptor(pfn)) = line;
-                // The last node that does not begin above it.
-                let node = self.homes.iter().rev().find(|h| h.0 <= pfn).map_or(0, |h| h.1);
+                let node = self.home_of(pfn);
                 if node == me.node {
                     Level::Memory
                 } else {
@@ -538,6 +546,11 @@ impl State {
                 }
             }
         }
+    }
+
+    /// The node of a frame: the last one that does not begin above it.
+    pub(crate) fn home_of(&self, pfn: u64) -> u16 {
+        self.homes.iter().rev().find(|h| h.0 <= pfn).map_or(0, |h| h.1)
     }
 
     /// The way of a line from CPU to CPU.

@@ -2,7 +2,7 @@
 
 use pageyard::{CpuId, Order, Pfn};
 
-use crate::cache::{LINE, Line};
+use crate::cache::{LINE, Level, Line};
 use crate::machine::Scope;
 use crate::raw;
 use crate::state::{Spent, State};
@@ -188,6 +188,15 @@ impl State {
             Touch::Clear if level.is_miss() => self.costs.clear_miss,
             Touch::Clear => self.costs.clear_hit,
         };
-        self.charge(Spent::Touch, line * lines);
+        let mut cost = line * lines;
+        if matches!(level, Level::Memory | Level::MemoryRemote(_)) && self.line_time > 0 {
+            // The node's memory serves one after the other.
+            let now = self.clock();
+            let node = usize::from(self.home_of(pfn.0));
+            let busy = &mut self.busy[node];
+            *busy = now.max(*busy) + self.line_time * lines;
+            cost = cost.max(*busy - now);
+        }
+        self.charge(Spent::Touch, cost);
     }
 }

@@ -45,6 +45,8 @@ pub struct Description {
     pub nodes: Option<u32>,
     /// Memory of the whole machine.
     pub memory: String,
+    /// Bytes a second that each node's memory moves; as much as is asked where nothing is said.
+    pub bandwidth: Option<String>,
     /// How far it is from each node to each, row by row; 10 and 20 where nothing is said.
     #[serde(default)]
     pub distances: Vec<Vec<u8>>,
@@ -135,6 +137,10 @@ impl Description {
             last_level: self.bytes("last_level", &self.last_level)?,
             private: self.bytes("private", &self.private)?,
             memory: self.bytes("memory", &self.memory)?,
+            bandwidth: match &self.bandwidth {
+                Some(text) => Some(self.bytes("bandwidth", text)?),
+                None => None,
+            },
         })
     }
 

@@ -144,5 +144,6 @@ pub(super) fn detect(system: &Path, cpuinfo: &Path) -> Result<MachineSpec, SpecE
         last_level,
         private,
         memory: memory.max(1 << 30),
+        bandwidth: None,
     })
 }

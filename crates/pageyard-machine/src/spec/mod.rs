@@ -10,6 +10,7 @@
 //! private = "544K"        # other data and unified caches of each core, together
 //! nodes = 2               # default: one per socket
 //! memory = "512G"         # of the whole machine, in equal parts on all nodes
+//! bandwidth = "152G"      # of each node's memory, in bytes a second; default: as much as is asked
 //! distances = [[10, 21], [21, 10]]  # from each node to each; default: 10 and 20
 //! ```
 //!
@@ -71,6 +72,8 @@ pub struct MachineSpec {
     pub(crate) private: u64,
     /// Bytes of the whole machine.
     pub(crate) memory: u64,
+    /// Bytes a second that one node's memory moves, where it is known.
+    pub(crate) bandwidth: Option<u64>,
 }
 
 /// What is wrong with a description.
@@ -178,6 +181,11 @@ impl MachineSpec {
     /// Bytes of memory of the whole machine.
     pub fn memory(&self) -> u64 {
         self.memory
+    }
+
+    /// Bytes a second that one node's memory moves, where it is known.
+    pub fn bandwidth(&self) -> Option<u64> {
+        self.bandwidth
     }
 
     /// The CPUs of a node, by number.
