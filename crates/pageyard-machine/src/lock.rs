@@ -34,7 +34,8 @@ impl SimLock {
         loop {
             match shared::with_running(|state| state.take(self, block)) {
                 Some(Outcome::Taken) => {
-                    self.held.set(true);
+                    let before = self.held.replace(true);
+                    assert!(!before, "a lock is held since before the run");
                     return true;
                 }
                 Some(Outcome::Refused) => return false,

@@ -306,6 +306,9 @@ impl Machine {
                 _ => {}
             }
         }
+        if tasks.is_empty() {
+            tasks.push("nobody waits, but the schedule has no end".into());
+        }
         Err(Stuck { tasks })
     }
 

@@ -70,9 +70,9 @@ pub(crate) fn suspend() {
     YIELDER.set(yielder);
 }
 
-// SAFETY: `take` succeeds at most once before the next `release`: it sets the flag `held`, and
-// fails or waits while that is set. All of a lock's users are on one thread, since it is neither
-// `Sync` nor `Send`.
+// SAFETY: `take` succeeds only where the flag `held` was clear, which it sets, or where the one who
+// had the lock hands it over, flag and all; `release` clears it. A lock is not `Sync`: one thread
+// uses it at a time, and on that thread nothing happens between look and set.
 unsafe impl RawMutex for SimLock {
     #[allow(clippy::declare_interior_mutable_const)] // what `lock_api` asks for
     const INIT: Self = SimLock::new();

@@ -76,6 +76,21 @@ fn planted_bugs_are_found_and_repeat() {
 }
 
 #[test]
+fn a_schedule_without_end_is_found() {
+    let spin = |machine: &Machine| {
+        machine.run(|s| {
+            s.spawn(CpuId(0), |task| {
+                loop {
+                    task.sync();
+                }
+            });
+        })
+    };
+    let found = Explorer::random(1, 1).run(&desktop(), spin).unwrap_err();
+    assert!(found.why.contains("has no end"), "{found}");
+}
+
+#[test]
 fn what_is_right_is_tried_to_the_end() {
     let right = |machine: &Machine| {
         let counter = Mutex::<SimLock, u32>::new(0);

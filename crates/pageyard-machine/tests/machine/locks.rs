@@ -1,7 +1,7 @@
 //! Who gets a lock, when, and what that costs, against examples computed by hand.
 
 use lock_api::Mutex;
-use pageyard::CpuId;
+use pageyard::{CpuId, ZoneKind};
 use pageyard_machine::{Level, LockKind, LockName, LockStats, Machine, Options, SimLock, Stalls};
 
 use crate::common::{machine, round_costs};
@@ -21,7 +21,10 @@ fn only_lock(machine: &Machine) -> LockStats {
 
 /// Each of these CPUs thinks so long, then holds the lock for 100 ns. Who got it, in order.
 fn contend(machine: &Machine, asks: &[(u32, u64)]) -> Vec<u32> {
-    let lock = Lock::new(Vec::new());
+    contend_for(machine, Lock::new(Vec::new()), asks)
+}
+
+fn contend_for(machine: &Machine, lock: Lock, asks: &[(u32, u64)]) -> Vec<u32> {
     machine
         .run(|s| {
             for &(cpu, think) in asks {
@@ -90,6 +93,26 @@ fn a_test_and_set_lock_mostly_goes_to_the_nearest_and_costs_by_the_waiters() {
 }
 
 #[test]
+fn what_a_zone_s_lock_protects_comes_after_it() {
+    let machine = two_sockets(Options::default());
+    let lock = Lock::new(Vec::new());
+    let name = LockName::Zone(ZoneKind::Normal.into());
+    machine.name_locks(name, || drop(lock.lock()));
+    assert_eq!(contend_for(&machine, lock, &[(0, 0), (1, 20)]), [0, 1]);
+    // The allocator tells of nothing: each hold has one block's 6 ns. CPU 0 has it from 10 to 117;
+    // CPU 1 from 117 + 5 + 50, and two lines come, until 172 + 100 + 107.
+    let stats = machine.stats();
+    assert_eq!(stats.elapsed_ns, 379);
+    let lock = only_lock(&machine);
+    assert_eq!((lock.name, lock.acquired, lock.contended), (name, 2, 1));
+    assert_eq!((lock.waited, lock.held, lock.longest_held), (152_000, 314_000, 207_000));
+    assert_eq!((lock.holds.total(), lock.waits.total()), (2, 1));
+    assert_eq!((lock.waits.quantile(990), lock.holds.quantile(500)), (152, 104));
+    assert_eq!((stats.total().zone_wait, stats.total().busy()), (152_000, 117_000 + 379_000));
+    assert_eq!(stats.zone_lock_share(), 306_451);
+}
+
+#[test]
 fn who_only_tries_is_refused_and_goes_on() {
     let machine = two_sockets(Options::default());
     let lock = Lock::new(Vec::new());
@@ -155,4 +178,14 @@ fn locks_of_another_machine_are_refused() {
         let machine = two_sockets(Options::default());
         machine.run(|s| s.spawn(CpuId(0), move |_| drop(lock.lock()))).unwrap();
     }
+}
+
+#[test]
+#[should_panic(expected = "held since before the run")]
+fn a_lock_held_outside_is_not_given_twice() {
+    let machine = two_sockets(Options::default());
+    let lock = Lock::new(Vec::new());
+    machine.run(|s| s.spawn(CpuId(0), |_| drop(lock.lock()))).unwrap();
+    let _held = lock.lock();
+    let _ = machine.run(|s| s.spawn(CpuId(0), |_| drop(lock.lock())));
 }
