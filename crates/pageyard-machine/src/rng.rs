@@ -27,6 +27,26 @@ impl Rng {
         self.below(in_all) < of
     }
 
+    /// Log-normally distributed with this median and 99th percentile, within six standard deviations;
+    /// the median where the percentile is not above it. (A sum of twelve draws stands for the normal
+    /// distribution.)
+    pub fn log_normal(&mut self, median: u64, p99: u64) -> u64 {
+        let sum: i128 = (0..12).map(|_| i128::from(self.next_u64() >> 32)).sum();
+        let normal = sum - 6 * i128::from(ONE);
+        if median == 0 || p99 <= median {
+            return median;
+        }
+        let ratio = (u128::from(p99) << 32) / u128::from(median);
+        let exponent = normal * log2(ratio) / NORMAL_P99;
+        let scaled = u128::from(median) * exp2_fraction(exponent);
+        // What stands before the point is a shift, down or up.
+        let value = match (exponent >> 32) as i32 {
+            down @ ..0 => scaled.checked_shr(32 + down.unsigned_abs()).unwrap_or(0),
+            up => scaled.saturating_mul(1 << up.min(60)) >> 32,
+        };
+        value.min(u64::MAX.into()) as u64
+    }
+
     /// Exponentially distributed with this mean (von Neumann's method: comparisons only). Rounded
     /// down to a multiple of 1/2^32 of the mean.
     pub fn exponential(&mut self, mean: u64) -> u64 {
@@ -54,6 +74,51 @@ impl Rng {
     }
 }
 
+/// Numbers with 32 bits behind the point.
+const ONE: u64 = 1 << 32;
+/// The 99th percentile of the standard normal distribution, 2.32635.
+const NORMAL_P99: i128 = 9_991_588_038;
+
+/// 2 to the power of 1/2, 1/4, 1/8 and so on, with 62 bits behind the point.
+const ROOTS: [u64; 32] = {
+    let mut roots = [0; 32];
+    let mut root = 2u128 << 62;
+    let mut i = 0;
+    while i < 32 {
+        root = (root << 62).isqrt();
+        roots[i] = root as u64;
+        i += 1;
+    }
+    roots
+};
+
+/// The binary logarithm of a number of at least 1.
+fn log2(x: u128) -> i128 {
+    let whole = x.ilog2() - 32;
+    // Between 1 and 2; each squaring yields a bit.
+    let mut rest = x >> whole;
+    let mut log = i128::from(whole) << 32;
+    for bit in (0..32).rev() {
+        rest = (rest * rest) >> 32;
+        if rest >= 2 << 32 {
+            rest >>= 1;
+            log |= 1 << bit;
+        }
+    }
+    log
+}
+
+/// 2 to the power of the part of `x` behind the point, which also has 32 bits behind the point.
+fn exp2_fraction(x: i128) -> u128 {
+    let mut product = 1u128 << 62;
+    for (i, &root) in ROOTS.iter().enumerate() {
+        if x >> (31 - i) & 1 != 0 {
+            product = (product * u128::from(root)) >> 62;
+        }
+    }
+    product >> 30
+}
+
 /// Spreads every bit of `z` over all bits.
 pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -64,6 +129,35 @@ pub(crate) fn mix(mut z: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logarithms_and_powers() {
+        assert_eq!(log2(1 << 32), 0);
+        assert_eq!(log2(8 << 32), 3 << 32);
+        // 2.321928 and 1.41421356
+        assert_eq!(log2(5 << 32), 9_972_605_231);
+        assert_eq!(exp2_fraction(1 << 31), 6_074_000_999);
+        assert_eq!(
+            exp2_fraction(-(1 << 31)),
+            6_074_000_999,
+            "of -1/2 it is 1/2 that stands behind"
+        );
+    }
+
+    #[test]
+    fn log_normal_has_its_median_and_its_tail() {
+        let mut rng = Rng::new(2);
+        let mut draws: Vec<u64> = (0..100_000).map(|_| rng.log_normal(12_000, 60_000)).collect();
+        draws.sort_unstable();
+        // Below the median by the same factor as above it.
+        for (at, wanted) in [(50_000, 12_000), (99_000, 60_000), (1_000, 2_400)] {
+            let found: u64 = draws[at];
+            assert!(found.abs_diff(wanted) < wanted / 20, "{at}: {found}, not {wanted}");
+        }
+        assert_eq!(rng.log_normal(5, 5), 5);
+        assert_eq!(rng.log_normal(0, 5), 0);
+        assert!(rng.log_normal(u64::MAX / 2, u64::MAX) > 0);
+    }
 
     #[test]
     fn exponential_has_its_mean_and_its_tail() {

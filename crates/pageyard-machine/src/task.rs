@@ -119,6 +119,11 @@ impl<'env> Task<'_, 'env> {
         self.with(|s| s.tasks[s.task as usize].rng.exponential(mean))
     }
 
+    /// A log-normally distributed random number ([`Rng::log_normal`](crate::Rng::log_normal)).
+    pub fn random_log_normal(&self, median: u64, p99: u64) -> u64 {
+        self.with(|s| s.tasks[s.task as usize].rng.log_normal(median, p99))
+    }
+
     /// Another task, which may begin from now on.
     ///
     /// # Panics

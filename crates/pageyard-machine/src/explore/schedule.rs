@@ -138,8 +138,10 @@ impl fmt::Display for Schedule {
                 zeros += 1;
                 continue;
             }
-            if zeros > 0 {
-                parts.push(format!("0*{zeros}"));
+            match zeros {
+                0 => {}
+                1 => parts.push("0".into()),
+                n => parts.push(format!("0*{n}")),
             }
             zeros = 0;
             parts.push(chosen.to_string());
@@ -214,11 +216,11 @@ mod tests {
 
     #[test]
     fn a_schedule_is_what_it_prints() {
-        let mut schedule: Schedule = "0*3,1,2,0*2,1".parse().unwrap();
+        let mut schedule: Schedule = "0*3,1,2,0,1,0*2,1".parse().unwrap();
         let ready = [0, 1, 2];
-        let first: Vec<_> = (0..10).map(|_| schedule.choose(&ready, 0, false).unwrap()).collect();
-        assert_eq!(first, [0, 0, 0, 1, 2, 0, 0, 1, 0, 0]);
-        assert_eq!(schedule.to_string(), "0*3,1,2,0*2,1");
+        let first: Vec<_> = (0..12).map(|_| schedule.choose(&ready, 0, false).unwrap()).collect();
+        assert_eq!(first, [0, 0, 0, 1, 2, 0, 1, 0, 0, 1, 0, 0]);
+        assert_eq!(schedule.to_string(), "0*3,1,2,0,1,0*2,1");
         assert!("1,x".parse::<Schedule>().is_err());
     }
 }
