@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use pageyard::policy::Linux612;
 use pageyard::{CpuId, Gfp, Knobs, Order};
-use pageyard_machine::{Machine, MachineSpec, Memory, Options, Pipe, SimYard, Touch};
+use pageyard_machine::{Machine, MachineSpec, Memory, Options, Pipe, Touch};
 
 /// A line of `/proc/self/status` in MiB.
 fn status(key: &str) -> u64 {
@@ -85,7 +85,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }),
             }
         }
-        s.spawn_ticks(&yard as &SimYard<'_, Linux612>);
+        s.spawn_ticks(&yard);
     })?;
     let took = start.elapsed();
     let stats = machine.stats();
