@@ -72,7 +72,7 @@ costs! {
     lock = 6_000, Quoted,
         "Fog, Instruction tables: lock cmpxchg 18 to 20 cycles (Skylake); at 3 GHz";
     /// Releasing a lock that nobody waits for.
-    unlock = 1_500, Quoted, "a store; lock and unlock together: calibrate, row lock pair";
+    unlock = 1_500, Quoted, "a store; lock and unlock together: calibrate, row lock pair, says 7,721 of one Xeon";
     /// Handing a queued lock over, beside the transfer of the line that the next one spins on.
     handover = 6_000, Quoted, "the exchange of the queue's tail or head, as `lock`";
     /// What each further waiter of a test-and-set lock adds to a hand-over by its own attempts.
@@ -107,7 +107,7 @@ costs! {
     /// The same from another node, caches or memory, at distance 21; at others in proportion.
     stream_remote = 8_000, Quoted, "Molka et al. (ICPP 2015): one core, remote, 8.0 GB/s";
     /// Zeroing a line that is in the core's caches or the last-level one.
-    clear_hit = 1_000, Assumed, "a page in 64 ns; calibrate, row clear page (cached)";
+    clear_hit = 1_000, Assumed, "a page in 64 ns; calibrate, row of 128K, says 1,314 of one Xeon";
     /// Zeroing a line that is not.
     clear_miss = 4_670, Published,
         "clear_page of 4 KiB on AMD Milan, 13.7 GB/s (Linux commit cb431accb36e)";
@@ -119,9 +119,11 @@ costs! {
     /// What a page of a bulk request costs beside its descriptor.
     bulk_page = 2_000, Assumed, "a pop and a store";
     /// The instructions for a block that leaves a free list, under the zone lock.
-    zone_take = 4_000, Measured, "docs/performance.md: alloc-64k is 53 instructions, refill included";
+    zone_take = 4_000, Assumed,
+        "our share of docs/performance.md: alloc-64k is 53 instructions, refill included";
     /// The instructions for a block that goes to a free list, under the zone lock.
-    zone_free = 6_000, Measured, "docs/performance.md: free-in-order is 85 instructions, merging included";
+    zone_free = 6_000, Assumed,
+        "our share of docs/performance.md: free-in-order is 85 instructions, merging included";
     /// Looking at a frame while scanning a pageblock.
     scan_frame = 1_550, Quoted, "stream_memory for a descriptor of 16 bytes";
     /// From one task to another on a CPU.
