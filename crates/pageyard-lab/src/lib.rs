@@ -3,6 +3,7 @@
 //! [`conform`] holds the allocator against answers of the real kernel, operation by operation.
 //! [`owner`] says who holds what, in the form of the kernel.
 //! [`replay`] puts a recorded trace to the allocator under several policies.
+//! [`result`] is what a run measured, as data.
 //! [`show`] prints a recorded machine state as the kernel's own files do.
 //! It knows no allocator internals: it sees answers, snapshots, counters and events.
 
@@ -12,6 +13,7 @@ mod memory;
 pub mod owner;
 pub mod record;
 pub mod replay;
+pub mod result;
 mod rng;
 pub mod show;
 pub mod topology;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use pageyard::poison::Corruption;
 use pageyard::{
-    CompactEvent, Context, CpuId, Event, Gfp, NodeId, NodeReclaim, Oom, Order, PageState, Pfn,
-    Platform, ReclaimJob, Relocation, Report, Throttle, ZoneId, ZoneKind,
+    CompactEvent, Context, CpuId, Event, Gfp, NodeCaches, NodeId, NodeReclaim, NodeReclaimJob, Oom,
+    Order, PageState, Pfn, Platform, ReclaimJob, Relocation, Report, Throttle, ZoneId, ZoneKind,
 };
 
 use crate::background::Thread;
@@ -228,8 +228,16 @@ impl<E: Platform> Platform for SimPlatform<E> {
         self.embedder.reclaimable(zone)
     }
 
-    fn node_reclaim(&self, node: NodeId, order: Order, gfp: Gfp) -> NodeReclaim {
-        self.embedder.node_reclaim(node, order, gfp)
+    fn node_reclaim(&self, job: &NodeReclaimJob) -> NodeReclaim {
+        self.embedder.node_reclaim(job)
+    }
+
+    fn node_caches(&self, job: &NodeReclaimJob) -> Option<NodeCaches> {
+        self.embedder.node_caches(job)
+    }
+
+    fn is_unevictable(&self, pfn: Pfn, order: Order) -> bool {
+        self.embedder.is_unevictable(pfn, order)
     }
 
     /// Looks every tick of virtual time.
