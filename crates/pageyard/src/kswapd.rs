@@ -1,7 +1,11 @@
 //! Background reclaim (spec §7.1, §7.2): when it is woken, and what it then does, step by step.
 //! The thread is the embedder's, and so is what it reclaims.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32,
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
 
 use lock_api::RawMutex;
 
@@ -30,7 +34,8 @@ pub(crate) struct Wakeups {
     /// The largest order and the highest zone asked for since the last run began.
     order: AtomicU8,
     highest: AtomicU8,
-    awake: AtomicBool,
+    /// At work: it sees what is asked for by itself. Asleep, or in a nap, it has to be woken.
+    at_work: AtomicBool,
     failures: AtomicU32,
 }
 
@@ -39,7 +44,7 @@ impl Wakeups {
         Wakeups {
             order: AtomicU8::new(0),
             highest: AtomicU8::new(NO_ZONE),
-            awake: AtomicBool::new(false),
+            at_work: AtomicBool::new(false),
             failures: AtomicU32::new(0),
         }
     }
@@ -63,6 +68,25 @@ impl Wakeups {
     fn is_asked(&self) -> bool {
         self.highest.load(Relaxed) != NO_ZONE
     }
+
+    fn is_hopeless(&self) -> bool {
+        self.failures.load(Relaxed) >= MAX_FAILURES
+    }
+
+    /// The reclaimer is about to lie down. No, where somebody has asked meanwhile: who asked before
+    /// it was seen lying did not wake it. (The fences here and in `is_at_work` order what each side
+    /// writes before what it reads.)
+    fn lie_down(&self) -> bool {
+        self.at_work.store(false, Relaxed);
+        fence(SeqCst);
+        !self.is_asked()
+    }
+
+    /// For who has just asked.
+    fn is_at_work(&self) -> bool {
+        fence(SeqCst);
+        self.at_work.load(Relaxed)
+    }
 }
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
@@ -85,11 +109,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let Some(node) = self.node(id) else { return };
         let w = &node.wakeups;
         w.merge(order, highest);
-        if w.awake.load(Relaxed) {
+        if w.is_at_work() {
             return;
         }
-        let hopeless = w.failures.load(Relaxed) >= MAX_FAILURES;
-        if hopeless || self.is_balanced(node, order, highest) && !is_boosted(node, highest) {
+        if w.is_hopeless() || self.is_balanced(node, order, highest) && !is_boosted(node, highest) {
             // There may be enough memory in pieces too small.
             if !gfp.contains(Gfp::DIRECT_RECLAIM) {
                 self.request_compaction(id, order, highest);
@@ -117,7 +140,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// marks, or nothing can be expected of waiting.
     pub(crate) fn reserve_holds(&self, node: NodeId) -> bool {
         let Some(node) = self.node(node) else { return true };
-        if node.wakeups.failures.load(Relaxed) >= MAX_FAILURES {
+        if node.wakeups.is_hopeless() {
             return true;
         }
         let low = || node.zones_up_to(ZoneKind::Normal).iter().filter(|z| z.is_managed());
@@ -153,6 +176,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             state: State::Asleep,
             order: Order::ZERO,
             highest: ZoneKind::Normal,
+            pressed: false,
         })
     }
 }
@@ -181,6 +205,8 @@ pub struct Kswapd<'y, 'a, R: RawMutex, E, P> {
     /// What the present run is for.
     order: Order,
     highest: ZoneKind,
+    /// Thresholds of counters are those under pressure.
+    pressed: bool,
 }
 
 #[derive(Debug)]
@@ -318,7 +344,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
             // Blocks were mixed: better to repair that before it spreads.
             self.yard.request_compaction(self.node.id, Order::HUGE, self.highest);
         }
-        if failures.load(Relaxed) >= MAX_FAILURES {
+        if self.node.wakeups.is_hopeless() {
             return self.sleep();
         }
         // After giving up on the order, single pages are what counts.
@@ -330,11 +356,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
             return ReclaimTask::Nap(0);
         }
         self.before_sleep();
-        ReclaimTask::Nap(NAP_NS)
+        ReclaimTask::Nap(if self.node.wakeups.lie_down() { NAP_NS } else { 0 })
     }
 
-    fn wake(&self) {
-        if !self.node.wakeups.awake.swap(true, Relaxed) {
+    fn wake(&mut self) {
+        self.node.wakeups.at_work.store(true, Relaxed);
+        if !self.pressed {
+            self.pressed = true;
             self.set_thresholds(true);
         }
     }
@@ -346,10 +374,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
 
     fn sleep(&mut self) -> ReclaimTask {
         self.state = State::Asleep;
-        if self.node.wakeups.awake.swap(false, Relaxed) {
+        if self.pressed {
+            self.pressed = false;
             self.set_thresholds(false);
         }
-        ReclaimTask::Sleep
+        let w = &self.node.wakeups;
+        if w.lie_down() || w.is_hopeless() { ReclaimTask::Sleep } else { ReclaimTask::Nap(0) }
     }
 
     /// Awake, counters are to be exact near the marks (§9.3).

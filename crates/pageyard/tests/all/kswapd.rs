@@ -94,6 +94,13 @@ fn s7_2_priority_rises_while_nothing_comes_of_it_and_sixteen_failures_are_enough
         // Hopeless: nobody wakes it any more, until a direct reclaim frees something.
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
         assert!(y.platform().0.take().is_empty());
+        // Woken for another reason it tries once, and goes to bed though somebody asks.
+        let mut tries = 0;
+        while let ReclaimTask::Reclaim(_) = kswapd.next(0) {
+            assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
+            tries += 1;
+        }
+        assert_eq!(tries, 12);
     });
 }
 
@@ -106,6 +113,34 @@ fn s7_1_wakers_are_heard_once_while_it_is_awake() {
         assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)));
         assert!(y.alloc(o(3), Gfp::NOWAIT).is_err());
         assert!(y.platform().0.take().is_empty(), "it is awake already");
+    });
+}
+
+#[test]
+fn s7_2_a_nap_ends_when_somebody_asks() {
+    short(|y, mut taken| {
+        let mut kswapd = y.kswapd(NODE).unwrap();
+        let mut freed = 0;
+        while let ReclaimTask::Reclaim(job) = kswapd.next(freed) {
+            let n = (job.pages as usize).min(taken.len());
+            freed = n as u64;
+            for pfn in taken.split_off(taken.len() - n) {
+                y.free(pfn, o(0)).unwrap();
+            }
+            y.drain_all(None);
+        }
+        // Balanced, it naps. Then memory runs short once more.
+        y.platform().0.take();
+        let threshold_awake = threshold(y);
+        while y.platform().0.borrow().is_empty() {
+            taken.push(y.alloc(o(0), Gfp::NOWAIT).expect("woken before memory is gone"));
+        }
+        assert_eq!(threshold(y), threshold_awake, "it has not been to bed meanwhile");
+        assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)), "and it is at work again");
+        // At work it is not woken.
+        y.platform().0.take();
+        assert!(y.alloc(o(0), Gfp::NOWAIT).is_ok());
+        assert!(y.platform().0.take().is_empty());
     });
 }
 
