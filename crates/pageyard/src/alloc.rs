@@ -133,26 +133,25 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// tuning, as the kernel's does (§2.8).
     #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        self.alloc_from(NodeChoice::LOCAL, order, gfp)
+    }
+
+    #[inline(always)]
+    fn alloc_from(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         if self.platform.fail(order, gfp) {
             return Err(AllocError::NoMemory);
         }
         // Written twice: where the compiler does not know the order, single pages, the most common
         // ones, still get code of their own.
         let quick = if order == Order::ZERO {
-            self.alloc_quick(Order::ZERO, gfp)
+            self.alloc_quick(nodes, Order::ZERO, gfp)
         } else {
-            self.alloc_quick(order, gfp)
+            self.alloc_quick(nodes, order, gfp)
         };
         match quick {
             Some(pfn) => Ok(pfn),
-            None => self.alloc_rarely(order, gfp).into(),
+            None => self.alloc_full(nodes, order, gfp).into(),
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn alloc_rarely(&self, order: Order, gfp: Gfp) -> Answer {
-        self.alloc_full(order, gfp, NodeChoice::LOCAL).into()
     }
 
     /// Allocates a block as [`alloc`](Yard::alloc) does, from certain nodes: from one preferred
@@ -168,14 +167,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         order: Order,
         gfp: Gfp,
     ) -> Result<Pfn, AllocError> {
-        self.alloc_full(order, gfp, nodes.into())
+        self.alloc_from(nodes.into(), order, gfp)
     }
 
     /// The common case in one piece: the preferred zone is above its high mark and nothing is
     /// pending there, this CPU's list is not busy and not empty. Anything else is left to
     /// [`alloc_full`](Self::alloc_full), and nothing has changed by then.
     #[inline(always)]
-    fn alloc_quick(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
+    fn alloc_quick(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Option<Pfn> {
         let o = order.get();
         if !is_cached_order::<P>(o) {
             return None;
@@ -184,7 +183,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let cpu = self.platform.cpu();
         let home = self.homes.get(cpu.0 as usize)?;
         let (zone, slot) = home.quick[highest as usize & 7]?;
-        if gfp.contains(Gfp::THISNODE) && zone.node != home.node || !self.platform.is_plain(gfp) {
+        let remote = zone.node != home.node;
+        if gfp.contains(Gfp::THISNODE) && remote || !self.platform.is_plain(gfp) {
+            return None;
+        }
+        if nodes != NodeChoice::LOCAL && (remote || !nodes.begins_at(home.node)) {
             return None;
         }
         let at = At::<R, E, P>::new(zone, &self.platform, cpu, slot);
@@ -214,7 +217,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// The whole way of a request.
-    fn alloc_full(&self, order: Order, gfp: Gfp, nodes: NodeChoice) -> Result<Pfn, AllocError> {
+    #[cold]
+    #[inline(never)]
+    fn alloc_full(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Answer {
+        self.whole_way(nodes, order, gfp).into()
+    }
+
+    fn whole_way(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         let req = self.request(order, gfp, nodes)?;
         let answer = match self.fast_path(&req) {
             Some(pfn) => Some(pfn),

@@ -88,6 +88,11 @@ pub struct NodeChoice {
 impl NodeChoice {
     /// The CPU's own node first, all allowed.
     pub const LOCAL: NodeChoice = NodeChoice { preferred: None, allowed: NodeMask::ALL };
+
+    /// Whether this node, the CPU's own, is where to look first.
+    pub(crate) fn begins_at(&self, home: NodeId) -> bool {
+        self.preferred.is_none_or(|n| n == home) && self.allowed.contains(home)
+    }
 }
 
 impl From<NodeId> for NodeChoice {

@@ -1,8 +1,8 @@
 //! Policies by name.
 
 use pageyard::policy::{
-    Base, Decay, Linux61, Linux612, NoHighOrder, Policy, Step1, Step3, Step5, Step7, Step8, Step9,
-    Step10, TwoPassBulkFree, Vanilla,
+    Base, Decay, LargestFirst, Linux61, Linux612, NoHighOrder, Policy, Step1, Step3, Step5, Step7,
+    Step8, Step9, Step10, TwoPassBulkFree, Vanilla,
 };
 
 use super::error::ReplayError;
@@ -42,6 +42,7 @@ choices! {
     "Step10" => Step10,
     "Linux612" => Linux612,
     "Linux61" => Linux61,
+    "LargestFirst" => LargestFirst,
     "Vanilla" => Vanilla,
     "Vanilla<Base>" => Vanilla<Base>,
     "TwoPassBulkFree" => TwoPassBulkFree,

@@ -8,8 +8,8 @@ use common::view::view;
 use common::{Lock, Machine, Y, all_records, o};
 use pageyard::policy::*;
 use pageyard::{
-    AllocError, FaultPlan, Faults, FreeError, Gfp, Order, Pfn, Platform, RestoreError, Yard,
-    ZoneKind,
+    AllocError, FaultPlan, Faults, FreeError, Gfp, NodeId, Order, Pfn, Platform, RestoreError,
+    Yard, ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -157,7 +157,7 @@ impl Platform for Faulty {
 #[test]
 fn requests_fail_at_their_entry_and_leave_no_trace_2_7_11_7() {
     let m = Machine::normal(8192);
-    let plan = FaultPlan { times: 3, min_order: Order::ZERO, ..ALWAYS };
+    let plan = FaultPlan { times: 5, min_order: Order::ZERO, ..ALWAYS };
     // By reference: the hook is passed on.
     let platform = Faulty(Faults::new(plan));
     m.run_on(&platform, |y: &Yard<'_, Lock, &Faulty>| {
@@ -166,7 +166,10 @@ fn requests_fail_at_their_entry_and_leave_no_trace_2_7_11_7() {
         let mut slots = [None; 8];
         assert_eq!(y.alloc_bulk(Gfp::ATOMIC, &mut slots), Ok(0));
         assert_eq!(y.alloc_bulk_each(8, Gfp::ATOMIC, |_| {}), Ok(0));
-        assert_eq!(platform.0.injected(), 3);
+        // From a certain node, and one page in bulk, likewise.
+        assert_eq!(y.alloc_on(NodeId(0), Order::ZERO, Gfp::ATOMIC), Err(AllocError::NoMemory));
+        assert_eq!(y.alloc_bulk(Gfp::ATOMIC, &mut slots[..1]), Ok(0));
+        assert_eq!(platform.0.injected(), 5);
         assert_eq!(all_records(y), before);
         assert!(y.alloc(Order::ZERO, Gfp::ATOMIC).is_ok());
     });
