@@ -23,10 +23,11 @@ fn s4_8_linux612_keeps_lists_and_blocks_of_one_type_and_vanilla_does_not() {
     assert!(vanilla.type_check_failures > 0 && vanilla.beyond_steals > 0, "{vanilla:?}");
 
     // What was asked for does not depend on the policy, but for what failed: a huge page not got
-    // is 512 small ones.
+    // is 512 small ones, and a process with fewer pages needs fewer to note them when it exits.
     for (v, l) in report.vanilla.rounds.iter().zip(&report.linux612.rounds) {
         assert_eq!(v.huge + v.huge_missed, l.huge + l.huge_missed);
-        assert_eq!(v.requests - 512 * v.huge_missed, l.requests - 512 * l.huge_missed);
+        let [v_asked, l_asked] = [v, l].map(|r| r.requests - 512 * r.huge_missed);
+        assert!(v_asked.abs_diff(l_asked) <= v.failed + l.failed, "{v:?} {l:?}");
     }
 }
 

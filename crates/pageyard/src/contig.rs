@@ -157,7 +157,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     ) -> Result<(), ContigError> {
         self.drain_zone(at);
         self.evacuate(at, frames, gfp)?;
-        match at.lock().take_range(frames, order.is_some()) {
+        // Bound first: in the scrutinee the lock would be held to the end of the match.
+        let taken = at.lock().take_range(frames, order.is_some());
+        match taken {
             Err(ContigError::Busy(p)) if at.zone.is_cached(p) => {
                 // A free that had read the pageblock's type before it was isolated.
                 self.drain_zone(at);

@@ -83,7 +83,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let to = self.target(at, order, frames, gfp).ok_or(ContigError::NoMemory)?;
         // Now, not afterwards: once it has moved, its owner may free it at any time.
         let _ = self.set_movable(to, order, true);
-        let moved = self.platform.relocate(from, to, order);
+        let moved = self.as_reclaimer(|| self.platform.relocate(from, to, order));
         // What fails here had already been freed, against the contract; the last look will tell.
         match moved {
             Relocation::Moved => {

@@ -383,11 +383,16 @@ impl<'a> Map<'a> {
 
     /// Every frame reserved, every pageblock without memory.
     pub(crate) fn clear(&self) {
-        for f in self.frames {
+        self.reserve(0, self.len());
+        self.clear_blocks();
+    }
+
+    /// Neighbouring frames reserved, whatever was there before.
+    pub(crate) fn reserve(&self, idx: u32, pages: u32) {
+        for f in self.run(idx, pages) {
             f.set_state(State::RESERVED);
             f.set_poisoned(false);
         }
-        self.clear_blocks();
     }
 
     /// Every pageblock without memory; the frames must say that they are reserved already.

@@ -106,16 +106,21 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return Err(HotplugError::Hole(zone.pfn(block)));
         }
         let disabled = self.disable_pcp(zone.id());
-        let reserved = blocks(&frames)
-            .filter(|&b| zone.map.block_type(b) == MigrateType::HighAtomic)
-            .count() as u64;
-        at.isolate(frames.clone(), MigrateType::Movable).map_err(ContigError::from)?;
+        let reserved = || {
+            let type_of = |b| zone.map.block_type(b);
+            blocks(&frames).filter(|&b| type_of(b) == MigrateType::HighAtomic).count() as u64
+        };
+        let before = reserved();
+        let isolated = at.isolate(frames.clone(), MigrateType::Movable);
+        // Isolated, or movable again: no longer the reserve's either way.
+        let reserved = before.saturating_sub(reserved());
         if reserved > 0 {
             let _lock = zone.lock.lock();
             let pages = zone.reserved_highatomic.load(Relaxed);
             let left = pages.saturating_sub(reserved * u64::from(PAGEBLOCK_PAGES));
             zone.reserved_highatomic.store(left, Relaxed);
         }
+        isolated.map_err(ContigError::from)?;
         if let Err(e) = self.empty(at, &frames) {
             at.unisolate(frames, MigrateType::Movable);
             return Err(e.into());

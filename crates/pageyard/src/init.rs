@@ -212,7 +212,7 @@ fn populate<R: RawMutex, E: Platform, P: Policy>(
     let end = zone.late.start().unwrap_or(span.end);
     let all = !zone.late.is_deferred();
     if all {
-        zone.map.set_states(0, zone.first_index(), State::RESERVED);
+        zone.map.reserve(0, zone.first_index());
     }
     let mut from = span.start;
     while from < end {
@@ -220,7 +220,7 @@ fn populate<R: RawMutex, E: Platform, P: Policy>(
         let next = section_end(from).min(end);
         if all && let Some(idx) = zone.index_of(from) {
             let pages = next.0.wrapping_sub(from.0) as u32;
-            zone.map.set_states(idx, pages, State::RESERVED);
+            zone.map.reserve(idx, pages);
         }
         at.init_frames(layout, from..next);
         from = next;

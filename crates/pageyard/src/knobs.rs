@@ -348,10 +348,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// How many CPUs share a zone's per-CPU share of the watermark: those of its node that are up,
-    /// and those on their way; where the node has none, all that are up (§5.4).
+    /// and those on their way; where there are none, all that are up (§5.4).
     fn node_cpus(&self, zone: &Zone<'_, R>, coming: u32) -> u32 {
         let local = self.node(zone.node).map_or(0, |n| n.cpus.load(Relaxed));
-        if local > 0 { local + coming } else { self.cpus_up() }
+        match local + coming {
+            0 => self.cpus_up(),
+            n => n,
+        }
     }
 }
 

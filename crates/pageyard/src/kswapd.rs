@@ -96,7 +96,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return;
         }
         let mut last = None;
-        for zone in self.zones_for(req) {
+        for zone in self.zones_for(req).filter(|z| z.is_managed()) {
             if last != Some(zone.node) {
                 last = Some(zone.node);
                 self.wake_node(zone.node, req.order, req.gfp, req.highest);
@@ -130,10 +130,15 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// Whether a zone of the node, from the lowest up, has what requests of this order want (§7.1).
+    /// Where there is no memory, there is nothing to balance.
     fn is_balanced(&self, node: &Node<'a, R>, order: Order, highest: ZoneKind) -> bool {
         let mark = if self.knobs().memory_tiering { Mark::Promo } else { Mark::High };
         let mut managed = node.zones_up_to(highest).iter().rev().filter(|z| z.is_managed());
-        managed.any(|z| z.passes_safely(mark, order, highest))
+        let mut any = false;
+        managed.any(|z| {
+            any = true;
+            z.passes_safely(mark, order, highest)
+        }) || !any
     }
 
     /// Whether direct reclaimers of a node need not wait (§7.3): more is free than half of the MIN
@@ -175,6 +180,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             node,
             state: State::Asleep,
             order: Order::ZERO,
+            asked: Order::ZERO,
             highest: ZoneKind::Normal,
             pressed: false,
         })
@@ -198,12 +204,15 @@ pub enum ReclaimTask {
 
 /// The background reclaimer of one node, as a state machine ([`Yard::kswapd`]).
 #[derive(Debug)]
-pub struct Kswapd<'y, 'a, R: RawMutex, E, P> {
+pub struct Kswapd<'y, 'a, R: RawMutex, E: Platform, P: Policy> {
     yard: &'y Yard<'a, R, E, P>,
     node: &'a Node<'a, R>,
     state: State,
     /// What the present run is for.
     order: Order,
+    /// The order that was asked for, even where single pages are all that is reclaimed for by now:
+    /// it is compaction's business.
+    asked: Order,
     highest: ZoneKind,
     /// Thresholds of counters are those under pressure.
     pressed: bool,
@@ -255,7 +264,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
     fn begin(&mut self) -> ReclaimTask {
         let napped = matches!(self.state, State::Napping);
         match self.node.wakeups.take() {
-            Some((order, highest)) => (self.order, self.highest) = (order, highest),
+            Some((order, highest)) => {
+                (self.order, self.asked, self.highest) = (order, order, highest);
+            }
             // Nobody asked during the nap. If that is still enough, to bed.
             None if napped => {
                 if self.yard.is_balanced(self.node, self.order, self.highest) {
@@ -345,6 +356,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
             self.yard.request_compaction(self.node.id, Order::HUGE, self.highest);
         }
         if self.node.wakeups.is_hopeless() {
+            self.before_sleep();
             return self.sleep();
         }
         // After giving up on the order, single pages are what counts.
@@ -369,7 +381,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
 
     fn before_sleep(&self) {
         self.yard.forget_skip_hints(self.node.id);
-        self.yard.request_compaction(self.node.id, self.order, self.highest);
+        self.yard.request_compaction(self.node.id, self.asked, self.highest);
     }
 
     fn sleep(&mut self) -> ReclaimTask {
@@ -395,6 +407,23 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
             for slot in z.cpus {
                 slot.threshold.store(threshold, Relaxed);
             }
+        }
+    }
+}
+
+/// A reclaimer that stops leaves nothing behind that only it would undo; another one may follow.
+impl<R: RawMutex, E: Platform, P: Policy> Drop for Kswapd<'_, '_, R, E, P> {
+    fn drop(&mut self) {
+        if matches!(self.state, State::Balancing(_)) {
+            for z in self.zones() {
+                z.clear_flag(RECLAIM_ACTIVE);
+            }
+        }
+        if self.pressed {
+            self.set_thresholds(false);
+        }
+        if !self.node.wakeups.lie_down() && !self.node.wakeups.is_hopeless() {
+            self.yard.platform.wake_reclaim(self.node.id, self.order, self.highest);
         }
     }
 }

@@ -58,7 +58,6 @@ pub(crate) struct Climb {
     claimed: u64,
     /// Reclaims without progress since the last one with.
     no_progress_loops: u32,
-    drained: bool,
     compacted: CompactResult,
     retries: Retries,
     /// Times round, in all.
@@ -79,7 +78,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             progress: 0,
             claimed: 0,
             no_progress_loops: 0,
-            drained: false,
             compacted: CompactResult::Skipped,
             retries: Retries::default(),
             rounds: 0,
@@ -125,7 +123,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn restart(&self, c: &mut Climb) -> Step {
         c.progress = 0;
         c.no_progress_loops = 0;
-        c.drained = false;
         c.compacted = CompactResult::Skipped;
         c.retries = Retries::default();
         c.req.context = self.platform.context();
@@ -138,7 +135,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             if context.is(TaskFlags::REALTIME) && !context.is(TaskFlags::INTERRUPT) {
                 c.flags |= AllocFlags::MIN_RESERVE;
             }
-        } else if c.req.gfp.contains(Gfp::HIGH) && !c.req.gfp.contains(Gfp::NOMEMALLOC) {
+        } else if c.req.gfp.contains(Gfp::HIGH) {
             c.flags.remove(AllocFlags::CPUSET);
         }
         let sane = context.cpuset.is_none_or(|set| {
@@ -176,7 +173,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let costly = c.req.order.get() > COSTLY_ORDER;
         let stays = c.req.migrate_type != MigrateType::Movable;
         let wanted = costly || c.req.order > Order::ZERO && stays;
-        if !wanted || !c.req.gfp.contains(Gfp::DIRECT_RECLAIM) || self.frees_memory(&c.req) {
+        let entitled = self.reserve_flags(&c.req).is_some();
+        if !wanted || !c.req.gfp.contains(Gfp::DIRECT_RECLAIM | Gfp::IO) || entitled {
             return Step::On;
         }
         c.retries.priority = Priority::Async;
@@ -195,18 +193,18 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Step::On
     }
 
-    /// One direct compaction, and an attempt where it did anything (§7.3–7.7). It moves pages, so
-    /// it needs I/O.
+    /// One direct compaction, and an attempt where it did anything (§7.3–7.7).
     fn compact_and_try(&self, c: &mut Climb) -> Step {
         c.compacted = CompactResult::Skipped;
-        if !c.req.gfp.contains(Gfp::IO) || c.req.order == Order::ZERO {
+        if !can_compact(&c.req) {
             return Step::On;
         }
         let Request { order, gfp, migrate_type, highest, cpu, .. } = c.req;
         let wanted = Wanted { order, gfp, migrate_type, highest, flags: c.flags, cpu };
-        let done = self.as_reclaimer(|| {
-            self.compact_direct(&wanted, self.zones_for(&c.req), c.retries.priority)
-        });
+        let (context, hardwall) = (&c.req.context, gfp.contains(Gfp::HARDWALL));
+        let bound = c.flags.contains(AllocFlags::CPUSET);
+        let zones = self.zones_for(&c.req).filter(|z| !bound || context.allows(z.node, hardwall));
+        let done = self.compact_direct(&wanted, zones, c.retries.priority);
         c.compacted = done.result;
         if matches!(done.result, CompactResult::Skipped | CompactResult::Deferred) {
             return Step::On;
@@ -223,9 +221,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         step
     }
 
-    /// *Cookies*: begin anew where the zones that the request may use have changed meanwhile.
+    /// *Cookies*: begin anew where the zones that the request may use have changed meanwhile. What
+    /// else has become of the caller, a victim of the killer perhaps, counts from now on.
     fn unless_changed(&self, c: &mut Climb) -> Step {
-        let now = (self.platform.context().cookie, self.zonelist_changes.load(Relaxed));
+        let context = self.platform.context();
+        c.req.context.flags = context.flags;
+        let now = (context.cookie, self.zonelist_changes.load(Relaxed));
         if now != c.cookies && c.rounds <= self.managed(&c.req) {
             return Step::Restart;
         }
@@ -253,12 +254,22 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if req.gfp.contains(Gfp::MEMALLOC) || self.frees_memory(req) {
             return Some(AllocFlags::NO_WATERMARKS);
         }
-        req.context.is(TaskFlags::OOM_VICTIM).then_some(AllocFlags::OOM)
+        let context = &req.context;
+        let victim = context.is(TaskFlags::OOM_VICTIM) && !context.is(TaskFlags::INTERRUPT);
+        victim.then_some(AllocFlags::OOM)
     }
 
-    /// The caller reclaims, and asks for memory to do so.
+    /// The caller reclaims, and asks for memory to do so. An interrupt does not, whomever it
+    /// interrupts.
     fn frees_memory(&self, req: &Request) -> bool {
-        req.context.is(TaskFlags::MEMALLOC) || self.reclaimers.has(self.platform.task())
+        let context = &req.context;
+        context.is(TaskFlags::MEMALLOC)
+            || !context.is(TaskFlags::INTERRUPT) && self.reclaimers.has(self.platform.task())
+    }
+
+    /// Whether a request may not lead to reclaim: it may not sleep, or comes out of reclaim.
+    pub(crate) fn must_not_reclaim(&self, gfp: Gfp) -> bool {
+        !gfp.contains(Gfp::DIRECT_RECLAIM) || self.reclaimers.has(self.platform.task())
     }
 
     /// From here on the request sleeps, if it may.
@@ -269,8 +280,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Step::On
     }
 
-    /// Direct reclaim (§7.3), and an attempt where it freed something; once, what lies in reserved
-    /// blocks and on per-CPU lists comes back first.
+    /// Direct reclaim (§7.3), and an attempt where it freed something; then one more, for which what
+    /// lies in reserved blocks and on per-CPU lists comes back.
     fn reclaim_directly(&self, c: &mut Climb) -> Step {
         c.progress = self.reclaim(&c.req);
         c.claimed = c.claimed.saturating_add(c.progress);
@@ -280,10 +291,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if let served @ Step::Served(_) = self.try_for(&c.req, c.flags) {
             return served;
         }
-        if c.drained {
-            return Step::On;
-        }
-        c.drained = true;
         self.unreserve_for(&c.req, false);
         self.drain_all(None);
         self.try_for(&c.req, c.flags)
@@ -304,10 +311,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         freed
     }
 
-    /// Calls a hook that frees memory. Requests that it makes are known by the task.
-    fn as_reclaimer<T>(&self, hook: impl FnOnce() -> T) -> T {
+    /// Calls a hook that frees or moves memory. Requests that it makes are known by the task.
+    pub(crate) fn as_reclaimer<T>(&self, hook: impl FnOnce() -> T) -> T {
         let task = self.platform.task();
-        let entered = self.reclaimers.enter(task);
+        let entered = !self.reclaimers.has(task) && self.reclaimers.enter(task);
         let answer = hook();
         if entered {
             self.reclaimers.leave(task);
@@ -330,10 +337,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         self.compact_and_try(c)
     }
 
-    /// Who does not insist fails here; so does a costly request unless it asked to be tried hard.
+    /// Who does not insist fails here; so does a costly request unless it asked to be tried hard
+    /// and may compact.
     fn may_retry(&self, c: &mut Climb) -> Step {
         let costly = c.req.order.get() > COSTLY_ORDER;
-        if c.req.gfp.contains(Gfp::NORETRY) || costly && !c.req.gfp.contains(Gfp::RETRY_MAYFAIL) {
+        let tries_hard = c.req.gfp.contains(Gfp::RETRY_MAYFAIL) && can_compact(&c.req);
+        if c.req.gfp.contains(Gfp::NORETRY) || costly && !tries_hard {
             return Step::NoPage;
         }
         Step::On
@@ -344,7 +353,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if c.progress > 0 && c.req.order.get() <= COSTLY_ORDER {
             c.no_progress_loops = 0;
         } else {
-            c.no_progress_loops += 1;
+            c.no_progress_loops = c.no_progress_loops.saturating_add(1);
         }
         if c.claimed <= self.managed(&c.req) {
             let hopeful = c.no_progress_loops <= MAX_RECLAIM_RETRIES
@@ -375,9 +384,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// *Compact retry* (§7.6).
     fn worth_compacting_again(&self, c: &mut Climb) -> Step {
         let Request { order, highest, .. } = c.req;
+        let reclaimable = |zone| self.platform.reclaimable(zone);
         let suitable =
-            || self.could_compact(order, highest, |zone| self.platform.reclaimable(zone));
+            || self.zones_for(&c.req).any(|z| z.could_be_compacted(order, highest, reclaimable));
         if c.progress > 0
+            && can_compact(&c.req)
             && c.claimed <= self.managed(&c.req)
             && should_retry(order, c.compacted, &mut c.retries, suitable)
         {
@@ -430,7 +441,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if victim && (c.flags.contains(AllocFlags::OOM) || c.req.gfp.contains(Gfp::NOMEMALLOC)) {
             return Step::NoPage;
         }
-        if killed { Self::after_progress(c) } else { Step::NoPage }
+        if !killed {
+            return Step::NoPage;
+        }
+        // There is memory to reclaim again.
+        c.claimed = 0;
+        Self::after_progress(c)
     }
 
     fn after_progress(c: &mut Climb) -> Step {
@@ -491,8 +507,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 }
 
-/// The tasks that are inside a hook that frees memory. Memory they ask for meanwhile must not lead
-/// to another reclaim.
+/// Whether a request may compact: there is something to compact for, and what moves pages may need
+/// I/O.
+fn can_compact(req: &Request) -> bool {
+    req.gfp.contains(Gfp::IO) && req.order > Order::ZERO
+}
+
+/// The tasks that are inside a hook that frees or moves memory. Memory they ask for meanwhile must
+/// not lead to another reclaim.
 #[derive(Debug)]
 pub(crate) struct Reclaimers([AtomicU64; 64]);
 
@@ -514,7 +536,7 @@ impl Reclaimers {
         let _ = self.0.iter().any(|s| s.compare_exchange(!task, 0, Relaxed, Relaxed).is_ok());
     }
 
-    pub(crate) fn has(&self, task: u64) -> bool {
+    fn has(&self, task: u64) -> bool {
         let entry = !task;
         entry != 0 && self.0.iter().any(|s| s.load(Relaxed) == entry)
     }

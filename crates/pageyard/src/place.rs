@@ -153,7 +153,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                         continue;
                     }
                     let wanted = Wanted { order: order.get(), align: place.align, limit };
-                    if let Some(idx) = at.lock().take_placed(wanted, req.migrate_type, flags) {
+                    // Bound first: in the condition the lock would be held to the end of the body.
+                    let taken = at.lock().take_placed(wanted, req.migrate_type, flags);
+                    if let Some(idx) = taken {
                         let pfn = zone.pfn(idx);
                         self.deliver(pfn, order, gfp, req.migrate_type);
                         return Ok(pfn);
@@ -198,17 +200,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let mut from = within.start.max(zone.start);
             while let Some(range) = aligned_range(from, pages, align, end) {
                 let start = range.start;
+                // Places that share pages with one that was refused are not worth all that again.
+                let next = Pfn(start.0.saturating_add(pages.max(align)));
                 if let Some(after) = zone.past_obstacle(range.start, pages, t) {
                     from = after;
                     continue;
                 }
                 from = match self.alloc_contig(range, t, gfp) {
                     Ok(()) => return Ok(start),
-                    Err(ContigError::Busy(p)) => p.max(start),
-                    Err(e) if e.is_busy() => start,
+                    Err(e) if e.is_busy() => next,
                     Err(e) => return Err(e),
                 };
-                from = Pfn(from.0.saturating_add(1));
             }
         }
         Err(ContigError::NoPlace)

@@ -189,7 +189,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// than the node is to keep (§10), there is nothing to free.
     pub(crate) fn reclaim_node(&self, node: NodeId, order: Order, gfp: Gfp) -> NodeReclaim {
         let knobs = self.knobs();
-        if knobs.zone_reclaim_mode == 0 {
+        if knobs.zone_reclaim_mode == 0 || self.must_not_reclaim(gfp) {
             return NodeReclaim::NoScan;
         }
         let zones = self.node(node).map_or(&[][..], |n| n.zones);
@@ -211,7 +211,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
         {
             return NodeReclaim::Full;
         }
-        self.platform.node_reclaim(&job)
+        self.as_reclaimer(|| self.platform.node_reclaim(&job))
     }
 
     /// Pages that ordinary requests never get, in all zones together (§3.9).

@@ -13,7 +13,7 @@ use crate::frame::{Kind, State};
 use crate::gfp::AllocFlags;
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::units::{MAX_ORDER, MigrateType, Order, Pfn, ZoneKind};
+use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, Pfn, ZoneKind};
 use crate::watermark::LOW;
 use crate::yard::Yard;
 use crate::zone::At;
@@ -161,9 +161,17 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         let pending = zone.report.pending.load(Relaxed);
         for &(pfn, order) in blocks {
             let Some(idx) = zone.index_of(pfn) else { continue };
-            let t = zone.map.block_type(idx);
             zone.counters.pages_returned.add(order.pages().into());
-            locked.free_one(idx, order.get(), t, End::Tail);
+            if zone.map.is_tainted(idx, order.get()) {
+                // A frame of it failed meanwhile.
+                locked.free_around(idx, order.get());
+                continue;
+            }
+            // Its second pageblock may have been isolated meanwhile.
+            let step = order.get().min(PAGEBLOCK_ORDER);
+            for piece in (idx..idx + order.pages()).step_by(1 << step) {
+                locked.free_one(piece, step, zone.map.block_type(piece), End::Tail);
+            }
             let frame = zone.map.frame(idx);
             if taken && frame.state().is(Kind::Free, order.get()) {
                 frame.set_state(State::with_reported(frame.state()));

@@ -47,6 +47,11 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     }
 
     fn free_piece(&self, idx: u32, order: u8, wish: &mut Option<Wish>) -> Option<u32> {
+        if self.zone.map.is_tainted(idx, order) {
+            // A frame of it failed while it was held.
+            self.free_around(idx, order);
+            return None;
+        }
         let t = self.zone.map.block_type(idx);
         let Some(wanted) = *wish else {
             self.free_one(idx, order, t, End::Head);

@@ -199,7 +199,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             stop_at = super::stop_at(self.proactiveness());
         }
         let pass = |only| {
-            let outcome = Pass::new(at, job, stop_at, only).run();
+            let outcome = self.as_reclaimer(|| Pass::new(at, job, stop_at, only).run());
             if job.background {
                 let [migrate, free] = outcome.scanned;
                 zone.compaction.count(Count::DaemonMigrateScanned, migrate);

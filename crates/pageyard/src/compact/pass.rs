@@ -291,6 +291,8 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
                 self.give_back(from, order);
             }
         } else {
+            // Its owner may have begun to copy.
+            self.at.fill(to, order);
             self.held.put(&zone.map, to, order);
         }
         answer

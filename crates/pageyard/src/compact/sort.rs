@@ -14,7 +14,7 @@ use super::{CompactResult, block_end, block_start};
 use crate::frame::Kind;
 use crate::platform::{Platform, Relocation};
 use crate::policy::Policy;
-use crate::units::{PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::zone::Zone;
 
 /// Rounds over all orders. Each but the last moves something upwards, so they end anyway in a zone
@@ -76,6 +76,9 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
                 state.kind() == Kind::Free && state.order() >= order
             };
             let locked = self.at.lock();
+            if map.block_type(idx) == MigrateType::Isolate {
+                return;
+            }
             let Some(hole) = (idx..end).rev().find(is_hole) else { return };
             let size = map.frame(hole).state().order();
             if !locked.hold(hole, size) {

@@ -77,10 +77,23 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
         highest: ZoneKind,
         reclaimable: impl Fn(ZoneId) -> u64,
     ) -> bool {
-        self.zones.iter().filter(|z| z.is_populated() && z.kind <= highest).any(|z| {
-            let free = z.supply_exact().free;
-            let more = reclaimable(z.id()) / u64::from(order.get().max(1));
-            z.has_room(order, highest, free.saturating_add(more))
-        })
+        self.zones
+            .iter()
+            .filter(|z| z.is_populated() && z.kind <= highest)
+            .any(|z| z.could_be_compacted(order, highest, &reclaimable))
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// The same of one zone.
+    pub(crate) fn could_be_compacted(
+        &self,
+        order: Order,
+        highest: ZoneKind,
+        reclaimable: impl Fn(ZoneId) -> u64,
+    ) -> bool {
+        let free = self.supply_exact().free;
+        let more = reclaimable(self.id()) / u64::from(order.get().max(1));
+        self.has_room(order, highest, free.saturating_add(more))
     }
 }

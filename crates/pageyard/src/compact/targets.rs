@@ -186,6 +186,10 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
                 self.contended = true;
                 break;
             };
+            // Somebody may have isolated the pageblock since it was found good.
+            if map.block_type(idx) == MigrateType::Isolate {
+                break;
+            }
             let pause = idx.saturating_add(CLUSTER).min(end);
             while idx < pause {
                 let state = map.frame(idx).state();

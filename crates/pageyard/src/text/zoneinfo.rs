@@ -187,7 +187,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
                 }
                 let names = ZONE_STATS.into_iter().chain(NUMA_STATS);
                 let stats = names.map(|name| (name, zone_stat(z, name, extra)));
-                let pagesets = z.cpus.iter().enumerate().map(|(cpu, slot)| {
+                let up = z.cpus.iter().enumerate().filter(|(_, slot)| slot.up.load(Relaxed));
+                let pagesets = up.map(|(cpu, slot)| {
                     let tuning = *slot.pageset.lock().tuning();
                     PagesetText {
                         cpu: CpuId(cpu as u32),

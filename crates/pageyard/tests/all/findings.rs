@@ -12,7 +12,7 @@ use common::{Machine, Maps, Stage, Y, o, records};
 use pageyard::MigrateType::{HighAtomic, Isolate, Movable, Unmovable};
 use pageyard::policy::{NoHighOrder, TwoPassBulkFree, Vanilla};
 use pageyard::{
-    CpuId, Event, Gfp, InitError, Layout, MigrateType, Order, Pfn, Platform, Yard, ZoneKind,
+    CpuId, Event, Gfp, InitError, Layout, MigrateType, Order, Pfn, Place, Platform, Yard, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -305,6 +305,18 @@ fn hooks_are_called_without_locks_by_bulk_requests_as_a_list() {
     });
 }
 
+#[test]
+fn hooks_are_called_without_locks_by_placed_requests() {
+    Machine::normal(8192).run_on(Hooks, |y: &Yard<'_, Counted, Hooks>| {
+        for place in [
+            Place { align: 64, ..Place::default() },
+            Place { below: Some(Pfn(8000)), ..Place::default() },
+        ] {
+            y.alloc_with(o(3), Gfp::KERNEL, place).unwrap();
+        }
+    });
+}
+
 /// Nothing in a yard's storage says that it was used before.
 #[test]
 fn storage_may_be_used_again() {
@@ -321,6 +333,7 @@ fn storage_may_be_used_again() {
             for order in [0, 0, 9, 5] {
                 y.alloc(o(order), Gfp::KERNEL).unwrap();
             }
+            assert!(y.poison_frame(Pfn(m.layout().zones[0].span.start.0 + 77)).is_ok());
         });
     }
 }

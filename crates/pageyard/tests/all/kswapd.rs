@@ -1,6 +1,6 @@
 //! Background reclaim as a state machine (spec §7.1, §7.2, §3.4, §9.3).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use crate::common;
 use common::{Lock, Machine, o};
@@ -11,11 +11,15 @@ const ZONE: ZoneKind = ZoneKind::Normal;
 const NODE: NodeId = NodeId(0);
 
 #[derive(Default)]
-struct Woken(RefCell<Vec<(Order, ZoneKind)>>);
+struct Woken(RefCell<Vec<(Order, ZoneKind)>>, Cell<u32>);
 
 impl Platform for Woken {
     fn wake_reclaim(&self, _: NodeId, order: Order, highest: ZoneKind) {
         self.0.borrow_mut().push((order, highest));
+    }
+
+    fn wake_compaction(&self, _: NodeId) {
+        self.1.set(self.1.get() + 1);
     }
 }
 
@@ -141,6 +145,55 @@ fn s7_2_a_nap_ends_when_somebody_asks() {
         y.platform().0.take();
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_ok());
         assert!(y.platform().0.take().is_empty());
+    });
+}
+
+#[test]
+fn s7_2_the_order_that_was_given_up_is_left_to_compaction() {
+    short(|y, taken| {
+        // Every other page: much is free in the end, and nothing of it together.
+        let mut scattered = taken.into_iter().step_by(2);
+        assert!(y.alloc(o(9), Gfp::NOWAIT | Gfp::HIGHUSER_MOVABLE).is_err());
+        y.platform().1.set(0);
+        let mut kswapd = y.kswapd(NODE).unwrap();
+        let mut freed = 0;
+        while let ReclaimTask::Reclaim(job) = kswapd.next(freed) {
+            freed = 0;
+            for pfn in scattered.by_ref().take(job.pages as usize) {
+                y.free(pfn, o(0)).unwrap();
+                freed += 1;
+            }
+            y.drain_all(None);
+        }
+        assert!(y.platform().1.get() > 0);
+    });
+}
+
+#[test]
+fn s7_1_a_reclaimer_that_stops_at_work_can_be_followed_by_another() {
+    short(|y, _taken| {
+        assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
+        let mut kswapd = y.kswapd(NODE).unwrap();
+        assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)));
+        y.platform().0.take();
+        drop(kswapd);
+        assert!(!y.zone_info(ZONE).unwrap().reclaim_active);
+        assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
+        assert!(!y.platform().0.take().is_empty(), "it is heard");
+    });
+}
+
+#[test]
+fn s7_1_a_zone_without_memory_does_not_make_reclaim_hopeless() {
+    let machine = Machine::new()
+        .zone(ZoneKind::Dma, 0..1024)
+        .zone(ZONE, 4096..4096 + (1 << 14))
+        .reserved(0..1024);
+    machine.run_on(Woken::default(), |y: &Y<'_>| {
+        for _ in 0..20 {
+            assert!(y.alloc(o(0), Gfp::DMA | Gfp::NOWAIT).is_err());
+        }
+        assert!(y.platform().0.take().is_empty(), "there is nothing to reclaim");
     });
 }
 

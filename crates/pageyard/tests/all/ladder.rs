@@ -36,6 +36,10 @@ struct Hooks {
     oom: AtomicU32,
     oom_reenters: AtomicBool,
     oom_lies: AtomicBool,
+    /// The killer picks the task that asks.
+    oom_picks_asker: AtomicBool,
+    /// Reclaim is interrupted, and the interrupt asks for memory.
+    interrupted: AtomicBool,
     /// The cpuset's cookie is another one each time it is asked for.
     restless: AtomicBool,
     patience: AtomicU32,
@@ -89,6 +93,13 @@ impl Platform for Hooks {
         if self.reenters.load(Relaxed) {
             self.nest();
         }
+        if self.interrupted.load(Relaxed) {
+            let task =
+                CONTEXT.replace(Context { flags: TaskFlags::INTERRUPT, ..Context::default() });
+            let got = self.yard().alloc(Order::ZERO, Gfp::ATOMIC);
+            CONTEXT.set(task);
+            self.nested.lock().unwrap().push(got);
+        }
         self.claims.load(Relaxed) + self.free_held(self.frees.load(Relaxed))
     }
 
@@ -100,6 +111,10 @@ impl Platform for Hooks {
         self.ooms.fetch_add(1, Relaxed);
         if self.oom_reenters.load(Relaxed) {
             self.nest();
+        }
+        if self.oom_picks_asker.load(Relaxed) {
+            CONTEXT.set(Context { flags: TaskFlags::OOM_VICTIM, ..Context::default() });
+            return Oom::Progress;
         }
         let freed = self.free_held(self.oom.load(Relaxed));
         if freed > 0 || self.oom_lies.load(Relaxed) { Oom::Progress } else { Oom::Nothing }
@@ -138,6 +153,42 @@ fn s2_10_a_reclaim_without_progress_ends_after_one_round() {
     assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
     assert_eq!((h.reclaims.load(Relaxed), h.ooms.load(Relaxed)), (1, 1));
     assert_eq!(y.vm_events().get(VmEvent::AllocStallNormal), 1);
+}
+
+#[test]
+fn s2_10_who_becomes_the_victim_while_it_asks_does_not_kill_again() {
+    let (y, h) = full();
+    h.oom_picks_asker.store(true, Relaxed);
+    let got = y.alloc(o(0), Gfp::KERNEL);
+    CONTEXT.set(Context::default());
+    // The second time it has used the victims' reserves, and gives up.
+    assert_eq!((got, h.ooms.load(Relaxed)), (Err(AllocError::NoMemory), 2));
+}
+
+#[test]
+fn s2_10_an_interrupt_of_a_reclaimer_is_not_a_reclaimer() {
+    for (interrupted, served) in [(false, true), (true, false)] {
+        let (y, h) = full();
+        // Fewer pages than any mark asks for.
+        h.free_held(2);
+        h.interrupted.store(interrupted, Relaxed);
+        h.reenters.store(!interrupted, Relaxed);
+        let _ = y.alloc(o(0), Gfp::KERNEL | Gfp::NORETRY);
+        let nested = h.nested.lock().unwrap();
+        assert_eq!(nested.first().map(Result::is_ok), Some(served), "{interrupted}");
+    }
+}
+
+#[test]
+fn s2_10_without_io_nothing_is_compacted_and_costly_requests_reclaim_once() {
+    let (y, h) = full();
+    h.claims.store(1, Relaxed);
+    let gfp = Gfp::NOIO | Gfp::NOWARN;
+    assert!(y.alloc(o(4), gfp | Gfp::NORETRY).is_err());
+    assert_eq!(h.reclaims.load(Relaxed), 1, "reclaim is tried though nothing can be compacted");
+    assert!(y.alloc(o(4), gfp | Gfp::RETRY_MAYFAIL).is_err());
+    assert_eq!(h.reclaims.load(Relaxed), 2, "trying hard needs compaction");
+    assert_eq!(y.compact_stats().stall, 0);
 }
 
 #[test]
