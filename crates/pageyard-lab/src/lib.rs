@@ -5,6 +5,7 @@
 //! [`replay`] puts a recorded trace to the allocator under several policies.
 //! [`result`] is what a run measured, as data.
 //! [`show`] prints a recorded machine state as the kernel's own files do.
+//! [`stats`] is what tables of results are computed with.
 //! It knows no allocator internals: it sees answers, snapshots, counters and events.
 
 pub mod conform;
@@ -16,6 +17,7 @@ pub mod replay;
 pub mod result;
 mod rng;
 pub mod show;
+pub mod stats;
 pub mod topology;
 
 pub use memory::{Lock, Memory};

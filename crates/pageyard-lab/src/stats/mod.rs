@@ -1,0 +1,40 @@
+//! Statistics for tables of results (measurement §1, §2, §10): those of mmtests, as it computes
+//! them, and those that our own tables stand on.
+//!
+//! Distributions come from `statrs`. What no well-kept crate has is here: the order statistics of
+//! mmtests, Mann-Whitney with ties, Holm, a bootstrap that is the same on every host.
+
+mod bootstrap;
+mod holm;
+mod order;
+mod rank;
+mod sample;
+
+pub use bootstrap::{RESAMPLES, ratio, ratio_interval};
+pub use holm::holm;
+pub use order::{median, median_interval, order_interval};
+pub use rank::mann_whitney;
+pub use sample::Samples;
+
+use serde::Serialize;
+
+/// A closed interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    /// Its lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+}
+
+impl Interval {
+    /// Whether the two have no point in common.
+    pub fn apart(self, other: Interval) -> bool {
+        self.high < other.low || other.high < self.low
+    }
+
+    /// Whether a value lies in it.
+    pub fn contains(self, x: f64) -> bool {
+        self.low <= x && x <= self.high
+    }
+}

@@ -1,0 +1,94 @@
+//! The median, and intervals between two samples by rank: they hold for any distribution.
+
+use statrs::distribution::{Binomial, DiscreteCDF};
+
+use super::Interval;
+
+/// The middle sample, or the mean of the two in the middle. NaN without samples.
+pub fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    median_of_sorted(&sorted)
+}
+
+pub(super) fn median_of_sorted(sorted: &[f64]) -> f64 {
+    let n = sorted.len();
+    match n {
+        0 => f64::NAN,
+        _ if n % 2 == 1 => sorted[n / 2],
+        _ => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+/// The ranks, from 1, of the two order statistics of `n` samples that hold the quantile `q`
+/// between them with a probability of at least 1-`alpha`, as near each other as that allows with
+/// at most `alpha`/2 on each side. `None` where there are too few samples: the median at 95 %
+/// needs six.
+pub fn order_interval(n: usize, q: f64, alpha: f64) -> Option<(usize, usize)> {
+    // How many samples lie below the quantile is binomial.
+    let below = Binomial::new(q, n as u64).ok()?;
+    let half = alpha / 2.0;
+    let low = (1..=n).take_while(|&k| below.cdf(k as u64 - 1) <= half).last()?;
+    let high = (1..=n).rev().take_while(|&k| below.sf(k as u64 - 1) <= half).last()?;
+    Some((low, high))
+}
+
+/// The interval that holds the median with at least 95 % (§10). `None` for fewer than six
+/// samples.
+pub fn median_interval(samples: &[f64]) -> Option<Interval> {
+    let (low, high) = order_interval(samples.len(), 0.5, 0.05)?;
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    Some(Interval { low: sorted[low - 1], high: sorted[high - 1] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn s10_a_median_needs_six_samples_for_its_interval() {
+        assert_eq!(order_interval(5, 0.5, 0.05), None);
+        assert_eq!(order_interval(6, 0.5, 0.05), Some((1, 6)));
+        // Tables of the sign test: 10 samples, 97.9 % from the 2nd to the 9th; 20 samples, 95.9 %
+        // from the 6th to the 15th.
+        assert_eq!(order_interval(10, 0.5, 0.05), Some((2, 9)));
+        assert_eq!(order_interval(20, 0.5, 0.05), Some((6, 15)));
+        // The upper end of a 95th percentile is not known from ten samples.
+        assert_eq!(order_interval(10, 0.95, 0.05), None);
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[3., 1., 2.]), 2.0);
+        assert_eq!(median(&[4., 1., 2., 3.]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    proptest! {
+        #[test]
+        fn the_interval_contains_the_median(s in prop::collection::vec(-1e9..1e9f64, 6..60)) {
+            let i = median_interval(&s).unwrap();
+            prop_assert!(i.contains(median(&s)));
+        }
+
+        /// Its two tails, summed term by term, are each within their half; one rank further in
+        /// would be too much.
+        #[test]
+        fn it_covers_what_it_says_and_no_more_than_needed(n in 6usize..80) {
+            let (low, high) = order_interval(n, 0.5, 0.05).unwrap();
+            let tail = |k: usize| {
+                let mut term = 0.5f64.powi(n as i32);
+                let mut sum = 0.0;
+                for i in 0..k {
+                    sum += term;
+                    term *= (n - i) as f64 / (i + 1) as f64;
+                }
+                sum
+            };
+            prop_assert!(tail(low) <= 0.025 && tail(low + 1) > 0.025);
+            prop_assert_eq!(high, n + 1 - low);
+        }
+    }
+}
