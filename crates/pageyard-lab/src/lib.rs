@@ -6,6 +6,7 @@
 //! [`result`] is what a run measured, as data.
 //! [`show`] prints a recorded machine state as the kernel's own files do.
 //! [`stats`] is what tables of results are computed with.
+//! [`table`] prints results side by side, in the forms of several authors and in our own.
 //! It knows no allocator internals: it sees answers, snapshots, counters and events.
 
 pub mod conform;
@@ -18,6 +19,7 @@ pub mod result;
 mod rng;
 pub mod show;
 pub mod stats;
+pub mod table;
 pub mod topology;
 
 pub use memory::{Lock, Memory};

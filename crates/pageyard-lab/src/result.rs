@@ -39,7 +39,8 @@ pub enum World {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
-    /// Its name, a row's label: `elsp-256`.
+    /// Its name, a row's label: `elsp-256`. `Duration User` and `Ops Swap Ins` are totals of the
+    /// whole run, which the forms of mmtests put into tables of their own.
     pub name: String,
     /// What it is counted in; empty where it is just a number.
     pub unit: String,

@@ -1,0 +1,177 @@
+//! The A/A run: a thing compared with itself. Whatever is claimed is a false alarm, and says how
+//! far the machine and the rule can be trusted.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::era::Era;
+use super::error::{TableError, wrong};
+use super::ours::{Rule, Table, Verdict};
+use super::set::{Row, Set};
+use crate::rng::Rng;
+use crate::stats::Samples;
+
+/// What an A/A run of one workload came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct FalseAlarms {
+    /// The line over the table.
+    pub heading: String,
+    /// How often the samples were dealt out anew.
+    pub deals: usize,
+    /// Samples on each side, of the metric with the fewest.
+    pub n: usize,
+    /// Metrics.
+    pub metrics: usize,
+    /// When our rule claims a change, and what deals are drawn from.
+    pub rule: Rule,
+    /// One for each rule of significance.
+    pub rates: Vec<Rate>,
+}
+
+/// How often a rule raised a false alarm.
+#[derive(Clone, Debug, Serialize)]
+pub struct Rate {
+    /// The rule.
+    pub rule: &'static str,
+    /// Alarms between the columns as they were measured; `None` for a single column.
+    pub measured: Option<usize>,
+    /// Comparisons as they were measured.
+    pub comparisons: usize,
+    /// Of rows in deals, the share with an alarm.
+    pub rows: f64,
+    /// Of deals, the share with an alarm in any row.
+    pub tables: f64,
+}
+
+const RULES: [&str; 4] = ["pageyard", "p < 0.05", "mmtests-2019", "mmtests-2024"];
+
+/// Counts false alarms: between the columns as they are, and over `deals` random deals of all
+/// samples of a metric to two sides. The deals show what a rule does with this machine's
+/// spread; what the columns add is whether two runs differ by more than that, as they do where
+/// something drifts.
+///
+/// # Errors
+/// Columns of different policies or parameters: those are no A/A run. Fewer than four samples.
+pub fn false_alarms(set: &Set, rule: Rule, deals: usize) -> Result<FalseAlarms, TableError> {
+    let base = &set.columns[0];
+    let differs = |c: &&super::Column| c.policy != base.policy || !c.parameters.is_empty();
+    if let Some(other) = set.columns.iter().find(differs) {
+        let what = format!(
+            "{} under {} is not {} under {} again",
+            set.title(),
+            other.policy,
+            set.title(),
+            base.policy
+        );
+        return wrong(
+            &other.file,
+            what,
+            "for --aa give runs of one policy with one choice of parameters",
+        );
+    }
+    let pools: Vec<Vec<f64>> = set.metrics.iter().map(|m| m.samples.concat()).collect();
+    let least = pools.iter().map(Vec::len).min().unwrap_or(0);
+    if least < 4 {
+        let what = format!("{} has {least} samples of a metric in all", set.title());
+        return wrong(&base.file, what, "give at least four; 20 tell something");
+    }
+
+    let measured = set.columns.len() > 1;
+    let mut found = [0; 4];
+    if measured {
+        for alarms in alarms(set, rule) {
+            (0..4).for_each(|i| found[i] += usize::from(alarms[i]));
+        }
+    }
+    let (mut rows, mut tables) = ([0usize; 4], [0usize; 4]);
+    let mut rng = Rng(rule.seed);
+    let mut dealt = Set { columns: vec![base.clone(), base.clone()], ..set.clone() };
+    for _ in 0..deals {
+        for (m, pool) in dealt.metrics.iter_mut().zip(&pools) {
+            let mut pool = pool.clone();
+            rng.shuffle(&mut pool);
+            let second = pool.split_off(pool.len() / 2);
+            m.samples = vec![pool, second];
+        }
+        let rule = Rule { seed: rng.next(), ..rule };
+        let mut any = [false; 4];
+        for alarms in alarms(&dealt, rule) {
+            for i in 0..4 {
+                rows[i] += usize::from(alarms[i]);
+                any[i] |= alarms[i];
+            }
+        }
+        (0..4).for_each(|i| tables[i] += usize::from(any[i]));
+    }
+    let share = |n: usize, of: usize| n as f64 / of.max(1) as f64;
+    let rates = (0..4).map(|i| Rate {
+        rule: RULES[i],
+        measured: measured.then_some(found[i]),
+        comparisons: (set.columns.len() - 1) * set.metrics.len(),
+        rows: share(rows[i], deals * set.metrics.len()),
+        tables: share(tables[i], deals),
+    });
+    Ok(FalseAlarms {
+        heading: set.to_string(),
+        deals,
+        n: least / 2,
+        metrics: set.metrics.len(),
+        rule,
+        rates: rates.collect(),
+    })
+}
+
+/// Of every comparison, whether each of the rules claims a change.
+fn alarms(set: &Set, rule: Rule) -> Vec<[bool; 4]> {
+    let ours = Table::build(set, rule, true);
+    let mut all = Vec::new();
+    for (m, line) in set.metrics.iter().zip(&ours.lines) {
+        for (samples, cell) in m.samples.iter().zip(&line.cells).skip(1) {
+            let claimed = cell
+                .compared
+                .as_ref()
+                .is_some_and(|c| matches!(c.verdict, Verdict::Better | Verdict::Worse));
+            all.push([
+                claimed,
+                cell.compared.as_ref().and_then(|c| c.p).is_some_and(|p| p < 0.05),
+                star(Era::Mmtests2019, m, samples),
+                star(Era::Mmtests2024, m, samples),
+            ]);
+        }
+    }
+    all
+}
+
+fn star(era: Era, m: &Row, samples: &[f64]) -> bool {
+    let of = |s: &[f64]| Samples::new(s, m.better);
+    era.stars_means(&of(&m.samples[0]), &of(samples), m.better)
+}
+
+impl fmt::Display for FalseAlarms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "A/A: {}\n", self.heading)?;
+        let header = ["false alarms of", "as measured", "of rows dealt", "of tables dealt"];
+        let mut grid = vec![header.map(String::from).to_vec()];
+        for r in &self.rates {
+            let measured = |n| format!("{n} of {}", r.comparisons);
+            grid.push(vec![
+                r.rule.into(),
+                r.measured.map_or("-".into(), measured),
+                format!("{:.2}%", 100.0 * r.rows),
+                format!("{:.2}%", 100.0 * r.tables),
+            ]);
+        }
+        super::grid::print(f, &grid)?;
+        writeln!(
+            f,
+            "{} deals of {} or more samples to each side, {} metrics, seed {}; pageyard's rule has a \
+             band of ±{}%",
+            self.deals,
+            self.n,
+            self.metrics,
+            self.rule.seed,
+            100.0 * self.rule.band
+        )
+    }
+}

@@ -1,0 +1,351 @@
+//! Results side by side: which columns there are, and that they can be compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::error::{TableError, wrong};
+use super::source::Source;
+use crate::result::{Better, Metric, RunResult, World};
+
+/// One workload with the same metrics under several policies, or from several files. What every
+/// form of table is made from.
+#[derive(Clone, Debug, Serialize)]
+pub struct Set {
+    /// The workload's name.
+    pub workload: String,
+    /// The parameters that all columns share.
+    pub parameters: BTreeMap<String, String>,
+    /// The columns; the first is the base.
+    pub columns: Vec<Column>,
+    /// The metrics, in the base's order.
+    pub metrics: Vec<Row>,
+}
+
+/// Where a column's samples come from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Column {
+    /// What tells it from the others: the policy, or the file's stem, or both.
+    pub name: String,
+    /// The file.
+    pub file: String,
+    /// The policy.
+    pub policy: String,
+    /// The machine.
+    pub world: World,
+    /// The seeds of the runs, in order.
+    pub seeds: Vec<u64>,
+    /// The versions that they were made with, without repetition.
+    pub versions: Vec<String>,
+    /// The parameters that not all columns share.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// One metric, and each column's samples of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// What it is counted in.
+    pub unit: String,
+    /// Which way is better.
+    pub better: Better,
+    /// By column, never empty.
+    pub samples: Vec<Vec<f64>>,
+}
+
+impl Set {
+    /// Whether these are a simulated machine's results.
+    pub fn simulated(&self) -> bool {
+        self.columns.iter().any(|c| matches!(c.world, World::Simulated(_)))
+    }
+
+    /// Where it ran, in words: `simulated on NAME`, or the host.
+    pub fn world(&self) -> String {
+        let worlds: Vec<_> = self.columns.iter().map(|c| &c.world).collect();
+        let words = |w: &World| match w {
+            World::Simulated(name) => format!("simulated on {name}"),
+            World::Host(name) => format!("on {name}"),
+        };
+        if worlds.iter().all(|w| *w == worlds[0]) {
+            return words(worlds[0]);
+        }
+        let each = self.columns.iter().map(|c| format!("{} {}", c.name, words(&c.world)));
+        each.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The workload with its parameters.
+    pub fn title(&self) -> String {
+        let parameters = pairs(&self.parameters);
+        format!("{}{}{parameters}", self.workload, if parameters.is_empty() { "" } else { " " })
+    }
+}
+
+/// The heading over every table: what ran, where, from which seeds, by which version.
+impl fmt::Display for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = |of: fn(&Column) -> Vec<String>| {
+            let all: BTreeSet<String> = self.columns.iter().flat_map(of).collect();
+            all.into_iter().collect::<Vec<_>>().join(", ")
+        };
+        let versions = all(|c| c.versions.clone());
+        write!(f, "{}, {}, {}, pageyard {versions}", self.title(), self.world(), self.seeds())?;
+        let differ = self.columns.iter().filter(|c| !c.parameters.is_empty());
+        for c in differ {
+            write!(f, "\n  {}: {}", c.name, pairs(&c.parameters))?;
+        }
+        Ok(())
+    }
+}
+
+impl Set {
+    /// The seeds in words; a long list by its ends.
+    fn seeds(&self) -> String {
+        let seeds: BTreeSet<u64> = self.columns.iter().flat_map(|c| c.seeds.clone()).collect();
+        let ends = (seeds.first().copied().unwrap_or(0), seeds.last().copied().unwrap_or(0));
+        match seeds.len() {
+            0 | 1 => format!("seed {}", ends.0),
+            n if n <= 4 => {
+                let all: Vec<_> = seeds.iter().map(u64::to_string).collect();
+                format!("seeds {}", all.join(", "))
+            }
+            n => format!("{n} seeds from {} to {}", ends.0, ends.1),
+        }
+    }
+}
+
+fn pairs(parameters: &BTreeMap<String, String>) -> String {
+    parameters.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")
+}
+
+/// The runs of one column: one source, policy and world.
+struct Group<'a> {
+    source: &'a Source,
+    runs: Vec<&'a RunResult>,
+}
+
+/// Puts results side by side: a column for each source, policy and world, in the order given; a
+/// set for each workload and its parameters. Runs of the same are put together.
+///
+/// Where every column has a workload with one choice of parameters only, the choices may differ;
+/// the heading says so.
+///
+/// # Errors
+/// Columns without the same workloads and metrics; a simulated beside a measured result; the same
+/// simulated run twice; what [`Source::check`] finds.
+pub fn align(sources: &[Source]) -> Result<Vec<Set>, TableError> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for source in sources {
+        source.check()?;
+        for run in &source.results {
+            let same = |g: &&mut Group<'_>| {
+                let other = g.runs[0];
+                std::ptr::eq(g.source, source)
+                    && other.policy == run.policy
+                    && other.world == run.world
+            };
+            match groups.iter_mut().find(same) {
+                Some(group) => group.runs.push(run),
+                None => groups.push(Group { source, runs: vec![run] }),
+            }
+        }
+    }
+    let Some(base) = groups.first() else {
+        return wrong("compare", "no results", "name at least one file");
+    };
+    one_kind_of_world(&groups)?;
+    let names = names(&groups);
+
+    let mut sets = Vec::new();
+    let mut workloads: Vec<&str> = Vec::new();
+    for run in &base.runs {
+        if !workloads.contains(&run.workload.as_str()) {
+            workloads.push(&run.workload);
+        }
+    }
+    for group in &groups[1..] {
+        if let Some(run) = group.runs.iter().find(|r| !workloads.contains(&r.workload.as_str())) {
+            let what = format!("the base, {}, has no such workload", at(base));
+            return wrong(group.source.place(run), what, SAME_WORKLOADS);
+        }
+    }
+    for workload in workloads {
+        let choices: Vec<_> = groups.iter().map(|g| choices(g, workload)).collect();
+        if let Some(i) = choices.iter().position(Vec::is_empty) {
+            let what = format!("workload {workload} is missing; the base, {}, has it", at(base));
+            return wrong(at(&groups[i]), what, SAME_WORKLOADS);
+        }
+        if choices.iter().all(|c| c.len() == 1) {
+            let runs: Vec<_> = choices.into_iter().flatten().map(|(_, runs)| runs).collect();
+            sets.push(set(&groups, &names, &runs)?);
+            continue;
+        }
+        for (i, of) in choices.iter().enumerate() {
+            if let Some((p, _)) = of.iter().find(|(p, _)| !choices[0].iter().any(|c| c.0 == *p)) {
+                let what = format!("workload {workload} with {} is not in the base", pairs(p));
+                return wrong(at(&groups[i]), what, SAME_WORKLOADS);
+            }
+        }
+        for (p, _) in &choices[0] {
+            let mut runs = Vec::new();
+            for (group, of) in groups.iter().zip(&choices) {
+                match of.iter().find(|c| c.0 == *p) {
+                    Some((_, found)) => runs.push(found.clone()),
+                    None => {
+                        let what = format!("workload {workload} with {} is missing", pairs(p));
+                        return wrong(at(group), what, SAME_WORKLOADS);
+                    }
+                }
+            }
+            sets.push(set(&groups, &names, &runs)?);
+        }
+    }
+    Ok(sets)
+}
+
+const SAME_WORKLOADS: &str = "run the same workloads with the same parameters for every column";
+
+fn at(group: &Group<'_>) -> String {
+    format!("{}: policy {}", group.source.name, group.runs[0].policy)
+}
+
+fn one_kind_of_world(groups: &[Group<'_>]) -> Result<(), TableError> {
+    let simulated = |g: &&Group<'_>| matches!(g.runs[0].world, World::Simulated(_));
+    let (Some(one), Some(other)) =
+        (groups.iter().find(simulated), groups.iter().find(|g| !simulated(g)))
+    else {
+        return Ok(());
+    };
+    let what = format!(
+        "it was simulated, {} was measured on a host: virtual time is counted by a cost model, and \
+         a difference between the two would say nothing about the policies",
+        at(other)
+    );
+    wrong(at(one), what, "compare simulated with simulated, and measured with measured")
+}
+
+/// A workload's runs in this column, by their parameters.
+fn choices<'a>(
+    group: &Group<'a>,
+    workload: &str,
+) -> Vec<(&'a BTreeMap<String, String>, Vec<&'a RunResult>)> {
+    let mut choices: Vec<(_, Vec<_>)> = Vec::new();
+    for &run in group.runs.iter().filter(|r| r.workload == workload) {
+        match choices.iter_mut().find(|c| c.0 == &run.parameters) {
+            Some(choice) => choice.1.push(run),
+            None => choices.push((&run.parameters, vec![run])),
+        }
+    }
+    choices
+}
+
+/// The shortest names that tell all columns apart.
+fn names(groups: &[Group<'_>]) -> Vec<String> {
+    // Versions have dots too: only the ending that says what the file is goes.
+    let stem = |g: &Group<'_>| {
+        let name = Path::new(&g.source.name).file_name();
+        let name = name.map_or(g.source.name.clone(), |s| s.to_string_lossy().into_owned());
+        name.strip_suffix(".json").map_or(name.clone(), str::to_owned)
+    };
+    let policy = |g: &Group<'_>| g.runs[0].policy.clone();
+    let world = |g: &Group<'_>| match &g.runs[0].world {
+        World::Simulated(name) | World::Host(name) => name.clone(),
+    };
+    let ways: [&dyn Fn(&Group<'_>) -> String; 6] = [
+        &policy,
+        &stem,
+        &|g| format!("{}-{}", stem(g), policy(g)),
+        &|g| format!("{}-{}", policy(g), world(g)),
+        &|g| format!("{}-{}-{}", stem(g), policy(g), world(g)),
+        &|g| format!("{}-{}-{}", g.source.name, policy(g), world(g)),
+    ];
+    let mut last = Vec::new();
+    for way in ways {
+        last = groups.iter().map(way).collect();
+        if last.iter().collect::<BTreeSet<_>>().len() == groups.len() {
+            return last;
+        }
+    }
+    // The same file twice: by place.
+    last.iter().enumerate().map(|(i, name)| format!("{}-{name}", i + 1)).collect()
+}
+
+/// One workload's runs, a list for each column.
+fn set(
+    groups: &[Group<'_>],
+    names: &[String],
+    runs: &[Vec<&RunResult>],
+) -> Result<Set, TableError> {
+    let base = runs[0][0];
+    let shared: BTreeMap<_, _> = base
+        .parameters
+        .iter()
+        .filter(|(k, v)| runs.iter().all(|r| r[0].parameters.get(*k) == Some(*v)))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    let mut metrics: Vec<Row> = base.metrics.iter().map(Row::of).collect();
+    let mut columns = Vec::new();
+    for ((group, name), runs) in groups.iter().zip(names).zip(runs) {
+        let first = runs[0];
+        let mut column = Column {
+            name: name.clone(),
+            file: group.source.name.clone(),
+            policy: first.policy.clone(),
+            world: first.world.clone(),
+            seeds: Vec::new(),
+            versions: Vec::new(),
+            parameters: first.parameters.clone(),
+        };
+        column.parameters.retain(|k, _| !shared.contains_key(k));
+        for row in &mut metrics {
+            row.samples.push(Vec::new());
+        }
+        for run in runs {
+            let place = group.source.place(run);
+            if matches!(run.world, World::Simulated(_)) && column.seeds.contains(&run.seed) {
+                let what = format!("seed {} is there twice, and is the same run twice", run.seed);
+                return wrong(place, what, "give every simulated run its own seed");
+            }
+            column.seeds.push(run.seed);
+            if !column.versions.contains(&run.version) {
+                column.versions.push(run.version.clone());
+            }
+            take(&place, &run.metrics, &mut metrics)?;
+        }
+        columns.push(column);
+    }
+    Ok(Set { workload: base.workload.clone(), parameters: shared, columns, metrics })
+}
+
+impl Row {
+    fn of(m: &Metric) -> Row {
+        Row { name: m.name.clone(), unit: m.unit.clone(), better: m.better, samples: Vec::new() }
+    }
+}
+
+/// Puts a run's samples into the last column.
+fn take(place: &str, from: &[Metric], to: &mut [Row]) -> Result<(), TableError> {
+    const SAME: &str = "compare results of one version of the workload";
+    if let Some(m) = from.iter().find(|m| !to.iter().any(|row| row.name == m.name)) {
+        return wrong(format!("{place}: metric {}", m.name), "the base has no such metric", SAME);
+    }
+    for row in to {
+        let Some(m) = from.iter().find(|m| m.name == row.name) else {
+            let what = "it is missing, and the base has it";
+            return wrong(format!("{place}: metric {}", row.name), what, SAME);
+        };
+        if (&m.unit, m.better) != (&row.unit, row.better) {
+            let what = format!(
+                "it is in \"{}\" with {:?} better, in the base in \"{}\" with {:?} better",
+                m.unit, m.better, row.unit, row.better
+            );
+            return wrong(format!("{place}: metric {}", m.name), what, SAME);
+        }
+        if let Some(column) = row.samples.last_mut() {
+            column.extend(&m.samples);
+        }
+    }
+    Ok(())
+}

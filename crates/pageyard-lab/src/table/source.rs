@@ -1,0 +1,89 @@
+//! Saved results, read and checked.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::error::{TableError, wrong};
+use crate::result::RunResult;
+
+/// Results that belong together: a saved file, or what a run just measured.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The file's name as it was given; errors and columns are named after it.
+    pub name: String,
+    /// Its results. Several of one workload under one policy are samples of the same thing.
+    pub results: Vec<RunResult>,
+}
+
+impl Source {
+    /// Reads a file of saved results: a JSON array of [`RunResult`]s, or one.
+    ///
+    /// # Errors
+    /// What cannot be read, is no such JSON, or fails [`Source::check`]; with the file's name.
+    pub fn read(path: &Path) -> Result<Source, TableError> {
+        let name = path.display().to_string();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) => return wrong(name, e.to_string(), "name a file that can be read"),
+        };
+        Source::parse(name, &text)
+    }
+
+    /// The same from text.
+    ///
+    /// # Errors
+    /// As [`Source::read`].
+    pub fn parse(name: String, text: &str) -> Result<Source, TableError> {
+        // Each shape by itself: the error of the one that was meant says the line and the field.
+        let results = if text.trim_start().starts_with('[') {
+            serde_json::from_str(text)
+        } else {
+            serde_json::from_str(text).map(|one| vec![one])
+        };
+        let fix = "name a file of results that `pageyard run --json` wrote; a sample that is null \
+                   was not a number";
+        let results = match results {
+            Ok(results) => results,
+            Err(e) => return wrong(name, e.to_string(), fix),
+        };
+        let source = Source { name, results };
+        source.check()?;
+        Ok(source)
+    }
+
+    /// Whether there is something to compare, and all of it numbers.
+    ///
+    /// # Errors
+    /// No results, no metrics, no samples, a sample that is not finite, a metric twice.
+    pub fn check(&self) -> Result<(), TableError> {
+        const AGAIN: &str = "run the workload again";
+        if self.results.is_empty() {
+            return wrong(&self.name, "it holds no results", AGAIN);
+        }
+        for r in &self.results {
+            let place = self.place(r);
+            if r.metrics.is_empty() {
+                return wrong(place, "no metrics", AGAIN);
+            }
+            let mut seen = BTreeSet::new();
+            for m in &r.metrics {
+                let place = format!("{place}: metric {}", m.name);
+                if !seen.insert(&m.name) {
+                    return wrong(place, "it is there twice", "give each its own name");
+                }
+                if m.samples.is_empty() {
+                    return wrong(place, "no samples", AGAIN);
+                }
+                if let Some(i) = m.samples.iter().position(|s| !s.is_finite()) {
+                    let what = format!("sample {} is {}", i + 1, m.samples[i]);
+                    return wrong(place, what, "take the sample out, or run the workload again");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn place(&self, r: &RunResult) -> String {
+        format!("{}: workload {} under {}", self.name, r.workload, r.policy)
+    }
+}

@@ -1,0 +1,83 @@
+//! mmtests' tables of whole-run totals (§5.5, §5.6): seconds, and counters of the machine.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::era::Era;
+use super::layout;
+use super::set::{Row, Set};
+
+const DURATION: &str = "Duration ";
+const OPS: &str = "Ops ";
+
+/// A metric of this name is a total of the whole run: `Duration User`, `Ops Swap Ins`.
+pub(super) fn is_total(name: &str) -> bool {
+    name.starts_with(DURATION) || name.starts_with(OPS)
+}
+
+/// Both tables. No percentages, and no stars.
+#[derive(Clone, Debug, Serialize)]
+pub struct Totals {
+    /// User, System, Elapsed: seconds of the whole run, with what the workload did to set up.
+    pub duration: Vec<Total>,
+    /// One for each counter: its value after the run minus that before.
+    pub ops: Vec<Total>,
+    #[serde(skip)]
+    era: Era,
+}
+
+/// A line of totals.
+#[derive(Clone, Debug, Serialize)]
+pub struct Total {
+    /// The name, without the table's.
+    pub name: String,
+    /// A value for each column; where runs were put together, their mean.
+    pub values: Vec<f64>,
+}
+
+impl Totals {
+    pub(super) fn new(set: &Set, era: Era) -> Totals {
+        let of = |prefix: &str| {
+            let total = |m: &Row| {
+                let name = m.name.strip_prefix(prefix)?.to_owned();
+                let mean = |s: &Vec<f64>| s.iter().sum::<f64>() / s.len() as f64;
+                Some(Total { name, values: m.samples.iter().map(mean).collect() })
+            };
+            set.metrics.iter().filter_map(total).collect()
+        };
+        Totals { duration: of(DURATION), ops: of(OPS), era }
+    }
+
+    /// Prints what there is, after a blank line where something came before.
+    pub(super) fn print(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        names: &[&str],
+        mut after: bool,
+    ) -> fmt::Result {
+        // The published tables of 2019 have 12 and then 13; the snapshot of 2026 has 18.
+        let duration = if self.era == Era::Mmtests2019 { [12, 13] } else { [18, 18] };
+        let tables = [(DURATION, &self.duration, duration), (OPS, &self.ops, [15, 15])];
+        for (kind, totals, [first, others]) in tables {
+            if totals.is_empty() {
+                continue;
+            }
+            if after {
+                writeln!(f)?;
+            }
+            after = true;
+            let m = totals.iter().map(|t| t.name.chars().count()).max().unwrap_or(0);
+            let widths = layout::widths(names, first, others);
+            layout::header(f, kind.len() + m, names, &widths)?;
+            for t in totals {
+                write!(f, "{kind}{:m$}", t.name)?;
+                for (value, width) in t.values.iter().zip(&widths) {
+                    write!(f, "{value:width$.2}")?;
+                }
+                writeln!(f)?;
+            }
+        }
+        Ok(())
+    }
+}
