@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod compare;
 mod conform;
 mod knobs;
 mod output;
@@ -35,6 +36,7 @@ struct Cli {
 enum Command {
     Replay(replay::Args),
     Run(run::Args),
+    Compare(compare::Args),
     Topology(topology::Args),
     Conform(conform::Args),
     Show(show::Args),
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Topology(args) => topology::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Show(args) => show::run(&args),

@@ -38,6 +38,7 @@ fn help_is_for_somebody_who_is_new() {
     let long: &[&[&str]] = &[
         &["replay"],
         &["run", "hygiene"],
+        &["compare"],
         &["topology"],
         &["conform"],
         &["show"],
@@ -56,7 +57,7 @@ fn help_is_for_somebody_who_is_new() {
         let says = text.split("Usage:").next().unwrap();
         assert!(says.trim().lines().count() > 2, "{name}: more than a heading: {says}");
     }
-    for command in ["replay", "topology", "conform", "show", "trace"] {
+    for command in ["replay", "compare", "topology", "conform", "show", "trace"] {
         assert!(out(&pageyard(&[command, "--help"])).contains("Exit code: 0"), "{command}");
     }
     let policies = out(&pageyard(&["replay", "--help"]));

@@ -662,7 +662,7 @@ fn errors_name_file_place_and_fix() {
 fn saved_results_come_back() {
     let r = simulated("Vanilla<Base>", 1, &[0.1, 1e-300, 5e9]);
     let one = serde_json::to_string(&r).unwrap();
-    assert_eq!(Source::parse("a".into(), &one).unwrap().results, [r.clone()]);
+    assert_eq!(Source::parse("a".into(), &one).unwrap().results, std::slice::from_ref(&r));
     let many = serde_json::to_string(&[&r, &r]).unwrap();
     assert_eq!(Source::parse("a".into(), &many).unwrap().results, [r.clone(), r]);
 }

@@ -165,11 +165,12 @@ impl fmt::Display for FalseAlarms {
         super::grid::print(f, &grid)?;
         writeln!(
             f,
-            "{} deals of {} or more samples to each side, {} metrics, seed {}; pageyard's rule has a \
+            "{} deals of {} or more samples to each side, {} {}, seed {}; pageyard's rule has a \
              band of ±{}%",
             self.deals,
             self.n,
             self.metrics,
+            if self.metrics == 1 { "metric" } else { "metrics" },
             self.rule.seed,
             100.0 * self.rule.band
         )

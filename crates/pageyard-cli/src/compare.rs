@@ -1,0 +1,147 @@
+//! `pageyard compare`: saved results side by side.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::builder::PossibleValuesParser;
+use clap::builder::TypedValueParser;
+use pageyard_lab::table::{
+    Aggregate, FalseAlarms, Form, Options, Report, Rows, Rule, Source, align, false_alarms, tsv,
+};
+
+use crate::output::{self, print_json};
+
+const EXAMPLES: &str = "\
+Examples:
+  pageyard compare before.json after.json
+  pageyard compare results.json --form mmtests-2019
+  pageyard compare first.json again.json --aa";
+
+/// Compare saved results and print a table
+///
+/// A file holds what `pageyard run --json` printed: a result or a list of them. Every policy of
+/// every file is a column; the first is the base. Runs of the same workload under the same policy
+/// in one file are samples of one column. docs/tables.md explains the forms and how to read them.
+///
+/// Exit code: 0, or 2 if a file cannot be read or the results cannot be compared.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Saved results, the base first
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The form of the table. pageyard: medians, and changes only where they are shown;
+    /// mmtests-2019, mmtests-2024: as mmtests prints them, by its rule of significance until and
+    /// since December 2024; index: the base is 100; change: plain percentages; change-2024: the
+    /// same of figures one larger; series: every sample
+    #[arg(long, value_name = "FORM", default_value = "pageyard", value_parser = form())]
+    form: Form,
+    /// pageyard: a ratio this near to 1, in percent, is no change that matters
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = band)]
+    band: f64,
+    /// Decides what the bootstrap and --aa draw
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// mmtests: which rows
+    #[arg(long, value_name = "ROWS", default_value = "multiops", value_parser = rows())]
+    rows: Rows,
+    /// mmtests: digits after the point
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u8).range(0..=6))]
+    precision: u8,
+    /// index and change: what stands for all samples
+    #[arg(long, value_name = "NAME", default_value = "mean", value_parser = aggregate())]
+    aggregate: Aggregate,
+    /// The files are an A/A run, the same thing measured again: print how often each rule would
+    /// raise a false alarm
+    #[arg(long, conflicts_with_all = ["form", "csv", "tsv"])]
+    aa: bool,
+    /// With --aa: how often samples are dealt out anew
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "aa",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    deals: u32,
+    /// Print comma-separated values instead of text
+    #[arg(long, group = "output")]
+    csv: bool,
+    /// Print all samples as mmtests exchanges them: metric, workload, column, interval, value and
+    /// unit, with tabs between
+    #[arg(long, group = "output")]
+    tsv: bool,
+    /// Print JSON instead of text
+    #[arg(long, group = "output")]
+    json: bool,
+}
+
+/// A value by one of these names.
+fn named<T: Copy + Send + Sync + 'static>(
+    names: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(names.iter().map(|n| n.0)).map(move |name| {
+        // The parser before let only these names through.
+        names.iter().find(|n| n.0 == name).map_or(names[0].1, |n| n.1)
+    })
+}
+
+fn form() -> impl TypedValueParser<Value = Form> {
+    named(&Form::ALL)
+}
+
+fn rows() -> impl TypedValueParser<Value = Rows> {
+    named(&[
+        ("multiops", Rows::Multiops),
+        ("multiops-2026", Rows::Multiops2026),
+        ("variabletime", Rows::Variabletime),
+    ])
+}
+
+fn aggregate() -> impl TypedValueParser<Value = Aggregate> {
+    named(&[("mean", Aggregate::Mean), ("median", Aggregate::Median)])
+}
+
+fn band(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(percent) if (0.0..100.0).contains(&percent) => Ok(percent),
+        _ => Err("give a number of percent from 0 to below 100".into()),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> output::Outcome {
+    let sources = args.files.iter().map(|f| Source::read(f)).collect::<Result<Vec<_>, _>>()?;
+    let sets = align(&sources)?;
+    let rule = Rule { band: args.band / 100.0, seed: args.seed };
+    let mut out = std::io::stdout().lock();
+    if args.aa {
+        let alarms = sets.iter().map(|set| false_alarms(set, rule, args.deals as usize));
+        let alarms = alarms.collect::<Result<Vec<FalseAlarms>, _>>()?;
+        if args.json {
+            drop(out);
+            print_json(&alarms)?;
+        } else {
+            let text: Vec<String> = alarms.iter().map(FalseAlarms::to_string).collect();
+            write!(out, "{}", text.join("\n"))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = Report::new(
+        &sets,
+        &Options {
+            form: args.form,
+            rule,
+            rows: args.rows,
+            precision: args.precision.into(),
+            aggregate: args.aggregate,
+        },
+    );
+    if args.json {
+        drop(out);
+        print_json(&report)?;
+    } else if args.csv {
+        write!(out, "{}", report.csv())?;
+    } else if args.tsv {
+        write!(out, "{}", tsv(&sets))?;
+    } else {
+        write!(out, "{report}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
