@@ -701,8 +701,8 @@ fn s10_false_alarms_at_the_nominal_rate() {
     // short by what the steps of a discrete test lose: 0.0432 for ten and ten.
     assert!((0.030..=0.055).contains(&rate("p < 0.05").rows), "{a}");
     assert!((0.085..=0.115).contains(&rate("mmtests-2019").rows), "{a}");
-    // Holm keeps a whole table below 5 %.
-    assert!(rate("pageyard").tables <= 0.05 && rate("pageyard").rows <= 0.01, "{a}");
+    // Holm keeps a whole table at 5 % or less; three standard errors of 400 deals are 3 %.
+    assert!(rate("pageyard").tables <= 0.08 && rate("pageyard").rows <= 0.01, "{a}");
     assert!(rate("pageyard").tables > 0.0, "it can alarm at all: {a}");
     assert_eq!(rate("mmtests-2024").rows, 0.0, "{a}");
     // Without correction a table of eight rows alarms in every second to third case.

@@ -1,7 +1,7 @@
 //! How far the ratio of two medians can be trusted: by drawing the runs again.
 
 use super::Interval;
-use super::order::median_of_sorted;
+use super::order::median_of;
 use crate::rng::Rng;
 
 /// How many times the runs are drawn again (§10).
@@ -24,8 +24,7 @@ pub fn ratio_interval(base: &[f64], new: &[f64], seed: u64) -> Option<Interval> 
     let mut draw = |from: &[f64]| {
         room.clear();
         room.extend((0..from.len()).map(|_| from[rng.below(from.len())]));
-        room.sort_unstable_by(f64::total_cmp);
-        median_of_sorted(&room)
+        median_of(&mut room)
     };
     let mut ratios: Vec<f64> = (0..RESAMPLES).map(|_| ratio(draw(base), draw(new))).collect();
     ratios.sort_unstable_by(f64::total_cmp);

@@ -6,18 +6,21 @@ use super::Interval;
 
 /// The middle sample, or the mean of the two in the middle. NaN without samples.
 pub fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    median_of_sorted(&sorted)
+    median_of(&mut samples.to_vec())
 }
 
-pub(super) fn median_of_sorted(sorted: &[f64]) -> f64 {
-    let n = sorted.len();
-    match n {
-        0 => f64::NAN,
-        _ if n % 2 == 1 => sorted[n / 2],
-        _ => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+/// The same, in place: samples end up in another order. In linear time, for the bootstrap.
+pub(super) fn median_of(samples: &mut [f64]) -> f64 {
+    let n = samples.len();
+    if n == 0 {
+        return f64::NAN;
     }
+    let (below, &mut middle, _) = samples.select_nth_unstable_by(n / 2, f64::total_cmp);
+    if n % 2 == 1 {
+        return middle;
+    }
+    let next = below.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (next + middle) / 2.0
 }
 
 /// The ranks, from 1, of the two order statistics of `n` samples that hold the quantile `q`
@@ -28,9 +31,23 @@ pub fn order_interval(n: usize, q: f64, alpha: f64) -> Option<(usize, usize)> {
     // How many samples lie below the quantile is binomial.
     let below = Binomial::new(q, n as u64).ok()?;
     let half = alpha / 2.0;
-    let low = (1..=n).take_while(|&k| below.cdf(k as u64 - 1) <= half).last()?;
-    let high = (1..=n).rev().take_while(|&k| below.sf(k as u64 - 1) <= half).last()?;
-    Some((low, high))
+    let low = last(n, |k| below.cdf(k as u64 - 1) <= half);
+    let high = last(n, |k| below.sf(k as u64 - 1) > half) + 1;
+    (low >= 1 && high <= n).then_some((low, high))
+}
+
+/// The last rank from 1 to `n` for which something holds that holds for all before it; 0 for none.
+fn last(n: usize, holds: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, n);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if holds(middle) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    low
 }
 
 /// The interval that holds the median with at least 95 % (§10). `None` for fewer than six
@@ -67,6 +84,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_median_is_that_of_the_sorted(s in prop::collection::vec(-9..9i32, 1..20)) {
+            let s: Vec<f64> = s.into_iter().map(f64::from).collect();
+            let mut sorted = s.clone();
+            sorted.sort_by(f64::total_cmp);
+            let n = s.len();
+            prop_assert_eq!(median(&s), (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0);
+        }
+
         #[test]
         fn the_interval_contains_the_median(s in prop::collection::vec(-1e9..1e9f64, 6..60)) {
             let i = median_interval(&s).unwrap();
