@@ -1,0 +1,123 @@
+//! What may stand side by side in a table, and what is refused.
+
+use pageyard_lab::result::{Better, RunResult, World};
+use pageyard_lab::table::{Set, Source, align};
+
+use super::{lower, one, result, simulated, source};
+
+/// Runs of one policy with several seeds are samples of one column.
+#[test]
+fn runs_are_put_together() {
+    let runs = (0..8).flat_map(|s| [simulated("A", s, &[1.0]), simulated("B", s, &[s as f64])]);
+    let set = one(&[source("a.json", runs.collect())]);
+    assert_eq!(set.metrics[0].samples[1], [0., 1., 2., 3., 4., 5., 6., 7.]);
+    assert!(set.to_string().contains("8 seeds from 0 to 7"), "{set}");
+}
+
+/// Parameters are told apart where a file has several choices, and noted where each has one.
+#[test]
+fn parameters_make_sets_or_are_noted() {
+    let with = |policy: &str, batch: &str| {
+        let mut r = result(policy, vec![lower("t", &[1.0])]);
+        r.parameters = [("batch".into(), batch.into()), ("cpus".into(), "8".into())].into();
+        r
+    };
+    let a = source(
+        "a.json",
+        vec![with("A", "63"), with("A", "127"), with("B", "127"), with("B", "63")],
+    );
+    let sets = align(std::slice::from_ref(&a)).unwrap();
+    let titles: Vec<String> = sets.iter().map(Set::title).collect();
+    assert_eq!(titles, ["test batch=63 cpus=8", "test batch=127 cpus=8"]);
+    let set =
+        one(&[source("x.json", vec![with("A", "63")]), source("y.json", vec![with("A", "127")])]);
+    assert_eq!(
+        set.to_string(),
+        "test cpus=8, on this host, seed 1, pageyard 0.1.0\n  x: batch=63\n  y: batch=127"
+    );
+    let e = align(&[a, source("b.json", vec![with("A", "63")])]).unwrap_err().to_string();
+    assert!(
+        e.starts_with("b.json: policy A: workload test with batch=127 cpus=8 is missing"),
+        "{e}"
+    );
+}
+
+/// An error names the file, the place and the fix.
+#[test]
+fn errors_name_file_place_and_fix() {
+    let fails = |a: RunResult, b: RunResult| {
+        let e = align(&[source("a.json", vec![a]), source("b.json", vec![b])]).unwrap_err();
+        assert!(e.to_string().contains("(to fix: "), "{e}");
+        e.to_string()
+    };
+    let good = || result("A", vec![lower("t", &[1.0])]);
+    let changed = |change: fn(&mut RunResult)| {
+        let mut r = good();
+        change(&mut r);
+        r
+    };
+    for (change, begins) in [
+        (
+            (|r| r.metrics[0].samples[0] = f64::NAN) as fn(&mut RunResult),
+            "b.json: workload test under A: metric t: sample 1 is NaN",
+        ),
+        (|r| r.metrics[0].samples.clear(), "b.json: workload test under A: metric t: no samples"),
+        (|r| r.metrics.clear(), "b.json: workload test under A: no metrics"),
+        (
+            |r| r.metrics.push(r.metrics[0].clone()),
+            "b.json: workload test under A: metric t: it is there twice",
+        ),
+        (
+            |r| r.workload = "other".into(),
+            "b.json: workload other under A: the base, a.json: policy A",
+        ),
+        (
+            |r| r.metrics[0].name = "u".into(),
+            "b.json: workload test under A: metric u: the base has no such metric",
+        ),
+        (
+            |r| r.metrics[0].better = Better::Higher,
+            "b.json: workload test under A: metric t: it is in \"\" with Higher better",
+        ),
+        (
+            |r| r.world = World::Simulated("desktop".into()),
+            "b.json: policy A: it was simulated, a.json: policy A was measured on a host",
+        ),
+    ] {
+        let e = fails(good(), changed(change));
+        assert!(e.starts_with(begins), "{e}");
+    }
+    let mut two = good();
+    two.metrics.push(lower("u", &[1.0]));
+    let e = fails(two, good());
+    assert!(e.starts_with("b.json: workload test under A: metric u: it is missing"), "{e}");
+    let twice = source("a.json", vec![simulated("A", 7, &[1.0]), simulated("A", 7, &[1.0])]);
+    let e = align(&[twice]).unwrap_err().to_string();
+    assert!(e.starts_with("a.json: workload test under A: seed 7 is there twice"), "{e}");
+
+    for (text, says) in [
+        ("", "a.json: EOF while parsing"),
+        ("[]", "a.json: it holds no results"),
+        (
+            "[{\"workload\": 3}]",
+            "a.json: invalid type: integer `3`, expected a string at line 1 column 15",
+        ),
+    ] {
+        let e = Source::parse("a.json".into(), text).unwrap_err().to_string();
+        assert!(e.starts_with(says), "{e}");
+    }
+    let saved =
+        serde_json::to_string_pretty(&changed(|r| r.metrics[0].samples = vec![1.0, f64::NAN]));
+    let e = Source::parse("a.json".into(), &saved.unwrap()).unwrap_err().to_string();
+    assert!(e.starts_with("a.json: invalid type: null, expected f64 at line 17"), "{e}");
+}
+
+/// What is saved is what is read.
+#[test]
+fn saved_results_come_back() {
+    let r = simulated("Vanilla<Base>", 1, &[0.1, 1e-300, 5e9]);
+    let one = serde_json::to_string(&r).unwrap();
+    assert_eq!(Source::parse("a".into(), &one).unwrap().results, std::slice::from_ref(&r));
+    let many = serde_json::to_string(&[&r, &r]).unwrap();
+    assert_eq!(Source::parse("a".into(), &many).unwrap().results, [r.clone(), r]);
+}
