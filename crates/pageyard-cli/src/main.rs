@@ -5,6 +5,7 @@
 mod compare;
 mod conform;
 mod knobs;
+mod machines;
 mod output;
 mod progress;
 mod replay;
@@ -12,6 +13,7 @@ mod run;
 mod show;
 mod topology;
 mod trace;
+mod workloads;
 
 use std::process::ExitCode;
 
@@ -37,6 +39,9 @@ enum Command {
     Replay(replay::Args),
     Run(run::Args),
     Compare(compare::Args),
+    Workloads(workloads::Args),
+    Machines(machines::Args),
+    Calibrate(machines::Calibrate),
     Topology(topology::Args),
     Conform(conform::Args),
     Show(show::Args),
@@ -49,6 +54,9 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Workloads(args) => workloads::run(&args),
+        Command::Machines(args) => machines::run(&args),
+        Command::Calibrate(args) => machines::calibrate(&args),
         Command::Topology(args) => topology::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Show(args) => show::run(&args),

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) enum Count {
     Bytes,
     Operations,
+    Runs,
 }
 
 /// The bar. It goes away when it is dropped.
@@ -32,6 +33,7 @@ impl Bar {
             let template = match (count, all) {
                 (Count::Bytes, Some(_)) => "{msg:8} {wide_bar} {bytes}/{total_bytes} {eta}",
                 (Count::Bytes, None) => "{msg:8} {spinner} {bytes}",
+                (Count::Runs, _) => "{msg:8} {wide_bar} {pos}/{len} {elapsed}",
                 (Count::Operations, _) => "{msg:8} {wide_bar} {human_pos}/{human_len} {eta}",
             };
             if let Ok(style) = ProgressStyle::with_template(template) {

@@ -7,21 +7,92 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use pageyard_lab::hygiene::{self, Claim, Summary};
 use pageyard_lab::record::Recorder;
+use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, by_name};
+use pageyard_lab::result::RunResult;
 use pageyard_lab::topology::size;
+use pageyard_lab::workload::{self, Options};
+use pageyard_machine::MachineSpec;
 use serde::Serialize;
 
 use crate::output::{self, print_json, write_file};
+use crate::progress::{Bar, Count};
 
 const EXAMPLES: &str = "\
 Examples:
+  pageyard run sctp
+  pageyard run kbuild --on machine:2x56 --policy Base,Step5,Step7 --set memory=other,cpus=0
+  pageyard run page_fault1 --iterations 5 --json -o faults.json
   pageyard run hygiene --rounds 5
   pageyard run hygiene --rounds 1 --memory 256M --trace events.txt";
 
-/// Run a workload on a simulated machine
+/// Run a workload on a simulated machine, under one policy after the other
+///
+/// `pageyard workloads` lists them with their parameters, `pageyard machines` the machines. All times
+/// are virtual: they are of a model, and nothing but the seed decides. Each iteration has a seed of
+/// its own, the same for all policies.
+///
+/// Exit code: 0, or 2 for a wrong argument.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    run: Run,
     #[command(subcommand)]
-    workload: Workload,
+    hygiene: Option<Workload>,
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// The workload's name
+    #[arg(value_name = "WORKLOAD", required = true)]
+    workload: Option<String>,
+    /// Where it runs: machine: and a machine's name or TOML file
+    #[arg(long, value_name = "machine:NAME", default_value = "machine:2x56", value_parser = machine)]
+    on: MachineSpec,
+    /// Memory of the machine, such as 64G [default: the machine's own]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
+    /// Bytes of a frame descriptor: 16 as this allocator's, 64 as Linux's: to compare with Linux
+    #[arg(long, value_name = "16|64", default_value = "16", value_parser = descriptor)]
+    descriptor: u32,
+    /// Policies, one after the other
+    #[arg(long, value_name = "P,P", value_delimiter = ',', default_values = DEFAULT_POLICIES,
+          value_parser = by_name)]
+    policy: Vec<Choice>,
+    /// Decides everything that is left to chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How often; each iteration is one sample of every metric
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    iterations: u32,
+    /// Parameters of the workload
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
+    /// Print JSON instead of text: a list of results, one for each policy
+    #[arg(long)]
+    json: bool,
+    /// Write the results to a file, as JSON
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+fn machine(text: &str) -> Result<MachineSpec, String> {
+    let Some(name) = text.strip_prefix("machine:") else {
+        return Err("give machine: and a name, such as machine:2x56; this host's threads are not \
+                    supported yet"
+            .into());
+    };
+    MachineSpec::open(Path::new(name)).map_err(|e| e.to_string())
+}
+
+fn descriptor(text: &str) -> Result<u32, &'static str> {
+    text.parse().ok().filter(|n| [16, 64].contains(n)).ok_or("give 16 or 64")
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("give name=value, such as pairs=16")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
 #[derive(Subcommand)]
@@ -69,8 +140,85 @@ struct Json<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
-    match &args.workload {
-        Workload::Hygiene(args) => run_hygiene(args),
+    match &args.hygiene {
+        Some(Workload::Hygiene(args)) => run_hygiene(args),
+        None => run_workload(&args.run),
+    }
+}
+
+fn run_workload(args: &Run) -> output::Outcome {
+    let recipe = workload::by_name(args.workload.as_deref().unwrap_or_default())?;
+    let options = Options {
+        machine: args.on.clone(),
+        memory: args.memory,
+        descriptor: args.descriptor,
+        policies: args.policy.clone(),
+        seed: args.seed,
+        iterations: args.iterations,
+        set: args.set.clone(),
+    };
+    let mut bar = Bar::new();
+    let results = workload::run(&recipe, &options, &mut |at, all| {
+        bar.show("run", Count::Runs, at, Some(all));
+    })?;
+    drop(bar);
+    if let Some(path) = &args.output {
+        write_file(path, |file| {
+            let mut file = BufWriter::new(file);
+            serde_json::to_writer_pretty(&mut file, &results)?;
+            writeln!(file)?;
+            file.flush()?;
+            Ok(())
+        })?;
+    }
+    if args.json {
+        print_json(&results)?;
+    } else if args.output.is_none() {
+        write!(std::io::stdout().lock(), "{}", table(&results, args))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The means, a column for each policy.
+fn table(results: &[RunResult], args: &Run) -> String {
+    let Some(first) = results.first() else { return String::new() };
+    let (name, n) = (args.on.name(), args.iterations);
+    let runs = if n == 1 { "one run".to_owned() } else { format!("means of {n} runs") };
+    let mut out = format!(
+        "{} on the simulated machine {name}, {} CPUs, seed {}, {runs}; times are virtual\n",
+        first.workload,
+        args.on.cpus().len(),
+        args.seed
+    );
+    let mean = |samples: &[f64]| samples.iter().sum::<f64>() / samples.len().max(1) as f64;
+    let label = |m: &pageyard_lab::result::Metric| {
+        if m.unit.is_empty() { m.name.clone() } else { format!("{}, {}", m.name, m.unit) }
+    };
+    let width = first.metrics.iter().map(|m| label(m).len()).max().unwrap_or(0);
+    let columns: Vec<usize> = results.iter().map(|r| r.policy.len().max(14)).collect();
+    out += &" ".repeat(width);
+    for (r, w) in results.iter().zip(&columns) {
+        out += &format!(" {:>w$}", r.policy);
+    }
+    out.push('\n');
+    for metric in &first.metrics {
+        out += &format!("{:width$}", label(metric));
+        for (r, w) in results.iter().zip(&columns) {
+            let found = r.metrics.iter().find(|m| m.name == metric.name);
+            let value = found.map_or(f64::NAN, |m| mean(&m.samples));
+            out += &format!(" {:>w$}", number(value));
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Four digits or more.
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 || v == 0.0 => format!("{value:.0}"),
+        v if v >= 1.0 => format!("{value:.3}"),
+        _ => format!("{value:.5}"),
     }
 }
 

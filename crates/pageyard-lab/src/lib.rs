@@ -4,6 +4,7 @@
 //! [`owner`] says who holds what, in the form of the kernel.
 //! [`replay`] puts a recorded trace to the allocator under several policies.
 //! [`result`] is what a run measured, as data.
+//! [`workload`] runs what the allocator's users do, on the simulated machine.
 //! [`show`] prints a recorded machine state as the kernel's own files do.
 //! [`stats`] is what tables of results are computed with.
 //! [`table`] prints results side by side, in the forms of several authors and in our own.
@@ -21,5 +22,6 @@ pub mod show;
 pub mod stats;
 pub mod table;
 pub mod topology;
+pub mod workload;
 
 pub use memory::{Lock, Memory};

@@ -143,7 +143,10 @@ pub(crate) struct Contention {
     pub(crate) waited: u64,
     pub(crate) longest_wait: u64,
     pub(crate) passed: [u64; LEVELS],
-    pub(crate) holds: Histogram,
+    /// Holds in which blocks left the zone, or none moved; and their time.
+    pub(crate) takes: (Histogram, u64),
+    /// Holds in which blocks came back.
+    pub(crate) gives: (Histogram, u64),
     pub(crate) waits: Histogram,
 }
 
@@ -174,13 +177,16 @@ impl LockState {
         if self.is_zone() { Spent::ZoneWait } else { Spent::OtherWait }
     }
 
-    /// It was held for so long.
+    /// It was held for so long; `gave`: and blocks went to the zone.
     #[inline]
-    pub(crate) fn note_hold(&mut self, held: u64) {
+    pub(crate) fn note_hold(&mut self, held: u64, gave: bool) {
         self.held += held;
         self.longest_held = self.longest_held.max(held);
         if self.is_zone() {
-            self.contention.holds.note(held / 1000);
+            let c = &mut *self.contention;
+            let (holds, sum) = if gave { &mut c.gives } else { &mut c.takes };
+            holds.note(held / 1000);
+            *sum += held;
         }
     }
 

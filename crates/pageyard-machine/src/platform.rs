@@ -90,6 +90,7 @@ impl State {
             Event::Drain { pfn, order, .. } => {
                 self.charge(Spent::Alloc, costs.zone_free);
                 self.cpus[self.cpu as usize].told = true;
+                self.cpus[self.cpu as usize].gave = true;
                 self.access(pfn.0);
                 self.access(pfn.0 ^ u64::from(order.pages()));
             }

@@ -92,6 +92,7 @@ impl State {
         self.locks[id].since = self.clock();
         self.charge(Spent::Alloc, lines);
         self.cpus[cpu as usize].told = false;
+        self.cpus[cpu as usize].gave = false;
         if self.stalls.is_some() {
             let stall = self.stall();
             self.charge(Spent::Stall, stall);
@@ -136,6 +137,7 @@ impl State {
         // A block that is freed past the per-CPU lists goes to the zone without a word.
         let told = &mut self.cpus[self.cpu as usize].told;
         if !std::mem::replace(told, true) && self.locks[id].is_zone() {
+            self.cpus[self.cpu as usize].gave = true;
             self.charge(Spent::Alloc, self.costs.zone_free);
         }
         if self.must_give_way(id) {
@@ -144,9 +146,10 @@ impl State {
         self.charge(Spent::Alloc, self.costs.unlock);
         self.tasks[self.task as usize].held -= 1;
         let (cpu, now) = (self.cpu, self.clock());
+        let gave = self.cpus[cpu as usize].gave;
         let lock = &mut self.locks[id];
         let held = now - lock.since;
-        lock.note_hold(held);
+        lock.note_hold(held, gave);
         lock.last = cpu;
         lock.free_at = now;
         lock.owner = NOBODY;
@@ -198,6 +201,7 @@ impl State {
         let stall = self.stall();
         let theirs = &mut self.cpus[waiter.cpu as usize];
         theirs.told = false;
+        theirs.gave = false;
         theirs.clock += lines + stall;
         theirs.spent[Spent::Alloc as usize] += lines;
         theirs.spent[Spent::Stall as usize] += stall;

@@ -68,6 +68,8 @@ pub(crate) struct CpuState {
     last_line: u64,
     /// The core has told of a block since the CPU got a lock.
     pub(crate) told: bool,
+    /// Since then a block went to the zone.
+    pub(crate) gave: bool,
     pub(crate) place: Place,
 }
 
@@ -198,6 +200,7 @@ impl State {
             lines: [0; LEVELS],
             last_line: 0,
             told: false,
+            gave: false,
             place,
         };
         State {

@@ -93,11 +93,21 @@ pub struct LockStats {
     pub waits: Histogram,
     /// Holds; of zone locks only.
     pub holds: Histogram,
+    /// Of these, those in which blocks left the zone, or none moved: refills above all.
+    pub takes: Histogram,
+    /// How long the lock was held in these.
+    pub held_taking: u64,
+    /// Of the holds, those in which blocks came back to the zone: bulk frees above all.
+    pub gives: Histogram,
+    /// How long the lock was held in these.
+    pub held_giving: u64,
 }
 
 impl LockStats {
     fn of(lock: &LockState) -> Self {
         let c = &lock.contention;
+        let mut holds = c.takes.0.clone();
+        holds.merge(&c.gives.0);
         LockStats {
             name: lock.name,
             acquired: lock.acquired,
@@ -109,7 +119,11 @@ impl LockStats {
             longest_held: lock.longest_held,
             passed: c.passed,
             waits: c.waits.clone(),
-            holds: c.holds.clone(),
+            holds,
+            takes: c.takes.0.clone(),
+            held_taking: c.takes.1,
+            gives: c.gives.0.clone(),
+            held_giving: c.gives.1,
         }
     }
 }

@@ -10,8 +10,8 @@ use crate::knob_error::{Excerpt, KnobError};
 use crate::knob_table::{Follows, KNOBS, Knob};
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::tuning::Limits;
-use crate::units::{PAGE_SIZE, ZONE_KINDS, ZoneKind};
+use crate::tuning::{Limits, MAX_BATCH, MAX_PAGES};
+use crate::units::{PAGE_SIZE, ZONE_KINDS, ZoneId, ZoneKind};
 use crate::watermark::{self, HIGH, LOW, MIN};
 use crate::yard::Yard;
 use crate::zone::Zone;
@@ -234,6 +234,21 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             k.pcp_autotune = on;
             Ok(())
         });
+    }
+
+    /// Gives a zone's per-CPU lists limits other than those that follow from its size, until limits
+    /// are next computed (§8.3). For experiments: the kernel has no such file. `false`: there is no
+    /// such zone, or the limits are out of range.
+    pub fn set_pcp_limits(&self, zone: impl Into<ZoneId>, limits: Limits) -> bool {
+        let Limits { batch, high_min, high_max } = limits;
+        let in_range = (1..=MAX_BATCH).contains(&batch)
+            && (0..=MAX_PAGES).contains(&high_min)
+            && (high_min..=MAX_PAGES).contains(&high_max);
+        let Some(zone) = self.zone(zone).filter(|_| in_range) else { return false };
+        let _held = zone.limits_lock.lock();
+        zone.limits.set(limits);
+        zone.set_pagesets::<P>(limits);
+        true
     }
 
     /// Recomputes everything that depends on how many pages are managed, in the order of §8.3.

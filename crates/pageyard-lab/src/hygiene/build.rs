@@ -14,16 +14,16 @@ use crate::record::Observer;
 use crate::rng::Rng;
 
 /// Processes of one kind. A round has all of them: what was recorded is one round.
-struct Class {
+pub(crate) struct Class {
     /// Processes a round (measured).
     count: u32,
     /// Anonymous pages of the 10th, 50th, 90th percentile and of the largest (measured).
-    pages: [f64; 4],
+    pub(crate) pages: [f64; 4],
     /// Pages of page cache a process adds (measured, mean).
-    files: f64,
+    pub(crate) files: f64,
 }
 
-const CLASSES: [Class; 5] = [
+pub(crate) const CLASSES: [Class; 5] = [
     // cc1
     Class { count: 124, pages: [925.0, 1835.0, 3430.0, 9925.0], files: 59.5 },
     // as
@@ -38,23 +38,23 @@ const CLASSES: [Class; 5] = [
 
 /// Page tables of a process: so many, and one more per so many pages. Derived by a straight line
 /// through cc1, as and gcc of the recording; it meets them within one table.
-const TABLES: usize = 14;
-const PAGES_PER_TABLE: usize = 55;
+pub(crate) const TABLES: usize = 14;
+pub(crate) const PAGES_PER_TABLE: usize = 55;
 /// Pages of a kernel stack, which no event shows (§8.5, README of the traces).
-const STACK: usize = 4;
+pub(crate) const STACK: usize = 4;
 /// Of the anonymous pages, those that were copied on write (measured: 27,475 of 327,981).
-const COPIED: f64 = 0.084;
+pub(crate) const COPIED: f64 = 0.084;
 /// Of the file pages, those that were written, not read (measured: 3,940 of 14,569), and of these,
 /// those that go with their file at the end of the round (measured: 2,456 of 3,940).
-const WRITTEN: f64 = 0.27;
+pub(crate) const WRITTEN: f64 = 0.27;
 const TEMPORARY: f64 = 0.62;
 /// So many times as many file pages. Derived from A.3: the published builds, without patches and
 /// with them, reclaimed 196,935 and 292,237 pages each in a steady state, so that many came; the
 /// recorded ones, of small C projects, add 14,569.
 const FILE_SCALE: f64 = (196_935.0 + 292_237.0) / 2.0 / 14_569.0;
 /// Slab pages per process: unmovable (measured: 384 in 593) and reclaimable (237 in 593).
-const SLABS: f64 = 0.65;
-const RECLAIMABLE_SLABS: f64 = 0.40;
+pub(crate) const SLABS: f64 = 0.65;
+pub(crate) const RECLAIMABLE_SLABS: f64 = 0.40;
 /// So many times as many. Assumed: what was recorded are small C projects, whose few files were
 /// looked up before; that machine's kernel has more to note, above all the files of a kernel's
 /// tree.
@@ -71,23 +71,23 @@ const SLAB_ROUNDS: f64 = 0.05;
 const MIGRATES: f64 = 0.002;
 /// Pages gathered before an exiting process gives them back (§8.3); each gathering has one page
 /// of its own to note them (measured: 3,256 short-lived pages, one per 100 of the others).
-const GATHER: usize = 500;
+pub(crate) const GATHER: usize = 500;
 
-fn gfp(bits: u32) -> Gfp {
+pub(crate) fn gfp(bits: u32) -> Gfp {
     Gfp::from_bits_retain(bits)
 }
 
 /// The flags of the recording, as numbers: the kernel's own bits pass through the core.
-mod flags {
-    pub(super) const ANON: u32 = 0x140dca;
-    pub(super) const COPY: u32 = 0x140cca;
-    pub(super) const TABLE: u32 = 0x440dc0;
-    pub(super) const PGD: u32 = 0x400dc0;
-    pub(super) const GATHER: u32 = 0x2800;
-    pub(super) const READ: u32 = 0x152c4a;
-    pub(super) const WRITE: u32 = 0x141cca;
-    pub(super) const SLAB: u32 = 0x52cc0;
-    pub(super) const RECLAIMABLE: u32 = 0x52cd0;
+pub(crate) mod flags {
+    pub(crate) const ANON: u32 = 0x140dca;
+    pub(crate) const COPY: u32 = 0x140cca;
+    pub(crate) const TABLE: u32 = 0x440dc0;
+    pub(crate) const PGD: u32 = 0x400dc0;
+    pub(crate) const GATHER: u32 = 0x2800;
+    pub(crate) const READ: u32 = 0x152c4a;
+    pub(crate) const WRITE: u32 = 0x141cca;
+    pub(crate) const SLAB: u32 = 0x52cc0;
+    pub(crate) const RECLAIMABLE: u32 = 0x52cd0;
 }
 
 /// Pages that a process maps at once: a slice of its run.
@@ -302,13 +302,13 @@ fn exit<P: Policy, O: Observer>(heap: &mut Heap<'_, '_, '_, P, O>, process: &Pro
     heap.free_all(&process.kernel);
 }
 
-fn order(o: u8) -> Order {
+pub(crate) fn order(o: u8) -> Order {
     Order::new(o).unwrap_or_default()
 }
 
 /// A value between the quantiles 0, 0.1, 0.5, 0.9 and 1, by straight lines; the smallest is taken
 /// to be as far below the first as the median is above it, at least a third of it.
-fn quantile(at: &[f64; 4], u: f64) -> f64 {
+pub(crate) fn quantile(at: &[f64; 4], u: f64) -> f64 {
     let [a, b, c, d] = *at;
     let low = (2.0 * a - b).max(a / 3.0);
     let line = |from: f64, to: f64, u0: f64, u1: f64| from + (to - from) * (u - u0) / (u1 - u0);

@@ -10,7 +10,7 @@
 //! *measured* in a recording, *derived* from one, stated by a section, or *assumed*.
 
 mod blocks;
-mod build;
+pub(crate) mod build;
 mod heap;
 mod host;
 mod load;

@@ -7,10 +7,13 @@ use pageyard::policy::{
 
 use super::error::ReplayError;
 use super::run::{Outcome, Setting, run};
+use crate::workload::{Measure, WorkloadError, sim};
 
 type Run = fn(&Setting<'_>, u64, &mut dyn FnMut(u64)) -> Result<Outcome, ReplayError>;
 
-/// A policy that can be replayed.
+type Work = fn(&sim::Setting<'_>, &mut sim::Room) -> Result<Vec<Measure>, WorkloadError>;
+
+/// A policy that can be run.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
     /// Its name on the command line and in tables.
@@ -18,6 +21,8 @@ pub struct Choice {
     /// Whether ticks change what its lists hold, so that their phase matters.
     pub ticks_matter: bool,
     pub(super) run: Run,
+    /// Runs a workload on the simulated machine.
+    pub(crate) work: Work,
 }
 
 macro_rules! choices {
@@ -27,6 +32,7 @@ macro_rules! choices {
             name: $name,
             ticks_matter: !matches!(<$policy as Policy>::RULES.pcp.decay, Decay::None),
             run: run::<$policy>,
+            work: sim::run::<$policy>,
         }),*];
     };
 }

@@ -1,0 +1,55 @@
+//! `pageyard machines`, `pageyard calibrate`: the simulated hardware, and what it costs.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use pageyard_machine::spec::SHIPPED;
+use pageyard_machine::{Costs, MachineSpec, calibrate};
+
+use crate::output;
+
+/// List the simulated machines that `pageyard run --on` knows
+///
+/// Their files are in crates/pageyard-machine/machines; a file of yours can be given in place of a
+/// name, and `detected` is the machine at hand.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args) -> output::Outcome {
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "{:10} {:>5} {:>6} {:>8} {:>12} {:>12} {:>6}",
+        "machine", "CPUs", "nodes", "memory", "last level", "private", "MHz"
+    )?;
+    for name in SHIPPED.iter().map(|s| s.0).chain(["detected"]) {
+        // What cannot be detected is not listed.
+        let Ok(spec) = MachineSpec::open(Path::new(name)) else { continue };
+        writeln!(
+            out,
+            "{name:10} {:>5} {:>6} {:>4} GiB {:>8} KiB {:>8} KiB {:>6}",
+            spec.cpus().len(),
+            spec.nodes(),
+            spec.memory() >> 30,
+            spec.last_level() >> 10,
+            spec.private() >> 10,
+            spec.clock_mhz(),
+        )?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measure on this host what can be measured of the simulated machine's costs
+///
+/// Prints the measurements beside the table of costs, and the table with the source of each number.
+/// The table is not changed by them. Takes some seconds.
+#[derive(clap::Args)]
+pub(crate) struct Calibrate {}
+
+pub(crate) fn calibrate(_: &Calibrate) -> output::Outcome {
+    let costs = Costs::default();
+    let report = calibrate::Report { rows: calibrate::calibrate(), costs: &costs };
+    writeln!(std::io::stdout().lock(), "{report}\n{}", costs.table())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,29 @@
+//! `pageyard workloads`: what can be run.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use pageyard_lab::workload::RECIPES;
+
+use crate::output;
+
+/// List the workloads that `pageyard run` knows, with their parameters and defaults
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args) -> output::Outcome {
+    let mut out = std::io::stdout().lock();
+    for recipe in RECIPES {
+        writeln!(out, "{:14} {}", recipe.name, recipe.summary)?;
+        for p in recipe.params {
+            writeln!(out, "    {:28} {}", format!("{}={}", p.name, p.default), p.help)?;
+        }
+    }
+    writeln!(
+        out,
+        "{:14} kernel builds, a cache server and huge pages: does mobility stay apart?",
+        "hygiene"
+    )?;
+    writeln!(out, "    has options of its own: pageyard help run hygiene")?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,57 @@
+//! The sweep of batches (measurement §8.4, A.4 step 4): [page_fault1](super::fault) with a batch of
+//! the per-CPU lists as given, `high` two batches, so that neither refills nor bulk frees grow.
+//! What counts is how long the zone's lock is held: `hold_alloc` and `hold_free`.
+
+use pageyard::tuning::Limits;
+
+use super::actor::{Plan, Stage};
+use super::fault::Faults;
+use super::params::{Params, param};
+use super::{Point, Recipe, Score, Site, WorkloadError};
+
+pub(super) const RECIPE: Recipe = Recipe {
+    name: "batch",
+    summary: "page_fault1 with batches of several sizes: throughput, and holds of the zone's lock",
+    params: &[
+        param("batches", "63,127,255,511,1023,2047,4095", "pages moved at once, one point each"),
+        param("processes", "all", "how many, each on a CPU of its own; all: CPUs"),
+        param("pages", "16384", "pages that a process maps"),
+        param("cycles", "1", "how often it maps and unmaps them, after once to warm up"),
+    ],
+    score: Score::Rate("pages/s"),
+    plan,
+};
+
+fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
+    let most = pageyard::tuning::MAX_BATCH as u64;
+    let batches = params.list("batches", 1..=most)?;
+    let processes = params.number_or_all("processes", 1..=site.count())?;
+    let pages = params.number("pages", 1..=1 << 24)?;
+    let cycles = params.number("cycles", 1..=1 << 20)?;
+    let point = |&batch: &u64| {
+        let faults = Faults { processes, pages, cycles };
+        (batch.to_string(), Box::new(Sweep { batch: batch as i32, faults }) as Box<dyn Plan>)
+    };
+    Ok(batches.iter().map(point).collect())
+}
+
+#[derive(Debug)]
+struct Sweep {
+    batch: i32,
+    faults: Faults,
+}
+
+impl Plan for Sweep {
+    fn limits(&self) -> Option<Limits> {
+        let high = 2 * self.batch;
+        Some(Limits { batch: self.batch, high_min: high, high_max: high })
+    }
+
+    fn setup<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.faults.setup(stage);
+    }
+
+    fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.faults.run(stage);
+    }
+}

@@ -1,0 +1,250 @@
+//! A kernel build (measurement §8.5, A.4): many short processes, each of which gives back at once
+//! all it had when it exits.
+//!
+//! For each object a driver, a compiler, an assembler and small processes run, one at a time on
+//! each of the jobs' CPUs. Their proportions, the pages of all but the compiler, page tables, slab
+//! and file pages are measured (recording `6.12-build`,
+//! [`hygiene::build`](crate::hygiene::build)). A compiler of a kernel's file is larger: log-normal,
+//! median 12,000 pages, 99th percentile 60,000 (stated). When all objects of a build are there, it
+//! is linked by one process of a million pages (stated) for each 27,000 objects (assumed: that many
+//! has an allmodconfig of Linux 5.4). The scheduler moves a process now and then: 8% of the recorded
+//! pages are freed on another CPU than they came from.
+//!
+//! A process's own work between two page faults is derived: the builds of A.5 took 13,249 s of user
+//! time for 27,000 objects, and an object takes a compiler with 15,200 pages (the mean of §8.5's
+//! distribution) and about 2,000 pages of small processes. How much of the time goes to the zone's
+//! lock depends on it more than on anything else: it is a parameter.
+
+use std::sync::Mutex;
+
+use pageyard::{CpuId, NodeId, Order};
+
+use super::actor::{Actor, Block, Plan, Stage};
+use super::params::{Params, param};
+use super::process::{Process, take};
+use super::seats::{Seats, lock};
+use super::{Point, Recipe, Score, Site, WorkloadError};
+use crate::hygiene::build::{CLASSES, Class, RECLAIMABLE_SLABS, SLABS, WRITTEN, flags, quantile};
+
+/// Classes of the recording.
+const AS: usize = 1;
+const DRIVER: usize = 2;
+const SMALL: usize = 4;
+const COMPILER: usize = 0;
+/// Small processes for each compiler (measured: 203 to 124).
+const SMALL_PER_OBJECT: f64 = 203.0 / 124.0;
+/// Median and 99th percentile of a compiler's pages (stated).
+const COMPILER_PAGES: (u64, u64) = (12_000, 60_000);
+/// Pages of the linker, and of how many objects (stated; derived).
+const LINKER: (u64, u64) = (1_000_000, 27_000);
+/// After so many pages a process may have moved. One in so many times it does, and somebody else
+/// moves to its place: a compiler's 15,200 pages take 475 looks, so 8% of them move. Derived.
+const LOOK: u64 = 32;
+const MOVES: u64 = 12_000;
+
+pub(super) const RECIPE: Recipe = Recipe {
+    name: "kbuild",
+    summary: "a kernel build: short processes that exit in bursts, then a linker",
+    params: &[
+        param("jobs", "all", "processes at a time, each on a CPU of its own; all: CPUs there are"),
+        param("cpus", "all", "where they run: all, or the number of a node"),
+        param("memory", "local", "where their memory is: local, or other: on the next node"),
+        param("groups", "1", "builds at a time, which share the jobs"),
+        param("work", "28500", "nanoseconds of a process's own work between two page faults"),
+        param("objects", "3", "objects for each job, after one to warm up"),
+    ],
+    score: Score::Time,
+    plan,
+};
+
+fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
+    let cpus: Vec<CpuId> = if params.text("cpus") == "all" {
+        (0..site.cpus.len() as u32).map(CpuId).collect()
+    } else {
+        let node = params.number("cpus", 0..=u64::from(site.nodes - 1))?;
+        site.cpus_of(NodeId(node as u16))
+    };
+    let jobs = params.number_or_all("jobs", 1..=cpus.len() as u64)? as usize;
+    let work = params.number("work", 0..=1 << 40)?;
+    let other = params.choice("memory", &["local", "other"])? == 1;
+    let groups = params.number("groups", 1..=jobs as u64)? as usize;
+    let objects = params.number("objects", 1..=1 << 20)? as usize;
+    let bound = |cpu: CpuId| other.then(|| NodeId((site.cpus[cpu.0 as usize].0 + 1) % site.nodes));
+    // A job's memory stays bound where it was bound, wherever it runs: as by numactl.
+    let nodes = cpus.iter().map(|&cpu| bound(cpu)).collect();
+    let builds = (0..groups)
+        .map(|g| {
+            let jobs = (0..jobs).filter(|j| j % groups == g).count();
+            Mutex::new(Build { left: 0, running: 0, jobs })
+        })
+        .collect();
+    let seats = Seats::new(cpus);
+    Ok(vec![(
+        String::new(),
+        Box::new(Kbuild { jobs, work, objects, nodes, builds, seats, kept: Mutex::default() }),
+    )])
+}
+
+/// One build.
+#[derive(Debug)]
+struct Build {
+    /// Objects that nobody has begun.
+    left: usize,
+    /// Jobs that are not done.
+    running: usize,
+    jobs: usize,
+}
+
+#[derive(Debug)]
+struct Kbuild {
+    jobs: usize,
+    work: u64,
+    objects: usize,
+    /// Where each job's memory is.
+    nodes: Vec<Option<NodeId>>,
+    builds: Vec<Mutex<Build>>,
+    seats: Seats,
+    /// What outlives the processes: files and slab.
+    kept: Mutex<Vec<Block>>,
+}
+
+/// One process at a time of a build.
+struct Job<'j, 'env> {
+    build: &'j Kbuild,
+    actor: &'j dyn Actor<'env>,
+    number: usize,
+    objects: usize,
+    node: Option<NodeId>,
+    kept: Vec<Block>,
+}
+
+impl Job<'_, '_> {
+    /// A random number from 0 to 1.
+    fn unit(&self) -> f64 {
+        self.actor.random(1 << 32) as f64 / (1u64 << 32) as f64
+    }
+
+    fn keep(&mut self, order: Order, bits: u32) {
+        self.kept.extend(take(self.actor, self.node, order, bits));
+    }
+
+    /// A process of so many pages; `inside` runs while it has them.
+    fn process(&mut self, class: &Class, pages: u64, inside: impl FnOnce(&mut Self)) {
+        let actor = self.actor;
+        let mut process = Process::fork(actor, self.node);
+        // As many pages of files as were measured of its kind, and slab as of all.
+        let files = actor.random_exponential((class.files * 1e6) as u64) as f64 / 1e6;
+        let mut due = [self.unit(), self.unit(), self.unit()];
+        let rates = [files, SLABS, RECLAIMABLE_SLABS].map(|n| n / pages.max(1) as f64);
+        for page in 0..pages {
+            if page.is_multiple_of(LOOK) {
+                if actor.random(MOVES) == 0 {
+                    self.build.seats.swap(actor, self.number);
+                }
+                self.build.seats.sit(actor, self.number);
+            }
+            // Evenly from nothing to twice the mean.
+            actor.think(actor.random(2 * self.build.work + 1));
+            process.fault(actor);
+            for (i, rate) in rates.iter().enumerate() {
+                due[i] += rate;
+                while due[i] >= 1.0 {
+                    due[i] -= 1.0;
+                    let written = i == 0 && self.unit() < WRITTEN;
+                    let bits = [
+                        if written { flags::WRITE } else { flags::READ },
+                        flags::SLAB,
+                        flags::RECLAIMABLE,
+                    ][i];
+                    self.keep(Order::ZERO, bits);
+                }
+            }
+        }
+        inside(self);
+        process.exit(actor);
+    }
+
+    fn of_class(&mut self, class: usize, inside: impl FnOnce(&mut Self)) {
+        let class = &CLASSES[class];
+        let pages = quantile(&class.pages, self.unit()) as u64;
+        self.process(class, pages, inside);
+    }
+
+    fn object(&mut self) {
+        self.of_class(DRIVER, |job| {
+            let pages = job.actor.random_log_normal(COMPILER_PAGES.0, COMPILER_PAGES.1);
+            job.process(&CLASSES[COMPILER], pages, |_| {});
+            job.of_class(AS, |_| {});
+        });
+        let small = SMALL_PER_OBJECT as u32 + u32::from(self.unit() < SMALL_PER_OBJECT.fract());
+        for _ in 0..small {
+            self.of_class(SMALL, |_| {});
+        }
+    }
+
+    fn run(&mut self) {
+        let build = &self.build.builds[self.number % self.build.builds.len()];
+        loop {
+            self.actor.sync();
+            let mut state = lock(build);
+            if state.left == 0 {
+                break;
+            }
+            state.left -= 1;
+            drop(state);
+            self.object();
+            self.actor.done(1);
+        }
+        let last = {
+            let mut state = lock(build);
+            state.running -= 1;
+            (state.running == 0).then_some((state.jobs * self.objects) as u64)
+        };
+        if let Some(objects) = last {
+            self.process(&CLASSES[COMPILER], LINKER.0 * objects / LINKER.1, |_| {});
+        }
+    }
+}
+
+impl Kbuild {
+    fn spawn<'env>(&'env self, stage: &dyn Stage<'env>, objects: usize) {
+        for build in &self.builds {
+            let mut build = lock(build);
+            build.left = build.jobs * objects;
+            build.running = build.jobs;
+        }
+        for number in 0..self.jobs {
+            stage.spawn(
+                self.seats.cpu(number),
+                Box::new(move |actor| {
+                    let node = self.nodes[number];
+                    let kept = Vec::new();
+                    let mut job = Job { build: self, actor, number, objects, node, kept };
+                    job.run();
+                    let kept = job.kept;
+                    lock(&self.kept).extend(kept);
+                }),
+            );
+        }
+    }
+}
+
+impl Plan for Kbuild {
+    fn setup<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.spawn(stage, 1);
+    }
+
+    fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.spawn(stage, self.objects);
+    }
+
+    fn finish<'env>(&'env self, stage: &dyn Stage<'env>) {
+        stage.spawn(
+            self.seats.cpu(0),
+            Box::new(move |actor| {
+                let kept = std::mem::take(&mut *lock(&self.kept));
+                actor.free_list(&kept);
+            }),
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! What is measured of every run: the seeds' columns (A.4), and what explains them.
+
+use pageyard::policy::Policy;
+use pageyard::{CpuId, DrainReason};
+use pageyard_machine::{LockStats, SimYard, Stats};
+
+use super::Score;
+use super::actor::Measure;
+use crate::result::Better;
+
+/// Counters of the whole allocator.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Counts {
+    /// Bulk frees because high-order blocks kept coming back: the seeds' *free_high*.
+    free_high: u64,
+    /// Base pages that left the zones' free lists: the seeds' *alloc_zone*.
+    zone_pages: u64,
+    /// Blocks handed out, their base pages, and how many came straight from a per-CPU list.
+    allocs: u64,
+    pages: u64,
+    hits: u64,
+    /// By CPU: blocks handed out, and taken back.
+    cpus: Vec<(u64, u64)>,
+}
+
+impl Counts {
+    pub(super) fn of<P: Policy>(yard: &SimYard<'_, P>) -> Counts {
+        let cpus = vec![(0, 0); yard.cpus() as usize];
+        let mut sum = Counts { cpus, ..Counts::default() };
+        for zone in yard.zone_ids() {
+            sum.zone_pages += yard.zone_stats(zone).map_or(0, |z| z.pages_taken);
+            for cpu in (0..yard.cpus()).map(CpuId) {
+                let Some(s) = yard.cpu_stats(zone, cpu) else { continue };
+                sum.free_high += s.drains[DrainReason::FreeHigh as usize];
+                sum.allocs += s.allocs.blocks();
+                sum.pages += s.allocs.pages();
+                sum.hits += s.hits();
+                let (allocs, frees) = &mut sum.cpus[cpu.0 as usize];
+                *allocs += s.allocs.blocks();
+                *frees += s.frees.blocks();
+            }
+        }
+        sum
+    }
+
+    fn since(&self, before: &Counts) -> Counts {
+        Counts {
+            free_high: self.free_high - before.free_high,
+            zone_pages: self.zone_pages - before.zone_pages,
+            allocs: self.allocs - before.allocs,
+            pages: self.pages - before.pages,
+            hits: self.hits - before.hits,
+            cpus: self.cpus.iter().zip(&before.cpus).map(|(a, b)| (a.0 - b.0, a.1 - b.1)).collect(),
+        }
+    }
+
+    /// Of the blocks taken back, the part that CPUs took back beyond what they handed out: it came
+    /// from others at least.
+    fn remote(&self) -> f64 {
+        let beyond = self.cpus.iter().map(|(allocs, frees)| frees.saturating_sub(*allocs)).sum();
+        per(beyond, self.cpus.iter().map(|c| c.1).sum())
+    }
+}
+
+/// Everything that a run of the measured stage left behind.
+#[derive(Debug)]
+pub(super) struct Observed<'a> {
+    pub(super) stats: &'a Stats,
+    pub(super) before: Counts,
+    pub(super) after: Counts,
+    pub(super) work: u64,
+    pub(super) failed: u64,
+    pub(super) peak_pages: u64,
+}
+
+fn measure(name: &str, unit: &'static str, better: Better, value: f64) -> Measure {
+    Measure { name: name.to_owned(), unit, better, value }
+}
+
+fn per(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Average and 99th percentile of holds of zone locks, in microseconds.
+fn holds(
+    stats: &Stats,
+    of: impl Fn(&LockStats) -> (&pageyard_machine::Histogram, u64),
+) -> (f64, f64) {
+    let mut all = pageyard_machine::Histogram::default();
+    let mut sum = 0;
+    for lock in stats.zone_locks() {
+        let (holds, held) = of(lock);
+        all.merge(holds);
+        sum += held;
+    }
+    (per(sum, all.total()) / 1e6, all.quantile(990) as f64 / 1e3)
+}
+
+/// The metrics, in the order in which they are shown.
+pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
+    use Better::{Higher, Lower};
+    let Observed { stats, .. } = run;
+    let counts = run.after.since(&run.before);
+    let seconds = stats.elapsed_ns as f64 / 1e9;
+    let mut all = Vec::new();
+    match score {
+        Score::Time => all.push(measure("time", "s", Lower, seconds)),
+        Score::Rate(unit) => {
+            all.push(measure("rate", unit, Higher, run.work as f64 / seconds.max(1e-9)));
+        }
+        Score::Own => {}
+    }
+    let (alloc_hold, alloc_p99) = holds(stats, |l| (&l.takes, l.held_taking));
+    let (free_hold, free_p99) = holds(stats, |l| (&l.gives, l.held_giving));
+    all.extend([
+        measure("zone_lock", "%", Lower, stats.zone_lock_share() as f64 / 1e4),
+        measure("free_high", "drains", Lower, counts.free_high as f64),
+        measure("zone_pages", "pages", Lower, counts.zone_pages as f64),
+        measure("miss", "%", Lower, stats.miss_share() as f64 / 1e4),
+        measure("hits", "%", Higher, 100.0 * per(counts.hits, counts.allocs)),
+        measure("hold_alloc_avg", "us", Lower, alloc_hold),
+        measure("hold_alloc_p99", "us", Lower, alloc_p99),
+        measure("hold_free_avg", "us", Lower, free_hold),
+        measure("hold_free_p99", "us", Lower, free_p99),
+        measure("peak_pcp", "pages", Lower, run.peak_pages as f64),
+        measure("block", "pages", Lower, per(counts.pages, counts.allocs)),
+        measure("remote", "%", Lower, 100.0 * counts.remote()),
+        measure("failed", "requests", Lower, run.failed as f64),
+    ]);
+    all
+}

@@ -1,0 +1,215 @@
+//! Workloads: what the allocator's users do, each in one small file, written once against
+//! [`Actor`] and run under any policy (measurement §8).
+//!
+//! A recipe's numbers stand beside what they govern, each with its source: *measured* in a
+//! recording, *derived* from something measured or published, stated by a section of the
+//! measurement spec, or *assumed*. None is fitted to what a run is to show.
+
+mod actor;
+mod costs;
+mod error;
+mod metrics;
+mod params;
+mod process;
+mod seats;
+pub(crate) mod sim;
+
+mod batch;
+mod fault;
+mod kbuild;
+mod micro;
+mod sctp;
+mod trunc;
+mod unix;
+
+use pageyard::{CpuId, NodeId};
+use pageyard_machine::MachineSpec;
+
+use crate::replay::Choice;
+use crate::result::{Metric, RunResult, World};
+
+pub use actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage};
+pub use error::WorkloadError;
+pub use params::{Param, Params};
+
+/// Where a plan is to run, as far as it may know.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The node of each CPU.
+    pub cpus: Vec<NodeId>,
+    /// How many nodes there are.
+    pub nodes: u16,
+    /// Base pages of memory.
+    pub pages: u64,
+}
+
+impl Site {
+    fn new(spec: &MachineSpec, memory: Option<u64>) -> Site {
+        Site {
+            cpus: spec.cpus().iter().map(|p| NodeId(p.node)).collect(),
+            nodes: spec.nodes(),
+            pages: memory.unwrap_or(spec.memory()) / pageyard::PAGE_SIZE,
+        }
+    }
+
+    /// How many CPUs there are.
+    pub fn count(&self) -> u64 {
+        self.cpus.len() as u64
+    }
+
+    /// The CPUs of a node.
+    pub fn cpus_of(&self, node: NodeId) -> Vec<CpuId> {
+        (0..).map(CpuId).zip(&self.cpus).filter(|c| *c.1 == node).map(|c| c.0).collect()
+    }
+}
+
+/// One run of a workload, or one of several that make up a result: a label for its metrics, empty
+/// where there is but one, and what to do.
+pub type Point = (String, Box<dyn Plan>);
+
+/// Whether a workload is judged by how long it takes or by how much it does in a second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Score {
+    /// By its time.
+    Time,
+    /// By its work ([`Actor::done`]) in a second, in units of this name.
+    Rate(&'static str),
+    /// By what it measures itself.
+    Own,
+}
+
+/// A workload that can be run by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub summary: &'static str,
+    /// Its parameters.
+    pub params: &'static [Param],
+    /// How it is judged.
+    pub score: Score,
+    /// Makes the plans, one for each point.
+    plan: fn(&Params, &Site) -> Result<Vec<Point>, WorkloadError>,
+}
+
+/// All workloads.
+pub const RECIPES: &[Recipe] = &[
+    micro::RECIPE,
+    trunc::RECIPE,
+    fault::RECIPE,
+    batch::RECIPE,
+    kbuild::RECIPE,
+    sctp::RECIPE,
+    unix::RECIPE,
+];
+
+/// The workload of this name.
+///
+/// # Errors
+/// [`WorkloadError::UnknownWorkload`] lists those there are.
+pub fn by_name(name: &str) -> Result<Recipe, WorkloadError> {
+    RECIPES.iter().find(|r| r.name == name).copied().ok_or_else(|| WorkloadError::UnknownWorkload {
+        name: name.to_owned(),
+        known: RECIPES.iter().map(|r| r.name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The machine.
+    pub machine: MachineSpec,
+    /// Bytes of its memory, if not its own.
+    pub memory: Option<u64>,
+    /// Bytes of a frame descriptor: 16, or 64 as Linux's ([`pageyard_machine::Options`]).
+    pub descriptor: u32,
+    /// Under which policies.
+    pub policies: Vec<Choice>,
+    /// Draws everything that is drawn; each iteration has one of its own, derived from it.
+    pub seed: u64,
+    /// How often.
+    pub iterations: u32,
+    /// Parameters that are not as by default.
+    pub set: Vec<(String, String)>,
+}
+
+/// Runs a workload on the simulated machine, under each policy in turn, iteration by iteration.
+/// `tell` hears how many of how many runs are done.
+///
+/// # Errors
+/// [`WorkloadError`] says what is wrong with the options.
+pub fn run(
+    recipe: &Recipe,
+    options: &Options,
+    tell: &mut dyn FnMut(u64, u64),
+) -> Result<Vec<RunResult>, WorkloadError> {
+    let params = Params::new(recipe.name, recipe.params, &options.set)?;
+    let site = Site::new(&options.machine, options.memory);
+    // A mistake in the parameters shows before anything runs.
+    let points = (recipe.plan)(&params, &site)?.len() as u64;
+    let all = points * u64::from(options.iterations) * options.policies.len() as u64;
+    let mut results: Vec<RunResult> = options
+        .policies
+        .iter()
+        .map(|policy| RunResult {
+            workload: recipe.name.to_owned(),
+            parameters: params.values().clone(),
+            policy: policy.name.to_owned(),
+            world: World::Simulated(options.machine.name().to_owned()),
+            seed: options.seed,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            metrics: Vec::new(),
+        })
+        .collect();
+    let mut room = sim::Room::default();
+    let mut done = 0;
+    tell(0, all);
+    for iteration in 0..options.iterations {
+        // All policies see the same seed; the plans are made anew, for they hold a run's state.
+        let seed = derived(options.seed, iteration);
+        for (policy, result) in options.policies.iter().zip(&mut results) {
+            let mut samples = Vec::new();
+            for (label, plan) in (recipe.plan)(&params, &site)? {
+                let setting = sim::Setting {
+                    spec: &options.machine,
+                    memory: options.memory,
+                    descriptor: options.descriptor,
+                    seed,
+                    score: recipe.score,
+                    plan: &*plan,
+                };
+                let measures = (policy.work)(&setting, &mut room)?;
+                samples.extend(measures.into_iter().map(|m| labelled(m, &label)));
+                done += 1;
+                tell(done, all);
+            }
+            add(&mut result.metrics, samples);
+        }
+    }
+    Ok(results)
+}
+
+fn labelled(mut measure: Measure, label: &str) -> Measure {
+    if !label.is_empty() {
+        measure.name = format!("{}-{label}", measure.name);
+    }
+    measure
+}
+
+/// The seed of one iteration.
+fn derived(seed: u64, iteration: u32) -> u64 {
+    crate::rng::Rng(seed ^ u64::from(iteration) << 32).next()
+}
+
+/// One sample more of each metric.
+fn add(metrics: &mut Vec<Metric>, samples: Vec<Measure>) {
+    for Measure { name, unit, better, value } in samples {
+        match metrics.iter_mut().find(|m| m.name == name) {
+            Some(m) => m.samples.push(value),
+            None => {
+                metrics.push(Metric { name, unit: unit.to_owned(), better, samples: vec![value] });
+            }
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Workloads on the simulated machine.
+
+use std::cell::Cell;
+
+use pageyard::policy::Policy;
+use pageyard::{CpuId, Gfp, Knobs, NodeId, Order, PAGE_SIZE};
+use pageyard_machine::{
+    Machine, MachineSpec, Memory, Options, Pipe, Scope, SimYard, Task, Touch, WaitQueue,
+};
+
+use super::actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage};
+use super::metrics::{self, Counts, Observed};
+use super::{Score, WorkloadError};
+
+/// One run.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'s> {
+    pub(super) spec: &'s MachineSpec,
+    pub(super) memory: Option<u64>,
+    pub(super) descriptor: u32,
+    pub(super) seed: u64,
+    pub(super) score: Score,
+    pub(super) plan: &'s dyn Plan,
+}
+
+/// Room for descriptors, kept from run to run: on a large machine a new one takes longer than the
+/// run.
+#[derive(Default)]
+pub(crate) struct Room(Option<Memory>);
+
+/// Runs a plan under a policy: `Choice::work` of it.
+pub(crate) fn run<P: Policy>(
+    setting: &Setting<'_>,
+    room: &mut Room,
+) -> Result<Vec<Measure>, WorkloadError> {
+    let &Setting { spec, memory, descriptor, seed, score, plan } = setting;
+    let machine = Machine::new(spec, Options { seed, memory, descriptor, ..Options::default() });
+    let layout = machine.memory_layout();
+    let layout = layout.layout(Knobs::default());
+    let memory = match &mut room.0 {
+        Some(memory) => memory,
+        empty => empty.insert(Memory::for_layout(&layout)?),
+    };
+    let mut rooms = memory.rooms();
+    let yard = machine.yard::<P, ()>(&layout, memory.storage(&mut rooms), ())?;
+    if let Some(limits) = plan.limits() {
+        for zone in yard.zone_ids() {
+            yard.set_pcp_limits(zone, limits);
+        }
+    }
+    let world = World::new(&yard, plan);
+
+    stage(&machine, &yard, &world, |stage| plan.setup(stage))?;
+    machine.reset_stats();
+    world.begin();
+    let before = Counts::of(&yard);
+    stage(&machine, &yard, &world, |stage| plan.run(stage))?;
+    let stats = machine.stats();
+    let observed = Observed {
+        stats: &stats,
+        before,
+        after: Counts::of(&yard),
+        work: world.work.get(),
+        failed: world.failed.get(),
+        peak_pages: world.peak.get().max(0) as u64,
+    };
+    let mut measures = metrics::of(&observed, score);
+    stage(&machine, &yard, &world, |stage| plan.finish(stage))?;
+    yard.drain_all(None);
+    let (missing, in_use) = (world.free_at_start - world.pages.free_pages(), world.in_use.get());
+    if missing != 0 || in_use != 0 {
+        return Err(WorkloadError::Leak { missing, in_use });
+    }
+    // Its own results stand behind its score, if it has one, and before what explains them.
+    let at = usize::from(score != Score::Own);
+    measures.splice(at..at, plan.measures());
+    Ok(measures)
+}
+
+/// A stage from beginning to end.
+fn stage<'env, 'a: 'env, P: Policy>(
+    machine: &Machine,
+    yard: &'env SimYard<'a, P>,
+    world: &'env World<'env>,
+    start: impl FnOnce(&Start<'_, 'env>),
+) -> Result<(), WorkloadError> {
+    machine.run(|scope| {
+        start(&Start { scope, world });
+        scope.spawn_ticks(yard);
+    })?;
+    Ok(())
+}
+
+/// The allocator, whatever its policy.
+trait Pages {
+    fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block>;
+    fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block>;
+    fn free(&self, block: Block);
+    fn free_list(&self, blocks: &[Block]);
+    /// Pages on the zones' free lists.
+    fn free_pages(&self) -> i64;
+}
+
+impl<P: Policy> Pages for SimYard<'_, P> {
+    fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block> {
+        Some((SimYard::alloc(self, order, gfp).ok()?, order))
+    }
+
+    fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block> {
+        Some((SimYard::alloc_on(self, node, order, gfp).ok()?, order))
+    }
+
+    fn free(&self, (pfn, order): Block) {
+        SimYard::free(self, pfn, order).expect("a workload frees what it owns");
+    }
+
+    fn free_list(&self, blocks: &[Block]) {
+        self.free_batch(blocks).expect("a workload frees what it owns");
+    }
+
+    fn free_pages(&self) -> i64 {
+        let blocks = self.zone_ids().filter_map(|z| self.free_blocks(z));
+        blocks.map(|b| (0..).zip(b).map(|(o, n)| (n << o) as i64).sum::<i64>()).sum()
+    }
+}
+
+/// So many requests and frees are between two looks at how much the lists hold. A look takes no
+/// virtual time.
+const LOOK: u32 = 64;
+
+/// What all actors of a run have in common.
+struct World<'w> {
+    pages: &'w dyn Pages,
+    pipes: Vec<Pipe<Parcel>>,
+    barriers: Vec<Barrier>,
+    work: Cell<u64>,
+    failed: Cell<u64>,
+    free_at_start: i64,
+    /// Pages that actors own.
+    in_use: Cell<i64>,
+    looks: Cell<u32>,
+    /// The most pages that were on per-CPU lists.
+    peak: Cell<i64>,
+}
+
+impl<'w> World<'w> {
+    fn new(pages: &'w dyn Pages, plan: &dyn Plan) -> World<'w> {
+        World {
+            pages,
+            pipes: plan.pipes().into_iter().map(Pipe::new).collect(),
+            barriers: plan.barriers().into_iter().map(Barrier::new).collect(),
+            work: Cell::new(0),
+            failed: Cell::new(0),
+            free_at_start: pages.free_pages(),
+            in_use: Cell::new(0),
+            looks: Cell::new(0),
+            peak: Cell::new(0),
+        }
+    }
+
+    /// The measured stage begins.
+    fn begin(&self) {
+        self.work.set(0);
+        self.failed.set(0);
+        self.peak.set(0);
+    }
+
+    fn note(&self, pages: i64) {
+        self.in_use.set(self.in_use.get() + pages);
+        let looks = self.looks.get() + 1;
+        self.looks.set(looks % LOOK);
+        if looks == LOOK {
+            // What left the free lists and is nobody's is on the per-CPU lists.
+            let cached = self.free_at_start - self.pages.free_pages() - self.in_use.get();
+            self.peak.set(self.peak.get().max(cached));
+        }
+    }
+
+    fn noted(&self, got: Option<Block>) -> Option<Block> {
+        match got {
+            Some((_, order)) => self.note(order.pages().into()),
+            None => self.failed.set(self.failed.get() + 1),
+        }
+        got
+    }
+}
+
+struct Barrier {
+    all: usize,
+    here: Cell<usize>,
+    waiting: WaitQueue,
+}
+
+impl Barrier {
+    fn new(all: usize) -> Barrier {
+        Barrier { all, here: Cell::new(0), waiting: WaitQueue::new() }
+    }
+}
+
+struct Start<'s, 'env> {
+    scope: &'s Scope<'env>,
+    world: &'env World<'env>,
+}
+
+impl<'env> Stage<'env> for Start<'_, 'env> {
+    fn spawn(&self, cpu: CpuId, job: Job<'env>) {
+        let world = self.world;
+        self.scope.spawn(cpu, move |task| job(&SimActor { task, world }));
+    }
+}
+
+struct SimActor<'t, 's, 'env> {
+    task: &'t Task<'s, 'env>,
+    world: &'env World<'env>,
+}
+
+impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
+    fn cpu(&self) -> CpuId {
+        self.task.cpu()
+    }
+
+    fn now(&self) -> u64 {
+        self.task.now()
+    }
+
+    fn think(&self, ns: u64) {
+        self.task.think(ns);
+    }
+
+    fn sleep_until(&self, ns: u64) {
+        self.task.sleep_until(ns);
+    }
+
+    fn sync(&self) {
+        self.task.sync();
+    }
+
+    fn migrate(&self, to: CpuId) {
+        self.task.migrate(to);
+    }
+
+    fn random(&self, n: u64) -> u64 {
+        self.task.random(n)
+    }
+
+    fn random_exponential(&self, mean: u64) -> u64 {
+        self.task.random_exponential(mean)
+    }
+
+    fn random_log_normal(&self, median: u64, p99: u64) -> u64 {
+        self.task.random_log_normal(median, p99)
+    }
+
+    fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block> {
+        self.world.noted(self.world.pages.alloc(order, gfp))
+    }
+
+    fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block> {
+        self.world.noted(self.world.pages.alloc_on(node, order, gfp))
+    }
+
+    fn free(&self, block: Block) {
+        self.world.pages.free(block);
+        self.world.note(-i64::from(block.1.pages()));
+    }
+
+    fn free_list(&self, blocks: &[Block]) {
+        self.world.pages.free_list(blocks);
+        self.world.note(-blocks.iter().map(|b| i64::from(b.1.pages())).sum::<i64>());
+    }
+
+    fn touch(&self, (pfn, order): Block, bytes: u64) {
+        let size = u64::from(order.pages()) * PAGE_SIZE;
+        if bytes >= size {
+            self.task.touch(pfn, order, Touch::Use);
+            return;
+        }
+        let mut left = bytes;
+        let mut page = pfn;
+        while left > 0 {
+            let part = left.min(PAGE_SIZE);
+            self.task.touch_bytes(page, part);
+            left -= part;
+            page.0 += 1;
+        }
+    }
+
+    fn send(&self, pipe: PipeId, parcel: Parcel) {
+        if let Err(parcel) = self.world.pipes[pipe.0].send(self.task, parcel) {
+            self.free_list(&parcel);
+        }
+    }
+
+    fn receive(&self, pipe: PipeId) -> Option<Parcel> {
+        self.world.pipes[pipe.0].receive(self.task)
+    }
+
+    fn close(&self, pipe: PipeId) {
+        self.world.pipes[pipe.0].close(self.task);
+    }
+
+    fn meet(&self, barrier: BarrierId) {
+        let barrier = &self.world.barriers[barrier.0];
+        self.task.sync();
+        barrier.here.set(barrier.here.get() + 1);
+        if barrier.here.get() < barrier.all {
+            barrier.waiting.wait(self.task);
+        } else {
+            barrier.here.set(0);
+            barrier.waiting.wake_all(self.task);
+        }
+    }
+
+    fn spawn(&self, cpu: CpuId, job: Job<'env>) {
+        let world = self.world;
+        self.task.spawn(cpu, move |task| job(&SimActor { task, world }));
+    }
+
+    fn done(&self, work: u64) {
+        self.world.work.set(self.world.work.get() + work);
+    }
+}

@@ -1,0 +1,112 @@
+//! bw_unix of lmbench (measurement §8.8, A.4): pairs of a writer and a reader on a UNIX socket.
+//!
+//! A write of 64 KiB becomes two buffers (derived there from the code): one whose paged part is a
+//! block of order 3, and one of 28,992 bytes whose seven pages are blocks of order 2, 1 and 0. The
+//! small linear parts are slab. The writer allocates and fills them, the reader, on another CPU,
+//! reads them and gives them back in order; at most five buffers wait (stated). Pairs stay on their
+//! CPUs; what a buffer costs beside is assumed ([`costs`](super::costs)).
+
+use pageyard::Order;
+
+use super::actor::{PipeId, Plan, Stage};
+use super::costs::UNIX;
+use super::params::{Params, param};
+use super::sctp::Nodes;
+use super::{Point, Recipe, Score, Site, WorkloadError};
+use crate::hygiene::build::{gfp, order};
+
+/// Buffers that wait for the reader at most (stated).
+const DEPTH: usize = 5;
+/// The blocks of the two buffers, and the bytes in them (derived).
+const BUFFERS: [(&[u8], u64); 2] = [(&[3], 32 << 10), (&[2, 1, 0], 7 << 12)];
+/// Flags of a socket's buffer, as recorded in `6.12-unix`.
+const BUFFER: u32 = 0x0044_28c0;
+
+pub(super) const RECIPE: Recipe = Recipe {
+    name: "unix",
+    summary: "lmbench bw_unix: 64 KiB writes, blocks of orders 0 to 3, from CPU to CPU",
+    params: &[
+        param("pairs", "16", "writers, each with a reader"),
+        param("writes", "20000", "writes of each, after a fifth as many to warm up"),
+    ],
+    score: Score::Rate("writes/s"),
+    plan,
+};
+
+fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
+    let nodes = Nodes::of(site);
+    let pairs = params.number("pairs", 1..=nodes.most_pairs())? as usize;
+    let writes = params.number("writes", 1..=1 << 32)?;
+    let seats = nodes.seats();
+    let cpus = (0..pairs).map(|pair| {
+        let (node, writer, reader) = nodes.places(pair);
+        (seats[node].cpu(writer), seats[node].cpu(reader))
+    });
+    Ok(vec![(String::new(), Box::new(Unix { cpus: cpus.collect(), writes }))])
+}
+
+#[derive(Debug)]
+struct Unix {
+    cpus: Vec<(pageyard::CpuId, pageyard::CpuId)>,
+    writes: u64,
+}
+
+impl Unix {
+    fn spawn<'env>(&'env self, stage: &dyn Stage<'env>, writes: u64, first: usize) {
+        for (pair, &(writer, reader)) in self.cpus.iter().enumerate() {
+            let pipe = PipeId(first + pair);
+            stage.spawn(
+                writer,
+                Box::new(move |actor| {
+                    for (orders, bytes) in (0..writes).flat_map(|_| BUFFERS) {
+                        actor.think(UNIX);
+                        let mut parcel = Vec::with_capacity(orders.len());
+                        let mut left = bytes;
+                        for &o in orders {
+                            let Some(block) = actor.alloc(order(o), gfp(BUFFER)) else { continue };
+                            let part = left.min(bytes_of(block.1));
+                            actor.touch(block, part);
+                            left -= part;
+                            parcel.push(block);
+                        }
+                        actor.send(pipe, parcel);
+                    }
+                    actor.close(pipe);
+                }),
+            );
+            stage.spawn(
+                reader,
+                Box::new(move |actor| {
+                    let mut buffers = 0;
+                    while let Some(parcel) = actor.receive(pipe) {
+                        actor.think(UNIX);
+                        for block in parcel {
+                            actor.touch(block, bytes_of(block.1));
+                            actor.free(block);
+                        }
+                        buffers += 1;
+                        actor.done(u64::from(buffers % BUFFERS.len() == 0));
+                    }
+                }),
+            );
+        }
+    }
+}
+
+fn bytes_of(order: Order) -> u64 {
+    u64::from(order.pages()) * pageyard::PAGE_SIZE
+}
+
+impl Plan for Unix {
+    fn pipes(&self) -> Vec<usize> {
+        vec![DEPTH; 2 * self.cpus.len()]
+    }
+
+    fn setup<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.spawn(stage, self.writes.div_ceil(5), 0);
+    }
+
+    fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.spawn(stage, self.writes, self.cpus.len());
+    }
+}

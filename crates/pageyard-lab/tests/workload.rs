@@ -1,0 +1,168 @@
+//! Workloads on the simulated machine: the same seed gives the same bytes, everything is given back
+//! (a run that loses a page is an error), and each shows what it is for.
+
+use pageyard_lab::replay;
+use pageyard_lab::result::{RunResult, World};
+use pageyard_lab::workload::{self, Options, RECIPES};
+use pageyard_machine::MachineSpec;
+
+/// Parameters that make a workload small.
+fn small(name: &str) -> Vec<(String, String)> {
+    let set: &[(&str, &str)] = match name {
+        "micro" => &[("orders", "1"), ("rounds", "3"), ("blocks", "64")],
+        "trunc" => &[("files", "2"), ("pages", "3000")],
+        "page_fault1" => &[("processes", "1,4"), ("pages", "3000")],
+        "batch" => &[("batches", "63,511"), ("pages", "16000")],
+        "kbuild" => &[("objects", "1"), ("work", "2000")],
+        "sctp" => &[("pairs", "2"), ("messages", "2000")],
+        "unix" => &[("pairs", "2"), ("writes", "1000")],
+        _ => panic!("a workload without a small form: {name}"),
+    };
+    set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
+}
+
+fn options(name: &str, policies: &[&str]) -> Options {
+    Options {
+        machine: MachineSpec::shipped("desktop").unwrap(),
+        memory: Some(2 << 30),
+        descriptor: 16,
+        policies: policies.iter().map(|p| replay::by_name(p).unwrap()).collect(),
+        seed: 7,
+        iterations: 1,
+        set: small(name),
+    }
+}
+
+fn run(name: &str, options: &Options) -> Vec<RunResult> {
+    let recipe = workload::by_name(name).unwrap();
+    workload::run(&recipe, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn value(result: &RunResult, metric: &str) -> f64 {
+    let found = result.metrics.iter().find(|m| m.name == metric);
+    found.unwrap_or_else(|| panic!("{}: no metric {metric}", result.workload)).samples[0]
+}
+
+#[test]
+fn same_seed_same_bytes_and_nothing_is_lost() {
+    for recipe in RECIPES {
+        let options = options(recipe.name, &["Step7", "Linux612"]);
+        let json = |o: &Options| serde_json::to_string(&run(recipe.name, o)).unwrap();
+        let first = json(&options);
+        assert_eq!(first, json(&options), "{}", recipe.name);
+        let other = Options { seed: 8, ..options };
+        let drawn = !matches!(recipe.name, "micro" | "trunc" | "page_fault1" | "batch");
+        if drawn {
+            assert_ne!(first, json(&other), "{}: the seed decides nothing", recipe.name);
+        }
+    }
+}
+
+#[test]
+fn a_result_says_what_ran() {
+    let mut options = options("unix", &["Base"]);
+    options.iterations = 2;
+    let results = run("unix", &options);
+    let [result] = &results[..] else { panic!("one policy, one result") };
+    assert_eq!(result.world, World::Simulated("desktop".into()));
+    assert_eq!(result.policy, "Base");
+    assert_eq!(result.parameters["pairs"], "2");
+    assert!(result.metrics.iter().all(|m| m.samples.len() == 2), "{:?}", result.metrics);
+    assert_eq!(result.metrics[0].name, "rate");
+    // All that was sent went through: writes are counted where they arrive.
+    assert!(value(result, "rate") > 0.0);
+    assert_eq!(value(result, "failed"), 0.0);
+}
+
+#[test]
+fn policies_see_the_same_work_whatever_stands_beside_them() {
+    let both = run("sctp", &options("sctp", &["Base", "Step7"]));
+    let alone = run("sctp", &options("sctp", &["Step7"]));
+    assert_eq!(both[1], alone[0]);
+}
+
+#[test]
+fn unix_and_sctp_free_on_another_cpu() {
+    for name in ["unix", "sctp"] {
+        let result = &run(name, &options(name, &["Linux612"]))[0];
+        assert!(value(result, "remote") > 99.0, "{name}: {}", value(result, "remote"));
+    }
+    let result = &run("kbuild", &options("kbuild", &["Linux612"]))[0];
+    assert!(value(result, "remote") < 30.0, "a build frees where it allocated");
+}
+
+#[test]
+fn s8_7_sctp_uses_order_2() {
+    let result = &run("sctp", &options("sctp", &["Linux612"]))[0];
+    assert_eq!(value(result, "block"), 4.0);
+}
+
+#[test]
+fn s8_8_a_write_is_blocks_of_orders_3_2_1_and_0() {
+    let result = &run("unix", &options("unix", &["Linux612"]))[0];
+    assert_eq!(value(result, "block"), 15.0 / 4.0);
+}
+
+#[test]
+fn runs_of_high_order_frees_drain_the_lists_less_from_step_to_step() {
+    let results = run("unix", &options("unix", &["Base", "Step1", "Step3"]));
+    let drains: Vec<f64> = results.iter().map(|r| value(r, "free_high")).collect();
+    assert!(drains[0] > drains[1] && drains[1] > drains[2], "{drains:?}");
+}
+
+#[test]
+fn s8_4_larger_batches_hold_the_lock_longer() {
+    let result = &run("batch", &options("batch", &["Linux612"]))[0];
+    for metric in ["hold_alloc_avg", "hold_free_avg"] {
+        let holds = [63, 511].map(|b| value(result, &format!("{metric}-{b}")));
+        let ratio = holds[1] / holds[0];
+        assert!((4.0..12.0).contains(&ratio), "{metric}: {holds:?}");
+    }
+}
+
+#[test]
+fn s8_2_trunc_gives_back_in_bulk_and_allocates_nothing() {
+    let results = run("trunc", &options("trunc", &["TwoPassBulkFree<Base>", "Base"]));
+    for result in &results {
+        assert_eq!(value(result, "zone_pages"), 0.0);
+        assert!(value(result, "hold_free_avg") > 0.0);
+    }
+    // Two passes touch what they free twice (A.1).
+    assert!(value(&results[0], "time") > value(&results[1], "time"));
+}
+
+#[test]
+fn s8_1_micro_has_rows_by_order_and_number() {
+    let result = &run("micro", &options("micro", &["Linux612"]))[0];
+    let total = value(result, "total-odr0-64");
+    let parts = value(result, "alloc-odr0-64") + value(result, "free-odr0-64");
+    assert!((total - parts).abs() < 1e-9 && total > 0.0, "{total} {parts}");
+    assert!(result.metrics.iter().any(|m| m.name == "total-odr1-8192"));
+    assert!(!result.metrics.iter().any(|m| m.name == "total-odr0-32768"), "128 MiB is too much");
+}
+
+#[test]
+fn a_build_goes_to_the_zone_less_with_lists_that_grow() {
+    let results = run("kbuild", &options("kbuild", &["Base", "Step7"]));
+    let pages: Vec<f64> = results.iter().map(|r| value(r, "zone_pages")).collect();
+    assert!(pages[1] < 0.8 * pages[0], "{pages:?}");
+}
+
+#[test]
+fn errors_name_the_parameter_and_what_it_can_be() {
+    let told = |name: &str, set: (&str, &str)| {
+        let recipe = workload::by_name(name).unwrap();
+        let mut options = options(name, &["Base"]);
+        options.set.push((set.0.into(), set.1.into()));
+        workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string()
+    };
+    assert_eq!(told("unix", ("pears", "3")), "unix has no parameter pears; it has pairs, writes");
+    assert_eq!(told("unix", ("pairs", "3")), "unix: pairs=3: give a whole number from 1 to 2");
+    assert_eq!(told("kbuild", ("memory", "far")), "kbuild: memory=far: give one of local, other");
+    assert_eq!(
+        told("trunc", ("pages", "999999")),
+        "trunc: files=2: give fewer or smaller ones: they fill half of memory at most"
+    );
+    let text = workload::by_name("unis").unwrap_err().to_string();
+    assert!(text.starts_with("no workload unis; there are micro, trunc"), "{text}");
+}
