@@ -16,6 +16,12 @@ fn small(name: &str) -> Vec<(String, String)> {
         "kbuild" => &[("objects", "1"), ("work", "2000")],
         "sctp" => &[("pairs", "2"), ("messages", "2000")],
         "unix" => &[("pairs", "2"), ("writes", "1000")],
+        "memcached" => &[("pairs", "2"), ("seconds", "1")],
+        "hackbench" => &[("groups", "2"), ("loops", "20")],
+        "tbench" => &[("requests", "500")],
+        "sysbench" => &[("cache", "2000"), ("reads", "2000")],
+        "llfree-bulk" | "llfree-repeat" | "llfree-rand" => &[("pages", "20000"), ("rounds", "2")],
+        "llfree-frag" => &[("pages", "60000"), ("rounds", "3")],
         _ => panic!("a workload without a small form: {name}"),
     };
     set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
@@ -51,7 +57,16 @@ fn same_seed_same_bytes_and_nothing_is_lost() {
         let first = json(&options);
         assert_eq!(first, json(&options), "{}", recipe.name);
         let other = Options { seed: 8, ..options };
-        let drawn = !matches!(recipe.name, "micro" | "trunc" | "page_fault1" | "batch");
+        let drawn = !matches!(
+            recipe.name,
+            "micro"
+                | "trunc"
+                | "page_fault1"
+                | "batch"
+                | "llfree-bulk"
+                | "llfree-repeat"
+                | "hackbench"
+        );
         if drawn {
             assert_ne!(first, json(&other), "{}: the seed decides nothing", recipe.name);
         }
@@ -165,4 +180,41 @@ fn errors_name_the_parameter_and_what_it_can_be() {
     );
     let text = workload::by_name("unis").unwrap_err().to_string();
     assert!(text.starts_with("no workload unis; there are micro, trunc"), "{text}");
+}
+
+#[test]
+fn s8_9_memcached_has_orders_2_and_3_at_its_rate() {
+    let result = &run("memcached", &options("memcached", &["Linux612"]))[0];
+    // 0.608 of four pages and 0.392 of eight: 5.57.
+    assert!((5.4..5.7).contains(&value(result, "block")), "{}", value(result, "block"));
+    assert!((2900.0..3300.0).contains(&value(result, "rate")), "{}", value(result, "rate"));
+}
+
+#[test]
+fn s8_10_hackbench_frees_elsewhere_what_a_parent_allocated() {
+    let result = &run("hackbench", &options("hackbench", &["Linux612"]))[0];
+    assert!(value(result, "remote") > 5.0, "{}", value(result, "remote"));
+    assert!(value(result, "time") > 0.0);
+}
+
+#[test]
+fn s8_11_tbench_uses_order_3_both_ways() {
+    let result = &run("tbench", &options("tbench", &["Linux612"]))[0];
+    assert_eq!(value(result, "block"), 8.0);
+}
+
+#[test]
+fn s8_12_sysbench_gives_back_from_one_cpu() {
+    let result = &run("sysbench", &options("sysbench", &["Linux612"]))[0];
+    assert!(value(result, "remote") > 99.0, "{}", value(result, "remote"));
+}
+
+#[test]
+fn s8_13_random_frees_leave_few_huge_pages() {
+    let result = &run("llfree-frag", &options("llfree-frag", &["Linux612"]))[0];
+    let huge: Vec<f64> = (0..=3).map(|n| value(result, &format!("huge-{n}"))).collect();
+    assert!(huge.iter().all(|h| (0.0..50.0).contains(h)), "{huge:?}");
+    // What comes and goes on one CPU stays there.
+    let result = &run("llfree-repeat", &options("llfree-repeat", &["Linux612"]))[0];
+    assert_eq!(value(result, "remote"), 0.0);
 }

@@ -68,6 +68,8 @@ pub trait Actor<'env> {
     fn meet(&self, barrier: BarrierId);
     /// Another actor.
     fn spawn(&self, cpu: CpuId, job: Job<'env>);
+    /// Pages on the free lists, and those of them in blocks of a huge page or more.
+    fn free_memory(&self) -> (u64, u64);
     /// So much of the workload's work is done: pages, messages, whatever its unit is.
     fn done(&self, work: u64);
 }
@@ -78,8 +80,8 @@ pub trait Stage<'env> {
     fn spawn(&self, cpu: CpuId, job: Job<'env>);
 }
 
-/// A workload with its parameters decided: what its actors do, in three stages. A stage begins when
-/// all actors of the one before have ended; only the middle one is measured.
+/// A workload with its parameters decided: what its actors do, stage by stage. A stage begins when all
+/// actors of the one before have ended; only [`run`](Plan::run) is measured.
 pub trait Plan: Sync {
     /// How many parcels fit into each pipe.
     fn pipes(&self) -> Vec<usize> {
@@ -93,6 +95,8 @@ pub trait Plan: Sync {
     fn limits(&self) -> Option<pageyard::tuning::Limits> {
         None
     }
+    /// Before anything else.
+    fn prepare<'env>(&'env self, _: &dyn Stage<'env>) {}
     /// What has to be there before, and warming up.
     fn setup<'env>(&'env self, _: &dyn Stage<'env>) {}
     /// What is measured.

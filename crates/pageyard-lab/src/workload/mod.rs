@@ -16,9 +16,14 @@ pub(crate) mod sim;
 
 mod batch;
 mod fault;
+mod hackbench;
 mod kbuild;
+mod llfree;
+mod memcached;
 mod micro;
 mod sctp;
+mod sysbench;
+mod tbench;
 mod trunc;
 mod unix;
 
@@ -102,6 +107,14 @@ pub const RECIPES: &[Recipe] = &[
     kbuild::RECIPE,
     sctp::RECIPE,
     unix::RECIPE,
+    memcached::RECIPE,
+    hackbench::RECIPE,
+    tbench::RECIPE,
+    sysbench::RECIPE,
+    llfree::BULK,
+    llfree::REPEAT,
+    llfree::RAND,
+    llfree::FRAG,
 ];
 
 /// The workload of this name.

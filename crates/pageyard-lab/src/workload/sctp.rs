@@ -7,7 +7,7 @@
 //! do not reach the page allocator. The scheduler moves each task to another CPU of the pair's node
 //! after 10 to 100 ms (stated). What a message costs beside is assumed ([`costs`](super::costs)).
 
-use super::actor::{PipeId, Plan, Stage};
+use super::actor::{Actor, PipeId, Plan, Stage};
 use super::costs::SCTP;
 use super::params::{Params, param};
 use super::seats::Seats;
@@ -21,7 +21,7 @@ const MESSAGE: u64 = 10 << 10;
 /// Blocks that wait for their receiver at most (derived).
 const DEPTH: usize = 17;
 /// Flags of a socket's buffer, as recorded in `6.12-unix`.
-const BUFFER: u32 = 0x0044_28c0;
+pub(super) const BUFFER: u32 = 0x0044_28c0;
 /// A task stays on its CPU for 10 to 100 ms (stated).
 const STAY: (u64, u64) = (10_000_000, 100_000_000);
 
@@ -73,6 +73,11 @@ impl Nodes {
     }
 }
 
+/// Until when a task stays on its CPU.
+pub(super) fn stay(actor: &dyn Actor<'_>) -> u64 {
+    actor.now() + STAY.0 + actor.random(STAY.1 - STAY.0)
+}
+
 #[derive(Debug)]
 struct Sctp {
     nodes: Nodes,
@@ -87,8 +92,6 @@ impl Sctp {
             let (node, sender, receiver) = self.nodes.places(pair);
             let seats = &self.seats[node];
             let pipe = PipeId(first + pair);
-            let stay =
-                |actor: &dyn super::Actor<'_>| actor.now() + STAY.0 + actor.random(STAY.1 - STAY.0);
             stage.spawn(
                 seats.cpu(sender),
                 Box::new(move |actor| {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use pageyard::policy::Policy;
-use pageyard::{CpuId, Gfp, Knobs, NodeId, Order, PAGE_SIZE};
+use pageyard::{CpuId, Gfp, Knobs, MAX_ORDER, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 use pageyard_machine::{
     Machine, MachineSpec, Memory, Options, Pipe, Scope, SimYard, Task, Touch, WaitQueue,
 };
@@ -50,6 +50,7 @@ pub(crate) fn run<P: Policy>(
     }
     let world = World::new(&yard, plan);
 
+    stage(&machine, &yard, &world, |stage| plan.prepare(stage))?;
     stage(&machine, &yard, &world, |stage| plan.setup(stage))?;
     machine.reset_stats();
     world.begin();
@@ -97,8 +98,11 @@ trait Pages {
     fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block>;
     fn free(&self, block: Block);
     fn free_list(&self, blocks: &[Block]);
-    /// Pages on the zones' free lists.
-    fn free_pages(&self) -> i64;
+    /// Pages on the zones' free lists, in blocks of this order or more.
+    fn free_pages_from(&self, order: u8) -> u64;
+    fn free_pages(&self) -> i64 {
+        self.free_pages_from(0) as i64
+    }
 }
 
 impl<P: Policy> Pages for SimYard<'_, P> {
@@ -118,9 +122,12 @@ impl<P: Policy> Pages for SimYard<'_, P> {
         self.free_batch(blocks).expect("a workload frees what it owns");
     }
 
-    fn free_pages(&self) -> i64 {
+    fn free_pages_from(&self, order: u8) -> u64 {
         let blocks = self.zone_ids().filter_map(|z| self.free_blocks(z));
-        blocks.map(|b| (0..).zip(b).map(|(o, n)| (n << o) as i64).sum::<i64>()).sum()
+        let pages = |b: [u64; MAX_ORDER as usize + 1]| {
+            (0..).zip(b).filter(|(o, _)| *o >= order).map(|(o, n)| n << o).sum::<u64>()
+        };
+        blocks.map(pages).sum()
     }
 }
 
@@ -314,6 +321,11 @@ impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
     fn spawn(&self, cpu: CpuId, job: Job<'env>) {
         let world = self.world;
         self.task.spawn(cpu, move |task| job(&SimActor { task, world }));
+    }
+
+    fn free_memory(&self) -> (u64, u64) {
+        let from = |order| self.world.pages.free_pages_from(order);
+        (from(0), from(PAGEBLOCK_ORDER))
     }
 
     fn done(&self, work: u64) {

@@ -11,7 +11,7 @@ use pageyard::Order;
 use super::actor::{PipeId, Plan, Stage};
 use super::costs::UNIX;
 use super::params::{Params, param};
-use super::sctp::Nodes;
+use super::sctp::{BUFFER, Nodes};
 use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::hygiene::build::{gfp, order};
 
@@ -19,8 +19,6 @@ use crate::hygiene::build::{gfp, order};
 const DEPTH: usize = 5;
 /// The blocks of the two buffers, and the bytes in them (derived).
 const BUFFERS: [(&[u8], u64); 2] = [(&[3], 32 << 10), (&[2, 1, 0], 7 << 12)];
-/// Flags of a socket's buffer, as recorded in `6.12-unix`.
-const BUFFER: u32 = 0x0044_28c0;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "unix",
@@ -93,7 +91,7 @@ impl Unix {
     }
 }
 
-fn bytes_of(order: Order) -> u64 {
+pub(super) fn bytes_of(order: Order) -> u64 {
     u64::from(order.pages()) * pageyard::PAGE_SIZE
 }
 

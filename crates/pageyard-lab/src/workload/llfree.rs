@@ -1,0 +1,267 @@
+//! The benchmarks of LLFree (measurement §8.13): bulk, repeat, rand and frag.
+//!
+//! - bulk: all threads allocate their share, meet, and free all.
+//! - repeat: each frees a block and allocates one again, over and over.
+//! - rand: as repeat, on blocks that were shuffled among all threads.
+//! - frag: memory is filled with single pages, half of them, at random, are freed; then, round by
+//!   round, each thread frees 10% of its pages at random and allocates as many. How much of free
+//!   memory lies in whole huge pages is the score: `huge-0` before the first round, and so on.
+//!
+//! Where the original uses all memory these use as many pages as told; frag takes the rest away
+//! in the largest blocks there are.
+
+use std::sync::Mutex;
+
+use pageyard::{CpuId, Gfp, MAX_ORDER, Order};
+
+use super::actor::{Actor, BarrierId, Block, Measure, Plan, Stage};
+use super::params::{Param, Params, param};
+use super::seats::lock;
+use super::{Point, Recipe, Score, Site, WorkloadError};
+use crate::result::Better;
+use crate::rng::Rng;
+
+/// Movable, and no reclaim: memory may well be full.
+const FLAGS: Gfp = Gfp::HIGHUSER_MOVABLE.difference(Gfp::RECLAIM).union(Gfp::NOWARN);
+
+const PARAMS: [Param; 4] = [
+    param("threads", "all", "how many, each on a CPU of its own; all: CPUs"),
+    param("order", "0", "order of the blocks"),
+    param("pages", "2097152", "pages in use, all threads together"),
+    param("rounds", "4", "how often every block is freed and allocated again"),
+];
+
+const fn recipe(
+    name: &'static str,
+    summary: &'static str,
+    plan: fn(&Params, &Site) -> Result<Vec<Point>, WorkloadError>,
+) -> Recipe {
+    Recipe { name, summary, params: &PARAMS, score: Score::Rate("blocks/s"), plan }
+}
+
+pub(super) const BULK: Recipe =
+    recipe("llfree-bulk", "all threads allocate much, meet, and free it", |p, s| {
+        plan(p, s, Kind::Bulk)
+    });
+pub(super) const REPEAT: Recipe = recipe(
+    "llfree-repeat",
+    "each thread frees a block and allocates one, over and over",
+    |p, s| plan(p, s, Kind::Repeat),
+);
+pub(super) const RAND: Recipe =
+    recipe("llfree-rand", "the same with blocks shuffled among all threads", |p, s| {
+        plan(p, s, Kind::Rand)
+    });
+pub(super) const FRAG: Recipe = Recipe {
+    name: "llfree-frag",
+    summary: "half of full memory is freed at random: how much becomes whole huge pages again?",
+    params: &[
+        PARAMS[0],
+        param("pages", "2097152", "pages that are not taken away first"),
+        param("rounds", "10", "how often 10% of the pages are freed and allocated again"),
+    ],
+    score: Score::Own,
+    plan: |p, s| plan(p, s, Kind::Frag),
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Bulk,
+    Repeat,
+    Rand,
+    Frag,
+}
+
+fn plan(params: &Params, site: &Site, kind: Kind) -> Result<Vec<Point>, WorkloadError> {
+    let threads = params.number_or_all("threads", 1..=site.count())? as usize;
+    let order = match kind {
+        Kind::Frag => 0,
+        _ => params.number("order", 0..=u64::from(MAX_ORDER))? as u8,
+    };
+    let order = Order::new(order).unwrap_or_default();
+    let most = if kind == Kind::Frag { site.pages } else { site.pages / 2 };
+    let pages = params.number("pages", 1..=most.max(1))?;
+    let rounds = params.number("rounds", 1..=1 << 20)?;
+    let each = (pages >> order.get()).div_ceil(threads as u64);
+    let owned = (0..threads).map(|_| Mutex::default()).collect();
+    let (taken, huge) = (Mutex::default(), Mutex::default());
+    let spare = site.pages.saturating_sub(pages);
+    Ok(vec![(
+        String::new(),
+        Box::new(Llfree { kind, order, rounds, each, spare, owned, taken, huge }),
+    )])
+}
+
+#[derive(Debug)]
+struct Llfree {
+    kind: Kind,
+    order: Order,
+    rounds: u64,
+    /// Blocks of each thread.
+    each: u64,
+    /// Pages that frag takes away first.
+    spare: u64,
+    /// By thread.
+    owned: Vec<Mutex<Vec<Block>>>,
+    /// What frag took away.
+    taken: Mutex<Vec<Block>>,
+    /// What part of free memory was in whole huge pages, in percent, round by round.
+    huge: Mutex<Vec<f64>>,
+}
+
+impl Llfree {
+    fn each_thread<'env>(
+        &'env self,
+        stage: &dyn Stage<'env>,
+        job: impl Fn(&dyn Actor<'env>, usize, &mut Vec<Block>) + Copy + Send + 'env,
+    ) {
+        for thread in 0..self.owned.len() {
+            stage.spawn(
+                CpuId(thread as u32),
+                Box::new(move |actor| {
+                    // Not locked while others run.
+                    let mut blocks = std::mem::take(&mut *lock(&self.owned[thread]));
+                    job(actor, thread, &mut blocks);
+                    *lock(&self.owned[thread]) = blocks;
+                }),
+            );
+        }
+    }
+
+    fn fill(&self, actor: &dyn Actor<'_>, blocks: &mut Vec<Block>) {
+        while (blocks.len() as u64) < self.each {
+            let Some(block) = actor.alloc(self.order, FLAGS) else { break };
+            blocks.push(block);
+        }
+    }
+
+    /// All blocks of all threads change hands.
+    fn shuffle(&self, actor: &dyn Actor<'_>) {
+        let mut all: Vec<Block> = Vec::new();
+        self.owned.iter().for_each(|o| all.append(&mut lock(o)));
+        Rng(actor.random(u64::MAX)).shuffle(&mut all);
+        let share = all.len().div_ceil(self.owned.len()).max(1);
+        for (part, owned) in all.chunks(share).zip(&self.owned) {
+            lock(owned).extend_from_slice(part);
+        }
+    }
+
+    /// Once round for one thread's blocks, or for a tenth of them, at random.
+    fn again(&self, actor: &dyn Actor<'_>, blocks: &mut Vec<Block>, times: usize) {
+        for i in 0..times {
+            let at = match self.kind {
+                Kind::Frag => actor.random(blocks.len() as u64) as usize,
+                _ => i % blocks.len().max(1),
+            };
+            let Some(block) = blocks.get_mut(at) else { break };
+            actor.free(*block);
+            match actor.alloc(self.order, FLAGS) {
+                Some(other) => *block = other,
+                // Where memory is full, another thread may have got it meanwhile.
+                None => drop(blocks.swap_remove(at)),
+            }
+        }
+        actor.done(times as u64);
+    }
+
+    fn frag(&self, actor: &dyn Actor<'_>, thread: usize, blocks: &mut Vec<Block>) {
+        for round in 0..=self.rounds {
+            if round > 0 {
+                let tenth = blocks.len() / 10;
+                self.again(actor, blocks, tenth);
+            }
+            actor.meet(BarrierId(0));
+            if thread == 0 {
+                let (free, huge) = actor.free_memory();
+                lock(&self.huge).push(100.0 * huge as f64 / free.max(1) as f64);
+            }
+            actor.meet(BarrierId(0));
+        }
+    }
+}
+
+impl Plan for Llfree {
+    fn barriers(&self) -> Vec<usize> {
+        vec![self.owned.len()]
+    }
+
+    fn prepare<'env>(&'env self, stage: &dyn Stage<'env>) {
+        if self.kind == Kind::Frag {
+            stage.spawn(
+                CpuId(0),
+                Box::new(move |actor| {
+                    let largest = Order::new(MAX_ORDER).unwrap_or_default();
+                    let blocks =
+                        (0..self.spare >> MAX_ORDER).map_while(|_| actor.alloc(largest, FLAGS));
+                    let blocks = blocks.collect();
+                    *lock(&self.taken) = blocks;
+                }),
+            );
+        }
+    }
+
+    fn setup<'env>(&'env self, stage: &dyn Stage<'env>) {
+        if self.kind == Kind::Bulk {
+            return;
+        }
+        self.each_thread(stage, |actor, thread, blocks| {
+            self.fill(actor, blocks);
+            if matches!(self.kind, Kind::Repeat) {
+                return;
+            }
+            // One of them shuffles, with all blocks in their places.
+            *lock(&self.owned[thread]) = std::mem::take(blocks);
+            actor.meet(BarrierId(0));
+            if thread == 0 {
+                self.shuffle(actor);
+            }
+            actor.meet(BarrierId(0));
+            *blocks = std::mem::take(&mut *lock(&self.owned[thread]));
+            if self.kind == Kind::Frag {
+                blocks.drain(..blocks.len() / 2).for_each(|block| actor.free(block));
+            }
+        });
+    }
+
+    fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.each_thread(stage, |actor, thread, blocks| match self.kind {
+            Kind::Bulk => {
+                for _ in 0..self.rounds {
+                    self.fill(actor, blocks);
+                    actor.meet(BarrierId(0));
+                    actor.done(blocks.len() as u64);
+                    blocks.drain(..).for_each(|block| actor.free(block));
+                    actor.meet(BarrierId(0));
+                }
+            }
+            Kind::Repeat | Kind::Rand => {
+                for _ in 0..self.rounds {
+                    let all = blocks.len();
+                    self.again(actor, blocks, all);
+                }
+            }
+            Kind::Frag => self.frag(actor, thread, blocks),
+        });
+    }
+
+    fn finish<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.each_thread(stage, |actor, thread, blocks| {
+            blocks.drain(..).for_each(|block| actor.free(block));
+            if thread == 0 {
+                let taken = std::mem::take(&mut *lock(&self.taken));
+                taken.into_iter().for_each(|block| actor.free(block));
+            }
+        });
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let huge = lock(&self.huge);
+        let row = |(round, &value)| Measure {
+            name: format!("huge-{round}"),
+            unit: "%",
+            better: Better::Higher,
+            value,
+        };
+        huge.iter().enumerate().map(row).collect()
+    }
+}

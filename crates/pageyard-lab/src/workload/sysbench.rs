@@ -1,0 +1,116 @@
+//! sysbench's OLTP on a database larger than its cache (measurement §8.12): pages of the page cache
+//! come at random moments on all CPUs, and go, oldest first, in batches of 32 from one CPU (stated).
+//!
+//! How long a thread works between two pages that were not there is assumed.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use pageyard::{CpuId, Order};
+
+use super::actor::{Block, Plan, Stage};
+use super::params::{Params, param};
+use super::seats::lock;
+use super::{Point, Recipe, Score, Site, WorkloadError};
+use crate::hygiene::build::{flags, gfp};
+
+/// Pages that go at a time (stated).
+const RECLAIMED: usize = 32;
+/// Who reclaims looks that often, in nanoseconds, where there is nothing to do (assumed).
+const NAP: u64 = 100_000;
+
+pub(super) const RECIPE: Recipe = Recipe {
+    name: "sysbench",
+    summary: "a database's page cache: pages come on all CPUs and go, oldest first, from one",
+    params: &[
+        param("threads", "all", "threads of the database, each on a CPU; all: CPUs but one"),
+        param("cache", "65536", "pages that are kept"),
+        param("reads", "10000", "pages that each thread reads"),
+        param("work", "20000", "nanoseconds between two of them, on average"),
+    ],
+    score: Score::Rate("pages/s"),
+    plan,
+};
+
+fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
+    if site.count() < 2 {
+        return Err(params.wrong("threads", "a machine of two CPUs or more"));
+    }
+    let threads = params.number_or_all("threads", 1..=site.count() - 1)? as u32;
+    let cache = params.number("cache", 1..=site.pages / 2)? as usize;
+    let reads = params.number("reads", 1..=1 << 32)?;
+    let work = params.number("work", 0..=1 << 40)?;
+    let state = Mutex::new(Cache { pages: VecDeque::new(), running: threads });
+    Ok(vec![(String::new(), Box::new(Sysbench { threads, cache, reads, work, state }))])
+}
+
+#[derive(Debug)]
+struct Cache {
+    /// The oldest first.
+    pages: VecDeque<Block>,
+    /// Threads that are not done.
+    running: u32,
+}
+
+#[derive(Debug)]
+struct Sysbench {
+    threads: u32,
+    cache: usize,
+    reads: u64,
+    work: u64,
+    state: Mutex<Cache>,
+}
+
+impl Plan for Sysbench {
+    fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
+        for thread in 1..=self.threads {
+            stage.spawn(
+                CpuId(thread),
+                Box::new(move |actor| {
+                    for _ in 0..self.reads {
+                        actor.think(actor.random_exponential(self.work));
+                        let Some(page) = actor.alloc(Order::ZERO, gfp(flags::READ)) else {
+                            continue;
+                        };
+                        actor.touch(page, pageyard::PAGE_SIZE);
+                        actor.sync();
+                        lock(&self.state).pages.push_back(page);
+                        actor.done(1);
+                    }
+                    lock(&self.state).running -= 1;
+                }),
+            );
+        }
+        stage.spawn(
+            CpuId(0),
+            Box::new(move |actor| {
+                loop {
+                    actor.sync();
+                    let (oldest, over): (Vec<Block>, bool) = {
+                        let mut state = lock(&self.state);
+                        let excess = state.pages.len().saturating_sub(self.cache);
+                        let over = state.running == 0;
+                        (state.pages.drain(..excess.min(RECLAIMED)).collect(), over)
+                    };
+                    if !oldest.is_empty() {
+                        actor.free_list(&oldest);
+                    } else if over {
+                        break;
+                    } else {
+                        actor.sleep_until(actor.now() + NAP);
+                    }
+                }
+            }),
+        );
+    }
+
+    fn finish<'env>(&'env self, stage: &dyn Stage<'env>) {
+        stage.spawn(
+            CpuId(0),
+            Box::new(move |actor| {
+                let left: Vec<Block> = lock(&self.state).pages.drain(..).collect();
+                actor.free_list(&left);
+            }),
+        );
+    }
+}

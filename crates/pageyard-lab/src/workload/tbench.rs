@@ -1,0 +1,134 @@
+//! tbench (measurement §8.11): clients that ask a file server over TCP, one request at a time.
+//!
+//! Each side writes its messages into a fragment, a block of order 3 that several of them share
+//! (stated); who reads the last one gives the block back. A message has 2 KiB (assumed), so that
+//! 16 share a fragment. All else is slab and does not reach the page allocator; what a message
+//! costs beside is assumed.
+
+use pageyard::CpuId;
+
+use super::actor::{Actor, Block, Parcel, PipeId, Plan, Stage};
+use super::params::{Params, param};
+use super::sctp::{BUFFER, Nodes};
+use super::unix::bytes_of;
+use super::{Point, Recipe, Score, Site, WorkloadError};
+use crate::hygiene::build::{gfp, order};
+
+/// Bytes of a message (assumed).
+const MESSAGE: u64 = 2 << 10;
+/// Sending or receiving one, and what is done with it. Assumed: TCP on loopback, some 10 us for
+/// there and back.
+const WORK: u64 = 2_500;
+
+pub(super) const RECIPE: Recipe = Recipe {
+    name: "tbench",
+    summary: "clients and servers, one request at a time: fragments of order 3, from CPU to CPU",
+    params: &[
+        param("clients", "56", "clients, each with a server"),
+        param("requests", "20000", "requests of each, after a fifth as many to warm up"),
+    ],
+    score: Score::Rate("requests/s"),
+    plan,
+};
+
+fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
+    let nodes = Nodes::of(site);
+    let most = nodes.most_pairs();
+    // Fewer on a smaller machine, unless told how many.
+    let clients = match params.text("clients") {
+        "56" => most.min(56),
+        _ => params.number("clients", 1..=most)?,
+    };
+    let requests = params.number("requests", 1..=1 << 32)?;
+    let seats = nodes.seats();
+    let cpus = (0..clients as usize).map(|pair| {
+        let (node, client, server) = nodes.places(pair);
+        (seats[node].cpu(client), seats[node].cpu(server))
+    });
+    Ok(vec![(String::new(), Box::new(Tbench { cpus: cpus.collect(), requests }))])
+}
+
+#[derive(Debug)]
+struct Tbench {
+    cpus: Vec<(CpuId, CpuId)>,
+    requests: u64,
+}
+
+/// The fragment that one side writes into, and how many bytes are written.
+#[derive(Default)]
+struct Fragment(Option<Block>, u64);
+
+impl Fragment {
+    /// One message more. The block goes with the last one that it holds.
+    fn write(&mut self, actor: &dyn Actor<'_>) -> Parcel {
+        actor.think(WORK);
+        if self.0.is_none() {
+            *self = Fragment(actor.alloc(order(3), gfp(BUFFER)), 0);
+        }
+        let Some(block) = self.0 else { return Parcel::new() };
+        actor.touch(block, MESSAGE);
+        self.1 += MESSAGE;
+        if self.1 < bytes_of(block.1) {
+            return Parcel::new();
+        }
+        self.0 = None;
+        vec![block]
+    }
+}
+
+fn read(actor: &dyn Actor<'_>, parcel: Parcel) {
+    actor.think(WORK);
+    for block in parcel {
+        actor.touch(block, bytes_of(block.1));
+        actor.free(block);
+    }
+}
+
+impl Tbench {
+    fn spawn<'env>(&'env self, stage: &dyn Stage<'env>, requests: u64, first: usize) {
+        for (pair, &(client, server)) in self.cpus.iter().enumerate() {
+            let (there, back) = (PipeId(first + 2 * pair), PipeId(first + 2 * pair + 1));
+            stage.spawn(
+                client,
+                Box::new(move |actor| {
+                    let mut fragment = Fragment::default();
+                    for _ in 0..requests {
+                        let request = fragment.write(actor);
+                        actor.send(there, request);
+                        let Some(answer) = actor.receive(back) else { break };
+                        read(actor, answer);
+                        actor.done(1);
+                    }
+                    actor.close(there);
+                    fragment.0.into_iter().for_each(|block| actor.free(block));
+                }),
+            );
+            stage.spawn(
+                server,
+                Box::new(move |actor| {
+                    let mut fragment = Fragment::default();
+                    while let Some(request) = actor.receive(there) {
+                        read(actor, request);
+                        let answer = fragment.write(actor);
+                        actor.send(back, answer);
+                    }
+                    fragment.0.into_iter().for_each(|block| actor.free(block));
+                }),
+            );
+        }
+    }
+}
+
+impl Plan for Tbench {
+    fn pipes(&self) -> Vec<usize> {
+        vec![1; 4 * self.cpus.len()]
+    }
+
+    fn setup<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.spawn(stage, self.requests.div_ceil(5), 0);
+    }
+
+    fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.spawn(stage, self.requests, 2 * self.cpus.len());
+    }
+}
