@@ -68,7 +68,8 @@ pub trait Actor<'env> {
     fn meet(&self, barrier: BarrierId);
     /// Another actor.
     fn spawn(&self, cpu: CpuId, job: Job<'env>);
-    /// Pages on the free lists, and those of them in blocks of a huge page or more.
+    /// Free pages, those on per-CPU lists included, and how many of them lie on free lists in
+    /// blocks of a huge page or more.
     fn free_memory(&self) -> (u64, u64);
     /// So much of the workload's work is done: pages, messages, whatever its unit is.
     fn done(&self, work: u64);

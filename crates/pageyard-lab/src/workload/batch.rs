@@ -15,7 +15,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     params: &[
         param("batches", "63,127,255,511,1023,2047,4095", "pages moved at once, one point each"),
         param("processes", "all", "how many, each on a CPU of its own; all: CPUs"),
-        param("pages", "16384", "pages that a process maps"),
+        param("pages", "10240", "pages that a process maps"),
         param("cycles", "1", "how often it maps and unmaps them, after once to warm up"),
     ],
     score: Score::Rate("pages/s"),

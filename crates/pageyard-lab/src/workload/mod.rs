@@ -162,12 +162,20 @@ pub fn run(
     // A mistake in the parameters shows before anything runs.
     let points = (recipe.plan)(&params, &site)?.len() as u64;
     let all = points * u64::from(options.iterations) * options.policies.len() as u64;
+    let mut parameters = params.values().clone();
+    // What of the machine is not its own belongs to what is to be repeated.
+    if let Some(memory) = options.memory {
+        parameters.insert("machine.memory".into(), memory.to_string());
+    }
+    if options.descriptor != 16 {
+        parameters.insert("machine.descriptor".into(), options.descriptor.to_string());
+    }
     let mut results: Vec<RunResult> = options
         .policies
         .iter()
         .map(|policy| RunResult {
             workload: recipe.name.to_owned(),
-            parameters: params.values().clone(),
+            parameters: parameters.clone(),
             policy: policy.name.to_owned(),
             world: World::Simulated(options.machine.name().to_owned()),
             seed: options.seed,

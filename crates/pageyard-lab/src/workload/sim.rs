@@ -324,8 +324,8 @@ impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
     }
 
     fn free_memory(&self) -> (u64, u64) {
-        let from = |order| self.world.pages.free_pages_from(order);
-        (from(0), from(PAGEBLOCK_ORDER))
+        let World { pages, free_at_start, in_use, .. } = self.world;
+        ((free_at_start - in_use.get()) as u64, pages.free_pages_from(PAGEBLOCK_ORDER))
     }
 
     fn done(&self, work: u64) {

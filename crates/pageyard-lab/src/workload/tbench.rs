@@ -24,8 +24,8 @@ pub(super) const RECIPE: Recipe = Recipe {
     name: "tbench",
     summary: "clients and servers, one request at a time: fragments of order 3, from CPU to CPU",
     params: &[
-        param("clients", "56", "clients, each with a server"),
-        param("requests", "20000", "requests of each, after a fifth as many to warm up"),
+        param("clients", "all", "clients, each with a server; all: a CPU for each of both"),
+        param("requests", "10000", "requests of each, after a fifth as many to warm up"),
     ],
     score: Score::Rate("requests/s"),
     plan,
@@ -34,11 +34,7 @@ pub(super) const RECIPE: Recipe = Recipe {
 fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     let nodes = Nodes::of(site);
     let most = nodes.most_pairs();
-    // Fewer on a smaller machine, unless told how many.
-    let clients = match params.text("clients") {
-        "56" => most.min(56),
-        _ => params.number("clients", 1..=most)?,
-    };
+    let clients = params.number_or_all("clients", 1..=most)?;
     let requests = params.number("requests", 1..=1 << 32)?;
     let seats = nodes.seats();
     let cpus = (0..clients as usize).map(|pair| {

@@ -1,0 +1,96 @@
+//! `pageyard run`, `workloads` and `machines` as their user meets them.
+
+use std::process::{Command, Output};
+
+fn pageyard(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pageyard")).args(args).output().unwrap()
+}
+
+fn out(o: &Output) -> String {
+    String::from_utf8(o.stdout.clone()).unwrap()
+}
+
+fn err(o: &Output) -> String {
+    String::from_utf8(o.stderr.clone()).unwrap()
+}
+
+const SMALL: [&str; 12] = [
+    "run",
+    "unix",
+    "--on",
+    "machine:desktop",
+    "--memory",
+    "1G",
+    "--set",
+    "pairs=2",
+    "--set",
+    "writes=500",
+    "--policy",
+    "Base,Step3",
+];
+
+fn small(more: &[&str]) -> Output {
+    pageyard(&[&SMALL[..], more].concat())
+}
+
+#[test]
+fn a_workload_runs_and_says_that_it_is_simulated() {
+    let o = small(&["--seed", "5"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let text = out(&o);
+    assert!(
+        text.starts_with("unix on the simulated machine desktop, 4 CPUs, seed 5, one run;"),
+        "{text}"
+    );
+    assert!(text.contains("rate, writes/s") && text.contains("Step3"), "{text}");
+    assert!(err(&o).is_empty(), "no progress where nobody watches: {}", err(&o));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_json_in_a_file_too() {
+    let json = small(&["--json", "--iterations", "2"]);
+    assert_eq!(json.status.code(), Some(0), "{}", err(&json));
+    let results: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(results[1]["policy"], "Step3");
+    assert_eq!(results[0]["world"]["simulated"], "desktop");
+    assert_eq!(results[0]["metrics"][0]["samples"].as_array().unwrap().len(), 2);
+
+    let file = std::env::temp_dir().join(format!("pageyard-run-{}.json", std::process::id()));
+    let o = small(&["-o", file.to_str().unwrap(), "--iterations", "2"]);
+    let written = std::fs::read(&file).unwrap_or_default();
+    let _ = std::fs::remove_file(&file);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    assert!(out(&o).is_empty(), "{}", out(&o));
+    assert_eq!(written, json.stdout);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (more, says) in [
+        (&["run", "unis"][..], "no workload unis; there are micro, "),
+        (&["run", "unix", "--on", "host"], "give machine: and a name, such as machine:2x56"),
+        (&["run", "unix", "--on", "machine:3x5"], "3x5"),
+        (&["run", "unix", "--policy", "Step2"], "no policy Step2; there are Base, "),
+        (&["run", "unix", "--set", "pairs"], "give name=value, such as pairs=16"),
+        (&["run", "unix", "--set", "pairs=0"], "unix: pairs=0: give a whole number from 1 to "),
+        (&["run", "unix", "--descriptor", "32"], "give 16 or 64"),
+        (&["run"], "WORKLOAD"),
+    ] {
+        let o = pageyard(more);
+        assert_eq!(o.status.code(), Some(2), "{more:?}: {}", err(&o));
+        assert!(err(&o).contains(says), "{more:?}: {}", err(&o));
+        assert!(out(&o).is_empty());
+    }
+}
+
+#[test]
+fn workloads_and_machines_are_listed() {
+    let text = out(&pageyard(&["workloads"]));
+    for (name, param) in [("sctp", "pairs=64"), ("kbuild", "memory=local"), ("hygiene", "")] {
+        let rest = text.split(&format!("\n{name} ")).nth(1);
+        assert!(rest.is_some_and(|r| r.contains(param)), "{name}: {text}");
+    }
+    let text = out(&pageyard(&["machines"]));
+    let line = text.lines().find(|l| l.starts_with("2x56 ")).unwrap_or_default();
+    assert!(line.contains(" 224 "), "{text}");
+}
