@@ -133,6 +133,9 @@ calls! {
     call_set_knob(y, name: &str = "lowmem_reserve_ratio", value: &str = " 256 1\n")
         -> Result<(), KnobError> { y.set_knob(name, value) }
     call_set_pcp_autotune(y, on: bool = true) -> () { y.set_pcp_autotune(on) }
+    call_set_pcp_limits(y, batch: i32 = 63, high_min: i32 = 126, high_max: i32 = 126) -> bool {
+        y.set_pcp_limits(KIND, pageyard::tuning::Limits { batch, high_min, high_max })
+    }
     call_snapshot(y) -> bool { y.snapshot(KIND, |r| _ = std::hint::black_box(r)) }
     call_restore(y, records: &[Record] = &[])
         -> Result<(), RestoreError> { y.restore(KIND, records.iter().copied()) }

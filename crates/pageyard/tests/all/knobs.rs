@@ -386,3 +386,30 @@ fn s5_4_without_autotuning_high_stays_at_its_lower_limit() {
         assert_eq!(l.high_min, l.high_max, "off from the start");
     });
 }
+
+#[test]
+fn limits_of_an_experiment_hold_until_limits_are_computed_anew() {
+    use pageyard::tuning::{Limits, MAX_BATCH};
+    Machine::normal(65536).run(|y: &Y<'_>| {
+        let computed = y.pageset(ZONE, CPU).unwrap().limits;
+        let given = Limits { batch: 127, high_min: 254, high_max: 254 };
+        assert!(y.set_pcp_limits(ZONE, given));
+        assert_eq!(y.pageset(ZONE, CPU).unwrap().limits, given);
+        // A refill takes one such batch.
+        y.alloc(o(0), Gfp::KERNEL).unwrap();
+        assert_eq!(y.pageset(ZONE, CPU).unwrap().count, 126);
+        for wrong in [
+            Limits { batch: 0, ..given },
+            Limits { batch: MAX_BATCH + 1, ..given },
+            Limits { high_min: -1, ..given },
+            Limits { high_max: 253, ..given },
+        ] {
+            assert!(!y.set_pcp_limits(ZONE, wrong), "{wrong:?}");
+        }
+        assert!(!y.set_pcp_limits(ZoneKind::Movable, given), "there is no such zone");
+        assert_eq!(y.pageset(ZONE, CPU).unwrap().limits, given);
+        y.set_min_free_kbytes(4096).unwrap();
+        y.set_min_free_kbytes(2048).unwrap();
+        assert_eq!(y.pageset(ZONE, CPU).unwrap().limits, computed);
+    });
+}
