@@ -14,6 +14,7 @@ use crate::isolate::IsolateError;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
+use crate::vm_events::VmEvent;
 use crate::yard::Yard;
 
 /// Why an area, or memory from one, was not to be had.
@@ -201,8 +202,12 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
         gfp: Gfp,
     ) -> Result<Pfn, CmaError> {
         let answer = self.first_fit(yard, pages, align, gfp);
-        let counter = if answer.is_ok() { &self.success } else { &self.fail };
+        let (counter, event) = match answer {
+            Ok(_) => (&self.success, VmEvent::CmaAllocSuccess),
+            Err(_) => (&self.fail, VmEvent::CmaAllocFail),
+        };
         counter.fetch_add(1, Relaxed);
+        yard.count_event(event, 1);
         answer
     }
 

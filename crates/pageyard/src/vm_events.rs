@@ -212,6 +212,20 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
                 events.add(VmEvent::PgFree, stats.frees.pages());
             }
         }
+        let c = self.compact_stats();
+        for (event, n) in [
+            (VmEvent::CompactMigrateScanned, c.migrate_scanned),
+            (VmEvent::CompactFreeScanned, c.free_scanned),
+            (VmEvent::CompactIsolated, c.isolated),
+            (VmEvent::CompactStall, c.stall),
+            (VmEvent::CompactFail, c.fail),
+            (VmEvent::CompactSuccess, c.success),
+            (VmEvent::CompactDaemonWake, c.daemon_wake),
+            (VmEvent::CompactDaemonMigrateScanned, c.daemon_migrate_scanned),
+            (VmEvent::CompactDaemonFreeScanned, c.daemon_free_scanned),
+        ] {
+            events.add(event, n);
+        }
         events
     }
 }

@@ -121,6 +121,8 @@ fn s4_12_first_fit_with_alignment() {
         assert_eq!(take(1, 0), Err(CmaError::BadAlign(0)));
         let s = area.stats();
         assert_eq!((s.alloc_success, s.alloc_fail, s.used), (5, 3, 1139));
+        let told = ["cma_alloc_success", "cma_alloc_fail"].map(|n| y.vm_events().by_name(n));
+        assert_eq!(told, [Some(5), Some(3)], "vmstat's (§9.1)");
         area.free(y, Pfn(4096), 50).unwrap();
         assert_eq!(take(51, 1), Ok(4096 + 139), "50 are free in front, and too few");
         assert_eq!(area.free(y, Pfn(4096), 50), Err(CmaError::NotOurs(Pfn(4096))));

@@ -46,6 +46,12 @@ fn s7_6_huge_pages_are_served_until_memory_runs_out() {
         assert!(served >= (free - needed) / 512, "{served} of {free} pages");
         let s = y.compact_stats();
         assert!(s.stall > 0 && s.success > 0 && s.isolated >= 2 * s.moved, "{s:?}");
+        // vmstat tells them too (§9.1).
+        let told = |name| y.vm_events().by_name(name);
+        assert_eq!(told("compact_stall"), Some(s.stall));
+        assert_eq!(told("compact_success"), Some(s.success));
+        assert_eq!(told("compact_isolated"), Some(s.isolated));
+        assert_eq!(told("compact_migrate_scanned"), Some(s.migrate_scanned));
     });
 }
 
