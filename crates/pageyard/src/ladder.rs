@@ -174,7 +174,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let stays = c.req.migrate_type != MigrateType::Movable;
         let wanted = costly || c.req.order > Order::ZERO && stays;
         let entitled = self.reserve_flags(&c.req).is_some();
-        if !wanted || !c.req.gfp.contains(Gfp::DIRECT_RECLAIM | Gfp::IO) || entitled {
+        let may_sleep = c.req.gfp.contains(Gfp::DIRECT_RECLAIM);
+        if !wanted || !may_sleep || !can_compact(&c.req) || entitled {
             return Step::On;
         }
         c.retries.priority = Priority::Async;
