@@ -53,7 +53,7 @@ pub use machine::{LockKind, Machine, Options, Scope, SimYard, Stalls, Stuck};
 pub use memory::{Memory, Rooms};
 pub use platform::SimPlatform;
 pub use rng::Rng;
-pub use spec::MachineSpec;
+pub use spec::{MachineSpec, size};
 pub use stats::{CpuTimes, LockStats, Stats};
 pub use task::{Task, Touch};
 pub use wait::{Pipe, WaitQueue};

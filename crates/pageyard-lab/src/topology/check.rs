@@ -6,8 +6,8 @@ use pageyard::tuning::CacheSlice;
 use pageyard::{NodeId, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
 
 use super::describe::{Cache, Description, Memory, Node, Zone};
-use super::text::{bytes, numbers, range, size};
-use super::{MOST_CPUS, MOST_NODES, Topology, TopologyError};
+use super::text::{bytes, numbers, range};
+use super::{MOST_CPUS, MOST_NODES, Topology, TopologyError, size};
 
 /// Ends of the zones DMA and DMA32 on x86 (§1.2).
 const DMA_END: u64 = 16 << 20;

@@ -37,7 +37,7 @@ use pageyard::tuning::CacheSlice;
 use pageyard::{Knobs, Layout, NodeId, Pfn, ZoneSpec};
 
 pub use describe::{Cache, Description, Memory, Node, Zone};
-pub use text::size;
+pub use pageyard_machine::size;
 
 /// CPUs are numbered below this, as in traces.
 pub const MOST_CPUS: u32 = 4096;

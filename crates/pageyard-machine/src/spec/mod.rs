@@ -28,6 +28,7 @@ use pageyard::tuning::CacheSlice;
 use pageyard::{CpuId, NodeId};
 
 pub use describe::Description;
+pub use size::size;
 
 /// So many CPUs at most.
 pub const MOST_CPUS: u32 = 1024;

@@ -1,7 +1,10 @@
 //! Numbers of bytes as text.
 
 /// A number of bytes: `4096`, `512K`, `2M`, `16G`, `1T`.
-pub(super) fn size(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// Anything else, with what to write instead.
+pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is not a size; write bytes, or 512K, 2M, 16G, 1T");
     let trimmed = text.trim();
     let digits = trimmed.trim_end_matches(|c: char| c.is_ascii_alphabetic());
