@@ -1,5 +1,8 @@
-//! Room for an allocator's maps.
+//! Room for an allocator's maps, on a simulated machine or elsewhere.
 
+use std::marker::PhantomData;
+
+use lock_api::RawMutex;
 use pageyard::{CpuSlot, Frame, Home, InitError, Layout, Needs, Node, Pageblock, Storage, Zone};
 
 use crate::lock::SimLock;
@@ -11,25 +14,26 @@ use crate::raw;
 /// An allocator borrows its maps, and its zones borrow from them in turn; so the zones and what
 /// else it keeps ([`rooms`](Memory::rooms)) are a caller's local variable.
 #[derive(Debug)]
-pub struct Memory {
+pub struct Memory<R = SimLock> {
     needs: Needs,
     frames: Box<[Frame]>,
     blocks: Vec<Pageblock>,
+    lock: PhantomData<R>,
 }
 
 fn some<T>(n: usize, new: impl Fn() -> T) -> Vec<T> {
     (0..n).map(|_| new()).collect()
 }
 
-impl Memory {
+impl<R: RawMutex> Memory<R> {
     /// Room for the layout's maps.
     ///
     /// # Errors
     /// What is wrong with the layout.
-    pub fn for_layout(layout: &Layout<'_>) -> Result<Memory, InitError> {
-        let needs = layout.needs::<SimLock>()?;
+    pub fn for_layout(layout: &Layout<'_>) -> Result<Self, InitError> {
+        let needs = layout.needs::<R>()?;
         let blocks = some(needs.blocks, Pageblock::new);
-        Ok(Memory { frames: raw::zeroed_frames(needs.frames), blocks, needs })
+        Ok(Memory { frames: raw::zeroed_frames(needs.frames), blocks, needs, lock: PhantomData })
     }
 
     /// Bytes of all maps, whether they take real memory yet or not.
@@ -38,7 +42,7 @@ impl Memory {
     }
 
     /// Room for all that is not a map.
-    pub fn rooms<'a>(&self) -> Rooms<'a> {
+    pub fn rooms<'a>(&self) -> Rooms<'a, R> {
         Rooms {
             zones: some(self.needs.zones, Zone::new),
             slots: some(self.needs.slots, CpuSlot::new),
@@ -48,7 +52,7 @@ impl Memory {
     }
 
     /// All of it, to be handed over.
-    pub fn storage<'a>(&'a self, rooms: &'a mut Rooms<'a>) -> Storage<'a, SimLock> {
+    pub fn storage<'a>(&'a self, rooms: &'a mut Rooms<'a, R>) -> Storage<'a, R> {
         Storage {
             frames: &self.frames,
             blocks: &self.blocks,
@@ -62,9 +66,9 @@ impl Memory {
 
 /// Heap memory for an allocator's zones, nodes and CPUs ([`Memory::rooms`]).
 #[derive(Debug)]
-pub struct Rooms<'a> {
-    zones: Vec<Zone<'a, SimLock>>,
-    slots: Vec<CpuSlot<SimLock>>,
-    nodes: Vec<Node<'a, SimLock>>,
-    homes: Vec<Home<'a, SimLock>>,
+pub struct Rooms<'a, R: RawMutex = SimLock> {
+    zones: Vec<Zone<'a, R>>,
+    slots: Vec<CpuSlot<R>>,
+    nodes: Vec<Node<'a, R>>,
+    homes: Vec<Home<'a, R>>,
 }
