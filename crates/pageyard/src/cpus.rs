@@ -44,7 +44,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let Some(slot) = zone.slot(cpu) else { continue };
             let _held = zone.limits_lock.lock();
             slot.up.store(true, Relaxed);
-            slot.pageset.lock().tune::<P, _>(|t| t.limits = zone.limits.get());
+            slot.pageset.lock().tune::<P, _>(|t| t.limits = zone.current_limits());
         }
         if let Some(node) = self.node(home.node) {
             node.cpus.fetch_add(1, Relaxed);

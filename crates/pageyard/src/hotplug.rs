@@ -71,7 +71,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// [`HotplugError`]; nothing has changed.
     pub fn online(&self, range: Range<Pfn>) -> Result<(), HotplugError> {
-        let _turn = self.hotplug.lock();
+        let _turn = self.hotplug.take(&self.platform);
         let (at, frames) = self.sections(range)?;
         let zone = at.zone;
         if let Some(block) = blocks(&frames).find(|&b| !zone.map.block_is_absent(b)) {
@@ -99,7 +99,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// [`HotplugError`]; all of the memory is still there, its pageblocks movable.
     pub fn offline(&self, range: Range<Pfn>) -> Result<(), HotplugError> {
-        let _turn = self.hotplug.lock();
+        let _turn = self.hotplug.take(&self.platform);
         let (at, frames) = self.sections(range)?;
         let zone = at.zone;
         if let Some(block) = blocks(&frames).find(|&b| zone.map.block_is_absent(b)) {
@@ -168,7 +168,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn forget_pagesets(&self, zone: &Zone<'a, R>) {
         let _held = zone.limits_lock.lock();
         zone.limits.set(Limits::DISABLED);
-        zone.set_pagesets::<P>(Limits::DISABLED);
+        zone.limit_pagesets::<P>();
         for cpu in (0..self.cpus).map(CpuId) {
             if let Some(at) = zone.at::<E, P>(&self.platform, cpu) {
                 let locked = at.lock();
@@ -232,14 +232,14 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         zone.map.set_states(frames.start, pages(&frames), State::TAIL);
         zone.present.fetch_add(pages(&frames).into(), Relaxed);
         zone.managed.fetch_add(pages(&frames).into(), Relaxed);
+        let largest = || frames.clone().step_by(1 << MAX_ORDER);
+        largest().for_each(|block| self.fill(block, MAX_ORDER));
         let locked = self.lock();
         for block in blocks(&frames) {
             zone.map.set_block_type(block, MigrateType::Isolate);
             zone.isolated_blocks.fetch_add(1, Relaxed);
         }
-        for block in frames.step_by(1 << MAX_ORDER) {
-            locked.free_block(block, MAX_ORDER);
-        }
+        largest().for_each(|block| locked.free_block(block, MAX_ORDER));
     }
 
     /// Empty sections, on no list any more, are no memory.

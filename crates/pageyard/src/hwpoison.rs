@@ -118,18 +118,24 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
         let at = zone.at::<E, P>(&self.platform, self.platform.cpu());
         let at = at.or_else(|| zone.at(&self.platform, CpuId(0))).ok_or(PoisonError::Foreign)?;
-        let locked = at.lock();
         let frame = zone.map.frame(idx);
-        if !frame.is_poisoned() {
-            return Err(PoisonError::NotPoisoned);
-        }
-        frame.set_poisoned(false);
-        zone.map.refresh_taint(idx);
-        if frame.state().kind() == Kind::Poisoned {
+        {
+            let _locked = at.lock();
+            if !frame.is_poisoned() {
+                return Err(PoisonError::NotPoisoned);
+            }
+            frame.set_poisoned(false);
+            zone.map.refresh_taint(idx);
+            let state = frame.state();
+            if state.kind() != Kind::Poisoned {
+                return Ok(());
+            }
             change(&zone.safety.poisoned, -1);
-            at.fill(idx, 0);
-            locked.free_one(idx, 0, zone.map.block_type(idx), End::Head);
+            frame.set_state(State::new(Kind::Held, 0, state.migrate_type()));
         }
+        at.fill(idx, 0);
+        // It may have been poisoned again meanwhile.
+        at.lock().free_around(idx, 0);
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use crate::layout::{InitError, Layout, Storage, common, section_end};
 use crate::node::{Node, rebuild_orders};
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::tuning::Limits;
+use crate::turn::Turn;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneKind,
 };
@@ -137,7 +137,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 ..Zone::new()
             };
             if populated {
-                zone.set_pagesets::<P>(Limits::DISABLED);
+                zone.limit_pagesets::<P>();
             }
             zone.boost_factor.store(layout.knobs.watermark_boost_factor, Relaxed);
             zone.count_numa(layout.knobs.numa_stat);
@@ -183,9 +183,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             cpus: layout.cpus.len() as u32,
             knobs: Mutex::new(layout.knobs),
             settings: Mutex::new(()),
-            hotplug: Mutex::new(()),
+            hotplug: Turn::new(),
             draining: Mutex::new(()),
-            oom: Mutex::new(()),
+            oom: Turn::new(),
             reclaimers: Reclaimers::default(),
             warned: AtomicU64::new(0),
             zonelist_changes: AtomicU64::new(0),
@@ -266,18 +266,25 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             pages += n;
         }
         zone.managed.fetch_add(pages, Relaxed);
-        let locked = self.lock();
-        for run in runs() {
-            let mut pfn = run.start;
-            while pfn < run.end {
-                let fits = (run.end.0 - pfn.0).ilog2() as u8;
-                let order = (pfn.0.trailing_zeros() as u8).min(fits).min(MAX_ORDER);
-                if let Some(idx) = zone.index_of(pfn) {
-                    locked.free_block(idx, order);
+        let each_block = |f: &dyn Fn(u32, u8)| {
+            for run in runs() {
+                let mut pfn = run.start;
+                while pfn < run.end {
+                    let fits = (run.end.0 - pfn.0).ilog2() as u8;
+                    let order = (pfn.0.trailing_zeros() as u8).min(fits).min(MAX_ORDER);
+                    if let Some(idx) = zone.index_of(pfn) {
+                        f(idx, order);
+                    }
+                    pfn.0 += 1 << order;
                 }
-                pfn.0 += 1 << order;
             }
+        };
+        // Nobody has this memory yet: it is filled without a lock.
+        if P::RULES.safety.fills() {
+            each_block(&|idx, order| self.fill(idx, order));
         }
+        let locked = self.lock();
+        each_block(&|idx, order| locked.free_block(idx, order));
         pages
     }
 }
@@ -311,20 +318,18 @@ fn sort_by_start<R: RawMutex>(zones: &mut [Zone<'_, R>]) {
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> crate::zone::Locked<'_, '_, R, E, P> {
-    /// Memory that was never free becomes so, at the tail (§8.1).
+    /// Memory that was never free, and is filled, becomes so, at the tail (§8.1).
     pub(crate) fn free_block(&self, idx: u32, order: u8) {
         let map = &self.zone.map;
         let t = map.block_type(idx);
         if order == MAX_ORDER && t == map.block_type(idx + PAGEBLOCK_PAGES) {
             // The same as below, for most of all memory: nothing is left to merge with.
-            self.fill(idx, order);
             self.account(1 << order, t);
             return self.list_free(idx, order, t, End::Tail);
         }
         let step = order.min(PAGEBLOCK_ORDER);
         for piece in 0..1u32 << (order - step) {
             let idx = idx + (piece << step);
-            self.fill(idx, step);
             self.free_one(idx, step, self.zone.map.block_type(idx), End::Tail);
         }
     }

@@ -247,7 +247,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let Some(zone) = self.zone(zone).filter(|_| in_range) else { return false };
         let _held = zone.limits_lock.lock();
         zone.limits.set(limits);
-        zone.set_pagesets::<P>(limits);
+        zone.limit_pagesets::<P>();
         true
     }
 
@@ -322,7 +322,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let _held = z.limits_lock.lock();
             if z.limits.get() != limits {
                 z.limits.set(limits);
-                z.set_pagesets::<P>(limits);
+                z.limit_pagesets::<P>();
             }
         }
     }

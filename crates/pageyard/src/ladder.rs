@@ -404,7 +404,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if c.oom_rounds > MAX_OOM_ROUNDS {
             return Step::NoPage;
         }
-        let Some(_turn) = self.oom.try_lock() else {
+        let Some(_turn) = self.oom.try_take() else {
             self.platform.pause();
             return Self::after_progress(c);
         };

@@ -130,6 +130,7 @@ mod spread;
 mod stats;
 pub mod text;
 pub mod tuning;
+mod turn;
 mod units;
 mod verdict;
 mod verdict_text;

@@ -4,7 +4,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::Relaxed;
 
-use lock_api::{MutexGuard, RawMutex};
+use lock_api::RawMutex;
 
 use crate::platform::Platform;
 use crate::policy::Policy;
@@ -59,15 +59,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Keeps a zone's per-CPU lists empty until the returned guard is dropped (§5.5): every
     /// request is served by the zone, every free goes there. `None` where there is no such zone.
     ///
-    /// Limits cannot change meanwhile: knobs that do wait for the guard.
+    /// Several guards may live at once. Limits that change meanwhile are in force when the last one
+    /// is dropped.
     pub fn disable_pcp(&self, zone: impl Into<ZoneId>) -> Option<PcpDisabled<'_, 'a, R, P>> {
         let zone = self.zone(zone)?;
-        let held = zone.limits_lock.lock();
-        zone.set_pagesets::<P>(Limits::DISABLED);
+        {
+            let _held = zone.limits_lock.lock();
+            zone.disabled.fetch_add(1, Relaxed);
+            zone.limit_pagesets::<P>();
+        }
         for cpu in 0..self.cpus {
             self.drain_cpu(CpuId(cpu), Some(zone.id()));
         }
-        Some(PcpDisabled { zone, _held: held, policy: PhantomData })
+        Some(PcpDisabled { zone, policy: PhantomData })
     }
 
     /// Tells the tuning how much of the caches a CPU has (§5.13). Call it for every CPU that shares
@@ -93,19 +97,27 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 #[derive(Debug)]
 pub struct PcpDisabled<'y, 'a, R: RawMutex, P: Policy> {
     zone: &'y Zone<'a, R>,
-    _held: MutexGuard<'y, R, ()>,
     policy: PhantomData<P>,
 }
 
 impl<R: RawMutex, P: Policy> Drop for PcpDisabled<'_, '_, R, P> {
     fn drop(&mut self) {
-        self.zone.set_pagesets::<P>(self.zone.limits.get());
+        let _held = self.zone.limits_lock.lock();
+        self.zone.disabled.fetch_sub(1, Relaxed);
+        self.zone.limit_pagesets::<P>();
     }
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// Gives the pagesets of all CPUs that are up these limits; `high` follows at its next use (§5.4).
-    pub(crate) fn set_pagesets<P: Policy>(&self, limits: Limits) {
+    /// The limits that pagesets are to have now. Under `limits_lock`.
+    pub(crate) fn current_limits(&self) -> Limits {
+        if self.disabled.load(Relaxed) > 0 { Limits::DISABLED } else { self.limits.get() }
+    }
+
+    /// Gives the pagesets of all CPUs that are up the zone's limits; `high` follows at its next use
+    /// (§5.4). Under `limits_lock`.
+    pub(crate) fn limit_pagesets<P: Policy>(&self) {
+        let limits = self.current_limits();
         for slot in self.cpus.iter().filter(|s| s.up.load(Relaxed)) {
             slot.pageset.lock().tune::<P, _>(|t| t.limits = limits);
         }

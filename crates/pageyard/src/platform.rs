@@ -12,16 +12,12 @@ use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 /// The machine under the allocator.
 ///
-/// Methods are called from inside requests. [`event`](Platform::event),
-/// [`touch`](Platform::touch), [`page_state`](Platform::page_state) and
+/// Methods are called from inside requests. [`cpu`](Platform::cpu), [`now`](Platform::now),
+/// [`event`](Platform::event), [`touch`](Platform::touch), [`page_state`](Platform::page_state) and
 /// [`report`](Platform::report) may be called with locks
-/// held and must not call back into the allocator; the others are called without any lock. Not yet
-/// so: [`now`](Platform::now) is also asked under the zone lock; memory that comes (at the start,
-/// by [`init_section`](crate::Yard::init_section), [`online`](crate::Yard::online)) or is made good
-/// is filled and unmapped under it; [`out_of_memory`](Platform::out_of_memory) runs with a lock that
-/// only other requests at that point try, and [`relocate`](Platform::relocate) for
-/// [`offline`](crate::Yard::offline) with those that hold up hotplug and changes of the limits of
-/// the zone's lists.
+/// held and must not call back into the allocator; the others are called without any lock.
+/// [`relocate`](Platform::relocate) must not bring memory or take it away
+/// ([`online`](crate::Yard::online), [`offline`](crate::Yard::offline)): one does that at a time.
 ///
 /// ```
 /// use pageyard::{CpuId, Platform};

@@ -100,6 +100,11 @@ impl Safety {
         self.init_on_free && !self.poison
     }
 
+    /// Whether anything is done to memory that becomes free.
+    pub(crate) const fn fills(&self) -> bool {
+        self.poison || self.zeroes_free() || self.unmap
+    }
+
     /// The flags by which a block is prepared: whether it is to be zeroed now (§11.5).
     pub(crate) const fn prepared_as(&self, gfp: Gfp) -> Gfp {
         if self.zeroes_free() {

@@ -120,8 +120,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// Gives memory that becomes free the contents that free memory has.
     #[inline(always)]
     pub(crate) fn fill(self, idx: u32, order: u8) {
-        let safety = &P::RULES.safety;
-        if safety.poison || safety.zeroes_free() || safety.unmap {
+        if P::RULES.safety.fills() {
             self.fill_around(idx, order);
         }
     }

@@ -13,6 +13,7 @@ use crate::platform::Platform;
 use crate::policy::{Linux612, Policy};
 use crate::stats::{BlockCounts, CpuStats, NumaStats, ZoneStats};
 use crate::tuning::Tuning;
+use crate::turn::Turn;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, Pfn, TYPES, ZONE_KINDS, ZoneId,
     ZoneKind,
@@ -38,14 +39,14 @@ pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
     pub(crate) cpus: u32,
     pub(crate) knobs: Mutex<R, Knobs>,
     /// Held by the one who changes a setting, until what follows from it is in force. Apart from
-    /// `knobs`, so that settings can be read while a change waits for disabled lists.
+    /// `knobs`, so that settings can be read meanwhile.
     pub(crate) settings: Mutex<R, ()>,
-    /// Held by the one who brings memory or takes it away (§8.4).
-    pub(crate) hotplug: Mutex<R, ()>,
+    /// Taken by the one who brings memory or takes it away (§8.4).
+    pub(crate) hotplug: Turn,
     /// Held by the one who drains all CPUs (§5.16).
     pub(crate) draining: Mutex<R, ()>,
-    /// Held by the one who makes somebody give up memory (§2.10).
-    pub(crate) oom: Mutex<R, ()>,
+    /// Taken by the one who makes somebody give up memory (§2.10).
+    pub(crate) oom: Turn,
     /// Tasks inside a hook that frees memory.
     pub(crate) reclaimers: Reclaimers,
     /// When a failure was last reported; 0: never.

@@ -145,8 +145,10 @@ pub struct Zone<'a, R: RawMutex> {
     pub(crate) ungrouped: AtomicBool,
     /// The limits that the CPUs' pagesets have, or have again once they are enabled (§5.4).
     pub(crate) limits: SharedLimits,
-    /// Held while limits change, and for as long as the lists are disabled.
+    /// Held while limits change.
     pub(crate) limits_lock: Mutex<R, ()>,
+    /// By how many the lists are disabled (§5.5). Changes under `limits_lock`.
+    pub(crate) disabled: AtomicU32,
     /// The stale or current mark below which counters are summed exactly (§9.3).
     pub(crate) drift_mark: AtomicU64,
     pub(crate) counters: ZoneCounters,
@@ -197,6 +199,7 @@ impl<R: RawMutex> Zone<'_, R> {
             ungrouped: AtomicBool::new(false),
             limits: SharedLimits::default(),
             limits_lock: Mutex::new(()),
+            disabled: AtomicU32::new(0),
             drift_mark: AtomicU64::new(0),
             counters: ZoneCounters::default(),
             shuffle: AtomicU64::new(0),

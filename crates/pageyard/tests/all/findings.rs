@@ -3,7 +3,6 @@
 
 use crate::common;
 
-use std::cell::Cell;
 use std::panic::catch_unwind;
 
 use common::state::State;
@@ -11,9 +10,7 @@ use common::view::{normal, view};
 use common::{Machine, Maps, Stage, Y, o, records};
 use pageyard::MigrateType::{HighAtomic, Isolate, Movable, Unmovable};
 use pageyard::policy::{NoHighOrder, TwoPassBulkFree, Vanilla};
-use pageyard::{
-    CpuId, Event, Gfp, InitError, Layout, MigrateType, Order, Pfn, Place, Platform, Yard, ZoneKind,
-};
+use pageyard::{CpuId, Event, Gfp, InitError, Layout, MigrateType, Pfn, Yard, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 
@@ -227,96 +224,6 @@ fn a_snapshot_whose_lists_and_labels_differ_is_refused_or_harmless() {
     assert!(answer.is_ok());
 }
 
-thread_local! {
-    static HELD: Cell<i32> = const { Cell::new(0) };
-    static RELEASED: Cell<u32> = const { Cell::new(0) };
-}
-
-/// A lock that knows how many of its kind this thread holds.
-struct Counted(spin::mutex::SpinMutex<()>);
-
-#[allow(unsafe_code)]
-// SAFETY: exclusion is the inner lock's, to which every operation is handed on.
-unsafe impl lock_api::RawMutex for Counted {
-    #[allow(clippy::declare_interior_mutable_const)]
-    const INIT: Self = Counted(spin::mutex::SpinMutex::new(()));
-    type GuardMarker = lock_api::GuardSend;
-
-    fn lock(&self) {
-        lock_api::RawMutex::lock(&self.0);
-        HELD.set(HELD.get() + 1);
-    }
-
-    fn try_lock(&self) -> bool {
-        let got = lock_api::RawMutex::try_lock(&self.0);
-        HELD.set(HELD.get() + i32::from(got));
-        got
-    }
-
-    unsafe fn unlock(&self) {
-        HELD.set(HELD.get() - 1);
-        RELEASED.set(RELEASED.get() + 1);
-        // SAFETY: the caller holds the lock, so the inner one is held.
-        unsafe { lock_api::RawMutex::unlock(&self.0) };
-    }
-}
-
-/// Complains where a hook that may take its time is called with a lock held.
-struct Hooks;
-
-impl Platform for Hooks {
-    fn prepare(&self, _: Pfn, _: Order, _: Gfp) {
-        assert_eq!(HELD.get(), 0, "prepare is called without any lock");
-    }
-
-    fn wake_reclaim(&self, _: pageyard::NodeId, _: Order, _: ZoneKind) {
-        assert_eq!(HELD.get(), 0, "wake_reclaim is called without any lock");
-    }
-}
-
-/// The contract of [`Platform`]: only `event` may be called with locks held.
-#[test]
-fn hooks_are_called_without_locks_by_single_requests() {
-    Machine::normal(8192).run_on(Hooks, |y: &Yard<'_, Counted, Hooks>| {
-        for i in 0..9000 {
-            if let Ok(pfn) = y.alloc(o(0), Gfp::ATOMIC)
-                && i % 9 == 0
-            {
-                y.free(pfn, o(0)).unwrap();
-            }
-        }
-        assert!(y.alloc(o(5), Gfp::NOWAIT).is_err());
-    });
-}
-
-#[test]
-fn hooks_are_called_without_locks_by_bulk_requests_in_an_array() {
-    Machine::normal(8192).run_on(Hooks, |y: &Yard<'_, Counted, Hooks>| {
-        assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut [None; 8]), Ok(8));
-    });
-}
-
-#[test]
-fn hooks_are_called_without_locks_by_bulk_requests_as_a_list() {
-    Machine::normal(8192).run_on(Hooks, |y: &Yard<'_, Counted, Hooks>| {
-        let mut held = 0;
-        y.alloc_bulk_each(8, Gfp::KERNEL, |_| held = held.max(HELD.get())).unwrap();
-        assert_eq!(held, 0, "the caller's code may allocate, read counters, panic");
-    });
-}
-
-#[test]
-fn hooks_are_called_without_locks_by_placed_requests() {
-    Machine::normal(8192).run_on(Hooks, |y: &Yard<'_, Counted, Hooks>| {
-        for place in [
-            Place { align: 64, ..Place::default() },
-            Place { below: Some(Pfn(8000)), ..Place::default() },
-        ] {
-            y.alloc_with(o(3), Gfp::KERNEL, place).unwrap();
-        }
-    });
-}
-
 /// Nothing in a yard's storage says that it was used before.
 #[test]
 fn storage_may_be_used_again() {
@@ -351,30 +258,5 @@ fn s5_4_the_same_fraction_again_changes_nothing() {
         assert_eq!(limits(), before);
         y.set_percpu_pagelist_high_fraction(8).unwrap();
         assert_ne!(limits(), before);
-    });
-}
-
-/// Complains where a block is said to come back when it may already be somebody else's.
-struct Early;
-
-impl Platform for Early {
-    fn event(&self, _: CpuId, event: Event) {
-        if matches!(event, Event::Free { .. }) {
-            assert_eq!(RELEASED.get(), 0, "no lock was released since the free began");
-        }
-    }
-}
-
-/// `mm_page_free` is recorded before the page goes back (§9.5): another CPU's event for the same
-/// frame can only come later.
-#[test]
-fn s9_5_a_free_is_told_before_the_block_is_on_a_list() {
-    // Large enough for a list that takes single pages back without a drain.
-    Machine::normal(1 << 18).run_on(Early, |y: &pageyard::Yard<'_, Counted, Early>| {
-        for order in [0, 0, 5] {
-            let pfn = y.alloc(o(order), Gfp::KERNEL).unwrap();
-            RELEASED.set(0);
-            y.free(pfn, o(order)).unwrap();
-        }
     });
 }

@@ -21,6 +21,7 @@ mod findings;
 mod free_errors;
 mod guards;
 mod highatomic;
+mod hooks;
 mod hotplug;
 mod hwpoison;
 mod init;

@@ -1,0 +1,306 @@
+//! What an embedder is promised of its hooks: which are called without any lock of the allocator's
+//! ([`Platform`]), and when.
+
+use crate::common;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{Machine, frames, o};
+use pageyard::poison::Corruption;
+use pageyard::policy::{InitOnFree, Poisoned, Policy, Unmapped};
+use pageyard::{
+    Context, CpuId, Event, Gfp, HotplugError, NodeId, Oom, Order, Pfn, Place, Platform, ReclaimJob,
+    Relocation, SECTION_PAGES, Yard, ZoneKind,
+};
+
+const NORMAL: ZoneKind = ZoneKind::Normal;
+const S: u64 = SECTION_PAGES;
+
+thread_local! {
+    static HELD: Cell<i32> = const { Cell::new(0) };
+    static RELEASED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A lock that knows how many of its kind this thread holds.
+struct Counted(spin::mutex::SpinMutex<()>);
+
+#[allow(unsafe_code)]
+// SAFETY: exclusion is the inner lock's, to which every operation is handed on.
+unsafe impl lock_api::RawMutex for Counted {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = Counted(spin::mutex::SpinMutex::new(()));
+    type GuardMarker = lock_api::GuardSend;
+
+    fn lock(&self) {
+        lock_api::RawMutex::lock(&self.0);
+        HELD.set(HELD.get() + 1);
+    }
+
+    fn try_lock(&self) -> bool {
+        let got = lock_api::RawMutex::try_lock(&self.0);
+        HELD.set(HELD.get() + i32::from(got));
+        got
+    }
+
+    unsafe fn unlock(&self) {
+        HELD.set(HELD.get() - 1);
+        RELEASED.set(RELEASED.get() + 1);
+        // SAFETY: the caller holds the lock, so the inner one is held.
+        unsafe { lock_api::RawMutex::unlock(&self.0) };
+    }
+}
+
+/// Complains where a hook that may take its time is called with a lock held, and gives memory back
+/// when told to.
+#[derive(Default)]
+struct Hooks {
+    calls: RefCell<BTreeMap<&'static str, u32>>,
+    movable: RefCell<BTreeSet<Pfn>>,
+}
+
+impl Hooks {
+    fn called(&self, hook: &'static str) {
+        assert_eq!(HELD.get(), 0, "{hook} is called without any lock");
+        *self.calls.borrow_mut().entry(hook).or_default() += 1;
+    }
+
+    /// Each of these was called, so that nothing is said of what never happened.
+    fn saw(&self, hooks: &[&str]) {
+        for hook in hooks {
+            assert!(self.calls.borrow().contains_key(hook), "{hook} was never called");
+        }
+    }
+}
+
+impl Platform for &Hooks {
+    fn prepare(&self, _: Pfn, _: Order, _: Gfp) {
+        self.called("prepare");
+    }
+
+    fn wake_reclaim(&self, _: NodeId, _: Order, _: ZoneKind) {
+        self.called("wake_reclaim");
+    }
+
+    fn wake_compaction(&self, _: NodeId) {
+        self.called("wake_compaction");
+    }
+
+    fn zero(&self, _: Pfn, _: Order) {
+        self.called("zero");
+    }
+
+    fn poison(&self, _: Pfn, _: Order) {
+        self.called("poison");
+    }
+
+    fn check_poison(&self, _: Pfn, _: Order) -> Option<Corruption> {
+        self.called("check_poison");
+        None
+    }
+
+    fn map(&self, _: Pfn, _: Order) {
+        self.called("map");
+    }
+
+    fn unmap(&self, _: Pfn, _: Order) {
+        self.called("unmap");
+    }
+
+    fn relocate(&self, from: Pfn, to: Pfn, _: Order) -> Relocation {
+        self.called("relocate");
+        let mut movable = self.movable.borrow_mut();
+        if !movable.remove(&from) {
+            return Relocation::Refused;
+        }
+        movable.insert(to);
+        Relocation::Moved
+    }
+
+    fn context(&self) -> Context {
+        self.called("context");
+        Context::default()
+    }
+
+    fn reclaim(&self, _: &ReclaimJob) -> u64 {
+        self.called("reclaim");
+        0
+    }
+
+    fn out_of_memory(&self, _: &ReclaimJob) -> Oom {
+        self.called("out_of_memory");
+        Oom::Nothing
+    }
+
+    fn pause(&self) {
+        self.called("pause");
+    }
+
+    fn keep_trying(&self, _: Order, tries: u32) -> bool {
+        self.called("keep_trying");
+        tries < 2
+    }
+
+    fn warn(&self, _: Order, _: Gfp) {
+        self.called("warn");
+    }
+
+    fn report_free(&self, _: &[(Pfn, Order)]) -> bool {
+        self.called("report_free");
+        true
+    }
+}
+
+/// The contract of [`Platform`]: only hooks that look may be called with locks held.
+#[test]
+fn hooks_are_called_without_locks_by_single_requests() {
+    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Counted, &Hooks>| {
+        for i in 0..9000 {
+            if let Ok(pfn) = y.alloc(o(0), Gfp::ATOMIC)
+                && i % 9 == 0
+            {
+                y.free(pfn, o(0)).unwrap();
+            }
+        }
+        assert!(y.alloc(o(5), Gfp::NOWAIT).is_err());
+    });
+}
+
+#[test]
+fn hooks_are_called_without_locks_by_bulk_requests_in_an_array() {
+    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Counted, &Hooks>| {
+        assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut [None; 8]), Ok(8));
+    });
+}
+
+#[test]
+fn hooks_are_called_without_locks_by_bulk_requests_as_a_list() {
+    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Counted, &Hooks>| {
+        let mut held = 0;
+        y.alloc_bulk_each(8, Gfp::KERNEL, |_| held = held.max(HELD.get())).unwrap();
+        assert_eq!(held, 0, "the caller's code may allocate, read counters, panic");
+    });
+}
+
+#[test]
+fn hooks_are_called_without_locks_by_placed_requests() {
+    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Counted, &Hooks>| {
+        for place in [
+            Place { align: 64, ..Place::default() },
+            Place { below: Some(Pfn(8000)), ..Place::default() },
+        ] {
+            y.alloc_with(o(3), Gfp::KERNEL, place).unwrap();
+        }
+    });
+}
+
+/// What fills memory that comes: at the start, later, and when it is good again (§8.1, §8.4,
+/// §11.3–11.6).
+fn memory_that_comes<P: Policy>(fills: &'static str) {
+    let hooks = Hooks::default();
+    let machine = Machine::new().span(NORMAL, 0..4 * S).usable(0..S).usable(2 * S..3 * S);
+    machine.run_on(&hooks, |y: &Yard<'_, Counted, &Hooks, P>| {
+        let count = || hooks.calls.borrow().get(fills).copied().unwrap_or(0);
+        assert_eq!(count() as u64, (2 * S) >> 10, "§8.1: the largest blocks");
+        y.online(frames(S..2 * S)).unwrap();
+        assert_eq!(count() as u64, (3 * S) >> 10, "§8.4");
+        y.poison_frame(Pfn(77)).unwrap();
+        let before = count();
+        y.unpoison_frame(Pfn(77)).unwrap();
+        assert_eq!(count(), before + 1, "§11.3");
+        assert_eq!(y.zone_info(NORMAL).unwrap().free_exact, 3 * S);
+    });
+}
+
+#[test]
+fn s11_4_memory_that_comes_is_poisoned_without_locks() {
+    memory_that_comes::<Poisoned>("poison");
+}
+
+#[test]
+fn s11_5_memory_that_comes_is_zeroed_without_locks() {
+    memory_that_comes::<InitOnFree>("zero");
+}
+
+#[test]
+fn s11_6_memory_that_comes_is_unmapped_without_locks() {
+    memory_that_comes::<Unmapped>("unmap");
+}
+
+/// §8.4: blocks move, and requests on the embedder's side go on, while sections are emptied: limits
+/// can be changed, lists disabled, and other memory only has to wait.
+#[test]
+fn s8_4_memory_goes_without_locks() {
+    let hooks = Hooks::default();
+    Machine::normal(4 * S).run_on(&hooks, |y: &Yard<'_, Counted, &Hooks>| {
+        let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN;
+        for _ in 0..2 * S {
+            let pfn = y.alloc(o(0), gfp).unwrap();
+            hooks.movable.borrow_mut().insert(pfn);
+            y.set_movable(pfn, o(0), true).unwrap();
+        }
+        let gone = hooks.movable.borrow().iter().next().unwrap().0 & !(S - 1);
+        y.offline(frames(gone..gone + S)).unwrap();
+        hooks.saw(&["relocate"]);
+        // What cannot move is tried again, and stays.
+        let fixed = y.alloc(o(0), Gfp::KERNEL).unwrap();
+        let start = fixed.0 & !(S - 1);
+        let refused = y.offline(frames(start..start + S));
+        assert!(matches!(refused, Err(HotplugError::Refused(_))), "{refused:?}");
+    });
+}
+
+/// §2.10: the last rung.
+#[test]
+fn s2_10_nothing_left_is_told_without_locks() {
+    let hooks = Hooks::default();
+    Machine::normal(8192).run_on(&hooks, |y: &Yard<'_, Counted, &Hooks>| {
+        while y.alloc(o(0), Gfp::KERNEL).is_ok() {}
+        while y.alloc(o(0), Gfp::KERNEL | Gfp::NOFAIL).is_ok() {}
+        hooks.saw(&["wake_reclaim", "reclaim", "out_of_memory", "keep_trying", "warn"]);
+    });
+}
+
+/// §5.5: limits that change while a zone's lists are disabled are in force afterwards; guards nest.
+#[test]
+fn s5_5_limits_change_while_lists_are_disabled() {
+    Machine::normal(1 << 18).run_on(&Hooks::default(), |y: &Yard<'_, Counted, &Hooks>| {
+        let limits = || y.pageset(NORMAL, CpuId(0)).unwrap().limits;
+        let before = limits();
+        let first = y.disable_pcp(NORMAL).unwrap();
+        assert_eq!(HELD.get(), 0, "the guard is no lock");
+        let disabled = limits();
+        let second = y.disable_pcp(NORMAL).unwrap();
+        y.set_percpu_pagelist_high_fraction(8).unwrap();
+        assert_eq!(limits(), disabled);
+        drop(first);
+        assert_eq!(limits(), disabled, "the other guard is still there");
+        drop(second);
+        assert!(limits() != disabled && limits() != before);
+    });
+}
+
+/// Complains where a block is said to come back when it may already be somebody else's.
+struct Early;
+
+impl Platform for Early {
+    fn event(&self, _: CpuId, event: Event) {
+        if matches!(event, Event::Free { .. }) {
+            assert_eq!(RELEASED.get(), 0, "no lock was released since the free began");
+        }
+    }
+}
+
+/// `mm_page_free` is recorded before the page goes back (§9.5): another CPU's event for the same
+/// frame can only come later.
+#[test]
+fn s9_5_a_free_is_told_before_the_block_is_on_a_list() {
+    // Large enough for a list that takes single pages back without a drain.
+    Machine::normal(1 << 18).run_on(Early, |y: &pageyard::Yard<'_, Counted, Early>| {
+        for order in [0, 0, 5] {
+            let pfn = y.alloc(o(order), Gfp::KERNEL).unwrap();
+            RELEASED.set(0);
+            y.free(pfn, o(order)).unwrap();
+        }
+    });
+}
