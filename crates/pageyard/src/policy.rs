@@ -159,6 +159,9 @@ pub struct PcpRules {
     pub count_min: bool,
     /// Step 10: frees are counted in pages, not in doublings.
     pub free_count: bool,
+    /// With `free_count`: high-order frees drain the lists only once half of `high_min` has been
+    /// freed in a row beyond a batch, as from Linux 6.16 on (B.3).
+    pub free_high_late: bool,
     /// By how much `high` falls in a tick without need for it.
     pub decay: Decay,
 }
@@ -235,6 +238,7 @@ const LINUX612: Rules = Rules {
         below_high: BelowHigh::TestedWhileClear,
         count_min: false,
         free_count: true,
+        free_high_late: false,
         decay: Decay::Eighth,
     },
     type_checks: false,
@@ -252,6 +256,7 @@ const BASE: PcpRules = PcpRules {
     below_high: BelowHigh::Ignored,
     count_min: false,
     free_count: false,
+    free_high_late: false,
     decay: Decay::None,
 };
 const STEP1: PcpRules = PcpRules { free_high_twice: true, ..BASE };
@@ -362,6 +367,12 @@ modifiers! {
     /// section of a zone that is [initialised later](crate::Yard::deferred): the defect of Linux
     /// 5.4 (§8.3, seed figures A.5).
     EarlyLimits = "EarlyLimits", |r| Rules { limits_follow: false, ..r };
+    /// High-order frees drain the lists later, as from Linux 6.16 on: what gave back the network
+    /// throughput that step 10 had cost (B.3).
+    LateFreeHigh = "LateFreeHigh", |r| Rules {
+        pcp: PcpRules { free_high_late: true, ..r.pcp },
+        ..r
+    };
     /// A fixed `high` of six batches, as in Linux 5.4, where the defect of [`EarlyLimits`] hurt:
     /// `EarlyLimits<SixBatches<Base>>` is the machine of seed figures A.5.
     SixBatches = "SixBatches", |r| Rules {

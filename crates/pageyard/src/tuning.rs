@@ -214,9 +214,7 @@ impl Tuning {
         let mut free_high = false;
         if order != 0 && order <= COSTLY_ORDER {
             let batch = self.limits.batch;
-            let freeing =
-                if rules.free_count { self.free_count >= batch } else { self.free_factor > 0 };
-            free_high = freeing
+            free_high = self.is_freeing(rules)
                 && (!rules.free_high_twice || self.flags & PREV_FREE_HIGH_ORDER != 0)
                 && (self.flags & FREE_HIGH_BATCH == 0 || self.count >= batch);
             self.flags |= PREV_FREE_HIGH_ORDER;
@@ -227,6 +225,17 @@ impl Tuning {
             self.free_count += 1 << order;
         }
         free_high
+    }
+
+    /// Whether so much was freed in a row that the CPU is taken to give back more than it takes.
+    #[inline(always)]
+    fn is_freeing(&self, rules: &PcpRules) -> bool {
+        let Limits { batch, high_min, .. } = self.limits;
+        match (rules.free_count, rules.free_high_late) {
+            (false, _) => self.free_factor > 0,
+            (true, false) => self.free_count >= batch,
+            (true, true) => self.free_count >= batch + high_min / 2,
+        }
     }
 
     /// What [`free_quietly`](Self::free_quietly) compares with, to be computed once after each
@@ -246,13 +255,8 @@ impl Tuning {
     #[inline(always)]
     pub fn free_quietly(&mut self, rules: &PcpRules, order: u8, room: Room) -> bool {
         let high_order = order != 0 && order <= COSTLY_ORDER;
-        let freeing = if rules.free_count {
-            self.free_count >= self.limits.batch
-        } else {
-            self.free_factor > 0
-        };
         let count = self.count + (1 << order);
-        if high_order && freeing || count >= room.pages {
+        if high_order && self.is_freeing(rules) || count >= room.pages {
             return false;
         }
         self.count = count;
@@ -485,6 +489,22 @@ mod tests {
     fn drains_excess_without_tuning_5_14() {
         let mut t = Tuning { high: 361, count: 400, ..pageset(63, 361, 361) };
         assert_eq!((t.decay(&L), t.high), (39, 361));
+    }
+
+    #[test]
+    fn free_high_of_b_3_waits_for_half_of_high_min() {
+        const LATE: PcpRules = <crate::policy::LateFreeHigh as Policy>::RULES.pcp;
+        let limits = Limits { batch: 63, high_min: 400, high_max: 4000 };
+        let drains_from = |rules: &PcpRules| {
+            let mut t = Tuning { limits, ..Tuning::default() };
+            (1..100).find(|_| t.note_free(rules, 3)).map(|n| 8 * (n - 1))
+        };
+        // So many pages are freed before the block that drains, in blocks of eight.
+        assert_eq!(drains_from(&L), Some(64));
+        assert_eq!(drains_from(&LATE), Some(264), "63 + 200");
+        let mut t = Tuning { limits, high: 400, free_count: 200, ..Tuning::default() };
+        let room = t.room(&LATE);
+        assert!(t.free_quietly(&LATE, 3, room) && !t.free_quietly(&L, 3, room));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Policies by name.
 
 use pageyard::policy::{
-    Base, Decay, LargestFirst, Linux61, Linux612, NoHighOrder, Policy, Step1, Step3, Step5, Step7,
-    Step8, Step9, Step10, TwoPassBulkFree, Vanilla,
+    Base, Decay, LargestFirst, LateFreeHigh, Linux61, Linux612, NoHighOrder, Policy, SixBatches,
+    Step1, Step3, Step5, Step7, Step8, Step9, Step10, TwoPassBulkFree, Vanilla,
 };
 
 use super::error::ReplayError;
@@ -47,6 +47,8 @@ choices! {
     "Step9" => Step9,
     "Step10" => Step10,
     "Linux612" => Linux612,
+    "LateFreeHigh" => LateFreeHigh,
+    "LateFreeHigh<Step10>" => LateFreeHigh<Step10>,
     "Linux61" => Linux61,
     "LargestFirst" => LargestFirst,
     "Vanilla" => Vanilla,
@@ -55,6 +57,8 @@ choices! {
     "TwoPassBulkFree<Base>" => TwoPassBulkFree<Base>,
     "NoHighOrder" => NoHighOrder,
     "NoHighOrder<Base>" => NoHighOrder<Base>,
+    "SixBatches<Base>" => SixBatches<Base>,
+    "NoHighOrder<SixBatches<Base>>" => NoHighOrder<SixBatches<Base>>,
     "TwoPassBulkFree<NoHighOrder>" => TwoPassBulkFree<NoHighOrder>,
     "TwoPassBulkFree<NoHighOrder<Base>>" => TwoPassBulkFree<NoHighOrder<Base>>,
 }

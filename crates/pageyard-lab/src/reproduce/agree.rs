@@ -1,0 +1,160 @@
+//! Published figures beside ours, and in what they agree: the direction of each change, the order
+//! of the steps, and the factor between the two.
+
+use serde::Serialize;
+
+/// Less than this, of what it is compared with, is no change (measurement §10: the practical band).
+const BAND: f64 = 0.01;
+
+/// What the figures of a column are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Held against the first row, which is 100.
+    Index,
+    /// Held against each other as they are.
+    Plain,
+}
+
+/// One quantity, step by step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Column {
+    /// What it is.
+    pub name: String,
+    /// Its unit; empty where it is just a number.
+    pub unit: &'static str,
+    /// How it is compared.
+    pub kind: Kind,
+    /// What was published; `None` where nothing was.
+    pub seed: Vec<Option<f64>>,
+    /// What was found here.
+    pub ours: Vec<Option<f64>>,
+    /// In what the two agree.
+    pub agreement: Agreement,
+}
+
+/// In what a column agrees with its published one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Agreement {
+    /// Of the published changes against the first row that are beyond 1%: how many go the same way
+    /// here, by whatever amount, and how many there are.
+    pub direction: (usize, usize),
+    /// Of those, how many are beyond 1% here too.
+    pub shown: usize,
+    /// Of the pairs of rows whose published figures differ by more than 1%: how many are in the same
+    /// order here, and how many there are.
+    pub order: (usize, usize),
+    /// The largest factor between the two, either way; `None` where one of them is 0, or nothing
+    /// can be compared.
+    pub factor: Option<f64>,
+}
+
+impl Column {
+    /// A column of figures as they were published and as they were found. With [`Kind::Index`],
+    /// `ours` need not be indexed yet: it is made so here, as `seed` is.
+    pub fn new(
+        name: impl Into<String>,
+        unit: &'static str,
+        kind: Kind,
+        seed: &[Option<f64>],
+        ours: &[Option<f64>],
+    ) -> Column {
+        let indexed = |figures: &[Option<f64>]| match (kind, figures.first().copied().flatten()) {
+            (Kind::Index, Some(base)) if base != 0.0 => {
+                figures.iter().map(|f| f.map(|f| 100.0 * f / base)).collect()
+            }
+            _ => figures.to_vec(),
+        };
+        let (seed, ours): (Vec<_>, Vec<_>) = (indexed(seed), indexed(ours));
+        let agreement = Agreement::of(kind, &seed, &ours);
+        Column { name: name.into(), unit, kind, seed, ours, agreement }
+    }
+}
+
+impl Agreement {
+    fn of(kind: Kind, seed: &[Option<f64>], ours: &[Option<f64>]) -> Agreement {
+        // Row by row, where there are both.
+        let rows: Vec<(usize, f64, f64)> = seed
+            .iter()
+            .zip(ours)
+            .enumerate()
+            .filter_map(|(i, (s, o))| Some((i, (*s)?, (*o)?)))
+            .collect();
+        let mut agreement = Agreement::default();
+        if let Some((&(0, seed, ours), others)) = rows.split_first() {
+            for &(_, s, o) in others.iter().filter(|r| differs(r.1, seed)) {
+                let same = (s - seed).signum() * (o - ours) > 0.0;
+                agreement.direction.0 += usize::from(same);
+                agreement.shown += usize::from(same && differs(o, ours));
+                agreement.direction.1 += 1;
+            }
+        }
+        for (i, a) in rows.iter().enumerate() {
+            for b in rows[..i].iter().filter(|b| differs(a.1, b.1)) {
+                agreement.order.0 += usize::from((a.1 - b.1).signum() * (a.2 - b.2) > 0.0);
+                agreement.order.1 += 1;
+            }
+        }
+        // Of an index the first row says nothing.
+        let compared = rows.iter().filter(|r| kind == Kind::Plain || r.0 > 0);
+        let factors = compared.map(|&(_, s, o)| {
+            let factor = o / s;
+            (factor.is_finite() && factor > 0.0).then(|| factor.max(1.0 / factor))
+        });
+        agreement.factor =
+            factors.reduce(|a, b| Some(a?.max(b?))).flatten();
+        agreement
+    }
+
+    /// Whether every published direction is found, every pair of steps in order, and no figure
+    /// further away than this factor.
+    pub fn holds(&self, factor: f64) -> bool {
+        self.direction.0 == self.direction.1
+            && self.order.0 == self.order.1
+            && self.factor.is_some_and(|f| f <= factor)
+    }
+}
+
+fn differs(a: f64, b: f64) -> bool {
+    (a - b).abs() > BAND * a.abs().max(b.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(kind: Kind, seed: &[f64], ours: &[f64]) -> Column {
+        let some = |f: &[f64]| f.iter().map(|&f| Some(f)).collect::<Vec<_>>();
+        Column::new("x", "", kind, &some(seed), &some(ours))
+    }
+
+    #[test]
+    fn an_index_is_of_the_first_row() {
+        let c = column(Kind::Index, &[206.0, 199.0, 206.1], &[2.0, 1.0, 3.0]);
+        assert_eq!(c.ours, [Some(100.0), Some(50.0), Some(150.0)]);
+        // The third is no published change; the second differs from both others.
+        assert_eq!(c.agreement.direction, (1, 1));
+        assert_eq!(c.agreement.order, (2, 2));
+        assert!((c.agreement.factor.unwrap() - 199.0 / 103.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_change_the_other_way_is_no_agreement() {
+        let c = column(Kind::Index, &[100.0, 90.0, 80.0], &[100.0, 99.5, 101.0]);
+        assert_eq!((c.agreement.direction, c.agreement.shown), ((1, 2), 0));
+        assert_eq!(c.agreement.order, (1, 3));
+        assert!(!c.agreement.holds(2.0));
+    }
+
+    #[test]
+    fn what_is_missing_or_nothing_is_not_compared() {
+        let seed = [Some(43.6), None, Some(9.8)];
+        let c = Column::new("lock", "%", Kind::Plain, &seed, &[Some(10.0), Some(1.0), Some(0.0)]);
+        assert_eq!(c.agreement.direction, (1, 1));
+        assert_eq!(c.agreement.order, (1, 1));
+        assert_eq!(c.agreement.factor, None, "nothing is no factor of something");
+        let none = Column::new("x", "", Kind::Index, &[None, Some(1.0)], &[Some(1.0), None]);
+        assert_eq!(none.agreement, Agreement::default());
+        assert!(!none.agreement.holds(2.0));
+    }
+}
