@@ -9,6 +9,7 @@ mod machines;
 mod output;
 mod progress;
 mod replay;
+mod reproduce;
 mod run;
 mod show;
 mod topology;
@@ -38,6 +39,7 @@ struct Cli {
 enum Command {
     Replay(replay::Args),
     Run(run::Args),
+    Reproduce(reproduce::Args),
     Compare(compare::Args),
     Workloads(workloads::Args),
     Machines(machines::Args),
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Workloads(args) => workloads::run(&args),
         Command::Machines(args) => machines::run(&args),

@@ -15,7 +15,7 @@ pub(crate) enum Count {
 /// The bar. It goes away when it is dropped.
 pub(crate) struct Bar {
     bar: Option<ProgressBar>,
-    stage: Option<&'static str>,
+    stage: Option<String>,
 }
 
 impl Bar {
@@ -25,11 +25,11 @@ impl Bar {
     }
 
     /// How far a stage is, and how far it goes where that is known.
-    pub(crate) fn show(&mut self, stage: &'static str, count: Count, at: u64, all: Option<u64>) {
+    pub(crate) fn show(&mut self, stage: &str, count: Count, at: u64, all: Option<u64>) {
         let Some(bar) = &self.bar else { return };
-        if self.stage != Some(stage) {
-            self.stage = Some(stage);
-            bar.set_message(stage);
+        if self.stage.as_deref() != Some(stage) {
+            self.stage = Some(stage.to_owned());
+            bar.set_message(stage.to_owned());
             let template = match (count, all) {
                 (Count::Bytes, Some(_)) => "{msg:8} {wide_bar} {bytes}/{total_bytes} {eta}",
                 (Count::Bytes, None) => "{msg:8} {spinner} {bytes}",

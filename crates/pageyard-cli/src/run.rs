@@ -11,7 +11,7 @@ use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, by_name};
 use pageyard_lab::result::RunResult;
 use pageyard_lab::topology::size;
 use pageyard_lab::workload::{self, Options};
-use pageyard_machine::MachineSpec;
+use pageyard_machine::{Costs, MachineSpec};
 use serde::Serialize;
 
 use crate::output::{self, print_json, write_file};
@@ -156,6 +156,8 @@ fn run_workload(args: &Run) -> output::Outcome {
         seed: args.seed,
         iterations: args.iterations,
         set: args.set.clone(),
+        costs: Costs::default(),
+        limits: None,
     };
     let mut bar = Bar::new();
     let results = workload::run(&recipe, &options, &mut |at, all| {

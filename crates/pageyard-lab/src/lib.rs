@@ -3,6 +3,7 @@
 //! [`conform`] holds the allocator against answers of the real kernel, operation by operation.
 //! [`owner`] says who holds what, in the form of the kernel.
 //! [`replay`] puts a recorded trace to the allocator under several policies.
+//! [`reproduce`] runs the experiments of the seeds and prints what was published beside it.
 //! [`result`] is what a run measured, as data.
 //! [`workload`] runs what the allocator's users do, on the simulated machine.
 //! [`show`] prints a recorded machine state as the kernel's own files do.
@@ -16,6 +17,7 @@ mod memory;
 pub mod owner;
 pub mod record;
 pub mod replay;
+pub mod reproduce;
 pub mod result;
 mod rng;
 pub mod show;

@@ -19,6 +19,7 @@ fn small(name: &str) -> Vec<(String, String)> {
         "memcached" => &[("pairs", "2"), ("seconds", "1")],
         "hackbench" => &[("groups", "2"), ("loops", "20")],
         "tbench" => &[("requests", "500")],
+        "stream" => &[("mib", "16")],
         "sysbench" => &[("cache", "2000"), ("reads", "2000")],
         "llfree-bulk" | "llfree-repeat" | "llfree-rand" => &[("pages", "20000"), ("rounds", "2")],
         "llfree-frag" => &[("pages", "60000"), ("rounds", "3")],
@@ -35,6 +36,8 @@ fn options(name: &str, policies: &[&str]) -> Options {
         policies: policies.iter().map(|p| replay::by_name(p).unwrap()).collect(),
         seed: 7,
         iterations: 1,
+        costs: pageyard_machine::Costs::default(),
+        limits: None,
         set: small(name),
     }
 }

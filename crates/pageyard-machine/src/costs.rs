@@ -42,6 +42,8 @@ pub struct Cost {
     pub source: &'static str,
     /// Reads it.
     pub get: fn(&Costs) -> u64,
+    /// Changes it.
+    pub set: fn(&mut Costs, u64),
 }
 
 macro_rules! costs {
@@ -63,6 +65,7 @@ macro_rules! costs {
             confidence: Confidence::$confidence,
             source: $source,
             get: |c| c.$name,
+            set: |c, ps| c.$name = ps,
         }, )* ];
     };
 }
@@ -135,6 +138,12 @@ costs! {
 }
 
 impl Costs {
+    /// Those that are not the default: name and picoseconds.
+    pub fn changed(&self) -> Vec<(&'static str, u64)> {
+        let of = |row: &Cost| (row.name, (row.get)(self), row.default);
+        TABLE.iter().map(of).filter(|r| r.1 != r.2).map(|r| (r.0, r.1)).collect()
+    }
+
     /// The table: name, value, unit, confidence, source.
     pub fn table(&self) -> String {
         let mut out = format!("{:18} {:>14} {:9}  source\n", "cost", "ps", "from");

@@ -101,8 +101,7 @@ impl Agreement {
             let factor = o / s;
             (factor.is_finite() && factor > 0.0).then(|| factor.max(1.0 / factor))
         });
-        agreement.factor =
-            factors.reduce(|a, b| Some(a?.max(b?))).flatten();
+        agreement.factor = factors.reduce(|a, b| Some(a?.max(b?))).flatten();
         agreement
     }
 

@@ -24,12 +24,12 @@ pub(super) const RECIPE: Recipe = Recipe {
 
 fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     let most = pageyard::tuning::MAX_BATCH as u64;
-    let batches = params.list("batches", 1..=most)?;
+    let batches = params.list("batches", 1..=most, most)?;
     let processes = params.number_or_all("processes", 1..=site.count())?;
     let pages = params.number("pages", 1..=1 << 24)?;
     let cycles = params.number("cycles", 1..=1 << 20)?;
     let point = |&batch: &u64| {
-        let faults = Faults { processes, pages, cycles };
+        let faults = Faults { processes, cpus: site.count(), pages, cycles };
         (batch.to_string(), Box::new(Sweep { batch: batch as i32, faults }) as Box<dyn Plan>)
     };
     Ok(batches.iter().map(point).collect())

@@ -1,6 +1,6 @@
 //! page_fault1 of will-it-scale, as processes (measurement §7, §8.3).
 //!
-//! Each process, on a CPU of its own, maps 128 MiB, writes to each page, and unmaps it: 512 faults
+//! Each process, on a CPU of its own as far as there are CPUs, maps 128 MiB, writes to each page, and unmaps it: 512 faults
 //! after each page table (stated), then all pages back in the order in which they came, in lists
 //! of 500 (stated), then the tables. Far more than the per-CPU lists keep, so that every batch goes
 //! to the zone and back. What a fault costs beside is derived ([`costs`](super::costs)).
@@ -17,7 +17,7 @@ use crate::hygiene::build::{GATHER, flags, gfp};
 const PER_TABLE: u64 = 512;
 
 pub(super) const PARAMS: [Param; 3] = [
-    param("processes", "all", "how many, each on a CPU of its own; several with commas; all: CPUs"),
+    param("processes", "all", "how many, up to 4 a CPU; several with commas; all: one a CPU"),
     param("pages", "32768", "pages that a process maps"),
     param("cycles", "1", "how often it maps and unmaps them, after once to warm up"),
 ];
@@ -31,28 +31,36 @@ pub(super) const RECIPE: Recipe = Recipe {
 };
 
 fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
-    let processes = params.list("processes", 1..=site.count())?;
+    let processes = params.list("processes", 1..=4 * site.count(), site.count())?;
     let pages = params.number("pages", 1..=1 << 24)?;
     let cycles = params.number("cycles", 1..=1 << 20)?;
     let label = |p: u64| if processes.len() > 1 { p.to_string() } else { String::new() };
     Ok(processes
         .iter()
-        .map(|&p| (label(p), Box::new(Faults { processes: p, pages, cycles }) as Box<dyn Plan>))
+        .map(|&p| {
+            (
+                label(p),
+                Box::new(Faults { processes: p, cpus: site.count(), pages, cycles })
+                    as Box<dyn Plan>,
+            )
+        })
         .collect())
 }
 
 #[derive(Debug)]
 pub(super) struct Faults {
     pub(super) processes: u64,
+    /// How many CPUs there are: process by process goes to the next.
+    pub(super) cpus: u64,
     pub(super) pages: u64,
     pub(super) cycles: u64,
 }
 
 impl Faults {
     pub(super) fn spawn<'env>(&'env self, stage: &dyn Stage<'env>, cycles: u64) {
-        for cpu in 0..self.processes as u32 {
+        for process in 0..self.processes {
             stage.spawn(
-                CpuId(cpu),
+                CpuId((process % self.cpus) as u32),
                 Box::new(move |actor| (0..cycles).for_each(|_| cycle(actor, self.pages))),
             );
         }

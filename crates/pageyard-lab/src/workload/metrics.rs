@@ -111,6 +111,8 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
         Score::Own => {}
     }
     let (alloc_hold, alloc_p99) = holds(stats, |l| (&l.takes, l.held_taking));
+    let total = stats.total();
+    let in_allocator = total.alloc + total.zone_wait + total.other_wait;
     let (free_hold, free_p99) = holds(stats, |l| (&l.gives, l.held_giving));
     all.extend([
         measure("zone_lock", "%", Lower, stats.zone_lock_share() as f64 / 1e4),
@@ -125,6 +127,7 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
         measure("peak_pcp", "pages", Lower, run.peak_pages as f64),
         measure("block", "pages", Lower, per(counts.pages, counts.allocs)),
         measure("remote", "%", Lower, 100.0 * counts.remote()),
+        measure("allocator", "CPU s", Lower, in_allocator as f64 / 1e12),
         measure("failed", "requests", Lower, run.failed as f64),
     ]);
     all

@@ -22,13 +22,15 @@ mod llfree;
 mod memcached;
 mod micro;
 mod sctp;
+mod stream;
 mod sysbench;
 mod tbench;
 mod trunc;
 mod unix;
 
+use pageyard::tuning::Limits;
 use pageyard::{CpuId, NodeId};
-use pageyard_machine::MachineSpec;
+use pageyard_machine::{Costs, MachineSpec};
 
 use crate::replay::Choice;
 use crate::result::{Metric, RunResult, World};
@@ -110,6 +112,7 @@ pub const RECIPES: &[Recipe] = &[
     memcached::RECIPE,
     hackbench::RECIPE,
     tbench::RECIPE,
+    stream::RECIPE,
     sysbench::RECIPE,
     llfree::BULK,
     llfree::REPEAT,
@@ -145,6 +148,10 @@ pub struct Options {
     pub iterations: u32,
     /// Parameters that are not as by default.
     pub set: Vec<(String, String)>,
+    /// What things cost on the machine.
+    pub costs: Costs,
+    /// Limits of all per-CPU lists, if not those that follow from the zones' sizes.
+    pub limits: Option<Limits>,
 }
 
 /// Runs a workload on the simulated machine, under each policy in turn, iteration by iteration.
@@ -198,6 +205,8 @@ pub fn run(
                     descriptor: options.descriptor,
                     seed,
                     score: recipe.score,
+                    costs: &options.costs,
+                    limits: options.limits,
                     plan: &*plan,
                 };
                 let measures = (policy.work)(&setting, &mut room)?;

@@ -103,14 +103,15 @@ impl Params {
         if self.text(name) == "all" { Ok(*range.end()) } else { self.number(name, range) }
     }
 
-    /// Numbers with commas between them; `all` stands for the end of the range.
+    /// Numbers with commas between them; the word `all` stands for `all`.
     pub(super) fn list(
         &self,
         name: &str,
         range: RangeInclusive<u64>,
+        all: u64,
     ) -> Result<Vec<u64>, WorkloadError> {
         let each = |s: &str| {
-            if s.trim() == "all" { Ok(*range.end()) } else { self.parse(name, s, &range) }
+            if s.trim() == "all" { Ok(all) } else { self.parse(name, s, &range) }
         };
         self.text(name).split(',').map(each).collect()
     }

@@ -3,9 +3,10 @@
 use std::cell::Cell;
 
 use pageyard::policy::Policy;
+use pageyard::tuning::Limits;
 use pageyard::{CpuId, Gfp, Knobs, MAX_ORDER, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 use pageyard_machine::{
-    Machine, MachineSpec, Memory, Options, Pipe, Scope, SimYard, Task, Touch, WaitQueue,
+    Costs, Machine, MachineSpec, Memory, Options, Pipe, Scope, SimYard, Task, Touch, WaitQueue,
 };
 
 use super::actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage};
@@ -20,6 +21,8 @@ pub(crate) struct Setting<'s> {
     pub(super) descriptor: u32,
     pub(super) seed: u64,
     pub(super) score: Score,
+    pub(super) costs: &'s Costs,
+    pub(super) limits: Option<Limits>,
     pub(super) plan: &'s dyn Plan,
 }
 
@@ -33,8 +36,10 @@ pub(crate) fn run<P: Policy>(
     setting: &Setting<'_>,
     room: &mut Room,
 ) -> Result<Vec<Measure>, WorkloadError> {
-    let &Setting { spec, memory, descriptor, seed, score, plan } = setting;
-    let machine = Machine::new(spec, Options { seed, memory, descriptor, ..Options::default() });
+    let &Setting { spec, memory, descriptor, seed, score, costs, limits, plan } = setting;
+    let costs = costs.clone();
+    let options = Options { seed, memory, descriptor, costs, ..Options::default() };
+    let machine = Machine::new(spec, options);
     let layout = machine.memory_layout();
     let layout = layout.layout(Knobs::default());
     let memory = match &mut room.0 {
@@ -43,7 +48,7 @@ pub(crate) fn run<P: Policy>(
     };
     let mut rooms = memory.rooms();
     let yard = machine.yard::<P, ()>(&layout, memory.storage(&mut rooms), ())?;
-    if let Some(limits) = plan.limits() {
+    if let Some(limits) = plan.limits().or(limits) {
         for zone in yard.zone_ids() {
             yard.set_pcp_limits(zone, limits);
         }

@@ -36,13 +36,14 @@ pub const MOST_CPUS: u32 = 1024;
 pub(crate) const LOCAL: u8 = 10;
 
 /// Machines that come with the crate: name and TOML.
-pub const SHIPPED: [(&str, &str); 7] = [
+pub const SHIPPED: [(&str, &str); 8] = [
     ("desktop", include_str!("../../machines/desktop.toml")),
     ("1x36", include_str!("../../machines/1x36.toml")),
     ("2x20", include_str!("../../machines/2x20.toml")),
     ("2x32", include_str!("../../machines/2x32.toml")),
     ("2x56", include_str!("../../machines/2x56.toml")),
     ("2x64", include_str!("../../machines/2x64.toml")),
+    ("2x96", include_str!("../../machines/2x96.toml")),
     ("8x64", include_str!("../../machines/8x64.toml")),
 ];
 

@@ -1,0 +1,135 @@
+//! Limits of the per-CPU lists that were computed too early (A.5): most of a zone is initialised
+//! late, and lists that know of one section move 7 pages at a time on a machine of 256 CPUs.
+//!
+//! The pagesets are those of an allocator that starts like that machine; the builds then run with
+//! the limits that it computed.
+
+use pageyard::policy::{Base, EarlyLimits, Policy, SixBatches};
+use pageyard::tuning::Limits;
+use pageyard::{CpuId, Knobs, Layout, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
+
+use super::simulated::Simulated;
+use super::{Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, Scale};
+use crate::{Lock, Memory};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "recalculate",
+    summary: "limits computed before memory is there: batches of 7, and a zone's lock for 256 CPUs",
+    source: "A.5",
+    run,
+};
+
+const CPUS: u32 = 256;
+const POLICY: &str = "NoHighOrder<SixBatches<Base>>";
+/// Pages of a GiB.
+const GIB: u64 = 1 << 18;
+/// Published: pagesets by batch and high, before and after.
+const PAGESETS: [(i32, i32, [u32; 2]); 3] =
+    [(1, 0, [256, 256]), (7, 42, [512, 0]), (63, 378, [256, 768])];
+/// Published: seconds of a build, elapsed.
+const ELAPSED: [f64; 2] = [162.42, 119.13];
+const SYSTEM: [f64; 2] = [14_760.30, 4_448.39];
+
+fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
+    let early = pagesets::<EarlyLimits<SixBatches<Base>>>()?;
+    let late = pagesets::<SixBatches<Base>>()?;
+    let count = |all: &[Limits], batch, high| {
+        all.iter().filter(|l| (l.batch, l.high_min) == (batch, high)).count() as f64
+    };
+    let column = |i: usize, name: &str, all: &[Limits]| {
+        let seed = PAGESETS.map(|p| Some(f64::from(p.2[i])));
+        Column::new(name, "", Kind::Plain, &seed, &PAGESETS.map(|p| Some(count(all, p.0, p.1))))
+    };
+    let pagesets = Comparison {
+        title: "pagesets of 256 CPUs in four zones, by batch/high".into(),
+        world: "an allocator that starts so; nothing is timed".into(),
+        command: String::new(),
+        rows: PAGESETS.map(|p| format!("{}/{}", p.0, p.1)).to_vec(),
+        columns: vec![column(0, "before", &early), column(1, "after", &late)],
+    };
+    // What the NORMAL zones of both nodes have: the last of the list.
+    let limits = [early.last(), late.last()].map(|l| l.copied().unwrap_or(Limits::DISABLED));
+    let (builds, claim) = builds(run, limits)?;
+    Ok(Outcome {
+        tables: vec![pagesets, builds],
+        claims: vec![claim],
+        notes: vec![
+            "The published system time is of a whole kernel; beside it stands what CPUs spent in the \
+             allocator and waiting for its locks."
+                .into(),
+        ],
+    })
+}
+
+/// The limits of all pagesets of a machine whose NORMAL zones are initialised late: what Linux's own
+/// start leaves of DMA and DMA32, and two nodes.
+fn pagesets<P: Policy>() -> Result<Vec<Limits>, ReproduceError> {
+    let spans = [
+        (0, ZoneKind::Dma, 1..3841),
+        (0, ZoneKind::Dma32, 4096..4096 + 176_128),
+        (0, ZoneKind::Normal, 4 * GIB..6 * GIB),
+        (1, ZoneKind::Normal, 6 * GIB..8 * GIB),
+    ];
+    let zones = spans.map(|(node, kind, r)| {
+        let span = Pfn(r.start)..Pfn(r.end);
+        ZoneSpec { kind, node: NodeId(node), span }
+    });
+    let usable = zones.each_ref().map(|z| z.span.clone());
+    let cpus: Vec<NodeId> = (0..CPUS).map(|c| NodeId((c >= CPUS / 2).into())).collect();
+    let layout = Layout {
+        zones: &zones,
+        usable: &usable,
+        reserved: &[],
+        cpus: &cpus,
+        distances: &[],
+        knobs: Knobs::default(),
+    };
+    let memory = Memory::for_layout(&layout)?;
+    let mut rooms = memory.rooms();
+    let yard: Yard<'_, Lock, (), P> = Yard::deferred(&layout, memory.storage(&mut rooms), ())?;
+    while !yard.finish_deferred() {}
+    let zones = yard.zone_ids().flat_map(|z| (0..CPUS).map(move |c| (z, CpuId(c))));
+    let mut all: Vec<(ZoneKind, Limits)> =
+        zones.filter_map(|(z, cpu)| Some((z.kind, yard.pageset(z, cpu)?.limits))).collect();
+    all.sort_by_key(|(kind, _)| *kind);
+    Ok(all.into_iter().map(|(_, limits)| limits).collect())
+}
+
+fn builds(run: &mut Run<'_>, limits: [Limits; 2]) -> Result<(Comparison, Claim), ReproduceError> {
+    let objects = if run.options.scale == Scale::Small { "1" } else { "2" };
+    let mut found = Vec::new();
+    for limits in limits {
+        let build = Simulated {
+            workload: "kbuild",
+            machine: "2x64",
+            policies: &[POLICY],
+            set: &[("objects", objects)],
+            limits: Some(limits),
+            ..Simulated::default()
+        };
+        found.push(build.run(run, &format!("kbuild, batch {}", limits.batch))?);
+    }
+    let ours = |metric: &str| found.iter().map(|f| f.means(metric)[0]).collect::<Vec<_>>();
+    let index = |name: &str, seed: [f64; 2], ours: &[Option<f64>]| {
+        Column::new(name, "", Kind::Index, &seed.map(Some), ours)
+    };
+    let lock = ours("zone_lock");
+    let comparison = Comparison {
+        title: "kbuild -j256".into(),
+        world: found[0].world.clone(),
+        command: String::new(),
+        rows: limits.map(|l| format!("{}/{}", l.batch, l.high_min)).to_vec(),
+        columns: vec![
+            index("elapsed", ELAPSED, &ours("time")),
+            index("system", SYSTEM, &ours("allocator")),
+            Column::new("zone lock", "%", Kind::Plain, &[None, None], &lock),
+        ],
+    };
+    let shares: Vec<f64> = lock.into_iter().flatten().collect();
+    let claim = Claim {
+        text: "batches of 7 make a zone's lock contended, batches of 63 do not".into(),
+        found: shares.iter().map(|s| format!("{s:.3}%")).collect::<Vec<_>>().join(", "),
+        holds: shares.first().zip(shares.last()).map(|(a, b)| a > b),
+    };
+    Ok((comparison, claim))
+}

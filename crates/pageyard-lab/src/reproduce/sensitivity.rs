@@ -1,0 +1,126 @@
+//! Which cost of the machine moves which result: an experiment again and again, each time with one
+//! number of the cost model at half and at double its default.
+
+use std::fmt;
+
+use pageyard_machine::Costs;
+use pageyard_machine::costs::TABLE;
+use serde::Serialize;
+
+use super::{Experiment, Options, Report, ReproduceError, Scale, Tell, run};
+
+/// What one cost does to an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The cost's name.
+    pub cost: &'static str,
+    /// At half of its default, and at double.
+    pub factors: [Moved; 2],
+}
+
+/// How far results moved.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Moved {
+    /// The most that a figure changed, as a part of what it was.
+    pub most: f64,
+    /// Which figure that was: table, column, row.
+    pub figure: String,
+    /// Columns that agree with the published direction by default and no more, or the other way
+    /// round.
+    pub turned: Vec<String>,
+}
+
+/// All costs, those that move most first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sensitivity {
+    /// The experiment's name.
+    pub experiment: &'static str,
+    /// The seed.
+    pub seed: u64,
+    /// Cost by cost.
+    pub rows: Vec<Row>,
+}
+
+/// Runs a shortened experiment with every cost in turn halved and doubled.
+///
+/// # Errors
+/// As [`run`].
+pub fn sensitivity(
+    experiment: &Experiment,
+    options: &Options,
+    tell: &mut Tell<'_>,
+) -> Result<Sensitivity, ReproduceError> {
+    let all = 2 * TABLE.len() as u64 + 1;
+    let mut done = 0;
+    let mut with = |costs: Costs, tell: &mut Tell<'_>| {
+        let options = Options { scale: Scale::Small, costs, ..options.clone() };
+        tell(experiment.name, done, all);
+        done += 1;
+        run(experiment, &options, &mut |_, _, _| {})
+    };
+    let default = with(options.costs.clone(), tell)?;
+    let mut rows = Vec::new();
+    for cost in TABLE {
+        let mut factors = [Moved::default(), Moved::default()];
+        for (i, moved) in factors.iter_mut().enumerate() {
+            let mut costs = options.costs.clone();
+            let value = (cost.get)(&costs);
+            (cost.set)(&mut costs, if i == 0 { value / 2 } else { value * 2 });
+            *moved = Moved::between(&default, &with(costs, tell)?);
+        }
+        rows.push(Row { cost: cost.name, factors });
+    }
+    let most = |r: &Row| r.factors.iter().map(|m| m.most).fold(0.0, f64::max);
+    rows.sort_by(|a, b| most(b).total_cmp(&most(a)));
+    Ok(Sensitivity { experiment: experiment.name, seed: options.seed, rows })
+}
+
+impl Moved {
+    fn between(default: &Report, other: &Report) -> Moved {
+        let mut moved = Moved::default();
+        for (a, b) in default.outcome.tables.iter().zip(&other.outcome.tables) {
+            for (x, y) in a.columns.iter().zip(&b.columns) {
+                for ((row, was), is) in a.rows.iter().zip(&x.ours).zip(&y.ours) {
+                    let (Some(was), Some(is)) = (was, is) else { continue };
+                    let by = if was == is { 0.0 } else { (is / was - 1.0).abs() };
+                    if by > moved.most {
+                        moved.most = by;
+                        moved.figure = format!("{}: {}, {row}", a.title, x.name);
+                    }
+                }
+                let agrees = |c: &super::Column| c.agreement.direction.0 == c.agreement.direction.1;
+                if agrees(x) != agrees(y) {
+                    moved.turned.push(format!("{}: {}", a.title, x.name));
+                }
+            }
+        }
+        moved
+    }
+}
+
+impl fmt::Display for Sensitivity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}: one cost at a time halved and doubled; simulated, shortened, seed {}",
+            self.experiment, self.seed
+        )?;
+        writeln!(
+            f,
+            "{:18} {:>9} {:>9}  what moved most; directions that turned",
+            "cost", "half", "double"
+        )?;
+        for Row { cost, factors: [half, double] } in &self.rows {
+            let most = if half.most > double.most { half } else { double };
+            write!(f, "{cost:18} {:>8.1}% {:>8.1}%", 100.0 * half.most, 100.0 * double.most)?;
+            if most.most > 0.0 {
+                write!(f, "  {}", most.figure)?;
+            }
+            for turned in half.turned.iter().chain(&double.turned) {
+                write!(f, "; turned: {turned}")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

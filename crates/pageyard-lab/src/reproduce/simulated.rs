@@ -1,0 +1,102 @@
+//! A workload on a simulated machine, for an experiment.
+
+use pageyard::tuning::Limits;
+use pageyard_machine::MachineSpec;
+
+use super::{Column, Kind, ReproduceError, Run};
+use crate::replay;
+use crate::result::RunResult;
+use crate::workload;
+
+/// Bytes of a frame's descriptor on the machines that the seeds measured.
+const DESCRIPTOR: u32 = 64;
+
+/// What to run.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Simulated<'s> {
+    pub(super) workload: &'s str,
+    /// A shipped machine.
+    pub(super) machine: &'s str,
+    /// GiB of memory, if not the machine's own.
+    pub(super) gib: Option<u64>,
+    pub(super) policies: &'s [&'s str],
+    /// Parameters.
+    pub(super) set: &'s [(&'s str, &'s str)],
+    /// Limits of the per-CPU lists, if not what follows from the zones.
+    pub(super) limits: Option<Limits>,
+}
+
+/// What was found, policy by policy.
+pub(super) struct Found {
+    pub(super) results: Vec<RunResult>,
+    pub(super) world: String,
+    pub(super) command: String,
+}
+
+impl Simulated<'_> {
+    pub(super) fn run(&self, run: &mut Run<'_>, what: &str) -> Result<Found, ReproduceError> {
+        let options = workload::Options {
+            machine: MachineSpec::shipped(self.machine)?,
+            memory: self.gib.map(|n| n << 30),
+            descriptor: DESCRIPTOR,
+            policies: self.policies.iter().map(|p| replay::by_name(p)).collect::<Result<_, _>>()?,
+            seed: run.options.seed,
+            iterations: run.options.iterations,
+            set: self.set.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect(),
+            costs: run.options.costs.clone(),
+            limits: self.limits,
+        };
+        let recipe = workload::by_name(self.workload)?;
+        let results = workload::run(&recipe, &options, &mut |at, all| (run.tell)(what, at, all))?;
+        let world = format!("simulated {}, seed {}", self.machine, run.options.seed);
+        Ok(Found { results, world, command: self.command(run) })
+    }
+
+    /// What does the same from the command line.
+    fn command(&self, run: &Run<'_>) -> String {
+        // The command line has no limits of its own.
+        if self.limits.is_some() {
+            return String::new();
+        }
+        let mut command = format!("pageyard run {} --on machine:{}", self.workload, self.machine);
+        if let Some(gib) = self.gib {
+            command += &format!(" --memory {gib}G");
+        }
+        command += &format!(" --descriptor {DESCRIPTOR} --policy '{}'", self.policies.join(","));
+        for (name, value) in self.set {
+            command += &format!(" --set {name}={value}");
+        }
+        let n = run.options.iterations;
+        command + &format!(" --seed {} --iterations {n}", run.options.seed)
+    }
+}
+
+impl Found {
+    /// The mean of a metric under each policy.
+    pub(super) fn means(&self, metric: &str) -> Vec<Option<f64>> {
+        let mean = |r: &RunResult| {
+            let samples = &r.metrics.iter().find(|m| m.name == metric)?.samples;
+            Some(samples.iter().sum::<f64>() / samples.len() as f64)
+        };
+        self.results.iter().map(mean).collect()
+    }
+
+    /// The same in each second, where the work is fixed and `rate` is what the workload does a
+    /// second: as it would be counted in a fixed time.
+    pub(super) fn per_second(&self, metric: &str) -> Vec<Option<f64>> {
+        let rates = self.means("rate");
+        self.means(metric).iter().zip(rates).map(|(m, r)| Some((*m)? * r?)).collect()
+    }
+
+    /// A column of one metric's means.
+    pub(super) fn column(
+        &self,
+        name: &str,
+        unit: &'static str,
+        kind: Kind,
+        metric: &str,
+        seed: &[Option<f64>],
+    ) -> Column {
+        Column::new(name, unit, kind, seed, &self.means(metric))
+    }
+}

@@ -1,0 +1,93 @@
+//! One TCP stream over loopback whose two ends share a CPU, as iperf3 with one client.
+//!
+//! The sender fills the socket's window in fragments, blocks of order 3 (stated for TCP,
+//! measurement §8.9); then the receiver, which it wakes and which runs on the same CPU, reads them
+//! and gives them back; and so on. So one CPU takes and gives back the same bursts again and again:
+//! what a rule for CPUs that mostly free may mistake for a CPU that mostly frees. How much a window
+//! holds is assumed: 1 MiB, between iperf3's write of 128 KiB and the 4 to 6 MiB up to which the
+//! kernel lets sockets' buffers grow. It decides which rules the stream meets: it is a
+//! parameter. What a fragment costs beside copying is assumed to be what a write to a UNIX socket
+//! costs.
+
+use pageyard::CpuId;
+
+use super::actor::{Plan, Stage};
+use super::costs::UNIX;
+use super::params::{Params, param};
+use super::sctp::BUFFER;
+use super::unix::bytes_of;
+use super::{Point, Recipe, Score, Site, WorkloadError};
+use crate::hygiene::build::{gfp, order};
+
+/// KiB of a fragment.
+const FRAGMENT: u64 = 32;
+/// From one end to the other on the same CPU: a switch of tasks (assumed: lmbench, 1 to 2 us).
+const SWITCH: u64 = 1_200;
+
+pub(super) const RECIPE: Recipe = Recipe {
+    name: "stream",
+    summary: "one TCP stream, both ends on one CPU: bursts of order 3, taken and given back",
+    params: &[
+        param("window", "1024", "KiB on the way at most, in fragments of 32; several with commas"),
+        param("mib", "4096", "MiB that are sent, after a fifth as many to warm up"),
+    ],
+    score: Score::Rate("MiB/s"),
+    plan,
+};
+
+fn plan(params: &Params, _: &Site) -> Result<Vec<Point>, WorkloadError> {
+    let windows = params.list("window", FRAGMENT..=64 << 10, 64 << 10)?;
+    let mib = params.number("mib", 1..=1 << 30)?;
+    let label = |w: u64| if windows.len() > 1 { w.to_string() } else { String::new() };
+    Ok(windows
+        .iter()
+        .map(|&w| (label(w), Box::new(Stream { window: w / FRAGMENT, mib }) as Box<dyn Plan>))
+        .collect())
+}
+
+#[derive(Debug)]
+struct Stream {
+    /// Fragments.
+    window: u64,
+    mib: u64,
+}
+
+impl Stream {
+    fn spawn<'env>(&'env self, stage: &dyn Stage<'env>, mib: u64) {
+        stage.spawn(
+            CpuId(0),
+            Box::new(move |actor| {
+                let mut left = (mib << 10) / FRAGMENT;
+                while left > 0 {
+                    let burst = self.window.min(left);
+                    let mut sent = Vec::with_capacity(burst as usize);
+                    for _ in 0..burst {
+                        actor.think(UNIX);
+                        let Some(block) = actor.alloc(order(3), gfp(BUFFER)) else { continue };
+                        actor.touch(block, bytes_of(order(3)));
+                        sent.push(block);
+                    }
+                    actor.think(SWITCH);
+                    for block in sent {
+                        actor.think(UNIX);
+                        actor.touch(block, bytes_of(order(3)));
+                        actor.free(block);
+                    }
+                    actor.think(SWITCH);
+                    left -= burst;
+                }
+                actor.done(mib);
+            }),
+        );
+    }
+}
+
+impl Plan for Stream {
+    fn setup<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.spawn(stage, self.mib.div_ceil(5));
+    }
+
+    fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.spawn(stage, self.mib);
+    }
+}
