@@ -318,7 +318,7 @@ impl Pageset {
             return;
         }
         let zone = match P::RULES.bulk_free {
-            BulkFree::SinglePass => {
+            BulkFree::SinglePass | BulkFree::BlockByBlock => {
                 let zone = at.lock();
                 self.single_pass(&zone, n, start);
                 zone
@@ -349,6 +349,7 @@ impl Pageset {
     ) {
         let mut left = n;
         let mut index = start;
+        let joins = matches!(P::RULES.bulk_free, BulkFree::SinglePass) && !P::RULES.carried_types;
         // Every list but the last is left empty, so each is looked at once.
         for _ in 0..lists_used::<P>() {
             if left <= 0 {
@@ -361,11 +362,10 @@ impl Pageset {
             {
                 let mut run = Run::empty_at(idx, order);
                 self.list(index).pop_tail_while(&zone.zone.map, |idx, frame| {
-                    // A carried type is read once more when the block is freed.
-                    let more =
-                        left > 0 && (!P::RULES.carried_types || run.blocks == 0) && run.extend(idx);
+                    let more = left > 0 && (joins || run.blocks == 0) && run.extend(idx);
                     if more {
                         left -= 1 << order;
+                        // A carried type is read once more when the block is freed.
                         if !P::RULES.carried_types {
                             frame.set_state(State::TAIL);
                         }

@@ -121,7 +121,10 @@ impl Safety {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BulkFree {
     /// One pass under the zone lock: a list is emptied before the next is looked at (§5.12).
+    /// Neighbours that follow each other there are freed as one.
     SinglePass,
+    /// The same, each block by itself, as the kernel does it: the same answers at the kernel's cost.
+    BlockByBlock,
     /// Pages are gathered first, then freed under the lock (§5.12a).
     TwoPass,
 }
@@ -360,6 +363,8 @@ modifiers! {
     /// Bulk frees as in Linux 5.0 to 5.17: pages are gathered on a private list first and freed
     /// under the zone lock afterwards (§5.12a; "vanilla" of the 2022 series, seed figures A.1).
     TwoPassBulkFree = "TwoPassBulkFree", |r| Rules { bulk_free: BulkFree::TwoPass, ..r };
+    /// Bulk frees block by block (§5.12): for comparisons with what kernels spend under a zone's lock.
+    BlockByBlock = "BlockByBlock", |r| Rules { bulk_free: BulkFree::BlockByBlock, ..r };
     /// High-order pages kept off the per-CPU lists: the "revert" column of the 2022 series (seed
     /// figures A.1), and Linux before 5.14.
     NoHighOrder = "NoHighOrder", |r| Rules { high_order_lists: false, ..r };

@@ -1,8 +1,8 @@
 //! Policies by name.
 
 use pageyard::policy::{
-    Base, Decay, LargestFirst, LateFreeHigh, Linux61, Linux612, NoHighOrder, Policy, SixBatches,
-    Step1, Step3, Step5, Step7, Step8, Step9, Step10, TwoPassBulkFree, Vanilla,
+    Base, BlockByBlock, Decay, LargestFirst, LateFreeHigh, Linux61, Linux612, NoHighOrder, Policy,
+    SixBatches, Step1, Step3, Step5, Step7, Step8, Step9, Step10, TwoPassBulkFree, Vanilla,
 };
 
 use super::error::ReplayError;
@@ -48,7 +48,15 @@ choices! {
     "Step10" => Step10,
     "Linux612" => Linux612,
     "LateFreeHigh" => LateFreeHigh,
-    "LateFreeHigh<Step10>" => LateFreeHigh<Step10>,
+    "LateFreeHigh<BlockByBlock<Step10>>" => LateFreeHigh<BlockByBlock<Step10>>,
+    "BlockByBlock<Base>" => BlockByBlock<Base>,
+    "BlockByBlock<Step1>" => BlockByBlock<Step1>,
+    "BlockByBlock<Step3>" => BlockByBlock<Step3>,
+    "BlockByBlock<Step5>" => BlockByBlock<Step5>,
+    "BlockByBlock<Step7>" => BlockByBlock<Step7>,
+    "BlockByBlock<Step9>" => BlockByBlock<Step9>,
+    "BlockByBlock<Step10>" => BlockByBlock<Step10>,
+    "BlockByBlock<NoHighOrder<SixBatches<Base>>>" => BlockByBlock<NoHighOrder<SixBatches<Base>>>,
     "Linux61" => Linux61,
     "LargestFirst" => LargestFirst,
     "Vanilla" => Vanilla,
@@ -57,8 +65,6 @@ choices! {
     "TwoPassBulkFree<Base>" => TwoPassBulkFree<Base>,
     "NoHighOrder" => NoHighOrder,
     "NoHighOrder<Base>" => NoHighOrder<Base>,
-    "SixBatches<Base>" => SixBatches<Base>,
-    "NoHighOrder<SixBatches<Base>>" => NoHighOrder<SixBatches<Base>>,
     "TwoPassBulkFree<NoHighOrder>" => TwoPassBulkFree<NoHighOrder>,
     "TwoPassBulkFree<NoHighOrder<Base>>" => TwoPassBulkFree<NoHighOrder<Base>>,
 }

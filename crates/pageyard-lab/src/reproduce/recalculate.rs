@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const CPUS: u32 = 256;
-const POLICY: &str = "NoHighOrder<SixBatches<Base>>";
+const POLICY: &str = "BlockByBlock<NoHighOrder<SixBatches<Base>>>";
 /// Pages of a GiB.
 const GIB: u64 = 1 << 18;
 /// Published: pagesets by batch and high, before and after.

@@ -15,7 +15,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const POLICIES: [&str; 3] = ["Step9", "Step10", "LateFreeHigh<Step10>"];
+const POLICIES: [&str; 3] =
+    ["BlockByBlock<Step9>", "BlockByBlock<Step10>", "LateFreeHigh<BlockByBlock<Step10>>"];
 const STEPS: [&str; 3] = ["Step9", "Step10", "Step10 late"];
 /// Published: with the step the stream loses 31%, with the threshold it has it back.
 const STREAM: [f64; 3] = [100.0, 69.0, 100.0];

@@ -4,9 +4,9 @@ use crate::common;
 
 use common::state::State;
 use common::view::normal;
-use common::{Y, o};
-use pageyard::policy::{Policy, TwoPassBulkFree};
-use pageyard::{CpuId, DrainReason, Event, Pfn, ZoneKind};
+use common::{Machine, Y, o};
+use pageyard::policy::{BlockByBlock, Linux612, Policy, TwoPassBulkFree};
+use pageyard::{CpuId, DrainReason, Event, Gfp, Pfn, Record, ZoneId, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 const CPU: CpuId = CpuId(0);
@@ -197,4 +197,31 @@ fn s5_5_disabling_empties_the_lists_and_enabling_starts_from_high_min() {
         let t = y.pageset(ZONE, CPU).unwrap();
         assert_eq!((t.count, t.high), (1, 100));
     });
+}
+
+/// §5.12: freeing neighbours as one is an implementation of freeing them one by one.
+#[test]
+fn s5_12_blocks_freed_one_by_one_end_the_same() {
+    fn lists<P: Policy>() -> Vec<(ZoneId, Vec<Record>)> {
+        Machine::normal(1 << 15).cpus(&[0, 0]).run(|y: &Y<'_, P>| {
+            let mut held = Vec::new();
+            let mut random = 1u64;
+            for step in 0..40_000 {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let pick = (random >> 33) as usize;
+                y.platform().on((pick % 2) as u32);
+                // Bursts of one kind, so that neighbours are cached in a row.
+                if step / 700 % 2 == 0 {
+                    let order = o([0, 0, 0, 0, 0, 1, 2, 3][pick / 2 % 8]);
+                    held.extend(y.alloc(order, Gfp::HIGHUSER_MOVABLE).map(|pfn| (pfn, order)));
+                } else if !held.is_empty() {
+                    let at = if step % 5 == 0 { pick % held.len() } else { held.len() - 1 };
+                    let (pfn, order) = held.swap_remove(at);
+                    y.free(pfn, order).unwrap();
+                }
+            }
+            common::all_records(y)
+        })
+    }
+    assert!(lists::<BlockByBlock<Linux612>>() == lists::<Linux612>());
 }
