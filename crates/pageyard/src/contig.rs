@@ -12,7 +12,7 @@ use crate::gfp::Gfp;
 use crate::isolate::{IsolateError, blocks_of};
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::units::{CpuId, MAX_ORDER, MigrateType, Order, Pfn};
+use crate::units::{CpuId, MigrateType, Order, Pfn};
 use crate::yard::Yard;
 use crate::zone::{At, Locked, Zone};
 
@@ -228,9 +228,6 @@ impl<R: RawMutex> Zone<'_, R> {
     /// Whether the frame is part of a block on a per-CPU list.
     pub(crate) fn is_cached(&self, pfn: Pfn) -> bool {
         let Some(idx) = self.index_of(pfn) else { return false };
-        (0..=MAX_ORDER).any(|order| {
-            let state = self.map.frame(idx & !((1u32 << order) - 1)).state();
-            state.kind() == Kind::Cached && state.order() >= order
-        })
+        self.map.block_over(idx).is_some_and(|(_, state)| state.kind() == Kind::Cached)
     }
 }

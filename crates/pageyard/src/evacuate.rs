@@ -10,7 +10,7 @@ use crate::gfp::Gfp;
 use crate::isolate::blocks_of;
 use crate::platform::{Platform, Relocation};
 use crate::policy::Policy;
-use crate::units::{MAX_ORDER, Order, Pfn, ZoneKind};
+use crate::units::{Order, Pfn, ZoneKind};
 use crate::yard::Yard;
 use crate::zone::{At, Zone};
 
@@ -138,13 +138,9 @@ fn target_flags(gfp: Gfp, kind: ZoneKind) -> Gfp {
 impl<R: RawMutex> Zone<'_, R> {
     /// The block in use that reaches over the frame from below: its head, and whether it can move.
     fn used_over(&self, idx: u32) -> Option<(u32, bool)> {
-        (1..=MAX_ORDER).map(|order| (order, idx & !((1u32 << order) - 1))).find_map(
-            |(order, head)| {
-                let state = self.map.frame(head).state();
-                let over = state.kind() == Kind::Allocated && state.order() >= order;
-                over.then_some((head, state.is_movable()))
-            },
-        )
+        let (head, state) = self.map.block_over(idx)?;
+        let over = head < idx && state.kind() == Kind::Allocated;
+        over.then_some((head, state.is_movable()))
     }
 
     fn movable_over(&self, idx: u32) -> Option<u32> {

@@ -11,7 +11,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
-use crate::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 
 /// "No frame" in a link.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -304,6 +304,18 @@ impl<'a> Map<'a> {
     #[inline(always)]
     pub(crate) fn pageblock(&self, idx: u32) -> Option<&'a Pageblock> {
         self.blocks.get((idx >> PAGEBLOCK_ORDER) as usize)
+    }
+
+    /// The block that a frame is part of: its head, and what that says. `None` where there is none to
+    /// be seen; a block in somebody's hands may change at any moment.
+    pub(crate) fn block_over(&self, idx: u32) -> Option<(u32, State)> {
+        // Only the nearest head below can be the one.
+        let (order, head, state) = (0..=MAX_ORDER)
+            .map(|order| (order, idx & !((1u32 << order) - 1)))
+            .map(|(order, head)| (order, head, self.frame(head).state()))
+            .find(|(_, _, state)| state.kind() != Kind::Tail)?;
+        let reaches = state.kind() != Kind::Reserved && state.order() >= order;
+        reaches.then_some((head, state))
     }
 
     /// Whether a poisoned frame in this block's pageblocks is not out of use yet.

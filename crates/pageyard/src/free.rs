@@ -10,7 +10,7 @@ use crate::frame::{Frame, Kind, State};
 use crate::pcp::{Pageset, is_cached_order};
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::units::{CpuId, MAX_ORDER, MigrateType, Order, Pfn, ZoneKind};
+use crate::units::{CpuId, MigrateType, Order, Pfn, ZoneKind};
 use crate::yard::Yard;
 use crate::zone::{At, Zone};
 
@@ -420,24 +420,15 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     /// A tail: of which block?
     fn inside(&self, idx: u32) -> FreeError {
-        for o in 1..=MAX_ORDER {
-            let head = idx & !((1 << o) - 1);
-            let state = self.map.frame(head).state();
-            if head == idx || state.order() < o {
-                continue;
+        let Some((head, state)) = self.map.block_over(idx) else { return FreeError::Reserved };
+        match state.kind() {
+            Kind::Allocated => {
+                let allocated = Order::new(state.order()).unwrap_or_default();
+                FreeError::NotHead { head: self.pfn(head), allocated }
             }
-            match state.kind() {
-                Kind::Allocated => {
-                    let allocated = Order::new(state.order()).unwrap_or_default();
-                    return FreeError::NotHead { head: self.pfn(head), allocated };
-                }
-                Kind::Free | Kind::Cached | Kind::Guard | Kind::Held => {
-                    return FreeError::DoubleFree;
-                }
-                Kind::Bad | Kind::Poisoned => return FreeError::OutOfUse,
-                Kind::Tail | Kind::Reserved => {}
-            }
+            Kind::Free | Kind::Cached | Kind::Guard | Kind::Held => FreeError::DoubleFree,
+            Kind::Bad | Kind::Poisoned => FreeError::OutOfUse,
+            Kind::Tail | Kind::Reserved => FreeError::Reserved,
         }
-        FreeError::Reserved
     }
 }

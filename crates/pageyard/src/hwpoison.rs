@@ -16,9 +16,9 @@ use crate::frame::{Kind, State};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::safety::change;
-use crate::units::{CpuId, MAX_ORDER, PAGEBLOCK_ORDER, Pfn};
+use crate::units::{CpuId, PAGEBLOCK_ORDER, Pfn};
 use crate::yard::Yard;
-use crate::zone::{At, Locked, Zone};
+use crate::zone::{At, Locked};
 
 /// What became of a poisoned frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,7 +85,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
             if frame.is_poisoned() {
                 return Err(PoisonError::Already);
             }
-            if zone.head_of(idx).is_some_and(|(_, s)| s.kind() == Kind::Bad) {
+            if zone.map.block_over(idx).is_some_and(|(_, s)| s.kind() == Kind::Bad) {
                 return Err(PoisonError::Bad);
             }
             frame.set_poisoned(true);
@@ -102,7 +102,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
             if locked.remove_poisoned(idx) {
                 return Ok(Poisoned::Removed);
             }
-            if !zone.head_of(idx).is_some_and(|(_, s)| s.kind() == Kind::Cached) {
+            if !zone.map.block_over(idx).is_some_and(|(_, s)| s.kind() == Kind::Cached) {
                 break;
             }
         }
@@ -146,22 +146,10 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     }
 }
 
-impl<R: RawMutex> Zone<'_, R> {
-    /// The head of the block that holds a frame, and what it says, if there is one to be seen: while
-    /// another CPU has the block, it may change at any moment.
-    fn head_of(&self, idx: u32) -> Option<(u32, State)> {
-        (0..=MAX_ORDER)
-            .map(|o| (o, idx & !((1 << o) - 1)))
-            .map(|(o, head)| (o, head, self.map.frame(head).state()))
-            .find(|(o, _, s)| s.order() >= *o && !matches!(s.kind(), Kind::Tail | Kind::Reserved))
-            .map(|(_, head, state)| (head, state))
-    }
-}
-
 impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// Takes a frame out of use if it is part of a free block or of a guard.
     fn remove_poisoned(&self, idx: u32) -> bool {
-        let Some((head, state)) = self.zone.head_of(idx) else { return false };
+        let Some((head, state)) = self.zone.map.block_over(idx) else { return false };
         let (order, t) = (state.order(), state.migrate_type());
         match state.kind() {
             Kind::Poisoned => return true,

@@ -11,9 +11,7 @@ use crate::area::End;
 use crate::frame::Kind;
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::units::{
-    CpuId, MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind,
-};
+use crate::units::{CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind};
 use crate::yard::Yard;
 use crate::zone::{At, Locked, Zone};
 
@@ -247,16 +245,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
 impl<R: RawMutex> Zone<'_, R> {
     /// The head of the free block that the frame lies in, else the frame itself. Zone lock held.
     pub(crate) fn free_over(&self, idx: u32) -> u32 {
-        for order in 0..=MAX_ORDER {
-            let head = idx & !((1u32 << order) - 1);
-            let state = self.map.frame(head).state();
-            if state.kind() == Kind::Free {
-                // Only the nearest head below can be the one.
-                let reaches = state.order() >= order;
-                return if reaches { head } else { idx };
-            }
-        }
-        idx
+        let free = self.map.block_over(idx).filter(|(_, state)| state.kind() == Kind::Free);
+        free.map_or(idx, |(head, _)| head)
     }
 
     /// The first frame, within one pageblock, that keeps it from being isolated (§4.11). Only heads
