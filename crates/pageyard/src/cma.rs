@@ -10,7 +10,7 @@ use lock_api::{Mutex, RawMutex};
 use crate::contig::ContigError;
 use crate::free::BatchError;
 use crate::gfp::Gfp;
-use crate::isolate::IsolateError;
+use crate::isolate::{IsolateError, Purpose};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
@@ -85,14 +85,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         let movable = MigrateType::Movable;
         let (at, frames) = self.frames_of(range, movable).map_err(CmaError::Isolate)?;
-        at.isolate(frames.clone(), movable).map_err(CmaError::Isolate)?;
+        at.isolate(frames.clone(), movable, Purpose::Use).map_err(CmaError::Isolate)?;
         // Cached pages would come back as any type; those taken since the test already did.
         self.drain_zone(at);
         let unmovable = {
             let _lock = at.lock();
             at.zone
                 .unmovable_over(frames.start)
-                .or_else(|| at.zone.unmovable_in(frames.clone(), movable))
+                .or_else(|| at.zone.unmovable_in(frames.clone(), movable, Purpose::Use))
         };
         if let Some(idx) = unmovable {
             at.unisolate(frames, movable);

@@ -9,7 +9,7 @@ use crate::area::End;
 use crate::frame::{Kind, State};
 use crate::free::{BatchError, FreeError};
 use crate::gfp::Gfp;
-use crate::isolate::{IsolateError, blocks_of};
+use crate::isolate::{IsolateError, Purpose, blocks_of};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{CpuId, MigrateType, Order, Pfn};
@@ -107,8 +107,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         } else {
             None
         };
-        let taken = match at.isolate(whole.clone(), t) {
-            Ok(()) => self.empty_and_take(at, &frames, order, gfp),
+        let taken = match at.isolate(whole.clone(), t, Purpose::Use) {
+            Ok(()) => self.empty_and_take(at, &frames, order, Purpose::Use, gfp),
             Err(e) => Err(e.into()),
         };
         if taken.is_ok() {
@@ -153,17 +153,18 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         at: At<'_, 'a, R, E, P>,
         frames: &Range<u32>,
         order: Option<Order>,
+        purpose: Purpose,
         gfp: Gfp,
     ) -> Result<(), ContigError> {
         self.drain_zone(at);
         self.evacuate(at, frames, gfp)?;
-        // Bound first: in the scrutinee the lock would be held to the end of the match.
-        let taken = at.lock().take_range(frames, order.is_some());
-        match taken {
+        // In the scrutinee itself the lock would be held to the end of the match.
+        let take = || at.lock().take_range(frames, order.is_some(), purpose);
+        match take() {
             Err(ContigError::Busy(p)) if at.zone.is_cached(p) => {
                 // A free that had read the pageblock's type before it was isolated.
                 self.drain_zone(at);
-                at.lock().take_range(frames, order.is_some())
+                take()
             }
             answer => answer,
         }
@@ -193,15 +194,26 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 
 impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// Takes the free blocks that cover the range off their lists, and frees what they have beside
-    /// it page by page, still isolated. Nothing changes unless all of the range is free.
-    fn take_range(&self, frames: &Range<u32>, exactly: bool) -> Result<(), ContigError> {
+    /// it page by page, still isolated. Nothing changes unless all of the range is free, but for
+    /// what may go with it.
+    fn take_range(
+        &self,
+        frames: &Range<u32>,
+        exactly: bool,
+        purpose: Purpose,
+    ) -> Result<(), ContigError> {
         let z = self.zone;
         let map = &z.map;
         let outer = z.free_over(frames.start);
         let mut idx = outer;
         while idx < frames.end {
             let state = map.frame(idx).state();
-            if state.kind() != Kind::Free || map.block_type(idx) != MigrateType::Isolate {
+            let takes = match state.kind() {
+                Kind::Free => map.block_type(idx) == MigrateType::Isolate,
+                Kind::Poisoned => purpose == Purpose::Leave,
+                _ => false,
+            };
+            if !takes {
                 return Err(ContigError::Busy(z.pfn(idx)));
             }
             idx = idx.saturating_add(1 << state.order());
@@ -213,8 +225,10 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         idx = outer;
         while idx < end {
             let state = map.frame(idx).state();
-            z.areas.remove(map, idx, state.order(), state.migrate_type());
-            self.account(-(1 << state.order()), state.migrate_type());
+            if state.kind() == Kind::Free {
+                z.areas.remove(map, idx, state.order(), state.migrate_type());
+                self.account(-(1 << state.order()), state.migrate_type());
+            }
             idx = idx.saturating_add(1 << state.order());
         }
         for idx in (outer..frames.start).chain(frames.end..end) {

@@ -8,11 +8,13 @@ use core::sync::atomic::Ordering::Relaxed;
 use lock_api::RawMutex;
 
 use crate::contig::ContigError;
-use crate::frame::State;
+use crate::frame::{Kind, State};
 use crate::gfp::Gfp;
+use crate::isolate::Purpose;
 use crate::node::rebuild_orders;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::safety::change;
 use crate::tuning::Limits;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind,
@@ -94,7 +96,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// there is [moved](Platform::relocate) elsewhere; once the sections are empty, the allocator
     /// forgets them. Requests may go on meanwhile, though the zone's per-CPU lists are disabled.
     ///
-    /// Nothing reserved and nothing unmovable may lie there. It may be all that the zone has.
+    /// Nothing reserved and nothing unmovable may lie there. It may be all that the zone has. Frames
+    /// that [are poisoned](Yard::poison_frame) go with their section; if it comes back, they stay out
+    /// of use, unless they were [made good](Yard::unpoison_frame) meanwhile.
     ///
     /// # Errors
     /// [`HotplugError`]; all of the memory is still there, its pageblocks movable.
@@ -111,7 +115,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             blocks(&frames).filter(|&b| type_of(b) == MigrateType::HighAtomic).count() as u64
         };
         let before = reserved();
-        let isolated = at.isolate(frames.clone(), MigrateType::Movable);
+        let isolated = at.isolate(frames.clone(), MigrateType::Movable, Purpose::Leave);
         // Isolated, or movable again: no longer the reserve's either way.
         let reserved = before.saturating_sub(reserved());
         if reserved > 0 {
@@ -156,12 +160,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn empty(&self, at: At<'_, 'a, R, E, P>, frames: &Range<u32>) -> Result<(), ContigError> {
         let gfp = Gfp::USER | Gfp::NOWARN;
         for _ in 1..TRIES {
-            match self.empty_and_take(at, frames, None, gfp) {
+            match self.empty_and_take(at, frames, None, Purpose::Leave, gfp) {
                 Err(e) if e.is_busy() => self.platform.pause(),
                 answer => return answer,
             }
         }
-        self.empty_and_take(at, frames, None, gfp)
+        self.empty_and_take(at, frames, None, Purpose::Leave, gfp)
     }
 
     /// A zone without memory keeps nothing on per-CPU lists, and its counter is exact.
@@ -232,20 +236,33 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         zone.map.set_states(frames.start, pages(&frames), State::TAIL);
         zone.present.fetch_add(pages(&frames).into(), Relaxed);
         zone.managed.fetch_add(pages(&frames).into(), Relaxed);
+        {
+            let _locked = self.lock();
+            for block in blocks(&frames) {
+                zone.map.set_block_type(block, MigrateType::Isolate);
+                zone.isolated_blocks.fetch_add(1, Relaxed);
+                zone.map.refresh_taint(block);
+            }
+        }
         let largest = || frames.clone().step_by(1 << MAX_ORDER);
         largest().for_each(|block| self.fill(block, MAX_ORDER));
         let locked = self.lock();
-        for block in blocks(&frames) {
-            zone.map.set_block_type(block, MigrateType::Isolate);
-            zone.isolated_blocks.fetch_add(1, Relaxed);
+        for block in largest() {
+            if zone.map.is_tainted(block, MAX_ORDER) {
+                locked.free_around(block, MAX_ORDER);
+            } else {
+                locked.free_block(block, MAX_ORDER);
+            }
         }
-        largest().for_each(|block| locked.free_block(block, MAX_ORDER));
     }
 
-    /// Empty sections, on no list any more, are no memory.
+    /// Empty sections, on no list any more, are no memory. What is faulty keeps its mark.
     fn leave(self, frames: Range<u32>) {
         let zone = self.zone;
         let _locked = self.lock();
+        let run = zone.map.run(frames.start, pages(&frames)).iter();
+        let poisoned = run.filter(|f| f.state().kind() == Kind::Poisoned).count();
+        change(&zone.safety.poisoned, -(poisoned as i64));
         zone.map.clear_range(frames.start, pages(&frames));
         zone.isolated_blocks.fetch_sub(blocks(&frames).count() as u64, Relaxed);
         zone.managed.fetch_sub(pages(&frames).into(), Relaxed);

@@ -15,6 +15,15 @@ use crate::units::{CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, Zo
 use crate::yard::Yard;
 use crate::zone::{At, Locked, Zone};
 
+/// What a range is isolated and emptied for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Its frames are to serve somebody.
+    Use,
+    /// The memory is to go (§8.4). Frames that are faulty may go with it.
+    Leave,
+}
+
 /// Why a range was not isolated. What had been isolated for it is so no longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IsolateError {
@@ -29,7 +38,7 @@ pub enum IsolateError {
     ZoneEdge(Pfn),
     /// The pageblock that begins at this frame is isolated already.
     Isolated(Pfn),
-    /// This frame is reserved, or its owner cannot move it.
+    /// This frame is reserved or out of use, or its owner cannot move it.
     Unmovable(Pfn),
     /// The platform named a CPU that the yard was not told of.
     UnknownCpu(CpuId),
@@ -62,7 +71,7 @@ impl fmt::Display for IsolateError {
             }
             IsolateError::Isolated(p) => write!(f, "the pageblock at {p} is isolated already"),
             IsolateError::Unmovable(p) => {
-                write!(f, "frame {p} is reserved, or in use and not movable")
+                write!(f, "frame {p} is reserved or out of use, or in use and not movable")
             }
             IsolateError::UnknownCpu(c) => {
                 write!(f, "the platform runs on CPU {}, for which the layout has no node", c.0)
@@ -77,10 +86,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Isolates every pageblock that the range touches (spec §4.11): none of its free pages is
     /// handed out, and what is freed into it stays there, until [`unisolate`](Yard::unisolate).
     ///
-    /// Refused where a frame of the range is reserved, or in use and not
-    /// [movable](Yard::set_movable), or where a pageblock is isolated already; where all of it lies
-    /// in the movable zone, only reserved frames count, and in CMA blocks nothing does if `t` is
-    /// [`Cma`](MigrateType::Cma), everything if it is not. Pages that are on per-CPU lists stay
+    /// Refused where a pageblock is isolated already, or a frame of the range cannot be had: it is
+    /// reserved, [out of use](crate::OutOfUse), held by compaction or reporting at the moment, or in
+    /// use and not [movable](Yard::set_movable). In the movable zone whatever is in use counts as
+    /// movable; in CMA blocks nothing refuses if `t` is [`Cma`](MigrateType::Cma), everything if it
+    /// is not. Pages that are on per-CPU lists stay
     /// there and may still be allocated: [drain](Yard::drain_all) them afterwards.
     ///
     /// `t` is the type that the pageblocks get back where a later one refuses.
@@ -89,7 +99,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// [`IsolateError`] names the first frame or pageblock that refused.
     pub fn isolate(&self, range: Range<Pfn>, t: MigrateType) -> Result<(), IsolateError> {
         let (at, frames) = self.frames_of(range, t)?;
-        at.isolate(frames, t)
+        at.isolate(frames, t, Purpose::Use)
     }
 
     /// Ends the isolation of every pageblock that the range touches: those still isolated get type
@@ -142,10 +152,15 @@ fn each_block(blocks: Range<u32>) -> impl Iterator<Item = u32> {
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// The first pageblock, the last one, then those between; one hold of the zone lock for each.
-    pub(crate) fn isolate(self, frames: Range<u32>, t: MigrateType) -> Result<(), IsolateError> {
+    pub(crate) fn isolate(
+        self,
+        frames: Range<u32>,
+        t: MigrateType,
+        purpose: Purpose,
+    ) -> Result<(), IsolateError> {
         let blocks = blocks_of(&frames);
         let (first, last) = (blocks.start, blocks.end.wrapping_sub(PAGEBLOCK_PAGES));
-        let one = |block| self.lock().isolate_block(block, &frames, t);
+        let one = |block| self.lock().isolate_block(block, &frames, t, purpose);
         one(first)?;
         if last == first {
             return Ok(());
@@ -177,6 +192,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         block: u32,
         frames: &Range<u32>,
         t: MigrateType,
+        purpose: Purpose,
     ) -> Result<(), IsolateError> {
         let z = self.zone;
         if z.map.block_type(block) == MigrateType::Isolate {
@@ -184,7 +200,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         }
         let end = block.saturating_add(PAGEBLOCK_PAGES);
         let tested = frames.start.max(block)..frames.end.min(end);
-        if let Some(idx) = z.unmovable_in(tested, t) {
+        if let Some(idx) = z.unmovable_in(tested, t, purpose) {
             return Err(IsolateError::Unmovable(z.pfn(idx)));
         }
         if !self.relabel(block, MigrateType::Isolate) {
@@ -251,7 +267,12 @@ impl<R: RawMutex> Zone<'_, R> {
 
     /// The first frame, within one pageblock, that keeps it from being isolated (§4.11). Only heads
     /// count: the other frames of a block in use say nothing, as in the kernel.
-    pub(crate) fn unmovable_in(&self, frames: Range<u32>, t: MigrateType) -> Option<u32> {
+    pub(crate) fn unmovable_in(
+        &self,
+        frames: Range<u32>,
+        t: MigrateType,
+        purpose: Purpose,
+    ) -> Option<u32> {
         let mut idx = frames.start;
         if self.map.block_type(idx) == MigrateType::Cma {
             return if t == MigrateType::Cma { None } else { Some(idx) };
@@ -259,6 +280,7 @@ impl<R: RawMutex> Zone<'_, R> {
         while idx < frames.end {
             let state = self.map.frame(idx).state();
             idx = match state.kind() {
+                Kind::Poisoned if purpose == Purpose::Leave => idx + 1,
                 // What compaction holds is about to be somebody's, or free; guards and faulty
                 // frames stay where they are.
                 Kind::Reserved | Kind::Held | Kind::Guard | Kind::Bad | Kind::Poisoned => {

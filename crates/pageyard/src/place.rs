@@ -15,7 +15,7 @@ use crate::contig::ContigError;
 use crate::events::Event;
 use crate::frame::{Kind, State};
 use crate::gfp::{AllocFlags, Gfp};
-use crate::isolate::blocks_of;
+use crate::isolate::{Purpose, blocks_of};
 use crate::mobility::fallbacks;
 use crate::node::NodeChoice;
 use crate::platform::Platform;
@@ -377,7 +377,7 @@ impl<R: RawMutex> Zone<'_, R> {
         while block < blocks.end {
             let end = block.saturating_add(PAGEBLOCK_PAGES);
             let isolated = self.map.block_type(block) == MigrateType::Isolate;
-            if isolated || self.unmovable_in(block..end, t).is_some() {
+            if isolated || self.unmovable_in(block..end, t, Purpose::Use).is_some() {
                 // The last one counts: no range that begins before it can do without it.
                 last = Some(self.pfn(end));
             }

@@ -14,7 +14,7 @@ use common::view::view;
 use common::{Lock, Machine, frames, o};
 use pageyard::{
     ContigError, CpuId, Gfp, HotplugError, IsolateError, MigrateType, NodeId, Order, Pfn, Platform,
-    Relocation, SECTION_PAGES, Yard, ZoneId, ZoneKind,
+    PoisonError, Poisoned, Relocation, SECTION_PAGES, Yard, ZoneId, ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -358,4 +358,52 @@ proptest! {
             }
         });
     }
+}
+
+/// §4.11, §8.4, §11.3: faulty frames go with their section, and stay out of use when it comes back.
+#[test]
+fn s8_4_faulty_frames_do_not_keep_a_section() {
+    let machine = Machine::normal(4 * S);
+    machine.run_on(&Mover::default(), |y: &Y<'_, '_>| {
+        let used = take(y, 3).unwrap();
+        let first = used.0 / S * S;
+        let section = || frames(first..first + S);
+        let faulty = [used.0 + 2, first + S / 2, first + S / 2 + 7, first + S - 1].map(Pfn);
+        assert_eq!(y.poison_frame(faulty[0]), Ok(Poisoned::WhenFreed));
+        for pfn in &faulty[1..] {
+            assert_eq!(y.poison_frame(*pfn), Ok(Poisoned::Removed));
+        }
+        // Only memory that is to go may hold them.
+        let refused = IsolateError::Unmovable(faulty[1]);
+        assert_eq!(y.isolate(section(), MigrateType::Movable), Err(refused));
+
+        y.offline(section()).unwrap();
+        assert_eq!(*y.platform().moves.lock().unwrap(), 1, "the block that holds one has moved");
+        let info = y.zone_info(NORMAL).unwrap();
+        assert_eq!((info.present, info.managed), (3 * S, 3 * S));
+        assert_eq!(y.out_of_use(NORMAL).unwrap().pages(), 0);
+        let rest: Vec<_> =
+            (0..4).map(|i| i * S..(i + 1) * S).filter(|r| r.start != first).collect();
+        check(y, &with_memory(&machine, &rest), &owned(y));
+        assert!(faulty.iter().all(|&p| y.is_poisoned(p) == Some(true)), "nobody has forgotten");
+        assert_eq!(y.poison_frame(Pfn(first + 1)), Err(PoisonError::Reserved));
+
+        // One is replaced meanwhile.
+        y.unpoison_frame(faulty[3]).unwrap();
+        y.online(section()).unwrap();
+        assert_eq!(managed(y, NORMAL), 4 * S);
+        assert_eq!(y.out_of_use(NORMAL).unwrap().poisoned, 3);
+        check(y, &machine, &owned(y));
+        y.offline(section()).unwrap();
+        y.online(section()).unwrap();
+        assert_eq!(y.out_of_use(NORMAL).unwrap().poisoned, 3);
+        y.unpoison_frame(faulty[1]).unwrap();
+        assert_eq!(y.out_of_use(NORMAL).unwrap().poisoned, 2);
+        check(y, &machine, &owned(y));
+        while take(y, 0).is_some() {}
+        let got = owned(y);
+        assert!(!got.contains_key(&faulty[0]) && !got.contains_key(&faulty[2]), "handed out");
+        assert!(got.contains_key(&faulty[1]) && got.contains_key(&faulty[3]));
+        check(y, &machine, &got);
+    });
 }
