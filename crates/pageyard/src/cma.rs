@@ -243,7 +243,8 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
         }
     }
 
-    /// Gives back what [`alloc`](Self::alloc) took, or part of it, in whole bits.
+    /// Gives back what [`alloc`](Self::alloc) took, or part of it, in whole bits. What was taken as
+    /// one block ([`Gfp::COMP`]) goes back as a whole.
     ///
     /// # Errors
     /// [`CmaError::NotOurs`] or [`CmaError::Free`]; nothing has changed.

@@ -103,7 +103,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let (at, frames) = self.frames_of(range, t)?;
         let whole = blocks_of(&frames);
         let order = if gfp.contains(Gfp::COMP) {
-            Some(one_block(&frames).ok_or(ContigError::NotABlock)?)
+            let block = block_of(frames.start.into(), frames.end.into());
+            Some(block.ok_or(ContigError::NotABlock)?)
         } else {
             None
         };
@@ -127,11 +128,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Ok(())
     }
 
-    /// Gives back a range of single pages, ascending, as [`free`](Yard::free) does each (§4.12).
+    /// Gives back a range of single pages, ascending, as [`free`](Yard::free) does each (§4.12), or
+    /// the one block that a range taken with [`Gfp::COMP`] is.
     ///
     /// # Errors
     /// The first frame that is not a caller's as a single page; nothing has changed.
     pub fn free_contig(&self, range: Range<Pfn>) -> Result<(), BatchError> {
+        if let Some(order) = block_of(range.start.0, range.end.0)
+            && self.owned(range.start, order).is_ok()
+        {
+            return self.free(range.start, order).map_err(|error| BatchError { index: 0, error });
+        }
         let pages = || (range.start.0..range.end.0).map(Pfn);
         let fault = |index, error| BatchError { index, error };
         let cpu = self.platform.cpu();
@@ -177,10 +184,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 }
 
-/// The order, if the range is exactly one block.
-fn one_block(frames: &Range<u32>) -> Option<Order> {
-    let pages = frames.end.wrapping_sub(frames.start);
-    if !pages.is_power_of_two() || frames.start & pages.wrapping_sub(1) != 0 {
+/// The order, if a range from `start` to `end` is exactly one block.
+fn block_of(start: u64, end: u64) -> Option<Order> {
+    let pages = end.wrapping_sub(start);
+    if !pages.is_power_of_two() || start & pages.wrapping_sub(1) != 0 {
         return None;
     }
     Order::new(pages.trailing_zeros() as u8)

@@ -216,3 +216,22 @@ fn s4_12_a_soak_of_one_area() {
         });
     }
 }
+
+#[test]
+fn s4_12_one_block_goes_back_to_its_area() {
+    let m = Machine::normal(8192);
+    m.run(|y: &Y<'_>| {
+        let bitmap: [AtomicU64; 16] = Default::default();
+        let area = Area::new(y, frames(4096..5120), o(0), &bitmap).unwrap();
+        let pfn = area.alloc(y, 512, 512, GFP | Gfp::COMP).unwrap();
+        assert_eq!(normal(y).allocated[&pfn.0], (9, false), "one block");
+        let half = area.free(y, pfn, 256);
+        assert!(matches!(half, Err(CmaError::Free(_))), "{half:?}: a block goes as a whole");
+        assert_eq!(area.stats().used, 512);
+        area.free(y, pfn, 512).unwrap();
+        assert_eq!(area.stats().used, 0);
+        y.drain_all(None);
+        assert_eq!(y.zone_info(ZoneKind::Normal).unwrap().free_exact, 8192);
+        assert_eq!(area.alloc(y, 1024, 1, GFP), Ok(Pfn(4096)));
+    });
+}
