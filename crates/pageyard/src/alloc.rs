@@ -211,8 +211,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         pageset.note_alloc::<P>();
         drop(pageset);
         let pfn = zone.pfn(idx);
-        self.platform.event(at.cpu, Event::Alloc { pfn: Some(pfn), order, migrate_type: t, gfp });
-        self.hand_over(pfn, order, gfp);
+        self.deliver(at.cpu, pfn, order, t, gfp);
         Some(pfn)
     }
 
@@ -230,12 +229,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             // The scope stays; what was for the first attempt alone does not.
             None => self.slow_path(&Request { gfp: gfp.difference(req.context.without), ..req }),
         };
-        self.platform.event(
-            req.cpu,
-            Event::Alloc { pfn: answer, order, migrate_type: req.migrate_type, gfp },
-        );
-        let pfn = answer.ok_or(AllocError::NoMemory)?;
-        self.hand_over(pfn, order, gfp);
+        let migrate_type = req.migrate_type;
+        let Some(pfn) = answer else {
+            self.platform.event(req.cpu, Event::Alloc { pfn: None, order, migrate_type, gfp });
+            return Err(AllocError::NoMemory);
+        };
+        self.deliver(req.cpu, pfn, order, migrate_type, gfp);
         Ok(pfn)
     }
 
@@ -469,7 +468,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         loop {
             let idx = self.take_from_zone(req, flags)?;
             // A bad block is out of use; the next one is tried (§5.7).
-            if !P::RULES.safety.checks_pages() || self.passes_alloc_check(idx, req.order.get()) {
+            if self.may_be_handed_out(idx, req.order.get()) {
                 return Some(idx);
             }
         }

@@ -168,6 +168,38 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         }
     }
 
+    /// Takes a block of `low`, wherever it lies, out of a free block that says `found`; what is left
+    /// and right of it stays on its list, as after a split (§1.9).
+    pub(crate) fn carve(&self, head: u32, found: State, idx: u32, low: u8) {
+        let (high, t) = (found.order(), found.migrate_type());
+        self.check_type(head, t);
+        self.zone.areas.remove(&self.zone.map, head, high, t);
+        let back = self.split_around(head, high, idx, low, |part, o| {
+            self.leave(part, o, t);
+            if o < P::RULES.safety.guard_min_order { 0 } else { 1 << o }
+        });
+        self.account(back - (1 << high), t);
+    }
+
+    /// Halves a block until only the one of `low` at `idx` is left; the other halves, each handed to
+    /// `each`, sum up to what that says.
+    pub(crate) fn split_around(
+        &self,
+        head: u32,
+        high: u8,
+        idx: u32,
+        low: u8,
+        each: impl Fn(u32, u8) -> i32,
+    ) -> i32 {
+        let (mut first, mut sum) = (head, 0);
+        for o in (low..high).rev() {
+            let upper = first + (1 << o);
+            let part = if idx >= upper { core::mem::replace(&mut first, upper) } else { upper };
+            sum += each(part, o);
+        }
+        sum
+    }
+
     /// Takes a block of `low` from a free block of `high` that is on the list of `t`.
     #[inline]
     pub(crate) fn take(&self, idx: u32, low: u8, high: u8, t: MigrateType) {

@@ -87,6 +87,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// range is [moved](Platform::relocate) elsewhere. At the end, taken or not, those pageblocks
     /// have type `t`, also if somebody else held them isolated.
     ///
+    /// Where the policy checks pages, one that is bad refuses the range, and is out of use (§11.2).
+    ///
     /// The frames are the caller's as single pages, to be given back by
     /// [`free_contig`](Yard::free_contig) or one by one; with [`Gfp::COMP`] as one block. Of the
     /// other flags, `gfp` says how the pages are [prepared](Platform::prepare), and how hard room
@@ -112,18 +114,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             Ok(()) => self.empty_and_take(at, &frames, order, Purpose::Use, gfp),
             Err(e) => Err(e.into()),
         };
-        if taken.is_ok() {
-            // Nobody else looks at frames that are on no list and belong to no block.
-            match order {
-                Some(o) => at.hand_out(frames.start, o, t),
-                None => frames.clone().for_each(|idx| at.hand_out(idx, Order::ZERO, t)),
-            }
-        }
+        let order = order.unwrap_or_default();
+        let taken = taken.and_then(|()| at.occupy_range(&frames, order, t));
         at.unisolate(whole, t);
         taken?;
-        let pages = frames.step_by(1 << order.map_or(0, Order::get));
-        for idx in pages {
-            self.hand_over(at.zone.pfn(idx), order.unwrap_or_default(), gfp);
+        for idx in frames.step_by(1 << order.get()) {
+            self.deliver(at.cpu, at.zone.pfn(idx), order, t, gfp);
         }
         Ok(())
     }
@@ -194,8 +190,30 @@ fn block_of(start: u64, end: u64) -> Option<Order> {
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
-    fn hand_out(self, idx: u32, order: Order, t: MigrateType) {
-        self.zone.map.frame(idx).set_state(State::new(Kind::Allocated, order.get(), t));
+    /// An emptied range becomes its caller's, in blocks of one order. Where a page of a block is
+    /// bad, that block is out of use (§11.2), and the rest is free again, still isolated.
+    fn occupy_range(
+        self,
+        frames: &Range<u32>,
+        order: Order,
+        t: MigrateType,
+    ) -> Result<(), ContigError> {
+        // Nobody else looks at frames that are on no list and belong to no block.
+        let blocks = || frames.clone().step_by(1 << order.get());
+        let bad = blocks().fold(None, |bad: Option<u32>, idx| {
+            let good = self.may_be_handed_out(idx, order.get());
+            bad.or((!good).then_some(idx))
+        });
+        let Some(bad) = bad else {
+            let state = State::new(Kind::Allocated, order.get(), t);
+            blocks().for_each(|idx| self.zone.map.frame(idx).set_state(state));
+            return Ok(());
+        };
+        let locked = self.lock();
+        for idx in blocks().filter(|&i| self.zone.map.frame(i).state().kind() != Kind::Bad) {
+            locked.free_around(idx, order.get());
+        }
+        Err(ContigError::Busy(self.zone.pfn(bad)))
     }
 }
 

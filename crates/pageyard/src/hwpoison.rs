@@ -153,18 +153,11 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         let (order, t) = (state.order(), state.migrate_type());
         match state.kind() {
             Kind::Poisoned => return true,
-            Kind::Free => {
-                self.zone.areas.remove(&self.zone.map, head, order, t);
-                let back = self.split_around(head, order, idx, |part, o| {
-                    self.leave(part, o, t);
-                    if o < P::RULES.safety.guard_min_order { 0 } else { 1 << o }
-                });
-                self.account(back - (1 << order), t);
-            }
+            Kind::Free => self.carve(head, state, idx, 0),
             Kind::Guard => {
                 change(&self.zone.safety.guards, -(1 << order));
                 self.zone.map.frame(head).set_state(State::TAIL);
-                self.split_around(head, order, idx, |part, o| {
+                self.split_around(head, order, idx, 0, |part, o| {
                     self.guard(part, o, t);
                     0
                 });
@@ -173,18 +166,6 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         }
         self.keep(idx);
         true
-    }
-
-    /// Halves a block until only the frame is left; the other halves, each handed to `each`, sum up
-    /// to what that says.
-    fn split_around(&self, head: u32, order: u8, idx: u32, each: impl Fn(u32, u8) -> i32) -> i32 {
-        let (mut first, mut sum) = (head, 0);
-        for o in (0..order).rev() {
-            let upper = first + (1 << o);
-            let part = if idx >= upper { core::mem::replace(&mut first, upper) } else { upper };
-            sum += each(part, o);
-        }
-        sum
     }
 
     /// A poisoned frame that is in no block any more.

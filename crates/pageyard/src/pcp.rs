@@ -112,7 +112,7 @@ impl Pageset {
         loop {
             let (idx, frame) = self.list(list_index(order, t)).pop_head(&at.zone.map)?;
             self.tuning.note_taken(&P::RULES.pcp, order);
-            if P::RULES.safety.checks_pages() && !at.passes_alloc_check(idx, order) {
+            if !at.may_be_handed_out(idx, order) {
                 // Out of use; the next one is tried (§5.7).
                 continue;
             }

@@ -10,9 +10,7 @@ use core::fmt;
 use lock_api::RawMutex;
 
 use crate::alloc::AllocError;
-use crate::area::End;
 use crate::contig::ContigError;
-use crate::events::Event;
 use crate::frame::{Kind, State};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::isolate::{Purpose, blocks_of};
@@ -57,7 +55,8 @@ pub enum PlaceError {
     Foreign(Pfn),
     /// The frame is a hole, or was never handed over to the allocator.
     Reserved(Pfn),
-    /// The frame is in use.
+    /// The frame is in use, or [out of use](crate::OutOfUse): also where this very request found a
+    /// page of its block to be bad (§11.2).
     InUse(Pfn),
     /// The frame is free, but its pageblock is isolated (§4.11), or kept for requests of another
     /// kind: highatomic (§3.8), or CMA and this one is not movable.
@@ -102,6 +101,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// [`PlaceError`] names the first frame in the way.
     pub fn alloc_at(&self, pfn: Pfn, order: Order, gfp: Gfp) -> Result<(), PlaceError> {
+        if self.platform.fail(order, gfp) {
+            return Err(AllocError::NoMemory.into());
+        }
         let req = self.request(order, gfp, NodeChoice::LOCAL)?;
         if pfn.0 & u64::from(order.pages() - 1) != 0 {
             return Err(PlaceError::Misaligned(pfn));
@@ -119,7 +121,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
             answer => answer,
         }?;
-        self.deliver(pfn, order, gfp, req.migrate_type);
+        if !at.may_be_handed_out(idx, order.get()) {
+            return Err(PlaceError::InUse(pfn));
+        }
+        self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
         Ok(())
     }
 
@@ -142,6 +147,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if place.align <= order.pages().into() && zones().all(|z| z.end() <= limit) {
             return Ok(self.alloc(order, gfp)?);
         }
+        if self.platform.fail(order, gfp) {
+            return Err(AllocError::NoMemory.into());
+        }
         let low = AllocFlags::WMARK_LOW | AllocFlags::of(gfp) | AllocFlags::NOFRAGMENT;
         let slow = AllocFlags::slow(gfp, order.get());
         for drained in [false, true] {
@@ -153,12 +161,15 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                         continue;
                     }
                     let wanted = Wanted { order: order.get(), align: place.align, limit };
-                    // Bound first: in the condition the lock would be held to the end of the body.
-                    let taken = at.lock().take_placed(wanted, req.migrate_type, flags);
-                    if let Some(idx) = taken {
-                        let pfn = zone.pfn(idx);
-                        self.deliver(pfn, order, gfp, req.migrate_type);
-                        return Ok(pfn);
+                    // In the condition itself the lock would be held to the end of the body.
+                    let take = || at.lock().take_placed(wanted, req.migrate_type, flags);
+                    while let Some(idx) = take() {
+                        // A bad block is out of use; the next place is tried (§5.7).
+                        if at.may_be_handed_out(idx, order.get()) {
+                            let pfn = zone.pfn(idx);
+                            self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
+                            return Ok(pfn);
+                        }
                     }
                 }
             }
@@ -214,13 +225,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
         }
         Err(ContigError::NoPlace)
-    }
-
-    /// The block is the caller's.
-    fn deliver(&self, pfn: Pfn, order: Order, gfp: Gfp, migrate_type: MigrateType) {
-        let event = Event::Alloc { pfn: Some(pfn), order, migrate_type, gfp };
-        self.platform.event(self.platform.cpu(), event);
-        self.hand_over(pfn, order, gfp);
     }
 }
 
@@ -317,27 +321,6 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             }
         }
         None
-    }
-
-    /// Takes part of a free block; what is left and right of it goes back on its list, as after a
-    /// split (§1.9).
-    fn carve(&self, head: u32, found: State, idx: u32, order: u8) {
-        let z = self.zone;
-        let t = found.migrate_type();
-        self.check_type(head, t);
-        z.areas.remove(&z.map, head, found.order(), t);
-        let (mut head, mut o) = (head, found.order());
-        while o > order {
-            o -= 1;
-            let half = head.saturating_add(1 << o);
-            if idx < half {
-                z.areas.insert(&z.map, half, o, t, End::Head);
-            } else {
-                z.areas.insert(&z.map, head, o, t, End::Head);
-                head = half;
-            }
-        }
-        self.account(-(1 << order), t);
     }
 
     /// The frames of a block, on no list any more, become a caller's. Whole pageblocks get its

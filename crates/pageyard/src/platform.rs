@@ -83,7 +83,7 @@ pub trait Platform {
     }
 
     /// Whether this request is to fail, to see how its caller takes it (§11.7). Asked at the entry
-    /// of every request. See [`Faults`](crate::Faults) for a way to decide; the default compiles to
+    /// of every request; contiguous ranges (§4.12) are none. See [`Faults`](crate::Faults) for a way to decide; the default compiles to
     /// nothing.
     #[inline(always)]
     fn fail(&self, order: Order, gfp: Gfp) -> bool {

@@ -6,12 +6,13 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use lock_api::RawMutex;
 
 use crate::checks::{BadPage, Link};
+use crate::events::Event;
 use crate::frame::{Kind, State};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::report::{RateLimit, Report};
-use crate::units::{MigrateType, Order, Pfn, ZoneId};
+use crate::units::{CpuId, MigrateType, Order, Pfn, ZoneId};
 use crate::yard::Yard;
 use crate::zone::{At, Locked};
 
@@ -73,6 +74,21 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
             poisoned: s.poisoned.load(Relaxed),
             guards: s.guards.load(Relaxed),
         })
+    }
+
+    /// A block that [may be handed out](At::may_be_handed_out) becomes its caller's, whichever way
+    /// it was found: observers are told, and it is made ready.
+    #[inline(always)]
+    pub(crate) fn deliver(
+        &self,
+        cpu: CpuId,
+        pfn: Pfn,
+        order: Order,
+        migrate_type: MigrateType,
+        gfp: Gfp,
+    ) {
+        self.platform.event(cpu, Event::Alloc { pfn: Some(pfn), order, migrate_type, gfp });
+        self.hand_over(pfn, order, gfp);
     }
 
     /// The last step before a caller has a block: it is mapped, verified and prepared, as the
@@ -179,11 +195,12 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         }
     }
 
-    /// Looks at every page of a block that is about to be handed out (§11.1). `false`: a page is
-    /// bad, and the block is out of use.
+    /// Looks at every page of a block that is about to be handed out, where the policy checks pages
+    /// (§11.1). `false`: a page is bad, and the block is out of use.
     #[inline(always)]
-    pub(crate) fn passes_alloc_check(self, idx: u32, order: u8) -> bool {
-        order == 0 && self.env.page_state(self.zone.pfn(idx)).fits_alloc()
+    pub(crate) fn may_be_handed_out(self, idx: u32, order: u8) -> bool {
+        !P::RULES.safety.checks_pages()
+            || order == 0 && self.env.page_state(self.zone.pfn(idx)).fits_alloc()
             || self.each_page_fits_alloc(idx, order)
     }
 

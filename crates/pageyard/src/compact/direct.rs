@@ -50,10 +50,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let done = self.compact_direct(&wanted, self.zones_for(&req), priority);
         if let Some(pfn) = done.captured {
             self.note_compacted(self.locate(pfn).map(|(zone, _)| zone), order, req.cpu);
-            let migrate_type = req.migrate_type;
-            let event = Event::Alloc { pfn: Some(pfn), order, migrate_type, gfp };
-            self.platform.event(req.cpu, event);
-            self.hand_over(pfn, order, gfp);
+            self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
         }
         Ok(done)
     }
@@ -106,7 +103,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             done.result = done.result.max(outcome.result);
             if outcome.result == CompactResult::Success {
                 at.undefer(order, false);
-                done.captured = outcome.captured.map(|idx| zone.pfn(idx));
+                let good = |&idx: &u32| at.may_be_handed_out(idx, order.get());
+                done.captured = outcome.captured.filter(good).map(|idx| zone.pfn(idx));
                 break;
             }
             if priority != Priority::Async && is_failure(outcome.result) {

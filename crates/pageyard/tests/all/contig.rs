@@ -312,3 +312,29 @@ fn contig_pages_finds_a_place_that_can_be_emptied() {
         owner.check();
     });
 }
+
+#[test]
+fn s9_5_every_block_of_a_range_is_told() {
+    use pageyard::Event;
+    Machine::normal(4096).run(|y: &Y<'_>| {
+        let told = |range, gfp| {
+            y.platform().watch();
+            y.alloc_contig(frames(range), Reclaimable, gfp).unwrap();
+            let events = y.platform().events();
+            let allocs = events.into_iter().filter(|e| matches!(e, Event::Alloc { .. }));
+            (allocs.collect::<Vec<_>>(), y.platform().prepared())
+        };
+        let event = |pfn, order, gfp| Event::Alloc {
+            pfn: Some(pfn),
+            order: o(order),
+            migrate_type: Reclaimable,
+            gfp,
+        };
+        let pages = [700, 701, 702].map(Pfn);
+        let single = pages.map(|p| event(p, 0, GFP)).to_vec();
+        assert_eq!(told(700..703, GFP), (single, pages.to_vec()));
+        let comp = GFP | Gfp::COMP;
+        let one = vec![event(Pfn(2048), 9, comp)];
+        assert_eq!(told(2048..2560, comp), (one, vec![Pfn(2048)]));
+    });
+}

@@ -8,8 +8,8 @@ use common::view::view;
 use common::{Lock, Machine, Y, all_records, o};
 use pageyard::policy::*;
 use pageyard::{
-    AllocError, FaultPlan, Faults, FreeError, Gfp, NodeId, Order, Pfn, Platform, RestoreError,
-    Yard, ZoneKind,
+    AllocError, FaultPlan, Faults, FreeError, Gfp, NodeId, Order, Pfn, Place, PlaceError, Platform,
+    RestoreError, Yard, ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -239,4 +239,38 @@ proptest! {
             assert_eq!(y.zone_info(N).unwrap().free_exact, 8192);
         });
     }
+}
+
+#[test]
+fn a_block_at_a_chosen_place_leaves_guards_11_6() {
+    let m = Machine::normal(8192);
+    m.run(|y: &Y<'_, TypeChecked<Guarded<3>>>| {
+        y.alloc_at(Pfn(300), Order::ZERO, Gfp::KERNEL).unwrap();
+        let guards: Vec<_> = view(y, N).guards.into_iter().collect();
+        assert_eq!(guards, [(296, 2), (301, 0), (302, 1)]);
+        assert_eq!(y.zone_info(N).unwrap().free_exact, 8192 - 8);
+        check(y, &m, &Owned::from([(Pfn(300), Order::ZERO)]));
+        y.free(Pfn(300), Order::ZERO).unwrap();
+        y.drain_all(None);
+        assert_eq!(y.out_of_use(N).unwrap().guards, 0);
+        check(y, &m, &Owned::new());
+    });
+}
+
+#[test]
+fn requests_for_a_chosen_place_fail_at_their_entry_too_2_7_11_7() {
+    let plan = FaultPlan { times: 3, min_order: Order::ZERO, ..ALWAYS };
+    let platform = Faulty(Faults::new(plan));
+    Machine::normal(8192).run_on(&platform, |y: &Yard<'_, Lock, &Faulty>| {
+        let none = Err(PlaceError::Alloc(AllocError::NoMemory));
+        let before = all_records(y);
+        assert_eq!(y.alloc_at(Pfn(300), Order::ZERO, Gfp::ATOMIC), none);
+        let with = |align| {
+            let place = Place { align, below: None };
+            y.alloc_with(Order::ZERO, Gfp::ATOMIC, place).map(|_| ())
+        };
+        assert_eq!((with(1), with(64)), (none, none));
+        assert_eq!((platform.0.injected(), all_records(y)), (3, before), "once each");
+        assert_eq!((with(1), with(64)), (Ok(()), Ok(())));
+    });
 }

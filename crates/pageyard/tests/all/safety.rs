@@ -7,12 +7,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use common::check::{Owned, check};
-use common::{Lock, Machine, o};
+use common::{Lock, Machine, frames, o};
 use pageyard::poison::{self, Corruption, POISON_BYTE};
 use pageyard::policy::*;
 use pageyard::{
-    AllocError, BadPage, Event, FreeError, Gfp, Link, Order, PAGE_SIZE, PageFlags, PageState, Pfn,
-    Platform, Report, Yard, ZoneKind,
+    AllocError, BadPage, CmaArea, ContigError, Event, FreeError, Gfp, Link, MigrateType, Order,
+    PAGE_SIZE, PageFlags, PageState, Pfn, Place, PlaceError, Platform, Report, Yard, ZoneKind,
 };
 
 const PAGES: u64 = 4096;
@@ -449,5 +449,51 @@ fn free_memory_is_unmapped_11_6() {
         assert_eq!(y.alloc_bulk_each(100, Gfp::KERNEL, |_| {}).unwrap(), 100);
         assert_eq!(unmapped() as u64, PAGES - 101);
         assert_eq!(y.platform().reports(), []);
+    });
+}
+
+#[test]
+fn a_bad_page_is_not_handed_out_at_a_chosen_place_11_1_11_2() {
+    run::<PageChecked>(|y| {
+        let bad = || y.out_of_use(N).unwrap().bad;
+        let spoil = |p| y.platform().set(p, |s| s.refcount = 7);
+        spoil(Pfn(301));
+        let at = || y.alloc_at(Pfn(300), o(1), Gfp::KERNEL);
+        assert_eq!(at(), Err(PlaceError::InUse(Pfn(300))));
+        assert_eq!((at(), bad()), (Err(PlaceError::InUse(Pfn(300))), 2), "out of use for good");
+
+        // The next place is as good.
+        let place = Place { align: 1024, below: None };
+        let first = y.alloc_with(o(1), Gfp::KERNEL, place).unwrap();
+        y.free(first, o(1)).unwrap();
+        y.drain_all(None);
+        spoil(first);
+        let next = y.alloc_with(o(1), Gfp::KERNEL, place).unwrap();
+        assert_ne!(next, first);
+        assert_eq!(bad(), 4);
+        check(y, &Machine::normal(PAGES), &Owned::from([(next, o(1))]));
+    });
+}
+
+#[test]
+fn a_bad_page_keeps_a_range_from_being_handed_out_11_1_11_2() {
+    run::<PageChecked>(|y| {
+        let bad = || y.out_of_use(N).unwrap().bad;
+        for p in [2000, 2005, 2050, 3072] {
+            y.platform().set(Pfn(p), |s| s.refcount = 7);
+        }
+        let take = |r, gfp| y.alloc_contig(frames(r), MigrateType::Movable, gfp);
+        assert_eq!(take(1990..2010, Gfp::KERNEL), Err(ContigError::Busy(Pfn(2000))));
+        assert_eq!(bad(), 2, "each of them, and nothing else");
+        check(y, &Machine::normal(PAGES), &Owned::new());
+        let whole = take(2048..2560, Gfp::KERNEL | Gfp::COMP);
+        assert_eq!(whole, Err(ContigError::Busy(Pfn(2048))), "one block, out of use as a whole");
+        assert_eq!(bad(), 2 + 512);
+        check(y, &Machine::normal(PAGES), &Owned::new());
+
+        let bitmap: [AtomicU64; 16] = Default::default();
+        let area: CmaArea<'_, Lock> = CmaArea::new(y, frames(3072..4096), o(0), &bitmap).unwrap();
+        assert_eq!(area.alloc(y, 4, 1, Gfp::KERNEL), Ok(Pfn(3073)), "the next place");
+        assert_eq!(bad(), 2 + 512 + 1);
     });
 }
