@@ -373,8 +373,8 @@ fn s8_4_faulty_frames_do_not_keep_a_section() {
         for pfn in &faulty[1..] {
             assert_eq!(y.poison_frame(*pfn), Ok(Poisoned::Removed));
         }
-        // Only memory that is to go may hold them.
-        let refused = IsolateError::Unmovable(faulty[1]);
+        // Only memory that is to go may hold them; the last pageblock is asked early.
+        let refused = IsolateError::Unmovable(faulty[3]);
         assert_eq!(y.isolate(section(), MigrateType::Movable), Err(refused));
 
         y.offline(section()).unwrap();
