@@ -227,7 +227,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             z.areas.remove(&z.map, block, PAGEBLOCK_ORDER, state.migrate_type());
             self.account(-(PAGEBLOCK_PAGES as i32), state.migrate_type());
             z.map.set_block_type(block, t);
-            self.free_one(block, PAGEBLOCK_ORDER, t, End::Tail);
+            z.report.without_news(|| self.free_one(block, PAGEBLOCK_ORDER, t, End::Tail));
         } else {
             self.relabel(block, t);
         }
@@ -266,7 +266,8 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 
     /// The first frame, within one pageblock, that keeps it from being isolated (§4.11). Only heads
-    /// count: the other frames of a block in use say nothing, as in the kernel.
+    /// count: the other frames of a block in use say nothing, as in the kernel. Those of a block that
+    /// is held do: it is about to become free or somebody's.
     pub(crate) fn unmovable_in(
         &self,
         frames: Range<u32>,
@@ -276,6 +277,10 @@ impl<R: RawMutex> Zone<'_, R> {
         let mut idx = frames.start;
         if self.map.block_type(idx) == MigrateType::Cma {
             return if t == MigrateType::Cma { None } else { Some(idx) };
+        }
+        // The rest of a held block is on its way elsewhere as well as its head.
+        if self.map.block_over(idx).is_some_and(|(_, state)| state.kind() == Kind::Held) {
+            return Some(idx);
         }
         while idx < frames.end {
             let state = self.map.frame(idx).state();

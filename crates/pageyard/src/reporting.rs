@@ -41,6 +41,13 @@ impl Reporting {
             self.pending.store(true, Relaxed);
         }
     }
+
+    /// Whatever becomes free meanwhile is no news. Zone lock held.
+    pub(crate) fn without_news(&self, free: impl FnOnce()) {
+        let pending = self.pending.load(Relaxed);
+        free();
+        self.pending.store(pending, Relaxed);
+    }
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
@@ -66,7 +73,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
             let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
             report.pending.store(false, Relaxed);
             if at.report_zone(least) {
-                // Not everything fitted into the budget.
+                // Not everything fitted into the budget, or was taken note of.
                 let locked = at.lock();
                 report.request(&self.platform);
                 drop(locked);
@@ -84,6 +91,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
 struct Batch {
     blocks: [(Pfn, Order); BATCH],
     len: usize,
+    /// The hook took no note of some: it is to be asked again, but not now.
+    refused: bool,
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
@@ -92,7 +101,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         let zone = self.zone;
         let room = (BATCH as u64) << least.get();
         let mark = zone.watermarks.effective(LOW).saturating_add(room);
-        let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0 };
+        let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0, refused: false };
         let mut left = false;
         // Blocks off their lists are missed by others: only where there is plenty.
         if zone.watermarks.ok(0, mark, ZoneKind::Dma, AllocFlags::CMA, zone.supply(), || true) {
@@ -103,14 +112,16 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             }
         }
         self.report_batch(&mut batch);
-        left
+        left || batch.refused
     }
 
     /// Reports what is on one list; whether the budget ended first.
     fn report_list(self, order: u8, t: MigrateType, batch: &mut Batch) -> bool {
         let zone = self.zone;
         let list = zone.areas.list(order, t);
-        let Some(o) = Order::new(order).filter(|_| !list.is_empty()) else { return false };
+        let Some(o) = Order::new(order).filter(|_| !list.is_empty() && !batch.refused) else {
+            return false;
+        };
         let budget = zone.areas.blocks(order).div_ceil(BLOCKS_PER_CALL);
         for _ in 0..budget {
             let locked = self.lock();
@@ -142,7 +153,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             }
             drop(locked);
             self.report_batch(batch);
-            if next.is_none() {
+            if next.is_none() || batch.refused {
                 return false;
             }
         }
@@ -158,28 +169,29 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         let taken = self.env.report_free(blocks);
         let zone = self.zone;
         let locked = self.lock();
-        let pending = zone.report.pending.load(Relaxed);
-        for &(pfn, order) in blocks {
-            let Some(idx) = zone.index_of(pfn) else { continue };
-            zone.counters.pages_returned.add(order.pages().into());
-            if zone.map.is_tainted(idx, order.get()) {
-                // A frame of it failed meanwhile.
-                locked.free_around(idx, order.get());
-                continue;
+        // That these come back is no news.
+        zone.report.without_news(|| {
+            for &(pfn, order) in blocks {
+                let Some(idx) = zone.index_of(pfn) else { continue };
+                zone.counters.pages_returned.add(order.pages().into());
+                if zone.map.is_tainted(idx, order.get()) {
+                    // A frame of it failed meanwhile.
+                    locked.free_around(idx, order.get());
+                    continue;
+                }
+                // Its second pageblock may have been isolated meanwhile.
+                let step = order.get().min(PAGEBLOCK_ORDER);
+                for piece in (idx..idx + order.pages()).step_by(1 << step) {
+                    locked.free_one(piece, step, zone.map.block_type(piece), End::Tail);
+                }
+                let frame = zone.map.frame(idx);
+                if taken && frame.state().is(Kind::Free, order.get()) {
+                    frame.set_state(State::with_reported(frame.state()));
+                }
             }
-            // Its second pageblock may have been isolated meanwhile.
-            let step = order.get().min(PAGEBLOCK_ORDER);
-            for piece in (idx..idx + order.pages()).step_by(1 << step) {
-                locked.free_one(piece, step, zone.map.block_type(piece), End::Tail);
-            }
-            let frame = zone.map.frame(idx);
-            if taken && frame.state().is(Kind::Free, order.get()) {
-                frame.set_state(State::with_reported(frame.state()));
-            }
-        }
-        // That these came back is no news.
-        zone.report.pending.store(pending, Relaxed);
+        });
         drop(locked);
+        batch.refused |= !taken;
         batch.len = 0;
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::common;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Barrier, Mutex};
 
 use common::check::{Owned, check};
 use common::{Lock, Machine, o};
-use pageyard::{Gfp, MigrateType, Order, Pfn, Platform, Yard, ZoneKind};
+use pageyard::{Gfp, IsolateError, MigrateType, Order, Pfn, Platform, Yard, ZoneKind};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -177,5 +177,87 @@ fn s9_9_reported_blocks_come_back_as_they_were() {
         assert_eq!((stats.pages_taken, stats.pages_returned), (49_152, 49_152));
         assert_eq!(y.free(Pfn(0), Order::MAX), Err(pageyard::FreeError::DoubleFree));
         assert_eq!(y.block_type(Pfn(0)), Some(MigrateType::Movable));
+    });
+}
+
+/// 24 blocks of order 10, fewer than one call takes, and enough in blocks that are too small.
+fn few() -> Machine {
+    (48..60).fold(Machine::normal(30 * 1024), |m, b| m.reserved(b * 512 + 256..b * 512 + 257))
+}
+
+#[test]
+fn s9_9_a_few_blocks_not_taken_note_of_are_told_again() {
+    let m = few();
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        y.platform().deaf.store(true, Relaxed);
+        for pass in 1..4 {
+            assert_eq!(at(y, 2 * pass), Some(2 * SECOND), "pass {pass}");
+            assert_eq!(blocks(y).len(), 24);
+        }
+        y.platform().deaf.store(false, Relaxed);
+        assert_eq!(at(y, 8), None);
+        assert_eq!(blocks(y).len(), 24);
+        assert_eq!(at(y, 100), None);
+        assert!(told(y).is_empty());
+        check(y, &m, &Owned::new());
+    });
+}
+
+/// §4.11: a pageblock that is freed again at the end of its isolation is no news.
+#[test]
+fn s9_9_the_end_of_isolation_is_no_news() {
+    let m = few();
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        let pair = || common::frames(0..1024);
+        y.isolate(pair(), MigrateType::Movable).unwrap();
+        assert_eq!(at(y, 2), None);
+        assert_eq!(blocks(y).len(), 23, "all but the isolated ones");
+        y.unisolate(pair(), MigrateType::Movable).unwrap();
+        assert_eq!(at(y, 100), None);
+        assert!(told(y).is_empty());
+        // With the next news they are told as well.
+        let pfn = y.alloc(Order::MAX, Gfp::KERNEL).unwrap();
+        y.free(pfn, Order::MAX).unwrap();
+        at(y, 101);
+        assert_eq!(at(y, 103), None);
+        assert!(blocks(y).contains(&(Pfn(0), Order::MAX)));
+        check(y, &m, &Owned::new());
+    });
+}
+
+/// A hook that takes until it is told to end.
+struct Slow([Barrier; 2]);
+
+impl Platform for Slow {
+    const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
+
+    fn now(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn report_free(&self, _: &[(Pfn, Order)]) -> bool {
+        self.0.iter().for_each(|b| _ = b.wait());
+        true
+    }
+}
+
+/// §4.11: what a hook holds is neither free nor its owner's, in its second pageblock too.
+#[test]
+fn s4_11_a_block_that_is_being_reported_cannot_be_isolated() {
+    let m = few();
+    let slow = Slow([(); 2].map(|()| Barrier::new(2)));
+    m.run_on(&slow, |y: &Yard<'_, Lock, &Slow>| {
+        std::thread::scope(|s| {
+            s.spawn(|| y.report_free_blocks());
+            slow.0[0].wait();
+            let refused = [0..512, 512..1024, 700..701]
+                .map(|r: std::ops::Range<u64>| y.isolate(common::frames(r), MigrateType::Movable));
+            slow.0[1].wait();
+            let held = [0, 512, 700].map(|p| Err(IsolateError::Unmovable(Pfn(p))));
+            assert_eq!(refused, held);
+        });
+        y.isolate(common::frames(512..1024), MigrateType::Movable).unwrap();
+        y.unisolate(common::frames(512..1024), MigrateType::Movable).unwrap();
+        check(y, &m, &Owned::new());
     });
 }
