@@ -17,8 +17,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// once, and the watermark tested once, for all of them. Slots already filled stay.
     ///
     /// Returns the index reached, filled slots included: it may be less than the number of slots,
-    /// and every slot before it is filled. Where not even one page could be had at once, one is
-    /// tried as by [`alloc`](Yard::alloc).
+    /// and every slot before it is filled. Where not even one page could be had at once, or pages
+    /// are charged ([`Gfp::ACCOUNT`]), one is tried as by [`alloc`](Yard::alloc).
     ///
     /// # Errors
     /// [`AllocError`] for flags that mean nothing; a lack of memory is no error.
@@ -44,8 +44,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if done == wanted {
             return Ok(done);
         }
-        if E::SEES_EVERY_BLOCK {
-            // One page at most, as the kernel does while it records owners (§6.1).
+        if Self::comes_singly(gfp) {
+            // One page at most.
         } else if wanted - done > 1 && self.platform.fail(Order::ZERO, gfp) {
             return Ok(done);
         } else if wanted - done > 1
@@ -92,7 +92,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let nodes = nodes.into();
         let req = self.request(Order::ZERO, gfp, nodes)?;
         let mut got = 0;
-        if E::SEES_EVERY_BLOCK {
+        if Self::comes_singly(gfp) {
             // As above.
         } else if n > 1 && self.platform.fail(Order::ZERO, gfp) {
             return Ok(0);
@@ -123,6 +123,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             got = 1;
         }
         Ok(got)
+    }
+
+    /// Whether a bulk request takes the way of a single page: while owners are recorded, or where
+    /// each page is charged to somebody (§6.1).
+    fn comes_singly(gfp: Gfp) -> bool {
+        E::SEES_EVERY_BLOCK || gfp.contains(Gfp::ACCOUNT)
     }
 
     /// The first zone that has all the pages above its low mark, once it has grown so far if need

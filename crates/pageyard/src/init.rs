@@ -10,11 +10,11 @@ use lock_api::{Mutex, RawMutex};
 use crate::area::End;
 use crate::deferred::{Deferred, Late};
 use crate::frame::{Map, State};
-use crate::ladder::Reclaimers;
 use crate::layout::{InitError, Layout, Storage, common, section_end};
 use crate::node::{Node, rebuild_orders};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::reclaimers::Reclaimers;
 use crate::turn::Turn;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneKind,

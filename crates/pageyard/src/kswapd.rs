@@ -104,6 +104,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
     }
 
+    /// Whether background reclaim has given up on a node (§7.1).
+    pub(crate) fn is_hopeless(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(|node| node.wakeups.is_hopeless())
+    }
+
     /// Wakes background reclaim of a node, if there is something for it to do (§7.1).
     pub(crate) fn wake_node(&self, id: NodeId, order: Order, gfp: Gfp, highest: ZoneKind) {
         let Some(node) = self.node(id) else { return };

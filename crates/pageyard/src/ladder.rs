@@ -5,7 +5,7 @@
 //! bounded: a request gives up once its reclaims claim to have freed every page of its zones once
 //! over.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
@@ -315,11 +315,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Calls a hook that frees or moves memory. Requests that it makes are known by the task.
     pub(crate) fn as_reclaimer<T>(&self, hook: impl FnOnce() -> T) -> T {
         let task = self.platform.task();
-        let entered = !self.reclaimers.has(task) && self.reclaimers.enter(task);
+        self.reclaimers.enter(task);
         let answer = hook();
-        if entered {
-            self.reclaimers.leave(task);
-        }
+        self.reclaimers.leave(task);
         answer
     }
 
@@ -512,33 +510,4 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 /// I/O.
 fn can_compact(req: &Request) -> bool {
     req.gfp.contains(Gfp::IO) && req.order > Order::ZERO
-}
-
-/// The tasks that are inside a hook that frees or moves memory. Memory they ask for meanwhile must
-/// not lead to another reclaim.
-#[derive(Debug)]
-pub(crate) struct Reclaimers([AtomicU64; 64]);
-
-impl Default for Reclaimers {
-    fn default() -> Self {
-        Reclaimers([const { AtomicU64::new(0) }; 64])
-    }
-}
-
-impl Reclaimers {
-    /// Whether the task was entered. With more of them than there is room for, some are not: the
-    /// requests they make may then reclaim, and enter once others have left.
-    fn enter(&self, task: u64) -> bool {
-        let entry = !task;
-        entry != 0 && self.0.iter().any(|s| s.compare_exchange(0, entry, Relaxed, Relaxed).is_ok())
-    }
-
-    fn leave(&self, task: u64) {
-        let _ = self.0.iter().any(|s| s.compare_exchange(!task, 0, Relaxed, Relaxed).is_ok());
-    }
-
-    fn has(&self, task: u64) -> bool {
-        let entry = !task;
-        entry != 0 && self.0.iter().any(|s| s.load(Relaxed) == entry)
-    }
 }

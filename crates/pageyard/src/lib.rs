@@ -120,6 +120,7 @@ mod platform;
 pub mod poison;
 pub mod policy;
 mod reclaim;
+mod reclaimers;
 mod report;
 mod reporting;
 mod run;

@@ -182,7 +182,8 @@ pub trait Platform {
     }
 
     /// Names the task that executes the caller, so that a reclaim that asks for memory itself is
-    /// known by it. The default takes a CPU for a task; where tasks change while one of them
+    /// known by it. Any number of tasks may reclaim at once; with more than 64, another task may by
+    /// chance be taken for one of them meanwhile. The default takes a CPU for a task; where tasks change while one of them
     /// reclaims, say which it is.
     fn task(&self) -> u64 {
         self.cpu().0.into()

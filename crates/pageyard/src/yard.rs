@@ -7,10 +7,10 @@ use lock_api::{Mutex, RawMutex};
 
 use crate::deferred::Deferred;
 use crate::knobs::Knobs;
-use crate::ladder::Reclaimers;
 use crate::node::{Home, Node, NodeMask};
 use crate::platform::Platform;
 use crate::policy::{Linux612, Policy};
+use crate::reclaimers::Reclaimers;
 use crate::stats::{BlockCounts, CpuStats, NumaStats, ZoneStats};
 use crate::tuning::Tuning;
 use crate::turn::Turn;

@@ -28,7 +28,8 @@ pub struct Compacted {
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Compacts for a request, as its slow path does (§2.10): the zones that may serve it, best
     /// first, until one has a block for it. A block that [was captured](Compacted::captured) is
-    /// the caller's, as if allocated.
+    /// the caller's, as if allocated. Without one, the stall counts as a success where the result is
+    /// [`Success`](CompactResult::Success) (§9.1).
     ///
     /// # Errors
     /// [`AllocError`] for flags that mean nothing; a lack of memory is no error.
@@ -51,6 +52,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if let Some(pfn) = done.captured {
             self.note_compacted(self.locate(pfn).map(|(zone, _)| zone), order, req.cpu);
             self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
+        } else if done.result > CompactResult::Deferred {
+            // Nobody tries to allocate here: that a block can be had is as good as having it.
+            let success = done.result == CompactResult::Success;
+            self.count_outcome(if success { Count::Success } else { Count::Fail });
         }
         Ok(done)
     }
@@ -121,16 +126,18 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// What became of a request after its compaction: the zone that served it, if one did.
     pub(crate) fn note_compacted(&self, served: Option<&Zone<'a, R>>, order: Order, cpu: CpuId) {
-        let Some(zone) = served else {
-            if let Some(zone) = self.zones.first() {
-                zone.compaction.count(Count::Fail, 1);
-            }
-            return;
-        };
+        let Some(zone) = served else { return self.count_outcome(Count::Fail) };
         zone.compaction.count(Count::Success, 1);
         zone.compaction.flush.store(false, Relaxed);
         if let Some(at) = zone.at::<E, P>(&self.platform, cpu) {
             at.undefer(order, true);
+        }
+    }
+
+    /// What became of a request after its compaction, where no zone served it.
+    fn count_outcome(&self, outcome: Count) {
+        if let Some(zone) = self.zones.first() {
+            zone.compaction.count(outcome, 1);
         }
     }
 

@@ -63,7 +63,8 @@ pub trait Extra {
         0
     }
 
-    /// Whether reclaim has given up on a node.
+    /// Whether reclaim has given up on a node. Of a [`Kswapd`](crate::Kswapd) the allocator knows it
+    /// itself; this is for others.
     fn is_unreclaimable(&self, node: NodeId) -> bool {
         let _ = node;
         false

@@ -177,7 +177,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
                     managed: z.managed.load(Relaxed),
                     cma: cma_pages(z),
                     protection: &z.watermarks.reserves(),
-                    unreclaimable: extra.is_unreclaimable(node),
+                    unreclaimable: self.is_hopeless(node) || extra.is_unreclaimable(node),
                     start: z.start,
                 };
                 text.write_heading(out)?;

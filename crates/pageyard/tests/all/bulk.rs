@@ -117,3 +117,14 @@ fn every_page_is_prepared_once() {
         assert_eq!(y.platform().prepared(), [one]);
     });
 }
+
+/// §6.1: pages that are charged to somebody are had one at a time.
+#[test]
+fn s6_1_charged_pages_come_one_at_a_time() {
+    Machine::normal(16384).run(|y: &Y<'_>| {
+        let charged = GFP | Gfp::ACCOUNT;
+        assert_eq!(y.alloc_bulk(charged, &mut [None; 5]), Ok(1));
+        assert_eq!(y.alloc_bulk_each(5, charged, |_| ()), Ok(1));
+        assert_eq!(y.alloc_bulk(GFP, &mut [None; 5]), Ok(5));
+    });
+}

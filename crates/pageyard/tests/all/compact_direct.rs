@@ -5,10 +5,12 @@ use crate::common;
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::owners::*;
-use common::{Machine, o};
+use common::{Lock, Machine, o};
 use pageyard::compact::Background;
+use pageyard::policy::{PageChecked, Policy};
 use pageyard::{
-    CompactEvent, CompactResult, Gfp, MigrateType, NodeId, Order, Priority, Relocation, ZoneKind,
+    CompactEvent, CompactResult, Gfp, MigrateType, NodeId, Order, Priority, Relocation, Yard,
+    ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -83,7 +85,7 @@ fn s7_7_the_block_is_taken_as_it_merges() {
 }
 
 /// A heap in which one move frees a block of the order, in a movable pageblock.
-fn nearly(y: &Y<'_>, order: u8) {
+fn nearly<P: Policy>(y: &Yard<'_, Lock, Owners, P>, order: u8) {
     let mut all = Vec::new();
     while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, true) {
         all.push(pfn.0);
@@ -112,6 +114,39 @@ fn s7_7_small_blocks_of_movable_pageblocks_are_not_taken_for_others() {
         assert_eq!(done.captured, Some(pageyard::Pfn(0)), "whole pageblocks are");
         took(y, pageyard::Pfn(0), 9);
         all_is_well(y, &m);
+    });
+}
+
+#[test]
+fn s11_2_a_block_with_a_bad_page_is_not_captured() {
+    machine().run_on(Owners::willing(), |y: &Yard<'_, Lock, Owners, PageChecked>| {
+        nearly(y, 9);
+        y.platform().bad.store(3, Relaxed);
+        let done = y.compact_for(o(9), THP, Priority::SyncLight).unwrap();
+        assert_eq!((done.captured, y.out_of_use(ZONE).unwrap().bad), (None, 512));
+        let s = y.compact_stats();
+        assert_eq!((s.stall, s.success + s.fail), (1, 1), "§9.1");
+        all_is_well(y, &machine());
+    });
+}
+
+/// Each request that compacts has its block in the end or has not.
+#[test]
+fn s9_1_every_stall_is_a_success_or_a_failure() {
+    let m = machine();
+    m.run_on(Owners::willing(), |y: &Y<'_>| {
+        nearly(y, 3);
+        let done = y.compact_for(o(3), Gfp::KERNEL, Priority::SyncLight).unwrap();
+        assert_eq!((done.captured, done.result), (None, CompactResult::Success));
+        let s = y.compact_stats();
+        assert_eq!((s.stall, s.success, s.fail), (1, 1, 0));
+    });
+    m.run_on(Owners::answering(|_, _| Relocation::Refused), |y: &Y<'_>| {
+        fragment(y, 1, &[0], 50);
+        let done = y.compact_for(Order::HUGE, THP, Priority::SyncLight).unwrap();
+        assert_eq!(done.result, CompactResult::Complete);
+        let s = y.compact_stats();
+        assert_eq!((s.stall, s.success, s.fail), (1, 0, 1));
     });
 }
 

@@ -372,3 +372,58 @@ fn two_threads_that_reclaim_at_once_both_get_an_answer() {
         }
     });
 }
+
+/// More tasks than anybody counts, each inside a reclaim that waits for the next one's.
+#[derive(Default)]
+struct Crowd {
+    yard: OnceLock<&'static Yard<'static, Lock, &'static Crowd>>,
+    task: AtomicU64,
+    inside: std::sync::Mutex<std::collections::BTreeSet<u64>>,
+    again: AtomicU32,
+    served: AtomicU32,
+}
+
+const CROWD: u64 = 100;
+const ONCE: Gfp = Gfp::KERNEL.union(Gfp::NORETRY).union(Gfp::NOWARN);
+
+impl Platform for Crowd {
+    fn task(&self) -> u64 {
+        self.task.load(Relaxed)
+    }
+
+    fn reclaim(&self, _: &ReclaimJob) -> u64 {
+        let (me, yard) = (self.task(), self.yard.get().unwrap());
+        if !self.inside.lock().unwrap().insert(me) {
+            self.again.fetch_add(1, Relaxed);
+            return 0;
+        }
+        if me + 1 < CROWD {
+            self.task.store(me + 1, Relaxed);
+            assert!(yard.alloc(Order::ZERO, ONCE).is_err());
+            self.task.store(me, Relaxed);
+        }
+        self.served.fetch_add(yard.alloc(Order::ZERO, ONCE).is_ok().into(), Relaxed);
+        self.inside.lock().unwrap().remove(&me);
+        0
+    }
+}
+
+/// §2.10: who reclaims is known however many do.
+#[test]
+fn a_hundred_tasks_in_reclaim_are_all_known() {
+    let crowd: &'static Crowd = Box::leak(Box::default());
+    let yard = leaked(&Machine::normal(4 * PAGES), crowd);
+    assert!(crowd.yard.set(yard).is_ok());
+    while yard.alloc(Order::ZERO, Gfp::NOWAIT).is_ok() {}
+    for _ in 0..2 {
+        assert!(yard.alloc(Order::ZERO, ONCE).is_err());
+    }
+    assert_eq!(crowd.again.load(Relaxed), 0, "a reclaim led to another one of the same task");
+    assert_eq!(crowd.served.load(Relaxed), 2 * CROWD as u32, "they may use all reserves");
+    // Nobody is taken for one afterwards.
+    assert!(crowd.inside.lock().unwrap().is_empty());
+    assert!((0..10_000).all(|task| {
+        crowd.task.store(task, Relaxed);
+        yard.alloc(Order::ZERO, Gfp::NOWAIT).is_err()
+    }));
+}

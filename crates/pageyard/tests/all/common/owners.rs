@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use lock_api::RawMutex;
 use pageyard::policy::Policy;
 use pageyard::{
-    CompactEvent, CpuId, Event, Gfp, NodeId, Order, Pfn, Platform, Relocation, Yard, ZoneKind,
+    CompactEvent, CpuId, Event, Gfp, NodeId, Order, PageState, Pfn, Platform, Relocation, Yard,
+    ZoneKind,
 };
 
 use super::check::{Owned, check};
@@ -35,6 +36,8 @@ pub(crate) struct Owners {
     table: Mutex<Table>,
     pub(crate) answer: Answer,
     unevictable: fn(Pfn) -> bool,
+    /// The page that is not as an unused one must be; `u64::MAX`: none.
+    pub(crate) bad: AtomicU64,
     pub(crate) asked: AtomicU64,
     pub(crate) moved: AtomicU64,
     names: AtomicU64,
@@ -57,6 +60,7 @@ impl Owners {
             table: Mutex::default(),
             answer,
             unevictable: |_| false,
+            bad: AtomicU64::new(u64::MAX),
             asked: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             names: AtomicU64::new(0),
@@ -116,6 +120,11 @@ impl Table {
 impl Platform for Owners {
     fn cpu(&self) -> CpuId {
         CpuId(CPU.get())
+    }
+
+    fn page_state(&self, pfn: Pfn) -> PageState {
+        let refcount = u32::from(pfn.0 == self.bad.load(Relaxed));
+        PageState { refcount, ..PageState::UNUSED }
     }
 
     fn now(&self) -> u64 {
