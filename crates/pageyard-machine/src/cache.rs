@@ -163,7 +163,8 @@ impl Caches {
         pfn * self.descriptor / LINE
     }
 
-    /// A CPU touches `bytes` of what the stamp stands for; where it was. `None`: in no cache.
+    /// A CPU touches `bytes` of what the stamp stands for; where it was, and of which socket. `None`:
+    /// in no cache.
     #[inline]
     pub(crate) fn touch(
         &mut self,
@@ -171,7 +172,7 @@ impl Caches {
         me: Place,
         line: Line,
         bytes: u64,
-    ) -> Option<Level> {
+    ) -> Option<(Level, u16)> {
         let stamp = match line {
             Line::Contents(pfn) => self.contents.get_mut(pfn as usize),
             Line::Descriptor(pfn) => {
@@ -181,6 +182,7 @@ impl Caches {
         let stamp = stamp?;
         let core = usize::from(me.core);
         let complex = usize::from(me.complex);
+        let mut from = me.socket;
         let level = if *stamp == 0 {
             None
         } else {
@@ -199,6 +201,7 @@ impl Caches {
             } else if theirs.complex == me.complex && in_last {
                 Some(Level::LastLevel)
             } else if theirs.complex != me.complex && in_last {
+                from = theirs.socket;
                 Some(between(spec, theirs, me))
             } else {
                 None
@@ -216,7 +219,7 @@ impl Caches {
         }
         *stamp =
             (u64::from(me.core) + 1) << (CORE_BITS + LAST_BITS) | came << LAST_BITS | came_last;
-        level
+        level.map(|level| (level, from))
     }
 }
 
@@ -235,7 +238,9 @@ mod tests {
     fn a_page_is_where_it_was_touched_last_until_it_is_pushed_out() {
         let spec = spec();
         let mut c = Caches::new(&spec, 64, 16);
-        let mut touch = |cpu: usize, pfn| c.touch(&spec, spec.cpus[cpu], Line::Contents(pfn), 4096);
+        let mut touch = |cpu: usize, pfn| {
+            c.touch(&spec, spec.cpus[cpu], Line::Contents(pfn), 4096).map(|l| l.0)
+        };
         assert_eq!(touch(0, 1), None, "nobody has touched it");
         assert_eq!(touch(0, 1), Some(Level::Private));
         assert_eq!(touch(1, 1), Some(Level::Complex));
@@ -264,7 +269,7 @@ mod tests {
                 for pfn in 0..pages {
                     let at =
                         c.touch(&spec, spec.cpus[0], Line::Contents(pfn + (pages - 8) * 16), 4096);
-                    seen += u32::from(at.is_some_and(|l| !l.is_miss()));
+                    seen += u32::from(at.is_some_and(|l| !l.0.is_miss()));
                 }
             }
             assert_eq!(seen, hits, "{pages} pages");
@@ -275,8 +280,9 @@ mod tests {
     fn descriptors_share_lines() {
         let spec = spec();
         let mut c = Caches::new(&spec, 64, 16);
-        let mut touch =
-            |cpu: usize, pfn| c.touch(&spec, spec.cpus[cpu], Line::Descriptor(pfn), LINE);
+        let mut touch = |cpu: usize, pfn| {
+            c.touch(&spec, spec.cpus[cpu], Line::Descriptor(pfn), LINE).map(|l| l.0)
+        };
         assert_eq!(touch(0, 8), None);
         assert_eq!(touch(0, 11), Some(Level::Private));
         assert_eq!(touch(0, 12), None);

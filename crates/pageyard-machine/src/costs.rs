@@ -34,8 +34,10 @@ impl fmt::Display for Confidence {
 pub struct Cost {
     /// The field of [`Costs`].
     pub name: &'static str,
-    /// Its default in picoseconds.
+    /// Its default.
     pub default: u64,
+    /// Its unit.
+    pub unit: &'static str,
     /// How well it is known.
     pub confidence: Confidence,
     /// Where it is from.
@@ -46,22 +48,32 @@ pub struct Cost {
     pub set: fn(&mut Costs, u64),
 }
 
+macro_rules! unit {
+    () => {
+        "ps"
+    };
+    ($unit:literal) => {
+        $unit
+    };
+}
+
 macro_rules! costs {
-    ($( $(#[$doc:meta])* $name:ident = $ps:literal, $confidence:ident, $source:literal; )*) => {
-        /// The cost model, in picoseconds of virtual time.
+    ($( $(#[$doc:meta])* $name:ident = $value:literal $($unit:literal)?, $confidence:ident, $source:literal; )*) => {
+        /// The cost model, in picoseconds of virtual time where nothing else is said.
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct Costs { $( $(#[$doc])* pub $name: u64, )* }
 
         impl Default for Costs {
             fn default() -> Self {
-                Costs { $( $name: $ps, )* }
+                Costs { $( $name: $value, )* }
             }
         }
 
         /// All numbers, in the order of the table.
         pub const TABLE: &[Cost] = &[ $( Cost {
             name: stringify!($name),
-            default: $ps,
+            default: $value,
+            unit: unit!($($unit)?),
             confidence: Confidence::$confidence,
             source: $source,
             get: |c| c.$name,
@@ -114,6 +126,16 @@ costs! {
     /// Zeroing a line that is not.
     clear_miss = 4_670, Published,
         "clear_page of 4 KiB on AMD Milan, 13.7 GB/s (Linux commit cb431accb36e)";
+    /// Lines that a core has under way at a time, to memory or to other cores; a count.
+    lines_in_flight = 16 "lines", Quoted,
+        "Intel optimization manual, Golden Cove: 16 fill buffers of level 1 (12 before); Memory Latency Checker at full load, by Little's law (published, github gjbex/Code-optimization): Cascade Lake 15, Ice Lake 20";
+    /// How long instructions take while another thread of the core works, in thousandths of what they
+    /// take on a core alone.
+    smt_work = 1_600 "1/1000", Quoted,
+        "Marr et al. (Intel Technology Journal, 2002): two threads do 16% to 30% more than one; 1.25 in all";
+    /// The same while the other thread spins for a lock.
+    smt_spin = 1_050 "1/1000", Assumed,
+        "a waiter pauses 140 cycles each time around (Intel optimization manual, Skylake) and leaves the core to the other";
     /// The instructions of a request that is served, beside locks and descriptors.
     alloc_path = 6_000, Measured,
         "docs/performance.md: alloc-64k 9.9 ns, less the lock's share";
@@ -146,12 +168,12 @@ impl Costs {
 
     /// The table: name, value, unit, confidence, source.
     pub fn table(&self) -> String {
-        let mut out = format!("{:18} {:>14} {:9}  source\n", "cost", "ps", "from");
+        let mut out = format!("{:18} {:>14} {:6} {:9}  source\n", "cost", "value", "unit", "from");
         for row in TABLE {
             let (value, source) = ((row.get)(self), row.source);
             let changed = if value == row.default { "" } else { " (changed)" };
-            let from = row.confidence;
-            out += &format!("{:18} {value:>14} {from:9}  {source}{changed}\n", row.name);
+            let (unit, from) = (row.unit, row.confidence);
+            out += &format!("{:18} {value:>14} {unit:6} {from:9}  {source}{changed}\n", row.name);
         }
         out
     }

@@ -13,9 +13,14 @@
 //! - [`explore`] runs tasks under chosen interleavings instead.
 //!
 //! # What the model leaves out
-//! - The hardware threads of a core do not slow each other down, and clocks do not change.
-//! - A node's memory has a bandwidth, but only pages' contents use it, and lines are not written back.
-//!   Links between sockets and caches never fill up.
+//! - Clocks do not change. Threads of a core that slow each other down look at what the others do
+//!   when they begin something, and every 67 us of their own work.
+//! - Lines are not written back, and requests for lines take nothing of a link. Links and caches
+//!   within a socket never fill up, and a line waits only for what is queued before it: memories have
+//!   no banks that are busy.
+//! - Work that moves bytes is slowed down when they cannot come in time with as many lines under way
+//!   as a core can have. A program that waits for one line at a time is slowed down earlier.
+//! - All active cores count where lines wait, whatever they ask for.
 //! - A line has one last user: two CPUs that only read it take it from each other.
 //! - List heads cost nothing but with the lock that protects them, and the links of per-CPU lists
 //!   nothing at all: they are the CPU's own.
@@ -26,6 +31,7 @@
 mod background;
 mod cache;
 pub mod calibrate;
+mod channel;
 pub mod costs;
 pub mod explore;
 mod histogram;
@@ -42,6 +48,8 @@ pub mod spec;
 mod state;
 mod stats;
 mod task;
+mod threads;
+mod traffic;
 mod wait;
 
 pub use cache::{LEVELS, LINE, Level};

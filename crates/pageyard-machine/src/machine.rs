@@ -262,7 +262,11 @@ impl Machine {
         let stuck = loop {
             for (task, program) in scope.spawned.take() {
                 let scope = &scope;
-                let fiber = Fiber::new(scope.stack(), move || program(&Task { scope }));
+                let fiber = Fiber::new(scope.stack(), move || {
+                    let task = Task { scope };
+                    program(&task);
+                    task.end();
+                });
                 let task = task as usize;
                 if task >= fibers.len() {
                     fibers.resize_with(task + 1, || None);
@@ -324,6 +328,7 @@ impl Machine {
         state.align();
         state.since = state.cpus.iter().map(|c| c.clock).max().unwrap_or(0);
         state.switches = 0;
+        state.channels.waited = 0;
         for cpu in &mut state.cpus {
             cpu.spent = Default::default();
             cpu.lines = Default::default();

@@ -77,18 +77,18 @@ impl State {
     fn price(&mut self, event: Event) {
         let costs = &self.costs;
         match event {
-            Event::Alloc { .. } => self.charge(Spent::Alloc, costs.alloc_path),
+            Event::Alloc { .. } => self.charge_own(Spent::Alloc, costs.alloc_path),
             Event::Free { pfn, .. } => {
-                self.charge(Spent::Alloc, costs.free_path);
+                self.charge_own(Spent::Alloc, costs.free_path);
                 self.access(pfn.0);
             }
             Event::ZoneLocked { pfn, .. } => {
-                self.charge(Spent::Alloc, costs.zone_take);
+                self.charge_own(Spent::Alloc, costs.zone_take);
                 self.cpus[self.cpu as usize].told = true;
                 self.access(pfn.0);
             }
             Event::Drain { pfn, order, .. } => {
-                self.charge(Spent::Alloc, costs.zone_free);
+                self.charge_own(Spent::Alloc, costs.zone_free);
                 self.cpus[self.cpu as usize].told = true;
                 self.cpus[self.cpu as usize].gave = true;
                 self.access(pfn.0);
@@ -145,7 +145,7 @@ impl<E: Platform> Platform for SimPlatform<E> {
     #[inline]
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         self.running(|s| {
-            s.charge(Spent::Alloc, s.costs.bulk_page);
+            s.charge_own(Spent::Alloc, s.costs.bulk_page);
             s.access(pfn.0);
             if gfp.contains(Gfp::ZERO) {
                 s.touch_pages(pfn, order, Touch::Clear);

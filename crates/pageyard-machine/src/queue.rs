@@ -84,7 +84,7 @@ impl State {
         if last != cpu && last != NOBODY {
             let way = self.way(last, cpu);
             self.locks[id].contention.passed[way.index()] += 1;
-            let way = way.latency(&self.costs);
+            let way = self.fetch(last, cpu, self.clock());
             self.charge(Spent::Alloc, way);
             lines = if self.locks[id].is_zone() { way * ZONE_LINES } else { 0 };
         }
@@ -108,7 +108,7 @@ impl State {
         if !block {
             lock.contention.refused += 1;
             let from = lock.last;
-            let cost = self.costs.lock + self.way(from, cpu).latency(&self.costs);
+            let cost = self.costs.lock + self.fetch(from, cpu, self.clock());
             self.charge(Spent::Alloc, cost);
             return Outcome::Refused;
         }
@@ -119,6 +119,7 @@ impl State {
             self.tasks[task as usize].pointed = true;
             return Outcome::Later;
         }
+        self.set_spinning(cpu, true);
         Outcome::Parked
     }
 
@@ -138,7 +139,7 @@ impl State {
         let told = &mut self.cpus[self.cpu as usize].told;
         if !std::mem::replace(told, true) && self.locks[id].is_zone() {
             self.cpus[self.cpu as usize].gave = true;
-            self.charge(Spent::Alloc, self.costs.zone_free);
+            self.charge_own(Spent::Alloc, self.costs.zone_free);
         }
         if self.must_give_way(id) {
             return Outcome::Later;
@@ -175,10 +176,12 @@ impl State {
         };
         let Some(waiter) = self.locks[id].waiters.remove(next) else { return };
         let way = self.way(cpu, waiter.cpu);
-        let mut cost = self.costs.handover + way.latency(&self.costs);
+        let passage = self.fetch(cpu, waiter.cpu, now);
+        let mut cost = self.costs.handover + passage;
         if self.lock_kind == LockKind::TestAndSet {
             cost += self.costs.tas_waiter * self.locks[id].waiters.len() as u64;
         }
+        self.set_spinning(waiter.cpu, false);
         let theirs = &mut self.cpus[waiter.cpu as usize];
         // A CPU that ran ahead to its own lists may have asked after the release.
         let (asked, granted) = (theirs.clock, theirs.clock.max(now + cost));
@@ -197,7 +200,7 @@ impl State {
         task.doing = Doing::Running;
         task.held += 1;
         // What the lock protects comes after it.
-        let lines = if kind == Spent::ZoneWait { ZONE_LINES * way.latency(&self.costs) } else { 0 };
+        let lines = if kind == Spent::ZoneWait { ZONE_LINES * passage } else { 0 };
         let stall = self.stall();
         let theirs = &mut self.cpus[waiter.cpu as usize];
         theirs.told = false;

@@ -7,13 +7,15 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::cache::{Caches, LEVELS, Level, Line, between};
+use crate::cache::{Caches, LEVELS};
 use crate::costs::Costs;
 use crate::explore::Schedule;
 use crate::lock::{LockName, LockState};
 use crate::machine::{LockKind, Stalls};
 use crate::rng::{Rng, mix};
 use crate::spec::{MachineSpec, Place};
+use crate::threads::{ALONE, Threads};
+use crate::traffic::Channels;
 
 /// No task, no CPU.
 pub(crate) const NOBODY: u32 = u32::MAX;
@@ -56,7 +58,11 @@ pub(crate) struct CpuState {
     pub(crate) clock: u64,
     pub(crate) spent: [u64; SPENTS],
     /// Who runs.
-    task: u32,
+    pub(crate) task: u32,
+    /// It spins for a lock.
+    pub(crate) spins: bool,
+    /// How long its instructions take, in thousandths of what they take on a core alone.
+    pub(crate) slow: u64,
     /// Who waits for the CPU.
     queue: VecDeque<u32>,
     slice_start: u64,
@@ -65,7 +71,7 @@ pub(crate) struct CpuState {
     /// Lines touched, by where they were found.
     pub(crate) lines: [u64; LEVELS],
     /// The line of descriptors that was touched last.
-    last_line: u64,
+    pub(crate) last_line: u64,
     /// The core has told of a block since the CPU got a lock.
     pub(crate) told: bool,
     /// Since then a block went to the zone.
@@ -165,10 +171,8 @@ pub(crate) struct State {
     pub(crate) naming: Option<LockName>,
     others: u32,
     pub(crate) caches: Caches,
-    /// Until when each node's memory moves what was asked of it.
-    pub(crate) busy: Vec<u64>,
-    /// How long a line takes it, in picoseconds; 0: no time.
-    pub(crate) line_time: u64,
+    pub(crate) channels: Channels,
+    pub(crate) threads: Threads,
     /// The first frame of each node's memory, and the node.
     pub(crate) homes: Vec<(u64, u16)>,
     /// When counting began.
@@ -194,6 +198,8 @@ impl State {
             clock: 0,
             spent: [0; SPENTS],
             task: NOBODY,
+            spins: false,
+            slow: ALONE,
             queue: VecDeque::new(),
             slice_start: 0,
             resched: false,
@@ -226,11 +232,8 @@ impl State {
             naming: None,
             others: 0,
             caches: Caches::new(spec, frames, options.descriptor.into()),
-            busy: vec![0; spec.nodes.into()],
-            // Rounded up: no node is faster than it is.
-            line_time: spec
-                .bandwidth
-                .map_or(0, |b| (crate::cache::LINE * 1_000_000_000_000).div_ceil(b)),
+            channels: Channels::new(spec),
+            threads: Threads::new(spec),
             homes,
             since: 0,
             alarms: vec![Alarm { rung: false, task: NOBODY }; usize::from(spec.nodes) * 2],
@@ -252,6 +255,12 @@ impl State {
         let cpu = &mut self.cpus[self.cpu as usize];
         cpu.clock += ps;
         cpu.spent[what as usize] += ps;
+    }
+
+    /// Instructions of the CPU's own: the core's other threads slow them down.
+    #[inline]
+    pub(crate) fn charge_own(&mut self, what: Spent, ps: u64) {
+        self.charge(what, self.own(ps));
     }
 
     /// Whether nobody else is due before the running task, less what it may run ahead.
@@ -382,7 +391,7 @@ impl State {
             return;
         }
         t.doing = Doing::Running;
-        cpu.task = task;
+        let number = t.cpu;
         let idle = at.saturating_sub(cpu.clock);
         cpu.spent[Spent::Idle as usize] += idle;
         let wakeup = if at == 0 { 0 } else { self.costs.wakeup };
@@ -390,6 +399,7 @@ impl State {
         cpu.clock += idle + wakeup;
         cpu.slice_start = cpu.clock;
         let clock = cpu.clock;
+        self.set_task(number, task);
         self.push(clock, task);
     }
 
@@ -399,10 +409,11 @@ impl State {
             return;
         }
         let cpu = &mut self.cpus[self.cpu as usize];
-        cpu.task = NOBODY;
         cpu.resched = false;
-        let Some(task) = cpu.queue.pop_front() else { return };
-        cpu.task = task;
+        let next = cpu.queue.pop_front();
+        self.set_task(self.cpu, next.unwrap_or(NOBODY));
+        let Some(task) = next else { return };
+        let cpu = &mut self.cpus[self.cpu as usize];
         cpu.clock += self.costs.context_switch;
         cpu.spent[Spent::Switch as usize] += self.costs.context_switch;
         cpu.slice_start = cpu.clock;
@@ -503,8 +514,8 @@ impl State {
         self.task = NOBODY;
         self.live = 0;
         self.horizon = u64::MAX;
+        self.no_tasks();
         for cpu in &mut self.cpus {
-            cpu.task = NOBODY;
             cpu.queue.clear();
             cpu.resched = false;
         }
@@ -515,51 +526,6 @@ impl State {
             lock.owner = NOBODY;
             lock.waiters.clear();
         }
-    }
-
-    // --- memory ---
-
-    /// The CPU reads and writes a frame's descriptor. Beside the one before it costs what a line of a
-    /// run does, elsewhere all of the latency.
-    #[inline]
-    pub(crate) fn access(&mut self, pfn: u64) {
-        let line = self.caches.line_of(pfn);
-        let level = self.look(Line::Descriptor(pfn), crate::cache::LINE);
-        let cpu = &mut self.cpus[self.cpu as usize];
-        cpu.lines[level.index()] += 1;
-        let run = cpu.last_line.abs_diff(line) <= 1;
-        cpu.last_line = line;
-        let cost = if run { level.stream(&self.costs) } else { level.latency(&self.costs) };
-        self.charge(Spent::Alloc, cost);
-    }
-
-    /// Where a line is, or a page; now it is here.
-    #[inline]
-    pub(crate) fn look(&mut self, line: Line, bytes: u64) -> Level {
-        let me = self.cpus[self.cpu as usize].place;
-        match self.caches.touch(&self.spec, me, line, bytes) {
-            Some(level) => level,
-            None => {
-                let (Line::Contents(pfn) | Line::Descriptor(pfn)) = line;
-                let node = self.home_of(pfn);
-                if node == me.node {
-                    Level::Memory
-                } else {
-                    Level::MemoryRemote(self.spec.distance(me.node, node))
-                }
-            }
-        }
-    }
-
-    /// The node of a frame: the last one that does not begin above it.
-    pub(crate) fn home_of(&self, pfn: u64) -> u16 {
-        self.homes.iter().rev().find(|h| h.0 <= pfn).map_or(0, |h| h.1)
-    }
-
-    /// The way of a line from CPU to CPU.
-    pub(crate) fn way(&self, from: u32, to: u32) -> Level {
-        let place = |cpu: u32| self.cpus[cpu as usize].place;
-        between(&self.spec, place(from), place(to))
     }
 
     pub(crate) fn next_other(&mut self) -> LockName {

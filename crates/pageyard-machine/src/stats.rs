@@ -141,6 +141,9 @@ pub struct Stats {
     ///
     /// [`Level::index`]: crate::Level::index
     pub lines: [u64; LEVELS],
+    /// Picoseconds, of all CPUs, that lines and work took longer because a node's memory or a link
+    /// between sockets was asked for more; part of thinking, touching and the allocator.
+    pub memory_wait: u64,
     /// How often one task made way for another on the host. Says nothing of the machine.
     pub switches: u64,
 }
@@ -162,6 +165,7 @@ impl Stats {
             cpus: state.cpus.iter().map(|c| CpuTimes::of(&c.spent)).collect(),
             locks,
             lines,
+            memory_wait: state.channels.waited,
             switches: state.switches,
         }
     }
@@ -178,6 +182,12 @@ impl Stats {
     pub fn zone_lock_share(&self) -> u64 {
         let total = self.total();
         share(total.zone_wait, total.busy())
+    }
+
+    /// Part of the CPUs' busy time that was spent waiting for memory's bandwidth and for links, in
+    /// millionths.
+    pub fn memory_wait_share(&self) -> u64 {
+        share(self.memory_wait, self.total().busy())
     }
 
     /// Part of the lines touched that no cache of the CPU's complex had, in millionths.
@@ -215,6 +225,11 @@ impl fmt::Display for Stats {
             writeln!(f, "  {name:16} {:>8}", percent(of(part)))?;
         }
         writeln!(f, "  zone lock, of busy time: {}", percent(self.zone_lock_share()))?;
+        writeln!(
+            f,
+            "  waiting for memory or links, of busy time: {}",
+            percent(self.memory_wait_share())
+        )?;
         writeln!(f, "  lines missed: {}", percent(self.miss_share()))?;
         writeln!(
             f,

@@ -1,8 +1,9 @@
 //! What a task can do.
 
-use pageyard::{CpuId, Order, Pfn};
+use pageyard::{CpuId, NodeId, Order, Pfn};
 
-use crate::cache::{LINE, Level, Line};
+use crate::cache::LINE;
+use crate::channel::PART;
 use crate::machine::Scope;
 use crate::raw;
 use crate::state::{Spent, State};
@@ -36,6 +37,13 @@ impl<'env> Task<'_, 'env> {
         }
     }
 
+    /// Ends when it is over for others too: the CPU is busy until then.
+    pub(crate) fn end(&self) {
+        while self.with(|s| s.is_late()) {
+            raw::suspend();
+        }
+    }
+
     /// Its CPU.
     pub fn cpu(&self) -> CpuId {
         CpuId(self.with(|s| s.cpu))
@@ -49,12 +57,40 @@ impl<'env> Task<'_, 'env> {
     /// Works for so many nanoseconds outside the allocator. Others may use the CPU when the task's
     /// time slice is over.
     pub fn think(&self, ns: u64) {
-        let slice = self.with(|s| s.costs.time_slice).max(1);
-        let mut left = ns * 1000;
+        let slice = self.with(|s| s.costs.time_slice);
+        let most = if self.with(|s| s.spec.siblings) { PART.min(slice) } else { slice };
+        self.in_parts(ns, most, |s, part, _| s.charge_own(Spent::Think, part));
+    }
+
+    /// Works for so many nanoseconds outside the allocator, while so many bytes come from a node's
+    /// memory, evenly. Takes longer where that memory, or the link from there, is asked for more
+    /// than it moves; on a machine that does not say how much they move, as
+    /// [`think`](Task::think).
+    ///
+    /// # Panics
+    /// There is no such node.
+    pub fn work(&self, ns: u64, bytes: u64, node: NodeId) {
+        let nodes = self.with(|s| s.spec.nodes);
+        assert!(node.0 < nodes, "the machine has no node {}", node.0);
+        // What is left of the bytes goes with the last part.
+        let mut left = bytes;
+        let most = self.with(|s| s.costs.time_slice).min(PART);
+        self.in_parts(ns, most, |s, part, last| {
+            let even = u128::from(bytes) * u128::from(part) / u128::from((ns * 1000).max(1));
+            let bytes = if last { left } else { even as u64 };
+            left -= bytes;
+            s.work(part, bytes, node.0);
+        });
+    }
+
+    /// Does something that takes so long in parts: others may use the CPU after a time slice, and
+    /// what the other threads of the core do is looked at anew. The last part is told so.
+    fn in_parts(&self, ns: u64, most: u64, mut part: impl FnMut(&mut State, u64, bool)) {
+        let (mut left, most) = (ns * 1000, most.max(1));
         while left > 0 {
-            let step = left.min(slice);
-            self.with(|s| s.charge(Spent::Think, step));
+            let step = left.min(most);
             left -= step;
+            self.with(|s| part(s, step, left == 0));
             // At the end nothing has happened that others could see.
             if left > 0 {
                 self.catch_up(false);
@@ -156,13 +192,22 @@ impl<'env> Task<'_, 'env> {
     /// A line that another CPU wrote comes here.
     pub(crate) fn fetch_from(&self, cpu: u32) {
         self.with(|s| {
-            let cost = s.way(cpu, s.cpu).latency(&s.costs);
+            let cost = s.fetch(cpu, s.cpu, s.clock());
             s.charge(Spent::Think, cost);
         });
     }
 }
 
 impl State {
+    /// Whether the running task is ahead of others by more than it may; it has been put in line then.
+    fn is_late(&mut self) -> bool {
+        let late = !self.is_in_order(self.look_ahead);
+        if late {
+            self.give_way();
+        }
+        late
+    }
+
     /// Whether the running task must suspend itself for others; it has been put in line then.
     fn must_wait(&mut self, strictly: bool) -> bool {
         if self.schedule.is_some() {
@@ -177,31 +222,5 @@ impl State {
             self.give_way();
         }
         late
-    }
-
-    pub(crate) fn touch_pages(&mut self, pfn: Pfn, order: Order, how: Touch) {
-        for i in 0..u64::from(order.pages()) {
-            self.touch_lines(Pfn(pfn.0 + i), pageyard::PAGE_SIZE / LINE, how);
-        }
-    }
-
-    fn touch_lines(&mut self, pfn: Pfn, lines: u64, how: Touch) {
-        let level = self.look(Line::Contents(pfn.0), lines * LINE);
-        self.cpus[self.cpu as usize].lines[level.index()] += lines;
-        let line = match how {
-            Touch::Use => level.stream(&self.costs),
-            Touch::Clear if level.is_miss() => self.costs.clear_miss,
-            Touch::Clear => self.costs.clear_hit,
-        };
-        let mut cost = line * lines;
-        if matches!(level, Level::Memory | Level::MemoryRemote(_)) && self.line_time > 0 {
-            // The node's memory serves one after the other.
-            let now = self.clock();
-            let node = usize::from(self.home_of(pfn.0));
-            let busy = &mut self.busy[node];
-            *busy = now.max(*busy) + self.line_time * lines;
-            cost = cost.max(*busy - now);
-        }
-        self.charge(Spent::Touch, cost);
     }
 }

@@ -34,6 +34,11 @@ pub trait Actor<'env> {
     fn now(&self) -> u64;
     /// Works for so many nanoseconds outside the allocator.
     fn think(&self, ns: u64);
+    /// The same, while so many bytes come from a node's memory, evenly; longer where that is more
+    /// than there is way for. A world that cannot tell only works.
+    fn work(&self, ns: u64, _bytes: u64, _node: NodeId) {
+        self.think(ns);
+    }
     /// Leaves its CPU to others until then.
     fn sleep_until(&self, ns: u64);
     /// To be called before it looks at what others change, other than through pipes and barriers.

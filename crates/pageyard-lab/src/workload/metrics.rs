@@ -119,6 +119,7 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
         measure("free_high", "drains", Lower, counts.free_high as f64),
         measure("zone_pages", "pages", Lower, counts.zone_pages as f64),
         measure("miss", "%", Lower, stats.miss_share() as f64 / 1e4),
+        measure("memory_wait", "%", Lower, stats.memory_wait_share() as f64 / 1e4),
         measure("hits", "%", Higher, 100.0 * per(counts.hits, counts.allocs)),
         measure("hold_alloc_avg", "us", Lower, alloc_hold),
         measure("hold_alloc_p99", "us", Lower, alloc_p99),

@@ -239,6 +239,10 @@ impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
         self.task.think(ns);
     }
 
+    fn work(&self, ns: u64, bytes: u64, node: NodeId) {
+        self.task.work(ns, bytes, node);
+    }
+
     fn sleep_until(&self, ns: u64) {
         self.task.sleep_until(ns);
     }

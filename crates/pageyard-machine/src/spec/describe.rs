@@ -47,6 +47,11 @@ pub struct Description {
     pub memory: String,
     /// Bytes a second that each node's memory moves; as much as is asked where nothing is said.
     pub bandwidth: Option<String>,
+    /// Bytes a second that the link between two sockets moves each way; as much as is asked where
+    /// nothing is said.
+    pub link: Option<String>,
+    /// The threads of a core slow each other down; they do not where nothing is said.
+    pub siblings: Option<bool>,
     /// How far it is from each node to each, row by row; 10 and 20 where nothing is said.
     #[serde(default)]
     pub distances: Vec<Vec<u8>>,
@@ -83,6 +88,26 @@ impl Description {
             Ok(n) => Ok(n),
             Err(what) => Err(self.error(entry, what)),
         }
+    }
+
+    fn rate(&self, entry: &str, text: Option<&str>) -> Result<Option<u64>, SpecError> {
+        text.map(|text| self.bytes(entry, text)).transpose()
+    }
+
+    fn link(&self, sockets: u32) -> Result<Option<u64>, SpecError> {
+        if self.link.is_some() && sockets == 1 {
+            return Err(self.error("link", "one socket has none; leave it out"));
+        }
+        self.rate("link", self.link.as_deref())
+    }
+
+    fn siblings(&self, threads: u32) -> Result<bool, SpecError> {
+        let siblings = self.siblings.unwrap_or(false);
+        if siblings && threads == 1 {
+            let what = "a core of one thread has none; leave it out, or give threads = 2";
+            return Err(self.error("siblings", what));
+        }
+        Ok(siblings)
     }
 
     /// What the description means, if it can be.
@@ -137,10 +162,9 @@ impl Description {
             last_level: self.bytes("last_level", &self.last_level)?,
             private: self.bytes("private", &self.private)?,
             memory: self.bytes("memory", &self.memory)?,
-            bandwidth: match &self.bandwidth {
-                Some(text) => Some(self.bytes("bandwidth", text)?),
-                None => None,
-            },
+            bandwidth: self.rate("bandwidth", self.bandwidth.as_deref())?,
+            link: self.link(sockets)?,
+            siblings: self.siblings(threads)?,
         })
     }
 

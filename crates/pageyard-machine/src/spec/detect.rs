@@ -145,5 +145,7 @@ pub(super) fn detect(system: &Path, cpuinfo: &Path) -> Result<MachineSpec, SpecE
         private,
         memory: memory.max(1 << 30),
         bandwidth: None,
+        link: None,
+        siblings: false,
     })
 }

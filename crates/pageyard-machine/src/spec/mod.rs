@@ -11,6 +11,8 @@
 //! nodes = 2               # default: one per socket
 //! memory = "512G"         # of the whole machine, in equal parts on all nodes
 //! bandwidth = "152G"      # of each node's memory, in bytes a second; default: as much as is asked
+//! link = "119G"           # of each link between two sockets, each way; default: as much as is asked
+//! siblings = true         # the threads of a core slow each other down (costs.rs); default: they do not
 //! distances = [[10, 21], [21, 10]]  # from each node to each; default: 10 and 20
 //! ```
 //!
@@ -76,6 +78,10 @@ pub struct MachineSpec {
     pub(crate) memory: u64,
     /// Bytes a second that one node's memory moves, where it is known.
     pub(crate) bandwidth: Option<u64>,
+    /// Bytes a second that the link between two sockets moves each way, where it is known.
+    pub(crate) link: Option<u64>,
+    /// Threads of a core slow each other down.
+    pub(crate) siblings: bool,
 }
 
 /// What is wrong with a description.
@@ -190,6 +196,16 @@ impl MachineSpec {
         self.bandwidth
     }
 
+    /// Bytes a second that the link between two sockets moves each way, where it is known.
+    pub fn link(&self) -> Option<u64> {
+        self.link
+    }
+
+    /// Whether the threads of a core slow each other down.
+    pub fn siblings(&self) -> bool {
+        self.siblings
+    }
+
     /// The CPUs of a node, by number.
     pub fn cpus_of(&self, node: NodeId) -> impl Iterator<Item = CpuId> + '_ {
         let cpus = (0..).map(CpuId).zip(&self.cpus);
@@ -209,6 +225,10 @@ impl MachineSpec {
 
     pub(crate) fn complexes(&self) -> usize {
         self.cpus.iter().map(|p| usize::from(p.complex) + 1).max().unwrap_or(0)
+    }
+
+    pub(crate) fn sockets(&self) -> usize {
+        self.cpus.iter().map(|p| usize::from(p.socket) + 1).max().unwrap_or(0)
     }
 
     pub(crate) fn cores(&self) -> usize {

@@ -42,6 +42,7 @@ fn s8_2_1024_cpus_and_1_tib() {
         .unwrap();
     let stats = machine.stats();
     assert_eq!(stats.cpus.len(), 1024);
-    assert!(stats.cpus.iter().all(|c| c.think == 400_000));
+    // Both threads of a core work at times.
+    assert!(stats.cpus.iter().all(|c| (400_000..=640_000).contains(&c.think)));
     assert!(resident() < 20 << 10, "{} MiB", resident());
 }

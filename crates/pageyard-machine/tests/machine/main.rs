@@ -10,3 +10,4 @@ mod reproducible;
 mod specs;
 mod tasks;
 mod touch;
+mod traffic;

@@ -106,6 +106,12 @@ fn what_cannot_be_is_named_with_what_would_mend_it() {
         "m.toml: last_level: `big` is not a size; write bytes, or 512K, 2M, 16G, 1T"
     );
     assert_eq!(with("bandwidth = '0'"), "m.toml: bandwidth: is 0; give a size such as 32M");
+    assert_eq!(with("link = '0'"), "m.toml: link: is 0; give a size such as 32M");
+    assert_eq!(with("sockets = 1\nlink = '1G'"), "m.toml: link: one socket has none; leave it out");
+    assert_eq!(
+        with("siblings = true"),
+        "m.toml: siblings: a core of one thread has none; leave it out, or give threads = 2"
+    );
     assert_eq!(with("memory = '0'"), "m.toml: memory: is 0; give a size such as 32M");
     assert_eq!(with("nodes = 3"), "m.toml: nodes: 3 nodes do not part 2 sockets of 4 cores evenly");
     assert_eq!(

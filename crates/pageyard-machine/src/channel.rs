@@ -1,0 +1,141 @@
+//! What moves lines at a bounded rate: a node's memory, a link between two sockets.
+//!
+//! What is asked of it queues up, and what is queued becomes less as time passes. A line or a page is
+//! asked for at once; a task's own work asks evenly while it lasts, which is noted as two changes
+//! of a rate, so that work of any length costs the host the same. A rate changes only where a window
+//! of about a microsecond begins.
+
+/// A window is so many picoseconds as a power of two.
+const WINDOW: u32 = 20;
+/// Changes of the rate are noted so many windows ahead.
+const AHEAD: u64 = 512;
+/// Work that would last longer than this alone, in picoseconds, is asked for in parts. It may last
+/// some times as long.
+pub(crate) const PART: u64 = (AHEAD / 8) << WINDOW;
+
+#[derive(Debug)]
+pub(crate) struct Channel {
+    /// Picoseconds for a line.
+    pub(crate) line: u64,
+    /// Until when it is accounted for.
+    at: u64,
+    /// What is queued then, in picoseconds of moving.
+    queued: u64,
+    /// What work asks of it in the window at hand.
+    rate: i64,
+    /// By how much that changes where later windows begin.
+    changes: Box<[i64]>,
+    /// The last window with a change.
+    last: u64,
+}
+
+impl Channel {
+    /// One that moves so many bytes a second.
+    pub(crate) fn new(bandwidth: u64) -> Channel {
+        Channel {
+            // Rounded up: none is faster than it is.
+            line: (crate::cache::LINE * 1_000_000_000_000).div_ceil(bandwidth.max(1)),
+            at: 0,
+            queued: 0,
+            rate: 0,
+            changes: vec![0; AHEAD as usize].into(),
+            last: 0,
+        }
+    }
+
+    /// How long what is asked for at a time waits. CPUs are not exactly in order: one that is a
+    /// little late finds what those before it found.
+    #[inline]
+    pub(crate) fn queued(&mut self, now: u64) -> u64 {
+        while self.at < now {
+            let window = self.at >> WINDOW;
+            if self.rate == 0 && window >= self.last {
+                self.queued = self.queued.saturating_sub(now - self.at);
+                self.at = now;
+                break;
+            }
+            let end = (window + 1) << WINDOW;
+            let until = end.min(now);
+            let passed = until - self.at;
+            let asked = self.rate as u64 * passed >> WINDOW;
+            self.queued = (self.queued + asked).saturating_sub(passed);
+            self.at = until;
+            if until == end {
+                let change = &mut self.changes[((window + 1) % AHEAD) as usize];
+                self.rate += std::mem::take(change);
+            }
+        }
+        self.queued
+    }
+
+    /// So many lines are asked for now, after [`queued`](Channel::queued).
+    #[inline]
+    pub(crate) fn ask(&mut self, lines: u64) {
+        self.queued += lines * self.line;
+    }
+
+    /// So many bytes are asked for evenly while work lasts, from `now` on.
+    pub(crate) fn ask_evenly(&mut self, now: u64, lasts: u64, bytes: u64) {
+        self.queued(now);
+        let time =
+            (u128::from(bytes) * u128::from(self.line) / u128::from(crate::cache::LINE)) as u64;
+        let first = (now.max(self.at) >> WINDOW) + 1;
+        let windows = (lasts >> WINDOW).min(AHEAD - 2);
+        let each = time.checked_div(windows).unwrap_or(0);
+        self.queued += time - each * windows;
+        if each > 0 {
+            self.changes[(first % AHEAD) as usize] += each as i64;
+            self.changes[((first + windows) % AHEAD) as usize] -= each as i64;
+            self.last = self.last.max(first + windows);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line takes 1,000 ps.
+    fn channel() -> Channel {
+        Channel::new(64_000_000_000)
+    }
+
+    #[test]
+    fn lines_wait_for_each_other() {
+        let mut c = channel();
+        assert_eq!((c.line, c.queued(5_000)), (1000, 0));
+        c.ask(10);
+        assert_eq!(c.queued(5_000), 10_000);
+        assert_eq!(c.queued(12_000), 3_000);
+        c.ask(1);
+        assert_eq!(c.queued(11_000), 4_000, "late: as those before it");
+        assert_eq!(c.queued(1 << 50), 0);
+    }
+
+    #[test]
+    fn work_asks_evenly_while_it_lasts() {
+        const W: u64 = 1 << WINDOW;
+        let mut c = channel();
+        // Twice as much as it moves: 20 windows of moving within 10.
+        c.ask_evenly(0, 10 * W, 20 * W * 64 / 1000);
+        assert_eq!(c.queued(W), 0, "from the next window on");
+        let near = |queued: u64, windows: u64| queued.abs_diff(windows * W) < 2_000;
+        let half = c.queued(6 * W);
+        assert!(near(half, 5), "{half}");
+        let all = c.queued(11 * W);
+        assert!(near(all, 10), "{all}");
+        let rest = c.queued(15 * W);
+        assert!(near(rest, 6), "{rest}");
+        assert_eq!(c.queued(22 * W), 0);
+        assert_eq!(c.rate, 0);
+        // Half as much, by two: nobody waits.
+        for _ in 0..2 {
+            c.ask_evenly(30 * W, 100 * W, 50 * W * 64 / 1000);
+        }
+        assert_eq!(c.queued(80 * W), 0);
+        // A third fills it up: 1.5 windows of moving a window, for 50 more.
+        c.ask_evenly(80 * W, 50 * W, 25 * W * 64 / 1000);
+        let late = c.queued(131 * W);
+        assert!(near(late, 25), "{late}");
+    }
+}

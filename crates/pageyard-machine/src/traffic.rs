@@ -1,0 +1,228 @@
+//! What lines cost a CPU: the way from where they are, and waiting behind what others asked for.
+//!
+//! A line of memory waits behind all that is queued at its node's memory, and one of another socket
+//! at the link from there. But those who wait are bounded: a core has so many lines under way and
+//! no more (`lines_in_flight`), so by Little's law a line arrives at the latest when all that the
+//! active cores can have under way has been moved. Whole pages and work wait longer; each active
+//! core gets its part of the rate.
+
+use pageyard::{Order, Pfn};
+
+use crate::cache::{LINE, Level, Line, between};
+use crate::channel::Channel;
+use crate::spec::{MachineSpec, Place};
+use crate::state::{Spent, State};
+use crate::task::Touch;
+
+/// Memories and links of a machine.
+#[derive(Debug)]
+pub(crate) struct Channels {
+    /// Of each node, where the bandwidth is known.
+    memory: Vec<Channel>,
+    /// From each socket to each, where it is known.
+    links: Vec<Channel>,
+    sockets: usize,
+    /// The socket of each node.
+    socket_of: Vec<u16>,
+    /// Time spent waiting for these, in picoseconds, of all CPUs.
+    pub(crate) waited: u64,
+}
+
+/// The way of lines to a CPU: what they pass, and who else may.
+#[derive(Clone, Copy)]
+struct Passage {
+    memory: Option<usize>,
+    link: Option<usize>,
+}
+
+impl Channels {
+    pub(crate) fn new(spec: &MachineSpec) -> Channels {
+        let sockets = spec.sockets();
+        let mut socket_of = vec![0; spec.nodes.into()];
+        for place in &spec.cpus {
+            socket_of[usize::from(place.node)] = place.socket;
+        }
+        let channels = |n, rate: Option<u64>| {
+            rate.map_or(vec![], |b| (0..n).map(|_| Channel::new(b)).collect())
+        };
+        Channels {
+            memory: channels(spec.nodes.into(), spec.bandwidth),
+            links: channels(sockets * sockets, spec.link),
+            sockets,
+            socket_of,
+            waited: 0,
+        }
+    }
+
+    fn link(&self, from: u16, to: u16) -> Option<usize> {
+        let at = usize::from(from) * self.sockets + usize::from(to);
+        (from != to && at < self.links.len()).then_some(at)
+    }
+
+    /// From a node's memory to a socket.
+    fn from_memory(&self, node: u16, to: u16) -> Passage {
+        let at = usize::from(node);
+        let memory = (at < self.memory.len()).then_some(at);
+        Passage { memory, link: self.link(self.socket_of[at], to) }
+    }
+
+    /// The channels of a passage.
+    fn of(&mut self, passage: Passage) -> impl Iterator<Item = &mut Channel> {
+        let memory = passage.memory.map(|m| &mut self.memory[m]);
+        memory.into_iter().chain(passage.link.map(|l| &mut self.links[l]))
+    }
+}
+
+impl State {
+    /// The CPU reads and writes a frame's descriptor. Beside the one before it costs what a line of a
+    /// run does, elsewhere all of the latency.
+    #[inline]
+    pub(crate) fn access(&mut self, pfn: u64) {
+        let line = self.caches.line_of(pfn);
+        let (level, passage) = self.look(Line::Descriptor(pfn), LINE);
+        let cpu = &mut self.cpus[self.cpu as usize];
+        cpu.lines[level.index()] += 1;
+        let run = cpu.last_line.abs_diff(line) <= 1;
+        cpu.last_line = line;
+        let latency = level.latency(&self.costs);
+        let mut cost = if run { level.stream(&self.costs) } else { latency };
+        if let Some(passage) = passage {
+            let wait = self.wait_of_a_line(self.cpu, passage, self.clock(), latency);
+            // Of a run, as many as the CPU can have are under way together.
+            let loaded = if run { (latency + wait) / self.own_lines() } else { latency + wait };
+            self.channels.waited += loaded.saturating_sub(cost);
+            cost = cost.max(loaded);
+        }
+        self.charge(Spent::Alloc, cost);
+    }
+
+    pub(crate) fn touch_pages(&mut self, pfn: Pfn, order: Order, how: Touch) {
+        for i in 0..u64::from(order.pages()) {
+            self.touch_lines(Pfn(pfn.0 + i), pageyard::PAGE_SIZE / LINE, how);
+        }
+    }
+
+    pub(crate) fn touch_lines(&mut self, pfn: Pfn, lines: u64, how: Touch) {
+        let (level, passage) = self.look(Line::Contents(pfn.0), lines * LINE);
+        self.cpus[self.cpu as usize].lines[level.index()] += lines;
+        let line = match how {
+            Touch::Use => level.stream(&self.costs),
+            Touch::Clear if level.is_miss() => self.costs.clear_miss,
+            Touch::Clear => self.costs.clear_hit,
+        };
+        let mut cost = line * lines;
+        if let Some(passage) = passage {
+            let (now, cores) = (self.clock(), self.active_cores());
+            let mut loaded = 0;
+            for channel in self.channels.of(passage) {
+                // Others move as much meanwhile, each.
+                let wait = channel.queued(now).min(lines * cores * channel.line);
+                channel.ask(lines);
+                loaded = loaded.max(wait + lines * channel.line);
+            }
+            self.channels.waited += loaded.saturating_sub(cost);
+            cost = cost.max(loaded);
+        }
+        self.charge(Spent::Touch, cost);
+    }
+
+    /// The CPU works for so long, and so many bytes come from a node's memory meanwhile. At most
+    /// [`PART`](crate::channel::PART).
+    pub(crate) fn work(&mut self, ps: u64, bytes: u64, node: u16) {
+        let ps = self.own(ps);
+        let me = self.cpus[self.cpu as usize].place;
+        let passage = self.channels.from_memory(node, me.socket);
+        let level = self.memory_level(me, node);
+        let (now, lines) = (self.clock(), bytes.div_ceil(LINE));
+        let latency = level.latency(&self.costs);
+        let mut wait = 0;
+        let most = self.active_cores() * self.costs.lines_in_flight;
+        for channel in self.channels.of(passage) {
+            let most = (most * channel.line).saturating_sub(latency);
+            wait = wait.max(channel.queued(now).min(most));
+        }
+        // Not sooner than its lines can be here, as many under way as can be.
+        let lasts = ps.max((lines * (latency + wait)).checked_div(self.own_lines()).unwrap_or(ps));
+        for channel in self.channels.of(passage) {
+            channel.ask_evenly(now, lasts, bytes);
+        }
+        if passage.memory.is_none() && passage.link.is_none() {
+            return self.charge(Spent::Think, ps);
+        }
+        self.cpus[self.cpu as usize].lines[level.index()] += lines;
+        self.channels.waited += lasts - ps;
+        self.charge(Spent::Think, lasts);
+    }
+
+    /// What a line costs that one CPU has and another wants at a time.
+    #[inline]
+    pub(crate) fn fetch(&mut self, from: u32, to: u32, now: u64) -> u64 {
+        let way = self.way(from, to);
+        let latency = way.latency(&self.costs);
+        if !matches!(way, Level::Remote(_)) {
+            return latency;
+        }
+        let (from, socket) =
+            (self.cpus[from as usize].place.socket, self.cpus[to as usize].place.socket);
+        let link = self.channels.link(from, socket);
+        let wait = self.wait_of_a_line(to, Passage { memory: None, link }, now, latency);
+        self.channels.waited += wait;
+        latency + wait
+    }
+
+    /// How long one line is behind others, which takes so long where there are none.
+    fn wait_of_a_line(&mut self, cpu: u32, passage: Passage, now: u64, latency: u64) -> u64 {
+        debug_assert!((cpu as usize) < self.cpus.len());
+        let most = self.active_cores() * self.costs.lines_in_flight;
+        let mut wait = 0;
+        for channel in self.channels.of(passage) {
+            let most = (most * channel.line).saturating_sub(latency);
+            wait = wait.max(channel.queued(now).min(most));
+            channel.ask(1);
+        }
+        wait
+    }
+
+    /// Lines that the running CPU can have under way: its part of its core's.
+    fn own_lines(&self) -> u64 {
+        (self.costs.lines_in_flight / self.busy_threads()).max(1)
+    }
+
+    /// Where a line is, or a page, and what it passes; now it is here.
+    #[inline]
+    fn look(&mut self, line: Line, bytes: u64) -> (Level, Option<Passage>) {
+        let me = self.cpus[self.cpu as usize].place;
+        match self.caches.touch(&self.spec, me, line, bytes) {
+            Some((Level::Remote(d), from)) => {
+                let link = self.channels.link(from, me.socket);
+                (Level::Remote(d), link.map(|l| Passage { memory: None, link: Some(l) }))
+            }
+            Some((level, _)) => (level, None),
+            None => {
+                let (Line::Contents(pfn) | Line::Descriptor(pfn)) = line;
+                let node = self.home_of(pfn);
+                let passage = self.channels.from_memory(node, me.socket);
+                (self.memory_level(me, node), Some(passage))
+            }
+        }
+    }
+
+    fn memory_level(&self, me: Place, node: u16) -> Level {
+        if node == me.node {
+            Level::Memory
+        } else {
+            Level::MemoryRemote(self.spec.distance(me.node, node))
+        }
+    }
+
+    /// The node of a frame: the last one that does not begin above it.
+    pub(crate) fn home_of(&self, pfn: u64) -> u16 {
+        self.homes.iter().rev().find(|h| h.0 <= pfn).map_or(0, |h| h.1)
+    }
+
+    /// The way of a line from CPU to CPU.
+    pub(crate) fn way(&self, from: u32, to: u32) -> Level {
+        let place = |cpu: u32| self.cpus[cpu as usize].place;
+        between(&self.spec, place(from), place(to))
+    }
+}

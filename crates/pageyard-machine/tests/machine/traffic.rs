@@ -1,0 +1,158 @@
+//! Bandwidth, links and threads of a core, against sums done by hand.
+
+use pageyard::{CpuId, NodeId, Order, Pfn};
+use pageyard_machine::{
+    Costs, Machine, MachineSpec, Options, SimLock, Task, Touch, spec::Description,
+};
+
+fn spec(lines: &str) -> MachineSpec {
+    let text = format!(
+        "sockets = 2\ncores = 4\nthreads = 2\nclock_mhz = 1000\nlast_level = '32K'\n\
+         private = '8K'\nmemory = '64M'\ndistances = [[10, 21], [21, 10]]\n{lines}"
+    );
+    Description::from_toml("test", &text).unwrap().check().unwrap()
+}
+
+fn machine(lines: &str) -> Machine {
+    Machine::new(&spec(lines), Options { look_ahead_ns: 0, ..Options::default() })
+}
+
+/// Runs one task on each of these CPUs.
+fn run(machine: &Machine, cpus: &[u32], program: impl Fn(&Task<'_, '_>) + Copy) {
+    machine
+        .run(|s| cpus.iter().for_each(|&c| s.spawn(CpuId(c), move |task| program(task))))
+        .unwrap();
+}
+
+/// How long that takes on a new machine, in nanoseconds.
+fn elapsed(lines: &str, cpus: &[u32], program: impl Fn(&Task<'_, '_>) + Copy) -> u64 {
+    let machine = machine(lines);
+    run(&machine, cpus, program);
+    machine.stats().elapsed_ns
+}
+
+/// Nanoseconds; so many that the first windows do not count.
+const LONG: u64 = 1_000_000;
+/// What 1 GiB/s moves meanwhile.
+const GIB: u64 = LONG * (1 << 30) / 1_000_000_000;
+const FOUR: [u32; 4] = [0, 1, 2, 3];
+
+#[test]
+fn work_that_moves_more_than_a_memory_does_takes_longer() {
+    // 4 GiB/s, and four CPUs that ask for 2 GiB/s each: half as fast.
+    let slow = machine("bandwidth = '4G'");
+    run(&slow, &FOUR, |task| task.work(LONG, 2 * GIB, NodeId(0)));
+    let stats = slow.stats();
+    let (took, share) = (stats.elapsed_ns, stats.memory_wait_share());
+    assert!((LONG * 19 / 10..LONG * 21 / 10).contains(&took), "{took}");
+    assert!((470_000..530_000).contains(&share), "{share}");
+    assert_eq!(stats.memory_wait, stats.total().think - 4 * LONG * 1000);
+    // Three quarters of what it moves is no more than is asked, and neither is nothing.
+    let one = |task: &Task<'_, '_>| task.work(LONG, 3 * GIB / 4, NodeId(0));
+    assert_eq!(elapsed("bandwidth = '4G'", &FOUR, one), LONG);
+    let none = |task: &Task<'_, '_>| task.work(LONG, 0, NodeId(0));
+    assert_eq!(elapsed("bandwidth = '4G'", &FOUR, none), LONG);
+    // Where nothing is said of bandwidth it is work like any other.
+    let free = machine("");
+    run(&free, &FOUR, |task| task.work(LONG, 2 * GIB, NodeId(1)));
+    assert_eq!((free.stats().elapsed_ns, free.stats().memory_wait), (LONG, 0));
+    assert_eq!(free.stats().total().think, 4 * LONG * 1000);
+}
+
+#[test]
+fn one_core_moves_what_it_has_under_way() {
+    // 16 lines of 96.4 ns each: 64 bytes in 6,025 ps.
+    let lines = 200 * LONG / 1000;
+    let took = elapsed("bandwidth = '100G'", &[0], |t| t.work(LONG, lines * 64, NodeId(0)));
+    assert!(took.abs_diff(lines * 6_025 / 1000) <= 100, "{took}");
+    // Two threads of a core share them.
+    let took = elapsed("bandwidth = '100G'", &[0, 8], |t| t.work(LONG, lines * 64, NodeId(0)));
+    assert!(took.abs_diff(lines * 12_050 / 1000) <= 200, "{took}");
+}
+
+#[test]
+fn work_on_another_socket_s_memory_passes_the_link() {
+    let lines = "bandwidth = '100G'\nlink = '4G'";
+    let near = |task: &Task<'_, '_>| task.work(LONG, 2 * GIB, NodeId(0));
+    let far = |task: &Task<'_, '_>| task.work(LONG, 2 * GIB, NodeId(1));
+    assert_eq!(elapsed(lines, &FOUR, near), LONG);
+    let took = elapsed(lines, &FOUR, far);
+    assert!((LONG * 19 / 10..LONG * 21 / 10).contains(&took), "{took}");
+    // The other way is another one: two CPUs of each socket, 3 GiB/s each way.
+    let both = |task: &Task<'_, '_>| {
+        task.work(LONG, 3 * GIB / 2, NodeId(u16::from(task.cpu().0 < 4)));
+    };
+    assert_eq!(elapsed(lines, &[0, 1, 4, 5], both), LONG);
+}
+
+#[test]
+fn a_page_from_another_socket_passes_the_link() {
+    // 2 GiB/s: a line in 29,803 ps, a page in 1,907,392.
+    let machine = machine("bandwidth = '100G'\nlink = '2G'");
+    let far = machine.memory_layout().zones().last().unwrap().span.start;
+    let page = 64 * 29_803;
+    run(&machine, &[0], |task| task.touch(far, Order::ZERO, Touch::Use));
+    assert_eq!(machine.stats().total().touch, page);
+    // From the first socket's caches to the second's: the other way, and as slow.
+    run(&machine, &[4], |task| task.touch(far, Order::ZERO, Touch::Use));
+    assert_eq!(machine.stats().total().touch, 2 * page);
+    let near = 64 * Costs::default().stream_remote;
+    assert_eq!(machine.stats().memory_wait, 2 * (page - near));
+}
+
+#[test]
+fn threads_of_a_core_slow_each_other_down() {
+    // CPUs 0 and 8 are one core.
+    let c = Costs::default();
+    let think = |lines: &str, cpus: &[u32]| elapsed(lines, cpus, |task| task.think(10_000));
+    assert_eq!(think("siblings = true", &[0]), 10_000);
+    assert_eq!(think("siblings = true", &[0, 1]), 10_000);
+    assert_eq!(think("siblings = true", &[0, 8]), 10_000 * c.smt_work / 1000);
+    assert_eq!(think("", &[0, 8]), 10_000);
+    // They are looked at anew in parts: most of this is done alone.
+    let took = elapsed("siblings = true", &[0, 8], |task| {
+        task.think(if task.cpu().0 == 0 { 4_000_000 } else { 1_000_000 });
+    });
+    // CPU 8 is done after 1.6 ms; CPU 0 has done 1 ms of work by then.
+    assert!(took.abs_diff(4_600_000) <= 50_000, "{took}");
+    // What memory costs is not the core's.
+    let touched = |lines: &str| {
+        elapsed(lines, &[0, 8], |task| {
+            task.touch(Pfn(u64::from(task.cpu().0)), Order::ZERO, Touch::Use);
+        })
+    };
+    assert_eq!(touched("siblings = true"), touched(""));
+}
+
+#[test]
+fn who_spins_leaves_the_core_to_the_other_thread() {
+    // CPU 8, of CPU 0's core, waits for the lock that CPU 0 has.
+    let machine = machine("siblings = true");
+    let lock = lock_api::Mutex::<SimLock, ()>::new(());
+    machine
+        .run(|s| {
+            for cpu in [0, 8] {
+                let lock = &lock;
+                s.spawn(CpuId(cpu), move |task| {
+                    task.sleep(1_000 + u64::from(cpu) * 1_000);
+                    let held = lock.lock();
+                    task.think(if cpu == 0 { 100_000 } else { 0 });
+                    drop(held);
+                });
+            }
+        })
+        .unwrap();
+    let held = machine.stats().locks[0].held / 1000;
+    // In parts of 67.109 us: CPU 8 comes in the first one, and spins in the second.
+    let c = Costs::default();
+    let wanted = 67_109 + (100_000 - 67_109) * c.smt_spin / 1000;
+    assert!(held.abs_diff(wanted) <= 5, "{held} {wanted}");
+}
+
+#[test]
+fn machines_without_the_keys_say_so() {
+    let plain = spec("");
+    assert_eq!((plain.link(), plain.siblings(), plain.bandwidth()), (None, false, None));
+    let shipped = MachineSpec::shipped("2x56").unwrap();
+    assert_eq!((shipped.link(), shipped.siblings()), (Some(119 << 30), true));
+}
