@@ -57,7 +57,7 @@ impl Channel {
             let end = (window + 1) << WINDOW;
             let until = end.min(now);
             let passed = until - self.at;
-            let asked = self.rate as u64 * passed >> WINDOW;
+            let asked = (self.rate as u64 * passed) >> WINDOW;
             self.queued = (self.queued + asked).saturating_sub(passed);
             self.at = until;
             if until == end {

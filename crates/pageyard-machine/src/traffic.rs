@@ -60,7 +60,7 @@ impl Channels {
     }
 
     /// From a node's memory to a socket.
-    fn from_memory(&self, node: u16, to: u16) -> Passage {
+    fn passage(&self, node: u16, to: u16) -> Passage {
         let at = usize::from(node);
         let memory = (at < self.memory.len()).then_some(at);
         Passage { memory, link: self.link(self.socket_of[at], to) }
@@ -87,7 +87,7 @@ impl State {
         let latency = level.latency(&self.costs);
         let mut cost = if run { level.stream(&self.costs) } else { latency };
         if let Some(passage) = passage {
-            let wait = self.wait_of_a_line(self.cpu, passage, self.clock(), latency);
+            let wait = self.wait_of_a_line(passage, self.clock(), latency);
             // Of a run, as many as the CPU can have are under way together.
             let loaded = if run { (latency + wait) / self.own_lines() } else { latency + wait };
             self.channels.waited += loaded.saturating_sub(cost);
@@ -126,12 +126,13 @@ impl State {
         self.charge(Spent::Touch, cost);
     }
 
-    /// The CPU works for so long, and so many bytes come from a node's memory meanwhile. At most
+    /// The CPU works for so long, and so many bytes come from a node's memory meanwhile; these lines
+    /// are not counted among those touched, as work's hits are not either. At most
     /// [`PART`](crate::channel::PART).
     pub(crate) fn work(&mut self, ps: u64, bytes: u64, node: u16) {
         let ps = self.own(ps);
         let me = self.cpus[self.cpu as usize].place;
-        let passage = self.channels.from_memory(node, me.socket);
+        let passage = self.channels.passage(node, me.socket);
         let level = self.memory_level(me, node);
         let (now, lines) = (self.clock(), bytes.div_ceil(LINE));
         let latency = level.latency(&self.costs);
@@ -149,7 +150,6 @@ impl State {
         if passage.memory.is_none() && passage.link.is_none() {
             return self.charge(Spent::Think, ps);
         }
-        self.cpus[self.cpu as usize].lines[level.index()] += lines;
         self.channels.waited += lasts - ps;
         self.charge(Spent::Think, lasts);
     }
@@ -165,14 +165,13 @@ impl State {
         let (from, socket) =
             (self.cpus[from as usize].place.socket, self.cpus[to as usize].place.socket);
         let link = self.channels.link(from, socket);
-        let wait = self.wait_of_a_line(to, Passage { memory: None, link }, now, latency);
+        let wait = self.wait_of_a_line(Passage { memory: None, link }, now, latency);
         self.channels.waited += wait;
         latency + wait
     }
 
     /// How long one line is behind others, which takes so long where there are none.
-    fn wait_of_a_line(&mut self, cpu: u32, passage: Passage, now: u64, latency: u64) -> u64 {
-        debug_assert!((cpu as usize) < self.cpus.len());
+    fn wait_of_a_line(&mut self, passage: Passage, now: u64, latency: u64) -> u64 {
         let most = self.active_cores() * self.costs.lines_in_flight;
         let mut wait = 0;
         for channel in self.channels.of(passage) {
@@ -201,7 +200,7 @@ impl State {
             None => {
                 let (Line::Contents(pfn) | Line::Descriptor(pfn)) = line;
                 let node = self.home_of(pfn);
-                let passage = self.channels.from_memory(node, me.socket);
+                let passage = self.channels.passage(node, me.socket);
                 (self.memory_level(me, node), Some(passage))
             }
         }
