@@ -196,7 +196,7 @@ impl Frame {
 }
 
 /// One pageblock's entry: three bits of type and the compaction skip bit (spec §1.4), read
-/// without a lock and changed under the zone lock.
+/// without a lock and changed under the zone lock. All zero is a valid start.
 #[derive(Debug, Default)]
 pub struct Pageblock(AtomicU8);
 

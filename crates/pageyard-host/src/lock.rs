@@ -1,0 +1,202 @@
+//! The lock of an allocator on the host: spin for a while, then sleep in the kernel.
+//!
+//! A release is a plain store, not an exchange: the lock's most frequent user, a per-CPU list, is
+//! only ever tried, and then a pair costs one exchange instead of two. So a release may overlook
+//! one who goes to sleep in the same nanoseconds; nobody sleeps for longer than [`NAP`] without
+//! looking again.
+
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use lock_api::{GuardSend, RawMutex};
+
+use crate::clock;
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+
+/// Looks while spinning: the distance between two doubles up to [`FARTHEST`] pauses, and a zone's
+/// lock is rarely held for longer than all of them take, some tens of microseconds.
+const LOOKS: u32 = 64;
+const FARTHEST: u32 = 64;
+/// The longest sleep, in nanoseconds.
+const NAP: i64 = 1_000_000;
+
+/// A lock for short holds: a word, and how many sleep.
+#[derive(Debug)]
+pub struct HostLock {
+    state: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+impl HostLock {
+    /// A lock that nobody holds.
+    pub const fn new() -> Self {
+        HostLock { state: AtomicU32::new(FREE), sleepers: AtomicU32::new(0) }
+    }
+
+    #[inline]
+    fn take(&self) -> bool {
+        // Only looking leaves the line where it is.
+        self.state.load(Relaxed) == FREE
+            && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
+    }
+
+    /// Waits for the lock and takes it. For how many nanoseconds the thread slept meanwhile.
+    #[cold]
+    pub(crate) fn wait(&self) -> u64 {
+        let mut distance = 1;
+        for _ in 0..LOOKS {
+            if self.take() {
+                return 0;
+            }
+            (0..distance).for_each(|_| std::hint::spin_loop());
+            distance = (2 * distance).min(FARTHEST);
+        }
+        let began = clock::now();
+        self.sleepers.fetch_add(1, Relaxed);
+        while !self.take() {
+            self.sleep();
+        }
+        self.sleepers.fetch_sub(1, Relaxed);
+        clock::now() - began
+    }
+
+    /// Until a release wakes it, or for a nap.
+    fn sleep(&self) {
+        let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP };
+        // SAFETY: the word and the timespec live until the call returns. The kernel puts the thread
+        // to sleep only while the word says that the lock is held.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.state.as_ptr(),
+                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                HELD,
+                &nap,
+            );
+        }
+    }
+}
+
+impl Default for HostLock {
+    fn default() -> Self {
+        HostLock::new()
+    }
+}
+
+/// Wakes one who sleeps on a word.
+#[cold]
+fn wake(word: *mut u32) {
+    // SAFETY: the kernel uses the address as a name only; it does not have to be mapped any more.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word,
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            1,
+            ptr::null::<libc::timespec>(),
+        );
+    }
+}
+
+// SAFETY: the word goes from FREE to HELD in `take` only, by a compare-and-exchange, and back in
+// `unlock` only, which the holder alone may call; so one has it at a time. Acquire and Release
+// order what is done under it.
+unsafe impl RawMutex for HostLock {
+    #[allow(clippy::declare_interior_mutable_const)] // what `lock_api` asks for
+    const INIT: Self = HostLock::new();
+    type GuardMarker = GuardSend;
+
+    #[inline]
+    fn lock(&self) {
+        if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+            self.wait();
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        self.take()
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // Asked before the release, after which the next holder may do away with the lock.
+        let wakes = self.sleepers.load(Relaxed) != 0;
+        let word = self.state.as_ptr();
+        self.state.store(FREE, Release);
+        if wakes {
+            wake(word);
+        }
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.state.load(Relaxed) != FREE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_api::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn one_at_a_time() {
+        let sum: Mutex<HostLock, u64> = Mutex::new(0);
+        std::thread::scope(|s| {
+            for _ in 0..8 {
+                s.spawn(|| {
+                    for n in 0..20_000 {
+                        let mut sum = sum.lock();
+                        let was = *sum;
+                        if n % 1000 == 0 {
+                            // Others wait until they sleep.
+                            std::thread::sleep(Duration::from_micros(300));
+                        }
+                        *sum = was + 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*sum.lock(), 160_000);
+        assert_eq!(sleepers(&sum), 0);
+    }
+
+    fn sleepers(lock: &Mutex<HostLock, u64>) -> u32 {
+        // SAFETY: looked at only; nobody unlocks.
+        unsafe { lock.raw() }.sleepers.load(Relaxed)
+    }
+
+    #[test]
+    fn a_lock_that_is_held_is_not_got() {
+        let lock: Mutex<HostLock, ()> = Mutex::new(());
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none() && lock.is_locked());
+        drop(held);
+        assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn one_who_sleeps_is_woken() {
+        let lock: Mutex<HostLock, ()> = Mutex::new(());
+        let held = lock.lock();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                // SAFETY: taken here, and given back by the same thread.
+                unsafe {
+                    let slept = lock.raw().wait();
+                    lock.raw().unlock();
+                    slept
+                }
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            drop(held);
+            assert!(waiter.join().unwrap() > 0);
+        });
+    }
+}

@@ -1,0 +1,113 @@
+//! Room for an allocator's maps: descriptors and pageblocks in memory of their own that is taken as
+//! it is written, the rest on the heap.
+
+use std::fmt;
+use std::io;
+use std::ptr::{self, NonNull};
+
+use lock_api::RawMutex;
+use pageyard::{CpuSlot, Frame, Home, Layout, Needs, Node, Pageblock, Storage, Zone};
+
+use crate::memory::Mapping;
+
+/// The maps of one allocator, which borrows them for as long as it lives. Whoever keeps both drops
+/// the allocator first.
+pub(crate) struct Maps<R: RawMutex + 'static> {
+    needs: Needs,
+    frames: Mapping,
+    blocks: Mapping,
+    zones: NonNull<[Zone<'static, R>]>,
+    slots: NonNull<[CpuSlot<R>]>,
+    nodes: NonNull<[Node<'static, R>]>,
+    homes: NonNull<[Home<'static, R>]>,
+}
+
+// SAFETY: the pointers own what they point to, as boxes would; that is locks and atomics, and
+// references to each other.
+unsafe impl<R: RawMutex + Send + Sync> Send for Maps<R> {}
+// SAFETY: as above.
+unsafe impl<R: RawMutex + Send + Sync> Sync for Maps<R> {}
+
+impl<R: RawMutex> fmt::Debug for Maps<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Maps").field("needs", &self.needs).finish_non_exhaustive()
+    }
+}
+
+fn leak<T>(n: usize, new: impl Fn() -> T) -> NonNull<[T]> {
+    let all: Box<[T]> = (0..n).map(|_| new()).collect();
+    NonNull::from(Box::leak(all))
+}
+
+/// # Safety
+/// The pointer is one of [`leak`]'s, and nobody else uses it any more.
+unsafe fn reclaim<T>(all: NonNull<[T]>) {
+    // SAFETY: as the caller says.
+    drop(unsafe { Box::from_raw(all.as_ptr()) });
+}
+
+/// A mapping of entries of a kind that all zero bytes are one of.
+fn table<T>(n: usize) -> io::Result<Mapping> {
+    Mapping::new((n * size_of::<T>()).max(1), true)
+}
+
+impl<R: RawMutex> Maps<R> {
+    /// Room for a layout's maps, which needs so much.
+    pub(crate) fn new(needs: Needs) -> io::Result<Self> {
+        Ok(Maps {
+            frames: table::<Frame>(needs.frames)?,
+            blocks: table::<Pageblock>(needs.blocks)?,
+            zones: leak(needs.zones, Zone::new),
+            slots: leak(needs.slots, CpuSlot::new),
+            nodes: leak(needs.nodes, Node::new),
+            homes: leak(needs.homes, Home::new),
+            needs,
+        })
+    }
+
+    pub(crate) fn for_layout(layout: &Layout<'_>) -> Result<io::Result<Self>, pageyard::InitError> {
+        Ok(Maps::new(layout.needs::<R>()?))
+    }
+
+    /// Bytes of all maps, whether they take memory yet or not.
+    pub(crate) fn bytes(&self) -> usize {
+        self.frames.bytes() + self.blocks.bytes()
+    }
+
+    /// All of it, to be handed to an allocator.
+    ///
+    /// # Safety
+    /// Called once. The allocator, and all that was borrowed from it, is dropped before this.
+    pub(crate) unsafe fn storage(&self) -> Storage<'static, R> {
+        let Needs { frames, blocks, .. } = self.needs;
+        let frames = ptr::slice_from_raw_parts(self.frames.start().as_ptr().cast(), frames);
+        let blocks = ptr::slice_from_raw_parts(self.blocks.start().as_ptr().cast(), blocks);
+        // SAFETY: the tables are mapped, page-aligned, as long as said, and all zero, which both
+        // `Frame` and `Pageblock` document as a valid value; both are atomics. The others are
+        // initialised, and by the caller's word nobody else has them. That 'static is too long is
+        // the caller's to make good.
+        unsafe {
+            Storage {
+                frames: &*frames,
+                blocks: &*blocks,
+                zones: &mut *self.zones.as_ptr(),
+                slots: &mut *self.slots.as_ptr(),
+                nodes: &mut *self.nodes.as_ptr(),
+                homes: &mut *self.homes.as_ptr(),
+            }
+        }
+    }
+}
+
+impl<R: RawMutex> Drop for Maps<R> {
+    fn drop(&mut self) {
+        // SAFETY: these are `leak`'s, and whoever borrowed them is gone (`storage`). Homes and
+        // nodes refer to zones, zones to slots and tables.
+        unsafe {
+            reclaim(self.homes);
+            reclaim(self.nodes);
+            reclaim(self.zones);
+            reclaim(self.slots);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The host as the allocator's platform: running CPU, clock, real memory.
+
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use pageyard::poison::{self, Corruption, POISON_BYTE};
+use pageyard::{
+    Context, CpuId, Event, Gfp, NodeCaches, NodeId, NodeReclaim, NodeReclaimJob, Oom, Order,
+    PAGE_SIZE, PageState, Pfn, Platform, ReclaimJob, Relocation, Report, Throttle, ZoneId,
+    ZoneKind,
+};
+
+use crate::memory::Region;
+use crate::{clock, cpu};
+
+/// Words of a page.
+pub(crate) const WORDS: usize = PAGE_SIZE as usize / 8;
+/// How long a pause is, and how often one who is throttled looks: the kernel's tick at 250 Hz.
+const TICK: Duration = Duration::from_millis(4);
+
+/// Which of a yard's CPUs stands for each of the system's: itself, or for one that the yard keeps
+/// no lists for, another one.
+#[derive(Debug)]
+pub(crate) struct CpuTable(Box<[CpuId]>);
+
+impl CpuTable {
+    /// For these CPUs of the yard, at least one.
+    pub(crate) fn new(cpus: &[u32]) -> Self {
+        let last = cpus.iter().max().map_or(0, |&c| c as usize);
+        let of = |n: usize| {
+            let own = cpus.iter().find(|&&c| c as usize == n);
+            CpuId(*own.unwrap_or(&cpus[n % cpus.len()]))
+        };
+        CpuTable((0..=last).map(of).collect())
+    }
+
+    #[inline]
+    fn of(&self, cpu: u32) -> CpuId {
+        match self.0.get(cpu as usize) {
+            Some(&own) => own,
+            None => self.0[cpu as usize % self.0.len()],
+        }
+    }
+}
+
+/// The allocator's view of the host. `E` is a platform with what an embedder adds: reclaim, who owns
+/// what, failures, events; its CPU, its clock and its pauses are not asked.
+#[derive(Debug)]
+pub struct HostPlatform<E = ()> {
+    region: Arc<Region>,
+    cpus: CpuTable,
+    /// Whoever owns a block has it alone, so that free memory is nobody's.
+    exclusive: bool,
+    embedder: E,
+}
+
+impl<E> HostPlatform<E> {
+    pub(crate) fn new(
+        region: Arc<Region>,
+        cpus: CpuTable,
+        exclusive: bool,
+        embedder: E,
+    ) -> HostPlatform<E> {
+        HostPlatform { region, cpus, exclusive, embedder }
+    }
+
+    /// What the embedder added.
+    pub fn embedder(&self) -> &E {
+        &self.embedder
+    }
+
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// A block as words that anybody may use at any time.
+    pub(crate) fn words(&self, pfn: Pfn, order: Order) -> Option<&[AtomicU64]> {
+        let pages = u64::from(order.pages());
+        let start = self.region.address(pfn, pages)?;
+        // SAFETY: the pages are mapped for as long as the region lives, aligned, and were given by
+        // the system as zeros. Where the yard is not exclusive, all uses of them are atomic; where
+        // it is, this is asked only for blocks that are the allocator's at the moment.
+        Some(unsafe {
+            slice::from_raw_parts(start.as_ptr().cast::<AtomicU64>(), pages as usize * WORDS)
+        })
+    }
+
+    fn fill(&self, pfn: Pfn, order: Order, word: u64) {
+        for w in self.words(pfn, order).unwrap_or_default() {
+            w.store(word, Relaxed);
+        }
+    }
+
+    fn clear(&self, pfn: Pfn, order: Order) {
+        if !self.exclusive {
+            return self.fill(pfn, order, 0);
+        }
+        let pages = u64::from(order.pages());
+        if let Some(start) = self.region.address(pfn, pages) {
+            // SAFETY: the pages are mapped; the block is the allocator's, and in an exclusive yard
+            // nobody else may use it then.
+            unsafe { start.write_bytes(0, (pages * PAGE_SIZE) as usize) };
+        }
+    }
+}
+
+thread_local! {
+    /// Its address tells threads apart.
+    static HERE: u8 = const { 0 };
+}
+
+impl<E: Platform> Platform for HostPlatform<E> {
+    const MEASURE_LOCKS: bool = E::MEASURE_LOCKS;
+    const SEES_TUNING: bool = E::SEES_TUNING;
+    const REPORT_ORDER: Option<Order> = E::REPORT_ORDER;
+    const SEES_EVERY_BLOCK: bool = E::SEES_EVERY_BLOCK;
+    const SEES_TOUCHES: bool = E::SEES_TOUCHES;
+
+    #[inline]
+    fn cpu(&self) -> CpuId {
+        self.cpus.of(cpu::current())
+    }
+
+    fn now(&self) -> u64 {
+        clock::now()
+    }
+
+    #[inline(always)]
+    fn event(&self, cpu: CpuId, event: Event) {
+        self.embedder.event(cpu, event);
+    }
+
+    #[inline(always)]
+    fn touch(&self, pfn: Pfn) {
+        self.embedder.touch(pfn);
+    }
+
+    #[inline]
+    fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
+        if gfp.contains(Gfp::ZERO) {
+            self.clear(pfn, order);
+        }
+        self.embedder.prepare(pfn, order, gfp);
+    }
+
+    #[inline(always)]
+    fn fail(&self, order: Order, gfp: Gfp) -> bool {
+        self.embedder.fail(order, gfp)
+    }
+
+    #[inline(always)]
+    fn page_state(&self, pfn: Pfn) -> PageState {
+        self.embedder.page_state(pfn)
+    }
+
+    fn report(&self, report: Report) {
+        self.embedder.report(report);
+    }
+
+    fn zero(&self, pfn: Pfn, order: Order) {
+        self.clear(pfn, order);
+        self.embedder.zero(pfn, order);
+    }
+
+    fn poison(&self, pfn: Pfn, order: Order) {
+        self.fill(pfn, order, u64::from_ne_bytes([POISON_BYTE; 8]));
+        self.embedder.poison(pfn, order);
+    }
+
+    fn check_poison(&self, pfn: Pfn, order: Order) -> Option<Corruption> {
+        let mut bytes = [0; PAGE_SIZE as usize];
+        for (page, words) in self.words(pfn, order)?.chunks(WORDS).enumerate() {
+            for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
+                bytes.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+            }
+            if let Some(found) = poison::inspect(&bytes) {
+                let at = page * PAGE_SIZE as usize;
+                return Some(Corruption {
+                    first: at + found.first,
+                    last: at + found.last,
+                    ..found
+                });
+            }
+        }
+        self.embedder.check_poison(pfn, order)
+    }
+
+    fn unmap(&self, pfn: Pfn, order: Order) {
+        self.embedder.unmap(pfn, order);
+    }
+
+    fn map(&self, pfn: Pfn, order: Order) {
+        self.embedder.map(pfn, order);
+    }
+
+    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        self.embedder.relocate(from, to, order)
+    }
+
+    fn is_unevictable(&self, pfn: Pfn, order: Order) -> bool {
+        self.embedder.is_unevictable(pfn, order)
+    }
+
+    #[inline(always)]
+    fn is_plain(&self, gfp: Gfp) -> bool {
+        self.embedder.is_plain(gfp)
+    }
+
+    fn context(&self) -> Context {
+        self.embedder.context()
+    }
+
+    fn task(&self) -> u64 {
+        HERE.with(|here| std::ptr::from_ref(here).addr() as u64)
+    }
+
+    fn dirty_ok(&self, node: NodeId) -> bool {
+        self.embedder.dirty_ok(node)
+    }
+
+    fn reclaim(&self, job: &ReclaimJob) -> u64 {
+        self.embedder.reclaim(job)
+    }
+
+    fn reclaimable(&self, zone: ZoneId) -> u64 {
+        self.embedder.reclaimable(zone)
+    }
+
+    fn node_reclaim(&self, job: &NodeReclaimJob) -> NodeReclaim {
+        self.embedder.node_reclaim(job)
+    }
+
+    fn node_caches(&self, job: &NodeReclaimJob) -> Option<NodeCaches> {
+        self.embedder.node_caches(job)
+    }
+
+    fn throttle(&self, _: NodeId, most_ns: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
+        let until = most_ns.map(|ns| clock::now().saturating_add(ns));
+        while !enough() && until.is_none_or(|t| clock::now() < t) {
+            thread::sleep(TICK);
+        }
+        Throttle::Done
+    }
+
+    fn out_of_memory(&self, job: &ReclaimJob) -> Oom {
+        self.embedder.out_of_memory(job)
+    }
+
+    fn pause(&self) {
+        thread::sleep(TICK);
+    }
+
+    fn keep_trying(&self, order: Order, tries: u32) -> bool {
+        let again = self.embedder.keep_trying(order, tries);
+        if again {
+            thread::sleep(TICK);
+        }
+        again
+    }
+
+    fn warn(&self, order: Order, gfp: Gfp) {
+        self.embedder.warn(order, gfp);
+    }
+
+    fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
+        self.embedder.wake_reclaim(node, order, highest_zone);
+    }
+
+    fn wake_compaction(&self, node: NodeId) {
+        self.embedder.wake_compaction(node);
+    }
+
+    fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
+        self.embedder.report_free(blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cpu_has_one_that_stands_for_it() {
+        let table = CpuTable::new(&[4, 6]);
+        assert_eq!([4, 6].map(|c| table.of(c)), [CpuId(4), CpuId(6)]);
+        for cpu in 0..300 {
+            assert!([CpuId(4), CpuId(6)].contains(&table.of(cpu)), "{cpu}");
+        }
+    }
+}

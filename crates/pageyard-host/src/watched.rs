@@ -1,0 +1,180 @@
+//! A lock that tells how long it was waited for and held: for measurements. Which locks are watched
+//! is said once, before; the others cost a look at a flag.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use lock_api::{GuardNoSend, RawMutex};
+
+use crate::clock;
+use crate::lock::HostLock;
+
+/// Who is told, on the thread that waited and held. Called without the lock.
+pub trait Watch: 'static {
+    /// Somebody else had the lock; it took `ns` nanoseconds to get it, for `slept` of which the
+    /// thread slept. Called when the lock is given back.
+    fn waited(ns: u64, slept: u64);
+    /// The lock was held for `ns` nanoseconds.
+    fn held(ns: u64);
+}
+
+thread_local! {
+    /// Locks that this thread takes are to be watched from now on.
+    static MARKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Locks that `f` takes by waiting for them are watched from then on.
+pub(crate) fn mark(f: impl FnOnce()) {
+    MARKING.set(true);
+    f();
+    MARKING.set(false);
+}
+
+/// A [`HostLock`] that may be watched by `W`.
+pub struct Watched<W> {
+    lock: HostLock,
+    watched: AtomicBool,
+    /// When it was taken, and how long it was waited for; the holder's.
+    since: AtomicU64,
+    waited: AtomicU64,
+    slept: AtomicU64,
+    watch: PhantomData<fn() -> W>,
+}
+
+impl<W> fmt::Debug for Watched<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").field("lock", &self.lock).finish_non_exhaustive()
+    }
+}
+
+impl<W: Watch> Watched<W> {
+    #[cold]
+    fn wait(&self) {
+        let asked = clock::now();
+        let slept = self.lock.wait();
+        let now = clock::now();
+        self.waited.store(now.saturating_sub(asked).max(1), Relaxed);
+        self.slept.store(slept, Relaxed);
+        self.since.store(now, Relaxed);
+    }
+
+    #[inline]
+    fn begin(&self) {
+        if self.watched.load(Relaxed) {
+            self.waited.store(0, Relaxed);
+            self.since.store(clock::now(), Relaxed);
+        }
+    }
+}
+
+// SAFETY: the inner lock's, which is taken before and released after whatever else is done; what
+// is told of a hold was copied before the release.
+unsafe impl<W: Watch> RawMutex for Watched<W> {
+    #[allow(clippy::declare_interior_mutable_const)] // what `lock_api` asks for
+    const INIT: Self = Watched {
+        lock: HostLock::new(),
+        watched: AtomicBool::new(false),
+        since: AtomicU64::new(0),
+        waited: AtomicU64::new(0),
+        slept: AtomicU64::new(0),
+        watch: PhantomData,
+    };
+    // What is told belongs to one thread.
+    type GuardMarker = GuardNoSend;
+
+    #[inline]
+    fn lock(&self) {
+        if self.lock.try_lock() {
+            self.begin();
+        } else {
+            self.wait();
+        }
+        if MARKING.get() {
+            self.watched.store(true, Relaxed);
+            self.begin();
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        let got = self.lock.try_lock();
+        if got {
+            self.begin();
+        }
+        got
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        if !self.watched.load(Relaxed) {
+            // SAFETY: the caller holds the lock.
+            return unsafe { self.lock.unlock() };
+        }
+        let held = clock::now().saturating_sub(self.since.load(Relaxed));
+        let (waited, slept) = (self.waited.load(Relaxed), self.slept.load(Relaxed));
+        // SAFETY: the caller holds the lock.
+        unsafe { self.lock.unlock() };
+        if waited > 0 {
+            W::waited(waited, slept);
+        }
+        W::held(held);
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.lock.is_locked()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_api::Mutex;
+
+    use super::*;
+
+    thread_local! {
+        static TOLD: Cell<(u64, u64, u64)> = const { Cell::new((0, 0, 0)) };
+    }
+
+    #[derive(Debug)]
+    struct Told;
+    impl Watch for Told {
+        fn waited(ns: u64, slept: u64) {
+            let (w, s, h) = TOLD.get();
+            TOLD.set((w + ns, s + slept, h));
+        }
+        fn held(ns: u64) {
+            let (w, s, h) = TOLD.get();
+            TOLD.set((w, s, h + ns));
+        }
+    }
+
+    #[test]
+    fn waits_and_holds_are_told_of_watched_locks_alone() {
+        let lock: Mutex<Watched<Told>, ()> = Mutex::new(());
+        drop(lock.lock());
+        assert_eq!(TOLD.get(), (0, 0, 0));
+        mark(|| drop(lock.lock()));
+        TOLD.set((0, 0, 0));
+        std::thread::scope(|s| {
+            let held = lock.lock();
+            let other = s.spawn(|| {
+                drop(lock.lock());
+                TOLD.get()
+            });
+            std::thread::sleep(Duration::from_millis(10));
+            drop(held);
+            let (waited, slept, _) = other.join().unwrap();
+            assert!(waited > 0 && slept <= waited, "{waited} {slept}");
+        });
+        let (waited, _, held) = TOLD.get();
+        assert_eq!(waited, 0);
+        assert!(held >= 10_000_000, "{held}");
+        drop(lock.try_lock());
+        assert!(TOLD.get().2 > held);
+    }
+}
