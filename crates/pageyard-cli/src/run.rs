@@ -1,4 +1,4 @@
-//! `pageyard run`: workloads on simulated machines.
+//! `pageyard run`: workloads on simulated machines and on this host.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use pageyard_lab::record::Recorder;
 use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, by_name};
 use pageyard_lab::result::RunResult;
 use pageyard_lab::topology::size;
-use pageyard_lab::workload::{self, Options};
+use pageyard_lab::workload::{self, Host, HostOptions, Options};
 use pageyard_machine::{Costs, MachineSpec};
 use serde::Serialize;
 
@@ -22,14 +22,21 @@ Examples:
   pageyard run sctp
   pageyard run kbuild --on machine:2x56 --policy Base,Step5,Step7 --set memory=other,cpus=0
   pageyard run page_fault1 --iterations 5 --json -o faults.json
+  pageyard run page_fault1 --on host --policy Base,Linux612 --iterations 10
   pageyard run hygiene --rounds 5
   pageyard run hygiene --rounds 1 --memory 256M --trace events.txt";
 
-/// Run a workload on a simulated machine, under one policy after the other
+/// Run a workload on a simulated machine, or on this host's threads, under one policy after the other
 ///
-/// `pageyard workloads` lists them with their parameters, `pageyard machines` the machines. All times
-/// are virtual: they are of a model, and nothing but the seed decides. Each iteration has a seed of
-/// its own, the same for all policies.
+/// `pageyard workloads` lists them with their parameters, `pageyard machines` the machines. On a
+/// machine all times are virtual: they are of a model, and nothing but the seed decides. Each
+/// iteration has a seed of its own, the same for all policies.
+///
+/// `--on host` runs it for real: threads that stay on the CPUs that this process may use, real memory
+/// (half of what is free, at most 16 GiB, unless --memory says how much), the real clock. Policies take
+/// turns in each iteration. Cache misses are not counted there.
+///
+/// An interrupted run prints and writes nothing.
 ///
 /// Exit code: 0, or 2 for a wrong argument.
 #[derive(clap::Args)]
@@ -46,13 +53,14 @@ struct Run {
     /// The workload's name
     #[arg(value_name = "WORKLOAD", required = true)]
     workload: Option<String>,
-    /// Where it runs: machine: and a machine's name or TOML file
-    #[arg(long, value_name = "machine:NAME", default_value = "machine:2x56", value_parser = machine)]
-    on: MachineSpec,
-    /// Memory of the machine, such as 64G [default: the machine's own]
+    /// Where it runs: host, or machine: and a machine's name or TOML file
+    #[arg(long, value_name = "host|machine:NAME", default_value = "machine:2x56", value_parser = on)]
+    on: On,
+    /// Memory, such as 64G [default: the machine's own; on the host half of what is free, 16G at most]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// Bytes of a frame descriptor: 16 as this allocator's, 64 as Linux's: to compare with Linux
+    /// Bytes of a frame descriptor: 16 as this allocator's, 64 as Linux's: to compare with Linux.
+    /// Machines only
     #[arg(long, value_name = "16|64", default_value = "16", value_parser = descriptor)]
     descriptor: u32,
     /// Policies, one after the other
@@ -77,13 +85,22 @@ struct Run {
     output: Option<PathBuf>,
 }
 
-fn machine(text: &str) -> Result<MachineSpec, String> {
+/// Where a workload runs.
+#[derive(Clone)]
+enum On {
+    Machine(Box<MachineSpec>),
+    Host,
+}
+
+fn on(text: &str) -> Result<On, String> {
+    if text == "host" {
+        return Ok(On::Host);
+    }
     let Some(name) = text.strip_prefix("machine:") else {
-        return Err("give machine: and a name, such as machine:2x56; this host's threads are not \
-                    supported yet"
-            .into());
+        return Err("give host, or machine: and a name, such as machine:2x56".into());
     };
-    MachineSpec::open(Path::new(name)).map_err(|e| e.to_string())
+    let spec = MachineSpec::open(Path::new(name)).map_err(|e| e.to_string())?;
+    Ok(On::Machine(Box::new(spec)))
 }
 
 fn descriptor(text: &str) -> Result<u32, &'static str> {
@@ -148,21 +165,42 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
 
 fn run_workload(args: &Run) -> output::Outcome {
     let recipe = workload::by_name(args.workload.as_deref().unwrap_or_default())?;
-    let options = Options {
-        machine: args.on.clone(),
-        memory: args.memory,
-        descriptor: args.descriptor,
-        policies: args.policy.clone(),
-        seed: args.seed,
-        iterations: args.iterations,
-        set: args.set.clone(),
-        costs: Costs::default(),
-        limits: None,
-    };
     let mut bar = Bar::new();
-    let results = workload::run(&recipe, &options, &mut |at, all| {
-        bar.show("run", Count::Runs, at, Some(all));
-    })?;
+    let mut tell = |at, all| bar.show("run", Count::Runs, at, Some(all));
+    let (results, place) = match &args.on {
+        On::Machine(machine) => {
+            let options = Options {
+                machine: (**machine).clone(),
+                memory: args.memory,
+                descriptor: args.descriptor,
+                policies: args.policy.clone(),
+                seed: args.seed,
+                iterations: args.iterations,
+                set: args.set.clone(),
+                costs: Costs::default(),
+                limits: None,
+            };
+            let results = workload::run(&recipe, &options, &mut tell)?;
+            (
+                results,
+                format!("the simulated machine {}, {} CPUs", machine.name(), machine.cpus().len()),
+            )
+        }
+        On::Host => {
+            if args.descriptor != 16 {
+                return Err("--descriptor: on the host a descriptor has its 16 bytes".into());
+            }
+            let mut host = Host::open(args.memory)?;
+            let place = format!("this host, {}", host.description());
+            let options = HostOptions {
+                policies: args.policy.clone(),
+                seed: args.seed,
+                iterations: args.iterations,
+                set: args.set.clone(),
+            };
+            (host.run(&recipe, &options, &mut tell)?, place)
+        }
+    };
     drop(bar);
     if let Some(path) = &args.output {
         write_file(path, |file| {
@@ -176,22 +214,19 @@ fn run_workload(args: &Run) -> output::Outcome {
     if args.json {
         print_json(&results)?;
     } else if args.output.is_none() {
-        write!(std::io::stdout().lock(), "{}", table(&results, args))?;
+        write!(std::io::stdout().lock(), "{}", table(&results, args, &place))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The means, a column for each policy.
-fn table(results: &[RunResult], args: &Run) -> String {
+fn table(results: &[RunResult], args: &Run, place: &str) -> String {
     let Some(first) = results.first() else { return String::new() };
-    let (name, n) = (args.on.name(), args.iterations);
+    let n = args.iterations;
     let runs = if n == 1 { "one run".to_owned() } else { format!("means of {n} runs") };
-    let mut out = format!(
-        "{} on the simulated machine {name}, {} CPUs, seed {}, {runs}; times are virtual\n",
-        first.workload,
-        args.on.cpus().len(),
-        args.seed
-    );
+    let times = if matches!(args.on, On::Host) { "real" } else { "virtual" };
+    let mut out =
+        format!("{} on {place}, seed {}, {runs}; times are {times}\n", first.workload, args.seed);
     let mean = |samples: &[f64]| samples.iter().sum::<f64>() / samples.len().max(1) as f64;
     let label = |m: &pageyard_lab::result::Metric| {
         if m.unit.is_empty() { m.name.clone() } else { format!("{}, {}", m.name, m.unit) }

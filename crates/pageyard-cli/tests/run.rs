@@ -68,7 +68,12 @@ fn the_same_seed_gives_the_same_json_in_a_file_too() {
 fn what_is_wrong_is_named() {
     for (more, says) in [
         (&["run", "unis"][..], "no workload unis; there are micro, "),
-        (&["run", "unix", "--on", "host"], "give machine: and a name, such as machine:2x56"),
+        (
+            &["run", "unix", "--on", "hosts"],
+            "give host, or machine: and a name, such as machine:2x56",
+        ),
+        (&["run", "micro", "--on", "host", "--memory", "900T"], "take less, by --memory"),
+        (&["run", "micro", "--on", "host", "--descriptor", "64"], "--descriptor: on the host"),
         (&["run", "unix", "--on", "machine:3x5"], "3x5"),
         (&["run", "unix", "--policy", "Step2"], "no policy Step2; there are Base, "),
         (&["run", "unix", "--set", "pairs"], "give name=value, such as pairs=16"),
@@ -81,6 +86,24 @@ fn what_is_wrong_is_named() {
         assert!(err(&o).contains(says), "{more:?}: {}", err(&o));
         assert!(out(&o).is_empty());
     }
+}
+
+#[test]
+fn a_workload_runs_on_this_host_and_says_so() {
+    let args =
+        ["run", "page_fault1", "--on", "host", "--memory", "64M", "--policy", "Base,Linux612"];
+    let set = ["--set", "pages=2000", "--iterations", "2"];
+    let o = pageyard(&[&args[..], &set].concat());
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let text = out(&o);
+    assert!(text.starts_with("page_fault1 on this host, "), "{text}");
+    assert!(text.contains("means of 2 runs; times are real"), "{text}");
+    assert!(text.contains("rate, pages/s") && !text.contains("miss"), "{text}");
+    let o = pageyard(&[&args[..], &set, &["--json"]].concat());
+    let results: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!(results[1]["policy"], "Linux612");
+    assert!(results[0]["world"]["host"].is_string(), "{results}");
+    assert_eq!(results[0]["parameters"]["host.memory"], "67108864");
 }
 
 #[test]

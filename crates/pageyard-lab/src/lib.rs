@@ -5,7 +5,7 @@
 //! [`replay`] puts a recorded trace to the allocator under several policies.
 //! [`reproduce`] runs the experiments of the seeds and prints what was published beside it.
 //! [`result`] is what a run measured, as data.
-//! [`workload`] runs what the allocator's users do, on the simulated machine.
+//! [`workload`] runs what the allocator's users do, on a simulated machine or on this host.
 //! [`show`] prints a recorded machine state as the kernel's own files do.
 //! [`stats`] is what tables of results are computed with.
 //! [`table`] prints results side by side, in the forms of several authors and in our own.

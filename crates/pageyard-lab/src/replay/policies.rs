@@ -7,11 +7,13 @@ use pageyard::policy::{
 
 use super::error::ReplayError;
 use super::run::{Outcome, Setting, run};
-use crate::workload::{Measure, WorkloadError, sim};
+use crate::workload::{Measure, WorkloadError, host, sim};
 
 type Run = fn(&Setting<'_>, u64, &mut dyn FnMut(u64)) -> Result<Outcome, ReplayError>;
 
 type Work = fn(&sim::Setting<'_>, &mut sim::Room) -> Result<Vec<Measure>, WorkloadError>;
+
+type RealWork = fn(&host::Setting<'_>, &mut host::Room) -> Result<Vec<Measure>, WorkloadError>;
 
 /// A policy that can be run.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +25,8 @@ pub struct Choice {
     pub(super) run: Run,
     /// Runs a workload on the simulated machine.
     pub(crate) work: Work,
+    /// Runs a workload on this host's threads.
+    pub(crate) real_work: RealWork,
 }
 
 macro_rules! choices {
@@ -33,6 +37,7 @@ macro_rules! choices {
             ticks_matter: !matches!(<$policy as Policy>::RULES.pcp.decay, Decay::None),
             run: run::<$policy>,
             work: sim::run::<$policy>,
+            real_work: host::run::<$policy>,
         }),*];
     };
 }

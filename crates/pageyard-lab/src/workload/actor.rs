@@ -1,9 +1,9 @@
 //! What a workload is written against, once for all worlds: tasks on CPUs that work, wait for each
 //! other, and allocate.
 //!
-//! The simulated machine implements it in virtual time ([`sim`](super::sim)). Jobs are `Send` and
-//! share plain data through locks and atomics of the standard library, so that threads of a host
-//! can run them as they are.
+//! The simulated machine implements it in virtual time ([`sim`](super::sim)), threads of this host in
+//! real time ([`host`](super::host)). Jobs are `Send` and share plain data through locks and atomics
+//! of the standard library, so that both run them as they are.
 
 use pageyard::{CpuId, Gfp, NodeId, Order, Pfn};
 

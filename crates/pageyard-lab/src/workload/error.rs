@@ -1,6 +1,7 @@
 //! What can go wrong with a workload.
 
 use pageyard::InitError;
+use pageyard_host::BuildError;
 use pageyard_machine::Stuck;
 
 /// Why a workload could not be run. The program's exit code is 2 for these.
@@ -39,6 +40,24 @@ pub enum WorkloadError {
     /// The machine's memory cannot be that of an allocator.
     #[error("the machine's memory: {0}")]
     Init(#[from] InitError),
+    /// This host's memory cannot be that of an allocator.
+    #[error("this host: {0}")]
+    Host(#[from] BuildError),
+    /// There is not as much memory on this host.
+    #[error(
+        "memory {}: this host has {} to give; take less, by --memory",
+        in_mib(*wanted),
+        in_mib(*available)
+    )]
+    Memory {
+        /// Bytes that are wanted, with what describes them.
+        wanted: u64,
+        /// Bytes that there are.
+        available: u64,
+    },
+    /// A thread could not be had, or not where it was to run.
+    #[error("this host's threads: {0}")]
+    Thread(#[from] std::io::Error),
     /// The workload came to no end, which is a mistake in it.
     #[error("the workload came to no end: {0}")]
     Stuck(#[from] Stuck),
@@ -51,4 +70,8 @@ pub enum WorkloadError {
         /// Pages that the workload has allocated and not freed.
         in_use: i64,
     },
+}
+
+fn in_mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
 }

@@ -1,8 +1,9 @@
 //! What is measured of every run: the seeds' columns (A.4), and what explains them.
 
+use lock_api::RawMutex;
 use pageyard::policy::Policy;
-use pageyard::{CpuId, DrainReason};
-use pageyard_machine::{LockStats, SimYard, Stats};
+use pageyard::{CpuId, DrainReason, Platform, Yard};
+use pageyard_machine::{Histogram, LockStats, Stats};
 
 use super::Score;
 use super::actor::Measure;
@@ -24,7 +25,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn of<P: Policy>(yard: &SimYard<'_, P>) -> Counts {
+    pub(super) fn of<R: RawMutex, E: Platform, P: Policy>(yard: &Yard<'_, R, E, P>) -> Counts {
         let cpus = vec![(0, 0); yard.cpus() as usize];
         let mut sum = Counts { cpus, ..Counts::default() };
         for zone in yard.zone_ids() {
@@ -62,10 +63,79 @@ impl Counts {
     }
 }
 
+/// Holds of zones' locks: how long each was, in nanoseconds, and all together, in picoseconds.
+pub(super) type Holds = (Histogram, u64);
+
+/// What a world tells of a run, beside what the allocator counts itself.
+pub(super) trait Seen: std::fmt::Debug {
+    /// How long the measured stage took.
+    fn elapsed_ns(&self) -> u64;
+    /// Part of the busy time that went to waiting for zones' locks, in percent.
+    fn zone_lock(&self) -> f64;
+    /// Of the lines that were touched, the part that was missed, in percent, where that is known.
+    fn miss(&self) -> Option<f64>;
+    /// Part of the busy time that went to waiting for memory and links that others used, in percent,
+    /// where that is known.
+    fn memory_wait(&self) -> Option<f64> {
+        None
+    }
+    /// What all CPUs together spent in the allocator and waiting for its locks, in seconds, where
+    /// that is known.
+    fn in_allocator(&self) -> Option<f64> {
+        None
+    }
+    /// Holds in which blocks left a zone.
+    fn takes(&self) -> Holds;
+    /// Holds in which blocks came back.
+    fn gives(&self) -> Holds;
+}
+
+impl Seen for Stats {
+    fn elapsed_ns(&self) -> u64 {
+        self.elapsed_ns
+    }
+
+    fn zone_lock(&self) -> f64 {
+        self.zone_lock_share() as f64 / 1e4
+    }
+
+    fn miss(&self) -> Option<f64> {
+        Some(self.miss_share() as f64 / 1e4)
+    }
+
+    fn memory_wait(&self) -> Option<f64> {
+        Some(self.memory_wait_share() as f64 / 1e4)
+    }
+
+    fn in_allocator(&self) -> Option<f64> {
+        let total = self.total();
+        Some((total.alloc + total.zone_wait + total.other_wait) as f64 / 1e12)
+    }
+
+    fn takes(&self) -> Holds {
+        all_holds(self, |l| (&l.takes, l.held_taking))
+    }
+
+    fn gives(&self) -> Holds {
+        all_holds(self, |l| (&l.gives, l.held_giving))
+    }
+}
+
+fn all_holds(stats: &Stats, of: impl Fn(&LockStats) -> (&Histogram, u64)) -> Holds {
+    let mut all = Histogram::default();
+    let mut sum = 0;
+    for lock in stats.zone_locks() {
+        let (holds, held) = of(lock);
+        all.merge(holds);
+        sum += held;
+    }
+    (all, sum)
+}
+
 /// Everything that a run of the measured stage left behind.
 #[derive(Debug)]
 pub(super) struct Observed<'a> {
-    pub(super) stats: &'a Stats,
+    pub(super) stats: &'a dyn Seen,
     pub(super) before: Counts,
     pub(super) after: Counts,
     pub(super) work: u64,
@@ -81,19 +151,9 @@ fn per(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Average and 99th percentile of holds of zone locks, in microseconds.
-fn holds(
-    stats: &Stats,
-    of: impl Fn(&LockStats) -> (&pageyard_machine::Histogram, u64),
-) -> (f64, f64) {
-    let mut all = pageyard_machine::Histogram::default();
-    let mut sum = 0;
-    for lock in stats.zone_locks() {
-        let (holds, held) = of(lock);
-        all.merge(holds);
-        sum += held;
-    }
-    (per(sum, all.total()) / 1e6, all.quantile(990) as f64 / 1e3)
+/// Average and 99th percentile of holds, in microseconds.
+fn in_us((holds, held): &Holds) -> (f64, f64) {
+    (per(*held, holds.total()) / 1e6, holds.quantile(990) as f64 / 1e3)
 }
 
 /// The metrics, in the order in which they are shown.
@@ -101,7 +161,7 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
     use Better::{Higher, Lower};
     let Observed { stats, .. } = run;
     let counts = run.after.since(&run.before);
-    let seconds = stats.elapsed_ns as f64 / 1e9;
+    let seconds = stats.elapsed_ns() as f64 / 1e9;
     let mut all = Vec::new();
     match score {
         Score::Time => all.push(measure("time", "s", Lower, seconds)),
@@ -110,16 +170,16 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
         }
         Score::Own => {}
     }
-    let (alloc_hold, alloc_p99) = holds(stats, |l| (&l.takes, l.held_taking));
-    let total = stats.total();
-    let in_allocator = total.alloc + total.zone_wait + total.other_wait;
-    let (free_hold, free_p99) = holds(stats, |l| (&l.gives, l.held_giving));
+    let (alloc_hold, alloc_p99) = in_us(&stats.takes());
+    let (free_hold, free_p99) = in_us(&stats.gives());
     all.extend([
-        measure("zone_lock", "%", Lower, stats.zone_lock_share() as f64 / 1e4),
+        measure("zone_lock", "%", Lower, stats.zone_lock()),
         measure("free_high", "drains", Lower, counts.free_high as f64),
         measure("zone_pages", "pages", Lower, counts.zone_pages as f64),
-        measure("miss", "%", Lower, stats.miss_share() as f64 / 1e4),
-        measure("memory_wait", "%", Lower, stats.memory_wait_share() as f64 / 1e4),
+    ]);
+    all.extend(stats.miss().map(|share| measure("miss", "%", Lower, share)));
+    all.extend(stats.memory_wait().map(|share| measure("memory_wait", "%", Lower, share)));
+    all.extend([
         measure("hits", "%", Higher, 100.0 * per(counts.hits, counts.allocs)),
         measure("hold_alloc_avg", "us", Lower, alloc_hold),
         measure("hold_alloc_p99", "us", Lower, alloc_p99),
@@ -128,8 +188,8 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
         measure("peak_pcp", "pages", Lower, run.peak_pages as f64),
         measure("block", "pages", Lower, per(counts.pages, counts.allocs)),
         measure("remote", "%", Lower, 100.0 * counts.remote()),
-        measure("allocator", "CPU s", Lower, in_allocator as f64 / 1e12),
-        measure("failed", "requests", Lower, run.failed as f64),
     ]);
+    all.extend(stats.in_allocator().map(|s| measure("allocator", "CPU s", Lower, s)));
+    all.push(measure("failed", "requests", Lower, run.failed as f64));
     all
 }

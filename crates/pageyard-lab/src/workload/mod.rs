@@ -8,6 +8,7 @@
 mod actor;
 mod costs;
 mod error;
+pub(crate) mod host;
 mod metrics;
 mod params;
 mod process;
@@ -37,6 +38,7 @@ use crate::result::{Metric, RunResult, World};
 
 pub use actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage};
 pub use error::WorkloadError;
+pub use host::{Host, HostOptions};
 pub use params::{Param, Params};
 
 /// Where a plan is to run, as far as it may know.
@@ -154,7 +156,8 @@ pub struct Options {
     pub limits: Option<Limits>,
 }
 
-/// Runs a workload on the simulated machine, under each policy in turn, iteration by iteration.
+/// Runs a workload on the simulated machine, under each policy in turn, iteration by iteration
+/// ([`Host::run`] does it on this host).
 /// `tell` hears how many of how many runs are done.
 ///
 /// # Errors

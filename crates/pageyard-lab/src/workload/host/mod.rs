@@ -1,0 +1,235 @@
+//! Workloads on this host: threads that stay on their CPUs, real memory, the real clock.
+
+mod spin;
+mod times;
+mod wait;
+mod world;
+
+use std::fs;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc;
+
+use pageyard::policy::Policy;
+use pageyard::{NodeId, PAGE_SIZE};
+use pageyard_host::topology::available_memory;
+use pageyard_host::{Builder, Region, Topology, cpu};
+
+use super::actor::{Measure, Plan};
+use super::metrics::{self, Counts, Observed};
+use super::{Params, Recipe, Score, Site, WorkloadError, add, derived, labelled};
+use crate::replay::Choice;
+use crate::result::{RunResult, World as Where};
+use times::Moves;
+use world::{HostYard, Pages, World, stage};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// Under which policies.
+    pub policies: Vec<Choice>,
+    /// What is random is drawn from this; each iteration has one of its own, derived from it. Threads
+    /// run as they run: the same seed does not give the same result.
+    pub seed: u64,
+    /// How often.
+    pub iterations: u32,
+    /// Parameters that are not as by default.
+    pub set: Vec<(String, String)>,
+}
+
+/// Part of the memory that there is to give that a run takes by itself, and the most it does.
+const SHARE: u64 = 2;
+const MOST: u64 = 16 << 30;
+/// Memory is taken in multiples of this, so that all of it is whole blocks.
+const UNIT: u64 = 4 << 20;
+
+/// This host, with memory for runs.
+#[derive(Debug)]
+pub struct Host {
+    room: Room,
+    site: Site,
+    description: String,
+}
+
+impl Host {
+    /// Takes memory from the system, so much or half of what it can give, at most 16 GiB, at once: so
+    /// that no run waits for it. That takes a second for a few GiB.
+    ///
+    /// # Errors
+    /// There is not so much, or the system refuses.
+    pub fn open(memory: Option<u64>) -> Result<Host, WorkloadError> {
+        let available = available_memory().unwrap_or(u64::MAX);
+        let memory = memory.unwrap_or((available / SHARE).min(MOST) / UNIT * UNIT);
+        // Descriptors take 16 bytes a page, and something is left to everybody else.
+        let wanted = memory.saturating_add(memory / 64);
+        if wanted > available {
+            return Err(WorkloadError::Memory { wanted, available });
+        }
+        let cpus = cpu::allowed()?;
+        let builder = Builder::new(memory).cpus(cpus.iter().copied()).prefault(true);
+        let region = builder.region()?;
+        let topology = Topology::detect().map_err(pageyard_host::BuildError::from)?;
+        let nodes = cpus.iter().map(|&c| topology.node_of(c).unwrap_or(NodeId(0)));
+        let site = Site {
+            cpus: nodes.collect(),
+            nodes: topology.nodes.iter().map(|n| n.number + 1).max().unwrap_or(1),
+            pages: region.pages(),
+        };
+        let description = describe(&site, region.pages() * PAGE_SIZE);
+        spin::calibrate();
+        let room = Room { builder, region: Some(region), cpus };
+        Ok(Host { room, site, description })
+    }
+
+    /// The host in words.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Bytes of its memory that runs use.
+    pub fn memory(&self) -> u64 {
+        self.site.pages * PAGE_SIZE
+    }
+
+    /// Runs a workload: all policies in turn in each iteration, so that what disturbs the host
+    /// disturbs all of them. `tell` hears how many of how many runs are done.
+    ///
+    /// # Errors
+    /// [`WorkloadError`] says what is wrong with the options.
+    ///
+    /// # Panics
+    /// With what a thread of the workload panics with.
+    pub fn run(
+        &mut self,
+        recipe: &Recipe,
+        options: &HostOptions,
+        tell: &mut dyn FnMut(u64, u64),
+    ) -> Result<Vec<RunResult>, WorkloadError> {
+        let params = Params::new(recipe.name, recipe.params, &options.set)?;
+        // A mistake in the parameters shows before anything runs.
+        let points = (recipe.plan)(&params, &self.site)?.len() as u64;
+        let all = points * u64::from(options.iterations) * options.policies.len() as u64;
+        let mut parameters = params.values().clone();
+        parameters.insert("host.memory".into(), self.memory().to_string());
+        let mut results: Vec<RunResult> = options
+            .policies
+            .iter()
+            .map(|policy| RunResult {
+                workload: recipe.name.to_owned(),
+                parameters: parameters.clone(),
+                policy: policy.name.to_owned(),
+                world: Where::Host(self.description.clone()),
+                seed: options.seed,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                metrics: Vec::new(),
+            })
+            .collect();
+        let mut done = 0;
+        tell(0, all);
+        for iteration in 0..options.iterations {
+            let seed = derived(options.seed, iteration);
+            for (policy, result) in options.policies.iter().zip(&mut results) {
+                let mut samples = Vec::new();
+                for (label, plan) in (recipe.plan)(&params, &self.site)? {
+                    let setting = Setting { seed, score: recipe.score, plan: &*plan };
+                    let measures = (policy.real_work)(&setting, &mut self.room)?;
+                    samples.extend(measures.into_iter().map(|m| labelled(m, &label)));
+                    done += 1;
+                    tell(done, all);
+                }
+                add(&mut result.metrics, samples);
+            }
+        }
+        Ok(results)
+    }
+}
+
+/// CPUs, what they are, memory and kernel.
+fn describe(site: &Site, memory: u64) -> String {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let info = read("/proc/cpuinfo");
+    let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':'));
+    let model = model.map_or("CPU of unknown make", |m| m.1.trim());
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!(
+        "{} x {model}, {} node(s), {} MiB used, Linux {}",
+        site.count(),
+        site.nodes,
+        memory >> 20,
+        kernel.trim()
+    )
+}
+
+/// One run.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'s> {
+    seed: u64,
+    score: Score,
+    plan: &'s dyn Plan,
+}
+
+/// Memory, kept from run to run: the system gives it slower than it is used.
+#[derive(Debug)]
+pub(crate) struct Room {
+    builder: Builder,
+    region: Option<Region>,
+    /// The CPUs that the process may use: the workload's, in this order.
+    cpus: Vec<u32>,
+}
+
+/// Runs a plan under a policy: `Choice::real_work` of it.
+pub(crate) fn run<P: Policy + Sync>(
+    setting: &Setting<'_>,
+    room: &mut Room,
+) -> Result<Vec<Measure>, WorkloadError> {
+    let &Setting { seed, score, plan } = setting;
+    let region = match room.region.take() {
+        Some(region) => region,
+        // A run before this one failed.
+        None => room.builder.region()?,
+    };
+    let yard: HostYard<P> = room.builder.build_on(region, Moves)?;
+    yard.watch_zone_locks();
+    if let Some(limits) = plan.limits() {
+        for zone in yard.core().zone_ids() {
+            yard.core().set_pcp_limits(zone, limits);
+        }
+    }
+    let before_all = yard.look().all;
+    let world = World::new(&yard, &room.cpus, seed, plan);
+    let (mut measures, in_use) = std::thread::scope(|scope| -> Result<_, WorkloadError> {
+        let (stop, over) = mpsc::channel();
+        scope.spawn(|| {
+            let over = over;
+            world.watch(&over);
+        });
+        // Dropped at the end of this, or before it where something fails; then the watcher ends.
+        let _stop = stop;
+        stage(&world, |stage| plan.prepare(stage))?;
+        stage(&world, |stage| plan.setup(stage))?;
+        world.begin();
+        let before = Counts::of(yard.core());
+        let times = stage(&world, |stage| plan.run(stage))?;
+        world.look();
+        let observed = Observed {
+            stats: &times,
+            before,
+            after: Counts::of(yard.core()),
+            work: world.work.load(Relaxed),
+            failed: world.failed.load(Relaxed),
+            peak_pages: world.peak.load(Relaxed),
+        };
+        let measures = metrics::of(&observed, score);
+        stage(&world, |stage| plan.finish(stage))?;
+        Ok((measures, world.in_use.load(Relaxed)))
+    })?;
+    drop(world);
+    yard.core().drain_all(None);
+    let missing = before_all as i64 - yard.look().all as i64;
+    if missing != 0 || in_use != 0 {
+        return Err(WorkloadError::Leak { missing, in_use });
+    }
+    room.region = Some(yard.into_region());
+    let at = usize::from(score != Score::Own);
+    measures.splice(at..at, plan.measures());
+    Ok(measures)
+}

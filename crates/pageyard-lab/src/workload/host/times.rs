@@ -1,0 +1,113 @@
+//! Times of zones' locks on this host, thread by thread.
+
+use std::cell::{Cell, RefCell};
+
+use pageyard::{CpuId, Event, Platform};
+use pageyard_host::Watch;
+
+use super::super::metrics::{Holds, Seen};
+
+/// What threads spent at zones' locks, and elsewhere.
+#[derive(Default, Debug)]
+pub(super) struct Times {
+    /// Holds in which blocks left a zone, and those in which they came back.
+    takes: Holds,
+    gives: Holds,
+    /// Nanoseconds of waiting, and for how many of them threads slept.
+    waited: u64,
+    slept: u64,
+    /// Nanoseconds for which threads had a CPU.
+    pub(super) busy: u64,
+    /// How long all of it took.
+    pub(super) elapsed: u64,
+}
+
+thread_local! {
+    static TIMES: RefCell<Times> = RefCell::default();
+    /// The allocator has told of a block since the last release of a zone's lock, and that one went
+    /// to the zone.
+    static TOLD: Cell<bool> = const { Cell::new(false) };
+    static GAVE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread's times; they begin anew.
+pub(super) fn take() -> Times {
+    TIMES.take()
+}
+
+impl Times {
+    pub(super) fn add(&mut self, other: &Times) {
+        for (mine, theirs) in [(&mut self.takes, &other.takes), (&mut self.gives, &other.gives)] {
+            mine.0.merge(&theirs.0);
+            mine.1 += theirs.1;
+        }
+        self.waited += other.waited;
+        self.slept += other.slept;
+        self.busy += other.busy;
+    }
+}
+
+impl Seen for Times {
+    fn elapsed_ns(&self) -> u64 {
+        self.elapsed
+    }
+
+    /// Of the time for which threads ran or slept for a lock.
+    fn zone_lock(&self) -> f64 {
+        100.0 * self.waited as f64 / (self.busy + self.slept).max(1) as f64
+    }
+
+    fn miss(&self) -> Option<f64> {
+        None
+    }
+
+    fn takes(&self) -> Holds {
+        self.takes.clone()
+    }
+
+    fn gives(&self) -> Holds {
+        self.gives.clone()
+    }
+}
+
+/// Told of zones' locks.
+#[derive(Debug)]
+pub(super) struct ZoneLocks;
+
+impl Watch for ZoneLocks {
+    fn waited(ns: u64, slept: u64) {
+        TIMES.with_borrow_mut(|t| {
+            t.waited += ns;
+            t.slept += slept;
+        });
+    }
+
+    fn held(ns: u64) {
+        // A block that is freed past the per-CPU lists goes to the zone without a word.
+        let gave = !TOLD.replace(false) || GAVE.get();
+        GAVE.set(false);
+        TIMES.with_borrow_mut(|t| {
+            let (holds, sum) = if gave { &mut t.gives } else { &mut t.takes };
+            holds.note(ns);
+            *sum += ns * 1000;
+        });
+    }
+}
+
+/// Told of what happens under them.
+#[derive(Debug)]
+pub(super) struct Moves;
+
+impl Platform for Moves {
+    #[inline]
+    fn event(&self, _: CpuId, event: Event) {
+        match event {
+            Event::ZoneLocked { .. } => TOLD.set(true),
+            Event::Drain { .. } => {
+                TOLD.set(true);
+                GAVE.set(true);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Threads that do a plan's work, and what they have in common.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use pageyard::policy::Policy;
+use pageyard::{CpuId, Gfp, MAX_ORDER, NodeId, Order, PAGEBLOCK_ORDER};
+use pageyard_host::{RawYard, Watched, clock, cpu};
+use pageyard_machine::Rng;
+
+use super::super::actor::{Actor, BarrierId, Block, Job, Parcel, PipeId, Plan, Stage};
+use super::super::seats::lock;
+use super::spin;
+use super::times::{self, Moves, Times, ZoneLocks};
+use super::wait::{Alarm, Barrier, Pipe};
+
+/// A yard whose zone locks are watched.
+pub(super) type HostYard<P> = RawYard<P, Watched<ZoneLocks>, Moves>;
+
+/// The allocator, whatever its policy.
+pub(super) trait Pages: Sync {
+    fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block>;
+    fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block>;
+    fn free(&self, block: Block);
+    fn free_list(&self, blocks: &[Block]);
+    /// Uses the first so many bytes of a block.
+    fn touch(&self, block: Block, bytes: u64);
+    /// Pages that nobody has, those on per-CPU lists, and those on free lists in blocks of a huge
+    /// page or more.
+    fn look(&self) -> Free;
+    /// A tick for all CPUs.
+    fn tick(&self);
+}
+
+/// What is free.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Free {
+    pub(super) all: u64,
+    pub(super) cached: u64,
+    pub(super) huge: u64,
+}
+
+impl<P: Policy + Sync> Pages for HostYard<P> {
+    fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block> {
+        Some((HostYard::alloc(self, order, gfp).ok()?, order))
+    }
+
+    fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block> {
+        Some((HostYard::alloc_on(self, node, order, gfp).ok()?, order))
+    }
+
+    fn free(&self, (pfn, order): Block) {
+        HostYard::free(self, pfn, order).expect("a workload frees what it owns");
+    }
+
+    fn free_list(&self, blocks: &[Block]) {
+        self.free_batch(blocks).expect("a workload frees what it owns");
+    }
+
+    fn touch(&self, (pfn, order): Block, bytes: u64) {
+        self.words(pfn, order).expect("a workload uses what it owns").touch(bytes);
+    }
+
+    fn look(&self) -> Free {
+        let core = self.core();
+        let mut free = Free::default();
+        for zone in core.zone_ids() {
+            let Some(info) = core.zone_info(zone) else { continue };
+            free.all += info.free_exact + info.cached;
+            free.cached += info.cached;
+            let blocks = core.free_blocks(zone).unwrap_or_default();
+            let huge = usize::from(PAGEBLOCK_ORDER)..=usize::from(MAX_ORDER);
+            free.huge += huge.map(|o| blocks[o] << o).sum::<u64>();
+        }
+        free
+    }
+
+    fn tick(&self) {
+        HostYard::tick(self);
+    }
+}
+
+/// What all actors of a run have in common.
+pub(super) struct World<'w> {
+    pages: &'w dyn Pages,
+    /// The system's CPU that stands for each of the plan's.
+    cpus: &'w [u32],
+    seed: u64,
+    /// The clock when the run began.
+    start: u64,
+    pipes: Vec<Pipe>,
+    barriers: Vec<Barrier>,
+    alarm: Alarm,
+    /// What the first thread that failed said.
+    failure: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Actors so far.
+    actors: AtomicU64,
+    pub(super) work: AtomicU64,
+    pub(super) failed: AtomicU64,
+    /// Pages that actors own, when none of them runs.
+    pub(super) in_use: AtomicI64,
+    /// The most pages that were on per-CPU lists, as far as was looked.
+    pub(super) peak: AtomicU64,
+    /// When the last actor ended, by the clock.
+    ended: AtomicU64,
+    times: Mutex<Times>,
+}
+
+impl<'w> World<'w> {
+    pub(super) fn new(
+        pages: &'w dyn Pages,
+        cpus: &'w [u32],
+        seed: u64,
+        plan: &dyn Plan,
+    ) -> World<'w> {
+        World {
+            pages,
+            cpus,
+            seed,
+            start: clock::now(),
+            pipes: plan.pipes().into_iter().map(Pipe::new).collect(),
+            barriers: plan.barriers().into_iter().map(Barrier::new).collect(),
+            alarm: Alarm::default(),
+            failure: Mutex::default(),
+            actors: AtomicU64::new(0),
+            work: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            in_use: AtomicI64::new(0),
+            peak: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            times: Mutex::default(),
+        }
+    }
+
+    /// The measured stage begins.
+    pub(super) fn begin(&self) {
+        self.work.store(0, Relaxed);
+        self.failed.store(0, Relaxed);
+        self.peak.store(0, Relaxed);
+        *lock(&self.times) = Times::default();
+    }
+
+    /// Looks how much is on per-CPU lists.
+    pub(super) fn look(&self) {
+        self.peak.fetch_max(self.pages.look().cached, Relaxed);
+    }
+
+    /// Ticks once a second, and looks how much is on the lists a hundred times as often, until it is
+    /// over.
+    pub(super) fn watch(&self, over: &std::sync::mpsc::Receiver<()>) {
+        const LOOK: Duration = Duration::from_millis(10);
+        let mut looks = 0u32;
+        while over.recv_timeout(LOOK) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            self.look();
+            looks += 1;
+            if looks.is_multiple_of(100) {
+                self.pages.tick();
+                // Not bound to where the last tick was.
+                let _ = cpu::bind(self.cpus);
+            }
+        }
+    }
+
+    fn fail(&self, with: Box<dyn Any + Send>) {
+        lock(&self.failure).get_or_insert(with);
+        self.alarm.raise();
+        self.pipes.iter().for_each(Pipe::ring);
+        self.barriers.iter().for_each(Barrier::ring);
+    }
+
+    /// An actor from beginning to end, on the thread that calls.
+    fn play<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        cpu: CpuId,
+        job: Job<'env>,
+        gate: Option<Arc<Barrier>>,
+    ) {
+        let bound = cpu::bind(&[self.cpus[cpu.0 as usize]]);
+        let number = self.actors.fetch_add(1, Relaxed);
+        let actor = HostActor {
+            scope,
+            world: self,
+            cpu: Cell::new(cpu),
+            rng: RefCell::new(Rng::new(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))),
+            in_use: Cell::new(0),
+            work: Cell::new(0),
+            failed: Cell::new(0),
+        };
+        times::take();
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            bound.expect("a thread may run where its process may");
+            if let Some(gate) = gate {
+                gate.meet(&self.alarm);
+            }
+            let busy = clock::thread();
+            job(&actor);
+            clock::thread() - busy
+        }));
+        let mut times = times::take();
+        times.busy = *done.as_ref().unwrap_or(&0);
+        self.ended.fetch_max(clock::now(), Relaxed);
+        lock(&self.times).add(&times);
+        self.work.fetch_add(actor.work.get(), Relaxed);
+        self.failed.fetch_add(actor.failed.get(), Relaxed);
+        self.in_use.fetch_add(actor.in_use.get(), Relaxed);
+        if let Err(with) = done {
+            self.fail(with);
+        }
+    }
+}
+
+/// Collects the actors that a stage begins with, so that all begin at once.
+struct Start<'env>(RefCell<Vec<(CpuId, Job<'env>)>>);
+
+impl<'env> Stage<'env> for Start<'env> {
+    fn spawn(&self, cpu: CpuId, job: Job<'env>) {
+        self.0.borrow_mut().push((cpu, job));
+    }
+}
+
+/// A stage from beginning to end, and what was seen of it.
+///
+/// # Panics
+/// With what a thread panics with.
+pub(super) fn stage<'env>(
+    world: &'env World<'env>,
+    start: impl FnOnce(&dyn Stage<'env>),
+) -> std::io::Result<Times> {
+    let jobs = Start(RefCell::default());
+    start(&jobs);
+    let jobs = jobs.0.into_inner();
+    let gate = Arc::new(Barrier::new(jobs.len() + 1));
+    let mut began = 0;
+    thread::scope(|scope| -> std::io::Result<()> {
+        for (cpu, job) in jobs {
+            let at = gate.clone();
+            let play = move || world.play(scope, cpu, job, Some(at));
+            if let Err(e) = thread::Builder::new().spawn_scoped(scope, play) {
+                // Those there are wait for it at the gate.
+                world.fail(Box::new("too few threads"));
+                gate.ring();
+                return Err(e);
+            }
+        }
+        gate.meet(&world.alarm);
+        began = clock::now();
+        Ok(())
+    })?;
+    if let Some(with) = lock(&world.failure).take() {
+        resume_unwind(with);
+    }
+    let mut times = std::mem::take(&mut *lock(&world.times));
+    times.elapsed = world.ended.load(Relaxed).saturating_sub(began);
+    Ok(times)
+}
+
+/// A thread that does a job.
+struct HostActor<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    world: &'env World<'env>,
+    cpu: Cell<CpuId>,
+    rng: RefCell<Rng>,
+    in_use: Cell<i64>,
+    work: Cell<u64>,
+    failed: Cell<u64>,
+}
+
+impl HostActor<'_, '_> {
+    fn note(&self, pages: i64) {
+        self.in_use.set(self.in_use.get() + pages);
+    }
+
+    fn noted(&self, got: Option<Block>) -> Option<Block> {
+        match got {
+            Some((_, order)) => self.note(order.pages().into()),
+            None => self.failed.set(self.failed.get() + 1),
+        }
+        got
+    }
+}
+
+impl<'scope, 'env> Actor<'env> for HostActor<'scope, 'env> {
+    fn cpu(&self) -> CpuId {
+        self.cpu.get()
+    }
+
+    fn now(&self) -> u64 {
+        clock::now() - self.world.start
+    }
+
+    fn think(&self, ns: u64) {
+        spin::work(ns);
+    }
+
+    fn sleep_until(&self, ns: u64) {
+        let left = ns.saturating_sub(self.now());
+        if left > 0 {
+            thread::sleep(Duration::from_nanos(left));
+        }
+    }
+
+    // What others change is behind locks here.
+    fn sync(&self) {}
+
+    fn migrate(&self, to: CpuId) {
+        cpu::bind(&[self.world.cpus[to.0 as usize]])
+            .expect("a thread may run where its process may");
+        self.cpu.set(to);
+    }
+
+    fn random(&self, n: u64) -> u64 {
+        self.rng.borrow_mut().below(n)
+    }
+
+    fn random_exponential(&self, mean: u64) -> u64 {
+        self.rng.borrow_mut().exponential(mean)
+    }
+
+    fn random_log_normal(&self, median: u64, p99: u64) -> u64 {
+        self.rng.borrow_mut().log_normal(median, p99)
+    }
+
+    fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block> {
+        self.noted(self.world.pages.alloc(order, gfp))
+    }
+
+    fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block> {
+        self.noted(self.world.pages.alloc_on(node, order, gfp))
+    }
+
+    fn free(&self, block: Block) {
+        self.world.pages.free(block);
+        self.note(-i64::from(block.1.pages()));
+    }
+
+    fn free_list(&self, blocks: &[Block]) {
+        self.world.pages.free_list(blocks);
+        self.note(-blocks.iter().map(|b| i64::from(b.1.pages())).sum::<i64>());
+    }
+
+    fn touch(&self, block: Block, bytes: u64) {
+        self.world.pages.touch(block, bytes);
+    }
+
+    fn send(&self, pipe: PipeId, parcel: Parcel) {
+        if let Err(parcel) = self.world.pipes[pipe.0].send(parcel, &self.world.alarm) {
+            self.free_list(&parcel);
+        }
+    }
+
+    fn receive(&self, pipe: PipeId) -> Option<Parcel> {
+        self.world.pipes[pipe.0].receive(&self.world.alarm)
+    }
+
+    fn close(&self, pipe: PipeId) {
+        self.world.pipes[pipe.0].close();
+    }
+
+    fn meet(&self, barrier: BarrierId) {
+        self.world.barriers[barrier.0].meet(&self.world.alarm);
+    }
+
+    fn spawn(&self, cpu: CpuId, job: Job<'env>) {
+        let (scope, world) = (self.scope, self.world);
+        let play = move || world.play(scope, cpu, job, None);
+        thread::Builder::new().spawn_scoped(scope, play).expect("a thread of the system's");
+    }
+
+    fn free_memory(&self) -> (u64, u64) {
+        let free = self.world.pages.look();
+        (free.all, free.huge)
+    }
+
+    fn done(&self, work: u64) {
+        self.work.set(self.work.get() + work);
+    }
+}
