@@ -125,6 +125,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         lenient: args.reading.lenient,
         jobs: args.jobs,
         explain: args.explain,
+        record: false,
     };
     let mut bar = Bar::new();
     let tell = &mut |stage, at, all| show(&mut bar, stage, at, all);

@@ -137,6 +137,7 @@ fn page_owner(args: &Args) -> output::Outcome {
         lenient: reading.lenient,
         jobs: 1,
         explain: false,
+        record: false,
     };
     let mut bar = Bar::new();
     let tell = &mut |stage, at, all| progress(&mut bar, stage, at, all);

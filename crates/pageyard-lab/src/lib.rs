@@ -9,6 +9,7 @@
 //! [`show`] prints a recorded machine state as the kernel's own files do.
 //! [`stats`] is what tables of results are computed with.
 //! [`table`] prints results side by side, in the forms of several authors and in our own.
+//! [`track`] is what happened over time in a run, where that was recorded.
 //! It knows no allocator internals: it sees answers, snapshots, counters and events.
 
 pub mod conform;
@@ -24,6 +25,7 @@ pub mod show;
 pub mod stats;
 pub mod table;
 pub mod topology;
+pub mod track;
 pub mod workload;
 
 pub use memory::{Lock, Memory};

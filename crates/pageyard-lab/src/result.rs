@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::track::Track;
+
 /// One workload, run under one policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,6 +25,10 @@ pub struct RunResult {
     pub version: String,
     /// What was measured, in the order in which it is to be shown.
     pub metrics: Vec<Metric>,
+    /// What happened over time in the first iteration, a track for each point; only where that was
+    /// to be recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tracks: Vec<Track>,
 }
 
 /// Where a workload ran. A simulated result is never to be taken for a measured one.

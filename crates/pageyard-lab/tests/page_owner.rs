@@ -19,6 +19,7 @@ fn options(policies: &[&str]) -> Options {
         lenient: false,
         jobs: 1,
         explain: false,
+        record: false,
     }
 }
 

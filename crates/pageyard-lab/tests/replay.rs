@@ -79,6 +79,7 @@ fn options(policy: &str) -> Options {
         lenient: false,
         jobs: 1,
         explain: false,
+        record: false,
     }
 }
 
@@ -332,5 +333,33 @@ fn every_policy_replays_a_recorded_build() {
         assert_eq!(c.figures.alloc_pages, r.recorded.alloc_pages, "{}", c.policy);
         assert_eq!(c.figures.free_pages, r.recorded.free_pages, "{}", c.policy);
         assert_eq!(c.figures.matching.unwrap().unmatched, 0, "{}", c.policy);
+    }
+}
+
+/// A track's steps add up to what the run counted, and recording changes nothing.
+#[test]
+fn a_recorded_replay_counts_the_same() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy");
+    let policies = ["Base", "Linux612"].map(|p| by_name(p).unwrap()).to_vec();
+    let machine = MachineOptions::default();
+    let o = Options { policies, machine, ..options("Linux612") };
+    let plain = replay(Input::Path(path.clone()), &o, &mut |_, _, _| {}).unwrap();
+    let recorded = Options { record: true, ..o };
+    let report = replay(Input::Path(path), &recorded, &mut |_, _, _| {}).unwrap();
+    for (plain, column) in plain.policies.iter().zip(&report.policies) {
+        assert_eq!(format!("{:?}", plain.figures), format!("{:?}", column.figures));
+        assert!(plain.track.is_none());
+        let track = column.track.as_ref().unwrap();
+        assert!(track.zone_wait.is_none() && track.latency.is_none());
+        assert_eq!(track.lists_left_out, 0);
+        let drains: u64 = track.lists.iter().flat_map(|l| &l.drains).sum();
+        let moved = column.figures.moved;
+        assert!(drains >= moved.drain_holds, "{drains} {}", moved.drain_holds);
+        let heap = &track.heap;
+        // Pages in use changed by what was allocated, less what was freed.
+        let change = *heap.in_use.last().unwrap() as i64 - heap.in_use[0] as i64;
+        let counted = column.figures.alloc_pages as i64 - column.figures.free_pages as i64;
+        let silent = report.understanding.silent_pages as i64;
+        assert!((change - counted).abs() <= 2 * silent + 64, "{change} {counted} {silent}");
     }
 }

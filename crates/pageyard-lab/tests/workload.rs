@@ -202,3 +202,53 @@ fn s8_13_random_frees_leave_few_huge_pages() {
     let result = &run("llfree-repeat", &options("llfree-repeat", &["Linux612"]))[0];
     assert_eq!(value(result, "remote"), 0.0);
 }
+
+/// Looking takes no virtual time, and a track agrees with what the run measured.
+#[test]
+fn a_recorded_run_measures_the_same() {
+    for name in ["unix", "page_fault1", "memcached"] {
+        let options = options(name, &["Base", "Linux612"]);
+        let plain = run(name, &options);
+        let recipe = workload::by_name(name).unwrap();
+        let recorded = workload::record(&recipe, &options, &mut |_, _| {}).unwrap();
+        for (plain, recorded) in plain.iter().zip(&recorded) {
+            assert_eq!(plain.metrics, recorded.metrics, "{name}");
+            let points = if name == "page_fault1" { 2 } else { 1 };
+            assert_eq!((plain.tracks.len(), recorded.tracks.len()), (0, points), "{name}");
+            for track in &recorded.tracks {
+                let samples = track.times_ns.len();
+                assert!(samples > 20, "{name}: {samples}");
+                assert!(!track.lists.is_empty(), "{name}");
+                for list in &track.lists {
+                    assert_eq!(list.high.len(), samples);
+                    assert!(list.high.iter().all(|&h| h > 0), "{name}: {:?}", list.high);
+                }
+                // The most pages on lists at any sample is no more than the run's own peak, which
+                // looks more often, but for what is just being moved.
+                let metric = if track.point.is_empty() {
+                    "peak_pcp".into()
+                } else {
+                    format!("peak_pcp-{}", track.point)
+                };
+                let sum = |i: usize| track.lists.iter().map(|l| l.count[i]).sum::<i64>();
+                let most = (0..samples).map(sum).max().unwrap() as f64;
+                let peak = value(recorded, &metric);
+                assert!(most > 0.5 * peak && most < 1.2 * peak, "{name}: {most} of {peak}");
+                let latency = track.latency.as_ref().unwrap();
+                assert_eq!(
+                    latency.buckets.iter().map(|b| b.requests).sum::<u64>(),
+                    latency.requests
+                );
+                let heap = &track.heap;
+                assert!(heap.in_use.iter().max() > Some(&0), "{name}");
+                let cells = heap.pageblocks.div_ceil(heap.blocks_per_cell) as usize;
+                assert!((0..heap.frames.len()).all(|i| heap.cells(i).len() == cells), "{name}");
+                assert_eq!(track.zone_wait.as_ref().unwrap().by_cpu_ns.len(), 4);
+            }
+            let json = serde_json::to_string(recorded).unwrap();
+            let read: RunResult = serde_json::from_str(&json).unwrap();
+            assert!(read.tracks == recorded.tracks, "{name}: tracks change when saved");
+            assert!(!serde_json::to_string(plain).unwrap().contains("tracks"));
+        }
+    }
+}

@@ -56,6 +56,13 @@ impl Histogram {
         0
     }
 
+    /// The buckets that hold values, in ascending order: the least value of each, and how many it
+    /// holds.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let all = self.counts.iter().enumerate();
+        all.filter(|(_, n)| **n > 0).map(|(b, &n)| (least(b), n))
+    }
+
     /// The values of both.
     pub fn merge(&mut self, other: &Histogram) {
         if other.counts.len() > self.counts.len() {
@@ -92,5 +99,7 @@ mod tests {
         let mut both = h.clone();
         both.merge(&h);
         assert_eq!((both.total(), both.quantile(990)), (2000, h.quantile(990)));
+        assert!(both.buckets().is_sorted() && both.buckets().all(|b| b.1 > 0));
+        assert_eq!(both.buckets().map(|b| b.1).sum::<u64>(), 2000);
     }
 }

@@ -322,6 +322,13 @@ impl Machine {
         Stats::of(&self.state.borrow())
     }
 
+    /// What each CPU has spent spinning on zone locks, in picoseconds, since counting began; for those
+    /// who look often, while tasks run too.
+    pub fn zone_waits(&self) -> Vec<u64> {
+        let state = self.state.borrow();
+        state.cpus.iter().map(|c| c.spent[crate::state::Spent::ZoneWait as usize]).collect()
+    }
+
     /// Counts from now on, so that a phase is measured by itself.
     pub fn reset_stats(&self) {
         let mut state = self.state.borrow_mut();

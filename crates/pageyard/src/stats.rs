@@ -123,6 +123,10 @@ pub struct CpuStats {
     pub direct_allocs: u64,
     /// Of the blocks taken back, how many went straight to the zone.
     pub direct_frees: u64,
+    /// Base pages of the blocks that came straight from the zone.
+    pub direct_alloc_pages: u64,
+    /// Base pages of the blocks that went straight to the zone.
+    pub direct_free_pages: u64,
     /// Refills of a per-CPU list that got something. A request served by the list without one is
     /// a hit: `hits = allocs - direct_allocs - refills`.
     pub refills: u64,
@@ -149,6 +153,16 @@ impl CpuStats {
         self.drained_pages.iter().sum()
     }
 
+    /// Base pages that came to the per-CPU lists, by refills and frees, less those that left them:
+    /// how much more the lists hold than when the counters were 0. Takes no lock; while the CPU is
+    /// in the middle of something, this may be some pages off.
+    pub fn cached_pages(&self) -> i64 {
+        let came = self.refilled_pages.wrapping_add(self.frees.pages());
+        let went = self.all_drained_pages().wrapping_add(self.allocs.pages());
+        let direct = self.direct_alloc_pages.wrapping_sub(self.direct_free_pages);
+        came.wrapping_sub(went).wrapping_add(direct) as i64
+    }
+
     /// Requests that found their per-CPU list filled.
     pub fn hits(&self) -> u64 {
         self.allocs.blocks().saturating_sub(self.direct_allocs + self.refills)
@@ -172,6 +186,8 @@ impl CpuStats {
         CpuStats {
             direct_allocs: less(&s.direct_allocs, &earlier.direct_allocs),
             direct_frees: less(&s.direct_frees, &earlier.direct_frees),
+            direct_alloc_pages: less(&s.direct_alloc_pages, &earlier.direct_alloc_pages),
+            direct_free_pages: less(&s.direct_free_pages, &earlier.direct_free_pages),
             refills: less(&s.refills, &earlier.refills),
             refilled_pages: less(&s.refilled_pages, &earlier.refilled_pages),
             empty_refills: less(&s.empty_refills, &earlier.empty_refills),
@@ -189,6 +205,8 @@ impl CpuStats {
         }
         self.direct_allocs += o.direct_allocs;
         self.direct_frees += o.direct_frees;
+        self.direct_alloc_pages += o.direct_alloc_pages;
+        self.direct_free_pages += o.direct_free_pages;
         self.refills += o.refills;
         self.refilled_pages += o.refilled_pages;
         self.empty_refills += o.empty_refills;
@@ -212,6 +230,8 @@ impl CpuCounters {
         self.direct_frees.add_to(&mut s.frees);
         s.direct_allocs = s.allocs.blocks();
         s.direct_frees = s.frees.blocks();
+        s.direct_alloc_pages = s.allocs.pages();
+        s.direct_free_pages = s.frees.pages();
         self.allocs.add_to(&mut s.allocs);
         self.frees.add_to(&mut s.frees);
         s.refills = self.refills.get();

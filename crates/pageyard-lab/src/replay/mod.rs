@@ -8,6 +8,7 @@
 //! `docs/replay.md` explains all of it.
 
 mod counts;
+mod course;
 mod error;
 mod explain;
 mod figures;
@@ -30,6 +31,8 @@ use std::sync::Mutex;
 
 use pageyard::{Order, unusable_index};
 use serde::Serialize;
+
+use crate::track::Track;
 
 pub use counts::Moved;
 pub use error::ReplayError;
@@ -77,6 +80,8 @@ pub struct Options {
     pub jobs: usize,
     /// Say of each CPU's lists how their tuning did.
     pub explain: bool,
+    /// Record a [track](crate::track) of each policy under the seed asked for.
+    pub record: bool,
 }
 
 /// One policy's column.
@@ -93,6 +98,9 @@ pub struct Column {
     /// How the tuning of the lists did under the seed asked for, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explained: Option<Vec<Explained>>,
+    /// What happened over the trace's time under the seed asked for, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub track: Option<Track>,
 }
 
 /// What a replay found.
@@ -131,7 +139,8 @@ pub fn replay(
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Report, ReplayError> {
     let ready = Prepared::new(input, options, false, progress)?;
-    let policies = columns(&ready.setting(), options, progress)?;
+    let setting = run::Setting { record: options.record, ..ready.setting() };
+    let policies = columns(&setting, options, progress)?;
     Ok(Report {
         reading: ready.reading,
         start: ready.start.figures,
@@ -218,6 +227,7 @@ impl Prepared {
             first_ns: self.first_ns,
             snapshot_ns: self.snapshot_ns,
             requests: self.requests.as_ref(),
+            record: false,
         }
     }
 }
@@ -259,7 +269,8 @@ fn columns(
                         }
                     };
                     let run = options.policies[policy].run;
-                    let result = run(setting, options.seed.wrapping_add(seed), &mut tell);
+                    let setting = run::Setting { record: setting.record && seed == 0, ..*setting };
+                    let result = run(&setting, options.seed.wrapping_add(seed), &mut tell);
                     if let Ok(mut results) = results.lock() {
                         results[number] = Some(result);
                     }
@@ -270,21 +281,28 @@ fn columns(
     let results = results.into_inner().unwrap_or_default();
     let mut by_policy: Vec<Vec<Figures>> = vec![Vec::new(); options.policies.len()];
     let mut explained: Vec<Option<Vec<Explained>>> = vec![None; options.policies.len()];
+    let mut tracks: Vec<Option<Track>> = vec![None; options.policies.len()];
     for ((policy, seed), result) in jobs.into_iter().zip(results) {
-        let run::Outcome { figures, explained: said, .. } = result.expect("every job was run")?;
+        let run::Outcome { figures, explained: said, track, .. } =
+            result.expect("every job was run")?;
+        if seed == 0 {
+            tracks[policy] = track;
+        }
         by_policy[policy].push(figures);
         if options.explain && seed == 0 {
             explained[policy] = Some(said);
         }
     }
-    let column = |((choice, runs), explained): ((&Choice, Vec<Figures>), _)| Column {
+    let column = |(((choice, runs), explained), track): (((&Choice, Vec<Figures>), _), _)| Column {
         policy: choice.name,
         figures: runs[0],
         spread: (runs.len() > 1).then(|| Spread::of(&runs)),
         ticks_matter: choice.ticks_matter,
         explained,
+        track,
     };
-    Ok(options.policies.iter().zip(by_policy).zip(explained).map(column).collect())
+    let all = options.policies.iter().zip(by_policy).zip(explained).zip(tracks);
+    Ok(all.map(column).collect())
 }
 
 /// The index from the free blocks of all zones just before recording ended.

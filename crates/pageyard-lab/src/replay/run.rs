@@ -11,6 +11,7 @@ use pageyard::{
 };
 
 use super::counts::{Holds, Idle};
+use super::course::Course;
 use super::error::ReplayError;
 use super::explain::{Explained, Notes};
 use super::figures::{Figures, Matching};
@@ -22,6 +23,7 @@ use super::plan::{Op, OpKind, Plan, ZONE_BITS, unpack_gfp};
 use super::start::{FREE, LIVE, MOVABLE, ORDER, Start};
 use super::tick::{PhaseSource, Ticks, ticks_between};
 use crate::memory::{Lock, Memory};
+use crate::track::Track;
 
 /// What all runs share.
 pub(super) struct Setting<'a> {
@@ -34,6 +36,8 @@ pub(super) struct Setting<'a> {
     pub(super) snapshot_ns: u64,
     /// Who asked for what, where that is wanted.
     pub(super) requests: Option<&'a Requests>,
+    /// Whether tracks are recorded.
+    pub(super) record: bool,
 }
 
 /// Counts what the allocator tells.
@@ -46,6 +50,7 @@ struct Observer {
     /// The trace's time.
     now: Cell<u64>,
     notes: Notes,
+    course: Course,
 }
 
 /// What a run found.
@@ -53,6 +58,7 @@ pub(super) struct Outcome {
     pub(super) figures: Figures,
     pub(super) explained: Vec<Explained>,
     pub(super) held: Option<Held>,
+    pub(super) track: Option<Track>,
 }
 
 impl Platform for Observer {
@@ -78,6 +84,8 @@ impl Platform for Observer {
                     self.tick_pages.set(self.tick_pages.get() + u64::from(pages));
                 }
             }
+            Event::Alloc { pfn: Some(pfn), order, .. } => self.course.usage(pfn, order.pages(), 1),
+            Event::Free { pfn, order } => self.course.usage(pfn, order.pages(), -1),
             _ => self.notes.note(self.now.get(), cpu, &event),
         }
     }
@@ -98,6 +106,7 @@ pub(super) fn run<P: Policy>(
         tick_pages: Cell::new(0),
         now: Cell::new(setting.first_ns),
         notes: Notes::new(machine),
+        course: Course::new(),
     };
     let cpus: Vec<NodeId> = machine.cpus.iter().map(|&n| NodeId(n)).collect();
     let zones: Vec<ZoneSpec> = machine.zones.iter().map(spec).collect();
@@ -143,6 +152,9 @@ pub(super) fn run<P: Policy>(
     };
     driver.count_idle();
     let before = observer.notes.sample(&yard);
+    if setting.record {
+        observer.course.begin(setting.first_ns, &yard);
+    }
     let mut gone = setting.start.gone.iter().peekable();
     setting.plan.for_each(|number, op| {
         while let Some(g) = gone.next_if(|g| g.op <= number) {
@@ -157,8 +169,9 @@ pub(super) fn run<P: Policy>(
     driver.flush();
     let held = setting.requests.map(|r| held(machine, &yard, &driver.map, r));
     let figures = driver.finish();
+    let track = observer.course.end(observer.now.get(), &yard);
     let ns = observer.now.get().saturating_sub(setting.first_ns);
-    Ok(Outcome { figures, explained: observer.notes.explain(&before, ns, &yard), held })
+    Ok(Outcome { figures, explained: observer.notes.explain(&before, ns, &yard), held, track })
 }
 
 fn refused(e: InitError) -> ReplayError {
@@ -356,6 +369,9 @@ impl<P: Policy> Driver<'_, '_, P> {
         }
         self.idle.until(op.t_ns);
         self.observer.now.set(op.t_ns);
+        if self.observer.course.is_due(op.t_ns) {
+            self.observer.course.sample(op.t_ns, self.yard);
+        }
         let missed = self.ticks.since(op.cpu.into(), op.t_ns);
         self.observer.cpu.set(op.cpu.into());
         if missed > 0 {

@@ -21,6 +21,7 @@
 //!         better: Better::Lower,
 //!         samples: samples.to_vec(),
 //!     }],
+//!     tracks: Vec::new(),
 //! };
 //! let results =
 //!     vec![run("Base", [9., 8., 9., 8., 9., 8.]), run("Step5", [4., 5., 4., 5., 4., 5.])];

@@ -14,6 +14,7 @@ mod params;
 mod process;
 mod seats;
 pub(crate) mod sim;
+mod watch;
 
 mod batch;
 mod fault;
@@ -35,6 +36,9 @@ use pageyard_machine::{Costs, MachineSpec};
 
 use crate::replay::Choice;
 use crate::result::{Metric, RunResult, World};
+use crate::track::Track;
+
+use watch::Recording;
 
 pub use actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage};
 pub use error::WorkloadError;
@@ -167,6 +171,28 @@ pub fn run(
     options: &Options,
     tell: &mut dyn FnMut(u64, u64),
 ) -> Result<Vec<RunResult>, WorkloadError> {
+    run_all(recipe, options, false, tell)
+}
+
+/// The same, and records a [track](crate::track) of each point in the first iteration. What is
+/// measured is the same: looking takes no virtual time.
+///
+/// # Errors
+/// As [`run`].
+pub fn record(
+    recipe: &Recipe,
+    options: &Options,
+    tell: &mut dyn FnMut(u64, u64),
+) -> Result<Vec<RunResult>, WorkloadError> {
+    run_all(recipe, options, true, tell)
+}
+
+fn run_all(
+    recipe: &Recipe,
+    options: &Options,
+    record: bool,
+    tell: &mut dyn FnMut(u64, u64),
+) -> Result<Vec<RunResult>, WorkloadError> {
     let params = Params::new(recipe.name, recipe.params, &options.set)?;
     let site = Site::new(&options.machine, options.memory);
     // A mistake in the parameters shows before anything runs.
@@ -191,9 +217,11 @@ pub fn run(
             seed: options.seed,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             metrics: Vec::new(),
+            tracks: Vec::new(),
         })
         .collect();
     let mut room = sim::Room::default();
+    let recording = Recording::new(points as usize);
     let mut done = 0;
     tell(0, all);
     for iteration in 0..options.iterations {
@@ -211,9 +239,12 @@ pub fn run(
                     costs: &options.costs,
                     limits: options.limits,
                     plan: &*plan,
+                    recording: (record && iteration == 0).then_some(&recording),
                 };
                 let measures = (policy.work)(&setting, &mut room)?;
                 samples.extend(measures.into_iter().map(|m| labelled(m, &label)));
+                let track = recording.take();
+                result.tracks.extend(track.map(|track| Track { point: label, ..track }));
                 done += 1;
                 tell(done, all);
             }

@@ -11,6 +11,7 @@ use pageyard_machine::{
 
 use super::actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage};
 use super::metrics::{self, Counts, Observed};
+use super::watch::{Course, Recorder, Recording, Watch};
 use super::{Score, WorkloadError};
 
 /// One run.
@@ -24,6 +25,8 @@ pub(crate) struct Setting<'s> {
     pub(super) costs: &'s Costs,
     pub(super) limits: Option<Limits>,
     pub(super) plan: &'s dyn Plan,
+    /// Where a track goes, if one is to be recorded.
+    pub(super) recording: Option<&'s Recording>,
 }
 
 /// Room for descriptors, kept from run to run: on a large machine a new one takes longer than the
@@ -36,7 +39,7 @@ pub(crate) fn run<P: Policy>(
     setting: &Setting<'_>,
     room: &mut Room,
 ) -> Result<Vec<Measure>, WorkloadError> {
-    let &Setting { spec, memory, descriptor, seed, score, costs, limits, plan } = setting;
+    let &Setting { spec, memory, descriptor, seed, score, costs, limits, plan, recording } = setting;
     let costs = costs.clone();
     let options = Options { seed, memory, descriptor, costs, ..Options::default() };
     let machine = Machine::new(spec, options);
@@ -47,13 +50,15 @@ pub(crate) fn run<P: Policy>(
         empty => empty.insert(Memory::for_layout(&layout)?),
     };
     let mut rooms = memory.rooms();
-    let yard = machine.yard::<P, ()>(&layout, memory.storage(&mut rooms), ())?;
+    let watch = Watch::default();
+    let yard = machine.yard::<P, &Watch>(&layout, memory.storage(&mut rooms), &watch)?;
     if let Some(limits) = plan.limits().or(limits) {
         for zone in yard.zone_ids() {
             yard.set_pcp_limits(zone, limits);
         }
     }
-    let world = World::new(&yard, plan);
+    let course = recording.map(|r| Course::new(r, &machine, &yard, &watch));
+    let world = World::new(&yard, plan, course.as_ref());
 
     stage(&machine, &yard, &world, |stage| plan.prepare(stage))?;
     stage(&machine, &yard, &world, |stage| plan.setup(stage))?;
@@ -61,6 +66,7 @@ pub(crate) fn run<P: Policy>(
     world.begin();
     let before = Counts::of(&yard);
     stage(&machine, &yard, &world, |stage| plan.run(stage))?;
+    world.end();
     let stats = machine.stats();
     let observed = Observed {
         stats: &stats,
@@ -86,7 +92,7 @@ pub(crate) fn run<P: Policy>(
 /// A stage from beginning to end.
 fn stage<'env, 'a: 'env, P: Policy>(
     machine: &Machine,
-    yard: &'env SimYard<'a, P>,
+    yard: &'env SimYard<'a, P, &'a Watch>,
     world: &'env World<'env>,
     start: impl FnOnce(&Start<'_, 'env>),
 ) -> Result<(), WorkloadError> {
@@ -110,7 +116,7 @@ trait Pages {
     }
 }
 
-impl<P: Policy> Pages for SimYard<'_, P> {
+impl<P: Policy> Pages for SimYard<'_, P, &Watch> {
     fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block> {
         Some((SimYard::alloc(self, order, gfp).ok()?, order))
     }
@@ -153,10 +159,15 @@ struct World<'w> {
     looks: Cell<u32>,
     /// The most pages that were on per-CPU lists.
     peak: Cell<i64>,
+    course: Option<&'w dyn Recorder>,
 }
 
 impl<'w> World<'w> {
-    fn new(pages: &'w dyn Pages, plan: &dyn Plan) -> World<'w> {
+    fn new(
+        pages: &'w dyn Pages,
+        plan: &dyn Plan,
+        course: Option<&'w (impl Recorder + 'w)>,
+    ) -> World<'w> {
         World {
             pages,
             pipes: plan.pipes().into_iter().map(Pipe::new).collect(),
@@ -167,6 +178,7 @@ impl<'w> World<'w> {
             in_use: Cell::new(0),
             looks: Cell::new(0),
             peak: Cell::new(0),
+            course: course.map(|c| c as _),
         }
     }
 
@@ -175,6 +187,12 @@ impl<'w> World<'w> {
         self.work.set(0);
         self.failed.set(0);
         self.peak.set(0);
+        self.course.inspect(|c| c.begin());
+    }
+
+    /// It has ended.
+    fn end(&self) {
+        self.course.inspect(|c| c.end());
     }
 
     fn note(&self, pages: i64) {
@@ -268,20 +286,28 @@ impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
     }
 
     fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block> {
-        self.world.noted(self.world.pages.alloc(order, gfp))
+        let asked = self.task.now();
+        let got = self.world.pages.alloc(order, gfp);
+        self.world.course.inspect(|c| c.answered(asked, self.task.now(), got));
+        self.world.noted(got)
     }
 
     fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block> {
-        self.world.noted(self.world.pages.alloc_on(node, order, gfp))
+        let asked = self.task.now();
+        let got = self.world.pages.alloc_on(node, order, gfp);
+        self.world.course.inspect(|c| c.answered(asked, self.task.now(), got));
+        self.world.noted(got)
     }
 
     fn free(&self, block: Block) {
         self.world.pages.free(block);
+        self.world.course.inspect(|c| c.freed(self.task.now(), &[block]));
         self.world.note(-i64::from(block.1.pages()));
     }
 
     fn free_list(&self, blocks: &[Block]) {
         self.world.pages.free_list(blocks);
+        self.world.course.inspect(|c| c.freed(self.task.now(), blocks));
         self.world.note(-blocks.iter().map(|b| i64::from(b.1.pages())).sum::<i64>());
     }
 

@@ -1,0 +1,135 @@
+//! Records the course of a replay: a [`Track`] of it, over the trace's time.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+
+use pageyard::policy::Policy;
+use pageyard::{CpuId, MigrateType, PAGEBLOCK_PAGES, Pfn, Platform, Record, Yard, ZoneId};
+
+use crate::memory::Lock;
+use crate::track::{Bounds, Heap, List, Now, Track, Tracker};
+
+/// What is recorded of a run, if anything is.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    tracker: RefCell<Option<Tracker>>,
+    /// When the next sample is due; never where nothing is recorded.
+    due_ns: Cell<u64>,
+    on: Cell<bool>,
+}
+
+/// An allocator as a tracker sees it. Locks take no time here.
+struct Seen<'y, 'a, E, P: Policy>(&'y Yard<'a, Lock, E, P>);
+
+impl<E: Platform, P: Policy> Seen<'_, '_, E, P> {
+    fn each(&self) -> impl Iterator<Item = (ZoneId, CpuId)> + '_ {
+        let cpus = self.0.cpus();
+        self.0.zone_ids().flat_map(move |zone| (0..cpus).map(move |cpu| (zone, CpuId(cpu))))
+    }
+}
+
+impl<E: Platform, P: Policy> Heap for Seen<'_, '_, E, P> {
+    fn lists(&self) -> Vec<Now> {
+        let now = |(zone, cpu)| {
+            let s = self.0.cpu_sample(zone, cpu).unwrap_or_default();
+            Now {
+                high: s.tuning.high.into(),
+                count: s.tuning.count.into(),
+                refills: s.stats.refills,
+                drains: s.stats.all_drains(),
+            }
+        };
+        self.each().map(now).collect()
+    }
+
+    fn waits(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn type_of(&self, pfn: Pfn) -> MigrateType {
+        self.0.block_type(pfn).unwrap_or(MigrateType::Unmovable)
+    }
+}
+
+impl Course {
+    /// Nothing is recorded until it begins.
+    pub(super) fn new() -> Course {
+        Course { due_ns: Cell::new(u64::MAX), ..Course::default() }
+    }
+
+    /// Records from now on.
+    pub(super) fn begin<E: Platform, P: Policy>(&self, ns: u64, yard: &Yard<'_, Lock, E, P>) {
+        let seen = Seen(yard);
+        let list = |(zone, cpu): (ZoneId, CpuId)| List {
+            cpu: cpu.0,
+            node: zone.node.0,
+            zone: zone.kind.to_string(),
+        };
+        let lists = seen.each().map(list).collect();
+        // All that is neither free nor on a list is in use, by somebody or for good.
+        let mut memory: Vec<Range<Pfn>> = Vec::new();
+        let mut free: Vec<(Pfn, u64)> = Vec::new();
+        for zone in yard.zone_ids() {
+            let Some(info) = yard.zone_info(zone) else { continue };
+            let end = info.start.0 + info.spanned;
+            yard.snapshot(zone, |record| match record {
+                Record::Block { pfn, .. } => {
+                    let next =
+                        (pfn.0 / u64::from(PAGEBLOCK_PAGES) + 1) * u64::from(PAGEBLOCK_PAGES);
+                    memory.push(pfn..Pfn(next.min(end)));
+                }
+                Record::Free { pfn, order, .. } => free.push((pfn, order.pages().into())),
+                Record::Cached { list, pfn, .. } => {
+                    free.push((pfn, 1 << super::lists::list_order(list)));
+                }
+                _ => {}
+            });
+        }
+        memory.sort_by_key(|range| range.start);
+        let mut tracker = Tracker::new(Bounds::shared_by(1), lists, &memory, false);
+        for range in &memory {
+            tracker.usage(range.start, range.end.0 - range.start.0, 1);
+        }
+        free.into_iter().for_each(|(pfn, pages)| tracker.usage(pfn, pages, -1));
+        tracker.begin(ns, &seen);
+        *self.tracker.borrow_mut() = Some(tracker);
+        self.due_ns.set(ns);
+        self.on.set(true);
+    }
+
+    /// A block came into use, or (`-1`) went out of it.
+    #[inline(always)]
+    pub(super) fn usage(&self, pfn: Pfn, pages: u32, sign: i64) {
+        if self.on.get()
+            && let Some(tracker) = &mut *self.tracker.borrow_mut()
+        {
+            tracker.usage(pfn, pages.into(), sign);
+        }
+    }
+
+    /// Whether a sample is due.
+    #[inline(always)]
+    pub(super) fn is_due(&self, ns: u64) -> bool {
+        ns >= self.due_ns.get()
+    }
+
+    /// Takes it.
+    #[cold]
+    pub(super) fn sample<E: Platform, P: Policy>(&self, ns: u64, yard: &Yard<'_, Lock, E, P>) {
+        if let Some(tracker) = &mut *self.tracker.borrow_mut() {
+            tracker.sample(ns, &Seen(yard));
+            self.due_ns.set(tracker.due_ns());
+        }
+    }
+
+    /// The run has ended.
+    pub(super) fn end<E: Platform, P: Policy>(
+        &self,
+        ns: u64,
+        yard: &Yard<'_, Lock, E, P>,
+    ) -> Option<Track> {
+        self.on.set(false);
+        let tracker = self.tracker.borrow_mut().take()?;
+        Some(tracker.end(ns, &Seen(yard)))
+    }
+}

@@ -1,0 +1,190 @@
+//! Records the course of a run on the simulated machine: a [`Track`] of it.
+//!
+//! It takes no locks, which would take virtual time: what it reads are counters, and `high` as the
+//! allocator tells of it.
+
+use std::cell::{Cell, RefCell};
+
+use pageyard::policy::Policy;
+use pageyard::{CpuId, Event, MigrateType, Pfn, Platform, ZoneId};
+use pageyard_machine::{Machine, SimYard};
+
+use super::actor::Block;
+use crate::track::{Bounds, Heap, List, Now, Track, Tracker};
+
+/// What the machine's allocator tells of its tuning.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    zones: RefCell<Vec<ZoneId>>,
+    cpus: Cell<usize>,
+    /// `high` by zone, then by CPU; nothing where nobody records.
+    high: RefCell<Vec<i64>>,
+}
+
+impl Platform for Watch {
+    const SEES_TUNING: bool = true;
+
+    /// The machine knows.
+    fn cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+
+    #[inline(always)]
+    fn event(&self, cpu: CpuId, event: Event) {
+        let Event::High { zone, change } = event else { return };
+        let Some(zone) = self.zones.borrow().iter().position(|z| *z == zone) else { return };
+        let at = zone * self.cpus.get() + cpu.0 as usize;
+        if let Some(high) = self.high.borrow_mut().get_mut(at) {
+            *high = change.to.into();
+        }
+    }
+}
+
+/// Where the track of a run goes.
+#[derive(Debug)]
+pub(super) struct Recording {
+    bounds: Bounds,
+    track: RefCell<Option<Track>>,
+}
+
+impl Recording {
+    /// Of so many points.
+    pub(super) fn new(points: usize) -> Recording {
+        Recording { bounds: Bounds::shared_by(points), track: RefCell::default() }
+    }
+
+    /// What the last run left here.
+    pub(super) fn take(&self) -> Option<Track> {
+        self.track.borrow_mut().take()
+    }
+}
+
+/// What records, whatever the policy.
+pub(super) trait Recorder {
+    /// The measured stage begins; nobody runs.
+    fn begin(&self);
+    /// It has ended; nobody runs.
+    fn end(&self);
+    /// A request that was made then has been answered now.
+    fn answered(&self, asked: u64, now: u64, got: Option<Block>);
+    /// Blocks have been freed.
+    fn freed(&self, now: u64, blocks: &[Block]);
+}
+
+/// The course of one run.
+pub(super) struct Course<'r, 'a, P: Policy> {
+    recording: &'r Recording,
+    machine: &'r Machine,
+    yard: &'r SimYard<'a, P, &'a Watch>,
+    watch: &'a Watch,
+    /// By zone and CPU: pages on the lists less what the counters say.
+    offset: RefCell<Vec<i64>>,
+    tracker: RefCell<Option<Tracker>>,
+}
+
+impl<'r, 'a, P: Policy> Course<'r, 'a, P> {
+    pub(super) fn new(
+        recording: &'r Recording,
+        machine: &'r Machine,
+        yard: &'r SimYard<'a, P, &'a Watch>,
+        watch: &'a Watch,
+    ) -> Course<'r, 'a, P> {
+        watch.cpus.set(yard.cpus() as usize);
+        *watch.zones.borrow_mut() = yard.zone_ids().collect();
+        let list = |(zone, cpu): (ZoneId, CpuId)| List {
+            cpu: cpu.0,
+            node: zone.node.0,
+            zone: zone.kind.to_string(),
+        };
+        let layout = machine.memory_layout();
+        let mut memory: Vec<_> = layout.zones().iter().map(|z| z.span.clone()).collect();
+        memory.sort_by_key(|span| span.start);
+        let lists = lists(yard).map(list).collect();
+        let tracker = Tracker::new(recording.bounds, lists, &memory, true);
+        Course {
+            recording,
+            machine,
+            yard,
+            watch,
+            offset: RefCell::default(),
+            tracker: RefCell::new(Some(tracker)),
+        }
+    }
+
+    fn with(&self, f: impl FnOnce(&mut Tracker)) {
+        if let Some(tracker) = &mut *self.tracker.borrow_mut() {
+            f(tracker);
+        }
+    }
+
+    fn usage(&self, tracker: &mut Tracker, now: u64, blocks: &[Block], sign: i64) {
+        for &(pfn, order) in blocks {
+            tracker.usage(pfn, order.pages().into(), sign);
+        }
+        if tracker.is_due(now) {
+            tracker.sample(now, self);
+        }
+    }
+}
+
+/// All lists: by zone, then by CPU.
+fn lists<'y, P: Policy>(
+    yard: &'y SimYard<'_, P, &Watch>,
+) -> impl Iterator<Item = (ZoneId, CpuId)> + 'y {
+    yard.zone_ids().flat_map(|zone| (0..yard.cpus()).map(move |cpu| (zone, CpuId(cpu))))
+}
+
+impl<P: Policy> Heap for Course<'_, '_, P> {
+    fn lists(&self) -> Vec<Now> {
+        let (high, offset) = (self.watch.high.borrow(), self.offset.borrow());
+        let both = high.iter().zip(&*offset);
+        let now = |((zone, cpu), (high, offset)): ((ZoneId, CpuId), (&i64, &i64))| {
+            let s = self.yard.cpu_stats(zone, cpu).unwrap_or_default();
+            Now {
+                high: *high,
+                count: (s.cached_pages() + offset).max(0),
+                refills: s.refills,
+                drains: s.all_drains(),
+            }
+        };
+        lists(self.yard).zip(both).map(now).collect()
+    }
+
+    fn waits(&self) -> Vec<u64> {
+        self.machine.zone_waits()
+    }
+
+    fn type_of(&self, pfn: Pfn) -> MigrateType {
+        self.yard.block_type(pfn).unwrap_or(MigrateType::Unmovable)
+    }
+}
+
+impl<P: Policy> Recorder for Course<'_, '_, P> {
+    fn begin(&self) {
+        let tuning = |(zone, cpu)| self.yard.pageset(zone, cpu).unwrap_or_default();
+        let tuned: Vec<_> = lists(self.yard).map(tuning).collect();
+        *self.watch.high.borrow_mut() = tuned.iter().map(|t| t.high.into()).collect();
+        let counted = lists(self.yard)
+            .map(|(zone, cpu)| self.yard.cpu_stats(zone, cpu).map_or(0, |s| s.cached_pages()));
+        let offset = tuned.iter().zip(counted).map(|(t, counted)| i64::from(t.count) - counted);
+        *self.offset.borrow_mut() = offset.collect();
+        self.with(|t| t.begin(self.machine.now(), self));
+    }
+
+    fn end(&self) {
+        let Some(tracker) = self.tracker.borrow_mut().take() else { return };
+        let track = tracker.end(self.machine.now(), self);
+        *self.recording.track.borrow_mut() = Some(track);
+    }
+
+    fn answered(&self, asked: u64, now: u64, got: Option<Block>) {
+        self.with(|t| {
+            t.request(now - asked);
+            self.usage(t, now, got.as_slice(), 1);
+        });
+    }
+
+    fn freed(&self, now: u64, blocks: &[Block]) {
+        self.with(|t| self.usage(t, now, blocks, -1));
+    }
+}
