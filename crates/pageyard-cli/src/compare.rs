@@ -6,16 +6,19 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
+use pageyard_lab::picture::Page;
 use pageyard_lab::table::{
     Aggregate, FalseAlarms, Form, Options, Report, Rows, Rule, Source, align, false_alarms, tsv,
 };
 
 use crate::output::{self, print_json};
+use crate::picture::{Picture, command};
 
 const EXAMPLES: &str = "\
 Examples:
   pageyard compare before.json after.json
   pageyard compare results.json --form mmtests-2019
+  pageyard compare before.json after.json --html changes.html
   pageyard compare first.json again.json --aa";
 
 /// Compare saved results and print a table
@@ -55,7 +58,7 @@ pub(crate) struct Args {
     aggregate: Aggregate,
     /// The files are an A/A run, the same thing measured again: print how often each rule would
     /// raise a false alarm
-    #[arg(long, conflicts_with_all = ["form", "csv", "tsv"])]
+    #[arg(long, conflicts_with_all = ["form", "csv", "tsv", "html", "svg"])]
     aa: bool,
     /// With --aa: how often samples are dealt out anew
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "aa",
@@ -71,6 +74,8 @@ pub(crate) struct Args {
     /// Print JSON instead of text
     #[arg(long, group = "output")]
     json: bool,
+    #[command(flatten)]
+    picture: Picture,
 }
 
 /// A value by one of these names.
@@ -123,16 +128,20 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let report = Report::new(
-        &sets,
-        &Options {
-            form: args.form,
-            rule,
-            rows: args.rows,
-            precision: args.precision.into(),
-            aggregate: args.aggregate,
-        },
-    );
+    let options = Options {
+        form: args.form,
+        rule,
+        rows: args.rows,
+        precision: args.precision.into(),
+        aggregate: args.aggregate,
+    };
+    if args.picture.is_wanted() {
+        let names: Vec<_> = sources.iter().map(|s| s.name.as_str()).collect();
+        let mut page = Page::new(&format!("Comparison of {}", names.join(", ")), &command());
+        page.compare(&sources, &options)?;
+        args.picture.write(&page)?;
+    }
+    let report = Report::new(&sets, &options);
     if args.json {
         drop(out);
         print_json(&report)?;

@@ -7,6 +7,7 @@ mod conform;
 mod knobs;
 mod machines;
 mod output;
+mod picture;
 mod progress;
 mod replay;
 mod reproduce;

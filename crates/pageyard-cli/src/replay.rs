@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use pageyard_lab::picture::Page;
 use pageyard_lab::replay::{
     Choice, DEFAULT_POLICIES, Input, MachineOptions, Options, POLICIES, Report, Stage, TickPhase,
     by_name, replay,
@@ -12,12 +13,14 @@ use pageyard_lab::topology::size;
 use serde::Serialize;
 
 use crate::output::{self, print_json};
+use crate::picture::{Picture, command};
 use crate::progress::{Bar, Count};
 
 const EXAMPLES: &str = "\
 Examples:
   pageyard replay samples/kbuild.pgy
   pageyard replay build.txt --policy Linux612,'Vanilla<Base>' --explain
+  pageyard replay samples/kbuild.pgy --html kbuild.html
   trace-cmd report -t | pageyard replay - --json";
 
 /// Replay a kernel's page events under several policies and compare what each would have done
@@ -57,6 +60,11 @@ pub(crate) struct Args {
     /// Say of each CPU's lists how their tuning did, and why high moved
     #[arg(long)]
     explain: bool,
+    /// Keep in the JSON what happens over the trace's time; implied by --html and --svg
+    #[arg(long)]
+    record: bool,
+    #[command(flatten)]
+    picture: Picture,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -125,12 +133,17 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         lenient: args.reading.lenient,
         jobs: args.jobs,
         explain: args.explain,
-        record: false,
+        record: args.record || args.picture.is_wanted(),
     };
     let mut bar = Bar::new();
     let tell = &mut |stage, at, all| show(&mut bar, stage, at, all);
     let report = replay(input(&args.trace), &options, tell)?;
     drop(bar);
+    if args.picture.is_wanted() {
+        let mut page = Page::new(&format!("Replay of {}", report.reading.input), &command());
+        page.replay(&report);
+        args.picture.write(&page)?;
+    }
     if args.json {
         print_json(&Json { version: env!("CARGO_PKG_VERSION"), report: &report })?;
     } else {

@@ -6,15 +6,18 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use pageyard_lab::hygiene::{self, Claim, Summary};
+use pageyard_lab::picture::Page;
 use pageyard_lab::record::Recorder;
 use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, by_name};
 use pageyard_lab::result::RunResult;
+use pageyard_lab::table::{self, Source, TableError};
 use pageyard_lab::topology::size;
 use pageyard_lab::workload::{self, Host, HostOptions, Options};
 use pageyard_machine::{Costs, MachineSpec};
 use serde::Serialize;
 
 use crate::output::{self, print_json, write_file};
+use crate::picture::{Picture, command};
 use crate::progress::{Bar, Count};
 
 const EXAMPLES: &str = "\
@@ -23,6 +26,7 @@ Examples:
   pageyard run kbuild --on machine:2x56 --policy Base,Step5,Step7 --set memory=other,cpus=0
   pageyard run page_fault1 --iterations 5 --json -o faults.json
   pageyard run page_fault1 --on host --policy Base,Linux612 --iterations 10
+  pageyard run sctp --html sctp.html
   pageyard run hygiene --rounds 5
   pageyard run hygiene --rounds 1 --memory 256M --trace events.txt";
 
@@ -83,6 +87,12 @@ struct Run {
     /// Write the results to a file, as JSON
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Keep in the results what happens over time in the first iteration, so that compare can draw
+    /// it; implied by --html and --svg
+    #[arg(long)]
+    record: bool,
+    #[command(flatten)]
+    picture: Picture,
 }
 
 /// Where a workload runs.
@@ -180,7 +190,9 @@ fn run_workload(args: &Run) -> output::Outcome {
                 costs: Costs::default(),
                 limits: None,
             };
-            let results = workload::run(&recipe, &options, &mut tell)?;
+            let record = args.record || args.picture.is_wanted();
+            let run = if record { workload::record } else { workload::run };
+            let results = run(&recipe, &options, &mut tell)?;
             (
                 results,
                 format!("the simulated machine {}, {} CPUs", machine.name(), machine.cpus().len()),
@@ -202,6 +214,9 @@ fn run_workload(args: &Run) -> output::Outcome {
         }
     };
     drop(bar);
+    if args.picture.is_wanted() {
+        args.picture.write(&page(&results)?)?;
+    }
     if let Some(path) = &args.output {
         write_file(path, |file| {
             let mut file = BufWriter::new(file);
@@ -217,6 +232,17 @@ fn run_workload(args: &Run) -> output::Outcome {
         write!(std::io::stdout().lock(), "{}", table(&results, args, &place))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The results as a page.
+fn page(results: &[RunResult]) -> Result<Page, TableError> {
+    let policies: Vec<_> = results.iter().map(|r| r.policy.as_str()).collect();
+    let workload = results.first().map_or("", |r| r.workload.as_str());
+    let title = format!("{workload} under {}", policies.join(", "));
+    let mut page = Page::new(&title, &command());
+    let source = Source { name: "this run".into(), results: results.to_vec() };
+    page.compare(&[source], &table::Options::default())?;
+    Ok(page)
 }
 
 /// The means, a column for each policy.

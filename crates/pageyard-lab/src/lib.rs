@@ -2,6 +2,7 @@
 //!
 //! [`conform`] holds the allocator against answers of the real kernel, operation by operation.
 //! [`owner`] says who holds what, in the form of the kernel.
+//! [`picture`] makes pages and plots of results.
 //! [`replay`] puts a recorded trace to the allocator under several policies.
 //! [`reproduce`] runs the experiments of the seeds and prints what was published beside it.
 //! [`result`] is what a run measured, as data.
@@ -16,6 +17,7 @@ pub mod conform;
 pub mod hygiene;
 mod memory;
 pub mod owner;
+pub mod picture;
 pub mod record;
 pub mod replay;
 pub mod reproduce;

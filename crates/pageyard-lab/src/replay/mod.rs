@@ -44,6 +44,7 @@ pub use mirror::Understanding;
 pub use owners::{Holder, Owners, owners};
 pub use policies::{Choice, DEFAULT_POLICIES, POLICIES, by_name};
 pub use start::StartFigures;
+pub(crate) use table::TableRow;
 pub use tick::{DEFAULT_PHASE, DELAY, PhaseSource, SPREAD, TickPhase};
 
 /// What is being done, for a progress display.

@@ -25,53 +25,72 @@ pub struct Choice {
     pub(super) run: Run,
     /// Runs a workload on the simulated machine.
     pub(crate) work: Work,
-    /// Runs a workload on this host's threads.
-    pub(crate) real_work: RealWork,
+    /// Runs a workload on this host's threads; `None` for policies that are there for the machine's
+    /// sake, which need not be compiled for everything.
+    pub(crate) real_work: Option<RealWork>,
 }
 
 macro_rules! choices {
-    ($($name:literal => $policy:ty,)*) => {
+    (
+        everywhere { $($name:literal => $policy:ty,)* }
+        on_machines { $($other:literal => $variant:ty, as $same:ty,)* }
+    ) => {
         /// All policies that are compiled in.
-        pub const POLICIES: &[Choice] = &[$(Choice {
-            name: $name,
-            ticks_matter: !matches!(<$policy as Policy>::RULES.pcp.decay, Decay::None),
-            run: run::<$policy>,
-            work: sim::run::<$policy>,
-            real_work: host::run::<$policy>,
-        }),*];
+        pub const POLICIES: &[Choice] = &[
+            $(Choice {
+                name: $name,
+                ticks_matter: !matches!(<$policy as Policy>::RULES.pcp.decay, Decay::None),
+                run: run::<$policy>,
+                work: sim::run::<$policy>,
+                real_work: Some(host::run::<$policy>),
+            },)*
+            // A replay counts answers, which are the other's.
+            $(Choice {
+                name: $other,
+                ticks_matter: !matches!(<$variant as Policy>::RULES.pcp.decay, Decay::None),
+                run: run::<$same>,
+                work: sim::run::<$variant>,
+                real_work: None,
+            },)*
+        ];
     };
 }
 
 choices! {
-    "Base" => Base,
-    "Step1" => Step1,
-    "Step3" => Step3,
-    "Step5" => Step5,
-    "Step7" => Step7,
-    "Step8" => Step8,
-    "Step9" => Step9,
-    "Step10" => Step10,
-    "Linux612" => Linux612,
-    "LateFreeHigh" => LateFreeHigh,
-    "LateFreeHigh<BlockByBlock<Step10>>" => LateFreeHigh<BlockByBlock<Step10>>,
-    "BlockByBlock<Base>" => BlockByBlock<Base>,
-    "BlockByBlock<Step1>" => BlockByBlock<Step1>,
-    "BlockByBlock<Step3>" => BlockByBlock<Step3>,
-    "BlockByBlock<Step5>" => BlockByBlock<Step5>,
-    "BlockByBlock<Step7>" => BlockByBlock<Step7>,
-    "BlockByBlock<Step9>" => BlockByBlock<Step9>,
-    "BlockByBlock<Step10>" => BlockByBlock<Step10>,
-    "BlockByBlock<NoHighOrder<SixBatches<Base>>>" => BlockByBlock<NoHighOrder<SixBatches<Base>>>,
-    "Linux61" => Linux61,
-    "LargestFirst" => LargestFirst,
-    "Vanilla" => Vanilla,
-    "Vanilla<Base>" => Vanilla<Base>,
-    "TwoPassBulkFree" => TwoPassBulkFree,
-    "TwoPassBulkFree<Base>" => TwoPassBulkFree<Base>,
-    "NoHighOrder" => NoHighOrder,
-    "NoHighOrder<Base>" => NoHighOrder<Base>,
-    "TwoPassBulkFree<NoHighOrder>" => TwoPassBulkFree<NoHighOrder>,
-    "TwoPassBulkFree<NoHighOrder<Base>>" => TwoPassBulkFree<NoHighOrder<Base>>,
+    everywhere {
+        "Base" => Base,
+        "Step1" => Step1,
+        "Step3" => Step3,
+        "Step5" => Step5,
+        "Step7" => Step7,
+        "Step8" => Step8,
+        "Step9" => Step9,
+        "Step10" => Step10,
+        "Linux612" => Linux612,
+        "LateFreeHigh" => LateFreeHigh,
+        "Linux61" => Linux61,
+        "LargestFirst" => LargestFirst,
+        "Vanilla" => Vanilla,
+        "Vanilla<Base>" => Vanilla<Base>,
+        "TwoPassBulkFree" => TwoPassBulkFree,
+        "TwoPassBulkFree<Base>" => TwoPassBulkFree<Base>,
+        "NoHighOrder" => NoHighOrder,
+        "NoHighOrder<Base>" => NoHighOrder<Base>,
+        "TwoPassBulkFree<NoHighOrder>" => TwoPassBulkFree<NoHighOrder>,
+        "TwoPassBulkFree<NoHighOrder<Base>>" => TwoPassBulkFree<NoHighOrder<Base>>,
+    }
+    on_machines {
+        "BlockByBlock<Base>" => BlockByBlock<Base>, as Base,
+        "BlockByBlock<Step1>" => BlockByBlock<Step1>, as Step1,
+        "BlockByBlock<Step3>" => BlockByBlock<Step3>, as Step3,
+        "BlockByBlock<Step5>" => BlockByBlock<Step5>, as Step5,
+        "BlockByBlock<Step7>" => BlockByBlock<Step7>, as Step7,
+        "BlockByBlock<Step9>" => BlockByBlock<Step9>, as Step9,
+        "BlockByBlock<Step10>" => BlockByBlock<Step10>, as Step10,
+        "LateFreeHigh<BlockByBlock<Step10>>" => LateFreeHigh<BlockByBlock<Step10>>, as LateFreeHigh<Step10>,
+        "BlockByBlock<NoHighOrder<SixBatches<Base>>>" => BlockByBlock<NoHighOrder<SixBatches<Base>>>,
+            as NoHighOrder<SixBatches<Base>>,
+    }
 }
 
 /// What a replay runs unless told otherwise.

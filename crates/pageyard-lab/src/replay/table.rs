@@ -5,8 +5,19 @@ use std::fmt;
 use super::figures::{Figures, Range};
 use super::{Column, DELAY, Report, SPREAD};
 
-/// A row: its label, and how to get the figure, if the column has it.
-type Row = (&'static str, fn(&Figures) -> Option<Value>);
+/// A row: its label, the field of [`Figures`] in JSON if it is one, and how to get the figure, if the
+/// column has it.
+type Row = (&'static str, &'static str, fn(&Figures) -> Option<Value>);
+
+/// A row of a report's table, as data.
+#[derive(Clone, Debug)]
+pub(crate) struct TableRow {
+    pub(crate) label: &'static str,
+    /// The field of a column's figures that has it; empty where none has.
+    pub(crate) key: &'static str,
+    /// What was recorded, then each policy's figure: as text, and the number behind it.
+    pub(crate) values: Vec<Option<(String, f64)>>,
+}
 
 #[derive(Clone, Copy)]
 enum Value {
@@ -35,26 +46,26 @@ impl Value {
 }
 
 const ROWS: &[Row] = &[
-    ("blocks allocated", |f| Some(Value::Count(f.alloc_blocks))),
-    ("pages allocated", |f| Some(Value::Count(f.alloc_pages))),
-    ("blocks freed", |f| Some(Value::Count(f.free_blocks))),
-    ("pages freed", |f| Some(Value::Count(f.free_pages))),
-    ("failed requests", |f| Some(Value::Count(f.failed))),
-    ("pages taken from the zone", |f| Some(Value::Count(f.zone_pages))),
-    ("  of these by refills", |f| Some(Value::Count(f.moved.refill_pages))),
-    ("  refills (holds)", |f| Some(Value::Count(f.moved.refill_holds))),
-    ("pages drained to the zone", |f| Some(Value::Count(f.moved.drain_pages))),
-    ("  bulk frees (holds)", |f| Some(Value::Count(f.moved.drain_holds))),
-    ("  of the pages by ticks", |f| f.tick_pages.map(Value::Count)),
-    ("pages per hold", |f| Some(Value::Tenths(f.moved.pages_per_hold()))),
-    ("all holds of the zone lock", |f| f.lock_holds.map(Value::Count)),
-    ("free_high drains", |f| f.free_high_drains.map(Value::Count)),
-    ("claims", |f| Some(Value::Count(f.claims))),
-    ("steals", |f| Some(Value::Count(f.steals))),
-    ("type mismatches", |f| f.mismatches.map(Value::Count)),
-    ("idle in lists, peak", |f| Some(Value::Count(f.idle_peak))),
-    ("idle in lists, mean", |f| Some(Value::Count(f.idle_mean.round() as u64))),
-    ("unusable index, order 9", |f| f.unusable_9.map(Value::Index)),
+    ("blocks allocated", "alloc_blocks", |f| Some(Value::Count(f.alloc_blocks))),
+    ("pages allocated", "alloc_pages", |f| Some(Value::Count(f.alloc_pages))),
+    ("blocks freed", "free_blocks", |f| Some(Value::Count(f.free_blocks))),
+    ("pages freed", "free_pages", |f| Some(Value::Count(f.free_pages))),
+    ("failed requests", "failed", |f| Some(Value::Count(f.failed))),
+    ("pages taken from the zone", "zone_pages", |f| Some(Value::Count(f.zone_pages))),
+    ("  of these by refills", "refill_pages", |f| Some(Value::Count(f.moved.refill_pages))),
+    ("  refills (holds)", "refill_holds", |f| Some(Value::Count(f.moved.refill_holds))),
+    ("pages drained to the zone", "drain_pages", |f| Some(Value::Count(f.moved.drain_pages))),
+    ("  bulk frees (holds)", "drain_holds", |f| Some(Value::Count(f.moved.drain_holds))),
+    ("  of the pages by ticks", "tick_pages", |f| f.tick_pages.map(Value::Count)),
+    ("pages per hold", "", |f| Some(Value::Tenths(f.moved.pages_per_hold()))),
+    ("all holds of the zone lock", "lock_holds", |f| f.lock_holds.map(Value::Count)),
+    ("free_high drains", "free_high_drains", |f| f.free_high_drains.map(Value::Count)),
+    ("claims", "claims", |f| Some(Value::Count(f.claims))),
+    ("steals", "steals", |f| Some(Value::Count(f.steals))),
+    ("type mismatches", "mismatches", |f| f.mismatches.map(Value::Count)),
+    ("idle in lists, peak", "idle_peak", |f| Some(Value::Count(f.idle_peak))),
+    ("idle in lists, mean", "idle_mean", |f| Some(Value::Count(f.idle_mean.round() as u64))),
+    ("unusable index, order 9", "unusable_9", |f| f.unusable_9.map(Value::Index)),
 ];
 
 /// With blanks between groups of three digits.
@@ -91,6 +102,20 @@ impl fmt::Display for Report {
 }
 
 impl Report {
+    /// The table as data.
+    pub(crate) fn rows(&self) -> Vec<TableRow> {
+        let columns = || {
+            let policies = self.policies.iter().map(|c| &c.figures);
+            std::iter::once(&self.recorded).chain(policies)
+        };
+        let row = |(label, key, get): &Row| TableRow {
+            label,
+            key,
+            values: columns().map(|f| get(f).map(|v| (v.text(), v.number()))).collect(),
+        };
+        ROWS.iter().map(row).collect()
+    }
+
     fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.reading;
         writeln!(
@@ -171,21 +196,21 @@ impl Report {
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut columns: Vec<(String, Vec<String>)> = vec![(
             "recorded".into(),
-            ROWS.iter().map(|(_, get)| cell(get(&self.recorded))).collect(),
+            ROWS.iter().map(|(_, _, get)| cell(get(&self.recorded))).collect(),
         )];
         for (i, c) in self.policies.iter().enumerate() {
-            let values = ROWS.iter().map(|(_, get)| cell(get(&c.figures)));
+            let values = ROWS.iter().map(|(_, _, get)| cell(get(&c.figures)));
             columns.push((c.policy.into(), values.collect()));
             if i > 0 {
                 let first = &self.policies[0].figures;
-                let changes = ROWS.iter().map(|(_, get)| match (get(&c.figures), get(first)) {
+                let changes = ROWS.iter().map(|(_, _, get)| match (get(&c.figures), get(first)) {
                     (Some(a), Some(b)) => percent(change(a.number(), b.number())),
                     _ => String::new(),
                 });
                 columns.push((String::new(), changes.collect()));
             }
         }
-        let label = ROWS.iter().map(|(l, _)| l.len()).max().unwrap_or(0);
+        let label = ROWS.iter().map(|(l, ..)| l.len()).max().unwrap_or(0);
         let width = |(head, cells): &(String, Vec<String>)| {
             cells.iter().map(String::len).chain([head.len()]).max().unwrap_or(0)
         };
@@ -199,7 +224,7 @@ impl Report {
                 writeln!(f, "{}", text.trim_end())
             };
         line(f, "", &mut columns.iter().map(|(head, _)| head.as_str()))?;
-        for (i, (name, _)) in ROWS.iter().enumerate() {
+        for (i, (name, ..)) in ROWS.iter().enumerate() {
             line(f, name, &mut columns.iter().map(|(_, cells)| cells[i].as_str()))?;
         }
         Ok(())

@@ -59,7 +59,7 @@ pub use index::Table as IndexTable;
 pub use mmtests::{Rows, Table as MmtestsTable};
 pub use ops::ops;
 pub use ours::{Rule, Table as OurTable, Verdict};
-pub use report::{Form, Options, Printed, Report};
+pub use report::{Form, Options, Printed, Report, Titled};
 pub use series::Table as SeriesTable;
 pub use set::{Column, Row, Set, align};
 pub use source::Source;

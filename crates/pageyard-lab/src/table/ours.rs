@@ -288,6 +288,17 @@ impl fmt::Display for Table {
 }
 
 impl Table {
+    /// What stands under the table.
+    pub(crate) fn legend_text(&self) -> String {
+        struct Legend<'t>(&'t Table);
+        impl fmt::Display for Legend<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.legend(f)
+            }
+        }
+        Legend(self).to_string().trim_end().replace('\n', "; ")
+    }
+
     fn legend(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n: Vec<usize> = self.lines.iter().flat_map(|l| &l.cells).map(|c| c.n).collect();
         let (least, most) = (n.iter().min().unwrap_or(&0), n.iter().max().unwrap_or(&0));

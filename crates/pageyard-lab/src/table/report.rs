@@ -167,7 +167,8 @@ impl Printed {
         }
     }
 
-    fn records(&self) -> Vec<Vec<String>> {
+    /// As rows of text, a header first.
+    pub(crate) fn records(&self) -> Vec<Vec<String>> {
         match self {
             Printed::Ours(t) => t.records(),
             Printed::Mmtests(t) => t.records(),

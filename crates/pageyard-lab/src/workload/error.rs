@@ -43,6 +43,11 @@ pub enum WorkloadError {
     /// This host's memory cannot be that of an allocator.
     #[error("this host: {0}")]
     Host(#[from] BuildError),
+    /// The policy is compiled for simulated machines alone.
+    #[error(
+        "policy {0} runs on simulated machines only; take --on machine:NAME, or another policy"
+    )]
+    MachineOnly(&'static str),
     /// There is not as much memory on this host.
     #[error(
         "memory {}: this host has {} to give; take less, by --memory",

@@ -39,7 +39,8 @@ pub(crate) fn run<P: Policy>(
     setting: &Setting<'_>,
     room: &mut Room,
 ) -> Result<Vec<Measure>, WorkloadError> {
-    let &Setting { spec, memory, descriptor, seed, score, costs, limits, plan, recording } = setting;
+    let &Setting { spec, memory, descriptor, seed, score, costs, limits, plan, recording } =
+        setting;
     let costs = costs.clone();
     let options = Options { seed, memory, descriptor, costs, ..Options::default() };
     let machine = Machine::new(spec, options);

@@ -108,6 +108,9 @@ impl Host {
         // A mistake in the parameters shows before anything runs.
         let points = (recipe.plan)(&params, &self.site)?.len() as u64;
         let all = points * u64::from(options.iterations) * options.policies.len() as u64;
+        let work =
+            |policy: &Choice| policy.real_work.ok_or(WorkloadError::MachineOnly(policy.name));
+        let works = options.policies.iter().map(work).collect::<Result<Vec<_>, _>>()?;
         let mut parameters = params.values().clone();
         parameters.insert("host.memory".into(), self.memory().to_string());
         let mut results: Vec<RunResult> = options
@@ -127,11 +130,11 @@ impl Host {
         tell(0, all);
         for iteration in 0..options.iterations {
             let seed = derived(options.seed, iteration);
-            for (policy, result) in options.policies.iter().zip(&mut results) {
+            for (work, result) in works.iter().zip(&mut results) {
                 let mut samples = Vec::new();
                 for (label, plan) in (recipe.plan)(&params, &self.site)? {
                     let setting = Setting { seed, score: recipe.score, plan: &*plan };
-                    let measures = (policy.real_work)(&setting, &mut self.room)?;
+                    let measures = work(&setting, &mut self.room)?;
                     samples.extend(measures.into_iter().map(|m| labelled(m, &label)));
                     done += 1;
                     tell(done, all);

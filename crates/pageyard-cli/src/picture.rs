@@ -1,0 +1,80 @@
+//! `--html` and `--svg`: what several commands share.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use pageyard_lab::picture::{PLOTS, Page};
+
+use crate::output::write_file;
+
+/// Where pictures go.
+#[derive(clap::Args)]
+pub(crate) struct Picture {
+    /// Write a page with the table, plots over time and the heap: one file, which needs no network.
+    /// docs/pictures.md says how to read it
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write a single plot
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Which plot --svg writes [default: the first that there is]
+    #[arg(long, value_name = "NAME", requires = "svg", long_help = plots(), hide_possible_values = true,
+          value_parser = PossibleValuesParser::new(PLOTS.map(|p| p.0)))]
+    plot: Option<String>,
+}
+
+fn plots() -> String {
+    let line = |(name, what): &(&str, &str)| format!("\n  {name:15} {what}");
+    let lines: String = PLOTS.iter().map(line).collect();
+    format!("Which plot --svg writes [default: the first that there is]. There may be:{lines}")
+}
+
+impl Picture {
+    /// Whether anything is to be drawn.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.html.is_some() || self.svg.is_some()
+    }
+
+    /// Writes what was asked for; each file whole or not at all.
+    pub(crate) fn write(&self, page: &Page) -> Result<(), Box<dyn std::error::Error>> {
+        // What cannot be drawn shows before anything is written.
+        let svg = self.svg.as_ref().map(|_| page.svg(self.plot.as_deref())).transpose()?;
+        let html = self.html.as_ref().map(|_| page.html());
+        for (path, text) in [(&self.html, html), (&self.svg, svg)] {
+            if let (Some(path), Some(text)) = (path, text) {
+                write_file(path, |mut file| Ok(file.write_all(text.as_bytes())?))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How this program was called, as a shell takes it.
+pub(crate) fn command() -> String {
+    let mut words = vec!["pageyard".to_owned()];
+    words.extend(std::env::args_os().skip(1).map(|a| quoted(&a.to_string_lossy())));
+    words.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn words_are_quoted_as_a_shell_needs_it() {
+        assert_eq!(quoted("--set=pairs=2"), "--set=pairs=2");
+        assert_eq!(quoted("Vanilla<Base>"), "'Vanilla<Base>'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,238 @@
+//! Figures of tracks: per-CPU lists, waiting, latency and the heap.
+
+use super::axis::Axis;
+use super::figure::{Body, Figure};
+use super::map::Map;
+use super::plot::{Array, Panel, Series, Shape};
+use super::text::time;
+use crate::track::{ListTrack, Track};
+
+/// A track with the name of what it is of, and where the page's data has it.
+pub(super) struct Named<'a> {
+    pub(super) name: &'a str,
+    pub(super) at: String,
+    pub(super) track: &'a Track,
+}
+
+impl Named<'_> {
+    fn times(&self) -> Array {
+        let values = self.track.times_ns.iter().map(|&t| t as f64).collect();
+        Array { values, at: format!("{}/times_ns", self.at) }
+    }
+}
+
+/// Of several policies under the same work; `clock`: what time is called.
+pub(super) fn figures(tracks: &[Named<'_>], clock: &str) -> Vec<Figure> {
+    let end = tracks.iter().map(|t| t.track.elapsed_ns).max().unwrap_or(0);
+    let axis = || Axis::time(clock, end as f64);
+    let mut all = lists(tracks, &axis);
+    all.push(waiting(tracks, &axis));
+    all.push(waiting_by_cpu(tracks));
+    all.push(latency(tracks));
+    all.push(heap(tracks, end, clock));
+    all.retain(|f| !f.is_empty());
+    all
+}
+
+fn label(l: &ListTrack) -> String {
+    format!("CPU {}, node {} {}", l.cpu, l.node, l.zone)
+}
+
+fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
+    // In the order of CPUs; of whom the first policy's busiest is shown first.
+    let mut keys: Vec<((u32, u16, &str), String)> = Vec::new();
+    for l in tracks.iter().flat_map(|t| &t.track.lists) {
+        let key = (l.cpu, l.node, l.zone.as_str());
+        if let Err(at) = keys.binary_search_by(|k| k.0.cmp(&key)) {
+            keys.insert(at, (key, label(l)));
+        }
+    }
+    let labels: Vec<String> = keys.into_iter().map(|k| k.1).collect();
+    let moves = |l: &&ListTrack| l.refills.iter().chain(&l.drains).sum::<u64>();
+    let busiest = tracks.first().and_then(|t| t.track.lists.iter().max_by_key(moves));
+    let shown = busiest.and_then(|l| labels.iter().position(|n| *n == label(l))).unwrap_or(0);
+    let Some(shown_label) = labels.get(shown) else { return Vec::new() };
+    let left_out: u64 = tracks.iter().map(|t| t.track.lists_left_out).sum();
+    let left_out = match left_out {
+        0 => String::new(),
+        n => format!(" {n} less busy lists are not recorded."),
+    };
+    let all = || tracks.iter().flat_map(|t| &t.track.lists);
+    let high =
+        all().flat_map(|l| l.high.iter().chain(&l.count)).map(|&v| v as f64).fold(0.0, f64::max);
+    let panel = |t: &Named<'_>, y: Axis, title: String, fields: [Field; 2]| {
+        let index = t.track.lists.iter().position(|l| label(l) == *shown_label);
+        let series = fields.into_iter().enumerate().map(|(i, f)| {
+            let values = index.map(|at| (f.values)(&t.track.lists[at])).unwrap_or_default();
+            let at = index.map_or(String::new(), |n| format!("{}/lists/{n}/{}", t.at, f.field));
+            let x = if index.is_some() { t.times() } else { Array::default() };
+            let mut s = Series::arrays(f.name, i, f.shape, x, Array { values, at });
+            (s.field, s.dashed) = (f.field, i == 1);
+            s
+        });
+        let mut panel = Panel::new(&title, axis(), y, series.collect());
+        panel.lists = format!("{}/lists", t.at);
+        panel
+    };
+    let level: Vec<Panel> = tracks
+        .iter()
+        .map(|t| {
+            let y = Axis::linear("on the lists", "pages", [high].into_iter());
+            panel(t, y, t.name.to_owned(), [COUNT, HIGH])
+        })
+        .collect();
+    let moved: Vec<Panel> = tracks
+        .iter()
+        .map(|t| {
+            let steps = t.track.lists.iter().flat_map(|l| l.refills.iter().chain(&l.drains));
+            let y = Axis::linear("per sample", "holds", steps.map(|&v| v as f64));
+            let period = time(t.track.period_ns as f64);
+            panel(t, y, format!("{}, a sample is {period}", t.name), [REFILLS, DRAINS])
+        })
+        .collect();
+    let levels = format!(
+        "Base pages on one CPU's lists, and above how many a free gives pages back (high). The same \
+         scale for all.{left_out}"
+    );
+    let moves = "How often one CPU's lists took pages from the zone (refill) or gave pages back \
+                 (drain): each is a hold of the zone's lock.";
+    let mut figures = vec![
+        Figure::new("lists", "Per-CPU lists: count and high", &levels, Body::Panels(level)),
+        Figure::new("moves", "Per-CPU lists: refills and drains", moves, Body::Panels(moved)),
+    ];
+    for f in &mut figures {
+        (f.lists, f.shown) = (labels.clone(), shown);
+    }
+    figures
+}
+
+struct Field {
+    name: &'static str,
+    field: &'static str,
+    shape: Shape,
+    values: fn(&ListTrack) -> Vec<f64>,
+}
+
+fn floats<T: Copy>(values: &[T], to: fn(T) -> f64) -> Vec<f64> {
+    values.iter().map(|&v| to(v)).collect()
+}
+
+const HIGH: Field = Field {
+    name: "high",
+    field: "high",
+    shape: Shape::Steps,
+    values: |l| floats(&l.high, |v| v as f64),
+};
+const COUNT: Field = Field {
+    name: "count",
+    field: "count",
+    shape: Shape::Line,
+    values: |l| floats(&l.count, |v| v as f64),
+};
+const REFILLS: Field = Field {
+    name: "refills",
+    field: "refills",
+    shape: Shape::Since,
+    values: |l| floats(&l.refills, |v| v as f64),
+};
+const DRAINS: Field = Field {
+    name: "drains",
+    field: "drains",
+    shape: Shape::Since,
+    values: |l| floats(&l.drains, |v| v as f64),
+};
+
+fn waiting(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Figure {
+    let series: Vec<_> = tracks
+        .iter()
+        .enumerate()
+        .filter_map(|(i, t)| {
+            let values = t.track.zone_wait.as_ref()?.waiting_cpus.clone();
+            let y = Array { values, at: format!("{}/zone_wait/waiting_cpus", t.at) };
+            Some(Series::arrays(t.name, i, Shape::Since, t.times(), y))
+        })
+        .collect();
+    let tracks = tracks.iter().filter_map(|t| t.track.zone_wait.as_ref());
+    let values = tracks.flat_map(|w| w.waiting_cpus.iter().copied());
+    let y = Axis::linear("waiting", "CPUs", values);
+    let panels = if series.is_empty() {
+        Vec::new()
+    } else {
+        vec![Panel::new("All zones together", axis(), y, series)]
+    };
+    let note = "How many CPUs spun on a zone's lock, on average over each sample.";
+    Figure::new("waiting", "Zone lock waiting over time", note, Body::Panels(panels))
+}
+
+fn waiting_by_cpu(tracks: &[Named<'_>]) -> Figure {
+    let waits = || tracks.iter().filter_map(|t| t.track.zone_wait.as_ref());
+    let most = waits().flat_map(|w| w.by_cpu_ns.iter().copied()).max().unwrap_or(0);
+    let cpus = waits().map(|w| w.by_cpu_ns.len()).max().unwrap_or(0);
+    let panels = tracks.iter().enumerate().filter_map(|(i, t)| {
+        let wait = t.track.zone_wait.as_ref()?;
+        let y = Array {
+            values: floats(&wait.by_cpu_ns, |v| v as f64),
+            at: format!("{}/zone_wait/by_cpu_ns", t.at),
+        };
+        let x =
+            Array { values: (0..y.values.len()).map(|n| n as f64).collect(), at: String::new() };
+        let mut across = Axis::linear("CPU", "", [cpus.saturating_sub(1) as f64].into_iter());
+        across.ticks.retain(|(v, _)| *v < cpus as f64 && v.fract() == 0.0);
+        (across.low, across.high) = (-0.6, cpus as f64 - 0.4);
+        let up = Axis::time("waited", most as f64);
+        let series = Series::arrays(t.name, i, Shape::Bars, x, y);
+        Some(Panel::new(t.name, across, up, vec![series]))
+    });
+    let note = "How long each CPU spun on zone locks in the whole run. The same scale for all.";
+    let body = Body::Panels(panels.collect());
+    Figure::new("waiting-by-cpu", "Zone lock waiting by CPU", note, body)
+}
+
+fn latency(tracks: &[Named<'_>]) -> Figure {
+    let known = || tracks.iter().filter_map(|t| t.track.latency.as_ref());
+    let times = known().flat_map(|l| l.buckets.iter().map(|b| b.from_ns.max(1) as f64));
+    let counts = known().flat_map(|l| l.buckets.iter().map(|b| b.at_least as f64));
+    let (x, y) = (
+        Axis::log("a request took at least", "ns", times),
+        Axis::log("so many requests", "", counts),
+    );
+    let series: Vec<_> = tracks
+        .iter()
+        .enumerate()
+        .filter_map(|(i, t)| {
+            let buckets = &t.track.latency.as_ref()?.buckets;
+            let array = |field: &str, of: fn(&crate::track::Bucket) -> u64| Array {
+                values: buckets.iter().map(|b| of(b) as f64).collect(),
+                at: format!("{}/latency/buckets/*/{field}", t.at),
+            };
+            let (x, y) = (array("from_ns", |b| b.from_ns), array("at_least", |b| b.at_least));
+            Some(Series::arrays(t.name, i, Shape::Line, x, y))
+        })
+        .collect();
+    let panels =
+        if series.is_empty() { Vec::new() } else { vec![Panel::new("Requests", x, y, series)] };
+    let note = "How many requests took that long or longer: the further down and left a curve ends, \
+                the shorter its longest waits. Both axes are logarithmic.";
+    Figure::new("latency", "Latency of requests", note, Body::Panels(panels))
+}
+
+fn heap(tracks: &[Named<'_>], end_ns: u64, clock: &str) -> Figure {
+    let some = tracks.iter().filter(|t| !t.track.heap.frames.is_empty());
+    let map = |t: &Named<'_>| Map {
+        title: t.name.to_owned(),
+        heap: t.track.heap.clone(),
+        at: format!("{}/heap", t.at),
+    };
+    let maps: Vec<Map> = some.map(map).collect();
+    let per_cell = maps.first().map_or(1, |m| m.heap.blocks_per_cell);
+    let square = if per_cell == 1 {
+        "A square is a pageblock (2 MiB)".to_owned()
+    } else {
+        format!("A square is {per_cell} neighbouring pageblocks, of the type of most of them")
+    };
+    let note = format!(
+        "{square}, in the order of addresses. Its colour is its type, darker the more of it is in \
+         use; pages on per-CPU lists are free. The slider sets the {clock}."
+    );
+    Figure::new("heap", "The heap, pageblock by pageblock", &note, Body::Maps(maps, end_ns))
+}

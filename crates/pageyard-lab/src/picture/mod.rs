@@ -1,0 +1,304 @@
+//! Results as pictures: one page that stands by itself, or single plots as SVG.
+//!
+//! A [`Page`] is filled with results, comparisons and replays, each of which adds tables and
+//! figures, and printed as HTML that needs nothing else. All data are in it as one block of JSON,
+//! and every number and mark says where in that block it stands, so that a test can hold each to
+//! it.
+//!
+//! ```
+//! # use pageyard_lab::picture::Page;
+//! # use pageyard_lab::table::{Options, Report, Set};
+//! # fn page(sources: &[pageyard_lab::table::Source]) -> Result<String, pageyard_lab::table::TableError> {
+//! let mut page = Page::new("trunc under two policies", "pageyard compare a.json b.json");
+//! page.compare(sources, &Options::default())?;
+//! Ok(page.html())
+//! # }
+//! ```
+
+mod axis;
+mod compare;
+mod course;
+mod figure;
+mod map;
+mod page;
+mod plot;
+mod table;
+mod text;
+
+use serde_json::Value as Json;
+
+use self::figure::Figure;
+use self::table::Table;
+use crate::replay;
+use crate::result::{RunResult, World};
+use crate::table::{Options, Report, Set, Source, TableError, align};
+
+/// The plots that there may be, by the names under which [`Page::svg`] knows them.
+pub const PLOTS: [(&str, &str); 8] = [
+    ("scaling", "metrics over the points of the workload"),
+    ("dots", "every sample of every metric, with intervals"),
+    ("lists", "count and high of the busiest CPU's lists over time"),
+    ("moves", "refills and drains of the busiest CPU's lists over time"),
+    ("waiting", "CPUs that wait for zone locks over time"),
+    ("waiting-by-cpu", "time that each CPU waited for zone locks"),
+    ("latency", "how long requests took"),
+    ("heap", "the heap at the end, pageblock by pageblock"),
+];
+
+/// Why there is no such plot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PictureError {
+    /// No plot has this name.
+    #[error("no plot {name}; there are {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// All names.
+        known: String,
+    },
+    /// These results have no such plot.
+    #[error("these results have no plot {name}; they have {there}{why}")]
+    Missing {
+        /// The name.
+        name: String,
+        /// Those that they have.
+        there: String,
+        /// What to do, if anything.
+        why: &'static str,
+    },
+}
+
+/// A page in the making.
+#[derive(Clone, Debug)]
+pub struct Page {
+    title: String,
+    command: String,
+    facts: Vec<(String, String)>,
+    /// What was simulated, in words; empty where nothing was.
+    simulated: String,
+    data: serde_json::Map<String, Json>,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    /// A heading.
+    Section(String),
+    Table(Table),
+    Figure(Figure),
+    /// Figures of one of several points: its heading.
+    Point(String, Vec<Figure>),
+}
+
+impl Page {
+    /// A page with this title; `command` makes it again.
+    pub fn new(title: &str, command: &str) -> Page {
+        Page {
+            title: title.into(),
+            command: command.into(),
+            facts: Vec::new(),
+            simulated: String::new(),
+            data: serde_json::Map::new(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// Something that the reader is to know about what was run.
+    pub fn fact(&mut self, name: &str, value: &str) {
+        let fact = (name.to_owned(), value.to_owned());
+        if !self.facts.contains(&fact) {
+            self.facts.push(fact);
+        }
+    }
+
+    /// A new part, with a heading.
+    pub fn section(&mut self, heading: &str) {
+        self.parts.push(Part::Section(heading.into()));
+    }
+
+    /// Keeps data under this name, or one with a number behind; its place in the page.
+    fn keep(&mut self, name: &str, data: impl serde::Serialize) -> String {
+        let names = std::iter::once(name.to_owned()).chain((2..).map(|n| format!("{name}{n}")));
+        let key = names.into_iter().find(|n| !self.data.contains_key(n)).unwrap_or_default();
+        let data = serde_json::to_value(data).unwrap_or(Json::Null);
+        self.data.insert(key.clone(), data);
+        format!("/{key}")
+    }
+
+    /// Saved or new results side by side: a table in the form asked for, scaling curves, samples,
+    /// and what was recorded over time.
+    ///
+    /// # Errors
+    /// As [`align`].
+    pub fn compare(&mut self, sources: &[Source], options: &Options) -> Result<(), TableError> {
+        let sets = align(sources)?;
+        let report = Report::new(&sets, options);
+        let all: Vec<(&Source, &RunResult)> =
+            sources.iter().flat_map(|s| s.results.iter().map(move |r| (s, r))).collect();
+        let results = self.keep("results", all.iter().map(|r| r.1).collect::<Vec<_>>());
+        let compared = self.keep("report", &report);
+        let many = sets.len() > 1;
+        for (i, (set, titled)) in sets.iter().zip(&report.tables).enumerate() {
+            let at = format!("{compared}/tables/{i}");
+            self.section(&if many { set.title() } else { "Results".into() });
+            self.known(set);
+            self.parts.push(Part::Table(table::compared(titled, &at)));
+            let ours = matches!(titled.table, crate::table::Printed::Ours(_));
+            let of = |column: &crate::table::Column| {
+                let here = all.iter().enumerate().filter(|(_, (source, r))| {
+                    source.name == column.file
+                        && r.policy == column.policy
+                        && r.world == column.world
+                        && r.workload == set.workload
+                        && set.parameters.iter().all(|(k, v)| r.parameters.get(k) == Some(v))
+                });
+                here.map(|(n, (_, r))| (format!("{results}/{n}"), *r)).collect()
+            };
+            let columns: Vec<Vec<(String, &RunResult)>> = set.columns.iter().map(of).collect();
+            let c = compare::Compared { set, at: ours.then_some(at), results: columns };
+            let figures = compare::figures(&c);
+            if !figures.is_empty() {
+                self.section("Side by side");
+            }
+            self.parts.extend(figures.into_iter().map(Part::Figure));
+            self.courses(&c);
+        }
+        Ok(())
+    }
+
+    /// What every page says of its results.
+    fn known(&mut self, set: &Set) {
+        for c in &set.columns {
+            let seeds: Vec<String> = c.seeds.iter().map(u64::to_string).collect();
+            self.fact("seed", &seeds.join(", "));
+            self.fact("measured by", &format!("pageyard {}", c.versions.join(", ")));
+            if let World::Simulated(name) = &c.world {
+                self.simulated = format!("simulated on {name}");
+            }
+        }
+        self.fact("workload", &set.title());
+        self.fact("machine", &set.world());
+        let names: Vec<_> = set.columns.iter().map(|c| c.name.as_str()).collect();
+        self.fact("columns", &names.join(", "));
+    }
+
+    /// Figures of the tracks, point by point.
+    fn courses(&mut self, c: &compare::Compared<'_>) {
+        let columns = || c.set.columns.iter().zip(&c.results);
+        let clock = if c.set.simulated() { "virtual time" } else { "time" };
+        let mut points: Vec<&str> = Vec::new();
+        for (_, result) in columns().flat_map(|(_, results)| results) {
+            for track in &result.tracks {
+                if !points.contains(&track.point.as_str()) {
+                    points.push(&track.point);
+                }
+            }
+        }
+        if !points.is_empty() {
+            self.section("Over time");
+        }
+        let several = points.len() > 1;
+        // The last point is the one that is open: the most CPUs, the most of whatever it is.
+        for point in points.into_iter().rev() {
+            let mut tracks = Vec::new();
+            for (column, results) in columns() {
+                let one = results.iter().find_map(|(at, r)| {
+                    let i = r.tracks.iter().position(|t| t.point == point)?;
+                    let at = format!("{at}/tracks/{i}");
+                    Some(course::Named { name: &column.name, at, track: &r.tracks[i] })
+                });
+                tracks.extend(one);
+            }
+            let figures = course::figures(&tracks, clock);
+            if several {
+                self.parts.push(Part::Point(format!("Point {point}"), figures));
+            } else {
+                self.parts.extend(figures.into_iter().map(Part::Figure));
+            }
+        }
+    }
+
+    /// A replay: its table, and what was recorded over the trace's time.
+    pub fn replay(&mut self, report: &replay::Report) {
+        #[derive(serde::Serialize)]
+        struct Versioned<'a> {
+            version: &'static str,
+            #[serde(flatten)]
+            report: &'a replay::Report,
+        }
+        let at = self.keep("replay", Versioned { version: env!("CARGO_PKG_VERSION"), report });
+        self.fact("trace", &report.reading.input);
+        self.fact("seed", &report.seed.to_string());
+        let policies: Vec<_> = report.policies.iter().map(|c| c.policy).collect();
+        self.fact("policies", &policies.join(", "));
+        let zones = report
+            .machine
+            .zones
+            .iter()
+            .map(|z| format!("node {} {} {} MiB", z.node, z.kind, z.managed / 256));
+        let zones: Vec<_> = zones.collect();
+        let machine = format!("{} CPUs; {}", report.machine.cpus.len(), zones.join(", "));
+        self.fact("machine of the trace", &machine);
+        self.fact("ticks", &report.tick_phase.text);
+        self.simulated = "replayed: a trace put to simulated policies".into();
+        self.section("Results");
+        let data = Json::Object(self.data.clone());
+        self.parts.push(Part::Table(table::replayed(report, &at, &data)));
+        let named = report.policies.iter().enumerate().filter_map(|(i, c)| {
+            let track = c.track.as_ref()?;
+            Some(course::Named { name: c.policy, at: format!("{at}/policies/{i}/track"), track })
+        });
+        let tracks: Vec<_> = named.collect();
+        if !tracks.is_empty() {
+            self.section("Over time");
+        }
+        let figures = course::figures(&tracks, "trace's time");
+        self.parts.extend(figures.into_iter().map(Part::Figure));
+    }
+
+    fn figures(&self) -> impl Iterator<Item = &Figure> {
+        self.parts.iter().flat_map(|part| match part {
+            Part::Figure(f) => std::slice::from_ref(f),
+            Part::Point(_, figures) => figures.as_slice(),
+            _ => &[],
+        })
+    }
+
+    /// A single plot as SVG, by its name in [`PLOTS`]; the first that there is where none is
+    /// named. Of several points, the last one's.
+    ///
+    /// # Errors
+    /// [`PictureError`] says which names there are.
+    pub fn svg(&self, name: Option<&str>) -> Result<String, PictureError> {
+        if let Some(name) = name.filter(|n| !PLOTS.iter().any(|p| p.0 == *n)) {
+            let known = PLOTS.map(|p| p.0).join(", ");
+            return Err(PictureError::Unknown { name: name.into(), known });
+        }
+        match self.figures().find(|f| name.is_none_or(|n| f.name == n)) {
+            Some(figure) => {
+                let simulated =
+                    if self.simulated.is_empty() { "" } else { self.simulated.as_str() };
+                let comma = if simulated.is_empty() { "" } else { ", " };
+                Ok(figure.svg(&format!("{}{comma}{simulated}", self.title)))
+            }
+            None => {
+                let mut there: Vec<&str> = Vec::new();
+                for f in self.figures().filter(|f| !f.is_empty()) {
+                    if !there.contains(&f.name) {
+                        there.push(f.name);
+                    }
+                }
+                let none = there.is_empty();
+                let there = if none { "none".into() } else { there.join(", ") };
+                let recorded = self.figures().any(|f| f.name == "heap");
+                let why = if recorded {
+                    ""
+                } else {
+                    " (to fix: run the workload again with --record, which keeps what happens over \
+                     time, or with --iterations for several samples)"
+                };
+                Err(PictureError::Missing { name: name.unwrap_or("at all").into(), there, why })
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Text in pages: what comes from outside is escaped, numbers are made readable.
+
+/// For HTML, SVG and their attributes in double quotes.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // No page may hold them, however they are written.
+            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// JSON that can stand in a script element: nothing in it ends the element or begins another.
+pub(super) fn json(value: &serde_json::Value) -> String {
+    let mut out = String::new();
+    for c in value.to_string().chars() {
+        match c {
+            // Only strings hold any of these, and there an escape is the same.
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                out.push_str(&format!("\\u{:04x}", c as u32));
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A number for people: whole ones in groups of three digits, others with five digits.
+pub(super) fn number(x: f64) -> String {
+    if !x.is_finite() {
+        return if x.is_nan() { "no number".into() } else { "∞".into() };
+    }
+    if x == x.trunc() && x.abs() < 1e15 {
+        return grouped(x as i64);
+    }
+    let before = x.abs().log10().floor() as i32 + 1;
+    let text = format!("{:.*}", (5 - before).clamp(0, 12) as usize, x);
+    match text.split_once('.') {
+        Some((whole, rest)) if whole.trim_start_matches('-').len() > 3 => {
+            format!("{}.{rest}", grouped(whole.parse().unwrap_or(0)))
+        }
+        None => grouped(text.parse().unwrap_or(0)),
+        _ => text,
+    }
+}
+
+/// With narrow blanks, at which no line ends, between groups of three digits.
+fn grouped(n: i64) -> String {
+    let digits = n.unsigned_abs().to_string();
+    let mut out = String::from(if n < 0 { "-" } else { "" });
+    for (i, c) in digits.chars().enumerate() {
+        // Four digits are read at a glance.
+        if digits.len() > 4 && i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// A time in the unit that suits it.
+pub(super) fn time(ns: f64) -> String {
+    let (unit, per) = time_unit(ns);
+    format!("{} {unit}", number((ns / per * 1e4).round() / 1e4))
+}
+
+/// The unit that suits times up to this, and how many nanoseconds it has.
+pub(super) fn time_unit(ns: f64) -> (&'static str, f64) {
+    match ns.abs() {
+        n if n < 1e3 => ("ns", 1.0),
+        n if n < 1e6 => ("µs", 1e3),
+        n if n < 1e9 => ("ms", 1e6),
+        _ => ("s", 1e9),
+    }
+}
+
+/// Coordinates: hundredths of a unit are enough.
+pub(super) fn coordinate(x: f64) -> String {
+    let text = format!("{x:.2}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".into() } else { text.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_from_outside_becomes_markup() {
+        assert_eq!(
+            escaped("<img src=x onerror='a()'> & \"b\"\u{1}"),
+            "&lt;img src=x onerror=&#39;a()&#39;&gt; &amp; &quot;b&quot;\u{fffd}"
+        );
+        let evil = serde_json::json!({"</script><script>": "<!-- \u{2028} & ]]>"});
+        let text = json(&evil);
+        assert!(!text.contains(['<', '>', '&', '\u{2028}']), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), evil);
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        for (x, text) in [
+            (0.0, "0"),
+            (1234.0, "1234"),
+            (-1234567.0, "-1\u{202f}234\u{202f}567"),
+            (0.000123456, "0.00012346"),
+            (99.99999, "100.000"),
+            (3517878.297, "3\u{202f}517\u{202f}878"),
+            (12345.67, "12\u{202f}346"),
+            (f64::INFINITY, "∞"),
+        ] {
+            assert_eq!(number(x), text);
+        }
+        assert_eq!(
+            (time(36.0), time(1_536.0), time(2.5e9)),
+            ("36 ns".into(), "1.5360 µs".into(), "2.5000 s".into())
+        );
+        assert_eq!([1.0, -0.001, 2.345].map(coordinate), ["1", "0", "2.35"]);
+    }
+}
