@@ -54,7 +54,35 @@
 
   // Which list is shown.
   const name = (l) => `CPU ${l.cpu}, node ${l.node} ${l.zone}`;
+  /** Ticks at whole numbers from 0 to a round one that is no less than `most`. */
+  const rescale = (svg, most) => {
+    const [, , , bottom, top] = svg.getAttribute("data-y-scale").split(" ").map(Number);
+    const least = Math.max(most, 1) / 6, power = 10 ** Math.floor(Math.log10(least));
+    const step = Math.max(1, [1, 2, 5, 10].find((m) => m * power >= least * (1 - 1e-9)) * power);
+    const count = Math.ceil(Math.max(most, 1) / step - 1e-9);
+    svg.setAttribute("data-y-scale", `0 0 ${count * step} ${bottom} ${top}`);
+    const py = scale(svg, "y"), group = $(".axes .y", svg);
+    const [, , , left, right] = svg.getAttribute("data-x-scale").split(" ").map(Number);
+    group.replaceChildren();
+    for (let i = 0; i <= count; i++) {
+      const y = py(i * step), line = document.createElementNS(SVG, "path"), text = document.createElementNS(SVG, "text");
+      line.setAttribute("class", "grid");
+      line.setAttribute("d", `M${left} ${c(y)}H${right}`);
+      text.setAttribute("x", left - 6);
+      text.setAttribute("y", c(y + 4));
+      text.setAttribute("text-anchor", "end");
+      text.textContent = i * step < 1e4 ? i * step : `${(i * step) / 1e3}k`;
+      group.append(line, text);
+    }
+  };
   const choose = (figure, wanted) => {
+    const fields = new Set(all(".series[data-field]", figure).map((s) => s.dataset.field));
+    let most = 0;
+    for (const svg of all("svg[data-lists]", figure)) {
+      const list = at(svg.dataset.lists).find((l) => name(l) === wanted) || {};
+      for (const field of fields) most = Math.max(most, ...(list[field] || []));
+    }
+    for (const svg of all("svg[data-lists]", figure)) rescale(svg, most);
     for (const svg of all("svg[data-lists]", figure)) {
       const place = svg.dataset.lists;
       const index = at(place).findIndex((l) => name(l) === wanted);

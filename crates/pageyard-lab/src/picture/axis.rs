@@ -34,9 +34,19 @@ impl Axis {
         Axis::between(label, unit, low - room, high + room)
     }
 
+    /// The same of whole numbers: no tick between them.
+    pub(super) fn whole(label: &str, unit: &str, values: impl Iterator<Item = f64>) -> Axis {
+        let (low, high) = range(values);
+        Axis::stepped(label, unit, low.min(0.0), high.max(1.0), 1.0)
+    }
+
     fn between(label: &str, unit: &str, low: f64, high: f64) -> Axis {
+        Axis::stepped(label, unit, low, high, 0.0)
+    }
+
+    fn stepped(label: &str, unit: &str, low: f64, high: f64, least: f64) -> Axis {
         let high = if high > low { high } else { low + 1.0 };
-        let step = step((high - low) / TICKS);
+        let step = step((high - low) / TICKS).max(least);
         let (first, last) = ((low / step).floor(), (high / step - 1e-9).ceil());
         let count = (last - first).round() as usize;
         let ticks = (0..=count).map(|i| (first + i as f64) * step);
@@ -70,7 +80,6 @@ impl Axis {
         let last = last.max(first + 1);
         let every = ((last - first) / 8).max(1) as usize;
         let text = |v: f64| if unit == "ns" { super::text::time(v) } else { short(v, v) };
-        let clean = |v: f64| text(v).replace(".0000", "");
         let ticks = (first..=last).step_by(every).map(|e| 10f64.powi(e));
         Axis {
             label: if unit == "ns" { label.into() } else { with_unit(label, unit) },
@@ -78,7 +87,7 @@ impl Axis {
             log: true,
             low: 10f64.powi(first),
             high: 10f64.powi(last),
-            ticks: ticks.map(|v| (v, clean(v))).collect(),
+            ticks: ticks.map(|v| (v, text(v))).collect(),
         }
     }
 
@@ -220,6 +229,7 @@ mod tests {
         assert!(c.log && texts(&c) == "1 2 4 64 224", "{}", texts(&c));
         let r = Axis::rows("", &["Base", "Linux612"]);
         assert!(r.at(0.0) > r.at(1.0));
+        assert_eq!(texts(&Axis::whole("x", "", [2.0].into_iter())), "0 1 2");
         let same = Axis::tight("x", "", [5.0, 5.0].into_iter());
         assert!(same.low < 5.0 && same.high > 5.0);
     }

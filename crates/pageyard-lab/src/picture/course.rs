@@ -27,8 +27,8 @@ pub(super) fn figures(tracks: &[Named<'_>], clock: &str) -> Vec<Figure> {
     let axis = || Axis::time(clock, end as f64);
     let mut all = lists(tracks, &axis);
     all.push(waiting(tracks, &axis));
-    all.push(waiting_by_cpu(tracks));
     all.push(latency(tracks));
+    all.push(waiting_by_cpu(tracks));
     all.push(heap(tracks, end, clock));
     all.retain(|f| !f.is_empty());
     all
@@ -57,9 +57,11 @@ fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
         0 => String::new(),
         n => format!(" {n} less busy lists are not recorded."),
     };
-    let all = || tracks.iter().flat_map(|t| &t.track.lists);
-    let high =
-        all().flat_map(|l| l.high.iter().chain(&l.count)).map(|&v| v as f64).fold(0.0, f64::max);
+    // Of the list that is shown, under all policies; the script does the same for another one.
+    let all = || tracks.iter().flat_map(|t| &t.track.lists).filter(|l| label(l) == *shown_label);
+    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let high = most(&mut all().flat_map(|l| l.high.iter().chain(&l.count)).map(|&v| v as f64));
+    let holds = most(&mut all().flat_map(|l| l.refills.iter().chain(&l.drains)).map(|&v| v as f64));
     let panel = |t: &Named<'_>, y: Axis, title: String, fields: [Field; 2]| {
         let index = t.track.lists.iter().position(|l| label(l) == *shown_label);
         let series = fields.into_iter().enumerate().map(|(i, f)| {
@@ -67,32 +69,31 @@ fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
             let at = index.map_or(String::new(), |n| format!("{}/lists/{n}/{}", t.at, f.field));
             let x = if index.is_some() { t.times() } else { Array::default() };
             let mut s = Series::arrays(f.name, i, f.shape, x, Array { values, at });
-            (s.field, s.dashed) = (f.field, i == 1);
+            (s.field, s.dashed) = (f.field, f.field == "high");
             s
         });
         let mut panel = Panel::new(&title, axis(), y, series.collect());
         panel.lists = format!("{}/lists", t.at);
+        panel.left = 62.0;
         panel
     };
     let level: Vec<Panel> = tracks
         .iter()
         .map(|t| {
-            let y = Axis::linear("on the lists", "pages", [high].into_iter());
+            let y = Axis::whole("on the lists", "pages", [high].into_iter());
             panel(t, y, t.name.to_owned(), [COUNT, HIGH])
         })
         .collect();
     let moved: Vec<Panel> = tracks
         .iter()
         .map(|t| {
-            let steps = t.track.lists.iter().flat_map(|l| l.refills.iter().chain(&l.drains));
-            let y = Axis::linear("per sample", "holds", steps.map(|&v| v as f64));
+            let y = Axis::whole("per sample", "holds", [holds].into_iter());
             let period = time(t.track.period_ns as f64);
             panel(t, y, format!("{}, a sample is {period}", t.name), [REFILLS, DRAINS])
         })
         .collect();
     let levels = format!(
-        "Base pages on one CPU's lists, and above how many a free gives pages back (high). The same \
-         scale for all.{left_out}"
+        "Base pages on one CPU's lists, and above how many a free gives pages back (high).{left_out}"
     );
     let moves = "How often one CPU's lists took pages from the zone (refill) or gave pages back \
                  (drain): each is a hold of the zone's lock.";

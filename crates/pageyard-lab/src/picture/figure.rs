@@ -45,8 +45,10 @@ impl Figure {
 
     /// As part of a page; `id` is its own.
     pub(super) fn html(&self, id: &str) -> String {
+        let single = matches!(&self.body, Body::Panels(panels) if panels.len() == 1);
+        let single = if single { " single" } else { "" };
         let mut s = format!(
-            "<figure class=\"figure\" id=\"{id}\" data-figure=\"{}\"><h3>{}</h3><p class=\"note\">{}</p>",
+            "<figure class=\"figure{single}\" id=\"{id}\" data-figure=\"{}\"><h3>{}</h3><p class=\"note\">{}</p>",
             self.name,
             escaped(&self.title),
             escaped(&self.note)
@@ -117,7 +119,8 @@ impl Figure {
         match &self.body {
             Body::Panels(panels) => {
                 let names = legend(panels);
-                if names.len() < 2 {
+                // A panel with one series has its name over it.
+                if names.len() < 2 || panels.iter().all(|p| p.series.len() < 2) {
                     return;
                 }
                 s.push_str("<ul class=\"legend\">");

@@ -97,6 +97,8 @@ pub(super) struct Panel {
     /// Where the lists are among which the reader chooses.
     pub(super) lists: String,
     pub(super) height: f64,
+    /// Room at the left, at least: where ticks may change.
+    pub(super) left: f64,
 }
 
 pub(super) const WIDTH: f64 = 480.0;
@@ -107,14 +109,14 @@ const BOTTOM: f64 = 44.0;
 
 impl Panel {
     pub(super) fn new(title: &str, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
-        Panel { title: title.into(), x, y, series, lists: String::new(), height: HEIGHT }
+        Panel { title: title.into(), x, y, series, lists: String::new(), height: HEIGHT, left: 0.0 }
     }
 
     /// As wide as the ticks' texts need.
     fn left(&self) -> f64 {
         let chars = self.y.ticks.iter().map(|t| t.1.chars().count()).max().unwrap_or(1);
         let label = if self.y.label.is_empty() { 0.0 } else { 18.0 };
-        (chars as f64 * 6.8 + 12.0 + label).min(WIDTH * 0.4)
+        (chars as f64 * 6.8 + 12.0 + label).min(WIDTH * 0.4).max(self.left)
     }
 
     fn px(&self, x: f64) -> f64 {
@@ -153,7 +155,7 @@ impl Panel {
 
     fn frame(&self, s: &mut String) {
         let (left, right, bottom) = (self.left(), WIDTH - RIGHT, self.height - BOTTOM);
-        s.push_str("<g class=\"axes\">");
+        s.push_str("<g class=\"axes\"><g class=\"y\">");
         for (v, text) in &self.y.ticks {
             let y = self.py(*v);
             let _ = write!(
@@ -166,6 +168,7 @@ impl Panel {
                 escaped(text)
             );
         }
+        s.push_str("</g>");
         for (v, text) in &self.x.ticks {
             let x = self.px(*v);
             let _ = write!(

@@ -160,7 +160,7 @@ pub(super) fn compared(titled: &Titled, at: &str) -> Table {
             let (class, word) = match c.verdict {
                 Verdict::Better => ("better", " ▲ better"),
                 Verdict::Worse => ("worse", " ▼ worse"),
-                Verdict::Same => ("same", " = the same"),
+                Verdict::Same => ("same", " ="),
                 Verdict::Nothing => ("nothing", " ~"),
             };
             let mut change = Cell::value(percent(c.ratio), c.ratio, format!("{place}/ratio"));

@@ -69,7 +69,10 @@ fn grouped(n: i64) -> String {
 /// A time in the unit that suits it.
 pub(super) fn time(ns: f64) -> String {
     let (unit, per) = time_unit(ns);
-    format!("{} {unit}", number((ns / per * 1e4).round() / 1e4))
+    let text = number(ns / per);
+    let text =
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {unit}")
 }
 
 /// The unit that suits times up to this, and how many nanoseconds it has.
@@ -121,7 +124,7 @@ mod tests {
         }
         assert_eq!(
             (time(36.0), time(1_536.0), time(2.5e9)),
-            ("36 ns".into(), "1.5360 µs".into(), "2.5000 s".into())
+            ("36 ns".into(), "1.536 µs".into(), "2.5 s".into())
         );
         assert_eq!([1.0, -0.001, 2.345].map(coordinate), ["1", "0", "2.35"]);
     }

@@ -124,6 +124,7 @@ impl Host {
                 seed: options.seed,
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 metrics: Vec::new(),
+                tracks: Vec::new(),
             })
             .collect();
         let mut done = 0;

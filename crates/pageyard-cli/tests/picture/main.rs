@@ -1,0 +1,171 @@
+//! Pages and plots: every figure in them is the JSON's, nothing comes from elsewhere, and (where
+//! Chromium is installed) a real browser agrees.
+
+mod browser;
+mod page;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use page::{Page, check};
+use serde_json::Value;
+
+/// A folder that goes away.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Folder {
+        let name = format!("pageyard-picture-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn pageyard(folder: &Folder, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pageyard"));
+    command.args(args).current_dir(&folder.0).output().unwrap()
+}
+
+pub(crate) fn ok(folder: &Folder, args: &[&str]) -> String {
+    let o = pageyard(folder, args);
+    assert_eq!(o.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&o.stderr));
+    String::from_utf8(o.stdout).unwrap()
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// A workload with several points, small.
+pub(crate) const FAULTS: [&str; 12] = [
+    "run",
+    "page_fault1",
+    "--on",
+    "machine:desktop",
+    "--memory",
+    "1G",
+    "--set",
+    "processes=1,2,4",
+    "--set",
+    "pages=2500",
+    "--policy",
+    "Base,Linux612",
+];
+
+pub(crate) fn sample() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy")
+}
+
+#[test]
+fn a_run_as_a_page() {
+    let folder = Folder::new("run");
+    let run = [&FAULTS[..], &["--iterations", "7", "-o", "f.json", "--html", "f.html"]].concat();
+    assert_eq!(ok(&folder, &run), "");
+    let saved = json(&std::fs::read_to_string(folder.0.join("f.json")).unwrap());
+    let page = Page::read(&folder.0.join("f.html"));
+    assert_eq!(page.data["results"], saved);
+    assert_eq!(saved[0]["tracks"].as_array().unwrap().len(), 3, "a track for each point");
+    // The table is that of compare.
+    let compared = json(&ok(&folder, &["compare", "f.json", "--json"]));
+    assert_eq!(page.data["report"]["tables"][0]["table"], compared["tables"][0]["table"]);
+
+    let found = check(&page);
+    assert!(found.numbers > 300 && found.paths > 50, "{found:?}");
+    // Three points, for each: count and high, refills and drains, waiting, latency, waiting by CPU,
+    // the heap; and one scaling.
+    let figures =
+        |name: &str| page.tags_with("data-figure").filter(|t| t["data-figure"] == name).count();
+    assert_eq!(
+        ["scaling", "lists", "moves", "waiting", "waiting-by-cpu", "latency", "heap"].map(figures),
+        [1, 3, 3, 3, 3, 3, 3]
+    );
+    assert!(page.text.contains("simulated on desktop"));
+    assert!(page.text.contains("pageyard run page_fault1 --on machine:desktop"));
+
+    // The same from the saved file; without what was recorded, only what does not need it.
+    ok(&folder, &["compare", "f.json", "--html", "again.html"]);
+    let again = Page::read(&folder.0.join("again.html"));
+    assert_eq!(again.data["results"], saved);
+    assert_eq!(check(&again).paths, found.paths);
+    ok(&folder, &[&FAULTS[..], &["-o", "plain.json"]].concat());
+    let plain = json(&std::fs::read_to_string(folder.0.join("plain.json")).unwrap());
+    assert!(plain[0].get("tracks").is_none());
+    ok(&folder, &["compare", "plain.json", "--form", "mmtests-2019", "--html", "plain.html"]);
+    let plain = Page::read(&folder.0.join("plain.html"));
+    check(&plain);
+    assert!(plain.tags_with("data-heap").next().is_none());
+}
+
+#[test]
+fn a_replay_as_a_page() {
+    let folder = Folder::new("replay");
+    let sample = sample();
+    let trace = sample.to_str().unwrap();
+    let args = ["replay", trace, "--seeds", "1", "--policy", "Base,Linux612", "--html", "r.html"];
+    let printed = json(&ok(&folder, &[&args[..], &["--json"]].concat()));
+    let page = Page::read(&folder.0.join("r.html"));
+    assert_eq!(page.data["replay"], printed);
+    let found = check(&page);
+    assert!(found.numbers > 40 && found.paths >= 8, "{found:?}");
+    assert!(page.tags_with("data-heap").count() == 2);
+    // Without a picture nothing is recorded, and the JSON is as it was.
+    let plain = ok(&folder, &["replay", trace, "--seeds", "1", "--policy", "Base", "--json"]);
+    assert!(!plain.contains("\"track\""));
+}
+
+#[test]
+fn names_from_outside_are_text() {
+    let folder = Folder::new("names");
+    let evil = "</script><script>alert(1)</script>\"'&<b>";
+    let result = |policy: &str, value: f64| {
+        serde_json::json!({
+            "workload": evil, "parameters": {evil: evil}, "policy": policy,
+            "world": {"host": evil}, "seed": 1, "version": evil,
+            "metrics": [{"name": evil, "unit": evil, "better": "lower",
+                         "samples": [value, value + 1.0, value + 2.0]}],
+        })
+    };
+    let results = serde_json::json!([result(evil, 1.0), result("other", 2.0)]);
+    std::fs::write(folder.0.join("<evil>.json"), results.to_string()).unwrap();
+    ok(&folder, &["compare", "<evil>.json", "--html", "evil.html", "--svg", "evil.svg"]);
+    let page = Page::read(&folder.0.join("evil.html"));
+    assert_eq!(page.data["results"], results);
+    check(&page);
+    assert!(page.tags.iter().all(|t| t[""] != "b"));
+    assert!(!page.text.contains("simulated"), "it was measured");
+    let svg = std::fs::read_to_string(folder.0.join("evil.svg")).unwrap();
+    assert!(!svg.contains("<script") && !svg.contains("<b>"), "{svg}");
+}
+
+#[test]
+fn single_plots() {
+    let folder = Folder::new("svg");
+    ok(&folder, &[&FAULTS[..], &["--iterations", "6", "--record", "-o", "f.json"]].concat());
+    for plot in ["scaling", "lists", "moves", "waiting", "waiting-by-cpu", "latency", "heap"] {
+        ok(&folder, &["compare", "f.json", "--svg", "p.svg", "--plot", plot]);
+        let svg = std::fs::read_to_string(folder.0.join("p.svg")).unwrap();
+        assert!(svg.starts_with("<?xml") && svg.trim_end().ends_with("</svg>"), "{plot}");
+        assert!(svg.contains("simulated on desktop"), "{plot}");
+        let (open, close) = (svg.matches("<svg").count(), svg.matches("</svg>").count());
+        assert!(open > 1 && open == close, "{plot}: {open} {close}");
+    }
+    let says = |args: &[&str], text: &str| {
+        let o = pageyard(&folder, args);
+        let err = String::from_utf8_lossy(&o.stderr).into_owned();
+        assert_eq!(o.status.code(), Some(2), "{args:?}: {err}");
+        assert!(err.contains(text), "{args:?}: {err}");
+    };
+    says(&["compare", "f.json", "--svg", "x.svg", "--plot", "pie"], "scaling, dots, lists");
+    says(&["compare", "f.json", "--plot", "heap"], "--svg");
+    let why = "no plot dots; they have scaling, lists, moves, waiting";
+    says(&["compare", "f.json", "--svg", "x.svg", "--html", "x.html", "--plot", "dots"], why);
+    says(&["compare", "f.json", "--html", "no/such/folder.html"], "no/such/folder.html");
+    assert!(!folder.0.join("x.svg").exists() && !folder.0.join("x.html").exists());
+}
