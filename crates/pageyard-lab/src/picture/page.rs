@@ -43,7 +43,7 @@ impl Page {
             match part {
                 Part::Section(heading) => {
                     let end = if open { "</section>\n" } else { "" };
-                    let _ = write!(s, "{end}<section><h2>{}</h2>\n", escaped(heading));
+                    let _ = writeln!(s, "{end}<section><h2>{}</h2>", escaped(heading));
                     (open, first_point) = (true, true);
                 }
                 Part::Table(table) => s.push_str(&table.html()),
