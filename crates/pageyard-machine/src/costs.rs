@@ -126,16 +126,18 @@ costs! {
     /// Zeroing a line that is not.
     clear_miss = 4_670, Published,
         "clear_page of 4 KiB on AMD Milan, 13.7 GB/s (Linux commit cb431accb36e)";
-    /// Lines that a core has under way at a time, to memory or to other cores; a count.
+    /// Lines that a core has under way at a time, to memory or to other cores; a count. At full load
+    /// Memory Latency Checker shows, by Little's law, 15 of a Cascade Lake core and 20 of an Ice Lake
+    /// one (published: github, gjbex/Code-optimization, info/).
     lines_in_flight = 16 "lines", Quoted,
-        "Intel optimization manual, Golden Cove: 16 fill buffers of level 1 (12 before); Memory Latency Checker at full load, by Little's law (published, github gjbex/Code-optimization): Cascade Lake 15, Ice Lake 20";
+        "Intel optimization manual: fill buffers of level 1, Golden Cove (12 before)";
     /// How long instructions take while another thread of the core works, in thousandths of what they
     /// take on a core alone.
     smt_work = 1_600 "1/1000", Quoted,
         "Marr et al. (Intel Technology Journal, 2002): two threads do 16% to 30% more than one; 1.25 in all";
     /// The same while the other thread spins for a lock.
     smt_spin = 1_050 "1/1000", Assumed,
-        "a waiter pauses 140 cycles each time around (Intel optimization manual, Skylake) and leaves the core to the other";
+        "it pauses 140 cycles each time around (Intel optimization manual, Skylake)";
     /// The instructions of a request that is served, beside locks and descriptors.
     alloc_path = 6_000, Measured,
         "docs/performance.md: alloc-64k 9.9 ns, less the lock's share";
