@@ -139,6 +139,20 @@ pub fn calibrate() -> Vec<Measured> {
     rows
 }
 
+/// Costs with what was measured in place of what the table has; a sum of several is shared out as
+/// the table has it.
+pub fn apply(rows: &[Measured], costs: &Costs) -> Costs {
+    let mut applied = costs.clone();
+    for row in rows {
+        let named = || TABLE.iter().filter(|c| row.beside.contains(&c.name));
+        let sum: u64 = named().map(|c| (c.get)(costs)).sum();
+        for cost in named().filter(|_| sum > 0) {
+            (cost.set)(&mut applied, (cost.get)(costs) * row.ps / sum);
+        }
+    }
+    applied
+}
+
 /// Measurements beside the table.
 #[derive(Clone, Debug)]
 pub struct Report<'c> {

@@ -6,7 +6,9 @@
 //! is counted there is taken per second.
 
 use super::simulated::{Found, Simulated};
-use super::{Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, Scale};
+use super::{
+    Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, SIDES, Scale,
+};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "auto-tuning",
@@ -167,6 +169,7 @@ fn table(title: &str, seed: &[Step; 7], found: Found, fixed_time: bool) -> Compa
         title: title.into(),
         world: found.world,
         command: found.command,
+        sides: SIDES,
         rows: STEPS.map(String::from).to_vec(),
         columns,
     }
@@ -301,6 +304,7 @@ fn sweep(run: &mut Run<'_>, machine: &Sweep) -> Result<(Comparison, Claim), Repr
         title: format!("{title}: rate, and holds of the zone's lock"),
         world: found.world,
         command: found.command,
+        sides: SIDES,
         rows: rows.iter().map(|r| r.0.to_string()).collect(),
         columns,
     };

@@ -4,7 +4,7 @@
 //! The one-socket machine of the mail is not described there; `1x36` stands for it.
 
 use super::simulated::Simulated;
-use super::{Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, Scale};
+use super::{Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, SIDES, Scale};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bulk-free",
@@ -63,6 +63,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
             title: format!("trunc, {name}: time to remove the files"),
             world: found.world,
             command: found.command,
+            sides: SIDES,
             rows: STEPS.map(String::from).to_vec(),
             columns: vec![time],
         });
@@ -102,6 +103,7 @@ fn faults(run: &mut Run<'_>, small: bool) -> Result<Comparison, ReproduceError> 
         title: "page_fault1 on 80 CPUs: pages/s".into(),
         world: found.world,
         command: found.command,
+        sides: SIDES,
         rows: points.iter().map(|p| p.0.to_string()).collect(),
         columns: vec![
             Column::new("vanilla", "pages/s", Kind::Plain, &seed(|p| p.1), &column(0)),

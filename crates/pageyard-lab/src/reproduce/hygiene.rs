@@ -1,7 +1,9 @@
 //! Clean free lists (A.3): fifty builds on one heap beside a cache server and huge pages. The run is
 //! [`crate::hygiene`]'s, on a heap of its own; what of the published table it counts is here.
 
-use super::{Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, Scale};
+use super::{
+    Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, SIDES, Scale,
+};
 use crate::hygiene::{self, PUBLISHED, Report, Round, Series};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -56,6 +58,7 @@ fn totals(report: &Report, world: &str, command: &str) -> Comparison {
         title: "a round's mean, before and after".into(),
         world: world.into(),
         command: command.into(),
+        sides: SIDES,
         rows: vec!["vanilla".into(), "patched".into()],
         columns: vec![
             column(
@@ -95,6 +98,7 @@ fn series(report: &Report, world: &str, command: &str) -> Comparison {
         title: "round by round".into(),
         world: world.into(),
         command: command.into(),
+        sides: SIDES,
         rows: shown.iter().map(usize::to_string).collect(),
         columns: vec![
             column("vanilla steals", v, |p| p.vanilla_steals, |r| r.steals),

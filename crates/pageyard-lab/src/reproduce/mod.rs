@@ -14,6 +14,7 @@ mod regression;
 pub mod sensitivity;
 mod simulated;
 mod text;
+mod truth;
 
 use std::fmt;
 
@@ -67,6 +68,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     auto_tuning::EXPERIMENT,
     recalculate::EXPERIMENT,
     regression::EXPERIMENT,
+    truth::EXPERIMENT,
 ];
 
 /// What an experiment found.
@@ -89,11 +91,16 @@ pub struct Comparison {
     pub world: String,
     /// The command that does the same run by itself, where there is one.
     pub command: String,
+    /// Whose the figures are: the first of each column, and the second.
+    pub sides: [&'static str; 2],
     /// Steps, machines, sizes: the first is what others are held against.
     pub rows: Vec<String>,
     /// The quantities.
     pub columns: Vec<Column>,
 }
+
+/// Published, and found here.
+const SIDES: [&str; 2] = ["seed", "ours"];
 
 /// A statement, and whether it holds here.
 #[derive(Clone, Debug, PartialEq, Serialize)]

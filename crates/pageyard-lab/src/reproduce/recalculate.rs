@@ -9,7 +9,9 @@ use pageyard::tuning::Limits;
 use pageyard::{CpuId, Knobs, Layout, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
 
 use super::simulated::Simulated;
-use super::{Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, Scale};
+use super::{
+    Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, SIDES, Scale,
+};
 use crate::{Lock, Memory};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -44,6 +46,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         title: "pagesets of 256 CPUs in four zones, by batch/high".into(),
         world: "an allocator that starts so; nothing is timed".into(),
         command: String::new(),
+        sides: SIDES,
         rows: PAGESETS.map(|p| format!("{}/{}", p.0, p.1)).to_vec(),
         columns: vec![column(0, "before", &early), column(1, "after", &late)],
     };
@@ -118,6 +121,7 @@ fn builds(run: &mut Run<'_>, limits: [Limits; 2]) -> Result<(Comparison, Claim),
         title: "kbuild -j256".into(),
         world: found[0].world.clone(),
         command: String::new(),
+        sides: SIDES,
         rows: limits.map(|l| format!("{}/{}", l.batch, l.high_min)).to_vec(),
         columns: vec![
             index("elapsed", ELAPSED, &ours("time")),

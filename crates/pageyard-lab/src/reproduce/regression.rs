@@ -6,7 +6,9 @@
 //! stream meets depends on just that: so several windows are run.
 
 use super::simulated::Simulated;
-use super::{Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, Scale};
+use super::{
+    Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, SIDES, Scale,
+};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "regression",
@@ -47,6 +49,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
             title: format!("one stream, {window} KiB on the way"),
             world: found.world.clone(),
             command: found.command.clone(),
+            sides: SIDES,
             rows: STEPS.map(String::from).to_vec(),
             columns: vec![
                 Column::new("rate", "", Kind::Index, &STREAM.map(Some), &means),
@@ -98,6 +101,7 @@ fn own_benchmark(run: &mut Run<'_>, small: bool) -> Result<Comparison, Reproduce
         ],
         world: found.world,
         command: found.command,
+        sides: SIDES,
         rows: STEPS.map(String::from).to_vec(),
     })
 }

@@ -43,7 +43,7 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}  [{}]", self.title, self.world)?;
         let label = self.rows.iter().map(|r| r.len()).chain(["direction".len()]).max().unwrap_or(0);
-        let cells: Vec<Cells> = self.columns.iter().map(Cells::new).collect();
+        let cells: Vec<Cells> = self.columns.iter().map(|c| Cells::new(c, self.sides)).collect();
         let line =
             |f: &mut fmt::Formatter<'_>, head: &str, part: &dyn Fn(&Cells) -> [String; 2]| {
                 write!(f, "{head:label$}")?;
@@ -58,7 +58,7 @@ impl fmt::Display for Comparison {
             write!(f, "  {:>w$}", c.name, w = c.widths[0] + c.widths[1] + 1)?;
         }
         writeln!(f)?;
-        line(f, "", &|_| ["seed".into(), "ours".into()])?;
+        line(f, "", &|_| self.sides.map(String::from))?;
         for (i, row) in self.rows.iter().enumerate() {
             line(f, row, &|c| c.rows[i].clone())?;
         }
@@ -82,7 +82,7 @@ struct Cells {
 }
 
 impl Cells {
-    fn new(column: &Column) -> Cells {
+    fn new(column: &Column, sides: [&str; 2]) -> Cells {
         let name = match column.unit {
             "" => column.name.clone(),
             unit => format!("{}, {unit}", column.name),
@@ -103,8 +103,8 @@ impl Cells {
         let agreement = [of(a.direction) + weak, of(a.order), factor];
         let width =
             |i: usize, least: usize| rows.iter().map(|r| r[i].len()).max().unwrap_or(0).max(least);
-        let most = agreement.iter().map(String::len).max().unwrap_or(0).max(4);
-        let mut widths = [width(0, 4), width(1, most)];
+        let most = agreement.iter().map(String::len).max().unwrap_or(0);
+        let mut widths = [width(0, sides[0].len()), width(1, most.max(sides[1].len()))];
         widths[0] = widths[0].max(name.len().saturating_sub(widths[1] + 1));
         Cells { name, rows, agreement, widths }
     }
