@@ -25,14 +25,15 @@ pub struct Choice {
     pub(super) run: Run,
     /// Runs a workload on the simulated machine.
     pub(crate) work: Work,
-    /// Runs a workload on this host's threads; `None` for policies that are there for the machine's
-    /// sake, which need not be compiled for everything.
+    /// Runs a workload on this host's threads; `None` for policies that are
+    /// compiled for replays and machines alone: each takes seconds to compile for each world.
     pub(crate) real_work: Option<RealWork>,
 }
 
 macro_rules! choices {
     (
         everywhere { $($name:literal => $policy:ty,)* }
+        not_on_hosts { $($virtual:literal => $simulated:ty,)* }
         on_machines { $($other:literal => $variant:ty, as $same:ty,)* }
     ) => {
         /// All policies that are compiled in.
@@ -43,6 +44,13 @@ macro_rules! choices {
                 run: run::<$policy>,
                 work: sim::run::<$policy>,
                 real_work: Some(host::run::<$policy>),
+            },)*
+            $(Choice {
+                name: $virtual,
+                ticks_matter: !matches!(<$simulated as Policy>::RULES.pcp.decay, Decay::None),
+                run: run::<$simulated>,
+                work: sim::run::<$simulated>,
+                real_work: None,
             },)*
             // A replay counts answers, which are the other's.
             $(Choice {
@@ -63,17 +71,19 @@ choices! {
         "Step3" => Step3,
         "Step5" => Step5,
         "Step7" => Step7,
-        "Step8" => Step8,
         "Step9" => Step9,
         "Step10" => Step10,
         "Linux612" => Linux612,
         "LateFreeHigh" => LateFreeHigh,
         "Linux61" => Linux61,
-        "LargestFirst" => LargestFirst,
         "Vanilla" => Vanilla,
+        "TwoPassBulkFree<Base>" => TwoPassBulkFree<Base>,
+    }
+    not_on_hosts {
+        "Step8" => Step8,
+        "LargestFirst" => LargestFirst,
         "Vanilla<Base>" => Vanilla<Base>,
         "TwoPassBulkFree" => TwoPassBulkFree,
-        "TwoPassBulkFree<Base>" => TwoPassBulkFree<Base>,
         "NoHighOrder" => NoHighOrder,
         "NoHighOrder<Base>" => NoHighOrder<Base>,
         "TwoPassBulkFree<NoHighOrder>" => TwoPassBulkFree<NoHighOrder>,

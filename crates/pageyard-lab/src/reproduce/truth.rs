@@ -13,7 +13,7 @@ use crate::workload::{self, Host, HostOptions};
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "truth",
     summary: "the simulated machine beside real threads: rates, and holds of the zone's lock, within 25%",
-    source: "issue: truth",
+    source: "measured here",
     run,
 };
 
