@@ -22,6 +22,8 @@ const POLICIES: [&str; 3] =
 const STEPS: [&str; 3] = ["Step9", "Step10", "Step10 late"];
 /// Published: with the step the stream loses 31%, with the threshold it has it back.
 const STREAM: [f64; 3] = [100.0, 69.0, 100.0];
+/// A loss from which on it is one: half a percent.
+const SHOWN: f64 = 0.005;
 /// KiB on the way.
 const WINDOWS: &str = "128,256,512,1024,2048,4096";
 
@@ -70,11 +72,15 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
             holds: worst.map(|w| (-0.62..=-0.155).contains(&w.1)),
         },
         Claim {
-            text: "batch + high_min/2 gives it back".into(),
-            found: worst.map_or(String::new(), |(w, _, late)| {
-                format!("{:+.1}% with {w} KiB", 100.0 * late)
-            }),
-            holds: worst.map(|w| w.2 > -0.01),
+            text: "batch + high_min/2 gives it back, where no more than that is freed at once"
+                .into(),
+            found: lost
+                .iter()
+                .filter(|l| l.1 < -SHOWN)
+                .map(|(w, _, late)| format!("{:+.1}% with {w} KiB", 100.0 * late))
+                .collect::<Vec<_>>()
+                .join(", "),
+            holds: lost.iter().find(|l| l.1 < -SHOWN).map(|l| l.2 > -SHOWN / 2.0),
         },
     ];
     tables.push(sctp);
