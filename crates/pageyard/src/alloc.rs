@@ -9,9 +9,10 @@ use lock_api::RawMutex;
 use crate::context::{Context, TaskFlags};
 use crate::events::Event;
 use crate::frame::{Kind, State};
-use crate::gfp::{AllocFlags, Gfp, route};
+use crate::gfp::{AllocFlags, Gfp};
+use crate::lookup::{highest_zone, route, type_again, zone_again};
 use crate::mobility::Source;
-use crate::node::{NodeChoice, NodeMask};
+use crate::node::{Home, NodeChoice, NodeMask};
 use crate::pcp::is_cached_order;
 use crate::platform::Platform;
 use crate::policy::{BelowHigh, Policy};
@@ -19,7 +20,7 @@ use crate::reclaim::NodeReclaim;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneKind};
 use crate::watermark::HIGH;
 use crate::yard::Yard;
-use crate::zone::{At, BELOW_HIGH, BOOSTED_WATERMARK, OVERTAKEN, Zone, first_mark};
+use crate::zone::{At, BELOW_HIGH, BOOSTED_WATERMARK, CpuSlot, OVERTAKEN, Zone, first_mark};
 use crate::zonelist::Zonelist;
 
 /// Why a request was not served.
@@ -115,6 +116,26 @@ impl Request {
     pub(crate) fn reachable(&self) -> NodeMask {
         if self.gfp.contains(Gfp::THISNODE) { NodeMask::only(self.node) } else { NodeMask::ALL }
     }
+
+    /// The highest zone where it is needed once more.
+    #[inline(always)]
+    fn highest_again<P: Policy>(&self) -> ZoneKind {
+        // The flags are not even read: that alone moves registers about (two instructions).
+        if P::RULES.fast_path.flags_once {
+            return self.highest;
+        }
+        zone_again::<P>(self.gfp, self.highest)
+    }
+
+    /// The type where it is needed once more.
+    #[inline(always)]
+    fn type_again<P: Policy>(&self) -> MigrateType {
+        // Whatever the flags say, where types are not kept apart.
+        if P::RULES.fast_path.flags_once || self.migrate_type == MigrateType::Unmovable {
+            return self.migrate_type;
+        }
+        type_again::<P>(self.gfp, self.migrate_type)
+    }
 }
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
@@ -140,6 +161,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn alloc_from(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         if self.platform.fail(order, gfp) {
             return Err(AllocError::NoMemory);
+        }
+        if !P::RULES.fast_path.split {
+            return self.whole_way(nodes, order, gfp);
         }
         // Written twice: where the compiler does not know the order, single pages, the most common
         // ones, still get code of their own.
@@ -179,10 +203,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if !is_cached_order::<P>(o) {
             return None;
         }
-        let (highest, t) = route(gfp)?;
+        let (highest, t) = route::<P>(gfp)?;
         let cpu = self.platform.cpu();
         let home = self.homes.get(cpu.0 as usize)?;
-        let (zone, slot) = home.quick[highest as usize & 7]?;
+        let (zone, slot) = self.start(home, cpu, highest)?;
         let remote = zone.node != home.node;
         if gfp.contains(Gfp::THISNODE) && remote || !self.platform.is_plain(gfp) {
             return None;
@@ -191,6 +215,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return None;
         }
         let at = At::<R, E, P>::new(zone, &self.platform, cpu, slot);
+        let highest = zone_again::<P>(gfp, highest);
         if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK | OVERTAKEN << highest as u32) {
             return None;
         }
@@ -207,12 +232,28 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return None;
         }
         let mut pageset = at.slot.pageset.try_lock()?;
+        let t = type_again::<P>(gfp, t);
         let idx = pageset.pop(at, o, t)?;
         pageset.note_alloc::<P>();
         drop(pageset);
         let pfn = zone.pfn(idx);
         self.deliver(at.cpu, pfn, order, t, gfp);
         Some(pfn)
+    }
+
+    /// The zone that a CPU's requests try first, and the CPU's part of it.
+    #[inline(always)]
+    fn start(
+        &self,
+        home: &Home<'a, R>,
+        cpu: CpuId,
+        highest: ZoneKind,
+    ) -> Option<(&'a Zone<'a, R>, &'a CpuSlot<R>)> {
+        if P::RULES.fast_path.flags_once {
+            return home.quick[highest as usize & 7];
+        }
+        let zone = self.first_zone(home.node, highest)?;
+        Some((zone, zone.slot(cpu)?))
     }
 
     /// The whole way of a request.
@@ -249,7 +290,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let plain = self.platform.is_plain(gfp);
         let context = if plain { Context::default() } else { self.platform.context() };
         let mut gfp = gfp.difference(context.without);
-        let highest = gfp.highest_zone().ok_or(AllocError::BadZone)?;
+        let highest = highest_zone::<P>(gfp).ok_or(AllocError::BadZone)?;
         let mut migrate_type = gfp.migrate_type().ok_or(AllocError::BadType)?;
         if self.zones.iter().any(|z| z.ungrouped.load(Relaxed)) {
             migrate_type = MigrateType::Unmovable;
@@ -287,7 +328,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The zones that may serve a request, best first.
     #[inline]
     pub(crate) fn zones_for(&self, req: &Request) -> Zonelist<'a, R> {
-        Zonelist::new(self.nodes, req.node, req.highest, req.nodes)
+        Zonelist::new(self.nodes, req.node, req.highest_again::<P>(), req.nodes)
     }
 
     /// The zone that a request tries first.
@@ -444,7 +485,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     #[inline]
     fn holds(self, mark: usize, req: &Request, flags: AllocFlags) -> bool {
         let mark = self.zone.watermarks.effective(mark);
-        self.zone.watermark_fast(req.order.get(), mark, req.highest, flags)
+        self.zone.watermark_fast(req.order.get(), mark, req.highest_again::<P>(), flags)
     }
 
     /// From this CPU's lists (§5.7), where the order is kept there and nobody else is at them.
@@ -459,7 +500,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             return None;
         };
         pageset.note_alloc::<P>();
-        pageset.take(self, order, req.migrate_type, flags)
+        pageset.take(self, order, req.type_again::<P>(), flags)
     }
 
     /// From the zone's free lists (§2.8 step 7, §3.8).

@@ -104,6 +104,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// [`FreeError`] says what is wrong with the block or its order; nothing has changed.
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        if !P::RULES.fast_path.split {
+            return self.whole_way_back(pfn, order);
+        }
         // Twice, as in `alloc`.
         let quick = if order == Order::ZERO {
             self.free_quick(pfn, Order::ZERO)
@@ -149,6 +152,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[cold]
     #[inline(never)]
     fn free_full(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.whole_way_back(pfn, order)
+    }
+
+    fn whole_way_back(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
         let at = self.here(zone)?;
         if at.leaves_owner(idx, order.get()) {
@@ -349,6 +356,9 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     #[inline(always)]
     fn put_listed(self, idx: u32, frame: &Frame, order: u8) -> Option<()> {
         let block = self.zone.map.pageblock(idx)?;
+        if !P::RULES.fast_path.type_once && self.zone.map.block_type(idx) == MigrateType::Isolate {
+            return None;
+        }
         let mut pageset = self.slot.pageset.try_lock()?;
         if !pageset.put_quietly(self, idx, frame, block, order) {
             return None;

@@ -107,25 +107,6 @@ impl Gfp {
     }
 }
 
-/// Where a request goes: the highest zone it may use, and its type. One look-up in a table over
-/// the bits that decide (§2.3, §2.4); `None` where they contradict each other.
-#[inline]
-pub(crate) const fn route(gfp: Gfp) -> Option<(ZoneKind, MigrateType)> {
-    const TABLE: [Option<(ZoneKind, MigrateType)>; 32] = {
-        let mut table = [None; 32];
-        let mut bits = 0;
-        while bits < 32 {
-            let gfp = Gfp::from_bits_retain(bits as u32);
-            if let (Some(zone), Some(t)) = (gfp.highest_zone(), gfp.migrate_type()) {
-                table[bits] = Some((zone, t));
-            }
-            bits += 1;
-        }
-        table
-    };
-    TABLE[(gfp.bits() & 31) as usize]
-}
-
 bitflags::bitflags! {
     /// How far one attempt may go (spec §2.6). The two lowest bits are the watermark's index.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]

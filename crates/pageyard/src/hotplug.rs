@@ -205,7 +205,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         self.regroup();
     }
 
-    fn first_zone(&self, node: NodeId, highest: ZoneKind) -> Option<&'a Zone<'a, R>> {
+    pub(crate) fn first_zone(&self, node: NodeId, highest: ZoneKind) -> Option<&'a Zone<'a, R>> {
         let mut near = self.node(node)?.order().filter_map(|n| self.node(n));
         near.find_map(|n| n.zones_up_to(highest).iter().find(|z| z.is_populated()))
     }

@@ -110,6 +110,7 @@ mod kswapd;
 mod ladder;
 mod layout;
 mod list;
+mod lookup;
 mod maintain;
 mod mobility;
 mod node;

@@ -17,6 +17,7 @@ mod contig;
 mod counters;
 mod cpus;
 mod deferred;
+mod fast_path;
 mod findings;
 mod free_errors;
 mod guards;

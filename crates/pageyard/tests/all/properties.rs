@@ -18,60 +18,12 @@
 use crate::common;
 
 use common::check::free_in_pageblocks;
-use common::ops::{Op, Session, op};
+use common::ops::{Op, Session, config, machine, op};
 use common::view::{View, view};
 use common::{Machine, Y, all_records};
 use pageyard::policy::*;
 use pageyard::{MigrateType, ZoneKind};
 use proptest::prelude::*;
-
-/// Cases per policy, unless `PROPTEST_CASES` says otherwise.
-const CASES: u32 = 12;
-
-fn config() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
-    ProptestConfig {
-        cases: cases.unwrap_or(CASES),
-        // A failure is a bug to be turned into a test with a name; nothing is kept beside it.
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
-}
-
-/// Machines of different shapes; some so small that types are not kept apart (§2.4).
-fn machine() -> impl Strategy<Value = Machine> {
-    let shape = prop_oneof![
-        Just(Machine::normal(8192)),
-        Just(Machine::normal(49152)),
-        Just(Machine::normal(1000)),
-        // An odd start, an odd end, holes, memory in use.
-        (1u64..1500, 1u64..1500).prop_map(|(a, b)| Machine::new()
-            .span(ZoneKind::Normal, 4096 + a..24576 - b)
-            .usable(4096 + a..9000)
-            .usable(10000..24576 - b)
-            .reserved(8000..8005)
-            .reserved(12001..13333)),
-        // Four zones, one of them without memory at its start, one off the grid.
-        Just(
-            Machine::new()
-                .zone(ZoneKind::Dma, 0..4096)
-                .zone(ZoneKind::Dma32, 4096..12544)
-                .span(ZoneKind::Normal, 12544..28672)
-                .usable(13000..28672)
-                .zone(ZoneKind::Movable, 28672..36864)
-                .reserved(1..17)
-        ),
-        // Device memory is nobody's; the movable zone alone serves nobody but movable requests.
-        Just(
-            Machine::new()
-                .zone(ZoneKind::Movable, 1 << 30..(1 << 30) + 8192)
-                .zone(ZoneKind::Device, 0..1024)
-        ),
-    ];
-    let cpus = prop::sample::select(vec![vec![0u16], vec![0, 0], vec![0, 0, 1], vec![7, 7]]);
-    (shape, cpus, any::<bool>())
-        .prop_map(|(m, cpus, huge_pages)| m.cpus(&cpus).knobs(|k| k.huge_pages = huge_pages))
-}
 
 fn free_frames<P: Policy>(y: &Y<'_, P>) -> Vec<Vec<(u64, u8)>> {
     y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect()
