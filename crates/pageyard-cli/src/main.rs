@@ -20,6 +20,7 @@ mod workloads;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use pageyard_lab::reproduce::fast_path;
 
 const START: &str = "\
 Begin with:
@@ -41,6 +42,8 @@ enum Command {
     Replay(replay::Args),
     Run(run::Args),
     Reproduce(reproduce::Args),
+    #[command(name = fast_path::COMMAND, hide = true)]
+    HotPath(reproduce::HotPath),
     Compare(compare::Args),
     Workloads(workloads::Args),
     Machines(machines::Args),
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
+        Command::HotPath(args) => reproduce::hot_path(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Workloads(args) => workloads::run(&args),
         Command::Machines(args) => machines::run(&args),

@@ -26,7 +26,14 @@ pub(crate) const fn route<P: Policy>(gfp: Gfp) -> Option<(ZoneKind, MigrateType)
     if P::RULES.fast_path.zone_table {
         return TABLE[(gfp.bits() & 31) as usize];
     }
-    match (highest_zone::<P>(gfp), gfp.migrate_type()) {
+    // The type was never found by branches.
+    const TYPES: [Option<MigrateType>; 4] = [
+        Some(MigrateType::Unmovable),
+        Some(MigrateType::Movable),
+        Some(MigrateType::Reclaimable),
+        None,
+    ];
+    match (highest_zone::<P>(gfp), TYPES[(gfp.bits() >> 3 & 3) as usize]) {
         (Some(zone), Some(t)) => Some((zone, t)),
         _ => None,
     }

@@ -10,6 +10,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "hygiene",
     summary: "clean free lists: no type mismatch but steals, fallbacks end, huge pages are had",
     source: "A.3",
+    simulated: true,
     run,
 };
 

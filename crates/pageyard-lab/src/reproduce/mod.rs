@@ -8,6 +8,7 @@
 mod agree;
 mod auto_tuning;
 mod bulk_free;
+pub mod fast_path;
 mod hygiene;
 mod recalculate;
 mod regression;
@@ -17,6 +18,7 @@ mod text;
 mod truth;
 
 use std::fmt;
+use std::path::PathBuf;
 
 use pageyard_machine::costs::Costs;
 use serde::Serialize;
@@ -37,6 +39,9 @@ pub struct Options {
     pub scale: Scale,
     /// What things cost on the simulated machine.
     pub costs: Costs,
+    /// The `pageyard` program, which experiments that count instructions run again under valgrind;
+    /// without it they are [unavailable](ReproduceError::Unavailable).
+    pub program: Option<PathBuf>,
 }
 
 /// How much of an experiment's work is done.
@@ -58,12 +63,15 @@ pub struct Experiment {
     pub summary: &'static str,
     /// Where the published figures are from.
     pub source: &'static str,
+    /// It runs on the simulated machine, whose costs decide its figures.
+    pub simulated: bool,
     run: fn(&mut Run<'_>) -> Result<Outcome, ReproduceError>,
 }
 
 /// All experiments, in the order of the seeds.
 pub const EXPERIMENTS: &[Experiment] = &[
     bulk_free::EXPERIMENT,
+    fast_path::EXPERIMENT,
     hygiene::EXPERIMENT,
     auto_tuning::EXPERIMENT,
     recalculate::EXPERIMENT,
@@ -147,6 +155,15 @@ pub enum ReproduceError {
         /// What there is.
         known: String,
     },
+    /// It cannot be run here, though others can.
+    Unavailable {
+        /// Its name.
+        experiment: &'static str,
+        /// Why, and what helps.
+        why: String,
+    },
+    /// Instructions could not be counted.
+    Count(String),
     /// Its workload could not be run.
     Workload(WorkloadError),
     /// It names a policy that is not compiled in.
@@ -165,6 +182,8 @@ impl fmt::Display for ReproduceError {
             ReproduceError::Unknown { name, known } => {
                 write!(f, "no experiment {name}; there are {known}, and all")
             }
+            ReproduceError::Unavailable { experiment, why } => write!(f, "{experiment}: {why}"),
+            ReproduceError::Count(why) => f.write_str(why),
             ReproduceError::Workload(e) => e.fmt(f),
             ReproduceError::Policy(e) => e.fmt(f),
             ReproduceError::Machine(e) => e.fmt(f),

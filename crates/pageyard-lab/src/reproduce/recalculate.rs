@@ -18,6 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "recalculate",
     summary: "limits computed before memory is there: batches of 7, and a zone's lock for 256 CPUs",
     source: "A.5",
+    simulated: true,
     run,
 };
 

@@ -14,6 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "regression",
     summary: "step 10 costs a single network stream; draining only after half of high_min gives it back",
     source: "peers.md 1, B.3",
+    simulated: true,
     run,
 };
 

@@ -44,12 +44,21 @@ pub struct Sensitivity {
 /// Runs a shortened experiment with every cost in turn halved and doubled.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run`]; also [`ReproduceError::Unavailable`] for one that is not simulated.
 pub fn sensitivity(
     experiment: &Experiment,
     options: &Options,
     tell: &mut Tell<'_>,
 ) -> Result<Sensitivity, ReproduceError> {
+    if !experiment.simulated {
+        return Err(ReproduceError::Unavailable {
+            experiment: experiment.name,
+            why:
+                "its figures are counted, and no cost of the simulated machine moves them; run it \
+                  without --sensitivity"
+                    .into(),
+        });
+    }
     let all = 2 * TABLE.len() as u64 + 1;
     let mut done = 0;
     let mut with = |costs: Costs, tell: &mut Tell<'_>| {

@@ -1,0 +1,76 @@
+//! `pageyard reproduce`, where it is not a simulation but counts instructions by valgrind.
+
+use std::process::{Command, Output};
+
+fn pageyard(args: &[&str], path: Option<&str>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pageyard"));
+    if let Some(path) = path {
+        command.env("PATH", path);
+    }
+    command.args(args).output().unwrap()
+}
+
+fn out(o: &Output) -> String {
+    String::from_utf8(o.stdout.clone()).unwrap()
+}
+
+fn err(o: &Output) -> String {
+    String::from_utf8(o.stderr.clone()).unwrap()
+}
+
+#[test]
+fn fast_path_counts_the_same_again() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("skipped: valgrind is not installed (apt-get install valgrind)");
+        return;
+    }
+    let run = || {
+        let o = pageyard(&["reproduce", "fast-path", "--small", "--json"], None);
+        assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+        serde_json::from_str::<serde_json::Value>(&out(&o)).unwrap()
+    };
+    let first = run();
+    assert_eq!(first, run(), "counts are exact");
+    let tables = first[0]["tables"].as_array().unwrap();
+    assert!(tables.iter().all(|t| t["world"] == "counted by callgrind on this build"));
+    let ours = |table: usize, pattern: usize, row: usize| {
+        tables[table]["columns"][pattern]["ours"][row].as_f64().unwrap()
+    };
+    // Whatever the build: who goes the whole way, without any of the ideas, does more.
+    for pattern in 0..4 {
+        for quantity in 0..2 {
+            let (today, none) = (ours(quantity, pattern, 0), ours(quantity, pattern, 6));
+            assert!(today > 0.0 && none > today, "{pattern}: {today}, {none}");
+        }
+    }
+}
+
+#[test]
+fn without_valgrind_it_says_what_to_do() {
+    let empty = std::env::temp_dir().join(format!("pageyard-no-valgrind-{}", std::process::id()));
+    std::fs::create_dir_all(&empty).unwrap();
+    let o = pageyard(&["reproduce", "fast-path"], Some(empty.to_str().unwrap()));
+    std::fs::remove_dir(&empty).unwrap();
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("apt-get install valgrind"), "{}", err(&o));
+    assert_eq!(out(&o), "");
+}
+
+#[test]
+fn what_is_not_simulated_has_no_sensitivity() {
+    let o = pageyard(&["reproduce", "fast-path", "--sensitivity"], None);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("without --sensitivity"), "{}", err(&o));
+}
+
+#[test]
+fn the_command_that_is_counted_is_hidden_and_names_its_names() {
+    assert!(!out(&pageyard(&["--help"], None)).contains("hot-path"));
+    let o = pageyard(&["hot-path", "tomorrow", "pair-4k", "10", "10"], None);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("no variant tomorrow; there are today"), "{}", err(&o));
+    assert_eq!(
+        pageyard(&["hot-path", "today", "pair-4k", "10", "10"], None).status.code(),
+        Some(0)
+    );
+}

@@ -1,0 +1,118 @@
+//! Instructions and branches of a program's run, counted by valgrind's tool callgrind. Counts of one
+//! build are the same on every run.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+/// What a run took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Counts {
+    pub(super) instructions: u64,
+    /// Conditional ones.
+    pub(super) branches: u64,
+}
+
+/// Why there are no counts.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// valgrind is not installed.
+    NoValgrind,
+    /// It could not be started, or the program failed under it.
+    Run(String),
+}
+
+/// Runs the program under `valgrind`, which is found as a shell finds it.
+pub(super) fn count(
+    valgrind: &OsStr,
+    program: &Path,
+    arguments: &[String],
+) -> Result<Counts, Failed> {
+    let output = Command::new(valgrind)
+        .args(["--tool=callgrind", "--branch-sim=yes", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args(arguments)
+        .output()
+        .map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => Failed::NoValgrind,
+            _ => Failed::Run(format!("valgrind: {e}")),
+        })?;
+    let log = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let said = log.lines().filter(|l| !l.starts_with("==")).collect::<Vec<_>>().join("; ");
+        let command = arguments.join(" ");
+        return Err(Failed::Run(format!("callgrind, {command}: {}; {said}", output.status)));
+    }
+    parse(&log).ok_or_else(|| Failed::Run(format!("callgrind told no counts, but: {log}")))
+}
+
+/// The totals at the end of callgrind's log: a line of the events' names, a line of their numbers.
+fn parse(log: &str) -> Option<Counts> {
+    let line = |head: &str| {
+        log.lines().find_map(|l| {
+            let (before, after) = l.split_once(':')?;
+            before.trim_end().ends_with(head).then(|| after.split_whitespace())
+        })
+    };
+    let mut both = line("Events")?.zip(line("Collected")?);
+    let all: Vec<(&str, &str)> = both.by_ref().collect();
+    let number = |name| all.iter().find(|e| e.0 == name)?.1.parse().ok();
+    Some(Counts { instructions: number("Ir")?, branches: number("Bc")? })
+}
+
+impl Counts {
+    /// What each of `n` operations took, of which `fewer` had none and the same around them.
+    pub(super) fn each(self, fewer: Counts, n: u64) -> [f64; 2] {
+        let each = |more: u64, fewer: u64| (more as f64 - fewer as f64) / n as f64;
+        [each(self.instructions, fewer.instructions), each(self.branches, fewer.branches)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "\
+==17== Callgrind, a call-graph generating cache profiler
+==17== Command: target/release/pageyard hot-path
+==17==
+==17== Events    : Ir Bc Bcm Bi Bim
+==17== Collected : 11498965 1048576 17 2048 3
+==17==
+==17== Branches:          1050624
+";
+
+    #[test]
+    fn totals_are_told_by_name() {
+        let counts = Counts { instructions: 11_498_965, branches: 1_048_576 };
+        assert_eq!(parse(LOG), Some(counts));
+        let turned = "== Events : Bc Ir\n== Collected : 1 2\n";
+        assert_eq!(parse(turned), Some(Counts { instructions: 2, branches: 1 }));
+    }
+
+    #[test]
+    fn without_branches_there_are_no_counts() {
+        assert_eq!(parse("==17== Events    : Ir\n==17== Collected : 11498965\n"), None);
+        assert_eq!(parse("==17== Collected : 11498965\n"), None);
+        assert_eq!(parse(&LOG.replace("11498965", "many")), None);
+        assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn an_operation_is_the_difference() {
+        let none = Counts { instructions: 1000, branches: 100 };
+        let some = Counts { instructions: 1600, branches: 110 };
+        assert_eq!(some.each(none, 4), [150.0, 2.5]);
+        assert_eq!(none.each(some, 4), [-150.0, -2.5], "fewer is fewer");
+    }
+
+    #[test]
+    fn a_missing_valgrind_is_told_from_a_run_that_failed() {
+        let count = |valgrind: &str| count(OsStr::new(valgrind), Path::new("x"), &[]);
+        assert!(matches!(count("no-such-valgrind"), Err(Failed::NoValgrind)));
+        assert!(matches!(count("false"), Err(Failed::Run(_))));
+        // It ends well and tells nothing.
+        assert!(matches!(count("true"), Err(Failed::Run(_))));
+    }
+}

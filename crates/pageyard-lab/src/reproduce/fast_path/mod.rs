@@ -1,0 +1,261 @@
+//! The clean-up of 2009 (A.2), idea by idea: what each saves in instructions and branches on today's
+//! core. Nothing is simulated: the program runs itself under callgrind, once with a number of operations
+//! and once with none, and the difference is theirs.
+
+mod callgrind;
+mod hot;
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use self::callgrind::{Counts, Failed};
+use self::hot::{PATTERNS, VARIANTS};
+use super::{Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, Scale};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: NAME,
+    summary: "table look-ups, flags computed once, a fast path apart, no checks: a shorter hot path",
+    source: "A.2",
+    simulated: false,
+    run,
+};
+
+const NAME: &str = "fast-path";
+
+/// The subcommand of the `pageyard` program that does [`exercise`].
+pub const COMMAND: &str = "hot-path";
+
+/// Published: what the sanity checks are of the allocation path, in percent.
+const CHECKS: f64 = 10.0;
+/// How far from that a share may be and still be "about" it.
+const ABOUT: f64 = 1.5;
+/// Savings below this part of the path are none (measurement §10: the practical band).
+const BAND: f64 = 0.01;
+
+/// Does a named pattern with a named variant of the core: as many operations as `size` to warm up, then
+/// `n` operations, at most `size`. For callgrind to count; nothing is told.
+///
+/// # Errors
+/// [`ReproduceError::Count`] lists the names that there are; [`ReproduceError::Init`].
+pub fn exercise(variant: &str, pattern: &str, size: usize, n: usize) -> Result<(), ReproduceError> {
+    let unknown = |what: &str, name: &str, known: Vec<&str>| {
+        ReproduceError::Count(format!("no {what} {name}; there are {}", known.join(", ")))
+    };
+    let v = VARIANTS
+        .iter()
+        .find(|v| v.name == variant)
+        .ok_or_else(|| unknown("variant", variant, VARIANTS.iter().map(|v| v.name).collect()))?;
+    let (_, p) = PATTERNS
+        .iter()
+        .find(|p| p.0 == pattern)
+        .ok_or_else(|| unknown("pattern", pattern, PATTERNS.iter().map(|p| p.0).collect()))?;
+    Ok((v.exercise)(*p, size, n)?)
+}
+
+/// Instructions and branches of an operation: variant by variant, pattern by pattern.
+type Figures = Vec<Vec<[f64; 2]>>;
+
+fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
+    let unavailable = |why: String| ReproduceError::Unavailable { experiment: NAME, why };
+    let Some(program) = run.options.program.clone() else {
+        return Err(unavailable("only the pageyard program can count its own instructions".into()));
+    };
+    let mut figures = Figures::new();
+    let all = (VARIANTS.len() * PATTERNS.len()) as u64;
+    for (i, variant) in VARIANTS.iter().enumerate() {
+        let mut row = Vec::new();
+        for (j, (pattern, _)) in PATTERNS.iter().enumerate() {
+            (run.tell)("callgrind", (i * PATTERNS.len() + j) as u64, all);
+            let size = match (run.options.scale, pattern.starts_with("pair")) {
+                (Scale::Full, false) => 65536,
+                (Scale::Small, false) => 8192,
+                (Scale::Full, true) => 4096,
+                (Scale::Small, true) => 256,
+            };
+            let counted = |n| count(&program, variant.name, pattern, size, n);
+            let each = counted(size).and_then(|some| Ok(some.each(counted(0)?, size)));
+            row.push(each.map_err(|e| match e {
+                Failed::NoValgrind => unavailable(
+                    "valgrind counts the instructions, and is not installed: apt-get install valgrind"
+                        .into(),
+                ),
+                Failed::Run(why) => ReproduceError::Count(why),
+            })?);
+        }
+        figures.push(row);
+    }
+    Ok(outcome(&figures, !cfg!(debug_assertions)))
+}
+
+fn count(
+    program: &Path,
+    variant: &str,
+    pattern: &str,
+    size: u64,
+    n: u64,
+) -> Result<Counts, Failed> {
+    // As many digits for one number as for the other, as reading them is counted too.
+    let arguments = [COMMAND, variant, pattern, &format!("{size:06}"), &format!("{n:06}")];
+    callgrind::count(OsStr::new("valgrind"), program, &arguments.map(String::from))
+}
+
+/// `optimised`: of a build whose counts mean something.
+fn outcome(figures: &Figures, optimised: bool) -> Outcome {
+    let [instructions, branches] = [0, 1].map(|quantity| table(figures, quantity));
+    let shares: Vec<_> = (0..PATTERNS.len()).map(|p| share(figures, p)).collect();
+    let checks = Comparison {
+        title: "the checks' share of the path that has them, instructions".into(),
+        world: WORLD.into(),
+        command: String::new(),
+        rows: PATTERNS.iter().map(|p| p.0.to_owned()).collect(),
+        columns: vec![Column::new(
+            "share",
+            "%",
+            Kind::Plain,
+            &PATTERNS.map(|p| (p.0 == ALLOCATION).then_some(CHECKS)),
+            &shares.iter().map(|&s| Some(s)).collect::<Vec<_>>(),
+        )],
+    };
+    let mut claims: Vec<Claim> = IDEAS.iter().map(|i| i.claim(figures, optimised)).collect();
+    let found = PATTERNS.iter().position(|p| p.0 == ALLOCATION).map_or(0.0, |p| shares[p]);
+    let factor = (found / CHECKS).max(CHECKS / found);
+    claims.push(Claim {
+        text: "sanity checks are about 1/10 of the allocation path".into(),
+        found: format!("{found:.0}% of {ALLOCATION}"),
+        holds: optimised.then_some(factor <= ABOUT),
+    });
+    let mut notes = vec![NOTE.to_owned()];
+    if !optimised {
+        notes.push(
+            "This build is not optimised: its counts say nothing. Build with --release.".into(),
+        );
+    }
+    Outcome { tables: vec![instructions, branches, checks], claims, notes }
+}
+
+const WORLD: &str = "counted by callgrind on this build";
+const ALLOCATION: &str = "alloc-64k";
+const NOTE: &str = "\
+Not simulated. Each row but the first leaves one idea out, the last one all; order and flags are unknown \
+to the compiler. A pair is one operation, and the loop around it is counted. Without a path apart \
+everything goes the way that rare cases go, which nobody made short: the most that the idea can save. \
+The path of 2009 was about ten times as long as today's core (Linux 6.12.117 itself takes 834 \
+instructions for a hot pair), so shares of it differ from shares of this one. For the times that were \
+published with the series (compile workload, tbench, hackbench, sysbench) a whole kernel is needed.";
+
+/// An idea, and the variant without it.
+struct Idea {
+    without: &'static str,
+    text: &'static str,
+}
+
+const IDEAS: [Idea; 4] = [
+    Idea { without: "branches", text: "a table in place of branches for a request's zone saves" },
+    Idea { without: "flags-again", text: "flags and zone list looked up once a request save" },
+    Idea { without: "one-path", text: "a fast path apart from the slow one saves" },
+    Idea { without: "type-again", text: "frame and pageblock type looked up once a free save" },
+];
+
+impl Idea {
+    /// What it saves of a hot pair of order 0, the first pattern.
+    fn claim(&self, figures: &Figures, optimised: bool) -> Claim {
+        let variant = VARIANTS.iter().position(|v| v.name == self.without).unwrap_or(0);
+        let [with, without] = [figures[0][0], figures[variant][0]];
+        let saved = [without[0] - with[0], without[1] - with[1]];
+        let part = saved[0] / without[0];
+        Claim {
+            text: self.text.into(),
+            found: format!(
+                "{:.1} instructions ({:.1}%) and {:.1} branches of {}",
+                saved[0],
+                100.0 * part,
+                saved[1],
+                PATTERNS[0].0
+            ),
+            holds: optimised.then_some(part > BAND && saved[1] >= 0.0),
+        }
+    }
+}
+
+fn table(figures: &Figures, quantity: usize) -> Comparison {
+    let columns = PATTERNS.iter().enumerate().map(|(p, (name, _))| {
+        let ours: Vec<_> = figures.iter().map(|row| Some(row[p][quantity])).collect();
+        Column::new(*name, "", Kind::Plain, &vec![None; ours.len()], &ours)
+    });
+    let what = ["instructions", "conditional branches"][quantity];
+    Comparison {
+        title: format!("{what} of an operation"),
+        world: WORLD.into(),
+        command: String::new(),
+        rows: VARIANTS.iter().map(|v| v.row.to_owned()).collect(),
+        columns: columns.collect(),
+    }
+}
+
+/// What the checks are of a pattern's instructions where they are in the path, in percent.
+fn share(figures: &Figures, pattern: usize) -> f64 {
+    let checks = VARIANTS.iter().position(|v| v.name == "checks").unwrap_or(0);
+    let [without, with] = [figures[0][pattern][0], figures[checks][pattern][0]];
+    100.0 * (with - without) / with
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every operation takes 100 instructions and 10 branches, and what a variant adds to that.
+    fn figures(added: [[f64; 2]; 7]) -> Figures {
+        added.map(|[i, b]| vec![[100.0 + i, 10.0 + b]; PATTERNS.len()]).to_vec()
+    }
+
+    const SOME: [[f64; 2]; 7] = [
+        [0.0, 0.0],
+        [0.5, 2.0],
+        [10.0, 1.0],
+        [100.0, 9.0],
+        [5.0, -1.0],
+        [10.0, 2.0],
+        [300.0, 20.0],
+    ];
+
+    #[test]
+    fn an_idea_saves_what_the_variant_without_it_takes_more() {
+        let o = outcome(&figures(SOME), true);
+        let holds: Vec<_> = o.claims.iter().map(|c| c.holds).collect();
+        // Half an instruction of a hundred is nothing; more branches without it are no saving.
+        assert_eq!(holds, [Some(false), Some(true), Some(true), Some(false), Some(true)]);
+        assert!(o.claims[2].found.starts_with("100.0 instructions (50.0%) and 9.0 branches"));
+        assert_eq!(o.tables[0].rows.len(), VARIANTS.len());
+        assert_eq!(o.tables[1].columns[0].ours[6], Some(30.0));
+    }
+
+    #[test]
+    fn a_tenth_is_about_a_tenth() {
+        let share = |checks: f64| {
+            let mut added = SOME;
+            added[5][0] = checks;
+            let o = outcome(&figures(added), true);
+            let ours = o.tables[2].columns[0].ours[2].unwrap();
+            (ours.round() as i64, o.claims.last().unwrap().holds.unwrap())
+        };
+        assert_eq!(share(100.0 / 9.0), (10, true));
+        assert_eq!(share(25.0), (20, false));
+        assert_eq!(share(4.0), (4, false));
+        assert_eq!(share(0.0), (0, false));
+    }
+
+    #[test]
+    fn an_unoptimised_build_claims_nothing() {
+        let o = outcome(&figures(SOME), false);
+        assert!(o.claims.iter().all(|c| c.holds.is_none()));
+        assert!(o.notes.iter().any(|n| n.contains("--release")));
+    }
+
+    #[test]
+    fn names_that_there_are_not_are_told() {
+        let e = exercise("tomorrow", "pair-4k", 1, 1).unwrap_err().to_string();
+        assert!(e.contains("tomorrow") && e.contains("type-again"), "{e}");
+        let e = exercise("today", "pair-3k", 1, 1).unwrap_err().to_string();
+        assert!(e.contains("pair-3k") && e.contains("free-in-order"), "{e}");
+    }
+}
