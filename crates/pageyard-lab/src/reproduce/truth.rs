@@ -14,6 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "truth",
     summary: "the simulated machine beside real threads: rates, and holds of the zone's lock, within 25%",
     source: "measured here",
+    simulated: false,
     run,
 };
 

@@ -10,7 +10,9 @@ use std::path::Path;
 
 use self::callgrind::{Counts, Failed};
 use self::hot::{PATTERNS, VARIANTS};
-use super::{Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, Scale};
+use super::{
+    Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, SIDES, Scale,
+};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: NAME,
@@ -107,6 +109,7 @@ fn outcome(figures: &Figures, optimised: bool) -> Outcome {
         title: "the checks' share of the path that has them, instructions".into(),
         world: WORLD.into(),
         command: String::new(),
+        sides: SIDES,
         rows: PATTERNS.iter().map(|p| p.0.to_owned()).collect(),
         columns: vec![Column::new(
             "share",
@@ -187,6 +190,7 @@ fn table(figures: &Figures, quantity: usize) -> Comparison {
         title: format!("{what} of an operation"),
         world: WORLD.into(),
         command: String::new(),
+        sides: SIDES,
         rows: VARIANTS.iter().map(|v| v.row.to_owned()).collect(),
         columns: columns.collect(),
     }
