@@ -27,6 +27,7 @@ Examples:
   pageyard run page_fault1 --iterations 5 --json -o faults.json
   pageyard run page_fault1 --on host --policy Base,Linux612 --iterations 10
   pageyard run sctp --html sctp.html
+  pageyard run trace --on machine:desktop --set trace=samples/kbuild.pgy
   pageyard run hygiene --rounds 5
   pageyard run hygiene --rounds 1 --memory 256M --trace events.txt";
 
@@ -37,7 +38,7 @@ Examples:
 /// iteration has a seed of its own, the same for all policies.
 ///
 /// `--on host` runs it for real: threads that stay on the CPUs that this process may use, real memory
-/// (half of what is free, at most 16 GiB, unless --memory says how much), the real clock. Policies take
+/// (a quarter of what is free, at most 4 GiB, unless --memory says how much), the real clock. Policies take
 /// turns in each iteration. Cache misses are not counted there.
 ///
 /// An interrupted run prints and writes nothing.
@@ -60,7 +61,7 @@ struct Run {
     /// Where it runs: host, or machine: and a machine's name or TOML file
     #[arg(long, value_name = "host|machine:NAME", default_value = "machine:2x56", value_parser = on)]
     on: On,
-    /// Memory, such as 64G [default: the machine's own; on the host half of what is free, 16G at most]
+    /// Memory, such as 64G [default: the machine's own; on the host a quarter of what is free, 4G at most]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
     /// Bytes of a frame descriptor: 16 as this allocator's, 64 as Linux's: to compare with Linux.
@@ -176,7 +177,6 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
 fn run_workload(args: &Run) -> output::Outcome {
     let recipe = workload::by_name(args.workload.as_deref().unwrap_or_default())?;
     let mut bar = Bar::new();
-    let mut tell = |at, all| bar.show("run", Count::Runs, at, Some(all));
     let (results, place) = match &args.on {
         On::Machine(machine) => {
             let options = Options {
@@ -192,7 +192,9 @@ fn run_workload(args: &Run) -> output::Outcome {
             };
             let record = args.record || args.picture.is_wanted();
             let run = if record { workload::record } else { workload::run };
-            let results = run(&recipe, &options, &mut tell)?;
+            let results = run(&recipe, &options, &mut |at, all| {
+                bar.show("run", Count::Runs, at, Some(all));
+            })?;
             (
                 results,
                 format!("the simulated machine {}, {} CPUs", machine.name(), machine.cpus().len()),
@@ -202,7 +204,9 @@ fn run_workload(args: &Run) -> output::Outcome {
             if args.descriptor != 16 {
                 return Err("--descriptor: on the host a descriptor has its 16 bytes".into());
             }
-            let mut host = Host::open(args.memory)?;
+            let mut host = Host::open(args.memory, &mut |at, all| {
+                bar.show("memory", Count::Bytes, at, Some(all));
+            })?;
             let place = format!("this host, {}", host.description());
             let options = HostOptions {
                 policies: args.policy.clone(),
@@ -210,7 +214,10 @@ fn run_workload(args: &Run) -> output::Outcome {
                 iterations: args.iterations,
                 set: args.set.clone(),
             };
-            (host.run(&recipe, &options, &mut tell)?, place)
+            let results = host.run(&recipe, &options, &mut |at, all| {
+                bar.show("run", Count::Runs, at, Some(all));
+            })?;
+            (results, place)
         }
     };
     drop(bar);

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use lock_api::RawMutex;
 use pageyard::policy::Policy;
-use pageyard::{Knobs, Layout, NodeId, PAGE_SIZE, Pfn, Platform, ZoneKind, ZoneSpec};
+use pageyard::{Knobs, NodeId, PAGE_SIZE, Pfn, Platform, ZoneKind, ZoneSpec};
 
 use crate::error::{BuildError, of};
+use crate::maps::LayoutParts;
 use crate::memory::{HugePages, LARGEST, Region, system_page};
 use crate::raw_yard::RawYard;
 use crate::topology::{Topology, list};
@@ -26,6 +27,7 @@ pub struct Builder {
     cpus: Option<Vec<u32>>,
     huge_pages: HugePages,
     prefault: bool,
+    deferred: bool,
     knobs: Knobs,
     tick: Option<Duration>,
 }
@@ -39,6 +41,7 @@ impl Builder {
             cpus: None,
             huge_pages: HugePages::default(),
             prefault: false,
+            deferred: false,
             knobs: Knobs::default(),
             tick: Some(Duration::from_secs(1)),
         }
@@ -67,6 +70,15 @@ impl Builder {
     /// All memory is taken from the system now, not when it is first written.
     pub fn prefault(mut self, prefault: bool) -> Self {
         self.prefault = prefault;
+        self
+    }
+
+    /// Only the first part of each zone is initialised now; the rest when requests want it, or by
+    /// [`init_section`](pageyard::Yard::init_section) and
+    /// [`finish_deferred`](pageyard::Yard::finish_deferred). A yard of much memory begins at once
+    /// then, and until it is finished its descriptors take no memory that is not in use.
+    pub fn deferred(mut self, deferred: bool) -> Self {
+        self.deferred = deferred;
         self
     }
 
@@ -166,28 +178,21 @@ impl Builder {
         let cpus = self.checked_cpus(&topology)?;
         let nodes = self.checked_nodes(&topology)?;
         let parts = Self::parts(region.pages(), region.first(), nodes.len());
-        let zones: Vec<ZoneSpec> = parts
-            .iter()
-            .zip(&nodes)
-            .map(|(span, &node)| ZoneSpec {
-                kind: ZoneKind::Normal,
-                node: NodeId(node),
-                span: span.clone(),
-            })
-            .collect();
+        let zones = parts.iter().zip(&nodes).map(|(span, &node)| ZoneSpec {
+            kind: ZoneKind::Normal,
+            node: NodeId(node),
+            span: span.clone(),
+        });
         let last = cpus.last().map_or(0, |&c| c);
-        let homes: Vec<NodeId> =
-            (0..=last).map(|c| topology.node_of(c).unwrap_or(NodeId(nodes[0]))).collect();
-        let distances = distances(&topology);
-        let layout = Layout {
-            zones: &zones,
-            usable: &parts,
-            reserved: &[],
-            cpus: &homes,
-            distances: &distances,
+        let homes = (0..=last).map(|c| topology.node_of(c).unwrap_or(NodeId(nodes[0])));
+        let plan = LayoutParts {
+            zones: zones.collect(),
+            usable: parts.into(),
+            cpus: homes.collect(),
+            distances: distances(&topology).into(),
             knobs: self.knobs,
         };
-        RawYard::new(&layout, region, cpus, &topology, exclusive, embedder)
+        RawYard::new(plan, self.deferred, region, cpus, &topology, exclusive, embedder)
     }
 
     /// A yard by frame number.

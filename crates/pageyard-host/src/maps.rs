@@ -6,14 +6,43 @@ use std::io;
 use std::ptr::{self, NonNull};
 
 use lock_api::RawMutex;
-use pageyard::{CpuSlot, Frame, Home, Layout, Needs, Node, Pageblock, Storage, Zone};
+use std::ops::Range;
+
+use pageyard::{
+    CpuSlot, Frame, Home, InitError, Knobs, Layout, Needs, Node, NodeId, Pageblock, Pfn, Storage,
+    Zone, ZoneSpec,
+};
 
 use crate::memory::Mapping;
+
+/// What a layout is made of. An allocator that is initialised later borrows it.
+#[derive(Debug)]
+pub(crate) struct LayoutParts {
+    pub(crate) zones: Box<[ZoneSpec]>,
+    pub(crate) usable: Box<[Range<Pfn>]>,
+    pub(crate) cpus: Box<[NodeId]>,
+    pub(crate) distances: Box<[u8]>,
+    pub(crate) knobs: Knobs,
+}
+
+impl LayoutParts {
+    pub(crate) fn layout(&self) -> Layout<'_> {
+        Layout {
+            zones: &self.zones,
+            usable: &self.usable,
+            reserved: &[],
+            cpus: &self.cpus,
+            distances: &self.distances,
+            knobs: self.knobs,
+        }
+    }
+}
 
 /// The maps of one allocator, which borrows them for as long as it lives. Whoever keeps both drops
 /// the allocator first.
 pub(crate) struct Maps<R: RawMutex + 'static> {
     needs: Needs,
+    parts: NonNull<LayoutParts>,
     frames: Mapping,
     blocks: Mapping,
     zones: NonNull<[Zone<'static, R>]>,
@@ -52,21 +81,21 @@ fn table<T>(n: usize) -> io::Result<Mapping> {
 }
 
 impl<R: RawMutex> Maps<R> {
-    /// Room for a layout's maps, which needs so much.
-    pub(crate) fn new(needs: Needs) -> io::Result<Self> {
-        Ok(Maps {
-            frames: table::<Frame>(needs.frames)?,
-            blocks: table::<Pageblock>(needs.blocks)?,
+    /// Room for a layout's maps.
+    pub(crate) fn new(parts: LayoutParts) -> Result<io::Result<Self>, InitError> {
+        let needs = parts.layout().needs::<R>()?;
+        let tables = table::<Frame>(needs.frames)
+            .and_then(|frames| Ok((frames, table::<Pageblock>(needs.blocks)?)));
+        Ok(tables.map(|(frames, blocks)| Maps {
+            frames,
+            blocks,
+            parts: NonNull::from(Box::leak(Box::new(parts))),
             zones: leak(needs.zones, Zone::new),
             slots: leak(needs.slots, CpuSlot::new),
             nodes: leak(needs.nodes, Node::new),
             homes: leak(needs.homes, Home::new),
             needs,
-        })
-    }
-
-    pub(crate) fn for_layout(layout: &Layout<'_>) -> Result<io::Result<Self>, pageyard::InitError> {
-        Ok(Maps::new(layout.needs::<R>()?))
+        }))
     }
 
     /// Bytes of all maps, whether they take memory yet or not.
@@ -74,11 +103,11 @@ impl<R: RawMutex> Maps<R> {
         self.frames.bytes() + self.blocks.bytes()
     }
 
-    /// All of it, to be handed to an allocator.
+    /// All of it and the layout, to be handed to an allocator.
     ///
     /// # Safety
     /// Called once. The allocator, and all that was borrowed from it, is dropped before this.
-    pub(crate) unsafe fn storage(&self) -> Storage<'static, R> {
+    pub(crate) unsafe fn storage(&self) -> (Layout<'static>, Storage<'static, R>) {
         let Needs { frames, blocks, .. } = self.needs;
         let frames = ptr::slice_from_raw_parts(self.frames.start().as_ptr().cast(), frames);
         let blocks = ptr::slice_from_raw_parts(self.blocks.start().as_ptr().cast(), blocks);
@@ -87,14 +116,15 @@ impl<R: RawMutex> Maps<R> {
         // initialised, and by the caller's word nobody else has them. That 'static is too long is
         // the caller's to make good.
         unsafe {
-            Storage {
+            let storage = Storage {
                 frames: &*frames,
                 blocks: &*blocks,
                 zones: &mut *self.zones.as_ptr(),
                 slots: &mut *self.slots.as_ptr(),
                 nodes: &mut *self.nodes.as_ptr(),
                 homes: &mut *self.homes.as_ptr(),
-            }
+            };
+            ((*self.parts.as_ptr()).layout(), storage)
         }
     }
 }
@@ -108,6 +138,7 @@ impl<R: RawMutex> Drop for Maps<R> {
             reclaim(self.nodes);
             reclaim(self.zones);
             reclaim(self.slots);
+            drop(Box::from_raw(self.parts.as_ptr()));
         }
     }
 }

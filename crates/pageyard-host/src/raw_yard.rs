@@ -6,13 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::RawMutex;
 use pageyard::policy::{Linux612, Policy};
-use pageyard::{
-    AllocError, BatchError, CpuId, FreeError, Gfp, Layout, NodeId, Order, Pfn, Platform, Yard,
-};
+use pageyard::{AllocError, BatchError, CpuId, FreeError, Gfp, NodeId, Order, Pfn, Platform, Yard};
 
 use crate::error::{BuildError, of};
 use crate::lock::HostLock;
-use crate::maps::Maps;
+use crate::maps::{LayoutParts, Maps};
 use crate::memory::Region;
 use crate::platform::{CpuTable, HostPlatform};
 use crate::topology::Topology;
@@ -65,20 +63,25 @@ impl<P: Policy, R: RawMutex, E: Platform> fmt::Debug for RawYard<P, R, E> {
 
 impl<P: Policy, R: RawMutex, E: Platform> RawYard<P, R, E> {
     pub(crate) fn new(
-        layout: &Layout<'_>,
+        parts: LayoutParts,
+        deferred: bool,
         region: Region,
         cpus: Vec<u32>,
         topology: &Topology,
         exclusive: bool,
         embedder: E,
     ) -> Result<Self, BuildError> {
-        let maps = of("size", Maps::for_layout(layout)?)?;
+        let maps = of("size", Maps::new(parts)?)?;
         let platform =
             HostPlatform::new(Arc::new(region), CpuTable::new(&cpus), exclusive, embedder);
         // SAFETY: called once; `yard` is dropped before `maps`, and nothing of it is handed out for
         // longer than `self` is borrowed (`core`).
-        let storage = unsafe { maps.storage() };
-        let yard = Yard::new(layout, storage, platform)?;
+        let (layout, storage) = unsafe { maps.storage() };
+        let yard = if deferred {
+            Yard::deferred(&layout, storage, platform)?
+        } else {
+            Yard::new(&layout, storage, platform)?
+        };
         for cpu in (0..yard.cpus()).filter(|cpu| !cpus.contains(cpu)) {
             yard.cpu_dead(CpuId(cpu));
         }

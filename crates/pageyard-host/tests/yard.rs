@@ -227,6 +227,38 @@ fn a_raw_yard_by_frame_number() {
 }
 
 #[test]
+fn a_deferred_yard_grows_when_it_is_asked() {
+    let yard: RawYard = Builder::new(1 << 30).deferred(true).build_raw(()).unwrap();
+    let zone = yard.core().zone_ids().next().unwrap();
+    let managed = || yard.core().zone_info(zone).unwrap().managed;
+    let begun = managed();
+    assert!(begun < 1 << 18, "{begun}");
+    let held = Mutex::new(Vec::new());
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                for _ in 0..40 {
+                    let pfn = yard.alloc(order(10), Gfp::KERNEL).unwrap();
+                    yard.words(pfn, order(10)).unwrap().touch(1);
+                    held.lock().unwrap().push(pfn);
+                }
+            });
+        }
+    });
+    assert!(managed() > begun, "{begun}");
+    while !yard.core().finish_deferred() {}
+    assert_eq!(managed(), 1 << 18);
+    let mut held = held.into_inner().unwrap();
+    held.sort_unstable();
+    held.dedup();
+    assert_eq!(held.len(), 80);
+    for pfn in held {
+        yard.free(pfn, order(10)).unwrap();
+    }
+    assert_eq!(yard.core().zone_info(zone).unwrap().free_exact, 1 << 18);
+}
+
+#[test]
 fn wrong_options_are_named() {
     let told = |b: Builder| b.build::<Linux612>().unwrap_err().to_string();
     let good = || Builder::new(16 << 20);

@@ -50,6 +50,7 @@ fn same_seed_same_bytes_and_nothing_is_lost() {
                 | "llfree-bulk"
                 | "llfree-repeat"
                 | "hackbench"
+                | "trace"
         );
         if drawn {
             assert_ne!(first, json(&other), "{}: the seed decides nothing", recipe.name);
@@ -191,6 +192,51 @@ fn s8_11_tbench_uses_order_3_both_ways() {
 fn s8_12_sysbench_gives_back_from_one_cpu() {
     let result = &run("sysbench", &options("sysbench", &["Linux612"]))[0];
     assert!(value(result, "remote") > 99.0, "{}", value(result, "remote"));
+}
+
+#[test]
+fn a_5_limits_of_one_section_stay_where_they_are_not_computed_again() {
+    let policies = ["EarlyLimits<SixBatches<Base>>", "SixBatches<Base>"];
+    let results = run("deferred", &options("deferred", &policies));
+    let of = |metric: &str| [value(&results[0], metric), value(&results[1], metric)];
+    // The fifth seed's own figures, and C.2's.
+    assert_eq!(of("batch-Normal-0"), [7.0, 63.0]);
+    assert_eq!(of("high-Normal-0"), [42.0, 378.0]);
+    let [small, whole] = of("hits");
+    assert!(small < whole, "{small} {whole}");
+}
+
+#[test]
+fn s8_6_huge_pages_are_asked_for_on_full_memory() {
+    let result = &run("thp", &options("thp", &["Linux612"]))[0];
+    let asked = value(result, "thp_alloc") + value(result, "thp_fallback");
+    assert!(asked > 0.0);
+    let fail = 100.0 * value(result, "thp_fallback") / asked;
+    assert!((value(result, "thp_fail") - fail).abs() < 1e-9);
+    // Two rounds, each with its figures.
+    assert!(result.metrics.iter().any(|m| m.name == "steals-2"));
+    assert!(!result.metrics.iter().any(|m| m.name == "steals-3"));
+    // The network's buffers and huge pages are there beside single pages.
+    assert!(value(result, "block") > 1.0);
+}
+
+#[test]
+fn s8_14_a_recording_keeps_its_order_and_its_pace() {
+    let mut options = options("trace", &["Linux612"]);
+    let fast = &run("trace", &options)[0];
+    options.set.push(("pace".into(), "recorded".into()));
+    let paced = &run("trace", &options)[0];
+    assert!(value(fast, "time") < value(paced, "time"));
+    for result in [fast, paced] {
+        assert_eq!(value(result, "failed"), 0.0);
+        assert!(value(result, "unknown") < 0.1 && value(result, "again") < 0.1);
+    }
+    // What is asked for is recorded, however fast.
+    assert_eq!(value(fast, "block"), value(paced, "block"));
+    options.set.push(("trace".into(), "/nowhere.pgy".into()));
+    let recipe = workload::by_name("trace").unwrap();
+    let error = workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string();
+    assert!(error.starts_with("trace: trace=/nowhere.pgy: give a recording: "), "{error}");
 }
 
 #[test]

@@ -66,6 +66,10 @@ pub struct Options {
     pub look_ahead_ns: u64,
     /// Stalls with locks held; none where nothing is said.
     pub stalls: Option<Stalls>,
+    /// The allocator begins with one section of each node's last zone and gets the rest before
+    /// anything runs (§8.2): what is computed of the zones' sizes is then computed twice, or, by
+    /// policies with that defect, for the one section alone.
+    pub deferred: bool,
     /// Bytes of a task's stack on the host. Only what is used takes memory.
     pub stack: usize,
 }
@@ -80,6 +84,7 @@ impl Default for Options {
             descriptor: 16,
             look_ahead_ns: 1000,
             stalls: None,
+            deferred: false,
             stack: 256 << 10,
         }
     }
@@ -181,17 +186,24 @@ impl Machine {
     }
 
     /// An allocator over all memory, whose locks the machine knows by name and which knows its
-    /// caches (§5.13).
+    /// caches (§5.13). Where it is to be [deferred](Options::deferred), the storage must be fresh.
     ///
     /// # Errors
     /// As [`Yard::new`].
     pub fn yard<'a, P: Policy, E: Platform>(
         &self,
-        layout: &Layout<'_>,
+        layout: &Layout<'a>,
         storage: Storage<'a, SimLock>,
         embedder: E,
     ) -> Result<SimYard<'a, P, E>, InitError> {
-        let yard = Yard::new(layout, storage, self.platform(embedder))?;
+        let platform = self.platform(embedder);
+        let yard = if self.options.deferred {
+            let yard = Yard::deferred(layout, storage, platform)?;
+            while !yard.finish_deferred() {}
+            yard
+        } else {
+            Yard::new(layout, storage, platform)?
+        };
         self.adopt(&yard);
         Ok(yard)
     }

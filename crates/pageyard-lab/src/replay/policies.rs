@@ -1,8 +1,9 @@
 //! Policies by name.
 
 use pageyard::policy::{
-    Base, BlockByBlock, Decay, LargestFirst, LateFreeHigh, Linux61, Linux612, NoHighOrder, Policy,
-    SixBatches, Step1, Step3, Step5, Step7, Step8, Step9, Step10, TwoPassBulkFree, Vanilla,
+    Base, BlockByBlock, Decay, EarlyLimits, LargestFirst, LateFreeHigh, Linux61, Linux612,
+    NoHighOrder, Policy, SixBatches, Step1, Step3, Step5, Step7, Step8, Step9, Step10,
+    TwoPassBulkFree, Vanilla,
 };
 
 use super::error::ReplayError;
@@ -81,6 +82,8 @@ choices! {
     }
     not_on_hosts {
         "Step8" => Step8,
+        "SixBatches<Base>" => SixBatches<Base>,
+        "EarlyLimits<SixBatches<Base>>" => EarlyLimits<SixBatches<Base>>,
         "LargestFirst" => LargestFirst,
         "Vanilla<Base>" => Vanilla<Base>,
         "TwoPassBulkFree" => TwoPassBulkFree,

@@ -55,7 +55,7 @@ const METRICS: [(&str, &str, Kind); 4] = [
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     (run.tell)("calibrate", 0, 1);
     let costs = apply(&calibrate(), &Costs::default());
-    let mut host = Host::open(Some(MEMORY))?;
+    let mut host = Host::open(Some(MEMORY), &mut |_, _| {})?;
     let machine = MachineSpec::detect()?;
     let policies = vec![replay::by_name("Linux612")?];
     let least = if run.options.scale == Scale::Small { 3 } else { RUNS };

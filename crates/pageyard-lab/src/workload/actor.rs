@@ -5,7 +5,10 @@
 //! real time ([`host`](super::host)). Jobs are `Send` and share plain data through locks and atomics
 //! of the standard library, so that both run them as they are.
 
-use pageyard::{CpuId, Gfp, NodeId, Order, Pfn};
+use lock_api::RawMutex;
+use pageyard::policy::Policy;
+use pageyard::tuning::Limits;
+use pageyard::{CpuId, Gfp, NodeId, Order, Pfn, Platform, Yard, ZoneId, ZoneStats};
 
 /// A block and its order, as [`Yard::free_batch`](pageyard::Yard::free_batch) takes it.
 pub type Block = (Pfn, Order);
@@ -23,6 +26,34 @@ pub struct PipeId(pub usize);
 /// A barrier of the plan, by its place in [`Plan::barriers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BarrierId(pub usize);
+
+/// A zone as a workload may look at it: between stages, or in the middle for what it counts.
+#[derive(Clone, Copy, Debug)]
+pub struct ZoneView {
+    /// Which zone.
+    pub id: ZoneId,
+    /// Its counters.
+    pub stats: ZoneStats,
+    /// The limits of its per-CPU lists.
+    pub limits: Limits,
+    /// Its watermarks: MIN, LOW, HIGH, PROMO (spec §3.2).
+    pub watermarks: [u64; 4],
+}
+
+impl ZoneView {
+    pub(super) fn all<R: RawMutex, E: Platform, P: Policy>(
+        yard: &Yard<'_, R, E, P>,
+    ) -> Vec<ZoneView> {
+        let view = |id| {
+            // All CPUs have the same limits; the first one that is up tells.
+            let cpu = (0..yard.cpus()).map(CpuId).find(|&cpu| yard.is_up(cpu))?;
+            let limits = yard.pageset(id, cpu)?.limits;
+            let watermarks = yard.zone_info(id)?.watermarks;
+            Some(ZoneView { id, stats: yard.zone_stats(id)?, limits, watermarks })
+        };
+        yard.zone_ids().filter_map(view).collect()
+    }
+}
 
 /// A task on a CPU.
 ///
@@ -76,6 +107,8 @@ pub trait Actor<'env> {
     /// Free pages, those on per-CPU lists included, and how many of them lie on free lists in
     /// blocks of a huge page or more.
     fn free_memory(&self) -> (u64, u64);
+    /// The zones. Takes locks of per-CPU lists: not for what is measured often.
+    fn zones(&self) -> Vec<ZoneView>;
     /// So much of the workload's work is done: pages, messages, whatever its unit is.
     fn done(&self, work: u64);
 }
@@ -97,8 +130,13 @@ pub trait Plan: Sync {
     fn barriers(&self) -> Vec<usize> {
         Vec::new()
     }
+    /// Whether all but one section of each node's last zone is initialised later, before the plan
+    /// begins (§8.2).
+    fn deferred(&self) -> bool {
+        false
+    }
     /// Limits of all per-CPU lists other than those that follow from the zones' sizes.
-    fn limits(&self) -> Option<pageyard::tuning::Limits> {
+    fn limits(&self) -> Option<Limits> {
         None
     }
     /// Before anything else.

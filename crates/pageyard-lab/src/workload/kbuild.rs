@@ -70,7 +70,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     plan,
 };
 
-fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
+pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     let cpus: Vec<CpuId> = if params.text("cpus") == "all" {
         (0..site.cpus.len() as u32).map(CpuId).collect()
     } else {
@@ -120,7 +120,7 @@ struct Build {
 }
 
 #[derive(Debug)]
-struct Kbuild {
+pub(super) struct Kbuild {
     jobs: usize,
     work: u64,
     /// Bytes in a microsecond of it.
@@ -133,11 +133,11 @@ struct Kbuild {
     builds: Vec<Mutex<Build>>,
     seats: Seats,
     /// What outlives the processes: files and slab.
-    kept: Mutex<Vec<Block>>,
+    pub(super) kept: Mutex<Vec<Block>>,
 }
 
 /// One process at a time of a build.
-struct Job<'j, 'env> {
+pub(super) struct Job<'j, 'env> {
     build: &'j Kbuild,
     actor: &'j dyn Actor<'env>,
     number: usize,
@@ -212,7 +212,8 @@ impl Job<'_, '_> {
         }
     }
 
-    fn run(&mut self) {
+    /// Its part of a build that has [begun](Kbuild::begin).
+    pub(super) fn run(&mut self) {
         let build = &self.build.builds[self.number % self.build.builds.len()];
         loop {
             self.actor.sync();
@@ -224,6 +225,7 @@ impl Job<'_, '_> {
             drop(state);
             self.object();
             self.actor.done(1);
+            lock(&self.build.kept).append(&mut self.kept);
         }
         let last = {
             let mut state = lock(build);
@@ -233,27 +235,59 @@ impl Job<'_, '_> {
         if let Some(objects) = last {
             self.process(&CLASSES[COMPILER], LINKER.0 * objects / LINKER.1, |_| {});
         }
+        lock(&self.build.kept).append(&mut self.kept);
     }
 }
 
 impl Kbuild {
-    fn spawn<'env>(&'env self, stage: &dyn Stage<'env>, objects: usize) {
+    /// One build of so many jobs on all CPUs, one each, or more where there are fewer. Its own work
+    /// moves no bytes.
+    pub(super) fn on(site: &Site, jobs: usize, work: u64, objects: usize) -> Kbuild {
+        let cpus = site.count();
+        let seat = |n: usize| CpuId((n as u64 % cpus) as u32);
+        Kbuild {
+            jobs,
+            work,
+            traffic: 0,
+            objects,
+            nodes: vec![None; jobs],
+            homes: site.cpus.clone(),
+            builds: vec![Mutex::new(Build { left: 0, running: 0, jobs })],
+            seats: Seats::new((0..jobs.max(cpus as usize)).map(seat)),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// A new build, of so many objects for each job; nobody may be at work on the last one.
+    pub(super) fn begin(&self, objects: usize) {
         for build in &self.builds {
             let mut build = lock(build);
             build.left = build.jobs * objects;
             build.running = build.jobs;
         }
+    }
+
+    /// One of the jobs, to be played by an actor that begins on its [CPU](Kbuild::cpu).
+    pub(super) fn job<'j, 'env>(
+        &'j self,
+        actor: &'j dyn Actor<'env>,
+        number: usize,
+        objects: usize,
+    ) -> Job<'j, 'env> {
+        let (node, kept) = (self.nodes[number], Vec::new());
+        Job { build: self, actor, number, objects, node, kept }
+    }
+
+    pub(super) fn cpu(&self, number: usize) -> CpuId {
+        self.seats.cpu(number)
+    }
+
+    fn spawn<'env>(&'env self, stage: &dyn Stage<'env>, objects: usize) {
+        self.begin(objects);
         for number in 0..self.jobs {
             stage.spawn(
-                self.seats.cpu(number),
-                Box::new(move |actor| {
-                    let node = self.nodes[number];
-                    let kept = Vec::new();
-                    let mut job = Job { build: self, actor, number, objects, node, kept };
-                    job.run();
-                    let kept = job.kept;
-                    lock(&self.kept).extend(kept);
-                }),
+                self.cpu(number),
+                Box::new(move |actor| self.job(actor, number, objects).run()),
             );
         }
     }

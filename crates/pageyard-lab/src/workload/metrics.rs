@@ -70,6 +70,8 @@ pub(super) type Holds = (Histogram, u64);
 pub(super) trait Seen: std::fmt::Debug {
     /// How long the measured stage took.
     fn elapsed_ns(&self) -> u64;
+    /// How long CPUs were at work for it, where that says more than the time it took.
+    fn busy_ns(&self) -> Option<u64>;
     /// Part of the busy time that went to waiting for zones' locks, in percent.
     fn zone_lock(&self) -> f64;
     /// Of the lines that were touched, the part that was missed, in percent, where that is known.
@@ -93,6 +95,10 @@ pub(super) trait Seen: std::fmt::Debug {
 impl Seen for Stats {
     fn elapsed_ns(&self) -> u64 {
         self.elapsed_ns
+    }
+
+    fn busy_ns(&self) -> Option<u64> {
+        None
     }
 
     fn zone_lock(&self) -> f64 {
@@ -170,6 +176,7 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
         }
         Score::Own => {}
     }
+    all.extend(stats.busy_ns().map(|ns| measure("busy", "s", Lower, ns as f64 / 1e9)));
     let (alloc_hold, alloc_p99) = in_us(&stats.takes());
     let (free_hold, free_p99) = in_us(&stats.gives());
     all.extend([

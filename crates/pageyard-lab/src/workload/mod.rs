@@ -17,6 +17,7 @@ pub(crate) mod sim;
 mod watch;
 
 mod batch;
+mod deferred;
 mod fault;
 mod hackbench;
 mod kbuild;
@@ -27,6 +28,8 @@ mod sctp;
 mod stream;
 mod sysbench;
 mod tbench;
+mod thp;
+mod trace;
 mod trunc;
 mod unix;
 
@@ -40,7 +43,7 @@ use crate::track::Track;
 
 use watch::Recording;
 
-pub use actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage};
+pub use actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage, ZoneView};
 pub use error::WorkloadError;
 pub use host::{Host, HostOptions};
 pub use params::{Param, Params};
@@ -124,6 +127,9 @@ pub const RECIPES: &[Recipe] = &[
     llfree::REPEAT,
     llfree::RAND,
     llfree::FRAG,
+    deferred::RECIPE,
+    thp::RECIPE,
+    trace::RECIPE,
 ];
 
 /// The workload of this name.

@@ -9,7 +9,7 @@ use pageyard_machine::{
     Costs, Machine, MachineSpec, Memory, Options, Pipe, Scope, SimYard, Task, Touch, WaitQueue,
 };
 
-use super::actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage};
+use super::actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage, ZoneView};
 use super::metrics::{self, Counts, Observed};
 use super::watch::{Course, Recorder, Recording, Watch};
 use super::{Score, WorkloadError};
@@ -41,8 +41,13 @@ pub(crate) fn run<P: Policy>(
 ) -> Result<Vec<Measure>, WorkloadError> {
     let &Setting { spec, memory, descriptor, seed, score, costs, limits, plan, recording } =
         setting;
+    let deferred = plan.deferred();
+    if deferred {
+        // Descriptors must be as they come from the system.
+        room.0 = None;
+    }
     let costs = costs.clone();
-    let options = Options { seed, memory, descriptor, costs, ..Options::default() };
+    let options = Options { seed, memory, descriptor, deferred, costs, ..Options::default() };
     let machine = Machine::new(spec, options);
     let layout = machine.memory_layout();
     let layout = layout.layout(Knobs::default());
@@ -112,6 +117,7 @@ trait Pages {
     fn free_list(&self, blocks: &[Block]);
     /// Pages on the zones' free lists, in blocks of this order or more.
     fn free_pages_from(&self, order: u8) -> u64;
+    fn zones(&self) -> Vec<ZoneView>;
     fn free_pages(&self) -> i64 {
         self.free_pages_from(0) as i64
     }
@@ -140,6 +146,10 @@ impl<P: Policy> Pages for SimYard<'_, P, &Watch> {
             (0..).zip(b).filter(|(o, _)| *o >= order).map(|(o, n)| n << o).sum::<u64>()
         };
         blocks.map(pages).sum()
+    }
+
+    fn zones(&self) -> Vec<ZoneView> {
+        ZoneView::all(self)
     }
 }
 
@@ -362,6 +372,10 @@ impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
     fn free_memory(&self) -> (u64, u64) {
         let World { pages, free_at_start, in_use, .. } = self.world;
         ((free_at_start - in_use.get()) as u64, pages.free_pages_from(PAGEBLOCK_ORDER))
+    }
+
+    fn zones(&self) -> Vec<ZoneView> {
+        self.world.pages.zones()
     }
 
     fn done(&self, work: u64) {

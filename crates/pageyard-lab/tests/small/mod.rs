@@ -17,6 +17,14 @@ pub(crate) fn small(name: &str) -> Vec<(String, String)> {
         "sysbench" => &[("cache", "2000"), ("reads", "2000")],
         "llfree-bulk" | "llfree-repeat" | "llfree-rand" => &[("pages", "20000"), ("rounds", "2")],
         "llfree-frag" => &[("pages", "60000"), ("rounds", "3")],
+        "deferred" => &[("objects", "1"), ("work", "2000")],
+        "thp" => {
+            &[("pages", "60000"), ("jobs", "2"), ("rounds", "2"), ("objects", "1"), ("work", "100")]
+        }
+        "trace" => &[
+            ("trace", concat!(env!("CARGO_MANIFEST_DIR"), "/../../samples/kbuild.pgy")),
+            ("events", "20000"),
+        ],
         _ => panic!("a workload without a small form: {name}"),
     };
     set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 
 use pageyard::policy::Policy;
-use pageyard::{NodeId, PAGE_SIZE};
+use pageyard::{NodeId, PAGE_SIZE, Pfn};
 use pageyard_host::topology::available_memory;
-use pageyard_host::{Builder, Region, Topology, cpu};
+use pageyard_host::{BuildError, Builder, Region, Topology, cpu};
 
 use super::actor::{Measure, Plan};
 use super::metrics::{self, Counts, Observed};
@@ -37,10 +37,12 @@ pub struct HostOptions {
 }
 
 /// Part of the memory that there is to give that a run takes by itself, and the most it does.
-const SHARE: u64 = 2;
-const MOST: u64 = 16 << 30;
+const SHARE: u64 = 4;
+const MOST: u64 = 4 << 30;
 /// Memory is taken in multiples of this, so that all of it is whole blocks.
 const UNIT: u64 = 4 << 20;
+/// Pages that are taken from the system at once.
+const STEP: u64 = (64 << 20) / PAGE_SIZE;
 
 /// This host, with memory for runs.
 #[derive(Debug)]
@@ -51,12 +53,16 @@ pub struct Host {
 }
 
 impl Host {
-    /// Takes memory from the system, so much or half of what it can give, at most 16 GiB, at once: so
-    /// that no run waits for it. That takes a second for a few GiB.
+    /// Takes memory from the system, so much or a quarter of what it can give, at most 4 GiB, before
+    /// anything runs: so that no run waits for it. That takes seconds for a few GiB; `tell` hears how
+    /// many bytes of how many are there.
     ///
     /// # Errors
     /// There is not so much, or the system refuses.
-    pub fn open(memory: Option<u64>) -> Result<Host, WorkloadError> {
+    pub fn open(
+        memory: Option<u64>,
+        tell: &mut dyn FnMut(u64, u64),
+    ) -> Result<Host, WorkloadError> {
         let available = available_memory().unwrap_or(u64::MAX);
         let memory = memory.unwrap_or((available / SHARE).min(MOST) / UNIT * UNIT);
         // Descriptors take 16 bytes a page, and something is left to everybody else.
@@ -65,9 +71,10 @@ impl Host {
             return Err(WorkloadError::Memory { wanted, available });
         }
         let cpus = cpu::allowed()?;
-        let builder = Builder::new(memory).cpus(cpus.iter().copied()).prefault(true);
+        let builder = Builder::new(memory).cpus(cpus.iter().copied());
         let region = builder.region()?;
-        let topology = Topology::detect().map_err(pageyard_host::BuildError::from)?;
+        populate(&region, tell)?;
+        let topology = Topology::detect().map_err(BuildError::from)?;
         let nodes = cpus.iter().map(|&c| topology.node_of(c).unwrap_or(NodeId(0)));
         let site = Site {
             cpus: nodes.collect(),
@@ -147,6 +154,20 @@ impl Host {
     }
 }
 
+/// Takes all of it from the system.
+fn populate(region: &Region, tell: &mut dyn FnMut(u64, u64)) -> Result<(), WorkloadError> {
+    let (first, all) = (region.first().0, region.pages());
+    tell(0, all * PAGE_SIZE);
+    for at in (0..all).step_by(STEP as usize) {
+        let end = all.min(at + STEP);
+        region
+            .populate(&(Pfn(first + at)..Pfn(first + end)))
+            .map_err(|error| BuildError::System { option: "memory", error })?;
+        tell(end * PAGE_SIZE, all * PAGE_SIZE);
+    }
+    Ok(())
+}
+
 /// CPUs, what they are, memory and kernel.
 fn describe(site: &Site, memory: u64) -> String {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
@@ -189,9 +210,15 @@ pub(crate) fn run<P: Policy + Sync>(
     let region = match room.region.take() {
         Some(region) => region,
         // A run before this one failed.
-        None => room.builder.region()?,
+        None => {
+            let region = room.builder.region()?;
+            populate(&region, &mut |_, _| {})?;
+            region
+        }
     };
-    let yard: HostYard<P> = room.builder.build_on(region, Moves)?;
+    let builder = room.builder.clone().deferred(plan.deferred());
+    let yard: HostYard<P> = builder.build_on(region, Moves)?;
+    while !yard.core().finish_deferred() {}
     yard.watch_zone_locks();
     if let Some(limits) = plan.limits() {
         for zone in yard.core().zone_ids() {

@@ -52,6 +52,11 @@ impl Seen for Times {
         self.elapsed
     }
 
+    /// Beside the time it took: on a host that others use it is less than that.
+    fn busy_ns(&self) -> Option<u64> {
+        Some(self.busy)
+    }
+
     /// Of the time for which threads ran or slept for a lock.
     fn zone_lock(&self) -> f64 {
         100.0 * self.waited as f64 / (self.busy + self.slept).max(1) as f64

@@ -13,7 +13,7 @@ use pageyard::{CpuId, Gfp, MAX_ORDER, NodeId, Order, PAGEBLOCK_ORDER};
 use pageyard_host::{RawYard, Watched, clock, cpu};
 use pageyard_machine::Rng;
 
-use super::super::actor::{Actor, BarrierId, Block, Job, Parcel, PipeId, Plan, Stage};
+use super::super::actor::{Actor, BarrierId, Block, Job, Parcel, PipeId, Plan, Stage, ZoneView};
 use super::super::seats::lock;
 use super::spin;
 use super::times::{self, Moves, Times, ZoneLocks};
@@ -33,6 +33,7 @@ pub(super) trait Pages: Sync {
     /// Pages that nobody has, those on per-CPU lists, and those on free lists in blocks of a huge
     /// page or more.
     fn look(&self) -> Free;
+    fn zones(&self) -> Vec<ZoneView>;
     /// A tick for all CPUs.
     fn tick(&self);
 }
@@ -78,6 +79,10 @@ impl<P: Policy + Sync> Pages for HostYard<P> {
             free.huge += huge.map(|o| blocks[o] << o).sum::<u64>();
         }
         free
+    }
+
+    fn zones(&self) -> Vec<ZoneView> {
+        ZoneView::all(self.core())
     }
 
     fn tick(&self) {
@@ -375,6 +380,10 @@ impl<'scope, 'env> Actor<'env> for HostActor<'scope, 'env> {
     fn free_memory(&self) -> (u64, u64) {
         let free = self.world.pages.look();
         (free.all, free.huge)
+    }
+
+    fn zones(&self) -> Vec<ZoneView> {
+        self.world.pages.zones()
     }
 
     fn done(&self, work: u64) {

@@ -1,0 +1,90 @@
+//! A kernel build on a machine whose memory was initialised late (spec §8.2, A.5).
+//!
+//! The yard begins with one section of the last zone of each node; the rest comes before anything
+//! runs. Limits of the per-CPU lists that were computed for that section alone are the defect of
+//! A.5: a batch of 7 and a `high` of 42 (C.2) where 63 and 378 belong, on all zones but those of
+//! DMA and DMA32. Policies say whether they are computed again:
+//! `--policy "EarlyLimits<SixBatches<Base>>,SixBatches<Base>"` are that kernel without and with the
+//! fix. What is computed is shown (`batch`, `high`); what it costs shows the [build](super::kbuild),
+//! which is the seed's own load, with the same parameters.
+
+use std::sync::Mutex;
+
+use pageyard::CpuId;
+
+use super::actor::{Measure, Plan, Stage, ZoneView};
+use super::kbuild;
+use super::params::Params;
+use super::seats::lock;
+use super::{Point, Recipe, Site, WorkloadError};
+use crate::result::Better;
+
+pub(super) const RECIPE: Recipe = Recipe {
+    name: "deferred",
+    summary: "a kernel build after a start that initialised memory late: are limits too small?",
+    plan,
+    ..kbuild::RECIPE
+};
+
+fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
+    let late = |(label, build): Point| {
+        (label, Box::new(Late { build, zones: Mutex::default() }) as Box<dyn Plan>)
+    };
+    Ok(kbuild::plan(params, site)?.into_iter().map(late).collect())
+}
+
+struct Late {
+    build: Box<dyn Plan>,
+    /// As they were when the memory was there.
+    zones: Mutex<Vec<ZoneView>>,
+}
+
+impl Plan for Late {
+    fn deferred(&self) -> bool {
+        true
+    }
+
+    fn pipes(&self) -> Vec<usize> {
+        self.build.pipes()
+    }
+
+    fn barriers(&self) -> Vec<usize> {
+        self.build.barriers()
+    }
+
+    fn prepare<'env>(&'env self, stage: &dyn Stage<'env>) {
+        stage.spawn(
+            CpuId(0),
+            Box::new(move |actor| {
+                let zones = actor.zones();
+                *lock(&self.zones) = zones;
+            }),
+        );
+        self.build.prepare(stage);
+    }
+
+    fn setup<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.build.setup(stage);
+    }
+
+    fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.build.run(stage);
+    }
+
+    fn finish<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.build.finish(stage);
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let mut all = self.build.measures();
+        for zone in lock(&self.zones).iter() {
+            let name = format!("{}-{}", zone.id.kind, zone.id.node.0);
+            for (what, value) in [("batch", zone.limits.batch), ("high", zone.limits.high_min)] {
+                let name = format!("{what}-{name}");
+                let value = f64::from(value);
+                all.push(Measure { name, unit: "pages", better: Better::Higher, value });
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,435 @@
+//! Builds, a cache server and somebody who asks for huge pages on memory that is full (measurement
+//! §8.6, A.3): are huge pages to be had, and does memory of different mobility stay apart?
+//!
+//! Rounds of a [build](super::kbuild) follow each other. Beside them a server holds 40% of memory,
+//! 2% of which is replaced a minute (stated), its network passes blocks of orders 2 and 3
+//! ([`memcached`](super::memcached), measured), and every ten seconds 500 to 2,000 huge pages are
+//! asked for, on 8 GiB (assumed: the machine was not published), and held for a second (stated);
+//! where there is none, 512 small pages are taken. A round is of the recipe's 310 seconds (A.3's
+//! mean); the round before the first one tells how long it takes here, and the others' clocks run so
+//! much faster (derived).
+//!
+//! All other memory is page cache from the beginning, read in another order than it goes (assumed).
+//! A background task lets the oldest go, what the builds leave behind included, where free memory
+//! falls to the zones' low watermarks, until it is at the high ones (spec §7.1), and a
+//! sixty-fourth of memory above them (assumed: it looks only now and then). Nothing else reclaims, and nothing
+//! is compacted: a huge page is there or it is not. `pageyard run hygiene` is the same mix on a heap
+//! without CPUs of its own, with direct reclaim and every list operation checked.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use pageyard::{CpuId, Gfp, MAX_ORDER, Order, PAGE_SIZE};
+
+use super::actor::{Actor, BarrierId, Block, Measure, PipeId, Plan, Stage};
+use super::kbuild::Kbuild;
+use super::params::{Params, param};
+use super::sctp::BUFFER;
+use super::seats::lock;
+use super::{Point, Recipe, Score, Site, WorkloadError};
+use crate::hygiene::build::{flags, gfp, order};
+use crate::result::Better;
+use crate::rng::Rng;
+
+/// Seconds of a round (A.3).
+const ROUND: f64 = 310.24;
+/// Of memory, in thousandths, what the server holds; of that, what is replaced in a second, in
+/// millionths (stated: 2% a minute).
+const RESIDENT: u64 = 400;
+const REPLACED: u64 = 333;
+/// Buffers of the network a second (measured), of a thousand those of order 2, and how many wait
+/// for their reader (as in [`memcached`](super::memcached)).
+const BUFFERS: f64 = 3100.0;
+const ORDER_2: u64 = 608;
+const DEPTH: usize = 17;
+/// Seconds between two bursts, huge pages in one, on a machine of this size, and seconds for which
+/// they are held.
+const PERIOD: u64 = 10;
+const BURST: (u64, u64) = (500, 2000);
+const MACHINE: u64 = 8 << 30;
+const HELD: u64 = 1;
+/// A huge page, as recorded in `6.12-frag`.
+const HUGE: u32 = 0x003d_20ca;
+/// Above the watermarks, the part of memory that is kept free.
+const MARGIN: u64 = 64;
+/// Pages that go at a time (stated in §8.12), and how long nobody looks, in nanoseconds (assumed).
+const RECLAIMED: usize = 32;
+const NAP: u64 = 100_000;
+
+pub(super) const RECIPE: Recipe = Recipe {
+    name: "thp",
+    summary: "builds, a cache server and requests for huge pages on full memory, round by round",
+    params: &[
+        param("pages", "1048576", "pages of memory in use; the rest is taken away first"),
+        param("rounds", "10", "builds, after one to warm up"),
+        param("jobs", "4", "processes of the build at a time"),
+        param("objects", "3", "objects for each job and round"),
+        param("work", "28500", "nanoseconds of a process's own work between two page faults"),
+    ],
+    score: Score::Time,
+    plan,
+};
+
+fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
+    let pages = params.number("pages", 16384..=site.pages.max(16384))?;
+    let rounds = params.number("rounds", 1..=100_000)?;
+    let jobs = params.number("jobs", 1..=1024)? as usize;
+    let objects = params.number("objects", 1..=1 << 20)? as usize;
+    let work = params.number("work", 0..=1 << 40)?;
+    let build = Kbuild::on(site, jobs, work, objects);
+    let state = Mutex::new(State { second: 1.0, ..State::default() });
+    let plan = Thp {
+        cpus: site.count(),
+        pages,
+        spare: site.pages.saturating_sub(pages),
+        rounds,
+        jobs,
+        objects,
+        build,
+        state,
+        cache: Mutex::default(),
+    };
+    Ok(vec![(String::new(), Box::new(plan))])
+}
+
+/// What all zones counted of memory that changed its type.
+#[derive(Clone, Copy, Default, Debug)]
+struct Mixing {
+    steals: u64,
+    claims: u64,
+    mismatches: u64,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    /// Jobs that are not done.
+    running: usize,
+    /// Free memory at which the cache begins to go, and at which it is enough.
+    low: u64,
+    enough: u64,
+    /// Nanoseconds that a second of the recipe takes here.
+    second: f64,
+    /// When the round to warm up began, and its end so far.
+    warm: (u64, u64),
+    /// After each round, the beginning included.
+    mixing: Vec<Mixing>,
+    /// How long each huge page took, in nanoseconds, and how many were not got.
+    huge: Vec<u64>,
+    missed: u64,
+    /// Taken away.
+    spare: Vec<Block>,
+    resident: Vec<Block>,
+}
+
+struct Thp {
+    cpus: u64,
+    pages: u64,
+    spare: u64,
+    rounds: u64,
+    jobs: usize,
+    objects: usize,
+    build: Kbuild,
+    state: Mutex<State>,
+    /// Files, the oldest first.
+    cache: Mutex<VecDeque<Block>>,
+}
+
+impl Thp {
+    /// Of those who are no jobs, the `n`th's place.
+    fn beside(&self, n: u64) -> CpuId {
+        CpuId(((self.jobs as u64 + n) % self.cpus) as u32)
+    }
+
+    fn second(&self) -> f64 {
+        lock(&self.state).second
+    }
+
+    fn is_over(&self, actor: &dyn Actor<'_>) -> bool {
+        actor.sync();
+        lock(&self.state).running == 0
+    }
+
+    /// Sleeps for so much of the recipe's time, or until all is over; whether it is.
+    fn rest(&self, actor: &dyn Actor<'_>, seconds: f64) -> bool {
+        let until = actor.now() + (seconds * self.second()) as u64;
+        while actor.now() < until && !self.is_over(actor) {
+            // The end is not to wait for a long sleep.
+            actor.sleep_until(until.min(actor.now() + 10 * NAP));
+        }
+        self.is_over(actor)
+    }
+
+    fn mixing(actor: &dyn Actor<'_>) -> Mixing {
+        let mut sum = Mixing::default();
+        for zone in actor.zones() {
+            sum.steals += zone.stats.steals;
+            sum.claims += zone.stats.claims_whole + zone.stats.claims_part;
+            sum.mismatches += zone.stats.mismatches;
+        }
+        sum
+    }
+
+    /// Lets the oldest pages of files go while too little is free, and at most so many.
+    fn reclaim(&self, actor: &dyn Actor<'_>) {
+        while !self.is_over(actor) {
+            let (free, _) = actor.free_memory();
+            let (low, enough) = {
+                let state = lock(&self.state);
+                (state.low, state.enough)
+            };
+            if free >= low {
+                actor.sleep_until(actor.now() + NAP);
+                continue;
+            }
+            let mut left = enough.saturating_sub(free);
+            while left > 0 {
+                let oldest: Vec<Block> = {
+                    let mut cache = lock(&self.cache);
+                    cache.extend(lock(&self.build.kept).drain(..));
+                    let n = cache.len().min(RECLAIMED);
+                    cache.drain(..n).collect()
+                };
+                if oldest.is_empty() {
+                    actor.sleep_until(actor.now() + NAP);
+                    break;
+                }
+                left = left.saturating_sub(oldest.len() as u64);
+                actor.free_list(&oldest);
+            }
+        }
+    }
+
+    fn serve(&self, actor: &dyn Actor<'_>) {
+        let mut pages = std::mem::take(&mut lock(&self.state).resident);
+        let mut due = 0;
+        while !self.rest(actor, 1.0) {
+            actor.migrate(CpuId(actor.random(self.cpus) as u32));
+            due += pages.len() as u64 * REPLACED;
+            for _ in 0..std::mem::replace(&mut due, 0) / 1_000_000 {
+                let at = actor.random(pages.len() as u64) as usize;
+                actor.free(pages[at]);
+                match actor.alloc(Order::ZERO, gfp(flags::ANON)) {
+                    Some(page) => pages[at] = page,
+                    None => drop(pages.swap_remove(at)),
+                }
+            }
+        }
+        lock(&self.state).resident = pages;
+    }
+
+    fn write(&self, actor: &dyn Actor<'_>) {
+        let gap = self.second() / BUFFERS;
+        let mut at = actor.now();
+        while !self.is_over(actor) {
+            at += actor.random_exponential(gap as u64);
+            actor.sleep_until(at);
+            let size = if actor.random(1000) < ORDER_2 { order(2) } else { order(3) };
+            actor.send(PipeId(0), actor.alloc(size, gfp(BUFFER)).into_iter().collect());
+        }
+        actor.close(PipeId(0));
+    }
+
+    fn read(actor: &dyn Actor<'_>) {
+        while let Some(parcel) = actor.receive(PipeId(0)) {
+            parcel.into_iter().for_each(|block| actor.free(block));
+        }
+    }
+
+    fn probe(&self, actor: &dyn Actor<'_>) {
+        while !self.rest(actor, (PERIOD - HELD) as f64) {
+            actor.migrate(CpuId(actor.random(self.cpus) as u32));
+            let wanted = BURST.0 + actor.random(BURST.1 - BURST.0);
+            let wanted = (wanted * self.pages).div_ceil(MACHINE / PAGE_SIZE);
+            let mut held: Vec<Block> = Vec::new();
+            let (mut times, mut missed) = (Vec::new(), 0);
+            for _ in 0..wanted {
+                let asked = actor.now();
+                if let Some(block) = actor.alloc(order(9), gfp(HUGE)) {
+                    times.push(actor.now() - asked);
+                    held.push(block);
+                } else {
+                    missed += 1;
+                    held.extend(
+                        (0..512).filter_map(|_| actor.alloc(Order::ZERO, gfp(flags::ANON))),
+                    );
+                }
+            }
+            {
+                let mut state = lock(&self.state);
+                state.huge.append(&mut times);
+                state.missed += missed;
+            }
+            self.rest(actor, HELD as f64);
+            held.into_iter().for_each(|block| actor.free(block));
+        }
+    }
+
+    fn work(&self, actor: &dyn Actor<'_>, number: usize) {
+        for round in 0..self.rounds {
+            self.build.job(actor, number, self.objects).run();
+            actor.meet(BarrierId(0));
+            if number == 0 {
+                let mixing = Self::mixing(actor);
+                lock(&self.state).mixing.push(mixing);
+                if round + 1 < self.rounds {
+                    self.build.begin(self.objects);
+                }
+            }
+            actor.meet(BarrierId(0));
+        }
+        self.done();
+    }
+
+    fn done(&self) {
+        lock(&self.state).running -= 1;
+    }
+}
+
+impl Plan for Thp {
+    fn pipes(&self) -> Vec<usize> {
+        vec![DEPTH]
+    }
+
+    fn barriers(&self) -> Vec<usize> {
+        vec![self.jobs]
+    }
+
+    fn prepare<'env>(&'env self, stage: &dyn Stage<'env>) {
+        stage.spawn(
+            CpuId(0),
+            Box::new(move |actor| {
+                let zones = actor.zones();
+                let marks = |at: usize| zones.iter().map(|z| z.watermarks[at]).sum::<u64>();
+                let low = marks(1) + self.pages / MARGIN;
+                let enough = marks(2) + self.pages / MARGIN;
+                let largest = Order::new(MAX_ORDER).unwrap_or_default();
+                // What the watermarks keep comes on top of what is in use.
+                let spare = (0..self.spare.saturating_sub(enough) >> MAX_ORDER)
+                    .map_while(|_| actor.alloc(largest, Gfp::HIGHUSER_MOVABLE));
+                let spare: Vec<Block> = spare.collect();
+                let resident = (0..self.pages * RESIDENT / 1000)
+                    .filter_map(|_| actor.alloc(Order::ZERO, gfp(flags::ANON)));
+                let resident: Vec<Block> = resident.collect();
+                let mut files: Vec<Block> = Vec::new();
+                while actor.free_memory().0 > enough
+                    && let Some(page) = actor.alloc(Order::ZERO, gfp(flags::READ))
+                {
+                    files.push(page);
+                }
+                Rng(actor.random(u64::MAX)).shuffle(&mut files);
+                lock(&self.cache).extend(files);
+                let mut state = lock(&self.state);
+                (state.spare, state.resident) = (spare, resident);
+                (state.low, state.enough) = (low, enough);
+            }),
+        );
+    }
+
+    fn setup<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.build.begin(self.objects);
+        lock(&self.state).running = self.jobs;
+        for number in 0..self.jobs {
+            stage.spawn(
+                self.build.cpu(number),
+                Box::new(move |actor| {
+                    let began = actor.now();
+                    self.build.job(actor, number, self.objects).run();
+                    let mut state = lock(&self.state);
+                    if number == 0 {
+                        state.warm.0 = began;
+                    }
+                    state.warm.1 = state.warm.1.max(actor.now());
+                    state.running -= 1;
+                }),
+            );
+        }
+        stage.spawn(self.beside(0), Box::new(move |actor| self.reclaim(actor)));
+    }
+
+    fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.build.begin(self.objects);
+        {
+            let mut state = lock(&self.state);
+            state.running = self.jobs;
+            state.second = (state.warm.1 - state.warm.0) as f64 / ROUND;
+        }
+        for number in 0..self.jobs {
+            stage.spawn(
+                self.build.cpu(number),
+                Box::new(move |actor| {
+                    if number == 0 {
+                        let mixing = Self::mixing(actor);
+                        lock(&self.state).mixing.push(mixing);
+                    }
+                    self.work(actor, number);
+                }),
+            );
+        }
+        stage.spawn(self.beside(0), Box::new(move |actor| self.reclaim(actor)));
+        stage.spawn(self.beside(1), Box::new(move |actor| self.serve(actor)));
+        stage.spawn(self.beside(2), Box::new(move |actor| self.probe(actor)));
+        stage.spawn(self.beside(3), Box::new(move |actor| self.write(actor)));
+        stage.spawn(self.beside(4), Box::new(Self::read));
+    }
+
+    fn finish<'env>(&'env self, stage: &dyn Stage<'env>) {
+        stage.spawn(
+            CpuId(0),
+            Box::new(move |actor| {
+                let mut all: Vec<Block> = lock(&self.cache).drain(..).collect();
+                all.append(&mut lock(&self.build.kept));
+                {
+                    let mut state = lock(&self.state);
+                    all.append(&mut state.resident);
+                    all.append(&mut state.spare);
+                }
+                all.into_iter().for_each(|block| actor.free(block));
+            }),
+        );
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let state = lock(&self.state);
+        let row = |name: &str, unit, better, value| Measure {
+            name: name.to_owned(),
+            unit,
+            better,
+            value,
+        };
+        let (got, missed) = (state.huge.len() as f64, state.missed as f64);
+        let us: Vec<f64> = state.huge.iter().map(|&ns| ns as f64 / 1e3).collect();
+        let mean = us.iter().sum::<f64>() / got.max(1.0);
+        let spread = us.iter().map(|t| (t - mean).powi(2)).sum::<f64>() / got.max(1.0);
+        let mut all = vec![
+            row("thp_alloc", "pages", Better::Higher, got),
+            row("thp_fallback", "pages", Better::Lower, missed),
+            row("thp_fail", "%", Better::Lower, 100.0 * missed / (got + missed).max(1.0)),
+            row("hugealloc_mean", "us", Better::Lower, mean),
+            row("hugealloc_stddev", "us", Better::Lower, spread.sqrt()),
+        ];
+        let rounds = state.mixing.windows(2).map(|w| {
+            let (a, b) = (w[0], w[1]);
+            [b.steals - a.steals, b.claims - a.claims, b.mismatches - a.mismatches]
+        });
+        let rounds: Vec<[u64; 3]> = rounds.collect();
+        let names = ["steals", "claims", "mismatches"];
+        for (i, name) in names.into_iter().enumerate() {
+            // Of the rounds, the median: as A.3's column of fallbacks (§8.6).
+            let mut values: Vec<u64> = rounds.iter().map(|r| r[i]).collect();
+            values.sort_unstable();
+            let at = values.len() / 2;
+            let median = match values.len() {
+                0 => 0.0,
+                n if n % 2 == 0 => (values[at - 1] + values[at]) as f64 / 2.0,
+                _ => values[at] as f64,
+            };
+            all.push(row(&format!("{name}_median"), "a round", Better::Lower, median));
+        }
+        for (number, round) in (1..).zip(&rounds) {
+            for (name, &value) in names.iter().zip(round) {
+                all.push(row(&format!("{name}-{number}"), "", Better::Lower, value as f64));
+            }
+        }
+        all
+    }
+}
