@@ -12,9 +12,10 @@
 //! All other memory is page cache from the beginning, read in another order than it goes (assumed).
 //! A background task lets the oldest go, what the builds leave behind included, where free memory
 //! falls to the zones' low watermarks, until it is at the high ones (spec §7.1), and a
-//! sixty-fourth of memory above them (assumed: it looks only now and then). Nothing else reclaims, and nothing
-//! is compacted: a huge page is there or it is not. `pageyard run hygiene` is the same mix on a heap
-//! without CPUs of its own, with direct reclaim and every list operation checked.
+//! sixty-fourth of memory above them (assumed: it looks only now and then). Who takes small pages in
+//! place of a huge one helps it. Nothing else reclaims, and nothing is compacted: a huge page is
+//! there or it is not. `pageyard run hygiene` is the same mix on a heap without CPUs of its own,
+//! with direct reclaim and every list operation checked.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -169,32 +170,39 @@ impl Thp {
         sum
     }
 
-    /// Lets the oldest pages of files go while too little is free, and at most so many.
+    /// Lets the oldest pages of files go until enough is free, if too little is. Whether there were
+    /// any to let go.
+    fn shrink(&self, actor: &dyn Actor<'_>) -> bool {
+        let (free, _) = actor.free_memory();
+        let (low, enough) = {
+            let state = lock(&self.state);
+            (state.low, state.enough)
+        };
+        if free >= low {
+            return false;
+        }
+        let mut left = enough.saturating_sub(free);
+        let all = left;
+        while left > 0 {
+            let oldest: Vec<Block> = {
+                let mut cache = lock(&self.cache);
+                cache.extend(lock(&self.build.kept).drain(..));
+                let n = cache.len().min(RECLAIMED);
+                cache.drain(..n).collect()
+            };
+            if oldest.is_empty() {
+                break;
+            }
+            left = left.saturating_sub(oldest.len() as u64);
+            actor.free_list(&oldest);
+        }
+        left < all
+    }
+
     fn reclaim(&self, actor: &dyn Actor<'_>) {
         while !self.is_over(actor) {
-            let (free, _) = actor.free_memory();
-            let (low, enough) = {
-                let state = lock(&self.state);
-                (state.low, state.enough)
-            };
-            if free >= low {
+            if !self.shrink(actor) {
                 actor.sleep_until(actor.now() + NAP);
-                continue;
-            }
-            let mut left = enough.saturating_sub(free);
-            while left > 0 {
-                let oldest: Vec<Block> = {
-                    let mut cache = lock(&self.cache);
-                    cache.extend(lock(&self.build.kept).drain(..));
-                    let n = cache.len().min(RECLAIMED);
-                    cache.drain(..n).collect()
-                };
-                if oldest.is_empty() {
-                    actor.sleep_until(actor.now() + NAP);
-                    break;
-                }
-                left = left.saturating_sub(oldest.len() as u64);
-                actor.free_list(&oldest);
             }
         }
     }
