@@ -11,8 +11,8 @@
 //!
 //! All other memory is page cache from the beginning, read in another order than it goes (assumed).
 //! A background task lets the oldest go, what the builds leave behind included, where free memory
-//! falls to the zones' low watermarks, until it is at the high ones (spec §7.1), and a
-//! sixty-fourth of memory above them (assumed: it looks only now and then). Who takes small pages in
+//! falls to the zones' low watermarks, until it is at the high ones (spec §7.1), both and a
+//! sixteenth of memory (assumed: that much may be on per-CPU lists, of no use to other CPUs). Who takes small pages in
 //! place of a huge one helps it. Nothing else reclaims, and nothing is compacted: a huge page is
 //! there or it is not. `pageyard run hygiene` is the same mix on a heap without CPUs of its own,
 //! with direct reclaim and every list operation checked.
@@ -51,8 +51,8 @@ const MACHINE: u64 = 8 << 30;
 const HELD: u64 = 1;
 /// A huge page, as recorded in `6.12-frag`.
 const HUGE: u32 = 0x003d_20ca;
-/// Above the watermarks, the part of memory that is kept free.
-const MARGIN: u64 = 64;
+/// Above the watermarks, the part of memory that is kept free or on per-CPU lists.
+const MARGIN: u64 = 16;
 /// Pages that go at a time (stated in §8.12), and how long nobody looks, in nanoseconds (assumed).
 const RECLAIMED: usize = 32;
 const NAP: u64 = 100_000;
