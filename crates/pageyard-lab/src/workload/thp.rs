@@ -12,9 +12,9 @@
 //! All other memory is page cache from the beginning, read in another order than it goes (assumed).
 //! A background task lets the oldest go, what the builds leave behind included, where free memory
 //! falls to the zones' low watermarks, until it is at the high ones (spec §7.1), both and a
-//! sixteenth of memory (assumed: that much may be on per-CPU lists, of no use to other CPUs). Who takes small pages in
-//! place of a huge one helps it. Nothing else reclaims, and nothing is compacted: a huge page is
-//! there or it is not. `pageyard run hygiene` is the same mix on a heap without CPUs of its own,
+//! sixteenth of memory (assumed: that much may be on per-CPU lists, of no use to other CPUs). Who
+//! takes small pages in place of a huge one helps it. Nothing else reclaims, and nothing is
+//! compacted: a huge page is there or it is not. `pageyard run hygiene` is the same mix on a heap without CPUs of its own,
 //! with direct reclaim and every list operation checked.
 
 use std::collections::VecDeque;
