@@ -205,7 +205,11 @@ fn a_page_in_chromium() {
 
         // The slider by keys: each shows the frames of its time.
         b.eval("document.querySelector('input.time').focus()");
+        let first = slider(&mut b);
+        b.eval(MAPS);
+        b.key("End", 35);
         let last = slider(&mut b);
+        assert!(first <= last && last == 60, "{page}: {first} {last}");
         let at_end = b.eval(MAPS);
         b.key("Home", 36);
         assert_eq!(slider(&mut b), 0);

@@ -143,11 +143,15 @@ fn dots(c: &Compared<'_>, families: &[(String, Vec<(f64, usize)>)]) -> Figure {
         panel.height = 62.0 + 22.0 * names.len() as f64;
         panel
     };
-    // Single figures side by side are in the table.
-    let several = |i: &usize| c.set.metrics[*i].samples.iter().any(|s| s.len() > 1);
+    // Single figures side by side are in the table, and so is what never differs.
+    let several = |i: &usize| {
+        let samples = &c.set.metrics[*i].samples;
+        let differs = samples.iter().flatten().any(|v| *v != samples[0][0]);
+        differs && samples.iter().any(|s| s.len() > 1)
+    };
     let all = (0..c.set.metrics.len()).filter(|i| !in_family.contains_key(i)).filter(several);
     let panels = all.map(panel).collect();
     let note = "Every sample, the median (the bar), and the median's 95 % interval where there are \
-                six samples or more.";
+                six samples or more. What is the same in all samples is not shown.";
     Figure::new("dots", "Samples, metric by metric", note, Body::Panels(panels))
 }

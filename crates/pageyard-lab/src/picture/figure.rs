@@ -27,6 +27,18 @@ pub(super) enum Body {
     Maps(Vec<Map>, u64),
 }
 
+/// Where a slider stands at first: where the first map has the most pages in use; its time.
+fn first_step(maps: &[Map], end_ns: u64) -> (usize, f64) {
+    let time = |step: usize| end_ns as f64 * step as f64 / STEPS as f64;
+    let used = |step: &usize| {
+        let map = maps.first();
+        let frame = map.map(|m| m.frame_at(time(*step)));
+        map.zip(frame).and_then(|(m, f)| m.heap.in_use.get(f)).copied().unwrap_or(0)
+    };
+    let step = (0..=STEPS).rev().max_by_key(used).unwrap_or(STEPS);
+    (step, time(step))
+}
+
 /// Steps of a slider.
 const STEPS: usize = 60;
 
@@ -72,15 +84,16 @@ impl Figure {
                     );
                 }
             }
-            Body::Maps(maps, _) => {
+            Body::Maps(maps, end_ns) => {
+                let (_, time) = first_step(maps, *end_ns);
                 for m in maps {
-                    let last = m.heap.frames.len().saturating_sub(1);
+                    let frame = m.frame_at(time);
                     let _ = write!(
                         s,
                         "<div class=\"panel\"><h4>{}</h4>{}<p class=\"words\">{}</p></div>",
                         escaped(&m.title),
-                        m.svg(""),
-                        escaped(&m.words(last))
+                        m.svg(frame, ""),
+                        escaped(&m.words(frame))
                     );
                 }
             }
@@ -102,14 +115,15 @@ impl Figure {
             }
             s.push_str("</select></p>");
         }
-        if let Body::Maps(_, end_ns) = &self.body {
+        if let Body::Maps(maps, end_ns) = &self.body {
+            let (step, time) = first_step(maps, *end_ns);
             let _ = write!(
                 s,
                 "<p class=\"controls script\"><button type=\"button\" class=\"play\" \
                  aria-label=\"Play\">▶</button> <label for=\"{id}-time\">Time</label> \
                  <input id=\"{id}-time\" class=\"time\" type=\"range\" min=\"0\" max=\"{STEPS}\" \
-                 value=\"{STEPS}\" data-end=\"{end_ns}\"> <output for=\"{id}-time\">{}</output></p>",
-                escaped(&super::text::time(*end_ns as f64))
+                 value=\"{step}\" data-end=\"{end_ns}\"> <output for=\"{id}-time\">{}</output></p>",
+                escaped(&super::text::time(time))
             );
         }
     }
@@ -204,7 +218,8 @@ impl Figure {
                 y += p.height + gap;
             }
         }
-        if let Body::Maps(maps, _) = &self.body {
+        if let Body::Maps(maps, end_ns) = &self.body {
+            let (_, time) = first_step(maps, *end_ns);
             for (kind, name) in map::TYPES.iter().enumerate() {
                 if maps.iter().any(|m| m.heap.frames.iter().any(|f| has(f, kind))) {
                     let _ = write!(
@@ -218,9 +233,10 @@ impl Figure {
             }
             y += 24.0;
             for m in maps {
-                let words = m.words(m.heap.frames.len().saturating_sub(1));
+                let frame = m.frame_at(time);
+                let words = m.words(frame);
                 line(&mut inner, "panel", 0.0, y, &format!("{}, {words}", m.title));
-                inner.push_str(&nested(&m.svg(""), y + 8.0, m.height()));
+                inner.push_str(&nested(&m.svg(frame, ""), y + 8.0, m.height()));
                 y += m.height() + gap;
             }
         }

@@ -43,9 +43,13 @@ impl Map {
         format!("{}: {} pages in use", time(ns as f64), super::text::number(pages as f64))
     }
 
-    /// The SVG element with the last frame; `more` attributes.
-    pub(super) fn svg(&self, more: &str) -> String {
-        let frame = self.heap.frames.len().saturating_sub(1);
+    /// The last frame that is no later.
+    pub(super) fn frame_at(&self, ns: f64) -> usize {
+        self.heap.times_ns.partition_point(|&t| t as f64 <= ns).max(1) - 1
+    }
+
+    /// The SVG element with a frame; `more` attributes.
+    pub(super) fn svg(&self, frame: usize, more: &str) -> String {
         let mut s = format!(
             "<svg class=\"map\" viewBox=\"0 0 {WIDTH} {:.2}\" role=\"img\" aria-label=\"{}\" \
              data-heap=\"{}\" data-columns=\"{}\" data-frame=\"{frame}\"{more}><g class=\"cells\">",

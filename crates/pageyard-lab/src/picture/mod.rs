@@ -42,7 +42,7 @@ pub const PLOTS: [(&str, &str); 8] = [
     ("waiting", "CPUs that wait for zone locks over time"),
     ("waiting-by-cpu", "time that each CPU waited for zone locks"),
     ("latency", "how long requests took"),
-    ("heap", "the heap at the end, pageblock by pageblock"),
+    ("heap", "the heap when most of it is in use, pageblock by pageblock"),
 ];
 
 /// Why there is no such plot.

@@ -67,7 +67,7 @@ impl Table {
     pub(super) fn html(&self) -> String {
         let mut s = format!(
             "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table>\
-             <caption>{0}</caption><thead><tr>",
+             <caption><span>{0}</span></caption><thead><tr>",
             escaped(&self.caption)
         );
         for head in &self.head {
