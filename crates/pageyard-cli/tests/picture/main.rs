@@ -77,7 +77,8 @@ fn a_run_as_a_page() {
     assert_eq!(page.data["report"]["tables"][0]["table"], compared["tables"][0]["table"]);
 
     let found = check(&page);
-    assert!(found.numbers > 300 && found.paths > 50, "{found:?}");
+    // For each of three points and two policies: count, high, refills, drains, two of waiting, latency.
+    assert!(found.numbers > 300 && found.paths == 3 * 2 * 7, "{found:?}");
     // Three points, for each: count and high, refills and drains, waiting, latency, waiting by CPU,
     // the heap; and one scaling.
     let figures =

@@ -178,7 +178,7 @@ fn short(v: f64, step: f64) -> String {
         a if a >= 1e4 => (v / 1e3, step / 1e3, "k"),
         _ => (v, step, ""),
     };
-    let digits = (-step.abs().log10().floor()).clamp(0.0, 9.0) as usize;
+    let digits = (-step.abs().log10().floor()).clamp(0.0, 15.0) as usize;
     let text = format!("{v:.digits$}");
     let text =
         if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };

@@ -195,23 +195,26 @@ impl Figure {
         line(&mut inner, "label", 0.0, 38.0, subtitle);
         if let Body::Panels(panels) = &self.body {
             let mut x = 0.0;
-            for (name, colour, dashed, _) in legend(panels) {
+            for (name, colour, dashed, shape) in legend(panels) {
+                let marked = matches!(shape, Shape::Linked | Shape::Marks);
                 let width = 40.0 + name.chars().count() as f64 * 7.0;
                 if x > 0.0 && x + width > plot::WIDTH {
                     (x, y) = (0.0, y + 18.0);
                 }
+                let mark =
+                    if marked { plot::sample(colour, x + 11.0, y - 4.0) } else { String::new() };
                 let dashed = if dashed { " dashed" } else { "" };
                 let _ = write!(
                     inner,
                     "<g class=\"series c{}{dashed}\"><path d=\"M{x} {}h22\"/>{}</g>",
                     colour % plot::COLOURS,
                     y - 4.0,
-                    plot::sample(colour, x + 11.0, y - 4.0)
+                    mark
                 );
                 line(&mut inner, "label", x + 28.0, y, &name);
                 x += width;
             }
-            y += 24.0;
+            y += 30.0;
             for p in panels {
                 line(&mut inner, "panel", 0.0, y, &p.title);
                 inner.push_str(&nested(&p.svg(""), y + 8.0, p.height));
@@ -231,7 +234,7 @@ impl Figure {
                     line(&mut inner, "label", kind as f64 * 110.0 + 18.0, y, name);
                 }
             }
-            y += 24.0;
+            y += 30.0;
             for m in maps {
                 let frame = m.frame_at(time);
                 let words = m.words(frame);
@@ -242,11 +245,10 @@ impl Figure {
         }
         format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" \
-             viewBox=\"-16 -8 {} {:.0}\" width=\"{}\"><title>{}</title><style>{}</style>\
+             viewBox=\"-16 -8 {0} {1:.0}\" width=\"{0}\" height=\"{1:.0}\"><title>{2}</title><style>{3}</style>\
              <rect class=\"paper\" x=\"-16\" y=\"-8\" width=\"100%\" height=\"100%\"/>{inner}</svg>\n",
             plot::WIDTH + 32.0,
             y,
-            plot::WIDTH + 32.0,
             escaped(&format!("{}: {subtitle}", self.title)),
             concat!(
                 include_str!("../../assets/colours.css"),

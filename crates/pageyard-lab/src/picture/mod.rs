@@ -209,8 +209,9 @@ impl Page {
                 });
                 tracks.extend(one);
             }
-            let figures = course::figures(&tracks, clock);
+            let mut figures = course::figures(&tracks, clock);
             if several {
+                figures.iter_mut().for_each(|f| f.title = format!("{}, point {point}", f.title));
                 self.parts.push(Part::Point(format!("Point {point}"), figures));
             } else {
                 self.parts.extend(figures.into_iter().map(Part::Figure));
