@@ -5,6 +5,7 @@ mod small;
 
 use pageyard_lab::replay;
 use pageyard_lab::result::{RunResult, World};
+use pageyard_lab::track::ListTrack;
 use pageyard_lab::workload::{self, Options, RECIPES};
 use pageyard_machine::MachineSpec;
 use small::small;
@@ -271,8 +272,12 @@ fn a_recorded_run_measures_the_same() {
                     assert_eq!(list.high.len(), samples);
                     assert!(list.high.iter().all(|&h| h > 0), "{name}: {:?}", list.high);
                 }
-                // The most pages on lists at any sample is no more than the run's own peak, which
-                // looks more often, but for what is just being moved.
+                // The run looks at the lists in steps of 64 calls, so a track may see more than it;
+                // no list holds much more than its `high`.
+                let over = |l: &ListTrack| {
+                    l.count.iter().max() > l.high.iter().max().map(|h| h + 512).as_ref()
+                };
+                assert!(!track.lists.iter().any(over), "{name}");
                 let metric = if track.point.is_empty() {
                     "peak_pcp".into()
                 } else {
@@ -281,7 +286,7 @@ fn a_recorded_run_measures_the_same() {
                 let sum = |i: usize| track.lists.iter().map(|l| l.count[i]).sum::<i64>();
                 let most = (0..samples).map(sum).max().unwrap() as f64;
                 let peak = value(recorded, &metric);
-                assert!(most > 0.5 * peak && most < 1.2 * peak, "{name}: {most} of {peak}");
+                assert!(most > 0.5 * peak, "{name}: {most} of {peak}");
                 let latency = track.latency.as_ref().unwrap();
                 assert_eq!(
                     latency.buckets.iter().map(|b| b.requests).sum::<u64>(),
