@@ -4,6 +4,7 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use pageyard_lab::picture::Page;
 use pageyard_lab::reproduce::sensitivity::{Sensitivity, sensitivity};
 use pageyard_lab::reproduce::{
     self, EXPERIMENTS, Experiment, Options, Report, ReproduceError, Scale, fast_path,
@@ -12,6 +13,7 @@ use pageyard_machine::Costs;
 use serde::Serialize;
 
 use crate::output::{self, print_json, write_file};
+use crate::picture::{Picture, command};
 use crate::progress::{Bar, Count};
 
 const EXAMPLES: &str = "\
@@ -20,7 +22,7 @@ Examples:
   pageyard reproduce auto-tuning
   pageyard reproduce all --small
   pageyard reproduce recalculate --sensitivity
-  pageyard reproduce all -o reproduced.json";
+  pageyard reproduce all -o reproduced.json --html reproduced.html";
 
 /// Run published experiments again, and print what was published beside what is found
 ///
@@ -58,6 +60,8 @@ pub(crate) struct Args {
     /// Write the reports to a file, as JSON
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    picture: Picture,
 }
 
 /// One exercise of the core's hot paths, for callgrind to count (`pageyard reproduce fast-path`)
@@ -147,6 +151,15 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
             write!(std::io::stdout().lock(), "{between}{found}")?;
         }
         all.push(found);
+    }
+    if args.picture.is_wanted() {
+        let reports: Vec<Report> = all
+            .iter()
+            .filter_map(|f| if let Found::Report(r) = f { Some(r.clone()) } else { None })
+            .collect();
+        let mut page = Page::new("Published experiments, run again", &command());
+        page.reproduced(&reports);
+        args.picture.write(&page)?;
     }
     if let Some(path) = &args.output {
         write_file(path, |file| {

@@ -171,3 +171,15 @@ fn single_plots() {
     says(&["compare", "f.json", "--html", "no/such/folder.html"], "no/such/folder.html");
     assert!(!folder.0.join("x.svg").exists() && !folder.0.join("x.html").exists());
 }
+
+/// Experiments: each figure of the page is the JSON's.
+#[test]
+fn experiments() {
+    let folder = Folder::new("experiments");
+    ok(&folder, &["reproduce", "recalculate", "--small", "--html", "r.html", "--svg", "r.svg"]);
+    let page = Page::read(&folder.0.join("r.html"));
+    check(&page);
+    assert_eq!(page.data["reproduced"][0]["experiment"], "recalculate");
+    assert!(page.tags_with("class").any(|t| t["class"] == "simulated"));
+    assert!(std::fs::read_to_string(folder.0.join("r.svg")).unwrap().starts_with("<svg"));
+}
