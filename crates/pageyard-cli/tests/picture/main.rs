@@ -164,7 +164,7 @@ fn single_plots() {
         assert_eq!(o.status.code(), Some(2), "{args:?}: {err}");
         assert!(err.contains(text), "{args:?}: {err}");
     };
-    says(&["compare", "f.json", "--svg", "x.svg", "--plot", "pie"], "scaling, dots, lists");
+    says(&["compare", "f.json", "--svg", "x.svg", "--plot", "pie"], "scaling, dots, beside, lists");
     says(&["compare", "f.json", "--plot", "heap"], "--svg");
     let why = "no plot dots; they have scaling, lists, moves, waiting";
     says(&["compare", "f.json", "--svg", "x.svg", "--html", "x.html", "--plot", "dots"], why);
@@ -181,5 +181,5 @@ fn experiments() {
     check(&page);
     assert_eq!(page.data["reproduced"][0]["experiment"], "recalculate");
     assert!(page.tags_with("class").any(|t| t["class"] == "simulated"));
-    assert!(std::fs::read_to_string(folder.0.join("r.svg")).unwrap().starts_with("<svg"));
+    assert!(std::fs::read_to_string(folder.0.join("r.svg")).unwrap().starts_with("<?xml"));
 }
