@@ -5,7 +5,7 @@
 use pageyard_machine::calibrate::{apply, calibrate};
 use pageyard_machine::{Costs, MachineSpec};
 
-use super::{Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, Scale};
+use super::{Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, Scale};
 use crate::replay;
 use crate::result::RunResult;
 use crate::workload::{self, Host, HostOptions};
@@ -45,11 +45,12 @@ const CASES: [Case; 2] = [
     },
 ];
 
-const METRICS: [(&str, &str, Kind); 4] = [
-    ("rate", "pages/s", Kind::Plain),
-    ("hold_alloc_avg", "us", Kind::Plain),
-    ("hold_free_avg", "us", Kind::Plain),
-    ("zone_lock", "%", Kind::Plain),
+const METRICS: [(&str, &str, &str, Kind); 5] = [
+    ("rate", "rate", "pages/s", Kind::Plain),
+    ("against the first", "rate", "", Kind::Index),
+    ("hold to take", "hold_alloc_avg", "us", Kind::Plain),
+    ("hold to free", "hold_free_avg", "us", Kind::Plain),
+    ("zone lock", "zone_lock", "%", Kind::Plain),
 ];
 
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
@@ -88,16 +89,22 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         };
         let simulated =
             workload::run(&recipe, &virtual_, &mut |at, all| (run.tell)(name, at, all))?;
+        let columns = columns(rows, &real[0], &simulated[0]);
+        let near = |c: &Column| Claim {
+            text: format!("{name}, {}: within a factor of {NEAR}", c.name),
+            found: c.agreement.factor.map_or("nothing to compare".into(), |f| format!("{f:.2}")),
+            holds: c.agreement.factor.map(|f| f <= NEAR),
+        };
+        outcome.claims.extend(columns.iter().map(near));
         outcome.tables.push(Comparison {
             title: format!("{name}: {}", recipe.summary),
             world: format!("{}; simulated, its costs calibrated here", host.description()),
             command: String::new(),
             sides: ["host", "machine"],
             rows: rows.iter().map(|r| (*r).to_owned()).collect(),
-            columns: columns(rows, &real[0], &simulated[0]),
+            columns,
         });
     }
-    outcome.notes.push(format!("Near is within a factor of {NEAR}."));
     Ok(outcome)
 }
 
@@ -111,8 +118,8 @@ fn columns(rows: &[&str], real: &RunResult, simulated: &RunResult) -> Vec<Column
         };
         rows.iter().map(median).collect()
     };
-    let column = |&(metric, unit, kind): &(&str, &'static str, Kind)| {
-        Column::new(metric.replace('_', " "), unit, kind, &of(real, metric), &of(simulated, metric))
+    let column = |&(name, metric, unit, kind): &(&str, &str, &'static str, Kind)| {
+        Column::new(name, unit, kind, &of(real, metric), &of(simulated, metric))
     };
     METRICS.iter().map(column).collect()
 }
