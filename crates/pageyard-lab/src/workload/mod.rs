@@ -13,6 +13,7 @@ mod metrics;
 mod params;
 mod process;
 mod seats;
+mod series;
 pub(crate) mod sim;
 mod watch;
 
@@ -38,9 +39,9 @@ use pageyard::{CpuId, NodeId};
 use pageyard_machine::{Costs, MachineSpec};
 
 use crate::replay::Choice;
-use crate::result::{Metric, RunResult, World};
-use crate::track::Track;
+use crate::result::{RunResult, World};
 
+use series::Series;
 use watch::Recording;
 
 pub use actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage, ZoneView};
@@ -199,87 +200,36 @@ fn run_all(
     record: bool,
     tell: &mut dyn FnMut(u64, u64),
 ) -> Result<Vec<RunResult>, WorkloadError> {
-    let params = Params::new(recipe.name, recipe.params, &options.set)?;
     let site = Site::new(&options.machine, options.memory);
-    // A mistake in the parameters shows before anything runs.
-    let points = (recipe.plan)(&params, &site)?.len() as u64;
-    let all = points * u64::from(options.iterations) * options.policies.len() as u64;
-    let mut parameters = params.values().clone();
-    // What of the machine is not its own belongs to what is to be repeated.
-    if let Some(memory) = options.memory {
-        parameters.insert("machine.memory".into(), memory.to_string());
-    }
-    if options.descriptor != 16 {
-        parameters.insert("machine.descriptor".into(), options.descriptor.to_string());
-    }
-    let mut results: Vec<RunResult> = options
-        .policies
-        .iter()
-        .map(|policy| RunResult {
-            workload: recipe.name.to_owned(),
-            parameters: parameters.clone(),
-            policy: policy.name.to_owned(),
-            world: World::Simulated(options.machine.name().to_owned()),
-            seed: options.seed,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            metrics: Vec::new(),
-            tracks: Vec::new(),
-        })
-        .collect();
+    let memory = options.memory.map(|bytes| ("machine.memory", bytes.to_string()));
+    let linux = options.descriptor != 16;
+    let descriptor = linux.then(|| ("machine.descriptor", options.descriptor.to_string()));
+    let series = Series {
+        recipe,
+        policies: &options.policies,
+        seed: options.seed,
+        iterations: options.iterations,
+        set: &options.set,
+        site: &site,
+        world: World::Simulated(options.machine.name().to_owned()),
+        of_world: memory.into_iter().chain(descriptor).collect(),
+    };
     let mut room = sim::Room::default();
-    let recording = Recording::new(points as usize);
-    let mut done = 0;
-    tell(0, all);
-    for iteration in 0..options.iterations {
-        // All policies see the same seed; the plans are made anew, for they hold a run's state.
-        let seed = derived(options.seed, iteration);
-        for (policy, result) in options.policies.iter().zip(&mut results) {
-            let mut samples = Vec::new();
-            for (label, plan) in (recipe.plan)(&params, &site)? {
-                let setting = sim::Setting {
-                    spec: &options.machine,
-                    memory: options.memory,
-                    descriptor: options.descriptor,
-                    seed,
-                    score: recipe.score,
-                    costs: &options.costs,
-                    limits: options.limits,
-                    plan: &*plan,
-                    recording: (record && iteration == 0).then_some(&recording),
-                };
-                let measures = (policy.work)(&setting, &mut room)?;
-                samples.extend(measures.into_iter().map(|m| labelled(m, &label)));
-                let track = recording.take();
-                result.tracks.extend(track.map(|track| Track { point: label, ..track }));
-                done += 1;
-                tell(done, all);
-            }
-            add(&mut result.metrics, samples);
-        }
-    }
-    Ok(results)
-}
-
-fn labelled(mut measure: Measure, label: &str) -> Measure {
-    if !label.is_empty() {
-        measure.name = format!("{}-{label}", measure.name);
-    }
-    measure
-}
-
-/// The seed of one iteration.
-fn derived(seed: u64, iteration: u32) -> u64 {
-    crate::rng::Rng(seed ^ u64::from(iteration) << 32).next()
-}
-
-/// One sample more of each metric.
-fn add(metrics: &mut Vec<Metric>, samples: Vec<Measure>) {
-    for Measure { name, unit, better, value } in samples {
-        match metrics.iter_mut().find(|m| m.name == name) {
-            Some(m) => m.samples.push(value),
-            None => {
-                metrics.push(Metric { name, unit: unit.to_owned(), better, samples: vec![value] });
-            }
-        }
-    }
+    let mut recording = None;
+    series.run(tell, &mut |turn| {
+        let recording = &*recording.get_or_insert_with(|| Recording::new(turn.points));
+        let setting = sim::Setting {
+            spec: &options.machine,
+            memory: options.memory,
+            descriptor: options.descriptor,
+            seed: turn.seed,
+            score: recipe.score,
+            costs: &options.costs,
+            limits: options.limits,
+            plan: turn.plan,
+            recording: (record && turn.first).then_some(recording),
+        };
+        let measures = (turn.policy.work)(&setting, &mut room)?;
+        Ok((measures, recording.take()))
+    })
 }

@@ -16,7 +16,8 @@ use pageyard_host::{BuildError, Builder, Region, Topology, cpu};
 
 use super::actor::{Measure, Plan};
 use super::metrics::{self, Counts, Observed};
-use super::{Params, Recipe, Score, Site, WorkloadError, add, derived, labelled};
+use super::series::Series;
+use super::{Recipe, Score, Site, WorkloadError};
 use crate::replay::Choice;
 use crate::result::{RunResult, World as Where};
 use times::Moves;
@@ -111,46 +112,24 @@ impl Host {
         options: &HostOptions,
         tell: &mut dyn FnMut(u64, u64),
     ) -> Result<Vec<RunResult>, WorkloadError> {
-        let params = Params::new(recipe.name, recipe.params, &options.set)?;
-        // A mistake in the parameters shows before anything runs.
-        let points = (recipe.plan)(&params, &self.site)?.len() as u64;
-        let all = points * u64::from(options.iterations) * options.policies.len() as u64;
         let work =
             |policy: &Choice| policy.real_work.ok_or(WorkloadError::MachineOnly(policy.name));
-        let works = options.policies.iter().map(work).collect::<Result<Vec<_>, _>>()?;
-        let mut parameters = params.values().clone();
-        parameters.insert("host.memory".into(), self.memory().to_string());
-        let mut results: Vec<RunResult> = options
-            .policies
-            .iter()
-            .map(|policy| RunResult {
-                workload: recipe.name.to_owned(),
-                parameters: parameters.clone(),
-                policy: policy.name.to_owned(),
-                world: Where::Host(self.description.clone()),
-                seed: options.seed,
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                metrics: Vec::new(),
-                tracks: Vec::new(),
-            })
-            .collect();
-        let mut done = 0;
-        tell(0, all);
-        for iteration in 0..options.iterations {
-            let seed = derived(options.seed, iteration);
-            for (work, result) in works.iter().zip(&mut results) {
-                let mut samples = Vec::new();
-                for (label, plan) in (recipe.plan)(&params, &self.site)? {
-                    let setting = Setting { seed, score: recipe.score, plan: &*plan };
-                    let measures = work(&setting, &mut self.room)?;
-                    samples.extend(measures.into_iter().map(|m| labelled(m, &label)));
-                    done += 1;
-                    tell(done, all);
-                }
-                add(&mut result.metrics, samples);
-            }
-        }
-        Ok(results)
+        // A policy that cannot run here shows before anything runs.
+        options.policies.iter().try_for_each(|policy| work(policy).map(drop))?;
+        let series = Series {
+            recipe,
+            policies: &options.policies,
+            seed: options.seed,
+            iterations: options.iterations,
+            set: &options.set,
+            site: &self.site,
+            world: Where::Host(self.description.clone()),
+            of_world: vec![("host.memory", self.memory().to_string())],
+        };
+        series.run(tell, &mut |turn| {
+            let setting = Setting { seed: turn.seed, score: recipe.score, plan: turn.plan };
+            Ok((work(turn.policy)?(&setting, &mut self.room)?, None))
+        })
     }
 }
 

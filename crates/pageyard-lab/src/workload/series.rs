@@ -1,0 +1,109 @@
+//! Runs in series, the same in every world: each iteration under all policies in turn, so that what
+//! disturbs one disturbs all, and each with a seed of its own, the same for all of them.
+
+use super::actor::{Measure, Plan};
+use super::{Params, Recipe, Site, WorkloadError};
+use crate::replay::Choice;
+use crate::result::{Metric, RunResult, World};
+use crate::track::Track;
+
+/// What to run, how often, and where.
+pub(super) struct Series<'s> {
+    pub(super) recipe: &'s Recipe,
+    pub(super) policies: &'s [Choice],
+    pub(super) seed: u64,
+    pub(super) iterations: u32,
+    pub(super) set: &'s [(String, String)],
+    pub(super) site: &'s Site,
+    pub(super) world: World,
+    /// What of the world is not its own, and belongs to what is to be repeated.
+    pub(super) of_world: Vec<(&'static str, String)>,
+}
+
+/// One run of them.
+pub(super) struct Turn<'t> {
+    pub(super) policy: &'t Choice,
+    pub(super) plan: &'t dyn Plan,
+    pub(super) seed: u64,
+    /// The first iteration.
+    pub(super) first: bool,
+    /// Of so many points.
+    pub(super) points: usize,
+}
+
+/// What a run measured, and what was recorded of it, if anything was to be.
+pub(super) type Done = Result<(Vec<Measure>, Option<Track>), WorkloadError>;
+
+impl Series<'_> {
+    /// Runs all: `one` does a run. `tell` hears how many of how many are done.
+    ///
+    /// # Errors
+    /// A wrong parameter, before anything runs, or what a run says.
+    pub(super) fn run(
+        self,
+        tell: &mut dyn FnMut(u64, u64),
+        one: &mut dyn FnMut(Turn<'_>) -> Done,
+    ) -> Result<Vec<RunResult>, WorkloadError> {
+        let Series { recipe, policies, site, .. } = self;
+        let params = Params::new(recipe.name, recipe.params, self.set)?;
+        let points = (recipe.plan)(&params, site)?.len();
+        let all = points as u64 * u64::from(self.iterations) * policies.len() as u64;
+        let mut parameters = params.values().clone();
+        parameters.extend(self.of_world.into_iter().map(|(name, value)| (name.into(), value)));
+        let result = |policy: &Choice| RunResult {
+            workload: recipe.name.to_owned(),
+            parameters: parameters.clone(),
+            policy: policy.name.to_owned(),
+            world: self.world.clone(),
+            seed: self.seed,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            metrics: Vec::new(),
+            tracks: Vec::new(),
+        };
+        let mut results: Vec<RunResult> = policies.iter().map(result).collect();
+        let mut done = 0;
+        tell(0, all);
+        for iteration in 0..self.iterations {
+            let seed = derived(self.seed, iteration);
+            for (policy, result) in policies.iter().zip(&mut results) {
+                let mut samples = Vec::new();
+                // The plans are made anew, for they hold a run's state.
+                for (label, plan) in (recipe.plan)(&params, site)? {
+                    let first = iteration == 0;
+                    let turn = Turn { policy, plan: &*plan, seed, first, points };
+                    let (measures, track) = one(turn)?;
+                    samples.extend(measures.into_iter().map(|m| labelled(m, &label)));
+                    result.tracks.extend(track.map(|track| Track { point: label, ..track }));
+                    done += 1;
+                    tell(done, all);
+                }
+                add(&mut result.metrics, samples);
+            }
+        }
+        Ok(results)
+    }
+}
+
+fn labelled(mut measure: Measure, label: &str) -> Measure {
+    if !label.is_empty() {
+        measure.name = format!("{}-{label}", measure.name);
+    }
+    measure
+}
+
+/// The seed of one iteration.
+fn derived(seed: u64, iteration: u32) -> u64 {
+    crate::rng::Rng(seed ^ u64::from(iteration) << 32).next()
+}
+
+/// One sample more of each metric.
+fn add(metrics: &mut Vec<Metric>, samples: Vec<Measure>) {
+    for Measure { name, unit, better, value } in samples {
+        match metrics.iter_mut().find(|m| m.name == name) {
+            Some(m) => m.samples.push(value),
+            None => {
+                metrics.push(Metric { name, unit: unit.to_owned(), better, samples: vec![value] });
+            }
+        }
+    }
+}
