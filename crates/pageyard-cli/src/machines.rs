@@ -49,7 +49,8 @@ pub(crate) struct Calibrate {}
 
 pub(crate) fn calibrate(_: &Calibrate) -> output::Outcome {
     let costs = Costs::default();
-    let report = calibrate::Report { rows: calibrate::calibrate(), costs: &costs };
+    let spec = MachineSpec::detect()?;
+    let report = calibrate::Report { found: calibrate::calibrate(&spec), costs: &costs };
     writeln!(std::io::stdout().lock(), "{report}\n{}", costs.table())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,7 @@ use pageyard_lab::replay::{
     by_name, replay,
 };
 use pageyard_lab::topology::size;
+use pageyard_machine::MachineSpec;
 use serde::Serialize;
 
 use crate::output::{self, print_json};
@@ -21,6 +22,7 @@ Examples:
   pageyard replay samples/kbuild.pgy
   pageyard replay build.txt --policy Linux612,'Vanilla<Base>' --explain
   pageyard replay samples/kbuild.pgy --html kbuild.html
+  pageyard replay samples/kbuild.pgy --on machine:2x56
   trace-cmd report -t | pageyard replay - --json";
 
 /// Replay a kernel's page events under several policies and compare what each would have done
@@ -63,6 +65,11 @@ pub(crate) struct Args {
     /// Keep in the JSON what happens over the trace's time; implied by --html and --svg
     #[arg(long)]
     record: bool,
+    /// Replay on a simulated machine, which says what the operations cost there, in virtual time:
+    /// machine: and a name of `pageyard machines` or a TOML file
+    #[arg(long, value_name = "machine:NAME", value_parser = crate::run::machine,
+          conflicts_with_all = ["explain", "record", "html", "svg"])]
+    on: Option<MachineSpec>,
     #[command(flatten)]
     picture: Picture,
     /// Print JSON instead of text
@@ -134,6 +141,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         jobs: args.jobs,
         explain: args.explain,
         record: args.record || args.picture.is_wanted(),
+        on: args.on.clone(),
     };
     let mut bar = Bar::new();
     let tell = &mut |stage, at, all| show(&mut bar, stage, at, all);

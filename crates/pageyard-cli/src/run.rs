@@ -107,11 +107,18 @@ fn on(text: &str) -> Result<On, String> {
     if text == "host" {
         return Ok(On::Host);
     }
-    let Some(name) = text.strip_prefix("machine:") else {
+    if !text.starts_with("machine:") {
         return Err("give host, or machine: and a name, such as machine:2x56".into());
+    }
+    Ok(On::Machine(Box::new(machine(text)?)))
+}
+
+/// A machine behind `machine:`.
+pub(crate) fn machine(text: &str) -> Result<MachineSpec, String> {
+    let Some(name) = text.strip_prefix("machine:") else {
+        return Err("give machine: and a name, such as machine:2x56".into());
     };
-    let spec = MachineSpec::open(Path::new(name)).map_err(|e| e.to_string())?;
-    Ok(On::Machine(Box::new(spec)))
+    MachineSpec::open(Path::new(name)).map_err(|e| e.to_string())
 }
 
 fn descriptor(text: &str) -> Result<u32, &'static str> {

@@ -138,6 +138,7 @@ fn page_owner(args: &Args) -> output::Outcome {
         jobs: 1,
         explain: false,
         record: false,
+        on: None,
     };
     let mut bar = Bar::new();
     let tell = &mut |stage, at, all| progress(&mut bar, stage, at, all);

@@ -77,7 +77,10 @@ unsafe fn reclaim<T>(all: NonNull<[T]>) {
 
 /// A mapping of entries of a kind that all zero bytes are one of.
 fn table<T>(n: usize) -> io::Result<Mapping> {
-    Mapping::new((n * size_of::<T>()).max(1), true)
+    let table = Mapping::new((n * size_of::<T>()).max(1), true)?;
+    // Descriptors are looked up all over, between uses of all of memory.
+    table.prefer_huge_pages();
+    Ok(table)
 }
 
 impl<R: RawMutex> Maps<R> {

@@ -56,6 +56,13 @@ impl Mapping {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// Asks for huge pages, where the system has any: fewer address translations are missed.
+    pub(crate) fn prefer_huge_pages(&self) {
+        // SAFETY: the addresses are ours; the advice changes no contents. Where it is refused, pages
+        // stay as they are.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) };
+    }
 }
 
 impl Drop for Mapping {

@@ -20,6 +20,7 @@ fn options(policies: &[&str]) -> Options {
         jobs: 1,
         explain: false,
         record: false,
+        on: None,
     }
 }
 

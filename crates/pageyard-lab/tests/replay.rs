@@ -80,6 +80,7 @@ fn options(policy: &str) -> Options {
         jobs: 1,
         explain: false,
         record: false,
+        on: None,
     }
 }
 
@@ -248,6 +249,38 @@ fn a_machine_from_the_trace_alone() {
 /// The relative distance in percent.
 fn off(ours: u64, recorded: u64) -> f64 {
     (ours as f64 / recorded as f64 - 1.0).abs() * 100.0
+}
+
+/// The machine is true to what it runs: its locks, its coroutines and its prices change no answer.
+#[test]
+fn a_recorded_build_on_a_machine_has_the_same_counters() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy");
+    let plain = Options { machine: MachineOptions::default(), seeds: 1, ..options("Linux612") };
+    let desktop = pageyard_machine::MachineSpec::shipped("desktop").unwrap();
+    let priced = Options { on: Some(desktop), ..plain.clone() };
+    let run = |o| replay(Input::Path(path.clone()), o, &mut |_, _, _| {}).unwrap();
+    let (plain, priced) = (run(&plain), run(&priced));
+    assert_eq!(plain.policies[0].figures, priced.policies[0].figures);
+    assert_eq!((plain.on, priced.on.as_deref()), (None, Some("desktop")));
+    assert_eq!(plain.policies[0].price, None);
+    let price = priced.policies[0].price.unwrap();
+    assert!(price.operation_ns > 10.0 && price.hold_ns > 10.0, "{price:?}");
+    assert!((0.0..100.0).contains(&price.held_percent), "{price:?}");
+    let text = priced.to_string();
+    assert!(text.contains("simulated on desktop"), "{text}");
+}
+
+#[test]
+fn a_machine_that_is_too_small_is_refused() {
+    let desktop = pageyard_machine::MachineSpec::shipped("desktop").unwrap();
+    let on = |policy| {
+        let o = Options { on: Some(desktop.clone()), ..options(policy) };
+        replay(Trace::new().alloc(F, 0, 0).input(), &o, &mut |_, _, _| {}).unwrap_err().to_string()
+    };
+    assert!(on("Linux612").contains("desktop has 4 CPUs and 1 nodes; the trace has 64"));
+    assert!(
+        on("Vanilla").starts_with("no policy Vanilla for replays on a machine; there are Base")
+    );
 }
 
 /// A build on a real 6.12: what the policy that stands for it moves is what the kernel moved.

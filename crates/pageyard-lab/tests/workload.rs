@@ -117,7 +117,8 @@ fn s8_4_larger_batches_hold_the_lock_longer() {
     for metric in ["hold_alloc_avg", "hold_free_avg"] {
         let holds = [63, 511].map(|b| value(result, &format!("{metric}-{b}")));
         let ratio = holds[1] / holds[0];
-        assert!((4.0..12.0).contains(&ratio), "{metric}: {holds:?}");
+        // Eight times the pages, less what a hold costs whatever moves.
+        assert!((3.0..12.0).contains(&ratio), "{metric}: {holds:?}");
     }
 }
 

@@ -2,10 +2,13 @@
 //!
 //! `cargo run --release -p pageyard-machine --example calibrate`
 
-use pageyard_machine::{Costs, calibrate};
+use pageyard_machine::spec::SpecError;
+use pageyard_machine::{Costs, MachineSpec, calibrate};
 
-fn main() {
+fn main() -> Result<(), SpecError> {
     let costs = Costs::default();
-    let report = calibrate::Report { rows: calibrate::calibrate(), costs: &costs };
+    let spec = MachineSpec::detect()?;
+    let report = calibrate::Report { found: calibrate::calibrate(&spec), costs: &costs };
     println!("{report}\n{}", costs.table());
+    Ok(())
 }

@@ -81,6 +81,20 @@ impl Level {
         }
     }
 
+    /// What a line of a run costs whose lines name each other.
+    pub(crate) fn walk(self, c: &Costs) -> u64 {
+        let in_proportion = |cost: u64, to: u64| (cost * self.latency(c)).checked_div(to);
+        match self {
+            Level::Private => c.walk_private,
+            Level::Memory | Level::MemoryRemote(_) => {
+                in_proportion(c.walk_memory, c.memory).unwrap_or(c.walk_memory)
+            }
+            Level::LastLevel | Level::Complex | Level::Socket | Level::Remote(_) => {
+                in_proportion(c.walk_last_level, c.last_level_hit).unwrap_or(c.walk_last_level)
+            }
+        }
+    }
+
     /// What a line of a run costs.
     pub(crate) fn stream(self, c: &Costs) -> u64 {
         match self {
@@ -150,7 +164,7 @@ impl Caches {
             brought_last: vec![0; spec.complexes()],
             cores,
             holds: spec.private >> UNIT,
-            holds_last: spec.last_level >> UNIT,
+            holds_last: spec.in_effect >> UNIT,
             contents: vec![0; frames as usize],
             descriptors: vec![0; (frames * descriptor).div_ceil(LINE) as usize],
             descriptor,

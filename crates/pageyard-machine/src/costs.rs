@@ -87,7 +87,7 @@ costs! {
     lock = 6_000, Quoted,
         "Fog, Instruction tables: lock cmpxchg 18 to 20 cycles (Skylake); at 3 GHz";
     /// Releasing a lock that nobody waits for.
-    unlock = 1_500, Quoted, "a store; lock and unlock together: calibrate, row lock pair, says 7,721 of one Xeon";
+    unlock = 1_500, Quoted, "a store; lock and unlock together: calibrate, row lock pair, says 7,240 of one Xeon";
     /// Handing a queued lock over, beside the transfer of the line that the next one spins on.
     handover = 6_000, Quoted, "the exchange of the queue's tail or head, as `lock`";
     /// What each further waiter of a test-and-set lock adds to a hand-over by its own attempts.
@@ -121,9 +121,22 @@ costs! {
     stream_memory = 6_200, Quoted, "Molka et al. (ICPP 2015): one core, 10.3 GB/s";
     /// The same from another node, caches or memory, at distance 21; at others in proportion.
     stream_remote = 8_000, Quoted, "Molka et al. (ICPP 2015): one core, remote, 8.0 GB/s";
-    /// Zeroing a line that is in the core's caches or the last-level one.
-    clear_hit = 1_000, Assumed, "a page in 64 ns; calibrate, row of 128K, says 1,314 of one Xeon";
-    /// Zeroing a line that is not.
+    /// A line of a run that is followed as a chain, each line naming the next, from the core's
+    /// caches: descriptors on lists. Other cores' caches, and other nodes, in proportion to what one
+    /// line costs there.
+    walk_private = 3_240, Measured, "calibrate, row line of a chain in order, of 262K: an Intel Xeon";
+    /// The same from the last-level cache.
+    walk_last_level = 4_250, Measured,
+        "calibrate, row line of a chain in order, of 4192K: an Intel Xeon";
+    /// The same from the own node's memory.
+    walk_memory = 13_500, Measured,
+        "calibrate, row line of a chain in order, of 524288K: an Intel Xeon";
+    /// Zeroing a line that is in the core's caches.
+    clear_hit = 1_220, Measured, "calibrate, row line of a page cleared, of 256K: an Intel Xeon";
+    /// Zeroing a line that is in the last-level cache, or in another core's.
+    clear_last_level = 2_400, Measured,
+        "calibrate, row line of a page cleared, of 4096K: an Intel Xeon";
+    /// Zeroing a line that is in memory, or in another complex.
     clear_miss = 4_670, Published,
         "clear_page of 4 KiB on AMD Milan, 13.7 GB/s (Linux commit cb431accb36e)";
     /// Lines that a core has under way at a time, to memory or to other cores; a count. At full load
@@ -146,11 +159,12 @@ costs! {
     /// What a page of a bulk request costs beside its descriptor.
     bulk_page = 2_000, Assumed, "a pop and a store";
     /// The instructions for a block that leaves a free list, under the zone lock.
-    zone_take = 4_000, Assumed,
-        "our share of docs/performance.md: alloc-64k is 53 instructions, refill included";
+    zone_take = 300, Measured, "calibrate, row a page from the zone: an Intel Xeon";
     /// The instructions for a block that goes to a free list, under the zone lock.
-    zone_free = 6_000, Assumed,
-        "our share of docs/performance.md: free-in-order is 85 instructions, merging included";
+    zone_free = 860, Measured, "calibrate, row a page to the zone: an Intel Xeon";
+    /// The instructions for a descriptor whose links change: of a block that is put on a free list
+    /// or taken off one, and of its neighbours there.
+    link = 3_100, Measured, "calibrate, row a block on or off a free list: an Intel Xeon";
     /// Looking at a frame while scanning a pageblock.
     scan_frame = 1_550, Quoted, "stream_memory for a descriptor of 16 bytes";
     /// From one task to another on a CPU.

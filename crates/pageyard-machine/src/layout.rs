@@ -81,11 +81,4 @@ impl MachineLayout {
     pub fn end(&self) -> Pfn {
         self.zones.iter().map(|z| z.span.end).max().unwrap_or_default()
     }
-
-    /// The first frame of each node's memory, ascending, and the node.
-    pub(crate) fn homes(&self) -> Vec<(u64, u16)> {
-        let mut homes: Vec<_> = self.zones.iter().map(|z| (z.span.start.0, z.node.0)).collect();
-        homes.sort_unstable();
-        homes
-    }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use corosensei::stack::DefaultStack;
 use pageyard::policy::Policy;
-use pageyard::{InitError, Layout, NodeId, Platform, Storage, Yard};
+use pageyard::{InitError, Layout, NodeId, Platform, Storage, Yard, ZoneSpec};
 
 use crate::costs::Costs;
 use crate::explore::Schedule;
@@ -148,9 +148,22 @@ impl Machine {
     /// A machine on which nothing has run yet.
     pub fn new(spec: &MachineSpec, options: Options) -> Self {
         let memory = options.memory.unwrap_or(spec.memory);
-        let layout = MachineLayout::new(spec, memory);
+        Machine::with_zones(spec, options, MachineLayout::new(spec, memory).zones())
+    }
+
+    /// One whose memory lies as these zones do, and not as
+    /// [`memory_layout`](Machine::memory_layout) says.
+    ///
+    /// # Panics
+    /// A zone is on a node that the hardware does not have.
+    pub fn with_zones(spec: &MachineSpec, options: Options, zones: &[ZoneSpec]) -> Self {
+        let known = zones.iter().all(|z| z.node.0 < spec.nodes);
+        assert!(known, "the machine has {} nodes", spec.nodes);
         let number = MACHINES.fetch_add(1, Relaxed);
-        let state = State::new(number, spec, &options, layout.homes(), layout.end().0);
+        let end = zones.iter().map(|z| z.span.end.0).max().unwrap_or(0);
+        let mut homes: Vec<_> = zones.iter().map(|z| (z.span.start.0, z.node.0)).collect();
+        homes.sort_unstable();
+        let state = State::new(number, spec, &options, homes, end);
         Machine { spec: spec.clone(), options, state: Rc::new(RefCell::new(state)) }
     }
 

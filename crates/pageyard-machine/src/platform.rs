@@ -24,7 +24,7 @@ const TICK_PS: u64 = 4_000_000_000;
 /// - a request and a free, by [`Event::Alloc`] and [`Event::Free`], with the descriptor;
 /// - a block that leaves or enters a zone's free lists, by [`Event::ZoneLocked`] and
 ///   [`Event::Drain`], with its descriptor and, where it enters, its buddy's;
-/// - the other descriptors that free lists use, by [`Platform::touch`];
+/// - the descriptors whose links free lists use, by [`Platform::touch`];
 /// - a zone's lock, with two lines of what it protects where it comes from another CPU;
 /// - a hold of a zone's lock under which none of this happens as one block that enters;
 /// - what is zeroed, filled, copied; what is scanned for a claim and by compaction.
@@ -136,7 +136,10 @@ impl<E: Platform> Platform for SimPlatform<E> {
 
     #[inline]
     fn touch(&self, pfn: Pfn) {
-        self.running(|s| s.access(pfn.0));
+        self.running(|s| {
+            s.charge_own(Spent::Alloc, s.costs.link);
+            s.access(pfn.0);
+        });
         if E::SEES_TOUCHES {
             self.embedder.touch(pfn);
         }

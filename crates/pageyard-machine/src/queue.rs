@@ -139,7 +139,7 @@ impl State {
         let told = &mut self.cpus[self.cpu as usize].told;
         if !std::mem::replace(told, true) && self.locks[id].is_zone() {
             self.cpus[self.cpu as usize].gave = true;
-            self.charge_own(Spent::Alloc, self.costs.zone_free);
+            self.charge_own(Spent::Alloc, self.costs.zone_free + self.costs.link);
         }
         if self.must_give_way(id) {
             return Outcome::Later;

@@ -74,22 +74,28 @@ impl Channels {
 }
 
 impl State {
-    /// The CPU reads and writes a frame's descriptor. Beside the one before it costs what a line of a
-    /// run does, elsewhere all of the latency.
+    /// The CPU reads and writes a frame's descriptor. In the line of the one before it that costs
+    /// nothing more, beside that line what a line of a chain in order does, elsewhere all of the
+    /// latency.
     #[inline]
     pub(crate) fn access(&mut self, pfn: u64) {
         let line = self.caches.line_of(pfn);
         let (level, passage) = self.look(Line::Descriptor(pfn), LINE);
         let cpu = &mut self.cpus[self.cpu as usize];
         cpu.lines[level.index()] += 1;
-        let run = cpu.last_line.abs_diff(line) <= 1;
+        let away = cpu.last_line.abs_diff(line);
         cpu.last_line = line;
         let latency = level.latency(&self.costs);
-        let mut cost = if run { level.stream(&self.costs) } else { latency };
+        let mut cost = match away {
+            0 if level == Level::Private => 0,
+            0 | 1 => level.walk(&self.costs),
+            _ => latency,
+        };
         if let Some(passage) = passage {
             let wait = self.wait_of_a_line(passage, self.clock(), latency);
             // Of a run, as many as the CPU can have are under way together.
-            let loaded = if run { (latency + wait) / self.own_lines() } else { latency + wait };
+            let loaded =
+                if away <= 1 { (latency + wait) / self.own_lines() } else { latency + wait };
             self.channels.waited += loaded.saturating_sub(cost);
             cost = cost.max(loaded);
         }
@@ -108,7 +114,8 @@ impl State {
         let line = match how {
             Touch::Use => level.stream(&self.costs),
             Touch::Clear if level.is_miss() => self.costs.clear_miss,
-            Touch::Clear => self.costs.clear_hit,
+            Touch::Clear if level == Level::Private => self.costs.clear_hit,
+            Touch::Clear => self.costs.clear_last_level,
         };
         let mut cost = line * lines;
         if let Some(passage) = passage {

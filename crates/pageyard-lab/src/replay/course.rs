@@ -3,10 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
+use lock_api::RawMutex;
 use pageyard::policy::Policy;
 use pageyard::{CpuId, MigrateType, PAGEBLOCK_PAGES, Pfn, Platform, Record, Yard, ZoneId};
 
-use crate::memory::Lock;
 use crate::track::{Bounds, Heap, List, Now, Track, Tracker};
 
 /// What is recorded of a run, if anything is.
@@ -19,16 +19,16 @@ pub(super) struct Course {
 }
 
 /// An allocator as a tracker sees it. Locks take no time here.
-struct Seen<'y, 'a, E, P: Policy>(&'y Yard<'a, Lock, E, P>);
+struct Seen<'y, 'a, R: RawMutex, E, P: Policy>(&'y Yard<'a, R, E, P>);
 
-impl<E: Platform, P: Policy> Seen<'_, '_, E, P> {
+impl<R: RawMutex, E: Platform, P: Policy> Seen<'_, '_, R, E, P> {
     fn each(&self) -> impl Iterator<Item = (ZoneId, CpuId)> + '_ {
         let cpus = self.0.cpus();
         self.0.zone_ids().flat_map(move |zone| (0..cpus).map(move |cpu| (zone, CpuId(cpu))))
     }
 }
 
-impl<E: Platform, P: Policy> Heap for Seen<'_, '_, E, P> {
+impl<R: RawMutex, E: Platform, P: Policy> Heap for Seen<'_, '_, R, E, P> {
     fn lists(&self) -> Vec<Now> {
         let now = |(zone, cpu)| {
             let s = self.0.cpu_sample(zone, cpu).unwrap_or_default();
@@ -58,7 +58,11 @@ impl Course {
     }
 
     /// Records from now on.
-    pub(super) fn begin<E: Platform, P: Policy>(&self, ns: u64, yard: &Yard<'_, Lock, E, P>) {
+    pub(super) fn begin<R: RawMutex, E: Platform, P: Policy>(
+        &self,
+        ns: u64,
+        yard: &Yard<'_, R, E, P>,
+    ) {
         let seen = Seen(yard);
         let list = |(zone, cpu): (ZoneId, CpuId)| List {
             cpu: cpu.0,
@@ -115,7 +119,11 @@ impl Course {
 
     /// Takes it.
     #[cold]
-    pub(super) fn sample<E: Platform, P: Policy>(&self, ns: u64, yard: &Yard<'_, Lock, E, P>) {
+    pub(super) fn sample<R: RawMutex, E: Platform, P: Policy>(
+        &self,
+        ns: u64,
+        yard: &Yard<'_, R, E, P>,
+    ) {
         if let Some(tracker) = &mut *self.tracker.borrow_mut() {
             tracker.sample(ns, &Seen(yard));
             self.due_ns.set(tracker.due_ns());
@@ -123,10 +131,10 @@ impl Course {
     }
 
     /// The run has ended.
-    pub(super) fn end<E: Platform, P: Policy>(
+    pub(super) fn end<R: RawMutex, E: Platform, P: Policy>(
         &self,
         ns: u64,
-        yard: &Yard<'_, Lock, E, P>,
+        yard: &Yard<'_, R, E, P>,
     ) -> Option<Track> {
         self.on.set(false);
         let tracker = self.tracker.borrow_mut().take()?;

@@ -7,7 +7,7 @@ use super::mirror::Recorded;
 
 /// What one policy did with the trace, or what the kernel recorded itself. Pages are base pages.
 /// `None`: the trace does not tell.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
 pub struct Figures {
     /// Blocks allocated.
     pub alloc_blocks: u64,

@@ -9,6 +9,7 @@
 
 mod counts;
 mod course;
+mod driver;
 mod error;
 mod explain;
 mod figures;
@@ -17,9 +18,11 @@ mod lists;
 mod machine;
 mod map;
 mod mirror;
+mod on_machine;
 mod owners;
 mod plan;
 mod policies;
+mod restore;
 mod run;
 mod scan;
 mod start;
@@ -30,6 +33,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use pageyard::{Order, unusable_index};
+use pageyard_machine::MachineSpec;
 use serde::Serialize;
 
 use crate::track::Track;
@@ -41,6 +45,7 @@ pub use figures::{Figures, Matching, Range, Spread};
 pub use input::{Input, Reading};
 pub use machine::{DEFAULT_CACHE_SLICE, Kernel, Machine, MachineOptions, MachineZone};
 pub use mirror::Understanding;
+pub use on_machine::Price;
 pub use owners::{Holder, Owners, owners};
 pub use policies::{Choice, DEFAULT_POLICIES, POLICIES, by_name};
 pub use start::StartFigures;
@@ -83,6 +88,9 @@ pub struct Options {
     pub explain: bool,
     /// Record a [track](crate::track) of each policy under the seed asked for.
     pub record: bool,
+    /// The simulated machine on which the seed asked for is replayed, with what that costs there;
+    /// no track and no explanations then.
+    pub on: Option<MachineSpec>,
 }
 
 /// One policy's column.
@@ -102,6 +110,9 @@ pub struct Column {
     /// What happened over the trace's time under the seed asked for, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub track: Option<Track>,
+    /// What it costs on the simulated machine, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
 }
 
 /// What a replay found.
@@ -125,6 +136,9 @@ pub struct Report {
     pub recorded: Figures,
     /// What each policy did.
     pub policies: Vec<Column>,
+    /// The simulated machine that priced it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
 }
 
 /// Replays a trace.
@@ -139,6 +153,9 @@ pub fn replay(
     options: &Options,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Report, ReplayError> {
+    if options.on.is_some() {
+        options.policies.iter().try_for_each(|p| on_machine::of(p).map(drop))?;
+    }
     let ready = Prepared::new(input, options, false, progress)?;
     let setting = run::Setting { record: options.record, ..ready.setting() };
     let policies = columns(&setting, options, progress)?;
@@ -152,6 +169,7 @@ pub fn replay(
         recorded: ready.recorded,
         policies,
         machine: ready.machine,
+        on: options.on.as_ref().map(|spec| spec.name().to_owned()),
     })
 }
 
@@ -269,9 +287,14 @@ fn columns(
                             (d.1)(Stage::Replay, so_far, Some(all));
                         }
                     };
-                    let run = options.policies[policy].run;
+                    let choice = &options.policies[policy];
                     let setting = run::Setting { record: setting.record && seed == 0, ..*setting };
-                    let result = run(&setting, options.seed.wrapping_add(seed), &mut tell);
+                    let number_of = options.seed.wrapping_add(seed);
+                    let result = match &options.on {
+                        Some(spec) if seed == 0 => on_machine::of(choice)
+                            .and_then(|run| run(&setting, spec, number_of, &mut tell)),
+                        _ => (choice.run)(&setting, number_of, &mut tell),
+                    };
                     if let Ok(mut results) = results.lock() {
                         results[number] = Some(result);
                     }
@@ -280,30 +303,37 @@ fn columns(
         }
     });
     let results = results.into_inner().unwrap_or_default();
-    let mut by_policy: Vec<Vec<Figures>> = vec![Vec::new(); options.policies.len()];
-    let mut explained: Vec<Option<Vec<Explained>>> = vec![None; options.policies.len()];
-    let mut tracks: Vec<Option<Track>> = vec![None; options.policies.len()];
+    let mut found: Vec<Found> = options.policies.iter().map(|_| Found::default()).collect();
     for ((policy, seed), result) in jobs.into_iter().zip(results) {
-        let run::Outcome { figures, explained: said, track, .. } =
-            result.expect("every job was run")?;
+        let outcome = result.expect("every job was run")?;
+        let found = &mut found[policy];
+        found.runs.push(outcome.figures);
         if seed == 0 {
-            tracks[policy] = track;
-        }
-        by_policy[policy].push(figures);
-        if options.explain && seed == 0 {
-            explained[policy] = Some(said);
+            let explain = options.explain && options.on.is_none();
+            found.explained = explain.then_some(outcome.explained);
+            found.track = outcome.track;
+            found.price = outcome.price;
         }
     }
-    let column = |(((choice, runs), explained), track): (((&Choice, Vec<Figures>), _), _)| Column {
+    let column = |(choice, found): (&Choice, Found)| Column {
         policy: choice.name,
-        figures: runs[0],
-        spread: (runs.len() > 1).then(|| Spread::of(&runs)),
+        figures: found.runs[0],
+        spread: (found.runs.len() > 1).then(|| Spread::of(&found.runs)),
         ticks_matter: choice.ticks_matter,
-        explained,
-        track,
+        explained: found.explained,
+        track: found.track,
+        price: found.price,
     };
-    let all = options.policies.iter().zip(by_policy).zip(explained).zip(tracks);
-    Ok(all.map(column).collect())
+    Ok(options.policies.iter().zip(found).map(column).collect())
+}
+
+/// What the runs of one policy found: figures of all seeds, the rest of the first.
+#[derive(Default)]
+struct Found {
+    runs: Vec<Figures>,
+    explained: Option<Vec<Explained>>,
+    track: Option<Track>,
+    price: Option<Price>,
 }
 
 /// The index from the free blocks of all zones just before recording ended.

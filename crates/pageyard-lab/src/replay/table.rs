@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::figures::{Figures, Range};
-use super::{Column, DELAY, Report, SPREAD};
+use super::{Column, DELAY, Price, Report, SPREAD};
 
 /// A row: its label, the field of [`Figures`] in JSON if it is one, and how to get the figure, if the
 /// column has it.
@@ -96,6 +96,7 @@ impl fmt::Display for Report {
         writeln!(f)?;
         self.table(f)?;
         writeln!(f)?;
+        self.prices(f)?;
         self.truth(f)?;
         self.explanation(f)
     }
@@ -228,6 +229,27 @@ impl Report {
             line(f, name, &mut columns.iter().map(|(_, cells)| cells[i].as_str()))?;
         }
         Ok(())
+    }
+
+    /// What it costs on a machine, where one priced it.
+    fn prices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(machine) = &self.on else { return Ok(()) };
+        writeln!(f, "What it costs, simulated on {machine}, one operation after the other:")?;
+        let priced = || self.policies.iter().filter_map(|c| Some((c.policy, c.price?)));
+        let width = priced().map(|(name, _)| name.len().max(8)).max().unwrap_or(8);
+        let row = |f: &mut fmt::Formatter<'_>, label: &str, get: &dyn Fn(&Price) -> f64| {
+            write!(f, "  {label:38}")?;
+            priced().try_for_each(|(_, p)| write!(f, "  {:>width$.2}", get(&p)))?;
+            writeln!(f)
+        };
+        write!(f, "  {:38}", "")?;
+        priced().try_for_each(|(name, _)| write!(f, "  {name:>width$}"))?;
+        writeln!(f)?;
+        row(f, "allocator, ns an operation", &|p| p.operation_ns)?;
+        row(f, "zone locks, ns a hold", &|p| p.hold_ns)?;
+        row(f, "zone locks, % of the allocator's time", &|p| p.held_percent)?;
+        row(f, "lines from another complex, memory, %", &|p| p.miss_percent)?;
+        writeln!(f)
     }
 
     fn truth(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

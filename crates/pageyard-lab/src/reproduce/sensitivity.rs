@@ -74,7 +74,9 @@ pub fn sensitivity(
         for (i, moved) in factors.iter_mut().enumerate() {
             let mut costs = options.costs.clone();
             let value = (cost.get)(&costs);
-            (cost.set)(&mut costs, if i == 0 { value / 2 } else { value * 2 });
+            // What is nothing becomes a nanosecond.
+            let double = if value == 0 { 1000 } else { value * 2 };
+            (cost.set)(&mut costs, if i == 0 { value / 2 } else { double });
             *moved = Moved::between(&default, &with(costs, tell)?);
         }
         rows.push(Row { cost: cost.name, factors });

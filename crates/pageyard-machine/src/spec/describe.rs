@@ -153,13 +153,15 @@ impl Description {
                 }
             }
         }
+        let last_level = self.bytes("last_level", &self.last_level)?;
         Ok(MachineSpec {
             name: self.name.clone(),
             clock_mhz: self.clock_mhz,
             cpus: places,
             nodes: nodes as u16,
             distances: self.table(nodes as usize)?,
-            last_level: self.bytes("last_level", &self.last_level)?,
+            last_level,
+            in_effect: last_level,
             private: self.bytes("private", &self.private)?,
             memory: self.bytes("memory", &self.memory)?,
             bandwidth: self.rate("bandwidth", self.bandwidth.as_deref())?,

@@ -147,5 +147,6 @@ pub(super) fn detect(system: &Path, cpuinfo: &Path) -> Result<MachineSpec, SpecE
         bandwidth: None,
         link: None,
         siblings: false,
+        in_effect: last_level,
     })
 }

@@ -82,6 +82,8 @@ pub struct MachineSpec {
     pub(crate) link: Option<u64>,
     /// Threads of a core slow each other down.
     pub(crate) siblings: bool,
+    /// Bytes of one last-level cache that programs get.
+    pub(crate) in_effect: u64,
 }
 
 /// What is wrong with a description.
@@ -179,6 +181,13 @@ impl MachineSpec {
     /// Bytes of one last-level cache.
     pub fn last_level(&self) -> u64 {
         self.last_level
+    }
+
+    /// The same machine on a host that others share: programs get so many bytes of each last-level
+    /// cache. What the allocator is told of caches does not change.
+    #[must_use]
+    pub fn with_last_level_in_effect(self, bytes: u64) -> Self {
+        MachineSpec { in_effect: bytes.min(self.last_level), ..self }
     }
 
     /// Bytes of one core's other data and unified caches.

@@ -1,0 +1,380 @@
+//! Puts the plan to an allocator, operation by operation, in the recorded order.
+
+use lock_api::RawMutex;
+use pageyard::policy::Policy;
+use pageyard::{
+    AllocError, CpuId, CpuStats, DrainReason, Gfp, NodeId, Order, Pfn, Platform, Yard, ZoneKind,
+    unusable_index,
+};
+
+use super::counts::Idle;
+use super::error::ReplayError;
+use super::figures::{Figures, Matching};
+use super::lists::is_cached;
+use super::machine::Machine;
+use super::map::{FrameMap, Taken};
+use super::plan::{Op, OpKind, ZONE_BITS, unpack_gfp};
+use super::restore::{id_of, order_of};
+use super::run::{Observer, Setting};
+use super::tick::Ticks;
+
+/// Where operations are performed.
+pub(super) trait Seat {
+    /// What follows happens on this CPU.
+    fn go(&self, cpu: u32);
+}
+
+/// Where the allocator asks the observer for the CPU.
+impl Seat for () {
+    #[inline(always)]
+    fn go(&self, _: u32) {}
+}
+
+/// Flags by type that make a zone the first that a request tries (spec §2.3).
+fn zone_flags(kind: ZoneKind) -> [Gfp; 3] {
+    let zone = match kind {
+        ZoneKind::Dma => Gfp::DMA,
+        ZoneKind::Dma32 => Gfp::DMA32,
+        ZoneKind::Normal => Gfp::empty(),
+        ZoneKind::Movable | ZoneKind::Device => {
+            return [Gfp::THISNODE | Gfp::HIGHMEM | Gfp::MOVABLE; 3];
+        }
+    };
+    let zone = zone | Gfp::THISNODE;
+    [zone, zone | Gfp::MOVABLE, zone | Gfp::RECLAIMABLE]
+}
+
+/// Drives the allocator through the plan.
+pub(super) struct Driver<'y, 'a, R: RawMutex, E, P, S> {
+    machine: &'y Machine,
+    yard: &'y Yard<'a, R, E, P>,
+    seat: S,
+    gfp: Vec<[Gfp; 3]>,
+    observer: &'y Observer,
+    pub(super) map: FrameMap,
+    /// Frames of a run of silent pages, and the CPU, zone and type of the run.
+    silents: Vec<u32>,
+    silent: Option<(u16, usize, u8)>,
+    idle: Idle,
+    ticks: Ticks,
+    figures: Figures,
+    matching: Matching,
+}
+
+impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, P, S> {
+    pub(super) fn new(
+        setting: &'y Setting<'_>,
+        yard: &'y Yard<'a, R, E, P>,
+        observer: &'y Observer,
+        seat: S,
+        phases: &[f64],
+        seed: u64,
+    ) -> Self {
+        let machine = setting.machine;
+        Driver {
+            machine,
+            yard,
+            seat,
+            gfp: machine.zones.iter().map(|z| zone_flags(z.kind)).collect(),
+            observer,
+            map: FrameMap::new(&setting.start.frames),
+            silents: Vec::new(),
+            silent: None,
+            idle: Idle::default(),
+            ticks: Ticks::new(setting.first_ns, machine.stat_interval_s, phases, seed),
+            figures: Figures::default(),
+            matching: Matching::default(),
+        }
+    }
+
+    /// Performs all of the plan.
+    pub(super) fn drive(
+        &mut self,
+        setting: &Setting<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), ReplayError> {
+        self.count_idle();
+        let mut gone = setting.start.gone.iter().peekable();
+        setting.plan.for_each(|number, op| {
+            while let Some(g) = gone.next_if(|g| g.op <= number) {
+                self.vanish(g.slot, g.pages);
+            }
+            self.perform(op);
+            if number & 0xfff == 0 {
+                self.count_idle();
+                progress(number);
+            }
+        })?;
+        self.flush();
+        Ok(())
+    }
+
+    /// Goes to a CPU.
+    #[inline(always)]
+    fn go(&self, cpu: u32) {
+        self.observer.cpu.set(cpu);
+        self.seat.go(cpu);
+    }
+
+    /// Whether this policy keeps blocks of this order on its lists.
+    fn caches(order: u8) -> bool {
+        order == 0 || P::RULES.high_order_lists && is_cached(order)
+    }
+
+    fn zone_of(&self, frame: u32) -> usize {
+        self.machine.zone_of(self.machine.base() + u64::from(frame)).unwrap_or(0)
+    }
+
+    fn flags(&self, zone: usize, migratetype: u8, gfp: u8) -> Gfp {
+        let by_type = &self.gfp[zone];
+        let kind = by_type.get(usize::from(migratetype)).copied().unwrap_or(by_type[1]);
+        kind | Gfp::from_bits_retain(unpack_gfp(gfp) & !ZONE_BITS)
+    }
+
+    #[inline(always)]
+    fn perform(&mut self, op: &Op) {
+        let zone = self.zone_of(op.frame);
+        if self.silent.is_some() {
+            let run = op.kind == OpKind::Silent
+                && op.order == 0
+                && self.silent == Some((op.cpu, zone, op.migratetype));
+            if run {
+                return self.silents.push(op.frame);
+            }
+            self.flush();
+        }
+        self.idle.until(op.t_ns);
+        self.observer.now.set(op.t_ns);
+        if self.observer.course.is_due(op.t_ns) {
+            self.observer.course.sample(op.t_ns, self.yard);
+        }
+        let missed = self.ticks.since(op.cpu.into(), op.t_ns);
+        self.go(op.cpu.into());
+        if missed > 0 {
+            self.tick(op.cpu, missed);
+        }
+        match op.kind {
+            OpKind::Alloc => {
+                self.alloc(zone, op);
+                self.observer.holds.borrow_mut().other(op.cpu.into());
+            }
+            OpKind::Free | OpKind::FreeDirect => {
+                self.observer.holds.borrow_mut().other(op.cpu.into());
+                self.free(op);
+            }
+            OpKind::Silent if op.order == 0 => {
+                self.silent = Some((op.cpu, zone, op.migratetype));
+                self.silents.push(op.frame);
+            }
+            OpKind::Silent => self.alloc(zone, op),
+            OpKind::DrainAll => {
+                self.yard.drain_all(Some(id_of(&self.machine.zones[zone])));
+            }
+        }
+        self.idle.now += self.observer.cached.take();
+    }
+
+    #[cold]
+    fn tick(&mut self, cpu: u16, times: i64) {
+        for _ in 0..times {
+            self.yard.tick(CpuId(cpu.into()));
+        }
+    }
+
+    #[inline(always)]
+    fn alloc(&mut self, zone: usize, op: &Op) {
+        let yard = self.yard;
+        let order = order_of(op.order);
+        let silent = op.kind == OpKind::Silent;
+        let extra = if silent { SILENT_GFP } else { op.gfp };
+        let flags = self.flags(zone, op.migratetype, extra);
+        match self
+            .alloc_in(zone, order, flags)
+            .or_else(|e| self.elsewhere(zone, op, flags).ok_or(e))
+        {
+            Ok(pfn) => {
+                if op.migratetype == 1 {
+                    // It goes to a user, so it is on a reclaim list and can be moved.
+                    let _ = yard.set_movable(pfn, order, true);
+                }
+                if Self::caches(op.order) {
+                    self.idle.now -= 1 << op.order;
+                }
+                if !silent {
+                    self.figures.alloc_blocks += 1;
+                    self.figures.alloc_pages += 1 << op.order;
+                }
+                let ours = (pfn.0 - self.machine.base()) as u32;
+                if let Some((old, order)) = self.map.put(op.frame, ours, op.order) {
+                    // The trace never freed what it had here before.
+                    self.matching.replaced += 1;
+                    let pfn = Pfn(self.machine.base() + u64::from(old));
+                    let _ = yard.free_direct(pfn, order_of(order));
+                }
+            }
+            Err(_) => {
+                self.figures.failed += 1;
+                self.map.put_failed(op.frame);
+            }
+        }
+    }
+
+    /// The recorded zone has nothing left under this policy: another of the node may, where the
+    /// request was free to use it.
+    #[cold]
+    fn elsewhere(&self, zone: usize, op: &Op, flags: Gfp) -> Option<Pfn> {
+        let asked = op.kind == OpKind::Silent || unpack_gfp(op.gfp) & ZONE_BITS == 0;
+        let flags = flags.difference(Gfp::DMA | Gfp::DMA32);
+        if asked { self.alloc_in(zone, order_of(op.order), flags).ok() } else { None }
+    }
+
+    /// From the recorded zone's node, whatever CPU asks.
+    #[inline(always)]
+    fn alloc_in(&self, zone: usize, order: Order, flags: Gfp) -> Result<Pfn, AllocError> {
+        let node = NodeId(self.machine.zones[zone].node);
+        if self.machine.cpus[self.observer.cpu.get() as usize] == node.0 {
+            self.yard.alloc(order, flags)
+        } else {
+            self.yard.alloc_on(node, order, flags)
+        }
+    }
+
+    #[inline(always)]
+    fn free(&mut self, op: &Op) {
+        let yard = self.yard;
+        let base = self.machine.base();
+        self.matching.frees += 1;
+        let taken = self.map.take(self.machine, op.frame, op.order, |frame, from, into| {
+            let _ = yard.split(Pfn(base + u64::from(frame)), order_of(from), order_of(into));
+        });
+        let ours = match taken {
+            Taken::Block(frame) => Pfn(base + u64::from(frame)),
+            Taken::Failed => return self.matching.of_failed += 1,
+            Taken::Unknown => return self.matching.unmatched += 1,
+        };
+        let order = order_of(op.order);
+        let direct = op.kind == OpKind::FreeDirect;
+        let done = if direct { yard.free_direct(ours, order) } else { yard.free(ours, order) };
+        if done.is_err() {
+            return self.matching.unmatched += 1;
+        }
+        self.figures.free_blocks += 1;
+        self.figures.free_pages += 1 << op.order;
+        if !direct && Self::caches(op.order) {
+            self.idle.now += 1 << op.order;
+        }
+    }
+
+    /// Performs a run of silent pages: a bulk request (spec §6.1).
+    #[cold]
+    fn flush(&mut self) {
+        let Some((cpu, zone, migratetype)) = self.silent.take() else { return };
+        self.go(cpu.into());
+        let frames = std::mem::take(&mut self.silents);
+        let got = self.bulk(zone, migratetype, frames.len(), |driver, i, ours| {
+            if let Some((old, order)) = driver.map.put(frames[i], ours, 0) {
+                driver.matching.replaced += 1;
+                let pfn = Pfn(driver.machine.base() + u64::from(old));
+                let _ = driver.yard.free_direct(pfn, order_of(order));
+            }
+        });
+        for &frame in &frames[got..] {
+            self.figures.failed += 1;
+            self.map.put_failed(frame);
+        }
+        self.silents = frames;
+        self.silents.clear();
+    }
+
+    /// Pages that the trace never shows leave a list.
+    #[cold]
+    fn vanish(&mut self, slot: usize, pages: usize) {
+        self.flush();
+        let cpus = self.machine.cpus.len();
+        self.go((slot % cpus) as u32);
+        self.bulk(slot / cpus, 0, pages, |_, _, _| {});
+    }
+
+    /// So many single pages as bulk requests; how many there were.
+    fn bulk(
+        &mut self,
+        zone: usize,
+        migratetype: u8,
+        n: usize,
+        mut each: impl FnMut(&mut Self, usize, u32),
+    ) -> usize {
+        let yard = self.yard;
+        let flags = self.flags(zone, migratetype, SILENT_GFP);
+        let mut got: Vec<u32> = Vec::with_capacity(n);
+        let base = self.machine.base();
+        while got.len() < n {
+            let before = got.len();
+            let node = NodeId(self.machine.zones[zone].node);
+            let _ =
+                yard.alloc_bulk_each_on(node, n - before, flags, |p| got.push((p.0 - base) as u32));
+            if got.len() == before {
+                break;
+            }
+        }
+        self.idle.now -= got.len() as i64;
+        self.idle.now += self.observer.cached.take();
+        for (i, &ours) in got.iter().enumerate() {
+            if migratetype == 1 {
+                let _ = yard.set_movable(Pfn(base + u64::from(ours)), Order::ZERO, true);
+            }
+            each(self, i, ours);
+        }
+        got.len()
+    }
+
+    /// Counts the pages on all lists anew: what went past them was not noticed.
+    fn count_idle(&mut self) {
+        let mut pages = 0;
+        for zone in &self.machine.zones {
+            for cpu in 0..self.machine.cpus.len() {
+                let set = self.yard.pageset(id_of(zone), CpuId(cpu as u32));
+                pages += set.map_or(0, |t| i64::from(t.count));
+            }
+        }
+        self.idle.now = pages;
+    }
+
+    pub(super) fn finish(self) -> Figures {
+        let mut f = self.figures;
+        (f.idle_peak, f.idle_mean) = self.idle.figures(0);
+        f.moved = self.observer.holds.borrow().moved;
+        f.matching = Some(self.matching);
+        f.tick_pages = Some(self.observer.tick_pages.get());
+        let mut blocks = [0; 11];
+        let (mut holds, mut mismatches, mut free_high) = (0, 0, (0, 0));
+        let yard = self.yard;
+        for zone in self.machine.zones.iter().map(id_of) {
+            let Some(s) = yard.zone_stats(zone) else { continue };
+            f.zone_pages += s.pages_taken;
+            f.claims += s.claims_whole + s.claims_part;
+            f.steals += s.steals;
+            holds += s.lock_holds;
+            mismatches += s.mismatches;
+            let mut sum = CpuStats::default();
+            for cpu in 0..self.machine.cpus.len() {
+                if let Some(c) = yard.cpu_stats(zone, CpuId(cpu as u32)) {
+                    sum.add(&c);
+                }
+            }
+            free_high.0 += sum.drains[DrainReason::FreeHigh as usize];
+            free_high.1 += sum.drained_pages[DrainReason::FreeHigh as usize];
+            for (o, n) in yard.free_blocks(zone).unwrap_or_default().into_iter().enumerate() {
+                blocks[o] += n;
+            }
+        }
+        f.lock_holds = Some(holds);
+        f.mismatches = Some(mismatches);
+        f.free_high_drains = Some(free_high.0);
+        f.free_high_pages = Some(free_high.1);
+        f.unusable_9 = Some(unusable_index(&blocks, Order::HUGE));
+        f
+    }
+}
+
+/// KSWAPD_RECLAIM and DIRECT_RECLAIM: what silent requests are taken to be (kernel stacks).
+const SILENT_GFP: u8 = 2 | 4;

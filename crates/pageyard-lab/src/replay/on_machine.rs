@@ -1,0 +1,136 @@
+//! The same replay on the simulated machine: each recorded CPU's operations on a virtual CPU, in the
+//! recorded order, one at a time. Its counters are the replay's, or the machine is wrong; beside
+//! them it says what the operations cost.
+
+use std::cell::RefCell;
+use std::sync::Mutex;
+
+use pageyard::CpuId;
+use pageyard::policy::{Base, Linux612, Policy, Step5, Step10};
+use pageyard_machine::{Machine, MachineSpec, Memory, Options, SimYard, Stats, Task};
+use serde::Serialize;
+
+use super::driver::{Driver, Seat};
+use super::error::ReplayError;
+use super::policies::Choice;
+use super::restore::{Parts, refused, restore};
+use super::run::{Observer, Outcome, Setting};
+
+/// What a replay costs on a simulated machine, in virtual time. Operations come one after the other:
+/// nobody waits.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Price {
+    /// Nanoseconds in the allocator for each request and each free, ticks and drains included.
+    pub operation_ns: f64,
+    /// How long the zones' locks were held each time, on average.
+    pub hold_ns: f64,
+    /// Of all time in the allocator, that with a zone's lock held, in percent.
+    pub held_percent: f64,
+    /// Of the lines of descriptors, those that no cache of the complex had, in percent.
+    pub miss_percent: f64,
+}
+
+type Run = fn(&Setting<'_>, &MachineSpec, u64, &mut dyn FnMut(u64)) -> Result<Outcome, ReplayError>;
+
+/// Policies that are compiled for it.
+const RUNS: [(&str, Run); 4] = [
+    ("Base", run::<Base>),
+    ("Step5", run::<Step5>),
+    ("Step10", run::<Step10>),
+    ("Linux612", run::<Linux612>),
+];
+
+/// How a policy is replayed on a machine.
+pub(super) fn of(policy: &Choice) -> Result<Run, ReplayError> {
+    let run = RUNS.iter().find(|r| r.0 == policy.name).map(|r| r.1);
+    run.ok_or_else(|| ReplayError::UnknownPolicy {
+        name: format!("{} for replays on a machine", policy.name),
+        known: RUNS.map(|r| r.0).join(", "),
+    })
+}
+
+/// The task that performs all operations, wherever they belong.
+struct OnCpus<'t, 's, 'env>(&'t Task<'s, 'env>);
+
+impl Seat for OnCpus<'_, '_, '_> {
+    #[inline]
+    fn go(&self, cpu: u32) {
+        if self.0.cpu() != CpuId(cpu) {
+            self.0.migrate(CpuId(cpu));
+        }
+    }
+}
+
+fn run<P: Policy>(
+    setting: &Setting<'_>,
+    spec: &MachineSpec,
+    seed: u64,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Outcome, ReplayError> {
+    let parts = Parts::of(setting.machine);
+    fits(&parts, setting, spec)?;
+    let phases = setting.phase.of_cpus(setting.machine.cpus.len(), seed);
+    let observer = Observer::new(setting);
+    let options = Options { seed, ..Options::default() };
+    let machine = Machine::with_zones(spec, options, &parts.zones);
+    let layout = parts.layout();
+    let memory = Memory::for_layout(&layout).map_err(refused)?;
+    let mut rooms = memory.rooms();
+    let storage = memory.storage(&mut rooms);
+    let yard: SimYard<'_, P, &Observer> =
+        SimYard::blank(&layout, storage, machine.platform(&observer)).map_err(refused)?;
+    machine.adopt(&yard);
+    restore(&yard, setting, &phases)?;
+    machine.reset_stats();
+    let done = RefCell::new(None);
+    let progress = Mutex::new(progress);
+    let ran = machine.run(|scope| {
+        let (yard, observer, phases, done, progress) =
+            (&yard, &observer, &phases, &done, &progress);
+        scope.spawn(CpuId(0), move |task| {
+            let mut driver = Driver::new(setting, yard, observer, OnCpus(task), phases, seed);
+            let mut progress = progress.lock().expect("one task uses it");
+            let driven = driver.drive(setting, &mut **progress);
+            *done.borrow_mut() = Some(driven.map(|()| driver.finish()));
+        });
+    });
+    debug_assert!(ran.is_ok(), "one task waits for nobody");
+    let figures = done.take().expect("the task has ended")?;
+    let operations = figures.alloc_blocks + figures.free_blocks;
+    let price = Some(Price::of(&machine.stats(), operations));
+    Ok(Outcome { figures, explained: Vec::new(), held: None, track: None, price })
+}
+
+/// Whether the machine has what was recorded.
+fn fits(parts: &Parts, setting: &Setting<'_>, spec: &MachineSpec) -> Result<(), ReplayError> {
+    let cpus = setting.machine.cpus.len();
+    let nodes = parts.zones.iter().map(|z| z.node.0 + 1).max().unwrap_or(1);
+    if cpus > spec.cpus().len() || nodes > spec.nodes() {
+        let what = format!(
+            "{} has {} CPUs and {} nodes; the trace has {cpus} and {nodes}",
+            spec.name(),
+            spec.cpus().len(),
+            spec.nodes()
+        );
+        return Err(ReplayError::machine(what, "give --on a machine with as many"));
+    }
+    Ok(())
+}
+
+impl Price {
+    fn of(stats: &Stats, operations: u64) -> Price {
+        let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
+        let (mut held, mut acquired) = (0, 0);
+        for lock in stats.zone_locks() {
+            held += lock.held;
+            acquired += lock.acquired;
+        }
+        let spent = stats.total().alloc;
+        Price {
+            operation_ns: spent as f64 / 1000.0 / operations.max(1) as f64,
+            hold_ns: held as f64 / 1000.0 / acquired.max(1) as f64,
+            held_percent: percent(held, spent),
+            miss_percent: stats.miss_share() as f64 / 10_000.0,
+        }
+    }
+}
