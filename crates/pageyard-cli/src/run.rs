@@ -159,6 +159,8 @@ struct Hygiene {
     /// Write every event under Linux612 as ftrace text; about 100 bytes an event, millions a round
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    #[command(flatten)]
+    picture: Picture,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -307,6 +309,12 @@ fn run_hygiene(args: &Hygiene) -> output::Outcome {
         None => hygiene::run(&options, &())?,
         Some(path) => recorded(path, &options)?,
     };
+    if args.picture.is_wanted() {
+        let mut page =
+            Page::new("Mobility grouping before and after the hygiene patches", &command());
+        page.hygiene(&report);
+        args.picture.write(&page)?;
+    }
     if args.json {
         print_json(&Json {
             version: env!("CARGO_PKG_VERSION"),

@@ -183,3 +183,18 @@ fn experiments() {
     assert!(page.tags_with("class").any(|t| t["class"] == "simulated"));
     assert!(std::fs::read_to_string(folder.0.join("r.svg")).unwrap().starts_with("<?xml"));
 }
+
+/// The rounds of hygiene: curves and table are the JSON's.
+#[test]
+fn rounds_of_hygiene() {
+    let folder = Folder::new("rounds");
+    let heap = ["run", "hygiene", "--rounds", "3", "--memory", "256M"];
+    ok(&folder, &[&heap[..], &["--html", "h.html", "--svg", "h.svg"]].concat());
+    let page = Page::read(&folder.0.join("h.html"));
+    let found = check(&page);
+    assert_eq!((found.paths, found.numbers), (6, 18));
+    assert!(page.tags_with("class").any(|t| t["class"] == "simulated"));
+    let printed = json(&ok(&folder, &[&heap[..], &["--json"]].concat()));
+    assert_eq!(page.data["hygiene"]["vanilla"], printed["vanilla"]);
+    assert!(std::fs::read_to_string(folder.0.join("h.svg")).unwrap().starts_with("<?xml"));
+}

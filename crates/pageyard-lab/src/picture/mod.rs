@@ -23,6 +23,7 @@ mod map;
 mod page;
 mod plot;
 mod reproduced;
+mod rounds;
 mod table;
 mod text;
 
@@ -35,10 +36,11 @@ use crate::result::{RunResult, World};
 use crate::table::{Options, Report, Set, Source, TableError, align};
 
 /// The plots that there may be, by the names under which [`Page::svg`] knows them.
-pub const PLOTS: [(&str, &str); 9] = [
+pub const PLOTS: [(&str, &str); 10] = [
     ("scaling", "metrics over the points of the workload"),
     ("dots", "every sample of every metric, with intervals"),
     ("beside", "published figures beside those found, step by step"),
+    ("rounds", "blocks of the wrong type, round by round of hygiene"),
     ("lists", "count and high of the busiest CPU's lists over time"),
     ("moves", "refills and drains of the busiest CPU's lists over time"),
     ("waiting", "CPUs that wait for zone locks over time"),
