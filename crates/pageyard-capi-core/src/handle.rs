@@ -1,0 +1,214 @@
+//! A yard on memory of the caller's.
+
+use core::ffi::{c_char, c_void};
+use core::mem::ManuallyDrop;
+use core::ops::Range;
+use core::slice;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use pageyard::policy::Linux612;
+use pageyard::{
+    CpuSlot, Frame, Home, InitError, Layout, Node, NodeId, Pageblock, Pfn, Storage, Yard, Zone,
+    ZoneSpec,
+};
+
+use crate::hooks::{CPlatform, pageyard_platform};
+use crate::layout::{self, ALIGN, Parts, Place, Plan, pageyard_layout};
+use crate::lock::{self, CLock};
+use crate::sized::{self, answer};
+use crate::status::{
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_LAYOUT, PAGEYARD_ERR_ROOM,
+    pageyard_status, status,
+};
+use crate::text;
+
+/// The allocator behind a handle.
+pub type CoreYard = Yard<'static, CLock, CPlatform, Linux612>;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"pageyrd1");
+
+/// An allocator on the caller's memory. Handles are checked: one that is null, misaligned, or of a
+/// yard that was destroyed and whose room has not been written since is answered with
+/// PAGEYARD_ERR_HANDLE. A pointer to anything else is not told apart from a handle for sure: it is
+/// read, which faults where no memory is.
+pub struct pageyard_core {
+    magic: AtomicU64,
+    yard: ManuallyDrop<CoreYard>,
+}
+
+/// The yard of a handle.
+///
+/// # Errors
+/// It is none, as far as that can be seen.
+///
+/// # Safety
+/// The pointer is null, misaligned, or to memory that may be read; if that holds a yard, it is not
+/// destroyed meanwhile.
+#[inline]
+pub unsafe fn of<'h>(handle: *const pageyard_core) -> Result<&'h CoreYard, pageyard_status> {
+    if handle.is_null() || !handle.is_aligned() {
+        return Err(PAGEYARD_ERR_HANDLE);
+    }
+    // SAFETY: by the caller's word it may be read; an atomic may be any bytes.
+    if unsafe { &(*handle).magic }.load(Ordering::Relaxed) != MAGIC {
+        return Err(PAGEYARD_ERR_HANDLE);
+    }
+    // SAFETY: the word is written last and taken away first, so there is a yard.
+    Ok(unsafe { &(*handle).yard })
+}
+
+/// Entries of the room, each made anew.
+///
+/// # Safety
+/// The place lies in memory that is nobody else's for as long as the entries are used, and is
+/// aligned for them.
+unsafe fn fill<'r, T>(room: *mut u8, place: Place, new: impl Fn(usize) -> T) -> &'r mut [T] {
+    // SAFETY: by the caller's word; every entry is written before it is borrowed.
+    unsafe {
+        let first = room.add(place.at).cast::<T>();
+        (0..place.count).for_each(|i| first.add(i).write(new(i)));
+        slice::from_raw_parts_mut(first, place.count)
+    }
+}
+
+/// Entries of the room as they are, for atomics: any bytes are a value of them.
+///
+/// # Safety
+/// As [`fill`], and any bytes are a value of `T`.
+unsafe fn as_is<'r, T>(room: *mut u8, place: Place) -> &'r [T] {
+    // SAFETY: by the caller's word.
+    unsafe { slice::from_raw_parts(room.add(place.at).cast::<T>(), place.count) }
+}
+
+/// # Safety
+/// The room is aligned, as long as the plan says, and nobody else's.
+unsafe fn build(
+    parts: &Parts<'_>,
+    plan: &Plan,
+    room: *mut u8,
+    table: pageyard_platform,
+    why: impl Fn(InitError),
+) -> Result<*mut pageyard_core, pageyard_status> {
+    for zone in parts.zones {
+        layout::zone_spec(zone)?;
+    }
+    // SAFETY: the plan's places do not overlap, lie in the room, and are aligned as the room is.
+    unsafe {
+        let nothing =
+            || ZoneSpec { kind: pageyard::ZoneKind::Normal, node: NodeId(0), span: Pfn(0)..Pfn(0) };
+        let specs: &[ZoneSpec] = fill(room, plan.specs, |i| {
+            parts.zones.get(i).and_then(|z| layout::zone_spec(z).ok()).unwrap_or_else(nothing)
+        });
+        let ranges: &[Range<Pfn>] = fill(room, plan.ranges, |i| {
+            let all = || parts.usable.iter().chain(parts.reserved);
+            all().nth(i).map_or(Pfn(0)..Pfn(0), layout::range)
+        });
+        let cpus: &[NodeId] =
+            fill(room, plan.cpus, |i| NodeId(parts.cpus.get(i).copied().unwrap_or_default()));
+        let (usable, reserved) = ranges.split_at(parts.usable.len().min(ranges.len()));
+        let layout: Layout<'_> = layout::layout(specs, usable, reserved, cpus, parts.distances);
+        let refused = |e: InitError| {
+            why(e);
+            PAGEYARD_ERR_LAYOUT
+        };
+        layout.needs::<CLock>().map_err(refused)?;
+        lock::decide(&table)?;
+        let storage: Storage<'static, CLock> = Storage {
+            frames: as_is::<Frame>(room, plan.frames),
+            blocks: as_is::<Pageblock>(room, plan.blocks),
+            zones: fill(room, plan.zones, |_| Zone::new()),
+            slots: fill(room, plan.slots, |_| CpuSlot::new()),
+            nodes: fill(room, plan.nodes, |_| Node::new()),
+            homes: fill(room, plan.homes, |_| Home::new()),
+        };
+        let yard = Yard::new(&layout, storage, CPlatform(table)).map_err(refused)?;
+        let handle = room.add(plan.handle.at).cast::<pageyard_core>();
+        handle.write(pageyard_core { magic: AtomicU64::new(MAGIC), yard: ManuallyDrop::new(yard) });
+        Ok(handle)
+    }
+}
+
+/// Makes a yard in which every usable frame that is not reserved is free.
+///
+/// `room` is memory for its maps, of at least as many `bytes` as pageyard_core_room says, anywhere,
+/// holding anything; it must not be memory that the yard hands out, unless the layout reserves that.
+/// `platform` may be null: one CPU, spin locks, no hooks. `why`, where it is not null, is filled with
+/// a sentence of at most `why_size` bytes, its ending zero included, that says what is wrong with the
+/// layout; empty where that is not the error.
+///
+/// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT; PAGEYARD_ERR_ROOM;
+/// PAGEYARD_ERR_LOCKS. The room may then have been written to.
+///
+/// Threads: any; the yard may be used by others once this has returned, and they know that. Uses
+/// about 16 KiB of stack.
+///
+/// Owner: the room is the library's until pageyard_core_destroy; everything else stays the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_create(
+    layout: *const pageyard_layout,
+    platform: *const pageyard_platform,
+    room: *mut c_void,
+    bytes: usize,
+    yard: *mut *mut pageyard_core,
+    why: *mut c_char,
+    why_size: usize,
+) -> pageyard_status {
+    // SAFETY: the header asks for all of it to be what it is called.
+    status(unsafe { create(layout, platform, room, bytes, yard, (why, why_size)) })
+}
+
+/// # Safety
+/// As the header says.
+unsafe fn create(
+    layout: *const pageyard_layout,
+    platform: *const pageyard_platform,
+    room: *mut c_void,
+    bytes: usize,
+    yard: *mut *mut pageyard_core,
+    (why, why_size): (*mut c_char, usize),
+) -> Result<(), pageyard_status> {
+    let say = |error: Option<InitError>| {
+        if !why.is_null() {
+            // SAFETY: see below. A sentence that does not fit is cut.
+            let _ = unsafe {
+                text::put(why, why_size, core::ptr::null_mut(), |out| {
+                    error.map_or(Ok(()), |e| write!(out, "{e}")).map_err(|_| PAGEYARD_ERR_LAYOUT)
+                })
+            };
+        }
+    };
+    say(None);
+    if room.is_null() || yard.is_null() {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
+    // SAFETY: by the caller's word the pointers are what they are called.
+    unsafe {
+        let parts = Parts::read(layout)?;
+        let table =
+            if platform.is_null() { pageyard_platform::none() } else { sized::read(platform)? };
+        let plan = Plan::of(&parts)?;
+        let room = room.cast::<u8>();
+        let skip = room.align_offset(ALIGN);
+        // The plan counts with the longest way to an aligned address.
+        if bytes < plan.bytes || skip >= ALIGN {
+            return Err(PAGEYARD_ERR_ROOM);
+        }
+        let handle = build(&parts, &plan, room.add(skip), table, |e| say(Some(e)))?;
+        answer(yard, handle)
+    }
+}
+
+/// Ends a yard. Frames that it had handed out stay in whoever's hands they are.
+///
+/// Errors: PAGEYARD_ERR_HANDLE.
+///
+/// Threads: nobody else uses the yard, or does afterwards. Owner: the room is the caller's again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_destroy(yard: *mut pageyard_core) -> pageyard_status {
+    // SAFETY: the header asks for a handle that nobody else uses.
+    status(unsafe { of(yard) }.map(|_| {
+        // The yard is atomics and the caller's memory: there is nothing to be given up.
+        // SAFETY: as above.
+        unsafe { &(*yard).magic }.store(0, Ordering::Relaxed);
+    }))
+}

@@ -1,0 +1,240 @@
+//! What the caller says of its memory, and how much room the maps need.
+
+use core::ops::Range;
+use core::slice;
+
+use pageyard::{
+    CpuSlot, Frame, Home, Knobs, Layout, MAX_ORDER, Node, NodeId, PAGEBLOCK_PAGES, Pageblock, Pfn,
+    Zone, ZoneKind, ZoneSpec,
+};
+
+use crate::handle::pageyard_core;
+use crate::lock::CLock;
+use crate::sized::{self, Growing};
+use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LAYOUT, pageyard_status, status};
+
+/// Frames from `start` to one before `end`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct pageyard_range {
+    /// The first frame.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+}
+
+/// One zone.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct pageyard_zone {
+    /// Its frames, holes included.
+    pub span: pageyard_range,
+    /// Its node, from 0 to 63.
+    pub node: u32,
+    /// One of the PAGEYARD_ZONE numbers.
+    pub kind: u32,
+}
+
+/// A machine's memory. Set everything to zero, then `struct_size` to sizeof(struct pageyard_layout),
+/// `version` to PAGEYARD_VERSION, and what there is.
+///
+/// Owner: all arrays are the caller's; pageyard_core_create copies what it needs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct pageyard_layout {
+    /// sizeof(struct pageyard_layout).
+    pub struct_size: u32,
+    /// PAGEYARD_VERSION.
+    pub version: u32,
+    /// The zones, in any order, at least one; no two overlap, or are of one kind and node.
+    pub zones: *const pageyard_zone,
+    /// How many.
+    pub zone_count: usize,
+    /// Where there is memory, in any order; no two overlap, all lie in zones.
+    pub usable: *const pageyard_range,
+    /// How many.
+    pub usable_count: usize,
+    /// Memory that is in use already and never becomes free.
+    pub reserved: *const pageyard_range,
+    /// How many.
+    pub reserved_count: usize,
+    /// The node of each CPU, by number, at least one.
+    pub cpus: *const u16,
+    /// How many.
+    pub cpu_count: usize,
+    /// How far the nodes are from each other, row by row: 10 from a node to itself, more to others.
+    /// Null: all others are equally far.
+    pub distances: *const u8,
+    /// How many: the square of the number of nodes, or 0.
+    pub distance_count: usize,
+}
+
+// SAFETY: it begins with the two fields; zero is null and no entries.
+unsafe impl Growing for pageyard_layout {
+    const LEAST: usize = size_of::<pageyard_layout>();
+}
+
+/// # Safety
+/// The pointer is to so many entries, or there are none, or it is null.
+unsafe fn entries<'l, T>(from: *const T, count: usize) -> Result<&'l [T], pageyard_status> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    let fits = count.checked_mul(size_of::<T>()).is_some_and(|bytes| bytes <= isize::MAX as usize);
+    if from.is_null() || !from.is_aligned() || !fits {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
+    // SAFETY: by the caller's word, and as tested.
+    Ok(unsafe { slice::from_raw_parts(from, count) })
+}
+
+/// A layout's arrays.
+pub(crate) struct Parts<'l> {
+    pub(crate) zones: &'l [pageyard_zone],
+    pub(crate) usable: &'l [pageyard_range],
+    pub(crate) reserved: &'l [pageyard_range],
+    pub(crate) cpus: &'l [u16],
+    pub(crate) distances: &'l [u8],
+}
+
+impl Parts<'_> {
+    /// # Safety
+    /// The pointer is null or to a layout as its comments say.
+    pub(crate) unsafe fn read(layout: *const pageyard_layout) -> Result<Self, pageyard_status> {
+        // SAFETY: by the caller's word; and so below.
+        let l = unsafe { sized::read(layout) }?;
+        // SAFETY: see above.
+        unsafe {
+            Ok(Parts {
+                zones: entries(l.zones, l.zone_count)?,
+                usable: entries(l.usable, l.usable_count)?,
+                reserved: entries(l.reserved, l.reserved_count)?,
+                cpus: entries(l.cpus, l.cpu_count)?,
+                distances: entries(l.distances, l.distance_count)?,
+            })
+        }
+    }
+}
+
+pub(crate) fn range(r: &pageyard_range) -> Range<Pfn> {
+    Pfn(r.start)..Pfn(r.end)
+}
+
+pub(crate) fn zone_spec(z: &pageyard_zone) -> Result<ZoneSpec, pageyard_status> {
+    let kind = ZoneKind::ALL.get(z.kind as usize).copied().ok_or(PAGEYARD_ERR_ARGUMENT)?;
+    let node = u16::try_from(z.node).map_err(|_| PAGEYARD_ERR_ARGUMENT)?;
+    Ok(ZoneSpec { kind, node: NodeId(node), span: range(&z.span) })
+}
+
+/// A part of the room: where it begins, in bytes, and how many entries it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) at: usize,
+    pub(crate) count: usize,
+}
+
+/// Where in the room everything is, from an address that is a multiple of [`ALIGN`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) handle: Place,
+    pub(crate) zones: Place,
+    pub(crate) slots: Place,
+    pub(crate) nodes: Place,
+    pub(crate) homes: Place,
+    pub(crate) frames: Place,
+    pub(crate) blocks: Place,
+    /// The layout as the core wants it.
+    pub(crate) specs: Place,
+    pub(crate) ranges: Place,
+    pub(crate) cpus: Place,
+    pub(crate) bytes: usize,
+}
+
+/// What the room's start is aligned to.
+pub(crate) const ALIGN: usize = 128;
+
+struct Planner {
+    end: usize,
+}
+
+impl Planner {
+    fn place<T>(&mut self, count: usize) -> Option<Place> {
+        const { assert!(align_of::<T>() <= ALIGN) };
+        let at = self.end.checked_next_multiple_of(align_of::<T>())?;
+        self.end = at.checked_add(count.checked_mul(size_of::<T>())?)?;
+        Some(Place { at, count })
+    }
+}
+
+impl Plan {
+    /// For a layout whose zones are not absurd; what else is wrong with it, the core says.
+    pub(crate) fn of(parts: &Parts<'_>) -> Result<Plan, pageyard_status> {
+        let (mut frames, mut blocks, mut last_node) = (0usize, 0usize, 0u64);
+        for zone in parts.zones {
+            // From the multiple of the largest block below.
+            let base = zone.span.start & !((1 << MAX_ORDER) - 1);
+            let own = zone.span.end.checked_sub(base).ok_or(PAGEYARD_ERR_LAYOUT)?;
+            let own = usize::try_from(own).map_err(|_| PAGEYARD_ERR_LAYOUT)?;
+            frames = frames.checked_add(own).ok_or(PAGEYARD_ERR_LAYOUT)?;
+            blocks += own.div_ceil(PAGEBLOCK_PAGES as usize);
+            last_node = last_node.max(zone.node.into());
+        }
+        for &node in parts.cpus {
+            last_node = last_node.max(node.into());
+        }
+        let nodes = (last_node as usize + 1).max(parts.distances.len().isqrt());
+        Self::for_counts(parts, frames, blocks, nodes).ok_or(PAGEYARD_ERR_LAYOUT)
+    }
+
+    fn for_counts(parts: &Parts<'_>, frames: usize, blocks: usize, nodes: usize) -> Option<Plan> {
+        let (zones, cpus) = (parts.zones.len(), parts.cpus.len());
+        let ranges = parts.usable.len().checked_add(parts.reserved.len())?;
+        let mut to = Planner { end: 0 };
+        Some(Plan {
+            handle: to.place::<pageyard_core>(1)?,
+            zones: to.place::<Zone<'_, CLock>>(zones)?,
+            slots: to.place::<CpuSlot<CLock>>(zones.checked_mul(cpus)?)?,
+            nodes: to.place::<Node<'_, CLock>>(nodes)?,
+            homes: to.place::<Home<'_, CLock>>(cpus)?,
+            frames: to.place::<Frame>(frames)?,
+            blocks: to.place::<Pageblock>(blocks)?,
+            specs: to.place::<ZoneSpec>(zones)?,
+            ranges: to.place::<Range<Pfn>>(ranges)?,
+            cpus: to.place::<NodeId>(cpus)?,
+            // Wherever the room begins.
+            bytes: to.end.checked_add(ALIGN - 1)?,
+        })
+    }
+}
+
+/// How many bytes of room a yard with this layout needs: 16 for each frame, and some more for each
+/// zone and CPU.
+///
+/// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for zones that end before
+/// they begin or exceed the address space. Whether the rest of the layout can be is for
+/// pageyard_core_create to say.
+///
+/// Threads: any. Owner: everything stays the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_room(
+    layout: *const pageyard_layout,
+    bytes: *mut usize,
+) -> pageyard_status {
+    // SAFETY: the header asks for a layout and a place for the answer.
+    status(unsafe { Parts::read(layout) }.and_then(|parts| {
+        let plan = Plan::of(&parts)?;
+        // SAFETY: as above.
+        unsafe { sized::answer(bytes, plan.bytes) }
+    }))
+}
+
+/// A layout in the core's terms.
+pub(crate) fn layout<'l>(
+    specs: &'l [ZoneSpec],
+    usable: &'l [Range<Pfn>],
+    reserved: &'l [Range<Pfn>],
+    cpus: &'l [NodeId],
+    distances: &'l [u8],
+) -> Layout<'l> {
+    Layout { zones: specs, usable, reserved, cpus, distances, knobs: Knobs::default() }
+}

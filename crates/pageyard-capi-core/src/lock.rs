@@ -1,0 +1,143 @@
+//! The lock of the core in C: functions of the caller's on a word of the library's, or, without
+//! them, a spin lock.
+
+use core::cell::UnsafeCell;
+use core::mem::transmute;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use lock_api::{GuardSend, RawMutex};
+
+use crate::hooks::pageyard_platform;
+use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LOCKS, pageyard_status};
+
+/// Room for one lock, for the caller's lock functions. All zero at first: a lock that nobody holds.
+/// While nobody holds it, the library may move it, byte by byte, so it must not be on anybody's list
+/// then. The holder may keep something in it, as the state of interrupts.
+#[repr(C)]
+#[derive(Debug)]
+pub struct pageyard_lock {
+    /// The caller's to use.
+    pub words: [u64; 2],
+}
+
+type Lock = unsafe extern "C" fn(*mut pageyard_lock);
+type TryLock = unsafe extern "C" fn(*mut pageyard_lock) -> i32;
+
+// `RawMutex` gives its methods nothing but the lock itself, and locks are made before a table could
+// be put into them. So a program has one kind of lock.
+static LOCK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+static TRY_LOCK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+static UNLOCK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+/// Whether they are decided upon.
+static STATE: AtomicU32 = AtomicU32::new(UNDECIDED);
+const UNDECIDED: u32 = 0;
+const DECIDING: u32 = 1;
+const DECIDED: u32 = 2;
+
+/// The lock functions of a table are in force from now on, for all yards of the program.
+///
+/// # Errors
+/// Some of them are missing, or a yard uses others.
+pub(crate) fn decide(table: &pageyard_platform) -> Result<(), pageyard_status> {
+    let functions = match (table.lock, table.try_lock, table.unlock) {
+        (Some(lock), Some(try_lock), Some(unlock)) => {
+            [lock as *mut (), try_lock as *mut (), unlock as *mut ()]
+        }
+        (None, None, None) => [ptr::null_mut(); 3],
+        _ => return Err(PAGEYARD_ERR_ARGUMENT),
+    };
+    let places = [&LOCK, &TRY_LOCK, &UNLOCK];
+    loop {
+        let claim =
+            STATE.compare_exchange(UNDECIDED, DECIDING, Ordering::Acquire, Ordering::Acquire);
+        match claim {
+            Ok(_) => {
+                for (place, function) in places.into_iter().zip(functions) {
+                    place.store(function, Ordering::Relaxed);
+                }
+                STATE.store(DECIDED, Ordering::Release);
+                return Ok(());
+            }
+            Err(DECIDED) => {
+                let same = |(place, function): (&AtomicPtr<()>, *mut ())| {
+                    place.load(Ordering::Relaxed) == function
+                };
+                let all = places.into_iter().zip(functions).all(same);
+                return if all { Ok(()) } else { Err(PAGEYARD_ERR_LOCKS) };
+            }
+            Err(_) => core::hint::spin_loop(),
+        }
+    }
+}
+
+/// One lock of a yard.
+#[derive(Debug)]
+pub struct CLock {
+    room: UnsafeCell<pageyard_lock>,
+}
+
+// SAFETY: a lock is there to be shared; what is in it is touched by the lock functions alone.
+unsafe impl Sync for CLock {}
+// SAFETY: as above.
+unsafe impl Send for CLock {}
+
+impl CLock {
+    /// The word of the library's own spin lock.
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: the room is aligned for it, lives as long as the lock, and where there are no
+        // functions of the caller's, it is used as an atomic only.
+        unsafe { AtomicU64::from_ptr(self.room.get().cast()) }
+    }
+
+    fn take(&self) -> bool {
+        let word = self.word();
+        word.load(Ordering::Relaxed) == 0
+            && word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+// SAFETY: without functions of the caller's, the word goes from 0 to 1 by a compare-and-exchange and
+// back by the holder; so one has it at a time. With them, that is what the header asks of them.
+unsafe impl RawMutex for CLock {
+    #[allow(clippy::declare_interior_mutable_const)] // what `lock_api` asks for
+    const INIT: Self = CLock { room: UnsafeCell::new(pageyard_lock { words: [0; 2] }) };
+    type GuardMarker = GuardSend;
+
+    #[inline]
+    fn lock(&self) {
+        // SAFETY: null, or what `decide` made from a function of this kind.
+        let lock = unsafe { transmute::<*mut (), Option<Lock>>(LOCK.load(Ordering::Relaxed)) };
+        match lock {
+            // SAFETY: the caller's function, on a lock that lives.
+            Some(lock) => unsafe { lock(self.room.get()) },
+            None => {
+                while !self.take() {
+                    core::hint::spin_loop();
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        let function = TRY_LOCK.load(Ordering::Relaxed);
+        // SAFETY: as in `lock`.
+        match unsafe { transmute::<*mut (), Option<TryLock>>(function) } {
+            // SAFETY: as in `lock`.
+            Some(try_lock) => unsafe { try_lock(self.room.get()) != 0 },
+            None => self.take(),
+        }
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // SAFETY: as in `lock`.
+        let unlock = unsafe { transmute::<*mut (), Option<Lock>>(UNLOCK.load(Ordering::Relaxed)) };
+        match unlock {
+            // SAFETY: as in `lock`; and the caller of `unlock` holds it.
+            Some(unlock) => unsafe { unlock(self.room.get()) },
+            None => self.word().store(0, Ordering::Release),
+        }
+    }
+}

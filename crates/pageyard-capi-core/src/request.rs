@@ -1,0 +1,289 @@
+//! Requests by frame number.
+
+use pageyard::{Gfp, NodeId, Order, Pfn, Platform, Yard};
+
+use lock_api::RawMutex;
+use pageyard::policy::Policy;
+
+use crate::flags;
+use crate::handle::{of, pageyard_core};
+use crate::sized::answer;
+use crate::status::{
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_NODE, of_alloc, of_contig, of_free, pageyard_status, status,
+};
+
+/// Allocates a block of 2^order pages, aligned to its size; its first frame is put to `pfn`. Contents
+/// are what they were, unless PAGEYARD_ZERO asks for zeros and there is a `zero` hook.
+///
+/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for an order above PAGEYARD_MAX_ORDER or a null
+/// `pfn`; PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_FLAGS, PAGEYARD_ERR_CPU.
+///
+/// Threads: any; with lock functions that turn interrupts off, interrupt handlers too (flags without
+/// PAGEYARD_DIRECT_RECLAIM). Owner: the block is the caller's until pageyard_core_free.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_alloc(
+    yard: *const pageyard_core,
+    order: u32,
+    flags: u32,
+    pfn: *mut u64,
+) -> pageyard_status {
+    // SAFETY: the header asks for a handle and a place for the answer.
+    status(unsafe { of(yard) }.and_then(|yard| {
+        let order = flags::order(order)?;
+        if pfn.is_null() {
+            return Err(PAGEYARD_ERR_ARGUMENT);
+        }
+        let block = yard.alloc(order, flags::gfp(flags)).map_err(of_alloc)?;
+        // SAFETY: as above.
+        unsafe { answer(pfn, block.0) }
+    }))
+}
+
+/// Allocates a block as pageyard_core_alloc does, preferably of a node; with PAGEYARD_THISNODE, of no
+/// other.
+///
+/// Errors: as pageyard_core_alloc; PAGEYARD_ERR_NODE.
+///
+/// Threads, owner: as pageyard_core_alloc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_alloc_on(
+    yard: *const pageyard_core,
+    node: u32,
+    order: u32,
+    flags: u32,
+    pfn: *mut u64,
+) -> pageyard_status {
+    // SAFETY: the header asks for a handle and a place for the answer.
+    status(unsafe { of(yard) }.and_then(|yard| {
+        let (node, order) = (self::node(node)?, flags::order(order)?);
+        if pfn.is_null() {
+            return Err(PAGEYARD_ERR_ARGUMENT);
+        }
+        let block = yard.alloc_on(node, order, flags::gfp(flags)).map_err(of_alloc)?;
+        // SAFETY: as above.
+        unsafe { answer(pfn, block.0) }
+    }))
+}
+
+/// A node from C.
+pub fn node(node: u32) -> Result<NodeId, pageyard_status> {
+    u16::try_from(node).map(NodeId).map_err(|_| PAGEYARD_ERR_NODE)
+}
+
+/// Gives a block back, of the order at which it was allocated.
+///
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_CPU; what is wrong with the block:
+/// PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_RESERVED, PAGEYARD_ERR_DOUBLE_FREE, PAGEYARD_ERR_MISALIGNED,
+/// PAGEYARD_ERR_WRONG_ORDER, PAGEYARD_ERR_NOT_HEAD, PAGEYARD_ERR_OUT_OF_USE.
+///
+/// Threads: as pageyard_core_alloc; two that free the same block in the same few nanoseconds are not
+/// told apart. Owner: the block is the library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_free(
+    yard: *const pageyard_core,
+    pfn: u64,
+    order: u32,
+) -> pageyard_status {
+    // SAFETY: the header asks for a handle.
+    status(
+        unsafe { of(yard) }
+            .and_then(|yard| yard.free(Pfn(pfn), flags::order(order)?).map_err(of_free)),
+    )
+}
+
+/// Allocates up to `count` single pages at once, cheaper than one by one; their frames are put to
+/// `pfns`, how many there are to `got`: fewer than asked for, even none, is no error.
+///
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FLAGS, PAGEYARD_ERR_CPU.
+///
+/// Threads, owner: as pageyard_core_alloc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_alloc_bulk(
+    yard: *const pageyard_core,
+    flags: u32,
+    pfns: *mut u64,
+    count: usize,
+    got: *mut usize,
+) -> pageyard_status {
+    // SAFETY: the header asks for a handle, so many places, and one for the answer.
+    status(unsafe { of(yard) }.and_then(|yard| {
+        if got.is_null() || pfns.is_null() && count > 0 {
+            return Err(PAGEYARD_ERR_ARGUMENT);
+        }
+        // SAFETY: as above; no more than `count` are told.
+        let put = |i: usize, pfn: Pfn| unsafe { pfns.add(i).write_unaligned(pfn.0) };
+        let n = alloc_bulk(yard, flags::gfp(flags), count, put)?;
+        // SAFETY: as above.
+        unsafe { answer(got, n) }
+    }))
+}
+
+/// Up to `count` single pages, each told with its number. How many.
+pub fn alloc_bulk<R: RawMutex, E: Platform, P: Policy>(
+    yard: &Yard<'_, R, E, P>,
+    gfp: Gfp,
+    count: usize,
+    put: impl Fn(usize, Pfn),
+) -> Result<usize, pageyard_status> {
+    let mut n = 0;
+    let each = |pfn| {
+        put(n, pfn);
+        n += 1;
+    };
+    yard.alloc_bulk_each(count, gfp, each).map_err(of_alloc)?;
+    Ok(n)
+}
+
+/// Gives `count` blocks of one order back, cheaper than one by one. `done`, where it is not null, is
+/// set to how many were given back: at an error, the block at that position is the one at fault, and
+/// it and all after it are as they were.
+///
+/// Errors: as pageyard_core_free.
+///
+/// Threads, owner: as pageyard_core_free.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_free_bulk(
+    yard: *const pageyard_core,
+    pfns: *const u64,
+    count: usize,
+    order: u32,
+    done: *mut usize,
+) -> pageyard_status {
+    // SAFETY: the header asks for a handle, so many frames, and a place for the answer.
+    status(unsafe { of(yard) }.and_then(|yard| {
+        let order = flags::order(order)?;
+        if pfns.is_null() && count > 0 {
+            return Err(PAGEYARD_ERR_ARGUMENT);
+        }
+        // SAFETY: as above; no more than `count` are asked for.
+        let get = |i: usize| Ok(Pfn(unsafe { pfns.add(i).read_unaligned() }));
+        let (n, freed) = free_bulk(yard, order, count, get);
+        if !done.is_null() {
+            // SAFETY: as above.
+            unsafe { answer(done, n) }?;
+        }
+        freed
+    }))
+}
+
+/// Gives back blocks, asked for by number, as far as the first one at fault. How many, and what is
+/// wrong with that one.
+pub fn free_bulk<R: RawMutex, E: Platform, P: Policy>(
+    yard: &Yard<'_, R, E, P>,
+    order: Order,
+    count: usize,
+    get: impl Fn(usize) -> Result<Pfn, pageyard_status>,
+) -> (usize, Result<(), pageyard_status>) {
+    /// What the core prepares at once.
+    const GROUP: usize = 31;
+    let mut done = 0;
+    while done < count {
+        let mut group = [(Pfn(0), order); GROUP];
+        let wanted = GROUP.min(count - done);
+        let (mut ready, mut fault) = (0, Ok(()));
+        for (i, place) in group.iter_mut().enumerate().take(wanted) {
+            match get(done + i) {
+                Ok(pfn) => place.0 = pfn,
+                Err(status) => {
+                    fault = Err(status);
+                    break;
+                }
+            }
+            ready += 1;
+        }
+        let blocks = group.get(..ready).unwrap_or(&[]);
+        match yard.free_batch(blocks) {
+            Ok(()) => done += ready,
+            Err(e) => {
+                // Those before it are in order.
+                let before = blocks.get(..e.index).unwrap_or(&[]);
+                let freed = yard.free_batch(before).map_or_else(|e| e.index, |()| before.len());
+                return (done + freed, Err(of_free(e.error)));
+            }
+        }
+        if fault.is_err() {
+            return (done, fault);
+        }
+    }
+    (done, Ok(()))
+}
+
+/// Turns an allocated block into blocks of the smaller order `into`, each to be freed on its own.
+///
+/// Errors: as pageyard_core_free; PAGEYARD_ERR_WRONG_ORDER where `into` is larger than `order`.
+///
+/// Threads: the block's owner. Owner: the parts are the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_split(
+    yard: *const pageyard_core,
+    pfn: u64,
+    order: u32,
+    into: u32,
+) -> pageyard_status {
+    // SAFETY: the header asks for a handle.
+    status(unsafe { of(yard) }.and_then(|yard| {
+        let (order, into) = (flags::order(order)?, flags::order(into)?);
+        yard.split(Pfn(pfn), order, into).map_err(of_free)
+    }))
+}
+
+/// Says whether the owner of an allocated block can move it: whether the `relocate` hook may be asked
+/// to. `movable` is 0 or 1.
+///
+/// Errors: as pageyard_core_free.
+///
+/// Threads: the block's owner. Owner: nothing changes hands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_set_movable(
+    yard: *const pageyard_core,
+    pfn: u64,
+    order: u32,
+    movable: i32,
+) -> pageyard_status {
+    // SAFETY: the header asks for a handle.
+    status(unsafe { of(yard) }.and_then(|yard| {
+        yard.set_movable(Pfn(pfn), flags::order(order)?, movable != 0).map_err(of_free)
+    }))
+}
+
+/// Allocates exactly the frames from `start` to one before `end`, as single pages of a type
+/// (PAGEYARD_TYPE numbers) or, with PAGEYARD_COMP, as one block. What is in use there and movable is
+/// moved away by the `relocate` hook.
+///
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_RANGE, PAGEYARD_ERR_BUSY,
+/// PAGEYARD_ERR_NO_MEMORY. Nothing is taken then, though blocks may have moved.
+///
+/// Threads: any that may sleep. Owner: the frames are the caller's until pageyard_core_free_contig.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_alloc_contig(
+    yard: *const pageyard_core,
+    start: u64,
+    end: u64,
+    page_type: u32,
+    flags: u32,
+) -> pageyard_status {
+    // SAFETY: the header asks for a handle.
+    status(unsafe { of(yard) }.and_then(|yard| {
+        let t = flags::migrate_type(page_type)?;
+        yard.alloc_contig(Pfn(start)..Pfn(end), t, flags::gfp(flags)).map_err(of_contig)
+    }))
+}
+
+/// Gives back the frames from `start` to one before `end`, all of them single pages, or the one block
+/// that they are.
+///
+/// Errors: as pageyard_core_free, for the first frame at fault.
+///
+/// Threads: any. Owner: the frames are the library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_free_contig(
+    yard: *const pageyard_core,
+    start: u64,
+    end: u64,
+) -> pageyard_status {
+    // SAFETY: the header asks for a handle.
+    status(
+        unsafe { of(yard) }
+            .and_then(|yard| yard.free_contig(Pfn(start)..Pfn(end)).map_err(|e| of_free(e.error))),
+    )
+}

@@ -1,0 +1,163 @@
+//! Structures from callers of other versions: each begins with its size and version.
+
+use core::mem::{MaybeUninit, size_of};
+use core::ptr;
+
+use crate::flags::PAGEYARD_VERSION;
+use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, pageyard_status};
+
+/// A structure that may grow. It begins with its size and version, each 32 bits, is at least as long
+/// as `LEAST`, and all zero bytes are a valid value, in which what is zero means "not set".
+///
+/// # Safety
+/// All that is so.
+pub unsafe trait Growing: Copy {
+    /// Its length in the first version of the interface.
+    const LEAST: usize;
+}
+
+/// Reads a structure whose caller knows more or fewer fields. What the caller does not know is zero;
+/// what this library does not know must be.
+///
+/// # Safety
+/// The pointer is null or to a structure of the size that its first field says.
+pub unsafe fn read<T: Growing>(from: *const T) -> Result<T, pageyard_status> {
+    if from.is_null() || !from.is_aligned() {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
+    // SAFETY: by the caller's word there are at least these two fields.
+    let [size, version] = unsafe { from.cast::<[u32; 2]>().read() };
+    let size = size as usize;
+    // A size from garbage is not to be believed.
+    if version != PAGEYARD_VERSION || size < T::LEAST || size > 16 * size_of::<T>() {
+        return Err(PAGEYARD_ERR_VERSION);
+    }
+    for at in size_of::<T>()..size {
+        // SAFETY: within the size that the caller gave.
+        if unsafe { from.cast::<u8>().add(at).read() } != 0 {
+            return Err(PAGEYARD_ERR_VERSION);
+        }
+    }
+    let mut own = MaybeUninit::<T>::zeroed();
+    // SAFETY: both are at least this long; the rest stays zero, which is a value (`Growing`).
+    unsafe {
+        let bytes = size.min(size_of::<T>());
+        ptr::copy_nonoverlapping(from.cast::<u8>(), own.as_mut_ptr().cast(), bytes);
+        Ok(own.assume_init())
+    }
+}
+
+/// Writes a structure for a caller who knows more or fewer fields: as much of it as the caller has
+/// room for, the size and version as the caller gave them, zero in what this library does not know.
+///
+/// # Safety
+/// The pointer is null or to a structure of the size that its first field says, which may be written.
+pub unsafe fn write<T: Growing>(to: *mut T, value: &T) -> Result<(), pageyard_status> {
+    if to.is_null() || !to.is_aligned() {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
+    // SAFETY: as in `read`.
+    let [size, version] = unsafe { to.cast::<[u32; 2]>().read() };
+    let size = size as usize;
+    if version != PAGEYARD_VERSION || size < T::LEAST || size > 16 * size_of::<T>() {
+        return Err(PAGEYARD_ERR_VERSION);
+    }
+    let (head, own) = (size_of::<[u32; 2]>(), size_of::<T>().min(size));
+    // SAFETY: within both structures; a structure of ours cannot lie in the caller's.
+    unsafe {
+        let from = ptr::from_ref(value).cast::<u8>().add(head);
+        ptr::copy_nonoverlapping(from, to.cast::<u8>().add(head), own - head);
+        ptr::write_bytes(to.cast::<u8>().add(own), 0, size - own);
+    }
+    Ok(())
+}
+
+/// A pointer to an answer: null is an error.
+///
+/// # Safety
+/// The pointer is null, or what it points to may be written.
+#[inline]
+pub unsafe fn answer<T>(to: *mut T, value: T) -> Result<(), pageyard_status> {
+    if to.is_null() {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
+    // SAFETY: by the caller's word. C's compiler aligns what it declares, but a caller may not.
+    unsafe { to.write_unaligned(value) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Old {
+        size: u32,
+        version: u32,
+        a: u64,
+    }
+
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct New {
+        size: u32,
+        version: u32,
+        a: u64,
+        b: u64,
+    }
+
+    // SAFETY: numbers behind a size and a version.
+    unsafe impl Growing for Old {
+        const LEAST: usize = 16;
+    }
+    // SAFETY: as above.
+    unsafe impl Growing for New {
+        const LEAST: usize = 16;
+    }
+
+    #[test]
+    fn an_older_caller_leaves_the_rest_zero() {
+        let old = Old { size: 16, version: 1, a: 7 };
+        // SAFETY: of the size that it says.
+        let new = unsafe { read::<New>((&raw const old).cast()) }.unwrap();
+        assert_eq!((new.a, new.b), (7, 0));
+    }
+
+    #[test]
+    fn a_newer_caller_may_not_ask_for_what_is_unknown() {
+        let mut new = New { size: 24, version: 1, a: 7, b: 0 };
+        // SAFETY: of the size that it says.
+        let old = || unsafe { read::<Old>((&raw const new).cast()) };
+        assert_eq!(old().unwrap().a, 7);
+        new.b = 1;
+        // SAFETY: of the size that it says.
+        assert_eq!(unsafe { read::<Old>((&raw const new).cast()) }, Err(PAGEYARD_ERR_VERSION));
+    }
+
+    #[test]
+    fn wrong_sizes_and_versions_are_refused() {
+        for (size, version) in [(8, 1), (0, 1), (16, 0), (16, 2), (1 << 20, 1)] {
+            let old = Old { size, version, a: 0 };
+            // SAFETY: it is refused before anything behind the two fields is read.
+            assert_eq!(unsafe { read::<Old>(&raw const old) }, Err(PAGEYARD_ERR_VERSION));
+        }
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { read::<Old>(ptr::null()) }, Err(PAGEYARD_ERR_ARGUMENT));
+    }
+
+    #[test]
+    fn an_answer_fits_its_reader() {
+        let value = New { size: 0, version: 0, a: 3, b: 4 };
+        let mut room = [Old { size: 16, version: 1, a: 0 }, Old { size: 9, version: 9, a: 9 }];
+        // SAFETY: of the size that it says.
+        unsafe { write::<New>(room.as_mut_ptr().cast(), &value) }.unwrap();
+        assert_eq!(room[0], Old { size: 16, version: 1, a: 3 });
+        assert_eq!(room[1].a, 9, "nothing behind it is touched");
+        let mut wide = New { size: 24, version: 1, a: 0, b: 9 };
+        // SAFETY: of the size that it says.
+        unsafe { write::<Old>((&raw mut wide).cast(), &Old { size: 0, version: 0, a: 5 }) }
+            .unwrap();
+        assert_eq!(wide, New { size: 24, version: 1, a: 5, b: 0 });
+    }
+}

@@ -1,0 +1,168 @@
+//! What functions answer.
+
+use core::ffi::{CStr, c_char};
+
+use pageyard::{AllocError, ContigError, FreeError, HotplugError};
+
+/// What a function answers: PAGEYARD_OK, or one of the negative PAGEYARD_ERR numbers. Unless a
+/// function says otherwise, nothing has changed after an error. Numbers are never given another
+/// meaning; later versions may add some.
+pub type pageyard_status = i32;
+
+/// It is done.
+pub const PAGEYARD_OK: pageyard_status = 0;
+/// The handle is null, not aligned as handles are, or of something destroyed.
+pub const PAGEYARD_ERR_HANDLE: pageyard_status = -1;
+/// A pointer that must not be null is, or a number is out of its range.
+pub const PAGEYARD_ERR_ARGUMENT: pageyard_status = -2;
+/// A structure's size or version is not one that this library knows, or a field is set that it does
+/// not know yet.
+pub const PAGEYARD_ERR_VERSION: pageyard_status = -3;
+/// An option has a value that it cannot have; pageyard_last_error says which.
+pub const PAGEYARD_ERR_OPTION: pageyard_status = -4;
+/// The system refused; pageyard_last_error says what.
+pub const PAGEYARD_ERR_SYSTEM: pageyard_status = -5;
+/// The layout cannot be.
+pub const PAGEYARD_ERR_LAYOUT: pageyard_status = -6;
+/// The room given is smaller than pageyard_core_room says.
+pub const PAGEYARD_ERR_ROOM: pageyard_status = -7;
+/// Another yard of this program uses other lock functions; all use the same.
+pub const PAGEYARD_ERR_LOCKS: pageyard_status = -8;
+/// The text did not fit into the buffer.
+pub const PAGEYARD_ERR_BUFFER: pageyard_status = -9;
+/// There is no free block that the request may use.
+pub const PAGEYARD_ERR_NO_MEMORY: pageyard_status = -10;
+/// The request's flags contradict each other.
+pub const PAGEYARD_ERR_FLAGS: pageyard_status = -11;
+/// The caller runs on a CPU that the yard was not told of, or that is down.
+pub const PAGEYARD_ERR_CPU: pageyard_status = -12;
+/// There is no such node, or no such zone.
+pub const PAGEYARD_ERR_NODE: pageyard_status = -13;
+/// The block is not of this yard.
+pub const PAGEYARD_ERR_FOREIGN: pageyard_status = -20;
+/// The frame is a hole, or was never the allocator's.
+pub const PAGEYARD_ERR_RESERVED: pageyard_status = -21;
+/// The block is free already.
+pub const PAGEYARD_ERR_DOUBLE_FREE: pageyard_status = -22;
+/// The address or frame number is not a multiple of the block's size.
+pub const PAGEYARD_ERR_MISALIGNED: pageyard_status = -23;
+/// The block was allocated at another order.
+pub const PAGEYARD_ERR_WRONG_ORDER: pageyard_status = -24;
+/// The frame lies inside a block, not at its start.
+pub const PAGEYARD_ERR_NOT_HEAD: pageyard_status = -25;
+/// The block is out of use: a page of it is bad or faulty.
+pub const PAGEYARD_ERR_OUT_OF_USE: pageyard_status = -26;
+/// A range means nothing: empty, over zones' edges, not whole sections, or not as it was said.
+pub const PAGEYARD_ERR_RANGE: pageyard_status = -30;
+/// A frame of the range is in use and cannot be moved away.
+pub const PAGEYARD_ERR_BUSY: pageyard_status = -31;
+/// There is no such setting, or it cannot be read or written, or not to this value.
+pub const PAGEYARD_ERR_KNOB: pageyard_status = -40;
+
+/// A sentence for a status, in English, without a newline. Never null: a number that this library
+/// does not know gets a sentence that says so.
+///
+/// Threads: any. Owner: the text is the library's, constant, and lives as long as it is loaded.
+#[unsafe(no_mangle)]
+pub extern "C" fn pageyard_strerror(status: pageyard_status) -> *const c_char {
+    message(status).as_ptr()
+}
+
+fn message(status: pageyard_status) -> &'static CStr {
+    match status {
+        PAGEYARD_OK => c"done",
+        PAGEYARD_ERR_HANDLE => c"the handle is null, misaligned, or of something destroyed",
+        PAGEYARD_ERR_ARGUMENT => c"a pointer is null, or a number out of its range",
+        PAGEYARD_ERR_VERSION => {
+            c"a structure's size, version or fields are not those of this library's version"
+        }
+        PAGEYARD_ERR_OPTION => c"an option has a value that it cannot have",
+        PAGEYARD_ERR_SYSTEM => c"the system refused",
+        PAGEYARD_ERR_LAYOUT => c"the layout cannot be",
+        PAGEYARD_ERR_ROOM => c"the room given is smaller than the layout needs",
+        PAGEYARD_ERR_LOCKS => c"another yard of this program uses other lock functions",
+        PAGEYARD_ERR_BUFFER => c"the text did not fit into the buffer",
+        PAGEYARD_ERR_NO_MEMORY => c"no zone has a free block that the request may use",
+        PAGEYARD_ERR_FLAGS => c"the request's flags contradict each other",
+        PAGEYARD_ERR_CPU => {
+            c"the caller runs on a CPU that the yard does not know, or that is down"
+        }
+        PAGEYARD_ERR_NODE => c"there is no such node or zone",
+        PAGEYARD_ERR_FOREIGN => c"the block is not of this yard",
+        PAGEYARD_ERR_RESERVED => c"the frame is reserved: it was never allocated",
+        PAGEYARD_ERR_DOUBLE_FREE => c"the block is free already",
+        PAGEYARD_ERR_MISALIGNED => c"the block's start is not a multiple of its size",
+        PAGEYARD_ERR_WRONG_ORDER => c"the block was allocated at another order",
+        PAGEYARD_ERR_NOT_HEAD => c"the frame lies inside a block, not at its start",
+        PAGEYARD_ERR_OUT_OF_USE => c"the block is out of use, bad or faulty",
+        PAGEYARD_ERR_RANGE => c"the range means nothing here",
+        PAGEYARD_ERR_BUSY => c"a frame of the range is in use and cannot be moved away",
+        PAGEYARD_ERR_KNOB => c"no such setting, or not readable, or not to be set to this",
+        _ => c"an unknown status",
+    }
+}
+
+/// The status for a request that was not served.
+pub fn of_alloc(error: AllocError) -> pageyard_status {
+    match error {
+        AllocError::NoMemory => PAGEYARD_ERR_NO_MEMORY,
+        AllocError::BadZone | AllocError::BadType => PAGEYARD_ERR_FLAGS,
+        AllocError::UnknownCpu(_) => PAGEYARD_ERR_CPU,
+        AllocError::UnknownNode(_) => PAGEYARD_ERR_NODE,
+    }
+}
+
+/// The status for a block that was not taken back.
+pub fn of_free(error: FreeError) -> pageyard_status {
+    match error {
+        FreeError::Foreign => PAGEYARD_ERR_FOREIGN,
+        FreeError::Reserved => PAGEYARD_ERR_RESERVED,
+        FreeError::DoubleFree => PAGEYARD_ERR_DOUBLE_FREE,
+        FreeError::Misaligned => PAGEYARD_ERR_MISALIGNED,
+        FreeError::WrongOrder { .. } => PAGEYARD_ERR_WRONG_ORDER,
+        FreeError::NotHead { .. } => PAGEYARD_ERR_NOT_HEAD,
+        FreeError::OutOfUse => PAGEYARD_ERR_OUT_OF_USE,
+        FreeError::UnknownCpu(_) => PAGEYARD_ERR_CPU,
+    }
+}
+
+/// The status for a range that was not to be had.
+pub fn of_contig(error: ContigError) -> pageyard_status {
+    match error.errno() {
+        -16 => PAGEYARD_ERR_BUSY,
+        -12 => PAGEYARD_ERR_NO_MEMORY,
+        _ => PAGEYARD_ERR_RANGE,
+    }
+}
+
+/// The status for memory that did not come or go.
+pub fn of_hotplug(error: HotplugError) -> pageyard_status {
+    match error {
+        HotplugError::Refused(e) => of_contig(e),
+        _ => PAGEYARD_ERR_RANGE,
+    }
+}
+
+/// A result as a status.
+pub fn status(result: Result<(), pageyard_status>) -> pageyard_status {
+    match result {
+        Ok(()) => PAGEYARD_OK,
+        Err(status) => status,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_a_sentence_of_its_own() {
+        let unknown = message(-1000);
+        let known: std::vec::Vec<_> =
+            (-100..=0).map(message).filter(|&text| text != unknown).collect();
+        assert_eq!(known.len(), 24);
+        let distinct: std::collections::BTreeSet<_> = known.iter().collect();
+        assert_eq!(distinct.len(), known.len());
+        assert_eq!(message(1), unknown);
+    }
+}

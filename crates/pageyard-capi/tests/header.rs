@@ -1,0 +1,152 @@
+//! The headers in `include/` are what cbindgen makes of the sources.
+//!
+//! `PAGEYARD_RENEW=1 cargo test -p pageyard-capi` writes them anew.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// What each header is made of: guard, what it includes, introduction, sources in order.
+struct Header {
+    name: &'static str,
+    guard: &'static str,
+    includes: &'static [&'static str],
+    introduction: &'static str,
+    sources: &'static [&'static str],
+}
+
+const HEADERS: [Header; 2] = [
+    Header {
+        name: "pageyard_core.h",
+        guard: "PAGEYARD_CORE_H",
+        includes: &["stdint.h", "stddef.h"],
+        introduction: "\
+/*
+ * Pageyard, the page allocator of Linux as a library: the bare core.
+ *
+ * For kernels, hypervisors and unikernels: bring your own memory, locks, CPU number and clock. The
+ * library libpageyard-core.a needs no libc but memcpy, memmove, memset and memcmp, as every C
+ * compiler does. The library libpageyard has the same functions.
+ *
+ * Made from the Rust sources by cbindgen; do not edit. Licence: MIT or Apache-2.0.
+ *
+ * Every function says what it does, its errors, which threads may call it, and who owns what. What
+ * holds for all: a function never unwinds; a pointer that a comment does not call optional is not
+ * null (which is an error where it is) and is to what its type says (which cannot be checked).
+ */",
+        sources: &[
+            "../pageyard-capi-core/src/status.rs",
+            "../pageyard-capi-core/src/flags.rs",
+            "../pageyard-capi-core/src/lock.rs",
+            "../pageyard-capi-core/src/hooks.rs",
+            "../pageyard-capi-core/src/layout.rs",
+            "../pageyard-capi-core/src/handle.rs",
+            "../pageyard-capi-core/src/request.rs",
+            "../pageyard-capi-core/src/maintain.rs",
+            "../pageyard-capi-core/src/stats.rs",
+            "../pageyard-capi-core/src/text.rs",
+        ],
+    },
+    Header {
+        name: "pageyard.h",
+        guard: "PAGEYARD_H",
+        includes: &["pageyard_core.h"],
+        introduction: "\
+/*
+ * Pageyard, the page allocator of Linux as a library: real memory on Linux.
+ *
+ * For buffer pools, storage engines, virtual machine monitors, runtimes: blocks of 4 KiB to 4 MiB,
+ * by address. Status numbers and flags are in pageyard_core.h.
+ *
+ * Made from the Rust sources by cbindgen; do not edit. Licence: MIT or Apache-2.0.
+ *
+ * Every function says what it does, its errors, which threads may call it, and who owns what. What
+ * holds for all: a function never unwinds; a pointer that a comment does not call optional is not
+ * null (which is an error where it is) and is to what its type says (which cannot be checked).
+ */",
+        sources: &[
+            "src/options.rs",
+            "src/handle.rs",
+            "src/last_error.rs",
+            "src/request.rs",
+            "src/watch.rs",
+        ],
+    },
+];
+
+fn generate(header: &Header) -> String {
+    let config = cbindgen::Config {
+        language: cbindgen::Language::C,
+        style: cbindgen::Style::Both,
+        cpp_compat: true,
+        no_includes: true,
+        header: Some(header.introduction.into()),
+        include_guard: Some(header.guard.into()),
+        documentation_style: cbindgen::DocumentationStyle::C99,
+        usize_is_size_t: true,
+        line_length: 100,
+        tab_width: 4,
+        ..cbindgen::Config::default()
+    };
+    let mut builder = cbindgen::Builder::new().with_config(config);
+    for include in header.includes {
+        builder = if include.starts_with("pageyard") {
+            builder.with_include(include)
+        } else {
+            builder.with_sys_include(include)
+        };
+    }
+    for source in header.sources {
+        builder = builder.with_src(Path::new(HERE).join(source));
+    }
+    let mut text = Vec::new();
+    builder.generate().expect("cbindgen understands the sources").write(&mut text);
+    String::from_utf8(text).expect("a header is text")
+}
+
+#[test]
+fn headers_are_current() {
+    for header in &HEADERS {
+        let path: PathBuf = [HERE, "include", header.name].iter().collect();
+        let made = generate(header);
+        if std::env::var_os("PAGEYARD_RENEW").is_some() {
+            fs::write(&path, &made).unwrap();
+        }
+        let kept = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            kept == made,
+            "include/{} is not what the sources say; renew it:\n\
+             PAGEYARD_RENEW=1 cargo test -p pageyard-capi",
+            header.name
+        );
+    }
+}
+
+/// Every function's comment says its errors, its threads, and who owns what.
+#[test]
+fn every_function_is_documented() {
+    for header in &HEADERS {
+        let text = generate(header);
+        let (mut comment, mut functions) = (String::new(), 0);
+        for line in text.lines() {
+            if line.trim_start().starts_with("//") {
+                comment += line;
+                continue;
+            }
+            if line.starts_with("pageyard_status pageyard_") {
+                functions += 1;
+                for part in [
+                    "Errors: PAGEYARD_ERR|Errors: as ",
+                    "Threads: |Threads, owner: ",
+                    "Owner: |owner: ",
+                ] {
+                    let said = part.split('|').any(|words| comment.contains(words));
+                    assert!(said, "{}: no {part} in the comment of {line}", header.name);
+                }
+            }
+            comment.clear();
+        }
+        assert!(functions > 15, "{}: only {functions} functions seen", header.name);
+    }
+}
