@@ -105,7 +105,7 @@ fi
 "${core[@]}" || fail "the core did not build; is its target installed? rustup target add ${core_target:-}"
 # Nothing unwinds.
 single_object "$target/$directory/libpageyard_capi_core.a" "$stage/core-symbols" "$stage/core.o" \
-    -R .eh_frame -R .rela.eh_frame
+    -R .eh_frame -R .rela.eh_frame --strip-unneeded-symbol=rust_eh_personality
 ar crs "$stage/lib/libpageyard-core.a" "$stage/core.o"
 
 cp crates/pageyard-capi/include/*.h "$stage/include/"

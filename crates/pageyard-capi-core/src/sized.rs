@@ -12,7 +12,7 @@ use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, pageyard_status
 /// # Safety
 /// All that is so.
 pub unsafe trait Growing: Copy {
-    /// Its length in the first version of the interface.
+    /// Its length in the first version of the interface; it stays when the structure grows.
     const LEAST: usize;
 }
 

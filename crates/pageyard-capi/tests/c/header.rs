@@ -1,11 +1,6 @@
 //! The headers in `include/` are what cbindgen makes of the sources.
-//!
-//! `PAGEYARD_RENEW=1 cargo test -p pageyard-capi` writes them anew.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-const HERE: &str = env!("CARGO_MANIFEST_DIR");
+use super::{here, hold_current};
 
 /// What each header is made of: guard, what it includes, introduction, sources in order.
 struct Header {
@@ -98,28 +93,22 @@ fn generate(header: &Header) -> String {
         };
     }
     for source in header.sources {
-        builder = builder.with_src(Path::new(HERE).join(source));
+        builder = builder.with_src(here().join(source));
     }
     let mut text = Vec::new();
     builder.generate().expect("cbindgen understands the sources").write(&mut text);
     String::from_utf8(text).expect("a header is text")
 }
 
+/// A header as the sources say it.
+pub(crate) fn made(name: &str) -> String {
+    generate(HEADERS.iter().find(|h| h.name == name).expect("one of the headers"))
+}
+
 #[test]
 fn headers_are_current() {
     for header in &HEADERS {
-        let path: PathBuf = [HERE, "include", header.name].iter().collect();
-        let made = generate(header);
-        if std::env::var_os("PAGEYARD_RENEW").is_some() {
-            fs::write(&path, &made).unwrap();
-        }
-        let kept = fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            kept == made,
-            "include/{} is not what the sources say; renew it:\n\
-             PAGEYARD_RENEW=1 cargo test -p pageyard-capi",
-            header.name
-        );
+        hold_current(&format!("include/{}", header.name), &generate(header));
     }
 }
 

@@ -1,0 +1,28 @@
+/* Ends the program where something does not hold. */
+#ifndef EXPECT_H
+#define EXPECT_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define EXPECT(holds)                                                                  \
+    do {                                                                               \
+        if (!(holds)) {                                                                \
+            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #holds); \
+            exit(1);                                                                   \
+        }                                                                              \
+    } while (0)
+
+#define EXPECT_STATUS(call, status)                                                               \
+    do {                                                                                          \
+        pageyard_status got_ = (call);                                                            \
+        if (got_ != (status)) {                                                                   \
+            fprintf(stderr, "%s:%d: %s: %s (%d), not %s\n", __FILE__, __LINE__, #call,            \
+                    pageyard_strerror(got_), (int)got_, #status);                                 \
+            exit(1);                                                                              \
+        }                                                                                         \
+    } while (0)
+
+#define OK(call) EXPECT_STATUS(call, PAGEYARD_OK)
+
+#endif

@@ -1,0 +1,90 @@
+//! The libraries, installed once for all tests.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use super::here;
+
+fn script() -> Command {
+    let mut script = Command::new(here().join("../../scripts/install-capi.sh"));
+    // What cargo says to its tests is not meant for the cargo in the script.
+    for (name, _) in std::env::vars_os() {
+        let of_package = name.to_string_lossy().starts_with("CARGO_PKG_");
+        if of_package || name == "CARGO_MANIFEST_DIR" {
+            script.env_remove(name);
+        }
+    }
+    script
+}
+
+/// Where the script has put them.
+pub(crate) fn prefix() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
+        let _ = std::fs::remove_dir_all(&prefix);
+        let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+        run(script().args(["--profile", profile]).arg(&prefix));
+        prefix
+    })
+}
+
+/// Runs a command that must succeed; what it printed.
+pub(crate) fn run(command: &mut Command) -> String {
+    let shown = format!("{command:?}");
+    let Output { status, stdout, stderr } =
+        command.output().unwrap_or_else(|e| panic!("{shown}: {e}"));
+    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{shown}: {status}\n{out}{err}");
+    out.into_owned()
+}
+
+/// Whether a program is there. CI says by `PAGEYARD_NEEDS_C` that all are.
+pub(crate) fn has(program: &str) -> bool {
+    let there = Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success());
+    assert!(there || std::env::var_os("PAGEYARD_NEEDS_C").is_none(), "{program} is missing");
+    if !there {
+        eprintln!("skipped: there is no {program}");
+    }
+    there
+}
+
+#[test]
+fn everything_is_there() {
+    for file in [
+        "include/pageyard.h",
+        "include/pageyard_core.h",
+        "lib/libpageyard.so",
+        "lib/libpageyard.so.0",
+        "lib/libpageyard.so.0.1.0",
+        "lib/libpageyard.a",
+        "lib/libpageyard-core.a",
+        "lib/pkgconfig/pageyard.pc",
+        "lib/pkgconfig/pageyard-core.pc",
+        "lib/cmake/pageyard/pageyardConfig.cmake",
+        "lib/cmake/pageyard/pageyardConfigVersion.cmake",
+    ] {
+        let path = prefix().join(file);
+        assert!(path.exists(), "{}", path.display());
+        if path.extension().is_some_and(|e| e == "pc" || e == "cmake") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(!text.contains('@'), "a place not filled in: {text}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_are_named() {
+    let refused = |arguments: &[&str]| {
+        let output = script().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&["usr"]).contains("not usr"));
+    assert!(refused(&["/a", "/b"]).contains("/b"));
+    assert!(refused(&["--prefix", "/a"]).contains("--prefix"));
+    assert!(refused(&["--profile"]).contains("--profile"));
+    assert!(refused(&["/a b"]).contains("blanks"));
+    assert!(refused(&[]).contains("PREFIX"));
+}

@@ -1,0 +1,37 @@
+//! The C interface as programs in C and C++ see it: headers, libraries, packages, ABI.
+//!
+//! `PAGEYARD_RENEW=1 cargo test -p pageyard-capi` writes anew what is derived from the sources: the
+//! headers in `include/` and the description in `abi/`. Look at what changed before it is committed.
+
+mod abi;
+mod header;
+mod install;
+mod programs;
+
+use std::path::{Path, PathBuf};
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Compares a file of the repository with what it is made of, or writes it.
+fn hold_current(file: &str, made: &str) {
+    let path: PathBuf = here().join(file);
+    if std::env::var_os("PAGEYARD_RENEW").is_some() {
+        std::fs::write(&path, made).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    if kept == made {
+        return;
+    }
+    let missing = |from: &str, what: &str, sign: char| {
+        let lines = from.lines().filter(|line| !what.lines().any(|other| other == *line));
+        lines.take(20).map(|line| format!("{sign} {line}\n")).collect::<String>()
+    };
+    panic!(
+        "{file} is not what the sources say:\n{}{}Renew it by\n    \
+         PAGEYARD_RENEW=1 cargo test -p pageyard-capi",
+        missing(&kept, made, '-'),
+        missing(made, &kept, '+'),
+    );
+}

@@ -1,0 +1,155 @@
+//! Programs that are compiled against the installed libraries and run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::here;
+use super::install::{has, prefix, run};
+
+const STRICT: [&str; 3] = ["-Wall", "-Wextra", "-Werror"];
+
+fn compiler(cpp: bool) -> Command {
+    let mut command = Command::new(if cpp { "c++" } else { "cc" });
+    command.args(STRICT);
+    if cpp {
+        command.args(["-x", "c++"]);
+    }
+    command
+}
+
+/// What pkg-config says of a package; without it, what it would say.
+fn flags(package: &str) -> Vec<String> {
+    let p = prefix().display();
+    if !has("pkg-config") {
+        return vec![format!("-I{p}/include"), format!("-L{p}/lib"), format!("-l{package}")];
+    }
+    let directory = prefix().join("lib/pkgconfig");
+    let mut command = Command::new("pkg-config");
+    let said = run(command.env("PKG_CONFIG_PATH", directory).args(["--cflags", "--libs", package]));
+    said.split_whitespace().map(str::to_owned).collect()
+}
+
+fn program(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+fn built(mut compiler: Command, source: &str, more: &[String], name: &str) -> Command {
+    let program = program(name);
+    compiler.arg(here().join(source)).args(["-x", "none"]).args(more).arg("-o").arg(&program);
+    run(&mut compiler);
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", prefix().join("lib"));
+    command
+}
+
+fn threaded(cpp: bool) -> Command {
+    let mut compiler = compiler(cpp);
+    compiler.arg("-pthread");
+    compiler
+}
+
+#[test]
+fn headers_are_c99_and_cpp11() {
+    for (cpp, standard) in [(false, "-std=c99"), (true, "-std=c++11")] {
+        for header in ["pageyard.h", "pageyard_core.h"] {
+            let mut compiler = compiler(cpp);
+            compiler.args([standard, "-pedantic", "-fsyntax-only"]);
+            if !cpp {
+                compiler.args(["-x", "c"]);
+            }
+            run(compiler.arg(here().join("include").join(header)));
+        }
+    }
+}
+
+#[test]
+fn host_level_in_c_and_cpp() {
+    for (cpp, name) in [(false, "host-c"), (true, "host-cpp")] {
+        let mut program = built(threaded(cpp), "tests/c/host.c", &flags("pageyard"), name);
+        assert_eq!(run(&mut program), "pageyard.h: all is well\n");
+    }
+}
+
+#[test]
+fn core_level_from_both_libraries() {
+    for (cpp, package, name) in [
+        (false, "pageyard-core", "core-c"),
+        (true, "pageyard-core", "core-cpp"),
+        (false, "pageyard", "core-shared"),
+    ] {
+        let mut program = built(threaded(cpp), "tests/c/core.c", &flags(package), name);
+        assert_eq!(run(&mut program), "pageyard_core.h: all is well\n");
+    }
+}
+
+#[test]
+fn example_of_a_buffer_pool() {
+    for (cpp, name) in [(false, "pool-c"), (true, "pool-cpp")] {
+        let mut program = built(threaded(cpp), "examples/buffer_pool.c", &flags("pageyard"), name);
+        let said = run(&mut program);
+        assert!(said.starts_with("100 frames of 16 KiB; "), "{said}");
+        assert!(said.ends_with("every counter in the file is right\n"), "{said}");
+    }
+}
+
+/// Linked from the archive, no shared library is needed to run it, and both levels are in it.
+#[test]
+fn static_library() {
+    let lib = prefix().join("lib");
+    let private = std::fs::read_to_string(lib.join("pkgconfig/pageyard.pc")).unwrap();
+    let private = private.lines().find_map(|l| l.strip_prefix("Libs.private: ")).unwrap();
+    let mut more = vec![
+        format!("-I{}", prefix().join("include").display()),
+        lib.join("libpageyard.a").display().to_string(),
+    ];
+    more.extend(private.split_whitespace().map(str::to_owned));
+    for (level, source) in [("pageyard.h", "tests/c/host.c"), ("pageyard_core.h", "tests/c/core.c")]
+    {
+        let mut program = built(threaded(false), source, &more, &format!("{level}-static"));
+        program.env_remove("LD_LIBRARY_PATH");
+        assert_eq!(run(&mut program), format!("{level}: all is well\n"));
+    }
+}
+
+/// No libc, no start files: what a kernel has.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[test]
+fn example_without_a_libc() {
+    let mut compiler = compiler(false);
+    compiler.args(["-ffreestanding", "-nostdlib", "-static", "-fno-stack-protector"]);
+    let mut program =
+        built(compiler, "examples/freestanding.c", &flags("pageyard-core"), "freestanding");
+    let said = run(&mut program);
+    assert!(said.starts_with("Node 0, zone   Normal "), "{said}");
+    assert!(said.ends_with("all is well\n"), "{said}");
+}
+
+#[test]
+fn cmake_package() {
+    if !has("cmake") {
+        return;
+    }
+    let build = program("cmake-build");
+    let _ = std::fs::remove_dir_all(&build);
+    let source = here().join("tests/c/cmake");
+    let find = format!("-DCMAKE_PREFIX_PATH={}", prefix().display());
+    run(Command::new("cmake").arg("-S").arg(&source).arg("-B").arg(&build).arg(&find));
+    run(Command::new("cmake").arg("--build").arg(&build));
+    for (program, said) in
+        [("shared", "pageyard.h"), ("static", "pageyard.h"), ("core", "pageyard_core.h")]
+    {
+        let said = format!("{said}: all is well\n");
+        assert_eq!(run(&mut Command::new(build.join(program))), said);
+    }
+    // Another minor version is another interface.
+    let output = Command::new("cmake")
+        .arg("-S")
+        .arg(&source)
+        .arg("-B")
+        .arg(program("cmake-refused"))
+        .args([&find, "-DWANTED=0.2"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("0.2"));
+}
