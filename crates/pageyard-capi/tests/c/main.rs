@@ -7,6 +7,7 @@ mod abi;
 mod header;
 mod install;
 mod programs;
+mod sqlite;
 
 use std::path::{Path, PathBuf};
 
