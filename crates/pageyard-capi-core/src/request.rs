@@ -269,6 +269,38 @@ pub unsafe extern "C" fn pageyard_core_alloc_contig(
     }))
 }
 
+/// Allocates `pages` single pages beside each other, more than a block may have where need be, wherever
+/// they can be had; the first frame is a multiple of `align`, a power of two, and is put to `pfn`.
+/// Otherwise as pageyard_core_alloc_contig.
+///
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_RANGE for no pages or an `align` that
+/// is no power of two; PAGEYARD_ERR_NO_MEMORY. Nothing is taken then, though blocks may have moved.
+///
+/// Threads: any that may sleep. Owner: the frames are the caller's until pageyard_core_free_contig.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_alloc_contig_pages(
+    yard: *const pageyard_core,
+    pages: u64,
+    align: u64,
+    page_type: u32,
+    flags: u32,
+    pfn: *mut u64,
+) -> pageyard_status {
+    // SAFETY: the header asks for a handle and a place for the answer.
+    status(unsafe { of(yard) }.and_then(|yard| {
+        let t = flags::migrate_type(page_type)?;
+        if pfn.is_null() {
+            return Err(PAGEYARD_ERR_ARGUMENT);
+        }
+        let everywhere = Pfn(0)..Pfn(u64::MAX);
+        let first = yard
+            .alloc_contig_pages(pages, align, everywhere, t, flags::gfp(flags))
+            .map_err(of_contig)?;
+        // SAFETY: as above.
+        unsafe { answer(pfn, first.0) }
+    }))
+}
+
 /// Gives back the frames from `start` to one before `end`, all of them single pages, or the one block
 /// that they are.
 ///

@@ -567,6 +567,21 @@ pageyard_status pageyard_core_alloc_contig(const struct pageyard_core *yard,
                                            uint32_t page_type,
                                            uint32_t flags);
 
+// Allocates `pages` single pages beside each other, more than a block may have where need be, wherever
+// they can be had; the first frame is a multiple of `align`, a power of two, and is put to `pfn`.
+// Otherwise as pageyard_core_alloc_contig.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_RANGE for no pages or an `align` that
+// is no power of two; PAGEYARD_ERR_NO_MEMORY. Nothing is taken then, though blocks may have moved.
+//
+// Threads: any that may sleep. Owner: the frames are the caller's until pageyard_core_free_contig.
+pageyard_status pageyard_core_alloc_contig_pages(const struct pageyard_core *yard,
+                                                 uint64_t pages,
+                                                 uint64_t align,
+                                                 uint32_t page_type,
+                                                 uint32_t flags,
+                                                 uint64_t *pfn);
+
 // Gives back the frames from `start` to one before `end`, all of them single pages, or the one block
 // that they are.
 //

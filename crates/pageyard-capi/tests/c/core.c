@@ -246,6 +246,19 @@ static void requests(void) {
     EXPECT_STATUS(pageyard_core_free_contig(yard, FIRST + 1000, FIRST + 3000),
                   PAGEYARD_ERR_DOUBLE_FREE);
 
+    OK(pageyard_core_alloc_contig_pages(yard, 5000, 2048, PAGEYARD_TYPE_MOVABLE, PAGEYARD_KERNEL,
+                                        &pfn));
+    EXPECT(pfn % 2048 == 0 && pfn >= FIRST && pfn + 5000 <= FIRST + PAGES);
+    OK(pageyard_core_free_contig(yard, pfn, pfn + 5000));
+    EXPECT_STATUS(pageyard_core_alloc_contig_pages(yard, PAGES + 1, 1, PAGEYARD_TYPE_MOVABLE,
+                                                   PAGEYARD_KERNEL, &pfn), PAGEYARD_ERR_NO_MEMORY);
+    EXPECT_STATUS(pageyard_core_alloc_contig_pages(yard, 1, 3, PAGEYARD_TYPE_MOVABLE,
+                                                   PAGEYARD_KERNEL, &pfn), PAGEYARD_ERR_RANGE);
+    EXPECT_STATUS(pageyard_core_alloc_contig_pages(yard, 0, 1, PAGEYARD_TYPE_MOVABLE,
+                                                   PAGEYARD_KERNEL, &pfn), PAGEYARD_ERR_RANGE);
+    EXPECT_STATUS(pageyard_core_alloc_contig_pages(yard, 1, 1, PAGEYARD_TYPE_MOVABLE,
+                                                   PAGEYARD_KERNEL, NULL), PAGEYARD_ERR_ARGUMENT);
+
     OK(pageyard_core_tick(yard, 3));
     EXPECT_STATUS(pageyard_core_tick(yard, CPUS), PAGEYARD_ERR_CPU);
     EXPECT_STATUS(pageyard_core_cpu_up(yard, 3), PAGEYARD_ERR_CPU);

@@ -6,6 +6,7 @@
 mod abi;
 mod header;
 mod install;
+mod jemalloc;
 mod programs;
 mod sqlite;
 

@@ -7,7 +7,7 @@ use super::here;
 use super::install::{has, prefix, run};
 
 /// More pages than the cache may hold, deletions, a rollback, truncation, and an in-memory table.
-const SCRIPT: &str = "
+pub(crate) const SCRIPT: &str = "
 PRAGMA cache_size = 200;
 CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT, c);
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)

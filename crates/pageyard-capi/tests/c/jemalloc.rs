@@ -1,0 +1,89 @@
+//! jemalloc with its extents from a yard, below programs as they are: the same output.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::install::{has, prefix, run};
+use super::{here, sqlite};
+
+/// The library to load before a program; `None` where there is no jemalloc.
+fn library() -> Option<PathBuf> {
+    let mut probe = Command::new("cc");
+    probe.args(["-fsyntax-only", "-include", "jemalloc/jemalloc.h", "-x", "c", "/dev/null"]);
+    let there = probe.output().is_ok_and(|o| o.status.success());
+    assert!(there || std::env::var_os("PAGEYARD_NEEDS_C").is_none(), "jemalloc.h is missing");
+    if !there {
+        eprintln!("skipped: there is no jemalloc.h");
+        return None;
+    }
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("extents.so");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]);
+    compiler.arg(here().join("examples/jemalloc_extents.c")).arg("-o").arg(&library);
+    compiler.arg("-I").arg(prefix().join("include")).arg("-L").arg(prefix().join("lib"));
+    run(compiler.args(["-lpageyard", "-ljemalloc"]));
+    Some(library)
+}
+
+/// What a program makes of its input; with the library, also how many MiB of extents it took from the
+/// yard and how many extents from jemalloc.
+fn output(program: &[&str], input: &[u8], library: Option<&Path>) -> (Vec<u8>, [u64; 2]) {
+    let mut command = Command::new(program[0]);
+    command.args(&program[1..]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if let Some(library) = library {
+        let lib = prefix().join("lib").display().to_string();
+        let more = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+        // In this order, jemalloc's malloc comes before libc's.
+        let preload = format!("libjemalloc.so.2:{}", library.display());
+        command.env("LD_PRELOAD", preload).env("LD_LIBRARY_PATH", format!("{lib}:{more}"));
+        command.env("MALLOC_CONF", "oversize_threshold:0"); // large ones too
+        command.env("PAGEYARD_EXTENTS_STATS", "1").env("PAGEYARD_EXTENTS_MIB", "512");
+    }
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let done = std::thread::scope(|s| {
+        s.spawn(move || stdin.write_all(input).unwrap());
+        child.wait_with_output().unwrap()
+    });
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{program:?}: {said}");
+    let number = |behind: &str| {
+        let before = said.split(behind).next()?;
+        before.rsplit(' ').next()?.parse().ok()
+    };
+    let counts = [" MiB,", " asked of jemalloc"].map(|b| number(b).unwrap_or(0));
+    (done.stdout, counts)
+}
+
+#[test]
+fn programs_do_the_same_on_extents_from_a_yard() {
+    let Some(library) = library() else { return };
+    // Lines of which no two are alike, in no order.
+    let lines: Vec<String> = (0u64..200_000)
+        .map(|i| format!("{:020}\n", i.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        .collect();
+    let text = lines.concat().into_bytes();
+    let programs: [(&[&str], &[u8], u64); 3] = [
+        // Many small blocks.
+        (
+            &["perl", "-ne", "$n{$_} = $.; END { print map { \"$n{$_} $_\" } sort keys %n }"],
+            &text,
+            5,
+        ),
+        // Threads, with buffers larger than a block.
+        (&["xz", "-1", "-T4", "--block-size=1MiB", "-c"], &text, 25),
+        (&["sqlite3", ":memory:"], sqlite::SCRIPT.as_bytes(), 16),
+    ];
+    for (program, input, least) in programs {
+        if !has(program[0]) {
+            continue;
+        }
+        let (own, _) = output(program, input, None);
+        let (yard, [mib, refused]) = output(program, input, Some(&library));
+        assert!(own == yard, "{program:?}: another output");
+        assert!(own.len() > 100_000, "{program:?}: {} bytes", own.len());
+        assert!(mib >= least && refused == 0, "{program:?}: {mib} and {refused}");
+    }
+}
