@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SQLite's own speed test, as it is, with SQLite's page cache and with a page cache on a yard.
 #
-#     scripts/sqlite-speedtest.sh [--rounds N] [--size N] [--json] [-- OPTION-OF-SPEEDTEST1...]
+#     scripts/sqlite-speedtest.sh [--jemalloc] [--rounds N] [--size N] [--json] [-- OPTION-OF-SPEEDTEST1...]
 #
+# --jemalloc   instead: on jemalloc, with its own extents and with extents from a yard
 # --rounds N   how often each is run, in turn; 5 if not given
 # --size N     speedtest1's relative size; 100 if not given
 # --json       the figures as JSON, on standard output
@@ -15,7 +16,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 fail() { printf 'sqlite-speedtest: %s\n' "$*" >&2; exit "${code:-2}"; }
-rounds=5 size=100 json=""
+rounds=5 size=100 json="" subject=pcache
 while [ $# -gt 0 ]; do
     case $1 in
     --rounds | --size)
@@ -24,9 +25,10 @@ while [ $# -gt 0 ]; do
         if [ "$1" = --rounds ]; then rounds=$2; else size=$2; fi
         shift
         ;;
+    --jemalloc) subject=jemalloc ;;
     --json) json=1 ;;
     --) shift; break ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "unknown option $1; see --help" ;;
     esac
     shift
@@ -59,19 +61,36 @@ fi
 
 CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target} scripts/install-capi.sh "$work/prefix" >&2
 cc -O2 -w -o "$work/speedtest1" "$work/speedtest1-$version.c" -lsqlite3
-cc -O2 -shared -fPIC -o "$work/pcache.so" crates/pageyard-capi/examples/sqlite_pcache.c \
-    -I"$work/prefix/include" -L"$work/prefix/lib" -lpageyard -lsqlite3 -Wl,-rpath,"$work/prefix/lib"
+library() { # SOURCE NAME LIBRARY
+    cc -O2 -shared -fPIC -o "$work/$2" "crates/pageyard-capi/examples/$1" \
+        -I"$work/prefix/include" -L"$work/prefix/lib" -lpageyard "$3" -Wl,-rpath,"$work/prefix/lib"
+}
+if [ $subject = pcache ]; then
+    library sqlite_pcache.c pcache.so -lsqlite3
+    before="" with=$work/pcache.so
+    names="its own page cache|a page cache on a yard"
+    proof='^pageyard: [1-9][0-9]* blocks handed out, 0 still in use'
+else
+    library jemalloc_extents.c extents.so -ljemalloc
+    before=libjemalloc.so.2 with=libjemalloc.so.2:$work/extents.so
+    names="jemalloc's own extents|extents from a yard"
+    # (7 MiB and more are jemalloc's notes about them.)
+    proof='^pageyard: [1-9][0-9]* extents of [1-9][0-9]+ MiB, 0 asked of jemalloc'
+    export MALLOC_CONF=oversize_threshold:0
+fi
 
 place=/dev/shm
 [ -w $place ] || place=$work
+database=$place/pageyard-speedtest-$$
+trap 'rm -f "$database"*' EXIT
 run() { # WHICH: seconds and hash
-    local database=$place/pageyard-speedtest-$$ preload="" out
-    [ "$1" = own ] || preload=$work/pcache.so
+    local preload=$before out
+    [ "$1" = own ] || preload=$with
     shift
-    out=$(LD_PRELOAD=$preload PAGEYARD_SQLITE_STATS=1 "$work/speedtest1" --verify --size "$size" \
-        "$@" "$database" 2>"$work/stderr") || { rm -f "$database"*; cat "$work/stderr" >&2; fail "speedtest1 failed"; }
+    out=$(LD_PRELOAD=$preload PAGEYARD_SQLITE_STATS=1 PAGEYARD_EXTENTS_STATS=1 "$work/speedtest1" --verify --size "$size" \
+        "$@" "$database" 2>"$work/stderr") || { cat "$work/stderr" >&2; fail "speedtest1 failed"; }
     rm -f "$database"*
-    if [ -n "$preload" ] && ! grep -qE '^pageyard: [1-9][0-9]* blocks handed out, 0 still in use' "$work/stderr"; then
+    if [ "$preload" = "$with" ] && ! grep -qE "$proof" "$work/stderr"; then
         fail "the pages were not the yard's: $(cat "$work/stderr")"
     fi
     awk '/ TOTAL\./ { t = $NF } /^Verification Hash:/ { h = $3 "-" $4 } END { sub("s", "", t); print t, h }' <<<"$out"
@@ -91,20 +110,20 @@ done
 distinct=$(sort -u <<<"${hashes%$'\n'}" | wc -l)
 [ "$distinct" = 1 ] || fail "the results differ: $(sort -u <<<"$hashes")"
 
-sort -k1,1 -k2,2n "$work/times" | awk -v json="$json" -v version="$version" -v size="$size" -v hash="${hashes%%$'\n'*}" '
+sort -k1,1 -k2,2n "$work/times" | awk -v names="$names" -v json="$json" -v version="$version" -v size="$size" -v hash="${hashes%%$'\n'*}" '
     { n[$1]++; t[$1, n[$1]] = $2 }
     function median(w) { m = n[w]; return (t[w, int((m + 1) / 2)] + t[w, int(m / 2) + 1]) / 2 }
     END {
-        o = median("own"); y = median("yard")
+        o = median("own"); y = median("yard"); split(names, name, "|")
         format = "%-28s median %.3f s, from %.3f to %.3f\n"
         if (json) {
-            printf "{\"sqlite\": \"%s\", \"size\": %d, \"rounds\": %d, \"hash\": \"%s\", ", version, size, n["own"], hash
+            printf "{\"compared\": [\"%s\", \"%s\"], \"sqlite\": \"%s\", \"size\": %d, \"rounds\": %d, \"hash\": \"%s\", ", name[1], name[2], version, size, n["own"], hash
             printf "\"own_seconds\": {\"median\": %.3f, \"min\": %.3f, \"max\": %.3f}, ", o, t["own", 1], t["own", n["own"]]
             printf "\"yard_seconds\": {\"median\": %.3f, \"min\": %.3f, \"max\": %.3f}, \"ratio\": %.3f}\n", y, t["yard", 1], t["yard", n["yard"]], y / o
         } else {
             printf "SQLite %s, speedtest1 --size %d, %d rounds in turn; all results the same\n", version, size, n["own"]
-            printf format, "its own page cache", o, t["own", 1], t["own", n["own"]]
-            printf format, "a page cache on a yard", y, t["yard", 1], t["yard", n["yard"]]
+            printf format, name[1], o, t["own", 1], t["own", n["own"]]
+            printf format, name[2], y, t["yard", 1], t["yard", n["yard"]]
             printf "ratio of the medians %.3f\n", y / o
         }
     }'
