@@ -140,7 +140,7 @@ unsafe fn build(
 /// PAGEYARD_ERR_LOCKS. The room may then have been written to.
 ///
 /// Threads: any; the yard may be used by others once this has returned, and they know that. Uses
-/// about 16 KiB of stack.
+/// about 12 KiB of stack.
 ///
 /// Owner: the room is the library's until pageyard_core_destroy; everything else stays the caller's.
 #[unsafe(no_mangle)]

@@ -22,8 +22,10 @@ fn script() -> Command {
 pub(crate) fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
-        // Headers that are renewed in this run are the ones to install.
-        super::header::headers_are_current();
+        if std::env::var_os("PAGEYARD_RENEW").is_some() {
+            // The new headers are the ones to install.
+            super::header::headers_are_current();
+        }
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
         let _ = std::fs::remove_dir_all(&prefix);
         let profile = if cfg!(debug_assertions) { "dev" } else { "release" };

@@ -26,14 +26,15 @@ fn hold_current(file: &str, made: &str) {
     if kept == made {
         return;
     }
-    let missing = |from: &str, what: &str, sign: char| {
-        let lines = from.lines().filter(|line| !what.lines().any(|other| other == *line));
-        lines.take(20).map(|line| format!("{sign} {line}\n")).collect::<String>()
+    let same = kept.lines().zip(made.lines()).take_while(|(a, b)| a == b).count();
+    let show = |text: &str, sign| -> String {
+        text.lines().skip(same).take(5).map(|line| format!("{sign} {line}\n")).collect()
     };
     panic!(
-        "{file} is not what the sources say:\n{}{}Renew it by\n    \
+        "{file} is not what the sources say, from line {}:\n{}{}Renew it by\n    \
          PAGEYARD_RENEW=1 cargo test -p pageyard-capi",
-        missing(&kept, made, '-'),
-        missing(made, &kept, '+'),
+        same + 1,
+        show(&kept, '-'),
+        show(made, '+'),
     );
 }
