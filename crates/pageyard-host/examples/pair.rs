@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use pageyard::{Gfp, Order};
-use pageyard_host::{Builder, HostLock, HostYard, RawYard, cpu};
+use pageyard_host::{Builder, FrontCache, HostLock, HostYard, RawYard, cpu};
 
 fn best(name: &str, mut one: impl FnMut()) {
     const TIMES: u32 = 200_000;
@@ -16,6 +16,13 @@ fn best(name: &str, mut one: impl FnMut()) {
     };
     let least = (0..30).map(round).fold(f64::INFINITY, f64::min);
     println!("{name:24} {least:6.2}");
+}
+
+/// A pair of owned blocks' requests.
+#[inline(always)]
+fn pair(yard: &HostYard, order: Order, gfp: Gfp) {
+    let block = yard.alloc(order, gfp).expect("there is memory");
+    black_box(block.as_ptr());
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,12 +47,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let pfn = black_box(yard.alloc(Order::ZERO, Gfp::KERNEL)).unwrap();
         yard.free(pfn, Order::ZERO).unwrap();
     });
-    let yard: HostYard = Builder::new(64 << 20).tick(None).build()?;
+    let yard: HostYard = Builder::new(1 << 30).tick(None).build()?;
     best("page as a block", || {
-        drop(black_box(yard.alloc(Order::ZERO, Gfp::KERNEL)));
+        pair(&yard, Order::ZERO, Gfp::KERNEL);
+    });
+    best("2 MiB as a block", || {
+        pair(&yard, Order::new(9).unwrap(), Gfp::KERNEL);
     });
     best("page, zeroed", || {
-        drop(black_box(yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::ZERO)));
+        pair(&yard, Order::ZERO, Gfp::KERNEL | Gfp::ZERO);
+    });
+    let bare: HostYard = Builder::new(64 << 20).front_cache(FrontCache::Off).build()?;
+    best("page as a block, no front", || {
+        pair(&bare, Order::ZERO, Gfp::KERNEL);
     });
     let yard: RawYard = Builder::new(64 << 20).build_raw(())?;
     best("page, zeroed by words", || {

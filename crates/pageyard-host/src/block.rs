@@ -8,17 +8,22 @@ use std::slice;
 use pageyard::policy::{Linux612, Policy};
 use pageyard::{Order, PAGE_SIZE, Pfn};
 
-use crate::lock::HostLock;
-use crate::raw_yard::RawYard;
+use crate::magazine::{Kind, TAG, without};
+use crate::yard::HostYard;
 
 /// Pages of a [`HostYard`](crate::HostYard), as bytes; given back when dropped. Their contents are
 /// what was there before, or zeros where that was asked for.
 pub struct Block<'y, P: Policy = Linux612> {
-    yard: &'y RawYard<P, HostLock>,
+    yard: &'y HostYard<P>,
+    /// Where it is; its order, and as what the front cache keeps it, in the bits that are 0 in the
+    /// address of a page. So a block is two words, handed over in registers.
     start: NonNull<u8>,
-    pfn: Pfn,
-    order: Order,
 }
+
+/// Bits of the order.
+const ORDER: usize = 0xf;
+/// Where the kind begins, with 0 for none.
+const KIND: u32 = 4;
 
 // SAFETY: a block is the only way to its bytes, as a box is, and comes from and goes back to a yard
 // that any thread may use.
@@ -28,41 +33,54 @@ unsafe impl<P: Policy> Sync for Block<'_, P> {}
 
 impl<'y, P: Policy> Block<'y, P> {
     /// # Safety
-    /// The block is allocated in this exclusive yard, and the caller's alone.
+    /// The block of this order begins there, is allocated in this exclusive yard, and the caller's
+    /// alone.
+    #[inline(always)]
     pub(crate) unsafe fn new(
-        yard: &'y RawYard<P, HostLock>,
-        pfn: Pfn,
+        yard: &'y HostYard<P>,
+        start: NonNull<u8>,
         order: Order,
-    ) -> Option<Self> {
-        let start = yard.region().address(pfn, order.pages().into())?;
-        Some(Block { yard, start, pfn, order })
+        kind: Option<Kind>,
+    ) -> Self {
+        let kind = kind.map_or(0, |kind| kind as usize + 1);
+        let tag = usize::from(order.get()) | kind << KIND;
+        Block { yard, start: start.map_addr(|a| a | tag) }
     }
 
     /// Its first frame.
     pub fn pfn(&self) -> Pfn {
-        self.pfn
+        self.yard.pfn_at(self.as_ptr())
     }
 
     /// Its order.
+    #[inline(always)]
     pub fn order(&self) -> Order {
-        self.order
+        Order::new((self.start.as_ptr().addr() & ORDER) as u8).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn kind(&self) -> Option<Kind> {
+        let kind = (self.start.as_ptr().addr() & TAG) >> KIND;
+        Kind::ALL.get(kind.wrapping_sub(1)).copied()
     }
 
     /// Where its bytes are.
+    #[inline(always)]
     pub fn as_ptr(&self) -> NonNull<u8> {
-        self.start
+        without(self.start, TAG)
     }
 
     /// Gives up the ownership without giving the block back: it is in use until
     /// [`HostYard::from_raw`](crate::HostYard::from_raw) makes it a block again.
     pub fn into_raw(self) -> (Pfn, Order) {
-        let raw = (self.pfn, self.order);
+        let raw = (self.pfn(), self.order());
         std::mem::forget(self);
         raw
     }
 
+    #[inline(always)]
     fn bytes(&self) -> usize {
-        (u64::from(self.order.pages()) * PAGE_SIZE) as usize
+        (u64::from(self.order().pages()) * PAGE_SIZE) as usize
     }
 }
 
@@ -73,7 +91,7 @@ impl<P: Policy> Deref for Block<'_, P> {
     fn deref(&self) -> &[u8] {
         // SAFETY: the pages are mapped and readable as long as the yard lives, were given by the
         // system as zeros, and are the block's alone.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes()) }
+        unsafe { slice::from_raw_parts(self.as_ptr().as_ptr(), self.bytes()) }
     }
 }
 
@@ -81,20 +99,19 @@ impl<P: Policy> DerefMut for Block<'_, P> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`; and the block is borrowed mutably.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes()) }
+        unsafe { slice::from_raw_parts_mut(self.as_ptr().as_ptr(), self.bytes()) }
     }
 }
 
 impl<P: Policy> Drop for Block<'_, P> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        // It fails only where a page of it was taken out of use meanwhile; then it stays out.
-        let _ = self.yard.free(self.pfn, self.order);
+        self.yard.take_back(self.as_ptr(), self.order(), self.kind());
     }
 }
 
 impl<P: Policy> fmt::Debug for Block<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Block").field("pfn", &self.pfn).field("order", &self.order).finish()
+        f.debug_struct("Block").field("pfn", &self.pfn()).field("order", &self.order()).finish()
     }
 }

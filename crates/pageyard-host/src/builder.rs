@@ -8,6 +8,7 @@ use pageyard::policy::Policy;
 use pageyard::{Knobs, NodeId, PAGE_SIZE, Pfn, Platform, ZoneKind, ZoneSpec};
 
 use crate::error::{BuildError, of};
+use crate::front::FrontCache;
 use crate::maps::LayoutParts;
 use crate::memory::{HugePages, LARGEST, Region, system_page};
 use crate::raw_yard::RawYard;
@@ -30,6 +31,7 @@ pub struct Builder {
     deferred: bool,
     knobs: Knobs,
     tick: Option<Duration>,
+    front: FrontCache,
 }
 
 impl Builder {
@@ -44,6 +46,7 @@ impl Builder {
             deferred: false,
             knobs: Knobs::default(),
             tick: Some(Duration::from_secs(1)),
+            front: FrontCache::Auto,
         }
     }
 
@@ -93,6 +96,13 @@ impl Builder {
     /// [`RawYard`] never has one.
     pub fn tick(mut self, interval: Option<Duration>) -> Self {
         self.tick = interval;
+        self
+    }
+
+    /// What each thread of a [`HostYard`] keeps ready without a lock. A [`RawYard`] has no such
+    /// cache.
+    pub fn front_cache(mut self, front: FrontCache) -> Self {
+        self.front = front;
         self
     }
 
@@ -226,8 +236,11 @@ impl Builder {
         if self.tick == Some(Duration::ZERO) {
             return Err(BuildError::Tick);
         }
+        if !self.front.is_possible() {
+            return Err(BuildError::FrontCache);
+        }
         let raw = self.on(self.region()?, true, ())?;
-        of("tick", HostYard::new(raw, self.tick))
+        of("tick", HostYard::new(raw, self.tick, self.front))
     }
 }
 

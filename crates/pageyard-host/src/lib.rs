@@ -21,18 +21,31 @@
 //! sound.
 //!
 //! # Limits
-//! Base pages are 4 KiB, the system's too. A fork shares nothing: in the child the memory is a copy
-//! and the yard's own thread does not run; leave a yard alone there.
+//! Base pages are 4 KiB, the system's too.
+//!
+//! # Forks
+//! A yard is of use in the process that made it. After a `fork` of the C library's the child has a
+//! copy of every block, to be read, written and dropped; but no yard of the parent's gives it
+//! anything: a request is [`NoMemory`](pageyard::AllocError::NoMemory), what is dropped is
+//! forgotten, and nothing waits for a lock that another thread of the parent's held. The child can
+//! make yards of its own. Other methods than those of blocks, `alloc`, `alloc_on`, `free_raw`,
+//! `drain`, `tick` and `drop` are not for it. A child made past the C library (by the bare system
+//! call) is not noticed.
 
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod barrier;
+mod behind;
 mod block;
 mod builder;
 pub mod clock;
 pub mod cpu;
 mod error;
+mod fork;
+mod front;
 mod lock;
+mod magazine;
 mod maps;
 mod memory;
 mod platform;
@@ -45,6 +58,7 @@ mod yard;
 pub use block::Block;
 pub use builder::Builder;
 pub use error::BuildError;
+pub use front::{FrontCache, FrontStats, FrontThread};
 pub use lock::HostLock;
 pub use memory::{HugePages, Region};
 pub use platform::HostPlatform;

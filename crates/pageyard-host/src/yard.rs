@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,12 @@ use pageyard::{
     ZoneStats,
 };
 
+use crate::behind::Behind;
 use crate::block::Block;
+use crate::fork::Birthplace;
+use crate::front::{Front, FrontCache, FrontStats, FrontThread};
 use crate::lock::HostLock;
+use crate::magazine::{self, Kind, Ready};
 use crate::platform::HostPlatform;
 use crate::raw_yard::RawYard;
 use crate::tick::Ticker;
@@ -20,13 +25,17 @@ use crate::tick::Ticker;
 /// An allocator of real memory in blocks of 4 KiB to 4 MiB, which any number of threads may use at
 /// once. Made by a [`Builder`](crate::Builder).
 pub struct HostYard<P: Policy = Linux612> {
+    front: Arc<Front>,
     raw: Arc<RawYard<P, HostLock>>,
     ticker: Option<Ticker>,
+    born: Birthplace,
 }
 
 impl<P: Policy> fmt::Debug for HostYard<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostYard").field("raw", &self.raw).field("ticker", &self.ticker).finish()
+        let Self { front, raw, ticker, .. } = self;
+        let mut text = f.debug_struct("HostYard");
+        text.field("raw", raw).field("front", front).field("ticker", ticker).finish()
     }
 }
 
@@ -34,27 +43,149 @@ impl<P: Policy> HostYard<P> {
     /// A block of 2^`order` pages; zeros where `gfp` says [`ZERO`](Gfp::ZERO).
     ///
     /// # Errors
-    /// As [`Yard::alloc`]; above all, there is none.
-    #[inline]
+    /// As [`Yard::alloc`]; above all, there is none. In a child after a fork, there is none ever.
+    // Always inlined, with what `alloc_bare` inlines: what order and flags decide is decided by the
+    // compiler then, where they are constants, as nearly everywhere.
+    #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Block<'_, P>, AllocError> {
+        let kind = Kind::of(order, gfp);
+        if !self.front.is_on() {
+            return self.alloc_bare(order, gfp, kind);
+        }
+        if let Some(kind) = kind
+            && let Some(ready) = self.front.pop(kind)
+        {
+            return Ok(self.hand_out(ready, kind, gfp));
+        }
+        self.alloc_behind(order, gfp, kind)
+    }
+
+    /// Past the cache.
+    #[inline(always)]
+    fn alloc_bare(
+        &self,
+        order: Order,
+        gfp: Gfp,
+        kind: Option<Kind>,
+    ) -> Result<Block<'_, P>, AllocError> {
+        if !self.born.is_here() {
+            return Err(AllocError::NoMemory);
+        }
+        match self.raw.alloc(order, gfp) {
+            Ok(pfn) => self.block(pfn, order, kind).ok_or(AllocError::NoMemory),
+            Err(error) => self.alloc_again(error, order, gfp, kind),
+        }
+    }
+
+    /// Where the thread has no such block of its own.
+    #[inline(never)]
+    fn alloc_behind(
+        &self,
+        order: Order,
+        gfp: Gfp,
+        kind: Option<Kind>,
+    ) -> Result<Block<'_, P>, AllocError> {
+        if let Some(kind) = kind
+            && let Some(ready) = self.front.refill(kind, gfp)
+        {
+            return Ok(self.hand_out(ready, kind, gfp));
+        }
+        self.alloc_bare(order, gfp, kind)
+    }
+
+    /// A request failed: tries once more, if that was for want of memory that threads keep.
+    #[cold]
+    #[inline(never)]
+    fn alloc_again(
+        &self,
+        error: AllocError,
+        order: Order,
+        gfp: Gfp,
+        kind: Option<Kind>,
+    ) -> Result<Block<'_, P>, AllocError> {
+        if error != AllocError::NoMemory || self.front.drain() == 0 {
+            return Err(error);
+        }
         let pfn = self.raw.alloc(order, gfp)?;
-        // SAFETY: it was just allocated.
-        unsafe { self.from_raw(pfn, order) }.ok_or(AllocError::NoMemory)
+        self.block(pfn, order, kind).ok_or(AllocError::NoMemory)
+    }
+
+    /// A block of the front cache's.
+    #[inline(always)]
+    fn hand_out(&self, ready: Ready, kind: Kind, gfp: Gfp) -> Block<'_, P> {
+        let start = ready.start();
+        if gfp.contains(Gfp::ZERO) && !ready.is_zero() {
+            // SAFETY: the block is mapped, and of this size; it is the cache's, so nobody else's.
+            unsafe { start.write_bytes(0, magazine::bytes(kind)) };
+        }
+        // SAFETY: what the cache gives out is allocated, and it has it no more.
+        unsafe { Block::new(self, start, kind.order(), Some(kind)) }
+    }
+
+    /// A block that was just allocated.
+    #[inline(always)]
+    fn block(&self, pfn: Pfn, order: Order, kind: Option<Kind>) -> Option<Block<'_, P>> {
+        let start = self.raw.region().address(pfn, order.pages().into())?;
+        // SAFETY: it was just allocated, and nobody else knows of it.
+        Some(unsafe { Block::new(self, start, order, kind) })
     }
 
     /// The same, preferably of a node.
     ///
     /// # Errors
-    /// As [`Yard::alloc_on`].
+    /// As [`Yard::alloc_on`]; and as [`alloc`](HostYard::alloc).
     pub fn alloc_on(
         &self,
         node: NodeId,
         order: Order,
         gfp: Gfp,
     ) -> Result<Block<'_, P>, AllocError> {
-        let pfn = self.raw.alloc_on(node, order, gfp)?;
-        // SAFETY: it was just allocated.
-        unsafe { self.from_raw(pfn, order) }.ok_or(AllocError::NoMemory)
+        if !self.born.is_here() {
+            return Err(AllocError::NoMemory);
+        }
+        let pfn = match self.raw.alloc_on(node, order, gfp) {
+            Err(AllocError::NoMemory) if self.front.drain() > 0 => {
+                self.raw.alloc_on(node, order, gfp)
+            }
+            answer => answer,
+        }?;
+        self.block(pfn, order, Kind::of(order, gfp)).ok_or(AllocError::NoMemory)
+    }
+
+    /// A block's owner gives it up.
+    #[inline(always)]
+    pub(crate) fn take_back(&self, start: NonNull<u8>, order: Order, kind: Option<Kind>) {
+        if !self.front.is_on() {
+            return self.free_bare(start, order);
+        }
+        if let Some(kind) = kind
+            && self.front.push(kind, start)
+        {
+            return;
+        }
+        self.take_back_behind(start, order, kind);
+    }
+
+    #[inline(never)]
+    fn take_back_behind(&self, start: NonNull<u8>, order: Order, kind: Option<Kind>) {
+        if kind.is_none_or(|kind| !self.front.make_room(kind, start)) {
+            self.free_bare(start, order);
+        }
+    }
+
+    #[inline(always)]
+    fn free_bare(&self, start: NonNull<u8>, order: Order) {
+        if self.born.is_here() {
+            // It fails only where a page of it was taken out of use meanwhile; then it stays out.
+            let _ = self.raw.free(self.pfn_at(start), order);
+        }
+    }
+
+    /// The frame that a block begins with.
+    #[inline]
+    pub(crate) fn pfn_at(&self, start: NonNull<u8>) -> Pfn {
+        // Blocks lie inside; frame 0 does not.
+        self.raw.region().frame(start.as_ptr()).unwrap_or(Pfn(0))
     }
 
     /// What [`Block::into_raw`] took apart, together again; `None` where the frames are not of this
@@ -65,19 +196,21 @@ impl<P: Policy> HostYard<P> {
     /// made a block again since.
     #[inline]
     pub unsafe fn from_raw(&self, pfn: Pfn, order: Order) -> Option<Block<'_, P>> {
-        // SAFETY: as the caller says.
-        unsafe { Block::new(&self.raw, pfn, order) }
+        let kind = Kind::of_type(order, self.raw.core().block_type(pfn)?);
+        self.block(pfn, order, kind)
     }
 
-    /// Gives back a block whose ownership was given up.
+    /// Gives back a block whose ownership was given up: past the front cache, to the allocator,
+    /// which checks it. So a block that is given back twice in a row is an error the second time,
+    /// unless it was handed out again in between.
     ///
     /// # Safety
     /// As [`from_raw`](HostYard::from_raw), and nobody uses its memory any more.
     ///
     /// # Errors
-    /// As [`Yard::free`].
+    /// As [`Yard::free`]. In a child after a fork, nothing is done and nothing said.
     pub unsafe fn free_raw(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.raw.free(pfn, order)
+        if self.born.is_here() { self.raw.free(pfn, order) } else { Ok(()) }
     }
 
     /// The allocator itself.
@@ -127,25 +260,62 @@ impl<P: Policy> HostYard<P> {
         self.raw.core().knobs()
     }
 
-    /// Gives everything on per-CPU lists back to the zones, where it merges.
+    /// Gives everything that threads keep and that is on per-CPU lists back to the zones, where it
+    /// merges.
     pub fn drain(&self) {
-        self.raw.core().drain_all(None);
+        if self.born.is_here() {
+            self.front.drain();
+            self.raw.core().drain_all(None);
+        }
+    }
+
+    /// What the front cache did and has.
+    pub fn front_stats(&self) -> FrontStats {
+        self.front.stats()
+    }
+
+    /// The same by thread.
+    pub fn front_threads(&self) -> Vec<FrontThread> {
+        self.front.threads()
     }
 
     /// One tick for every CPU ([`RawYard::tick`]): for a yard without a thread of its own. Binds the
     /// calling thread.
     pub fn tick(&self) {
-        self.raw.tick();
+        if self.born.is_here() {
+            self.front.tick();
+            self.raw.tick();
+        }
+    }
+}
+
+impl<P: Policy> Drop for HostYard<P> {
+    fn drop(&mut self) {
+        if !self.born.is_here() {
+            // Its thread is not here; it would be waited for in vain.
+            std::mem::forget(self.ticker.take());
+        }
     }
 }
 
 impl<P: Policy + Send + Sync + 'static> HostYard<P> {
-    pub(crate) fn new(raw: RawYard<P, HostLock>, tick: Option<Duration>) -> io::Result<Self> {
+    pub(crate) fn new(
+        raw: RawYard<P, HostLock>,
+        tick: Option<Duration>,
+        front: FrontCache,
+    ) -> io::Result<Self> {
+        let born = Birthplace::here();
         let raw = Arc::new(raw);
+        let fills = P::RULES.safety.checks_pages();
+        let behind = Arc::new(Behind::new(raw.clone()));
+        let front = Arc::new(Front::new(front, raw.region().pages(), fills, behind));
         let start = |every| {
-            let raw = raw.clone();
-            Ticker::start(every, move || raw.tick())
+            let (raw, front) = (raw.clone(), front.clone());
+            Ticker::start(every, move || {
+                front.tick();
+                raw.tick();
+            })
         };
-        Ok(HostYard { ticker: tick.map(start).transpose()?, raw })
+        Ok(HostYard { ticker: tick.map(start).transpose()?, front, raw, born })
     }
 }

@@ -19,6 +19,7 @@ use crate::units::{
     ZoneKind,
 };
 use crate::vm_events::EventCounters;
+use crate::watermark::LOW;
 use crate::zone::{BELOW_HIGH, BOOSTED_WATERMARK, RECLAIM_ACTIVE, Zone};
 use crate::zonelist::Zonelist;
 
@@ -204,6 +205,15 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             reclaim_active: z.has_flag(RECLAIM_ACTIVE),
             boosted: z.has_flag(BOOSTED_WATERMARK),
         })
+    }
+
+    /// By how many pages the free counter of a zone, the CPUs' parts not included, is above the low
+    /// watermark with its boost (§3.2); negative below it. `None` where there is no such zone. Takes
+    /// no lock, unlike [`zone_info`](Yard::zone_info).
+    pub fn above_low(&self, zone: impl Into<ZoneId>) -> Option<i64> {
+        let z = self.zone(zone)?;
+        let mark = i64::try_from(z.watermarks.effective(LOW)).unwrap_or(i64::MAX);
+        Some(z.nr_free.load(Relaxed).saturating_sub(mark))
     }
 
     /// Free blocks of a zone by order, of all types (buddyinfo); `None` where there is no such

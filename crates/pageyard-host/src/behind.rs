@@ -1,0 +1,75 @@
+//! The allocator, as the front cache wants it.
+
+use std::sync::Arc;
+
+use pageyard::policy::Policy;
+use pageyard::{Gfp, NodeId, PAGE_SIZE, Platform, ZoneId, ZoneKind};
+
+use crate::front::{Backing, in_batches};
+use crate::lock::HostLock;
+use crate::magazine::{Kind, Ready};
+use crate::raw_yard::RawYard;
+
+/// A yard and where its zones lie.
+pub(crate) struct Behind<P: Policy + 'static> {
+    raw: Arc<RawYard<P, HostLock>>,
+    zones: Vec<ZoneId>,
+    /// By node: where the memory lies that its threads keep.
+    near: Vec<(NodeId, (usize, usize))>,
+}
+
+impl<P: Policy + 'static> Behind<P> {
+    pub(crate) fn new(raw: Arc<RawYard<P, HostLock>>) -> Self {
+        let core = raw.core();
+        let zones: Vec<ZoneId> = core.zone_ids().collect();
+        let of = |id: ZoneId| {
+            let zone = core.zone_info(id)?;
+            let start = raw.region().address(zone.start, zone.spanned)?;
+            Some((start.as_ptr().addr(), (zone.spanned * PAGE_SIZE) as usize))
+        };
+        let nodes = (0..core.nodes()).map(|n| NodeId(n as u16));
+        let first = |node| Some((node, of(core.zonelist(node, ZoneKind::Movable).next()?)?));
+        let near = nodes.filter_map(first).collect();
+        Behind { zones, near, raw }
+    }
+}
+
+impl<P: Policy + Send + Sync + 'static> Backing for Behind<P> {
+    fn take(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize {
+        let region = self.raw.region();
+        let block = |pfn| Some(Ready::new(region.address(pfn, 1)?, false));
+        let each = |pfn| block(pfn).into_iter().for_each(&mut *each);
+        // What is wrong with a request, the request itself will say.
+        self.raw.core().alloc_bulk_each(n, gfp, each).unwrap_or(0)
+    }
+
+    fn give(&self, kind: Kind, blocks: &[Option<Ready>]) {
+        let region = self.raw.region();
+        let pfn = |block: Ready| region.frame(block.start().as_ptr());
+        in_batches(kind, blocks, pfn, |batch| {
+            if self.raw.free_batch(batch).is_err() {
+                // A page was taken out of use meanwhile; the others go back.
+                for &(pfn, order) in batch {
+                    let _ = self.raw.free(pfn, order);
+                }
+            }
+        });
+    }
+
+    fn room(&self) -> i64 {
+        let above = |&zone: &ZoneId| self.raw.core().above_low(zone);
+        self.zones.iter().filter_map(above).min().unwrap_or(0)
+    }
+
+    fn near(&self) -> (usize, usize) {
+        let here = match &self.near[..] {
+            [one] => Some(one),
+            several => {
+                let core = self.raw.core();
+                let node = core.node_of(core.platform().cpu());
+                several.iter().find(|(n, _)| Some(*n) == node)
+            }
+        };
+        here.map_or((0, 0), |&(_, near)| near)
+    }
+}

@@ -1,0 +1,350 @@
+//! The front cache: nothing in two hands, nothing stranded, whoever sleeps, ends, forks or runs
+//! out of memory.
+
+#![allow(unsafe_code)] // a fork
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Barrier, mpsc};
+use std::time::Duration;
+
+use pageyard::policy::{Linux612, Poisoned, Policy};
+use pageyard::{AllocError, Gfp, Order, PAGE_SIZE};
+use pageyard_host::{Block, Builder, FrontCache, HostYard};
+
+const ONE: Order = Order::ZERO;
+
+fn huge() -> Order {
+    Order::new(9).unwrap()
+}
+
+fn yard(bytes: u64) -> HostYard {
+    Builder::new(bytes).tick(None).build().unwrap()
+}
+
+/// Pages that are neither free nor on per-CPU lists.
+fn used<P: Policy>(yard: &HostYard<P>) -> u64 {
+    let of = |zone| {
+        let info = yard.zone_info(zone).unwrap();
+        info.managed - info.free_exact - info.cached
+    };
+    yard.zones().map(of).sum()
+}
+
+fn take<'y, P: Policy>(yard: &'y HostYard<P>, n: usize) -> Vec<Block<'y, P>> {
+    (0..n).map(|_| yard.alloc(ONE, Gfp::KERNEL).unwrap()).collect()
+}
+
+#[test]
+fn pages_come_and_go_in_bulk() {
+    let yard = yard(1 << 30);
+    let all = take(&yard, 6300);
+    drop(all);
+    let stats = yard.front_stats();
+    assert!(stats.on && stats.threads == 1, "{stats:?}");
+    assert_eq!(stats.refilled_pages, 63 * stats.refills);
+    assert_eq!(stats.hits + stats.refills, 6300);
+    assert_eq!(stats.refills, 100);
+    assert!(stats.pages <= 126 && stats.pages == used(&yard), "{stats:?}");
+    assert_eq!(stats.flushed_pages, 6300 - stats.pages);
+    assert!(stats.flushes <= 100, "{stats:?}");
+    let thread = yard.front_threads()[0];
+    assert_eq!((thread.pages, thread.hits), (stats.pages, stats.hits));
+    yard.drain();
+    assert_eq!(used(&yard), 0);
+    assert_eq!(yard.front_stats().pages, 0);
+}
+
+#[test]
+fn the_same_page_comes_back_without_the_allocator() {
+    let yard = yard(1 << 30);
+    drop(yard.alloc(ONE, Gfp::KERNEL).unwrap());
+    let before = yard.front_stats();
+    let at = yard.alloc(ONE, Gfp::KERNEL).unwrap().as_ptr();
+    for _ in 0..1000 {
+        assert_eq!(yard.alloc(ONE, Gfp::KERNEL).unwrap().as_ptr(), at);
+    }
+    let after = yard.front_stats();
+    assert_eq!((after.hits, after.refills), (before.hits + 1001, before.refills));
+    // Another type, another page.
+    assert_ne!(yard.alloc(ONE, Gfp::HIGHUSER_MOVABLE).unwrap().as_ptr(), at);
+    // 2 MiB are kept too, and cleared where that is asked for.
+    let mut block = yard.alloc(huge(), Gfp::KERNEL).unwrap();
+    block.fill(7);
+    let at = block.as_ptr();
+    drop(block);
+    let block = yard.alloc(huge(), Gfp::KERNEL | Gfp::ZERO).unwrap();
+    assert_eq!(block.as_ptr(), at);
+    assert_eq!(block.len(), 2 << 20);
+    assert!(block.iter().all(|&b| b == 0));
+}
+
+#[test]
+fn a_sleeping_thread_keeps_nothing_after_two_ticks() {
+    let yard = yard(1 << 30);
+    let (slept, wake) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|s| {
+        let sleeper = s.spawn(|| {
+            drop(take(&yard, 1000));
+            drop(yard.alloc(huge(), Gfp::KERNEL).unwrap());
+            slept.wait();
+            wake.wait();
+            // It is its magazine's owner again.
+            drop(take(&yard, 10));
+            yard.front_threads().len()
+        });
+        slept.wait();
+        assert!(used(&yard) > 512);
+        s.spawn(|| (0..2).for_each(|_| yard.tick())).join().unwrap();
+        let stats = yard.front_stats();
+        assert_eq!((used(&yard), stats.pages, stats.drains), (0, 0, 1), "{stats:?}");
+        wake.wait();
+        assert_eq!(sleeper.join().unwrap(), 1);
+    });
+    // It gave them back when it ended.
+    let stats = yard.front_stats();
+    assert_eq!((used(&yard), stats.threads), (0, 0), "{stats:?}");
+}
+
+#[test]
+fn a_thread_at_work_keeps_its_pages() {
+    let yard = yard(1 << 30);
+    drop(take(&yard, 100));
+    std::thread::scope(|s| {
+        s.spawn(|| yard.tick()).join().unwrap();
+        drop(take(&yard, 1));
+        s.spawn(|| yard.tick()).join().unwrap();
+    });
+    assert_eq!(yard.front_stats().drains, 0);
+}
+
+#[test]
+fn a_thread_that_ends_leaves_nothing() {
+    let yard = yard(1 << 30);
+    for _ in 0..50 {
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| drop(take(&yard, 200)));
+            }
+        });
+    }
+    let stats = yard.front_stats();
+    assert_eq!((used(&yard), stats.threads, stats.pages), (0, 0, 0));
+    assert_eq!(stats.hits + stats.refills, 50 * 2 * 200, "what is gone still counts");
+}
+
+#[test]
+fn others_pages_are_had_before_a_request_fails() {
+    let yard = yard(64 << 20);
+    let (slept, wake) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            drop(take(&yard, 100));
+            slept.wait();
+            wake.wait();
+        });
+        slept.wait();
+        assert!(yard.front_stats().pages > 0);
+        let mut held = Vec::new();
+        while let Ok(block) = yard.alloc(ONE, Gfp::KERNEL | Gfp::NOWARN) {
+            held.push(block);
+        }
+        let stats = yard.front_stats();
+        assert!(stats.pages == 0 && stats.presses > 0 && stats.pressed, "{stats:?}");
+        assert_eq!(used(&yard), held.len() as u64, "the sleeper keeps none");
+        // What comes back while memory is short is everybody's at once.
+        held.truncate(held.len() - 5);
+        assert_eq!(used(&yard), held.len() as u64);
+        drop(held);
+        // There is room again: pages are kept again.
+        drop(take(&yard, 100));
+        let stats = yard.front_stats();
+        assert!(stats.pages > 0 && !stats.pressed, "{stats:?}");
+        wake.wait();
+    });
+}
+
+#[test]
+fn threads_are_drained_while_they_work() {
+    let yard: HostYard =
+        Builder::new(256 << 20).tick(Some(Duration::from_millis(1))).build().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let (send, receive) = mpsc::sync_channel::<(Block<'_>, u64)>(512);
+        let workers: Vec<_> = (0..3u64)
+            .map(|n| {
+                let (yard, send) = (&yard, send.clone());
+                s.spawn(move || {
+                    for i in 0..30_000 {
+                        let tag = n << 32 | i;
+                        let mut block = yard.alloc(ONE, Gfp::KERNEL).unwrap();
+                        block[..8].copy_from_slice(&tag.to_le_bytes());
+                        if i % 3 == 0 {
+                            send.send((block, tag)).unwrap();
+                        } else {
+                            assert_eq!(block[..8], tag.to_le_bytes());
+                        }
+                    }
+                })
+            })
+            .collect();
+        drop(send);
+        s.spawn(|| {
+            for (block, tag) in receive {
+                assert_eq!(block[..8], tag.to_le_bytes(), "a page was in two hands");
+            }
+        });
+        s.spawn(|| {
+            while !done.load(Relaxed) {
+                yard.drain();
+                std::thread::yield_now();
+            }
+        });
+        workers.into_iter().for_each(|w| w.join().unwrap());
+        done.store(true, Relaxed);
+    });
+    assert!(yard.front_stats().drains > 0);
+    yard.drain();
+    assert_eq!(used(&yard), 0);
+}
+
+#[test]
+fn yards_go_while_threads_that_used_them_stay() {
+    // More than a thread finds at once, one after the other and side by side.
+    let check = |yards: &[HostYard]| {
+        for round in 0..100u64 {
+            for yard in yards {
+                let mut block = yard.alloc(ONE, Gfp::KERNEL).unwrap();
+                block[..8].copy_from_slice(&round.to_le_bytes());
+            }
+        }
+        assert!(yards.iter().all(|y| y.front_stats().hits > 0 || yards.len() > 4));
+    };
+    let (send, receive) = mpsc::channel::<Vec<HostYard>>();
+    let (back, returned) = mpsc::channel();
+    std::thread::scope(|s| {
+        s.spawn(move || {
+            for yards in receive {
+                check(&yards);
+                back.send(yards).unwrap();
+            }
+        });
+        for n in [1, 6, 1, 3] {
+            send.send((0..n).map(|_| yard(64 << 20)).collect()).unwrap();
+            // The other thread's magazines outlive them.
+            drop(returned.recv().unwrap());
+        }
+        drop(send);
+    });
+}
+
+#[test]
+fn it_can_be_switched_off_and_sized() {
+    let bare: HostYard = Builder::new(64 << 20).front_cache(FrontCache::Off).build().unwrap();
+    drop(take(&bare, 100));
+    assert_eq!(bare.front_stats(), Default::default());
+    assert_eq!(used(&bare), 0);
+    let few = FrontCache::Blocks { pages: 8, huge: 0 };
+    let few: HostYard = Builder::new(64 << 20).front_cache(few).build().unwrap();
+    drop(take(&few, 100));
+    drop(few.alloc(huge(), Gfp::KERNEL).unwrap());
+    let stats = few.front_stats();
+    assert!(stats.pages <= 8 && stats.refilled_pages == 4 * stats.refills, "{stats:?}");
+    let many = FrontCache::Blocks { pages: 127, huge: 0 };
+    let error = Builder::new(64 << 20).front_cache(many).build::<Linux612>().unwrap_err();
+    assert!(error.to_string().starts_with("front_cache: "), "{error}");
+    // A policy that looks at what is freed sees everything.
+    let poisoned: HostYard<Poisoned> = Builder::new(64 << 20).build().unwrap();
+    assert!(!poisoned.front_stats().on);
+}
+
+#[test]
+fn no_more_threads_than_a_quarter_of_the_yard_is_enough_for() {
+    let how = FrontCache::Blocks { pages: 100, huge: 0 };
+    let yard: HostYard = Builder::new(16 << 20).front_cache(how).tick(None).build().unwrap();
+    let barrier = Barrier::new(8);
+    std::thread::scope(|s| {
+        for _ in 0..8 {
+            s.spawn(|| {
+                drop(take(&yard, 50));
+                barrier.wait();
+                assert_eq!(yard.front_stats().threads, 3, "1024 pages for 300 each");
+                barrier.wait();
+            });
+        }
+    });
+    assert_eq!(used(&yard), 0);
+}
+
+/// Runs something in a child process; whether it ended well.
+fn in_child(f: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child asks the yard, which knows what is allowed there, and ends at once.
+    match unsafe { libc::fork() } {
+        -1 => panic!("fork: {}", std::io::Error::last_os_error()),
+        0 => {
+            let well = f();
+            // SAFETY: takes a number.
+            unsafe { libc::_exit(if well { 0 } else { 1 }) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: the pointer is to a number of ours.
+            let got = unsafe { libc::waitpid(child, &mut status, 0) };
+            got == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+        }
+    }
+}
+
+#[test]
+fn a_child_keeps_its_copy_and_gets_no_more() {
+    for how in [FrontCache::Auto, FrontCache::Off] {
+        let yard: HostYard = Builder::new(64 << 20).front_cache(how).build().unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            // Somebody else is inside all the time, maybe under a lock when the child is made.
+            s.spawn(|| {
+                while !stop.load(Relaxed) {
+                    drop(take(&yard, 50));
+                }
+            });
+            for round in 0..20 {
+                let mut mine = yard.alloc(ONE, Gfp::KERNEL).unwrap();
+                let mut other = Some(yard.alloc(ONE, Gfp::KERNEL).unwrap());
+                mine.fill(round);
+                let before = yard.front_stats().hits;
+                let child = in_child(|| {
+                    let same = mine.iter().all(|&b| b == round);
+                    mine.fill(0xff);
+                    let none = yard.alloc(ONE, Gfp::KERNEL).map(|_| ())
+                        == Err(AllocError::NoMemory)
+                        && yard.alloc(huge(), Gfp::KERNEL).is_err();
+                    drop(other.take());
+                    yard.drain();
+                    yard.tick();
+                    same && none
+                });
+                assert!(child);
+                assert!(mine.iter().all(|&b| b == round), "the child's copy is its own");
+                assert!(yard.front_stats().hits >= before);
+            }
+            stop.store(true, Relaxed);
+        });
+        yard.drain();
+        assert_eq!(used(&yard), 0, "what children dropped stays the parent's to drop");
+    }
+}
+
+#[test]
+fn a_child_can_drop_the_yard_and_make_its_own() {
+    let yard: HostYard = Builder::new(64 << 20).build().unwrap();
+    drop(take(&yard, 10));
+    let mut yard = Some(yard);
+    let well = in_child(|| {
+        drop(yard.take());
+        let Ok(own) = Builder::new(32 << 20).build::<Linux612>() else { return false };
+        let Ok(mut block) = own.alloc(ONE, Gfp::KERNEL) else { return false };
+        block.fill(1);
+        block.len() == PAGE_SIZE as usize
+    });
+    assert!(well);
+    assert!(yard.is_some_and(|yard| yard.alloc(ONE, Gfp::KERNEL).is_ok()));
+}
