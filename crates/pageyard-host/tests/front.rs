@@ -122,9 +122,9 @@ fn a_thread_that_ends_leaves_nothing() {
     let yard = yard(1 << 30);
     for _ in 0..50 {
         std::thread::scope(|s| {
-            for _ in 0..2 {
-                s.spawn(|| drop(take(&yard, 200)));
-            }
+            // A scope waits for what threads do, a join also for what they do when they end.
+            let threads = [(); 2].map(|()| s.spawn(|| drop(take(&yard, 200))));
+            threads.map(|t| t.join().unwrap());
         });
     }
     let stats = yard.front_stats();
@@ -188,7 +188,7 @@ fn threads_are_drained_while_they_work() {
             })
             .collect();
         drop(send);
-        s.spawn(|| {
+        let reader = s.spawn(|| {
             for (block, tag) in receive {
                 assert_eq!(block[..8], tag.to_le_bytes(), "a page was in two hands");
             }
@@ -201,6 +201,7 @@ fn threads_are_drained_while_they_work() {
         });
         workers.into_iter().for_each(|w| w.join().unwrap());
         done.store(true, Relaxed);
+        reader.join().unwrap();
     });
     assert!(yard.front_stats().drains > 0);
     yard.drain();
@@ -263,14 +264,13 @@ fn no_more_threads_than_a_quarter_of_the_yard_is_enough_for() {
     let yard: HostYard = Builder::new(16 << 20).front_cache(how).tick(None).build().unwrap();
     let barrier = Barrier::new(8);
     std::thread::scope(|s| {
-        for _ in 0..8 {
-            s.spawn(|| {
-                drop(take(&yard, 50));
-                barrier.wait();
-                assert_eq!(yard.front_stats().threads, 3, "1024 pages for 300 each");
-                barrier.wait();
-            });
-        }
+        let work = || {
+            drop(take(&yard, 50));
+            barrier.wait();
+            assert_eq!(yard.front_stats().threads, 3, "1024 pages for 300 each");
+            barrier.wait();
+        };
+        [(); 8].map(|()| s.spawn(work)).map(|t| t.join().unwrap());
     });
     assert_eq!(used(&yard), 0);
 }
