@@ -44,7 +44,8 @@ impl<'y, P: Policy> Block<'y, P> {
     ) -> Self {
         let kind = kind.map_or(0, |kind| kind as usize + 1);
         let tag = usize::from(order.get()) | kind << KIND;
-        Block { yard, start: start.map_addr(|a| a | tag) }
+        // Nothing is there that would have to be cleared; but so the compiler knows the tag.
+        Block { yard, start: without(start, TAG).map_addr(|a| a | tag) }
     }
 
     /// Its first frame.

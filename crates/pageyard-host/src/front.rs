@@ -246,12 +246,20 @@ impl Front {
     /// Fetches pages for the thread, and one for the caller, who found none.
     #[inline]
     pub(crate) fn refill(&self, kind: Kind, gfp: Gfp) -> Option<Ready> {
+        if kind.is_huge() && magazine::has_seat(self.id) {
+            // They are not fetched in advance.
+            return None;
+        }
         self.shared.as_ref()?.refill(kind, gfp)
     }
 
     /// Keeps a block for which there was no room. `false`: it is still the caller's.
     #[inline]
     pub(crate) fn make_room(&self, kind: Kind, start: NonNull<u8>) -> bool {
+        if kind.is_huge() && magazine::has_seat(self.id) {
+            // Nor given back together: there is little to share.
+            return false;
+        }
         self.shared.as_ref().is_some_and(|s| s.make_room(kind, start).is_some())
     }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, compiler_f
 
 use pageyard::{Gfp, MigrateType, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 
-/// The most blocks of a kind: with its head, such a stack takes 1 KiB.
+/// The most blocks of a kind.
 pub(crate) const ROOM: usize = 126;
 /// Bits that are 0 in the address of a page.
 pub(crate) const TAG: usize = PAGE_SIZE as usize - 1;
@@ -85,7 +85,8 @@ impl Ready {
 
     #[inline(always)]
     pub(crate) fn start(self) -> NonNull<u8> {
-        without(self.0, 1)
+        // All of the tag: so the compiler sees that the bits are 0.
+        without(self.0, TAG)
     }
 }
 
@@ -98,56 +99,76 @@ pub(crate) fn without(tagged: NonNull<u8>, tag: usize) -> NonNull<u8> {
 }
 
 /// Blocks of one kind; the last in is the first out.
-#[repr(align(64))]
+#[repr(C, align(64))]
 struct Stack {
-    count: AtomicU32,
-    /// How many it may have: anybody sets it.
-    limit: AtomicU32,
-    hits: AtomicU64,
-    blocks: [AtomicPtr<u8>; ROOM],
+    /// How many there are in the lowest bits, above them how many were ever popped: so that one
+    /// addition counts both.
+    head: AtomicU64,
+    /// How many it may have, at most [`ROOM`]: anybody sets it.
+    limit: AtomicU64,
+    /// One more than there may be: any count that fits in its bits is an index.
+    blocks: [AtomicPtr<u8>; COUNT as usize + 1],
 }
 
+/// The bits of the count.
+const COUNT: u64 = 127;
+
 impl Stack {
-    fn new(limit: u32) -> Stack {
+    fn new() -> Stack {
         Stack {
-            count: AtomicU32::new(0),
-            limit: AtomicU32::new(limit.min(ROOM as u32)),
-            hits: AtomicU64::new(0),
-            blocks: [const { AtomicPtr::new(ptr::null_mut()) }; ROOM],
+            head: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
+            blocks: [const { AtomicPtr::new(ptr::null_mut()) }; COUNT as usize + 1],
         }
+    }
+
+    fn count(&self) -> u64 {
+        self.head.load(Relaxed) & COUNT
+    }
+
+    fn hits(&self) -> u64 {
+        self.head.load(Relaxed) / (COUNT + 1)
     }
 
     #[inline(always)]
     fn pop(&self) -> Option<Ready> {
-        let count = self.count.load(Relaxed).checked_sub(1)?;
-        let block = NonNull::new(self.blocks.get(count as usize)?.load(Relaxed))?;
-        self.count.store(count, Relaxed);
-        Some(Ready(block))
+        let head = self.head.load(Relaxed);
+        let count = head & COUNT;
+        if count == 0 {
+            return None;
+        }
+        let block = self.blocks[(count - 1) as usize].load(Relaxed);
+        // One more hit, one block less; the hits wrap after years.
+        self.head.store(head.wrapping_add(COUNT), Relaxed);
+        // SAFETY: `push` wrote what lies below the count, and is given nothing null.
+        Some(Ready(unsafe { NonNull::new_unchecked(block) }))
     }
 
     #[inline(always)]
     fn push(&self, block: Ready) -> bool {
-        let count = self.count.load(Relaxed);
+        let head = self.head.load(Relaxed);
+        let count = head & COUNT;
         if count >= self.limit.load(Relaxed) {
             return false;
         }
-        let Some(slot) = self.blocks.get(count as usize) else { return false };
-        slot.store(block.0.as_ptr(), Relaxed);
-        self.count.store(count + 1, Relaxed);
+        self.blocks[count as usize].store(block.0.as_ptr(), Relaxed);
+        // The limit is below the most that the count can be.
+        self.head.store(head.wrapping_add(1), Relaxed);
         true
     }
 
     /// Takes the `n` blocks that lie there longest.
     fn take_cold(&self, n: usize, to: &mut [Option<Ready>]) -> usize {
-        let count = self.count.load(Relaxed) as usize;
+        let head = self.head.load(Relaxed);
+        let count = (head & COUNT) as usize;
         let n = n.min(count).min(to.len());
         for (slot, to) in self.blocks.iter().zip(&mut to[..n]) {
             *to = NonNull::new(slot.load(Relaxed)).map(Ready);
         }
-        for at in n..count.min(ROOM) {
+        for at in n..count {
             self.blocks[at - n].store(self.blocks[at].load(Relaxed), Relaxed);
         }
-        self.count.store((count - n) as u32, Relaxed);
+        self.head.store(head - n as u64, Relaxed);
         n
     }
 }
@@ -170,7 +191,7 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
 }
 
 /// One thread's blocks of one yard.
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(crate) struct Magazine {
     /// The owner is at the stacks. Only he writes it.
     inside: AtomicU32,
@@ -197,7 +218,7 @@ impl Magazine {
             thread,
             tally: Tally::default(),
             seen: AtomicU64::new(0),
-            stacks: std::array::from_fn(|_| Stack::new(0)),
+            stacks: std::array::from_fn(|_| Stack::new()),
         }
     }
 
@@ -216,12 +237,7 @@ impl Magazine {
     /// By the owner: a block of the kind.
     #[inline(always)]
     pub(crate) fn pop(&self, kind: Kind) -> Option<Ready> {
-        self.enter(|stacks| {
-            let stack = &stacks[kind as usize];
-            let block = stack.pop()?;
-            add(&stack.hits, 1);
-            Some(block)
-        })
+        self.enter(|stacks| stacks[kind as usize].pop())
     }
 
     /// By the owner: keeps a block, whose contents are anything. `false`: it does not.
@@ -251,7 +267,7 @@ impl Magazine {
     pub(crate) fn fill(&self, kind: Kind, blocks: &[Option<Ready>]) -> usize {
         let put = self.enter(|stacks| {
             let stack = &stacks[kind as usize];
-            let wanted = stack.limit.load(Relaxed).saturating_sub(stack.count.load(Relaxed));
+            let wanted = stack.limit.load(Relaxed).saturating_sub(stack.count());
             let n = blocks.len().min(wanted as usize);
             Some(blocks[..n].iter().rev().flatten().take_while(|b| stack.push(**b)).count())
         });
@@ -264,26 +280,23 @@ impl Magazine {
     }
 
     pub(crate) fn limit(&self, kind: Kind) -> u32 {
-        self.stacks[kind as usize].limit.load(Relaxed)
+        self.stacks[kind as usize].limit.load(Relaxed) as u32
     }
 
     /// By anybody: how many blocks of a kind it may have from now on. What it has, it keeps.
     pub(crate) fn set_limit(&self, kind: Kind, limit: u32) {
-        self.stacks[kind as usize].limit.store(limit.min(ROOM as u32), Relaxed);
+        self.stacks[kind as usize].limit.store(u64::from(limit).min(ROOM as u64), Relaxed);
     }
 
     /// Pages in it, as seen from afar.
     pub(crate) fn pages(&self) -> u64 {
-        let pages = |k: &Kind| {
-            let count = self.stacks[*k as usize].count.load(Relaxed);
-            u64::from(count) * u64::from(k.order().pages())
-        };
+        let pages = |k: &Kind| self.stacks[*k as usize].count() * u64::from(k.order().pages());
         Kind::ALL.iter().map(pages).sum()
     }
 
     /// Requests that it served.
     pub(crate) fn hits(&self) -> u64 {
-        self.stacks.iter().map(|s| s.hits.load(Relaxed)).sum()
+        self.stacks.iter().map(Stack::hits).sum()
     }
 
     /// Whether nothing happened to it since this was asked before; one asks at a time.
@@ -334,11 +347,18 @@ struct Seat {
     magazine: *const Magazine,
 }
 
-const EMPTY: Seat = Seat { yard: 0, magazine: ptr::null() };
+/// Of no yard: not even of those without a cache, which all have number 0.
+const EMPTY: Seat = Seat { yard: u64::MAX, magazine: ptr::null() };
 
 thread_local! {
     // Without a destructor, so that finding it is an addition to the thread pointer.
     static SEAT: [Cell<Seat>; SEATS] = const { [const { Cell::new(EMPTY) }; SEATS] };
+}
+
+/// Whether the calling thread finds its magazine of a yard at once.
+#[inline(always)]
+pub(crate) fn has_seat(yard: u64) -> bool {
+    SEAT.with(|seats| seats[yard as usize % SEATS].get().yard == yard)
 }
 
 /// Asks the calling thread's magazine of a yard; `None` where it has none at hand. Yards have
@@ -347,7 +367,7 @@ thread_local! {
 pub(crate) fn with_mine<T>(yard: u64, f: impl FnOnce(&Magazine) -> Option<T>) -> Option<T> {
     SEAT.with(|seats| {
         let seat = seats[yard as usize % SEATS].get();
-        if seat.yard != yard || yard == 0 {
+        if seat.yard != yard {
             return None;
         }
         // SAFETY: whoever sits there keeps the magazine alive for as long as the yard is asked for and

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +39,48 @@ impl<P: Policy> fmt::Debug for HostYard<P> {
     }
 }
 
+/// The answer to a request in two registers: where the block is, or what was wrong. The plain
+/// `Result` is handed over in memory, and the common case would have to go through that too.
+struct Answer(*mut u8, u64);
+
+impl From<Option<NonNull<u8>>> for Answer {
+    #[inline(always)]
+    fn from(start: Option<NonNull<u8>>) -> Answer {
+        Answer(start.map_or(ptr::null_mut(), NonNull::as_ptr), 0)
+    }
+}
+
+impl From<AllocError> for Answer {
+    fn from(error: AllocError) -> Answer {
+        let code = match error {
+            AllocError::NoMemory => 0,
+            AllocError::BadZone => 1,
+            AllocError::BadType => 2,
+            AllocError::UnknownCpu(cpu) => 3 | u64::from(cpu.0) << 8,
+            AllocError::UnknownNode(node) => 4 | u64::from(node.0) << 8,
+        };
+        Answer(ptr::null_mut(), code)
+    }
+}
+
+impl Answer {
+    #[inline(always)]
+    fn start(self) -> Result<NonNull<u8>, AllocError> {
+        NonNull::new(self.0).ok_or_else(|| self.error())
+    }
+
+    #[cold]
+    fn error(&self) -> AllocError {
+        match self.1 & 0xff {
+            0 => AllocError::NoMemory,
+            1 => AllocError::BadZone,
+            2 => AllocError::BadType,
+            3 => AllocError::UnknownCpu(CpuId((self.1 >> 8) as u32)),
+            _ => AllocError::UnknownNode(NodeId((self.1 >> 8) as u16)),
+        }
+    }
+}
+
 impl<P: Policy> HostYard<P> {
     /// A block of 2^`order` pages; zeros where `gfp` says [`ZERO`](Gfp::ZERO).
     ///
@@ -49,83 +91,70 @@ impl<P: Policy> HostYard<P> {
     #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Block<'_, P>, AllocError> {
         let kind = Kind::of(order, gfp);
-        if !self.front.is_on() {
-            return self.alloc_bare(order, gfp, kind);
-        }
-        if let Some(kind) = kind
-            && let Some(ready) = self.front.pop(kind)
-        {
-            return Ok(self.hand_out(ready, kind, gfp));
-        }
-        self.alloc_behind(order, gfp, kind)
+        let own = kind.and_then(|kind| Some(self.hand_out(self.front.pop(kind)?, kind, gfp)));
+        let start = match own {
+            Some(start) => start,
+            None if self.front.is_on() => self.alloc_behind(order, gfp, kind).start()?,
+            None => self.alloc_bare(order, gfp).start()?,
+        };
+        // SAFETY: it is allocated, of this order, and nobody else knows of it.
+        Ok(unsafe { Block::new(self, start, order, kind) })
     }
 
     /// Past the cache.
     #[inline(always)]
-    fn alloc_bare(
-        &self,
-        order: Order,
-        gfp: Gfp,
-        kind: Option<Kind>,
-    ) -> Result<Block<'_, P>, AllocError> {
+    fn alloc_bare(&self, order: Order, gfp: Gfp) -> Answer {
         if !self.born.is_here() {
-            return Err(AllocError::NoMemory);
+            return AllocError::NoMemory.into();
         }
         match self.raw.alloc(order, gfp) {
-            Ok(pfn) => self.block(pfn, order, kind).ok_or(AllocError::NoMemory),
-            Err(error) => self.alloc_again(error, order, gfp, kind),
+            Ok(pfn) => self.start_of(pfn, order).into(),
+            Err(error) => self.alloc_again(error, order, gfp),
         }
     }
 
     /// Where the thread has no such block of its own.
     #[inline(never)]
-    fn alloc_behind(
-        &self,
-        order: Order,
-        gfp: Gfp,
-        kind: Option<Kind>,
-    ) -> Result<Block<'_, P>, AllocError> {
-        if let Some(kind) = kind
-            && let Some(ready) = self.front.refill(kind, gfp)
-        {
-            return Ok(self.hand_out(ready, kind, gfp));
+    fn alloc_behind(&self, order: Order, gfp: Gfp, kind: Option<Kind>) -> Answer {
+        match kind.and_then(|kind| Some(self.hand_out(self.front.refill(kind, gfp)?, kind, gfp))) {
+            None => self.alloc_bare(order, gfp),
+            fetched => fetched.into(),
         }
-        self.alloc_bare(order, gfp, kind)
     }
 
     /// A request failed: tries once more, if that was for want of memory that threads keep.
     #[cold]
     #[inline(never)]
-    fn alloc_again(
-        &self,
-        error: AllocError,
-        order: Order,
-        gfp: Gfp,
-        kind: Option<Kind>,
-    ) -> Result<Block<'_, P>, AllocError> {
+    fn alloc_again(&self, error: AllocError, order: Order, gfp: Gfp) -> Answer {
         if error != AllocError::NoMemory || self.front.drain() == 0 {
-            return Err(error);
+            return error.into();
         }
-        let pfn = self.raw.alloc(order, gfp)?;
-        self.block(pfn, order, kind).ok_or(AllocError::NoMemory)
+        match self.raw.alloc(order, gfp) {
+            Ok(pfn) => self.start_of(pfn, order).into(),
+            Err(error) => error.into(),
+        }
     }
 
-    /// A block of the front cache's.
+    /// Where a block of the front cache's is, prepared for its owner.
     #[inline(always)]
-    fn hand_out(&self, ready: Ready, kind: Kind, gfp: Gfp) -> Block<'_, P> {
+    fn hand_out(&self, ready: Ready, kind: Kind, gfp: Gfp) -> NonNull<u8> {
         let start = ready.start();
         if gfp.contains(Gfp::ZERO) && !ready.is_zero() {
             // SAFETY: the block is mapped, and of this size; it is the cache's, so nobody else's.
             unsafe { start.write_bytes(0, magazine::bytes(kind)) };
         }
-        // SAFETY: what the cache gives out is allocated, and it has it no more.
-        unsafe { Block::new(self, start, kind.order(), Some(kind)) }
+        start
+    }
+
+    /// Where a block is.
+    #[inline(always)]
+    fn start_of(&self, pfn: Pfn, order: Order) -> Option<NonNull<u8>> {
+        self.raw.region().address(pfn, order.pages().into())
     }
 
     /// A block that was just allocated.
-    #[inline(always)]
     fn block(&self, pfn: Pfn, order: Order, kind: Option<Kind>) -> Option<Block<'_, P>> {
-        let start = self.raw.region().address(pfn, order.pages().into())?;
+        let start = self.start_of(pfn, order)?;
         // SAFETY: it was just allocated, and nobody else knows of it.
         Some(unsafe { Block::new(self, start, order, kind) })
     }
@@ -152,12 +181,9 @@ impl<P: Policy> HostYard<P> {
         self.block(pfn, order, Kind::of(order, gfp)).ok_or(AllocError::NoMemory)
     }
 
-    /// A block's owner gives it up.
+    /// A block's owner gives it up. Little of it is inlined: else no drop of a block would be.
     #[inline(always)]
     pub(crate) fn take_back(&self, start: NonNull<u8>, order: Order, kind: Option<Kind>) {
-        if !self.front.is_on() {
-            return self.free_bare(start, order);
-        }
         if let Some(kind) = kind
             && self.front.push(kind, start)
         {
@@ -168,7 +194,7 @@ impl<P: Policy> HostYard<P> {
 
     #[inline(never)]
     fn take_back_behind(&self, start: NonNull<u8>, order: Order, kind: Option<Kind>) {
-        if kind.is_none_or(|kind| !self.front.make_room(kind, start)) {
+        if !self.front.is_on() || kind.is_none_or(|kind| !self.front.make_room(kind, start)) {
             self.free_bare(start, order);
         }
     }

@@ -251,10 +251,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for &(pfn, order) in group.iter().filter(|b| is_cached_order::<P>(b.1.get())) {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
             let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
-            if !zone.map.frame(idx).state().is(Kind::Allocated, order.get()) {
+            let frame = zone.map.frame(idx);
+            if !frame.state().is(Kind::Allocated, order.get()) {
                 continue; // a bad page: out of use since it was looked at
             }
             self.platform.event(cpu, Event::FreeBatched { pfn });
+            if let Some((of, pageset)) = &mut held
+                && core::ptr::eq(*of, zone)
+                && pageset.put_told(at, idx, frame, order.get())
+            {
+                continue;
+            }
             let t = zone.map.block_type(idx);
             if t != MigrateType::Isolate {
                 if !held.as_ref().is_some_and(|(of, _)| core::ptr::eq(*of, zone)) {

@@ -252,6 +252,26 @@ impl Pageset {
         quiet
     }
 
+    /// The same for a block whose return has been told.
+    #[inline(always)]
+    pub(crate) fn put_told<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        at: At<'_, '_, R, E, P>,
+        idx: u32,
+        frame: &Frame,
+        order: u8,
+    ) -> bool {
+        let Some(t) = at.zone.map.pageblock(idx).and_then(Pageblock::listed_type) else {
+            return false;
+        };
+        let quiet = at.zone.pressure() == Pressure::default()
+            && self.tuning.free_quietly(&P::RULES.pcp, order, self.room);
+        if quiet {
+            self.push(at, idx, frame, order, t);
+        }
+        quiet
+    }
+
     /// The block goes on its list; the tuning is left to the caller.
     #[inline(always)]
     fn push<R: RawMutex, E: Platform, P: Policy>(

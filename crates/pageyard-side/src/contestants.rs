@@ -1,0 +1,216 @@
+//! Who takes part. Each gives blocks of 2^order pages; ours as it is by default, the others as
+//! their crates make them.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::{self, NonNull};
+
+use pageyard::{Gfp, Order};
+use pageyard_host::{Block, Builder, FrontCache, HostLock, HostYard, cpu};
+
+/// Where pages come from.
+pub trait Pages: Sync + 'static {
+    /// A block that somebody has.
+    type Block: Send;
+    fn take<const ORDER: u8>(&self) -> Self::Block;
+    fn start(block: &Self::Block) -> NonNull<u8>;
+    fn give<const ORDER: u8>(&self, block: Self::Block);
+    /// How often a lock was taken that all threads share, where that is counted.
+    fn shared_locks(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Bytes that each yard has.
+const SIZE: u64 = 1 << 30;
+
+/// This project's.
+pub struct Yard(&'static HostYard);
+
+impl Yard {
+    pub fn new(front: FrontCache) -> Yard {
+        let yard = Builder::new(SIZE).front_cache(front).build().expect("there is memory");
+        Yard(Box::leak(Box::new(yard)))
+    }
+}
+
+impl Pages for Yard {
+    type Block = Block<'static>;
+
+    #[inline(always)]
+    fn take<const ORDER: u8>(&self) -> Block<'static> {
+        let order = Order::new(ORDER).expect("an order");
+        self.0.alloc(order, Gfp::HIGHUSER_MOVABLE).expect("there is memory")
+    }
+
+    #[inline(always)]
+    fn start(block: &Block<'static>) -> NonNull<u8> {
+        block.as_ptr()
+    }
+
+    #[inline(always)]
+    fn give<const ORDER: u8>(&self, block: Block<'static>) {
+        drop(block);
+    }
+
+    fn shared_locks(&self) -> Option<u64> {
+        let zones: Vec<_> = self.0.zones().collect();
+        let mut sum = 0;
+        for zone in zones {
+            for &cpu in self.0.cpus() {
+                let stats = self.0.cpu_stats(zone, pageyard::CpuId(cpu))?;
+                sum += stats.refills + stats.empty_refills + stats.drains.iter().sum::<u64>();
+                sum += stats.direct_allocs + stats.direct_frees;
+            }
+        }
+        Some(sum)
+    }
+}
+
+/// Any allocator of Rust's interface.
+pub struct Heap<A>(pub A);
+
+const fn layout(order: u8) -> Layout {
+    match Layout::from_size_align(4096 << order, 4096) {
+        Ok(layout) => layout,
+        Err(_) => panic!("no such layout"),
+    }
+}
+
+impl<A: GlobalAlloc + Sync + 'static> Pages for Heap<A> {
+    type Block = Owned;
+
+    #[inline(always)]
+    fn take<const ORDER: u8>(&self) -> Owned {
+        // SAFETY: the size is not 0.
+        Owned(NonNull::new(unsafe { self.0.alloc(layout(ORDER)) }).expect("there is memory"))
+    }
+
+    #[inline(always)]
+    fn start(block: &Owned) -> NonNull<u8> {
+        block.0
+    }
+
+    #[inline(always)]
+    fn give<const ORDER: u8>(&self, block: Owned) {
+        // SAFETY: it came from there, with that layout.
+        unsafe { self.0.dealloc(block.0.as_ptr(), layout(ORDER)) };
+    }
+}
+
+/// A block by its address; given back by whoever has it.
+pub struct Owned(NonNull<u8>);
+
+// SAFETY: it is memory that one has alone.
+unsafe impl Send for Owned {}
+
+/// The system, a mapping for each block.
+pub struct Mappings;
+
+impl Pages for Mappings {
+    type Block = Owned;
+
+    #[inline(always)]
+    fn take<const ORDER: u8>(&self) -> Owned {
+        let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: asks for new addresses.
+        let start = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(ptr::null_mut(), 4096 << ORDER, access, how, -1, 0)
+        };
+        assert_ne!(start, libc::MAP_FAILED, "there is memory");
+        Owned(NonNull::new(start.cast()).expect("an address"))
+    }
+
+    #[inline(always)]
+    fn start(block: &Owned) -> NonNull<u8> {
+        block.0
+    }
+
+    #[inline(always)]
+    fn give<const ORDER: u8>(&self, block: Owned) {
+        // SAFETY: it is a mapping of this size.
+        unsafe { libc::munmap(block.0.as_ptr().cast(), 4096 << ORDER) };
+    }
+}
+
+/// The least that per-CPU lists can cost: an array of the running CPU's behind a lock that is
+/// tried. Of use for pairs only.
+pub struct Floor(Vec<Padded>);
+
+#[repr(align(128))]
+struct Padded(lock_api::Mutex<HostLock, Vec<Owned>>);
+
+impl Floor {
+    pub fn new() -> Floor {
+        let one = |_| {
+            let full = [(); 8].map(|()| Heap(System).take::<9>());
+            Padded(lock_api::Mutex::new(Vec::from(full)))
+        };
+        Floor((0..1024).map(one).collect())
+    }
+}
+
+impl Pages for Floor {
+    type Block = Owned;
+
+    #[inline(always)]
+    fn take<const ORDER: u8>(&self) -> Owned {
+        let list = self.0[cpu::current() as usize & 1023].0.try_lock();
+        list.and_then(|mut list| list.pop()).unwrap_or_else(|| Heap(System).take::<9>())
+    }
+
+    #[inline(always)]
+    fn start(block: &Owned) -> NonNull<u8> {
+        block.0
+    }
+
+    #[inline(always)]
+    fn give<const ORDER: u8>(&self, block: Owned) {
+        match self.0[cpu::current() as usize & 1023].0.try_lock() {
+            Some(mut list) if list.len() < list.capacity() => list.push(block),
+            _ => Heap(System).give::<9>(block),
+        }
+    }
+}
+
+/// What is done with a contestant, whichever it is.
+pub trait Visitor {
+    fn visit<P: Pages>(self, pages: &'static P, peer: bool);
+}
+
+/// Names of all, ours first.
+pub const NAMES: [&str; 8] = [
+    "pageyard",
+    "pageyard-bare",
+    "list-floor",
+    "glibc",
+    "jemalloc",
+    "mimalloc",
+    "snmalloc",
+    "mmap",
+];
+
+/// Whether it is somebody else's, to be compared with.
+pub fn is_peer(name: &str) -> bool {
+    !["pageyard", "pageyard-bare", "list-floor"].contains(&name)
+}
+
+/// Makes a contestant and visits it; `None`: there is none of that name.
+pub fn with(name: &str, visitor: impl Visitor) -> Option<()> {
+    fn keep<T>(made: T) -> &'static T {
+        Box::leak(Box::new(made))
+    }
+    let peer = is_peer(name);
+    match name {
+        "pageyard" => visitor.visit(keep(Yard::new(FrontCache::Auto)), peer),
+        "pageyard-bare" => visitor.visit(keep(Yard::new(FrontCache::Off)), peer),
+        "list-floor" => visitor.visit(keep(Floor::new()), peer),
+        "glibc" => visitor.visit(&Heap(System), peer),
+        "jemalloc" => visitor.visit(&Heap(tikv_jemallocator::Jemalloc), peer),
+        "mimalloc" => visitor.visit(&Heap(mimalloc::MiMalloc), peer),
+        "snmalloc" => visitor.visit(&Heap(snmalloc_rs::SnMalloc), peer),
+        "mmap" => visitor.visit(&Mappings, peer),
+        _ => return None,
+    }
+    Some(())
+}
