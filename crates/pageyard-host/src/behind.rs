@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use pageyard::policy::Policy;
-use pageyard::{Gfp, NodeId, PAGE_SIZE, Platform, ZoneId, ZoneKind};
+use pageyard::{Gfp, NodeId, PAGE_SIZE, Pfn, Platform, ZoneId, ZoneKind};
 
 use crate::front::{Backing, in_batches};
 use crate::lock::HostLock;
 use crate::magazine::{Kind, Ready};
+use crate::platform::KEPT;
 use crate::raw_yard::RawYard;
 
 /// A yard and where its zones lie.
@@ -36,16 +37,23 @@ impl<P: Policy + 'static> Behind<P> {
 
 impl<P: Policy + Send + Sync + 'static> Backing for Behind<P> {
     fn take(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize {
-        let region = self.raw.region();
-        let block = |pfn| Some(Ready::new(region.address(pfn, 1)?, false));
+        let (region, platform) = (self.raw.region(), self.raw.core().platform());
+        let block = |pfn| Some(Ready::new(region.address(pfn, 1)?, platform.use_up(pfn, 1)));
         let each = |pfn| block(pfn).into_iter().for_each(&mut *each);
         // What is wrong with a request, the request itself will say.
-        self.raw.core().alloc_bulk_each(n, gfp, each).unwrap_or(0)
+        self.raw.core().alloc_bulk_each(n, gfp | KEPT, each).unwrap_or(0)
     }
 
     fn give(&self, kind: Kind, blocks: &[Option<Ready>]) {
         let region = self.raw.region();
-        let pfn = |block: Ready| region.frame(block.start().as_ptr());
+        let pfn = |block: Ready| {
+            let pfn = region.frame(block.start().as_ptr())?;
+            if block.is_zero() {
+                // Nobody had it.
+                self.raw.core().platform().note_returned(&(pfn..Pfn(pfn.0 + 1)));
+            }
+            Some(pfn)
+        };
         in_batches(kind, blocks, pfn, |batch| {
             if self.raw.free_batch(batch).is_err() {
                 // A page was taken out of use meanwhile; the others go back.

@@ -48,6 +48,11 @@ impl<'y, P: Policy> Block<'y, P> {
         Block { yard, start: without(start, TAG).map_addr(|a| a | tag) }
     }
 
+    /// Whether it is this yard's.
+    pub(crate) fn is_of(&self, yard: &HostYard<P>) -> bool {
+        std::ptr::eq(self.yard, yard)
+    }
+
     /// Its first frame.
     pub fn pfn(&self) -> Pfn {
         self.yard.pfn_at(self.as_ptr())

@@ -1,5 +1,6 @@
 //! The host as the allocator's platform: running CPU, clock, real memory.
 
+use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,6 +14,7 @@ use pageyard::{
     ZoneKind,
 };
 
+use crate::fresh::Fresh;
 use crate::memory::Region;
 use crate::{clock, cpu};
 
@@ -52,8 +54,10 @@ impl CpuTable {
 pub struct HostPlatform<E = ()> {
     region: Arc<Region>,
     cpus: CpuTable,
-    /// Whoever owns a block has it alone, so that free memory is nobody's.
+    /// Whoever owns a block has it alone, so that free memory is nobody's. Then it is known which
+    /// pages are still zeros.
     exclusive: bool,
+    fresh: Option<Fresh>,
     embedder: E,
 }
 
@@ -64,12 +68,27 @@ impl<E> HostPlatform<E> {
         exclusive: bool,
         embedder: E,
     ) -> HostPlatform<E> {
-        HostPlatform { region, cpus, exclusive, embedder }
+        let fresh = exclusive.then(|| Fresh::new(&region.frames()));
+        HostPlatform { region, cpus, exclusive, fresh, embedder }
     }
 
     /// What the embedder added.
     pub fn embedder(&self) -> &E {
         &self.embedder
+    }
+
+    /// The system took these pages' memory back, so that they will be zeros when they are next
+    /// read (`MADV_DONTNEED`, not `MADV_FREE`). They are free, and nobody is given them meanwhile.
+    pub fn note_returned(&self, frames: &Range<Pfn>) {
+        if let Some(fresh) = &self.fresh {
+            fresh.renew(frames.start, frames.end.0.saturating_sub(frames.start.0));
+        }
+    }
+
+    /// Somebody may write to the pages from now on. Whether they are known to be zeros.
+    #[inline]
+    pub(crate) fn use_up(&self, pfn: Pfn, pages: u64) -> bool {
+        self.fresh.as_ref().is_some_and(|fresh| fresh.use_up(pfn, pages))
     }
 
     pub(crate) fn region(&self) -> &Arc<Region> {
@@ -104,6 +123,9 @@ impl<E> HostPlatform<E> {
         }
     }
 }
+
+/// The pages go to the front cache, which says itself who uses them; the core passes the bit on.
+pub(crate) const KEPT: Gfp = Gfp::from_bits_retain(1 << 31);
 
 /// Stores a word everywhere. The compiler takes atomic stores one by one; the processor has an
 /// instruction that brings lines in whole.
@@ -159,8 +181,11 @@ impl<E: Platform> Platform for HostPlatform<E> {
 
     #[inline]
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
-        if gfp.contains(Gfp::ZERO) {
-            self.clear(pfn, order);
+        if !gfp.contains(KEPT) {
+            let zeros = self.use_up(pfn, order.pages().into());
+            if gfp.contains(Gfp::ZERO) && !zeros {
+                self.clear(pfn, order);
+            }
         }
         self.embedder.prepare(pfn, order, gfp);
     }
@@ -185,6 +210,7 @@ impl<E: Platform> Platform for HostPlatform<E> {
     }
 
     fn poison(&self, pfn: Pfn, order: Order) {
+        self.use_up(pfn, order.pages().into());
         self.fill(pfn, order, u64::from_ne_bytes([POISON_BYTE; 8]));
         self.embedder.poison(pfn, order);
     }
@@ -216,6 +242,7 @@ impl<E: Platform> Platform for HostPlatform<E> {
     }
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        self.use_up(to, order.pages().into());
         self.embedder.relocate(from, to, order)
     }
 

@@ -152,8 +152,23 @@ impl<P: Policy> HostYard<P> {
         self.raw.region().address(pfn, order.pages().into())
     }
 
+    pub(crate) fn raw(&self) -> &RawYard<P, HostLock> {
+        &self.raw
+    }
+
+    /// Whether this is the process that made it.
+    #[inline(always)]
+    pub(crate) fn is_here(&self) -> bool {
+        self.born.is_here()
+    }
+
+    /// Takes away what threads keep; how many pages.
+    pub(crate) fn drain_threads(&self) -> u64 {
+        self.front.drain()
+    }
+
     /// A block that was just allocated.
-    fn block(&self, pfn: Pfn, order: Order, kind: Option<Kind>) -> Option<Block<'_, P>> {
+    pub(crate) fn block(&self, pfn: Pfn, order: Order, kind: Option<Kind>) -> Option<Block<'_, P>> {
         let start = self.start_of(pfn, order)?;
         // SAFETY: it was just allocated, and nobody else knows of it.
         Some(unsafe { Block::new(self, start, order, kind) })

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pageyard::policy::{Linux612, Poisoned, Policy};
 use pageyard::{AllocError, Gfp, Order, PAGE_SIZE};
-use pageyard_host::{Block, Builder, FrontCache, HostYard};
+use pageyard_host::{Block, Builder, FrontCache, HostYard, HugePages};
 
 const ONE: Order = Order::ZERO;
 
@@ -350,4 +350,85 @@ fn a_child_can_drop_the_yard_and_make_its_own() {
     });
     assert!(well);
     assert!(yard.is_some_and(|yard| yard.alloc(ONE, Gfp::KERNEL).is_ok()));
+}
+
+#[test]
+fn what_is_known_to_be_zero_is_not_written() {
+    let builder = Builder::new(64 << 20).huge_pages(HugePages::Never).tick(None);
+    let yard: HostYard = builder.build().unwrap();
+    let zero = Gfp::KERNEL | Gfp::ZERO;
+    let blocks: Vec<_> = (0..100).map(|_| yard.alloc(ONE, zero).unwrap()).collect();
+    let large = yard.alloc(huge(), zero).unwrap();
+    let medium = yard.alloc(Order::new(3).unwrap(), zero).unwrap();
+    assert_eq!(yard.resident().unwrap(), 0, "nothing was touched");
+    assert!(blocks.iter().all(|b| b.iter().all(|&b| b == 0)));
+    assert!(large.iter().chain(medium.iter()).all(|&b| b == 0));
+    drop((blocks, large, medium));
+    // Whoever had a page may have written to it, wherever it went since.
+    for round in 0..3 {
+        let mut all = Vec::new();
+        while let Ok(mut block) = yard.alloc(ONE, zero | Gfp::NOWARN) {
+            assert!(block.iter().all(|&b| b == 0), "round {round}");
+            block.fill(0xff);
+            all.push(block);
+        }
+        drop(all);
+        yard.drain();
+    }
+    let mut large = yard.alloc(huge(), zero).unwrap();
+    assert!(large.iter().all(|&b| b == 0));
+    large.fill(1);
+}
+
+#[test]
+fn pages_come_and_go_many_at_once() {
+    let yard = yard(64 << 20);
+    let mut blocks = Vec::new();
+    assert_eq!(yard.alloc_bulk(1000, Gfp::KERNEL, &mut blocks), Ok(1000));
+    for (n, block) in blocks.iter_mut().enumerate() {
+        block[..8].copy_from_slice(&n.to_le_bytes());
+    }
+    assert!(blocks.iter().enumerate().all(|(n, b)| b[..8] == n.to_le_bytes()));
+    assert_eq!(used(&yard), 1000);
+    yard.free_bulk(blocks.drain(..));
+    assert_eq!(used(&yard), 0);
+    // As many as there are.
+    let got = yard.alloc_bulk(100_000, Gfp::KERNEL | Gfp::NOWARN, &mut blocks).unwrap();
+    assert!(got > 15_000 && got == blocks.len(), "{got}");
+    assert_eq!(used(&yard), got as u64 + yard.front_stats().pages);
+    yard.free_bulk(blocks);
+    yard.drain();
+    assert_eq!(used(&yard), 0);
+    let wrong = Gfp::MOVABLE | Gfp::RECLAIMABLE;
+    assert_eq!(yard.alloc_bulk(2, wrong, &mut Vec::new()), Err(AllocError::BadType));
+}
+
+#[test]
+fn blocks_are_aligned_beyond_their_size() {
+    let yard = yard(64 << 20);
+    for align in [4096, 64 << 10, 2 << 20, 16 << 20] {
+        let mut block = yard.alloc_aligned(ONE, align, Gfp::KERNEL).unwrap();
+        assert_eq!(block.as_ptr().addr().get() as u64 % align, 0);
+        block.fill(1);
+    }
+    assert!(yard.alloc_aligned(ONE, 3 << 12, Gfp::KERNEL).is_err());
+    assert!(yard.alloc_aligned(ONE, 1 << 40, Gfp::KERNEL).is_err());
+    yard.drain();
+    assert_eq!(used(&yard), 0);
+}
+
+#[test]
+fn ranges_are_larger_than_any_block() {
+    let yard = yard(64 << 20);
+    drop(take(&yard, 100));
+    let mut range = yard.alloc_range(3000, 512, Gfp::KERNEL | Gfp::ZERO).unwrap();
+    assert_eq!(range.len(), 3000 * PAGE_SIZE as usize);
+    assert_eq!(range.frames().start.0 % 512, 0);
+    assert!(range.iter().all(|&b| b == 0));
+    range.fill(7);
+    assert_eq!(used(&yard), 3000);
+    assert!(yard.alloc_range(20_000, 1, Gfp::KERNEL).is_err());
+    assert!(yard.alloc_range(1, 3, Gfp::KERNEL).is_err());
+    drop(range);
+    assert_eq!(used(&yard), 0);
 }

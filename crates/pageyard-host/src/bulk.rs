@@ -1,0 +1,222 @@
+//! Many blocks at once, at certain places, beside each other.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::slice;
+
+use pageyard::policy::{Linux612, Policy};
+use pageyard::{
+    AllocError, ContigError, Gfp, MigrateType, Order, PAGE_SIZE, Pfn, Place, PlaceError,
+};
+
+use crate::block::Block;
+use crate::magazine::Kind;
+use crate::yard::HostYard;
+
+/// Blocks given back at once.
+const BATCH: usize = 62;
+
+impl<P: Policy> HostYard<P> {
+    /// Appends up to `n` single pages, as many as there are: per-CPU lists are locked once for many
+    /// of them. Returns how many it were.
+    ///
+    /// # Errors
+    /// Flags that mean nothing. A lack of memory is none.
+    pub fn alloc_bulk<'y>(
+        &'y self,
+        n: usize,
+        gfp: Gfp,
+        blocks: &mut Vec<Block<'y, P>>,
+    ) -> Result<usize, AllocError> {
+        if !self.is_here() {
+            return Ok(0);
+        }
+        blocks.reserve(n);
+        let kind = Kind::of(Order::ZERO, gfp);
+        let mut got = 0;
+        let mut drained = false;
+        while got < n {
+            // Reserved, so that nothing is asked for while the lists are at work.
+            let each = |pfn| blocks.extend(self.block(pfn, Order::ZERO, kind));
+            let more = self.raw().core().alloc_bulk_each(n - got, gfp, each)?;
+            got += more;
+            if more > 1 {
+                continue;
+            }
+            // Memory is short, or the lists were busy: one by one.
+            match self.alloc(Order::ZERO, gfp) {
+                Ok(block) if got < n => {
+                    blocks.push(block);
+                    got += 1;
+                }
+                Ok(_) => {}
+                Err(_) if more > 0 => {}
+                Err(_) if !drained && self.drain_threads() > 0 => drained = true,
+                Err(_) => break,
+            }
+        }
+        Ok(got)
+    }
+
+    /// Gives blocks back at once: per-CPU lists are locked once for many of them. As dropping each,
+    /// but past what threads keep.
+    pub fn free_bulk<'y>(&'y self, blocks: impl IntoIterator<Item = Block<'y, P>>) {
+        let mut batch = [(Pfn(0), Order::ZERO); BATCH];
+        let mut n = 0;
+        for block in blocks {
+            if !block.is_of(self) || !self.is_here() {
+                continue;
+            }
+            batch[n] = block.into_raw();
+            n += 1;
+            if n == BATCH {
+                self.free_all(&batch);
+                n = 0;
+            }
+        }
+        self.free_all(&batch[..n]);
+    }
+
+    fn free_all(&self, batch: &[(Pfn, Order)]) {
+        if self.raw().free_batch(batch).is_err() {
+            // A page was taken out of use meanwhile; the others go back.
+            for &(pfn, order) in batch {
+                let _ = self.raw().free(pfn, order);
+            }
+        }
+    }
+
+    /// A block whose address is a multiple of `align` bytes: beyond its own size, to which every
+    /// block is aligned up to 4 MiB.
+    ///
+    /// # Errors
+    /// As [`Yard::alloc_with`](pageyard::Yard::alloc_with), with the alignment in pages.
+    pub fn alloc_aligned(
+        &self,
+        order: Order,
+        align: u64,
+        gfp: Gfp,
+    ) -> Result<Block<'_, P>, PlaceError> {
+        if !align.is_power_of_two() {
+            return Err(PlaceError::BadAlign(align.div_ceil(PAGE_SIZE)));
+        }
+        let bytes = u64::from(order.pages()) * PAGE_SIZE;
+        if align <= bytes {
+            return Ok(self.alloc(order, gfp)?);
+        }
+        if !self.is_here() {
+            return Err(AllocError::NoMemory.into());
+        }
+        let core = self.raw().core();
+        // Addresses are multiples of 4 MiB where frame numbers are multiples of 1024, and of more
+        // by chance: then several are tried.
+        let place = Place { align: (align / PAGE_SIZE).min(1 << 10), below: None };
+        let mut others = Vec::new();
+        let found = loop {
+            let pfn = match core.alloc_with(order, gfp, place) {
+                Ok(pfn) => pfn,
+                Err(PlaceError::Alloc(AllocError::NoMemory)) if self.drain_threads() > 0 => {
+                    continue;
+                }
+                Err(error) => break Err(error),
+            };
+            let Some(block) = self.block(pfn, order, Kind::of(order, gfp)) else {
+                break Err(AllocError::NoMemory.into());
+            };
+            if block.as_ptr().addr().get() as u64 % align == 0 {
+                break Ok(block);
+            }
+            others.push(block);
+        };
+        drop(others);
+        found
+    }
+
+    /// So many pages beside each other, however many; the first a multiple of `align` pages by its
+    /// frame number. What threads keep is taken away first, as it would be in the way.
+    ///
+    /// # Errors
+    /// As [`Yard::alloc_contig_pages`](pageyard::Yard::alloc_contig_pages).
+    pub fn alloc_range(
+        &self,
+        pages: u64,
+        align: u64,
+        gfp: Gfp,
+    ) -> Result<PageRange<'_, P>, ContigError> {
+        if !self.is_here() {
+            return Err(ContigError::NoMemory);
+        }
+        self.drain_threads();
+        let t = gfp.migrate_type().unwrap_or(MigrateType::Movable);
+        let all = self.raw().region().frames();
+        // As single pages: that is how they are given back.
+        let gfp = gfp.difference(Gfp::COMP);
+        let first = self.raw().core().alloc_contig_pages(pages, align, all, t, gfp)?;
+        let start = self.raw().region().address(first, pages).ok_or(ContigError::NoPlace)?;
+        Ok(PageRange { yard: self, start, frames: first..Pfn(first.0 + pages) })
+    }
+}
+
+/// Pages beside each other that somebody owns, as bytes; given back when dropped.
+pub struct PageRange<'y, P: Policy = Linux612> {
+    yard: &'y HostYard<P>,
+    start: NonNull<u8>,
+    frames: Range<Pfn>,
+}
+
+// SAFETY: a range is the only way to its bytes, as a box is, and comes from and goes back to a yard
+// that any thread may use.
+unsafe impl<P: Policy> Send for PageRange<'_, P> {}
+// SAFETY: shared, a range gives out shared bytes only.
+unsafe impl<P: Policy> Sync for PageRange<'_, P> {}
+
+impl<P: Policy> PageRange<'_, P> {
+    /// Its frames.
+    pub fn frames(&self) -> Range<Pfn> {
+        self.frames.clone()
+    }
+
+    /// Where its bytes are.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn bytes(&self) -> usize {
+        ((self.frames.end.0 - self.frames.start.0) * PAGE_SIZE) as usize
+    }
+}
+
+impl<P: Policy> Deref for PageRange<'_, P> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the pages are mapped and readable as long as the yard lives, were given by the
+        // system as zeros, and are the range's alone.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes()) }
+    }
+}
+
+impl<P: Policy> DerefMut for PageRange<'_, P> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; and the range is borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes()) }
+    }
+}
+
+impl<P: Policy> Drop for PageRange<'_, P> {
+    fn drop(&mut self) {
+        if self.yard.is_here() && self.yard.raw().core().free_contig(self.frames()).is_err() {
+            // A page was taken out of use meanwhile; the others go back.
+            for pfn in self.frames.start.0..self.frames.end.0 {
+                let _ = self.yard.raw().free(Pfn(pfn), Order::ZERO);
+            }
+        }
+    }
+}
+
+impl<P: Policy> fmt::Debug for PageRange<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PageRange").field(&self.frames).finish()
+    }
+}
