@@ -41,11 +41,14 @@ mod block;
 mod builder;
 mod bulk;
 pub mod clock;
+#[cfg(feature = "allocator-api2")]
+mod collections;
 pub mod cpu;
 mod error;
 mod fork;
 mod fresh;
 mod front;
+mod global;
 mod lock;
 mod magazine;
 mod maps;
@@ -60,8 +63,11 @@ mod yard;
 pub use block::Block;
 pub use builder::Builder;
 pub use bulk::PageRange;
+#[cfg(feature = "allocator-api2")]
+pub use collections::InYard;
 pub use error::BuildError;
 pub use front::{FrontCache, FrontStats, FrontThread};
+pub use global::PageAlloc;
 pub use lock::HostLock;
 pub use memory::{HugePages, Region};
 pub use platform::HostPlatform;

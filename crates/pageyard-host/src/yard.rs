@@ -196,6 +196,30 @@ impl<P: Policy> HostYard<P> {
         self.block(pfn, order, Kind::of(order, gfp)).ok_or(AllocError::NoMemory)
     }
 
+    /// Whether an address is of the yard's memory.
+    #[inline]
+    pub fn holds(&self, address: *const u8) -> bool {
+        self.raw.region().frame(address).is_some()
+    }
+
+    /// A block by its address.
+    #[inline(always)]
+    pub(crate) fn take(&self, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
+        let block = self.alloc(order, gfp).ok()?;
+        let start = block.as_ptr();
+        std::mem::forget(block);
+        Some(start)
+    }
+
+    /// Takes back what [`take`](HostYard::take) gave for such flags.
+    ///
+    /// # Safety
+    /// It did, for this order, and nobody uses it any more.
+    #[inline(always)]
+    pub(crate) unsafe fn give(&self, start: NonNull<u8>, order: Order, gfp: Gfp) {
+        self.take_back(start, order, Kind::of(order, gfp));
+    }
+
     /// A block's owner gives it up. Little of it is inlined: else no drop of a block would be.
     #[inline(always)]
     pub(crate) fn take_back(&self, start: NonNull<u8>, order: Order, kind: Option<Kind>) {

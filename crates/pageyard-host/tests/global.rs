@@ -1,0 +1,100 @@
+//! A yard as this test program's own allocator, threads and forks included.
+
+#![allow(unsafe_code)] // a fork
+
+use std::alloc::System;
+use std::sync::OnceLock;
+
+use allocator_api2::alloc::Global;
+use pageyard_host::{Builder, FrontCache, HostYard, InYard, PageAlloc};
+
+#[global_allocator]
+static PAGES: PageAlloc<System> = PageAlloc::new(System);
+
+fn yard() -> &'static HostYard {
+    static YARD: OnceLock<&'static HostYard> = OnceLock::new();
+    YARD.get_or_init(|| {
+        let yard: HostYard = Builder::new(256 << 20).build().unwrap();
+        let yard = Box::leak(Box::new(yard));
+        PAGES.install(yard).unwrap();
+        yard
+    })
+}
+
+/// Vectors of all sizes that grow, are filled, copied and checked.
+fn work(seed: u64) -> u64 {
+    let mut sum = 0;
+    for n in 0..200 {
+        let len = (seed * 7919 + n * 104_729) as usize % 300_000;
+        let mut all: Vec<u32> = Vec::new();
+        (0..len as u32).for_each(|i| all.push(i));
+        let copy = all.clone();
+        all.shrink_to_fit();
+        assert!(all.iter().zip(0..).all(|(&a, b)| a == b) && all == copy);
+        let zeros = vec![0u8; len];
+        assert!(zeros.iter().all(|&b| b == 0));
+        sum += u64::from(PAGES.is_of_yard(copy.as_ptr().cast()));
+    }
+    sum
+}
+
+#[test]
+fn a_program_runs_on_it() {
+    let before = vec![1u8; 1 << 20];
+    let yard = yard();
+    let held: u64 = std::thread::scope(|s| {
+        let threads: Vec<_> = (1..=4).map(|n| s.spawn(move || work(n))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).sum()
+    });
+    assert!(held > 600, "{held} of 800 vectors lay in the yard");
+    assert!(yard.front_stats().hits > 0);
+    // What came from elsewhere goes back there.
+    assert!(before.iter().all(|&b| b == 1));
+    drop(before);
+    // More than the yard has.
+    let all: Vec<Vec<u8>> = (0..400).map(|_| vec![1u8; 1 << 20]).collect();
+    assert!(all.iter().any(|v| !PAGES.is_of_yard(v.as_ptr())));
+    assert!(PAGES.install(yard).is_err());
+}
+
+#[test]
+fn a_child_goes_on_without_the_yard() {
+    let yard = yard();
+    let copied = vec![7u8; 1 << 20];
+    // SAFETY: the child allocates, which the yard leaves to the system there, and ends.
+    match unsafe { libc::fork() } {
+        0 => {
+            let own = vec![8u8; 100_000];
+            let well = !PAGES.is_of_yard(own.as_ptr()) && copied.iter().all(|&b| b == 7);
+            drop((own, copied));
+            // SAFETY: takes a number.
+            unsafe { libc::_exit(if well { 0 } else { 1 }) }
+        }
+        child => {
+            let mut status = 1;
+            // SAFETY: the pointer is to a number of ours.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0);
+        }
+    }
+    assert!(yard.front_stats().on);
+}
+
+#[test]
+fn collections_of_a_yard_of_their_own() {
+    let own: HostYard =
+        Builder::new(32 << 20).front_cache(FrontCache::Off).tick(None).build().unwrap();
+    let mut rows = allocator_api2::vec::Vec::new_in(InYard::new(&own, Global));
+    for n in 0..100_000u64 {
+        rows.push(n);
+    }
+    assert!(own.holds(rows.as_ptr().cast()));
+    assert!(rows.iter().zip(0..).all(|(&a, b)| a == b));
+    rows.truncate(10);
+    rows.shrink_to_fit();
+    assert!(!own.holds(rows.as_ptr().cast()));
+    drop(rows);
+    let zone = own.zones().next().unwrap();
+    let info = own.zone_info(zone).unwrap();
+    assert_eq!(info.free_exact + info.cached, info.managed);
+}
