@@ -124,7 +124,7 @@ impl<P: Policy> HostYard<P> {
             let Some(block) = self.block(pfn, order, Kind::of(order, gfp)) else {
                 break Err(AllocError::NoMemory.into());
             };
-            if block.as_ptr().addr().get() as u64 % align == 0 {
+            if (block.as_ptr().addr().get() as u64).is_multiple_of(align) {
                 break Ok(block);
             }
             others.push(block);
