@@ -65,7 +65,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
                 break;
             }
             self.tell_links(buddy, order, theirs);
-            self.zone.areas.remove(map, buddy, order, theirs);
+            self.unlist(buddy, order, theirs, false);
             if P::RULES.carried_types && theirs != t {
                 // The pages change lists, and so do the counts that are kept by list.
                 self.account_special(-(1 << order), theirs);
@@ -173,7 +173,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     pub(crate) fn carve(&self, head: u32, found: State, idx: u32, low: u8) {
         let (high, t) = (found.order(), found.migrate_type());
         self.check_type(head, t);
-        self.zone.areas.remove(&self.zone.map, head, high, t);
+        self.unlist(head, high, t, true);
         let back = self.split_around(head, high, idx, low, |part, o| {
             self.leave(part, o, t);
             if o < P::RULES.safety.guard_min_order { 0 } else { 1 << o }
@@ -205,7 +205,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     pub(crate) fn take(&self, idx: u32, low: u8, high: u8, t: MigrateType) {
         self.check_type(idx, t);
         self.tell_links(idx, high, t);
-        self.zone.areas.remove(&self.zone.map, idx, high, t);
+        self.unlist(idx, high, t, true);
         let back = self.split(idx, low, high, t) as i32;
         self.account(back - (1 << high), t);
         self.zone.counters.pages_taken.add(1 << low);

@@ -251,7 +251,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         while idx < end {
             let state = map.frame(idx).state();
             if state.kind() == Kind::Free {
-                z.areas.remove(map, idx, state.order(), state.migrate_type());
+                self.unlist(idx, state.order(), state.migrate_type(), true);
                 self.account(-(1 << state.order()), state.migrate_type());
             }
             idx = idx.saturating_add(1 << state.order());

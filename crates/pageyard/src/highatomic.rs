@@ -60,6 +60,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
                     continue;
                 }
             } else {
+                self.forget_report(idx, o, false);
                 z.areas.move_to(&z.map, idx, o, MigrateType::HighAtomic, t);
                 self.account(-(1 << o), MigrateType::HighAtomic);
                 self.account(1 << o, t);

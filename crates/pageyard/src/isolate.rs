@@ -224,7 +224,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             && z.map.block_type(buddy) != MigrateType::Isolate
         {
             let t = self.effective_type(t);
-            z.areas.remove(&z.map, block, PAGEBLOCK_ORDER, state.migrate_type());
+            self.unlist(block, PAGEBLOCK_ORDER, state.migrate_type(), false);
             self.account(-(PAGEBLOCK_PAGES as i32), state.migrate_type());
             z.map.set_block_type(block, t);
             z.report.without_news(|| self.free_one(block, PAGEBLOCK_ORDER, t, End::Tail));
@@ -247,7 +247,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         if state.kind() == Kind::Free && state.order() > PAGEBLOCK_ORDER {
             let was = state.migrate_type();
             self.check_type(large, was);
-            self.zone.areas.remove(map, large, state.order(), was);
+            self.unlist(large, state.order(), was, false);
             self.account(-(1 << state.order()), was);
             map.set_block_type(block, self.effective_type(t));
             self.free_pieces(large, state.order());

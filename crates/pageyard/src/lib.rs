@@ -170,6 +170,7 @@ pub use place::{Place, PlaceError};
 pub use platform::{Platform, Relocation};
 pub use reclaim::{Mark, NodeCaches, NodeReclaim, NodeReclaimJob, Oom, ReclaimJob, Throttle};
 pub use report::Report;
+pub use reporting::Reported;
 pub use safety::OutOfUse;
 pub use snapshot::{CpuRecord, Record, RestoreError, ZoneRecord};
 pub use spread::Interleave;

@@ -146,7 +146,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         if found >= PAGEBLOCK_ORDER {
             let start = self.effective_type(start);
             self.check_type(idx, from);
-            self.zone.areas.remove(map, idx, found, from);
+            self.unlist(idx, found, from, true);
             self.account(-(1 << found), from);
             map.set_range_type(idx, found, start);
             let back = self.split(idx, order, found, start);
@@ -328,6 +328,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     fn move_block(&self, idx: u32, order: u8, from: MigrateType, to: MigrateType) {
         let map = &self.zone.map;
         self.check_type(idx, from);
+        self.forget_report(idx, order, false);
         self.zone.areas.move_to(map, idx, order, map.frame(idx).state().migrate_type(), to);
         self.account(-(1 << order), from);
         self.account(1 << order, to);

@@ -2,7 +2,8 @@
 //! them can be used elsewhere meanwhile (spec §9.9). For balloons and for host crates.
 //!
 //! A block is reported once for as long as it stays on its list: the mark is part of its state word,
-//! which whoever takes it off, or merges it, writes anew.
+//! which whoever takes it off, or merges it, writes anew. How many pages bear it is counted where
+//! blocks leave their lists, so that an embedder knows at any time what is still to be reported.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -13,10 +14,10 @@ use crate::frame::{Kind, State};
 use crate::gfp::AllocFlags;
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, Pfn, ZoneKind};
+use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneKind};
 use crate::watermark::LOW;
 use crate::yard::Yard;
-use crate::zone::At;
+use crate::zone::{At, Locked};
 
 /// Blocks in one call of the hook.
 const BATCH: usize = 32;
@@ -25,14 +26,50 @@ const DELAY: u64 = 2_000_000_000;
 /// One call for so many blocks of a list, or part of so many, in one pass.
 const BLOCKS_PER_CALL: u64 = 16 * BATCH as u64;
 
+/// Blocks that are looked at under one hold of the zone lock, where the embedder says when.
+const LOOKS: u32 = 4096;
+
 /// Whether a zone has something to report, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Reporting {
     pending: AtomicBool,
     due: AtomicU64,
+    /// Pages in blocks that bear the mark. Zone lock.
+    reported: AtomicU64,
+    /// Pages in blocks that bore it when a request took them. Zone lock.
+    retaken: AtomicU64,
+}
+
+/// Free pages of a zone in blocks of [`Platform::REPORT_ORDER`] and above (§9.9).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reported {
+    /// Pages in blocks that have not been reported.
+    pub waiting: u64,
+    /// Pages in blocks that have been, and lie there still.
+    pub reported: u64,
+    /// Pages in blocks that had been reported when requests took them, or a part of them, ever
+    /// since: memory that is fetched back.
+    pub retaken: u64,
 }
 
 impl Reporting {
+    pub(crate) fn clear(&self) {
+        self.reported.store(0, Relaxed);
+        self.retaken.store(0, Relaxed);
+    }
+
+    fn note(&self, pages: u64) {
+        self.reported.store(self.reported.load(Relaxed).saturating_add(pages), Relaxed);
+    }
+
+    #[cold]
+    fn forget(&self, pages: u64, taken: bool) {
+        self.reported.store(self.reported.load(Relaxed).saturating_sub(pages), Relaxed);
+        if taken {
+            self.retaken.store(self.retaken.load(Relaxed).saturating_add(pages), Relaxed);
+        }
+    }
+
     /// A block large enough has become free. Zone lock held.
     #[inline]
     pub(crate) fn request<E: Platform>(&self, env: &E) {
@@ -84,6 +121,65 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
             }
         }
         next.map(|due| due.saturating_sub(now))
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+    /// How much of a zone's free memory has been reported, and how much has not; `None` where there
+    /// is no such zone, or nothing is ever reported. Takes no lock.
+    pub fn reported(&self, zone: impl Into<ZoneId>) -> Option<Reported> {
+        let least = E::REPORT_ORDER?;
+        let z = self.zone(zone)?;
+        let (reported, retaken) = (z.report.reported.load(Relaxed), z.report.retaken.load(Relaxed));
+        let free = (least.get()..=MAX_ORDER).map(|o| z.areas.blocks(o) << o).sum::<u64>();
+        Some(Reported { waiting: free.saturating_sub(reported), reported, retaken })
+    }
+
+    /// Reports free blocks of a zone to [`Platform::report_free`] at once, up to about `most` pages:
+    /// for embedders with their own idea of when memory is idle, who do not call
+    /// [`report_free_blocks`](Yard::report_free_blocks). From the largest blocks down, since requests
+    /// use the smallest that will do: what is left unreported is what they use next. At no time are
+    /// more blocks off their lists than 32, or than a quarter of what is free above the LOW mark
+    /// holds; where that is no block, there is nothing to report.
+    ///
+    /// Returns how many pages the hook took note of. It ends where the hook takes no note.
+    pub fn report_free_pages(&self, zone: impl Into<ZoneId>, most: u64) -> u64 {
+        let cpu = self.platform.cpu();
+        let at = self.zone(zone).and_then(|z| z.at::<E, P>(&self.platform, cpu));
+        let (Some(at), Some(least)) = (at, E::REPORT_ORDER) else { return 0 };
+        let mut done = 0;
+        for order in (least.get()..=MAX_ORDER).rev() {
+            for t in MigrateType::ALL.into_iter().filter(|&t| t != MigrateType::Isolate) {
+                while done < most {
+                    let Some(pages) = at.report_some(order, t, most - done) else { return done };
+                    if pages == 0 {
+                        break;
+                    }
+                    done += pages;
+                }
+            }
+        }
+        done
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+    /// Takes a free block off its list; `taken`: for a request. That it was reported is forgotten.
+    #[inline(always)]
+    pub(crate) fn unlist(&self, idx: u32, order: u8, t: MigrateType, taken: bool) {
+        self.forget_report(idx, order, taken);
+        self.zone.areas.remove(&self.zone.map, idx, order, t);
+    }
+
+    /// A free block's state is about to be written anew.
+    #[inline(always)]
+    pub(crate) fn forget_report(&self, idx: u32, order: u8, taken: bool) {
+        if let Some(least) = E::REPORT_ORDER
+            && order >= least.get()
+            && self.zone.map.frame(idx).state().is_reported()
+        {
+            self.zone.report.forget(1 << order, taken);
+        }
     }
 }
 
@@ -160,6 +256,51 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         true
     }
 
+    /// Reports blocks of one list in one call of the hook, about `most` pages of them. How many it
+    /// was; `None` where the hook took no note, or the zone has no block to spare.
+    fn report_some(self, order: u8, t: MigrateType, most: u64) -> Option<u64> {
+        let zone = self.zone;
+        let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0, refused: false };
+        let size = Order::new(order)?;
+        let mut spare = true;
+        {
+            let locked = self.lock();
+            let low = zone.watermarks.effective(LOW);
+            let room = zone.supply_exact().free.saturating_sub(low) / 4;
+            let room = (room >> order).min(BATCH as u64);
+            let wanted = most.div_ceil(1 << order).min(room) as usize;
+            let list = zone.areas.list(order, t);
+            let mut next = list.first().filter(|_| !list.is_empty());
+            spare &= next.is_none() || room > 0;
+            let mut looks = LOOKS;
+            while let Some(idx) = next.filter(|_| batch.len < wanted) {
+                if looks == 0 {
+                    // What was looked at is not looked at again.
+                    list.rotate_to(&zone.map, idx);
+                    break;
+                }
+                looks -= 1;
+                let frame = zone.map.frame(idx);
+                next = zone.map.get(frame.next().into()).map(|_| frame.next());
+                let state = frame.state();
+                if state.is_reported() {
+                    continue;
+                }
+                if !state.is(Kind::Free, order) || !locked.hold(idx, order) {
+                    spare = false;
+                    break;
+                }
+                if let Some(slot) = batch.blocks.get_mut(batch.len) {
+                    *slot = (zone.pfn(idx), size);
+                    batch.len += 1;
+                }
+            }
+        }
+        let pages = (batch.len as u64) << order;
+        self.report_batch(&mut batch);
+        if batch.refused || pages == 0 && !spare { None } else { Some(pages) }
+    }
+
     /// Calls the hook, and puts the blocks back, last in their lists.
     fn report_batch(self, batch: &mut Batch) {
         let blocks = batch.blocks.get(..batch.len).unwrap_or(&[]);
@@ -187,6 +328,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
                 let frame = zone.map.frame(idx);
                 if taken && frame.state().is(Kind::Free, order.get()) {
                     frame.set_state(State::with_reported(frame.state()));
+                    zone.report.note(1 << order.get());
                 }
             }
         });

@@ -95,7 +95,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         let blocks = most.min(1 << (found - order));
         self.check_type(first, t);
         self.tell_links(first, found, t);
-        areas.remove(map, first, found, t);
+        self.unlist(first, found, t, true);
         // The rest: from the end of what is taken, each piece as large as its place allows. The
         // lists below `found` were empty, so the order of these insertions says nothing.
         let mut rest = blocks << order;

@@ -383,6 +383,7 @@ impl<R: RawMutex> Zone<'_, R> {
     fn make_blank(&self) {
         self.map.clear();
         self.areas.clear();
+        self.report.clear();
         self.safety.clear();
         for slot in self.cpus {
             *slot.pageset.lock() = Pageset::default();

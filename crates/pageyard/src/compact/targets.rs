@@ -78,7 +78,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             }
         }
         self.check_type(idx, t);
-        zone.areas.remove(&zone.map, idx, order, t);
+        self.unlist(idx, order, t, true);
         self.account(-(1 << order), t);
         zone.map.frame(idx).set_state(State::new(Kind::Held, order, t));
         zone.counters.pages_taken.add(1 << order);

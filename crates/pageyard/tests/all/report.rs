@@ -225,6 +225,72 @@ fn s9_9_the_end_of_isolation_is_no_news() {
     });
 }
 
+/// An embedder that says itself how much and when: no delay, from the largest blocks down.
+#[test]
+fn s9_9_as_much_as_is_asked_for_at_once() {
+    let m = machine();
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        let zone = ZoneKind::Normal;
+        let state = || y.reported(zone).map(|r| (r.waiting, r.reported, r.retaken)).unwrap();
+        // What is held for the hook becomes movable: other requests would claim other blocks.
+        let (all, gfp) = (49_152, Gfp::HIGHUSER_MOVABLE);
+        // Of one large block a quarter is in use, a quarter is too small, and half is free.
+        let kept = y.alloc(o(8), gfp).unwrap();
+        assert_eq!(state(), (all - 512, 0, 0));
+        assert_eq!(y.report_free_pages(zone, 3000), 3 * 1024);
+        assert!(blocks(y).iter().all(|&(_, o)| o == Order::MAX));
+        assert_eq!(state(), (all - 512 - 3072, 3072, 0));
+        assert_eq!(y.report_free_pages(zone, u64::MAX), all - 512 - 3072);
+        let calls = told(y);
+        assert!(calls.iter().all(|c| c.len() <= 11), "a quarter of what is free at most");
+        assert_eq!(state(), (0, all - 512, 0));
+        assert_eq!(y.report_free_pages(zone, u64::MAX), 0);
+        assert!(told(y).is_empty());
+        // Part of a reported block is enough to fetch it back.
+        let rest = [(); 2].map(|()| y.alloc(o(8), gfp).unwrap());
+        assert_eq!(state(), (0, all - 1024, 512));
+        y.free(rest[1], o(8)).unwrap();
+        assert_eq!(state(), (512, all - 1024, 512));
+        // What merges with its neighbour is news, and was not asked for by anybody.
+        y.free(rest[0], o(8)).unwrap();
+        y.free(kept, o(8)).unwrap();
+        assert_eq!(state(), (1024, all - 1024, 512));
+        check(y, &m, &Owned::new());
+        // Who takes no note is not asked on.
+        y.platform().deaf.store(true, Relaxed);
+        assert_eq!(y.report_free_pages(zone, u64::MAX), 0);
+        assert_eq!(told(y).len(), 1);
+        assert_eq!(state(), (1024, all - 1024, 512));
+        // Large requests, contiguous ranges, and isolation.
+        let large = y.alloc(Order::MAX, gfp).unwrap();
+        assert_eq!(state(), (1024, all - 2048, 1536), "what was refused is last in its list");
+        y.alloc_contig(common::frames(4096..4608), MigrateType::Movable, gfp).unwrap();
+        let (waiting, reported, _) = state();
+        assert_eq!(waiting + reported, all - 1024 - 512);
+        y.free(large, Order::MAX).unwrap();
+        y.isolate(common::frames(8192..9216), MigrateType::Movable).unwrap();
+        y.unisolate(common::frames(8192..9216), MigrateType::Movable).unwrap();
+        y.platform().deaf.store(false, Relaxed);
+        y.report_free_pages(zone, u64::MAX);
+        assert_eq!(state().0, 0, "nothing is counted twice or lost");
+        assert_eq!(y.reported(ZoneKind::Dma), None);
+    });
+}
+
+#[test]
+fn s9_9_a_small_zone_keeps_blocks_for_its_requests() {
+    let m = Machine::normal(2048);
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        assert_eq!(y.report_free_pages(ZoneKind::Normal, u64::MAX), 0, "no block is a quarter");
+        assert!(told(y).is_empty());
+    });
+    let m = Machine::normal(16_384);
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        assert_eq!(y.report_free_pages(ZoneKind::Normal, u64::MAX), 16_384);
+        assert!(told(y).iter().all(|c| c.len() <= 3));
+    });
+}
+
 /// A hook that takes until it is told to end.
 struct Slow([Barrier; 2]);
 
