@@ -13,6 +13,7 @@ mod replay;
 mod reproduce;
 mod run;
 mod show;
+mod top;
 mod topology;
 mod trace;
 mod workloads;
@@ -48,6 +49,7 @@ enum Command {
     Workloads(workloads::Args),
     Machines(machines::Args),
     Calibrate(machines::Calibrate),
+    Top(top::Args),
     Topology(topology::Args),
     Conform(conform::Args),
     Show(show::Args),
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Command::Workloads(args) => workloads::run(&args),
         Command::Machines(args) => machines::run(&args),
         Command::Calibrate(args) => machines::calibrate(&args),
+        Command::Top(args) => top::run(&args),
         Command::Topology(args) => topology::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Show(args) => show::run(&args),

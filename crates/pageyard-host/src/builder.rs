@@ -7,11 +7,15 @@ use lock_api::RawMutex;
 use pageyard::policy::Policy;
 use pageyard::{Knobs, NodeId, PAGE_SIZE, Pfn, Platform, ZoneKind, ZoneSpec};
 
+use crate::backing::{Backing, HugePages};
 use crate::error::{BuildError, of};
 use crate::front::FrontCache;
+use crate::give_back::GiveBack;
+use crate::limits::{Limits, pages};
 use crate::maps::LayoutParts;
-use crate::memory::{HugePages, LARGEST, Region, system_page};
+use crate::memory::{LARGEST, Region, system_page};
 use crate::raw_yard::RawYard;
+use crate::signals::SystemFiles;
 use crate::topology::{Topology, list};
 use crate::yard::HostYard;
 
@@ -32,6 +36,19 @@ pub struct Builder {
     knobs: Knobs,
     tick: Option<Duration>,
     front: FrontCache,
+    pub(crate) service: ServiceOptions,
+}
+
+/// Options of what happens in the background.
+#[derive(Clone, Debug)]
+pub(crate) struct ServiceOptions {
+    pub(crate) backing: Backing,
+    pub(crate) fallback: bool,
+    pub(crate) limits: Limits,
+    /// `None`: not said.
+    pub(crate) give_back: Option<Option<GiveBack>>,
+    pub(crate) system: Option<SystemFiles>,
+    pub(crate) publish: bool,
 }
 
 impl Builder {
@@ -47,7 +64,112 @@ impl Builder {
             knobs: Knobs::default(),
             tick: Some(Duration::from_secs(1)),
             front: FrontCache::Auto,
+            service: ServiceOptions {
+                backing: Backing::default(),
+                fallback: false,
+                limits: Limits::default(),
+                give_back: None,
+                system: None,
+                publish: true,
+            },
         }
+    }
+
+    /// A yard of so many percent of the memory that this process may still use: of what the system has
+    /// available, or what the tightest control group leaves, whichever is less.
+    ///
+    /// # Errors
+    /// `percent` is 0 or above 100, or the system does not tell.
+    pub fn of_available(percent: u8) -> Result<Self, BuildError> {
+        if !(1..=100).contains(&percent) {
+            return Err(BuildError::Together("size: give 1 to 100 percent of what is available"));
+        }
+        let all = crate::topology::available_memory();
+        let all =
+            all.ok_or(BuildError::Together("size: the system does not tell what is available"));
+        let part = u128::from(all?) * u128::from(percent) / 100;
+        Ok(Self::new(part as u64 / LARGEST * LARGEST))
+    }
+
+    /// What the memory is: this process's own, a file, pages of hugetlbfs.
+    pub fn backing(mut self, backing: Backing) -> Self {
+        self.service.backing = backing;
+        self
+    }
+
+    /// Where the [`backing`](Builder::backing) is not to be had, or huge pages that are insisted on,
+    /// the yard is made of ordinary memory of the same kind instead: a file of small pages for
+    /// hugetlbfs, and what the system can for [`HugePages::Collapse`]. By default that is an error.
+    pub fn fallback(mut self, fallback: bool) -> Self {
+        self.service.fallback = fallback;
+        self
+    }
+
+    /// No more than so many bytes are handed out ([`Limits::hard`]). For a [`HostYard`].
+    pub fn hard_limit(mut self, bytes: u64) -> Self {
+        self.service.limits.hard = Some(pages(bytes));
+        self
+    }
+
+    /// Above so many bytes in use, shrinkers are asked ([`Limits::soft`]). For a [`HostYard`].
+    pub fn soft_limit(mut self, bytes: u64) -> Self {
+        self.service.limits.soft = Some(pages(bytes));
+        self
+    }
+
+    /// How idle memory goes back to the system; `None`: never. By default as [`GiveBack`] says,
+    /// unless the memory was to be taken at once ([`prefault`](Builder::prefault)) or is of
+    /// hugetlbfs. The worker does it ([`tick`](Builder::tick)). For a [`HostYard`].
+    pub fn give_back(mut self, how: Option<GiveBack>) -> Self {
+        self.service.give_back = Some(how);
+        self
+    }
+
+    /// What the worker watches of the system: [`SystemFiles::detect`] by default,
+    /// [`SystemFiles::none`] for nothing. What cannot be read is not watched
+    /// ([`Status`](crate::Status) says so). For a [`HostYard`].
+    pub fn system(mut self, files: SystemFiles) -> Self {
+        self.service.system = Some(files);
+        self
+    }
+
+    /// Whether the worker publishes statistics, twice a second, for `pageyard top` and
+    /// [`read_stats`](crate::read_stats): in a nameless file of this process. On by default. For a
+    /// [`HostYard`].
+    pub fn publish(mut self, publish: bool) -> Self {
+        self.service.publish = publish;
+        self
+    }
+
+    /// How idle memory goes back, or why it does not.
+    pub(crate) fn gives_back(&self) -> Result<GiveBack, &'static str> {
+        match (self.service.give_back, self.service.backing) {
+            (Some(None), _) => Err("switched off"),
+            (_, Backing::HugeTlb(_)) => Err("pages of hugetlbfs are reserved for the yard"),
+            (Some(Some(how)), _) => Ok(how),
+            (None, _) if self.prefault => Err("all memory was to be taken at once"),
+            (None, _) => Ok(GiveBack::default()),
+        }
+    }
+
+    fn check_service(&self, nodes: u64) -> Result<(), BuildError> {
+        let ServiceOptions { backing, limits, give_back, .. } = &self.service;
+        limits.check(self.size.div_ceil(PAGE_SIZE), nodes)?;
+        let Some(Some(how)) = give_back else { return Ok(()) };
+        let what = match () {
+            () if matches!(backing, Backing::HugeTlb(_)) => {
+                "give_back: pages of hugetlbfs are reserved for the yard; leave this option out"
+            }
+            () if how.lazily && *backing != Backing::Anonymous => {
+                "give_back: `lazily` is for anonymous memory alone"
+            }
+            () if how.rate.is_some_and(|r| r < PAGE_SIZE) => {
+                "give_back: a rate of less than a page a second; leave it out, or give_back None"
+            }
+            () if how.floor > self.size => "give_back: the floor is above the size of the yard",
+            () => return Ok(()),
+        };
+        Err(BuildError::Together(what))
     }
 
     /// The nodes, by the system's numbers, from which memory comes in equal parts, each a zone of
@@ -91,9 +213,10 @@ impl Builder {
         self
     }
 
-    /// How often a thread of a [`HostYard`]'s own folds statistics and shortens unused lists; once a
-    /// second by default. `None`: no thread, and [`HostYard::tick`] is the caller's to call. A
-    /// [`RawYard`] never has one.
+    /// How often a thread of a [`HostYard`]'s own, its worker, folds statistics and shortens unused
+    /// lists; once a second by default. `None`: no thread, and the caller runs
+    /// [`HostYard::worker`] on one of its own, or calls [`HostYard::tick`] at least. A [`RawYard`]
+    /// never has one.
     pub fn tick(mut self, interval: Option<Duration>) -> Self {
         self.tick = interval;
         self
@@ -161,8 +284,15 @@ impl Builder {
             let (given, most, nodes) = (self.size, MOST, nodes.len());
             return Err(BuildError::Size { given, least, most, nodes });
         }
-        let region = of("size", Region::new(self.size.div_ceil(PAGE_SIZE)))?;
-        of("huge_pages", region.set_huge_pages(self.huge_pages))?;
+        self.check_service(nodes.len() as u64)?;
+        let collapse = self.huge_pages == HugePages::Collapse;
+        if collapse && !self.prefault {
+            let what = "huge_pages: Collapse is for memory that is there; say prefault(true) too";
+            return Err(BuildError::Together(what));
+        }
+        let region = self.mapped()?;
+        let first = if collapse { HugePages::Advise } else { self.huge_pages };
+        of("huge_pages", region.set_huge_pages(first))?;
         if topology.nodes.len() > 1 {
             let parts = Self::parts(region.pages(), region.first(), nodes.len());
             for (part, &node) in parts.iter().zip(&nodes) {
@@ -175,7 +305,31 @@ impl Builder {
                 of("prefault", region.populate(&(Pfn(at)..Pfn((at + STEP).min(end)))))?;
             }
         }
+        if collapse {
+            let done = region.set_huge_pages(HugePages::Collapse);
+            of(
+                "huge_pages",
+                done.or_else(|e| if self.service.fallback { Ok(()) } else { Err(e) }),
+            )?;
+        }
         Ok(region)
+    }
+
+    /// The addresses, and what is behind them.
+    fn mapped(&self) -> Result<Region, BuildError> {
+        let pages = self.size.div_ceil(PAGE_SIZE);
+        let backing = self.service.backing;
+        if backing == Backing::Anonymous {
+            return of("size", Region::new(pages));
+        }
+        let first = Region::backed(pages, backing);
+        let again = self.service.fallback && matches!(backing, Backing::HugeTlb(_));
+        let done = first.or_else(|e| {
+            // What is wrong with the size is not the system's to mend.
+            let refused = e.kind() != std::io::ErrorKind::InvalidInput;
+            if again && refused { Region::backed(pages, Backing::Memfd) } else { Err(e) }
+        });
+        of("backing", done)
     }
 
     fn on<P: Policy, R: RawMutex, E: Platform>(
@@ -240,7 +394,7 @@ impl Builder {
             return Err(BuildError::FrontCache);
         }
         let raw = self.on(self.region()?, true, ())?;
-        of("tick", HostYard::new(raw, self.tick, self.front))
+        of("tick", HostYard::new(raw, self.tick, self.front, self))
     }
 }
 

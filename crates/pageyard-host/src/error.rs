@@ -41,6 +41,12 @@ pub enum BuildError {
     /// No node is to have memory, or one twice.
     #[error("nodes: name at least one, and each once")]
     Nodes,
+    /// The limits.
+    #[error(transparent)]
+    Limits(#[from] crate::limits::LimitError),
+    /// Two options that do not go together.
+    #[error("{0}")]
+    Together(&'static str),
     /// The interval of the tick.
     #[error("tick: an interval of no time; give one above 0, or none to do it yourself")]
     Tick,

@@ -4,6 +4,9 @@
 //! - [`RawYard`] hands out frame numbers; their memory is only ever seen as atomic words, so that
 //!   every method of it is safe, whatever its callers do with the numbers.
 //! - [`Builder`] makes both: size, nodes, CPUs, huge pages, settings.
+//! - [`Worker`] does the background work, on a thread of the yard's or of the embedder's: reclaim by
+//!   [`Shrinker`]s, compaction of [`Movable`] blocks, [`Limits`], pressure, memory given back
+//!   ([`GiveBack`]), statistics ([`YardStats`]). `docs/host.md` in the repository describes it.
 //! - [`Region`] is the memory, [`Topology`] the machine around it, [`HostLock`] the lock.
 //!
 //! ```
@@ -25,7 +28,7 @@
 //!
 //! # Forks
 //! A yard is of use in the process that made it. After a `fork` of the C library's the child has a
-//! copy of every block, to be read, written and dropped; but no yard of the parent's gives it
+//! copy of every block (of memory that is a file, [`Backing`], the block itself), to be read, written and dropped; but no yard of the parent's gives it
 //! anything: a request is [`NoMemory`](pageyard::AllocError::NoMemory), what is dropped is
 //! forgotten, and nothing waits for a lock that another thread of the parent's held. The child can
 //! make yards of its own. Other methods than those of blocks, `alloc`, `alloc_on`, `free_raw`,
@@ -35,8 +38,10 @@
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod backing;
 mod barrier;
 mod behind;
+mod bell;
 mod block;
 mod builder;
 mod bulk;
@@ -48,18 +53,29 @@ mod error;
 mod fork;
 mod fresh;
 mod front;
+mod give_back;
 mod global;
+mod limits;
 mod lock;
 mod magazine;
 mod maps;
 mod memory;
+mod page;
 mod platform;
+mod pressure;
 mod raw_yard;
-mod tick;
+mod relocate;
+mod service;
+mod shrink;
+mod signals;
+mod stats;
 pub mod topology;
+mod upkeep;
 mod watched;
+mod worker;
 mod yard;
 
+pub use backing::{Backing, HugePages, HugeSize};
 pub use block::Block;
 pub use builder::Builder;
 pub use bulk::PageRange;
@@ -67,11 +83,21 @@ pub use bulk::PageRange;
 pub use collections::InYard;
 pub use error::BuildError;
 pub use front::{FrontCache, FrontStats, FrontThread};
+pub use give_back::GiveBack;
 pub use global::PageAlloc;
+pub use limits::{LimitError, Limits};
 pub use lock::HostLock;
-pub use memory::{HugePages, Region};
+pub use memory::Region;
+pub use page::{PageError, read_stats};
 pub use platform::HostPlatform;
+pub use pressure::{Cause, Level, PressureEvent};
 pub use raw_yard::{RawYard, Words};
+pub use relocate::{Movable, Moving, Pinned, Relocator};
+pub use service::Status;
+pub use shrink::{Registration, Shrinker};
+pub use signals::{GroupMemory, SystemFiles, Watching};
+pub use stats::{CpuStatus, YardStats, ZoneStatus};
 pub use topology::Topology;
 pub use watched::{Watch, Watched};
+pub use worker::Worker;
 pub use yard::HostYard;

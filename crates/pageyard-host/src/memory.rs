@@ -2,25 +2,16 @@
 
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
-use pageyard::{MAX_ORDER, NodeId, PAGE_SIZE, Pfn};
+use pageyard::{MAX_ORDER, NodeId, PAGE_SIZE, PAGEBLOCK_PAGES, Pfn};
+
+use crate::backing::{Backing, HugePages};
 
 /// Bytes of the largest block, to a multiple of which a region is aligned: then a block that is
 /// aligned by its frame number is aligned in memory too, and huge pages fit.
 pub(crate) const LARGEST: u64 = PAGE_SIZE << MAX_ORDER;
-
-/// Whether the system backs memory with huge pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum HugePages {
-    /// Where the system can (`MADV_HUGEPAGE`).
-    #[default]
-    Advise,
-    /// As the system does by itself.
-    System,
-    /// Never (`MADV_NOHUGEPAGE`).
-    Never,
-}
 
 /// Addresses that are this process's; unmapped when dropped.
 #[derive(Debug)]
@@ -81,6 +72,8 @@ pub struct Region {
     start: NonNull<u8>,
     pages: u64,
     first: Pfn,
+    backing: Backing,
+    file: Option<OwnedFd>,
     _mapping: Mapping,
 }
 
@@ -100,26 +93,65 @@ impl Region {
     /// # Errors
     /// The system's: there are not so many addresses, or they may not be used.
     pub fn new(pages: u64) -> io::Result<Region> {
+        Region::backed(pages, Backing::Anonymous)
+    }
+
+    /// The same, of a certain kind. Pages of hugetlbfs are reserved at once.
+    ///
+    /// # Errors
+    /// As [`new`](Region::new); the kind is not to be had, or the size no multiple of its pages.
+    pub fn backed(pages: u64, backing: Backing) -> io::Result<Region> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let unit = backing.unit();
+        let align = LARGEST.max(unit);
         let bytes = pages.checked_mul(PAGE_SIZE).filter(|&b| b > 0).ok_or_else(too_large)?;
-        let all = bytes.checked_add(2 * LARGEST).ok_or_else(too_large)?;
+        if bytes % unit != 0 {
+            let what = format!("{bytes} bytes are no multiple of the pages of {unit} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let all = bytes.checked_add(2 * align).ok_or_else(too_large)?;
         let all = usize::try_from(all).map_err(|_| too_large())?;
         let mapping = Mapping::new(all, false)?;
+        let file = backing.file(bytes)?;
         // Past at least a page of guard. What is left behind the end is no less than that.
         let skip = mapping.start().as_ptr().addr() as u64 + PAGE_SIZE;
-        let skip = skip.next_multiple_of(LARGEST) - (skip - PAGE_SIZE);
+        let skip = skip.next_multiple_of(align) - (skip - PAGE_SIZE);
         // SAFETY: the distance is below the length of the mapping, by the sizes added above.
         let start = unsafe { mapping.start().add(skip as usize) };
-        let region = Region { start, pages, first: Self::FIRST, _mapping: mapping };
-        // SAFETY: the range lies within the mapping, which is ours and not in use.
-        let done = unsafe {
-            libc::mprotect(
-                start.as_ptr().cast(),
-                bytes as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-            )
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let done = match &file {
+            // SAFETY: the range lies within the mapping, which is ours and not in use.
+            None => unsafe { libc::mprotect(start.as_ptr().cast(), bytes as usize, access) == 0 },
+            // SAFETY: as above; it is replaced by the file, which is as long as the range.
+            Some(file) => unsafe {
+                let flags = libc::MAP_SHARED
+                    | libc::MAP_FIXED
+                    | match backing {
+                        Backing::HugeTlb(_) => 0,
+                        _ => libc::MAP_NORESERVE,
+                    };
+                let fd = file.as_raw_fd();
+                let at = libc::mmap(start.as_ptr().cast(), bytes as usize, access, flags, fd, 0);
+                at != libc::MAP_FAILED
+            },
         };
-        if done == 0 { Ok(region) } else { Err(io::Error::last_os_error()) }
+        let error = (!done).then(|| backing.explain(io::Error::last_os_error(), bytes));
+        let region = Region { start, pages, first: Self::FIRST, backing, file, _mapping: mapping };
+        error.map_or(Ok(region), Err)
+    }
+
+    /// What its memory is.
+    pub fn backing(&self) -> Backing {
+        self.backing
+    }
+
+    /// The file that holds its memory, from its first frame on; `None` where there is none.
+    ///
+    /// # Safety
+    /// Whoever writes to the file, or maps it and writes there, in this process or another one,
+    /// leaves alone what somebody here borrows as bytes.
+    pub unsafe fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
     }
 
     /// Its first frame.
@@ -159,7 +191,8 @@ impl Region {
         let pages = frames.end.0.saturating_sub(frames.start.0);
         let start = self.address(frames.start, pages).ok_or(io::ErrorKind::InvalidInput)?;
         loop {
-            // SAFETY: the range is ours. No advice that is given here changes contents.
+            // SAFETY: the range is ours. Advice that changes contents is given by `discard` alone,
+            // for frames that nobody uses.
             let done = unsafe {
                 libc::madvise(start.as_ptr().cast(), (pages * PAGE_SIZE) as usize, advice)
             };
@@ -174,20 +207,44 @@ impl Region {
         }
     }
 
-    /// Says how all of it is to be backed. Where the system knows no huge pages, that is no error
-    /// unless they are asked for.
+    /// Says how all of it is to be backed. [`Collapse`](HugePages::Collapse) is for memory that is
+    /// populated. Where the system knows no huge pages, that is no error unless they are insisted on.
     ///
     /// # Errors
     /// The system's.
     pub fn set_huge_pages(&self, huge: HugePages) -> io::Result<()> {
-        match huge {
-            HugePages::Advise => self.advise(&self.frames(), libc::MADV_HUGEPAGE),
-            HugePages::Never => match self.advise(&self.frames(), libc::MADV_NOHUGEPAGE) {
-                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-                other => other,
-            },
-            HugePages::System => Ok(()),
+        let advice = match huge {
+            _ if matches!(self.backing, Backing::HugeTlb(_)) => return Ok(()),
+            HugePages::System => return Ok(()),
+            HugePages::Advise => libc::MADV_HUGEPAGE,
+            HugePages::Never => libc::MADV_NOHUGEPAGE,
+            HugePages::Collapse => {
+                let block = u64::from(PAGEBLOCK_PAGES);
+                let Range { start: Pfn(start), end: Pfn(end) } = self.frames();
+                let whole = Pfn(start)..Pfn(end - (end - start) % block);
+                return self.advise(&whole, MADV_COLLAPSE);
+            }
+        };
+        match self.advise(&self.frames(), advice) {
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            other => other,
         }
+    }
+
+    /// Gives the memory of frames back to the system: what is in them is lost, and the next touch
+    /// takes memory again. `lazily`: when the system needs it; until then what was in them may still
+    /// be there. For frames that nobody uses.
+    ///
+    /// # Errors
+    /// The system's; `Unsupported` for pages of hugetlbfs, which would not be anybody else's.
+    pub(crate) fn discard(&self, pfn: Pfn, pages: u64, lazily: bool) -> io::Result<()> {
+        let advice = match self.backing {
+            Backing::Anonymous if lazily => libc::MADV_FREE,
+            Backing::Anonymous => libc::MADV_DONTNEED,
+            Backing::Memfd => libc::MADV_REMOVE,
+            Backing::HugeTlb(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        self.advise(&(pfn..Pfn(pfn.0.saturating_add(pages))), advice)
     }
 
     /// Makes frames take memory now rather than when they are first written.
@@ -265,6 +322,9 @@ impl Region {
     }
 }
 
+/// Makes huge pages now; not in the library for every target.
+const MADV_COLLAPSE: libc::c_int = 25;
+
 /// Bytes of the system's pages.
 pub(crate) fn system_page() -> u64 {
     // SAFETY: takes a number.
@@ -305,6 +365,65 @@ mod tests {
         // SAFETY: the page is mapped, and nobody else uses it.
         assert_eq!(unsafe { page.cast::<u64>().read() }, 0);
         assert!(region.populate(&(Pfn(0)..Pfn(1))).is_err());
+    }
+
+    #[test]
+    fn what_is_discarded_is_zero_again() {
+        for backing in [Backing::Anonymous, Backing::Memfd] {
+            let region = Region::backed(2048, backing).unwrap();
+            region.set_huge_pages(HugePages::Never).unwrap();
+            region.populate(&region.frames()).unwrap();
+            let page = region.address(region.first(), 1).unwrap().cast::<u64>();
+            // SAFETY: the page is mapped, and nobody else uses it.
+            unsafe { page.write(7) };
+            region.discard(region.first(), 1024, false).unwrap();
+            assert_eq!(region.resident().unwrap(), 1024, "{backing:?}");
+            // SAFETY: as above.
+            assert_eq!(unsafe { page.read() }, 0);
+            assert!(region.discard(Pfn(0), 1, false).is_err());
+        }
+    }
+
+    #[test]
+    fn a_file_can_be_mapped_elsewhere_and_keeps_its_size() {
+        use std::os::unix::fs::FileExt;
+        let region = Region::backed(1024, Backing::Memfd).unwrap();
+        let page = region.address(Pfn(region.first().0 + 3), 1).unwrap().cast::<u64>();
+        // SAFETY: the page is mapped, and nobody else uses it.
+        unsafe { page.write(0x1122) };
+        // SAFETY: it is written to where nobody borrows it.
+        let fd = unsafe { region.fd() }.unwrap();
+        let file = std::fs::File::from(fd.try_clone_to_owned().unwrap());
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, 3 * 4096).unwrap();
+        assert_eq!(u64::from_ne_bytes(word), 0x1122);
+        assert!(file.set_len(4096).is_err(), "who holds it must not shrink it");
+        let other = Region::new(1).unwrap();
+        // SAFETY: nothing is written.
+        assert!(unsafe { other.fd() }.is_none());
+    }
+
+    #[test]
+    fn huge_pages_that_are_not_there_are_an_error_that_says_so() {
+        use crate::backing::HugeSize;
+        let told = |pages, size| match Region::backed(pages, Backing::HugeTlb(size)) {
+            Ok(region) => {
+                assert_eq!(
+                    region.address(region.first(), 1).unwrap().addr().get() as u64 % size.bytes(),
+                    0
+                );
+                None
+            }
+            Err(e) => Some(e.to_string()),
+        };
+        assert!(told(513, HugeSize::M2).unwrap().contains("no multiple"));
+        for size in [HugeSize::M2, HugeSize::G1] {
+            // More than there are, wherever this runs.
+            let wanted = told((1 << 45) / PAGE_SIZE, size).unwrap();
+            assert!(wanted.contains("huge pages of"), "{wanted}");
+            let one = told(size.bytes() / PAGE_SIZE, size);
+            assert!(one.is_none_or(|e| e.contains("huge pages of")));
+        }
     }
 
     #[test]

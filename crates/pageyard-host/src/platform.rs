@@ -1,5 +1,6 @@
 //! The host as the allocator's platform: running CPU, clock, real memory.
 
+use std::io;
 use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
@@ -14,8 +15,11 @@ use pageyard::{
     ZoneKind,
 };
 
+use crate::backing::Backing;
 use crate::fresh::Fresh;
 use crate::memory::Region;
+use crate::relocate::Moving;
+use crate::service::Service;
 use crate::{clock, cpu};
 
 /// Words of a page.
@@ -58,6 +62,7 @@ pub struct HostPlatform<E = ()> {
     /// pages are still zeros.
     exclusive: bool,
     fresh: Option<Fresh>,
+    service: Service,
     embedder: E,
 }
 
@@ -66,10 +71,18 @@ impl<E> HostPlatform<E> {
         region: Arc<Region>,
         cpus: CpuTable,
         exclusive: bool,
+        service: Service,
         embedder: E,
     ) -> HostPlatform<E> {
-        let fresh = exclusive.then(|| Fresh::new(&region.frames()));
-        HostPlatform { region, cpus, exclusive, fresh, embedder }
+        // Another process may write to a file.
+        let known = exclusive && region.backing() == Backing::Anonymous;
+        let fresh = known.then(|| Fresh::new(&region.frames()));
+        HostPlatform { region, cpus, exclusive, fresh, service, embedder }
+    }
+
+    /// What a worker does on requests' behalf. Of an exclusive yard's only.
+    pub(crate) fn service(&self) -> &Service {
+        &self.service
     }
 
     /// What the embedder added.
@@ -79,10 +92,20 @@ impl<E> HostPlatform<E> {
 
     /// The system took these pages' memory back, so that they will be zeros when they are next
     /// read (`MADV_DONTNEED`, not `MADV_FREE`). They are free, and nobody is given them meanwhile.
-    pub fn note_returned(&self, frames: &Range<Pfn>) {
+    pub(crate) fn note_returned(&self, frames: &Range<Pfn>) {
         if let Some(fresh) = &self.fresh {
             fresh.renew(frames.start, frames.end.0.saturating_sub(frames.start.0));
         }
+    }
+
+    /// Gives free pages' memory back to the system ([`Region::discard`]).
+    pub(crate) fn discard(&self, pfn: Pfn, order: Order, lazily: bool) -> io::Result<()> {
+        let pages = u64::from(order.pages());
+        self.region.discard(pfn, pages, lazily)?;
+        if !lazily {
+            self.note_returned(&(pfn..Pfn(pfn.0 + pages)));
+        }
+        Ok(())
     }
 
     /// Somebody may write to the pages from now on. Whether they are known to be zeros.
@@ -156,7 +179,11 @@ thread_local! {
 impl<E: Platform> Platform for HostPlatform<E> {
     const MEASURE_LOCKS: bool = E::MEASURE_LOCKS;
     const SEES_TUNING: bool = E::SEES_TUNING;
-    const REPORT_ORDER: Option<Order> = E::REPORT_ORDER;
+    // Huge pages go back whole; smaller blocks would split them.
+    const REPORT_ORDER: Option<Order> = match E::REPORT_ORDER {
+        None => Some(Order::HUGE),
+        some => some,
+    };
     const SEES_EVERY_BLOCK: bool = E::SEES_EVERY_BLOCK;
     const SEES_TOUCHES: bool = E::SEES_TOUCHES;
 
@@ -243,7 +270,13 @@ impl<E: Platform> Platform for HostPlatform<E> {
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         self.use_up(to, order.pages().into());
-        self.embedder.relocate(from, to, order)
+        if !self.exclusive {
+            return self.embedder.relocate(from, to, order);
+        }
+        let pages = u64::from(order.pages());
+        let place = |pfn| self.region.address(pfn, pages);
+        let (Some(old), Some(new)) = (place(from), place(to)) else { return Relocation::Refused };
+        self.service.relocate(&Moving { from, to, order, old, new })
     }
 
     fn is_unevictable(&self, pfn: Pfn, order: Order) -> bool {
@@ -256,7 +289,7 @@ impl<E: Platform> Platform for HostPlatform<E> {
     }
 
     fn context(&self) -> Context {
-        self.embedder.context()
+        self.service.context(self.embedder.context())
     }
 
     fn task(&self) -> u64 {
@@ -268,11 +301,11 @@ impl<E: Platform> Platform for HostPlatform<E> {
     }
 
     fn reclaim(&self, job: &ReclaimJob) -> u64 {
-        self.embedder.reclaim(job)
+        self.service.reclaim_directly(job).saturating_add(self.embedder.reclaim(job))
     }
 
     fn reclaimable(&self, zone: ZoneId) -> u64 {
-        self.embedder.reclaimable(zone)
+        self.service.reclaimable().saturating_add(self.embedder.reclaimable(zone))
     }
 
     fn node_reclaim(&self, job: &NodeReclaimJob) -> NodeReclaim {
@@ -312,15 +345,23 @@ impl<E: Platform> Platform for HostPlatform<E> {
     }
 
     fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
+        self.service.reclaim.add(node);
+        self.service.bell.ring();
         self.embedder.wake_reclaim(node, order, highest_zone);
     }
 
     fn wake_compaction(&self, node: NodeId) {
+        self.service.compaction.add(node);
+        self.service.bell.ring();
         self.embedder.wake_compaction(node);
     }
 
     fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
-        self.embedder.report_free(blocks)
+        if !self.exclusive {
+            return self.embedder.report_free(blocks);
+        }
+        let lazily = self.service.lazily.load(Relaxed);
+        blocks.iter().all(|&(pfn, order)| self.discard(pfn, order, lazily).is_ok())
     }
 }
 

@@ -13,6 +13,7 @@ use crate::lock::HostLock;
 use crate::maps::{LayoutParts, Maps};
 use crate::memory::Region;
 use crate::platform::{CpuTable, HostPlatform};
+use crate::service::Service;
 use crate::topology::Topology;
 use crate::watched::{self, Watch, Watched};
 
@@ -72,8 +73,9 @@ impl<P: Policy, R: RawMutex, E: Platform> RawYard<P, R, E> {
         embedder: E,
     ) -> Result<Self, BuildError> {
         let maps = of("size", Maps::new(parts)?)?;
-        let platform =
-            HostPlatform::new(Arc::new(region), CpuTable::new(&cpus), exclusive, embedder);
+        let service = of("worker", Service::new())?;
+        let table = CpuTable::new(&cpus);
+        let platform = HostPlatform::new(Arc::new(region), table, exclusive, service, embedder);
         // SAFETY: called once; `yard` is dropped before `maps`, and nothing of it is handed out for
         // longer than `self` is borrowed (`core`).
         let (layout, storage) = unsafe { maps.storage() };
@@ -94,6 +96,10 @@ impl<P: Policy, R: RawMutex, E: Platform> RawYard<P, R, E> {
     /// The allocator itself: all its requests, statistics, settings and texts.
     pub fn core(&self) -> &Yard<'_, R, HostPlatform<E>, P> {
         &self.yard
+    }
+
+    pub(crate) fn service(&self) -> &Service {
+        self.yard.platform().service()
     }
 
     /// The memory.

@@ -14,28 +14,32 @@ use pageyard::{
 
 use crate::behind::Behind;
 use crate::block::Block;
+use crate::builder::Builder;
 use crate::fork::Birthplace;
 use crate::front::{Front, FrontCache, FrontStats, FrontThread};
 use crate::lock::HostLock;
 use crate::magazine::{self, Kind, Ready};
+use crate::page::Page;
 use crate::platform::HostPlatform;
 use crate::raw_yard::RawYard;
-use crate::tick::Ticker;
+use crate::signals::SystemFiles;
+use crate::worker::{Keeper, Plan};
 
 /// An allocator of real memory in blocks of 4 KiB to 4 MiB, which any number of threads may use at
 /// once. Made by a [`Builder`](crate::Builder).
 pub struct HostYard<P: Policy = Linux612> {
     front: Arc<Front>,
     raw: Arc<RawYard<P, HostLock>>,
-    ticker: Option<Ticker>,
+    plan: Arc<Plan>,
+    keeper: Option<Keeper>,
     born: Birthplace,
 }
 
 impl<P: Policy> fmt::Debug for HostYard<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { front, raw, ticker, .. } = self;
+        let Self { front, raw, keeper, .. } = self;
         let mut text = f.debug_struct("HostYard");
-        text.field("raw", raw).field("front", front).field("ticker", ticker).finish()
+        text.field("raw", raw).field("front", front).field("keeper", keeper).finish()
     }
 }
 
@@ -154,6 +158,10 @@ impl<P: Policy> HostYard<P> {
 
     pub(crate) fn raw(&self) -> &RawYard<P, HostLock> {
         &self.raw
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// Whether this is the process that made it.
@@ -358,7 +366,7 @@ impl<P: Policy> Drop for HostYard<P> {
     fn drop(&mut self) {
         if !self.born.is_here() {
             // Its thread is not here; it would be waited for in vain.
-            std::mem::forget(self.ticker.take());
+            std::mem::forget(self.keeper.take());
         }
     }
 }
@@ -368,19 +376,36 @@ impl<P: Policy + Send + Sync + 'static> HostYard<P> {
         raw: RawYard<P, HostLock>,
         tick: Option<Duration>,
         front: FrontCache,
+        options: &Builder,
     ) -> io::Result<Self> {
         let born = Birthplace::here();
         let raw = Arc::new(raw);
         let fills = P::RULES.safety.checks_pages();
         let behind = Arc::new(Behind::new(raw.clone()));
         let front = Arc::new(Front::new(front, raw.region().pages(), fills, behind));
-        let start = |every| {
-            let (raw, front) = (raw.clone(), front.clone());
-            Ticker::start(every, move || {
-                front.tick();
-                raw.tick();
-            })
-        };
-        Ok(HostYard { ticker: tick.map(start).transpose()?, front, raw, born })
+        let (ticked, drained) = ((front.clone(), raw.clone()), (front.clone(), raw.clone()));
+        let gives = options.gives_back();
+        let zones = raw.core().zones();
+        let room = (16 << 10) + zones * ((4 << 10) + raw.cpus().len() * 512);
+        let plan = Arc::new(Plan {
+            every: tick.unwrap_or(Duration::from_secs(1)),
+            tick: Box::new(move || {
+                ticked.0.tick();
+                ticked.1.tick();
+            }),
+            drain: Box::new(move || {
+                drained.0.drain();
+                drained.1.core().drain_all(None);
+            }),
+            give_back: gives.ok(),
+            keeps: gives.err().map(str::to_owned),
+            page: options.service.publish.then(|| Page::new(room)).transpose()?,
+            system: options.service.system.clone().unwrap_or_else(SystemFiles::detect),
+        });
+        let balloon = &raw.service().balloon;
+        balloon.set(options.service.limits);
+        balloon.adjust(&raw);
+        let keeper = tick.map(|_| Keeper::start(raw.clone(), plan.clone())).transpose()?;
+        Ok(HostYard { keeper, plan, front, raw, born })
     }
 }

@@ -1,0 +1,74 @@
+//! `pageyard top`: the yards of another process, live.
+
+use std::error::Error;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use pageyard_host::{YardStats, read_stats};
+
+/// Show the yards of a running process: use, limits, pressure, zones, per-CPU lists, fragmentation.
+///
+/// The process uses pageyard-host and publishes statistics, as it does by default.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The process
+    pid: u32,
+    /// Print what is there now, and end
+    #[arg(long)]
+    once: bool,
+    /// Print one JSON document and end: for programs
+    #[arg(long)]
+    json: bool,
+    /// Seconds between two pictures
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    every: f64,
+}
+
+/// Runs it.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    if args.json {
+        let mut out = io::stdout().lock();
+        serde_json::to_writer_pretty(&mut out, &read_stats(args.pid)?).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else if args.once || !io::stdout().is_terminal() {
+        let mut out = io::stdout().lock();
+        read_stats(args.pid)?.iter().try_for_each(|y| print(&mut out, y))?;
+    } else {
+        if !(0.1..=3600.0).contains(&args.every) {
+            return Err(format!("--every {}: give 0.1 to 3600 seconds", args.every).into());
+        }
+        pageyard_top::watch(Duration::from_secs_f64(args.every), || read_stats(args.pid))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(out: &mut impl Write, y: &YardStats) -> io::Result<()> {
+    let mib = |pages: u64| format!("{:.1} MiB", pages as f64 / 256.0);
+    let limit = |l: Option<u64>| l.map_or("none".into(), mib);
+    writeln!(out, "process {}, pressure {}", y.pid, y.level)?;
+    writeln!(out, "  {} in use, {} resident of {}", mib(y.used), mib(y.resident), mib(y.pages))?;
+    writeln!(out, "  limits: soft {}, hard {}", limit(y.soft_limit), limit(y.hard_limit))?;
+    writeln!(out, "  given back {}, fetched again {}", mib(y.given_back), mib(y.fetched))?;
+    for z in &y.zones {
+        writeln!(
+            out,
+            "  node {}, zone {}: {} free, {} on lists, zone lock taken {} times, lists busy {} times",
+            z.node,
+            z.kind,
+            mib(z.free),
+            mib(z.cached),
+            z.lock_holds,
+            z.bypasses
+        )?;
+        writeln!(out, "    free blocks by order {:?}; pageblocks {}", z.free_blocks, z.map)?;
+        for c in &z.cpus {
+            writeln!(
+                out,
+                "    CPU {}: count {}, high {} ({} to {}), batch {}, {} allocated, {} freed",
+                c.cpu, c.count, c.high, c.high_min, c.high_max, c.batch, c.allocs, c.frees
+            )?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Blocks that may be moved while somebody owns them: what compaction makes large free blocks of.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use pageyard::policy::{Linux612, Policy};
+use pageyard::{Order, PAGE_SIZE, Pfn, Relocation};
+
+use crate::lock::HostLock;
+use crate::raw_yard::RawYard;
+
+/// A block that is to move, for a [`Relocator`].
+#[derive(Debug)]
+pub struct Moving {
+    pub(crate) from: Pfn,
+    pub(crate) to: Pfn,
+    pub(crate) order: Order,
+    pub(crate) old: NonNull<u8>,
+    pub(crate) new: NonNull<u8>,
+}
+
+impl Moving {
+    /// Where it is.
+    pub fn from(&self) -> Pfn {
+        self.from
+    }
+
+    /// Where it is to go: free memory of the same size that nobody else has.
+    pub fn to(&self) -> Pfn {
+        self.to
+    }
+
+    /// Its order.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Its bytes now.
+    pub fn old(&self) -> NonNull<u8> {
+        self.old
+    }
+
+    /// Its bytes afterwards.
+    pub fn new_place(&self) -> NonNull<u8> {
+        self.new
+    }
+
+    fn bytes(&self) -> usize {
+        (u64::from(self.order.pages()) * PAGE_SIZE) as usize
+    }
+
+    /// Copies all of it.
+    ///
+    /// # Safety
+    /// The caller owns the block, and nobody writes to it meanwhile.
+    pub unsafe fn copy(&self) {
+        // SAFETY: both places are mapped, as large as said and apart from each other; the new one is
+        // the allocator's, and the old one is not written to, by the caller's word.
+        unsafe { self.new.copy_from_nonoverlapping(self.old, self.bytes()) };
+    }
+}
+
+/// Somebody who owns blocks by their numbers ([`Block::into_raw`](crate::Block::into_raw)) and can
+/// move them. It is asked for blocks that were [said to be movable](pageyard::Yard::set_movable).
+/// [`Movable`] needs none.
+///
+/// # Safety
+/// Whoever answers [`Moved`](Relocation::Moved) owned the block, has copied it, owns its new place
+/// from now on, and sees to it that nobody uses the old one any more. What it does not own, it
+/// answers [`Refused`](Relocation::Refused).
+pub unsafe trait Relocator: Send + Sync {
+    /// Moves a block, or does not. Called without any of the yard's locks, by the worker or by whoever
+    /// makes a request that needs compaction; it *tries* locks that such a caller may hold.
+    fn relocate(&self, block: &Moving) -> Relocation;
+}
+
+/// Who owns which of the movable blocks.
+#[derive(Debug, Default)]
+pub(crate) struct Movables(Mutex<HashMap<Pfn, Arc<Slot>>>);
+
+/// Where a movable block is; locked while somebody uses it, or moves it.
+#[derive(Debug)]
+struct Slot(Mutex<Pfn>);
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Movables {
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.0).is_empty()
+    }
+
+    /// Moves a block if it is one of these; `None` where it is not.
+    pub(crate) fn relocate(&self, block: &Moving) -> Option<Relocation> {
+        let slot = lock(&self.0).get(&block.from).cloned()?;
+        let mut place = match slot.0.try_lock() {
+            Ok(place) => place,
+            Err(TryLockError::Poisoned(p)) => p.into_inner(),
+            Err(TryLockError::WouldBlock) => return Some(Relocation::Busy),
+        };
+        let mut all = lock(&self.0);
+        // Its owner may have given it up between the two locks.
+        let own = all.get(&block.from).is_some_and(|s| Arc::ptr_eq(s, &slot));
+        if !own || *place != block.from {
+            return Some(Relocation::Refused);
+        }
+        // SAFETY: the slot is the block's owner, and locked, so that nobody has its bytes.
+        unsafe { block.copy() };
+        *place = block.to;
+        all.remove(&block.from);
+        all.insert(block.to, slot.clone());
+        Some(Relocation::Moved)
+    }
+}
+
+/// Pages that the yard may move while nobody looks at them; made by
+/// [`HostYard::alloc_movable`](crate::HostYard::alloc_movable), given back when dropped.
+pub struct Movable<'y, P: Policy = Linux612> {
+    yard: &'y RawYard<P, HostLock>,
+    slot: Arc<Slot>,
+    order: Order,
+}
+
+impl<'y, P: Policy> Movable<'y, P> {
+    /// # Safety
+    /// The block is allocated in this exclusive yard at this order, and the caller's alone.
+    pub(crate) unsafe fn new(yard: &'y RawYard<P, HostLock>, pfn: Pfn, order: Order) -> Self {
+        let slot = Arc::new(Slot(Mutex::new(pfn)));
+        lock(&yard.service().movables.0).insert(pfn, slot.clone());
+        // It is allocated at this order, so this cannot fail; if it did, it would not be moved.
+        let _ = yard.core().set_movable(pfn, order, true);
+        Movable { yard, slot, order }
+    }
+
+    /// Its order.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Its bytes, which stay where they are until the guard is dropped. Waits where it is being
+    /// moved, or somebody else has it.
+    pub fn lock(&self) -> Pinned<'_> {
+        let pfn = lock(&self.slot.0);
+        let pages = u64::from(self.order.pages());
+        let region = self.yard.region();
+        let start = region.address(*pfn, pages).expect("a block of the yard's");
+        Pinned { pfn, start, bytes: (pages * PAGE_SIZE) as usize }
+    }
+}
+
+impl<P: Policy> fmt::Debug for Movable<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Movable").field("slot", &self.slot).field("order", &self.order).finish()
+    }
+}
+
+impl<P: Policy> Drop for Movable<'_, P> {
+    fn drop(&mut self) {
+        let pfn = lock(&self.slot.0);
+        lock(&self.yard.service().movables.0).remove(&pfn);
+        let _ = self.yard.free(*pfn, self.order);
+    }
+}
+
+/// The bytes of a [`Movable`], which stay where they are as long as this lives.
+#[derive(Debug)]
+pub struct Pinned<'m> {
+    pfn: MutexGuard<'m, Pfn>,
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Pinned<'_> {
+    /// Where the block is at the moment.
+    pub fn pfn(&self) -> Pfn {
+        *self.pfn
+    }
+}
+
+impl Deref for Pinned<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the pages are mapped as long as the yard lives, which the movable borrows, and the
+        // slot's lock is held, so that they are this guard's alone.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl DerefMut for Pinned<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; and the guard is borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+}

@@ -1,0 +1,176 @@
+//! What requests and the worker tell each other, and who was registered with the yard.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+use pageyard::{Context, NodeId, ReclaimJob, Relocation, TaskFlags};
+
+use crate::bell::Bell;
+use crate::limits::Balloon;
+use crate::pressure::{Level, Listener};
+use crate::relocate::{Movables, Moving, Relocator};
+use crate::shrink::{Registry, Shrinker, count_all, shrink_all};
+use crate::signals::Watching;
+
+thread_local! {
+    /// This thread frees memory in the background: what it asks for may use the reserves, and does
+    /// not lead to another reclaim.
+    static RECLAIMS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A set of nodes that requests add to and the worker empties.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted(AtomicU64);
+
+impl Wanted {
+    pub(crate) fn add(&self, node: NodeId) {
+        self.0.fetch_or(1 << (node.0 % 64), SeqCst);
+    }
+
+    pub(crate) fn take(&self, node: NodeId) -> bool {
+        let bit = 1 << (node.0 % 64);
+        self.0.load(Relaxed) & bit != 0 && self.0.fetch_and(!bit, SeqCst) & bit != 0
+    }
+}
+
+/// What a yard's worker has done and sees ([`HostYard::status`](crate::HostYard::status)).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// A worker is at work: the yard's own thread, or the embedder's.
+    pub worker: bool,
+    /// Whether the system's stalls for memory (PSI) are watched, and why not.
+    pub stalls: Watching,
+    /// Whether the limits of a control group (cgroup v2) are watched, and why not.
+    pub group: Watching,
+    /// Why idle memory is not given back, if it is not.
+    pub keeps: Option<String>,
+    /// How short memory is.
+    pub level: Level,
+    /// Pages in use: handed out, or out of use.
+    pub used: u64,
+    /// Pages that the system backs, as far as the allocator knows.
+    pub resident: u64,
+    /// Pages that are to stay resident at the moment.
+    pub target: u64,
+    /// Pages that the hard limit keeps.
+    pub kept: u64,
+    /// Pages given back to the system, and those of them that were fetched again, ever since.
+    pub given_back: u64,
+    /// See `given_back`.
+    pub fetched: u64,
+    /// Pages that shrinkers freed for the worker, and for requests.
+    pub shrunk: u64,
+    /// See `shrunk`.
+    pub shrunk_directly: u64,
+    /// Blocks that compaction moved.
+    pub moved: u64,
+    /// Ticks of the statistics worker.
+    pub ticks: u64,
+}
+
+/// Shared between a yard, its platform and its worker.
+pub(crate) struct Service {
+    pub(crate) bell: Bell,
+    pub(crate) reclaim: Wanted,
+    pub(crate) compaction: Wanted,
+    pub(crate) shrinkers: Registry<dyn Shrinker>,
+    pub(crate) relocators: Registry<dyn Relocator>,
+    pub(crate) movables: Movables,
+    pub(crate) listeners: Registry<Listener>,
+    pub(crate) balloon: Balloon,
+    /// Somebody runs the worker.
+    pub(crate) working: AtomicBool,
+    pub(crate) lazily: AtomicBool,
+    pub(crate) level: AtomicU8,
+    pub(crate) target: AtomicU64,
+    pub(crate) given_back: AtomicU64,
+    pub(crate) shrunk: AtomicU64,
+    pub(crate) shrunk_directly: AtomicU64,
+    pub(crate) moved: AtomicU64,
+    pub(crate) ticks: AtomicU64,
+    /// Stalls, group, why nothing is given back.
+    pub(crate) states: Mutex<(Watching, Watching, Option<String>)>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("shrinkers", &self.shrinkers).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    pub(crate) fn new() -> io::Result<Service> {
+        let none = || Watching::Not("no worker has begun".into());
+        Ok(Service {
+            bell: Bell::new()?,
+            reclaim: Wanted::default(),
+            compaction: Wanted::default(),
+            shrinkers: Registry::default(),
+            relocators: Registry::default(),
+            movables: Movables::default(),
+            listeners: Registry::default(),
+            balloon: Balloon::default(),
+            working: AtomicBool::new(false),
+            lazily: AtomicBool::new(false),
+            level: AtomicU8::new(0),
+            target: AtomicU64::new(u64::MAX),
+            given_back: AtomicU64::new(0),
+            shrunk: AtomicU64::new(0),
+            shrunk_directly: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            ticks: AtomicU64::new(0),
+            states: Mutex::new((none(), none(), Some("no worker has begun".into()))),
+        })
+    }
+
+    pub(crate) fn level(&self) -> Level {
+        Level::from_u8(self.level.load(Relaxed))
+    }
+
+    /// Reclaim by the thread of a request.
+    pub(crate) fn reclaim_directly(&self, job: &ReclaimJob) -> u64 {
+        let freed = shrink_all(&self.shrinkers, job);
+        self.shrunk_directly.fetch_add(freed, Relaxed);
+        freed
+    }
+
+    /// Reclaim by the worker.
+    pub(crate) fn reclaim_behind(&self, job: &ReclaimJob) -> u64 {
+        let was = RECLAIMS.replace(true);
+        let freed = shrink_all(&self.shrinkers, job);
+        RECLAIMS.set(was);
+        self.shrunk.fetch_add(freed, Relaxed);
+        freed
+    }
+
+    pub(crate) fn reclaimable(&self) -> u64 {
+        count_all(&self.shrinkers)
+    }
+
+    pub(crate) fn context(&self, embedders: Context) -> Context {
+        if RECLAIMS.get() {
+            Context { flags: embedders.flags | TaskFlags::MEMALLOC, ..embedders }
+        } else {
+            embedders
+        }
+    }
+
+    pub(crate) fn can_move(&self) -> bool {
+        !self.movables.is_empty() || !self.relocators.is_empty()
+    }
+
+    pub(crate) fn relocate(&self, block: &Moving) -> Relocation {
+        let ask = || {
+            let mut answers = self.relocators.all().into_iter().map(|r| r.relocate(block));
+            answers.find(|&a| a != Relocation::Refused).unwrap_or(Relocation::Refused)
+        };
+        let answer = self.movables.relocate(block).unwrap_or_else(ask);
+        if answer == Relocation::Moved {
+            self.moved.fetch_add(1, Relaxed);
+        }
+        answer
+    }
+}

@@ -1,0 +1,343 @@
+//! How the system is doing: its stalls for memory (PSI), and the limits of our control group
+//! (cgroup v2). Each is used where it is there, and says why where it is not.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+
+/// Of every two seconds (the least that the system grants everybody), so many microseconds of some
+/// task waiting for memory are news.
+const TRIGGER: &str = "some 150000 2000000";
+/// A signal of a stall counts for so long, in nanoseconds: a little longer than until the next one.
+const STALL: u64 = 2_500_000_000;
+
+/// Whether something of the system's is watched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Watching {
+    /// This file.
+    File(PathBuf),
+    /// Not, and why.
+    Not(String),
+}
+
+impl fmt::Display for Watching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Watching::File(path) => write!(f, "{}", path.display()),
+            Watching::Not(why) => write!(f, "not watched: {why}"),
+        }
+    }
+}
+
+/// Where the system tells of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SystemFiles {
+    /// Stalls for memory; `None`: not to be watched.
+    pub pressure: Option<PathBuf>,
+    /// The directory of the control group whose limits count, with those above it up to
+    /// `group_root`; `None`: not to be watched.
+    pub group: Option<PathBuf>,
+    /// Where the tree of control groups begins.
+    pub group_root: PathBuf,
+}
+
+impl SystemFiles {
+    /// `/proc/pressure/memory`, and the group of this process under the first mount of a cgroup v2
+    /// tree.
+    pub fn detect() -> SystemFiles {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let root = mounts.lines().find_map(|l| {
+            let mut words = l.split(' ').skip(1);
+            let (dir, kind) = (words.next()?, words.next()?);
+            (kind == "cgroup2").then(|| PathBuf::from(dir))
+        });
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let path = own.lines().find_map(|l| l.strip_prefix("0::/"));
+        let group = root.as_ref().zip(path).map(|(root, path)| root.join(path));
+        SystemFiles {
+            pressure: Some("/proc/pressure/memory".into()),
+            group,
+            group_root: root.unwrap_or_default(),
+        }
+    }
+
+    /// Nothing is watched.
+    pub fn none() -> SystemFiles {
+        SystemFiles { pressure: None, group: None, group_root: PathBuf::new() }
+    }
+}
+
+/// What a control group says of its memory, in bytes; the tightest of a group and those above it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GroupMemory {
+    /// What may still be charged below `memory.high`, above which everybody is slowed; `None`: no
+    /// such limit.
+    pub below_high: Option<u64>,
+    /// The same below `memory.max`, above which somebody is killed.
+    pub below_max: Option<u64>,
+    /// `memory.high` and `memory.max` of the group that is tightest in each.
+    pub high: Option<u64>,
+    /// See `high`.
+    pub max: Option<u64>,
+    /// How often a group ran into its `memory.high` or `memory.max` (`memory.events`).
+    pub events: u64,
+}
+
+impl GroupMemory {
+    /// Reads a group and those above it; `None` where none of them has a controller of memory.
+    pub fn read(group: &Path, root: &Path) -> Option<GroupMemory> {
+        let mut all = GroupMemory::default();
+        let mut any = false;
+        for dir in group.ancestors().take_while(|d| d.starts_with(root)) {
+            let text = |name| fs::read_to_string(dir.join(name)).ok();
+            let number = |name| text(name)?.trim().parse::<u64>().ok();
+            let Some(current) = number("memory.current") else { continue };
+            any = true;
+            for (name, limit, below) in [
+                ("memory.high", &mut all.high, &mut all.below_high),
+                ("memory.max", &mut all.max, &mut all.below_max),
+            ] {
+                let Some(here) = number(name) else { continue };
+                let room = here.saturating_sub(current);
+                if below.is_none_or(|b| room < b) {
+                    (*limit, *below) = (Some(here), Some(room));
+                }
+            }
+            let events = text("memory.events").unwrap_or_default();
+            let count = |l: &str| {
+                let (name, n) = l.split_once(' ')?;
+                ["high", "max"].contains(&name).then(|| n.trim().parse::<u64>().ok())?
+            };
+            all.events += events.lines().filter_map(count).sum::<u64>();
+        }
+        any.then_some(all)
+    }
+}
+
+/// The files, open, and what they last said.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    psi: Option<File>,
+    pub(crate) psi_state: Watching,
+    group: Option<PathBuf>,
+    root: PathBuf,
+    pub(crate) group_state: Watching,
+    events: Option<File>,
+    stalled_at: Option<u64>,
+    last: GroupMemory,
+    hit_at: Option<u64>,
+}
+
+fn open_psi(path: &Path) -> std::io::Result<File> {
+    let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+    file.write_all(TRIGGER.as_bytes())?;
+    Ok(file)
+}
+
+impl Signals {
+    pub(crate) fn open(files: &SystemFiles) -> Signals {
+        let off = || Watching::Not("switched off".into());
+        let (psi, psi_state) = match &files.pressure {
+            None => (None, off()),
+            Some(path) => match open_psi(path) {
+                Ok(file) => (Some(file), Watching::File(path.clone())),
+                Err(e) => (None, Watching::Not(format!("{}: {e}", path.display()))),
+            },
+        };
+        let mut signals = Signals {
+            psi,
+            psi_state,
+            group: None,
+            root: files.group_root.clone(),
+            group_state: Watching::Not(
+                "no cgroup v2 tree is mounted, or it is switched off".into(),
+            ),
+            events: None,
+            stalled_at: None,
+            last: GroupMemory::default(),
+            hit_at: None,
+        };
+        if let Some(group) = &files.group {
+            match GroupMemory::read(group, &files.group_root) {
+                Some(memory) => {
+                    signals.last = memory;
+                    signals.events = File::open(group.join("memory.events")).ok();
+                    signals.group_state = Watching::File(group.clone());
+                    signals.group = Some(group.clone());
+                }
+                None => {
+                    let what = format!("{}: no memory controller", group.display());
+                    signals.group_state = Watching::Not(what);
+                }
+            }
+        }
+        signals
+    }
+
+    /// What to wait for.
+    pub(crate) fn files(&self) -> Vec<RawFd> {
+        [&self.psi, &self.events].into_iter().flatten().map(AsRawFd::as_raw_fd).collect()
+    }
+
+    /// One of [`files`](Signals::files) had news.
+    pub(crate) fn news(&mut self, which: usize, now: u64) {
+        if which == 0 && self.psi.is_some() {
+            self.stalled_at = Some(now);
+        }
+        // Of events: they are read at the next look.
+    }
+
+    /// Reads what is to be read.
+    pub(crate) fn look(&mut self, now: u64) {
+        let Some(group) = &self.group else { return };
+        let Some(memory) = GroupMemory::read(group, &self.root) else { return };
+        if memory.events > self.last.events {
+            self.hit_at = Some(now);
+        }
+        self.last = memory;
+        // Read to its end, the file tells of the next change only.
+        if let Some(events) = &mut self.events {
+            use std::io::{Read, Seek};
+            let _ = events.rewind();
+            let _ = events.read_to_string(&mut String::new());
+        }
+    }
+
+    pub(crate) fn stalled(&self, now: u64) -> bool {
+        self.stalled_at.is_some_and(|t| now.saturating_sub(t) < STALL)
+    }
+
+    /// The group is at its limits: `Some(true)` where somebody is about to be killed.
+    pub(crate) fn group_short(&self, now: u64) -> Option<bool> {
+        let within = |room: Option<u64>, limit: Option<u64>, part: u64| {
+            room.zip(limit).is_some_and(|(room, limit)| room < limit / part)
+        };
+        let m = &self.last;
+        let hit = self.hit_at.is_some_and(|t| now.saturating_sub(t) < STALL);
+        if within(m.below_max, m.max, 32) {
+            Some(true)
+        } else if hit || within(m.below_max, m.max, 10) || within(m.below_high, m.high, 20) {
+            Some(false)
+        } else {
+            None
+        }
+    }
+
+    #[cfg(test)]
+    fn of(psi: File) -> Signals {
+        Signals { psi: Some(psi), ..Signals::open(&SystemFiles::none()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn write(dir: &Path, path: &str, text: &str) {
+        let path = dir.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn the_tightest_group_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let d = dir.path();
+        assert_eq!(GroupMemory::read(&d.join("a/b"), d), None);
+        write(d, "a/memory.current", "900\n");
+        write(d, "a/memory.max", "1000\n");
+        write(d, "a/memory.high", "max\n");
+        write(d, "a/memory.events", "low 1\nhigh 0\nmax 3\noom 1\noom_kill 0\n");
+        write(d, "a/b/memory.current", "50\n");
+        write(d, "a/b/memory.max", "500\n");
+        write(d, "a/b/memory.high", "60\n");
+        write(d, "a/b/memory.events", "low 9\nhigh 2\nmax 0\n");
+        let all = GroupMemory::read(&d.join("a/b"), d).unwrap();
+        let wanted = GroupMemory {
+            below_high: Some(10),
+            below_max: Some(100),
+            high: Some(60),
+            max: Some(1000),
+            events: 5,
+        };
+        assert_eq!(all, wanted);
+    }
+
+    #[test]
+    fn a_group_near_its_limits_is_short() {
+        let dir = tempfile::tempdir().unwrap();
+        let d = dir.path();
+        write(d, "memory.current", "500\n");
+        write(d, "memory.max", "1000\n");
+        write(d, "memory.high", "max\n");
+        let files =
+            SystemFiles { pressure: None, group: Some(d.to_owned()), group_root: d.to_owned() };
+        let mut s = Signals::open(&files);
+        assert_eq!(s.group_state, Watching::File(d.to_owned()));
+        assert_eq!(s.psi_state, Watching::Not("switched off".into()));
+        let mut at = |current: &str, now| {
+            write(d, "memory.current", current);
+            s.look(now);
+            s.group_short(now)
+        };
+        assert_eq!(at("500", 1), None);
+        assert_eq!(at("950", 2), Some(false));
+        assert_eq!(at("980", 3), Some(true));
+        assert_eq!(at("100", 4), None);
+        write(d, "memory.events", "high 1\n");
+        assert_eq!(at("100", 5), Some(false));
+        assert_eq!(at("100", 5 + STALL), None);
+    }
+
+    #[test]
+    fn what_is_not_there_says_so() {
+        let files = SystemFiles {
+            pressure: Some("/nowhere/pressure".into()),
+            group: Some("/nowhere/group".into()),
+            group_root: "/nowhere".into(),
+        };
+        let s = Signals::open(&files);
+        assert!(s.psi_state.to_string().starts_with("not watched: /nowhere/pressure: "));
+        assert_eq!(s.group_state.to_string(), "not watched: /nowhere/group: no memory controller");
+        assert!(s.files().is_empty());
+    }
+
+    /// This system's own files, if it lets us.
+    #[test]
+    fn the_systems_stalls_can_be_waited_for() {
+        let s = Signals::open(&SystemFiles::detect());
+        match &s.psi_state {
+            Watching::File(path) => {
+                assert_eq!(path, Path::new("/proc/pressure/memory"));
+                let bell = crate::bell::Bell::new().unwrap();
+                assert_eq!(bell.wait(&s.files()[..1], Duration::ZERO).len(), 0);
+            }
+            Watching::Not(why) => eprintln!("{why}; left out"),
+        }
+    }
+
+    #[test]
+    fn a_stall_counts_for_a_while() {
+        use std::os::unix::net::UnixStream;
+        let (one, other) = UnixStream::pair().unwrap();
+        let mut s = Signals::of(File::from(OwnedFd::from(one)));
+        assert!(!s.stalled(0));
+        let byte = [1u8];
+        // SAFETY: one byte of ours; out-of-band data is urgent news, as a stall is.
+        let sent = unsafe { libc::send(other.as_raw_fd(), byte.as_ptr().cast(), 1, libc::MSG_OOB) };
+        if sent != 1 {
+            eprintln!("no urgent data on Unix sockets here; left out");
+            return;
+        }
+        let bell = crate::bell::Bell::new().unwrap();
+        for which in bell.wait(&s.files(), Duration::from_secs(3600)) {
+            s.news(which, 10);
+        }
+        assert!(s.stalled(10) && s.stalled(9 + STALL) && !s.stalled(10 + STALL));
+    }
+}

@@ -1,0 +1,246 @@
+//! What a live yard looks like, for people and programs outside it: one value that is published,
+//! printed, exported.
+
+use pageyard::policy::Policy;
+use pageyard::{CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, TYPES};
+use serde::{Deserialize, Serialize};
+
+use crate::lock::HostLock;
+use crate::raw_yard::RawYard;
+use crate::worker::Usage;
+
+/// Places of a zone that the map shows at most.
+const MAP: u64 = 64;
+/// The orders whose unusable share of the free memory is told.
+const ORDERS: [u8; 3] = [3, 9, 10];
+
+/// A yard at one moment; in pages where nothing else is said. Counts are since the yard began.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct YardStats {
+    /// The process.
+    pub pid: u32,
+    /// Nanoseconds of the system's monotonic clock.
+    pub at_ns: u64,
+    /// How short memory is: `calm`, `moderate`, `critical`.
+    pub level: String,
+    /// All of its memory.
+    pub pages: u64,
+    /// In use.
+    pub used: u64,
+    /// Backed by the system, as far as the allocator knows.
+    pub resident: u64,
+    /// To stay resident at the moment.
+    pub target: u64,
+    /// Kept by the hard limit.
+    pub kept: u64,
+    /// The limits.
+    pub hard_limit: Option<u64>,
+    /// See `hard_limit`.
+    pub soft_limit: Option<u64>,
+    /// Given back to the system, and fetched again.
+    pub given_back: u64,
+    /// See `given_back`.
+    pub fetched: u64,
+    /// Freed by shrinkers, for the worker and for requests.
+    pub shrunk: u64,
+    /// Blocks that compaction moved.
+    pub moved: u64,
+    /// Its zones, node by node.
+    pub zones: Vec<ZoneStatus>,
+}
+
+/// A zone of it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ZoneStatus {
+    /// Its node.
+    pub node: u16,
+    /// Its kind.
+    pub kind: String,
+    /// What the allocator manages.
+    pub managed: u64,
+    /// Free.
+    pub free: u64,
+    /// On per-CPU lists.
+    pub cached: u64,
+    /// MIN, LOW, HIGH, and what is added to them at the moment.
+    pub watermarks: [u64; 3],
+    /// See `watermarks`.
+    pub boost: u64,
+    /// Free blocks by order (buddyinfo).
+    pub free_blocks: Vec<u64>,
+    /// Pageblocks by type: unmovable, movable, reclaimable, highatomic, contiguous, isolated.
+    pub pageblocks: Vec<u64>,
+    /// Order, and the share of the free memory, in thousandths, that cannot serve it (§9.6).
+    pub unusable: Vec<(u8, u32)>,
+    /// Types of pageblocks from the first to the last, evenly spread: `U`, `M`, `R`, `H`, `C`, `I`.
+    pub map: String,
+    /// Times the zone lock was taken.
+    pub lock_holds: u64,
+    /// Requests and frees that found their per-CPU list busy.
+    pub bypasses: u64,
+    /// Requests that nobody could serve.
+    pub failures: u64,
+    /// Blocks taken from another type (§4.5).
+    pub steals: u64,
+    /// Per-CPU lists.
+    pub cpus: Vec<CpuStatus>,
+}
+
+/// A CPU's lists in a zone.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct CpuStatus {
+    /// Which CPU.
+    pub cpu: u32,
+    /// On its lists.
+    pub count: i32,
+    /// At how many some are given back, and between what that is tuned (§5.4).
+    pub high: i32,
+    /// See `high`.
+    pub high_min: i32,
+    /// See `high`.
+    pub high_max: i32,
+    /// How many are moved at once, and the doublings of it that the last requests earned.
+    pub batch: i32,
+    /// See `batch`.
+    pub alloc_factor: u8,
+    /// Blocks handed out and taken back.
+    pub allocs: u64,
+    /// See `allocs`.
+    pub frees: u64,
+    /// Requests that found a page on a list.
+    pub hits: u64,
+    /// Refills of the lists, and times that pages were given back.
+    pub refills: u64,
+    /// See `refills`.
+    pub drains: u64,
+}
+
+fn letter(t: MigrateType) -> char {
+    let at = MigrateType::ALL.iter().position(|&a| a == t).unwrap_or(TYPES - 1);
+    "UMRHCI".chars().nth(at).unwrap_or('?')
+}
+
+impl YardStats {
+    pub(crate) fn of<P: Policy>(raw: &RawYard<P, HostLock>) -> YardStats {
+        let core = raw.core();
+        let service = raw.service();
+        let usage = Usage::of(raw);
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        let limits = service.balloon.limits();
+        let pages = raw.region().pages();
+        let zone = |id| {
+            let info = core.zone_info(id)?;
+            let stats = core.zone_stats(id)?;
+            let cpu = |&cpu: &u32| {
+                let tuning = core.pageset(id, CpuId(cpu))?;
+                let stats = core.cpu_stats(id, CpuId(cpu))?;
+                Some(CpuStatus {
+                    cpu,
+                    count: tuning.count,
+                    high: tuning.high,
+                    high_min: tuning.limits.high_min,
+                    high_max: tuning.limits.high_max,
+                    batch: tuning.limits.batch,
+                    alloc_factor: tuning.alloc_factor,
+                    allocs: stats.allocs.blocks(),
+                    frees: stats.frees.blocks(),
+                    hits: stats.hits(),
+                    refills: stats.refills,
+                    drains: stats.all_drains(),
+                })
+            };
+            let block = u64::from(PAGEBLOCK_PAGES);
+            let blocks = info.spanned / block;
+            let place = |i: u64| Pfn(info.start.0 + i * blocks / MAP.min(blocks) * block);
+            let map = (0..MAP.min(blocks)).filter_map(|i| core.block_type(place(i)));
+            let unusable = |o| Some((o, core.unusable_index(id, Order::new(o)?)?));
+            Some(ZoneStatus {
+                node: info.node.0,
+                kind: format!("{:?}", info.kind),
+                managed: info.managed,
+                free: info.free_exact,
+                cached: info.cached,
+                watermarks: [info.watermarks[0], info.watermarks[1], info.watermarks[2]],
+                boost: info.boost,
+                free_blocks: core.free_blocks(id)?[..=usize::from(MAX_ORDER)].to_vec(),
+                pageblocks: core.pageblocks(id)?.to_vec(),
+                unusable: ORDERS.into_iter().filter_map(unusable).collect(),
+                map: map.map(letter).collect(),
+                lock_holds: stats.lock_holds,
+                bypasses: stats.bypasses,
+                failures: stats.failures,
+                steals: stats.steals,
+                cpus: raw.cpus().iter().filter_map(cpu).collect(),
+            })
+        };
+        YardStats {
+            pid: std::process::id(),
+            at_ns: crate::clock::now(),
+            level: service.level().to_string(),
+            pages,
+            used: usage.used,
+            resident: usage.resident(raw),
+            target: service.target.load(relaxed).min(pages),
+            kept: service.balloon.pages(),
+            hard_limit: limits.hard,
+            soft_limit: limits.soft,
+            given_back: service.given_back.load(relaxed),
+            fetched: usage.retaken,
+            shrunk: service.shrunk.load(relaxed) + service.shrunk_directly.load(relaxed),
+            moved: service.moved.load(relaxed),
+            zones: core.zone_ids().filter_map(zone).collect(),
+        }
+    }
+
+    /// As text for Prometheus: gauges in bytes, counters, one zone or CPU a line.
+    #[cfg(feature = "prometheus")]
+    pub fn write_prometheus(&self, out: &mut impl std::fmt::Write) -> std::fmt::Result {
+        let bytes = |pages: u64| pages * pageyard::PAGE_SIZE;
+        let level = ["calm", "moderate", "critical"].iter().position(|l| *l == self.level);
+        let level = level.unwrap_or(0) as u64;
+        let mut one = |name: &str, kind: &str, help: &str, value: u64| {
+            writeln!(out, "# HELP pageyard_{name} {help}\n# TYPE pageyard_{name} {kind}")?;
+            writeln!(out, "pageyard_{name} {value}")
+        };
+        one("size_bytes", "gauge", "All memory of the yard.", bytes(self.pages))?;
+        one("used_bytes", "gauge", "Memory in use.", bytes(self.used))?;
+        one("resident_bytes", "gauge", "Memory that the system backs.", bytes(self.resident))?;
+        one("kept_bytes", "gauge", "Memory that the hard limit keeps.", bytes(self.kept))?;
+        one("pressure_level", "gauge", "0 calm, 1 moderate, 2 critical.", level)?;
+        let back = bytes(self.given_back);
+        one("given_back_bytes_total", "counter", "Memory given back to the system.", back)?;
+        let again = bytes(self.fetched);
+        one("fetched_bytes_total", "counter", "Memory given back and fetched again.", again)?;
+        let shrunk = bytes(self.shrunk);
+        one("shrunk_bytes_total", "counter", "Memory that shrinkers freed.", shrunk)?;
+        one("moved_blocks_total", "counter", "Blocks that compaction moved.", self.moved)?;
+
+        type Of = fn(&ZoneStatus) -> u64;
+        let zones: [(&str, &str, &str, Of); 5] = [
+            ("zone_free_bytes", "gauge", "Free memory of a zone.", |z| z.free * 4096),
+            ("zone_cached_bytes", "gauge", "Memory on per-CPU lists.", |z| z.cached * 4096),
+            ("zone_lock_holds_total", "counter", "Times a zone's lock was taken.", |z| {
+                z.lock_holds
+            }),
+            ("zone_bypasses_total", "counter", "Times a list was busy.", |z| z.bypasses),
+            ("zone_failures_total", "counter", "Requests that failed.", |z| z.failures),
+        ];
+        for (name, kind, help, of) in zones {
+            writeln!(out, "# HELP pageyard_{name} {help}\n# TYPE pageyard_{name} {kind}")?;
+            for z in &self.zones {
+                let (node, zone) = (z.node, &z.kind);
+                writeln!(out, "pageyard_{name}{{node=\"{node}\",zone=\"{zone}\"}} {}", of(z))?;
+            }
+        }
+        writeln!(out, "# HELP pageyard_free_blocks Free blocks of a zone by order.")?;
+        writeln!(out, "# TYPE pageyard_free_blocks gauge")?;
+        for z in &self.zones {
+            for (order, n) in z.free_blocks.iter().enumerate() {
+                let (node, zone) = (z.node, &z.kind);
+                let labels = format!("node=\"{node}\",zone=\"{zone}\",order=\"{order}\"");
+                writeln!(out, "pageyard_free_blocks{{{labels}}} {n}")?;
+            }
+        }
+        Ok(())
+    }
+}

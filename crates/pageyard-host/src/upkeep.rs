@@ -1,0 +1,191 @@
+//! A yard's background work as its users see it: who is asked or told, limits, statistics.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use pageyard::policy::Policy;
+use pageyard::{AllocError, Gfp, Order, Yard};
+
+use crate::block::Block;
+use crate::limits::{LimitError, Limits};
+use crate::lock::HostLock;
+use crate::platform::HostPlatform;
+use crate::pressure::{Level, PressureEvent};
+use crate::relocate::{Movable, Relocator, lock};
+use crate::service::Status;
+use crate::shrink::{Registration, Shrinker};
+use crate::stats::YardStats;
+use crate::worker::{Usage, Worker};
+use crate::yard::HostYard;
+
+/// What happens in the background, and who is asked or told.
+impl<P: Policy> HostYard<P> {
+    /// A block that compaction may move while nobody looks at it.
+    ///
+    /// # Errors
+    /// As [`Yard::alloc`].
+    pub fn alloc_movable(&self, order: Order, gfp: Gfp) -> Result<Movable<'_, P>, AllocError> {
+        let pfn = self.raw().alloc(order, gfp | Gfp::MOVABLE)?;
+        // SAFETY: it was just allocated.
+        Ok(unsafe { Movable::new(self.raw(), pfn, order) })
+    }
+
+    /// Registers somebody who can do with fewer pages.
+    pub fn register_shrinker(&self, shrinker: impl Shrinker + 'static) -> Registration {
+        self.raw().service().shrinkers.add(Arc::new(shrinker))
+    }
+
+    /// Registers somebody who can move blocks of its own.
+    pub fn register_relocator(&self, relocator: impl Relocator + 'static) -> Registration {
+        self.raw().service().relocators.add(Arc::new(relocator))
+    }
+
+    /// Registers somebody who is told when the level of pressure changes. Called by the worker,
+    /// without any of the yard's locks; it may use the yard.
+    pub fn on_pressure(
+        &self,
+        told: impl Fn(&PressureEvent) + Send + Sync + 'static,
+    ) -> Registration {
+        self.raw().service().listeners.add(Arc::new(told))
+    }
+
+    /// How short memory was when the worker last looked.
+    pub fn pressure(&self) -> Level {
+        self.raw().service().level()
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> Limits {
+        self.raw().service().balloon.limits()
+    }
+
+    /// Sets the limits. Where more is in use than the hard limit allows, what is free is taken out of
+    /// circulation now, and the rest by the worker as it is given back, for which it asks the
+    /// shrinkers; until then every request fails. Whether all of it is done.
+    ///
+    /// # Errors
+    /// [`LimitError`]; then nothing has changed.
+    pub fn set_limits(&self, limits: Limits) -> Result<bool, LimitError> {
+        limits.check(self.raw().region().pages(), self.zones().count() as u64)?;
+        let balloon = &self.raw().service().balloon;
+        balloon.set(limits);
+        if limits.hard.is_some() {
+            // What lies on lists may be all that is missing.
+            self.drain();
+        }
+        let done = balloon.adjust(self.raw());
+        self.wake_worker();
+        Ok(done)
+    }
+
+    /// Compacts all of its memory now: moves what can be moved together, so that large blocks become
+    /// free.
+    pub fn compact(&self) {
+        self.drain();
+        self.raw().core().compact_all();
+    }
+
+    /// The worker, for a thread of the caller's own, where the yard has none
+    /// ([`Builder::tick`]); `None` where somebody is the worker already.
+    ///
+    /// ```
+    /// # use pageyard_host::{Builder, HostYard};
+    /// # use std::sync::atomic::{AtomicBool, Ordering};
+    /// let yard: HostYard = Builder::new(64 << 20).tick(None).build()?;
+    /// let stop = AtomicBool::new(false);
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| yard.worker().map(|mut worker| worker.run(&stop)));
+    ///     // … the program …
+    ///     stop.store(true, Ordering::SeqCst);
+    ///     yard.wake_worker();
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn worker(&self) -> Option<Worker<'_, P>> {
+        Worker::new(self.raw(), self.plan())
+    }
+
+    /// Rings the worker's bell: it takes its next step at once.
+    pub fn wake_worker(&self) {
+        self.raw().service().bell.ring();
+    }
+
+    /// What the worker has done and sees.
+    pub fn status(&self) -> Status {
+        let service = self.raw().service();
+        let (stalls, group, keeps) = lock(&service.states).clone();
+        let usage = Usage::of(self.raw());
+        let pages = self.raw().region().pages();
+        Status {
+            worker: service.working.load(SeqCst),
+            stalls,
+            group,
+            keeps,
+            level: service.level(),
+            used: usage.used,
+            resident: usage.resident(self.raw()),
+            target: service.target.load(Relaxed).min(pages),
+            kept: service.balloon.pages(),
+            given_back: service.given_back.load(Relaxed),
+            fetched: usage.retaken,
+            shrunk: service.shrunk.load(Relaxed),
+            shrunk_directly: service.shrunk_directly.load(Relaxed),
+            moved: service.moved.load(Relaxed),
+            ticks: service.ticks.load(Relaxed),
+        }
+    }
+
+    /// All of its statistics: what the worker publishes, now.
+    pub fn stats(&self) -> YardStats {
+        YardStats::of(self.raw())
+    }
+
+    /// Its free blocks by order, as `/proc/buddyinfo` shows a kernel's.
+    pub fn buddyinfo(&self) -> String {
+        self.text(|core, out| core.write_buddyinfo(out))
+    }
+
+    /// Its free blocks and pageblocks by type, as `/proc/pagetypeinfo` shows a kernel's.
+    pub fn pagetypeinfo(&self) -> String {
+        self.text(|core, out| core.write_pagetypeinfo(out))
+    }
+
+    /// Its zones, their marks and lists, as `/proc/zoneinfo` shows a kernel's. What an allocator does
+    /// not know, such as page cache, is 0.
+    pub fn zoneinfo(&self) -> String {
+        self.text(|core, out| core.write_zoneinfo(out, &()))
+    }
+
+    /// Its counters, as `/proc/vmstat` shows a kernel's; what an allocator does not know is 0.
+    pub fn vmstat(&self) -> String {
+        self.text(|core, out| core.write_vmstat(out, &()))
+    }
+
+    fn text(
+        &self,
+        write: impl Fn(&Yard<'_, HostLock, HostPlatform, P>, &mut String) -> fmt::Result,
+    ) -> String {
+        let mut text = String::new();
+        // A string takes everything.
+        let _ = write(self.raw().core(), &mut text);
+        text
+    }
+
+    /// The file that holds its memory, for another process to map; `None` where it is anonymous.
+    /// A block's bytes lie [`offset`](HostYard::offset) behind its beginning.
+    ///
+    /// # Safety
+    /// Whoever writes to the file, or maps it and writes there, in this process or another one,
+    /// leaves alone what somebody here borrows as bytes.
+    pub unsafe fn fd(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: as the caller says.
+        unsafe { self.raw().region().fd() }
+    }
+
+    /// Where a block's bytes are in the file of [`fd`](HostYard::fd).
+    pub fn offset(&self, block: &Block<'_, P>) -> u64 {
+        (block.pfn().0 - self.raw().region().first().0) * pageyard::PAGE_SIZE
+    }
+}

@@ -1,0 +1,450 @@
+//! The background work of a yard: statistics, reclaim, compaction, limits, memory given back.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use pageyard::policy::{Linux612, Policy};
+use pageyard::{
+    CpuId, Gfp, Kswapd, NodeId, NodeMask, Order, ReclaimJob, ReclaimTask, ZoneId, ZoneKind,
+};
+
+use crate::clock;
+use crate::cpu;
+use crate::give_back::{GiveBack, Idle, Sample};
+use crate::limits::Limits;
+use crate::lock::HostLock;
+use crate::page::Page;
+use crate::platform::HostPlatform;
+use crate::pressure::{Cause, Level, PressureEvent};
+use crate::raw_yard::RawYard;
+use crate::relocate::lock;
+use crate::signals::{Signals, SystemFiles};
+use crate::stats::YardStats;
+
+const MS: u64 = 1_000_000;
+/// Between two looks while something changes, while nothing does, and while moreover nothing is left
+/// to give back.
+const BUSY: u64 = 100 * MS;
+const QUIET: u64 = 250 * MS;
+const ASLEEP: u64 = 500 * MS;
+/// Between two texts of statistics.
+const PUBLISH: u64 = 450 * MS;
+/// Lists that their CPU has not used for so long are drained.
+const UNUSED: u64 = 400 * MS;
+/// Reclaims of a node in one step; the rest comes in the next one.
+const RECLAIMS: u32 = 64;
+
+/// What the worker does besides, for the yard that it works for. It may run with the thread bound to
+/// a CPU.
+pub(crate) type Chore = Box<dyn Fn() + Send + Sync>;
+
+/// How a worker is to work.
+pub(crate) struct Plan {
+    /// The tick of the statistics worker, and how often.
+    pub(crate) every: Duration,
+    pub(crate) tick: Chore,
+    /// Gives what is kept for threads and CPUs back to the zones, under pressure.
+    pub(crate) drain: Chore,
+    pub(crate) give_back: Option<GiveBack>,
+    /// Why not, where that is nothing.
+    pub(crate) keeps: Option<String>,
+    pub(crate) system: SystemFiles,
+    pub(crate) page: Option<Page>,
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { every, give_back, system, .. } = self;
+        f.debug_struct("Plan")
+            .field("every", every)
+            .field("give_back", give_back)
+            .field("system", system)
+            .finish_non_exhaustive()
+    }
+}
+
+type Reclaimer<'y, P> = Kswapd<'y, 'y, HostLock, HostPlatform, P>;
+
+/// A node's background reclaim.
+#[derive(Debug)]
+struct Behind<'y, P: Policy> {
+    node: NodeId,
+    kswapd: Reclaimer<'y, P>,
+    /// In a nap until then.
+    nap: Option<u64>,
+    /// When compaction is due; `None`: when it is woken.
+    compact: Option<u64>,
+}
+
+/// When a CPU's lists were last seen in use.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    requests: u64,
+    since: u64,
+}
+
+/// The background work of a yard, a step at a time ([`HostYard::worker`](crate::HostYard::worker)).
+/// There is one worker of a yard at a time.
+#[derive(Debug)]
+pub struct Worker<'y, P: Policy = Linux612> {
+    raw: &'y RawYard<P, HostLock>,
+    plan: &'y Plan,
+    nodes: Vec<Behind<'y, P>>,
+    zones: Vec<ZoneId>,
+    idle: Option<Idle>,
+    signals: Signals,
+    seen: Vec<Seen>,
+    tick_at: u64,
+    used: u64,
+    draw: u64,
+    /// When statistics are published next.
+    publish_at: u64,
+}
+
+/// What a yard has, in pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) managed: u64,
+    pub(crate) used: u64,
+    pub(crate) waiting: u64,
+    pub(crate) reported: u64,
+    pub(crate) retaken: u64,
+    /// A node is below its LOW mark; all are below their MIN marks.
+    low: bool,
+    none: bool,
+}
+
+impl Usage {
+    pub(crate) fn of<P: Policy>(raw: &RawYard<P, HostLock>) -> Usage {
+        let mut sum = Usage { none: true, ..Usage::default() };
+        let mut idle = 0;
+        for zone in raw.core().zone_ids() {
+            let (Some(info), Some(report)) =
+                (raw.core().zone_info(zone), raw.core().reported(zone))
+            else {
+                continue;
+            };
+            sum.managed += info.managed;
+            idle += info.free_exact + info.cached;
+            sum.waiting += report.waiting;
+            sum.reported += report.reported;
+            sum.retaken += report.retaken;
+            sum.low |= info.free_exact < info.watermarks[1] + info.boost;
+            sum.none &= info.free_exact <= info.watermarks[0];
+        }
+        let kept = raw.service().balloon.pages();
+        sum.used = sum.managed.saturating_sub(idle + kept);
+        sum
+    }
+
+    /// Pages that the system backs, as far as is known.
+    pub(crate) fn resident<P: Policy>(&self, raw: &RawYard<P, HostLock>) -> u64 {
+        self.managed.saturating_sub(self.reported + raw.service().balloon.pages())
+    }
+}
+
+impl<'y, P: Policy> Worker<'y, P> {
+    /// `None` where somebody else is the worker.
+    pub(crate) fn new(raw: &'y RawYard<P, HostLock>, plan: &'y Plan) -> Option<Self> {
+        let service = raw.service();
+        if service.working.swap(true, SeqCst) {
+            return None;
+        }
+        let now = clock::now();
+        let core = raw.core();
+        let zones: Vec<ZoneId> = core.zone_ids().collect();
+        let mut nodes: Vec<NodeId> =
+            zones.iter().filter_map(|&z| Some(core.zone_info(z)?.node)).collect();
+        nodes.dedup();
+        let behind = |node| {
+            let kswapd = core.kswapd(node)?;
+            Some(Behind { node, kswapd, nap: None, compact: None })
+        };
+        let signals = Signals::open(&plan.system);
+        *lock(&service.states) =
+            (signals.psi_state.clone(), signals.group_state.clone(), plan.keeps.clone());
+        service.lazily.store(plan.give_back.is_some_and(|g| g.lazily), Relaxed);
+        let pages = raw.region().pages();
+        Some(Worker {
+            raw,
+            plan,
+            nodes: nodes.into_iter().filter_map(behind).collect(),
+            zones,
+            idle: plan.give_back.map(|how| Idle::new(&how, pages, now)),
+            signals,
+            seen: vec![Seen::default(); core.cpus() as usize],
+            tick_at: now + nanos(plan.every),
+            used: 0,
+            draw: now | 1,
+            publish_at: now,
+        })
+    }
+
+    /// Does what is due, and says for how long there is nothing to do then unless the yard's bell
+    /// is rung: [`wait`](Worker::wait) waits for both.
+    ///
+    /// Shrinkers, relocators and listeners are called in here. Where a tick is due, the calling thread
+    /// visits each of the yard's CPUs and comes back.
+    pub fn step(&mut self) -> Duration {
+        let mut now = clock::now();
+        if now >= self.tick_at {
+            self.tick_at = now + nanos(self.plan.every);
+            self.tick();
+            now = clock::now();
+        }
+        let service = self.raw.service();
+        service.balloon.adjust(self.raw);
+        self.signals.look(now);
+        let usage = Usage::of(self.raw);
+        let level = self.judge(&usage, now);
+        self.reclaim(now);
+        self.compact(now);
+        self.drain_unused(now);
+        let spare = self.give_back(level >= Level::Moderate && self.system_is_short(now), now);
+
+        if let Some(page) = self.plan.page.as_ref().filter(|_| now >= self.publish_at) {
+            self.publish_at = now + PUBLISH;
+            page.write(&YardStats::of(self.raw));
+        }
+
+        let changes = usage.used != self.used;
+        self.used = usage.used;
+        let look = match () {
+            () if changes || level > Level::Calm || spare => BUSY,
+            () if usage.waiting > 0 || service.balloon.limits().soft.is_some() => QUIET,
+            () => ASLEEP,
+        };
+        // Not in step with a load that comes and goes by a clock.
+        self.draw = self.draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let look = look - look / 4 + (self.draw >> 33) % (look / 2);
+        let naps = self.nodes.iter().flat_map(|n| [n.nap, n.compact]).flatten();
+        let due = naps.chain([self.tick_at]).min().unwrap_or(self.tick_at);
+        Duration::from_nanos(due.saturating_sub(now).min(look))
+    }
+
+    /// Sleeps until the bell is rung, the system tells of a stall, or for `most`.
+    pub fn wait(&mut self, most: Duration) {
+        let news = self.raw.service().bell.wait(&self.signals.files(), most);
+        let now = clock::now();
+        news.into_iter().for_each(|which| self.signals.news(which, now));
+    }
+
+    /// Works until `stop` is set and [the bell is rung](crate::HostYard::wake_worker).
+    pub fn run(&mut self, stop: &AtomicBool) {
+        while !stop.load(SeqCst) {
+            let most = self.step();
+            if !stop.load(SeqCst) {
+                self.wait(most);
+            }
+        }
+    }
+
+    fn tick(&self) {
+        let home = cpu::allowed().unwrap_or_default();
+        (self.plan.tick)();
+        // Where that is not allowed any more, it stays where it is.
+        let _ = cpu::bind(&home);
+        self.raw.service().ticks.fetch_add(1, Relaxed);
+    }
+
+    fn system_is_short(&self, now: u64) -> bool {
+        self.signals.stalled(now) || self.signals.group_short(now).is_some()
+    }
+
+    /// How short memory is; tells the listeners when that changes, and asks the shrinkers for what
+    /// use is over the soft limit, or for a part of it where the system is short.
+    fn judge(&mut self, usage: &Usage, now: u64) -> Level {
+        let service = self.raw.service();
+        let limits = service.balloon.limits();
+        let group = self.signals.group_short(now);
+        let allowed = limits.soft.or(limits.hard).unwrap_or(u64::MAX);
+        let over = usage.used.saturating_sub(allowed);
+        let mut causes = Vec::new();
+        let mut note = |is, cause| {
+            if is {
+                causes.push(cause);
+            }
+        };
+        note(over > 0, Cause::SoftLimit);
+        note(usage.low, Cause::LowMark);
+        note(usage.none, Cause::MinMark);
+        note(self.signals.stalled(now), Cause::Stall);
+        note(group.is_some(), Cause::Group);
+        let level = match () {
+            () if usage.none || group == Some(true) => Level::Critical,
+            () if !causes.is_empty() => Level::Moderate,
+            () => Level::Calm,
+        };
+        let before = Level::from_u8(service.level.swap(level as u8, Relaxed));
+        if level != before {
+            let Limits { hard, soft } = limits;
+            let event = PressureEvent { level, before, causes, used: usage.used, soft, hard };
+            service.listeners.all().iter().for_each(|told| told(&event));
+        }
+        let system = match group {
+            Some(true) => usage.used / 16,
+            Some(false) => usage.used / 64,
+            None if self.signals.stalled(now) => usage.used / 64,
+            None => 0,
+        };
+        if system > 0 {
+            (self.plan.drain)();
+        }
+        let pages = over.max(system);
+        if pages > 0 {
+            service.reclaim_behind(&self.job(pages));
+        }
+        level
+    }
+
+    fn job(&self, pages: u64) -> ReclaimJob {
+        ReclaimJob {
+            node: self.nodes.first().map_or(NodeId(0), |n| n.node),
+            allowed: NodeMask::ALL,
+            highest: ZoneKind::Normal,
+            order: Order::ZERO,
+            gfp: Gfp::KERNEL,
+            pages,
+            priority: 12,
+            may_write: true,
+            may_swap: true,
+        }
+    }
+
+    /// Background reclaim of the nodes that were woken, or that had a nap.
+    fn reclaim(&mut self, now: u64) {
+        let service = self.raw.service();
+        for n in &mut self.nodes {
+            let woken = service.reclaim.take(n.node);
+            if !woken && n.nap.is_none_or(|until| now < until) {
+                continue;
+            }
+            let mut freed = 0;
+            n.nap = Some(now);
+            for _ in 0..RECLAIMS {
+                match n.kswapd.next(freed) {
+                    ReclaimTask::Reclaim(job) => freed = service.reclaim_behind(&job),
+                    ReclaimTask::Nap(ns) => {
+                        n.nap = Some(now + ns);
+                        break;
+                    }
+                    ReclaimTask::Sleep => {
+                        n.nap = None;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Background compaction, as long as there is anything that can be moved.
+    fn compact(&mut self, now: u64) {
+        let service = self.raw.service();
+        let useful = service.can_move();
+        for n in &mut self.nodes {
+            let woken = service.compaction.take(n.node);
+            if !useful {
+                n.compact = None;
+            } else if woken || n.compact.is_none_or(|at| now >= at) {
+                let done = self.raw.core().compact_background(n.node);
+                n.compact = done.sleep.map(|ns| now + ns);
+            }
+        }
+    }
+
+    /// Lists of CPUs on which nobody asks for anything are of no use to anybody.
+    fn drain_unused(&mut self, now: u64) {
+        let core = self.raw.core();
+        for (cpu, seen) in (0..).map(CpuId).zip(&mut self.seen) {
+            let (mut requests, mut cached) = (0, 0);
+            for &zone in &self.zones {
+                let Some(stats) = core.cpu_stats(zone, cpu) else { continue };
+                requests += stats.allocs.blocks() + stats.frees.blocks();
+                cached += stats.cached_pages().max(0);
+            }
+            if requests != seen.requests {
+                *seen = Seen { requests, since: now };
+            } else if cached > 0 && now.saturating_sub(seen.since) >= UNUSED {
+                core.drain_cpu(cpu, None);
+            }
+        }
+    }
+
+    /// Gives idle memory back. Whether there is more of it to give soon.
+    fn give_back(&mut self, pressure: bool, now: u64) -> bool {
+        let Some(idle) = &mut self.idle else { return false };
+        let usage = Usage::of(self.raw);
+        let resident = usage.resident(self.raw);
+        let Usage { used, waiting, retaken, .. } = usage;
+        let most = idle.step(&Sample { now, used, resident, waiting, retaken }, pressure);
+        let service = self.raw.service();
+        service.target.store(idle.target(), Relaxed);
+        let mut given = 0;
+        for &zone in &self.zones {
+            if given < most {
+                given += self.raw.core().report_free_pages(zone, most - given);
+            }
+        }
+        idle.given(given);
+        service.given_back.fetch_add(given, Relaxed);
+        given > 0 || waiting > 0 && resident > idle.target() + used / 64 + 1024
+    }
+}
+
+impl<P: Policy> Drop for Worker<'_, P> {
+    fn drop(&mut self) {
+        self.raw.service().working.store(false, SeqCst);
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX / 2)
+}
+
+/// The thread that is a yard's worker until it is dropped.
+pub(crate) struct Keeper {
+    stop: Arc<AtomicBool>,
+    ring: Box<dyn Fn() + Send + Sync>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper").field("thread", &self.thread).finish_non_exhaustive()
+    }
+}
+
+impl Keeper {
+    pub(crate) fn start<P: Policy + Send + Sync + 'static>(
+        raw: Arc<RawYard<P, HostLock>>,
+        plan: Arc<Plan>,
+    ) -> io::Result<Keeper> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (seen, own) = (stop.clone(), raw.clone());
+        let run = move || {
+            if let Some(mut worker) = Worker::new(&*own, &plan) {
+                worker.run(&seen);
+            }
+        };
+        let thread = thread::Builder::new().name("pageyard".into()).spawn(run)?;
+        let ring = Box::new(move || raw.service().bell.ring());
+        Ok(Keeper { stop, ring, thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, SeqCst);
+        (self.ring)();
+        // A shrinker that drops the yard would wait for itself.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}

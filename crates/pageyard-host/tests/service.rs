@@ -1,0 +1,484 @@
+//! What happens in the background: memory goes back when it is idle, shrinkers and relocators are
+//! asked, limits hold, pressure is told. Tests that wait do so for a state, for a minute at most.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use pageyard::{Gfp, Order, ReclaimJob};
+use pageyard_host::{
+    Backing, Block, Builder, Cause, GiveBack, HostYard, HugePages, HugeSize, Level, LimitError,
+    Limits, SystemFiles, Watching,
+};
+
+const MIB: u64 = 1 << 20;
+const QUIET: Gfp = Gfp::KERNEL.union(Gfp::NOWARN);
+
+fn order(n: u8) -> Order {
+    Order::new(n).unwrap()
+}
+
+fn builder(size: u64) -> Builder {
+    Builder::new(size).huge_pages(HugePages::Never).system(SystemFiles::none())
+}
+
+/// Until it holds; whether it did within a minute.
+fn until(mut holds: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// A yard that lives as long as the process, as shrinkers that keep its blocks want it.
+fn forever(builder: Builder) -> &'static HostYard {
+    Box::leak(Box::new(builder.build().unwrap()))
+}
+
+fn fill(yard: &HostYard, pages: u64) -> Vec<Block<'_>> {
+    let one = |_| {
+        let mut block = yard.alloc(order(0), QUIET).unwrap();
+        block[0] = 1;
+        block
+    };
+    (0..pages).map(one).collect()
+}
+
+#[test]
+fn idle_memory_goes_back_and_comes_again() {
+    for backing in [Backing::Anonymous, Backing::Memfd] {
+        let yard: HostYard = builder(256 * MIB).backing(backing).build().unwrap();
+        let blocks = fill(&yard, 50_000);
+        assert!(yard.resident().unwrap() >= 50_000);
+        drop(blocks);
+        assert!(until(|| yard.resident().unwrap() <= 2500), "95%: {:?}", yard.status());
+        assert!(until(|| yard.status().given_back >= 47_500), "{:?}", yard.status());
+        let status = yard.status();
+        assert!(status.worker && status.keeps.is_none());
+        assert!(status.target < 1000, "{status:?}");
+        // What comes again is zero, and whole.
+        let blocks = fill(&yard, 50_000);
+        assert!(blocks.iter().all(|b| b[0] == 1));
+        assert!(yard.status().fetched >= 40_000);
+    }
+}
+
+#[test]
+fn memory_in_use_is_never_given_back() {
+    let how = GiveBack { after: Duration::from_millis(1), ..GiveBack::default() };
+    let yard: HostYard = builder(128 * MIB)
+        .give_back(Some(how))
+        .tick(Some(Duration::from_millis(5)))
+        .build()
+        .unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for thread in 1..=2u64 {
+            let (yard, stop) = (&yard, &stop);
+            s.spawn(move || {
+                let mut held: Vec<(Block<'_>, u64)> = Vec::new();
+                let mut draw = thread;
+                while !stop.load(SeqCst) {
+                    draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let n = (draw >> 40) as u8 % 11;
+                    if let Ok(mut block) = yard.alloc(order(n), QUIET) {
+                        let at = (draw >> 20) as usize % (block.len() / 8) * 8;
+                        block[at..at + 8].copy_from_slice(&draw.to_le_bytes());
+                        held.push((block, draw));
+                    }
+                    while held.len() > (draw >> 50) as usize % 12 {
+                        let (block, draw) = held.swap_remove(0);
+                        let at = (draw >> 20) as usize % (block.len() / 8) * 8;
+                        assert_eq!(block[at..at + 8], draw.to_le_bytes());
+                    }
+                }
+            });
+        }
+        let worked = until(|| {
+            yard.wake_worker();
+            let status = yard.status();
+            status.given_back > 200_000 && status.fetched > 1000
+        });
+        stop.store(true, SeqCst);
+        assert!(worked, "{:?}", yard.status());
+    });
+}
+
+#[test]
+fn the_floor_stays_and_what_is_switched_off_says_so() {
+    let how = GiveBack { floor: 32 * MIB, ..GiveBack::default() };
+    let yard: HostYard = builder(128 * MIB).give_back(Some(how)).prefault(true).build().unwrap();
+    assert!(until(|| yard.resident().unwrap() <= 8192 + 1024));
+    for _ in 0..5 {
+        yard.wake_worker();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(yard.resident().unwrap() >= 8192);
+    let keeps = |b: Builder| {
+        let yard: HostYard = b.build().unwrap();
+        assert!(until(|| yard.status().worker));
+        yard.status().keeps.unwrap()
+    };
+    assert_eq!(keeps(builder(16 * MIB).give_back(None)), "switched off");
+    assert_eq!(keeps(builder(16 * MIB).prefault(true)), "all memory was to be taken at once");
+}
+
+#[test]
+fn an_embedders_own_thread_is_the_worker() {
+    let yard: HostYard = builder(64 * MIB).tick(None).build().unwrap();
+    assert!(!yard.status().worker);
+    drop(fill(&yard, 10_000));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| yard.worker().unwrap().run(&stop));
+        assert!(until(|| yard.status().worker));
+        assert!(yard.worker().is_none(), "one at a time");
+        assert!(until(|| yard.resident().unwrap() < 500));
+        stop.store(true, SeqCst);
+        yard.wake_worker();
+    });
+    assert!(!yard.status().worker);
+    let mut worker = yard.worker().unwrap();
+    assert!(worker.step() <= Duration::from_secs(1));
+}
+
+/// A cache that gives up its blocks when asked.
+struct Cache {
+    blocks: Arc<Mutex<Vec<Block<'static>>>>,
+    asked: Arc<AtomicU64>,
+}
+
+impl Cache {
+    fn new() -> Cache {
+        Cache { blocks: Arc::default(), asked: Arc::default() }
+    }
+
+    fn share(&self) -> Cache {
+        Cache { blocks: self.blocks.clone(), asked: self.asked.clone() }
+    }
+}
+
+impl pageyard_host::Shrinker for Cache {
+    fn count(&self) -> u64 {
+        self.blocks.try_lock().map_or(0, |b| b.len() as u64)
+    }
+
+    fn shrink(&self, job: &ReclaimJob) -> u64 {
+        self.asked.fetch_add(1, Relaxed);
+        let Ok(mut blocks) = self.blocks.try_lock() else { return 0 };
+        let keep = blocks.len().saturating_sub(job.pages as usize);
+        blocks.split_off(keep).len() as u64
+    }
+}
+
+#[test]
+fn a_cache_yields_to_requests() {
+    let yard = forever(builder(64 * MIB).give_back(None).tick(None));
+    let cache = Cache::new();
+    let registered = yard.register_shrinker(cache.share());
+    while let Ok(block) = yard.alloc(order(0), QUIET & !Gfp::RECLAIM) {
+        cache.blocks.lock().unwrap().push(block);
+    }
+    let full = cache.blocks.lock().unwrap().len();
+    assert!(full > 15_000);
+    // Without reclaim there is none; with it there is, as long as the cache has something.
+    assert!(yard.alloc(order(0), QUIET & !Gfp::RECLAIM).is_err());
+    let blocks = fill(yard, 5000);
+    assert!(cache.blocks.lock().unwrap().len() <= full - 4000);
+    assert!(yard.status().shrunk_directly >= 4000 && yard.status().shrunk == 0);
+    drop(registered);
+    let asked = cache.asked.load(Relaxed);
+    let mut rest = Vec::new();
+    while let Ok(block) = yard.alloc(order(0), QUIET) {
+        rest.push(block);
+    }
+    assert_eq!(cache.asked.load(Relaxed), asked, "not after its end");
+    drop((blocks, rest));
+}
+
+#[test]
+fn background_reclaim_keeps_memory_free() {
+    let yard = forever(builder(64 * MIB).give_back(None));
+    let cache = Cache::new();
+    yard.register_shrinker(cache.share()).keep();
+    let high = yard.zones().map(|z| yard.zone_info(z).unwrap().watermarks[2]).sum::<u64>();
+    let free = || yard.zones().map(|z| yard.zone_info(z).unwrap().free_exact).sum::<u64>();
+    // A user that never waits: only the worker can make room.
+    let done = until(|| {
+        for _ in 0..200 {
+            if let Ok(block) = yard.alloc(order(0), Gfp::NOWAIT) {
+                cache.blocks.lock().unwrap().push(block);
+            }
+        }
+        yard.status().shrunk > 1000
+    });
+    assert!(done, "{:?}", yard.status());
+    assert!(until(|| free() >= high), "{} of {high}", free());
+    assert_eq!(yard.status().shrunk_directly, 0);
+}
+
+#[test]
+fn the_soft_limit_is_kept_by_shrinkers_and_told() {
+    let yard = forever(builder(64 * MIB).soft_limit(16 * MIB).give_back(None));
+    let cache = Cache::new();
+    yard.register_shrinker(cache.share()).keep();
+    let told: Arc<Mutex<Vec<_>>> = Arc::default();
+    let tell = told.clone();
+    let listener = yard.on_pressure(move |e| tell.lock().unwrap().push(e.clone()));
+    cache.blocks.lock().unwrap().extend(fill(yard, 6000));
+    assert!(until(|| yard.status().used <= 4096), "{:?}", yard.status());
+    assert!(until(|| yard.pressure() == Level::Calm));
+    let told = told.lock().unwrap();
+    let first = told.first().unwrap();
+    assert_eq!((first.level, first.before), (Level::Moderate, Level::Calm));
+    assert_eq!((first.causes.as_slice(), first.soft), (&[Cause::SoftLimit][..], Some(4096)));
+    assert!(first.used > 4096);
+    assert_eq!(told.last().unwrap().level, Level::Calm);
+    drop(listener);
+}
+
+#[test]
+fn the_hard_limit_holds_and_its_reserve_is_for_critical_requests() {
+    let yard: HostYard = builder(64 * MIB).hard_limit(16 * MIB).tick(None).build().unwrap();
+    assert_eq!(yard.status().kept, (64 - 16) * 256);
+    let mut held = Vec::new();
+    let mut take = |gfp| {
+        let before = held.len() as u64;
+        while let Ok(block) = yard.alloc(order(0), gfp) {
+            held.push(block);
+        }
+        held.len() as u64 - before
+    };
+    let min = yard.zones().map(|z| yard.zone_info(z).unwrap().watermarks[0]).sum::<u64>();
+    let ordinary = take(QUIET);
+    assert!(ordinary <= 4096 - min && ordinary + min + 64 >= 4096, "{ordinary} and {min}");
+    assert!(take(QUIET | Gfp::HIGH) > 0, "urgent ones go on");
+    assert!(take(QUIET | Gfp::MEMALLOC) > 0, "whoever frees memory goes to the end");
+    assert_eq!(held.len(), 4096);
+    assert_eq!(yard.status().used, 4096);
+    let mut worker = yard.worker().unwrap();
+    worker.step();
+    assert_eq!(yard.pressure(), Level::Critical);
+    // More for all, and less for all.
+    let (hard, soft) = (Some(8192), None);
+    assert_eq!(yard.set_limits(Limits { hard, soft }), Ok(true));
+    assert!(yard.alloc(order(0), QUIET).is_ok());
+    assert_eq!(yard.set_limits(Limits { hard: Some(2048), soft }), Ok(false));
+    assert!(yard.alloc(order(0), QUIET | Gfp::MEMALLOC).is_err());
+    held.truncate(1000);
+    yard.drain();
+    worker.step();
+    assert_eq!(yard.status().kept, 14_336);
+    assert_eq!(yard.set_limits(Limits::default()), Ok(true));
+    assert_eq!(yard.status().kept, 0);
+    worker.step();
+    assert_eq!(yard.pressure(), Level::Calm);
+    drop(held);
+    yard.drain();
+    assert!((0..8).map(|_| yard.alloc(order(10), QUIET)).all(|b| b.is_ok()));
+    let few = Limits { hard: Some(10), soft: None };
+    assert!(matches!(yard.set_limits(few), Err(LimitError::Hard { given: 10, .. })));
+    assert_eq!(yard.limits(), Limits::default());
+}
+
+#[test]
+fn movable_blocks_are_moved_together_with_their_contents() {
+    let yard: HostYard = builder(64 * MIB).give_back(None).tick(None).build().unwrap();
+    let mut all = Vec::new();
+    while let Ok(block) = yard.alloc_movable(order(0), QUIET & !Gfp::RECLAIM) {
+        block.lock()[..8].copy_from_slice(&(all.len() as u64).to_le_bytes());
+        all.push((all.len() as u64, block));
+    }
+    // Every eighth page stays: no large block is free.
+    all.retain(|(n, _)| n % 8 == 0);
+    yard.drain();
+    let mut large = Vec::new();
+    while let Ok(block) = yard.alloc(order(9), QUIET & !Gfp::RECLAIM) {
+        large.push(block);
+    }
+    assert!(large.len() < 3, "those that were kept as a reserve, if any: {}", large.len());
+    // One that somebody looks at stays where it is.
+    let (first, rest) = all.split_first().unwrap();
+    let pinned = first.1.lock();
+    let at = pinned.pfn();
+    yard.compact();
+    let block = yard.alloc(order(9), QUIET);
+    assert!(block.is_ok(), "{:?}", yard.status());
+    drop(large);
+    assert_eq!(pinned.pfn(), at);
+    assert!(yard.status().moved > 0);
+    for (n, block) in rest {
+        assert_eq!(block.lock()[..8], n.to_le_bytes());
+    }
+    drop(pinned);
+    drop((block, all));
+    yard.drain();
+    let free = yard.zones().map(|z| yard.zone_info(z).unwrap().free_exact).sum::<u64>();
+    assert_eq!(free, 16_384);
+}
+
+#[test]
+fn a_memfd_yard_is_shared_with_another_mapping() {
+    use std::os::unix::fs::FileExt;
+    let yard: HostYard = builder(16 * MIB).backing(Backing::Memfd).build().unwrap();
+    let mut block = yard.alloc(order(1), QUIET).unwrap();
+    block[4096..4100].copy_from_slice(b"page");
+    #[allow(unsafe_code)]
+    // SAFETY: it is only read, or written where this test borrows nothing.
+    let fd = unsafe { yard.fd() }.unwrap();
+    let file = std::fs::File::from(fd.try_clone_to_owned().unwrap());
+    let mut seen = [0; 4];
+    file.read_exact_at(&mut seen, yard.offset(&block) + 4096).unwrap();
+    assert_eq!(&seen, b"page");
+    let at = yard.offset(&block);
+    let (pfn, order) = block.into_raw();
+    file.write_all_at(b"from elsewhere", at).unwrap();
+    #[allow(unsafe_code)]
+    // SAFETY: given up just now.
+    let block = unsafe { yard.from_raw(pfn, order) }.unwrap();
+    assert_eq!(&block[..14], b"from elsewhere");
+}
+
+#[test]
+fn options_that_cannot_be_are_named() {
+    let told = |b: Builder| b.build::<pageyard::policy::Linux612>().unwrap_err().to_string();
+    let good = || builder(16 * MIB);
+    assert!(told(good().hard_limit(1 << 40)).starts_with("hard_limit: "));
+    assert!(told(good().soft_limit(1 << 40)).starts_with("soft_limit: "));
+    let lazy = GiveBack { lazily: true, ..GiveBack::default() };
+    assert!(told(good().backing(Backing::Memfd).give_back(Some(lazy))).starts_with("give_back: "));
+    let slow = GiveBack { rate: Some(1), ..GiveBack::default() };
+    assert!(told(good().give_back(Some(slow))).starts_with("give_back: "));
+    let floor = GiveBack { floor: 1 << 40, ..GiveBack::default() };
+    assert!(told(good().give_back(Some(floor))).starts_with("give_back: "));
+    assert!(told(good().huge_pages(HugePages::Collapse)).starts_with("huge_pages: "));
+    let huge = || Builder::new(1 << 40).backing(Backing::HugeTlb(HugeSize::M2));
+    let text = told(huge());
+    assert!(text.starts_with("backing: ") && text.contains("2 MiB"), "{text}");
+    let odd = told(Builder::new(5 * MIB).backing(Backing::HugeTlb(HugeSize::M2)));
+    assert!(odd.starts_with("backing: "), "{odd}");
+    assert!(Builder::of_available(0).unwrap_err().to_string().starts_with("size: "));
+    let part = Builder::of_available(1).unwrap().build::<pageyard::policy::Linux612>();
+    assert!(part.is_ok());
+}
+
+#[test]
+fn a_fallback_is_taken_where_it_is_allowed() {
+    let huge = |bytes| Builder::new(bytes).backing(Backing::HugeTlb(HugeSize::G1)).fallback(true);
+    let yard: HostYard = huge(1 << 30).build().unwrap();
+    let wrong = huge(256 * MIB).build::<pageyard::policy::Linux612>().unwrap_err();
+    assert!(wrong.to_string().contains("no multiple"), "a mistake is not hidden: {wrong}");
+    #[allow(unsafe_code)]
+    // SAFETY: nothing is done with it.
+    let has_file = unsafe { yard.fd() }.is_some();
+    assert!(has_file);
+}
+
+#[test]
+fn huge_pages_are_made_at_once_where_the_system_lets_us() {
+    let b = Builder::new(32 * MIB).huge_pages(HugePages::Collapse).prefault(true);
+    match b.clone().build::<pageyard::policy::Linux612>() {
+        Ok(yard) => {
+            assert_eq!(yard.resident().unwrap(), 8192);
+            let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let huge: u64 = text
+                .lines()
+                .filter_map(|l| l.strip_prefix("AnonHugePages:")?.trim().strip_suffix(" kB"))
+                .filter_map(|n| n.trim().parse::<u64>().ok())
+                .sum();
+            assert!(huge >= 32 << 10, "{huge} kB");
+        }
+        Err(e) => {
+            assert!(e.to_string().starts_with("huge_pages: "), "{e}");
+            assert!(b.fallback(true).build::<pageyard::policy::Linux612>().is_ok());
+        }
+    }
+}
+
+#[test]
+fn a_group_near_its_limit_makes_caches_shrink() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        // Whole or not at all: the worker reads it meanwhile.
+        let new = dir.path().join("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, dir.path().join(name)).unwrap();
+    };
+    write("memory.max", "1000000\n");
+    write("memory.current", "100000\n");
+    let files = SystemFiles {
+        pressure: Some("/nowhere".into()),
+        group: Some(dir.path().into()),
+        group_root: dir.path().into(),
+    };
+    let yard = forever(builder(64 * MIB).system(files));
+    let cache = Cache::new();
+    yard.register_shrinker(cache.share()).keep();
+    cache.blocks.lock().unwrap().extend(fill(yard, 8000));
+    assert!(until(|| yard.status().worker));
+    let status = yard.status();
+    assert_eq!(status.group, Watching::File(dir.path().into()));
+    assert!(matches!(status.stalls, Watching::Not(why) if why.contains("/nowhere")));
+    assert_eq!((status.level, status.shrunk), (Level::Calm, 0));
+    write("memory.current", "990000\n");
+    assert!(until(|| yard.pressure() == Level::Critical));
+    assert!(until(|| yard.status().shrunk > 4000 && yard.resident().unwrap() < 6000));
+    write("memory.current", "100000\n");
+    assert!(until(|| yard.pressure() == Level::Calm));
+}
+
+#[test]
+fn statistics_are_published_and_written() {
+    let yard: HostYard = builder(64 * MIB).hard_limit(32 * MIB).build().unwrap();
+    let blocks = fill(&yard, 100);
+    let pid = std::process::id();
+    let mine = |s: &pageyard_host::YardStats| s.hard_limit == Some(8192) && s.used >= 100;
+    // Other tests' yards are published too.
+    let all = || pageyard_host::read_stats(pid).unwrap_or_default();
+    assert!(until(|| all().iter().any(mine)));
+    let seen = all().into_iter().find(mine).unwrap();
+    assert_eq!((seen.pid, seen.pages, seen.kept, seen.level.as_str()), (pid, 16_384, 8192, "calm"));
+    let zone = &seen.zones[0];
+    assert_eq!(zone.kind, "Normal");
+    assert_eq!(zone.map.len(), 32, "a letter for each pageblock");
+    assert_eq!(zone.pageblocks.iter().sum::<u64>(), 32);
+    let allocs: u64 = zone.cpus.iter().map(|c| c.allocs).sum();
+    assert!(allocs >= 100);
+    assert_eq!(zone.cpus.len(), yard.cpus().len());
+    for (text, wanted) in [
+        (yard.buddyinfo(), "Node 0, zone   Normal"),
+        (yard.pagetypeinfo(), "Unmovable"),
+        (yard.zoneinfo(), "pages free"),
+        (yard.vmstat(), "pgalloc_normal"),
+    ] {
+        assert!(text.contains(wanted), "{text}");
+    }
+    drop(blocks);
+    let silent: HostYard = builder(16 * MIB).publish(false).soft_limit(5 * MIB).build().unwrap();
+    assert!(until(|| silent.status().ticks > 1));
+    assert!(!all().iter().any(|s| s.soft_limit == Some(1280)));
+}
+
+#[cfg(feature = "prometheus")]
+#[test]
+fn a_text_for_prometheus() {
+    // Without pages that the thread keeps, which are in use too.
+    let yard = builder(64 * MIB).tick(None).front_cache(pageyard_host::FrontCache::Off);
+    let yard: HostYard = yard.build().unwrap();
+    let blocks = fill(&yard, 10);
+    let mut text = String::new();
+    yard.stats().write_prometheus(&mut text).unwrap();
+    assert!(text.contains("\npageyard_used_bytes 40960\n"), "{text}");
+    assert!(text.contains("\npageyard_zone_failures_total{node=\"0\",zone=\"Normal\"} 0\n"));
+    for line in text.lines().filter(|l| !l.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(name.starts_with("pageyard_") && value.parse::<u64>().is_ok(), "{line}");
+        let bare = name.split('{').next().unwrap();
+        assert!(text.contains(&format!("# TYPE {bare} ")), "{bare}");
+    }
+    drop(blocks);
+}

@@ -1,0 +1,84 @@
+//! The full screen, until somebody has seen enough.
+
+use std::io;
+use std::time::Duration;
+
+use pageyard_host::{PageError, YardStats};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use crate::draw::{View, draw};
+
+/// Shows the yards that `read` reads, again and again, until `q`, Escape or Ctrl-C. `read` fails when
+/// the process is gone: that ends it too.
+///
+/// # Errors
+/// The terminal's; what `read` failed with.
+pub fn watch(
+    every: Duration,
+    mut read: impl FnMut() -> Result<Vec<YardStats>, PageError>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    // Before the screen changes: a mistake is told where it can be read.
+    let mut now = read()?;
+    let mut before = now.clone();
+    let mut at = 0;
+    let mut terminal = ratatui::try_init()?;
+    let mut run = || -> Result<(), Box<dyn std::error::Error>> {
+        loop {
+            at %= now.len().max(1);
+            let Some(yard) = now.get(at) else { return Ok(()) };
+            let earlier = before.get(at).unwrap_or(yard);
+            let which = (at + 1, now.len());
+            let view = View { now: yard.clone(), before: earlier.clone(), which };
+            terminal.draw(|frame| draw(frame, &view))?;
+            if event::poll(every)? {
+                match key(&event::read()?) {
+                    Some(Key::Quit) => return Ok(()),
+                    Some(Key::Next) => at += 1,
+                    None => {}
+                }
+            } else {
+                let next = read()?;
+                before = std::mem::replace(&mut now, next);
+            }
+        }
+    };
+    let result = run();
+    let restored: io::Result<()> = ratatui::try_restore();
+    result.and(restored.map_err(Into::into))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Key {
+    Quit,
+    Next,
+}
+
+fn key(event: &Event) -> Option<Key> {
+    let Event::Key(key) = event else { return None };
+    if key.kind == KeyEventKind::Release {
+        return None;
+    }
+    match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Quit),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
+        KeyCode::Char('n') | KeyCode::Tab => Some(Key::Next),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::crossterm::event::KeyEvent;
+
+    use super::*;
+
+    #[test]
+    fn keys() {
+        let of = |code, modifiers| key(&Event::Key(KeyEvent::new(code, modifiers)));
+        assert_eq!(of(KeyCode::Char('q'), KeyModifiers::NONE), Some(Key::Quit));
+        assert_eq!(of(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Key::Quit));
+        assert_eq!(of(KeyCode::Char('c'), KeyModifiers::NONE), None);
+        assert_eq!(of(KeyCode::Tab, KeyModifiers::NONE), Some(Key::Next));
+        assert_eq!(key(&Event::FocusLost), None);
+    }
+}
