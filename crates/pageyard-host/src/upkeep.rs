@@ -88,7 +88,7 @@ impl<P: Policy> HostYard<P> {
     }
 
     /// The worker, for a thread of the caller's own, where the yard has none
-    /// ([`Builder::tick`]); `None` where somebody is the worker already.
+    /// ([`Builder::tick`](crate::Builder::tick)); `None` where somebody is the worker already.
     ///
     /// ```
     /// # use pageyard_host::{Builder, HostYard};
