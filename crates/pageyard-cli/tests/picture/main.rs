@@ -164,7 +164,10 @@ fn single_plots() {
         assert_eq!(o.status.code(), Some(2), "{args:?}: {err}");
         assert!(err.contains(text), "{args:?}: {err}");
     };
-    says(&["compare", "f.json", "--svg", "x.svg", "--plot", "pie"], "scaling, dots, beside, lists");
+    says(
+        &["compare", "f.json", "--svg", "x.svg", "--plot", "pie"],
+        "scaling, dots, beside, rounds",
+    );
     says(&["compare", "f.json", "--plot", "heap"], "--svg");
     let why = "no plot dots; they have scaling, lists, moves, waiting";
     says(&["compare", "f.json", "--svg", "x.svg", "--html", "x.html", "--plot", "dots"], why);

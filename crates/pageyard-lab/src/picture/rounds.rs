@@ -50,21 +50,20 @@ fn sides(report: &Report) -> [(&'static str, &crate::hygiene::Series); 2] {
 
 fn figure(report: &Report, at: &str) -> Figure {
     let rounds = report.vanilla.rounds.len().max(report.linux612.rounds.len());
+    // Rounds lie where they stand in the data, and are called from 1 on.
+    let mut across = Axis::whole("round", "", [1.0, rounds as f64].into_iter());
+    (across.low, across.high) = (across.low - 1.0, across.high - 1.0);
+    across.ticks.iter_mut().for_each(|tick| tick.0 -= 1.0);
     let panel = |(name, get): &Field| {
         let series = sides(report).into_iter().enumerate().map(|(colour, (key, side))| {
             let values: Vec<f64> = side.rounds.iter().map(|r| get(r) as f64).collect();
-            let x = Array { values: (1..=values.len()).map(|n| n as f64).collect(), at: "".into() };
+            let x = Array { values: (0..values.len()).map(|n| n as f64).collect(), at: "".into() };
             let y = Array { values, at: format!("{at}/{key}/rounds/*/{name}") };
             Series::arrays(side.policy, colour, Shape::Line, x, y)
         });
         let all = sides(report).into_iter().flat_map(|(_, s)| &s.rounds).map(|r| get(r) as f64);
         let y = Axis::linear(name, "", all.chain([0.0]));
-        Panel::new(
-            name,
-            Axis::whole("round", "", [1.0, rounds as f64].into_iter()),
-            y,
-            series.collect(),
-        )
+        Panel::new(name, across.clone(), y, series.collect())
     };
     let panels = FIELDS.iter().map(panel).collect();
     Figure::new("rounds", "Blocks of the wrong type, round by round", "", Body::Panels(panels))
