@@ -127,7 +127,10 @@ pub enum PageError {
         error: io::Error,
     },
     /// It has no yard.
-    #[error("process {0} has no yard that publishes statistics")]
+    #[error(
+        "process {0} has no yard that publishes statistics (to fix: give a process that uses \
+         pageyard-host, with a worker and Builder::publish on)"
+    )]
     NoYard(u32),
     /// It is not as it should be.
     #[error("{file}: {what}")]

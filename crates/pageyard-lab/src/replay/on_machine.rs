@@ -3,7 +3,6 @@
 //! them it says what the operations cost.
 
 use std::cell::RefCell;
-use std::sync::Mutex;
 
 use pageyard::CpuId;
 use pageyard::policy::{Base, Linux612, Policy, Step5, Step10};
@@ -83,14 +82,11 @@ fn run<P: Policy>(
     restore(&yard, setting, &phases)?;
     machine.reset_stats();
     let done = RefCell::new(None);
-    let progress = Mutex::new(progress);
     let ran = machine.run(|scope| {
-        let (yard, observer, phases, done, progress) =
-            (&yard, &observer, &phases, &done, &progress);
+        let (yard, observer, phases, done) = (&yard, &observer, &phases, &done);
         scope.spawn(CpuId(0), move |task| {
             let mut driver = Driver::new(setting, yard, observer, OnCpus(task), phases, seed);
-            let mut progress = progress.lock().expect("one task uses it");
-            let driven = driver.drive(setting, &mut **progress);
+            let driven = driver.drive(setting, progress);
             *done.borrow_mut() = Some(driven.map(|()| driver.finish()));
         });
     });

@@ -1,5 +1,6 @@
 //! The recorded machine's memory, as the allocator is made from it.
 
+use lock_api::RawMutex;
 use pageyard::policy::{Growth, Policy};
 use pageyard::tuning::{Limits, Tuning, high_size};
 use pageyard::{
@@ -13,7 +14,6 @@ use super::machine::{Kernel, Machine, MachineZone};
 use super::run::Setting;
 use super::start::{FREE, LIVE, MOVABLE, ORDER};
 use super::tick::ticks_between;
-use lock_api::RawMutex;
 
 /// Zones, and the node of each CPU.
 pub(super) struct Parts {
