@@ -18,6 +18,8 @@ pub(crate) const LARGEST: u64 = PAGE_SIZE << MAX_ORDER;
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
+    /// What of it may be somebody else's, in bytes from the start.
+    lost: Range<usize>,
 }
 
 // SAFETY: a mapping is addresses; what may be done with what is there, its users say.
@@ -37,7 +39,44 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { start, bytes })
+        Ok(Mapping { start, bytes, lost: 0..0 })
+    }
+
+    /// Makes so many bytes of it readable and writable.
+    fn open(&self, place: Range<usize>) -> io::Result<()> {
+        if place.start > place.end || place.end > self.bytes {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the place lies within the mapping, which is ours and not in use.
+        let done = unsafe {
+            libc::mprotect(self.start.add(place.start).as_ptr().cast(), place.len(), access)
+        };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Lets a file lie there, in the place of so many bytes of it.
+    ///
+    /// # Errors
+    /// The system's. Then the place is given up: the system takes away what was there before it
+    /// looks whether it can do what is asked for (pages of hugetlbfs that it has not), and from that
+    /// moment another thread may have got the addresses.
+    fn lay(&mut self, place: Range<usize>, file: &OwnedFd, flags: libc::c_int) -> io::Result<()> {
+        if place.start > place.end || place.end > self.bytes {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED | flags;
+        // SAFETY: the place lies within the mapping, which is ours and not in use.
+        let at = unsafe {
+            let start = self.start.add(place.start).as_ptr().cast();
+            libc::mmap(start, place.len(), access, flags, file.as_raw_fd(), 0)
+        };
+        if at == libc::MAP_FAILED {
+            self.lost = place;
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -58,9 +97,13 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the addresses are ours, and whoever borrows what is there borrows the mapping's
-        // owner, so nobody does any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        for part in [0..self.lost.start, self.lost.end..self.bytes] {
+            if !part.is_empty() {
+                // SAFETY: the addresses are ours, and whoever borrows what is there borrows the
+                // mapping's owner, so nobody does any more.
+                unsafe { libc::munmap(self.start.add(part.start).as_ptr().cast(), part.len()) };
+            }
+        }
     }
 }
 
@@ -111,33 +154,21 @@ impl Region {
         }
         let all = bytes.checked_add(2 * align).ok_or_else(too_large)?;
         let all = usize::try_from(all).map_err(|_| too_large())?;
-        let mapping = Mapping::new(all, false)?;
+        let mut mapping = Mapping::new(all, false)?;
         let file = backing.file(bytes)?;
         // Past at least a page of guard. What is left behind the end is no less than that.
         let skip = mapping.start().as_ptr().addr() as u64 + PAGE_SIZE;
         let skip = skip.next_multiple_of(align) - (skip - PAGE_SIZE);
         // SAFETY: the distance is below the length of the mapping, by the sizes added above.
         let start = unsafe { mapping.start().add(skip as usize) };
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let done = match &file {
-            // SAFETY: the range lies within the mapping, which is ours and not in use.
-            None => unsafe { libc::mprotect(start.as_ptr().cast(), bytes as usize, access) == 0 },
-            // SAFETY: as above; it is replaced by the file, which is as long as the range.
-            Some(file) => unsafe {
-                let flags = libc::MAP_SHARED
-                    | libc::MAP_FIXED
-                    | match backing {
-                        Backing::HugeTlb(_) => 0,
-                        _ => libc::MAP_NORESERVE,
-                    };
-                let fd = file.as_raw_fd();
-                let at = libc::mmap(start.as_ptr().cast(), bytes as usize, access, flags, fd, 0);
-                at != libc::MAP_FAILED
-            },
+        let place = skip as usize..(skip + bytes) as usize;
+        let done = match (&file, backing) {
+            (None, _) => mapping.open(place),
+            (Some(file), Backing::HugeTlb(_)) => mapping.lay(place, file, 0),
+            (Some(file), _) => mapping.lay(place, file, libc::MAP_NORESERVE),
         };
-        let error = (!done).then(|| backing.explain(io::Error::last_os_error(), bytes));
-        let region = Region { start, pages, first: Self::FIRST, backing, file, _mapping: mapping };
-        error.map_or(Ok(region), Err)
+        done.map_err(|e| backing.explain(e, bytes))?;
+        Ok(Region { start, pages, first: Self::FIRST, backing, file, _mapping: mapping })
     }
 
     /// What its memory is.
@@ -424,6 +455,36 @@ mod tests {
             let one = told(size.bytes() / PAGE_SIZE, size);
             assert!(one.is_none_or(|e| e.contains("huge pages of")));
         }
+    }
+
+    /// What the system has taken away before it refused a file is not taken from whoever has it now.
+    #[test]
+    fn addresses_lost_to_a_refusal_are_left_alone() {
+        let page = system_page() as usize;
+        let mut mapping = Mapping::new(16 * page, false).unwrap();
+        let place = 4 * page..12 * page;
+        // A file that may not be written.
+        let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
+        assert!(mapping.lay(0..17 * page, &file, 0).is_err());
+        assert!(mapping.lay(place.clone(), &file, 0).is_err());
+        // SAFETY: nobody uses the place, which was this test's.
+        let others = unsafe {
+            let start = mapping.start().add(place.start).as_ptr().cast();
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            libc::mmap(start, place.len(), libc::PROT_READ, flags, -1, 0)
+        };
+        assert_ne!(others, libc::MAP_FAILED);
+        let start = mapping.start().as_ptr();
+        drop(mapping);
+        let is_mapped = |page_at: usize| {
+            let mut seen = [0u8; 1];
+            // SAFETY: one page, one byte for it; the address is not touched.
+            let at = start.wrapping_add(page_at * page).cast();
+            unsafe { libc::mincore(at, page, seen.as_mut_ptr()) == 0 }
+        };
+        assert!((4..12).all(is_mapped));
+        // SAFETY: it was mapped above.
+        unsafe { libc::munmap(others, place.len()) };
     }
 
     #[test]
