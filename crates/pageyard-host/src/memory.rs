@@ -478,8 +478,8 @@ mod tests {
         drop(mapping);
         let is_mapped = |page_at: usize| {
             let mut seen = [0u8; 1];
-            // SAFETY: one page, one byte for it; the address is not touched.
             let at = start.wrapping_add(page_at * page).cast();
+            // SAFETY: one page, one byte for it; what is there is not touched.
             unsafe { libc::mincore(at, page, seen.as_mut_ptr()) == 0 }
         };
         assert!((4..12).all(is_mapped));
