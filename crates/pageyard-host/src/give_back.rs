@@ -5,8 +5,11 @@
 //! of its memory but what it gave back and nobody fetched since. The target is the most that was in
 //! use at any time during the last [`after`](GiveBack::after), an eighth more, and never below the
 //! [`floor`](GiveBack::floor); what is resident above it goes back, at [`rate`](GiveBack::rate) at
-//! most. Use is sampled, so a peak may fall between two samples; but then the load fetches back what
-//! was given, which is counted exactly, and raises the target by as much.
+//! most. The allocator keeps account of peaks between two looks. Where the load fetches back what was
+//! given all the same, for blocks of a size or type that is not left, that raises the target by as much.
+//!
+//! Requests use the smallest blocks that will do. So while use goes up and down, only the largest
+//! blocks go: what is left is used before them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -40,6 +43,8 @@ pub(crate) struct Sample {
     pub(crate) now: u64,
     /// Not free, and not on a per-CPU list.
     pub(crate) used: u64,
+    /// The most that was not free at once since the last look.
+    pub(crate) peak: u64,
     /// All but what was given back and lies there still.
     pub(crate) resident: u64,
     /// Free, in blocks large enough to be given back, and not given back.
@@ -58,6 +63,8 @@ pub(crate) struct Idle {
     /// Times and uses, with falling uses: the first one is the peak.
     peaks: VecDeque<(u64, u64)>,
     target: u64,
+    /// What was in use when that last changed much, and when it did.
+    level: (u64, u64),
     retaken: u64,
     /// When the rate was last charged, and what it still allows.
     charged: u64,
@@ -75,6 +82,7 @@ impl Idle {
             // What it will need, nobody knows yet.
             peaks: VecDeque::from([(now, pages)]),
             target: pages,
+            level: (0, now),
             retaken: 0,
             charged: now,
             credit: 0,
@@ -85,7 +93,11 @@ impl Idle {
     pub(crate) fn step(&mut self, s: &Sample, pressure: bool) -> u64 {
         let fetched = s.retaken.saturating_sub(self.retaken);
         self.retaken = s.retaken;
-        let mut use_ = s.used;
+        let block = u64::from(PAGEBLOCK_PAGES);
+        if s.used.abs_diff(self.level.0) > self.level.0 / 16 + block {
+            self.level = (s.used, s.now);
+        }
+        let mut use_ = s.peak;
         if fetched > 0 {
             // Since the last look more was wanted than was left.
             use_ = use_.max(self.target.saturating_add(fetched).min(s.resident));
@@ -108,13 +120,18 @@ impl Idle {
         // What is not used is not saved for a burst.
         self.credit = self.credit.saturating_add(earned).min(self.rate / 4 + 1);
         let spare = s.resident.saturating_sub(self.target).min(s.waiting);
-        let block = u64::from(PAGEBLOCK_PAGES);
-        if spare < block { 0 } else { spare.min(self.credit) }
+        // Peaks differ a little from second to second.
+        if spare < block + peak / 64 { 0 } else { spare.min(self.credit) }
     }
 
     /// So many pages were given.
     pub(crate) fn given(&mut self, pages: u64) {
         self.credit = self.credit.saturating_sub(pages);
+    }
+
+    /// Whether use has been about the same for a while: all that is free is idle.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.charged.saturating_sub(self.level.1) >= self.after
     }
 
     /// What is to stay resident.
@@ -135,6 +152,7 @@ mod tests {
         idle: Idle,
         now: u64,
         used: u64,
+        peak: u64,
         resident: u64,
         retaken: u64,
     }
@@ -142,11 +160,12 @@ mod tests {
     impl Yard {
         fn new(how: GiveBack) -> Yard {
             let idle = Idle::new(&how, PAGES, 0);
-            Yard { idle, now: 0, used: 0, resident: PAGES, retaken: 0 }
+            Yard { idle, now: 0, used: 0, peak: 0, resident: PAGES, retaken: 0 }
         }
 
         fn use_(&mut self, pages: u64) {
             self.used = pages;
+            self.peak = self.peak.max(pages);
             let fetched = pages.saturating_sub(self.resident);
             self.retaken += fetched;
             self.resident += fetched;
@@ -157,6 +176,7 @@ mod tests {
             let s = Sample {
                 now: self.now,
                 used: self.used,
+                peak: std::mem::replace(&mut self.peak, self.used),
                 resident: self.resident,
                 waiting: self.resident - self.used,
                 retaken: self.retaken,
@@ -191,18 +211,44 @@ mod tests {
     }
 
     #[test]
-    fn peaks_between_looks_are_learnt_from_what_they_fetch() {
+    fn peaks_between_looks_count() {
+        let mut y = Yard::new(GiveBack::default());
+        for _ in 0..1000 {
+            y.use_(200_000);
+            y.use_(1000);
+            y.look(false);
+        }
+        assert_eq!(y.retaken, 0);
+    }
+
+    #[test]
+    fn what_is_fetched_back_all_the_same_raises_the_target() {
         let mut y = Yard::new(GiveBack::default());
         let mut rounds = 0;
         for _ in 0..1000 {
-            // Seen by no look.
+            // Of a kind that is not left: nothing in use says so.
             let before = y.retaken;
             y.use_(200_000);
             rounds += u64::from(y.retaken > before);
             y.use_(1000);
+            y.peak = 1000;
             y.look(false);
         }
         assert!(rounds <= 100, "once for each time that the peak is forgotten: {rounds}");
+    }
+
+    #[test]
+    fn quiet_is_what_changes_little() {
+        let mut y = Yard::new(GiveBack::default());
+        let mut look = |pages| {
+            y.use_(pages);
+            y.look(false);
+            y.idle.is_quiet()
+        };
+        assert!((0..40).all(|i| !look(50_000 + i % 2 * 10_000)));
+        let quiet = (0..40).map(|i| look(50_000 + i % 2 * 1000)).position(|q| q);
+        assert!((9..=11).contains(&quiet.unwrap()));
+        assert!(look(51_000) && !look(60_000));
     }
 
     #[test]

@@ -379,14 +379,18 @@ impl<'y, P: Policy> Worker<'y, P> {
         let Some(idle) = &mut self.idle else { return false };
         let usage = Usage::of(self.raw);
         let resident = usage.resident(self.raw);
-        let Usage { used, waiting, retaken, .. } = usage;
-        let most = idle.step(&Sample { now, used, resident, waiting, retaken }, pressure);
+        let Usage { managed, used, waiting, retaken, .. } = usage;
         let service = self.raw.service();
+        let core = self.raw.core();
+        let lowest: u64 = self.zones.iter().filter_map(|&z| core.take_lowest_free(z)).sum();
+        let peak = managed.saturating_sub(lowest + service.balloon.pages()).max(used);
+        let most = idle.step(&Sample { now, used, peak, resident, waiting, retaken }, pressure);
         service.target.store(idle.target(), Relaxed);
+        let least = if pressure || idle.is_quiet() { Order::ZERO } else { Order::MAX };
         let mut given = 0;
         for &zone in &self.zones {
             if given < most {
-                given += self.raw.core().report_free_pages(zone, most - given);
+                given += core.report_free_pages(zone, least, most - given);
             }
         }
         idle.given(given);

@@ -5,7 +5,7 @@
 //! which whoever takes it off, or merges it, writes anew. How many pages bear it is counted where
 //! blocks leave their lists, so that an embedder knows at any time what is still to be reported.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use lock_api::RawMutex;
 
@@ -38,6 +38,8 @@ pub(crate) struct Reporting {
     reported: AtomicU64,
     /// Pages in blocks that bore it when a request took them. Zone lock.
     retaken: AtomicU64,
+    /// The fewest free pages since somebody asked. Zone lock.
+    lowest: AtomicI64,
 }
 
 /// Free pages of a zone in blocks of [`Platform::REPORT_ORDER`] and above (§9.9).
@@ -56,6 +58,15 @@ impl Reporting {
     pub(crate) fn clear(&self) {
         self.reported.store(0, Relaxed);
         self.retaken.store(0, Relaxed);
+        self.lowest.store(0, Relaxed);
+    }
+
+    /// So many pages are free now. Zone lock held.
+    #[inline]
+    pub(crate) fn saw(&self, free: i64) {
+        if free < self.lowest.load(Relaxed) {
+            self.lowest.store(free, Relaxed);
+        }
     }
 
     fn note(&self, pages: u64) {
@@ -135,21 +146,40 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
         Some(Reported { waiting: free.saturating_sub(reported), reported, retaken })
     }
 
+    /// The fewest pages that were free in a zone at once since this was last called for it, or since
+    /// the start: for embedders who want to know what their load will need again. As the zone's own
+    /// counter has it, without the parts that CPUs keep (§9.2); what is on per-CPU lists is not
+    /// free. `None` where there is no such zone, or nothing is ever reported.
+    pub fn take_lowest_free(&self, zone: impl Into<ZoneId>) -> Option<u64> {
+        E::REPORT_ORDER?;
+        let cpu = self.platform.cpu();
+        let at = self.zone(zone)?.at::<E, P>(&self.platform, cpu)?;
+        let _locked = at.lock();
+        let now = at.zone.nr_free.load(Relaxed);
+        Some(at.zone.report.lowest.swap(now, Relaxed).min(now).max(0) as u64)
+    }
+
     /// Reports free blocks of a zone to [`Platform::report_free`] at once, up to about `most` pages:
     /// for embedders with their own idea of when memory is idle, who do not call
-    /// [`report_free_blocks`](Yard::report_free_blocks). From the largest blocks down, since requests
-    /// use the smallest that will do: what is left unreported is what they use next. At no time are
-    /// more blocks off their lists than 32, or than a quarter of what is free above the LOW mark
-    /// holds; where that is no block, there is nothing to report.
+    /// [`report_free_blocks`](Yard::report_free_blocks). What requests use last comes first: the
+    /// largest blocks, down to `least`, and of these the movable ones. All memory was movable once,
+    /// so blocks of another type are there because somebody needed them. At no time are more blocks
+    /// off their lists than 32, or than a quarter of what is free above the LOW mark holds; where that
+    /// is no block, there is nothing to report.
+    ///
+    /// Blocks below [`Platform::REPORT_ORDER`] are not reported whatever `least` says. With
+    /// [`Order::MAX`] a load that is served from what is left fetches nothing back: smaller blocks that
+    /// are reported are used before larger ones that are not.
     ///
     /// Returns how many pages the hook took note of. It ends where the hook takes no note.
-    pub fn report_free_pages(&self, zone: impl Into<ZoneId>, most: u64) -> u64 {
+    pub fn report_free_pages(&self, zone: impl Into<ZoneId>, least: Order, most: u64) -> u64 {
+        use MigrateType::{Cma, HighAtomic, Movable, Reclaimable, Unmovable};
         let cpu = self.platform.cpu();
         let at = self.zone(zone).and_then(|z| z.at::<E, P>(&self.platform, cpu));
-        let (Some(at), Some(least)) = (at, E::REPORT_ORDER) else { return 0 };
+        let (Some(at), Some(lowest)) = (at, E::REPORT_ORDER) else { return 0 };
         let mut done = 0;
-        for order in (least.get()..=MAX_ORDER).rev() {
-            for t in MigrateType::ALL.into_iter().filter(|&t| t != MigrateType::Isolate) {
+        for order in (lowest.max(least).get()..=MAX_ORDER).rev() {
+            for t in [Movable, Reclaimable, Unmovable, HighAtomic, Cma] {
                 while done < most {
                     let Some(pages) = at.report_some(order, t, most - done) else { return done };
                     if pages == 0 {

@@ -150,8 +150,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         let threshold = self.slot.threshold.load(Relaxed);
         let (folded, part) = fold_each(self.slot.diff(), threshold, times, pages);
         self.slot.set_diff(part);
-        let n = &self.zone.nr_free;
-        n.store(n.load(Relaxed).wrapping_add(folded), Relaxed);
+        self.add_free(folded);
         self.account_special(i64::from(pages) * i64::from(times), t);
     }
 }

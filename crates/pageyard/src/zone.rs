@@ -467,9 +467,18 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
 
     /// Adds the CPU's part to the zone's counter.
     pub(crate) fn fold(&self, part: i32) {
-        let n = &self.zone.nr_free;
-        n.store(n.load(Relaxed).wrapping_add(part.into()), Relaxed);
+        self.add_free(part.into());
         self.slot.set_diff(0);
+    }
+
+    /// Changes the zone's counter.
+    #[inline]
+    pub(crate) fn add_free(&self, pages: i64) {
+        let free = self.zone.nr_free.load(Relaxed).wrapping_add(pages);
+        self.zone.nr_free.store(free, Relaxed);
+        if E::REPORT_ORDER.is_some() {
+            self.zone.report.saw(free);
+        }
     }
 
     /// Boosts the watermarks after a claim on behalf of another type (§3.4).

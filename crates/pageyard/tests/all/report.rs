@@ -237,14 +237,16 @@ fn s9_9_as_much_as_is_asked_for_at_once() {
         // Of one large block a quarter is in use, a quarter is too small, and half is free.
         let kept = y.alloc(o(8), gfp).unwrap();
         assert_eq!(state(), (all - 512, 0, 0));
-        assert_eq!(y.report_free_pages(zone, 3000), 3 * 1024);
+        assert_eq!(y.report_free_pages(zone, Order::MAX, 3000), 3 * 1024);
         assert!(blocks(y).iter().all(|&(_, o)| o == Order::MAX));
         assert_eq!(state(), (all - 512 - 3072, 3072, 0));
-        assert_eq!(y.report_free_pages(zone, u64::MAX), all - 512 - 3072);
+        assert_eq!(y.report_free_pages(zone, Order::MAX, u64::MAX), all - 1024 - 3072);
+        assert_eq!(state().0, 512, "half of the block that is in use in part");
+        assert_eq!(y.report_free_pages(zone, Order::ZERO, u64::MAX), 512);
         let calls = told(y);
         assert!(calls.iter().all(|c| c.len() <= 11), "a quarter of what is free at most");
         assert_eq!(state(), (0, all - 512, 0));
-        assert_eq!(y.report_free_pages(zone, u64::MAX), 0);
+        assert_eq!(y.report_free_pages(zone, Order::ZERO, u64::MAX), 0);
         assert!(told(y).is_empty());
         // Part of a reported block is enough to fetch it back.
         let rest = [(); 2].map(|()| y.alloc(o(8), gfp).unwrap());
@@ -258,7 +260,7 @@ fn s9_9_as_much_as_is_asked_for_at_once() {
         check(y, &m, &Owned::new());
         // Who takes no note is not asked on.
         y.platform().deaf.store(true, Relaxed);
-        assert_eq!(y.report_free_pages(zone, u64::MAX), 0);
+        assert_eq!(y.report_free_pages(zone, Order::ZERO, u64::MAX), 0);
         assert_eq!(told(y).len(), 1);
         assert_eq!(state(), (1024, all - 1024, 512));
         // Large requests, contiguous ranges, and isolation.
@@ -271,9 +273,25 @@ fn s9_9_as_much_as_is_asked_for_at_once() {
         y.isolate(common::frames(8192..9216), MigrateType::Movable).unwrap();
         y.unisolate(common::frames(8192..9216), MigrateType::Movable).unwrap();
         y.platform().deaf.store(false, Relaxed);
-        y.report_free_pages(zone, u64::MAX);
+        y.report_free_pages(zone, Order::ZERO, u64::MAX);
         assert_eq!(state().0, 0, "nothing is counted twice or lost");
         assert_eq!(y.reported(ZoneKind::Dma), None);
+    });
+}
+
+#[test]
+fn s9_9_the_fewest_free_pages_are_known_though_nobody_looked() {
+    let m = machine();
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        let zone = ZoneKind::Normal;
+        y.take_lowest_free(zone).unwrap();
+        let free = y.zone_info(zone).unwrap().free;
+        let held = [(); 8].map(|()| y.alloc(o(9), Gfp::KERNEL).unwrap());
+        held.iter().for_each(|&pfn| y.free(pfn, o(9)).unwrap());
+        y.drain_all(None);
+        assert_eq!(y.take_lowest_free(zone).unwrap(), free - 8 * 512);
+        assert_eq!(y.take_lowest_free(zone).unwrap(), free, "from then on");
+        assert_eq!(y.take_lowest_free(ZoneKind::Dma), None);
     });
 }
 
@@ -281,12 +299,16 @@ fn s9_9_as_much_as_is_asked_for_at_once() {
 fn s9_9_a_small_zone_keeps_blocks_for_its_requests() {
     let m = Machine::normal(2048);
     m.run_on(Balloon::default(), |y: &Y<'_>| {
-        assert_eq!(y.report_free_pages(ZoneKind::Normal, u64::MAX), 0, "no block is a quarter");
+        assert_eq!(
+            y.report_free_pages(ZoneKind::Normal, Order::ZERO, u64::MAX),
+            0,
+            "no block is a quarter"
+        );
         assert!(told(y).is_empty());
     });
     let m = Machine::normal(16_384);
     m.run_on(Balloon::default(), |y: &Y<'_>| {
-        assert_eq!(y.report_free_pages(ZoneKind::Normal, u64::MAX), 16_384);
+        assert_eq!(y.report_free_pages(ZoneKind::Normal, Order::ZERO, u64::MAX), 16_384);
         assert!(told(y).iter().all(|c| c.len() <= 3));
     });
 }
