@@ -54,7 +54,7 @@ pub const PAGEYARD_ERR_NOT_HEAD: pageyard_status = -25;
 pub const PAGEYARD_ERR_OUT_OF_USE: pageyard_status = -26;
 /// A range means nothing: empty, over zones' edges, not whole sections, or not as it was said.
 pub const PAGEYARD_ERR_RANGE: pageyard_status = -30;
-/// A frame of the range is in use and cannot be moved away.
+/// A frame of the range is in use and cannot be moved away; or what is to end is calling.
 pub const PAGEYARD_ERR_BUSY: pageyard_status = -31;
 /// There is no such setting, or it cannot be read or written, or not to this value.
 pub const PAGEYARD_ERR_KNOB: pageyard_status = -40;
@@ -96,7 +96,9 @@ fn message(status: pageyard_status) -> &'static CStr {
         PAGEYARD_ERR_NOT_HEAD => c"the frame lies inside a block, not at its start",
         PAGEYARD_ERR_OUT_OF_USE => c"the block is out of use, bad or faulty",
         PAGEYARD_ERR_RANGE => c"the range means nothing here",
-        PAGEYARD_ERR_BUSY => c"a frame of the range is in use and cannot be moved away",
+        PAGEYARD_ERR_BUSY => {
+            c"in use: a frame that cannot be moved away, or a function that is running"
+        }
         PAGEYARD_ERR_KNOB => c"no such setting, or not readable, or not to be set to this",
         _ => c"an unknown status",
     }

@@ -32,10 +32,32 @@
 // once.
 #define PAGEYARD_DEFERRED (1 << 1)
 
+// The memory is a file without a name, which another process may map too (pageyard_file).
+#define PAGEYARD_MEMFD (1 << 2)
+
+// Idle memory is not given back to the system.
+#define PAGEYARD_KEEP_IDLE (1 << 3)
+
+// Threads keep no pages of their own: every request takes the way of the per-CPU lists.
+#define PAGEYARD_NO_FRONT (1 << 4)
+
+// Memory is not short.
+#define PAGEYARD_CALM 0
+
+// Caches had better shrink: use is above the soft limit, free memory below a LOW mark, the system
+// stalls, or the control group comes near its limits.
+#define PAGEYARD_MODERATE 1
+
+// Ordinary requests fail or are about to.
+#define PAGEYARD_CRITICAL 2
+
 // An allocator of real memory. Handles are checked: one that is null, misaligned or was destroyed is
 // answered with PAGEYARD_ERR_HANDLE, also when other yards were made since. A pointer to anything else
 // is not told apart from a handle for sure: it is read, which faults where no memory is.
 typedef struct pageyard pageyard;
+
+// Something that is registered with a yard.
+typedef struct pageyard_registration pageyard_registration;
 
 // Options of a yard. Fill it in with pageyard_options_init, then change what is to differ; it may
 // grow in later versions, at its end.
@@ -60,19 +82,74 @@ typedef struct pageyard_options {
     size_t cpu_count;
     // One of the PAGEYARD_HUGE numbers.
     uint32_t huge_pages;
-    // Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED.
+    // Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED, PAGEYARD_MEMFD, PAGEYARD_KEEP_IDLE,
+    // PAGEYARD_NO_FRONT.
     uint32_t flags;
     // How often a thread of the yard's own folds statistics and shortens unused lists, in
     // nanoseconds. 0: no such thread, and pageyard_tick is the caller's to call.
     uint64_t tick_ns;
+    // No more bytes than these are handed out; 0: all. pageyard_set_limits changes both.
+    uint64_t hard_limit;
+    // Above these, shrinkers are asked; 0: never.
+    uint64_t soft_limit;
 } pageyard_options;
+
+// Somebody who keeps pages that can be had again: a cache, a buffer pool.
+//
+// Owner: what `context` points to stays the caller's, and lives until pageyard_unregister has
+// returned.
+typedef struct pageyard_shrinker {
+    // sizeof(struct pageyard_shrinker).
+    uint32_t struct_size;
+    // PAGEYARD_VERSION.
+    uint32_t version;
+    // What both functions are given.
+    void *context;
+    // How many pages it could give up, about. Null: nobody knows, many.
+    uint64_t (*count)(void *context);
+    // Gives up about so many pages, by giving blocks back to the yard; returns how many it was.
+    // Called by the yard's thread, and by threads whose request (one with PAGEYARD_KERNEL) cannot be
+    // served: so it tries locks that its users may hold while they allocate, and does not wait for
+    // them. Its own requests never lead to another call.
+    uint64_t (*shrink)(void *context, uint64_t pages);
+} pageyard_shrinker;
+
+// What a yard's memory is like, and what was done about it ever since. All in pages.
+typedef struct pageyard_upkeep {
+    // sizeof(struct pageyard_upkeep).
+    uint32_t struct_size;
+    // PAGEYARD_VERSION.
+    uint32_t version;
+    // PAGEYARD_CALM, PAGEYARD_MODERATE or PAGEYARD_CRITICAL, when the yard's thread last looked.
+    uint32_t level;
+    // 1 where the yard's thread is at work.
+    uint32_t worker;
+    // In use: handed out, or out of use.
+    uint64_t used;
+    // Backed by the system, as far as the allocator knows.
+    uint64_t resident;
+    // To stay backed at the moment.
+    uint64_t target;
+    // The limits; UINT64_MAX where there is none.
+    uint64_t hard_limit;
+    // See `hard_limit`.
+    uint64_t soft_limit;
+    // Given back to the system.
+    uint64_t given_back;
+    // Of these, fetched again.
+    uint64_t fetched;
+    // Freed by shrinkers in the background.
+    uint64_t shrunk;
+    // Freed by shrinkers on behalf of requests.
+    uint64_t shrunk_directly;
+} pageyard_upkeep;
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
 // Fills in the defaults for a yard of so many bytes: all nodes, all CPUs, huge pages where the system
-// can, memory taken as it is written, a tick a second. `struct_size` is the caller's
+// can, memory taken as it is written, a tick a second, no limits. `struct_size` is the caller's
 // sizeof(struct pageyard_options).
 //
 // Errors: PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a size that no version of the structure has.
@@ -205,6 +282,83 @@ pageyard_status pageyard_pfn(const struct pageyard *yard,
 pageyard_status pageyard_address(const struct pageyard *yard,
                                  uint64_t pfn,
                                  void **address);
+
+// Registers somebody who can do with fewer pages: asked in the background when a node's free memory
+// falls below the LOW mark or use rises above the soft limit, and by requests that are not served
+// otherwise. The structure is copied.
+//
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for a null pointer, or a shrinker without `shrink`;
+// PAGEYARD_ERR_VERSION.
+//
+// Threads: any. Owner: the registration is the caller's until pageyard_unregister.
+pageyard_status pageyard_register_shrinker(const struct pageyard *yard,
+                                           const struct pageyard_shrinker *shrinker,
+                                           struct pageyard_registration **registration);
+
+// Registers a function that is told when memory becomes short or is not short any more: the level now
+// and the one before, PAGEYARD_CALM, PAGEYARD_MODERATE or PAGEYARD_CRITICAL. Called by the yard's
+// thread, without any lock of the yard's: it may use the yard.
+//
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for a null pointer other than `context`.
+//
+// Threads: any. Owner: the registration is the caller's until pageyard_unregister; what `context`
+// points to stays the caller's, and lives until then.
+pageyard_status pageyard_on_pressure(const struct pageyard *yard,
+                                     void (*told)(void *context, uint32_t level, uint32_t before),
+                                     void *context,
+                                     struct pageyard_registration **registration);
+
+// Ends a registration. When this returns, its functions are not running on any thread, and are not
+// called any more. A yard may be destroyed before or after.
+//
+// Errors: PAGEYARD_ERR_HANDLE for a null pointer; PAGEYARD_ERR_BUSY from within a registered function,
+// which this would wait for; nothing has changed then. A registration that was ended already cannot be
+// told from one that was not.
+//
+// Threads: any, but one that holds no lock that the functions wait for. Owner: the registration is
+// gone.
+pageyard_status pageyard_unregister(struct pageyard_registration *registration);
+
+// Sets the limits, in pages; UINT64_MAX: none. Above the hard limit nothing is handed out; above the
+// soft one shrinkers are asked for what is over. Where more is in use than the hard limit allows,
+// every request fails until enough was given back.
+//
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_OPTION for limits that cannot be: pageyard_last_error says
+// why, and nothing has changed.
+//
+// Threads: any, but not a registered function. Owner: nothing changes hands.
+pageyard_status pageyard_set_limits(const struct pageyard *yard,
+                                    uint64_t hard,
+                                    uint64_t soft);
+
+// Fills in how short memory is, and what was done about it.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a structure whose first
+// two fields are not set.
+//
+// Threads: any; figures may be a moment apart. Owner: the structure stays the caller's.
+pageyard_status pageyard_get_upkeep(const struct pageyard *yard,
+                                    struct pageyard_upkeep *upkeep);
+
+// Puts the descriptor of the file that the yard's memory is to `file`, for another process to map: a
+// yard made with PAGEYARD_MEMFD. A block lies pageyard_offset bytes behind its beginning.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_SYSTEM where the memory is not a
+// file.
+//
+// Threads: any. Owner: the descriptor stays the yard's; who sends it duplicates it by that. Whoever
+// maps the file leaves alone what is not handed out to him: free pages are emptied at any time.
+pageyard_status pageyard_file(const struct pageyard *yard,
+                              int *file);
+
+// Puts how many bytes behind the beginning of the yard's file a page lies to `offset`.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_MISALIGNED.
+//
+// Threads: any. Owner: nothing changes hands.
+pageyard_status pageyard_offset(const struct pageyard *yard,
+                                const void *page,
+                                uint64_t *offset);
 
 // Fills in the figures of all zones together.
 //

@@ -413,7 +413,7 @@ typedef struct pageyard_stats {
 // A range means nothing: empty, over zones' edges, not whole sections, or not as it was said.
 #define PAGEYARD_ERR_RANGE -30
 
-// A frame of the range is in use and cannot be moved away.
+// A frame of the range is in use and cannot be moved away; or what is to end is calling.
 #define PAGEYARD_ERR_BUSY -31
 
 // There is no such setting, or it cannot be read or written, or not to this value.

@@ -68,6 +68,11 @@ impl Inner {
         Ok(Pfn(self.first + at / PAGE_SIZE))
     }
 
+    /// How many frames lie before the one at an address, which must be a page's.
+    pub(crate) fn frame_number(&self, address: *const c_void) -> Result<u64, pageyard_status> {
+        Ok(self.frame(address)?.0 - self.first)
+    }
+
     /// Where a frame lies.
     #[inline]
     pub(crate) fn address(&self, pfn: Pfn) -> Option<NonNull<c_void>> {

@@ -13,6 +13,7 @@ pub mod handle;
 pub mod last_error;
 pub mod options;
 pub mod request;
+pub mod upkeep;
 pub mod watch;
 
 /// The core's interface, so that its functions are in the library too.

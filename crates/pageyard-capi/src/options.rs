@@ -8,7 +8,7 @@ use pageyard_capi_core::sized::{self, Growing};
 use pageyard_capi_core::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_OPTION, pageyard_status, status,
 };
-use pageyard_host::{Builder, HugePages};
+use pageyard_host::{Backing, Builder, FrontCache, HugePages};
 
 use crate::last_error;
 
@@ -24,6 +24,12 @@ pub const PAGEYARD_PREFAULT: u32 = 1 << 0;
 /// Only a part is initialised now, the rest when requests want it: a yard of much memory begins at
 /// once.
 pub const PAGEYARD_DEFERRED: u32 = 1 << 1;
+/// The memory is a file without a name, which another process may map too (pageyard_file).
+pub const PAGEYARD_MEMFD: u32 = 1 << 2;
+/// Idle memory is not given back to the system.
+pub const PAGEYARD_KEEP_IDLE: u32 = 1 << 3;
+/// Threads keep no pages of their own: every request takes the way of the per-CPU lists.
+pub const PAGEYARD_NO_FRONT: u32 = 1 << 4;
 
 /// Options of a yard. Fill it in with pageyard_options_init, then change what is to differ; it may
 /// grow in later versions, at its end.
@@ -50,20 +56,26 @@ pub struct pageyard_options {
     pub cpu_count: usize,
     /// One of the PAGEYARD_HUGE numbers.
     pub huge_pages: u32,
-    /// Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED.
+    /// Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED, PAGEYARD_MEMFD, PAGEYARD_KEEP_IDLE,
+    /// PAGEYARD_NO_FRONT.
     pub flags: u32,
     /// How often a thread of the yard's own folds statistics and shortens unused lists, in
     /// nanoseconds. 0: no such thread, and pageyard_tick is the caller's to call.
     pub tick_ns: u64,
+    /// No more bytes than these are handed out; 0: all. pageyard_set_limits changes both.
+    pub hard_limit: u64,
+    /// Above these, shrinkers are asked; 0: never.
+    pub soft_limit: u64,
 }
 
 // SAFETY: it begins with the two fields; zero is null, a number, or no entries.
 unsafe impl Growing for pageyard_options {
-    const LEAST: usize = size_of::<pageyard_options>();
+    // The limits came later.
+    const LEAST: usize = std::mem::offset_of!(pageyard_options, hard_limit);
 }
 
 /// Fills in the defaults for a yard of so many bytes: all nodes, all CPUs, huge pages where the system
-/// can, memory taken as it is written, a tick a second. `struct_size` is the caller's
+/// can, memory taken as it is written, a tick a second, no limits. `struct_size` is the caller's
 /// sizeof(struct pageyard_options).
 ///
 /// Errors: PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a size that no version of the structure has.
@@ -89,6 +101,8 @@ pub unsafe extern "C" fn pageyard_options_init(
         huge_pages: PAGEYARD_HUGE_ADVISE,
         flags: 0,
         tick_ns: 1_000_000_000,
+        hard_limit: 0,
+        soft_limit: 0,
     };
     // SAFETY: the header asks for a structure of that size.
     unsafe {
@@ -139,7 +153,11 @@ pub(crate) unsafe fn builder(options: *const pageyard_options) -> Result<Builder
             )));
         }
     };
-    let known = PAGEYARD_PREFAULT | PAGEYARD_DEFERRED;
+    let known = PAGEYARD_PREFAULT
+        | PAGEYARD_DEFERRED
+        | PAGEYARD_MEMFD
+        | PAGEYARD_KEEP_IDLE
+        | PAGEYARD_NO_FRONT;
     if o.flags & !known != 0 {
         return Err(wrong(format_args!("flags: {:#x}; {known:#x} are known", o.flags)));
     }
@@ -148,6 +166,22 @@ pub(crate) unsafe fn builder(options: *const pageyard_options) -> Result<Builder
         .prefault(o.flags & PAGEYARD_PREFAULT != 0)
         .deferred(o.flags & PAGEYARD_DEFERRED != 0)
         .tick((o.tick_ns > 0).then(|| Duration::from_nanos(o.tick_ns)));
+    let has = |flag| o.flags & flag != 0;
+    if has(PAGEYARD_MEMFD) {
+        builder = builder.backing(Backing::Memfd);
+    }
+    if has(PAGEYARD_KEEP_IDLE) {
+        builder = builder.give_back(None);
+    }
+    if has(PAGEYARD_NO_FRONT) {
+        builder = builder.front_cache(FrontCache::Off);
+    }
+    if o.hard_limit > 0 {
+        builder = builder.hard_limit(o.hard_limit);
+    }
+    if o.soft_limit > 0 {
+        builder = builder.soft_limit(o.soft_limit);
+    }
     // SAFETY: see above.
     if let Some(nodes) = unsafe { entries("nodes", o.nodes, o.node_count) }? {
         builder = builder.nodes(nodes);

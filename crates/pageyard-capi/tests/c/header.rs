@@ -65,6 +65,7 @@ const HEADERS: [Header; 2] = [
             "src/handle.rs",
             "src/last_error.rs",
             "src/request.rs",
+            "src/upkeep.rs",
             "src/watch.rs",
         ],
     },

@@ -71,6 +71,12 @@ fn host_level_in_c_and_cpp() {
 }
 
 #[test]
+fn upkeep_of_the_host_level() {
+    let mut program = built(threaded(false), "tests/c/upkeep.c", &flags("pageyard"), "upkeep");
+    assert_eq!(run(&mut program), "pageyard.h, upkeep: all is well\n");
+}
+
+#[test]
 fn core_level_from_both_libraries() {
     for (cpp, package, name) in [
         (false, "pageyard-core", "core-c"),
