@@ -10,10 +10,10 @@ use pageyard::tuning::CacheSlice;
 use pageyard::{
     AllocError, BatchError, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError,
     CpuId, CpuSample, CpuSlot, Event, FaultPlan, Faults, Frame, FreeError, Gfp, HighChange,
-    HighReason, History, Home, HotplugError, InitError, IsolateError, KnobError, Knobs, Layout,
-    Mark, MigrateType, Node, NodeId, NodeMask, Order, PageOwner, Pageblock, Pfn, Place, PlaceError,
-    Platform, PoisonError, Poisoned, Priority, ReclaimTask, Record, Relocation, RestoreError, Ring,
-    Storage, Task, VmEvent, Yard, Zone, ZoneId, ZoneKind, ZoneSpec, poison,
+    HighReason, History, Home, HotplugError, InitError, Invalid, IsolateError, KnobError, Knobs,
+    Layout, Mark, MigrateType, Node, NodeId, NodeMask, Order, PageOwner, Pageblock, Pfn, Place,
+    PlaceError, Platform, PoisonError, Poisoned, Priority, ReclaimTask, Record, Relocation,
+    RestoreError, Ring, Storage, Task, VmEvent, Yard, Zone, ZoneId, ZoneKind, ZoneSpec, poison,
 };
 use std::fmt::{self, Write};
 use std::ops::Range;
@@ -116,6 +116,7 @@ calls! {
         -> Option<bool> { y.passes(KIND, Mark::High, order, KIND) }
     call_lower_boost(y, pages: u64 = 9) -> bool { y.lower_boost(KIND, pages) }
     call_total_reserve(y) -> u64 { y.total_reserve() }
+    call_validate(y) -> Result<(), Invalid> { y.validate() }
     call_set_reclaim_active(y) -> bool { y.set_reclaim_active(KIND, true) }
     call_set_min_free_kbytes(y, n: u64 = 1)
         -> Result<(), KnobError> { y.set_min_free_kbytes(n) }

@@ -134,6 +134,8 @@ pub mod text;
 pub mod tuning;
 mod turn;
 mod units;
+mod validate;
+mod validate_error;
 mod verdict;
 mod verdict_text;
 mod vm_events;
@@ -179,6 +181,7 @@ pub use units::{
     COSTLY_ORDER, CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER,
     PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, TYPES, ZONE_KINDS, ZoneId, ZoneKind,
 };
+pub use validate_error::{Broken, Invalid, Tally};
 pub use verdict::{Churn, CpuSample, Finding, FixedBy, Interval, Verdict};
 pub use vm_events::{VmEvent, VmEvents};
 pub use yard::{Yard, ZoneInfo, fragmentation_index, unusable_index};

@@ -32,7 +32,7 @@ pub(crate) struct Pageset {
     /// What of the tuning the common case of a free compares with; follows from it.
     room: Room,
     // A power of two of them, so that an index cut to four bits always fits.
-    lists: [List; 16],
+    lists: [List; Pageset::LISTS_THERE],
 }
 
 /// Whether blocks of this order are kept on per-CPU lists (§5.2).
@@ -79,6 +79,9 @@ const fn lists_used<P: Policy>() -> usize {
 }
 
 impl Pageset {
+    /// Lists that there is room for, more than any policy uses.
+    pub(crate) const LISTS_THERE: usize = 16;
+
     pub(crate) fn tuning(&self) -> &Tuning {
         &self.tuning
     }

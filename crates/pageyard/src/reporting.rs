@@ -69,6 +69,11 @@ impl Reporting {
         }
     }
 
+    /// Pages in blocks that bear the mark.
+    pub(crate) fn marked(&self) -> &AtomicU64 {
+        &self.reported
+    }
+
     fn note(&self, pages: u64) {
         self.reported.store(self.reported.load(Relaxed).saturating_add(pages), Relaxed);
     }

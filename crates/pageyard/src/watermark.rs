@@ -179,12 +179,29 @@ impl Watermarks {
     /// To be called after every change of a mark, the boost, a reserve, or the pages withheld.
     /// `never`: no request is to be decided by it.
     pub(crate) fn refresh_ample(&self, mark: usize, supply: Supply, never: bool) {
+        for (a, pages) in self.ample.iter().zip(self.ample_by_now(mark, supply, never)) {
+            a.store(pages, Relaxed);
+        }
+    }
+
+    /// Whether [`refresh_ample`](Self::refresh_ample) would change nothing.
+    pub(crate) fn ample_is(&self, mark: usize, supply: Supply, never: bool) -> bool {
+        self.ample_by_now(mark, supply, never).eq(self.ample.iter().map(|a| a.load(Relaxed)))
+    }
+
+    #[inline]
+    fn ample_by_now(
+        &self,
+        mark: usize,
+        supply: Supply,
+        never: bool,
+    ) -> impl Iterator<Item = i64> + '_ {
         let withheld = supply.withheld(AllocFlags::WMARK_MIN);
         let base = if never { u64::MAX } else { self.effective(mark).saturating_add(withheld) };
-        for (a, r) in self.ample.iter().zip(&self.reserve) {
+        self.reserve.iter().map(move |r| {
             let pages = base.saturating_add(r.load(Relaxed));
-            a.store(i64::try_from(pages).unwrap_or(i64::MAX), Relaxed);
-        }
+            i64::try_from(pages).unwrap_or(i64::MAX)
+        })
     }
 
     pub(crate) fn reserves(&self) -> [u64; ZONE_KINDS] {

@@ -18,6 +18,7 @@ pub(crate) fn check<R: RawMutex, E: Platform, P: Policy>(
     machine: &Machine,
     owned: &Owned,
 ) {
+    y.validate().unwrap_or_else(|e| panic!("{e}"));
     let mut allocated = 0;
     for kind in y.zone_ids() {
         let v = view(y, kind);

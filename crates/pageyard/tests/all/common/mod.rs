@@ -245,8 +245,8 @@ impl Machine {
 /// The maps of a yard, which may be lent to one after the other.
 #[derive(Debug)]
 pub(crate) struct Maps {
-    frames: Vec<Frame>,
-    blocks: Vec<Pageblock>,
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) blocks: Vec<Pageblock>,
 }
 
 impl Maps {

@@ -49,6 +49,7 @@ impl State {
 
     /// The type of pageblock number `block`.
     pub(crate) fn label(mut self, block: usize, t: MigrateType) -> Self {
+        self.zone.isolated_blocks += u64::from(t == MigrateType::Isolate);
         self.labels[block] = t;
         self
     }
