@@ -86,3 +86,22 @@ fn damage_is_an_error_or_changes_nothing() {
         }
     }
 }
+
+/// A fuzzer's find: the decoder would have asked for as much memory as the head says.
+#[test]
+fn an_xz_head_that_wants_a_dictionary_of_4_gib_is_refused() {
+    let mut packed = pack(Compression::Xz, TEXT.as_bytes());
+    // Behind the stream's head of 12 bytes: the block's, with the size of the LZMA2 dictionary.
+    let head = &mut packed[12..];
+    let length = (usize::from(head[0]) + 1) * 4;
+    let at = head.windows(2).position(|w| w == [0x21, 1]).unwrap();
+    head[at + 2] = 40;
+    let crc = crc32fast::hash(&head[..length - 4]).to_le_bytes();
+    head[length - 4..length].copy_from_slice(&crc);
+    let error = error(&packed);
+    let refused = |c: &std::io::Error| c.to_string().contains("memory");
+    assert!(
+        matches!(&*error.fault, Fault::Compression(Compression::Xz, e) if refused(e)),
+        "{error}"
+    );
+}

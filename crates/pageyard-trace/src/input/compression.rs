@@ -3,6 +3,9 @@
 use std::fmt;
 use std::io::{self, BufReader, Read};
 
+use liblzma::read::XzDecoder;
+use liblzma::stream::{CONCATENATED, Stream};
+
 /// Compression around an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
@@ -26,6 +29,10 @@ impl fmt::Display for Compression {
         })
     }
 }
+
+/// What a decoder of xz may ask for, in bytes: four times what `xz -9` needs. The input's head says
+/// how much it wants, up to 4 GiB. (That of zstd refuses more than 128 MiB itself.)
+const XZ_MEMORY: u64 = 1 << 28;
 
 /// So many first bytes tell the compression.
 pub(crate) const SNIFF: usize = 6;
@@ -51,7 +58,10 @@ impl Compression {
         Ok(match self {
             Compression::None => Box::new(raw),
             Compression::Zstd => Box::new(zstd::stream::read::Decoder::new(raw)?),
-            Compression::Xz => Box::new(liblzma::read::XzDecoder::new_multi_decoder(raw)),
+            Compression::Xz => {
+                let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)?;
+                Box::new(XzDecoder::new_stream(raw, stream))
+            }
             Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(
                 BufReader::with_capacity(1 << 16, raw),
             )),
