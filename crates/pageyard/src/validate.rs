@@ -15,6 +15,9 @@ use crate::validate_error::{Broken, Invalid, Tally};
 use crate::yard::Yard;
 use crate::zone::{Zone, first_mark};
 
+/// The largest threshold (§9.2).
+const MOST_THRESHOLD: u32 = 125;
+
 type PerList = [[i64; TYPES]; MAX_ORDER as usize + 1];
 
 impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
@@ -29,7 +32,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// Lists: links lead forth and back, from the first frame to the last, over heads of the list's
     /// order and type alone; every free or cached head is on one.
     ///
-    /// Counters: of free pages (with the CPUs' parts, none of which exceeds its threshold), of free
+    /// Counters: of free pages (with the CPUs' parts, none of which exceeds what a threshold can be), of free
     /// highatomic and CMA pages, of blocks by order, of cached pages by CPU, of guards, bad, poisoned
     /// and reported pages and of isolated pageblocks say what is there. What the quick watermark test
     /// compares with follows from the marks.
@@ -142,7 +145,9 @@ impl<R: RawMutex> Look<'_, '_, R> {
                 all = all.saturating_add(blocks);
             }
             self.count(Tally::Cached(cpu), pageset.tuning().count.into(), cached)?;
-            let fits = slot.diff().unsigned_abs() <= slot.threshold.load(Relaxed);
+            // A threshold that was lowered takes effect with the next change of the part.
+            let most = slot.threshold.load(Relaxed).max(MOST_THRESHOLD);
+            let fits = slot.diff().unsigned_abs() <= most;
             self.ensure(fits, None, Broken::Threshold(cpu))?;
         }
         Ok(all)

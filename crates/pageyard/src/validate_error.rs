@@ -70,7 +70,7 @@ pub enum Broken {
     Unlisted(Order),
     /// A list of the CPU is in use that its policy does not have, or a list of a CPU that is down.
     UnusedList(CpuId),
-    /// The CPU's part of the free counter is above its threshold (§9.2).
+    /// The CPU's part of the free counter is above its threshold, and above what any can be (§9.2).
     Threshold(CpuId),
     /// The watermarks do not ascend (§3.2).
     Watermarks,

@@ -33,6 +33,7 @@ mod knobs;
 mod kswapd;
 mod ladder;
 mod lock_times;
+mod model;
 mod nodes;
 mod pcp_drain;
 mod pcp_lists;

@@ -1,0 +1,122 @@
+//! A second, obviously correct implementation of the interface beside the first: for every frame,
+//! where it is (`table.rs`). Random machines, requests, ranges, placed blocks, settings, memory and
+//! CPUs that come and go, isolation, faulty frames, and hooks that refuse, lie or do their work; after
+//! every step [`Yard::validate`](pageyard::Yard::validate), after every refusal and at the end the
+//! frames one by one.
+//!
+//! `PAGEYARD_CASES=20000 cargo test --release -p pageyard --test all model::` looks longer;
+//! `PAGEYARD_SEED=n` begins elsewhere. What fails is shrunk and printed with its seed.
+
+mod ops;
+mod port;
+mod session;
+mod table;
+mod world;
+
+use ops::{Op, machine, op};
+use pageyard::policy::*;
+use port::{LIES, Lie};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use session::{REACHED, REACHES, Session};
+
+use crate::common::Machine;
+
+/// Cases of each policy where nobody asks for more.
+const CASES: u32 = 24;
+/// How often the model is checked in full, in steps.
+const OFTEN: usize = 8;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn run<P: Policy>(machine: &Machine, ops: &[Op], lie: Lie) {
+    world::with_yard::<P>(machine, |y| {
+        let s = Session::new(y, machine, lie);
+        for (i, op) in ops.iter().enumerate() {
+            s.apply(op);
+            if i % OFTEN == OFTEN - 1 {
+                s.check();
+            }
+        }
+        s.finish();
+    });
+}
+
+/// Runs random cases; what is wrong with the least of those that fail.
+fn explore<P: Policy>(cases: u32, shrink: u32, seed: u64, lie: Lie) -> Result<(), String> {
+    let config = ProptestConfig {
+        cases,
+        max_shrink_iters: shrink,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let all = (machine(), prop::collection::vec(op(), 1..60));
+    let tested = runner.run(&all, |(machine, ops)| {
+        run::<P>(&machine, &ops, lie);
+        Ok::<(), TestCaseError>(())
+    });
+    tested.map_err(|e| format!("seed {seed}: {e}"))
+}
+
+/// One case that is drawn from bytes, as a fuzzer has them.
+pub(crate) fn from_bytes(data: &[u8]) {
+    let rng = TestRng::from_seed(RngAlgorithm::PassThrough, data);
+    let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
+    let all = (machine(), prop::collection::vec(op(), 1..60));
+    if let Ok(case) = all.new_tree(&mut runner) {
+        let (machine, ops) = case.current();
+        run::<TypeChecked>(&machine, &ops, Lie::None);
+    }
+}
+
+fn agrees<P: Policy>() {
+    let asked = number("PAGEYARD_CASES").or_else(|| number("PROPTEST_CASES"));
+    let cases = asked.map_or(CASES, |n| n as u32);
+    let seed = number("PAGEYARD_SEED").unwrap_or(1);
+    if let Err(e) = explore::<P>(cases, 4096, seed, Lie::None) {
+        panic!("{e}");
+    }
+}
+
+#[test]
+fn linux612_is_what_the_model_says() {
+    agrees::<TypeChecked>();
+}
+
+#[test]
+fn an_older_kernel_with_guards_is_what_the_model_says() {
+    agrees::<Guarded<2, TwoPassBulkFree<Vanilla<Base>>>>();
+}
+
+#[test]
+fn random_steps_get_to_everything() {
+    REACHED.take();
+    explore::<TypeChecked>(150, 0, 2, Lie::None).unwrap();
+    let reached = REACHED.take();
+    eprintln!("{reached:?}");
+    let never: Vec<_> = REACHES.iter().filter(|r| !reached.contains_key(*r)).collect();
+    assert!(never.is_empty(), "never: {never:?}");
+}
+
+#[test]
+fn each_wrong_allocator_is_found_out() {
+    // Fourteen times many panics, of which nobody needs to read.
+    let here = std::thread::current().id();
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().id() != here {
+            told(info);
+        }
+    }));
+    let missed: Vec<Lie> =
+        LIES.into_iter().filter(|&lie| explore::<TypeChecked>(300, 0, 1, lie).is_ok()).collect();
+    drop(std::panic::take_hook());
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}

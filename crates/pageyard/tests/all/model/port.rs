@@ -1,0 +1,181 @@
+//! The yard as the model asks it, and wrong ones: each lie is a bug that the model must find.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use pageyard::policy::Policy;
+use pageyard::{
+    AllocError, FreeError, Gfp, HotplugError, IsolateError, MigrateType, NodeChoice, Order, Pfn,
+    PlaceError, PoisonError, Poisoned, ZoneId, ZoneInfo,
+};
+
+use super::world::Y;
+
+/// What a wrong allocator does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lie {
+    /// It is the real one.
+    None,
+    /// Now and then it hands out what it handed out before.
+    Twice,
+    /// Now and then it forgets a block that is freed.
+    Loses,
+    /// Blocks begin one page late.
+    Misaligned,
+    /// Every request may use all reserves.
+    IgnoresMin,
+    /// A request that fails keeps a page.
+    LeavesTrace,
+    /// The node that a request insists on does not matter.
+    IgnoresNode,
+    /// The free counter is one too high.
+    WrongCounter,
+    /// A block at a chosen place is the one beside it.
+    WrongPlace,
+    /// Isolation says yes, and does not last.
+    ForgetsIsolation,
+    /// Memory that comes does not.
+    NoMemoryComes,
+    /// A faulty frame stays in use.
+    KeepsPoisoned,
+    /// What can move is not noted.
+    ForgetsMovable,
+    /// Every request fails now and then, whatever there is.
+    FailsAnyway,
+    /// A free that is refused frees something else.
+    FreesAnother,
+}
+
+pub(super) const LIES: [Lie; 14] = [
+    Lie::Twice,
+    Lie::Loses,
+    Lie::Misaligned,
+    Lie::IgnoresMin,
+    Lie::LeavesTrace,
+    Lie::IgnoresNode,
+    Lie::WrongCounter,
+    Lie::WrongPlace,
+    Lie::ForgetsIsolation,
+    Lie::NoMemoryComes,
+    Lie::KeepsPoisoned,
+    Lie::ForgetsMovable,
+    Lie::FailsAnyway,
+    Lie::FreesAnother,
+];
+
+/// A yard behind a lie.
+pub(super) struct Port<'y, P: Policy> {
+    pub(super) y: &'y Y<'y, P>,
+    lie: Lie,
+    calls: Cell<u32>,
+    last: Cell<Option<(Pfn, Order)>>,
+}
+
+impl<'y, P: Policy> Port<'y, P> {
+    pub(super) fn new(y: &'y Y<'y, P>, lie: Lie) -> Self {
+        Port { y, lie, calls: Cell::new(0), last: Cell::new(None) }
+    }
+
+    /// Whether to lie in this way, at every `n`th chance.
+    fn lies(&self, lie: Lie, n: u32) -> bool {
+        if self.lie != lie {
+            return false;
+        }
+        self.calls.set(self.calls.get() + 1);
+        self.calls.get().is_multiple_of(n)
+    }
+
+    pub(super) fn alloc(
+        &self,
+        nodes: NodeChoice,
+        order: Order,
+        gfp: Gfp,
+    ) -> Result<Pfn, AllocError> {
+        if self.lies(Lie::FailsAnyway, 9) {
+            return Err(AllocError::NoMemory);
+        }
+        let asked = if self.lies(Lie::IgnoresMin, 1) { gfp | Gfp::MEMALLOC } else { gfp };
+        let answer = if self.lies(Lie::IgnoresNode, 1) {
+            self.y.alloc(order, asked.difference(Gfp::THISNODE))
+        } else {
+            self.y.alloc_on(nodes, order, asked)
+        };
+        let Ok(pfn) = answer else {
+            if self.lies(Lie::LeavesTrace, 1) {
+                let _ = self.y.alloc(Order::ZERO, gfp | Gfp::MEMALLOC);
+            }
+            return answer;
+        };
+        if let Some((last, of)) = self.last.replace(Some((pfn, order)))
+            && of == order
+            && self.lies(Lie::Twice, 4)
+        {
+            self.y.free(pfn, order).unwrap();
+            return Ok(last);
+        }
+        Ok(if order > Order::ZERO && self.lies(Lie::Misaligned, 1) { Pfn(pfn.0 + 1) } else { pfn })
+    }
+
+    pub(super) fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        if self.lies(Lie::Loses, 5) {
+            return Ok(());
+        }
+        self.y.free(pfn, order)
+    }
+
+    /// A free that must be refused.
+    pub(super) fn free_wrongly(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        if let Some((last, of)) = self.last.get()
+            && self.lies(Lie::FreesAnother, 1)
+        {
+            let _ = self.y.free(last, of);
+        }
+        self.y.free(pfn, order)
+    }
+
+    pub(super) fn set_movable(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        movable: bool,
+    ) -> Result<(), FreeError> {
+        if self.lies(Lie::ForgetsMovable, 1) {
+            return Ok(());
+        }
+        self.y.set_movable(pfn, order, movable)
+    }
+
+    pub(super) fn alloc_at(&self, pfn: Pfn, order: Order, gfp: Gfp) -> Result<(), PlaceError> {
+        let beside = Pfn(pfn.0 ^ u64::from(order.pages()));
+        let wrong = self.lies(Lie::WrongPlace, 1);
+        self.y.alloc_at(if wrong { beside } else { pfn }, order, gfp)
+    }
+
+    pub(super) fn isolate(&self, range: Range<Pfn>, t: MigrateType) -> Result<(), IsolateError> {
+        self.y.isolate(range.clone(), t)?;
+        if self.lies(Lie::ForgetsIsolation, 1) {
+            self.y.unisolate(range, t)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn online(&self, range: Range<Pfn>) -> Result<(), HotplugError> {
+        if self.lies(Lie::NoMemoryComes, 1) {
+            return Ok(());
+        }
+        self.y.online(range)
+    }
+
+    pub(super) fn poison(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
+        if self.lies(Lie::KeepsPoisoned, 1) {
+            return Ok(Poisoned::Removed);
+        }
+        self.y.poison_frame(pfn)
+    }
+
+    pub(super) fn info(&self, zone: ZoneId) -> ZoneInfo {
+        let info = self.y.zone_info(zone).unwrap();
+        let wrong = u64::from(self.lies(Lie::WrongCounter, 1));
+        ZoneInfo { free_exact: info.free_exact + wrong, ..info }
+    }
+}
