@@ -13,6 +13,7 @@ mod replay;
 mod reproduce;
 mod run;
 mod show;
+mod soak;
 mod top;
 mod topology;
 mod trace;
@@ -53,6 +54,7 @@ enum Command {
     Topology(topology::Args),
     Conform(conform::Args),
     Show(show::Args),
+    Soak(soak::Args),
     Knobs(knobs::Args),
     Trace(trace::Args),
 }
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::Topology(args) => topology::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Show(args) => show::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Knobs(args) => knobs::run(&args),
         Command::Trace(args) => trace::run(&args),
     };

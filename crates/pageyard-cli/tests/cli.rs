@@ -34,6 +34,25 @@ fn err(o: &Output) -> String {
 
 /// Every help says what the command is for, and what its exit codes mean where there are several.
 #[test]
+fn a_short_soak_finds_nothing() {
+    let o = pageyard(&["soak", "--minutes", "0.03", "--size", "64", "--seed", "3", "--json"]);
+    assert_eq!(o.status.code(), Some(0));
+    let report: serde_json::Value = serde_json::from_str(&out(&o)).unwrap();
+    assert!(report["found"].is_null() && report["seed"] == 3);
+    assert!(report["counts"]["checked"].as_u64() > Some(0));
+    for (wrong, says) in [
+        (["--minutes", "0"], "give 0.01 to"),
+        (["--size", "1"], "give at least"),
+        (["--threads", "0"], "give 1 to 1024"),
+    ] {
+        let o = pageyard(&[&["soak"][..], &wrong].concat());
+        assert_eq!(o.status.code(), Some(2));
+        let text = String::from_utf8_lossy(&o.stderr).into_owned();
+        assert!(text.contains(says), "{text}");
+    }
+}
+
+#[test]
 fn help_is_for_somebody_who_is_new() {
     let long: &[&[&str]] = &[
         &["replay"],

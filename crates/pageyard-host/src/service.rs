@@ -81,6 +81,8 @@ pub(crate) struct Service {
     pub(crate) movables: Movables,
     pub(crate) listeners: Registry<Listener>,
     pub(crate) balloon: Balloon,
+    /// Held while sections of memory come or go.
+    pub(crate) hotplug: Mutex<()>,
     /// Somebody runs the worker.
     pub(crate) working: AtomicBool,
     pub(crate) lazily: AtomicBool,
@@ -113,6 +115,7 @@ impl Service {
             movables: Movables::default(),
             listeners: Registry::default(),
             balloon: Balloon::default(),
+            hotplug: Mutex::default(),
             working: AtomicBool::new(false),
             lazily: AtomicBool::new(false),
             level: AtomicU8::new(0),

@@ -1,12 +1,13 @@
 //! A yard's background work as its users see it: who is asked or told, limits, statistics.
 
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use pageyard::policy::Policy;
-use pageyard::{AllocError, Gfp, Order, Yard};
+use pageyard::{AllocError, ContigError, Gfp, HotplugError, Invalid, KnobError, Order, Pfn, Yard};
 
 use crate::block::Block;
 use crate::limits::{LimitError, Limits};
@@ -85,6 +86,54 @@ impl<P: Policy> HostYard<P> {
     pub fn compact(&self) {
         self.drain();
         self.raw().core().compact_all();
+    }
+
+    /// Looks at every structural invariant of the allocator at once ([`Yard::validate`]): for tests.
+    /// Only while no other thread uses the yard, its worker included, does the answer mean something.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        self.raw().core().validate()
+    }
+
+    /// Sets a setting by its name ([`Yard::set_knob`]; docs/knobs.md has them all).
+    ///
+    /// # Errors
+    /// There is no such setting, it cannot be written, or not to this value.
+    pub fn set_knob(&self, name: &str, value: &str) -> Result<(), KnobError> {
+        self.raw().core().set_knob(name, value)
+    }
+
+    /// Takes whole sections of memory out of the yard ([`Yard::offline`], §8.4) and gives them back
+    /// to the system. Movable blocks there move; what a [`Block`](crate::Block) owns does not.
+    ///
+    /// # Errors
+    /// As [`Yard::offline`]; then all of it is in use as before.
+    pub fn offline(&self, sections: Range<Pfn>) -> Result<(), HotplugError> {
+        if !self.is_here() {
+            return Err(HotplugError::Refused(ContigError::NoMemory));
+        }
+        // Nobody takes them back before their memory is gone.
+        let _turn = lock(&self.raw().service().hotplug);
+        self.drain();
+        self.raw().core().offline(sections.clone())?;
+        // Where the system does not take it (hugetlbfs), it stays with the process.
+        let pages = sections.end.0 - sections.start.0;
+        let _ = self.raw().region().discard(sections.start, pages, false);
+        Ok(())
+    }
+
+    /// Takes sections back that [`offline`](HostYard::offline) took out.
+    ///
+    /// # Errors
+    /// As [`Yard::online`].
+    pub fn online(&self, sections: Range<Pfn>) -> Result<(), HotplugError> {
+        if !self.is_here() {
+            return Err(HotplugError::Refused(ContigError::NoMemory));
+        }
+        let _turn = lock(&self.raw().service().hotplug);
+        self.raw().core().online(sections)
     }
 
     /// The worker, for a thread of the caller's own, where the yard has none

@@ -482,3 +482,43 @@ fn a_text_for_prometheus() {
     }
     drop(blocks);
 }
+
+#[test]
+fn sections_of_memory_go_and_come() {
+    use pageyard::{HotplugError, Pfn, SECTION_PAGES};
+    let yard: HostYard = builder(256 * MIB).tick(None).give_back(None).build().unwrap();
+    let managed = || yard.zones().map(|z| yard.zone_info(z).unwrap().managed).sum::<u64>();
+    let all = managed();
+    let blocks = fill(&yard, 60_000);
+    let resident = yard.resident().unwrap();
+    let second = {
+        let first = pageyard_host::Region::FIRST.0 + SECTION_PAGES;
+        Pfn(first)..Pfn(first + SECTION_PAGES)
+    };
+    assert!(matches!(yard.offline(second.clone()), Err(HotplugError::Refused(_))), "it is in use");
+    assert_eq!(managed(), all);
+    // What may be moved is no hindrance.
+    drop(blocks);
+    let mut movable: Vec<_> =
+        (0..200).map(|_| yard.alloc_movable(order(5), QUIET).unwrap()).collect();
+    for (n, m) in movable.iter_mut().enumerate() {
+        m.lock()[77] = n as u8;
+    }
+    yard.offline(second.clone()).unwrap();
+    assert_eq!(managed(), all - SECTION_PAGES);
+    assert!(yard.resident().unwrap() < resident - 20_000);
+    yard.validate().unwrap();
+    for (n, m) in movable.iter().enumerate() {
+        let bytes = m.lock();
+        assert!(bytes[77] == n as u8 && !second.contains(&bytes.pfn()));
+    }
+    assert!(matches!(yard.offline(second.clone()), Err(HotplugError::Hole(_))));
+    yard.online(second.clone()).unwrap();
+    assert_eq!(managed(), all);
+    assert!(matches!(yard.online(second), Err(HotplugError::Present(_))));
+    drop(movable);
+    assert!(fill(&yard, 60_000).iter().all(|b| b[0] == 1));
+    yard.set_knob("watermark_scale_factor", "100").unwrap();
+    assert!(yard.set_knob("watermark_scale_factor", "0").is_err());
+    yard.validate().unwrap();
+}
