@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::mpsc::channel;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -120,6 +120,60 @@ impl Shrinker for &'static Cache {
     }
 }
 
+/// Where a thread of the crew sits.
+enum Seat<'scope> {
+    /// It works; the flag says that it will not use the yard any more, but for what it does on its
+    /// way out: to give back what the front cache keeps for it.
+    Taken(Arc<AtomicBool>, ScopedJoinHandle<'scope, Mail>),
+    Empty(Mail),
+    /// Its thread did not end well.
+    Broken,
+}
+
+/// The threads that allocate.
+struct Crew<'scope> {
+    seats: Vec<Seat<'scope>>,
+}
+
+impl<'scope> Crew<'scope> {
+    /// Waits for those on their way out.
+    fn join_ended(&mut self) {
+        for seat in &mut self.seats {
+            *seat = match std::mem::replace(seat, Seat::Broken) {
+                Seat::Taken(ended, thread) if ended.load(SeqCst) => {
+                    thread.join().map_or(Seat::Broken, Seat::Empty)
+                }
+                other => other,
+            };
+        }
+    }
+
+    /// Lets a thread sit on every empty seat.
+    fn fill(
+        &mut self,
+        s: &'scope Scope<'scope, '_>,
+        shared: &'scope Shared,
+        rng: &mut Rng,
+    ) -> Result<(), SoakError> {
+        for seat in &mut self.seats {
+            *seat = match std::mem::replace(seat, Seat::Broken) {
+                Seat::Empty(mail) => {
+                    let (seed, life) = (rng.u64(..), Duration::from_millis(rng.u64(500..5000)));
+                    let ended = Arc::new(AtomicBool::new(false));
+                    let ends = ended.clone();
+                    let run = move || {
+                        work(shared, seed, &mail, life, &ends);
+                        mail
+                    };
+                    Seat::Taken(ended, thread::Builder::new().spawn_scoped(s, run)?)
+                }
+                other => other,
+            };
+        }
+        Ok(())
+    }
+}
+
 /// What the keeper does from time to time.
 struct Keeper<'s> {
     shared: &'s Shared,
@@ -184,9 +238,10 @@ impl Keeper<'_> {
     }
 
     /// Everybody stands still, and everything must be as it must be.
-    fn validate(&self) {
+    fn validate(&self, crew: &mut Crew<'_>) {
         let shared = self.shared;
         let _still = shared.stop_all();
+        crew.join_ended();
         let fail = |found| shared.report(found);
         if let Some(found) = lock(&shared.cache.wrong).take() {
             fail(found);
@@ -253,7 +308,7 @@ pub fn soak(plan: &Plan, tell: &mut dyn FnMut(&Counts)) -> Result<Report, SoakEr
         shared.report(found);
     }
     yard.drain();
-    keeper.validate();
+    keeper.validate(&mut Crew { seats: Vec::new() });
     Ok(Report {
         seed: plan.seed,
         threads: plan.threads,
@@ -266,7 +321,7 @@ pub fn soak(plan: &Plan, tell: &mut dyn FnMut(&Counts)) -> Result<Report, SoakEr
 
 /// The run itself, until its time is over or something was found.
 fn keep<'scope, 's: 'scope>(
-    s: &'scope thread::Scope<'scope, '_>,
+    s: &'scope Scope<'scope, '_>,
     plan: &Plan,
     keeper: &mut Keeper<'s>,
     start: Instant,
@@ -274,20 +329,12 @@ fn keep<'scope, 's: 'scope>(
 ) -> Result<(), SoakError> {
     let shared = keeper.shared;
     keeper.change_appetite(plan.threads);
-    let mut threads = Vec::new();
-    let spawn = |rng: &mut Rng, mail: Mail| {
-        let (seed, life) = (rng.u64(..), Duration::from_millis(rng.u64(500..5000)));
-        thread::Builder::new().spawn_scoped(s, move || {
-            work(shared, seed, &mail, life);
-            mail
-        })
-    };
     // Each sends to the next.
-    let (mut ends, mut starts): (Vec<_>, Vec<_>) = (0..plan.threads).map(|_| channel()).unzip();
+    let (mut ends, starts): (Vec<_>, Vec<_>) = (0..plan.threads).map(|_| channel()).unzip();
     ends.rotate_left(1);
-    for (to, from) in ends.into_iter().zip(starts.drain(..)) {
-        threads.push(Some(spawn(&mut keeper.rng, Mail { to, from })?));
-    }
+    let mails = ends.into_iter().zip(starts).map(|(to, from)| Mail { to, from });
+    let mut crew = Crew { seats: mails.map(Seat::Empty).collect() };
+    crew.fill(s, shared, &mut keeper.rng)?;
     thread::Builder::new().spawn_scoped(s, || upkeep(shared))?;
 
     let mut next = Instant::now();
@@ -305,7 +352,7 @@ fn keep<'scope, 's: 'scope>(
             _ => {}
         }
         if tenth % 10 == 0 {
-            keeper.validate();
+            keeper.validate(&mut crew);
         }
         if tenth % 13 == 0 {
             keeper.change_limits();
@@ -324,12 +371,8 @@ fn keep<'scope, 's: 'scope>(
             add(&shared.tally.compactions, 1);
         }
         // Those that end are followed by others.
-        for slot in &mut threads {
-            let ended = slot.take_if(|t| t.is_finished()).and_then(|t| t.join().ok());
-            if let Some(mail) = ended {
-                *slot = Some(spawn(&mut keeper.rng, mail)?);
-            }
-        }
+        crew.join_ended();
+        crew.fill(s, shared, &mut keeper.rng)?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! One thread's work.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -163,8 +164,9 @@ impl Worker<'_> {
     }
 }
 
-/// Works until it is enough; what it holds in the end goes to another thread.
-pub(crate) fn work(shared: &Shared, seed: u64, mail: &Mail, life: Duration) {
+/// Works until it is enough; what it holds in the end goes to another thread. Then it says that it
+/// ends.
+pub(crate) fn work(shared: &Shared, seed: u64, mail: &Mail, life: Duration, ends: &AtomicBool) {
     let end = Instant::now() + life;
     let mut worker = Worker { shared, rng: Rng::with_seed(seed), held: Vec::new(), pages: 0 };
     while !shared.is_over() && Instant::now() < end {
@@ -181,4 +183,5 @@ pub(crate) fn work(shared: &Shared, seed: u64, mail: &Mail, life: Duration) {
         drop(mail.to.send(held));
     }
     add(&shared.tally.threads_ended, 1);
+    ends.store(true, SeqCst);
 }
