@@ -182,6 +182,11 @@ impl<P: Policy> PageRange<'_, P> {
         self.start
     }
 
+    /// Where its bytes begin in the file of [`HostYard::fd`], for another process to map.
+    pub fn offset(&self) -> u64 {
+        (self.frames.start.0 - self.yard.raw().region().first().0) * PAGE_SIZE
+    }
+
     fn bytes(&self) -> usize {
         ((self.frames.end.0 - self.frames.start.0) * PAGE_SIZE) as usize
     }

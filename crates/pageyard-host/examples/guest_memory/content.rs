@@ -1,0 +1,57 @@
+//! What pages hold: words that follow from a seed, so that who knows the seed knows every byte.
+
+use crate::PAGE;
+
+const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A number that looks drawn.
+pub(crate) fn mix(n: u64) -> u64 {
+    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 31
+}
+
+/// What a page should hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Content {
+    Zeros,
+    /// Words from a seed.
+    Seed(u64),
+    /// What the device makes of those.
+    Answer(u64),
+    /// The ring: it changes.
+    Ring,
+}
+
+impl Content {
+    pub(crate) fn write(self, page: &mut [u8; PAGE]) {
+        let (Content::Seed(seed) | Content::Answer(seed)) = self else { return page.fill(0) };
+        let mut n = seed;
+        for word in page.as_chunks_mut().0 {
+            n = n.wrapping_add(GAMMA);
+            *word = mix(n).to_le_bytes();
+        }
+        if matches!(self, Content::Answer(_)) {
+            work(page);
+        }
+    }
+}
+
+/// What the device does to the words of a request.
+pub(crate) fn work(bytes: &mut [u8]) {
+    for word in bytes.as_chunks_mut().0 {
+        *word = (u64::from_le_bytes(*word).rotate_left(17) ^ GAMMA).to_le_bytes();
+    }
+}
+
+/// A number for many bytes.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    let step = |h: u64, word: &[u8; 8]| {
+        (h ^ u64::from_le_bytes(*word)).wrapping_mul(GAMMA).rotate_left(29)
+    };
+    bytes.as_chunks().0.iter().fold(bytes.len() as u64, step)
+}
+
+pub(crate) fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().map(|w| u64::from_le_bytes(*w)).collect()
+}

@@ -1,0 +1,77 @@
+//! The example `guest_memory`: guests on a yard's memory with a device in a second process, every page
+//! compared in both; and mistakes made on purpose, which the comparison has to find.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The example, which Cargo builds with all tests of a package; where only this one was asked for, it
+/// may be missing or old, and is built now.
+fn example() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().and_then(|deps| deps.parent()).unwrap();
+    let path = folder.join("examples").join("guest_memory");
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = ["examples/guest_memory", "src"].map(|f| package.join(f).read_dir().unwrap());
+    let age = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
+    let newest = sources.into_iter().flatten().filter_map(|f| age(&f.unwrap().path())).max();
+    if age(&path) < newest {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "-p", "pageyard-host", "--example", "guest_memory"]);
+        if folder.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.current_dir(package).status().unwrap().success());
+    }
+    path
+}
+
+fn check(more: &[&str]) -> (Output, String) {
+    let mut command = Command::new(example());
+    command.args(["check", "--mib", "8", "--requests", "500", "--guests", "3"]).args(more);
+    let output = command.output().unwrap();
+    let text = format!("{output:?}");
+    (output, text)
+}
+
+/// A mistake made on purpose is found, and named.
+fn fails(plant: &str, says: &str) {
+    let (output, text) = check(&["--plant", plant]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{text}");
+}
+
+#[test]
+fn guests_and_their_device_see_the_same_and_nobody_elses() {
+    let (output, text) = check(&[]);
+    assert!(output.status.success(), "{text}");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("given back while a guest works") && said.contains("5 guests"), "{text}");
+}
+
+#[test]
+fn what_another_guest_wrote_is_found() {
+    fails("dirty", "is not zero at its start");
+}
+
+#[test]
+fn a_hole_in_memory_in_use_is_found() {
+    fails("punch", "does not hold what was written");
+}
+
+#[test]
+fn a_device_that_maps_another_place_is_found() {
+    fails("offset", "guest 2: page");
+}
+
+#[test]
+fn with_and_without_a_yard_the_same_is_measured() {
+    let mut command = Command::new(example());
+    command.args(["measure", "--mib", "8", "--requests", "200", "--rounds", "1", "--json"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let guests = all["guests"].as_array().unwrap();
+    for kind in ["yard", "yard-4k", "memfd-huge", "memfd"] {
+        assert_eq!(guests.iter().filter(|g| g["kind"] == kind).count(), 3, "{kind}");
+    }
+}
