@@ -16,6 +16,7 @@ use crate::maps::LayoutParts;
 use crate::memory::{LARGEST, Region, system_page};
 use crate::raw_yard::RawYard;
 use crate::signals::SystemFiles;
+use crate::tell;
 use crate::topology::{Topology, list};
 use crate::yard::HostYard;
 
@@ -307,10 +308,14 @@ impl Builder {
         }
         if collapse {
             let done = region.set_huge_pages(HugePages::Collapse);
-            of(
-                "huge_pages",
-                done.or_else(|e| if self.service.fallback { Ok(()) } else { Err(e) }),
-            )?;
+            let or_less = |e| {
+                if !self.service.fallback {
+                    return Err(e);
+                }
+                tell::fell_back("huge_pages", &self.huge_pages, &e);
+                Ok(())
+            };
+            of("huge_pages", done.or_else(or_less))?;
         }
         Ok(region)
     }
@@ -327,7 +332,11 @@ impl Builder {
         let done = first.or_else(|e| {
             // What is wrong with the size is not the system's to mend.
             let refused = e.kind() != std::io::ErrorKind::InvalidInput;
-            if again && refused { Region::backed(pages, Backing::Memfd) } else { Err(e) }
+            if !again || !refused {
+                return Err(e);
+            }
+            tell::fell_back("backing", &backing, &e);
+            Region::backed(pages, Backing::Memfd)
         });
         of("backing", done)
     }

@@ -20,6 +20,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Events
+//! With the feature `tracing`, a yard tells of its background work, of changes and of failures: events
+//! with the target `pageyard`. `docs/host.md` lists them.
+//!
 //! With the C interface this is the only crate that holds `unsafe`; every such block says why it is
 //! sound.
 //!
@@ -69,6 +73,7 @@ mod service;
 mod shrink;
 mod signals;
 mod stats;
+mod tell;
 pub mod topology;
 mod upkeep;
 mod watched;

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use pageyard::{Context, NodeId, ReclaimJob, Relocation, TaskFlags};
+use pageyard::{Context, Gfp, NodeId, Order, ReclaimJob, Relocation, TaskFlags};
 
 use crate::bell::Bell;
 use crate::limits::Balloon;
@@ -14,6 +14,7 @@ use crate::pressure::{Level, Listener};
 use crate::relocate::{Movables, Moving, Relocator};
 use crate::shrink::{Registry, Shrinker, count_all, shrink_all};
 use crate::signals::Watching;
+use crate::tell::Tell;
 
 thread_local! {
     /// This thread frees memory in the background: what it asks for may use the reserves, and does
@@ -74,6 +75,7 @@ pub struct Status {
 /// Shared between a yard, its platform and its worker.
 pub(crate) struct Service {
     pub(crate) bell: Bell,
+    pub(crate) tell: Tell,
     pub(crate) reclaim: Wanted,
     pub(crate) compaction: Wanted,
     pub(crate) shrinkers: Registry<dyn Shrinker>,
@@ -108,6 +110,7 @@ impl Service {
         let none = || Watching::Not("no worker has begun".into());
         Ok(Service {
             bell: Bell::new()?,
+            tell: Tell::new(),
             reclaim: Wanted::default(),
             compaction: Wanted::default(),
             shrinkers: Registry::default(),
@@ -127,6 +130,13 @@ impl Service {
             ticks: AtomicU64::new(0),
             states: Mutex::new((none(), none(), Some("no worker has begun".into()))),
         })
+    }
+
+    /// A request failed.
+    pub(crate) fn failed(&self, order: Order, gfp: Gfp) {
+        if self.tell.failed(order, gfp) {
+            self.bell.ring();
+        }
     }
 
     pub(crate) fn level(&self) -> Level {

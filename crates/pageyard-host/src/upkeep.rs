@@ -28,7 +28,8 @@ impl<P: Policy> HostYard<P> {
     /// # Errors
     /// As [`Yard::alloc`].
     pub fn alloc_movable(&self, order: Order, gfp: Gfp) -> Result<Movable<'_, P>, AllocError> {
-        let pfn = self.raw().alloc(order, gfp | Gfp::MOVABLE)?;
+        let pfn = self.raw().alloc(order, gfp | Gfp::MOVABLE);
+        let pfn = pfn.inspect_err(|&error| self.note_failure(error, order, gfp))?;
         // SAFETY: it was just allocated.
         Ok(unsafe { Movable::new(self.raw(), pfn, order) })
     }
@@ -77,6 +78,7 @@ impl<P: Policy> HostYard<P> {
             self.drain();
         }
         let done = balloon.adjust(self.raw());
+        self.raw().service().tell.limits(limits, done);
         self.wake_worker();
         Ok(done)
     }

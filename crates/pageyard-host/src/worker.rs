@@ -14,6 +14,7 @@ use pageyard::{
 
 use crate::clock;
 use crate::cpu;
+use crate::front::FrontStats;
 use crate::give_back::{GiveBack, Idle, Sample};
 use crate::limits::Limits;
 use crate::lock::HostLock;
@@ -24,6 +25,7 @@ use crate::raw_yard::RawYard;
 use crate::relocate::lock;
 use crate::signals::{Signals, SystemFiles};
 use crate::stats::YardStats;
+use crate::tell::Told;
 
 const MS: u64 = 1_000_000;
 /// Between two looks while something changes, while nothing does, and while moreover nothing is left
@@ -49,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) tick: Chore,
     /// Gives what is kept for threads and CPUs back to the zones, under pressure.
     pub(crate) drain: Chore,
+    /// What the front cache did.
+    pub(crate) front: Box<dyn Fn() -> FrontStats + Send + Sync>,
     pub(crate) give_back: Option<GiveBack>,
     /// Why not, where that is nothing.
     pub(crate) keeps: Option<String>,
@@ -103,6 +107,7 @@ pub struct Worker<'y, P: Policy = Linux612> {
     draw: u64,
     /// When statistics are published next.
     publish_at: u64,
+    told: Told,
 }
 
 /// What a yard has, in pages.
@@ -167,6 +172,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         let signals = Signals::open(&plan.system);
         *lock(&service.states) =
             (signals.psi_state.clone(), signals.group_state.clone(), plan.keeps.clone());
+        service.tell.began(&signals.psi_state, &signals.group_state, plan.keeps.as_deref());
         service.lazily.store(plan.give_back.is_some_and(|g| g.lazily), Relaxed);
         let pages = raw.region().pages();
         Some(Worker {
@@ -181,6 +187,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             used: 0,
             draw: now | 1,
             publish_at: now,
+            told: Told::default(),
         })
     }
 
@@ -205,6 +212,9 @@ impl<'y, P: Policy> Worker<'y, P> {
         self.compact(now);
         self.drain_unused(now);
         let spare = self.give_back(level >= Level::Moderate && self.system_is_short(now), now);
+
+        let shrunk = service.shrunk_directly.load(Relaxed);
+        service.tell.requests(&mut self.told, now, shrunk, || (self.plan.front)());
 
         if let Some(page) = self.plan.page.as_ref().filter(|_| now >= self.publish_at) {
             self.publish_at = now + PUBLISH;
@@ -283,6 +293,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         if level != before {
             let Limits { hard, soft } = limits;
             let event = PressureEvent { level, before, causes, used: usage.used, soft, hard };
+            service.tell.pressure(&event);
             service.listeners.all().iter().for_each(|told| told(&event));
         }
         let system = match group {
@@ -293,10 +304,12 @@ impl<'y, P: Policy> Worker<'y, P> {
         };
         if system > 0 {
             (self.plan.drain)();
+            service.tell.drained(level);
         }
         let pages = over.max(system);
         if pages > 0 {
-            service.reclaim_behind(&self.job(pages));
+            let freed = service.reclaim_behind(&self.job(pages));
+            service.tell.reclaimed(None, Order::ZERO, pages, freed);
         }
         level
     }
@@ -327,7 +340,10 @@ impl<'y, P: Policy> Worker<'y, P> {
             n.nap = Some(now);
             for _ in 0..RECLAIMS {
                 match n.kswapd.next(freed) {
-                    ReclaimTask::Reclaim(job) => freed = service.reclaim_behind(&job),
+                    ReclaimTask::Reclaim(job) => {
+                        freed = service.reclaim_behind(&job);
+                        service.tell.reclaimed(Some(n.node), job.order, job.pages, freed);
+                    }
                     ReclaimTask::Nap(ns) => {
                         n.nap = Some(now + ns);
                         break;
@@ -350,7 +366,12 @@ impl<'y, P: Policy> Worker<'y, P> {
             if !useful {
                 n.compact = None;
             } else if woken || n.compact.is_none_or(|at| now >= at) {
+                let before = service.moved.load(Relaxed);
                 let done = self.raw.core().compact_background(n.node);
+                if done.worked {
+                    let moved = service.moved.load(Relaxed) - before;
+                    service.tell.compacted(n.node, moved);
+                }
                 n.compact = done.sleep.map(|ns| now + ns);
             }
         }
@@ -395,6 +416,9 @@ impl<'y, P: Policy> Worker<'y, P> {
         }
         idle.given(given);
         service.given_back.fetch_add(given, Relaxed);
+        if given > 0 {
+            service.tell.gave_back(given, resident - given.min(resident), idle.target());
+        }
         given > 0 || waiting > 0 && resident > idle.target() + used / 64 + 1024
     }
 }

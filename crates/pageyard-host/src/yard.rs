@@ -130,12 +130,20 @@ impl<P: Policy> HostYard<P> {
     #[cold]
     #[inline(never)]
     fn alloc_again(&self, error: AllocError, order: Order, gfp: Gfp) -> Answer {
-        if error != AllocError::NoMemory || self.front.drain() == 0 {
-            return error.into();
-        }
-        match self.raw.alloc(order, gfp) {
+        let again = error == AllocError::NoMemory && self.front.drain() > 0;
+        match if again { self.raw.alloc(order, gfp) } else { Err(error) } {
             Ok(pfn) => self.start_of(pfn, order).into(),
-            Err(error) => error.into(),
+            Err(error) => {
+                self.note_failure(error, order, gfp);
+                error.into()
+            }
+        }
+    }
+
+    /// A request is answered with an error.
+    pub(crate) fn note_failure(&self, error: AllocError, order: Order, gfp: Gfp) {
+        if error == AllocError::NoMemory {
+            self.raw.service().failed(order, gfp);
         }
     }
 
@@ -200,7 +208,8 @@ impl<P: Policy> HostYard<P> {
                 self.raw.alloc_on(node, order, gfp)
             }
             answer => answer,
-        }?;
+        }
+        .inspect_err(|&error| self.note_failure(error, order, gfp))?;
         self.block(pfn, order, Kind::of(order, gfp)).ok_or(AllocError::NoMemory)
     }
 
@@ -384,6 +393,7 @@ impl<P: Policy + Send + Sync + 'static> HostYard<P> {
         let behind = Arc::new(Behind::new(raw.clone()));
         let front = Arc::new(Front::new(front, raw.region().pages(), fills, behind));
         let (ticked, drained) = ((front.clone(), raw.clone()), (front.clone(), raw.clone()));
+        let seen = front.clone();
         let gives = options.gives_back();
         let zones = raw.core().zones();
         let room = (16 << 10) + zones * ((4 << 10) + raw.cpus().len() * 512);
@@ -397,6 +407,7 @@ impl<P: Policy + Send + Sync + 'static> HostYard<P> {
                 drained.0.drain();
                 drained.1.core().drain_all(None);
             }),
+            front: Box::new(move || seen.stats()),
             give_back: gives.ok(),
             keeps: gives.err().map(str::to_owned),
             page: options.service.publish.then(|| Page::new(room)).transpose()?,
@@ -405,6 +416,8 @@ impl<P: Policy + Send + Sync + 'static> HostYard<P> {
         let balloon = &raw.service().balloon;
         balloon.set(options.service.limits);
         balloon.adjust(&raw);
+        let region = raw.region();
+        raw.service().tell.made(region.pages(), zones, raw.cpus().len(), region.backing());
         let keeper = tick.map(|_| Keeper::start(raw.clone(), plan.clone())).transpose()?;
         Ok(HostYard { keeper, plan, front, raw, born })
     }

@@ -1,0 +1,287 @@
+//! The events of feature `tracing`, as a subscriber of the program's sees them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use pageyard::{Gfp, Order};
+use pageyard_host::{
+    Backing, Block, Builder, GiveBack, HostYard, HugePages, HugeSize, Level, Limits, SystemFiles,
+};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+const MIB: u64 = 1 << 20;
+const QUIET: Gfp = Gfp::KERNEL.union(Gfp::NOWARN);
+
+/// An event: its fields as text, its level and message among them.
+#[derive(Clone, Debug)]
+struct Seen {
+    thread: ThreadId,
+    fields: BTreeMap<&'static str, String>,
+}
+
+impl Seen {
+    fn text(&self, field: &str) -> &str {
+        self.fields.get(field).map_or("", String::as_str)
+    }
+
+    fn number(&self, field: &str) -> u64 {
+        self.text(field).parse().unwrap_or_else(|_| panic!("{field} of {self:?}"))
+    }
+}
+
+impl Visit for Seen {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.fields.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.insert(field.name(), value.to_owned());
+    }
+}
+
+static ALL: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
+
+struct Collector;
+
+impl Subscriber for Collector {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "pageyard"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let level = event.metadata().level().to_string();
+        let fields = BTreeMap::from([("level of event", level)]);
+        let mut seen = Seen { thread: thread::current().id(), fields };
+        event.record(&mut seen);
+        ALL.lock().unwrap().push(seen);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+fn subscribe() {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| tracing::subscriber::set_global_default(Collector).unwrap());
+}
+
+fn events(message: &str, is: impl Fn(&Seen) -> bool) -> Vec<Seen> {
+    let all = ALL.lock().unwrap();
+    all.iter().filter(|e| e.text("message") == message && is(e)).cloned().collect()
+}
+
+/// A yard, and its number in events.
+struct Watched {
+    yard: &'static HostYard,
+    number: String,
+}
+
+impl Watched {
+    fn new(builder: Builder) -> Watched {
+        subscribe();
+        let yard = Box::leak(Box::new(builder.build().unwrap()));
+        let here = thread::current().id();
+        let made = events("yard made", |e| e.thread == here);
+        Watched { yard, number: made.last().unwrap().text("yard").to_owned() }
+    }
+
+    fn events(&self, message: &str) -> Vec<Seen> {
+        events(message, |e| e.text("yard") == self.number)
+    }
+
+    /// The first such event that there is, or comes within a minute.
+    fn wait(&self, message: &str, is: impl Fn(&Seen) -> bool) -> Seen {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(event) = self.events(message).into_iter().find(&is) {
+                return event;
+            }
+            assert!(Instant::now() < end, "{message}: {:?}", self.yard.status());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn fill(&self, pages: u64) -> Vec<Block<'static>> {
+        let one = |_| {
+            let mut block = self.yard.alloc(Order::ZERO, QUIET).unwrap();
+            block[0] = 1;
+            block
+        };
+        (0..pages).map(one).collect()
+    }
+
+    /// All that requests with these flags get.
+    fn exhaust(&self, gfp: Gfp) -> Vec<Block<'static>> {
+        std::iter::from_fn(|| self.yard.alloc(Order::ZERO, gfp).ok()).collect()
+    }
+}
+
+fn builder(size: u64) -> Builder {
+    Builder::new(size).huge_pages(HugePages::Never).system(SystemFiles::none()).publish(false)
+}
+
+#[test]
+fn a_yard_its_worker_and_its_limits() {
+    let w = Watched::new(builder(32 * MIB).give_back(None));
+    let made = w.wait("yard made", |_| true);
+    assert_eq!((made.number("pages"), made.text("backing")), (8192, "Anonymous"));
+    let began = w.wait("worker began", |_| true);
+    assert_eq!(began.text("keeps"), "switched off");
+    assert!(began.text("group").starts_with("Not("), "{began:?}");
+    w.yard.set_limits(Limits { hard: Some(4096), soft: None }).unwrap();
+    let set = w.wait("limits set", |_| true);
+    assert_eq!((set.number("hard"), set.text("soft"), set.text("done")), (4096, "", "true"));
+    assert_eq!(set.thread, thread::current().id());
+}
+
+#[test]
+fn idle_memory_that_goes_back() {
+    let soon = GiveBack { after: Duration::from_millis(1), ..GiveBack::default() };
+    let w = Watched::new(builder(64 * MIB).give_back(Some(soon)));
+    drop(w.fill(10_000));
+    let gone = w.wait("idle memory went back", |_| true);
+    assert!(gone.number("pages") >= 512 && gone.number("resident") < 16_384, "{gone:?}");
+    assert_ne!(gone.thread, thread::current().id());
+    let done = || w.yard.status();
+    let sum = || -> u64 {
+        let all = w.events("idle memory went back");
+        all.iter().map(|e| e.number("pages")).sum()
+    };
+    // The worker may be at it in between.
+    while done().given_back != sum() {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn pressure_and_the_reclaim_that_follows() {
+    let w = Watched::new(builder(64 * MIB).soft_limit(16 * MIB).give_back(None));
+    let blocks = Arc::new(Mutex::new(w.fill(6000)));
+    let held = blocks.clone();
+    let shrink = move |job: &pageyard::ReclaimJob| {
+        let mut blocks = held.lock().unwrap();
+        let keep = blocks.len().saturating_sub(job.pages as usize);
+        blocks.split_off(keep).len() as u64
+    };
+    w.yard.register_shrinker(shrink).keep();
+    let event = w.wait("pressure", |_| true);
+    assert_eq!((event.text("level"), event.text("before")), ("moderate", "calm"));
+    assert_eq!((event.text("causes"), event.number("soft")), ("[SoftLimit]", 4096));
+    assert!(event.number("used") > 4096 && event.text("hard").is_empty());
+    let reclaim = w.wait("reclaim", |e| e.number("freed") > 0);
+    assert!(reclaim.number("wanted") > 0 && reclaim.text("node").is_empty(), "{reclaim:?}");
+    assert_eq!(w.wait("pressure", |e| e.text("level") == "calm").text("level of event"), "INFO");
+}
+
+#[test]
+fn requests_that_fail_are_told_of_together() {
+    let w = Watched::new(builder(16 * MIB).give_back(None));
+    let begun = Instant::now();
+    let held = w.exhaust(Gfp::NOWAIT | Gfp::NOWARN);
+    assert!(w.events("requests failed").is_empty(), "it was to be quiet about those");
+    let flags = Gfp::NOWAIT & !Gfp::NOWARN;
+    let order = Order::new(2).unwrap();
+    let failed = (0..5000).filter(|_| w.yard.alloc(order, flags).is_err()).count() as u64;
+    assert!(failed > 4000);
+    let first = w.wait("requests failed", |_| true);
+    assert_eq!((first.number("order"), first.text("level of event")), (2, "WARN"));
+    assert_eq!(first.text("flags"), format!("{flags:?}"));
+    let told = || w.events("requests failed").iter().map(|e| e.number("requests")).sum::<u64>();
+    let end = Instant::now() + Duration::from_secs(60);
+    while told() < failed {
+        assert!(Instant::now() < end, "{} of {failed}", told());
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(told(), failed);
+    let most = begun.elapsed().as_secs() + 2;
+    assert!(w.events("requests failed").len() as u64 <= most, "one a second");
+    // Nobody keeps anything any more.
+    let front = w.wait("front cache", |e| e.text("pressed") == "true");
+    assert!(front.number("presses") > 0);
+    assert_eq!(
+        w.wait("pressure", |e| e.text("level") == "critical").text("level of event"),
+        "WARN"
+    );
+    drop(held);
+}
+
+#[test]
+fn requests_that_reclaim() {
+    let w = Watched::new(builder(16 * MIB).give_back(None).tick(None));
+    let blocks = Arc::new(Mutex::new(w.exhaust(Gfp::NOWAIT | Gfp::NOWARN)));
+    let held = blocks.clone();
+    let shrink = move |job: &pageyard::ReclaimJob| {
+        let Ok(mut blocks) = held.try_lock() else { return 0 };
+        let keep = blocks.len().saturating_sub(job.pages as usize);
+        blocks.split_off(keep).len() as u64
+    };
+    w.yard.register_shrinker(shrink).keep();
+    let more = w.fill(50);
+    let mut worker = w.yard.worker().unwrap();
+    worker.step();
+    let freed = w.wait("requests reclaimed", |_| true).number("freed");
+    assert_eq!(freed, w.yard.status().shrunk_directly);
+    drop(more);
+}
+
+#[test]
+fn compaction_in_the_background() {
+    let w = Watched::new(builder(64 * MIB).give_back(None));
+    let mut all: Vec<_> =
+        std::iter::from_fn(|| w.yard.alloc_movable(Order::ZERO, QUIET & !Gfp::RECLAIM).ok())
+            .collect();
+    let mut n = 0;
+    all.retain(|_| {
+        n += 1;
+        n % 8 == 0
+    });
+    w.yard.drain();
+    // Scores every half a second what is in pieces.
+    let event = w.wait("compaction", |e| e.number("moved") > 0);
+    assert_eq!(event.number("node"), 0);
+}
+
+#[test]
+fn a_system_that_is_short() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("memory.max"), "1000000\n").unwrap();
+    std::fs::write(dir.path().join("memory.current"), "990000\n").unwrap();
+    let files = SystemFiles {
+        pressure: None,
+        group: Some(dir.path().into()),
+        group_root: dir.path().into(),
+    };
+    let w = Watched::new(builder(16 * MIB).system(files));
+    let _some = w.fill(100);
+    let event = w.wait("pressure", |_| true);
+    assert_eq!((event.text("level"), event.text("causes")), ("critical", "[Group]"));
+    w.wait("threads and CPUs drained", |e| e.text("level") == "critical");
+    assert_eq!(w.yard.pressure(), Level::Critical);
+}
+
+#[test]
+fn a_fallback_of_what_the_memory_is() {
+    subscribe();
+    // More than there is, wherever this runs; nothing of it is touched.
+    let wanted = Backing::HugeTlb(HugeSize::G1);
+    let region = Builder::new(1 << 42).backing(wanted).fallback(true).region().unwrap();
+    assert_eq!(region.backing(), Backing::Memfd);
+    let here = thread::current().id();
+    let event = events("fallback", |e| e.thread == here).pop().unwrap();
+    assert_eq!((event.text("option"), event.text("wanted")), ("backing", "HugeTlb(G1)"));
+    assert!(event.text("why").contains("huge pages of 1 GiB"), "{event:?}");
+}
