@@ -149,8 +149,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         yard.status().fetched
     );
     yard.drain();
-    match yard.status().used {
-        0 => Ok(()),
-        used => Err(format!("{used} pages are in use after the last guest").into()),
+    // What is being given back at the moment counts as in use.
+    let until = Instant::now() + PATIENCE;
+    while yard.status().used > 0 {
+        if Instant::now() > until {
+            let used = yard.status().used;
+            return Err(format!("{used} pages are in use after the last guest").into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
+    Ok(())
 }
