@@ -5,7 +5,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{self, NonNull};
 
 use pageyard::{Gfp, Order};
+use pageyard_bench::contestants::{BuddySlab, BuddySystem, Contestant, FrameCore, FrameDepot};
 use pageyard_host::{Block, Builder, FrontCache, HostLock, HostYard, cpu};
+
+use crate::frames::{Bitmap, Frames};
 
 /// Where pages come from.
 pub trait Pages: Sync + 'static {
@@ -178,8 +181,8 @@ pub trait Visitor {
     fn visit<P: Pages>(self, pages: &'static P, peer: bool);
 }
 
-/// Names of all, ours first.
-pub const NAMES: [&str; 8] = [
+/// Names of all, ours first, page-frame allocators last.
+pub const NAMES: [&str; 13] = [
     "pageyard",
     "pageyard-bare",
     "list-floor",
@@ -188,11 +191,38 @@ pub const NAMES: [&str; 8] = [
     "mimalloc",
     "snmalloc",
     "mmap",
+    FrameDepot::NAME,
+    FrameCore::NAME,
+    BuddySlab::NAME,
+    BuddySystem::NAME,
+    Bitmap::NAME,
 ];
 
-/// Whether it is somebody else's, to be compared with.
+/// Those that hand out numbers of frames, for kernels.
+const FRAMES: [&str; 5] =
+    [FrameDepot::NAME, FrameCore::NAME, BuddySlab::NAME, BuddySystem::NAME, Bitmap::NAME];
+
+/// Whether it is somebody else's, of use to a program, to be compared with.
 pub fn is_peer(name: &str) -> bool {
-    !["pageyard", "pageyard-bare", "list-floor"].contains(&name)
+    !["pageyard", "pageyard-bare", "list-floor"].contains(&name) && !is_of_frames(name)
+}
+
+/// Whether it hands out numbers of frames.
+pub fn is_of_frames(name: &str) -> bool {
+    FRAMES.contains(&name)
+}
+
+/// The patterns that a contestant does.
+pub fn does(name: &str) -> fn(&str) -> bool {
+    match name {
+        "list-floor" => |pattern| ["pair-4k", "pair-4k-2t"].contains(&pattern),
+        // Those that write to no memory.
+        _ if is_of_frames(name) => |pattern| {
+            let writes = ["kept", "pair-4k-touch", "fault1", "fault1-2t", "held-2m"];
+            !writes.contains(&pattern)
+        },
+        _ => |_| true,
+    }
 }
 
 /// Makes a contestant and visits it; `None`: there is none of that name.
@@ -210,6 +240,11 @@ pub fn with(name: &str, visitor: impl Visitor) -> Option<()> {
         "mimalloc" => visitor.visit(&Heap(mimalloc::MiMalloc), peer),
         "snmalloc" => visitor.visit(&Heap(snmalloc_rs::SnMalloc), peer),
         "mmap" => visitor.visit(&Mappings, peer),
+        FrameDepot::NAME => visitor.visit(keep(Frames(FrameDepot::new())), peer),
+        FrameCore::NAME => visitor.visit(keep(Frames(FrameCore::new())), peer),
+        BuddySlab::NAME => visitor.visit(keep(Frames(BuddySlab::new())), peer),
+        BuddySystem::NAME => visitor.visit(keep(Frames(BuddySystem::new())), peer),
+        Bitmap::NAME => visitor.visit(keep(Frames(Bitmap::new())), peer),
         _ => return None,
     }
     Some(())

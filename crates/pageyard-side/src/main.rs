@@ -5,6 +5,7 @@
 //! runs this.
 
 mod contestants;
+mod frames;
 mod patterns;
 mod table;
 
@@ -54,7 +55,8 @@ struct Run<'a>(&'a Args, &'a str, &'a mut Found);
 impl Visitor for Run<'_> {
     fn visit<P: Pages>(self, pages: &'static P, _: bool) {
         let Run(args, name, found) = self;
-        *found = patterns::run(pages, &args.only, args.times as usize, name == "list-floor");
+        let does = contestants::does(name);
+        *found = patterns::run(pages, &args.only, args.times as usize, does);
     }
 }
 

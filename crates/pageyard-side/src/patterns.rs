@@ -87,6 +87,8 @@ fn on_two(work: impl Fn(&Gate, u64) -> Vec<f64> + Sync) -> Vec<f64> {
                 if let Some(&cpu) = cpus.get(n) {
                     let _ = cpu::bind(&[cpu]);
                 }
+                // For those that are told the CPU.
+                pageyard_bench::set_cpu(n as u32);
                 gate.pass();
                 work(gate, n as u64)
             })
@@ -225,12 +227,10 @@ fn kept<P: Pages>(pages: &P) -> (f64, f64) {
     (now.max(0.0), (resident() - before).max(0.0))
 }
 
-/// Everything whose name contains `only`, each so many times.
-pub fn run<P: Pages>(pages: &P, only: &str, times: usize, pairs_only: bool) -> Found {
+/// Everything whose name contains `only` and that a contestant does, each so many times.
+pub fn run<P: Pages>(pages: &P, only: &str, times: usize, does: fn(&str) -> bool) -> Found {
     let mut found = Found::new();
-    let wanted = |name: &str| {
-        name.contains(only) && (!pairs_only || ["pair-4k", "pair-4k-2t"].contains(&name))
-    };
+    let wanted = |name: &str| name.contains(only) && does(name);
     if wanted("kept") {
         // First, while there is nothing.
         let (now, later) = kept(pages);

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde::Serialize;
 
-use crate::contestants::is_peer;
+use crate::contestants::{is_of_frames, is_peer};
 use crate::patterns::Found;
 
 /// The median.
@@ -90,8 +90,8 @@ impl Report {
         println!("ns per operation, medians (CPU time of the thread, of the slower of two)\n");
         print!("| |");
         self.contestants.iter().for_each(|c| print!(" {} |", c.name));
-        println!(" pageyard to the best peer (rounds) |");
-        println!("|---|{}---|", "---|".repeat(self.contestants.len()));
+        println!(" pageyard to the best peer (rounds) | to the best of frames |");
+        println!("|---|{}---|---|", "---|".repeat(self.contestants.len()));
         let timed = patterns.iter().map(|(name, _)| (*name).to_owned());
         let others = |name: &String| !patterns.iter().any(|(p, _)| p == name);
         let mut extra: Vec<String> =
@@ -110,18 +110,21 @@ impl Report {
                     None => print!(" |"),
                 }
             }
-            let peers = self.contestants.iter().filter(|c| is_peer(&c.name));
-            let of = |c: &Contestant| c.rounds.get(name).map_or(f64::INFINITY, |v| middle(v));
-            let best = peers
-                .filter(|c| c.ratios.contains_key(name))
-                .min_by(|a, b| of(a).total_cmp(&of(b)));
-            match best.filter(|_| timed.contains(name)) {
-                Some(c) => {
-                    let r = c.ratios[name];
-                    println!(" {:.2} ({:.2}–{:.2}) {} |", r.median, r.least, r.most, c.name);
+            for among in [is_peer, is_of_frames] {
+                let peers = self.contestants.iter().filter(|c| among(&c.name));
+                let of = |c: &Contestant| c.rounds.get(name).map_or(f64::INFINITY, |v| middle(v));
+                let best = peers
+                    .filter(|c| c.ratios.contains_key(name))
+                    .min_by(|a, b| of(a).total_cmp(&of(b)));
+                match best.filter(|_| timed.contains(name)) {
+                    Some(c) => {
+                        let r = c.ratios[name];
+                        print!(" {:.2} ({:.2}–{:.2}) {} |", r.median, r.least, r.most, c.name);
+                    }
+                    None => print!(" |"),
                 }
-                None => println!(" |"),
             }
+            println!();
         }
         println!();
         for (name, what) in
