@@ -341,6 +341,11 @@ fn a_memfd_yard_is_shared_with_another_mapping() {
     // SAFETY: given up just now.
     let block = unsafe { yard.from_raw(pfn, order) }.unwrap();
     assert_eq!(&block[..14], b"from elsewhere");
+    let mut range = yard.alloc_range(700, 1, QUIET | Gfp::ZERO).unwrap();
+    range[699 * 4096..][..5].copy_from_slice(b"range");
+    let mut seen = [0; 5];
+    file.read_exact_at(&mut seen, range.offset() + 699 * 4096).unwrap();
+    assert_eq!(&seen, b"range");
 }
 
 #[test]
