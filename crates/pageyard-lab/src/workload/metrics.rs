@@ -147,6 +147,22 @@ pub(super) struct Observed<'a> {
     pub(super) work: u64,
     pub(super) failed: u64,
     pub(super) peak_pages: u64,
+    /// Of requests for single pages, where looking at the clock costs them nothing.
+    pub(super) waits: Option<Waits>,
+}
+
+/// How long requests took, in nanoseconds.
+#[derive(Default, Debug)]
+pub(super) struct Waits {
+    all: Histogram,
+    longest: u64,
+}
+
+impl Waits {
+    pub(super) fn note(&mut self, ns: u64) {
+        self.all.note(ns);
+        self.longest = self.longest.max(ns);
+    }
 }
 
 fn measure(name: &str, unit: &'static str, better: Better, value: f64) -> Measure {
@@ -196,6 +212,14 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
         measure("block", "pages", Lower, per(counts.pages, counts.allocs)),
         measure("remote", "%", Lower, 100.0 * counts.remote()),
     ]);
+    if let Some(Waits { all: waits, longest }) = &run.waits {
+        let us = |ns: u64| ns as f64 / 1e3;
+        all.extend([
+            measure("request_p50", "us", Lower, us(waits.quantile(500))),
+            measure("request_p999", "us", Lower, us(waits.quantile(999))),
+            measure("request_max", "us", Lower, us(*longest)),
+        ]);
+    }
     all.extend(stats.in_allocator().map(|s| measure("allocator", "CPU s", Lower, s)));
     all.push(measure("failed", "requests", Lower, run.failed as f64));
     all

@@ -1,6 +1,6 @@
 //! Workloads on the simulated machine.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use pageyard::policy::Policy;
 use pageyard::tuning::Limits;
@@ -10,7 +10,7 @@ use pageyard_machine::{
 };
 
 use super::actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage, ZoneView};
-use super::metrics::{self, Counts, Observed};
+use super::metrics::{self, Counts, Observed, Waits};
 use super::watch::{Course, Recorder, Recording, Watch};
 use super::{Score, WorkloadError};
 
@@ -81,6 +81,7 @@ pub(crate) fn run<P: Policy>(
         work: world.work.get(),
         failed: world.failed.get(),
         peak_pages: world.peak.get().max(0) as u64,
+        waits: Some(world.waits.take()),
     };
     let mut measures = metrics::of(&observed, score);
     stage(&machine, &yard, &world, |stage| plan.finish(stage))?;
@@ -170,6 +171,8 @@ struct World<'w> {
     looks: Cell<u32>,
     /// The most pages that were on per-CPU lists.
     peak: Cell<i64>,
+    /// How long requests for single pages took.
+    waits: RefCell<Waits>,
     course: Option<&'w dyn Recorder>,
 }
 
@@ -189,6 +192,7 @@ impl<'w> World<'w> {
             in_use: Cell::new(0),
             looks: Cell::new(0),
             peak: Cell::new(0),
+            waits: RefCell::default(),
             course: course.map(|c| c as _),
         }
     }
@@ -198,6 +202,7 @@ impl<'w> World<'w> {
         self.work.set(0);
         self.failed.set(0);
         self.peak.set(0);
+        self.waits.take();
         self.course.inspect(|c| c.begin());
     }
 
@@ -299,14 +304,22 @@ impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
     fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block> {
         let asked = self.task.now();
         let got = self.world.pages.alloc(order, gfp);
-        self.world.course.inspect(|c| c.answered(asked, self.task.now(), got));
+        let now = self.task.now();
+        if order == Order::ZERO {
+            self.world.waits.borrow_mut().note(now.saturating_sub(asked));
+        }
+        self.world.course.inspect(|c| c.answered(asked, now, got));
         self.world.noted(got)
     }
 
     fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block> {
         let asked = self.task.now();
         let got = self.world.pages.alloc_on(node, order, gfp);
-        self.world.course.inspect(|c| c.answered(asked, self.task.now(), got));
+        let now = self.task.now();
+        if order == Order::ZERO {
+            self.world.waits.borrow_mut().note(now.saturating_sub(asked));
+        }
+        self.world.course.inspect(|c| c.answered(asked, now, got));
         self.world.noted(got)
     }
 

@@ -227,6 +227,7 @@ pub(crate) fn run<P: Policy + Sync>(
             work: world.work.load(Relaxed),
             failed: world.failed.load(Relaxed),
             peak_pages: world.peak.load(Relaxed),
+            waits: None,
         };
         let measures = metrics::of(&observed, score);
         stage(&world, |stage| plan.finish(stage))?;
