@@ -2,7 +2,6 @@
 //! the zones. What follows where that fails is in [`ladder`](crate::ladder).
 
 use core::fmt;
-use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
@@ -17,6 +16,7 @@ use crate::pcp::is_cached_order;
 use crate::platform::Platform;
 use crate::policy::{BelowHigh, Policy};
 use crate::reclaim::NodeReclaim;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneKind};
 use crate::watermark::HIGH;
 use crate::yard::Yard;

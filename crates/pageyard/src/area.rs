@@ -1,11 +1,10 @@
 //! The free areas of a zone: per order, one list per migrate type and a count of blocks
 //! (spec §1.3).
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use crate::frame::{Kind, Map, State};
 use crate::gfp::AllocFlags;
 use crate::list::List;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::{MAX_ORDER, MigrateType, TYPES};
 
 #[derive(Debug, Default)]

@@ -3,7 +3,6 @@
 
 use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::{Mutex, RawMutex};
 
@@ -13,6 +12,7 @@ use crate::gfp::Gfp;
 use crate::isolate::{IsolateError, Purpose};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::{MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::vm_events::VmEvent;
 use crate::yard::Yard;

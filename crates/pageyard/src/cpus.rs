@@ -1,13 +1,12 @@
 //! CPUs that come and go (spec §8.5). The layout names all there may ever be, and all are up at the
 //! start.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use crate::node::Home;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::tuning::Limits;
 use crate::units::CpuId;
 use crate::yard::Yard;

@@ -1,11 +1,6 @@
 //! Deferred initialisation (spec §8.2): most of a large machine's descriptors are written after it
 //! has begun to allocate, by as many threads as the embedder likes.
 
-use core::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed},
-};
-
 use lock_api::RawMutex;
 
 use crate::gfp::Gfp;
@@ -13,6 +8,10 @@ use crate::init::Start;
 use crate::layout::{InitError, Layout, Storage, ZoneSpec, section_end};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::{
+    AtomicBool, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
 use crate::units::{CpuId, NodeId, Pfn, SECTION_PAGES};
 use crate::yard::Yard;
 use crate::zone::Zone;

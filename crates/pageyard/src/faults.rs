@@ -1,8 +1,7 @@
 //! Requests that fail on purpose (spec §11.7), to see how their callers take it.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use crate::gfp::Gfp;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::Order;
 
 /// Which requests are to fail. The default fails none; its switches are the kernel's.

@@ -1,7 +1,6 @@
 //! The way back: checks, then this CPU's lists or the zone (spec §1.10, §5.9, §6.2, §6.3, §11.8).
 
 use core::fmt;
-use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
@@ -10,6 +9,7 @@ use crate::frame::{Frame, Kind, State};
 use crate::pcp::{Pageset, is_cached_order};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MigrateType, Order, Pfn, ZoneKind};
 use crate::yard::Yard;
 use crate::zone::{At, Zone};

@@ -1,12 +1,11 @@
 //! Blocks kept for urgent requests of order 1 and above (spec §3.8).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use crate::alloc::Request;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::watermark::highatomic_cap;
 use crate::yard::Yard;

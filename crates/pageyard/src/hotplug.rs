@@ -3,7 +3,6 @@
 
 use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
@@ -15,6 +14,7 @@ use crate::node::rebuild_orders;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::safety::change;
+use crate::sync::Ordering::Relaxed;
 use crate::tuning::Limits;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind,

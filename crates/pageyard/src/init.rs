@@ -3,7 +3,6 @@
 
 use core::marker::PhantomData;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::{Mutex, RawMutex};
 
@@ -15,6 +14,7 @@ use crate::node::{Node, rebuild_orders};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::reclaimers::Reclaimers;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::turn::Turn;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneKind,

@@ -3,7 +3,6 @@
 
 use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
@@ -11,6 +10,7 @@ use crate::area::End;
 use crate::frame::Kind;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind};
 use crate::yard::Yard;
 use crate::zone::{At, Locked, Zone};

@@ -2,7 +2,6 @@
 //! lists, thresholds of the counters (spec §3, §5.4, §8.3, §9.3, §10).
 
 use core::fmt::Write;
-use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
@@ -10,6 +9,7 @@ use crate::knob_error::{Excerpt, KnobError};
 use crate::knob_table::{Follows, KNOBS, Knob};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::tuning::{Limits, MAX_BATCH, MAX_PAGES};
 use crate::units::{PAGE_SIZE, ZONE_KINDS, ZoneId, ZoneKind};
 use crate::watermark::{self, HIGH, LOW, MIN};

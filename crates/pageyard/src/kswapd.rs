@@ -1,7 +1,7 @@
 //! Background reclaim (spec §7.1, §7.2): when it is woken, and what it then does, step by step.
 //! The thread is the embedder's, and so is what it reclaims.
 
-use core::sync::atomic::{
+use crate::sync::{
     AtomicBool, AtomicU8, AtomicU32,
     Ordering::{Relaxed, SeqCst},
     fence,

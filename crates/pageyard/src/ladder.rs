@@ -5,8 +5,6 @@
 //! bounded: a request gives up once its reclaims claim to have freed every page of its zones once
 //! over.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use crate::alloc::Request;
@@ -17,6 +15,7 @@ use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::reclaim::{Oom, ReclaimJob, Throttle};
+use crate::sync::Ordering::Relaxed;
 use crate::units::{COSTLY_ORDER, MigrateType, NodeId, Order, Pfn, ZoneKind};
 use crate::vm_events::VmEvent;
 use crate::watermark::{HIGH, MIN};

@@ -130,6 +130,7 @@ mod shuffle;
 mod snapshot;
 mod spread;
 mod stats;
+mod sync;
 pub mod text;
 pub mod tuning;
 mod turn;

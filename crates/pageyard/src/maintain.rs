@@ -2,12 +2,12 @@
 //! (spec §5.5, §5.14–5.16, §9.2).
 
 use core::marker::PhantomData;
-use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::tuning::{CacheSlice, FREE_HIGH_BATCH, Limits, keeps_batch};
 use crate::units::{CpuId, ZoneId};
 use crate::yard::Yard;

@@ -1,8 +1,6 @@
 //! Mobility grouping: whose block serves a request when its own type has none, and what becomes
 //! of that block (spec §4).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use crate::events::Event;
@@ -10,6 +8,7 @@ use crate::frame::Kind;
 use crate::gfp::AllocFlags;
 use crate::platform::Platform;
 use crate::policy::{Fallback, Policy};
+use crate::sync::Ordering::Relaxed;
 use crate::units::{
     MAX_ORDER, MigrateType,
     MigrateType::{Cma, HighAtomic, Movable, Reclaimable, Unmovable},

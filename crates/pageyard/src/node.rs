@@ -2,11 +2,11 @@
 //! requests try them (spec §1.2, §2.5).
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use lock_api::RawMutex;
 
 use crate::kswapd::Wakeups;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use crate::units::{CpuId, NodeId, ZoneKind};
 use crate::zone::{CpuSlot, Zone};
 

@@ -19,14 +19,13 @@
 //! # let _ = machine;
 //! ```
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-
 use lock_api::RawMutex;
 
 use crate::events::Event;
 use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId};
 use crate::yard::Yard;
 

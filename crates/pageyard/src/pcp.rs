@@ -1,8 +1,6 @@
 //! The per-CPU lists: pages kept ready for one CPU, filled from the zone and drained to it in
 //! bulk (spec §5).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use crate::area::End;
@@ -16,6 +14,7 @@ use crate::platform::Platform;
 use crate::policy::{BelowHigh, BulkFree, Decay, Policy};
 use crate::run::Run;
 use crate::stats::Counter;
+use crate::sync::Ordering::Relaxed;
 use crate::tuning::{Pressure, Room, Tuning, clamp};
 use crate::units::{COSTLY_ORDER, CpuId, MigrateType, Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
 use crate::watermark::HIGH;

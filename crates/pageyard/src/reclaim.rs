@@ -1,8 +1,6 @@
 //! What the allocator and the embedder's reclaim say to each other (spec §3.4, §3.7, §3.9, §7.2,
 //! §7.3).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use crate::alloc::Request;
@@ -10,6 +8,7 @@ use crate::gfp::{AllocFlags, Gfp};
 use crate::node::NodeMask;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{NodeId, Order, ZoneId, ZoneKind};
 use crate::watermark::HIGH;
 use crate::yard::Yard;

@@ -1,7 +1,7 @@
 //! The tasks that are inside a hook that frees or moves memory. Memory they ask for meanwhile must
 //! not lead to another reclaim, and may come from the reserves (spec §2.10).
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Tasks that are known each by itself.
 const KNOWN: usize = 64;

@@ -1,10 +1,10 @@
 //! What the checks report, and how often (spec §11.2, §11.4).
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::checks::BadPage;
 use crate::poison::Corruption;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::{Order, Pfn};
 
 /// Something is wrong with memory or with what somebody did to it. For the log.

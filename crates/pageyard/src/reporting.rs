@@ -5,8 +5,6 @@
 //! which whoever takes it off, or merges it, writes anew. How many pages bear it is counted where
 //! blocks leave their lists, so that an embedder knows at any time what is still to be reported.
 
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-
 use lock_api::RawMutex;
 
 use crate::area::End;
@@ -14,6 +12,7 @@ use crate::frame::{Kind, State};
 use crate::gfp::AllocFlags;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneKind};
 use crate::watermark::LOW;
 use crate::yard::Yard;

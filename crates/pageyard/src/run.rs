@@ -6,14 +6,13 @@
 //! is done here directly. Only the accounting is still done block by block, because its steps are
 //! observable (§4.7, §9.2).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use crate::area::End;
 use crate::events::Event;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER};
 use crate::zone::Locked;
 

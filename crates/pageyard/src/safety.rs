@@ -1,8 +1,6 @@
 //! Checks and defences on the way of a block between its owner and the lists (spec §11). Which of
 //! them there are is the policy's ([`Safety`](crate::policy::Safety)); what is off is not compiled.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use lock_api::RawMutex;
 
 use crate::checks::{BadPage, Link};
@@ -12,6 +10,7 @@ use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::report::{RateLimit, Report};
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::{CpuId, MigrateType, Order, Pfn, ZoneId};
 use crate::yard::Yard;
 use crate::zone::{At, Locked};

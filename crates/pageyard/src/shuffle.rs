@@ -1,14 +1,13 @@
 //! Shuffled free lists (spec §1.8, §1.11): where the next large block lies is not to be guessed.
 //! Off unless the layout gives a seed.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use crate::area::End;
 use crate::frame::Kind;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{MAX_ORDER, MigrateType};
 use crate::zone::{At, Zone};
 

@@ -1,7 +1,6 @@
 //! A zone's complete state as a stream of [`Record`]s, and back: for conformance, debugging, tests.
 
 use core::fmt;
-use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
@@ -11,6 +10,7 @@ use crate::pcp::{LISTS, Pageset, is_cached_order, list_order, list_type};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::safety::change;
+use crate::sync::Ordering::Relaxed;
 use crate::tuning::{Limits, MAX_BATCH, MAX_PAGES, Tuning};
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZONE_KINDS, ZoneId,

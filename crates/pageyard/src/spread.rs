@@ -1,8 +1,6 @@
 //! Policies that spread requests over nodes: a thin layer above [`Yard::alloc_on`]. (To bind
 //! requests to nodes, give it their mask.)
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
 use lock_api::RawMutex;
 
 use crate::alloc::AllocError;
@@ -10,6 +8,7 @@ use crate::gfp::Gfp;
 use crate::node::{MAX_NODES, NodeChoice, NodeMask};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{NodeId, Order, Pfn};
 use crate::yard::Yard;
 

@@ -1,9 +1,8 @@
 //! Counters (measurement §9). Each is written under one lock and read without any, so reading a
 //! live allocator costs it nothing; a reader may see two counters of one event a moment apart.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use crate::events::REASONS;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::{MigrateType, TYPES};
 
 /// Rows of the tables by order: a power of two, so that an index cut to four bits always fits.

@@ -1,8 +1,8 @@
 //! A turn that one takes at a time and that is no lock: whoever has it may call the embedder, which
 //! may sleep, and whoever waits for it does so in [`Platform::pause`].
 
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::AtomicBool;
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::Platform;
 
@@ -15,7 +15,7 @@ pub(crate) struct Turn(AtomicBool);
 pub(crate) struct Taken<'t>(&'t AtomicBool);
 
 impl Turn {
-    pub(crate) const fn new() -> Turn {
+    pub(crate) fn new() -> Turn {
         Turn(AtomicBool::new(false))
     }
 

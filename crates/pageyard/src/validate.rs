@@ -1,8 +1,6 @@
 //! One look at everything that must hold while nobody is inside the allocator: for debugging and
 //! tests (spec §1.3, §1.7, §4.8, §5.2, §9.2).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use crate::frame::{Frame, Kind, NIL, State};
@@ -10,6 +8,7 @@ use crate::list::List;
 use crate::pcp::{LISTS, Pageset, is_cached_order, list_order};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
 use crate::validate_error::{Broken, Invalid, Tally};
 use crate::yard::Yard;

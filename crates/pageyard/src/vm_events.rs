@@ -2,12 +2,11 @@
 //! taken back are counted by CPU already and only summed here; the rest happens rarely enough for
 //! one counter each.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use lock_api::RawMutex;
 
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::ZoneKind;
 use crate::yard::Yard;
 

@@ -1,9 +1,8 @@
 //! Watermarks, boost and lowmem reserve: how they are computed (spec §3.1–3.5) and how a request
 //! is held against them (§3.6, §3.7).
 
-use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-
 use crate::gfp::AllocFlags;
+use crate::sync::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use crate::units::{PAGEBLOCK_PAGES, ZONE_KINDS, ZoneKind};
 
 /// Index of a mark: pages that ordinary requests never touch.

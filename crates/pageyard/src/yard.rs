@@ -1,7 +1,6 @@
 //! The allocator as its embedder sees it.
 
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::{Mutex, RawMutex};
 
@@ -12,6 +11,7 @@ use crate::platform::Platform;
 use crate::policy::{Linux612, Policy};
 use crate::reclaimers::Reclaimers;
 use crate::stats::{BlockCounts, CpuStats, NumaStats, ZoneStats};
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::tuning::Tuning;
 use crate::turn::Turn;
 use crate::units::{

@@ -2,10 +2,6 @@
 
 use core::marker::PhantomData;
 use core::ops::Deref;
-use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
-    Ordering::{AcqRel, Relaxed},
-};
 
 use lock_api::{Mutex, MutexGuard, RawMutex};
 
@@ -20,6 +16,10 @@ use crate::policy::{BelowHigh, Policy};
 use crate::reporting::Reporting;
 use crate::safety::ZoneSafety;
 use crate::stats::{CpuCounters, ZoneCounters};
+use crate::sync::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Relaxed},
+};
 use crate::tuning::{Limits, Pressure};
 use crate::units::{CpuId, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId, ZoneKind};
 use crate::watermark::{HIGH, LOW, Supply, Watermarks, boost_cap};

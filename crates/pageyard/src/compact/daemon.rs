@@ -1,7 +1,5 @@
 //! Background compaction of a node, as steps that the embedder's thread takes (spec §7.8).
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
-
 use lock_api::RawMutex;
 
 use super::direct::is_failure;
@@ -10,6 +8,7 @@ use crate::events::Event;
 use crate::gfp::AllocFlags;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use crate::units::{MigrateType, NodeId, Order, ZoneKind};
 use crate::yard::Yard;
 use crate::zone::{At, Zone};

@@ -1,13 +1,12 @@
 //! A compaction that failed is not repeated at once, and one that succeeded in vain is (spec §7.6).
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
 use lock_api::RawMutex;
 
 use super::{CompactEvent, CompactResult, Priority};
 use crate::events::Event;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{COSTLY_ORDER, Order};
 use crate::zone::At;
 

@@ -1,7 +1,5 @@
 //! Compaction on behalf of a request (spec §2.10, §7.6), or because somebody asks for it (§10).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use super::pass::{Outcome, Pass};
@@ -12,6 +10,7 @@ use crate::gfp::{AllocFlags, Gfp};
 use crate::node::NodeChoice;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId};
 use crate::yard::Yard;
 use crate::zone::{At, Zone};

@@ -31,14 +31,13 @@ mod sources;
 mod suitable;
 mod targets;
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-
 use lock_api::RawMutex;
 
 use crate::frame::NIL;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::units::{CpuId, MigrateType, NodeId, Order, PAGEBLOCK_PAGES, ZoneId, ZoneKind};
 use crate::yard::Yard;
 use crate::zone::Zone;

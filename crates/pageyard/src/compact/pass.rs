@@ -1,7 +1,5 @@
 //! One pass of both scanners over a zone (spec §7.4).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use super::capture::Wish;
@@ -11,6 +9,7 @@ use super::{CompactEvent, CompactResult, Count, Job, Mode, block_end, block_star
 use crate::frame::{Kind, NIL, State};
 use crate::platform::{Platform, Relocation};
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::At;
 

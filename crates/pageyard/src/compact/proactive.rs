@@ -1,11 +1,10 @@
 //! Compaction ahead of requests: how fragmented a node may become (spec §7.8).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{MAX_ORDER, NodeId, Order};
 use crate::yard::Yard;
 use crate::zone::{RECLAIM_ACTIVE, Zone};

@@ -3,8 +3,6 @@
 //! It takes no lock and marks nothing. What it collects may be freed the next moment; that is
 //! found out when the owner is asked.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use super::pass::{Pass, chunk_end};
@@ -12,6 +10,7 @@ use super::{CLUSTER, Mode, block_end, block_start};
 use crate::frame::{Kind, State};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 
 /// Blocks to be moved, all of one pageblock: 32 pages, or one block that is larger.
@@ -174,7 +173,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
         if self.only.is_some() {
             return;
         }
-        let raise = |c: &core::sync::atomic::AtomicU32| {
+        let raise = |c: &crate::sync::AtomicU32| {
             if idx > c.load(Relaxed) {
                 c.store(idx, Relaxed);
             }

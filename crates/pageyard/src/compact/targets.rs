@@ -4,8 +4,6 @@
 //! back. It never takes so much that ordinary requests would miss it: each block leaves the zone
 //! above its unboosted MIN mark.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use lock_api::RawMutex;
 
 use super::pass::Pass;
@@ -15,6 +13,7 @@ use crate::gfp::AllocFlags;
 use crate::list::List;
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneKind};
 use crate::watermark::MIN;
 use crate::zone::Locked;

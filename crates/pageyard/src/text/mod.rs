@@ -20,7 +20,6 @@ mod zoneinfo;
 
 use core::fmt::{self, Write};
 use core::iter;
-use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
@@ -34,6 +33,7 @@ pub use show_mem::{BlockSupply, ZoneReport};
 pub use vmstat::write_counters;
 pub use zoneinfo::{PagesetText, ZoneText, write_node_stats};
 
+use crate::sync::Ordering::Relaxed;
 use crate::units::{MigrateType, NodeId, PAGEBLOCK_PAGES, ZoneKind};
 use crate::zone::Zone;
 

@@ -7,13 +7,13 @@
 //! and are not written.
 
 use core::fmt::{self, Write};
-use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
 use super::{Extra, populated, zone_stat};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{MAX_ORDER, MigrateType, NodeId, PAGE_SIZE, TYPES};
 use crate::yard::Yard;
 use crate::zone::Zone;

@@ -1,13 +1,13 @@
 //! `zoneinfo`: the size, the marks, the counters and the per-CPU lists of every zone.
 
 use core::fmt::{self, Write};
-use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::RawMutex;
 
 use super::{Extra, NODE_STATS, NUMA_STATS, ZONE_STATS, cma_pages, nodes, zone_of, zone_stat};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, NodeId, Pfn, ZONE_KINDS, ZoneKind};
 use crate::watermark::zone_marks;
 use crate::yard::Yard;

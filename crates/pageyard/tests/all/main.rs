@@ -26,7 +26,6 @@ mod hooks;
 mod hotplug;
 mod hwpoison;
 mod init;
-mod interleavings;
 mod isolation;
 mod isolation_threads;
 mod knobs;

@@ -1,0 +1,12 @@
+//! Whole requests under many schedules: at every lock operation, every event and every access to an
+//! atomic of the core's, another thread may go on.
+
+// The core with shuttle's atomics, under its own name.
+extern crate pageyard_shuttle as pageyard;
+
+#[path = "../../../pageyard/tests/all/common/mod.rs"]
+mod common;
+
+mod requests;
+mod schedules;
+mod stage;

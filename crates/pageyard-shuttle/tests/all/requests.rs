@@ -1,0 +1,137 @@
+//! Whole requests of three threads beside whatever else may happen to a yard meanwhile.
+
+use pageyard::policy::*;
+use pageyard::{CpuId, Gfp, MigrateType, Pfn, ZoneKind};
+use shuttle::thread;
+
+use crate::common::Machine;
+use crate::schedules::{explore, find};
+use crate::stage::*;
+
+type C = TypeChecked;
+type Two = TypeChecked<TwoPassBulkFree<Step9>>;
+const NORMAL: ZoneKind = ZoneKind::Normal;
+
+#[test]
+fn requests_and_frees_by_others() {
+    explore("requests", 200, scenario::<Turns, C>(requests));
+    explore("requests in two passes", 200, scenario::<Turns, Two>(requests));
+}
+
+#[test]
+fn requests_beside_ticks_and_drains() {
+    let each: Part<Turns, C> = |y, cpu| match cpu {
+        0 => requests(y, 0),
+        1 => {
+            y.tick(CpuId(0));
+            y.drain_all(None);
+            free_one(y);
+        }
+        _ => {
+            y.drain_all(Some(NORMAL.into()));
+            requests(y, 2);
+        }
+    };
+    explore("ticks and drains", 200, scenario(each));
+}
+
+#[test]
+fn requests_beside_disabled_lists_and_settings() {
+    let each: Part<Turns, C> = |y, cpu| match cpu {
+        0 => requests(y, 0),
+        1 => {
+            let guard = y.disable_pcp(NORMAL).unwrap();
+            requests(y, 1);
+            drop(guard);
+        }
+        _ => {
+            y.set_min_free_kbytes(400).unwrap();
+            y.set_percpu_pagelist_high_fraction(8).unwrap();
+        }
+    };
+    explore("disabled lists and settings", 200, scenario(each));
+}
+
+/// §8.5: the last CPU goes and comes back, beside a change of limits and somebody else's drain.
+#[test]
+fn requests_beside_a_cpu_that_goes_and_comes_back() {
+    let each: Part<Turns, C> = |y, cpu| match cpu {
+        0 => requests(y, 0),
+        1 => {
+            // What it left on its lists before.
+            CPU.with(|c| c.set(3));
+            (0..3).for_each(|_| take(y, 0, Gfp::KERNEL));
+            free_one(y);
+            CPU.with(|c| c.set(1));
+            assert!(y.cpu_dead(CpuId(3)));
+            let lists = y.pageset(NORMAL, CpuId(3)).unwrap();
+            assert_eq!(lists.count, 0, "a CPU that is down has no pages");
+            requests(y, 1);
+            assert!(y.cpu_up(CpuId(3)));
+        }
+        _ => {
+            y.drain_cpu(CpuId(3), None);
+            y.set_percpu_pagelist_high_fraction(8).unwrap();
+            drop(y.disable_pcp(NORMAL).unwrap());
+            y.tick(CpuId(3));
+        }
+    };
+    explore("a CPU goes and comes back", 200, scenario(each));
+}
+
+/// §4.11, §4.12: pageblocks are isolated and a contiguous range is taken out of what others use.
+#[test]
+fn requests_beside_isolation_and_contiguous_ranges() {
+    let each: Part<Turns, C> = |y, cpu| match cpu {
+        0 => {
+            (0..3).for_each(|_| take(y, 0, Gfp::HIGHUSER_MOVABLE));
+            requests(y, 1);
+        }
+        1 => {
+            let range = Pfn(0)..Pfn(512);
+            if y.alloc_contig(range.clone(), MigrateType::Movable, Gfp::KERNEL).is_ok() {
+                y.free_contig(range).unwrap();
+            }
+        }
+        _ => {
+            let range = Pfn(1024)..Pfn(1536);
+            if y.isolate(range.clone(), MigrateType::Movable).is_ok() {
+                requests(y, 2);
+                y.unisolate(range, MigrateType::Movable).unwrap();
+            }
+        }
+    };
+    explore("isolation and contiguous ranges", 200, scenario(each));
+}
+
+#[test]
+fn s8_3_marks_belong_to_the_setting_that_was_written_last() {
+    let each: Part<Turns, C> =
+        |y, cpu| y.set_min_free_kbytes([400, 800, 1600][cpu as usize]).unwrap();
+    explore("three settings", 200, scenario(each));
+    explore("two settings", 300, || {
+        Machine::normal(PAGES).run_on(Stage::default(), |y: &Y<'_, Turns, C>| {
+            thread::scope(|s| {
+                for kb in [400, 800] {
+                    s.spawn(move || y.set_min_free_kbytes(kb).unwrap());
+                }
+            });
+            let min = y.zone_info(NORMAL).unwrap().watermarks[0];
+            assert_eq!(min, y.knobs().min_free_kbytes / 4);
+        });
+    });
+}
+
+/// The planted bug: a lock that one CPU does not wait for is found within some schedules.
+#[test]
+fn a_lock_that_one_cpu_does_not_wait_for_is_found() {
+    let small: Part<Impatient, C> = |y, cpu| {
+        (0..2).for_each(|_| take(y, 4, [Gfp::KERNEL, Gfp::ATOMIC, Gfp::NOWAIT][cpu as usize]));
+        free_one(y);
+    };
+    let found = find(200, scenario(small)).expect_err("two are in the zone at once");
+    // The seed repeats it.
+    let again = crate::schedules::one(found.seed, scenario(small)).expect_err("as before");
+    assert_eq!(again.why, found.why);
+    println!("found with {:#x}: {}", found.seed, found.why);
+}

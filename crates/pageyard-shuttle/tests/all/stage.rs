@@ -1,0 +1,181 @@
+//! Three threads as three CPUs: a lock that gives way at every operation, and a platform that gives
+//! way wherever the core tells it something, locks held or not, and knows who owns what.
+#![allow(unsafe_code)] // locks over shuttle's atomics
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use lock_api::RawMutex;
+use pageyard::policy::Policy;
+use pageyard::{CpuId, Event, Gfp, Order, Pfn, Platform, Relocation, Yard, ZoneKind};
+use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use shuttle::thread;
+
+use crate::common::check::{Owned, check};
+use crate::common::{Machine, o};
+
+/// How many pages there are.
+pub(crate) const PAGES: u64 = 3072;
+
+/// A spin lock whose every operation is a scheduling point.
+pub(crate) struct Turns(AtomicBool);
+
+// SAFETY: only one swap from false to true can succeed before the next unlock.
+unsafe impl RawMutex for Turns {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = Turns(AtomicBool::new(false));
+    type GuardMarker = lock_api::GuardSend;
+
+    fn lock(&self) {
+        while !self.try_lock() {
+            thread::yield_now();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        !self.0.swap(true, SeqCst)
+    }
+
+    unsafe fn unlock(&self) {
+        self.0.store(false, SeqCst);
+    }
+}
+
+/// The bug that is to be found: CPU 1 does not wait for a lock that it must have. It is right about
+/// locks that it only tries, so two never have the lists of a CPU, which lie behind such a lock, at
+/// once; the zone lock has no data of its own.
+pub(crate) struct Impatient(Turns);
+
+// SAFETY: none; the tests that use it wait for no lock but those over `()`.
+unsafe impl RawMutex for Impatient {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = Impatient(Turns::INIT);
+    type GuardMarker = lock_api::GuardSend;
+
+    fn lock(&self) {
+        if CPU.with(Cell::get) == 1 {
+            self.0.try_lock();
+        } else {
+            self.0.lock();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        self.0.try_lock()
+    }
+
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.unlock() };
+    }
+}
+
+shuttle::thread_local! {
+    pub(crate) static CPU: Cell<u32> = Cell::new(0);
+}
+
+/// What is in use, by its first frame.
+#[derive(Default)]
+pub(crate) struct Stage {
+    blocks: Mutex<BTreeMap<Pfn, Order>>,
+}
+
+impl Stage {
+    fn own(&self, pfn: Pfn, order: Order) {
+        let end = Pfn(pfn.0 + u64::from(order.pages()));
+        let mut blocks = self.blocks.lock().unwrap();
+        if let Some((p, o)) = blocks.range(..end).next_back() {
+            assert!(p.0 + u64::from(o.pages()) <= pfn.0, "{pfn} was handed out twice");
+        }
+        blocks.insert(pfn, order);
+    }
+
+    fn disown(&self) -> Option<(Pfn, Order)> {
+        self.blocks.lock().unwrap().pop_first()
+    }
+}
+
+impl Platform for Stage {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.with(Cell::get))
+    }
+
+    fn event(&self, _: CpuId, _: Event) {
+        thread::yield_now();
+    }
+
+    fn pause(&self) {
+        thread::yield_now();
+    }
+
+    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        thread::yield_now();
+        let mut blocks = self.blocks.lock().unwrap();
+        if blocks.get(&from) != Some(&order) {
+            return Relocation::Refused;
+        }
+        blocks.remove(&from);
+        blocks.insert(to, order);
+        Relocation::Moved
+    }
+}
+
+pub(crate) type Y<'y, R, P> = Yard<'y, R, Stage, P>;
+
+/// What one of the three threads does.
+pub(crate) type Part<R, P> = fn(&Y<'_, R, P>, u32);
+
+/// Runs three threads as three CPUs, then frees what is left, drains and checks.
+pub(crate) fn scenario<R, P>(each: Part<R, P>) -> impl Fn() + Send + Sync
+where
+    R: RawMutex + Send + Sync + 'static,
+    P: Policy + Send + Sync + 'static,
+{
+    move || {
+        let m = Machine::normal(PAGES).cpus(&[0, 0, 1, 0]);
+        m.run_on(Stage::default(), |y: &Y<'_, R, P>| {
+            thread::scope(|s| {
+                for cpu in 0..3 {
+                    s.spawn(move || {
+                        CPU.with(|c| c.set(cpu));
+                        each(y, cpu);
+                    });
+                }
+            });
+            while free_one(y) {}
+            y.drain_all(None);
+            check(y, &m, &Owned::new());
+            let info = y.zone_info(ZoneKind::Normal).unwrap();
+            assert_eq!((info.free_exact, info.cached), (PAGES, 0));
+            assert_eq!(y.zone_stats(ZoneKind::Normal).unwrap().type_check_failures, 0);
+        });
+    }
+}
+
+/// Asks for a block; everybody may free it from now on.
+pub(crate) fn take<R: RawMutex, P: Policy>(y: &Y<'_, R, P>, order: u8, gfp: Gfp) {
+    if let Ok(pfn) = y.alloc(o(order), gfp) {
+        if gfp.contains(Gfp::MOVABLE) {
+            y.set_movable(pfn, o(order), true).unwrap();
+        }
+        y.platform().own(pfn, o(order));
+    }
+}
+
+/// Frees a block of anybody's; whether there was one.
+pub(crate) fn free_one<R: RawMutex, P: Policy>(y: &Y<'_, R, P>) -> bool {
+    let next = y.platform().disown();
+    if let Some((pfn, order)) = next {
+        y.free(pfn, order).unwrap();
+    }
+    next.is_some()
+}
+
+/// Requests of several orders, and a free by this CPU after each.
+pub(crate) fn requests<R: RawMutex, P: Policy>(y: &Y<'_, R, P>, cpu: u32) {
+    for order in [0, 1, 0, 4] {
+        take(y, order, [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::ATOMIC][cpu as usize]);
+        free_one(y);
+    }
+}

@@ -1,0 +1,13 @@
+//! The atomics of the core. The crates that look for bad interleavings put a tool's in their place
+//! (`crates/pageyard-shuttle`, `crates/pageyard-loom`) and compile the files beside this one as they
+//! are. Frames and lists of frames do not go through here: whoever holds their lock owns them (§1.6),
+//! and a frame of zero bytes has to be one.
+
+#[cfg(not(pageyard_shuttle))]
+pub(crate) use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+};
+#[cfg(pageyard_shuttle)]
+pub(crate) use shuttle::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+};
