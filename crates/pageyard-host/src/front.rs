@@ -8,19 +8,15 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
 
 use pageyard::{Gfp, Order};
 
 use crate::barrier;
 use crate::fork::Birthplace;
+use crate::handshake::take_away;
 use crate::magazine::{self, Kind, Magazine, ROOM, Ready, Tally, add};
-
-/// How often one who is inside his magazine is waited for.
-const PATIENCE: u32 = 1000;
 
 /// What threads keep ready without a lock ([`Builder::front_cache`](crate::Builder::front_cache)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -459,35 +455,14 @@ impl Shared {
     fn drain(&self, meant: impl Fn(&Magazine) -> bool) -> u64 {
         let _busy = Busy::begin();
         let list = self.list();
-        let meant = |m: &&Arc<Magazine>| m.pages() > 0 && meant(m);
-        // Asked once: the answer may change something.
-        let claimed = list.iter().filter(meant).inspect(|m| m.claim());
-        if claimed.fold(0, |n, _| n + 1) == 0 {
-            return 0;
-        }
-        let visible = barrier::all_threads();
         let mut pages = 0;
-        for m in list.iter().filter(|m| m.is_claimed()) {
-            if visible && Self::waits_until_left(m) {
-                pages += self.take_away(m);
-            }
-            m.give_up();
-        }
+        let meant = |m: &Magazine| m.pages() > 0 && meant(m);
+        take_away(&list[..], meant, barrier::all_threads, |m| pages += self.take_all(m));
         pages
     }
 
-    /// Whether the owner has left, who goes in for some nanoseconds only, unless he lost his CPU
-    /// there.
-    fn waits_until_left(m: &Magazine) -> bool {
-        (0..PATIENCE).any(|n| {
-            if n > 0 {
-                thread::yield_now();
-            }
-            m.is_left()
-        })
-    }
-
-    fn take_away(&self, m: &Magazine) -> u64 {
+    /// What lies in a magazine that is ours for the moment goes back.
+    fn take_all(&self, m: &Magazine) -> u64 {
         let mut pages = 0;
         for kind in Kind::ALL {
             let mut all = [None; ROOM];

@@ -8,10 +8,11 @@
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
 
 use pageyard::{Gfp, MigrateType, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
+
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, light_barrier};
 
 /// The most blocks of a kind.
 pub(crate) const ROOM: usize = 126;
@@ -118,7 +119,7 @@ impl Stack {
         Stack {
             head: AtomicU64::new(0),
             limit: AtomicU64::new(0),
-            blocks: [const { AtomicPtr::new(ptr::null_mut()) }; COUNT as usize + 1],
+            blocks: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
         }
     }
 
@@ -226,9 +227,7 @@ impl Magazine {
     #[inline(always)]
     fn enter<T>(&self, f: impl FnOnce(&[Stack; KINDS]) -> Option<T>) -> Option<T> {
         self.inside.store(1, Relaxed);
-        // The processor may still swap the store and the load; the barrier of the one who takes
-        // the magazine makes up for that.
-        compiler_fence(SeqCst);
+        light_barrier();
         let answer = if self.taken.load(Acquire) == 0 { f(&self.stacks) } else { None };
         self.inside.store(0, Release);
         answer

@@ -12,16 +12,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::ptr::NonNull;
-use std::sync::atomic::{
-    AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
-};
 
+use crate::seqlock::{HEAD, length, publish, snapshot};
 use crate::stats::YardStats;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 
 /// "pgyrdtop".
 const MAGIC: u64 = 0x7067_7972_6474_6f70;
 const VERSION: u64 = 1;
-const HEAD: usize = 5;
 /// The longest page that a reader takes for one.
 const MOST: u64 = 64 << 20;
 /// The name that `/proc/PID/fd` shows.
@@ -95,16 +93,7 @@ impl Page {
         if text.is_empty() || text.len() > room {
             return;
         }
-        let seq = words[3].load(Relaxed);
-        words[3].store(seq.wrapping_add(1), Relaxed);
-        fence(Release);
-        words[4].store(text.len() as u64, Relaxed);
-        for (word, bytes) in words[HEAD..].iter().zip(text.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_ne_bytes(whole), Relaxed);
-        }
-        words[3].store(seq.wrapping_add(2), Release);
+        publish(words, &text);
     }
 }
 
@@ -150,40 +139,24 @@ fn read_page(file: &File, name: &str) -> Result<Option<YardStats>, PageError> {
     if !((HEAD * 8) as u64..=MOST).contains(&bytes) {
         return Err(wrong(format!("{bytes} bytes are no statistics page")));
     }
-    let mut all = vec![0; bytes as usize];
-    let word = |all: &[u8], at: usize| {
-        let mut w = [0; 8];
-        w.copy_from_slice(&all[at * 8..at * 8 + 8]);
-        u64::from_ne_bytes(w)
-    };
-    for _ in 0..1000 {
-        let mut head = [0; HEAD * 8];
-        file.read_exact_at(&mut head, 0).map_err(|e| wrong(e.to_string()))?;
-        if word(&head, 0) != MAGIC {
+    let copy =
+        |at, to: &mut [u8]| file.read_exact_at(to, at as u64).map_err(|e| wrong(e.to_string()));
+    let length = |head: &[u64; HEAD]| {
+        if head[0] != MAGIC {
             return Err(wrong("no statistics page".into()));
         }
-        if word(&head, 1) != VERSION {
-            let (has, knows) = (word(&head, 1), VERSION);
+        if head[1] != VERSION {
+            let (has, knows) = (head[1], VERSION);
             return Err(wrong(format!("version {has}; this program knows {knows}")));
         }
-        let (before, length) = (word(&head, 3), word(&head, 4));
+        let length = length(head);
         if length > bytes - (HEAD * 8) as u64 {
             return Err(wrong(format!("a text of {length} bytes in a page of {bytes}")));
         }
-        if length == 0 {
-            return Ok(None);
-        }
-        let text = &mut all[..length as usize];
-        file.read_exact_at(text, (HEAD * 8) as u64).map_err(|e| wrong(e.to_string()))?;
-        fence(Acquire);
-        file.read_exact_at(&mut head, 0).map_err(|e| wrong(e.to_string()))?;
-        if before % 2 == 0 && word(&head, 3) == before {
-            let stats = serde_json::from_slice(text).map_err(|e| wrong(e.to_string()))?;
-            return Ok(Some(stats));
-        }
-        std::thread::yield_now();
-    }
-    Ok(None)
+        Ok(length as usize)
+    };
+    let text = snapshot(copy, length)?;
+    text.map(|t| serde_json::from_slice(&t).map_err(|e| wrong(e.to_string()))).transpose()
 }
 
 /// What the yards of a process publish, in the order of their descriptors.

@@ -1,12 +1,6 @@
 //! Background reclaim (spec §7.1, §7.2): when it is woken, and what it then does, step by step.
 //! The thread is the embedder's, and so is what it reclaims.
 
-use crate::sync::{
-    AtomicBool, AtomicU8, AtomicU32,
-    Ordering::{Relaxed, SeqCst},
-    fence,
-};
-
 use lock_api::RawMutex;
 
 use crate::alloc::Request;
@@ -15,79 +9,15 @@ use crate::node::{Node, NodeMask};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::reclaim::{Mark, ReclaimJob, SWAP_CLUSTER_MAX};
+use crate::sync::Ordering::Relaxed;
 use crate::units::{NodeId, Order, ZONE_KINDS, ZoneKind};
 use crate::watermark::{HIGH, LOW, MIN};
 use crate::yard::Yard;
 use crate::zone::{RECLAIM_ACTIVE, Zone};
 
-/// After so many runs without a page, background reclaim is left alone until somebody else
-/// succeeds.
-const MAX_FAILURES: u32 = 16;
 /// The priority at which a run begins; each step down looks at twice as many pages.
 const FIRST_PRIORITY: u8 = 12;
 const NAP_NS: u64 = 100_000_000;
-const NO_ZONE: u8 = u8::MAX;
-
-/// What wakers and the reclaimer of a node tell each other.
-#[derive(Debug)]
-pub(crate) struct Wakeups {
-    /// The largest order and the highest zone asked for since the last run began.
-    order: AtomicU8,
-    highest: AtomicU8,
-    /// At work: it sees what is asked for by itself. Asleep, or in a nap, it has to be woken.
-    at_work: AtomicBool,
-    failures: AtomicU32,
-}
-
-impl Wakeups {
-    pub(crate) const fn new() -> Self {
-        Wakeups {
-            order: AtomicU8::new(0),
-            highest: AtomicU8::new(NO_ZONE),
-            at_work: AtomicBool::new(false),
-            failures: AtomicU32::new(0),
-        }
-    }
-
-    fn merge(&self, order: Order, highest: ZoneKind) {
-        self.order.fetch_max(order.get(), Relaxed);
-        let kind = highest as u8;
-        let _ = self
-            .highest
-            .fetch_update(Relaxed, Relaxed, |old| (old == NO_ZONE || old < kind).then_some(kind));
-    }
-
-    /// What was asked for, and nothing from now on.
-    fn take(&self) -> Option<(Order, ZoneKind)> {
-        let highest = self.highest.swap(NO_ZONE, Relaxed);
-        let order = Order::new(self.order.swap(0, Relaxed)).unwrap_or_default();
-        let highest = ZoneKind::ALL.into_iter().find(|&k| k as u8 == highest)?;
-        Some((order, highest))
-    }
-
-    fn is_asked(&self) -> bool {
-        self.highest.load(Relaxed) != NO_ZONE
-    }
-
-    fn is_hopeless(&self) -> bool {
-        self.failures.load(Relaxed) >= MAX_FAILURES
-    }
-
-    /// The reclaimer is about to lie down. No, where somebody has asked meanwhile: who asked before
-    /// it was seen lying did not wake it. (The fences here and in `is_at_work` order what each side
-    /// writes before what it reads.)
-    fn lie_down(&self) -> bool {
-        self.at_work.store(false, Relaxed);
-        fence(SeqCst);
-        !self.is_asked()
-    }
-
-    /// For who has just asked.
-    fn is_at_work(&self) -> bool {
-        fence(SeqCst);
-        self.at_work.load(Relaxed)
-    }
-}
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Wakes background reclaim of every node that may serve the request, once each (§2.10).

@@ -140,6 +140,7 @@ mod validate_error;
 mod verdict;
 mod verdict_text;
 mod vm_events;
+mod wakeups;
 pub mod watermark;
 mod yard;
 mod zone;

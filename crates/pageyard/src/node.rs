@@ -5,9 +5,9 @@ use core::fmt;
 
 use lock_api::RawMutex;
 
-use crate::kswapd::Wakeups;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use crate::units::{CpuId, NodeId, ZoneKind};
+use crate::wakeups::Wakeups;
 use crate::zone::{CpuSlot, Zone};
 
 /// How many nodes a machine may have.

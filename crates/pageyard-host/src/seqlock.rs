@@ -1,0 +1,73 @@
+//! A text in words that others see: one writes it, any number copy it, and nobody waits.
+//!
+//! The words that both sides know: 3 a sequence number, odd while the rest is being written, 4 the
+//! length of the text in bytes, and from [`HEAD`] on the text. What the first three say is not this
+//! file's business.
+
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::{AtomicU64, fence, yield_now};
+
+/// Words before the text.
+pub(crate) const HEAD: usize = 5;
+const SEQ: usize = 3;
+const LENGTH: usize = 4;
+/// How often a reader tries who finds the text being written.
+const TRIES: u32 = 1000;
+
+/// Replaces the text, which must fit. One writer at a time.
+pub(crate) fn publish(words: &[AtomicU64], text: &[u8]) {
+    let seq = words[SEQ].load(Relaxed);
+    words[SEQ].store(seq.wrapping_add(1), Relaxed);
+    // Whoever sees a word of the new text sees that it is being written.
+    fence(Release);
+    words[LENGTH].store(text.len() as u64, Relaxed);
+    for (word, bytes) in words[HEAD..].iter().zip(text.chunks(8)) {
+        let mut whole = [0; 8];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        word.store(u64::from_ne_bytes(whole), Relaxed);
+    }
+    words[SEQ].store(seq.wrapping_add(2), Release);
+}
+
+/// Copies a text that is whole. `copy` fills the bytes from so many on; `text` says, from the words
+/// before the text, how long it is. `None`: there is none yet, or it was being written all the time.
+pub(crate) fn snapshot<E>(
+    mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    mut text: impl FnMut(&[u64; HEAD]) -> Result<usize, E>,
+) -> Result<Option<Vec<u8>>, E> {
+    let mut head = [0; HEAD * 8];
+    for _ in 0..TRIES {
+        copy(0, &mut head)?;
+        let before = words_of(&head);
+        let length = text(&before)?;
+        if length == 0 {
+            return Ok(None);
+        }
+        // Nothing is copied that is older than the number says ...
+        fence(Acquire);
+        let mut bytes = vec![0; length];
+        copy(HEAD * 8, &mut bytes)?;
+        // ... or newer.
+        fence(Acquire);
+        copy(0, &mut head)?;
+        // The length was copied beside the number, before the first fence: it may have been older.
+        let after = words_of(&head);
+        if before[SEQ].is_multiple_of(2)
+            && (after[SEQ], after[LENGTH]) == (before[SEQ], before[LENGTH])
+        {
+            return Ok(Some(bytes));
+        }
+        yield_now();
+    }
+    Ok(None)
+}
+
+fn words_of(bytes: &[u8; HEAD * 8]) -> [u64; HEAD] {
+    let (words, _) = bytes.as_chunks::<8>();
+    std::array::from_fn(|at| u64::from_ne_bytes(words[at]))
+}
+
+/// How long the text is, as the words before it say.
+pub(crate) fn length(head: &[u64; HEAD]) -> u64 {
+    head[LENGTH]
+}

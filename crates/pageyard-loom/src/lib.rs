@@ -1,0 +1,36 @@
+//! The small protocols of pageyard under every interleaving and every reordering that Rust's memory
+//! model allows, as far as loom follows it.
+//!
+//! The product's own files are compiled here once more: what they take from `crate::sync` is loom's.
+//! Nothing is copied, and the product knows nothing of it.
+//!
+//! Each `models` function runs in `loom::model`; with [`Planted`], it has a bug that loom must find.
+#![allow(dead_code, unreachable_pub)] // files made for other crates
+#![allow(unsafe_code)] // of theirs
+
+#[path = "../../pageyard/src/turn.rs"]
+mod turn;
+#[path = "../../pageyard/src/wakeups.rs"]
+mod wakeups;
+
+#[path = "../../pageyard-host/src/handshake.rs"]
+mod handshake;
+#[path = "../../pageyard-host/src/magazine.rs"]
+mod magazine;
+#[path = "../../pageyard-host/src/seqlock.rs"]
+mod seqlock;
+
+/// What the core's files find in `crate::platform`.
+mod platform {
+    pub(crate) use pageyard::Platform;
+}
+
+/// What the core's files find in `crate::units`.
+mod units {
+    pub(crate) use pageyard::{Order, ZoneKind};
+}
+
+pub mod models;
+mod sync;
+
+pub use models::Planted;

@@ -1,0 +1,234 @@
+//! What threads do in each model, and what must hold then.
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use loom::thread;
+use pageyard::{Order, ZoneKind};
+
+use crate::handshake::take_away;
+use crate::magazine::{Kind, Magazine, ROOM, Ready};
+use crate::seqlock::{HEAD, length, publish, snapshot};
+use crate::sync::{AtomicU64, Ordering, leave_out_fences};
+use crate::turn::Turn;
+use crate::wakeups::Wakeups;
+
+/// Whether a model has its bug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Planted {
+    /// The product as it is.
+    No,
+    /// What its documentation names.
+    Yes,
+}
+
+impl Planted {
+    fn is(self) -> bool {
+        self == Planted::Yes
+    }
+}
+
+/// Runs `body` under all executions with at most so many preemptions (`LOOM_MAX_PREEMPTIONS` says
+/// otherwise; none: without a bound); how many there were.
+pub fn all(preemptions: Option<usize>, body: impl Fn() + Sync + Send + 'static) -> u64 {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = model.preemption_bound.or(preemptions);
+    model.max_branches = 10_000;
+    let count = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = count.clone();
+    model.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        body();
+    });
+    count.load(Ordering::Relaxed)
+}
+
+const KIND: Kind = Kind::Movable;
+const PAGE: usize = 4096;
+
+/// Pages whose contents only one thread may use at a time; loom says where two do.
+struct Pages([UnsafeCell<u32>; 3]);
+
+impl Pages {
+    fn block(n: usize) -> NonNull<u8> {
+        NonNull::new(ptr::without_provenance_mut((n + 1) * PAGE)).expect("not at 0")
+    }
+
+    /// By whoever has the block: writes to it. Which one it is.
+    fn used(&self, block: Ready) -> usize {
+        let n = block.start().as_ptr().addr() / PAGE - 1;
+        // SAFETY: the block is the caller's; loom panics where it is anybody else's.
+        self.0[n].with_mut(|page| unsafe { *page += 1 });
+        n
+    }
+}
+
+// SAFETY: loom checks every use.
+unsafe impl Sync for Pages {}
+// SAFETY: as above.
+unsafe impl Send for Pages {}
+
+/// In how many executions a magazine was emptied once more, and there was something again.
+pub static AGAIN: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// The owner of a magazine takes and puts blocks while others empty it, twice if `twice`: every
+/// block is somebody's, and nobody else's.
+///
+/// Planted: the one who empties it does not wait for the barrier.
+pub fn magazine(planted: Planted, twice: bool) {
+    let pages = Arc::new(Pages(std::array::from_fn(|_| UnsafeCell::new(0))));
+    let magazine = Arc::new(Magazine::new(1));
+    magazine.set_near(PAGE, 3 * PAGE);
+    magazine.set_limit(KIND, 3);
+    for n in 0..2 {
+        assert!(magazine.push(KIND, Pages::block(n)));
+    }
+    let owner = {
+        let (pages, magazine) = (pages.clone(), magazine.clone());
+        thread::spawn(move || {
+            let mut mine = vec![2];
+            if let Some(block) = magazine.pop(KIND) {
+                mine.push(pages.used(block));
+            }
+            // Something that it wrote to goes in.
+            pages.used(Ready::new(Pages::block(2), false));
+            if magazine.push(KIND, Pages::block(2)) {
+                mine.remove(0);
+            }
+            if let Some(block) = magazine.pop(KIND) {
+                mine.push(pages.used(block));
+            }
+            mine
+        })
+    };
+    let mut taken = Vec::new();
+    for round in 0..1 + u32::from(twice) {
+        if round > 0 {
+            // Loom's bound on preemptions leaves out more than it says.
+            thread::yield_now();
+        }
+        let barrier = || {
+            if !planted.is() {
+                loom::sync::atomic::fence(SeqCst);
+            }
+            true
+        };
+        take_away(
+            &[&*magazine],
+            |m| m.pages() > 0,
+            barrier,
+            |m| {
+                let mut all = [None; ROOM];
+                let n = m.take_all(KIND, &mut all);
+                if round > 0 && n > 0 {
+                    AGAIN.fetch_add(1, Ordering::Relaxed);
+                }
+                taken.extend(all[..n].iter().flatten().map(|&b| pages.used(b)));
+            },
+        );
+    }
+    let mut all = owner.join().expect("it ends");
+    all.append(&mut taken);
+    while let Some(block) = magazine.pop(KIND) {
+        all.push(pages.used(block));
+    }
+    all.sort_unstable();
+    assert_eq!(all, [0, 1, 2], "every block once");
+}
+
+/// One writes two texts, another copies what is there: nothing, or one of them whole.
+///
+/// Planted: fences do nothing.
+pub fn page(planted: Planted) {
+    leave_out_fences(planted.is());
+    let texts = [[1u8; 16].to_vec(), [2u8; 9].to_vec()];
+    let words: Arc<[AtomicU64]> = (0..HEAD + 2).map(|_| AtomicU64::new(0)).collect();
+    let writer = {
+        let (texts, words) = (texts.clone(), words.clone());
+        thread::spawn(move || texts.iter().for_each(|t| publish(&words, t)))
+    };
+    // A system call that copies: in no order that the model knows of.
+    let copy = |at: usize, to: &mut [u8]| {
+        for (word, bytes) in words[at / 8..].iter().zip(to.chunks_mut(8)) {
+            let n = bytes.len();
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..n]);
+        }
+        Ok::<(), ()>(())
+    };
+    let seen = snapshot(copy, |head| Ok(length(head) as usize)).expect("it copies");
+    if let Some(text) = seen {
+        assert!(texts.contains(&text), "half of a text: {text:?}");
+    }
+    writer.join().expect("it ends");
+    let last = snapshot(copy, |head| Ok(length(head) as usize)).expect("it copies");
+    assert_eq!(last.as_ref(), Some(&texts[1]));
+}
+
+/// Somebody asks for background reclaim that is about to lie down: it is told, or sees that itself.
+///
+/// Planted: fences do nothing.
+pub fn lie_down(planted: Planted) {
+    leave_out_fences(planted.is());
+    let wakeups = Arc::new(Wakeups::new());
+    wakeups.at_work.store(true, Ordering::Relaxed);
+    let woken = Arc::new(AtomicBool::new(false));
+    let asker = {
+        let (wakeups, woken) = (wakeups.clone(), woken.clone());
+        thread::spawn(move || {
+            wakeups.merge(Order::HUGE, ZoneKind::Normal);
+            if !wakeups.is_at_work() {
+                woken.store(true, SeqCst);
+            }
+        })
+    };
+    let served = wakeups.take().is_some();
+    let asleep = wakeups.lie_down();
+    asker.join().expect("it ends");
+    assert!(served || !asleep || woken.load(SeqCst), "asleep, and nobody woke it");
+}
+
+/// Two ask, background reclaim takes what is asked for meanwhile and afterwards: it was told of each
+/// order together with a zone at least as high.
+pub fn asked(_: Planted) {
+    let wakeups = Arc::new(Wakeups::new());
+    let wants = [(Order::HUGE, ZoneKind::Normal), (Order::ZERO, ZoneKind::Movable)];
+    let askers = wants.map(|(order, highest)| {
+        let wakeups = wakeups.clone();
+        thread::spawn(move || wakeups.merge(order, highest))
+    });
+    let mut told: Vec<_> = wakeups.take().into_iter().collect();
+    askers.into_iter().for_each(|a| a.join().expect("it ends"));
+    told.extend(wakeups.take());
+    for (order, highest) in wants {
+        let heard = told.iter().any(|&(o, h)| o >= order && h >= highest);
+        assert!(heard, "nobody heard of {order:?} up to {highest:?}: {told:?}");
+    }
+}
+
+/// Two take turns at something that only one may use at a time.
+///
+/// Planted: one does not look whether it has the turn.
+pub fn turn(planted: Planted) {
+    struct Shared(Turn, UnsafeCell<u32>);
+    // SAFETY: loom checks every use.
+    unsafe impl Sync for Shared {}
+    // SAFETY: as above.
+    unsafe impl Send for Shared {}
+    let shared = Arc::new(Shared(Turn::new(), UnsafeCell::new(0)));
+    let part = |bug: bool| {
+        let shared = shared.clone();
+        move || {
+            let taken = shared.0.try_take();
+            if taken.is_some() || bug {
+                // SAFETY: whoever has the turn is alone; loom panics where it is not.
+                shared.1.with_mut(|n| unsafe { *n += 1 });
+            }
+        }
+    };
+    let other = thread::spawn(part(planted.is()));
+    part(false)();
+    other.join().expect("it ends");
+    part(false)();
+}

@@ -1,0 +1,57 @@
+//! Every model holds, and each planted bug is found. The number of executions is printed
+//! (`-- --nocapture`); `LOOM_MAX_PREEMPTIONS=5` looks farther.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+
+use pageyard_loom::Planted::{No, Yes};
+use pageyard_loom::models;
+
+fn holds(name: &str, preemptions: Option<usize>, body: fn()) {
+    let n = models::all(preemptions, body);
+    println!("{name}: {n} executions");
+    assert!(n > 1);
+}
+
+/// What loom says of a bug.
+fn finds(name: &str, body: fn()) {
+    let found = catch_unwind(AssertUnwindSafe(|| models::all(Some(3), body)));
+    let panic = found.expect_err("the bug is found");
+    let why = panic.downcast_ref::<String>().map_or("", |s| s.lines().next().unwrap_or(""));
+    println!("{name}, planted: {why}");
+}
+
+#[test]
+fn a_magazine_loses_nothing_to_one_who_empties_it() {
+    holds("magazine", None, || models::magazine(No, false));
+    finds("magazine", || models::magazine(Yes, false));
+}
+
+#[test]
+fn a_magazine_may_be_emptied_again() {
+    holds("magazine, twice", Some(3), || models::magazine(No, true));
+    assert!(models::AGAIN.load(Relaxed) > 0);
+}
+
+#[test]
+fn a_reader_of_the_statistics_page_has_a_whole_text() {
+    holds("page", Some(3), || models::page(No));
+    finds("page", || models::page(Yes));
+}
+
+#[test]
+fn background_reclaim_is_woken() {
+    holds("lie down", None, || models::lie_down(No));
+    finds("lie down", || models::lie_down(Yes));
+}
+
+#[test]
+fn background_reclaim_hears_of_what_is_asked_for() {
+    holds("asked", None, || models::asked(No));
+}
+
+#[test]
+fn a_turn_is_one_s() {
+    holds("turn", None, || models::turn(No));
+    finds("turn", || models::turn(Yes));
+}

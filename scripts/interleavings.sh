@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Interleavings, from the smallest protocol to whole workloads: loom, shuttle, the simulated machine.
+# Each prints how many schedules it tried, and for one that fails what repeats it.
+#
+#     scripts/interleavings.sh          a minute or two, and the builds
+#     scripts/interleavings.sh 10       ten times as many schedules
+#
+# CI runs shuttle's and the machine's tests in their short form (cargo test --workspace), loom's not.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+times=${1:-1}
+
+step() { printf '\n== %s\n' "$*"; }
+# Panics of planted bugs are told on stderr; what counts is on stdout.
+run() { cargo test "$@" -- --nocapture 2> >(grep -v '^ \|^stack\|^note' >&2); }
+
+step "loom: the protocols without locks, every interleaving and reordering"
+run --manifest-path crates/pageyard-loom/Cargo.toml \
+    --target-dir "${CARGO_TARGET_DIR:-target}/loom"
+step "shuttle: whole requests"
+PAGEYARD_SCHEDULES=$((2000 * times)) run -p pageyard-shuttle
+step "the simulated machine: whole workloads, with stalls and failures"
+PAGEYARD_SCHEDULES=$((2000 * times)) run -p pageyard-machine --test machine explore
