@@ -403,7 +403,7 @@ impl Builder {
             return Err(BuildError::FrontCache);
         }
         let raw = self.on(self.region()?, true, ())?;
-        of("tick", HostYard::new(raw, self.tick, self.front, self))
+        HostYard::new(raw, self.tick, self.front, self)
     }
 }
 

@@ -12,13 +12,15 @@ use crate::backing::{Backing, HugePages};
 /// Bytes of the largest block, to a multiple of which a region is aligned: then a block that is
 /// aligned by its frame number is aligned in memory too, and huge pages fit.
 pub(crate) const LARGEST: u64 = PAGE_SIZE << MAX_ORDER;
+/// How often a place is looked for that no other thread takes in between.
+const TRIES: u32 = 10;
 
 /// Addresses that are this process's; unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// What of it may be somebody else's, in bytes from the start.
+    /// What of it is not ours any more, in bytes from the start.
     lost: Range<usize>,
 }
 
@@ -58,24 +60,35 @@ impl Mapping {
     /// Lets a file lie there, in the place of so many bytes of it.
     ///
     /// # Errors
-    /// The system's. Then the place is given up: the system takes away what was there before it
-    /// looks whether it can do what is asked for (pages of hugetlbfs that it has not), and from that
-    /// moment another thread may have got the addresses.
+    /// The system's. Then the place is given up: it is free for others, or has been taken by one of
+    /// them in between (`AlreadyExists`). What lies over a mapping instead (`MAP_FIXED` alone) may be
+    /// refused before or after the system has taken away what was there, and nobody can tell.
     fn lay(&mut self, place: Range<usize>, file: &OwnedFd, flags: libc::c_int) -> io::Result<()> {
         if place.start > place.end || place.end > self.bytes {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED | flags;
-        // SAFETY: the place lies within the mapping, which is ours and not in use.
-        let at = unsafe {
-            let start = self.start.add(place.start).as_ptr().cast();
-            libc::mmap(start, place.len(), access, flags, file.as_raw_fd(), 0)
-        };
-        if at == libc::MAP_FAILED {
-            self.lost = place;
+        // SAFETY: the place lies within the mapping.
+        let start = unsafe { self.start.add(place.start).as_ptr() };
+        // SAFETY: it is ours and not in use.
+        if unsafe { libc::munmap(start.cast(), place.len()) } != 0 {
             return Err(io::Error::last_os_error());
         }
+        self.lost = place.clone();
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | flags;
+        // SAFETY: nothing that exists changes.
+        let at =
+            unsafe { libc::mmap(start.cast(), place.len(), access, flags, file.as_raw_fd(), 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        if at != start.cast() {
+            // Linux before 4.17 takes the place for a wish.
+            // SAFETY: it was mapped just now.
+            unsafe { libc::munmap(at, place.len()) };
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.lost = 0..0;
         Ok(())
     }
 
@@ -154,21 +167,39 @@ impl Region {
         }
         let all = bytes.checked_add(2 * align).ok_or_else(too_large)?;
         let all = usize::try_from(all).map_err(|_| too_large())?;
-        let mut mapping = Mapping::new(all, false)?;
         let file = backing.file(bytes)?;
+        let placed = |n| match Region::place(all, align, bytes, backing, file.as_ref()) {
+            // Another thread was faster.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && n < TRIES => None,
+            other => Some(other),
+        };
+        let placed = (1..=TRIES).find_map(placed);
+        let placed = placed.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()));
+        let (mapping, start) = placed.map_err(|e| backing.explain(e, bytes))?;
+        Ok(Region { start, pages, first: Self::FIRST, backing, file, _mapping: mapping })
+    }
+
+    /// Addresses for all of it, and where in them the memory lies: so many bytes of it.
+    fn place(
+        all: usize,
+        align: u64,
+        bytes: u64,
+        backing: Backing,
+        file: Option<&OwnedFd>,
+    ) -> io::Result<(Mapping, NonNull<u8>)> {
+        let mut mapping = Mapping::new(all, false)?;
         // Past at least a page of guard. What is left behind the end is no less than that.
         let skip = mapping.start().as_ptr().addr() as u64 + PAGE_SIZE;
         let skip = skip.next_multiple_of(align) - (skip - PAGE_SIZE);
-        // SAFETY: the distance is below the length of the mapping, by the sizes added above.
+        // SAFETY: the distance is below the length of the mapping, by what the caller added.
         let start = unsafe { mapping.start().add(skip as usize) };
         let place = skip as usize..(skip + bytes) as usize;
-        let done = match (&file, backing) {
-            (None, _) => mapping.open(place),
-            (Some(file), Backing::HugeTlb(_)) => mapping.lay(place, file, 0),
-            (Some(file), _) => mapping.lay(place, file, libc::MAP_NORESERVE),
-        };
-        done.map_err(|e| backing.explain(e, bytes))?;
-        Ok(Region { start, pages, first: Self::FIRST, backing, file, _mapping: mapping })
+        match (file, backing) {
+            (None, _) => mapping.open(place)?,
+            (Some(file), Backing::HugeTlb(_)) => mapping.lay(place, file, 0)?,
+            (Some(file), _) => mapping.lay(place, file, libc::MAP_NORESERVE)?,
+        }
+        Ok((mapping, start))
     }
 
     /// What its memory is.

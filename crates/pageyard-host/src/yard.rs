@@ -15,6 +15,7 @@ use pageyard::{
 use crate::behind::Behind;
 use crate::block::Block;
 use crate::builder::Builder;
+use crate::error::{BuildError, of};
 use crate::fork::Birthplace;
 use crate::front::{Front, FrontCache, FrontStats, FrontThread};
 use crate::lock::HostLock;
@@ -386,7 +387,7 @@ impl<P: Policy + Send + Sync + 'static> HostYard<P> {
         tick: Option<Duration>,
         front: FrontCache,
         options: &Builder,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, BuildError> {
         let born = Birthplace::here();
         let raw = Arc::new(raw);
         let fills = P::RULES.safety.checks_pages();
@@ -397,6 +398,7 @@ impl<P: Policy + Send + Sync + 'static> HostYard<P> {
         let gives = options.gives_back();
         let zones = raw.core().zones();
         let room = (16 << 10) + zones * ((4 << 10) + raw.cpus().len() * 512);
+        let page = options.service.publish.then(|| Page::new(room)).transpose();
         let plan = Arc::new(Plan {
             every: tick.unwrap_or(Duration::from_secs(1)),
             tick: Box::new(move || {
@@ -410,7 +412,7 @@ impl<P: Policy + Send + Sync + 'static> HostYard<P> {
             front: Box::new(move || seen.stats()),
             give_back: gives.ok(),
             keeps: gives.err().map(str::to_owned),
-            page: options.service.publish.then(|| Page::new(room)).transpose()?,
+            page: of("publish", page)?,
             system: options.service.system.clone().unwrap_or_else(SystemFiles::detect),
         });
         let balloon = &raw.service().balloon;
@@ -418,7 +420,8 @@ impl<P: Policy + Send + Sync + 'static> HostYard<P> {
         balloon.adjust(&raw);
         let region = raw.region();
         raw.service().tell.made(region.pages(), zones, raw.cpus().len(), region.backing());
-        let keeper = tick.map(|_| Keeper::start(raw.clone(), plan.clone())).transpose()?;
+        let keeper = tick.map(|_| Keeper::start(raw.clone(), plan.clone())).transpose();
+        let keeper = of("tick", keeper)?;
         Ok(HostYard { keeper, plan, front, raw, born })
     }
 }

@@ -1,0 +1,317 @@
+//! Every system call that a yard makes, refused in its turn: the builder says what it could not
+//! have, or does without; nothing is lost, nothing stays behind, and nothing crashes.
+//!
+//! Each scenario runs with its first call refused, with its second, and so on until none is. It
+//! does so in a process of its own, so that a crash is told as what it is.
+//!
+//! `PAGEYARD_REFUSE_ALL=1` tries more errors, and every file in every scenario.
+
+#![allow(unsafe_code)] // a filter for system calls, and a heap without any
+
+mod heap;
+mod refuse;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::process::Command;
+use std::time::Duration;
+
+use pageyard::policy::Linux612;
+use pageyard::{Gfp, NodeId, Order, ZoneId};
+use pageyard_host::{
+    Backing, BuildError, Builder, GiveBack, HostLock, HostYard, HugePages, HugeSize, RawYard,
+    Region, SystemFiles, Topology, cpu,
+};
+
+use refuse::{CALLS, Refuser, name};
+
+#[global_allocator]
+static HEAP: heap::Heap = heap::Heap::new();
+
+const MIB: u64 = 1 << 20;
+const QUIET: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
+/// More calls than any scenario makes.
+const MOST: u64 = 5000;
+/// What an error begins with.
+const OPTIONS: [&str; 9] =
+    ["size", "backing", "huge_pages", "nodes", "prefault", "tick", "publish", "worker", "topology"];
+const SKIPPED: &str = "skipped: this system has no filters that ask";
+const VARIABLE: &str = "PAGEYARD_REFUSE";
+
+type Yard = HostYard<Linux612>;
+/// Does something; when that is over, `calm` ends the refusals.
+type Scenario = fn(&dyn Fn()) -> Result<(), BuildError>;
+
+const SCENARIOS: &[(&str, Scenario)] = &[
+    ("plain", |calm| {
+        let at_once = GiveBack { after: Duration::ZERO, ..GiveBack::default() };
+        with(Builder::new(16 * MIB).huge_pages(HugePages::Never).give_back(Some(at_once)), calm)
+    }),
+    // The system's barrier is asked for once, so in a process of its own.
+    ("no barrier", |calm| {
+        let yard: Yard = Builder::new(16 * MIB).tick(None).build()?;
+        assert!(!yard.front_stats().on, "no cache of threads without a barrier");
+        use_it(&yard);
+        calm();
+        Ok(())
+    }),
+    // glibc ends a process whose threads cannot register; it can be told not to.
+    ("no rseq", |calm| {
+        assert!(!cpu::is_registered());
+        with(Builder::new(16 * MIB), calm)
+    }),
+    ("memfd", |calm| with(Builder::new(16 * MIB).backing(Backing::Memfd), calm)),
+    ("prefault", |calm| {
+        let b = Builder::new(8 * MIB).prefault(true).huge_pages(HugePages::Collapse);
+        with(b.fallback(true), calm)
+    }),
+    ("hugetlb", |calm| {
+        let b = Builder::new(8 * MIB).backing(Backing::HugeTlb(HugeSize::M2)).fallback(true);
+        with(b, calm)
+    }),
+    ("worker thread", |calm| {
+        let b = Builder::new(16 * MIB).system(SystemFiles::none()).tick(Some(Duration::MAX));
+        let yard: Yard = b.huge_pages(HugePages::Never).build()?;
+        calm();
+        use_it(&yard);
+        drop(yard);
+        Ok(())
+    }),
+    ("topology", |calm| {
+        let found = Topology::detect();
+        calm();
+        Ok(found.map(drop)?)
+    }),
+    ("frames", |calm| {
+        let b = Builder::new(16 * MIB).deferred(true).huge_pages(HugePages::Advise);
+        let yard: RawYard<Linux612, HostLock> = b.build_raw(())?;
+        let got: Vec<_> = (0..50).filter_map(|_| yard.alloc(Order::ZERO, QUIET).ok()).collect();
+        got.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+        let region: Region = yard.into_region();
+        let _ = region.prefer_node(&region.frames(), NodeId(0));
+        let _ = region.resident();
+        calm();
+        Ok(())
+    }),
+];
+
+/// The bug that is to be found: where the advice is refused, the addresses are forgotten.
+const PLANTED: (&str, Scenario) = ("planted", |calm| {
+    let region = std::mem::ManuallyDrop::new(Builder::new(16 * MIB).region()?);
+    if region.set_huge_pages(HugePages::Never).is_ok() {
+        drop(std::mem::ManuallyDrop::into_inner(region));
+    }
+    calm();
+    Ok(())
+});
+
+/// A yard whose worker this thread is.
+fn with(builder: Builder, calm: &dyn Fn()) -> Result<(), BuildError> {
+    let yard: Yard = builder.tick(None).build()?;
+    use_it(&yard);
+    yard.drain();
+    let mut worker = yard.worker().expect("there is no other");
+    for _ in 0..4 {
+        let _ = worker.step();
+    }
+    drop(worker);
+    let _ = (yard.resident(), yard.status(), yard.stats());
+    calm();
+    // What was refused is no more; all of the memory is there and can be used.
+    use_it(&yard);
+    yard.tick();
+    yard.drain();
+    let zones: Vec<ZoneId> = yard.zones().collect();
+    for z in zones {
+        let info = yard.zone_info(z).unwrap();
+        assert_eq!((info.free_exact, info.cached), (info.managed, 0), "pages were lost");
+    }
+    Ok(())
+}
+
+/// Takes blocks, alone and with another thread, and gives them back.
+fn use_it(yard: &Yard) {
+    let fill = |n: usize| {
+        let one = |_| {
+            let mut block = yard.alloc(Order::ZERO, QUIET).ok()?;
+            assert!(block.iter().all(|&b| b == 0 || b == 7), "somebody else's bytes");
+            block.fill(7);
+            Some(block)
+        };
+        (0..n).filter_map(one).collect::<Vec<_>>()
+    };
+    let kept = fill(300);
+    let huge = yard.alloc(Order::HUGE, QUIET | Gfp::ZERO);
+    if let Ok(huge) = &huge {
+        assert!(huge.iter().all(|&b| b == 0));
+    }
+    std::thread::scope(|s| {
+        // There may be no thread to be had.
+        let _ = std::thread::Builder::new().spawn_scoped(s, || drop(fill(100)));
+    });
+    assert!(kept.iter().all(|b| b.iter().all(|&b| b == 7)), "a page was in two hands");
+}
+
+/// What this process has: mapped bytes by name, descriptors, threads.
+fn belongings() -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for line in fs::read_to_string("/proc/self/maps").unwrap().lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (range, name) = (words.next().unwrap(), words.nth(4).unwrap_or("nameless"));
+        let (start, end) = range.split_once('-').unwrap();
+        let number = |n| u64::from_str_radix(n, 16).unwrap();
+        // The stack grows as it likes.
+        if name != "[stack]" && name != "[heap]" {
+            *all.entry(format!("bytes of {name}")).or_default() += number(end) - number(start);
+        }
+    }
+    let count = |dir: &str| fs::read_dir(dir).unwrap().count() as u64;
+    all.insert("descriptors".into(), count("/proc/self/fd"));
+    all.insert("threads".into(), count("/proc/self/task"));
+    all
+}
+
+/// Whether this process has what it had. A thread that was joined may take a moment to be gone, and
+/// the next one another stack meanwhile, which glibc keeps.
+fn nothing_is_left_behind(before: &BTreeMap<String, u64>) {
+    const STACK: u64 = (2 << 20) + 4096;
+    const KEPT: u64 = 8;
+    let name = "bytes of nameless".to_string();
+    let mut tries = 0;
+    loop {
+        let mut now = belongings();
+        let more = now[&name].wrapping_sub(before[&name]);
+        if more.is_multiple_of(STACK) && more / STACK <= KEPT {
+            now.insert(name.clone(), before[&name]);
+        }
+        if now == *before {
+            return;
+        }
+        tries += 1;
+        if tries == 200 {
+            assert_eq!(now, *before, "left behind");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn looks_longer() -> bool {
+    std::env::var_os("PAGEYARD_REFUSE_ALL").is_some()
+}
+
+fn errors() -> Vec<i32> {
+    let mut all = vec![libc::ENOMEM, libc::EPERM];
+    if looks_longer() {
+        all.extend([libc::EINVAL, libc::ENOSYS, libc::EAGAIN, libc::EMFILE, libc::EINTR]);
+    }
+    all
+}
+
+/// In a process of its own: all refusals of one scenario.
+fn child(wanted: &str) {
+    let (_, scenario) =
+        SCENARIOS.iter().chain([&PLANTED]).find(|s| s.0 == wanted).expect("one of them");
+    // Files are read by all in the same way.
+    let files = wanted == "topology" || looks_longer();
+    let (plain, without_barrier) = (wanted == "plain", wanted == "no barrier");
+    let Some(refuser) = Refuser::install(files) else {
+        println!("{SKIPPED}");
+        return;
+    };
+    if without_barrier {
+        refuser.arm_always(libc::SYS_membarrier, libc::EPERM);
+        scenario(&|| _ = refuser.disarm()).unwrap();
+    }
+    // Twice, for what is made once and kept: stacks of threads, say.
+    for _ in 0..2 {
+        scenario(&|| ()).unwrap();
+    }
+    let before = belongings();
+    let mut by_call: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    // Whether anything was refused.
+    let mut run = |what: &str, errno: i32| {
+        let refused = std::cell::Cell::new(None);
+        let result = scenario(&|| refused.set(refuser.disarm()));
+        let Some(call) = refuser.disarm().or(refused.get()) else { return false };
+        // Read by the one who started this process, if it ends here.
+        let error = std::io::Error::from_raw_os_error(errno);
+        let _ = writeln!(std::io::stderr(), "{what}: {}: {error}", name(call));
+        let (refusals, failures) = by_call.entry(name(call)).or_default();
+        *refusals += 1;
+        if let Err(e) = result {
+            *failures += 1;
+            let text = e.to_string();
+            let option = text.split(':').next().unwrap_or_default();
+            if plain && ["memfd_create", "ftruncate"].contains(&name(call)) {
+                assert_eq!(option, "publish", "there is no other file: {text}");
+            }
+            assert!(OPTIONS.iter().any(|o| option.starts_with(o)), "names no option: {text}");
+        }
+        nothing_is_left_behind(&before);
+        true
+    };
+    for errno in errors() {
+        for (call, _) in CALLS {
+            refuser.arm_always(call, errno);
+            run("every time", errno);
+        }
+        for k in 1.. {
+            assert!(k < MOST, "no end");
+            refuser.arm(k, errno);
+            if !run(&format!("call {k}"), errno) {
+                break;
+            }
+        }
+    }
+    println!("refused (and of these, how often there was no yard): {by_call:?}");
+    assert!(!by_call.is_empty(), "hardly anything was refused");
+}
+
+#[test]
+#[ignore = "run by the other test, in a process of its own"]
+fn in_a_child() {
+    let wanted = std::env::var(VARIABLE).expect("the other test says which");
+    child(&wanted);
+}
+
+/// Runs one scenario; what it said of what was refused, or how it ended.
+fn in_a_process(scenario: &str) -> Result<String, String> {
+    let rseq = u8::from(scenario != "no rseq");
+    let done = Command::new(std::env::current_exe().unwrap())
+        .env("GLIBC_TUNABLES", format!("glibc.pthread.rseq={rseq}"))
+        .args(["--exact", "in_a_child", "--ignored", "--nocapture"])
+        .env(VARIABLE, scenario)
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .unwrap();
+    if !done.status.success() {
+        let text = String::from_utf8_lossy(&done.stderr);
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(12)..].join("\n");
+        return Err(format!("{scenario}: {}\n{last}", done.status));
+    }
+    let out = String::from_utf8_lossy(&done.stdout);
+    let told = out.lines().filter(|l| l.contains("refused (") || l.contains(SKIPPED));
+    Ok(told.collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn any_system_call_may_be_refused() {
+    let mut failed = Vec::new();
+    for (scenario, _) in SCENARIOS {
+        match in_a_process(scenario) {
+            Ok(told) => println!("{scenario}: {told}"),
+            Err(why) => failed.push(why),
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+}
+
+#[test]
+fn what_is_left_behind_after_a_refusal_is_found() {
+    match in_a_process(PLANTED.0) {
+        Ok(told) => assert!(told.contains(SKIPPED), "nothing was found: {told}"),
+        Err(why) => assert!(why.contains("madvise") && why.contains("left behind"), "{why}"),
+    }
+}
