@@ -6,6 +6,7 @@ mod contended;
 mod explore;
 mod large;
 mod locks;
+mod mixed;
 mod reproducible;
 mod specs;
 mod tasks;
