@@ -17,6 +17,7 @@ mod contig;
 mod counters;
 mod cpus;
 mod deferred;
+mod failing_hooks;
 mod fast_path;
 mod findings;
 mod free_errors;
