@@ -21,3 +21,4 @@ step "shuttle: whole requests"
 PAGEYARD_SCHEDULES=$((2000 * times)) run -p pageyard-shuttle
 step "the simulated machine: whole workloads, with stalls and failures"
 PAGEYARD_SCHEDULES=$((2000 * times)) run -p pageyard-machine --test machine explore
+PAGEYARD_SCHEDULES=$((2000 * times)) run -p pageyard-machine --test machine mixed

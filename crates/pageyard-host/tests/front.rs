@@ -132,6 +132,35 @@ fn a_thread_that_ends_leaves_nothing() {
     assert_eq!(stats.hits + stats.refills, 50 * 2 * 200, "what is gone still counts");
 }
 
+/// A thread that ends without a word to the C library: what would tidy up after it never runs.
+#[test]
+fn a_thread_that_is_cut_off_strands_nothing() {
+    type Shared = (HostYard, AtomicBool);
+    extern "C" fn run(shared: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: the test waits for the flag, and what it points to lives as long as the process.
+        let shared = unsafe { &*shared.cast::<Shared>() };
+        drop(take(&shared.0, 200));
+        shared.1.store(true, Relaxed);
+        // SAFETY: it ends this thread alone, which has nothing that anybody waits for.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+        unreachable!()
+    }
+    let shared: &'static Shared = Box::leak(Box::new((yard(1 << 30), AtomicBool::new(false))));
+    let (mut thread, to) = (0, (&raw const *shared).cast_mut().cast());
+    // SAFETY: what the thread is given lives for good, and it is never joined.
+    assert_eq!(unsafe { libc::pthread_create(&mut thread, std::ptr::null(), run, to) }, 0);
+    while !shared.1.load(Relaxed) {
+        std::thread::yield_now();
+    }
+    let yard = &shared.0;
+    assert!(yard.front_stats().pages > 0, "its pages are there");
+    // Two ticks find them unused, or at once:
+    yard.tick();
+    yard.tick();
+    yard.drain();
+    assert_eq!((used(yard), yard.front_stats().pages), (0, 0));
+}
+
 #[test]
 fn others_pages_are_had_before_a_request_fails() {
     let yard = yard(64 << 20);

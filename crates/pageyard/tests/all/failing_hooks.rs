@@ -37,12 +37,14 @@ struct Hooks<P: Policy + 'static> {
     /// Pages that reclaim may free.
     cache: RefCell<Vec<Pfn>>,
     now: Cell<u64>,
+    /// The clock jumps, back too.
+    jumps: bool,
     /// The bug that is to be found: where reclaim is interrupted, a page is forgotten.
     forgets: bool,
 }
 
 impl<P: Policy> Hooks<P> {
-    fn leaked(forgets: bool) -> &'static Self {
+    fn leaked(jumps: bool, forgets: bool) -> &'static Self {
         Box::leak(Box::new(Hooks {
             yard: OnceCell::new(),
             left: Cell::new(0),
@@ -51,6 +53,7 @@ impl<P: Policy> Hooks<P> {
             blocks: RefCell::default(),
             cache: RefCell::default(),
             now: Cell::new(0),
+            jumps,
             forgets,
         }))
     }
@@ -94,7 +97,13 @@ impl<P: Policy> Platform for Hooks<P> {
 
     fn now(&self) -> u64 {
         self.now.set(self.now.get() + 1_000_000);
-        self.now.get()
+        let turn = self.now.get() / 1_000_000;
+        match turn % 7 {
+            0 if self.jumps => 0,
+            1 if self.jumps => u64::MAX,
+            2 if self.jumps => turn << 40,
+            _ => self.now.get(),
+        }
     }
 
     fn fail(&self, _: Order, _: Gfp) -> bool {
@@ -355,11 +364,11 @@ fn each_in_turn<P: Policy>(
     scenario: fn(&Run<P>),
     range: Range<u64>,
     step: usize,
-    forgets: bool,
+    (jumps, forgets): (bool, bool),
 ) -> Tried {
     let mut hooks = BTreeSet::new();
     for (n, k) in range.step_by(step).enumerate() {
-        let h = Hooks::<P>::leaked(forgets);
+        let h = Hooks::<P>::leaked(jumps, forgets);
         let y: &'static Y<P> = leaked(machine, h);
         assert!(h.yard.set(y).is_ok());
         let run = Run { y, h, k };
@@ -409,32 +418,44 @@ fn tell(name: &str, tried: &Tried, wanted: &[&str]) {
 
 #[test]
 fn every_rung_of_the_ladder() {
-    let tried = each_in_turn::<TypeChecked>(&small(), ladder, 1..20_000, step(1), false);
+    let tried = each_in_turn::<TypeChecked>(&small(), ladder, 1..20_000, step(1), (false, false));
     let wanted = ["fail", "is_plain", "context", "dirty_ok", "reclaim", "node_reclaim", "throttle"];
     tell("ladder", &tried, &wanted);
-    let tried = each_in_turn::<TypeChecked>(&small(), pieces, 1..20_000, step(4), false);
+    let tried = each_in_turn::<TypeChecked>(&small(), pieces, 1..20_000, step(4), (false, false));
     tell("pieces", &tried, &["relocate", "is_unevictable"]);
-    let tried = each_in_turn::<Linux612>(&small(), exhaustion, 1..20_000, step(4), false);
+    let tried = each_in_turn::<Linux612>(&small(), exhaustion, 1..20_000, step(4), (false, false));
     tell("exhaustion", &tried, &["reclaim", "reclaimable", "out_of_memory", "keep_trying"]);
 }
 
 #[test]
 fn pages_that_move_or_do_not() {
-    let tried = each_in_turn::<TypeChecked>(&medium(), moves, 1..20_000, step(2), false);
+    let tried = each_in_turn::<TypeChecked>(&medium(), moves, 1..20_000, step(2), (false, false));
     tell("moves", &tried, &["relocate", "is_unevictable", "report_free"]);
-    let tried = each_in_turn::<TypeChecked>(&large(), sections, 1..20_000, step(5), false);
+    let tried = each_in_turn::<TypeChecked>(&large(), sections, 1..20_000, step(5), (false, false));
     tell("sections", &tried, &["relocate"]);
 }
 
 /// §11.1, §11.4: a page that is found to be bad is out of use; no other is lost.
 #[test]
 fn pages_that_are_found_bad() {
-    let tried = each_in_turn::<Poisoned<Linux612>>(&small(), ladder, 1..200_000, step(31), false);
+    let tried =
+        each_in_turn::<Poisoned<Linux612>>(&small(), ladder, 1..200_000, step(31), (false, false));
     tell("ladder with checks", &tried, &["page_state", "check_poison"]);
+}
+
+/// The clock jumps to the end of time, and back.
+#[test]
+fn a_clock_that_jumps() {
+    // No call fails.
+    let none = 1 << 40..1 << 41;
+    for scenario in [ladder::<TypeChecked>, pieces, exhaustion] {
+        each_in_turn(&small(), scenario, none.clone(), 1, (true, false));
+    }
+    each_in_turn::<TypeChecked>(&medium(), moves, none, 1, (true, false));
 }
 
 #[test]
 #[should_panic(expected = "is in use, but nobody owns it")]
 fn a_page_that_is_forgotten_is_found() {
-    each_in_turn::<TypeChecked>(&small(), ladder, 1..20_000, 1, true);
+    each_in_turn::<TypeChecked>(&small(), ladder, 1..20_000, 1, (false, true));
 }
