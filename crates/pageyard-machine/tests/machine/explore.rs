@@ -187,9 +187,10 @@ fn failures_of_a_hook_are_choices_too() {
 #[test]
 fn the_allocator_under_random_schedules_with_stalls() {
     let asked = std::env::var("PAGEYARD_SCHEDULES").ok().and_then(|n| n.parse().ok());
-    Explorer::random(0x5eed, asked.unwrap_or(100))
+    let explored = Explorer::random(0x5eed, asked.unwrap_or(100))
         .run(&desktop(), requests)
         .unwrap_or_else(|found| panic!("{found}"));
+    println!("requests: {} schedules", explored.schedules);
 }
 
 #[test]
@@ -213,5 +214,6 @@ fn the_allocator_under_all_schedules_with_one_preemption() {
     let explored = Explorer::exhaustive(1, 5000)
         .run(&desktop(), two)
         .unwrap_or_else(|found| panic!("{found}"));
+    println!("two CPUs, all with one preemption: {} schedules", explored.schedules);
     assert!(explored.complete && explored.schedules > 20, "{explored:?}");
 }
