@@ -4,7 +4,7 @@ mod common;
 
 use common::{TEXT, error, open, read, records};
 use pageyard_trace::{
-    Compression, Event, Fault, Format, Kind, Options, Position, Record, TraceReader,
+    Compression, Event, Fault, Format, Kind, Options, Position, Record, TextWriter, TraceReader,
 };
 
 fn event(line: &str) -> (Event, TraceReader) {
@@ -296,4 +296,24 @@ fn names_of_other_events_are_bounded() {
     let (_, reader) = read(text.as_bytes(), Options::default()).unwrap();
     assert_eq!(reader.summary().ignored.total(), 2000);
     assert_eq!(reader.summary().ignored.iter().count(), 1025);
+}
+
+/// A fuzzer's find: names that the reader takes in (bytes that are no text become `\xNN`), and that
+/// no line could give back.
+#[test]
+fn names_that_no_line_can_hold_are_not_written() {
+    for comm in ["\\xff".repeat(100), "a-1 [000] 5.0: e".into(), "b-7 [1".into()] {
+        let mut tasks = pageyard_trace::Tasks::new();
+        let task = tasks.intern(3, &comm);
+        let event = Event { t_ns: 0, cpu: 0, task, kind: Kind::Free { pfn: 1, order: 0 } };
+        let mut writer = TextWriter::new(Vec::new(), None).unwrap();
+        match writer.write(&tasks, &Record::Event(event)) {
+            Err(e) => assert!(matches!(*e.fault, Fault::Unwritable(_)), "{e}"),
+            Ok(()) => {
+                let text = writer.finish().unwrap();
+                let (_, reader) = read(&text, Options::default()).unwrap();
+                assert_eq!(reader.tasks().get(0).unwrap().comm, comm);
+            }
+        }
+    }
 }

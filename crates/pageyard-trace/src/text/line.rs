@@ -19,7 +19,7 @@ use crate::error::{Fault, excerpt};
 /// Where tracers put the dash between command and pid.
 const DASH_COLUMN: usize = 16;
 /// Longest command name; the kernel's have 15 bytes, those of its workers up to 63.
-const MAX_COMM: usize = 127;
+pub(super) const MAX_COMM: usize = 127;
 
 /// A line taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::compaction;
+use super::line::{self, Form, MAX_COMM};
 use crate::check::{MAX_CPUS, at_most, check_event};
 use crate::compaction_layout::{POINTS, check_compaction};
 use crate::error::{Fault, Position, TraceError};
@@ -51,7 +52,7 @@ impl<W: Write> TextWriter<W> {
     /// # Errors
     /// [`Fault::Io`]; [`Fault::OutOfRange`] for an impossible event; [`Fault::Unwritable`] where
     /// text has no way to say it: an unknown task index, a line break in a name or mark, a name
-    /// with leading blanks.
+    /// with leading blanks, of more than 127 bytes, or with a line's pid and CPU in it.
     pub fn write(&mut self, tasks: &Tasks, record: &Record) -> Result<(), TraceError> {
         match record {
             Record::Event(event) => {
@@ -113,6 +114,19 @@ impl<W: Write> TextWriter<W> {
         if task.comm.contains('\n') || task.comm.starts_with(|c: char| c.is_ascii_whitespace()) {
             let why = "a command name with a line break or leading blanks";
             return Err(self.error(Fault::Unwritable(why)));
+        }
+        if task.comm.len() > MAX_COMM {
+            return Err(self.error(Fault::Unwritable("a command name of more than 127 bytes")));
+        }
+        // Only a name with `-1 [0]` or the like in it can be taken for less than it is.
+        if task.comm.contains('-') && task.comm.contains('[') {
+            let line = format!("{:>16}-{:<5} [000]     0.0: mm_page_free:", task.comm, task.pid);
+            let read = line::parse(line.as_bytes());
+            let same = |l: line::Line<'_>| l.comm == task.comm.as_bytes() && l.pid == task.pid;
+            if !matches!(read, Ok(Form::Event(l)) if same(l)) {
+                let why = "a command name that reads as the head of a line";
+                return Err(self.error(Fault::Unwritable(why)));
+            }
         }
         Ok(task)
     }
