@@ -3,6 +3,7 @@
 mod background;
 mod common;
 mod contended;
+mod corpus;
 mod explore;
 mod large;
 mod locks;

@@ -1,6 +1,8 @@
 //! All tests of the core in one program: compiled and linked once, they share the allocator's code.
 
 mod common;
+#[path = "../../../../fuzz/bodies/replay.rs"]
+mod replay;
 
 mod attempts;
 mod batch;
@@ -14,6 +16,7 @@ mod compact_rules;
 mod compact_threads;
 mod compact_whole;
 mod contig;
+mod corpus;
 mod counters;
 mod cpus;
 mod deferred;

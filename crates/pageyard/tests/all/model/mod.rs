@@ -57,7 +57,7 @@ fn explore<P: Policy>(cases: u32, shrink: u32, seed: u64, lie: Lie) -> Result<()
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let all = (machine(), prop::collection::vec(op(), 1..60));
+    let all = (machine(), prop::collection::vec(op(), 1..MOST_STEPS));
     let tested = runner.run(&all, |(machine, ops)| {
         run::<P>(&machine, &ops, lie);
         Ok::<(), TestCaseError>(())
@@ -65,15 +65,29 @@ fn explore<P: Policy>(cases: u32, shrink: u32, seed: u64, lie: Lie) -> Result<()
     tested.map_err(|e| format!("seed {seed}: {e}"))
 }
 
-/// One case that is drawn from bytes, as a fuzzer has them.
+/// Steps in a case.
+const MOST_STEPS: usize = 60;
+/// Bytes of one step in what a fuzzer has.
+const STEP: usize = 4;
+
+/// One case that is made of bytes, as a fuzzer has them: the first four say the machine, each four
+/// that follow one step.
 pub(crate) fn from_bytes(data: &[u8]) {
-    let rng = TestRng::from_seed(RngAlgorithm::PassThrough, data);
+    let mut parts = data.chunks_exact(STEP).take(1 + MOST_STEPS);
+    let Some(first) = parts.next() else { return };
+    let machine = drawn(machine(), first);
+    let op = op().boxed();
+    let ops: Vec<Op> = parts.map(|part| drawn(op.clone(), part)).collect();
+    run::<TypeChecked>(&machine, &ops, Lie::None);
+}
+
+/// What a strategy makes of a few bytes.
+fn drawn<S: Strategy>(from: S, bytes: &[u8]) -> S::Value {
+    let mut seed = [0; 32];
+    seed[..bytes.len()].copy_from_slice(bytes);
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
-    let all = (machine(), prop::collection::vec(op(), 1..60));
-    if let Ok(case) = all.new_tree(&mut runner) {
-        let (machine, ops) = case.current();
-        run::<TypeChecked>(&machine, &ops, Lie::None);
-    }
+    from.new_tree(&mut runner).expect("no value is refused").current()
 }
 
 fn agrees<P: Policy>() {
@@ -93,6 +107,13 @@ fn linux612_is_what_the_model_says() {
 #[test]
 fn an_older_kernel_with_guards_is_what_the_model_says() {
     agrees::<Guarded<2, TwoPassBulkFree<Vanilla<Base>>>>();
+}
+
+/// What the fuzzer has found worth keeping, and changes of it (`fuzz/`, docs/verification.md).
+#[test]
+fn the_fuzzers_corpus() {
+    let corpus = include_bytes!("../../../../../fuzz/corpus/operations.bin");
+    crate::replay::replay(corpus, 40, from_bytes);
 }
 
 #[test]

@@ -211,7 +211,10 @@ impl<'m, 'y, P: Policy> Session<'m, 'y, P> {
                 if node != here {
                     reached("a request served by another node");
                 }
-                assert!(nodes.allowed.contains(node), "{pfn} of node {node:?} is not allowed");
+                // §2.10: what may use reserves, or is urgent, is not kept to its nodes.
+                let urgent = gfp.contains(Gfp::HIGH) && !gfp.contains(Gfp::DIRECT_RECLAIM);
+                let free = urgent || gfp.contains(Gfp::MEMALLOC);
+                assert!(free || nodes.allowed.contains(node), "{pfn} of node {node:?}");
                 let bound = gfp.contains(Gfp::THISNODE);
                 assert!(!bound || node == wanted, "{pfn} of node {node:?}, not {wanted:?}");
                 true

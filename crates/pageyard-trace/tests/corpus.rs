@@ -1,0 +1,48 @@
+//! What the fuzzers have found worth keeping (`fuzz/`), replayed on stable with changes: no reader
+//! panics or hangs, and what is read without complaint is written and read back the same.
+#![allow(missing_docs, unreachable_pub)]
+
+#[path = "../../../fuzz/bodies/replay.rs"]
+mod replay;
+#[path = "../../../fuzz/bodies/trace.rs"]
+mod trace;
+
+fn corpus(name: &str) -> Vec<u8> {
+    let path = format!("{}/../../fuzz/corpus/{name}.zst", env!("CARGO_MANIFEST_DIR"));
+    let packed = std::fs::File::open(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    zstd::decode_all(packed).unwrap()
+}
+
+#[test]
+fn recordings() {
+    replay::replay(&corpus("ftrace"), 10_000, trace::recording);
+}
+
+#[test]
+fn compact_traces() {
+    replay::replay(&corpus("pgy"), 10_000, trace::pgy);
+}
+
+#[test]
+fn state_files() {
+    replay::replay(&corpus("state"), 20_000, trace::state);
+}
+
+/// A reader that takes what it reads for what it should be.
+fn trusting(data: &[u8]) {
+    let text = std::str::from_utf8(data).unwrap_or_default();
+    for line in text.lines().filter(|l| l.starts_with("Node ")) {
+        let number = line["Node ".len()..].split(',').next().unwrap();
+        let _: u16 = number.parse().unwrap();
+    }
+}
+
+#[test]
+fn a_reader_that_trusts_its_input_is_found_out() {
+    let found = std::panic::catch_unwind(|| {
+        replay::replay(&corpus("state"), 4000, |data| {
+            trusting(data.get(1..).unwrap_or_default());
+        })
+    });
+    assert!(found.is_err(), "no change of the corpus breaks it");
+}
