@@ -51,6 +51,7 @@ struct Before {
     zones: Vec<ZoneInfo>,
     labels: Vec<Option<MigrateType>>,
     freed: u64,
+    guards: u64,
 }
 
 pub(super) struct Session<'m, 'y, P: Policy> {
@@ -122,7 +123,8 @@ impl<'m, 'y, P: Policy> Session<'m, 'y, P> {
         let zones = self.y.zone_ids().map(|z| self.port.info(z)).collect();
         let blocks = self.len().div_ceil(u64::from(PAGEBLOCK_PAGES));
         let labels = (0..blocks).map(|b| self.y.block_type(Pfn(b << 9))).collect();
-        Before { zones, labels, freed: self.y.platform().freed.get() }
+        let guards = self.y.zone_ids().map(|z| self.y.out_of_use(z).unwrap().guards).sum();
+        Before { zones, labels, freed: self.y.platform().freed.get(), guards }
     }
 
     /// A block was handed out on a request with these flags.
@@ -157,6 +159,8 @@ impl<'m, 'y, P: Policy> Session<'m, 'y, P> {
         let mut most = zone.free.max(zone.free_exact);
         if gfp.contains(Gfp::DIRECT_RECLAIM) {
             most += zone.cached + self.y.platform().freed.get() - before.freed;
+            // Guards become free pages with what is freed beside them.
+            most += before.guards;
         }
         let highest = gfp.highest_zone().unwrap();
         let mark = zone.watermarks[0] + zone.boost + zone.lowmem_reserve[highest as usize];
