@@ -71,7 +71,8 @@ impl Moving {
 /// # Safety
 /// Whoever answers [`Moved`](Relocation::Moved) owned the block, has copied it, owns its new place
 /// from now on, and sees to it that nobody uses the old one any more. What it does not own, it
-/// answers [`Refused`](Relocation::Refused).
+/// answers [`Refused`](Relocation::Refused): also a block of its own that is there by now, but of
+/// another order than [the one to move](Moving::order).
 pub unsafe trait Relocator: Send + Sync {
     /// Moves a block, or does not. Called without any of the yard's locks, by the worker or by whoever
     /// makes a request that needs compaction; it *tries* locks that such a caller may hold.
@@ -82,9 +83,13 @@ pub unsafe trait Relocator: Send + Sync {
 #[derive(Debug, Default)]
 pub(crate) struct Movables(Mutex<HashMap<Pfn, Arc<Slot>>>);
 
-/// Where a movable block is; locked while somebody uses it, or moves it.
+/// A movable block.
 #[derive(Debug)]
-struct Slot(Mutex<Pfn>);
+struct Slot {
+    /// Where it is; locked while somebody uses it, or moves it.
+    place: Mutex<Pfn>,
+    order: Order,
+}
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -98,7 +103,12 @@ impl Movables {
     /// Moves a block if it is one of these; `None` where it is not.
     pub(crate) fn relocate(&self, block: &Moving) -> Option<Relocation> {
         let slot = lock(&self.0).get(&block.from).cloned()?;
-        let mut place = match slot.0.try_lock() {
+        if slot.order != block.order {
+            // The block that was to move is gone, and another one is there, which wants another
+            // place.
+            return Some(Relocation::Refused);
+        }
+        let mut place = match slot.place.try_lock() {
             Ok(place) => place,
             Err(TryLockError::Poisoned(p)) => p.into_inner(),
             Err(TryLockError::WouldBlock) => return Some(Relocation::Busy),
@@ -123,30 +133,32 @@ impl Movables {
 pub struct Movable<'y, P: Policy = Linux612> {
     yard: &'y RawYard<P, HostLock>,
     slot: Arc<Slot>,
-    order: Order,
 }
 
 impl<'y, P: Policy> Movable<'y, P> {
     /// # Safety
     /// The block is allocated in this exclusive yard at this order, and the caller's alone.
     pub(crate) unsafe fn new(yard: &'y RawYard<P, HostLock>, pfn: Pfn, order: Order) -> Self {
-        let slot = Arc::new(Slot(Mutex::new(pfn)));
+        let slot = Arc::new(Slot { place: Mutex::new(pfn), order });
+        // It stays where it is until that is said: whoever looked at what was here before may ask.
+        let here = lock(&slot.place);
         lock(&yard.service().movables.0).insert(pfn, slot.clone());
         // It is allocated at this order, so this cannot fail; if it did, it would not be moved.
         let _ = yard.core().set_movable(pfn, order, true);
-        Movable { yard, slot, order }
+        drop(here);
+        Movable { yard, slot }
     }
 
     /// Its order.
     pub fn order(&self) -> Order {
-        self.order
+        self.slot.order
     }
 
     /// Its bytes, which stay where they are until the guard is dropped. Waits where it is being
     /// moved, or somebody else has it.
     pub fn lock(&self) -> Pinned<'_> {
-        let pfn = lock(&self.slot.0);
-        let pages = u64::from(self.order.pages());
+        let pfn = lock(&self.slot.place);
+        let pages = u64::from(self.order().pages());
         let region = self.yard.region();
         let start = region.address(*pfn, pages).expect("a block of the yard's");
         Pinned { pfn, start, bytes: (pages * PAGE_SIZE) as usize }
@@ -155,15 +167,15 @@ impl<'y, P: Policy> Movable<'y, P> {
 
 impl<P: Policy> fmt::Debug for Movable<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Movable").field("slot", &self.slot).field("order", &self.order).finish()
+        f.debug_struct("Movable").field("slot", &self.slot).finish()
     }
 }
 
 impl<P: Policy> Drop for Movable<'_, P> {
     fn drop(&mut self) {
-        let pfn = lock(&self.slot.0);
+        let pfn = lock(&self.slot.place);
         lock(&self.yard.service().movables.0).remove(&pfn);
-        let _ = self.yard.free(*pfn, self.order);
+        let _ = self.yard.free(*pfn, self.order());
     }
 }
 
@@ -196,5 +208,33 @@ impl DerefMut for Pinned<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`; and the guard is borrowed mutably.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What compaction found may be gone when it asks, and a block of another size be there.
+    #[test]
+    fn another_block_in_the_same_place_does_not_move() {
+        let order = |n| Order::new(n).unwrap();
+        let (from, to) = (Pfn(1 << 20), Pfn((1 << 20) + 64));
+        let movables = Movables::default();
+        let slot = Arc::new(Slot { place: Mutex::new(from), order: order(2) });
+        lock(&movables.0).insert(from, slot.clone());
+        let (mut old, mut new) = (vec![7u8; 8 << 12], vec![0u8; 8 << 12]);
+        let mut asked = |n, from| {
+            let (old, new) =
+                (NonNull::from(&mut old[..]).cast(), NonNull::from(&mut new[..]).cast());
+            movables.relocate(&Moving { from, to, order: order(n), old, new })
+        };
+        assert_eq!(asked(1, from), Some(Relocation::Refused));
+        assert_eq!(asked(3, from), Some(Relocation::Refused));
+        assert_eq!(*lock(&slot.place), from);
+        assert_eq!(asked(2, to), None, "nobody's");
+        assert_eq!(asked(2, from), Some(Relocation::Moved));
+        assert_eq!(*lock(&slot.place), to);
+        assert!(new[..4 << 12].iter().all(|&b| b == 7) && new[4 << 12..].iter().all(|&b| b == 0));
     }
 }

@@ -303,7 +303,7 @@ fn poisoned_and_reported_frames() {
     });
     assert!(matches!(small, Broken::Reported(_)));
     with_yard::<crate::policy::Linux612>(|y, z, _| {
-        assert!(y.report_free_pages(Z, 2048) > 0);
+        assert!(y.report_free_pages(Z, Order::ZERO, 2048) > 0);
         assert_eq!(y.validate(), Ok(()));
         let reported = |i: &u32| z.map.frame(*i).state().is_reported();
         let idx = (0..8192).find(reported).unwrap();
