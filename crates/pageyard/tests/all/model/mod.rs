@@ -9,6 +9,7 @@
 
 mod ops;
 mod port;
+mod reach;
 mod session;
 mod table;
 mod world;
@@ -19,7 +20,8 @@ use port::{LIES, Lie};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use session::{REACHED, REACHES, Session};
+use reach::{REACHED, REACHES};
+use session::Session;
 
 use crate::common::Machine;
 

@@ -1,8 +1,6 @@
 //! A yard beside its model: every step is done to both, and what the yard answers is held against
 //! the rules.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use pageyard::policy::Policy;
@@ -13,38 +11,11 @@ use pageyard::{
 
 use super::ops::{GFPS, Op, TYPES};
 use super::port::{Lie, Port};
+use super::reach::reached;
 use super::table::{Block, Where};
 use super::world::{Mood, Y};
 use crate::common::view::{list_order, view};
 use crate::common::{Machine, all_records, o};
-
-thread_local! {
-    /// How often something came about: whether random steps get that far at all.
-    pub(super) static REACHED: RefCell<BTreeMap<&'static str, u64>> = RefCell::default();
-}
-
-/// What random steps must come to.
-pub(super) const REACHES: [&str; 14] = [
-    "a request served by another node",
-    "a request refused",
-    "many pages at once",
-    "a chosen place",
-    "a contiguous range",
-    "a contiguous block",
-    "an isolated range",
-    "a CMA block",
-    "memory that comes",
-    "memory that goes",
-    "a faulty frame in use",
-    "a block moved",
-    "a page reclaimed",
-    "a setting changed",
-];
-
-/// It came about.
-pub(super) fn reached(what: &'static str) {
-    REACHED.with_borrow_mut(|r| *r.entry(what).or_default() += 1);
-}
 
 /// What holds of the zones before a request.
 struct Before {

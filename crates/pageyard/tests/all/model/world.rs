@@ -8,7 +8,7 @@ use pageyard::{
     ZoneId,
 };
 
-use super::session::reached;
+use super::reach::reached;
 use super::table::Table;
 use crate::common::{Lock, Machine, Maps, o};
 
