@@ -15,6 +15,9 @@ pub(crate) const LARGEST: u64 = PAGE_SIZE << MAX_ORDER;
 /// How often a place is looked for that no other thread takes in between.
 const TRIES: u32 = 10;
 
+/// How often advice is given that the system asks to give again.
+const MOST_TRIES: u32 = 1000;
+
 /// Addresses that are this process's; unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -252,6 +255,7 @@ impl Region {
     fn advise(&self, frames: &Range<Pfn>, advice: libc::c_int) -> io::Result<()> {
         let pages = frames.end.0.saturating_sub(frames.start.0);
         let start = self.address(frames.start, pages).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut tries = 0;
         loop {
             // SAFETY: the range is ours. Advice that changes contents is given by `discard` alone,
             // for frames that nobody uses.
@@ -263,7 +267,8 @@ impl Region {
             }
             let error = io::Error::last_os_error();
             let again = [libc::EINTR, libc::EAGAIN].contains(&error.raw_os_error().unwrap_or(0));
-            if !again {
+            tries += 1;
+            if !again || tries == MOST_TRIES {
                 return Err(error);
             }
         }

@@ -313,7 +313,7 @@ fn moves<P: Policy>(r: &Run<P>) {
     }
     r.give_all();
     r.y.drain_all(None);
-    while r.y.report_free_pages(ZoneKind::Normal, 512) > 0 {}
+    while r.y.report_free_pages(ZoneKind::Normal, Order::ZERO, 512) > 0 {}
 }
 
 /// A section goes, with what is in use there, and comes back.
