@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Runs the host's and the C interface's tests under LLVM's sanitizers, and the C programs under valgrind.
+#
+#     scripts/sanitizers.sh [address|thread|valgrind]...
+#
+# All three if none is named. The sanitizers need a nightly toolchain (rustup toolchain install nightly),
+# thread also its sources (rustup component add rust-src --toolchain nightly): the standard library is
+# built with it too. What is missing is named, and ends it with 2. Each has a target directory of its own.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() { printf 'sanitizers: %s\n' "$*" >&2; exit 2; }
+[ $# -gt 0 ] || set -- address thread valgrind
+for what in "$@"; do
+    case $what in
+    address | thread | valgrind) ;;
+    *) fail "$what: give address, thread or valgrind" ;;
+    esac
+done
+
+target=$(rustc -vV | sed -n 's/^host: //p')
+base=${CARGO_TARGET_DIR:-$PWD/target}
+
+nightly() {
+    cargo +nightly --version >/dev/null 2>&1 || fail "no nightly toolchain: rustup toolchain install nightly"
+}
+
+# Tests with threads of their own, locks, mappings, forks: where unsafe code is. `global` brings an
+# allocator of its own, and `refusals` a filter that the sanitizer's own calls would meet.
+tests=(--lib --test front --test yard --test service)
+
+for what in "$@"; do
+    echo "== $what"
+    case $what in
+    address)
+        nightly
+        # Yards live as long as the process where shrinkers keep their blocks.
+        ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$base/address \
+            cargo +nightly test -p pageyard-host --target "$target" "${tests[@]}"
+        ;;
+    thread)
+        nightly
+        [ -d "$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library" ] ||
+            fail "no sources: rustup component add rust-src --toolchain nightly"
+        RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$base/thread \
+            cargo +nightly test -Zbuild-std -p pageyard-host --target "$target" "${tests[@]}"
+        ;;
+    valgrind)
+        command -v valgrind >/dev/null || fail "no valgrind: apt-get install valgrind"
+        cargo test -p pageyard-capi --test c
+        programs=$base/tmp
+        for program in host-c core-c upkeep; do
+            [ -x "$programs/$program" ] || fail "$programs/$program was not built"
+            LD_LIBRARY_PATH=$programs/capi/lib valgrind --quiet --error-exitcode=1 "$programs/$program"
+        done
+        ;;
+    esac
+done
