@@ -42,7 +42,8 @@ for what in "$@"; do
         nightly
         [ -d "$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library" ] ||
             fail "no sources: rustup component add rust-src --toolchain nightly"
-        RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$base/thread \
+        # Tests fork, and their children start threads.
+        TSAN_OPTIONS=die_after_fork=0 RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$base/thread \
             cargo +nightly test -Zbuild-std -p pageyard-host --target "$target" "${tests[@]}"
         ;;
     valgrind)

@@ -120,8 +120,9 @@ fn the_floor_stays_and_what_is_switched_off_says_so() {
     assert!(yard.resident().unwrap() >= 8192);
     let keeps = |b: Builder| {
         let yard: HostYard = b.build().unwrap();
-        assert!(until(|| yard.status().worker));
-        yard.status().keeps.unwrap()
+        let says = || yard.status().keeps.unwrap();
+        assert!(until(|| says() != "no worker has begun"));
+        says()
     };
     assert_eq!(keeps(builder(16 * MIB).give_back(None)), "switched off");
     assert_eq!(keeps(builder(16 * MIB).prefault(true)), "all memory was to be taken at once");
