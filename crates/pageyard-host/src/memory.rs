@@ -12,11 +12,12 @@ use crate::backing::{Backing, HugePages};
 /// Bytes of the largest block, to a multiple of which a region is aligned: then a block that is
 /// aligned by its frame number is aligned in memory too, and huge pages fit.
 pub(crate) const LARGEST: u64 = PAGE_SIZE << MAX_ORDER;
+
 /// How often a place is looked for that no other thread takes in between.
-const TRIES: u32 = 10;
+const PLACES: u32 = 10;
 
 /// How often advice is given that the system asks to give again.
-const MOST_TRIES: u32 = 1000;
+const ADVICES: u32 = 1000;
 
 /// Addresses that are this process's; unmapped when dropped.
 #[derive(Debug)]
@@ -173,10 +174,10 @@ impl Region {
         let file = backing.file(bytes)?;
         let placed = |n| match Region::place(all, align, bytes, backing, file.as_ref()) {
             // Another thread was faster.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && n < TRIES => None,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && n < PLACES => None,
             other => Some(other),
         };
-        let placed = (1..=TRIES).find_map(placed);
+        let placed = (1..=PLACES).find_map(placed);
         let placed = placed.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()));
         let (mapping, start) = placed.map_err(|e| backing.explain(e, bytes))?;
         Ok(Region { start, pages, first: Self::FIRST, backing, file, _mapping: mapping })
@@ -268,7 +269,7 @@ impl Region {
             let error = io::Error::last_os_error();
             let again = [libc::EINTR, libc::EAGAIN].contains(&error.raw_os_error().unwrap_or(0));
             tries += 1;
-            if !again || tries == MOST_TRIES {
+            if !again || tries == ADVICES {
                 return Err(error);
             }
         }

@@ -3,176 +3,26 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::thread::{self, Scope, ScopedJoinHandle};
+use std::sync::{Mutex, RwLock};
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use pageyard::{PAGE_SIZE, Pfn, ReclaimJob, SECTION_PAGES};
-use pageyard_host::{Builder, GiveBack, HostYard, Limits, Shrinker};
+use pageyard::{PAGE_SIZE, Pfn, SECTION_PAGES};
+use pageyard_host::{Builder, GiveBack, HostYard, Limits};
 
+use crate::cache::{Cache, lock};
 use crate::counts::{Counts, Report, Tally, add};
-use crate::held::{Found, Hands, Held};
+use crate::crew::Crew;
+use crate::held::Found;
 use crate::settings::SETTINGS;
-use crate::thread::{Mail, work};
-use crate::{Plan, Plant, SoakError};
+use crate::shared::Shared;
+use crate::thread::Mail;
+use crate::{Plan, SoakError};
 
 /// Tenths of a second of a round, and from when on everybody gives back only.
 const ROUND: u64 = 50;
 const REST: u64 = 40;
-
-/// Things that the cache keeps at most.
-const CACHED: usize = 2000;
-
-/// What all threads see.
-pub(crate) struct Shared {
-    pub(crate) yard: &'static HostYard,
-    pub(crate) hands: &'static Hands,
-    pub(crate) tally: Tally,
-    cache: &'static Cache,
-    /// Held for reading by whoever uses the yard.
-    still: RwLock<()>,
-    over: AtomicBool,
-    /// How many pages each thread would like to hold.
-    appetite: AtomicU64,
-    plant: Mutex<Option<Plant>>,
-    found: Mutex<Option<Found>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Shared {
-    pub(crate) fn enter(&self) -> RwLockReadGuard<'_, ()> {
-        self.still.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn stop_all(&self) -> RwLockWriteGuard<'_, ()> {
-        self.still.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(SeqCst)
-    }
-
-    pub(crate) fn appetite(&self) -> u64 {
-        self.appetite.load(Relaxed)
-    }
-
-    /// Whether this mistake is to be made now.
-    pub(crate) fn plant_now(&self, what: Plant) -> bool {
-        self.plant.try_lock().is_ok_and(|mut p| p.take_if(|p| *p == what).is_some())
-    }
-
-    /// Ends it all.
-    pub(crate) fn report(&self, found: Found) {
-        lock(&self.found).get_or_insert(found);
-        self.over.store(true, SeqCst);
-    }
-
-    /// Leaves something to be had again when others need it.
-    pub(crate) fn cache(&self, held: Held) {
-        let mut all = lock(&self.cache.all);
-        if all.len() < CACHED {
-            all.push(held);
-        }
-    }
-}
-
-/// A cache that yields, most of the time.
-#[derive(Default)]
-struct Cache {
-    all: Mutex<Vec<Held>>,
-    asked: AtomicU64,
-    wrong: Mutex<Option<Found>>,
-}
-
-impl Cache {
-    fn clear(&self) -> Result<(), Found> {
-        let all = std::mem::take(&mut *lock(&self.all));
-        all.iter().try_for_each(Held::check)?;
-        lock(&self.wrong).take().map_or(Ok(()), Err)
-    }
-}
-
-impl Shrinker for &'static Cache {
-    fn count(&self) -> u64 {
-        self.all.try_lock().map_or(0, |all| all.iter().map(|h| h.pages).sum())
-    }
-
-    fn shrink(&self, job: &ReclaimJob) -> u64 {
-        // One in four asks is refused, as a busy cache would.
-        if self.asked.fetch_add(1, Relaxed) % 4 == 3 {
-            return 0;
-        }
-        let Ok(mut all) = self.all.try_lock() else { return 0 };
-        let mut freed = 0;
-        while freed < job.pages
-            && let Some(held) = all.pop()
-        {
-            if let Err(found) = held.check() {
-                lock(&self.wrong).get_or_insert(found);
-            }
-            freed += held.pages;
-        }
-        freed
-    }
-}
-
-/// Where a thread of the crew sits.
-enum Seat<'scope> {
-    /// It works; the flag says that it will not use the yard any more, but for what it does on its
-    /// way out: to give back what the front cache keeps for it.
-    Taken(Arc<AtomicBool>, ScopedJoinHandle<'scope, Mail>),
-    Empty(Mail),
-    /// Its thread did not end well.
-    Broken,
-}
-
-/// The threads that allocate.
-struct Crew<'scope> {
-    seats: Vec<Seat<'scope>>,
-}
-
-impl<'scope> Crew<'scope> {
-    /// Waits for those on their way out.
-    fn join_ended(&mut self) {
-        for seat in &mut self.seats {
-            *seat = match std::mem::replace(seat, Seat::Broken) {
-                Seat::Taken(ended, thread) if ended.load(SeqCst) => {
-                    thread.join().map_or(Seat::Broken, Seat::Empty)
-                }
-                other => other,
-            };
-        }
-    }
-
-    /// Lets a thread sit on every empty seat.
-    fn fill(
-        &mut self,
-        s: &'scope Scope<'scope, '_>,
-        shared: &'scope Shared,
-        rng: &mut Rng,
-    ) -> Result<(), SoakError> {
-        for seat in &mut self.seats {
-            *seat = match std::mem::replace(seat, Seat::Broken) {
-                Seat::Empty(mail) => {
-                    let (seed, life) = (rng.u64(..), Duration::from_millis(rng.u64(500..5000)));
-                    let ended = Arc::new(AtomicBool::new(false));
-                    let ends = ended.clone();
-                    let run = move || {
-                        work(shared, seed, &mail, life, &ends);
-                        mail
-                    };
-                    Seat::Taken(ended, thread::Builder::new().spawn_scoped(s, run)?)
-                }
-                other => other,
-            };
-        }
-        Ok(())
-    }
-}
 
 /// What the keeper does from time to time.
 struct Keeper<'s> {
@@ -243,7 +93,7 @@ impl Keeper<'_> {
         let _still = shared.stop_all();
         crew.join_ended();
         let fail = |found| shared.report(found);
-        if let Some(found) = lock(&shared.cache.wrong).take() {
+        if let Some(found) = shared.cache.wrong() {
             fail(found);
         }
         if let Err(e) = shared.yard.validate() {
@@ -308,7 +158,7 @@ pub fn soak(plan: &Plan, tell: &mut dyn FnMut(&Counts)) -> Result<Report, SoakEr
         shared.report(found);
     }
     yard.drain();
-    keeper.validate(&mut Crew { seats: Vec::new() });
+    keeper.validate(&mut Crew::new([]));
     Ok(Report {
         seed: plan.seed,
         threads: plan.threads,
@@ -333,7 +183,7 @@ fn keep<'scope, 's: 'scope>(
     let (mut ends, starts): (Vec<_>, Vec<_>) = (0..plan.threads).map(|_| channel()).unzip();
     ends.rotate_left(1);
     let mails = ends.into_iter().zip(starts).map(|(to, from)| Mail { to, from });
-    let mut crew = Crew { seats: mails.map(Seat::Empty).collect() };
+    let mut crew = Crew::new(mails);
     crew.fill(s, shared, &mut keeper.rng)?;
     thread::Builder::new().spawn_scoped(s, || upkeep(shared))?;
 

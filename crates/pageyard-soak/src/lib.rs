@@ -15,10 +15,13 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod counts;
+mod crew;
 mod held;
 mod keeper;
 mod settings;
+mod shared;
 mod thread;
 
 pub use counts::{Counts, Report};

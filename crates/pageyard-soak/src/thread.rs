@@ -11,7 +11,7 @@ use pageyard_host::Block;
 use crate::Plant;
 use crate::counts::add;
 use crate::held::{Found, Held, Item};
-use crate::keeper::Shared;
+use crate::shared::Shared;
 
 /// Requests of every kind: in the middle of the reserves, at the edge, and without waiting.
 const FLAGS: [Gfp; 7] = [
