@@ -529,7 +529,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             idx = zone.smallest(order, MigrateType::HighAtomic);
         }
         let idx = idx?;
-        zone.zone.map.frame(idx).set_state(State::new(Kind::Allocated, order, t));
+        zone.zone.map.frame(idx).hand_out(State::new(Kind::Allocated, order, t));
         zone.slot.counters.direct_allocs.add(order, t);
         Some(idx)
     }

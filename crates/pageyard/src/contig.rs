@@ -137,15 +137,22 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         let pages = || (range.start.0..range.end.0).map(Pfn);
         let fault = |index, error| BatchError { index, error };
+        // One CPU for all of them, whatever the platform says meanwhile.
         let cpu = self.platform.cpu();
         if self.home(cpu).is_none() {
             return Err(fault(0, FreeError::UnknownCpu(cpu)));
         }
         for (index, pfn) in pages().enumerate() {
-            self.owned(pfn, Order::ZERO).map_err(|e| fault(index, e))?;
+            let owned = self.owned(pfn, Order::ZERO);
+            if let Err(error) = owned.and_then(|(zone, idx)| zone.leave(idx, Order::ZERO)) {
+                self.stay(pages().take(index));
+                return Err(fault(index, error));
+            }
         }
-        for (index, pfn) in pages().enumerate() {
-            self.free(pfn, Order::ZERO).map_err(|e| fault(index, e))?;
+        for (zone, idx) in pages().filter_map(|pfn| self.locate(pfn)) {
+            if let Some(at) = zone.at::<E, P>(&self.platform, cpu) {
+                at.take_back(idx, Order::ZERO.get());
+            }
         }
         Ok(())
     }
@@ -206,7 +213,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         });
         let Some(bad) = bad else {
             let state = State::new(Kind::Allocated, order.get(), t);
-            blocks().for_each(|idx| self.zone.map.frame(idx).set_state(state));
+            blocks().for_each(|idx| self.zone.map.frame(idx).hand_out(state));
             return Ok(());
         };
         let locked = self.lock();

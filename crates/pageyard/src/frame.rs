@@ -9,7 +9,10 @@
 //! is a *tail*. The allocator keeps that true at every split and merge, which is what lets a
 //! free be checked by one comparison (spec §11.8).
 
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU8, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use crate::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 
@@ -47,6 +50,8 @@ pub(crate) enum Kind {
     /// Head of a block that compaction or reporting has taken off the lists for a moment: it is
     /// neither free nor anyone's.
     Held = 5,
+    /// Head of a block on its way from its owner to a list: one free has it, and others are refused.
+    Leaving = 6,
     /// Head of a block that is off the lists so that nobody touches it (§11.6).
     Guard = 8,
     /// Head of a block with a bad page in it, out of use for good (§11.2).
@@ -63,7 +68,6 @@ pub(crate) struct State(u32);
 const ORDER_SHIFT: u32 = 4;
 const TYPE_SHIFT: u32 = 8;
 const MOVABLE_BIT: u32 = 1 << 12;
-const LEAVING_BIT: u32 = 1 << 13;
 const PFMEMALLOC_BIT: u32 = 1 << 14;
 const REPORTED_BIT: u32 = 1 << 15;
 
@@ -84,6 +88,7 @@ impl State {
             3 => Kind::Cached,
             4 => Kind::Allocated,
             5 => Kind::Held,
+            6 => Kind::Leaving,
             8 => Kind::Guard,
             9 => Kind::Bad,
             10 => Kind::Poisoned,
@@ -125,13 +130,10 @@ impl State {
         State(self.0 | PFMEMALLOC_BIT)
     }
 
-    /// Part of a batch that is being checked before it is freed.
-    pub(crate) const fn is_leaving(self) -> bool {
-        self.0 & LEAVING_BIT != 0
-    }
-
-    pub(crate) const fn with_leaving(self, leaving: bool) -> State {
-        State(if leaving { self.0 | LEAVING_BIT } else { self.0 & !LEAVING_BIT })
+    /// The same of another kind.
+    #[inline(always)]
+    const fn with_kind(self, kind: Kind) -> State {
+        State(self.0 & !0xf | kind as u32)
     }
 
     /// A free block that was reported and has not left its list since (§9.9): whoever takes it off
@@ -164,6 +166,48 @@ impl Frame {
     #[inline(always)]
     pub(crate) fn set_state(&self, s: State) {
         self.state.store(s.0, Relaxed);
+    }
+
+    /// A block becomes its owner's. Whoever frees it, rightly or not, has seen this, and so all that
+    /// was done to the frame while it was on a list.
+    #[inline(always)]
+    pub(crate) fn hand_out(&self, s: State) {
+        self.state.store(s.0, Release);
+    }
+
+    /// The block leaves its owner, who has seen that it is allocated. However many free it at once,
+    /// one is told `true`; for the others nothing has changed.
+    #[inline(always)]
+    pub(crate) fn leave(&self, seen: State) -> bool {
+        let leaving = seen.with_kind(Kind::Leaving);
+        self.state.compare_exchange(seen.0, leaving.0, Acquire, Relaxed).is_ok()
+    }
+
+    /// The same for one who has not looked yet.
+    #[inline]
+    pub(crate) fn leave_as(&self, order: u8) -> bool {
+        self.change_allocated(order, |seen| seen.with_kind(Kind::Leaving))
+    }
+
+    /// The same for one who knows that nobody else frees the block.
+    #[inline(always)]
+    pub(crate) fn leave_unraced(&self) {
+        self.set_state(self.state().with_kind(Kind::Leaving));
+    }
+
+    /// The block is its owner's again: its free did not come about.
+    #[inline]
+    pub(crate) fn stay(&self) {
+        self.hand_out(self.state().with_kind(Kind::Allocated));
+    }
+
+    /// Changes the state of a block that is allocated at this order; `false` where there is none.
+    pub(crate) fn change_allocated(&self, order: u8, to: impl Fn(State) -> State) -> bool {
+        let change = |seen| {
+            let seen = State(seen);
+            seen.is(Kind::Allocated, order).then(|| to(seen).0)
+        };
+        self.state.fetch_update(Acquire, Relaxed, change).is_ok()
     }
 
     #[inline(always)]
@@ -434,8 +478,19 @@ mod tests {
         );
         assert!(s.is_movable() && s.is(Kind::Allocated, 10));
         assert!(!s.is(Kind::Allocated, 9) && !s.is(Kind::Free, 10));
-        let l = s.with_leaving(true);
-        assert!(l.is_leaving() && l.is(Kind::Allocated, 10));
-        assert_eq!(l.with_leaving(false), s);
+    }
+
+    #[test]
+    fn a_block_leaves_once_and_keeps_what_else_is_known_of_it() {
+        let frame = Frame::new();
+        let s = State::new(Kind::Allocated, 3, MigrateType::Reclaimable).with_movable(true);
+        frame.hand_out(s);
+        assert!(!frame.leave_as(2), "another order");
+        assert!(frame.leave(s) && !frame.leave(s) && !frame.leave_as(3));
+        let leaving = frame.state();
+        assert!(leaving.is(Kind::Leaving, 3) && leaving.is_movable());
+        frame.stay();
+        assert_eq!(frame.state(), s);
+        assert!(frame.leave_as(3));
     }
 }

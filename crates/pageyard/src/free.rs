@@ -93,6 +93,16 @@ impl fmt::Display for BatchError {
 
 impl core::error::Error for BatchError {}
 
+/// A block that a caller was seen to own.
+#[derive(Clone, Copy)]
+pub(crate) struct Owned<'a> {
+    pub(crate) idx: u32,
+    /// Its head's descriptor,
+    pub(crate) frame: &'a Frame,
+    /// and what that said.
+    pub(crate) seen: State,
+}
+
 /// How many blocks one batch prepares at once (§6.2).
 const BATCH: usize = 31;
 
@@ -100,18 +110,37 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Takes back a block that [`alloc`](Yard::alloc) handed out. Where the policy checks pages and
     /// one of them is bad, the block is the allocator's all the same, out of use (§11.2).
     ///
+    /// Of those that free one block at the same moment, one succeeds (§11.8).
+    ///
     /// # Errors
     /// [`FreeError`] says what is wrong with the block or its order; nothing has changed.
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free_as::<false>(pfn, order)
+    }
+
+    /// The same from one who knows that nobody else frees the block at this very moment, as a type
+    /// does that owns it: an atomic exchange less. All that [`free`](Yard::free) checks is checked,
+    /// but of two CPUs that free one block within the same nanoseconds, both may be answered that all
+    /// is well; then a list holds it twice.
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free).
+    #[inline(always)]
+    pub fn free_owned(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free_as::<true>(pfn, order)
+    }
+
+    #[inline(always)]
+    fn free_as<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         if !P::RULES.fast_path.split {
             return self.whole_way_back(pfn, order);
         }
         // Twice, as in `alloc`.
         let quick = if order == Order::ZERO {
-            self.free_quick(pfn, Order::ZERO)
+            self.free_quick::<OWNED>(pfn, Order::ZERO)
         } else {
-            self.free_quick(pfn, order)
+            self.free_quick::<OWNED>(pfn, order)
         };
         match quick {
             Some(()) => Ok(()),
@@ -123,7 +152,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// busy and has room. Anything else is left to [`free_full`](Self::free_full), and nothing has
     /// changed by then.
     #[inline(always)]
-    fn free_quick(&self, pfn: Pfn, order: Order) -> Option<()> {
+    fn free_quick<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Option<()> {
         let o = order.get();
         if !is_cached_order::<P>(o) {
             return None;
@@ -134,18 +163,18 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let (zone, slot) = self.homes.get(cpu.0 as usize)?.quick[ZoneKind::Movable as usize]?;
         let at = At::<R, E, P>::new(zone, &self.platform, cpu, slot);
         match zone.allocated(pfn, o) {
-            Some((idx, frame)) => at.put_quick(idx, frame, o),
-            None => self.free_elsewhere(pfn, o),
+            Some(block) => at.put_quick::<OWNED>(block, o),
+            None => self.free_elsewhere::<OWNED>(pfn, o),
         }
     }
 
     /// The same in any zone. Apart, so that nearly all frees have the code for theirs alone.
     #[cold]
     #[inline(never)]
-    fn free_elsewhere(&self, pfn: Pfn, o: u8) -> Option<()> {
+    fn free_elsewhere<const OWNED: bool>(&self, pfn: Pfn, o: u8) -> Option<()> {
         let (zone, _) = self.locate(pfn)?;
-        let (idx, frame) = zone.allocated(pfn, o)?;
-        zone.at::<E, P>(&self.platform, self.platform.cpu())?.put_quick(idx, frame, o)
+        let block = zone.allocated(pfn, o)?;
+        zone.at::<E, P>(&self.platform, self.platform.cpu())?.put_quick::<OWNED>(block, o)
     }
 
     /// The whole way back.
@@ -156,11 +185,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     fn whole_way_back(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let (zone, idx) = self.owned(pfn, order)?;
-        let at = self.here(zone)?;
-        if at.leaves_owner(idx, order.get()) {
-            at.put_back(idx, order.get());
-        }
+        let (at, idx) = self.leave(pfn, order)?;
+        at.take_back(idx, order.get());
         Ok(())
     }
 
@@ -170,12 +196,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// As [`free`](Yard::free).
     pub fn free_direct(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let (zone, idx) = self.owned(pfn, order)?;
-        let at = self.here(zone)?;
+        let (at, idx) = self.leave(pfn, order)?;
         if at.leaves_owner(idx, order.get()) {
             at.put_direct(idx, order.get());
         }
         Ok(())
+    }
+
+    /// The block leaves its owner. From here on nobody else can free it, and it has to go somewhere.
+    fn leave(&self, pfn: Pfn, order: Order) -> Result<(At<'_, 'a, R, E, P>, u32), FreeError> {
+        let (zone, idx) = self.owned(pfn, order)?;
+        let at = self.here(zone)?;
+        zone.leave(idx, order)?;
+        Ok((at, idx))
     }
 
     /// The block if a caller owns it at this order: one comparison with what its head says.
@@ -205,30 +238,34 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// The first block at fault, also where a block appears twice; nothing has changed.
     pub fn free_batch(&self, blocks: &[(Pfn, Order)]) -> Result<(), BatchError> {
-        let unmark = |upto: usize| {
-            for &(pfn, _) in blocks.iter().take(upto) {
-                if let Some((zone, idx)) = self.locate(pfn) {
-                    let frame = zone.map.frame(idx);
-                    frame.set_state(frame.state().with_leaving(false));
-                }
-            }
-        };
+        self.free_batch_as::<false>(blocks)
+    }
+
+    /// The same from one who knows that nobody else frees one of the blocks at this very moment, as
+    /// in [`free_owned`](Yard::free_owned).
+    ///
+    /// # Errors
+    /// As [`free_batch`](Yard::free_batch).
+    pub fn free_batch_owned(&self, blocks: &[(Pfn, Order)]) -> Result<(), BatchError> {
+        self.free_batch_as::<true>(blocks)
+    }
+
+    fn free_batch_as<const OWNED: bool>(&self, blocks: &[(Pfn, Order)]) -> Result<(), BatchError> {
         // One CPU for the whole batch, whatever the platform says meanwhile.
         let cpu = self.platform.cpu();
         if self.home(cpu).is_none() && !blocks.is_empty() {
             return Err(BatchError { index: 0, error: FreeError::UnknownCpu(cpu) });
         }
         for (index, &(pfn, order)) in blocks.iter().enumerate() {
-            let checked = self.owned(pfn, order).and_then(|(zone, idx)| {
-                let frame = zone.map.frame(idx);
-                if frame.state().is_leaving() {
-                    return Err(FreeError::DoubleFree);
+            let left = self.owned(pfn, order).and_then(|(zone, idx)| {
+                if OWNED {
+                    zone.map.frame(idx).leave_unraced();
+                    return Ok(());
                 }
-                frame.set_state(frame.state().with_leaving(true));
-                Ok(())
+                zone.leave(idx, order)
             });
-            if let Err(error) = checked {
-                unmark(index);
+            if let Err(error) = left {
+                self.stay(blocks.iter().take(index).map(|b| b.0));
                 return Err(BatchError { index, error });
             }
         }
@@ -245,6 +282,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Ok(())
     }
 
+    /// The blocks stay with their owner after all.
+    pub(crate) fn stay(&self, blocks: impl Iterator<Item = Pfn>) {
+        for (zone, idx) in blocks.filter_map(|pfn| self.locate(pfn)) {
+            zone.map.frame(idx).stay();
+        }
+    }
+
     /// The cached orders of one group, under one lock while they lie in one zone.
     fn free_group(&self, group: &[(Pfn, Order)], cpu: CpuId) {
         let mut held: Option<(&'a Zone<'a, R>, lock_api::MutexGuard<'_, R, Pageset>)> = None;
@@ -252,7 +296,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
             let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
             let frame = zone.map.frame(idx);
-            if !frame.state().is(Kind::Allocated, order.get()) {
+            if !frame.state().is(Kind::Leaving, order.get()) {
                 continue; // a bad page: out of use since it was looked at
             }
             self.platform.event(cpu, Event::FreeBatched { pfn });
@@ -290,17 +334,15 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// As [`free`](Yard::free).
     pub fn free_shared(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let (zone, idx) = self.owned(pfn, order)?;
-        let at = self.here(zone)?;
-        let was = zone.map.frame(idx).state();
-        let state = |o| State::new(Kind::Allocated, o, was.migrate_type());
-        zone.map.frame(idx).set_state(state(0).with_movable(was.is_movable()));
+        let (at, idx) = self.leave(pfn, order)?;
+        let map = &at.zone.map;
+        let was = map.frame(idx).state();
+        let first = State::new(Kind::Allocated, 0, was.migrate_type());
+        map.frame(idx).hand_out(first.with_movable(was.is_movable()));
         for o in (0..order.get()).rev() {
             let part = idx + (1 << o);
-            zone.map.frame(part).set_state(state(o));
-            if at.leaves_owner(part, o) {
-                at.put_back(part, o);
-            }
+            map.frame(part).set_state(State::new(Kind::Leaving, o, was.migrate_type()));
+            at.take_back(part, o);
         }
         Ok(())
     }
@@ -315,11 +357,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if into > order {
             return Err(FreeError::WrongOrder { allocated: order });
         }
+        zone.leave(idx, order)?;
         let was = zone.map.frame(idx).state();
         let state = State::new(Kind::Allocated, into.get(), was.migrate_type())
             .with_movable(was.is_movable());
         for part in 0..1u32 << (order.get() - into.get()) {
-            zone.map.frame(idx + (part << into.get())).set_state(state);
+            zone.map.frame(idx + (part << into.get())).hand_out(state);
         }
         Ok(())
     }
@@ -331,23 +374,29 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// As [`free`](Yard::free).
     pub fn set_movable(&self, pfn: Pfn, order: Order, movable: bool) -> Result<(), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
-        let frame = zone.map.frame(idx);
-        frame.set_state(frame.state().with_movable(movable));
-        Ok(())
+        let changed = |seen: State| seen.with_movable(movable);
+        if zone.map.frame(idx).change_allocated(order.get(), changed) {
+            Ok(())
+        } else {
+            Err(zone.why_not_free(idx, order))
+        }
     }
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// The common case of a free, once the block is known to be its owner's.
     #[inline(always)]
-    fn put_quick(self, idx: u32, frame: &Frame, o: u8) -> Option<()> {
+    fn put_quick<const OWNED: bool>(self, block: Owned<'_>, o: u8) -> Option<()> {
         if P::RULES.safety.at_free() {
-            if self.leaves_owner(idx, o) && self.put_listed(idx, frame, o).is_none() {
-                self.put_back(idx, o);
+            if !OWNED && !block.frame.leave(block.seen) {
+                return None;
+            }
+            if self.leaves_owner(block.idx, o) && self.put_listed::<true>(block, o).is_none() {
+                self.put_back(block.idx, o);
             }
             return Some(());
         }
-        self.put_listed(idx, frame, o)
+        self.put_listed::<OWNED>(block, o)
     }
 
     /// The kernel's event for a block that comes back: before it goes anywhere (§9.5).
@@ -359,20 +408,29 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// A checked block goes on this CPU's list, where that needs no more than to push and count it.
-    /// `None`: nothing has changed.
+    /// `None`: nothing has changed. `OWNED`: nobody else can free it.
     #[inline(always)]
-    fn put_listed(self, idx: u32, frame: &Frame, order: u8) -> Option<()> {
-        let block = self.zone.map.pageblock(idx)?;
-        if !P::RULES.fast_path.type_once && self.zone.map.block_type(idx) == MigrateType::Isolate {
+    fn put_listed<const OWNED: bool>(self, block: Owned<'_>, order: u8) -> Option<()> {
+        let pageblock = self.zone.map.pageblock(block.idx)?;
+        if !P::RULES.fast_path.type_once
+            && self.zone.map.block_type(block.idx) == MigrateType::Isolate
+        {
             return None;
         }
         let mut pageset = self.slot.pageset.try_lock()?;
-        if !pageset.put_quietly(self, idx, frame, block, order) {
+        if !pageset.put_quietly::<_, _, _, OWNED>(self, block, pageblock, order) {
             return None;
         }
         // Each way out releases the lock itself: shared, it costs three instructions more.
         drop(pageset);
         Some(())
+    }
+
+    /// A block that has left its owner is looked at, and goes where it belongs.
+    pub(crate) fn take_back(self, idx: u32, order: u8) {
+        if self.leaves_owner(idx, order) {
+            self.put_back(idx, order);
+        }
     }
 
     /// A checked block goes to this CPU's lists, or to the zone where they do not take it.
@@ -409,10 +467,22 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     /// The frame, if a block of this order is allocated there. A frame before the zone's start
     /// never is, so no other look is needed.
     #[inline(always)]
-    fn allocated(&self, pfn: Pfn, order: u8) -> Option<(u32, &'a Frame)> {
+    fn allocated(&self, pfn: Pfn, order: u8) -> Option<Owned<'a>> {
         let idx = pfn.0.wrapping_sub(self.base);
         let frame = self.map.get(idx)?;
-        frame.state().is(Kind::Allocated, order).then_some((idx as u32, frame))
+        let seen = frame.state();
+        let block = Owned { idx: idx as u32, frame, seen };
+        seen.is(Kind::Allocated, order).then_some(block)
+    }
+
+    /// The block leaves its owner, unless somebody else has freed it since it was looked at.
+    #[inline]
+    pub(crate) fn leave(&self, idx: u32, order: Order) -> Result<(), FreeError> {
+        if self.map.frame(idx).leave_as(order.get()) {
+            Ok(())
+        } else {
+            Err(self.why_not_free(idx, order))
+        }
     }
 
     /// What is wrong with a block that is not allocated at this order.
@@ -424,8 +494,12 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         }
         match state.kind() {
             Kind::Reserved => FreeError::Reserved,
-            Kind::Free | Kind::Cached | Kind::Guard | Kind::Held => FreeError::DoubleFree,
+            Kind::Free | Kind::Cached | Kind::Guard | Kind::Held | Kind::Leaving => {
+                FreeError::DoubleFree
+            }
             Kind::Bad | Kind::Poisoned => FreeError::OutOfUse,
+            // Another free had it a moment ago, and goes on with it.
+            Kind::Allocated if state.order() == order.get() => FreeError::DoubleFree,
             Kind::Allocated => self.wrong_order(state),
             Kind::Tail => self.inside(idx),
         }
@@ -437,15 +511,16 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     /// A tail: of which block?
     fn inside(&self, idx: u32) -> FreeError {
-        let Some((head, state)) = self.map.block_over(idx) else { return FreeError::Reserved };
-        match state.kind() {
-            Kind::Allocated => {
+        match self.map.block_over(idx) {
+            Some((head, state)) if state.kind() == Kind::Allocated => {
                 let allocated = Order::new(state.order()).unwrap_or_default();
                 FreeError::NotHead { head: self.pfn(head), allocated }
             }
-            Kind::Free | Kind::Cached | Kind::Guard | Kind::Held => FreeError::DoubleFree,
-            Kind::Bad | Kind::Poisoned => FreeError::OutOfUse,
-            Kind::Tail | Kind::Reserved => FreeError::Reserved,
+            Some((_, state)) if matches!(state.kind(), Kind::Bad | Kind::Poisoned) => {
+                FreeError::OutOfUse
+            }
+            // Also of none, while a free block merges or is split.
+            _ => FreeError::DoubleFree,
         }
     }
 }

@@ -291,11 +291,13 @@ impl<R: RawMutex> Zone<'_, R> {
                 Kind::Reserved | Kind::Held | Kind::Guard | Kind::Bad | Kind::Poisoned => {
                     return Some(idx);
                 }
-                Kind::Allocated if !state.is_movable() && self.kind != ZoneKind::Movable => {
+                Kind::Allocated | Kind::Leaving
+                    if !state.is_movable() && self.kind != ZoneKind::Movable =>
+                {
                     return Some(idx);
                 }
                 Kind::Tail => idx + 1,
-                Kind::Free | Kind::Cached | Kind::Allocated => {
+                Kind::Free | Kind::Cached | Kind::Allocated | Kind::Leaving => {
                     idx.saturating_add(1 << state.order())
                 }
             };

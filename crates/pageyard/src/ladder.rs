@@ -491,7 +491,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn mark_pfmemalloc(&self, pfn: Pfn) {
         if let Some((zone, idx)) = self.locate(pfn) {
             let frame = zone.map.frame(idx);
-            frame.set_state(frame.state().with_pfmemalloc());
+            frame.hand_out(frame.state().with_pfmemalloc());
         }
     }
 

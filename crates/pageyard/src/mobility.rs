@@ -201,7 +201,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
                         free += pages;
                         pages
                     }
-                    Kind::Allocated => {
+                    Kind::Allocated | Kind::Leaving => {
                         if state.is_movable() {
                             movable += pages.min(end - i);
                         }

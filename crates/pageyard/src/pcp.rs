@@ -6,6 +6,7 @@ use lock_api::RawMutex;
 use crate::area::End;
 use crate::events::{DrainReason, Event};
 use crate::frame::{Frame, Kind, Pageblock, State};
+use crate::free::Owned;
 use crate::gfp::AllocFlags;
 use crate::history::{HighChange, HighReason};
 use crate::list::List;
@@ -118,7 +119,7 @@ impl Pageset {
                 // Out of use; the next one is tried (§5.7).
                 continue;
             }
-            frame.set_state(State::new(Kind::Allocated, order, t));
+            frame.hand_out(State::new(Kind::Allocated, order, t));
             at.slot.counters.allocs.add(order, t);
             return Some(idx);
         }
@@ -228,28 +229,32 @@ impl Pageset {
         }
     }
 
-    /// Takes a block back if that needs no more than to put it on its list and count it; `frame` is
-    /// its descriptor, `block` its pageblock. `false`: nothing has changed, and [`put`](Pageset::put) is to be called.
+    /// Takes a block back if that needs no more than to put it on its list and count it. `false`:
+    /// nothing has changed, and [`put`](Pageset::put) is to be called. `OWNED`: nobody else can free
+    /// it meanwhile.
     #[inline(always)]
-    pub(crate) fn put_quietly<R: RawMutex, E: Platform, P: Policy>(
+    pub(crate) fn put_quietly<R: RawMutex, E: Platform, P: Policy, const OWNED: bool>(
         &mut self,
         at: At<'_, '_, R, E, P>,
-        idx: u32,
-        frame: &Frame,
-        block: &Pageblock,
+        block: Owned<'_>,
+        pageblock: &Pageblock,
         order: u8,
     ) -> bool {
         // Read under the list's lock, for those who poison frames.
-        let Some(t) = block.listed_type() else { return false };
-        let quiet = at.zone.pressure() == Pressure::default()
-            && self.tuning.free_quietly(&P::RULES.pcp, order, self.room);
+        let Some(t) = pageblock.listed_type() else { return false };
+        if at.zone.pressure() != Pressure::default() || !OWNED && !block.frame.leave(block.seen) {
+            return false;
+        }
+        let quiet = self.tuning.free_quietly(&P::RULES.pcp, order, self.room);
         if quiet {
             // Told before the block is on the list: from then on others may have it. Where there is
             // more to do than to tell, it has been done.
             if !P::RULES.safety.at_free() {
-                at.note_free(idx, order);
+                at.note_free(block.idx, order);
             }
-            self.push(at, idx, frame, order, t);
+            self.push(at, block.idx, block.frame, order, t);
+        } else if !OWNED {
+            block.frame.stay();
         }
         quiet
     }

@@ -337,7 +337,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
                 block = block.saturating_add(PAGEBLOCK_PAGES);
             }
         }
-        z.map.frame(idx).set_state(State::new(Kind::Allocated, order, t));
+        z.map.frame(idx).hand_out(State::new(Kind::Allocated, order, t));
         z.counters.pages_taken.add(1 << order);
         self.slot.counters.direct_allocs.add(order, t);
         self.note_taken(idx, order, t);

@@ -248,10 +248,8 @@ impl<R: RawMutex> Look<'_, '_, R> {
                 seen.cached_blocks += 1;
                 seen.cached += n;
             }
-            Kind::Allocated => {
-                self.ensure(!s.is_leaving(), here, Broken::Leaving)?;
-                seen.allocated += n;
-            }
+            Kind::Allocated => seen.allocated += n,
+            Kind::Leaving => self.ensure(false, here, Broken::Leaving)?,
             Kind::Guard => {
                 let buddy = map.frame(idx ^ pages).state();
                 let merged = !buddy.is(Kind::Free, order.get());

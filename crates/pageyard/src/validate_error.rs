@@ -34,7 +34,7 @@ pub enum Broken {
     Lost,
     /// The block at the frame is between two places, though nobody is at work.
     Held,
-    /// The block at the frame is part of a batch that nobody frees.
+    /// The block at the frame is on its way from its owner to a list, and nobody frees it.
     Leaving,
     /// There is a block at the frame, in a pageblock without memory.
     Absent,
@@ -149,7 +149,7 @@ impl fmt::Display for Broken {
             Broken::Overlap { head } => write!(f, "also inside the block at {head}"),
             Broken::Lost => f.write_str("in no block"),
             Broken::Held => f.write_str("held, though nobody is at work"),
-            Broken::Leaving => f.write_str("left over from a batch"),
+            Broken::Leaving => f.write_str("on its way from its owner, though nobody is at work"),
             Broken::Absent => f.write_str("in a pageblock without memory"),
             Broken::Label { list, block } => {
                 write!(f, "on the list of type {list} in a pageblock of type {block}")

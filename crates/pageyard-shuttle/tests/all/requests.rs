@@ -1,10 +1,12 @@
 //! Whole requests of three threads beside whatever else may happen to a yard meanwhile.
 
 use pageyard::policy::*;
-use pageyard::{CpuId, Gfp, MigrateType, Pfn, ZoneKind};
+use pageyard::{CpuId, FreeError, Gfp, MigrateType, Order, Pfn, ZoneKind};
+use shuttle::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use shuttle::thread;
 
-use crate::common::Machine;
+use crate::common::check::{Owned, check};
+use crate::common::{Machine, o};
 use crate::schedules::{explore, find};
 use crate::stage::*;
 
@@ -133,5 +135,57 @@ fn a_lock_that_one_cpu_does_not_wait_for_is_found() {
     // The seed repeats it.
     let again = crate::schedules::one(found.seed, scenario(small)).expect_err("as before");
     assert_eq!(again.why, found.why);
+    println!("found with {:#x}: {}", found.seed, found.why);
+}
+
+/// How one thread frees a block that the others free too.
+type Way = fn(&Y<'_, Turns, C>, Pfn, Order) -> Result<(), FreeError>;
+
+/// Three threads free the same blocks, each in its way: one of them has freed each.
+fn everybody_frees(ways: [Way; 3]) -> impl Fn() + Send + Sync {
+    move || {
+        let m = Machine::normal(PAGES).cpus(&[0, 0, 1, 0]);
+        m.run_on(Stage::default(), |y: &Y<'_, Turns, C>| {
+            let blocks = [0, 4, 0, 3].map(|order| {
+                let order = o(order);
+                (y.alloc(order, Gfp::KERNEL).unwrap(), order, AtomicU32::new(0))
+            });
+            thread::scope(|s| {
+                for (cpu, way) in (0..).zip(ways) {
+                    let blocks = &blocks;
+                    s.spawn(move || {
+                        CPU.with(|c| c.set(cpu));
+                        for (pfn, order, freed) in blocks {
+                            if way(y, *pfn, *order).is_ok() {
+                                freed.fetch_add(1, SeqCst);
+                            }
+                        }
+                    });
+                }
+            });
+            for (pfn, order, freed) in &blocks {
+                assert_eq!(freed.load(SeqCst), 1, "{pfn} of order {} was freed", order.get());
+            }
+            y.drain_all(None);
+            check(y, &m, &Owned::new());
+        });
+    }
+}
+
+/// §11.8.
+#[test]
+fn frees_of_the_same_blocks() {
+    let free: Way = |y, pfn, order| y.free(pfn, order);
+    let direct: Way = |y, pfn, order| y.free_direct(pfn, order);
+    let batch: Way = |y, pfn, order| y.free_batch(&[(pfn, order)]).map_err(|e| e.error);
+    explore("the same blocks", 200, everybody_frees([free; 3]));
+    explore("the same blocks in three ways", 200, everybody_frees([free, direct, batch]));
+}
+
+/// The planted bug: frees that rely on nobody else's, by threads that do free the same.
+#[test]
+fn owners_that_are_none_are_found() {
+    let owned: Way = |y, pfn, order| y.free_owned(pfn, order);
+    let found = find(200, everybody_frees([owned; 3])).expect_err("a block is freed twice");
     println!("found with {:#x}: {}", found.seed, found.why);
 }

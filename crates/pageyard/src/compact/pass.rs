@@ -279,13 +279,13 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         };
         // The owner may free it before `relocate` has even returned.
         let state = State::new(Kind::Allocated, order, was.migrate_type());
-        target.set_state(state.with_movable(true));
+        target.hand_out(state.with_movable(true));
         if P::RULES.safety.unmap {
             self.at.env.map(zone.pfn(to), o);
         }
         let answer = self.at.env.relocate(zone.pfn(from), zone.pfn(to), o);
         if answer == Relocation::Moved {
-            if source.state().is(Kind::Allocated, order) {
+            if source.leave_as(order) {
                 source.set_state(State::new(Kind::Held, order, was.migrate_type()));
                 self.give_back(from, order);
             }

@@ -136,7 +136,7 @@ fn blocks_between_two_places() {
     assert_eq!(planted(|_, z, block| z.map.frame(block).set_state(held)), Broken::Held);
     let leaving = planted(|_, z, block| {
         let f = z.map.frame(block);
-        f.set_state(f.state().with_leaving(true));
+        assert!(f.leave(f.state()));
     });
     assert_eq!(leaving, Broken::Leaving);
 }

@@ -24,6 +24,7 @@ mod failing_hooks;
 mod fast_path;
 mod findings;
 mod free_errors;
+mod free_races;
 mod guards;
 mod highatomic;
 mod hooks;

@@ -1,0 +1,139 @@
+//! Spec §11.8: threads that free one block at the same moment. One of them is told that it is free now,
+//! the others that it was, every time.
+
+use crate::common;
+
+use std::cell::Cell;
+use std::hint;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+use common::check::{Owned, check};
+use common::{Lock, Machine, o};
+use pageyard::policy::*;
+use pageyard::{CpuId, FreeError, Gfp, Order, Pfn, Platform, Yard, ZoneKind};
+
+const ROUNDS: usize = 40;
+const BLOCKS: usize = 256;
+/// Blocks that threads run through side by side, once all have come.
+const RUN: usize = 32;
+
+thread_local! {
+    static CPU: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Every thread is a CPU.
+struct Threads;
+
+impl Platform for Threads {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+}
+
+type Y<'y, P> = Yard<'y, Lock, Threads, P>;
+
+/// A way to free a block.
+type Way<P> = fn(&Y<'_, P>, Pfn, Order) -> Result<(), FreeError>;
+
+fn ways<P: Policy>() -> [Way<P>; 5] {
+    [
+        |y, pfn, order| y.free(pfn, order),
+        |y, pfn, order| y.free_direct(pfn, order),
+        |y, pfn, order| y.free_batch(&[(pfn, order)]).map_err(|e| e.error),
+        |y, pfn, order| {
+            // Whoever has split it has all of it.
+            y.split(pfn, order, Order::ZERO)?;
+            let mut pages = pfn.0..pfn.0 + u64::from(order.pages());
+            pages
+                .try_for_each(|page| y.free(Pfn(page), Order::ZERO).map_err(|_| FreeError::Foreign))
+        },
+        |y, pfn, order| {
+            y.free_shared(pfn, order)?;
+            y.free(pfn, Order::ZERO)
+        },
+    ]
+}
+
+/// Holds everybody up until all are there.
+#[derive(Default)]
+struct Gate(AtomicUsize);
+
+impl Gate {
+    fn pass(&self, threads: usize) {
+        self.0.fetch_add(1, SeqCst);
+        while self.0.load(SeqCst) < threads {
+            (0..512).for_each(|_| hint::spin_loop());
+            thread::yield_now();
+        }
+    }
+}
+
+struct Target {
+    pfn: Pfn,
+    order: Order,
+    freed: AtomicU32,
+}
+
+fn race<P: Policy + Send + Sync>(threads: usize) {
+    let m = Machine::new()
+        .zone(ZoneKind::Dma32, 0..16_384)
+        .zone(ZoneKind::Normal, 16_384..32_768)
+        .cpus(&[0, 0, 0]);
+    m.run_on(Threads, |y: &Y<'_, P>| {
+        for round in 0..ROUNDS {
+            let one = |n: usize| {
+                let order = o([0, 0, 1, 0, 3, 0, 5, 0][n % 8]);
+                let zone = if n % 3 == 0 { Gfp::DMA32 } else { Gfp::MOVABLE };
+                let pfn = y.alloc(order, Gfp::KERNEL | zone).unwrap();
+                Target { pfn, order, freed: AtomicU32::new(0) }
+            };
+            let targets: Vec<Target> = (0..BLOCKS).map(one).collect();
+            let gates: [Gate; BLOCKS / RUN] = Default::default();
+            thread::scope(|s| {
+                for cpu in 0..threads {
+                    let (targets, gates) = (&targets, &gates);
+                    s.spawn(move || {
+                        CPU.set(cpu as u32);
+                        for (n, t) in targets.iter().enumerate() {
+                            // Every way meets every other one.
+                            let way = if cpu == 0 { round } else { round / 5 + n * cpu };
+                            // A single page would be its own part.
+                            let ways_there = if t.order == Order::ZERO { 3 } else { 5 };
+                            if n % RUN == 0 {
+                                gates[n / RUN].pass(threads);
+                            }
+                            // Nobody panics here: others wait at the gates.
+                            match ways()[way % ways_there](y, t.pfn, t.order) {
+                                Ok(()) => _ = t.freed.fetch_add(1, SeqCst),
+                                Err(FreeError::DoubleFree | FreeError::WrongOrder { .. }) => {}
+                                Err(_) => _ = t.freed.fetch_add(1 << 16, SeqCst),
+                            }
+                        }
+                    });
+                }
+            });
+            for t in &targets {
+                let freed = t.freed.load(SeqCst);
+                assert_eq!(freed, 1, "{} of order {}", t.pfn, t.order.get());
+            }
+            y.drain_all(None);
+            check(y, &m, &Owned::new());
+        }
+    });
+}
+
+#[test]
+fn s11_8_one_of_two_frees_is_told_that_it_was_free() {
+    race::<Linux612>(2);
+}
+
+#[test]
+fn s11_8_one_of_three_frees_where_pages_are_checked() {
+    race::<PageChecked<Linux612>>(3);
+}
+
+#[test]
+fn s11_8_one_of_two_frees_on_the_whole_way() {
+    race::<OnePath<TwoPassBulkFree<Step9>>>(2);
+}
