@@ -12,7 +12,7 @@ use crate::progress::{Bar, Count};
 /// Load a yard of real memory for minutes or hours, and look whether anything is wrong
 ///
 /// Threads that come and go allocate in every way there is and give back on other threads, while settings,
-/// limits and memory change. Every page that somebody holds bears a pattern of its own, so a page
+/// limits and memory change, and pages become faulty. Every page that somebody holds bears a pattern of its own, so a page
 /// that is handed out twice is seen. Once a second everybody stands still and the allocator's
 /// invariants are checked. Ends with code 1 where something was found.
 #[derive(clap::Args)]
@@ -81,6 +81,7 @@ fn print(r: &Report) -> Result<(), Box<dyn Error>> {
         ("limits changed", c.limits),
         ("sections of memory taken out", c.sections),
         ("  that were in use and stayed", c.sections_kept),
+        ("pages that became faulty", c.faulty),
         ("compactions of everything", c.compactions),
         ("blocks moved", c.moved),
         ("pages given up by a cache", c.shrunk),

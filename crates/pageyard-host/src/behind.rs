@@ -55,10 +55,10 @@ impl<P: Policy + Send + Sync + 'static> Backing for Behind<P> {
             Some(pfn)
         };
         in_batches(kind, blocks, pfn, |batch| {
-            if self.raw.free_batch(batch).is_err() {
+            if self.raw.free_batch_owned(batch).is_err() {
                 // A page was taken out of use meanwhile; the others go back.
                 for &(pfn, order) in batch {
-                    let _ = self.raw.free(pfn, order);
+                    let _ = self.raw.free_owned(pfn, order);
                 }
             }
         });

@@ -79,10 +79,10 @@ impl<P: Policy> HostYard<P> {
     }
 
     fn free_all(&self, batch: &[(Pfn, Order)]) {
-        if self.raw().free_batch(batch).is_err() {
+        if self.raw().free_batch_owned(batch).is_err() {
             // A page was taken out of use meanwhile; the others go back.
             for &(pfn, order) in batch {
-                let _ = self.raw().free(pfn, order);
+                let _ = self.raw().free_owned(pfn, order);
             }
         }
     }

@@ -143,12 +143,29 @@ impl<P: Policy, R: RawMutex, E: Platform> RawYard<P, R, E> {
         self.yard.free(pfn, order)
     }
 
+    /// The same for a block that only its caller can give back ([`Yard::free_owned`]).
+    ///
+    /// # Errors
+    /// As [`free`](RawYard::free).
+    #[inline]
+    pub fn free_owned(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.yard.free_owned(pfn, order)
+    }
+
     /// Gives blocks back as a list.
     ///
     /// # Errors
     /// As [`Yard::free_batch`].
     pub fn free_batch(&self, blocks: &[(Pfn, Order)]) -> Result<(), BatchError> {
         self.yard.free_batch(blocks)
+    }
+
+    /// The same for blocks that only their caller can give back ([`Yard::free_batch_owned`]).
+    ///
+    /// # Errors
+    /// As [`free_batch`](RawYard::free_batch).
+    pub fn free_batch_owned(&self, blocks: &[(Pfn, Order)]) -> Result<(), BatchError> {
+        self.yard.free_batch_owned(blocks)
     }
 
     /// The memory of 2^`order` pages from a frame on; `None` where they are not all the yard's.

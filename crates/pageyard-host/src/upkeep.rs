@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use pageyard::policy::Policy;
-use pageyard::{AllocError, ContigError, Gfp, HotplugError, Invalid, KnobError, Order, Pfn, Yard};
+use pageyard::{
+    AllocError, ContigError, Gfp, HotplugError, Invalid, KnobError, Order, Pfn, PoisonError,
+    Poisoned, Yard,
+};
 
 use crate::block::Block;
 use crate::limits::{LimitError, Limits};
@@ -136,6 +139,29 @@ impl<P: Policy> HostYard<P> {
         }
         let _turn = lock(&self.raw().service().hotplug);
         self.raw().core().online(sections)
+    }
+
+    /// Takes a page with faulty memory out of use ([`Yard::poison_frame`], §11.3): at once where it is
+    /// free, else when its owner gives it back to the allocator behind the front cache.
+    ///
+    /// # Errors
+    /// [`PoisonError`]; nothing has changed.
+    pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
+        self.raw().core().poison_frame(pfn)
+    }
+
+    /// Undoes [`poison_frame`](HostYard::poison_frame).
+    ///
+    /// # Errors
+    /// [`PoisonError`]; nothing has changed.
+    pub fn unpoison_frame(&self, pfn: Pfn) -> Result<(), PoisonError> {
+        self.raw().core().unpoison_frame(pfn)
+    }
+
+    /// Pages out of use: faulty, bad, or guards.
+    pub fn out_of_use(&self) -> u64 {
+        let core = self.raw().core();
+        core.zone_ids().filter_map(|zone| core.out_of_use(zone)).map(|out| out.pages()).sum()
     }
 
     /// The worker, for a thread of the caller's own, where the yard has none

@@ -260,7 +260,7 @@ impl<P: Policy> HostYard<P> {
     fn free_bare(&self, start: NonNull<u8>, order: Order) {
         if self.born.is_here() {
             // It fails only where a page of it was taken out of use meanwhile; then it stays out.
-            let _ = self.raw.free(self.pfn_at(start), order);
+            let _ = self.raw.free_owned(self.pfn_at(start), order);
         }
     }
 

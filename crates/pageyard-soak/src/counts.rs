@@ -40,6 +40,8 @@ pub struct Counts {
     pub sections: u64,
     /// See `sections`.
     pub sections_kept: u64,
+    /// Pages whose memory became faulty for a while.
+    pub faulty: u64,
     /// Compactions of everything.
     pub compactions: u64,
     /// Blocks that compaction moved.
@@ -91,7 +93,7 @@ macro_rules! tallies {
 
 tallies! {
     blocks bulk_pages movables ranges refused pages checked zeros passed_on threads_ended validated
-    settings limits sections sections_kept compactions
+    settings limits sections sections_kept faulty compactions
 }
 
 pub(crate) fn add(counter: &AtomicU64, n: u64) {

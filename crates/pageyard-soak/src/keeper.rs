@@ -23,6 +23,8 @@ use crate::{Plan, SoakError};
 /// Tenths of a second of a round, and from when on everybody gives back only.
 const ROUND: u64 = 50;
 const REST: u64 = 40;
+/// Pages whose memory is faulty at a time.
+const MOST_FAULTY: usize = 8;
 
 /// What the keeper does from time to time.
 struct Keeper<'s> {
@@ -32,6 +34,8 @@ struct Keeper<'s> {
     first: Pfn,
     /// Sections that are out.
     out: Vec<u64>,
+    /// Pages whose memory is said to be faulty.
+    faulty: Vec<Pfn>,
 }
 
 impl Keeper<'_> {
@@ -81,6 +85,31 @@ impl Keeper<'_> {
         }
     }
 
+    /// The memory of a page becomes faulty, or is good again.
+    fn change_faults(&mut self) {
+        let Shared { yard, tally, .. } = self.shared;
+        if self.faulty.len() < MOST_FAULTY && self.rng.bool() {
+            let pfn = Pfn(self.first.0 + self.rng.u64(..self.pages));
+            // It may be out with its section.
+            if yard.poison_frame(pfn).is_ok() {
+                self.faulty.push(pfn);
+                add(&tally.faulty, 1);
+            }
+        } else if let Some(pfn) = self.faulty.pop() {
+            self.mend(pfn);
+        }
+    }
+
+    fn mend(&self, pfn: Pfn) {
+        let out = self.out.contains(&((pfn.0 - self.first.0) / SECTION_PAGES));
+        match self.shared.yard.unpoison_frame(pfn) {
+            Err(e) if !out => {
+                self.shared.report(Found::Invalid(format!("{pfn} stays faulty: {e}")))
+            }
+            _ => {}
+        }
+    }
+
     fn change_appetite(&mut self, threads: usize) {
         // From nothing to half more than there is.
         let part = self.rng.u64(0..=150);
@@ -99,7 +128,8 @@ impl Keeper<'_> {
         if let Err(e) = shared.yard.validate() {
             fail(Found::Invalid(e.to_string()));
         }
-        let (used, held) = (shared.yard.status().used, shared.hands.pages());
+        let used = shared.yard.status().used - shared.yard.out_of_use();
+        let held = shared.hands.pages();
         let front = shared.yard.front_stats().pages;
         if used != held + front {
             fail(Found::Count { used, held, front });
@@ -146,6 +176,7 @@ pub fn soak(plan: &Plan, tell: &mut dyn FnMut(&Counts)) -> Result<Report, SoakEr
         pages: plan.size.div_ceil(PAGE_SIZE),
         first: pageyard_host::Region::FIRST,
         out: Vec::new(),
+        faulty: Vec::new(),
     };
     thread::scope(|s| {
         let done = keep(s, plan, &mut keeper, start, tell);
@@ -206,6 +237,12 @@ fn keep<'scope, 's: 'scope>(
         }
         if tenth % 13 == 0 {
             keeper.change_limits();
+        }
+        match tenth % ROUND {
+            // A section with a faulty page stays.
+            REST => keeper.faulty.split_off(0).into_iter().for_each(|pfn| keeper.mend(pfn)),
+            n if n < REST && n % 2 == 0 => keeper.change_faults(),
+            _ => {}
         }
         if tenth % ROUND == ROUND - 2 {
             // Nobody wants anything: now memory can go.

@@ -25,6 +25,7 @@ fn nothing_is_found_where_nothing_is_wrong() {
         c.settings,
         c.limits,
         c.sections + c.sections_kept,
+        c.faulty,
         c.compactions,
     ];
     assert!(all.iter().all(|&n| n > 0), "{c:?}");
