@@ -12,7 +12,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Parser;
-use pageyard_bench::contestants::{CPUS, Contestant, FRAMES, Floor, Pageyard, Visitor, each};
+use pageyard_bench::contestants::{
+    CPUS, Contestant, FRAMES, Floor, Pageyard, PageyardOwned, Visitor, each,
+};
 use pageyard_bench::patterns::{HELD, PATTERNS, Pattern, Rng, Sample};
 use serde::Serialize;
 
@@ -43,6 +45,9 @@ struct Args {
     #[arg(long, hide = true)]
     bench: bool,
 }
+
+/// The rows that are ours.
+const OURS: [&str; 2] = [Pageyard::NAME, PageyardOwned::NAME];
 
 /// One contestant, ready to run, of a type that its holder need not know.
 struct Entry {
@@ -96,14 +101,21 @@ struct Column {
     rounds: Vec<f64>,
 }
 
+/// How one of ours stands.
+#[derive(Serialize)]
+struct Standing {
+    contestant: &'static str,
+    to_floor: Spread,
+    to_best_peer: Spread,
+    goal_met: bool,
+}
+
 #[derive(Serialize)]
 struct Outcome {
     pattern: &'static str,
     threads: usize,
-    to_floor: Spread,
     best_peer: &'static str,
-    to_best_peer: Spread,
-    goal_met: bool,
+    ours: Vec<Standing>,
     /// The part of the runs in which, after all retries, a thread still lost its CPU.
     disturbed: f64,
     contestants: Vec<Column>,
@@ -159,26 +171,28 @@ fn measure(pattern: Pattern, args: &Args, rounds: usize, pairs: usize) -> Outcom
         })
         .collect();
     let of = |name| contestants.iter().find(|c| c.contestant == name).expect("takes part");
-    let (ours, floor) = (of(Pageyard::NAME), of(Floor::NAME));
+    let floor = of(Floor::NAME);
     let best = contestants
         .iter()
-        .filter(|c| ![Pageyard::NAME, Floor::NAME].contains(&c.contestant))
+        .filter(|c| c.contestant != Floor::NAME && !OURS.contains(&c.contestant))
         .min_by(|a, b| a.ns.median.total_cmp(&b.ns.median))
         .expect("there are peers");
-    let to_floor = Spread::ratio(&ours.rounds, &floor.rounds);
-    let to_best_peer = Spread::ratio(&ours.rounds, &best.rounds);
-    let goal_met = if is_hot_pair(&pattern) {
-        to_floor.median <= PAIR_GOAL
-    } else {
-        to_best_peer.median < 1.0
+    let standing = |contestant| {
+        let rounds = &of(contestant).rounds;
+        let to_floor = Spread::ratio(rounds, &floor.rounds);
+        let to_best_peer = Spread::ratio(rounds, &best.rounds);
+        let goal_met = if is_hot_pair(&pattern) {
+            to_floor.median <= PAIR_GOAL
+        } else {
+            to_best_peer.median < 1.0
+        };
+        Standing { contestant, to_floor, to_best_peer, goal_met }
     };
     Outcome {
         pattern: pattern.name,
         threads: pattern.threads,
-        to_floor,
         best_peer: best.contestant,
-        to_best_peer,
-        goal_met,
+        ours: OURS.map(standing).into(),
         disturbed: disturbed as f64 / (rounds * entries.len()) as f64,
         contestants,
     }
@@ -210,22 +224,29 @@ fn print(report: &Report) {
         report.patterns.iter().for_each(|p| print!("{:>16.1}", p.contestants[i].ns.median));
         println!();
     }
-    println!("\nratios of pageyard, medians of the rounds' ratios (half of them lie within)");
+    for (i, name) in OURS.iter().enumerate() {
+        print_ratios(report, name, i);
+    }
+}
+
+fn print_ratios(report: &Report, name: &str, i: usize) {
+    println!("\nratios of {name}, medians of the rounds' ratios (half of them lie within)");
     println!(
         "{:16}{:20}{:20}{:24}{:28}disturbed",
         "", "to the floor", "to the best peer", "which", "goal"
     );
     for p in &report.patterns {
+        let ours = &p.ours[i];
         let goal = match p.pattern {
             name if name.starts_with("pair-4k") => format!("floor, {PAIR_GOAL}"),
             _ => "best peer, below 1".to_owned(),
         };
-        let goal = format!("{goal}: {}", if p.goal_met { "met" } else { "MISSED" });
+        let goal = format!("{goal}: {}", if ours.goal_met { "met" } else { "MISSED" });
         println!(
             "{:16}{:20}{:20}{:24}{goal:28}{:.0}%",
             p.pattern,
-            p.to_floor.show(),
-            p.to_best_peer.show(),
+            ours.to_floor.show(),
+            ours.to_best_peer.show(),
             p.best_peer,
             p.disturbed * 100.0
         );

@@ -161,6 +161,29 @@ impl Contestant for PageyardOpaque {
     }
 }
 
+/// The same where a type owns each block, so that no two CPUs can free one at once.
+#[derive(Debug)]
+pub struct PageyardOwned(Pageyard);
+
+impl Contestant for PageyardOwned {
+    const NAME: &'static str = "pageyard-owned";
+
+    fn new() -> Self {
+        PageyardOwned(Ours::new())
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u8) -> usize {
+        self.0.alloc(order)
+    }
+
+    #[inline(always)]
+    fn free(&self, block: usize, order: u8) {
+        let order = Order::new(order).expect("an order");
+        self.0.0.free_owned(Pfn(block as u64), order).expect("an allocated block");
+    }
+}
+
 /// The floor: a stack of blocks per order under one spin lock. It never splits nor merges; no
 /// shared allocator without per-CPU parts does less.
 #[derive(Debug)]
@@ -383,6 +406,7 @@ pub trait Visitor {
 /// All contestants of the tables: ours first, then the floor, then the peers.
 pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<Pageyard>();
+    visitor.visit::<PageyardOwned>();
     visitor.visit::<Floor>();
     visitor.visit::<FrameDepot>();
     visitor.visit::<FrameCore>();
