@@ -28,8 +28,6 @@ pub const PAGEYARD_DEFERRED: u32 = 1 << 1;
 pub const PAGEYARD_MEMFD: u32 = 1 << 2;
 /// Idle memory is not given back to the system.
 pub const PAGEYARD_KEEP_IDLE: u32 = 1 << 3;
-/// Threads keep no pages of their own: every request takes the way of the per-CPU lists.
-pub const PAGEYARD_NO_FRONT: u32 = 1 << 4;
 
 /// Options of a yard. Fill it in with pageyard_options_init, then change what is to differ; it may
 /// grow in later versions, at its end.
@@ -56,8 +54,7 @@ pub struct pageyard_options {
     pub cpu_count: usize,
     /// One of the PAGEYARD_HUGE numbers.
     pub huge_pages: u32,
-    /// Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED, PAGEYARD_MEMFD, PAGEYARD_KEEP_IDLE,
-    /// PAGEYARD_NO_FRONT.
+    /// Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED, PAGEYARD_MEMFD, PAGEYARD_KEEP_IDLE.
     pub flags: u32,
     /// How often a thread of the yard's own folds statistics and shortens unused lists, in
     /// nanoseconds. 0: no such thread, and pageyard_tick is the caller's to call.
@@ -153,15 +150,14 @@ pub(crate) unsafe fn builder(options: *const pageyard_options) -> Result<Builder
             )));
         }
     };
-    let known = PAGEYARD_PREFAULT
-        | PAGEYARD_DEFERRED
-        | PAGEYARD_MEMFD
-        | PAGEYARD_KEEP_IDLE
-        | PAGEYARD_NO_FRONT;
+    let known = PAGEYARD_PREFAULT | PAGEYARD_DEFERRED | PAGEYARD_MEMFD | PAGEYARD_KEEP_IDLE;
     if o.flags & !known != 0 {
         return Err(wrong(format_args!("flags: {:#x}; {known:#x} are known", o.flags)));
     }
+    // A page that waits with a thread looks as if somebody had it, and a second free of it would be
+    // taken for the first. To callers whose blocks come back past the cache it is of no use anyway.
     let mut builder = Builder::new(o.size)
+        .front_cache(FrontCache::Off)
         .huge_pages(huge)
         .prefault(o.flags & PAGEYARD_PREFAULT != 0)
         .deferred(o.flags & PAGEYARD_DEFERRED != 0)
@@ -172,9 +168,6 @@ pub(crate) unsafe fn builder(options: *const pageyard_options) -> Result<Builder
     }
     if has(PAGEYARD_KEEP_IDLE) {
         builder = builder.give_back(None);
-    }
-    if has(PAGEYARD_NO_FRONT) {
-        builder = builder.front_cache(FrontCache::Off);
     }
     if o.hard_limit > 0 {
         builder = builder.hard_limit(o.hard_limit);

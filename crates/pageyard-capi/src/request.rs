@@ -76,8 +76,8 @@ pub unsafe extern "C" fn pageyard_alloc_on(
 /// PAGEYARD_ERR_DOUBLE_FREE, PAGEYARD_ERR_MISALIGNED, PAGEYARD_ERR_WRONG_ORDER, PAGEYARD_ERR_NOT_HEAD,
 /// PAGEYARD_ERR_OUT_OF_USE.
 ///
-/// Threads: any; not signal handlers. Two that free the same block in the same few nanoseconds are not
-/// told apart. Owner: the block is the library's; nobody uses its memory any more.
+/// Threads: any; not signal handlers. Of those that free the same block at once, one is told
+/// PAGEYARD_OK. Owner: the block is the library's; nobody uses its memory any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_free(
     yard: *const pageyard,

@@ -77,6 +77,12 @@ fn upkeep_of_the_host_level() {
 }
 
 #[test]
+fn frees_of_the_same_blocks_at_once() {
+    let mut program = built(threaded(false), "tests/c/races.c", &flags("pageyard"), "races");
+    assert_eq!(run(&mut program), "pageyard.h, races: all is well\n");
+}
+
+#[test]
 fn core_level_from_both_libraries() {
     for (cpp, package, name) in [
         (false, "pageyard-core", "core-c"),

@@ -85,7 +85,7 @@ static void give(pageyard *yard) {
 }
 
 static void shrinkers(void) {
-    pageyard *yard = make(PAGEYARD_KEEP_IDLE | PAGEYARD_NO_FRONT, 0, 0, 0);
+    pageyard *yard = make(PAGEYARD_KEEP_IDLE, 0, 0, 0);
     pageyard_shrinker own;
     pageyard_registration *registration = NULL;
     void *page;
