@@ -31,6 +31,9 @@ pub(crate) const CALLS: [(i64, &str); 18] = [
     (libc::SYS_getdents64, "getdents64"),
 ];
 
+/// How often in a row a yard may ask for what it does not get.
+const MOST_ASKED: u64 = 100_000;
+
 /// Of these, those that read files, of which there are many.
 const FILES: [i64; 4] = [libc::SYS_openat, libc::SYS_read, libc::SYS_pread64, libc::SYS_getdents64];
 /// What a new thread asks for before it runs: std aborts where that is refused.
@@ -55,6 +58,8 @@ struct State {
     always: AtomicI64,
     errno: AtomicI64,
     refused: AtomicI64,
+    /// Refusals since it was armed.
+    times: AtomicU64,
 }
 
 /// The thread beside.
@@ -98,6 +103,7 @@ impl Refuser {
         s.at.store(k, SeqCst);
         s.errno.store(errno.into(), SeqCst);
         s.refused.store(-1, SeqCst);
+        s.times.store(0, SeqCst);
         s.armed.store(true, SeqCst);
     }
 
@@ -149,6 +155,10 @@ fn answer(listener: RawFd, state: &State) -> bool {
     let due = armed && (state.always.load(SeqCst) == nr || nth());
     if due {
         state.refused.store(nr, SeqCst);
+        if state.times.fetch_add(1, SeqCst) == MOST_ASKED {
+            eprintln!("{}: asked without end", name(nr));
+            std::process::abort();
+        }
     }
     let mut reply = libc::seccomp_notif_resp {
         id: call.id,
