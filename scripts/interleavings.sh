@@ -14,7 +14,7 @@ step() { printf '\n== %s\n' "$*"; }
 # Panics of planted bugs are told on stderr; what counts is on stdout.
 run() { cargo test "$@" -- --nocapture 2> >(grep -v '^ \|^stack\|^note' >&2); }
 
-step "loom: the protocols without locks, every interleaving and reordering"
+step "loom: the small protocols, every interleaving and reordering"
 run --manifest-path crates/pageyard-loom/Cargo.toml \
     --target-dir "${CARGO_TARGET_DIR:-target}/loom"
 step "shuttle: whole requests"

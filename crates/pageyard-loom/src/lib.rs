@@ -4,6 +4,10 @@
 //! The product's own files are compiled here once more: what they take from `crate::sync` is loom's.
 //! Nothing is copied, and the product knows nothing of it.
 //!
+//! What has no lock stands in files of its own, and runs as it is ([`models`]). The core's protocols
+//! under locks run in the whole core ([`yard`]), whose atomics are made in constants:
+//! `atomics` lets them be plain values until threads begin.
+//!
 //! Each `models` function runs in `loom::model`; with [`Planted`], it has a bug that loom must find.
 #![allow(dead_code, unreachable_pub)] // files made for other crates
 #![allow(unsafe_code)] // of theirs
@@ -32,5 +36,6 @@ mod units {
 
 pub mod models;
 mod sync;
+pub mod yard;
 
 pub use models::Planted;

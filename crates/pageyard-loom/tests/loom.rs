@@ -1,25 +1,13 @@
 //! Every model holds, and each planted bug is found. The number of executions is printed
 //! (`-- --nocapture`); `LOOM_MAX_PREEMPTIONS=5` looks farther.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod common;
+
 use std::sync::atomic::Ordering::Relaxed;
 
+use common::{finds, holds};
 use pageyard_loom::Planted::{No, Yes};
 use pageyard_loom::models;
-
-fn holds(name: &str, preemptions: Option<usize>, body: fn()) {
-    let n = models::all(preemptions, body);
-    println!("{name}: {n} executions");
-    assert!(n > 1);
-}
-
-/// What loom says of a bug.
-fn finds(name: &str, body: fn()) {
-    let found = catch_unwind(AssertUnwindSafe(|| models::all(Some(3), body)));
-    let panic = found.expect_err("the bug is found");
-    let why = panic.downcast_ref::<String>().map_or("", |s| s.lines().next().unwrap_or(""));
-    println!("{name}, planted: {why}");
-}
 
 #[test]
 fn a_magazine_loses_nothing_to_one_who_empties_it() {

@@ -3,8 +3,12 @@
 //! are. Frames and lists of frames do not go through here: whoever holds their lock owns them (§1.6),
 //! and a frame of zero bytes has to be one.
 
-#[cfg(not(pageyard_shuttle))]
+#[cfg(not(any(pageyard_shuttle, pageyard_loom)))]
 pub(crate) use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+};
+#[cfg(pageyard_loom)]
+pub(crate) use pageyard_loom_atomics::{
     AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
 };
 #[cfg(pageyard_shuttle)]

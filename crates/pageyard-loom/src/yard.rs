@@ -1,0 +1,246 @@
+//! The core's protocols under its own locks: the lists of a CPU, which its requests only try to
+//! lock, against those who empty them; the counters of the CPUs against those who fold and read them.
+//!
+//! The whole core runs, on a zone of [`PAGES`] pages; only what the threads do is loom's.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use loom::thread;
+use pageyard_loom_atomics::{Lock, Planted, plant, skip, staged};
+use pageyard_loom_core::policy::Linux612;
+use pageyard_loom_core::{
+    CpuId, CpuSlot, Frame, Gfp, Home, Knobs, Layout, Node, NodeId, Order, Pageblock, Pfn, Platform,
+    Storage, Yard, Zone, ZoneKind, ZoneSpec,
+};
+
+/// How many pages there are.
+pub const PAGES: u64 = 64;
+
+loom::thread_local! {
+    static CPU: Cell<u32> = Cell::new(0);
+}
+
+/// Knows which CPU a thread of the model is.
+struct Stage;
+
+impl Platform for Stage {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.with(Cell::get))
+    }
+
+    fn pause(&self) {
+        thread::yield_now();
+    }
+}
+
+type Y<'y> = Yard<'y, Lock, Stage, Linux612>;
+
+/// What a thread does, as a CPU.
+type Part = fn(&Y<'_>);
+
+fn on(cpu: u32) {
+    CPU.with(|c| c.set(cpu));
+}
+
+fn some<T>(n: usize, new: fn() -> T) -> Vec<T> {
+    (0..n).map(|_| new()).collect()
+}
+
+/// A yard for three CPUs: `before` prepares it, `parts` run at once, each as a CPU, and once `after` has
+/// run everything is free, and every counter and list says so.
+fn at_once(before: Part, parts: &'static [(u32, Part)], after: Part) {
+    roomy(move || model(before, parts, after)).join().expect("it ends");
+}
+
+fn model(before: Part, parts: &[(u32, Part)], after: Part) {
+    HELD.take();
+    on(0);
+    let span = Pfn(0)..Pfn(PAGES);
+    let layout = Layout {
+        zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
+        usable: &[span],
+        reserved: &[],
+        cpus: &[NodeId(0); 3],
+        distances: &[],
+        knobs: Knobs { huge_pages: false, min_free_kbytes: 16, ..Knobs::default() },
+    };
+    let needs = layout.needs::<Lock>().expect("it can be");
+    let (frames, blocks) = (some(needs.frames, Frame::new), some(needs.blocks, Pageblock::new));
+    let (mut zones, mut slots) = (some(needs.zones, Zone::new), some(needs.slots, CpuSlot::new));
+    let (mut nodes, mut homes) = (some(needs.nodes, Node::new), some(needs.homes, Home::new));
+    let storage = Storage {
+        frames: &frames,
+        blocks: &blocks,
+        zones: &mut zones,
+        slots: &mut slots,
+        nodes: &mut nodes,
+        homes: &mut homes,
+    };
+    let yard: Y<'_> = Yard::new(&layout, storage, Stage).expect("it can be");
+    before(&yard);
+    staged(|| {
+        let (others, mine) = (&parts[1..], parts[0]);
+        let others: Vec<_> = others.iter().map(|&(cpu, part)| spawn(&yard, cpu, part)).collect();
+        on(mine.0);
+        // A thread must not outlive the yard.
+        let done = catch_unwind(AssertUnwindSafe(|| mine.1(&yard)));
+        let joined: Vec<_> = others.into_iter().map(thread::JoinHandle::join).collect();
+        done.unwrap_or_else(|e| resume_unwind(e));
+        joined.into_iter().for_each(|j| j.expect("it ends"));
+    });
+    on(0);
+    after(&yard);
+    yard.drain_all(None);
+    let info = yard.zone_info(ZoneKind::Normal).expect("there is one");
+    assert_eq!((info.free_exact, info.cached), (PAGES, 0), "a page or a count is lost");
+    if let Err(e) = yard.validate() {
+        panic!("{e}");
+    }
+}
+
+fn spawn(yard: &Y<'_>, cpu: u32, part: Part) -> thread::JoinHandle<()> {
+    let yard: *const Y<'_> = yard;
+    // SAFETY: the caller waits for the thread before the yard goes; a lifetime is all that changes.
+    let yard: &'static Y<'static> = unsafe { &*yard.cast() };
+    roomy(move || {
+        on(cpu);
+        part(yard);
+    })
+}
+
+/// A thread with more room than loom gives its own.
+fn roomy(body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+    // In words.
+    thread::Builder::new().stack_size(1 << 15).spawn(body).expect("loom makes it")
+}
+
+std::thread_local! {
+    // Of the thread that runs the model: what its threads have in use.
+    static HELD: RefCell<Vec<(Pfn, Order)>> = const { RefCell::new(Vec::new()) };
+    // How many pages were above the low mark before its threads began.
+    static START: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Takes a block, which somebody gives back later.
+fn take(y: &Y<'_>, order: Order) {
+    let pfn = y.alloc(order, Gfp::KERNEL).expect("there is a block");
+    HELD.with_borrow_mut(|held| held.push((pfn, order)));
+}
+
+/// Gives back what is held.
+fn give(y: &Y<'_>) {
+    while let Some((pfn, order)) = HELD.with_borrow_mut(Vec::pop) {
+        y.free(pfn, order).expect("it is in use");
+    }
+}
+
+/// Takes a block and gives it back. There may be none to be seen while another CPU splits or merges
+/// the last one: the marks are tested without the lock (§3.7).
+fn borrow(y: &Y<'_>, order: Order) {
+    if let Ok(pfn) = y.alloc(order, Gfp::KERNEL) {
+        y.free(pfn, order).expect("it is in use");
+    }
+}
+
+/// A page comes to a CPU's list, and has to be counted by it.
+fn cached(y: &Y<'_>) {
+    borrow(y, Order::ZERO);
+}
+
+/// A block that no list of a CPU may have: its pages are counted, and folded.
+const LARGE: Order = match Order::new(4) {
+    Some(order) => order,
+    None => Order::ZERO,
+};
+
+/// Empties CPU 0's lists.
+fn empty(y: &Y<'_>) {
+    // The lists' lock.
+    skip(1);
+    y.drain_cpu(CpuId(0), None);
+}
+
+/// A CPU takes a page from its list while another one empties its lists.
+pub fn drain_and_take(planted: Planted) {
+    plant(planted);
+    at_once(cached, &[(0, |y| take(y, Order::ZERO)), (1, empty)], give);
+}
+
+/// A CPU gives a page to its list while another one empties its lists.
+pub fn drain_and_give(planted: Planted) {
+    plant(planted);
+    fn before(y: &Y<'_>) {
+        cached(y);
+        take(y, Order::ZERO);
+    }
+    at_once(before, &[(0, give), (1, empty)], give);
+}
+
+/// A CPU takes a page and gives it back while two others empty its lists, one of them all lists.
+pub fn drain_by_two(planted: Planted) {
+    plant(planted);
+    at_once(cached, &[(0, cached), (1, empty), (2, |y| y.drain_all(None))], |_| ());
+}
+
+/// CPU 1 has a page on its list, and a part of the counters.
+fn at_work(y: &Y<'_>) {
+    on(1);
+    cached(y);
+}
+
+/// CPU 1 goes.
+fn gone(y: &Y<'_>) {
+    // Settings, limits, the lists twice, the zone.
+    skip(5);
+    assert!(y.cpu_dead(CpuId(1)));
+}
+
+/// A CPU goes while another one empties its lists.
+pub fn offline_and_drain(planted: Planted) {
+    plant(planted);
+    at_once(at_work, &[(0, gone), (2, |y| y.drain_cpu(CpuId(1), None))], |_| ());
+}
+
+/// A CPU goes while another one takes a block and folds its own part of the counters.
+pub fn offline_and_take(planted: Planted) {
+    plant(planted);
+    at_once(at_work, &[(0, gone), (2, |y| take(y, LARGE))], give);
+}
+
+/// CPU 1's tick.
+fn tick(y: &Y<'_>) {
+    // The zone's lock.
+    skip(1);
+    y.tick(CpuId(1));
+}
+
+/// A CPU's tick folds its part of the counters while another one's requests do.
+pub fn fold(planted: Planted) {
+    plant(planted);
+    at_once(at_work, &[(0, |y| take(y, LARGE)), (1, tick)], give);
+}
+
+/// Two CPUs take and give back blocks, and fold their parts each time, while a third one's tick does.
+pub fn fold_by_three(planted: Planted) {
+    plant(planted);
+    at_once(at_work, &[(0, |y| borrow(y, LARGE)), (2, |y| borrow(y, LARGE)), (1, tick)], |_| ());
+}
+
+/// Whoever reads the counters without a lock is off by no more than what is on its way.
+pub fn read(planted: Planted) {
+    plant(planted);
+    fn above(y: &Y<'_>) -> i64 {
+        y.above_low(ZoneKind::Normal).expect("there is such a zone")
+    }
+    fn look(y: &Y<'_>) {
+        let n = i64::from(LARGE.pages());
+        let off = above(y) - START.get();
+        assert!((-2 * n..=0).contains(&off), "the counter is off by {off}");
+    }
+    at_once(
+        |y| START.set(above(y)),
+        &[(0, |y| take(y, LARGE)), (1, |y| take(y, LARGE)), (2, look)],
+        give,
+    );
+}

@@ -1,0 +1,36 @@
+//! The core's protocols hold, and each planted bug is found. The number of executions is printed
+//! (`-- --nocapture`); `LOOM_MAX_PREEMPTIONS=2` looks farther where there are three threads.
+
+mod common;
+
+use common::{finds, holds};
+use pageyard_loom::yard;
+use pageyard_loom_atomics::Planted::{No, NoAcquire, NoWait, NoWaitUntold};
+
+#[test]
+fn a_cpu_s_lists_may_be_emptied_by_another() {
+    holds("drain and take", None, || yard::drain_and_take(No));
+    holds("drain and give", None, || yard::drain_and_give(No));
+    holds("drain by two", Some(1), || yard::drain_by_two(No));
+    finds("drain and give, without acquire", || yard::drain_and_give(NoAcquire));
+    finds("drain and take, without the lock", || yard::drain_and_take(NoWait));
+}
+
+#[test]
+fn a_cpu_may_go() {
+    holds("offline and drain", None, || yard::offline_and_drain(No));
+    holds("offline and take", None, || yard::offline_and_take(No));
+    finds("offline and drain, without the locks", || yard::offline_and_drain(NoWait));
+}
+
+#[test]
+fn no_part_of_a_counter_is_lost() {
+    holds("fold", None, || yard::fold(No));
+    holds("fold by three", Some(1), || yard::fold_by_three(No));
+    finds("fold, without the lock", || yard::fold(NoWaitUntold));
+}
+
+#[test]
+fn a_reader_of_the_counter_is_off_by_what_is_on_its_way() {
+    holds("read", None, || yard::read(No));
+}
