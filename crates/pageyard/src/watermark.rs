@@ -409,4 +409,80 @@ mod tests {
         assert!(!ok(AllocFlags::WMARK_MIN));
         assert!(!ok(AllocFlags::MIN_RESERVE | AllocFlags::WMARK_LOW));
     }
+
+    #[test]
+    fn fractions_of_0_2_do_not_overflow() {
+        assert_eq!(mult_frac(10007, 15000, 10000), 15010);
+        assert_eq!(mult_frac(9, 10, 10000), 0);
+        assert_eq!(mult_frac(u64::MAX, 9999, 10000), 18444899399302180659);
+    }
+
+    #[test]
+    fn edges_of_the_marks_of_3_1_and_3_2() {
+        assert_eq!(huge_page_floor(3, 20000), 4000, "a twentieth of what is above the high marks");
+        // A MOVABLE zone's MIN is its own, its gaps are of its share.
+        let movable = zone_marks(ZoneKind::Movable, 65536, 1 << 20, 67584, 10);
+        assert_eq!(movable, [64, 328, 592, 856]);
+        assert_eq!(zone_marks(ZoneKind::Normal, 0, 0, 67584, 10), [0; 4]);
+        assert_eq!(zone_marks(ZoneKind::Normal, 10000, 0, 67584, 10), [0, 10, 20, 30]);
+    }
+
+    #[test]
+    fn edges_of_the_caps_of_3_4_3_5_and_3_8() {
+        assert_eq!(boost_cap(2048, 16062, 15000), Some(24093), "four pageblocks are enough");
+        assert_eq!(boost_cap(4096, 0, 15000), None);
+        assert_eq!(highatomic_cap(51200), 512);
+        assert_eq!(highatomic_cap(51199), 0);
+        let ratio = [256, 256, 32, 0, 0];
+        assert_eq!(lowmem_reserve(3, &[0, 0, 0, 5000, 5000], &ratio), [0; 5], "no ratio");
+    }
+
+    #[test]
+    fn what_is_set_is_told() {
+        let w = Watermarks::default();
+        w.set_marks([100, 200, 300, 400]);
+        w.set_boost(50);
+        w.set_reserve([10, 20, 30, 40, 50]);
+        assert_eq!((w.marks(), w.reserves()), ([100, 200, 300, 400], [10, 20, 30, 40, 50]));
+        assert_eq!([MIN, LOW, HIGH, 3].map(|i| w.effective(i)), [150, 250, 350, 450]);
+        let supply = Supply { free: 0, highatomic: 7, cma: 0 };
+        assert!(!w.ample_is(HIGH, supply, false));
+        w.refresh_ample(HIGH, supply, false);
+        assert!(w.ample_is(HIGH, supply, false));
+        assert!(!w.ample_is(LOW, supply, false) && !w.ample_is(HIGH, supply, true));
+        w.refresh_ample(HIGH, supply, true);
+        assert!(!w.is_ample(i64::MAX, ZoneKind::Normal));
+    }
+
+    #[test]
+    fn a_block_has_to_be_there_3_7() {
+        let w = Watermarks::default();
+        w.set_marks([100, 200, 300, 400]);
+        let s = Supply { free: 5000, highatomic: 0, cma: 0 };
+        let ok = |order, there: bool| {
+            let full = w.ok(order, 100, ZoneKind::Normal, AllocFlags::WMARK_MIN, s, || there);
+            let fast = w.ok_fast(order, 100, ZoneKind::Normal, AllocFlags::WMARK_MIN, s, || there);
+            assert_eq!(full, fast);
+            full
+        };
+        assert!(ok(0, false), "a single page always is");
+        assert!(ok(3, true) && !ok(3, false));
+    }
+
+    #[test]
+    fn who_is_held_against_the_mark_without_its_boost_3_7() {
+        let w = Watermarks::default();
+        w.set_marks([100, 200, 300, 400]);
+        w.set_boost(512);
+        let ok = |free, order, flags: AllocFlags| {
+            let s = Supply { free, highatomic: 0, cma: 0 };
+            w.ok_fast(order, w.effective(flags.mark()), ZoneKind::Normal, flags, s, || true)
+        };
+        let urgent = AllocFlags::MIN_RESERVE;
+        assert!(ok(51, 0, urgent) && !ok(50, 0, urgent), "half of MIN");
+        assert!(!ok(150, 1, urgent), "single pages alone");
+        assert!(!ok(150, 0, AllocFlags::WMARK_MIN), "urgent ones alone");
+        assert!(!ok(150, 0, urgent | AllocFlags::WMARK_LOW), "MIN alone");
+        assert!(!ok(612, 0, AllocFlags::WMARK_MIN) && ok(613, 0, AllocFlags::WMARK_MIN));
+    }
 }
