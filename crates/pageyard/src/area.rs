@@ -112,3 +112,62 @@ impl FreeAreas {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::frame::Frame;
+
+    #[test]
+    fn lists_that_a_request_may_use_3_7() {
+        let frames: [Frame; 16] = core::array::from_fn(|_| Frame::new());
+        let map = Map::new(&frames, &[]);
+        let none = AllocFlags::WMARK_MIN;
+        let (cma, urgent, oom) = (AllocFlags::CMA, AllocFlags::HIGHATOMIC, AllocFlags::OOM);
+        for t in MigrateType::ALL {
+            let areas = FreeAreas::default();
+            assert!(!areas.has_block(0, none | cma | urgent | oom), "nothing is free");
+            areas.insert(&map, 8, 3, t, End::Head);
+            assert_eq!((areas.blocks(3), areas.first(3, t)), (1, Some(8)));
+            let may = [none, cma, urgent, oom].map(|flags| areas.has_block(2, flags));
+            let want = match t {
+                MigrateType::Cma => [false, true, false, false],
+                MigrateType::HighAtomic => [false, false, true, true],
+                MigrateType::Isolate => [false; 4],
+                _ => [true; 4],
+            };
+            assert_eq!(may, want, "{t:?}");
+            assert_eq!(areas.has_block(3, cma | oom), t != MigrateType::Isolate);
+            assert!(!areas.has_block(4, cma | oom), "it is too small");
+            areas.remove(&map, 8, 3, t);
+            assert_eq!((areas.blocks(3), areas.first(3, t)), (0, None));
+            assert_eq!(frames[8].state(), State::TAIL);
+        }
+    }
+
+    #[test]
+    fn blocks_move_to_the_tail_of_another_types_list_4_9() {
+        use MigrateType::{Movable, Unmovable};
+        let frames: [Frame; 4] = core::array::from_fn(|_| Frame::new());
+        let map = Map::new(&frames, &[]);
+        let areas = FreeAreas::default();
+        areas.insert(&map, 0, 0, Unmovable, End::Head);
+        areas.insert(&map, 1, 0, Movable, End::Head);
+        areas.insert(&map, 2, 0, Movable, End::Tail);
+        areas.move_to(&map, 1, 0, Movable, Unmovable);
+        assert_eq!(frames[1].state(), State::new(Kind::Free, 0, Unmovable));
+        let mut taken = std::vec::Vec::new();
+        for t in [Unmovable, Movable] {
+            while let Some(idx) = areas.first(0, t) {
+                areas.remove(&map, idx, 0, t);
+                taken.push(idx);
+            }
+        }
+        assert_eq!((taken, areas.blocks(0)), (std::vec![0, 1, 2], 0));
+        areas.insert(&map, 3, 0, Movable, End::Head);
+        areas.clear();
+        assert_eq!((areas.first(0, Movable), areas.blocks(0)), (None, 0));
+    }
+}
