@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     let sources = args.files.iter().map(|f| Source::read(f)).collect::<Result<Vec<_>, _>>()?;
     let sets = align(&sources)?;
     let rule = Rule { band: args.band / 100.0, seed: args.seed };
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     if args.aa {
         let alarms = sets.iter().map(|set| false_alarms(set, rule, args.deals as usize));
         let alarms = alarms.collect::<Result<Vec<FalseAlarms>, _>>()?;

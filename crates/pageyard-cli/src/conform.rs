@@ -47,7 +47,7 @@ struct Report {
 }
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     let mut report = Report { recordings: Vec::new(), total: Total::default() };
     for file in &args.files {
         let outcome = run_file(file)?;

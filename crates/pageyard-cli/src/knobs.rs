@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         print_json(&KNOBS.iter().map(Json::from).collect::<Vec<_>>())?;
     } else {
         let page = if args.markdown { markdown() } else { text() };
-        std::io::stdout().lock().write_all(page.as_bytes())?;
+        output::stdout().write_all(page.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

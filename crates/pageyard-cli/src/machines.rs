@@ -17,7 +17,7 @@ use crate::output;
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args) -> output::Outcome {
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     writeln!(
         out,
         "{:10} {:>5} {:>6} {:>8} {:>12} {:>12} {:>6}",
@@ -51,6 +51,6 @@ pub(crate) fn calibrate(_: &Calibrate) -> output::Outcome {
     let costs = Costs::default();
     let spec = MachineSpec::detect()?;
     let report = calibrate::Report { found: calibrate::calibrate(&spec), costs: &costs };
-    writeln!(std::io::stdout().lock(), "{report}\n{}", costs.table())?;
+    writeln!(output::stdout(), "{report}\n{}", costs.table())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -13,16 +13,20 @@ mod replay;
 mod reproduce;
 mod run;
 mod show;
+mod signals;
 mod soak;
 mod top;
 mod topology;
 mod trace;
 mod workloads;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use pageyard_lab::reproduce::fast_path;
+
+use crate::output::say;
 
 const START: &str = "\
 Begin with:
@@ -60,7 +64,44 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(e) => return answer(&e),
+    };
+    // Counted instruction by instruction: nothing runs beside it.
+    if !matches!(command, Command::HotPath(_))
+        && let Err(e) = signals::watch()
+    {
+        say!("pageyard: signals: {e}");
+        return ExitCode::from(2);
+    }
+    match perform(command).and_then(|code| Ok(output::stdout().flush().map(|()| code)?)) {
+        Ok(code) => code,
+        Err(e) => {
+            let e = output::not_written().map_or(e, Into::into);
+            if output::is_broken_pipe(e.as_ref()) {
+                return ExitCode::SUCCESS;
+            }
+            say!("pageyard: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Prints help, or what is wrong with the arguments.
+fn answer(e: &clap::Error) -> ExitCode {
+    let printed = e.print().map_err(|e| output::named(output::STDOUT, &e));
+    match printed.and_then(|()| output::stdout().flush()) {
+        Err(e) if !output::is_broken_pipe(&e) => {
+            say!("pageyard: {e}");
+            ExitCode::from(2)
+        }
+        _ => ExitCode::from(if e.use_stderr() { 2 } else { 0 }),
+    }
+}
+
+fn perform(command: Command) -> output::Outcome {
+    match command {
         Command::Replay(args) => replay::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
@@ -76,13 +117,5 @@ fn main() -> ExitCode {
         Command::Soak(args) => soak::run(&args),
         Command::Knobs(args) => knobs::run(&args),
         Command::Trace(args) => trace::run(&args),
-    };
-    match result {
-        Ok(code) => code,
-        Err(e) if output::is_broken_pipe(e.as_ref()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("pageyard: {e}");
-            ExitCode::from(2)
-        }
     }
 }

@@ -155,7 +155,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     if args.json {
         print_json(&Json { version: env!("CARGO_PKG_VERSION"), report: &report })?;
     } else {
-        write!(std::io::stdout().lock(), "{report}")?;
+        write!(output::stdout(), "{report}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

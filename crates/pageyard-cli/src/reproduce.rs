@@ -148,7 +148,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         // An experiment takes minutes: its figures are shown when they are there.
         if text {
             let between = if i > 0 { "\n" } else { "" };
-            write!(std::io::stdout().lock(), "{between}{found}")?;
+            write!(output::stdout(), "{between}{found}")?;
         }
         all.push(found);
     }
@@ -177,7 +177,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
 }
 
 fn list() -> output::Outcome {
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     for Experiment { name, summary, source, .. } in EXPERIMENTS {
         writeln!(out, "{name:14} {summary} ({source})")?;
     }

@@ -245,7 +245,7 @@ fn run_workload(args: &Run) -> output::Outcome {
     if args.json {
         print_json(&results)?;
     } else if args.output.is_none() {
-        write!(std::io::stdout().lock(), "{}", table(&results, args, &place))?;
+        write!(output::stdout(), "{}", table(&results, args, &place))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -324,7 +324,7 @@ fn run_hygiene(args: &Hygiene) -> output::Outcome {
             report: &report,
         })?;
     } else {
-        write!(std::io::stdout().lock(), "{report}")?;
+        write!(output::stdout(), "{report}")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -337,9 +337,9 @@ fn recorded(
     let (report, events) = write_file(path, |file| {
         let recorder = Recorder::new(BufWriter::new(file), options.cpus as u16, "hygiene")?;
         let report = hygiene::run(options, &recorder)?;
-        let (events, _) = recorder.finish().map_err(|e| format!("{}: {e}", path.display()))?;
+        let (events, _) = recorder.finish()?;
         Ok((report, events))
     })?;
-    eprintln!("{}: {events} events", path.display());
+    output::say!("{}: {events} events", path.display());
     Ok(report)
 }

@@ -120,7 +120,7 @@ fn state(args: &Args, form: Form) -> output::Outcome {
         let state = [("state", shown.state.into()), ("as", form.name().into())];
         print(args, state, shown.json)
     } else {
-        std::io::stdout().lock().write_all(shown.text.as_bytes())?;
+        output::stdout().write_all(shown.text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -152,9 +152,9 @@ fn page_owner(args: &Args) -> output::Outcome {
         );
     }
     for note in owners.notes() {
-        eprintln!("pageyard: {note}");
+        output::say!("pageyard: {note}");
     }
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = std::io::BufWriter::new(output::stdout());
     match by {
         Some(by) => out.write_all(owners.summary(*by).as_bytes())?,
         None => write!(out, "{owners}")?,

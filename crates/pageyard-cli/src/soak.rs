@@ -1,7 +1,7 @@
 //! `pageyard soak`: a long mixed load on real memory, everything looked at again and again.
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use pageyard_soak::{Plan, Report, soak};
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
 }
 
 fn print(r: &Report) -> Result<(), Box<dyn Error>> {
-    let mut out = io::stdout().lock();
+    let mut out = output::stdout();
     let (seconds, mib) = (r.seconds, r.size >> 20);
     writeln!(out, "{seconds:.0} s, {} threads, {mib} MiB, seed {}\n", r.threads, r.seed)?;
     let c = &r.counts;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use pageyard_host::{YardStats, read_stats};
 
+use crate::output;
+
 /// Show the yards of a running process: use, limits, pressure, zones, per-CPU lists, fragmentation.
 ///
 /// The process uses pageyard-host and publishes statistics, as it does by default.
@@ -28,11 +30,11 @@ pub(crate) struct Args {
 /// Runs it.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     if args.json {
-        let mut out = io::stdout().lock();
+        let mut out = output::stdout();
         serde_json::to_writer_pretty(&mut out, &read_stats(args.pid)?).map_err(io::Error::from)?;
         writeln!(out)?;
     } else if args.once || !io::stdout().is_terminal() {
-        let mut out = io::stdout().lock();
+        let mut out = output::stdout();
         read_stats(args.pid)?.iter().try_for_each(|y| print(&mut out, y))?;
     } else {
         if !(0.1..=3600.0).contains(&args.every) {

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     if args.json {
         print_json(&topology.json())?;
     } else {
-        write!(std::io::stdout().lock(), "{topology}")?;
+        write!(output::stdout(), "{topology}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -169,13 +169,13 @@ fn import(
         }
         let mut out = writer.finish(reader.tasks(), reader.summary())?;
         out.flush()?;
-        Ok(out.get_ref().metadata()?.len())
+        Ok(out.get_ref().bytes())
     })?;
 
     let summary = reader.summary();
     let events = summary.kinds.total() + summary.compaction.total();
     writeln!(
-        io::stdout(),
+        output::stdout(),
         "{}: {events} events, {} marks, {} state files, {bytes} bytes ({:.2} an event)",
         output.display(),
         summary.marks,
@@ -196,18 +196,18 @@ fn merge(into: &mut Attachments, from: &Attachments) {
 fn report_trouble(summary: &Summary) {
     if summary.ignored.total() > 0 {
         let names: Vec<_> = summary.ignored.iter().map(|(name, n)| format!("{n} {name}")).collect();
-        eprintln!("pageyard: other events, ignored: {}", names.join(", "));
+        output::say!("pageyard: other events, ignored: {}", names.join(", "));
     }
     if summary.lost > 0 {
-        eprintln!("pageyard: the recorder lost {} events", summary.lost);
+        output::say!("pageyard: the recorder lost {} events", summary.lost);
     }
     if summary.malformed.count > 0 {
-        eprintln!(
+        output::say!(
             "pageyard: {} damaged places were passed over; the first:",
             summary.malformed.count
         );
         for e in &summary.malformed.first {
-            eprintln!("  {e}");
+            output::say!("  {e}");
         }
     }
 }
@@ -262,7 +262,7 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut out = io::stdout().lock();
+    let mut out = output::stdout();
     let form = match reader.format() {
         Format::Text => "ftrace text",
         Format::Pgy => "compact trace",
@@ -297,7 +297,7 @@ fn export(trace: &Path, output: Option<&Path>, gfp_names: bool, lenient: bool) -
     let mut reader = open(trace, lenient)?;
     match output {
         Some(path) => write_file(path, |file| write_text(&mut reader, file, gfp_names))?,
-        None => write_text(&mut reader, io::stdout(), gfp_names)?,
+        None => write_text(&mut reader, output::stdout(), gfp_names)?,
     }
     report_trouble(reader.summary());
     Ok(ExitCode::SUCCESS)
@@ -328,7 +328,7 @@ fn extract(trace: &Path, folder: &Path, lenient: bool) -> output::Outcome {
         let what = "it carries no state files; `trace import --state` puts them into a .pgy file";
         return Err(format!("{}: {what}", trace.display()).into());
     }
-    let mut out = io::stdout().lock();
+    let mut out = output::stdout();
     for a in reader.attachments().iter() {
         // Names come from a file: none may lead out of the folder.
         let name = Path::new(&a.name);
@@ -342,8 +342,8 @@ fn extract(trace: &Path, folder: &Path, lenient: bool) -> output::Outcome {
         }
         let path = folder.join(name);
         std::fs::create_dir_all(path.parent().unwrap_or(folder))
-            .and_then(|()| std::fs::write(&path, &a.data))
             .map_err(|e| format!("{}: {e}; name a folder that can be written", path.display()))?;
+        write_file(&path, |mut file| Ok(file.write_all(&a.data)?))?;
         writeln!(out, "{}", path.display())?;
     }
     Ok(ExitCode::SUCCESS)

@@ -12,7 +12,7 @@ use crate::output;
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args) -> output::Outcome {
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     for recipe in RECIPES {
         writeln!(out, "{:14} {}", recipe.name, recipe.summary)?;
         for p in recipe.params {

@@ -8,4 +8,4 @@ mod draw;
 mod screen;
 
 pub use draw::{View, draw};
-pub use screen::watch;
+pub use screen::{leave, watch};

@@ -1,12 +1,31 @@
 //! The full screen, until somebody has seen enough.
 
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pageyard_host::{PageError, YardStats};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use crate::draw::{View, draw};
+
+/// Whether the terminal is ours. Held by whoever draws or gives it back.
+static OURS: Mutex<bool> = Mutex::new(false);
+
+fn ours() -> MutexGuard<'static, bool> {
+    OURS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the terminal back as it was, from another thread, as the program ends: nothing is drawn any
+/// more.
+pub fn leave() {
+    let mut ours = ours();
+    if std::mem::take(&mut *ours) {
+        // There is nowhere to say that it failed.
+        let _ = ratatui::try_restore();
+    }
+    std::mem::forget(ours);
+}
 
 /// Shows the yards that `read` reads, again and again, until `q`, Escape or Ctrl-C. `read` fails when
 /// the process is gone: that ends it too.
@@ -21,7 +40,11 @@ pub fn watch(
     let mut now = read()?;
     let mut before = now.clone();
     let mut at = 0;
-    let mut terminal = ratatui::try_init()?;
+    let mut terminal = {
+        let mut ours = ours();
+        *ours = true;
+        ratatui::try_init()?
+    };
     let mut run = || -> Result<(), Box<dyn std::error::Error>> {
         loop {
             at %= now.len().max(1);
@@ -29,7 +52,10 @@ pub fn watch(
             let earlier = before.get(at).unwrap_or(yard);
             let which = (at + 1, now.len());
             let view = View { now: yard.clone(), before: earlier.clone(), which };
-            terminal.draw(|frame| draw(frame, &view))?;
+            {
+                let _ours = ours();
+                terminal.draw(|frame| draw(frame, &view))?;
+            }
             if event::poll(every)? {
                 match key(&event::read()?) {
                     Some(Key::Quit) => return Ok(()),
@@ -43,7 +69,9 @@ pub fn watch(
         }
     };
     let result = run();
+    let mut ours = ours();
     let restored: io::Result<()> = ratatui::try_restore();
+    *ours = false;
     result.and(restored.map_err(Into::into))
 }
 

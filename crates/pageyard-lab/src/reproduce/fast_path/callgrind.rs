@@ -2,9 +2,10 @@
 //! build are the same on every run.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a run took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,26 +24,62 @@ pub(super) enum Failed {
     Run(String),
 }
 
+/// Programs that count at this moment.
+static RUNNING: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+fn running() -> MutexGuard<'static, Vec<Child>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends them, and lets no other begin.
+pub(super) fn stop() {
+    let mut running = running();
+    for mut child in running.drain(..) {
+        // One that has ended cannot be stopped.
+        let _ = child.kill().and_then(|()| child.wait());
+    }
+    std::mem::forget(running);
+}
+
 /// Runs the program under `valgrind`, which is found as a shell finds it.
 pub(super) fn count(
     valgrind: &OsStr,
     program: &Path,
     arguments: &[String],
 ) -> Result<Counts, Failed> {
-    let output = Command::new(valgrind)
+    let failed = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => Failed::NoValgrind,
+        _ => Failed::Run(format!("valgrind: {e}")),
+    };
+    let mut command = Command::new(valgrind);
+    command
         .args(["--tool=callgrind", "--branch-sim=yes", "--callgrind-out-file=/dev/null"])
         .arg(program)
         .args(arguments)
-        .output()
-        .map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => Failed::NoValgrind,
-            _ => Failed::Run(format!("valgrind: {e}")),
-        })?;
-    let log = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let (id, said) = {
+        let mut running = running();
+        let mut child = command.spawn().map_err(failed)?;
+        let of = (child.id(), child.stderr.take());
+        running.push(child);
+        of
+    };
+    let mut log = Vec::new();
+    let read = said.map_or(Ok(0), |mut said| said.read_to_end(&mut log));
+    let child = {
+        let mut running = running();
+        running.iter().position(|c| c.id() == id).map(|at| running.swap_remove(at))
+    };
+    // Who stops all takes the program down next.
+    let Some(mut child) = child else { return Err(Failed::Run("stopped".into())) };
+    let status = read.and_then(|_| child.wait()).map_err(failed)?;
+    let log = String::from_utf8_lossy(&log);
+    if !status.success() {
         let said = log.lines().filter(|l| !l.starts_with("==")).collect::<Vec<_>>().join("; ");
         let command = arguments.join(" ");
-        return Err(Failed::Run(format!("callgrind, {command}: {}; {said}", output.status)));
+        return Err(Failed::Run(format!("callgrind, {command}: {status}; {said}")));
     }
     parse(&log).ok_or_else(|| Failed::Run(format!("callgrind told no counts, but: {log}")))
 }

@@ -54,6 +54,12 @@ pub fn exercise(variant: &str, pattern: &str, size: usize, n: usize) -> Result<(
     Ok((v.exercise)(*p, size, n)?)
 }
 
+/// Ends the programs that this experiment started, and lets it start no other: for a program that is
+/// about to end.
+pub fn stop() {
+    callgrind::stop();
+}
+
 /// Instructions and branches of an operation: variant by variant, pattern by pattern.
 type Figures = Vec<Vec<[f64; 2]>>;
 

@@ -1,0 +1,57 @@
+//! What goes wrong around the program: no room for what it writes, nobody who reads it, signals in the
+//! middle. Every command in turn; a command or an option that is not in the tables fails.
+//!
+//! `PAGEYARD_SLOW=1`: also commands that take a minute until they write.
+
+mod folder;
+mod full;
+mod signals;
+mod unread;
+
+use std::process::Command;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_pageyard");
+
+/// Commands that take long until they write.
+fn slow_too() -> bool {
+    std::env::var_os("PAGEYARD_SLOW").is_some()
+}
+
+/// All commands that can be given, by their help.
+fn commands() -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    let mut open = vec![Vec::new()];
+    while let Some(at) = open.pop() {
+        let help = help(&at);
+        let names = help.lines().skip_while(|l| *l != "Commands:").skip(1);
+        let names = names.take_while(|l| l.starts_with("  "));
+        // Longer texts go on in lines that stand further in.
+        let names =
+            names.filter(|l| !l.starts_with("   ")).filter_map(|l| l.split_whitespace().next());
+        let below: Vec<Vec<String>> = names
+            .filter(|n| *n != "help")
+            .map(|n| at.iter().cloned().chain([n.to_owned()]).collect())
+            .collect();
+        if below.is_empty() || help.contains(&format!("Usage: pageyard {} [OPTIONS]", at.join(" ")))
+        {
+            all.push(at);
+        }
+        open.extend(below);
+    }
+    all
+}
+
+/// The short help of a command.
+fn help(command: &[String]) -> String {
+    let out = Command::new(PROGRAM).args(command).arg("-h").output().unwrap();
+    assert!(out.status.success());
+    String::from_utf8(out.stdout).unwrap()
+}
+
+#[test]
+fn commands_are_found_in_the_help() {
+    let all: Vec<String> = commands().iter().map(|c| c.join(" ")).collect();
+    for wanted in ["replay", "run", "run hygiene", "soak", "trace import", "top"] {
+        assert!(all.iter().any(|c| c == wanted), "{wanted}: {all:?}");
+    }
+}

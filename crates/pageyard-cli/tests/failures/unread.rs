@@ -1,0 +1,123 @@
+//! Standard output has no room, or nobody reads it; standard error has no room.
+
+use std::fs::File;
+use std::process::Stdio;
+
+use pageyard_host::{Builder, HostYard};
+
+use crate::folder::{Folder, words};
+use crate::{PROGRAM, commands, slow_too};
+
+/// Every command that prints, in every form.
+const PRINTERS: &[&str] = &[
+    "--help",
+    "--version",
+    "help replay",
+    "replay --help",
+    "replay trace.txt --seeds 1 --policy Linux612",
+    "replay trace.txt --seeds 1 --policy Linux612 --json",
+    "run unix --on machine:desktop --memory 1G --set pairs=2 --set writes=200",
+    "run unix --on machine:desktop --memory 1G --set pairs=2 --set writes=200 --json",
+    "reproduce list",
+    "compare results.json again.json",
+    "compare results.json again.json --csv",
+    "compare results.json again.json --tsv",
+    "compare results.json again.json --json",
+    "compare again.json --aa --deals 5",
+    "compare again.json --aa --deals 5 --json",
+    "workloads",
+    "machines",
+    "top SELF --once",
+    "top SELF --json",
+    "topology two-nodes",
+    "topology two-nodes --json",
+    "conform ORACLE",
+    "conform ORACLE --json",
+    "show SAMPLE --as zoneinfo",
+    "show SAMPLE --as zoneinfo --json",
+    "show trace.txt --as page_owner",
+    "show trace.txt --as page_owner --by name",
+    "show trace.txt --as page_owner --json",
+    "soak --minutes 0.01 --size 64",
+    "soak --minutes 0.01 --size 64 --json",
+    "knobs",
+    "knobs --json",
+    "knobs --markdown",
+    "trace import trace.txt out.pgy --level 1",
+    "trace info trace.txt",
+    "trace info trace.txt --json",
+    "trace export trace.txt",
+    "trace export SAMPLE --state out",
+];
+const SLOW_PRINTERS: &[&str] = &[
+    "calibrate",
+    "reproduce bulk-free --small",
+    "reproduce bulk-free --small --json",
+    "run hygiene --rounds 1 --memory 256M",
+    "run hygiene --rounds 1 --memory 256M --json",
+];
+
+/// Runs them all with this as standard output.
+fn all(stdout: impl Fn() -> Stdio, right: impl Fn(&str, Option<i32>, &str) -> bool) {
+    let folder = Folder::new();
+    // For `top`: it publishes itself.
+    let yard: HostYard = Builder::new(16 << 20).build().unwrap();
+    let slow = SLOW_PRINTERS.iter().filter(|_| slow_too());
+    let mut failed = Vec::new();
+    for line in PRINTERS.iter().chain(slow) {
+        let own = std::process::id().to_string();
+        let words = words(line).into_iter().map(|w| if w == "SELF" { own.clone() } else { w });
+        let mut command = folder.command(PROGRAM);
+        command.args(words).stdout(stdout()).stderr(Stdio::piped());
+        let o = command.spawn().unwrap().wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&o.stderr);
+        if !right(line, o.status.code(), &said) {
+            failed.push(format!("{line}: {}: {said}", o.status));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    drop(yard);
+}
+
+#[test]
+fn no_command_is_forgotten() {
+    for command in commands() {
+        let name = command.join(" ");
+        let named = |l: &&&str| **l == name || l.starts_with(&format!("{name} "));
+        let known = PRINTERS.iter().chain(SLOW_PRINTERS).find(named);
+        assert!(known.is_some(), "{name} prints something: give it a line");
+    }
+}
+
+#[test]
+fn no_room_is_an_error() {
+    let full = || File::options().write(true).open("/dev/full").unwrap().into();
+    let wanted = "pageyard: standard output: No space left on device (os error 28); make room";
+    all(full, |_, code, said| code == Some(2) && said.contains(wanted));
+}
+
+#[test]
+fn nobody_who_reads_is_none() {
+    // The reader is gone before the program begins.
+    let closed = || std::io::pipe().unwrap().1.into();
+    all(closed, |line, code, said| {
+        // page_owner says what a trace does not record.
+        let notes = line.contains("page_owner");
+        code == Some(0) && (said.is_empty() || notes && !said.contains("panicked"))
+    });
+}
+
+#[test]
+fn no_room_for_errors_is_no_panic() {
+    let folder = Folder::new();
+    for line in ["replay nothing.pgy", "topology nothing", "nothing"] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let status = folder.command(PROGRAM).args(words(line)).stderr(full).status().unwrap();
+        assert_eq!(status.code(), Some(2), "{line}");
+    }
+    // What was ignored is said on standard error.
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut owner = folder.command(PROGRAM);
+    let owner = owner.args(["show", "trace.txt", "--as", "page_owner", "--by", "name"]);
+    assert!(owner.stderr(full).stdout(Stdio::null()).status().unwrap().success());
+}
