@@ -38,9 +38,6 @@
 // Idle memory is not given back to the system.
 #define PAGEYARD_KEEP_IDLE (1 << 3)
 
-// Threads keep no pages of their own: every request takes the way of the per-CPU lists.
-#define PAGEYARD_NO_FRONT (1 << 4)
-
 // Memory is not short.
 #define PAGEYARD_CALM 0
 
@@ -82,8 +79,7 @@ typedef struct pageyard_options {
     size_t cpu_count;
     // One of the PAGEYARD_HUGE numbers.
     uint32_t huge_pages;
-    // Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED, PAGEYARD_MEMFD, PAGEYARD_KEEP_IDLE,
-    // PAGEYARD_NO_FRONT.
+    // Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED, PAGEYARD_MEMFD, PAGEYARD_KEEP_IDLE.
     uint32_t flags;
     // How often a thread of the yard's own folds statistics and shortens unused lists, in
     // nanoseconds. 0: no such thread, and pageyard_tick is the caller's to call.
@@ -221,8 +217,8 @@ pageyard_status pageyard_alloc_on(const struct pageyard *yard,
 // PAGEYARD_ERR_DOUBLE_FREE, PAGEYARD_ERR_MISALIGNED, PAGEYARD_ERR_WRONG_ORDER, PAGEYARD_ERR_NOT_HEAD,
 // PAGEYARD_ERR_OUT_OF_USE.
 //
-// Threads: any; not signal handlers. Two that free the same block in the same few nanoseconds are not
-// told apart. Owner: the block is the library's; nobody uses its memory any more.
+// Threads: any; not signal handlers. Of those that free the same block at once, one is told
+// PAGEYARD_OK. Owner: the block is the library's; nobody uses its memory any more.
 pageyard_status pageyard_free(const struct pageyard *yard,
                               void *block,
                               uint32_t order);

@@ -501,8 +501,8 @@ pageyard_status pageyard_core_alloc_on(const struct pageyard_core *yard,
 // PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_RESERVED, PAGEYARD_ERR_DOUBLE_FREE, PAGEYARD_ERR_MISALIGNED,
 // PAGEYARD_ERR_WRONG_ORDER, PAGEYARD_ERR_NOT_HEAD, PAGEYARD_ERR_OUT_OF_USE.
 //
-// Threads: as pageyard_core_alloc; two that free the same block in the same few nanoseconds are not
-// told apart. Owner: the block is the library's.
+// Threads: as pageyard_core_alloc; of those that free the same block at once, one is told
+// PAGEYARD_OK. Owner: the block is the library's.
 pageyard_status pageyard_core_free(const struct pageyard_core *yard,
                                    uint64_t pfn,
                                    uint32_t order);

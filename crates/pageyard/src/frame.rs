@@ -2,8 +2,9 @@
 //!
 //! A descriptor is 16 bytes. Its fields are relaxed atomics: whoever holds the lock of a frame's
 //! present state owns it (the zone lock while it is free, a per-CPU list's lock while it is
-//! cached, the caller while it is allocated), so plain loads and stores are all that is needed;
-//! being atomics, a caller's mistake can spoil an answer but never be undefined behaviour.
+//! cached, the caller while it is allocated), so plain loads and stores are all that is needed, but
+//! for the step by which a block leaves its owner: callers may be wrong, and only one of them may
+//! succeed. Being atomics, a caller's mistake can spoil an answer but never be undefined behaviour.
 //!
 //! Only the first frame of a block, its *head*, says what the block is. Every other frame of it
 //! is a *tail*. The allocator keeps that true at every split and merge, which is what lets a
