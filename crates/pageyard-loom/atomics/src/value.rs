@@ -116,7 +116,7 @@ macro_rules! atomic {
             }
 
             /// A value from what loom has.
-            fn from_far(&self, far: u64) -> $value {
+            fn value_of(&self, far: u64) -> $value {
                 let (bits, from): (fn($value) -> u64, fn(u64) -> $value) = ($bits, $from);
                 from(bits(self.plain.get()).wrapping_add(far))
             }
@@ -124,7 +124,7 @@ macro_rules! atomic {
             /// The plain value; what loom's was last.
             fn plain(&self) -> &Cell<$value> {
                 if let Some(far) = self.word.end() {
-                    self.plain.set(self.from_far(far));
+                    self.plain.set(self.value_of(far));
                 }
                 &self.plain
             }
@@ -133,7 +133,7 @@ macro_rules! atomic {
             #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
                 if is_staged() {
-                    self.from_far(self.word.with(|w| w.load(order)))
+                    self.value_of(self.word.with(|w| w.load(order)))
                 } else {
                     self.plain().get()
                 }
@@ -153,7 +153,7 @@ macro_rules! atomic {
             #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 if is_staged() {
-                    self.from_far(self.word.with(|w| w.swap(self.far(value), order)))
+                    self.value_of(self.word.with(|w| w.swap(self.far(value), order)))
                 } else {
                     self.plain().replace(value)
                 }
@@ -171,7 +171,7 @@ macro_rules! atomic {
                 if is_staged() {
                     let (current, new) = (self.far(current), self.far(new));
                     let was = self.word.with(|w| w.compare_exchange(current, new, success, failure));
-                    return was.map(|v| self.from_far(v)).map_err(|v| self.from_far(v));
+                    return was.map(|v| self.value_of(v)).map_err(|v| self.value_of(v));
                 }
                 let was = self.plain().get();
                 if was != current {
@@ -244,7 +244,7 @@ macro_rules! atomic {
         #[track_caller]
         pub fn fetch_add(&self, n: $value, order: Ordering) -> $value {
             if is_staged() {
-                return self.from_far(self.word.with(|w| w.fetch_add(n as u64, order)));
+                return self.value_of(self.word.with(|w| w.fetch_add(n as u64, order)));
             }
             let was = self.plain().get();
             self.plain.set(was.wrapping_add(n));
