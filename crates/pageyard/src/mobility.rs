@@ -185,32 +185,25 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         let map = &self.zone.map;
         let end = first + PAGEBLOCK_PAGES;
         let (mut free, mut movable) = (0, 0);
-        // A block of the largest order covers two pageblocks; the second one holds only tails.
-        let above = map.frame(first & !((1 << MAX_ORDER) - 1)).state();
-        if first & (1 << PAGEBLOCK_ORDER) != 0 && above.is(Kind::Allocated, MAX_ORDER) {
-            if above.is_movable() {
-                movable = PAGEBLOCK_PAGES;
-            }
-        } else {
-            let mut i = first;
-            while i < end {
-                let state = map.frame(i).state();
-                let pages = 1u32 << state.order();
-                i += match state.kind() {
-                    Kind::Free => {
-                        free += pages;
-                        pages
+        // A block that is free lies here, so none is larger than the pageblock.
+        let mut i = first;
+        while i < end {
+            let state = map.frame(i).state();
+            let pages = 1u32 << state.order();
+            i += match state.kind() {
+                Kind::Free => {
+                    free += pages;
+                    pages
+                }
+                Kind::Allocated | Kind::Leaving => {
+                    if state.is_movable() {
+                        movable += pages;
                     }
-                    Kind::Allocated | Kind::Leaving => {
-                        if state.is_movable() {
-                            movable += pages.min(end - i);
-                        }
-                        pages
-                    }
-                    Kind::Cached | Kind::Held | Kind::Guard | Kind::Bad | Kind::Poisoned => pages,
-                    Kind::Tail | Kind::Reserved => 1,
-                };
-            }
+                    pages
+                }
+                Kind::Cached | Kind::Held | Kind::Guard | Kind::Bad | Kind::Poisoned => pages,
+                Kind::Tail | Kind::Reserved => 1,
+            };
         }
         let alike = if start == Movable {
             movable
