@@ -453,3 +453,17 @@ fn decay_of_5_14_and_5_17_in_fifths() {
     let mut t = Tuning { high: 361, count: 3000, ..pageset(63, 361, 9000) };
     assert_eq!((t.decay(&L), t.high), (2639, 361));
 }
+
+#[test]
+fn the_largest_limits_do_not_overflow() {
+    let limits = Limits { batch: MAX_BATCH, high_min: 0, high_max: MAX_PAGES };
+    let t = Tuning { limits, count: MAX_PAGES, high: MAX_PAGES, ..Tuning::default() };
+    let base = Base::RULES.pcp;
+    let mut freed = t;
+    let doubled: [i32; 15] = core::array::from_fn(|_| freed.nr_free(&base, MAX_PAGES, false));
+    assert_eq!((doubled[0], doubled[13]), (1 << 14, 1 << 27));
+    assert_eq!(doubled[14], MAX_PAGES - MAX_BATCH);
+    let mut refilled = Tuning { count: 0, ..t };
+    let doubled: [i32; 6] = core::array::from_fn(|_| refilled.nr_alloc(&L, 0, Pressure::default()));
+    assert_eq!(doubled[5], 1 << 19);
+}

@@ -6,7 +6,7 @@ use common::state::State;
 use common::view::normal;
 use common::{Y, o};
 use pageyard::MigrateType::{HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
-use pageyard::policy::NoHighOrder;
+use pageyard::policy::{Base, NoHighOrder};
 use pageyard::{CpuId, Event, Gfp, MigrateType, Pfn, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -203,6 +203,12 @@ fn s5_10_below_high_lowers_high_and_a_drain_above_it_clears_the_flag() {
         // free_count was 51 then; the drain starts at max(count, high_min) = count.
         assert_eq!((t.high, t.count), (600 - 51, 501 - 51));
         assert!(!y.zone_info(ZONE).unwrap().below_high, "51 free pages are above HIGH 0");
+    });
+    // Before step 8 nobody looked at the mark here.
+    s.clone().cpu(0, |c| c.tuning.high = 500).run(|y: &Y<'_, Base>| {
+        y.free(Pfn(600), o(0)).unwrap();
+        assert_eq!(y.pageset(ZONE, CPU).unwrap().count, 501 - 8, "a batch is drained");
+        assert!(y.zone_info(ZONE).unwrap().below_high);
     });
     // RECLAIM_ACTIVE drains from four batches on.
     let s = s.set(|z| z.flags = 2);

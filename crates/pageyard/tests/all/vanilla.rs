@@ -5,7 +5,7 @@ use crate::common;
 use common::state::State;
 use common::view::normal;
 use common::{Machine, Y, o};
-use pageyard::MigrateType::{Movable, Reclaimable, Unmovable};
+use pageyard::MigrateType::{HighAtomic, Movable, Reclaimable, Unmovable};
 use pageyard::policy::{LargestFirst, Linux612, Policy, TypeChecked, Vanilla};
 use pageyard::{Gfp, Pfn, ZoneKind, ZoneStats};
 
@@ -153,4 +153,22 @@ fn s4_8_with_hygiene_no_list_ever_holds_another_type_and_without_it_many_do() {
     assert_eq!(clean.mismatches, clean.steals, "stealing is the only source (§4.5)");
     assert!(vanilla.mismatches > vanilla.steals);
     assert!(clean.claims_part > 0 && clean.steals > 0, "the load does reach the fallbacks");
+}
+
+#[test]
+fn s4_10_free_pages_are_counted_by_the_list_that_they_come_to_lie_on() {
+    // Two pages of a block are free on one list, the next two are freed under the block's type.
+    let counted = |label, list| {
+        let s = State::new(1024).label(0, label).free_as(2, 1, list).block(0, 1, false);
+        s.set(|z| z.reserved_highatomic = 512).run(|y: &Y<'_, Vanilla>| {
+            let count = || y.zone_info(ZONE).unwrap().free_highatomic;
+            let before = count();
+            y.free_direct(Pfn(0), o(1)).unwrap();
+            assert_eq!(normal(y).free(2, label), [0]);
+            (before, count())
+        })
+    };
+    assert_eq!(counted(HighAtomic, Movable), (0, 4));
+    assert_eq!(counted(Movable, HighAtomic), (2, 0));
+    assert_eq!(counted(HighAtomic, HighAtomic), (2, 4));
 }
