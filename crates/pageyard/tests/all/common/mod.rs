@@ -262,10 +262,7 @@ impl Maps {
         needs: &Needs,
         f: impl for<'y> FnOnce(Storage<'y, R>) -> T,
     ) -> T {
-        let mut slots: Vec<CpuSlot<R>> = (0..needs.slots).map(|_| CpuSlot::new()).collect();
-        let mut zones: Vec<Zone<'_, R>> = (0..needs.zones).map(|_| Zone::new()).collect();
-        let mut nodes: Vec<Node<'_, R>> = (0..needs.nodes).map(|_| Node::new()).collect();
-        let mut homes: Vec<Home<'_, R>> = (0..needs.homes).map(|_| Home::new()).collect();
+        let (mut slots, mut zones, mut nodes, mut homes) = rooms(needs);
         f(Storage {
             frames: &self.frames,
             blocks: &self.blocks,
@@ -275,6 +272,18 @@ impl Maps {
             homes: &mut homes,
         })
     }
+}
+
+type Rooms<'y, R> = (Vec<CpuSlot<R>>, Vec<Zone<'y, R>>, Vec<Node<'y, R>>, Vec<Home<'y, R>>);
+
+/// Fresh room for all but the maps. Apart from who uses it, or each test would have a copy.
+fn rooms<'y, R: RawMutex>(needs: &Needs) -> Rooms<'y, R> {
+    (
+        (0..needs.slots).map(|_| CpuSlot::new()).collect(),
+        (0..needs.zones).map(|_| Zone::new()).collect(),
+        (0..needs.nodes).map(|_| Node::new()).collect(),
+        (0..needs.homes).map(|_| Home::new()).collect(),
+    )
 }
 
 /// A zone's snapshot as a list.
