@@ -29,6 +29,17 @@ nightly() {
 # allocator of its own, and `refusals` a filter that the sanitizer's own calls would meet.
 tests=(--lib --test front --test yard --test service)
 
+# found WORDS COMMAND...: a mistake that is made on purpose, and must be seen.
+found() {
+    local words=$1 said
+    shift
+    if said=$("$@" 2>&1) || ! grep -qF "$words" <<<"$said"; then
+        printf '%s\nsanitizers: %s: a mistake on purpose was not found\n' "$said" "$*" >&2
+        exit 1
+    fi
+    echo "found, as planted: $words"
+}
+
 for what in "$@"; do
     echo "== $what"
     case $what in
@@ -37,6 +48,9 @@ for what in "$@"; do
         # Yards live as long as the process where shrinkers keep their blocks.
         ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$base/address \
             cargo +nightly test -p pageyard-host --target "$target" "${tests[@]}"
+        RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$base/address \
+            found heap-use-after-free \
+            cargo +nightly run -q -p pageyard-host --target "$target" --example mistakes freed
         ;;
     thread)
         nightly
@@ -45,17 +59,26 @@ for what in "$@"; do
         # Tests fork, and their children start threads.
         TSAN_OPTIONS=die_after_fork=0 RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$base/thread \
             cargo +nightly test -Zbuild-std -p pageyard-host --target "$target" "${tests[@]}"
+        RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$base/thread \
+            found 'data race' \
+            cargo +nightly run -q -Zbuild-std -p pageyard-host --target "$target" --example mistakes raced
         ;;
     valgrind)
         command -v valgrind >/dev/null || fail "no valgrind: apt-get install valgrind"
         cargo test -p pageyard-capi --test c
         programs=$base/tmp
         # Of leaks, what nothing points to any more: std keeps the main thread's name by its middle.
-        for program in host-{c,cpp} core-{c,cpp,shared} pageyard{,_core}.h-static pool-{c,cpp} freestanding upkeep; do
+        export LD_LIBRARY_PATH=$programs/capi/lib
+        check=(valgrind --quiet --error-exitcode=1 --leak-check=full
+            --show-leak-kinds=definite --errors-for-leak-kinds=definite)
+        for program in host-{c,cpp} core-{c,cpp,shared} pageyard{,_core}.h-static pool-{c,cpp} freestanding upkeep races; do
             [ -x "$programs/$program" ] || fail "$programs/$program was not built"
-            LD_LIBRARY_PATH=$programs/capi/lib valgrind --quiet --error-exitcode=1 --leak-check=full \
-                --show-leak-kinds=definite --errors-for-leak-kinds=definite "$programs/$program"
+            "${check[@]}" "$programs/$program"
         done
+        cc -I "$programs/capi/include" crates/pageyard-capi/tests/c/mistakes.c -L "$programs/capi/lib" \
+            -lpageyard -o "$programs/mistakes"
+        found 'Invalid write' "${check[@]}" "$programs/mistakes"
+        unset LD_LIBRARY_PATH
         ;;
     esac
 done

@@ -2,6 +2,7 @@
 
 use crate::common;
 
+use common::by_thread::{ByThread, CPU};
 use common::{Machine, Y, check::check, o};
 use pageyard::{AllocError, BatchError, CpuId, FreeError, Gfp, Pfn, ZoneKind, stat_threshold};
 
@@ -142,15 +143,4 @@ fn s8_5_under_load() {
         });
         check(y, &machine, &Default::default());
     });
-}
-
-std::thread_local! { static CPU: std::cell::Cell<u32> = const { std::cell::Cell::new(0) }; }
-
-#[derive(Debug)]
-struct ByThread;
-
-impl pageyard::Platform for ByThread {
-    fn cpu(&self) -> CpuId {
-        CpuId(CPU.get())
-    }
 }

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use common::by_thread::{ByThread, CPU};
 use common::check::check;
 use common::{Lock, Machine, Stage, Y, deferred, o};
 use pageyard::policy::{Base, EarlyLimits, Policy, SixBatches};
@@ -108,17 +109,6 @@ fn s2_8_a_request_without_watermarks_grows_the_zone() {
         n += 1;
     }
     assert_eq!(n * 1024, 4 * S, "all of it, no mark counts");
-}
-
-std::thread_local! { static CPU: Cell<u32> = const { Cell::new(0) }; }
-
-#[derive(Debug)]
-struct ByThread;
-
-impl Platform for ByThread {
-    fn cpu(&self) -> CpuId {
-        CpuId(CPU.get())
-    }
 }
 
 /// §8.2: threads initialise while others allocate and free; no page is lost or handed out twice.

@@ -3,35 +3,22 @@
 
 use crate::common;
 
-use std::cell::Cell;
 use std::hint;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
+use common::by_thread::{ByThread, CPU};
 use common::check::{Owned, check};
 use common::{Lock, Machine, o};
 use pageyard::policy::*;
-use pageyard::{CpuId, FreeError, Gfp, Order, Pfn, Platform, Yard, ZoneKind};
+use pageyard::{FreeError, Gfp, Order, Pfn, Yard, ZoneKind};
 
 const ROUNDS: usize = 40;
 const BLOCKS: usize = 256;
 /// Blocks that threads run through side by side, once all have come.
 const RUN: usize = 32;
 
-thread_local! {
-    static CPU: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Every thread is a CPU.
-struct Threads;
-
-impl Platform for Threads {
-    fn cpu(&self) -> CpuId {
-        CpuId(CPU.get())
-    }
-}
-
-type Y<'y, P> = Yard<'y, Lock, Threads, P>;
+type Y<'y, P> = Yard<'y, Lock, ByThread, P>;
 
 /// A way to free a block.
 type Way<P> = fn(&Y<'_, P>, Pfn, Order) -> Result<(), FreeError>;
@@ -80,11 +67,11 @@ fn race<P: Policy + Send + Sync>(threads: usize) {
         .zone(ZoneKind::Dma32, 0..16_384)
         .zone(ZoneKind::Normal, 16_384..32_768)
         .cpus(&[0, 0, 0]);
-    m.run_on(Threads, |y: &Y<'_, P>| {
+    m.run_on(ByThread, |y: &Y<'_, P>| {
         for round in 0..ROUNDS {
             let one = |n: usize| {
                 let order = o([0, 0, 1, 0, 3, 0, 5, 0][n % 8]);
-                let zone = if n % 3 == 0 { Gfp::DMA32 } else { Gfp::MOVABLE };
+                let zone = if n.is_multiple_of(3) { Gfp::DMA32 } else { Gfp::MOVABLE };
                 let pfn = y.alloc(order, Gfp::KERNEL | zone).unwrap();
                 Target { pfn, order, freed: AtomicU32::new(0) }
             };
@@ -100,7 +87,7 @@ fn race<P: Policy + Send + Sync>(threads: usize) {
                             let way = if cpu == 0 { round } else { round / 5 + n * cpu };
                             // A single page would be its own part.
                             let ways_there = if t.order == Order::ZERO { 3 } else { 5 };
-                            if n % RUN == 0 {
+                            if n.is_multiple_of(RUN) {
                                 gates[n / RUN].pass(threads);
                             }
                             // Nobody panics here: others wait at the gates.

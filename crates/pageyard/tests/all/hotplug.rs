@@ -4,11 +4,11 @@
 
 use crate::common;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 
+use common::by_thread::CPU;
 use common::check::{Owned, check};
 use common::view::view;
 use common::{Lock, Machine, frames, o};
@@ -21,8 +21,6 @@ use proptest::prelude::*;
 const NORMAL: ZoneKind = ZoneKind::Normal;
 const S: u64 = SECTION_PAGES;
 const USER: Gfp = Gfp::HIGHUSER_MOVABLE;
-
-std::thread_local! { static CPU: Cell<u32> = const { Cell::new(0) }; }
 
 /// An embedder whose blocks can move: it knows them, and how many moved.
 #[derive(Debug, Default)]

@@ -2,18 +2,17 @@
 
 use crate::common;
 
-use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
+use common::by_thread::{ByThread, CPU};
 use common::check::{Owned, check, free_in_pageblocks};
 use common::view::view;
 use common::{Lock, Machine, Y, o};
 use pageyard::policy::*;
 use pageyard::{
-    CpuId, FreeError, Gfp, MigrateType, Order, OutOfUse, Pfn, Platform, PoisonError, Poisoned,
-    Yard, ZoneKind,
+    FreeError, Gfp, MigrateType, Order, OutOfUse, Pfn, PoisonError, Poisoned, Yard, ZoneKind,
 };
 
 const N: ZoneKind = ZoneKind::Normal;
@@ -249,24 +248,12 @@ fn lists_that_are_counted_apart_stay_right_11_3() {
     });
 }
 
-thread_local! {
-    static CPU: Cell<u32> = const { Cell::new(0) };
-}
-
-struct Threads;
-
-impl Platform for Threads {
-    fn cpu(&self) -> CpuId {
-        CpuId(CPU.get())
-    }
-}
-
 /// Three threads allocate and free; a fourth poisons frames in whatever state they are. Once all is
 /// freed, every poisoned frame is out of use, and was so for every free after it.
 #[test]
 fn frames_are_poisoned_while_others_work_11_3() {
     let m = Machine::normal(PAGES).cpus(&[0, 0, 0, 0]);
-    m.run_on(Threads, |y: &Yard<'_, Lock, Threads, TypeChecked>| {
+    m.run_on(ByThread, |y: &Yard<'_, Lock, ByThread, TypeChecked>| {
         let stop = AtomicBool::new(false);
         let poisoned = Mutex::new(Vec::new());
         thread::scope(|s| {

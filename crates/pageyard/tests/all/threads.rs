@@ -3,33 +3,20 @@
 
 use crate::common;
 
-use std::cell::Cell;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
+use common::by_thread::{ByThread, CPU};
 use common::check::{Owned, check, free_in_pageblocks};
 use common::view::view;
 use common::{Lock, Machine, o};
 use pageyard::policy::*;
-use pageyard::{CpuId, Gfp, Order, Pfn, Platform, Yard, ZoneKind};
+use pageyard::{CpuId, Gfp, Order, Pfn, Yard, ZoneKind};
 
 const THREADS: usize = 4;
 const STEPS: usize = 6_000;
-
-thread_local! {
-    static CPU: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Every thread is a CPU.
-struct Threads;
-
-impl Platform for Threads {
-    fn cpu(&self) -> CpuId {
-        CpuId(CPU.get())
-    }
-}
 
 /// A small random generator: what each thread does is fixed, how they interleave is not.
 struct Random(u64);
@@ -56,7 +43,7 @@ impl Claims {
 type Block = (Pfn, Order);
 
 struct Worker<'s, 'y, P> {
-    y: &'s Yard<'y, Lock, Threads, P>,
+    y: &'s Yard<'y, Lock, ByThread, P>,
     claims: &'s Claims,
     random: Random,
     held: Vec<Block>,
@@ -166,7 +153,7 @@ fn run<P: Policy + Send + Sync>() {
         .zone(ZoneKind::Normal, 4096..24_576)
         .reserved(5000..5100)
         .cpus(&[0, 0, 0, 1]);
-    m.run_on(Threads, |y: &Yard<'_, Lock, Threads, P>| {
+    m.run_on(ByThread, |y: &Yard<'_, Lock, ByThread, P>| {
         let before: Vec<_> = y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect();
         let claims = Claims((0..24_576).map(|_| AtomicU8::new(0)).collect());
         let (senders, inboxes): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| channel()).unzip();

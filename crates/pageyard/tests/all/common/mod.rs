@@ -4,6 +4,7 @@
 // Every test file is a program of its own and uses its own part of this.
 #![allow(dead_code)]
 
+pub(crate) mod by_thread;
 pub(crate) mod check;
 pub(crate) mod ops;
 pub(crate) mod owners;

@@ -1,6 +1,5 @@
 //! A platform whose blocks have owners and contents, and that can move them.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,16 +11,12 @@ use pageyard::{
     ZoneKind,
 };
 
+pub(crate) use super::by_thread::CPU;
 use super::check::{Owned, check};
 use super::{Lock, Machine, o};
 
 /// What a hook answers to "can this block move?", before anything is moved.
 pub(crate) type Answer = fn(Pfn, Order) -> Relocation;
-
-thread_local! {
-    /// The CPU that this thread is.
-    pub(crate) static CPU: Cell<u32> = const { Cell::new(0) };
-}
 
 /// Who owns what: frame to order and name. A page's contents are its owner's name and its place in
 /// the block.
