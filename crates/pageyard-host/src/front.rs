@@ -276,11 +276,13 @@ impl Front {
     }
 
     pub(crate) fn stats(&self) -> FrontStats {
-        self.shared.as_ref().map_or_else(FrontStats::default, |s| s.stats())
+        let here = self.shared.as_ref().filter(|s| s.born.is_here());
+        here.map_or_else(FrontStats::default, |s| s.stats())
     }
 
     pub(crate) fn threads(&self) -> Vec<FrontThread> {
-        let Some(shared) = &self.shared else { return Vec::new() };
+        let here = self.shared.as_ref().filter(|s| s.born.is_here());
+        let Some(shared) = here else { return Vec::new() };
         let _busy = Busy::begin();
         let of = |m: &Arc<Magazine>| FrontThread {
             thread: m.thread,

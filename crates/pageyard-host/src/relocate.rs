@@ -155,7 +155,7 @@ impl<'y, P: Policy> Movable<'y, P> {
     }
 
     /// Its bytes, which stay where they are until the guard is dropped. Waits where it is being
-    /// moved, or somebody else has it.
+    /// moved, or somebody else has it: in a child after a fork for ever, if that was so just then.
     pub fn lock(&self) -> Pinned<'_> {
         let pfn = lock(&self.slot.place);
         let pages = u64::from(self.order().pages());
@@ -173,6 +173,9 @@ impl<P: Policy> fmt::Debug for Movable<'_, P> {
 
 impl<P: Policy> Drop for Movable<'_, P> {
     fn drop(&mut self) {
+        if !self.yard.service().born.is_here() {
+            return;
+        }
         let pfn = lock(&self.slot.place);
         lock(&self.yard.service().movables.0).remove(&pfn);
         let _ = self.yard.free(*pfn, self.order());

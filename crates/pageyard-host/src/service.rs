@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Orde
 use pageyard::{Context, Gfp, NodeId, Order, ReclaimJob, Relocation, TaskFlags};
 
 use crate::bell::Bell;
+use crate::fork::Birthplace;
 use crate::limits::Balloon;
 use crate::pressure::{Level, Listener};
 use crate::relocate::{Movables, Moving, Relocator};
@@ -74,6 +75,7 @@ pub struct Status {
 
 /// Shared between a yard, its platform and its worker.
 pub(crate) struct Service {
+    pub(crate) born: Birthplace,
     pub(crate) bell: Bell,
     pub(crate) tell: Tell,
     pub(crate) reclaim: Wanted,
@@ -109,6 +111,7 @@ impl Service {
     pub(crate) fn new() -> io::Result<Service> {
         let none = || Watching::Not("no worker has begun".into());
         Ok(Service {
+            born: Birthplace::here(),
             bell: Bell::new()?,
             tell: Tell::new(),
             reclaim: Wanted::default(),

@@ -7,6 +7,8 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use pageyard::ReclaimJob;
 
+use crate::fork::Birthplace;
+
 /// Somebody who keeps pages that can be had again: a cache, a buffer pool.
 ///
 /// Called by the worker, and by whoever makes a request with
@@ -56,11 +58,12 @@ impl<T: ?Sized> fmt::Debug for Registry<T> {
 
 impl<T: ?Sized + Send + Sync + 'static> Registry<T> {
     pub(crate) fn add(&self, what: Arc<T>) -> Registration {
+        let born = Birthplace::here();
         let id = self.0.next.fetch_add(1, Relaxed);
         self.0.all.write().unwrap_or_else(PoisonError::into_inner).push((id, what));
         let inner: Weak<Inner<T>> = Arc::downgrade(&self.0);
         Registration(Some(Box::new(move || {
-            let Some(inner) = inner.upgrade() else { return };
+            let Some(inner) = inner.upgrade().filter(|_| born.is_here()) else { return };
             let mut all = inner.all.write().unwrap_or_else(PoisonError::into_inner);
             let gone = all.iter().position(|&(i, _)| i == id).map(|at| all.remove(at));
             drop(all);
@@ -94,6 +97,11 @@ impl fmt::Debug for Registration {
 }
 
 impl Registration {
+    /// There was nobody to register with.
+    pub(crate) fn of_nothing() -> Registration {
+        Registration(None)
+    }
+
     /// For as long as the yard lives.
     pub fn keep(mut self) {
         self.0 = None;

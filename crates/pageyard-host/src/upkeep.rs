@@ -19,7 +19,8 @@ use crate::platform::HostPlatform;
 use crate::pressure::{Level, PressureEvent};
 use crate::relocate::{Movable, Relocator, lock};
 use crate::service::Status;
-use crate::shrink::{Registration, Shrinker};
+use crate::shrink::{Registration, Registry, Shrinker};
+use crate::signals::Watching;
 use crate::stats::YardStats;
 use crate::worker::{Usage, Worker};
 use crate::yard::HostYard;
@@ -29,8 +30,11 @@ impl<P: Policy> HostYard<P> {
     /// A block that compaction may move while nobody looks at it.
     ///
     /// # Errors
-    /// As [`Yard::alloc`].
+    /// As [`Yard::alloc`]; and as [`alloc`](HostYard::alloc).
     pub fn alloc_movable(&self, order: Order, gfp: Gfp) -> Result<Movable<'_, P>, AllocError> {
+        if !self.is_here() {
+            return Err(AllocError::NoMemory);
+        }
         let pfn = self.raw().alloc(order, gfp | Gfp::MOVABLE);
         let pfn = pfn.inspect_err(|&error| self.note_failure(error, order, gfp))?;
         // SAFETY: it was just allocated.
@@ -39,12 +43,12 @@ impl<P: Policy> HostYard<P> {
 
     /// Registers somebody who can do with fewer pages.
     pub fn register_shrinker(&self, shrinker: impl Shrinker + 'static) -> Registration {
-        self.raw().service().shrinkers.add(Arc::new(shrinker))
+        self.add(&self.raw().service().shrinkers, Arc::new(shrinker))
     }
 
     /// Registers somebody who can move blocks of its own.
     pub fn register_relocator(&self, relocator: impl Relocator + 'static) -> Registration {
-        self.raw().service().relocators.add(Arc::new(relocator))
+        self.add(&self.raw().service().relocators, Arc::new(relocator))
     }
 
     /// Registers somebody who is told when the level of pressure changes. Called by the worker,
@@ -53,7 +57,15 @@ impl<P: Policy> HostYard<P> {
         &self,
         told: impl Fn(&PressureEvent) + Send + Sync + 'static,
     ) -> Registration {
-        self.raw().service().listeners.add(Arc::new(told))
+        self.add(&self.raw().service().listeners, Arc::new(told))
+    }
+
+    fn add<T: ?Sized + Send + Sync + 'static>(
+        &self,
+        to: &Registry<T>,
+        what: Arc<T>,
+    ) -> Registration {
+        if self.is_here() { to.add(what) } else { Registration::of_nothing() }
     }
 
     /// How short memory was when the worker last looked.
@@ -61,19 +73,23 @@ impl<P: Policy> HostYard<P> {
         self.raw().service().level()
     }
 
-    /// The limits in force.
+    /// The limits in force; in a child after a fork, none.
     pub fn limits(&self) -> Limits {
-        self.raw().service().balloon.limits()
+        if self.is_here() { self.raw().service().balloon.limits() } else { Limits::default() }
     }
 
     /// Sets the limits. Where more is in use than the hard limit allows, what is free is taken out of
     /// circulation now, and the rest by the worker as it is given back, for which it asks the
-    /// shrinkers; until then every request fails. Whether all of it is done.
+    /// shrinkers; until then every request fails. Whether all of it is done: never in a child after
+    /// a fork.
     ///
     /// # Errors
     /// [`LimitError`]; then nothing has changed.
     pub fn set_limits(&self, limits: Limits) -> Result<bool, LimitError> {
         limits.check(self.raw().region().pages(), self.zones().count() as u64)?;
+        if !self.is_here() {
+            return Ok(false);
+        }
         let balloon = &self.raw().service().balloon;
         balloon.set(limits);
         if limits.hard.is_some() {
@@ -89,25 +105,29 @@ impl<P: Policy> HostYard<P> {
     /// Compacts all of its memory now: moves what can be moved together, so that large blocks become
     /// free.
     pub fn compact(&self) {
-        self.drain();
-        self.raw().core().compact_all();
+        if self.is_here() {
+            self.drain();
+            self.raw().core().compact_all();
+        }
     }
 
     /// Looks at every structural invariant of the allocator at once ([`Yard::validate`]): for tests.
-    /// Only while no other thread uses the yard, its worker included, does the answer mean something.
+    /// Only while no other thread uses the yard, its worker included, does the answer mean something;
+    /// in a child after a fork, nothing is looked at.
     ///
     /// # Errors
     /// The first invariant that does not hold.
     pub fn validate(&self) -> Result<(), Invalid> {
-        self.raw().core().validate()
+        if self.is_here() { self.raw().core().validate() } else { Ok(()) }
     }
 
-    /// Sets a setting by its name ([`Yard::set_knob`]; docs/knobs.md has them all).
+    /// Sets a setting by its name ([`Yard::set_knob`]; docs/knobs.md has them all). In a child after a
+    /// fork, nothing is done.
     ///
     /// # Errors
     /// There is no such setting, it cannot be written, or not to this value.
     pub fn set_knob(&self, name: &str, value: &str) -> Result<(), KnobError> {
-        self.raw().core().set_knob(name, value)
+        if self.is_here() { self.raw().core().set_knob(name, value) } else { Ok(()) }
     }
 
     /// Takes whole sections of memory out of the yard ([`Yard::offline`], §8.4) and gives them back
@@ -181,22 +201,29 @@ impl<P: Policy> HostYard<P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn worker(&self) -> Option<Worker<'_, P>> {
-        Worker::new(self.raw(), self.plan())
+        if self.is_here() { Worker::new(self.raw(), self.plan()) } else { None }
     }
 
     /// Rings the worker's bell: it takes its next step at once.
     pub fn wake_worker(&self) {
-        self.raw().service().bell.ring();
+        if self.is_here() {
+            self.raw().service().bell.ring();
+        }
     }
 
-    /// What the worker has done and sees.
+    /// What the worker has done and sees. In a child after a fork, that of no worker.
     pub fn status(&self) -> Status {
         let service = self.raw().service();
-        let (stalls, group, keeps) = lock(&service.states).clone();
-        let usage = Usage::of(self.raw());
+        let here = self.is_here();
+        let not_here = || Watching::Not("this is a child of its process".into());
+        let (stalls, group, keeps) = match here {
+            true => lock(&service.states).clone(),
+            false => (not_here(), not_here(), None),
+        };
+        let usage = if here { Usage::of(self.raw()) } else { Usage::default() };
         let pages = self.raw().region().pages();
         Status {
-            worker: service.working.load(SeqCst),
+            worker: here && service.working.load(SeqCst),
             stalls,
             group,
             keeps,
@@ -214,9 +241,9 @@ impl<P: Policy> HostYard<P> {
         }
     }
 
-    /// All of its statistics: what the worker publishes, now.
+    /// All of its statistics: what the worker publishes, now. In a child after a fork, zeros.
     pub fn stats(&self) -> YardStats {
-        YardStats::of(self.raw())
+        if self.is_here() { YardStats::of(self.raw()) } else { YardStats::default() }
     }
 
     /// Its free blocks by order, as `/proc/buddyinfo` shows a kernel's.
@@ -245,8 +272,10 @@ impl<P: Policy> HostYard<P> {
         write: impl Fn(&Yard<'_, HostLock, HostPlatform, P>, &mut String) -> fmt::Result,
     ) -> String {
         let mut text = String::new();
-        // A string takes everything.
-        let _ = write(self.raw().core(), &mut text);
+        if self.is_here() {
+            // A string takes everything.
+            let _ = write(self.raw().core(), &mut text);
+        }
         text
     }
 

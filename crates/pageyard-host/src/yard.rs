@@ -173,9 +173,10 @@ impl<P: Policy> HostYard<P> {
         &self.plan
     }
 
-    /// Whether this is the process that made it.
+    /// Whether this is the process that made it, not a child after a fork: there it gives nothing, takes
+    /// nothing, and says nothing of what it has.
     #[inline(always)]
-    pub(crate) fn is_here(&self) -> bool {
+    pub fn is_here(&self) -> bool {
         self.born.is_here()
     }
 
@@ -323,9 +324,9 @@ impl<P: Policy> HostYard<P> {
         self.raw.core().zone_ids()
     }
 
-    /// What a zone has and is; `None` where there is no such zone.
+    /// What a zone has and is; `None` where there is no such zone, and in a child after a fork.
     pub fn zone_info(&self, zone: ZoneId) -> Option<ZoneInfo> {
-        self.raw.core().zone_info(zone)
+        if self.born.is_here() { self.raw.core().zone_info(zone) } else { None }
     }
 
     /// Counters of a zone; `None` where there is no such zone.
@@ -338,9 +339,9 @@ impl<P: Policy> HostYard<P> {
         self.raw.core().cpu_stats(zone, cpu)
     }
 
-    /// The settings in force.
+    /// The settings in force; in a child after a fork, the defaults.
     pub fn knobs(&self) -> Knobs {
-        self.raw.core().knobs()
+        if self.born.is_here() { self.raw.core().knobs() } else { Knobs::default() }
     }
 
     /// Gives everything that threads keep and that is on per-CPU lists back to the zones, where it

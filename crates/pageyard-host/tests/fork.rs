@@ -1,0 +1,305 @@
+//! Forks in the middle of everything: threads ask, give back, compact, change settings, register, and
+//! the yard's own worker gives memory back, while another thread forks. The child does all that a
+//! program might do with its copy of the yard: nothing waits, nothing is handed out, nothing in shared
+//! memory changes. The parent goes on, and its yard is whole at the end.
+
+#![allow(unsafe_code)] // forks
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use pageyard::policy::Linux612;
+use pageyard::{AllocError, CpuId, Gfp, Order, ReclaimJob};
+use pageyard_host::{
+    Backing, Block, Builder, FrontCache, GiveBack, HostYard, Limits, Movable, Shrinker,
+};
+
+const ONE: Order = Order::ZERO;
+const GFP: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
+const THREADS: u64 = 3;
+/// A child that has not ended by then hangs.
+const SECONDS: u32 = 60;
+
+fn order(n: u64) -> Order {
+    Order::new(n as u8).unwrap()
+}
+
+/// How a child ended.
+#[derive(PartialEq, Eq, Debug)]
+enum End {
+    Well,
+    /// At this line.
+    Wrong(i32),
+    Hung,
+    Crashed(i32),
+}
+
+/// Runs something in a child, which says the line at which something was wrong.
+fn in_child(seconds: u32, f: impl FnOnce() -> Result<(), u32>) -> End {
+    // SAFETY: the child uses the yard, which says what is allowed there, and ends at once.
+    match unsafe { libc::fork() } {
+        -1 => panic!("fork: {}", std::io::Error::last_os_error()),
+        0 => {
+            // SAFETY: takes a number; the signal ends the child.
+            unsafe { libc::alarm(seconds) };
+            // A panic is not to run on into the parent's test.
+            let wrong = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+            let wrong = wrong.unwrap_or(Err(254)).err();
+            let code = wrong.map_or(0, |line| (line % 255 + 1) as i32);
+            // SAFETY: takes a number.
+            unsafe { libc::_exit(code) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: the pointer is to a number of ours.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            match (libc::WIFEXITED(status), libc::WTERMSIG(status)) {
+                (true, _) if libc::WEXITSTATUS(status) == 0 => End::Well,
+                (true, _) => End::Wrong(libc::WEXITSTATUS(status) - 1),
+                (_, libc::SIGALRM) => End::Hung,
+                (_, signal) => End::Crashed(signal),
+            }
+        }
+    }
+}
+
+/// Gives up nothing.
+struct Nothing;
+
+impl Shrinker for Nothing {
+    fn count(&self) -> u64 {
+        1
+    }
+
+    fn shrink(&self, _: &ReclaimJob) -> u64 {
+        0
+    }
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+fn is_of(block: &Block<'_>, mark: u8) -> bool {
+    block.iter().all(|&b| b == mark)
+}
+
+/// Everything that threads do with a yard, in random order.
+fn work(yard: &HostYard, mark: u8, stop: &AtomicBool, done: &AtomicU64) {
+    let mut state = u64::from(mark) << 32 | 0x7f4a_7c15;
+    let (mut held, mut movable): (Vec<Block<'_>>, Vec<Movable<'_>>) = (Vec::new(), Vec::new());
+    let (min, max) = ("1024", "2048");
+    while !stop.load(Relaxed) {
+        let n = random(&mut state);
+        match n % 16 {
+            0..=4 => held.extend(yard.alloc(order(n >> 8 & 3), GFP)),
+            5 => held.extend(yard.alloc(order(n >> 8 & 7), GFP | Gfp::ZERO)),
+            6 => {
+                let mut some = Vec::new();
+                let _ = yard.alloc_bulk(40, GFP, &mut some);
+                yard.free_bulk(some);
+            }
+            7 => drop(yard.alloc_range(100, 1, GFP)),
+            8 => drop(yard.alloc_aligned(order(2), 1 << 16, GFP)),
+            9 => movable.extend(yard.alloc_movable(order(n >> 8 & 1), GFP)),
+            10 => movable.iter().take(3).for_each(|m| m.lock().fill(mark)),
+            11 => drop(yard.register_shrinker(Nothing)),
+            12 if n & 0x700 == 0 => yard.compact(),
+            12 => yard.drain(),
+            13 => {
+                let value = if n & 0x100 == 0 { min } else { max };
+                yard.set_knob("min_free_kbytes", value).unwrap();
+            }
+            14 => {
+                let hard = (n & 0x100 == 0).then_some(3072);
+                let _ = yard.set_limits(Limits { hard, soft: None });
+            }
+            _ => drop((yard.stats(), yard.status(), yard.buddyinfo(), yard.front_threads())),
+        }
+        if let Some(block) = held.last_mut() {
+            block.fill(mark);
+        }
+        if held.len() > 60 {
+            assert!(held.iter().all(|b| is_of(b, mark)), "somebody else wrote to a block");
+            held.truncate((n >> 16) as usize % 60);
+        }
+        movable.truncate(20);
+        done.fetch_add(1, Relaxed);
+    }
+    assert!(held.iter().all(|b| is_of(b, mark)), "somebody else wrote to a block");
+}
+
+/// What a child does with its copy.
+fn misuse<'y>(
+    yard: &'y HostYard,
+    mut mine: Block<'y>,
+    mut movable: Option<Movable<'y>>,
+    shared: bool,
+) -> Result<(), u32> {
+    let hold = |holds: bool, line| if holds { Ok(()) } else { Err(line) };
+    hold(!yard.is_here(), line!())?;
+    hold(is_of(&mine, 77), line!())?;
+    if !shared {
+        mine.fill(0xee);
+    }
+    for n in 0..10 {
+        let none = matches!(yard.alloc(order(n), GFP), Err(AllocError::NoMemory));
+        hold(none && yard.alloc(order(n), GFP | Gfp::ZERO).is_err(), line!())?;
+    }
+    hold(yard.alloc_movable(ONE, GFP).is_err(), line!())?;
+    let mut some = Vec::new();
+    let _ = yard.alloc_bulk(10, GFP, &mut some);
+    hold(some.is_empty(), line!())?;
+    hold(yard.alloc_range(10, 1, GFP).is_err(), line!())?;
+    hold(yard.alloc_aligned(ONE, 1 << 16, GFP).is_err(), line!())?;
+    drop(mine);
+    drop(movable.take());
+    drop(yard.register_shrinker(Nothing));
+    drop(yard.on_pressure(|_| ()));
+    yard.compact();
+    yard.drain();
+    yard.tick();
+    yard.wake_worker();
+    let _ = (yard.set_knob("min_free_kbytes", "4096"), yard.knobs());
+    hold(yard.set_limits(Limits { hard: Some(2048), soft: None }) == Ok(false), line!())?;
+    hold(yard.limits() == Limits::default() && yard.validate().is_ok(), line!())?;
+    hold(yard.worker().is_none() && !yard.status().worker, line!())?;
+    let zone = yard.zones().next().ok_or(line!())?;
+    hold(yard.zone_info(zone).is_none(), line!())?;
+    let _ = (yard.zone_stats(zone), yard.cpu_stats(zone, CpuId(0)), yard.resident());
+    let _ = (yard.stats(), yard.front_stats(), yard.front_threads(), format!("{yard:?}"));
+    let texts = [yard.buddyinfo(), yard.pagetypeinfo(), yard.zoneinfo(), yard.vmstat()];
+    hold(texts.iter().all(String::is_empty), line!())
+}
+
+/// One of its own, which works, thread and all.
+fn another() -> Result<(), u32> {
+    let yard: HostYard = Builder::new(8 << 20).build().map_err(|_| line!())?;
+    let block = yard.alloc(order(3), GFP).map_err(|_| line!())?;
+    if yard.is_here() && yard.validate().is_ok() && block.order() == order(3) {
+        Ok(())
+    } else {
+        Err(line!())
+    }
+}
+
+fn forks_in_the_middle(backing: Backing, front: FrontCache, forks: u64) {
+    let at_once = GiveBack { after: Duration::ZERO, ..GiveBack::default() };
+    let builder = Builder::new(16 << 20).backing(backing).front_cache(front);
+    let builder = builder.give_back(Some(at_once)).tick(Some(Duration::from_millis(5)));
+    let yard: HostYard = builder.build().unwrap();
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let registered = yard.register_shrinker(Nothing);
+    std::thread::scope(|s| {
+        for n in 0..THREADS {
+            let (yard, stop, done) = (&yard, &stop, &done);
+            s.spawn(move || work(yard, n as u8 + 1, stop, done));
+        }
+        let mut state = forks;
+        for k in 0..forks {
+            // Each time somewhere else.
+            (0..random(&mut state) % 20_000).for_each(|_| std::hint::spin_loop());
+            let Ok(mut mine) = yard.alloc(order(k % 4), GFP) else { continue };
+            mine.fill(77);
+            let movable = yard.alloc_movable(ONE, GFP).ok();
+            let shared = backing == Backing::Memfd;
+            // The child has copies of both; here they are still there afterwards.
+            let (pfn, order) = mine.into_raw();
+            // SAFETY: each process makes it a block again once.
+            let again = || unsafe { yard.from_raw(pfn, order) }.expect("the yard's");
+            let mut movable = std::mem::ManuallyDrop::new(movable);
+            let end = in_child(SECONDS, || {
+                misuse(&yard, again(), movable.take(), shared)?;
+                if k % 8 == 0 { another() } else { Ok(()) }
+            });
+            if end != End::Well {
+                stop.store(true, Relaxed);
+            }
+            assert_eq!(end, End::Well, "fork {k} of {backing:?}, {front:?}");
+            assert!(is_of(&again(), 77), "what the child did is seen here");
+            drop(std::mem::ManuallyDrop::into_inner(movable));
+        }
+        stop.store(true, Relaxed);
+    });
+    assert!(done.load(Relaxed) > forks);
+    drop(registered);
+    yard.set_limits(Limits::default()).unwrap();
+    yard.drain();
+    still(&yard);
+}
+
+/// The yard's worker may be at work: it has to be seen idle once.
+fn still(yard: &HostYard) {
+    let whole = || {
+        let zone = yard.zones().next().unwrap();
+        let info = yard.zone_info(zone).unwrap();
+        yard.validate().map_err(|e| e.to_string())?;
+        match info.free_exact + info.cached == info.managed {
+            true => Ok(()),
+            false => Err(format!("pages were lost: {info:?}")),
+        }
+    };
+    let found = (0..500).map(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        whole()
+    });
+    let mut last = Ok(());
+    for found in found {
+        last = found;
+        if last.is_ok() {
+            return;
+        }
+    }
+    panic!("{last:?}");
+}
+
+/// How often; `PAGEYARD_FORKS` for more.
+fn forks() -> u64 {
+    std::env::var("PAGEYARD_FORKS").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
+}
+
+#[test]
+fn of_private_memory() {
+    forks_in_the_middle(Backing::Anonymous, FrontCache::Auto, forks());
+    forks_in_the_middle(Backing::Anonymous, FrontCache::Off, forks());
+}
+
+#[test]
+fn of_shared_memory() {
+    forks_in_the_middle(Backing::Memfd, FrontCache::Auto, forks());
+    forks_in_the_middle(Backing::Memfd, FrontCache::Off, forks());
+}
+
+/// What is found: a child that waits for somebody who is not there, one that writes to what it shares
+/// with its parent, one that is handed out a page.
+#[test]
+fn a_child_that_waits_or_meddles_is_found() {
+    let yard: HostYard<Linux612> =
+        Builder::new(16 << 20).backing(Backing::Memfd).tick(None).build().unwrap();
+    let movable = yard.alloc_movable(ONE, GFP).unwrap();
+    // As a lock of the allocator's that a thread held at the fork.
+    let held = movable.lock();
+    let waits = || {
+        drop(movable.lock());
+        Ok(())
+    };
+    assert_eq!(in_child(1, waits), End::Hung);
+    drop(held);
+    // Past the yard, which would say no.
+    // SAFETY: nothing that anybody has is given back or moved.
+    let core = || unsafe { yard.core() };
+    let hands_out = || core().alloc(ONE, GFP).map(|_| ()).map_or(Ok(()), |()| Err(line!()));
+    assert!(matches!(in_child(SECONDS, hands_out), End::Wrong(_)));
+    let mut mine = yard.alloc(ONE, GFP).unwrap();
+    mine.fill(77);
+    let writes = || {
+        mine.fill(0);
+        Ok(())
+    };
+    assert_eq!(in_child(SECONDS, writes), End::Well);
+    assert!(!is_of(&mine, 77), "shared memory is shared");
+    assert_eq!(in_child(SECONDS, || std::process::abort()), End::Crashed(libc::SIGABRT));
+}
