@@ -5,7 +5,9 @@
 # What fails lies in fuzz/artifacts/ then.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
-targets=(ftrace pgy state machine knobs operations)
+targets=(ftrace pgy state machine knobs operations oracle results topology replay)
+# The lab's targets need it built, which takes minutes; the others do without.
+features() { case $1 in oracle | results | topology | replay) echo --features=lab ;; esac }
 # Small corpora: tests of the crates read them all. Text is compressed.
 most=40000 packed=150000
 
@@ -23,7 +25,8 @@ unpacked() {
 }
 
 run() {
-    cargo +nightly fuzz run -s none --fuzz-dir . "$1" "corpus/$1" -- "${@:2}"
+    # shellcheck disable=SC2046
+    cargo +nightly fuzz run -s none --fuzz-dir . $(features "$1") "$1" "corpus/$1" -- "${@:2}"
 }
 
 if [ "${1:-all}" = pack ]; then
@@ -31,9 +34,10 @@ if [ "${1:-all}" = pack ]; then
     unpacked "$target"
     least=$(mktemp -d)
     trap 'rm -rf "$least"' EXIT
-    cargo +nightly fuzz run -s none --fuzz-dir . "$target" -- -merge=1 "$least" "corpus/$target"
+    # shellcheck disable=SC2046
+    cargo +nightly fuzz run -s none --fuzz-dir . $(features "$target") "$target" -- -merge=1 "$least" "corpus/$target"
     case $target in
-    ftrace | pgy | state)
+    ftrace | pgy | state | oracle | results | topology | replay)
         corpus pack "$least" "corpus/$target.bin" "$packed"
         zstd -q -19 -f --rm "corpus/$target.bin" -o "corpus/$target.zst"
         ;;

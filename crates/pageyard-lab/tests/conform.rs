@@ -113,6 +113,9 @@ fn malformed_lines_are_errors_with_their_number() {
         ("letter", 6, r#"{"op":"a 1 0 q","got":[0]}"#, "GFP letter 'q'"),
         ("sysctl", 7, r#"{"op":"w swappiness 1"}"#, "no sysctl"),
         ("cpu", 8, r#"{"op":"c 99"}"#, "no CPU 99"),
+        ("batch", 9, r#"{"op":"F 0 18446744073709551615"}"#, "a batch of"),
+        ("slot", 9, r#"{"op":"b 18446744073709551615 2 m"}"#, "no slot 18446744073709551615"),
+        ("bulk", 9, r#"{"op":"b 0 18446744073709551615 m"}"#, "a bulk request of"),
         ("start", 1, r#"{"op":"c 0"}"#, "must begin with a state"),
     ] {
         let mut lines = lines();
@@ -129,6 +132,19 @@ fn an_impossible_state_is_an_error() {
         ("types", r#""blocks":"0"#, r#""blocks":"8"#, "has type '8'"),
         ("count", r#""cpu":0,"count":"#, r#""cpu":0,"count":9"#, "count"),
         ("order", r#"{"order":10,"nr":"#, r#"{"order":11,"nr":"#, "no order 11"),
+        ("pages", r#""spanned":"#, r#""spanned":9999999"#, "the zone spans 9999999"),
+        (
+            "start",
+            r#""start_pfn":"#,
+            r#""start_pfn":184467440737095"#,
+            "from frame 184467440737095",
+        ),
+        (
+            "place",
+            r#""lists":[[]"#,
+            r#""lists":[[18446744073709551615]"#,
+            "no frame 1844674407370955",
+        ),
     ] {
         let mut lines = lines();
         assert!(lines[0].contains(from), "{name}");
@@ -136,6 +152,16 @@ fn an_impossible_state_is_an_error() {
         let e = run(name, &lines).unwrap_err().to_string();
         assert!(e.contains("line 1") && e.contains(says), "{name}: {e}");
     }
+}
+
+#[test]
+fn a_line_without_end_is_an_error() {
+    let path = std::env::temp_dir().join(format!("pageyard-{}-long.zst", std::process::id()));
+    let long = zstd::encode_all(&vec![b'1'; 40 << 20][..], 1).unwrap();
+    std::fs::write(&path, long).unwrap();
+    let e = run_file(&path).unwrap_err().to_string();
+    std::fs::remove_file(&path).unwrap();
+    assert!(e.contains("line 1: the line is longer than 32 MiB"), "{e}");
 }
 
 #[test]

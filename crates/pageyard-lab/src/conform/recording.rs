@@ -29,6 +29,9 @@ pub(super) struct Lines {
     text: Vec<u8>,
 }
 
+/// A line is shorter: a few compressed bytes can stand for as many as they like.
+const MOST_BYTES: u64 = 32 << 20;
+
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 impl Lines {
@@ -63,12 +66,16 @@ impl Lines {
         loop {
             self.text.clear();
             self.number += 1;
-            let n = self
-                .input
+            let n = (&mut self.input)
+                .take(MOST_BYTES)
                 .read_until(b'\n', &mut self.text)
                 .map_err(|e| self.malformed(format!("{e}; the file may be damaged or cut off")))?;
             if n == 0 {
                 return Ok(None);
+            }
+            if n as u64 == MOST_BYTES {
+                let most = MOST_BYTES >> 20;
+                return Err(self.malformed(format!("the line is longer than {most} MiB")));
             }
             if self.text.trim_ascii().is_empty() {
                 continue;

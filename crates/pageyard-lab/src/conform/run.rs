@@ -109,6 +109,10 @@ struct Run<'y, 'a> {
 /// "Served by another zone", among a recording's answers.
 const ELSEWHERE: i64 = -2;
 const FAILED: i64 = -1;
+/// The last slot.
+const MOST_SLOT: u64 = u32::MAX as u64;
+/// Slots in one operation, at most.
+const MOST_AT_ONCE: u64 = 1 << 20;
 
 impl Run<'_, '_> {
     fn compare(&self, first: &State, expected: &State) -> Option<Difference> {
@@ -155,9 +159,9 @@ impl Run<'_, '_> {
                 Ok(vec![])
             }
             "a" => self.allocate(op, expected),
-            "f" => self.free(op.number(0)?),
-            "x" => self.free_shared(op.number(0)?),
-            "F" => self.free_batch(op.number(0)?, op.number(1)?),
+            "f" => self.free(op.slot(0)?),
+            "x" => self.free_shared(op.slot(0)?),
+            "F" => self.free_batch(op.slot(0)?, op.number(1)?),
             "b" => self.allocate_bulk(op),
             "t" => {
                 let now = self.yard.platform().cpu.get();
@@ -236,7 +240,7 @@ impl Run<'_, '_> {
     }
 
     fn take_range(&mut self, op: &Op<'_>) -> Result<Vec<i64>, Trouble> {
-        let slot = op.number(0)?;
+        let slot = op.slot(0)?;
         let (range, t) = self.range(op, 1)?;
         if let Err(e) = self.yard.alloc_contig(range.clone(), t, Gfp::KERNEL) {
             return Ok(vec![e.errno().into()]);
@@ -261,7 +265,7 @@ impl Run<'_, '_> {
     }
 
     fn allocate(&mut self, op: &Op<'_>, expected: Option<&[i64]>) -> Result<Vec<i64>, Trouble> {
-        let (slot, order) = (op.number(0)?, op.number(1)?);
+        let (slot, order) = (op.slot(0)?, op.number(1)?);
         let letters = op.text(2);
         let gfp = self.gfp(letters)?;
         let elsewhere = expected == Some(&[ELSEWHERE]);
@@ -310,9 +314,12 @@ impl Run<'_, '_> {
     }
 
     fn free_batch(&mut self, slot: u64, n: u64) -> Result<Vec<i64>, Trouble> {
+        if n > MOST_AT_ONCE {
+            return Err(Trouble::Malformed(format!("a batch of {n} slots")));
+        }
         let mut blocks = Vec::new();
         let mut elsewhere = 0;
-        for s in slot..slot.saturating_add(n) {
+        for s in slot..slot + n {
             match self.slots.remove(&s) {
                 Some(Slot::Ours(pfn, order)) => blocks.push((pfn, order)),
                 Some(Slot::Elsewhere) => elsewhere += 1,
@@ -324,8 +331,8 @@ impl Run<'_, '_> {
     }
 
     fn allocate_bulk(&mut self, op: &Op<'_>) -> Result<Vec<i64>, Trouble> {
-        let (slot, n) = (op.number(0)?, op.number(1)?);
-        if n > 1 << 20 {
+        let (slot, n) = (op.slot(0)?, op.number(1)?);
+        if n > MOST_AT_ONCE {
             return Err(Trouble::Malformed(format!("a bulk request of {n} pages")));
         }
         let gfp = self.gfp(op.text(2))?;
@@ -404,6 +411,14 @@ impl<'l> Op<'l> {
         self.text(i).parse().map_err(|_| {
             format!("operation \"{}\" needs a number as argument {}", self.name, i + 1)
         })
+    }
+
+    fn slot(&self, i: usize) -> Result<u64, String> {
+        let slot = self.number(i)?;
+        if slot > MOST_SLOT {
+            return Err(format!("there is no slot {slot}; they are numbered up to {MOST_SLOT}"));
+        }
+        Ok(slot)
     }
 
     fn flag(&self, i: usize) -> Result<bool, String> {

@@ -5,6 +5,13 @@ use pageyard::{Knobs, Layout, NodeId, Pfn, Platform, Yard, ZoneId, ZoneSpec};
 use super::state::State;
 use crate::memory::{Lock, Memory};
 
+/// Zones span at most so many pages here, 16 GiB: a few bytes of a recording ask for that much room.
+const MOST_PAGES: u64 = 1 << 22;
+/// CPUs are numbered below this.
+const MOST_CPUS: usize = 4096;
+/// Frames are numbered below this: addresses have at most 52 bits.
+const MOST_PFN: u64 = 1 << 40;
+
 /// The machine of a state: its one zone and its CPUs.
 pub(super) struct Start {
     pub(super) zone: ZoneId,
@@ -16,7 +23,17 @@ pub(super) struct Start {
 impl Start {
     pub(super) fn new(state: &State) -> Result<Start, String> {
         let kind = state.kind()?;
-        let span = Pfn(state.start_pfn)..Pfn(state.start_pfn.saturating_add(state.spanned));
+        let (first, pages, cpus) = (state.start_pfn, state.spanned, state.pcp.len());
+        if pages > MOST_PAGES || first > MOST_PFN - pages {
+            return Err(format!(
+                "the zone spans {pages} pages from frame {first}; expected {MOST_PAGES} at most, \
+                 below frame {MOST_PFN}"
+            ));
+        }
+        if cpus > MOST_CPUS {
+            return Err(format!("there are {cpus} CPUs; expected {MOST_CPUS} at most"));
+        }
+        let span = Pfn(first)..Pfn(first + pages);
         Ok(Start {
             zone: ZoneId { node: NodeId(state.node), kind },
             zones: [ZoneSpec { kind, node: NodeId(state.node), span }],

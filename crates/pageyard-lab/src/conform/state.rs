@@ -86,17 +86,27 @@ impl State {
     /// A `min_free_kbytes` from which the recorded MIN follows (§3.2): the dump does not say it.
     pub(super) fn min_free_kbytes(&self) -> u64 {
         let pages = u128::from(self.wmark[0]) * u128::from(self.lowmem_managed);
-        4 * u64::try_from(pages.div_ceil(u128::from(self.managed.max(1)))).unwrap_or(0)
+        u64::try_from(pages.div_ceil(u128::from(self.managed.max(1))))
+            .unwrap_or(0)
+            .saturating_mul(4)
     }
 
-    /// The records from which the allocator restores this state.
+    /// The number of a frame that a list names by its place in the zone.
+    fn frame(&self, place: u64) -> Result<Pfn, String> {
+        if place >= self.spanned {
+            return Err(format!("there is no frame {place}; the zone spans {}", self.spanned));
+        }
+        Ok(Pfn(self.start_pfn + place))
+    }
+
+    /// The records from which the allocator restores this state; its zone must be one.
     pub(super) fn records(&self) -> Result<Vec<Record>, String> {
         let start = self.start_pfn;
         let [min, low, high] = self.wmark;
         let mut records = vec![Record::Zone(ZoneRecord {
             present: self.present,
             managed: self.managed,
-            watermarks: [min, low, high, high + high.saturating_sub(low)],
+            watermarks: [min, low, high, high.saturating_add(high.saturating_sub(low))],
             boost: self.boost,
             flags: self.flags,
             reserved_highatomic: self.reserved_highatomic,
@@ -129,8 +139,10 @@ impl State {
                 return Err(format!("order {order} has {} lists, expected 5", area.lists.len()));
             }
             for (list, migrate_type) in area.lists.iter().zip(TYPES) {
-                let free = |&p: &u64| Record::Free { pfn: Pfn(start + p), order, migrate_type };
-                records.extend(list.iter().map(free));
+                for &place in list {
+                    let pfn = self.frame(place)?;
+                    records.push(Record::Free { pfn, order, migrate_type });
+                }
             }
         }
         for p in &self.pcp {
@@ -155,8 +167,9 @@ impl State {
                 threshold: p.stat_threshold,
             }));
             for (list, pfns) in p.lists.iter().enumerate() {
-                let cached = |&p: &u64| Record::Cached { cpu, list, pfn: Pfn(start + p) };
-                records.extend(pfns.iter().map(cached));
+                for &place in pfns {
+                    records.push(Record::Cached { cpu, list, pfn: self.frame(place)? });
+                }
             }
         }
         Ok(records)

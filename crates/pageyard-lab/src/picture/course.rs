@@ -48,11 +48,12 @@ fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
         }
     }
     let labels: Vec<String> = keys.into_iter().map(|k| k.1).collect();
-    let moves = |l: &&ListTrack| l.refills.iter().chain(&l.drains).sum::<u64>();
+    let moves =
+        |l: &&ListTrack| l.refills.iter().chain(&l.drains).copied().fold(0, u64::saturating_add);
     let busiest = tracks.first().and_then(|t| t.track.lists.iter().max_by_key(moves));
     let shown = busiest.and_then(|l| labels.iter().position(|n| *n == label(l))).unwrap_or(0);
     let Some(shown_label) = labels.get(shown) else { return Vec::new() };
-    let left_out: u64 = tracks.iter().map(|t| t.track.lists_left_out).sum();
+    let left_out = tracks.iter().map(|t| t.track.lists_left_out).fold(0, u64::saturating_add);
     let left_out = match left_out {
         0 => String::new(),
         n => format!(" {n} less busy lists are not recorded."),

@@ -54,7 +54,8 @@ impl Source {
     /// Whether there is something to compare, and all of it numbers.
     ///
     /// # Errors
-    /// No results, no metrics, no samples, a sample that is not finite, a metric twice.
+    /// No results, no metrics, no samples, a sample that is not finite, a metric twice, a track
+    /// whose series do not fit together.
     pub fn check(&self) -> Result<(), TableError> {
         const AGAIN: &str = "run the workload again";
         if self.results.is_empty() {
@@ -77,6 +78,11 @@ impl Source {
                 if let Some(i) = m.samples.iter().position(|s| !s.is_finite()) {
                     let what = format!("sample {} is {}", i + 1, m.samples[i]);
                     return wrong(place, what, "take the sample out, or run the workload again");
+                }
+            }
+            for (i, track) in r.tracks.iter().enumerate() {
+                if let Err(what) = track.check() {
+                    return wrong(format!("{place}: track {}", i + 1), what, AGAIN);
                 }
             }
         }

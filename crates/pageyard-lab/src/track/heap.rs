@@ -52,6 +52,28 @@ impl Cell {
 }
 
 impl HeapTrack {
+    /// As [`Track::check`](super::Track).
+    pub(super) fn check(&self) -> Result<(), String> {
+        let times = self.times_ns.len();
+        super::ascending("heap/times_ns", &self.times_ns)?;
+        super::as_many("heap/in_use", self.in_use.len(), times)?;
+        super::as_many("heap/frames", self.frames.len(), times)?;
+        let all = self.frames.first().map_or(0, String::len);
+        for (i, frame) in self.frames.iter().enumerate() {
+            let digits = frame.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase());
+            if !digits || frame.is_empty() || frame.len() % 2 != 0 || frame.len() != all {
+                return Err(format!(
+                    "heap/frames/{i} is no map: two hexadecimal digits for each cell, as many as \
+                     in the first"
+                ));
+            }
+            if let Some(c) = frame.bytes().step_by(2).find(|c| !(b'0'..=b'5').contains(c)) {
+                return Err(format!("heap/frames/{i} has a cell of type {}", char::from(c)));
+            }
+        }
+        Ok(())
+    }
+
     /// The cells of a frame; none where there is no such frame.
     pub fn cells(&self, frame: usize) -> Vec<Cell> {
         let Some(frame) = self.frames.get(frame) else { return Vec::new() };

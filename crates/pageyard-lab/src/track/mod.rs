@@ -99,6 +99,44 @@ pub struct Bucket {
     pub at_least: u64,
 }
 
+impl Track {
+    /// Whether it is as a run records it: each series with a value for each of its times, maps of
+    /// one size.
+    ///
+    /// # Errors
+    /// What is wrong, and where in the track.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let times = self.times_ns.len();
+        ascending("times_ns", &self.times_ns)?;
+        for (i, l) in self.lists.iter().enumerate() {
+            let series = [
+                ("high", l.high.len()),
+                ("count", l.count.len()),
+                ("refills", l.refills.len()),
+                ("drains", l.drains.len()),
+            ];
+            for (name, n) in series {
+                as_many(&format!("lists/{i}/{name}"), n, times)?;
+            }
+        }
+        if let Some(wait) = &self.zone_wait {
+            as_many("zone_wait/waiting_cpus", wait.waiting_cpus.len(), times)?;
+            if let Some(i) = wait.waiting_cpus.iter().position(|n| !n.is_finite() || *n < 0.0) {
+                return Err(format!("zone_wait/waiting_cpus/{i} is no number of CPUs"));
+            }
+        }
+        self.heap.check()
+    }
+}
+
+fn ascending(name: &str, times: &[u64]) -> Result<(), String> {
+    if times.is_sorted() { Ok(()) } else { Err(format!("{name} are not in order")) }
+}
+
+fn as_many(name: &str, n: usize, times: usize) -> Result<(), String> {
+    if n == times { Ok(()) } else { Err(format!("{name} has {n} values for {times} times")) }
+}
+
 impl Latency {
     pub(crate) fn of(times: &pageyard_machine::Histogram) -> Latency {
         let mut at_least = times.total();

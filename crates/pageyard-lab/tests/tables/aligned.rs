@@ -2,6 +2,7 @@
 
 use pageyard_lab::result::{Better, RunResult, World};
 use pageyard_lab::table::{Set, Source, align};
+use pageyard_lab::track::{HeapTrack, ListTrack, Track, WaitTrack};
 
 use super::{lower, one, result, simulated, source};
 
@@ -110,6 +111,52 @@ fn errors_name_file_place_and_fix() {
         serde_json::to_string_pretty(&changed(|r| r.metrics[0].samples = vec![1.0, f64::NAN]));
     let e = Source::parse("a.json".into(), &saved.unwrap()).unwrap_err().to_string();
     assert!(e.starts_with("a.json: invalid type: null, expected f64 at line 17"), "{e}");
+}
+
+/// A track that no run records: a picture of it would be of nothing, or not be drawn at all.
+#[test]
+fn tracks_fit_together() {
+    let list = || ListTrack {
+        high: vec![1, 2],
+        count: vec![1, 2],
+        refills: vec![0, 3],
+        drains: vec![0, 0],
+        ..ListTrack::default()
+    };
+    let heap = || HeapTrack {
+        times_ns: vec![0, 5],
+        in_use: vec![1, 2],
+        frames: vec!["0f10".into(), "1f10".into()],
+        ..HeapTrack::default()
+    };
+    let track =
+        || Track { times_ns: vec![0, 5], lists: vec![list()], heap: heap(), ..Track::default() };
+    let check = |change: fn(&mut Track)| {
+        let mut tracks = vec![track()];
+        change(&mut tracks[0]);
+        source("a.json", vec![RunResult { tracks, ..simulated("A", 1, &[1.0]) }]).check()
+    };
+    check(|_| ()).unwrap();
+    for (change, says) in [
+        ((|t| t.times_ns = vec![5, 0]) as fn(&mut Track), "times_ns are not in order"),
+        (|t| t.lists[0].high.push(1), "lists/0/high has 3 values for 2 times"),
+        (|t| t.heap.in_use.clear(), "heap/in_use has 0 values for 2 times"),
+        (|t| t.heap.frames[0].clear(), "heap/frames/0 is no map"),
+        (|t| t.heap.frames[1].push('1'), "heap/frames/1 is no map"),
+        (|t| t.heap.frames[1] = "ZZ10".into(), "heap/frames/1 is no map"),
+        (|t| t.heap.frames[1] = "9f10".into(), "heap/frames/1 has a cell of type 9"),
+        (
+            |t| {
+                t.zone_wait =
+                    Some(WaitTrack { waiting_cpus: vec![0.0, -1.0], ..WaitTrack::default() })
+            },
+            "zone_wait/waiting_cpus/1 is no number of CPUs",
+        ),
+    ] {
+        let e = check(change).unwrap_err().to_string();
+        let begins = format!("a.json: workload test under A: track 1: {says}");
+        assert!(e.starts_with(&begins), "{e}");
+    }
 }
 
 /// What is saved is what is read.
