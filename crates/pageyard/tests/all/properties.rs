@@ -13,7 +13,7 @@
 //! 9. after everything was freed and drained, memory has coalesced into what it was at the start;
 //! 10. a snapshot restored gives the same snapshot, and a yard that behaves the same from then on.
 //!
-//! `PROPTEST_CASES=1000 cargo test -p pageyard --test properties` looks longer than the default.
+//! `PROPTEST_CASES=1000 cargo test -p pageyard-tests --test quick properties` looks longer than the default.
 
 use crate::common;
 

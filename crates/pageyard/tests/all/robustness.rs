@@ -1,6 +1,6 @@
 //! Whatever is asked, nothing panics: frame numbers, flags, CPUs and records from anywhere.
 //!
-//! `PROPTEST_CASES=10000 cargo test -p pageyard --test robustness` looks longer.
+//! `PROPTEST_CASES=10000 cargo test -p pageyard-tests --test quick robustness` looks longer.
 
 use crate::common;
 
