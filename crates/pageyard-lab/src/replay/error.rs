@@ -45,7 +45,8 @@ pub enum ReplayError {
         known: String,
     },
     /// The temporary file for the plan of the replay, or for an imported trace.
-    #[error("temporary file: {0} (to fix: make room there, or set TMPDIR to a place that has it)")]
+    #[error("temporary file in {dir}: {0} (to fix: make room there, or set TMPDIR to a place that has it)",
+            dir = std::env::temp_dir().display())]
     Temporary(#[source] io::Error),
 }
 

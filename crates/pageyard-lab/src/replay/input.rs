@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{
-    Event, Format, Options, Record, Tasks, TraceError, TraceReader, TraceWriter, WriterOptions,
+    Event, Fault, Format, Options, Record, Tasks, TraceError, TraceReader, TraceWriter,
+    WriterOptions,
 };
 
 use super::Stage;
@@ -60,6 +61,15 @@ pub(super) struct Recording {
 
 /// How often faults are kept with their place.
 const KEPT: usize = 8;
+
+/// What went wrong with writing the copy of a trace: its file is a temporary one.
+fn of_the_copy(e: TraceError) -> ReplayError {
+    let TraceError { input, position, fault } = e;
+    match *fault {
+        Fault::Io(e) => ReplayError::Temporary(e),
+        fault => TraceError { input, position, fault: Box::new(fault) }.into(),
+    }
+}
 
 impl Recording {
     /// Opens a trace. Text and streams are imported once into a temporary file.
@@ -128,17 +138,17 @@ impl Recording {
     ) -> Result<(), ReplayError> {
         let copy = self.file.try_clone().map_err(ReplayError::Temporary)?;
         let fast = WriterOptions { level: 1, declared_cpus: None };
-        let mut writer = TraceWriter::new(BufWriter::new(copy), fast)?;
+        let mut writer = TraceWriter::new(BufWriter::new(copy), fast).map_err(of_the_copy)?;
         let mut group = Vec::new();
         while reader.next_chunk(&mut group)? {
             for record in &group {
-                writer.write(reader.tasks(), record)?;
+                writer.write(reader.tasks(), record).map_err(of_the_copy)?;
             }
             let at = reader.progress();
             progress(Stage::Import, at.consumed, at.total);
         }
         self.note(&reader);
-        let mut out = writer.finish(reader.tasks(), reader.summary())?;
+        let mut out = writer.finish(reader.tasks(), reader.summary()).map_err(of_the_copy)?;
         out.flush().map_err(ReplayError::Temporary)?;
         // What was wrong is known now; the copy is sound.
         self.options = Options::default();
