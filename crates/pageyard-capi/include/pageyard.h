@@ -53,7 +53,7 @@
 // is not told apart from a handle for sure: it is read, which faults where no memory is.
 typedef struct pageyard pageyard;
 
-// Something that is registered with a yard.
+// Something that is registered with a yard. Checked as the handle of a yard is, also after its end.
 typedef struct pageyard_registration pageyard_registration;
 
 // Options of a yard. Fill it in with pageyard_options_init, then change what is to differ; it may
@@ -161,8 +161,10 @@ pageyard_status pageyard_options_init(struct pageyard_options *options,
 // be, PAGEYARD_ERR_SYSTEM where the system refuses memory or a thread; pageyard_last_error names the
 // option.
 //
-// Threads: any. Starts a thread, unless `tick_ns` is 0. After fork, a child must not use the yard, not
-// even to destroy it: its memory there is a copy, and the thread is not running.
+// Threads: any. Starts a thread, unless `tick_ns` is 0. In a child after fork, which has a copy, the
+// yard gives nothing (PAGEYARD_ERR_NO_MEMORY), pageyard_free, pageyard_unregister and pageyard_destroy
+// are done without effect on the parent, and what would look at the yard or change it is answered
+// with PAGEYARD_ERR_HANDLE. Memory of PAGEYARD_MEMFD is shared with the child, other memory is copied.
 //
 // Owner: the handle is the caller's until pageyard_destroy; the options stay the caller's.
 pageyard_status pageyard_create(const struct pageyard_options *options,
@@ -305,11 +307,11 @@ pageyard_status pageyard_on_pressure(const struct pageyard *yard,
                                      struct pageyard_registration **registration);
 
 // Ends a registration. When this returns, its functions are not running on any thread, and are not
-// called any more. A yard may be destroyed before or after.
+// called any more. A yard may be destroyed before or after. The registration is known as ended for as
+// long as the program runs; that takes some dozen bytes.
 //
-// Errors: PAGEYARD_ERR_HANDLE for a null pointer; PAGEYARD_ERR_BUSY from within a registered function,
-// which this would wait for; nothing has changed then. A registration that was ended already cannot be
-// told from one that was not.
+// Errors: PAGEYARD_ERR_HANDLE, also for one that was ended already; PAGEYARD_ERR_BUSY from within a
+// registered function, which this would wait for; nothing has changed then.
 //
 // Threads: any, but one that holds no lock that the functions wait for. Owner: the registration is
 // gone.

@@ -106,14 +106,31 @@ pub(crate) unsafe fn of<'h>(handle: *const pageyard) -> Result<&'h Inner, pageya
     unsafe { &*(*handle).inner.get() }.as_ref().ok_or(PAGEYARD_ERR_HANDLE)
 }
 
+/// The same, in the process that made it: a child after a fork has a copy, and locks in whatever state.
+///
+/// # Errors
+/// As [`of`]; the yard is a parent's.
+///
+/// # Safety
+/// As [`of`].
+pub(crate) unsafe fn here<'h>(handle: *const pageyard) -> Result<&'h Inner, pageyard_status> {
+    // SAFETY: by the caller's word.
+    unsafe { of(handle) }.and_then(|inner| match inner.yard.is_here() {
+        true => Ok(inner),
+        false => Err(PAGEYARD_ERR_HANDLE),
+    })
+}
+
 /// Makes a yard with these options, and puts its handle to `yard`.
 ///
 /// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_OPTION for an option that cannot
 /// be, PAGEYARD_ERR_SYSTEM where the system refuses memory or a thread; pageyard_last_error names the
 /// option.
 ///
-/// Threads: any. Starts a thread, unless `tick_ns` is 0. After fork, a child must not use the yard, not
-/// even to destroy it: its memory there is a copy, and the thread is not running.
+/// Threads: any. Starts a thread, unless `tick_ns` is 0. In a child after fork, which has a copy, the
+/// yard gives nothing (PAGEYARD_ERR_NO_MEMORY), pageyard_free, pageyard_unregister and pageyard_destroy
+/// are done without effect on the parent, and what would look at the yard or change it is answered
+/// with PAGEYARD_ERR_HANDLE. Memory of PAGEYARD_MEMFD is shared with the child, other memory is copied.
 ///
 /// Owner: the handle is the caller's until pageyard_destroy; the options stay the caller's.
 #[unsafe(no_mangle)]

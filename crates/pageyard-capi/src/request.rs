@@ -10,7 +10,7 @@ use pageyard_capi_core::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN, of_alloc, of_free, pageyard_status, status,
 };
 
-use crate::handle::{of, pageyard};
+use crate::handle::{here, of, pageyard};
 
 /// Allocates a block of 2^order pages, aligned to its size, and puts its address to `block`. It is
 /// readable and writable; its contents are what was there before, or zeros with PAGEYARD_ZERO in
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn pageyard_alloc_bulk(
     got: *mut usize,
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle, so many places, and one for the answer.
-    status(unsafe { of(yard) }.and_then(|inner| {
+    status(unsafe { here(yard) }.and_then(|inner| {
         if got.is_null() || pages.is_null() && count > 0 {
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn pageyard_free_bulk(
     done: *mut usize,
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle, so many blocks, and a place for the answer.
-    status(unsafe { of(yard) }.and_then(|inner| {
+    status(unsafe { here(yard) }.and_then(|inner| {
         let order = flags::order(order)?;
         if blocks.is_null() && count > 0 {
             return Err(PAGEYARD_ERR_ARGUMENT);
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn pageyard_split(
     into: u32,
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle.
-    status(unsafe { of(yard) }.and_then(|inner| {
+    status(unsafe { here(yard) }.and_then(|inner| {
         let (order, into) = (flags::order(order)?, flags::order(into)?);
         let pfn = inner.frame(block)?;
         // SAFETY: as in `pageyard_free_bulk`.

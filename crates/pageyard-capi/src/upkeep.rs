@@ -1,9 +1,10 @@
 //! What happens beside requests: who can do with less memory, who is told that it is short, limits,
 //! and the file that a yard's memory is.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ::pageyard::{PAGE_SIZE, ReclaimJob};
@@ -14,7 +15,7 @@ use pageyard_capi_core::status::{
 };
 use pageyard_host::{Limits, PressureEvent, Registration, Shrinker};
 
-use crate::handle::{of, pageyard};
+use crate::handle::{here, of, pageyard};
 use crate::last_error;
 
 /// Memory is not short.
@@ -89,11 +90,19 @@ unsafe impl Growing for pageyard_upkeep {
     const LEAST: usize = size_of::<pageyard_upkeep>();
 }
 
-/// Something that is registered with a yard.
+/// Something that is registered with a yard. Checked as the handle of a yard is, also after its end.
 pub struct pageyard_registration {
-    gate: Arc<Gate>,
-    registration: Registration,
+    magic: AtomicU64,
+    /// With the process that it was made in.
+    inner: UnsafeCell<Option<(Arc<Gate>, Registration, u32)>>,
+    /// The registration ended before this one.
+    before: AtomicPtr<pageyard_registration>,
 }
+
+const MAGIC: u64 = u64::from_le_bytes(*b"pageyrdR");
+
+/// Registrations that were ended; kept as destroyed yards are.
+static ENDED: AtomicPtr<pageyard_registration> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
     /// This thread is in a caller's function.
@@ -177,8 +186,13 @@ unsafe fn registered(
     }
     let gate = Arc::new(Gate(RwLock::new(true)));
     let registration = register(gate.clone());
+    let handle = Box::new(pageyard_registration {
+        magic: AtomicU64::new(MAGIC),
+        inner: UnsafeCell::new(Some((gate, registration, std::process::id()))),
+        before: AtomicPtr::default(),
+    });
     // SAFETY: by the caller's word.
-    unsafe { answer(to, Box::into_raw(Box::new(pageyard_registration { gate, registration }))) }
+    unsafe { answer(to, Box::into_raw(handle)) }
 }
 
 /// Registers somebody who can do with fewer pages: asked in the background when a node's free memory
@@ -197,7 +211,7 @@ pub unsafe extern "C" fn pageyard_register_shrinker(
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle, a structure of its size, and a place for the answer.
     status(unsafe {
-        of(yard).and_then(|inner| {
+        here(yard).and_then(|inner| {
             let own = sized::read(shrinker)?;
             own.shrink.ok_or(PAGEYARD_ERR_ARGUMENT)?;
             registered(registration, |gate| inner.yard.register_shrinker(Called(own, gate)))
@@ -222,7 +236,7 @@ pub unsafe extern "C" fn pageyard_on_pressure(
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle and a place for the answer.
     status(unsafe {
-        of(yard).and_then(|inner| {
+        here(yard).and_then(|inner| {
             let told = told.ok_or(PAGEYARD_ERR_ARGUMENT)?;
             registered(registration, |gate| {
                 let told = Told(told, context, gate);
@@ -233,11 +247,11 @@ pub unsafe extern "C" fn pageyard_on_pressure(
 }
 
 /// Ends a registration. When this returns, its functions are not running on any thread, and are not
-/// called any more. A yard may be destroyed before or after.
+/// called any more. A yard may be destroyed before or after. The registration is known as ended for as
+/// long as the program runs; that takes some dozen bytes.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE for a null pointer; PAGEYARD_ERR_BUSY from within a registered function,
-/// which this would wait for; nothing has changed then. A registration that was ended already cannot be
-/// told from one that was not.
+/// Errors: PAGEYARD_ERR_HANDLE, also for one that was ended already; PAGEYARD_ERR_BUSY from within a
+/// registered function, which this would wait for; nothing has changed then.
 ///
 /// Threads: any, but one that holds no lock that the functions wait for. Owner: the registration is
 /// gone.
@@ -248,13 +262,32 @@ pub unsafe extern "C" fn pageyard_unregister(
     if registration.is_null() || !registration.is_aligned() {
         return PAGEYARD_ERR_HANDLE;
     }
+    // SAFETY: by the header's word it may be read; an atomic may be any bytes.
+    let magic = unsafe { &(*registration).magic };
+    if magic.load(Ordering::Relaxed) != MAGIC {
+        return PAGEYARD_ERR_HANDLE;
+    }
     if INSIDE.get() {
         return PAGEYARD_ERR_BUSY;
     }
-    // SAFETY: the header asks for a registration that was not ended yet; `registered` made it.
-    let own = unsafe { Box::from_raw(registration) };
-    drop(own.registration);
-    own.gate.close();
+    if magic.swap(0, Ordering::AcqRel) != MAGIC {
+        return PAGEYARD_ERR_HANDLE;
+    }
+    // SAFETY: what had the word is one of `registered`, and no other call has seen the word with it.
+    let own = unsafe { &*registration };
+    // SAFETY: as above.
+    if let Some((gate, registration, process)) = unsafe { &mut *own.inner.get() }.take() {
+        drop(registration);
+        // In a child after a fork nothing is called, and who is on the way there never arrives.
+        if process == std::process::id() {
+            gate.close();
+        }
+    }
+    let keep = |before| {
+        own.before.store(before, Ordering::Relaxed);
+        Some(registration)
+    };
+    let _ = ENDED.fetch_update(Ordering::Release, Ordering::Relaxed, keep);
     status(Ok(()))
 }
 
@@ -274,7 +307,7 @@ pub unsafe extern "C" fn pageyard_set_limits(
 ) -> pageyard_status {
     let some = |limit| (limit != u64::MAX).then_some(limit);
     // SAFETY: the header asks for a handle.
-    status(unsafe { of(yard) }.and_then(|inner| {
+    status(unsafe { here(yard) }.and_then(|inner| {
         let limits = Limits { hard: some(hard), soft: some(soft) };
         inner.yard.set_limits(limits).map(drop).map_err(|e| {
             last_error::set(&e);
@@ -295,7 +328,7 @@ pub unsafe extern "C" fn pageyard_get_upkeep(
     upkeep: *mut pageyard_upkeep,
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle and a structure of its size.
-    status(unsafe { of(yard) }.and_then(|inner| {
+    status(unsafe { here(yard) }.and_then(|inner| {
         let (s, limits) = (inner.yard.status(), inner.yard.limits());
         let all = pageyard_upkeep {
             level: s.level as u32,

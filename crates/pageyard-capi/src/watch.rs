@@ -7,7 +7,7 @@ use pageyard_capi_core::stats::{of_yard, of_zone, pageyard_stats};
 use pageyard_capi_core::status::{PAGEYARD_ERR_KNOB, PAGEYARD_ERR_SYSTEM, pageyard_status, status};
 use pageyard_capi_core::text::{self, put, string};
 
-use crate::handle::{of, pageyard};
+use crate::handle::{here, of, pageyard};
 use crate::last_error;
 
 /// Fills in the figures of all zones together.
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn pageyard_get_stats(
     stats: *mut pageyard_stats,
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle and a structure of its size; `core` only reads.
-    status(unsafe { of(yard).and_then(|inner| write(stats, &of_yard(inner.yard.core()))) })
+    status(unsafe { here(yard).and_then(|inner| write(stats, &of_yard(inner.yard.core()))) })
 }
 
 /// Fills in the figures of one zone, by its position: one for each node, ascending.
@@ -37,7 +37,9 @@ pub unsafe extern "C" fn pageyard_get_zone_stats(
     stats: *mut pageyard_stats,
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle and a structure of its size; `core` only reads.
-    status(unsafe { of(yard).and_then(|inner| write(stats, &of_zone(inner.yard.core(), index)?)) })
+    status(unsafe {
+        here(yard).and_then(|inner| write(stats, &of_zone(inner.yard.core(), index)?))
+    })
 }
 
 /// Asks the system how many of the yard's pages take memory at the moment. Takes time in proportion to
@@ -80,7 +82,7 @@ pub unsafe extern "C" fn pageyard_text(
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle, a buffer and a place for the answer; `core` only reads.
     status(unsafe {
-        of(yard).and_then(|inner| {
+        here(yard).and_then(|inner| {
             put(buffer, size, needed, |out| text::write(inner.yard.core(), kind, out))
         })
     })
@@ -102,7 +104,7 @@ pub unsafe extern "C" fn pageyard_knob(
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle, a string, a buffer and a place; `core` only reads.
     status(unsafe {
-        of(yard).and_then(|inner| {
+        here(yard).and_then(|inner| {
             let name = string(name)?;
             let mut value = String::new();
             inner.yard.core().knob(name, &mut value).map_err(|e| {
@@ -128,7 +130,7 @@ pub unsafe extern "C" fn pageyard_set_knob(
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle and two strings; no block is touched.
     status(unsafe {
-        of(yard).and_then(|inner| {
+        here(yard).and_then(|inner| {
             inner.yard.core().set_knob(string(name)?, string(value)?).map_err(|e| {
                 last_error::set(&e);
                 PAGEYARD_ERR_KNOB
@@ -145,7 +147,7 @@ pub unsafe extern "C" fn pageyard_set_knob(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_drain(yard: *const pageyard) -> pageyard_status {
     // SAFETY: the header asks for a handle.
-    status(unsafe { of(yard) }.map(|inner| inner.yard.drain()))
+    status(unsafe { here(yard) }.map(|inner| inner.yard.drain()))
 }
 
 /// One tick of the statistics worker for every CPU, to be called about once a second where `tick_ns`
@@ -157,5 +159,5 @@ pub unsafe extern "C" fn pageyard_drain(yard: *const pageyard) -> pageyard_statu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_tick(yard: *const pageyard) -> pageyard_status {
     // SAFETY: the header asks for a handle.
-    status(unsafe { of(yard) }.map(|inner| inner.yard.tick()))
+    status(unsafe { here(yard) }.map(|inner| inner.yard.tick()))
 }

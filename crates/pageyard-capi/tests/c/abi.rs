@@ -12,7 +12,7 @@ use super::header::made;
 use super::hold_current;
 use super::install::{prefix, run};
 
-const HEADERS: [&str; 2] = ["pageyard_core.h", "pageyard.h"];
+pub(crate) const HEADERS: [&str; 2] = ["pageyard_core.h", "pageyard.h"];
 
 /// A header without comments and directives.
 fn plain(text: &str) -> String {
@@ -25,7 +25,7 @@ fn plain(text: &str) -> String {
 }
 
 /// Its declarations of functions and types of numbers, a line each.
-fn declarations(text: &str) -> Vec<String> {
+pub(crate) fn declarations(text: &str) -> Vec<String> {
     let mut depth = 0;
     let outside: String = plain(text)
         .replace("extern \"C\" {", "")

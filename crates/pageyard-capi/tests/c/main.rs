@@ -7,6 +7,7 @@ mod abi;
 mod header;
 mod install;
 mod jemalloc;
+mod misuse;
 mod programs;
 mod sqlite;
 

@@ -18,7 +18,7 @@ fn compiler(cpp: bool) -> Command {
 }
 
 /// What pkg-config says of a package; without it, what it would say.
-fn flags(package: &str) -> Vec<String> {
+pub(crate) fn flags(package: &str) -> Vec<String> {
     let p = prefix().display();
     if !has("pkg-config") {
         return vec![format!("-I{p}/include"), format!("-L{p}/lib"), format!("-l{package}")];
@@ -33,7 +33,7 @@ fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-fn built(mut compiler: Command, source: &str, more: &[String], name: &str) -> Command {
+pub(crate) fn built(mut compiler: Command, source: &str, more: &[String], name: &str) -> Command {
     let program = program(name);
     compiler.arg(here().join(source)).args(["-x", "none"]).args(more).arg("-o").arg(&program);
     run(&mut compiler);
@@ -42,7 +42,7 @@ fn built(mut compiler: Command, source: &str, more: &[String], name: &str) -> Co
     command
 }
 
-fn threaded(cpp: bool) -> Command {
+pub(crate) fn threaded(cpp: bool) -> Command {
     let mut compiler = compiler(cpp);
     compiler.arg("-pthread");
     compiler
@@ -80,6 +80,12 @@ fn upkeep_of_the_host_level() {
 fn frees_of_the_same_blocks_at_once() {
     let mut program = built(threaded(false), "tests/c/races.c", &flags("pageyard"), "races");
     assert_eq!(run(&mut program), "pageyard.h, races: all is well\n");
+}
+
+#[test]
+fn forks_in_the_middle() {
+    let mut program = built(threaded(false), "tests/c/fork.c", &flags("pageyard"), "fork");
+    assert_eq!(run(&mut program), "forks: all is well\n");
 }
 
 #[test]

@@ -1,0 +1,353 @@
+/* Every function of both headers with pointers that are not what they should be: handles that are
+ * null, misaligned, garbage, of the other level, or stale; null for every other pointer. The
+ * program's test sees that no function and no pointer lacks a row. */
+#include <pageyard.h>
+
+#include <pthread.h>
+#include <string.h>
+
+#include "expect.h"
+
+enum { FIRST = 1 << 20, PAGES = 1 << 15 };
+
+#ifdef PLANT_HANDLE
+static pageyard_status planted(const pageyard *yard) {
+    (void)yard;
+    return PAGEYARD_OK;
+}
+#define pageyard_drain planted
+#endif
+#ifdef PLANT_TWICE
+static pageyard_status planted(pageyard_registration *registration) {
+    pageyard_unregister(registration);
+    return registration == NULL ? PAGEYARD_ERR_HANDLE : PAGEYARD_OK;
+}
+#define pageyard_unregister planted
+#endif
+
+/* Where answers go. They are as they were after an error about a handle. */
+static struct {
+    void *block;
+    uint64_t number;
+    size_t size;
+    char text[64];
+    int file;
+    pageyard_stats stats;
+    pageyard_upkeep upkeep;
+    pageyard_registration *registration;
+} out, before;
+
+static uint64_t garbage[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+
+#define BAD 6
+static void *bad[BAD];
+
+/* A function with each bad handle, and arguments that are right. */
+#define BAD_HANDLE(name, handle, ...)                                                   \
+    do {                                                                                \
+        int i_;                                                                         \
+        for (i_ = 0; i_ < BAD; i_++) {                                                  \
+            EXPECT_STATUS(name((handle *)bad[i_], ##__VA_ARGS__), PAGEYARD_ERR_HANDLE); \
+            EXPECT(memcmp(&out, &before, sizeof out) == 0);                             \
+        }                                                                               \
+    } while (0)
+/* A function with null for one pointer, and what it answers. */
+#define NULL_IS(name, parameter, status, ...) EXPECT_STATUS(name(__VA_ARGS__), status)
+/* A pointer that cannot be looked at: the header says what it has to be. */
+#define CANNOT_TELL(name, parameter)
+/* A function without pointers, and what has to hold of it. */
+#define NO_POINTER(name, holds) EXPECT(holds)
+
+#define OUT PAGEYARD_ERR_ARGUMENT
+
+static void *other_thread(void *yard) {
+    OK(pageyard_tick((pageyard *)yard));
+    return NULL;
+}
+
+static uint64_t shrink(void *context, uint64_t pages) {
+    (void)context;
+    (void)pages;
+    return 0;
+}
+
+static void told(void *context, uint32_t level, uint32_t was) {
+    (void)context;
+    (void)level;
+    (void)was;
+}
+
+static pageyard *make(void) {
+    pageyard_options options;
+    pageyard *yard = NULL;
+    OK(pageyard_options_init(&options, sizeof options, 16 << 20));
+    options.tick_ns = 0;
+    options.flags = PAGEYARD_MEMFD;
+    OK(pageyard_create(&options, &yard));
+    return yard;
+}
+
+static pageyard_layout layout_of(void) {
+    static const pageyard_range usable = {FIRST, FIRST + PAGES};
+    static pageyard_zone zone;
+    static const uint16_t cpus[1] = {0};
+    pageyard_layout layout;
+    memset(&layout, 0, sizeof layout);
+    memset(&zone, 0, sizeof zone);
+    zone.kind = PAGEYARD_ZONE_NORMAL;
+    zone.span = usable;
+    layout.struct_size = sizeof layout;
+    layout.version = PAGEYARD_VERSION;
+    layout.zones = &zone;
+    layout.zone_count = 1;
+    layout.usable = &usable;
+    layout.usable_count = 1;
+    layout.cpus = cpus;
+    layout.cpu_count = 1;
+    return layout;
+}
+
+static pageyard_core *make_core(void **room) {
+    pageyard_layout layout = layout_of();
+    pageyard_core *yard = NULL;
+    char why[200];
+    size_t bytes = 0;
+    OK(pageyard_core_room(&layout, &bytes));
+    *room = malloc(bytes);
+    EXPECT_STATUS(pageyard_core_create(&layout, NULL, *room, bytes, &yard, why, sizeof why),
+                  PAGEYARD_OK);
+    return yard;
+}
+
+/* All functions of the host level that take a yard, with no yard. */
+static void host_handles(void) {
+    pageyard_shrinker shrinker;
+    memset(&shrinker, 0, sizeof shrinker);
+    shrinker.struct_size = sizeof shrinker;
+    shrinker.version = PAGEYARD_VERSION;
+    shrinker.shrink = shrink;
+    BAD_HANDLE(pageyard_destroy, pageyard);
+    BAD_HANDLE(pageyard_alloc, pageyard, 0, PAGEYARD_KERNEL, &out.block);
+    BAD_HANDLE(pageyard_alloc_on, pageyard, 0, 0, PAGEYARD_KERNEL, &out.block);
+    BAD_HANDLE(pageyard_free, pageyard, NULL, 0);
+    BAD_HANDLE(pageyard_free, pageyard, garbage, 0);
+    BAD_HANDLE(pageyard_alloc_bulk, pageyard, PAGEYARD_KERNEL, &out.block, 1, &out.size);
+    BAD_HANDLE(pageyard_free_bulk, pageyard, &out.block, 1, 0, &out.size);
+    BAD_HANDLE(pageyard_split, pageyard, garbage, 1, 0);
+    BAD_HANDLE(pageyard_pfn, pageyard, garbage, &out.number);
+    BAD_HANDLE(pageyard_address, pageyard, FIRST, &out.block);
+    BAD_HANDLE(pageyard_register_shrinker, pageyard, &shrinker, &out.registration);
+    BAD_HANDLE(pageyard_on_pressure, pageyard, told, NULL, &out.registration);
+    BAD_HANDLE(pageyard_unregister, pageyard_registration);
+    BAD_HANDLE(pageyard_set_limits, pageyard, 1, 1);
+    BAD_HANDLE(pageyard_get_upkeep, pageyard, &out.upkeep);
+    BAD_HANDLE(pageyard_file, pageyard, &out.file);
+    BAD_HANDLE(pageyard_offset, pageyard, garbage, &out.number);
+    BAD_HANDLE(pageyard_get_stats, pageyard, &out.stats);
+    BAD_HANDLE(pageyard_get_zone_stats, pageyard, 0, &out.stats);
+    BAD_HANDLE(pageyard_resident, pageyard, &out.number);
+    BAD_HANDLE(pageyard_text, pageyard, 0, out.text, sizeof out.text, &out.size);
+    BAD_HANDLE(pageyard_knob, pageyard, "numa_stat", out.text, sizeof out.text, &out.size);
+    BAD_HANDLE(pageyard_set_knob, pageyard, "numa_stat", "1");
+    BAD_HANDLE(pageyard_drain, pageyard);
+    BAD_HANDLE(pageyard_tick, pageyard);
+}
+
+static void core_handles(void) {
+    BAD_HANDLE(pageyard_core_destroy, pageyard_core);
+    BAD_HANDLE(pageyard_core_alloc, pageyard_core, 0, PAGEYARD_KERNEL, &out.number);
+    BAD_HANDLE(pageyard_core_alloc_on, pageyard_core, 0, 0, PAGEYARD_KERNEL, &out.number);
+    BAD_HANDLE(pageyard_core_free, pageyard_core, FIRST, 0);
+    BAD_HANDLE(pageyard_core_alloc_bulk, pageyard_core, PAGEYARD_KERNEL, &out.number, 1, &out.size);
+    BAD_HANDLE(pageyard_core_free_bulk, pageyard_core, &out.number, 1, 0, &out.size);
+    BAD_HANDLE(pageyard_core_split, pageyard_core, FIRST, 1, 0);
+    BAD_HANDLE(pageyard_core_set_movable, pageyard_core, FIRST, 0, 1);
+    BAD_HANDLE(pageyard_core_alloc_contig, pageyard_core, FIRST, FIRST + 1, PAGEYARD_TYPE_MOVABLE,
+               PAGEYARD_KERNEL);
+    BAD_HANDLE(pageyard_core_alloc_contig_pages, pageyard_core, 1, 1, PAGEYARD_TYPE_MOVABLE,
+               PAGEYARD_KERNEL, &out.number);
+    BAD_HANDLE(pageyard_core_free_contig, pageyard_core, FIRST, FIRST + 1);
+    BAD_HANDLE(pageyard_core_tick, pageyard_core, 0);
+    BAD_HANDLE(pageyard_core_drain, pageyard_core);
+    BAD_HANDLE(pageyard_core_compact_background, pageyard_core, 0, &out.number);
+    BAD_HANDLE(pageyard_core_compact, pageyard_core);
+    BAD_HANDLE(pageyard_core_cpu_up, pageyard_core, 0);
+    BAD_HANDLE(pageyard_core_cpu_dead, pageyard_core, 0);
+    BAD_HANDLE(pageyard_core_online, pageyard_core, FIRST, FIRST + 1);
+    BAD_HANDLE(pageyard_core_offline, pageyard_core, FIRST, FIRST + 1);
+    BAD_HANDLE(pageyard_core_stats, pageyard_core, &out.stats);
+    BAD_HANDLE(pageyard_core_zone_stats, pageyard_core, 0, &out.stats);
+    BAD_HANDLE(pageyard_core_text, pageyard_core, 0, out.text, sizeof out.text, &out.size);
+    BAD_HANDLE(pageyard_core_knob, pageyard_core, "numa_stat", out.text, sizeof out.text, &out.size);
+    BAD_HANDLE(pageyard_core_set_knob, pageyard_core, "numa_stat", "1");
+}
+
+static void host_pointers(pageyard *y) {
+    pageyard_options options;
+    pageyard_shrinker shrinker;
+    pageyard *made = NULL;
+    size_t n;
+    uint64_t number;
+    void *block;
+    char text[16384];
+    pthread_t thread;
+
+    memset(&shrinker, 0, sizeof shrinker);
+    shrinker.struct_size = sizeof shrinker;
+    shrinker.version = PAGEYARD_VERSION;
+    shrinker.shrink = shrink;
+    OK(pageyard_options_init(&options, sizeof options, 16 << 20));
+    OK(pageyard_alloc(y, 0, PAGEYARD_KERNEL, &block));
+
+    NO_POINTER(pageyard_strerror, strcmp(pageyard_strerror(-12345), "") != 0);
+    NO_POINTER(pageyard_last_error, pageyard_last_error() != NULL);
+    NULL_IS(pageyard_options_init, options, OUT, NULL, sizeof options, 16 << 20);
+    NULL_IS(pageyard_create, options, OUT, NULL, &made);
+    NULL_IS(pageyard_create, yard, OUT, &options, NULL);
+    EXPECT(made == NULL);
+    NULL_IS(pageyard_alloc, block, OUT, y, 0, PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_alloc_on, block, OUT, y, 0, 0, PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_free, block, PAGEYARD_OK, y, NULL, 0);
+    NULL_IS(pageyard_alloc_bulk, pages, OUT, y, PAGEYARD_KERNEL, NULL, 1, &n);
+    NULL_IS(pageyard_alloc_bulk, got, OUT, y, PAGEYARD_KERNEL, &block, 1, NULL);
+    NULL_IS(pageyard_free_bulk, blocks, OUT, y, NULL, 1, 0, &n);
+    NULL_IS(pageyard_free_bulk, done, PAGEYARD_OK, y, &block, 1, 0, NULL);
+    NULL_IS(pageyard_split, block, PAGEYARD_ERR_FOREIGN, y, NULL, 1, 0);
+    NULL_IS(pageyard_pfn, address, PAGEYARD_ERR_FOREIGN, y, NULL, &number);
+    NULL_IS(pageyard_pfn, pfn, OUT, y, block, NULL);
+    NULL_IS(pageyard_address, address, OUT, y, FIRST, NULL);
+    NULL_IS(pageyard_register_shrinker, shrinker, OUT, y, NULL, &out.registration);
+    NULL_IS(pageyard_register_shrinker, registration, OUT, y, &shrinker, NULL);
+    NULL_IS(pageyard_on_pressure, told, OUT, y, NULL, NULL, &out.registration);
+    /* Handed on as it is. */
+    CANNOT_TELL(pageyard_on_pressure, context);
+    NULL_IS(pageyard_on_pressure, registration, OUT, y, told, NULL, NULL);
+    NULL_IS(pageyard_get_upkeep, upkeep, OUT, y, NULL);
+    NULL_IS(pageyard_file, file, OUT, y, NULL);
+    NULL_IS(pageyard_offset, page, PAGEYARD_ERR_FOREIGN, y, NULL, &number);
+    NULL_IS(pageyard_offset, offset, OUT, y, block, NULL);
+    NULL_IS(pageyard_get_stats, stats, OUT, y, NULL);
+    NULL_IS(pageyard_get_zone_stats, stats, OUT, y, 0, NULL);
+    NULL_IS(pageyard_resident, pages, OUT, y, NULL);
+    NULL_IS(pageyard_text, buffer, OUT, y, 0, NULL, 1, &n);
+    NULL_IS(pageyard_text, needed, PAGEYARD_OK, y, 0, text, sizeof text, NULL);
+    NULL_IS(pageyard_knob, name, OUT, y, NULL, text, sizeof text, &n);
+    NULL_IS(pageyard_knob, buffer, OUT, y, "numa_stat", NULL, 1, &n);
+    NULL_IS(pageyard_knob, needed, PAGEYARD_OK, y, "numa_stat", text, sizeof text, NULL);
+    NULL_IS(pageyard_set_knob, name, OUT, y, NULL, "1");
+    NULL_IS(pageyard_set_knob, value, OUT, y, "numa_stat", NULL);
+
+    /* Addresses that are no block's, however odd. */
+    EXPECT_STATUS(pageyard_free(y, (void *)1, 0), PAGEYARD_ERR_FOREIGN);
+    EXPECT_STATUS(pageyard_free(y, (void *)UINTPTR_MAX, 0), PAGEYARD_ERR_FOREIGN);
+    EXPECT_STATUS(pageyard_free(y, garbage, UINT32_MAX), PAGEYARD_ERR_ARGUMENT);
+    EXPECT_STATUS(pageyard_address(y, UINT64_MAX, &block), PAGEYARD_ERR_FOREIGN);
+    /* Structures of garbage. */
+    EXPECT_STATUS(pageyard_create((pageyard_options *)garbage, &made), PAGEYARD_ERR_VERSION);
+    EXPECT_STATUS(pageyard_get_stats(y, (pageyard_stats *)garbage), PAGEYARD_ERR_VERSION);
+    EXPECT_STATUS(pageyard_register_shrinker(y, (pageyard_shrinker *)garbage, &out.registration),
+                  PAGEYARD_ERR_VERSION);
+    EXPECT_STATUS(pageyard_create((pageyard_options *)((char *)&options + 1), &made), OUT);
+    /* Answers may go anywhere. */
+    OK(pageyard_alloc(y, 0, PAGEYARD_KERNEL, (void **)(text + 1)));
+    memcpy(&block, text + 1, sizeof block);
+    OK(pageyard_free(y, block, 0));
+    EXPECT(pthread_create(&thread, NULL, other_thread, y) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+static void core_pointers(pageyard_core *y) {
+    pageyard_layout layout = layout_of();
+    pageyard_core *made = NULL;
+    void *room = malloc(1 << 20);
+    uint64_t number;
+    size_t n;
+    char text[16384];
+
+    NULL_IS(pageyard_core_room, layout, OUT, NULL, &n);
+    NULL_IS(pageyard_core_room, bytes, OUT, &layout, NULL);
+    OK(pageyard_core_room(&layout, &n));
+    room = realloc(room, n);
+    NULL_IS(pageyard_core_create, layout, OUT, NULL, NULL, room, n, &made, text, sizeof text);
+    NULL_IS(pageyard_core_create, room, OUT, &layout, NULL, NULL, n, &made, text, sizeof text);
+    NULL_IS(pageyard_core_create, yard, OUT, &layout, NULL, room, n, NULL, text, sizeof text);
+    NULL_IS(pageyard_core_create, why, PAGEYARD_ERR_ROOM, &layout, NULL, room, 1, &made, NULL, 9);
+    EXPECT(made == NULL);
+    NULL_IS(pageyard_core_create, platform, PAGEYARD_OK, &layout, NULL, room, n, &made, NULL, 0);
+    OK(pageyard_core_destroy(made));
+    free(room);
+    NULL_IS(pageyard_core_alloc, pfn, OUT, y, 0, PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_core_alloc_on, pfn, OUT, y, 0, 0, PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_core_alloc_bulk, pfns, OUT, y, PAGEYARD_KERNEL, NULL, 1, &n);
+    NULL_IS(pageyard_core_alloc_bulk, got, OUT, y, PAGEYARD_KERNEL, &number, 1, NULL);
+    NULL_IS(pageyard_core_free_bulk, pfns, OUT, y, NULL, 1, 0, &n);
+    OK(pageyard_core_alloc(y, 0, PAGEYARD_KERNEL, &number));
+    NULL_IS(pageyard_core_free_bulk, done, PAGEYARD_OK, y, &number, 1, 0, NULL);
+    NULL_IS(pageyard_core_alloc_contig_pages, pfn, OUT, y, 1, 1, PAGEYARD_TYPE_MOVABLE,
+            PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_core_compact_background, sleep_ns, OUT, y, 0, NULL);
+    NULL_IS(pageyard_core_stats, stats, OUT, y, NULL);
+    NULL_IS(pageyard_core_zone_stats, stats, OUT, y, 0, NULL);
+    NULL_IS(pageyard_core_text, buffer, OUT, y, 0, NULL, 1, &n);
+    NULL_IS(pageyard_core_text, needed, PAGEYARD_OK, y, 0, text, sizeof text, NULL);
+    NULL_IS(pageyard_core_knob, name, OUT, y, NULL, text, sizeof text, &n);
+    NULL_IS(pageyard_core_knob, buffer, OUT, y, "numa_stat", NULL, 1, &n);
+    NULL_IS(pageyard_core_knob, needed, PAGEYARD_OK, y, "numa_stat", text, sizeof text, NULL);
+    NULL_IS(pageyard_core_set_knob, name, OUT, y, NULL, "1");
+    NULL_IS(pageyard_core_set_knob, value, OUT, y, "numa_stat", NULL);
+
+    EXPECT_STATUS(pageyard_core_room((pageyard_layout *)garbage, &n), PAGEYARD_ERR_VERSION);
+    EXPECT_STATUS(pageyard_core_stats(y, (pageyard_stats *)garbage), PAGEYARD_ERR_VERSION);
+    EXPECT_STATUS(pageyard_core_free(y, UINT64_MAX, 0), PAGEYARD_ERR_FOREIGN);
+    EXPECT_STATUS(pageyard_core_free(y, 0, 0), PAGEYARD_ERR_FOREIGN);
+    /* An array that cannot be: so many entries are nowhere. */
+    layout.zone_count = SIZE_MAX / 2;
+    EXPECT_STATUS(pageyard_core_room(&layout, &n), OUT);
+}
+
+int main(void) {
+    pageyard *yard = make(), *stale = make();
+    void *room, *other_room;
+    pageyard_core *core = make_core(&room), *stale_core = make_core(&other_room);
+    pageyard_registration *ended;
+
+    OK(pageyard_on_pressure(yard, told, NULL, &ended));
+    OK(pageyard_unregister(ended));
+    OK(pageyard_destroy(stale));
+    OK(pageyard_core_destroy(stale_core));
+    memset(&before, 0x5a, sizeof before);
+    memcpy(&out, &before, sizeof out);
+
+    bad[0] = NULL;
+    bad[1] = (char *)yard + 1;
+    bad[2] = garbage;
+    bad[3] = stale;
+    bad[4] = stale_core;
+    bad[5] = ended;
+    host_handles();
+    core_handles();
+    /* The other level's. */
+    bad[0] = bad[1] = bad[2] = bad[3] = bad[4] = bad[5] = core;
+    host_handles();
+    bad[0] = bad[1] = bad[2] = bad[3] = bad[4] = bad[5] = yard;
+    core_handles();
+    BAD_HANDLE(pageyard_unregister, pageyard_registration);
+
+    host_pointers(yard);
+    core_pointers(core);
+    /* Whom was all that done to? */
+    memset(&out.stats, 0, sizeof out.stats);
+    out.stats.struct_size = sizeof out.stats;
+    out.stats.version = PAGEYARD_VERSION;
+    OK(pageyard_drain(yard));
+    OK(pageyard_get_stats(yard, &out.stats));
+    EXPECT(out.stats.free == out.stats.managed && out.stats.cached == 0);
+    OK(pageyard_core_drain(core));
+    OK(pageyard_core_stats(core, &out.stats));
+    EXPECT(out.stats.free == PAGES);
+    OK(pageyard_destroy(yard));
+    OK(pageyard_core_destroy(core));
+    free(room);
+    free(other_room);
+    puts("misuse: all is well");
+    return 0;
+}
