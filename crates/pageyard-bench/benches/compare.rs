@@ -271,7 +271,12 @@ fn main() -> std::io::Result<()> {
     };
     print(&report);
     match args.json {
-        Some(file) => fs::write(file, serde_json::to_string_pretty(&report)?),
+        // Whole or not at all.
+        Some(file) => {
+            let (text, part) =
+                (serde_json::to_string_pretty(&report)?, file.with_extension("part"));
+            fs::write(&part, text).and_then(|()| fs::rename(&part, file))
+        }
         None => Ok(()),
     }
 }
