@@ -396,3 +396,30 @@ fn a_recorded_replay_counts_the_same() {
         assert!((change - counted).abs() <= 2 * silent + 64, "{change} {counted} {silent}");
     }
 }
+
+/// Each CPU's clock is its own: what is recorded over time does not mind one that is behind.
+#[test]
+fn time_may_go_back() {
+    let event = |pfn| drain(pfn, 0, 0);
+    let t = Trace::new().line(0, "a-1", 2_000_000, &event(0x1000)).line(
+        1,
+        "a-1",
+        1_999_000,
+        &event(0x1001),
+    );
+    let recorded = Options { record: true, ..options("Linux612") };
+    let r = replay(t.input(), &recorded, &mut |_, _, _| {}).unwrap();
+    assert_eq!(r.reading.events, 2);
+}
+
+#[test]
+fn a_time_that_no_clock_has_is_refused() {
+    let t = Trace::new().alloc(0x1000, 0, 0).line(
+        0,
+        "a-1",
+        10_000_000_000_000_000,
+        &drain(0x1000, 0, 0),
+    );
+    let e = replay(t.input(), &options("Linux612"), &mut |_, _, _| {}).unwrap_err().to_string();
+    assert!(e.contains("an event at 10000000000 seconds"), "{e}");
+}

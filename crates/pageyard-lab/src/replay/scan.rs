@@ -73,6 +73,12 @@ pub(super) fn place(machine: &Machine, event: &Event) -> Result<Option<(u32, usi
             fix: "check that the state files belong to this trace, or give --cpus",
         });
     }
+    if event.t_ns > MOST_NS {
+        return Err(Refused {
+            what: format!("an event at {} seconds", event.t_ns / 1_000_000_000),
+            fix: "the trace is damaged: record it again",
+        });
+    }
     let Some((pfn, order)) = block(event) else { return Ok(None) };
     let pages = 1u64 << order;
     match machine.zone_of(pfn) {
@@ -82,6 +88,9 @@ pub(super) fn place(machine: &Machine, event: &Event) -> Result<Option<(u32, usi
         _ => Err(outside(pfn, order)),
     }
 }
+
+/// No clock has come this far: 146 years.
+const MOST_NS: u64 = 1 << 62;
 
 #[cold]
 fn outside(pfn: u64, order: u8) -> Refused {
@@ -192,8 +201,8 @@ impl<'m> Scan<'m> {
 impl Visitor for Scan<'_> {
     #[inline]
     fn event(&mut self, record: u64, event: &Event, tasks: &Tasks) -> Result<(), Refused> {
-        self.first_ns.get_or_insert(event.t_ns);
         let place = place(self.machine, event)?;
+        self.first_ns.get_or_insert(event.t_ns);
         self.watch(record, event, tasks);
         self.ticks.see(event, tasks);
         let cpu = usize::from(event.cpu);

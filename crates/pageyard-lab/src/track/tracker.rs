@@ -137,7 +137,9 @@ impl Tracker {
     /// Samples what is due. Where several periods have passed nothing was seen to happen between
     /// them, and they get the same sample.
     pub(crate) fn sample(&mut self, now_ns: u64, heap: &dyn Heap) {
-        while (now_ns - self.start_ns) / self.period_ns >= 2 * self.bounds.samples as u64 {
+        // A recorded clock may go back.
+        let passed = now_ns.saturating_sub(self.start_ns);
+        while passed / self.period_ns >= 2 * self.bounds.samples as u64 {
             self.halve();
         }
         if !self.is_due(now_ns) {
