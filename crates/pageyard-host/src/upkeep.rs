@@ -165,16 +165,22 @@ impl<P: Policy> HostYard<P> {
     /// free, else when its owner gives it back to the allocator behind the front cache.
     ///
     /// # Errors
-    /// [`PoisonError`]; nothing has changed.
+    /// [`PoisonError`]; nothing has changed. In a child after a fork, no frame is the yard's.
     pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
+        if !self.is_here() {
+            return Err(PoisonError::Foreign);
+        }
         self.raw().core().poison_frame(pfn)
     }
 
     /// Undoes [`poison_frame`](HostYard::poison_frame).
     ///
     /// # Errors
-    /// [`PoisonError`]; nothing has changed.
+    /// As [`poison_frame`](HostYard::poison_frame).
     pub fn unpoison_frame(&self, pfn: Pfn) -> Result<(), PoisonError> {
+        if !self.is_here() {
+            return Err(PoisonError::Foreign);
+        }
         self.raw().core().unpoison_frame(pfn)
     }
 

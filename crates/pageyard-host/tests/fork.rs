@@ -166,6 +166,9 @@ fn misuse<'y>(
     let _ = (yard.set_knob("min_free_kbytes", "4096"), yard.knobs());
     hold(yard.set_limits(Limits { hard: Some(2048), soft: None }) == Ok(false), line!())?;
     hold(yard.limits() == Limits::default() && yard.validate().is_ok(), line!())?;
+    let frame = pageyard_host::Region::FIRST;
+    hold(yard.poison_frame(frame).is_err() && yard.unpoison_frame(frame).is_err(), line!())?;
+    let _ = yard.out_of_use();
     hold(yard.worker().is_none() && !yard.status().worker, line!())?;
     let zone = yard.zones().next().ok_or(line!())?;
     hold(yard.zone_info(zone).is_none(), line!())?;
