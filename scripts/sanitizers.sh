@@ -71,7 +71,7 @@ for what in "$@"; do
         export LD_LIBRARY_PATH=$programs/capi/lib
         check=(valgrind --quiet --error-exitcode=1 --leak-check=full
             --show-leak-kinds=definite --errors-for-leak-kinds=definite)
-        for program in host-{c,cpp} core-{c,cpp,shared} pageyard{,_core}.h-static pool-{c,cpp} freestanding upkeep races; do
+        for program in host-{c,cpp} core-{c,cpp,shared} pageyard{,_core}.h-static pool-{c,cpp} freestanding upkeep races misuse; do
             [ -x "$programs/$program" ] || fail "$programs/$program was not built"
             "${check[@]}" "$programs/$program"
         done

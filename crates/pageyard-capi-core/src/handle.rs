@@ -1,7 +1,7 @@
 //! A yard on memory of the caller's.
 
 use core::ffi::{c_char, c_void};
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, offset_of};
 use core::ops::Range;
 use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -31,10 +31,16 @@ const MAGIC: u64 = u64::from_le_bytes(*b"pageyrd1");
 /// yard that was destroyed and whose room has not been written since is answered with
 /// PAGEYARD_ERR_HANDLE. A pointer to anything else is not told apart from a handle for sure: it is
 /// read, which faults where no memory is.
-pub struct pageyard_core {
+pub struct pageyard_core(Body);
+
+/// The word comes first: of a pointer to something else no more is read.
+#[repr(C)]
+struct Body {
     magic: AtomicU64,
     yard: ManuallyDrop<CoreYard>,
 }
+
+const _: () = assert!(offset_of!(pageyard_core, 0) == 0 && offset_of!(Body, magic) == 0);
 
 /// The yard of a handle.
 ///
@@ -50,11 +56,11 @@ pub unsafe fn of<'h>(handle: *const pageyard_core) -> Result<&'h CoreYard, pagey
         return Err(PAGEYARD_ERR_HANDLE);
     }
     // SAFETY: by the caller's word it may be read; an atomic may be any bytes.
-    if unsafe { &(*handle).magic }.load(Ordering::Relaxed) != MAGIC {
+    if unsafe { &(*handle).0.magic }.load(Ordering::Relaxed) != MAGIC {
         return Err(PAGEYARD_ERR_HANDLE);
     }
     // SAFETY: the word is written last and taken away first, so there is a yard.
-    Ok(unsafe { &(*handle).yard })
+    Ok(unsafe { &(*handle).0.yard })
 }
 
 /// Entries of the room, each made anew.
@@ -123,7 +129,8 @@ unsafe fn build(
         };
         let yard = Yard::new(&layout, storage, CPlatform(table)).map_err(refused)?;
         let handle = room.add(plan.handle.at).cast::<pageyard_core>();
-        handle.write(pageyard_core { magic: AtomicU64::new(MAGIC), yard: ManuallyDrop::new(yard) });
+        let body = Body { magic: AtomicU64::new(MAGIC), yard: ManuallyDrop::new(yard) };
+        handle.write(pageyard_core(body));
         Ok(handle)
     }
 }
@@ -209,6 +216,6 @@ pub unsafe extern "C" fn pageyard_core_destroy(yard: *mut pageyard_core) -> page
     status(unsafe { of(yard) }.map(|_| {
         // The yard is atomics and the caller's memory: there is nothing to be given up.
         // SAFETY: as above.
-        unsafe { &(*yard).magic }.store(0, Ordering::Relaxed);
+        unsafe { &(*yard).0.magic }.store(0, Ordering::Relaxed);
     }))
 }

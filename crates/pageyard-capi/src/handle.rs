@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -21,12 +22,18 @@ const MAGIC: u64 = u64::from_le_bytes(*b"pageyrdH");
 /// An allocator of real memory. Handles are checked: one that is null, misaligned or was destroyed is
 /// answered with PAGEYARD_ERR_HANDLE, also when other yards were made since. A pointer to anything else
 /// is not told apart from a handle for sure: it is read, which faults where no memory is.
-pub struct pageyard {
+pub struct pageyard(Body);
+
+/// The word comes first: of a pointer to something else no more is read.
+#[repr(C)]
+struct Body {
     magic: AtomicU64,
     inner: UnsafeCell<Option<Inner>>,
     /// The handle destroyed before this one.
     before: AtomicPtr<pageyard>,
 }
+
+const _: () = assert!(offset_of!(pageyard, 0) == 0 && offset_of!(Body, magic) == 0);
 
 /// What is behind a handle.
 #[derive(Debug)]
@@ -99,11 +106,11 @@ pub(crate) unsafe fn of<'h>(handle: *const pageyard) -> Result<&'h Inner, pageya
         return Err(PAGEYARD_ERR_HANDLE);
     }
     // SAFETY: by the caller's word it may be read; an atomic may be any bytes.
-    if unsafe { &(*handle).magic }.load(Ordering::Relaxed) != MAGIC {
+    if unsafe { &(*handle).0.magic }.load(Ordering::Relaxed) != MAGIC {
         return Err(PAGEYARD_ERR_HANDLE);
     }
     // SAFETY: what has the word is a handle, and is not being destroyed by the caller's word.
-    unsafe { &*(*handle).inner.get() }.as_ref().ok_or(PAGEYARD_ERR_HANDLE)
+    unsafe { &*(*handle).0.inner.get() }.as_ref().ok_or(PAGEYARD_ERR_HANDLE)
 }
 
 /// The same, in the process that made it: a child after a fork has a copy, and locks in whatever state.
@@ -153,11 +160,11 @@ pub unsafe extern "C" fn pageyard_create(
                 _ => PAGEYARD_ERR_OPTION,
             }
         })?;
-        let handle = Box::new(pageyard {
+        let handle = Box::new(pageyard(Body {
             magic: AtomicU64::new(MAGIC),
             inner: UnsafeCell::new(Some(Inner::new(built)?)),
             before: AtomicPtr::default(),
-        });
+        }));
         // SAFETY: the header asks for a place for the answer.
         unsafe { answer(yard, Box::into_raw(handle)) }
     };
@@ -177,7 +184,7 @@ pub unsafe extern "C" fn pageyard_destroy(yard: *mut pageyard) -> pageyard_statu
     // SAFETY: the header asks for a handle that nobody else uses.
     status(unsafe { of(yard) }.and_then(|_| {
         // SAFETY: `of` has seen a handle.
-        let handle = unsafe { &*yard };
+        let handle = unsafe { &(*yard).0 };
         if handle.magic.swap(0, Ordering::AcqRel) != MAGIC {
             return Err(PAGEYARD_ERR_HANDLE);
         }

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -91,13 +92,19 @@ unsafe impl Growing for pageyard_upkeep {
 }
 
 /// Something that is registered with a yard. Checked as the handle of a yard is, also after its end.
-pub struct pageyard_registration {
+pub struct pageyard_registration(Body);
+
+/// The word comes first, as in a yard's handle.
+#[repr(C)]
+struct Body {
     magic: AtomicU64,
     /// With the process that it was made in.
     inner: UnsafeCell<Option<(Arc<Gate>, Registration, u32)>>,
     /// The registration ended before this one.
     before: AtomicPtr<pageyard_registration>,
 }
+
+const _: () = assert!(offset_of!(pageyard_registration, 0) == 0 && offset_of!(Body, magic) == 0);
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pageyrdR");
 
@@ -186,11 +193,11 @@ unsafe fn registered(
     }
     let gate = Arc::new(Gate(RwLock::new(true)));
     let registration = register(gate.clone());
-    let handle = Box::new(pageyard_registration {
+    let handle = Box::new(pageyard_registration(Body {
         magic: AtomicU64::new(MAGIC),
         inner: UnsafeCell::new(Some((gate, registration, std::process::id()))),
         before: AtomicPtr::default(),
-    });
+    }));
     // SAFETY: by the caller's word.
     unsafe { answer(to, Box::into_raw(handle)) }
 }
@@ -263,7 +270,7 @@ pub unsafe extern "C" fn pageyard_unregister(
         return PAGEYARD_ERR_HANDLE;
     }
     // SAFETY: by the header's word it may be read; an atomic may be any bytes.
-    let magic = unsafe { &(*registration).magic };
+    let magic = unsafe { &(*registration).0.magic };
     if magic.load(Ordering::Relaxed) != MAGIC {
         return PAGEYARD_ERR_HANDLE;
     }
@@ -274,7 +281,7 @@ pub unsafe extern "C" fn pageyard_unregister(
         return PAGEYARD_ERR_HANDLE;
     }
     // SAFETY: what had the word is one of `registered`, and no other call has seen the word with it.
-    let own = unsafe { &*registration };
+    let own = unsafe { &(*registration).0 };
     // SAFETY: as above.
     if let Some((gate, registration, process)) = unsafe { &mut *own.inner.get() }.take() {
         drop(registration);
