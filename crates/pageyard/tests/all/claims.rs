@@ -85,6 +85,20 @@ fn s4_4_movable_marks_are_alike_for_a_movable_request() {
 }
 
 #[test]
+fn s4_4_what_can_move_is_not_alike_for_others_in_a_movable_block() {
+    // 64 are free; the rest is in use, some of it by owners that can move.
+    let with = |movable: u64| {
+        let s = State::new(4096).free(512, 6).used(576..576 + movable, true);
+        s.used(576 + movable..1024, false).run(|y: &Checked<'_>| {
+            assert_eq!(y.alloc(o(0), UNMOVABLE), Ok(Pfn(512)));
+            claims(y)
+        })
+    };
+    assert_eq!(with(256), [0, 1, 0, 0], "64 free and 192 alike");
+    assert_eq!(with(257), [0, 0, 1, 1]);
+}
+
+#[test]
 fn s4_4_each_frame_of_a_larger_block_counts_by_its_mark() {
     // 128 free, one movable order-7 block: 256 together.
     let s =

@@ -31,6 +31,9 @@ fn give_back<P: Policy>(s: State, pfn: u64, order: u8, n: i32) -> Vec<u64> {
     s.block(pfn, order, false).run(|y: &Y<'_, P>| {
         y.platform().watch();
         y.free(Pfn(pfn), o(order)).unwrap();
+        let v = normal(y);
+        let left: i32 = v.all_cached().map(|(_, _, l)| 1 << common::view::list_order(l)).sum();
+        assert_eq!(v.cpus[0].tuning.count, left, "what is left is counted");
         drained(y)
     })
 }
