@@ -48,10 +48,11 @@ impl Folder {
         ["trace.txt", "results.json", "again.json"].map(read).into()
     }
 
-    /// A command that runs here.
+    /// A command that runs here. Signals do to it what they do to a program that a user starts, even
+    /// where the tests themselves run in the background or under nohup, which ignore some.
     pub(crate) fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command.current_dir(&self.0);
+        let mut command = Command::new("env");
+        command.args(["--default-signal", program]).current_dir(&self.0);
         command
     }
 
