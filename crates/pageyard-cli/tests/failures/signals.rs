@@ -295,10 +295,11 @@ fn top_gives_the_terminal_back() {
     let own = std::process::id();
     for signal in [INT, TERM, HUP] {
         let folder = Folder::new();
-        // It would wait an hour for the next picture.
+        // It would wait an hour for the next picture. (Numbers, as of `stty -g`, may differ in an input
+        // speed that is the output's, said or not.)
         let lines = format!(
-            "trap : INT TERM HUP; stty rows 40 cols 120; stty -g > before
-             '{PROGRAM}' top {own} --every 3600; echo $? > code; stty -g > after"
+            "trap : INT TERM HUP; stty rows 40 cols 120; stty -a > before
+             '{PROGRAM}' top {own} --every 3600; echo $? > code; stty -a > after"
         );
         let (name, value) = ("PAGEYARD_TOP", format!("{own}-{signal}"));
         let mut script = folder.command("script");
