@@ -240,6 +240,16 @@ impl Frame {
     }
 }
 
+/// A block that a caller was seen to own.
+#[derive(Clone, Copy)]
+pub(crate) struct Owned<'a> {
+    pub(crate) idx: u32,
+    /// Its head's descriptor,
+    pub(crate) frame: &'a Frame,
+    /// and what that said.
+    pub(crate) seen: State,
+}
+
 /// One pageblock's entry: three bits of type and the compaction skip bit (spec §1.4), read
 /// without a lock and changed under the zone lock. All zero is a valid start.
 #[derive(Debug, Default)]

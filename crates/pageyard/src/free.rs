@@ -5,7 +5,7 @@ use core::fmt;
 use lock_api::RawMutex;
 
 use crate::events::Event;
-use crate::frame::{Frame, Kind, State};
+use crate::frame::{Kind, Owned, State};
 use crate::pcp::{Pageset, is_cached_order};
 use crate::platform::Platform;
 use crate::policy::Policy;
@@ -92,16 +92,6 @@ impl fmt::Display for BatchError {
 }
 
 impl core::error::Error for BatchError {}
-
-/// A block that a caller was seen to own.
-#[derive(Clone, Copy)]
-pub(crate) struct Owned<'a> {
-    pub(crate) idx: u32,
-    /// Its head's descriptor,
-    pub(crate) frame: &'a Frame,
-    /// and what that said.
-    pub(crate) seen: State,
-}
 
 /// How many blocks one batch prepares at once (§6.2).
 const BATCH: usize = 31;

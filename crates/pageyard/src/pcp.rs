@@ -5,8 +5,7 @@ use lock_api::RawMutex;
 
 use crate::area::End;
 use crate::events::{DrainReason, Event};
-use crate::frame::{Frame, Kind, Pageblock, State};
-use crate::free::Owned;
+use crate::frame::{Frame, Kind, Owned, Pageblock, State};
 use crate::gfp::AllocFlags;
 use crate::history::{HighChange, HighReason};
 use crate::list::List;
