@@ -1,35 +1,38 @@
-//! What a worker sleeps on: a bell that anybody may ring, and files that tell of pressure.
+//! What a worker sleeps on: a wake event that any thread may ring, and files that tell of pressure.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
+
+use crate::wake_flag::WakeFlag;
 
 /// Rung by requests that want background work, without a lock; ringing a bell that rings already
 /// costs one exchange.
 #[derive(Debug)]
 pub(crate) struct Bell {
     fd: OwnedFd,
-    rung: AtomicBool,
+    flag: WakeFlag,
 }
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Bell> {
-        // SAFETY: takes numbers.
+        // SAFETY: takes numbers, no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new, and nobody else has it.
+        // SAFETY: the descriptor was returned just now, so nothing else owns it
+        // (`a_bell_wakes_once_however_often_it_was_rung` fails with a closed one).
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Bell { fd, rung: AtomicBool::new(false) })
+        Ok(Bell { fd, flag: WakeFlag::default() })
     }
 
     pub(crate) fn ring(&self) {
-        if !self.rung.swap(true, SeqCst) {
-            // SAFETY: eight bytes of a number of ours. It can only fail where it rings already.
-            unsafe { libc::write(self.fd.as_raw_fd(), (&raw const ONE).cast(), 8) };
-        }
+        self.flag.ring(|| {
+            // SAFETY: reads eight bytes of a static
+            // (`a_bell_wakes_once_however_often_it_was_rung` fails with fewer).
+            unsafe { libc::write(self.fd.as_raw_fd(), (&raw const ONE).cast(), 8) == 8 }
+        });
     }
 
     /// Sleeps until the bell is rung, one of `files` has urgent news (`POLLPRI`), or for `most`.
@@ -46,12 +49,12 @@ impl Bell {
         if ready <= 0 {
             return Vec::new();
         }
-        // Before the count is read: who rings in between is answered by what is done after this.
-        if self.rung.swap(false, SeqCst) {
+        self.flag.take(|| {
             let mut count = 0u64;
-            // SAFETY: eight bytes of a number of ours.
+            // SAFETY: writes eight bytes to a local of that size; the descriptor does not block
+            // (`a_bell_wakes_once_however_often_it_was_rung`).
             unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
-        }
+        });
         let news = |f: &libc::pollfd| f.revents & libc::POLLPRI != 0;
         (0..files.len()).filter(|&i| news(&all[i])).collect()
     }
@@ -63,6 +66,14 @@ static ONE: u64 = 1;
 mod tests {
     use super::*;
 
+    impl Bell {
+        fn is_readable(&self) -> bool {
+            let mut fd = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one entry, which outlives the call.
+            unsafe { libc::poll(&mut fd, 1, 0) == 1 }
+        }
+    }
+
     #[test]
     fn a_bell_wakes_once_however_often_it_was_rung() {
         let bell = Bell::new().unwrap();
@@ -70,12 +81,29 @@ mod tests {
         bell.ring();
         bell.ring();
         assert!(bell.wait(&[], long).is_empty());
-        assert!(!bell.rung.load(SeqCst));
+        assert!(!bell.is_readable());
         assert!(bell.wait(&[], Duration::ZERO).is_empty());
         std::thread::scope(|s| {
             s.spawn(|| bell.ring());
             bell.wait(&[], long);
         });
+    }
+
+    /// A ring between the two halves of a wait must not silence the rings after it.
+    #[test]
+    fn a_ring_during_a_wait_does_not_suppress_later_rings() {
+        let bell = Bell::new().unwrap();
+        for _ in 0..20 {
+            std::thread::scope(|s| {
+                let ringer = s.spawn(|| (0..20_000).for_each(|_| bell.ring()));
+                while !ringer.is_finished() {
+                    bell.wait(&[], Duration::ZERO);
+                }
+            });
+            bell.wait(&[], Duration::ZERO);
+            bell.ring();
+            assert!(bell.is_readable(), "the ring did not reach the eventfd");
+        }
     }
 
     #[test]

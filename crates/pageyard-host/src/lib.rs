@@ -79,6 +79,7 @@ mod sync;
 mod tell;
 pub mod topology;
 mod upkeep;
+mod wake_flag;
 mod watched;
 mod worker;
 mod yard;

@@ -1,7 +1,9 @@
 //! What the protocols without locks are made of. `crates/pageyard-loom` compiles the files that use
 //! this once more, with loom's.
 
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 
 /// What the owner of a magazine passes between saying that he is inside and looking whether it is
 /// taken. The processor may still swap the store and the load; the barrier of the one who takes

@@ -23,6 +23,8 @@ mod handshake;
 mod magazine;
 #[path = "../../pageyard-host/src/seqlock.rs"]
 mod seqlock;
+#[path = "../../pageyard-host/src/wake_flag.rs"]
+mod wake_flag;
 
 /// What the core's files find in `crate::platform`.
 mod platform {

@@ -13,6 +13,7 @@ use crate::magazine::{Kind, Magazine, ROOM, Ready};
 use crate::seqlock::{HEAD, length, publish, snapshot};
 use crate::sync::{AtomicU64, Ordering, leave_out_fences};
 use crate::turn::Turn;
+use crate::wake_flag::WakeFlag;
 use crate::wakeups::Wakeups;
 
 /// Whether a model has its bug.
@@ -231,4 +232,66 @@ pub fn turn(planted: Planted) {
     part(false)();
     other.join().expect("it ends");
     part(false)();
+}
+
+/// Two threads leave work and ring; a third one waits twice, and once more if the event is readable
+/// at the end. It sees all work, and a later ring still reaches the event. The eventfd is a counter,
+/// relaxed, so that the flag alone orders the work.
+///
+/// Planted: the flag is cleared before the event is read.
+pub fn ring(planted: Planted) {
+    struct Shared {
+        flag: WakeFlag,
+        event: AtomicU64,
+        work: AtomicU64,
+    }
+    impl Shared {
+        fn ring(&self) {
+            self.flag.ring(|| {
+                self.event.fetch_add(1, Ordering::Relaxed);
+                true
+            });
+        }
+
+        fn is_readable(&self) -> bool {
+            self.event.load(Ordering::Relaxed) > 0
+        }
+
+        fn wait(&self, planted: Planted) -> u64 {
+            let read = || _ = self.event.swap(0, Ordering::Relaxed);
+            if planted.is() {
+                self.flag.take(|| ());
+                read();
+            } else {
+                self.flag.take(read);
+            }
+            self.work.load(Ordering::Relaxed)
+        }
+    }
+    let shared = Arc::new(Shared {
+        flag: WakeFlag::default(),
+        event: AtomicU64::new(0),
+        work: AtomicU64::new(0),
+    });
+    let ringers = [1, 2].map(|bit| {
+        let shared = shared.clone();
+        thread::spawn(move || {
+            shared.work.fetch_or(bit, Ordering::Relaxed);
+            shared.ring();
+        })
+    });
+    let mut seen = 0;
+    for _ in 0..2 {
+        if shared.is_readable() {
+            seen = shared.wait(planted);
+        }
+        thread::yield_now();
+    }
+    ringers.into_iter().for_each(|r| r.join().expect("it ends"));
+    if shared.is_readable() {
+        seen = shared.wait(planted);
+    }
+    assert_eq!(seen, 3, "asleep, and a ring was lost");
+    shared.ring();
+    assert!(shared.is_readable(), "a later ring is suppressed");
 }

@@ -43,3 +43,9 @@ fn a_turn_is_one_s() {
     holds("turn", None, || models::turn(No));
     finds("turn", || models::turn(Yes));
 }
+
+#[test]
+fn a_ring_is_never_lost() {
+    holds("ring", None, || models::ring(No));
+    finds("ring", || models::ring(Yes));
+}
