@@ -20,8 +20,7 @@ fn err(o: &Output) -> String {
 
 #[test]
 fn fast_path_counts_what_each_idea_saves() {
-    if Command::new("valgrind").arg("--version").output().is_err() {
-        eprintln!("skipped: valgrind is not installed (apt-get install valgrind)");
+    if !pageyard_unmet::program("valgrind", "valgrind") {
         return;
     }
     let o = pageyard(&["reproduce", "fast-path", "--small", "--json"], None);

@@ -174,6 +174,9 @@ fn the_core_needs_nothing_but_four_functions() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn no_function_of_the_core_level_can_panic() {
+    if !pageyard_unmet::program("objdump", "binutils") {
+        return;
+    }
     let library = prefix().join("lib/libpageyard-core.a");
     let code = run(Command::new("objdump").args(["-drC", "--no-show-raw-insn"]).arg(library));
     let (mut of, mut functions) = ("", 0);

@@ -44,16 +44,6 @@ pub(crate) fn run(command: &mut Command) -> String {
     out.into_owned()
 }
 
-/// Whether a program is there. CI says by `PAGEYARD_NEEDS_C` that all are.
-pub(crate) fn has(program: &str) -> bool {
-    let there = Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success());
-    assert!(there || std::env::var_os("PAGEYARD_NEEDS_C").is_none(), "{program} is missing");
-    if !there {
-        eprintln!("skipped: there is no {program}");
-    }
-    there
-}
-
 #[test]
 fn everything_is_there() {
     for file in [

@@ -4,7 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::install::{has, prefix, run};
+use pageyard_unmet::{met, program};
+
+use super::install::{prefix, run};
 use super::{here, sqlite};
 
 /// The library to load before a program; `None` where there is no jemalloc.
@@ -12,9 +14,7 @@ fn library() -> Option<PathBuf> {
     let mut probe = Command::new("cc");
     probe.args(["-fsyntax-only", "-include", "jemalloc/jemalloc.h", "-x", "c", "/dev/null"]);
     let there = probe.output().is_ok_and(|o| o.status.success());
-    assert!(there || std::env::var_os("PAGEYARD_NEEDS_C").is_none(), "jemalloc.h is missing");
-    if !there {
-        eprintln!("skipped: there is no jemalloc.h");
+    if !met("jemalloc.h (apt-get install libjemalloc-dev)", there) {
         return None;
     }
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("extents.so");
@@ -65,25 +65,26 @@ fn programs_do_the_same_on_extents_from_a_yard() {
         .map(|i| format!("{:020}\n", i.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
         .collect();
     let text = lines.concat().into_bytes();
-    let programs: [(&[&str], &[u8], u64); 3] = [
+    let programs: [(&str, &[&str], &[u8], u64); 3] = [
         // Many small blocks.
         (
+            "perl",
             &["perl", "-ne", "$n{$_} = $.; END { print map { \"$n{$_} $_\" } sort keys %n }"],
             &text,
             5,
         ),
         // Threads, with buffers larger than a block.
-        (&["xz", "-1", "-T4", "--block-size=1MiB", "-c"], &text, 25),
-        (&["sqlite3", ":memory:"], sqlite::SCRIPT.as_bytes(), 16),
+        ("xz-utils", &["xz", "-1", "-T4", "--block-size=1MiB", "-c"], &text, 25),
+        ("sqlite3", &["sqlite3", ":memory:"], sqlite::SCRIPT.as_bytes(), 16),
     ];
-    for (program, input, least) in programs {
-        if !has(program[0]) {
+    for (package, command, input, least) in programs {
+        if !program(command[0], package) {
             continue;
         }
-        let (own, _) = output(program, input, None);
-        let (yard, [mib, refused]) = output(program, input, Some(&library));
-        assert!(own == yard, "{program:?}: another output");
-        assert!(own.len() > 100_000, "{program:?}: {} bytes", own.len());
-        assert!(mib >= least && refused == 0, "{program:?}: {mib} and {refused}");
+        let (own, _) = output(command, input, None);
+        let (yard, [mib, refused]) = output(command, input, Some(&library));
+        assert!(own == yard, "{command:?}: another output");
+        assert!(own.len() > 100_000, "{command:?}: {} bytes", own.len());
+        assert!(mib >= least && refused == 0, "{command:?}: {mib} and {refused}");
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::here;
-use super::install::{has, prefix, run};
+use super::install::{prefix, run};
 
 const STRICT: [&str; 3] = ["-Wall", "-Wextra", "-Werror"];
 
@@ -20,7 +20,7 @@ fn compiler(cpp: bool) -> Command {
 /// What pkg-config says of a package; without it, what it would say.
 pub(crate) fn flags(package: &str) -> Vec<String> {
     let p = prefix().display();
-    if !has("pkg-config") {
+    if !pageyard_unmet::program("pkg-config", "pkg-config") {
         return vec![format!("-I{p}/include"), format!("-L{p}/lib"), format!("-l{package}")];
     }
     let directory = prefix().join("lib/pkgconfig");
@@ -144,7 +144,7 @@ fn example_without_a_libc() {
 
 #[test]
 fn cmake_package() {
-    if !has("cmake") {
+    if !pageyard_unmet::program("cmake", "cmake") {
         return;
     }
     let build = program("cmake-build");

@@ -186,7 +186,10 @@ fn the_disk_is_full() {
             Some(Ok(())) => {}
             Some(Err(why)) => failed.push(why),
             None => {
-                println!("skipped: nothing may be mounted here");
+                let _ = pageyard_unmet::met(
+                    "a name space of its own, to mount in (unshare -rm)",
+                    false,
+                );
                 return;
             }
         }

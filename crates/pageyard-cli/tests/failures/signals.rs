@@ -195,13 +195,9 @@ fn interrupted(
     Ok(())
 }
 
-fn has_valgrind() -> bool {
-    let found = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
-    found.is_ok_and(|s| s.success())
-}
-
 fn all(signal: Signal, wanted: impl Fn(&str) -> bool) {
-    let there = LONG.iter().filter(|(_, work)| *work != Work::Starts || has_valgrind());
+    let has_valgrind = pageyard_unmet::program("valgrind", "valgrind");
+    let there = LONG.iter().filter(|(_, work)| *work != Work::Starts || has_valgrind);
     let failed: Vec<String> = there
         .filter(|(line, _)| wanted(line))
         .filter_map(|(line, work)| interrupted(PROGRAM, line, *work, signal, LIMIT).err())
@@ -282,13 +278,7 @@ fn a_signal_that_was_ignored_is_ignored() {
 fn top_gives_the_terminal_back() {
     const ENTERS: &str = "\u{1b}[?1049h";
     const LEAVES: &str = "\u{1b}[?1049l";
-    if !Command::new("script")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status()
-        .is_ok_and(|s| s.success())
-    {
-        println!("skipped: there is no script");
+    if !pageyard_unmet::program("script", "bsdutils") {
         return;
     }
     let yard: HostYard = Builder::new(16 << 20).build().unwrap();

@@ -1,0 +1,49 @@
+//! A skip is a failure with `PAGEYARD_NEEDS`, and else on standard error and in the list.
+
+use std::io::Write;
+use std::process::{Command, Output};
+
+/// Runs [`lacks_something`] as a program of its own.
+fn run(needs: Option<&str>) -> Output {
+    let mut test = Command::new(std::env::current_exe().unwrap());
+    test.args(["--exact", "lacks_something", "--ignored"]).env_remove(pageyard_unmet::VARIABLE);
+    if let Some(value) = needs {
+        test.env(pageyard_unmet::VARIABLE, value);
+    }
+    test.output().unwrap()
+}
+
+#[test]
+#[ignore = "run by the others, as a program of its own"]
+fn lacks_something() {
+    assert!(!pageyard_unmet::program("no-such-program", "nothing"));
+    // Standard error: libtest captures what `println` prints.
+    let mut error = std::io::stderr();
+    writeln!(error, "listed: {:?}", pageyard_unmet::take_skipped()).unwrap();
+}
+
+#[test]
+fn a_skip_is_seen_though_the_test_passes() {
+    const LINE: &str = "notes::lacks_something: no-such-program (apt-get install nothing)";
+    // The list is that of a parent's run, so the second child would see what the first had left.
+    for needs in [None, Some("0")] {
+        let o = run(needs);
+        assert!(o.status.success());
+        let said = String::from_utf8_lossy(&o.stderr);
+        assert_eq!(said, format!("skipped: {LINE}\nlisted: [{LINE:?}]\n"));
+    }
+}
+
+#[test]
+fn a_skip_fails_where_it_may_not_be() {
+    let o = run(Some("1"));
+    assert_eq!(o.status.code(), Some(101));
+    let said = String::from_utf8_lossy(&o.stdout);
+    assert!(said.contains("PAGEYARD_NEEDS is set, and this is missing: no-such-program"), "{said}");
+}
+
+#[test]
+fn what_is_there_is_no_skip() {
+    assert!(pageyard_unmet::program("cargo", "cargo"));
+    assert!(pageyard_unmet::met("nothing", true));
+}
