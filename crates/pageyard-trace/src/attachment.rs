@@ -35,6 +35,12 @@ impl Attachments {
         self.list.iter().find(|a| a.name == name).map(|a| a.data.as_slice())
     }
 
+    /// Takes out the content of the file of this name.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Vec<u8>> {
+        let at = self.list.iter().position(|a| a.name == name)?;
+        Some(self.list.remove(at).data)
+    }
+
     /// All files.
     pub fn iter(&self) -> std::slice::Iter<'_, Attachment> {
         self.list.iter()

@@ -4,10 +4,11 @@ use std::fmt;
 use std::io;
 
 use crate::input::Compression;
+use crate::printable::printable;
 
 /// A fault in an input, with the place where it was found and a way out of it.
 #[derive(Debug, thiserror::Error)]
-#[error("{input}: {position}: {fault} (to fix: {})", fault.fix())]
+#[error("{}: {position}: {fault} (to fix: {})", printable(.input), fault.fix())]
 pub struct TraceError {
     /// The input's name as the caller gave it, usually a path.
     pub input: Box<str>,
@@ -158,6 +159,22 @@ pub enum Fault {
     /// The content of a chunk contradicts itself.
     #[error("the chunk contradicts itself: {0}")]
     Content(&'static str),
+    /// A compressed input stands for more than a recording's or a state file's ever does.
+    #[error("{what}: {stored} bytes expand to more than {limit}")]
+    Expands {
+        /// What expands.
+        what: &'static str,
+        /// Bytes as they are stored.
+        stored: u64,
+        /// The most bytes that they may stand for.
+        limit: u64,
+    },
+    /// An attachment that is none of the state files.
+    #[error("the attachment `{name}` is none of the state files of a recording")]
+    UnknownAttachment {
+        /// Its name, shortened.
+        name: Box<str>,
+    },
     /// A state file line that is not of the expected form.
     #[error("expected {expected}, found `{found}`")]
     State {
@@ -215,6 +232,13 @@ impl Fault {
                 "copy the file again from its source, or read leniently (--lenient) to skip \
                  what is damaged"
             }
+            Fault::Expands { .. } => {
+                "if it should be so large, decompress it first (zstd -d, xz -d, gzip -d), or \
+                 import the text again"
+            }
+            Fault::UnknownAttachment { .. } => {
+                "import the recording again, or read leniently (--lenient) to leave it out"
+            }
             Fault::State { .. } => "copy the file again from the machine, or leave it out",
             Fault::Unwritable(_) => "change the record, or write .pgy, which carries everything",
         }
@@ -224,9 +248,9 @@ impl Fault {
 /// At most 40 characters of what was found, for an error message.
 pub(crate) fn excerpt(bytes: &[u8]) -> Box<str> {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(160)]);
-    let mut out: String =
-        text.chars().take(40).map(|c| if c.is_control() { '.' } else { c }).collect();
-    if out.len() < bytes.len() {
+    let short: String = text.chars().take(40).collect();
+    let mut out = printable(&short).into_owned();
+    if short.len() < bytes.len() {
         out.push_str("...");
     }
     out.into()

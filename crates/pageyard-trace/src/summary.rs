@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::compaction::CompactionCounts;
 use crate::error::TraceError;
 use crate::event::{Event, Kind};
+use crate::printable::printable;
 
 /// Number of events of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,7 +96,10 @@ impl Ignored {
         if let Some(count) = self.by_name.get_mut(name) {
             *count += 1;
         } else {
-            let name = if self.by_name.len() < Self::MAX_NAMES { name } else { Self::OTHERS };
+            let name = printable(name);
+            let others =
+                self.by_name.len() >= Self::MAX_NAMES && !self.by_name.contains_key(&*name);
+            let name = if others { Self::OTHERS } else { &name };
             *self.by_name.entry(name.into()).or_insert(0) += 1;
         }
     }

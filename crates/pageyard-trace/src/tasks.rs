@@ -1,6 +1,7 @@
 //! The processes that appear in a trace.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Index;
 
 /// A process as the tracer named it.
@@ -8,7 +9,8 @@ use std::ops::Index;
 pub struct Task {
     /// Its process id (0: idle).
     pub pid: u32,
-    /// Its command name. Bytes that are not UTF-8 stand as `\xNN`.
+    /// Its command name. Bytes that are not UTF-8, and characters on which a terminal
+    /// [acts](crate::is_active), stand as `\xNN`.
     pub comm: String,
 }
 
@@ -18,8 +20,14 @@ pub struct Task {
 #[derive(Clone, Debug, Default)]
 pub struct Tasks {
     list: Vec<Task>,
-    by_pid: HashMap<u32, Vec<u32>>,
+    /// The last task of each hash of a pid and a name. The names stand in `list` alone.
+    by_hash: HashMap<u64, u32>,
+    /// For each task, the one before it of the same hash, or [`NONE`].
+    before: Vec<u32>,
+    hasher: RandomState,
 }
+
+const NONE: u32 = u32::MAX;
 
 impl PartialEq for Tasks {
     fn eq(&self, other: &Self) -> bool {
@@ -37,15 +45,18 @@ impl Tasks {
 
     /// The index of the task with this pid and name, entered at the end if it is new.
     pub fn intern(&mut self, pid: u32, comm: &str) -> u32 {
-        let same_pid = self.by_pid.entry(pid).or_default();
-        for &index in same_pid.iter() {
-            if self.list[index as usize].comm == comm {
-                return index;
+        let last = self.by_hash.entry(self.hasher.hash_one((pid, comm))).or_insert(NONE);
+        let mut at = *last;
+        while let Some(task) = self.list.get(at as usize) {
+            if task.pid == pid && task.comm == comm {
+                return at;
             }
+            at = self.before[at as usize];
         }
         let index = self.list.len() as u32;
         self.list.push(Task { pid, comm: comm.to_owned() });
-        same_pid.push(index);
+        self.before.push(*last);
+        *last = index;
         index
     }
 
@@ -87,16 +98,4 @@ impl<'a> IntoIterator for &'a Tasks {
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }
-}
-
-/// A name as text: UTF-8 as it is, other bytes as `\xNN`, so that different names stay different.
-pub(crate) fn name_from_bytes(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for part in bytes.utf8_chunks() {
-        out.push_str(part.valid());
-        for byte in part.invalid() {
-            out.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    out
 }

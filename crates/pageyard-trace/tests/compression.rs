@@ -87,6 +87,29 @@ fn damage_is_an_error_or_changes_nothing() {
     }
 }
 
+#[test]
+fn a_stream_that_stands_for_far_more_than_it_holds_is_refused() {
+    let line = TEXT.lines().nth(3).unwrap().to_owned() + "\n";
+    let long = line.repeat(20_000_000 / line.len());
+    for compression in ALL {
+        let packed = pack(compression, long.as_bytes());
+        // No more than gzip can do.
+        if packed.len() < 40_000 {
+            let error = error(&packed);
+            assert!(matches!(*error.fault, Fault::Expands { .. }), "{compression}: {error}");
+            let (got, reader) = read(&packed, Options::lenient()).unwrap();
+            assert_eq!(reader.summary().malformed.count, 1);
+            assert!(got.len() < 200_000 && got.len() > 50_000, "{}", got.len());
+        }
+        let (got, _) = read(
+            &pack(compression, &long.as_bytes()[..4_000_000 / line.len() * line.len()]),
+            Options::default(),
+        )
+        .unwrap();
+        assert!(got.len() > 20_000, "a small one may be as it likes");
+    }
+}
+
 /// A fuzzer's find: the decoder would have asked for as much memory as the head says.
 #[test]
 fn an_xz_head_that_wants_a_dictionary_of_4_gib_is_refused() {

@@ -188,10 +188,16 @@ fn what_cannot_be_written_is_refused() {
     assert!(writer.write(source.tasks(), &Record::Event(event)).is_err());
     (event.cpu, event.task) = (0, 999);
     assert!(writer.write(source.tasks(), &Record::Event(event)).is_err());
-    writer.attach("once", b"").unwrap();
-    assert!(writer.attach("once", b"").is_err());
+    for name in
+        ["zoneinfo", "before/", "before/zoneinfo.traced_end", "before/pfnmap.after", "README"]
+    {
+        let error = writer.attach(name, b"").unwrap_err();
+        assert!(error.to_string().contains("none of the state files"), "{name}: {error}");
+    }
+    writer.attach("before/vmstat", b"").unwrap();
+    assert!(writer.attach("before/vmstat", b"").is_err());
     writer.write(source.tasks(), &records[1]).unwrap();
-    assert!(writer.attach("late", b"").is_err());
+    assert!(writer.attach("after/vmstat", b"").is_err());
     writer.finish(source.tasks(), &Summary::default()).unwrap();
 
     let mut text = TextWriter::new(Vec::new(), None).unwrap();
@@ -211,6 +217,105 @@ fn chunk(kind: u8, index: u32, content: &[u8]) -> Vec<u8> {
     out.extend_from_slice(&crc.to_le_bytes());
     out.extend_from_slice(content);
     out
+}
+
+/// A number below 128, or of two bytes.
+fn number(n: usize) -> Vec<u8> {
+    if n < 128 { vec![n as u8] } else { vec![n as u8 | 0x80, (n >> 7) as u8] }
+}
+
+/// A file of these chunks, with an end that tells how many attachments it has.
+fn file(chunks: &[(u8, Vec<u8>)], attached: usize) -> Vec<u8> {
+    let (_, bytes) = sample();
+    let end = [vec![0], number(attached), vec![0, 0]].concat();
+    let mut out = bytes[..16].to_vec();
+    for (i, (kind, content)) in chunks.iter().chain([&(3, end)]).enumerate() {
+        out.extend(chunk(*kind, i as u32, content));
+    }
+    out
+}
+
+fn attachment(name: &str, data: &[u8]) -> (u8, Vec<u8>) {
+    let lengths = [number(data.len()), vec![0]].concat();
+    (1, [number(name.len()), name.as_bytes().to_vec(), lengths, data.to_vec()].concat())
+}
+
+#[test]
+fn an_attachment_that_is_no_state_file_is_refused() {
+    let good = attachment("before/vmstat", b"a 1\n");
+    for name in [".git/hooks/post-checkout", "../x", "/etc/x", "zoneinfo", "a\u{1b}[2J", ""] {
+        let bytes = file(&[attachment(name, b"#!/bin/sh\n"), good.clone()], 1);
+        let told = error(&bytes).to_string();
+        let shown = name.replace('\u{1b}', "\\u{1b}");
+        assert!(
+            told.contains(&format!("test: chunk 0 at byte 16: the attachment `{shown}` is")),
+            "{told}"
+        );
+        assert!(told.contains("(to fix: "), "{told}");
+        // Leniently it is left out, and that is told.
+        let reader = open(&bytes, Options::lenient()).unwrap();
+        let names: Vec<_> = reader.attachments().iter().map(|a| a.name.as_str()).collect();
+        assert_eq!(names, ["before/vmstat"]);
+        let malformed = &reader.summary().malformed;
+        assert_eq!((malformed.count, malformed.first[0].to_string()), (1, told));
+    }
+}
+
+#[test]
+fn names_that_a_terminal_acts_on_are_escaped() {
+    let line = " \x1b[31m\u{9b}-7 [000] 1.000000000: mm_page_free: page=0x1 pfn=0x1 order=0\n\
+                 t-7 [000] 1.000000001: print: tracing_mark_write: a\tb\x1b]0;c\u{202e}\n\
+                 t-7 [000] 1.000000001: evil\x1b[2J: x\n";
+    let (records, text) = read(line.as_bytes(), Options::default()).unwrap();
+    assert_eq!(text.tasks()[0].comm, "\\x1b[31m\\xc2\\x9b");
+    assert!(
+        matches!(&records[1], Record::Mark { text, .. } if text == "a\tb\\x1b]0;c\\xe2\\x80\\xae")
+    );
+    let ignored: Vec<_> = text.summary().ignored.iter().collect();
+    assert_eq!(ignored, [("evil\\u{1b}[2J", 1)]);
+
+    // A compact trace that another program wrote may hold them as they are.
+    let mut tasks = pageyard_trace::Tasks::new();
+    let task = tasks.intern(7, "\u{1b}[31m\u{9b}");
+    let Record::Event(event) = records[0] else { panic!() };
+    let raw = [
+        Record::Event(pageyard_trace::Event { task, ..event }),
+        Record::Mark { t_ns: 1_000_000_001, cpu: 0, text: "a\tb\u{1b}]0;c\u{202e}".into() },
+    ];
+    let (again, compact) =
+        read(&pgy(&raw, &tasks, &Attachments::new()), Options::default()).unwrap();
+    assert_eq!((again, compact.tasks()), (records, text.tasks()));
+}
+
+#[test]
+fn names_that_grow_too_long_are_a_fault() {
+    let mut tasks = pageyard_trace::Tasks::new();
+    let task = tasks.intern(7, &"\u{1b}".repeat(400));
+    let (records, _) = read(TEXT.as_bytes(), Options::default()).unwrap();
+    let Record::Event(event) = records[1] else { panic!() };
+    let record = Record::Event(pageyard_trace::Event { task, ..event });
+    let told = error(&pgy(&[record], &tasks, &Attachments::new())).to_string();
+    assert!(told.contains("a command name of more than 512 bytes"), "{told}");
+}
+
+#[test]
+fn chunks_that_stand_for_far_more_than_they_hold_are_refused() {
+    let fault = |bytes: &[u8], what: &str| {
+        let told = error(bytes).to_string();
+        assert!(told.contains(&format!(": {what}: ")) && told.contains("expand to more"), "{told}");
+        assert!(told.contains("decompress it first"), "{told}");
+        // Nor are they read leniently.
+        let (got, reader) = read(bytes, Options::lenient()).unwrap();
+        assert!(got.len() < 3_000_000 && reader.summary().malformed.count > 0);
+    };
+    let (records, source) = read(TEXT.as_bytes(), Options::default()).unwrap();
+    let many: Vec<Record> = records[1..2].iter().cycle().take(3_000_000).cloned().collect();
+    fault(&pgy(&many, source.tasks(), &Attachments::new()), "the records");
+    for (name, bytes) in [("after/vmstat", 9 << 20), ("pfnmap.after", 70 << 20)] {
+        let mut files = Attachments::new();
+        files.insert(name, vec![b'\n'; bytes]);
+        fault(&pgy(&[], source.tasks(), &files), "the attachments");
+    }
 }
 
 #[test]

@@ -160,6 +160,68 @@ fn frames() {
 }
 
 #[test]
+fn sharers_are_bounded() {
+    let mut text = String::new();
+    for line in 0..5000 {
+        text += &format!("cpu{}/cache/index{}/shared_cpu_list:0-4095\n", line % 4096, line / 4096);
+    }
+    let error = CpuCaches::parse("c", text.as_bytes()).unwrap_err();
+    assert_eq!(error.position, Position::Line(4097), "{error}");
+    let caches =
+        CpuCaches::parse("c", b"cpu0/cache/index0/shared_cpu_list:5-6,1-3,2-4,6\n").unwrap();
+    assert_eq!(caches.caches[0].shared_cpus, [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn lists_of_a_zone_are_in_the_order_of_their_cpus() {
+    let good = str::from_utf8(ZONEINFO_6_1).unwrap();
+    for cpu in ["cpu: 0", "cpu: 4096"] {
+        let text = good.replacen("cpu: 1\n", &format!("{cpu}\n"), 1);
+        assert_ne!(text, good);
+        let error = ZoneInfo::parse("zoneinfo", text.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("expected CPUs below 4096 in ascending order"), "{error}");
+    }
+}
+
+#[test]
+fn state_files_that_stand_for_far_more_than_they_hold_are_refused() {
+    let folder = std::env::temp_dir().join(format!("pageyard-expands-{}", std::process::id()));
+    fs::create_dir_all(folder.join("before")).unwrap();
+    let packed = zstd::bulk::compress(&vec![b'\n'; 5 << 20], 3).unwrap();
+    // Each is within the bound, all together are not.
+    for name in ["before/vmstat.zst", "before/sys_vm.zst"] {
+        fs::write(folder.join(name), &packed).unwrap();
+    }
+    let error = StateDir::beside(&folder).unwrap_err().to_string();
+    let says = "before/sys_vm.zst: whole input: the state files: ";
+    assert!(error.contains(says) && error.contains("decompress it first"), "{error}");
+    // As they are, they are what they are.
+    fs::remove_file(folder.join("before/sys_vm.zst")).unwrap();
+    fs::write(folder.join("before/sys_vm"), vec![b'\n'; 5 << 20]).unwrap();
+    StateDir::beside(&folder).unwrap();
+
+    fs::write(folder.join("before/sys_vm"), vec![b'\n'; (64 << 20) + 1]).unwrap();
+    let error = StateDir::beside(&folder).unwrap_err().to_string();
+    assert!(
+        error.contains("before/sys_vm: whole input: it has more than 67108864 bytes"),
+        "{error}"
+    );
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_state_file_that_is_no_file_is_not_waited_for() {
+    let folder = std::env::temp_dir().join(format!("pageyard-fifo-{}", std::process::id()));
+    fs::create_dir_all(folder.join("before")).unwrap();
+    let fifo = folder.join("before/vmstat");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let error = StateDir::beside(&folder).unwrap_err().to_string();
+    assert!(error.contains("before/vmstat: whole input: it is not a regular file"), "{error}");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn a_folder_of_state_files() {
     let folder = std::env::temp_dir().join(format!("pageyard-state-{}", std::process::id()));
     fs::create_dir_all(folder.join("before")).unwrap();

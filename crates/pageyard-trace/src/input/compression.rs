@@ -6,6 +6,9 @@ use std::io::{self, BufReader, Read};
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 
+use super::bound::Bound;
+use crate::error::Fault;
+
 /// Compression around an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
@@ -69,23 +72,49 @@ impl Compression {
     }
 }
 
-/// The bytes decompressed as a whole, at most `limit` of them.
+/// The bytes of a file decompressed as a whole, at most as many as `bound` allows with `used` of
+/// them gone already, and never more than `most`.
 pub(crate) fn decompress_all(
     data: Vec<u8>,
-    limit: usize,
-) -> Result<Vec<u8>, (Compression, io::Error)> {
+    bound: Bound,
+    used: &mut Used,
+    most: u64,
+) -> Result<Vec<u8>, Fault> {
     let compression = Compression::sniff(&data);
-    if compression == Compression::None {
-        return Ok(data);
-    }
+    used.stored += data.len() as u64;
+    let out = if compression == Compression::None {
+        data
+    } else {
+        let limit = bound.of(used.stored).saturating_sub(used.plain).min(most);
+        let mut out = Vec::new();
+        compression
+            .decoder(io::Cursor::new(data))
+            .and_then(|decoder| decoder.take(limit.saturating_add(1)).read_to_end(&mut out))
+            .map_err(|error| Fault::Compression(compression, error))?;
+        if out.len() as u64 > limit {
+            let what = "the state files";
+            return Err(Fault::Expands { what, stored: used.stored, limit: used.plain + limit });
+        }
+        out
+    };
+    used.plain += out.len() as u64;
+    Ok(out)
+}
+
+/// Bytes of several files so far.
+#[derive(Default)]
+pub(crate) struct Used {
+    pub(crate) stored: u64,
+    pub(crate) plain: u64,
+}
+
+/// What a reader has, at most `most` bytes of it.
+pub(crate) fn read_at_most(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
-    compression
-        .decoder(io::Cursor::new(data))
-        .and_then(|decoder| decoder.take(limit as u64 + 1).read_to_end(&mut out))
-        .map_err(|error| (compression, error))?;
-    if out.len() > limit {
-        let error = io::Error::new(io::ErrorKind::FileTooLarge, "more than the limit");
-        return Err((compression, error));
+    from.take(most.saturating_add(1)).read_to_end(&mut out)?;
+    if out.len() as u64 > most {
+        let what = format!("it has more than {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
     }
     Ok(out)
 }

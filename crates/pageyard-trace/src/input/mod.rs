@@ -1,10 +1,11 @@
 //! Bytes of an input, decompressed, through one window that grows only as far as it must.
 
+pub(crate) mod bound;
 mod compression;
 mod source;
 
 pub use compression::Compression;
-pub(crate) use compression::decompress_all;
+pub(crate) use compression::{Used, decompress_all, read_at_most};
 pub(crate) use source::Source;
 
 /// How far reading has come, for a progress display.

@@ -4,8 +4,8 @@ use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::Progress;
 use super::compression::{Compression, SNIFF};
+use super::{Progress, bound};
 use crate::error::Fault;
 
 /// So much is read at once, more and more of it, so that a small input does not cost much.
@@ -117,6 +117,13 @@ impl Source {
                 }
                 Ok(n) => {
                     self.end += n;
+                    if self.compression != Compression::None {
+                        let plain = self.offset + self.end as u64;
+                        let within =
+                            bound::TEXT.check("the compressed stream", self.consumed(), plain);
+                        self.ended = within.is_err();
+                        within?;
+                    }
                     return Ok(true);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -150,6 +157,11 @@ impl Source {
 
     /// How far reading has come.
     pub(crate) fn progress(&self) -> Progress {
-        Progress { consumed: self.meter.consumed.load(Ordering::Relaxed), total: self.total }
+        Progress { consumed: self.consumed(), total: self.total }
+    }
+
+    /// Bytes taken from the input so far, as it is stored.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.meter.consumed.load(Ordering::Relaxed)
     }
 }

@@ -10,6 +10,7 @@ use crate::compaction::Compaction;
 use crate::compaction_layout::{MOST, POINTS};
 use crate::error::Fault;
 use crate::event::{Event, Kind, Record};
+use crate::printable::name_from_bytes;
 use crate::tasks::Tasks;
 
 /// Read positions in the columns of one stream.
@@ -88,7 +89,11 @@ impl Decoder {
         self.tasks.clear();
         for _ in 0..input.count(count)? {
             let pid = u32::try_from(input.number()?).map_err(|_| "a pid exceeds 32 bits")?;
-            self.tasks.push(tasks.intern(pid, input.text(MAX_COMM)?));
+            let comm = name_from_bytes(input.text(MAX_COMM)?.as_bytes(), None);
+            if comm.len() > MAX_COMM {
+                return Err("a command name of more than 512 bytes");
+            }
+            self.tasks.push(tasks.intern(pid, &comm));
         }
         self.flags.clear();
         for _ in 0..input.count(count)? {
@@ -110,7 +115,10 @@ impl Decoder {
             let stream = streams.get_mut(number).ok_or("no such stream")?;
             t_ns = unzigzag(t_ns, times.number()?);
             out.push(if stream.kind == MARK {
-                let text = stream.first.text(MAX_MARK)?.to_owned();
+                let text = name_from_bytes(stream.first.text(MAX_MARK)?.as_bytes(), Some('\t'));
+                if text.len() > MAX_MARK {
+                    return Err("a mark of more than 256 KiB");
+                }
                 Record::Mark { t_ns, cpu: stream.cpu, text }
             } else {
                 let task = stream.tasks.next()?;

@@ -26,7 +26,7 @@ pub(super) const MAX_ATTACHED: u64 = 1 << 30;
 pub(super) const MAX_MARK: usize = 1 << 18;
 /// Greatest length of a command name in bytes: the text reader's longest, all of it `\xNN`.
 pub(super) const MAX_COMM: usize = 512;
-/// Greatest length of an attachment's name in bytes.
+/// Greatest length of an attachment's name in bytes; those of state files are shorter.
 pub(super) const MAX_NAME: usize = 255;
 
 /// Kinds of streams within a chunk of records: page events as in [`Kind`], marks, compaction.
@@ -66,11 +66,4 @@ pub(super) fn attributes(kind: u8) -> usize {
         EXT_FRAG => 2,
         _ => 1,
     }
-}
-
-/// Whether a name may stand for an attachment: a relative path that stays below its folder.
-pub(super) fn good_name(name: &str) -> bool {
-    name.len() <= MAX_NAME
-        && !name.contains(['\0', '\\'])
-        && name.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }

@@ -3,13 +3,14 @@
 use super::bytes::{Bytes, Wrong};
 use super::chunk::{CHUNK_HEAD, CHUNK_MAGIC, ChunkHead, ChunkKind};
 use super::decode::Decoder;
-use super::layout::{HEAD_LEN, MAX_ATTACHED, MAX_CONTENT, MAX_NAME, VERSION, good_name};
+use super::layout::{HEAD_LEN, MAX_ATTACHED, MAX_CONTENT, MAX_NAME, VERSION};
 use crate::attachment::Attachments;
 use crate::check::MAX_CPUS;
-use crate::error::{Fault, Position, TraceError};
+use crate::error::{Fault, Position, TraceError, excerpt};
 use crate::event::Record;
-use crate::input::Source;
+use crate::input::{Source, bound};
 use crate::reader::Shared;
+use crate::state::is_state_file;
 
 /// Reads chunks from a source.
 #[derive(Default)]
@@ -24,6 +25,10 @@ pub(crate) struct PgyBody {
     attachments: u64,
     /// An attachment of which parts are missing: its name and length.
     open: Option<(String, usize)>,
+    /// Plain bytes so far of attached maps of frames, of other attachments, and of records.
+    maps: u64,
+    texts: u64,
+    expanded: u64,
 }
 
 impl PgyBody {
@@ -45,9 +50,9 @@ impl PgyBody {
         while let Some(chunk) = body.load(source, shared)?
             && chunk.kind == ChunkKind::Attachment
         {
-            if let Err(wrong) = body.attachment(attachments, &mut part) {
+            if let Err(fault) = body.attachment(attachments, &mut part, source.consumed()) {
                 body.open = None;
-                shared.fault(body.position(), Fault::Content(wrong))?;
+                shared.fault(body.position(), fault)?;
             }
             body.current = None;
         }
@@ -120,9 +125,14 @@ impl PgyBody {
             let position = Position::Chunk { index, offset: source.offset() };
             self.position = Some(position);
             match self.try_load(source) {
-                Ok(head) => {
+                Ok((head, opened)) => {
                     let expected = self.next_index;
                     self.next_index = head.index.saturating_add(1);
+                    if let Err(fault) = opened {
+                        // The damage is counted; that chunks before it are missing need not be.
+                        shared.fault(position, fault)?;
+                        continue;
+                    }
                     if head.index != expected {
                         shared.fault(position, Fault::Content("chunks before it are missing"))?;
                     }
@@ -132,7 +142,10 @@ impl PgyBody {
                 Err(fault) => {
                     let over = matches!(
                         fault,
-                        Fault::Truncated(_) | Fault::Compression(..) | Fault::Io(_)
+                        Fault::Truncated(_)
+                            | Fault::Compression(..)
+                            | Fault::Expands { .. }
+                            | Fault::Io(_)
                     );
                     shared.fault(position, fault)?;
                     if over || !find_chunk(source, shared)? {
@@ -147,7 +160,9 @@ impl PgyBody {
         }
     }
 
-    fn try_load(&mut self, source: &mut Source) -> Result<ChunkHead, Fault> {
+    /// The next chunk's head, and whether its content is sound; the chunk is consumed then. An error
+    /// consumes nothing.
+    fn try_load(&mut self, source: &mut Source) -> Result<(ChunkHead, Result<(), Fault>), Fault> {
         if !source.need(CHUNK_HEAD)? {
             let cut = if source.window().is_empty() {
                 "the list of chunks: there is no end chunk"
@@ -160,37 +175,54 @@ impl PgyBody {
         if !source.need(CHUNK_HEAD + head.stored)? {
             return Err(Fault::Truncated("a chunk"));
         }
+        if head.kind != ChunkKind::Attachment {
+            self.expanded += head.plain as u64;
+            bound::TEXT.check("the records", source.consumed(), self.expanded)?;
+        }
         let stored = &source.window()[CHUNK_HEAD..CHUNK_HEAD + head.stored];
-        head.open(stored, &mut self.content)?;
+        let opened = head.open(stored, &mut self.content);
+        // The head is sound, so the next chunk begins where it says. Looking for one inside a damaged
+        // content would take time that grows with the square of the input.
         source.consume(CHUNK_HEAD + head.stored);
-        Ok(head)
+        Ok((head, opened))
     }
 
     /// Takes in one part of an attachment.
-    fn attachment(&mut self, all: &mut Attachments, data: &mut Vec<u8>) -> Result<(), Wrong> {
+    fn attachment(
+        &mut self,
+        all: &mut Attachments,
+        data: &mut Vec<u8>,
+        consumed: u64,
+    ) -> Result<(), Fault> {
+        let wrong = |what| Err(Fault::Content(what));
         let mut input = Bytes(&self.content);
-        let name = input.text(MAX_NAME)?;
-        if !good_name(name) {
-            return Err("an attachment's name is no relative path");
+        let name = input.text(MAX_NAME).map_err(Fault::Content)?;
+        if !is_state_file(name) {
+            return Err(Fault::UnknownAttachment { name: excerpt(name.as_bytes()) });
         }
-        let total = input.count(MAX_ATTACHED as usize)?;
-        let at = input.count(total)?;
+        let total = input.count(MAX_ATTACHED as usize).map_err(Fault::Content)?;
+        let at = input.count(total).map_err(Fault::Content)?;
         let part = input.0;
         match &self.open {
             Some(open) if (open.0.as_str(), open.1) == (name, total) && data.len() == at => {}
             None if at == 0 => data.clear(),
-            _ => return Err("parts of an attachment are missing"),
+            _ => return wrong("parts of an attachment are missing"),
         }
         let held: usize = all.iter().map(|a| a.data.len()).sum();
         if part.len() > total - at || (part.is_empty() && total > 0) {
-            return Err("an attachment's part does not fit");
+            return wrong("an attachment's part does not fit");
         }
         if held + total > MAX_ATTACHED as usize {
-            return Err("attachments exceed 1 GiB");
+            return wrong("attachments exceed 1 GiB");
         }
         if all.get(name).is_some() {
-            return Err("an attachment's name appears twice");
+            return wrong("an attachment's name appears twice");
         }
+        let map = name.starts_with("pfnmap.");
+        let (bound, expanded) =
+            if map { (bound::MAP, &mut self.maps) } else { (bound::TEXT, &mut self.texts) };
+        *expanded += part.len() as u64;
+        bound.check("the attachments", consumed, *expanded)?;
         data.extend_from_slice(part);
         self.open = Some((name.to_owned(), total));
         if data.len() == total {

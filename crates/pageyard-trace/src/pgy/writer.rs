@@ -7,13 +7,14 @@ use super::chunk::{self, ChunkKind};
 use super::encode::encode;
 use super::layout::{
     CHUNK_MARK_BYTES, CHUNK_RECORDS, HEAD_LEN, MAGIC, MAX_ATTACHED, MAX_COMM, MAX_MARK, PART,
-    VERSION, good_name,
+    VERSION,
 };
 use crate::attachment::Attachments;
 use crate::check::{MAX_CPUS, at_most, check_event};
 use crate::compaction_layout::check_compaction;
 use crate::error::{Fault, Position, TraceError};
 use crate::event::Record;
+use crate::state::is_state_file;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 
@@ -79,15 +80,18 @@ impl<W: Write> TraceWriter<W> {
     /// Attaches a file. All are attached before the first record, each name once.
     ///
     /// # Errors
-    /// [`Fault::Unwritable`] if records were written already, the name is not a plain relative
-    /// path or was used before, or all attachments together exceed 1 GiB; [`Fault::Io`].
+    /// [`Fault::Unwritable`] if records were written already, the name is none of the
+    /// [state files'](crate::state::StateDir) or was used before, or all attachments together exceed
+    /// 1 GiB; [`Fault::Io`].
     pub fn attach(&mut self, name: &str, data: &[u8]) -> Result<(), TraceError> {
         self.attached += data.len() as u64;
         if self.records > 0 {
             return Err(self.error(Fault::Unwritable("an attachment behind records")));
         }
-        if !good_name(name) {
-            return Err(self.error(Fault::Unwritable("an attachment's name is no relative path")));
+        if !is_state_file(name) {
+            return Err(
+                self.error(Fault::Unwritable("an attachment that is none of the state files"))
+            );
         }
         if self.names.iter().any(|other| other == name) {
             return Err(self.error(Fault::Unwritable("an attachment's name for the second time")));

@@ -41,6 +41,7 @@ impl CpuCaches {
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, TraceError> {
         let mut found: BTreeMap<(u16, u8), Cache> = BTreeMap::new();
         let mut lines = Lines::new(name, bytes);
+        let mut sharers = 0;
         while let Some(line) = lines.next()? {
             let bad = || lines.expected("`cpuN/cache/indexN/name:value`", line);
             let (path, value) = line.split_once(':').ok_or_else(bad)?;
@@ -65,19 +66,30 @@ impl CpuCaches {
                 "level" => cache.level = Some(small(value, 255).ok_or_else(bad)? as u8),
                 "type" => cache.kind = Some(value.to_owned()),
                 "size" => cache.size = Some(size(value).ok_or_else(bad)?),
-                "shared_cpu_list" => cache.shared_cpus = cpu_list(value).ok_or_else(bad)?,
+                "shared_cpu_list" => {
+                    cache.shared_cpus = cpu_list(value).ok_or_else(bad)?;
+                    sharers += cache.shared_cpus.len();
+                    if sharers > MOST_SHARERS {
+                        return Err(lines.expected("at most 16777216 sharers of caches", line));
+                    }
+                }
                 _ => cache.other.push((attribute.to_owned(), value.to_owned())),
             }
         }
         Ok(CpuCaches { caches: found.into_values().collect() })
     }
 
+    /// The caches of this CPU.
+    pub fn of(&self, cpu: u16) -> &[Cache] {
+        let from = self.caches.partition_point(|cache| cache.cpu < cpu);
+        let to = self.caches.partition_point(|cache| cache.cpu <= cpu);
+        &self.caches[from..to]
+    }
+
     /// The cache of this CPU that is furthest away and holds data.
     pub fn last_level(&self, cpu: u16) -> Option<&Cache> {
-        let holds_data = |cache: &&Cache| {
-            cache.cpu == cpu && matches!(cache.kind.as_deref(), Some("Data" | "Unified"))
-        };
-        self.caches.iter().filter(holds_data).max_by_key(|cache| cache.level)
+        let holds_data = |cache: &&Cache| matches!(cache.kind.as_deref(), Some("Data" | "Unified"));
+        self.of(cpu).iter().filter(holds_data).max_by_key(|cache| cache.level)
     }
 
     /// This CPU's share of its last-level cache in bytes (spec §5.13).
@@ -101,14 +113,26 @@ fn size(text: &str) -> Option<u64> {
     parse_decimal(digits.as_bytes())?.checked_mul(unit)
 }
 
+/// Sharers of all caches together, as one cache that all CPUs share has them.
+const MOST_SHARERS: usize = 1 << 24;
+
 /// `0-3,8` as single CPUs.
 fn cpu_list(text: &str) -> Option<Vec<u16>> {
-    let mut member = vec![false; usize::from(MAX_CPUS)];
+    let mut ranges = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let limit = u64::from(MAX_CPUS) - 1;
-        let (first, last) = (small(first, limit)?, small(last, limit)?);
-        member.get_mut(first as usize..=last as usize)?.fill(true);
+        let (first, last) = (small(first, limit)? as u16, small(last, limit)? as u16);
+        if first > last {
+            return None;
+        }
+        ranges.push((first, last));
     }
-    Some((0..MAX_CPUS).filter(|&cpu| member[usize::from(cpu)]).collect())
+    ranges.sort_unstable();
+    let mut cpus: Vec<u16> = Vec::new();
+    for (first, last) in ranges {
+        let next = cpus.last().map_or(0, |&cpu| cpu + 1);
+        cpus.extend(first.max(next)..=last);
+    }
+    Some(cpus)
 }

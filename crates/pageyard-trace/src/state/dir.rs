@@ -1,13 +1,14 @@
 //! All state files of a recording, from the folder around it or from its attachments.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
 use super::{BuddyInfo, Counters, CpuCaches, PageTypeInfo, PfnMap, Settings, ZoneInfo};
 use crate::attachment::Attachments;
 use crate::error::{Fault, Position, TraceError};
-use crate::input::decompress_all;
+use crate::input::bound::{self, Bound};
+use crate::input::{Used, decompress_all, read_at_most};
 
 /// The state of a machine at one moment, as far as files tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,8 +54,23 @@ pub struct StateDir {
 const FILES: [&str; 6] = ["zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat", "cpu_cache", "sys_vm"];
 const PFNMAPS: [&str; 2] = ["pfnmap.before", "pfnmap.after"];
 const SUFFIXES: [&str; 4] = ["", ".xz", ".gz", ".zst"];
-/// A byte a frame: this is 4 TiB of memory.
-const MAX_FILE: usize = 1 << 30;
+/// Greatest length of a map of frames, a byte each: this is 4 TiB of memory.
+const MAX_MAP: u64 = 1 << 30;
+/// Greatest length of another file: 4096 CPUs in each of 100 zones.
+const MAX_TEXT: u64 = 1 << 26;
+
+/// Whether this is the name of a state file, as it lies beside a recording or is attached to one.
+pub(crate) fn is_state_file(name: &str) -> bool {
+    let file = |name: &str| FILES.contains(&name);
+    match name.split_once('/') {
+        Some(("before" | "after", name)) => file(name),
+        Some(_) => false,
+        None => {
+            let traced = |end| name.strip_suffix(end).is_some_and(file);
+            PFNMAPS.contains(&name) || traced(".traced_start") || traced(".traced_end")
+        }
+    }
+}
 
 impl StateDir {
     /// Reads what lies beside a trace: `path` is the trace or the folder.
@@ -64,7 +80,7 @@ impl StateDir {
     pub fn beside(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let folder = folder_of(path.as_ref());
         let prefix = format!("{}/", folder.display());
-        Self::parse(&prefix, &Self::collect(folder)?)
+        Self::parse(&prefix, Self::collect(folder)?)
     }
 
     /// Parses what is attached to a trace; attachments of other names are passed over.
@@ -72,7 +88,7 @@ impl StateDir {
     /// # Errors
     /// The first attachment that cannot be parsed.
     pub fn from_attachments(attachments: &Attachments) -> Result<Self, TraceError> {
-        Self::parse("", attachments)
+        Self::parse("", attachments.clone())
     }
 
     /// The files that lie beside a trace, decompressed, under the names above, ready to be
@@ -83,31 +99,34 @@ impl StateDir {
     pub fn collect(path: impl AsRef<Path>) -> Result<Attachments, TraceError> {
         let folder = folder_of(path.as_ref());
         let mut found = Attachments::new();
+        let (mut texts, mut maps) = (Used::default(), Used::default());
         let names =
             ["before/", "after/"].into_iter().flat_map(|at| FILES.map(|f| format!("{at}{f}")));
         let traced = [".traced_start", ".traced_end"].into_iter();
         let traced = traced.flat_map(|at| FILES.map(|f| format!("{f}{at}")));
         for name in names.chain(traced).chain(PFNMAPS.map(str::to_owned)) {
-            if let Some(data) = read(folder, &name)? {
+            let (bound, most, used) = if PFNMAPS.contains(&name.as_str()) {
+                (bound::MAP, MAX_MAP, &mut maps)
+            } else {
+                (bound::TEXT, MAX_TEXT, &mut texts)
+            };
+            if let Some(data) = read(folder, &name, bound, most, used)? {
                 found.insert(name, data);
             }
         }
         Ok(found)
     }
 
-    fn parse(prefix: &str, files: &Attachments) -> Result<Self, TraceError> {
-        let pfnmap = |name| files.get(name).map(|data| PfnMap::new(data.to_vec()));
+    fn parse(prefix: &str, mut files: Attachments) -> Result<Self, TraceError> {
         let snapshot = |before: &str, behind: &str| {
-            Snapshot::parse(files, &|file| format!("{before}{file}{behind}"), prefix)
+            Snapshot::parse(&files, &|file| format!("{before}{file}{behind}"), prefix)
         };
-        Ok(StateDir {
-            before: snapshot("before/", "")?,
-            traced_start: snapshot("", ".traced_start")?,
-            traced_end: snapshot("", ".traced_end")?,
-            after: snapshot("after/", "")?,
-            pfnmap_before: pfnmap(PFNMAPS[0]),
-            pfnmap_after: pfnmap(PFNMAPS[1]),
-        })
+        let (before, after) = (snapshot("before/", "")?, snapshot("after/", "")?);
+        let traced_start = snapshot("", ".traced_start")?;
+        let traced_end = snapshot("", ".traced_end")?;
+        // Maps are large, so they are not copied.
+        let [pfnmap_before, pfnmap_after] = PFNMAPS.map(|name| files.take(name).map(PfnMap::new));
+        Ok(StateDir { before, traced_start, traced_end, after, pfnmap_before, pfnmap_after })
     }
 }
 
@@ -149,21 +168,31 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// The file of this name in the folder, compressed or not; `None` if there is none.
-fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, TraceError> {
+fn read(
+    folder: &Path,
+    name: &str,
+    bound: Bound,
+    most: u64,
+    used: &mut Used,
+) -> Result<Option<Vec<u8>>, TraceError> {
     for suffix in SUFFIXES {
         let path = folder.join(format!("{name}{suffix}"));
         let fail = |fault| TraceError::new(&path.to_string_lossy(), Position::Whole, fault);
-        match fs::read(&path) {
-            Ok(data) => {
-                let data = decompress_all(data, MAX_FILE)
-                    .map_err(|(compression, e)| fail(Fault::Compression(compression, e)))?;
-                return Ok(Some(data));
-            }
+        match regular(&path).and_then(|file| read_at_most(file, most)) {
+            Ok(data) => return decompress_all(data, bound, used, most).map(Some).map_err(fail),
             Err(error) if missing(&error) => {}
             Err(error) => return Err(fail(Fault::Io(error))),
         }
     }
     Ok(None)
+}
+
+/// Opens a file that is one: a device has no end, and a FIFO would be waited for.
+fn regular(path: &Path) -> io::Result<File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    File::open(path)
 }
 
 fn missing(error: &io::Error) -> bool {

@@ -25,6 +25,7 @@ mod zoneinfo;
 pub use buddyinfo::{BuddyInfo, BuddyRow};
 pub use counters::{Counters, Settings};
 pub use cpu_cache::{Cache, CpuCaches};
+pub(crate) use dir::is_state_file;
 pub use dir::{Snapshot, StateDir};
 pub use pagetypeinfo::{BlockRow, FreeCount, FreeRow, PageTypeInfo};
 pub use pfnmap::PfnMap;

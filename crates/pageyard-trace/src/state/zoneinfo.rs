@@ -2,6 +2,7 @@
 
 use super::counters::Counters;
 use super::lines::Lines;
+use crate::check::MAX_CPUS;
 use crate::error::TraceError;
 
 /// What the file says.
@@ -217,7 +218,11 @@ fn pageset(lines: &Lines<'_>, line: &str, zone: &mut Zone) -> Result<(), TraceEr
         "node_unreclaimable" => zone.node_unreclaimable = value != 0,
         "start_pfn" => zone.start_pfn = Some(value),
         "cpu" => {
-            let cpu = u16::try_from(value).map_err(|_| lines.expected("a CPU number", line))?;
+            const ORDER: &str = "CPUs below 4096 in ascending order";
+            let cpu = u16::try_from(value).ok().filter(|&cpu| {
+                cpu < MAX_CPUS && zone.pagesets.last().is_none_or(|last| last.cpu < cpu)
+            });
+            let cpu = cpu.ok_or_else(|| lines.expected(ORDER, line))?;
             zone.pagesets.push(Pageset { cpu, ..Pageset::default() });
         }
         _ => {

@@ -16,6 +16,9 @@ use super::number::parse_decimal;
 use crate::check::{MAX_CPUS, at_most};
 use crate::error::{Fault, excerpt};
 
+/// Longest of the short words between the dash and the time: the thread group, the interrupt state.
+/// Every dash of a line may be tried, so none of them is searched further.
+const MOST_WORD: usize = 32;
 /// Where tracers put the dash between command and pid.
 const DASH_COLUMN: usize = 16;
 /// Longest command name; the kernel's have 15 bytes, those of its workers up to 63.
@@ -176,7 +179,11 @@ impl<'a> Cursor<'a> {
     }
 
     fn word(&mut self) -> &'a [u8] {
-        self.while_true(|b| b != b' ')
+        let from = self.at;
+        let rest = &self.text[from..];
+        let rest = &rest[..rest.len().min(MOST_WORD)];
+        self.at += rest.iter().position(|&b| b == b' ').unwrap_or(rest.len());
+        &self.text[from..self.at]
     }
 
     fn name(&mut self) -> &'a [u8] {
@@ -189,7 +196,8 @@ impl<'a> Cursor<'a> {
     }
 
     fn skip_past(&mut self, byte: u8) -> Option<()> {
-        self.at += memchr::memchr(byte, &self.text[self.at..])? + 1;
+        let rest = &self.text[self.at..];
+        self.at += memchr::memchr(byte, &rest[..rest.len().min(MOST_WORD)])? + 1;
         Some(())
     }
 

@@ -8,8 +8,8 @@ use super::line::{self, Form, Line};
 use crate::error::{Fault, Position, TraceError};
 use crate::event::{Event, Record};
 use crate::input::Source;
+use crate::printable::name_from_bytes;
 use crate::reader::Shared;
-use crate::tasks::name_from_bytes;
 
 /// Longest line in bytes; marks are at most a page.
 const MAX_LINE: usize = 1 << 16;
@@ -143,7 +143,7 @@ impl TextBody {
             _ => None,
         };
         if let Some(text) = mark {
-            let text = name_from_bytes(text);
+            let text = name_from_bytes(text, Some('\t'));
             return Ok(Some(Record::Mark { t_ns: line.t_ns, cpu: line.cpu, text }));
         }
         if let Some(point) = compaction::point_of(line.event)
@@ -171,7 +171,7 @@ impl TextBody {
         {
             return last.task;
         }
-        let task = shared.tasks.intern(line.pid, &name_from_bytes(line.comm));
+        let task = shared.tasks.intern(line.pid, &name_from_bytes(line.comm, None));
         self.running[cpu] = Some(Running { task, pid: line.pid, comm: line.comm.into() });
         task
     }

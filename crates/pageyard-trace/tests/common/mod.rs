@@ -53,7 +53,7 @@ pub(crate) fn attachments() -> Attachments {
     let mut files = Attachments::new();
     files.insert("before/buddyinfo", b"Node 0, zone DMA 1 2 3\n".to_vec());
     files.insert("pfnmap.before", vec![1; 5000]);
-    files.insert("empty", Vec::new());
+    files.insert("after/vmstat", Vec::new());
     files
 }
 
