@@ -8,15 +8,15 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use pageyard::{Gfp, Order};
 
 use crate::barrier;
 use crate::fork::Birthplace;
-use crate::handshake::take_away;
 use crate::magazine::{self, Kind, Magazine, ROOM, Ready, Tally, add};
+use crate::roster::{Limits, Roster};
 
 /// What threads keep ready without a lock ([`Builder::front_cache`](crate::Builder::front_cache)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -57,22 +57,8 @@ impl FrontCache {
         };
         let each = 3 * pages + 2 * huge * u64::from(Kind::HugeMovable.order().pages());
         let threads = (yard / 4).checked_div(each).unwrap_or(0);
-        let limits = Limits { pages: pages as u32, huge: huge as u32, threads: threads as usize };
-        (threads > 0).then_some(limits)
-    }
-}
-
-/// How much there may be.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    pages: u32,
-    huge: u32,
-    threads: usize,
-}
-
-impl Limits {
-    fn of(self, kind: Kind) -> u32 {
-        if kind.is_huge() { self.huge } else { self.pages }
+        let blocks = Kind::ALL.map(|kind| if kind.is_huge() { huge } else { pages } as u32);
+        (threads > 0).then_some(Limits { blocks, threads: threads as usize })
     }
 }
 
@@ -146,16 +132,12 @@ pub(crate) struct Front {
 struct Shared {
     id: u64,
     backing: Arc<dyn Backing>,
-    limits: Limits,
     born: Birthplace,
-    /// Held by the one who takes magazines away, or adds one.
-    magazines: Mutex<Vec<Arc<Magazine>>>,
-    pressed: AtomicBool,
+    roster: Roster,
     presses: AtomicU64,
     /// Of magazines that are gone.
     past: Tally,
     past_hits: AtomicU64,
-    threads: AtomicUsize,
 }
 
 thread_local! {
@@ -211,14 +193,11 @@ impl Front {
         let shared = Shared {
             id,
             backing,
-            limits,
             born: Birthplace::here(),
-            magazines: Mutex::default(),
-            pressed: AtomicBool::new(false),
+            roster: Roster::new(limits),
             presses: AtomicU64::new(0),
             past: Tally::default(),
             past_hits: AtomicU64::new(0),
-            threads: AtomicUsize::new(0),
         };
         Front { id, shared: Some(Arc::new(shared)) }
     }
@@ -269,10 +248,12 @@ impl Front {
         let Some(shared) = &self.shared else { return };
         if shared.backing.room() < 0 {
             shared.press();
-        } else if shared.is_pressed() {
-            return;
+        } else if shared.stays_pressed() {
+            // What a busy owner kept when its magazine was to be taken away.
+            shared.drain(|_| true);
+        } else {
+            shared.drain(Magazine::is_idle);
         }
-        shared.drain(Magazine::is_idle);
     }
 
     pub(crate) fn stats(&self) -> FrontStats {
@@ -292,7 +273,7 @@ impl Front {
             flushes: m.tally.flushes.load(Relaxed),
             drains: m.tally.drains.load(Relaxed),
         };
-        shared.list().iter().map(of).collect()
+        shared.roster.list().iter().map(of).collect()
     }
 }
 
@@ -303,10 +284,6 @@ impl fmt::Debug for Front {
 }
 
 impl Shared {
-    fn list(&self) -> MutexGuard<'_, Vec<Arc<Magazine>>> {
-        self.magazines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Says that the thread is on a slow way; `None` where it is already, or must not be: in a
     /// child, where another thread may have been inside for good.
     fn begin(&self) -> Option<Busy> {
@@ -338,34 +315,24 @@ impl Shared {
 
     /// A magazine more.
     fn join(&self) -> Option<Arc<Magazine>> {
-        if self.threads.load(Relaxed) >= self.limits.threads {
-            return None;
-        }
-        let mut list = self.list();
-        if list.len() >= self.limits.threads {
+        if self.roster.is_full() {
             return None;
         }
         let magazine = Arc::new(Magazine::new(thread_number()));
-        self.allow(&magazine, !self.pressed.load(Relaxed));
         let (start, bytes) = self.backing.near();
         magazine.set_near(start, bytes);
-        list.push(magazine.clone());
-        self.threads.store(list.len(), Relaxed);
-        Some(magazine)
-    }
-
-    fn allow(&self, magazine: &Magazine, some: bool) {
-        for kind in Kind::ALL {
-            magazine.set_limit(kind, if some { self.limits.of(kind) } else { 0 });
-        }
+        self.roster.join(&magazine).then_some(magazine)
     }
 
     #[cold]
     fn refill(self: &Arc<Self>, kind: Kind, gfp: Gfp) -> Option<Ready> {
         let _busy = self.begin()?;
         let mine = self.mine()?;
+        if self.stays_pressed() || kind.is_huge() {
+            return None;
+        }
         let wanted = (mine.limit(kind) / 2) as usize;
-        if self.is_pressed() || wanted < 2 || kind.is_huge() {
+        if wanted < 2 {
             return None;
         }
         let (start, bytes) = self.backing.near();
@@ -390,7 +357,7 @@ impl Shared {
         add(&mine.tally.refills, 1);
         add(&mine.tally.refilled, n as u64);
         // It was taken away, or limited, meanwhile.
-        self.backing.give(kind, &rest[kept.min(rest.len())..]);
+        self.backing.give(kind, &rest[kept..]);
         *first
     }
 
@@ -398,8 +365,11 @@ impl Shared {
     fn make_room(self: &Arc<Self>, kind: Kind, start: NonNull<u8>) -> Option<()> {
         let _busy = self.begin()?;
         let mine = self.mine()?;
+        if self.stays_pressed() || !mine.is_near(start) {
+            return None;
+        }
         let limit = mine.limit(kind) as usize;
-        if self.is_pressed() || limit == 0 || !mine.is_near(start) {
+        if limit == 0 {
             return None;
         }
         // There was only no seat.
@@ -435,31 +405,28 @@ impl Shared {
         if !self.born.is_here() {
             return;
         }
-        let mut list = self.list();
-        list.retain(|m| !Arc::ptr_eq(m, mine));
-        self.threads.store(list.len(), Relaxed);
-        self.empty(mine);
-        let (t, p) = (&mine.tally, &self.past);
-        for (now, past) in [
-            (&t.refills, &p.refills),
-            (&t.refilled, &p.refilled),
-            (&t.flushes, &p.flushes),
-            (&t.flushed, &p.flushed),
-            (&t.drains, &p.drains),
-            (&t.drained, &p.drained),
-        ] {
-            add(past, now.load(Relaxed));
-        }
-        add(&self.past_hits, mine.hits());
+        self.roster.leave(mine, || {
+            self.empty(mine);
+            let (t, p) = (&mine.tally, &self.past);
+            for (now, past) in [
+                (&t.refills, &p.refills),
+                (&t.refilled, &p.refilled),
+                (&t.flushes, &p.flushes),
+                (&t.flushed, &p.flushed),
+                (&t.drains, &p.drains),
+                (&t.drained, &p.drained),
+            ] {
+                add(past, now.load(Relaxed));
+            }
+            add(&self.past_hits, mine.hits());
+        });
     }
 
     /// Takes everything away from the threads that are meant; how many pages.
     fn drain(&self, meant: impl Fn(&Magazine) -> bool) -> u64 {
         let _busy = Busy::begin();
-        let list = self.list();
         let mut pages = 0;
-        let meant = |m: &Magazine| m.pages() > 0 && meant(m);
-        take_away(&list[..], meant, barrier::all_threads, |m| pages += self.take_all(m));
+        self.roster.drain(meant, barrier::all_threads, |m| pages += self.take_all(m));
         pages
     }
 
@@ -472,38 +439,32 @@ impl Shared {
             self.backing.give(kind, &all[..n]);
             pages += n as u64 * u64::from(kind.order().pages());
         }
-        add(&m.tally.drains, 1);
-        add(&m.tally.drained, pages);
+        if pages > 0 {
+            add(&m.tally.drains, 1);
+            add(&m.tally.drained, pages);
+        }
         pages
     }
 
-    /// A zone is below its low watermark: nobody keeps anything.
+    /// A zone is below its low watermark: threads keep nothing.
     fn press(&self) {
-        if !self.pressed.swap(true, Relaxed) {
+        let _busy = Busy::begin();
+        let take = |m: &Magazine| {
+            self.take_all(m);
+        };
+        if self.roster.press(barrier::all_threads, take) {
             self.presses.fetch_add(1, Relaxed);
         }
-        self.list().iter().for_each(|m| self.allow(m, false));
-        self.drain(|_| true);
     }
 
     /// Whether threads may keep nothing. They may again once all of them could fill up and no zone
     /// would fall below its low watermark.
-    fn is_pressed(&self) -> bool {
-        if !self.pressed.load(Relaxed) {
-            return false;
-        }
-        let each: u32 = Kind::ALL.iter().map(|&k| self.limits.of(k) * k.order().pages()).sum();
-        let list = self.list();
-        if self.backing.room() < i64::from(each) * list.len() as i64 {
-            return true;
-        }
-        list.iter().for_each(|m| self.allow(m, true));
-        self.pressed.store(false, Relaxed);
-        false
+    fn stays_pressed(&self) -> bool {
+        self.roster.relax(|| self.backing.room())
     }
 
     fn stats(&self) -> FrontStats {
-        let list = self.list();
+        let list = self.roster.list();
         let sum = |of: fn(&Tally) -> &AtomicU64| {
             let now: u64 = list.iter().map(|m| of(&m.tally).load(Relaxed)).sum();
             now + of(&self.past).load(Relaxed)
@@ -520,7 +481,7 @@ impl Shared {
             drains: sum(|t| &t.drains),
             drained_pages: sum(|t| &t.drained),
             presses: self.presses.load(Relaxed),
-            pressed: self.pressed.load(Relaxed),
+            pressed: self.roster.is_pressed(),
         }
     }
 }

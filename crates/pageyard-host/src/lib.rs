@@ -70,6 +70,7 @@ mod platform;
 mod pressure;
 mod raw_yard;
 mod relocate;
+mod roster;
 mod seqlock;
 mod service;
 mod shrink;

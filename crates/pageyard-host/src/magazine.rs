@@ -158,6 +158,23 @@ impl Stack {
         true
     }
 
+    /// Pushes as many of `blocks` as fit, the first of them on top; how many of them, from the first.
+    fn fill(&self, blocks: &[Option<Ready>]) -> usize {
+        let head = self.head.load(Relaxed);
+        let count = (head & COUNT) as usize;
+        // Read once: another thread may lower it at any time, and what is counted here must be what
+        // is pushed.
+        let room = (self.limit.load(Relaxed) as usize).saturating_sub(count);
+        let n = blocks.len().min(room);
+        let mut pushed = 0;
+        for block in blocks[..n].iter().rev().flatten() {
+            self.blocks[count + pushed].store(block.0.as_ptr(), Relaxed);
+            pushed += 1;
+        }
+        self.head.store(head.wrapping_add(pushed as u64), Relaxed);
+        n
+    }
+
     /// Takes the `n` blocks that lie there longest.
     fn take_cold(&self, n: usize, to: &mut [Option<Ready>]) -> usize {
         let head = self.head.load(Relaxed);
@@ -261,16 +278,11 @@ impl Magazine {
         was == start || was == 0
     }
 
-    /// By the owner: keeps what he has fetched, the last one at the bottom; how many. The rest does
-    /// not fit.
+    /// Keeps fetched blocks, as many as fit, the first of them on top. Returns how many of `blocks`
+    /// the magazine has now, counted from the first: the caller still has exactly the rest. For the
+    /// owner.
     pub(crate) fn fill(&self, kind: Kind, blocks: &[Option<Ready>]) -> usize {
-        let put = self.enter(|stacks| {
-            let stack = &stacks[kind as usize];
-            let wanted = stack.limit.load(Relaxed).saturating_sub(stack.count());
-            let n = blocks.len().min(wanted as usize);
-            Some(blocks[..n].iter().rev().flatten().take_while(|b| stack.push(**b)).count())
-        });
-        put.unwrap_or(0)
+        self.enter(|stacks| Some(stacks[kind as usize].fill(blocks))).unwrap_or(0)
     }
 
     /// By the owner: gives up the `n` blocks that lie there longest; how many there were.
@@ -390,6 +402,8 @@ pub(crate) fn forget_seats() {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     fn block(n: usize) -> NonNull<u8> {
@@ -437,6 +451,28 @@ mod tests {
         assert_eq!(got.start(), block(1));
         m.push(Kind::Movable, got.start());
         assert!(!m.pop(Kind::Movable).unwrap().is_zero());
+    }
+
+    #[test]
+    fn a_limit_that_changes_during_a_fill_neither_loses_nor_doubles_a_block() {
+        let (m, done) = (magazine(), AtomicBool::new(false));
+        let blocks: Vec<_> = (1..=8).map(|n| Some(Ready::new(block(n), false))).collect();
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                while !done.load(Relaxed) {
+                    m.set_limit(Kind::Movable, 0);
+                    m.set_limit(Kind::Movable, 8);
+                }
+            });
+            let keeps_what_it_says = |_| {
+                let n = m.fill(Kind::Movable, &blocks);
+                let kept = std::iter::from_fn(|| m.pop(Kind::Movable)).map(Ready::start);
+                kept.eq(blocks[..n].iter().flatten().map(|b| b.start()))
+            };
+            let well = (0..500_000).all(keeps_what_it_says);
+            done.store(true, Relaxed);
+            assert!(well, "the magazine has other blocks than it says");
+        });
     }
 
     #[test]

@@ -239,6 +239,54 @@ fn threads_are_drained_while_they_work() {
     assert_eq!(used(&yard), 0);
 }
 
+/// Pressure comes and goes while threads refill and flush: their limits change in the middle of both.
+#[test]
+fn pages_have_one_owner_while_pressure_comes_and_goes() {
+    let how = FrontCache::Blocks { pages: 60, huge: 0 };
+    let yard: HostYard = Builder::new(16 << 20).front_cache(how).tick(None).build().unwrap();
+    let zone = yard.zone_info(yard.zones().next().unwrap()).unwrap();
+    // A bit for each page that a thread has.
+    let owned: Vec<_> = (0..zone.spanned).map(|_| AtomicBool::new(false)).collect();
+    let owner = |block: &Block<'_>| &owned[(block.pfn().0 - zone.start.0) as usize];
+    let done = AtomicBool::new(false);
+    let until_done = |work: &dyn Fn()| {
+        while !done.load(Relaxed) {
+            work();
+        }
+    };
+    std::thread::scope(|s| {
+        s.spawn(|| until_done(&|| yard.tick()));
+        s.spawn(|| {
+            until_done(&|| {
+                let swing = || yard.alloc(huge(), Gfp::KERNEL | Gfp::NOWARN).ok();
+                let held: Vec<_> = std::iter::from_fn(swing).collect();
+                yard.tick();
+                drop(held);
+            });
+        });
+        let work = || {
+            for _ in 0..20_000 {
+                let take = || yard.alloc(ONE, Gfp::KERNEL | Gfp::NOWARN).ok();
+                let mine: Vec<_> = std::iter::from_fn(take).take(63).collect();
+                let doubled = mine.iter().any(|b| owner(b).swap(true, Relaxed));
+                mine.iter().for_each(|b| owner(b).store(false, Relaxed));
+                if doubled {
+                    return false;
+                }
+            }
+            true
+        };
+        let workers = [(); 3].map(|()| s.spawn(work));
+        let well = workers.map(|w| w.join().unwrap());
+        done.store(true, Relaxed);
+        assert_eq!(well, [true; 3], "a page has two owners");
+    });
+    let stats = yard.front_stats();
+    assert!(stats.presses > 0, "there was pressure");
+    yard.drain();
+    assert_eq!(used(&yard), 0, "pages are lost");
+}
+
 #[test]
 fn yards_go_while_threads_that_used_them_stay() {
     // More than a thread finds at once, one after the other and side by side.

@@ -21,6 +21,8 @@ mod wakeups;
 mod handshake;
 #[path = "../../pageyard-host/src/magazine.rs"]
 mod magazine;
+#[path = "../../pageyard-host/src/roster.rs"]
+mod roster;
 #[path = "../../pageyard-host/src/seqlock.rs"]
 mod seqlock;
 #[path = "../../pageyard-host/src/wake_flag.rs"]

@@ -9,7 +9,8 @@ use loom::thread;
 use pageyard::{Order, ZoneKind};
 
 use crate::handshake::take_away;
-use crate::magazine::{Kind, Magazine, ROOM, Ready};
+use crate::magazine::{KINDS, Kind, Magazine, ROOM, Ready};
+use crate::roster::{Limits, Roster};
 use crate::seqlock::{HEAD, length, publish, snapshot};
 use crate::sync::{AtomicU64, Ordering, leave_out_fences};
 use crate::turn::Turn;
@@ -137,6 +138,124 @@ pub fn magazine(planted: Planted, twice: bool) {
     }
     all.sort_unstable();
     assert_eq!(all, [0, 1, 2], "every block once");
+}
+
+/// What the owner of a magazine does to it while its limit changes: `Magazine::fill` as it once was.
+/// It read the limit to count what fits, and again for each block.
+fn fill_as_it_was(m: &Magazine, blocks: &[Option<Ready>]) -> usize {
+    let room = u64::from(m.limit(KIND)).saturating_sub(m.pages());
+    let n = blocks.len().min(room as usize);
+    blocks[..n].iter().rev().flatten().take_while(|b| m.push(KIND, b.start())).count()
+}
+
+/// `Roster::press` as it once was. It set the flag before it had the lock.
+fn press_as_it_was(roster: &Roster) {
+    roster.pressed.swap(true, Ordering::Relaxed);
+    roster.list().iter().for_each(|m| m.set_limit(KIND, 0));
+}
+
+/// What all threads pass while magazines are taken away.
+fn barrier() -> bool {
+    loom::sync::atomic::fence(SeqCst);
+    true
+}
+
+/// A yard's magazines, of two threads at most, with room for [`LIMIT`] blocks each.
+fn roster() -> Roster {
+    Roster::new(Limits { blocks: [LIMIT; KINDS], threads: 2 })
+}
+
+const LIMIT: u32 = 2;
+
+fn join(roster: &Roster, thread: u32) -> Arc<Magazine> {
+    let magazine = Arc::new(Magazine::new(thread));
+    magazine.set_near(PAGE, 3 * PAGE);
+    assert!(roster.join(&magazine), "there is room for it");
+    magazine
+}
+
+/// Pressed, threads may keep nothing; else what they may keep at most.
+fn check_limits(roster: &Roster) {
+    let allowed = if roster.is_pressed() { 0 } else { LIMIT };
+    let list = roster.list();
+    assert!(list.iter().all(|m| m.limit(KIND) == allowed), "a limit of another state");
+}
+
+/// The owner of a magazine fetches blocks, takes and puts one while its limit goes to 0 and comes
+/// back, and its magazine is emptied: every block has one owner, and none is lost.
+///
+/// Planted: [`fill_as_it_was`].
+pub fn fill(planted: Planted) {
+    let pages = Arc::new(Pages(std::array::from_fn(|_| UnsafeCell::new(0))));
+    let roster = Arc::new(roster());
+    let magazine = join(&roster, 1);
+    let owner = {
+        let (pages, magazine) = (pages.clone(), magazine.clone());
+        thread::spawn(move || {
+            let fetched = [0, 1].map(|n| Some(Ready::new(Pages::block(n), false)));
+            let kept = if planted.is() {
+                fill_as_it_was(&magazine, &fetched)
+            } else {
+                magazine.fill(KIND, &fetched)
+            };
+            // The rest goes back to the allocator.
+            let rest = fetched[kept..].iter().flatten();
+            let mut mine: Vec<_> = rest.map(|&b| pages.used(b)).collect();
+            if let Some(block) = magazine.pop(KIND) {
+                let n = pages.used(block);
+                if !magazine.push(KIND, block.start()) {
+                    mine.push(n);
+                }
+            }
+            mine
+        })
+    };
+    let mut all = Vec::new();
+    let mut take = |m: &Magazine| {
+        let mut taken = [None; ROOM];
+        let n = m.take_all(KIND, &mut taken);
+        all.extend(taken[..n].iter().flatten().map(|&b| pages.used(b)));
+    };
+    roster.press(barrier, &mut take);
+    assert!(!roster.relax(|| i64::MAX), "there is room");
+    all.extend(owner.join().expect("it ends"));
+    all.extend(std::iter::from_fn(|| magazine.pop(KIND)).map(|b| pages.used(b)));
+    all.sort_unstable();
+    assert_eq!(all, [0, 1], "a block is lost, or has two owners");
+    check_limits(&roster);
+}
+
+/// Memory is short, then not any more, while a thread gets its magazine and another ends: limits and
+/// flag say the same.
+///
+/// Planted: [`press_as_it_was`].
+pub fn press(planted: Planted) {
+    let roster = Arc::new(roster());
+    let first = join(&roster, 1);
+    roster.press(barrier, |_| ());
+    let presser = {
+        let roster = roster.clone();
+        thread::spawn(move || {
+            if planted.is() {
+                press_as_it_was(&roster);
+            } else {
+                roster.press(barrier, |_| ());
+            }
+        })
+    };
+    let other = {
+        let roster = roster.clone();
+        thread::spawn(move || {
+            roster.leave(&first, || ());
+            join(&roster, 2);
+        })
+    };
+    roster.relax(|| i64::MAX);
+    presser.join().expect("it ends");
+    other.join().expect("it ends");
+    check_limits(&roster);
+    assert!(!roster.relax(|| i64::MAX), "there is room");
+    check_limits(&roster);
 }
 
 /// One writes two texts, another copies what is there: nothing, or one of them whole.

@@ -22,6 +22,18 @@ fn a_magazine_may_be_emptied_again() {
 }
 
 #[test]
+fn a_fill_keeps_what_it_says_while_limits_change() {
+    holds("fill", None, || models::fill(No));
+    finds("fill", || models::fill(Yes));
+}
+
+#[test]
+fn limits_follow_pressure() {
+    holds("press", None, || models::press(No));
+    finds("press", || models::press(Yes));
+}
+
+#[test]
 fn a_reader_of_the_statistics_page_has_a_whole_text() {
     holds("page", Some(3), || models::page(No));
     finds("page", || models::page(Yes));
