@@ -152,7 +152,8 @@ struct Busy;
 
 impl Busy {
     fn begin() -> Option<Busy> {
-        (!BUSY.replace(true)).then_some(Busy)
+        // Not `then_some`: that makes a `Busy`, and drops it, where the thread is busy already.
+        (!BUSY.replace(true)).then(|| Busy)
     }
 }
 
@@ -504,5 +505,20 @@ pub(crate) fn in_batches(
             }
         }
         give(&batch[..n]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nested_slow_path_leaves_the_outer_one_busy() {
+        let outer = Busy::begin();
+        assert!(outer.is_some());
+        assert!(Busy::begin().is_none());
+        assert!(BUSY.get(), "the outer slow path goes on");
+        drop(outer);
+        assert!(!BUSY.get());
     }
 }
