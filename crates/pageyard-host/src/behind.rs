@@ -8,7 +8,6 @@ use pageyard::{Gfp, NodeId, PAGE_SIZE, Pfn, Platform, ZoneId, ZoneKind};
 use crate::front::{Backing, in_batches};
 use crate::lock::HostLock;
 use crate::magazine::{Kind, Ready};
-use crate::platform::KEPT;
 use crate::raw_yard::RawYard;
 
 /// A yard and where its zones lie.
@@ -38,10 +37,11 @@ impl<P: Policy + 'static> Behind<P> {
 impl<P: Policy + Send + Sync + 'static> Backing for Behind<P> {
     fn take(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize {
         let (region, platform) = (self.raw.region(), self.raw.core().platform());
-        let block = |pfn| Some(Ready::new(region.address(pfn, 1)?, platform.use_up(pfn, 1)));
+        // A page is prepared right before it is handed to `each`.
+        let block = |pfn| Some(Ready::new(region.address(pfn, 1)?, platform.was_zeros(pfn)));
         let each = |pfn| block(pfn).into_iter().for_each(&mut *each);
         // What is wrong with a request, the request itself will say.
-        self.raw.core().alloc_bulk_each(n, gfp | KEPT, each).unwrap_or(0)
+        self.raw.core().alloc_bulk_each(n, gfp, each).unwrap_or(0)
     }
 
     fn give(&self, kind: Kind, blocks: &[Option<Ready>]) {

@@ -1,5 +1,6 @@
 //! The host as the allocator's platform: running CPU, clock, real memory.
 
+use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 use std::slice;
@@ -114,6 +115,11 @@ impl<E> HostPlatform<E> {
         self.fresh.as_ref().is_some_and(|fresh| fresh.use_up(pfn, pages))
     }
 
+    /// Whether this page was known to be zeros when it was prepared, by this thread and as the last one.
+    pub(crate) fn was_zeros(&self, pfn: Pfn) -> bool {
+        self.fresh.is_some() && PREPARED_ZEROS.get() == pfn.0
+    }
+
     pub(crate) fn region(&self) -> &Arc<Region> {
         &self.region
     }
@@ -147,9 +153,6 @@ impl<E> HostPlatform<E> {
     }
 }
 
-/// The pages go to the front cache, which says itself who uses them; the core passes the bit on.
-pub(crate) const KEPT: Gfp = Gfp::from_bits_retain(1 << 31);
-
 /// Stores a word everywhere. The compiler takes atomic stores one by one; the processor has an
 /// instruction that brings lines in whole.
 fn store(words: &[AtomicU64], word: u64) {
@@ -174,6 +177,10 @@ fn store(words: &[AtomicU64], word: u64) {
 thread_local! {
     /// Its address tells threads apart.
     static HERE: u8 = const { 0 };
+    /// The first frame of the block that was last prepared on this thread, if all of it was known to
+    /// be zeros; else 0, which is no frame of a region. It says so to the front cache: nothing of that
+    /// kind travels in flags, where callers could say it too.
+    static PREPARED_ZEROS: Cell<u64> = const { Cell::new(0) };
 }
 
 impl<E: Platform> Platform for HostPlatform<E> {
@@ -208,11 +215,12 @@ impl<E: Platform> Platform for HostPlatform<E> {
 
     #[inline]
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
-        if !gfp.contains(KEPT) {
-            let zeros = self.use_up(pfn, order.pages().into());
-            if gfp.contains(Gfp::ZERO) && !zeros {
-                self.clear(pfn, order);
-            }
+        let zeros = self.use_up(pfn, order.pages().into());
+        if self.fresh.is_some() {
+            PREPARED_ZEROS.set(if zeros { pfn.0 } else { 0 });
+        }
+        if gfp.contains(Gfp::ZERO) && !zeros {
+            self.clear(pfn, order);
         }
         self.embedder.prepare(pfn, order, gfp);
     }
