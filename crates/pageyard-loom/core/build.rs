@@ -2,6 +2,6 @@
 
 fn main() {
     println!("cargo::rustc-cfg=pageyard_loom");
-    println!("cargo::rustc-check-cfg=cfg(pageyard_loom, pageyard_shuttle)");
+    println!("cargo::rustc-check-cfg=cfg(pageyard_loom, pageyard_pairs, pageyard_shuttle)");
     println!("cargo::rerun-if-changed=build.rs");
 }

@@ -10,11 +10,10 @@
 //! is a *tail*. The allocator keeps that true at every split and merge, which is what lets a
 //! free be checked by one comparison (spec §11.8).
 
-use core::sync::atomic::{
+use crate::sync::frames::{
     AtomicU8, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-
 use crate::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 
 /// "No frame" in a link.

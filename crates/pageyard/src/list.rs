@@ -4,9 +4,8 @@
 //! `next` is `NIL`; the first one's `prev` is never read. Taking the head, the hottest step of
 //! all, therefore reads one descriptor and writes one word, and touches no neighbour.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
 use crate::frame::{Frame, Map, NIL};
+use crate::sync::frames::{AtomicU32, Ordering::Relaxed};
 
 /// One list; its owner's lock is held for every change. `head` may be read without it.
 #[derive(Debug)]

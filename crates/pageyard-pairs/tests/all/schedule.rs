@@ -1,0 +1,379 @@
+//! Threads of which one runs at a time, and the points at which the turn may pass to another one.
+//!
+//! The threads of a schedule are its *actors*, numbered from 0. Actor 0 runs first. An actor with a
+//! *stop* passes the turn to the next actor when it reaches that scheduling point, and has it back
+//! when that one ends. An actor that waits for a lock, or pauses, also passes the turn; once the lock
+//! is free it goes on at once. So a schedule follows from its stops alone.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+
+use lock_api::RawMutex;
+use pageyard_pairs_atomics::{Access, Fault, set_fault, set_hook};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+/// Accesses to atomics, and turns passed, after which an actor is taken to go on for ever.
+const MOST_STEPS: u64 = 20_000_000;
+const MOST_TURNS: u64 = 100_000;
+
+/// A scheduling point.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Point {
+    what: &'static str,
+    file: &'static str,
+    line: u32,
+}
+
+impl Point {
+    fn at(what: &'static str, place: &'static Location<'static>) -> Point {
+        Point { what, file: place.file(), line: place.line() }
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.rsplit("src/").next().unwrap_or(self.file);
+        write!(f, "{} at {file}:{}", self.what, self.line)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Status {
+    /// Not begun: it waits for the actor before it to reach its stop.
+    New,
+    /// It can go on.
+    Ready,
+    /// It waits for the lock at this address.
+    Blocked(usize),
+    /// It waits for something that another actor does.
+    Paused,
+    Done,
+}
+
+struct State {
+    running: usize,
+    actors: Vec<Status>,
+    turns: u64,
+    /// All wait for locks: each is to unwind.
+    deadlock: bool,
+}
+
+struct Schedule {
+    state: Mutex<State>,
+    turn: Condvar,
+}
+
+/// What the calling thread is to a schedule.
+#[derive(Default)]
+struct Seat {
+    schedule: RefCell<Option<(Arc<Schedule>, usize)>>,
+    /// Scheduling points reached, and the one to stop at.
+    points: Cell<u64>,
+    stop: Cell<u64>,
+    /// Plain loads and stores are points too.
+    plain: Cell<bool>,
+    steps: Cell<u64>,
+    held: Cell<u32>,
+    /// It goes on without the locks that it waits for (a planted bug).
+    impatient: Cell<bool>,
+    /// The points reached, where they are wanted.
+    trace: RefCell<Option<Vec<Point>>>,
+}
+
+thread_local! {
+    static SEAT: Seat = Seat::default();
+}
+
+impl State {
+    /// Who goes on where actor `me` cannot: the last that can, else one that pauses, in turn, else one
+    /// that has not begun. Where all wait for locks, the last of them, to unwind.
+    fn next(&mut self, me: usize) -> Option<usize> {
+        let last = |is: &dyn Fn(Status) -> bool| self.actors.iter().rposition(|&a| is(a));
+        let n = self.actors.len();
+        let paused = (1..=n).map(|i| (me + i) % n).find(|&i| self.actors[i] == Status::Paused);
+        let new = self.actors.iter().position(|&a| a == Status::New);
+        let free = last(&|a| a == Status::Ready).or(paused).or(new);
+        free.or_else(|| {
+            let blocked = last(&|a| matches!(a, Status::Blocked(_)));
+            self.deadlock |= blocked.is_some();
+            blocked
+        })
+    }
+}
+
+impl Schedule {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the turn of actor `me`.
+    fn wait(&self, mut state: MutexGuard<'_, State>, me: usize) {
+        while state.running != me {
+            state = self.turn.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Passes the turn to actor `to`, and waits until it is back.
+    fn pass(&self, mut state: MutexGuard<'_, State>, me: usize, to: usize) {
+        state.turns += 1;
+        let turns = state.turns;
+        state.actors[to] = Status::Ready;
+        state.running = to;
+        self.turn.notify_all();
+        self.wait(state, me);
+        assert!(turns < MOST_TURNS || thread::panicking(), "the actors wait for each other for ever");
+    }
+
+    /// Begins the actor after this one, if there is one that has not begun.
+    fn begin_next(&self, me: usize) {
+        let state = self.state();
+        if state.actors.get(me + 1) == Some(&Status::New) {
+            self.pass(state, me, me + 1);
+        }
+    }
+
+    /// Actor `me` cannot go on, or has ended.
+    fn leave(&self, me: usize, status: Status) {
+        let mut state = self.state();
+        state.actors[me] = status;
+        match state.next(me) {
+            Some(to) if to == me => state.actors[me] = Status::Ready,
+            Some(to) if status == Status::Done => {
+                state.actors[to] = Status::Ready;
+                state.running = to;
+                self.turn.notify_all();
+            }
+            Some(to) => self.pass(state, me, to),
+            None => {}
+        }
+    }
+}
+
+fn seated<T>(f: impl FnOnce(&Schedule, usize) -> T) -> Option<T> {
+    let seat = SEAT.with(|s| s.schedule.borrow().clone());
+    seat.map(|(schedule, me)| f(&schedule, me))
+}
+
+/// A scheduling point that is no access to an atomic: a hook or a lock.
+#[track_caller]
+pub(crate) fn point(what: &'static str) {
+    reach(Point::at(what, Location::caller()));
+}
+
+fn access(access: Access, place: &'static Location<'static>) {
+    let counts = SEAT.with(|s| {
+        s.steps.set(s.steps.get() + 1);
+        assert!(s.steps.get() < MOST_STEPS || thread::panicking(), "the operation does not end");
+        access == Access::Update || s.plain.get()
+    });
+    if counts {
+        let what = match access {
+            Access::Load => "load",
+            Access::Store => "store",
+            Access::Update => "update",
+        };
+        reach(Point::at(what, place));
+    }
+}
+
+fn reach(point: Point) {
+    let stops = SEAT.with(|s| {
+        if s.schedule.borrow().is_none() || thread::panicking() {
+            return false;
+        }
+        if let Some(trace) = &mut *s.trace.borrow_mut() {
+            trace.push(point);
+        }
+        s.points.set(s.points.get() + 1);
+        s.points.get() == s.stop.get()
+    });
+    if stops {
+        seated(Schedule::begin_next);
+    }
+}
+
+/// What a test looks at itself is no part of the operation.
+pub(crate) fn quietly<T>(f: impl FnOnce() -> T) -> T {
+    let seat = SEAT.with(|s| s.schedule.take());
+    let hook = set_hook(None);
+    let answer = f();
+    set_hook(hook);
+    SEAT.with(|s| s.schedule.replace(seat));
+    answer
+}
+
+/// The actor waits for what another one does; without one that can go on, this returns at once.
+#[track_caller]
+pub(crate) fn pause() {
+    point("pause");
+    seated(|schedule, me| schedule.leave(me, Status::Paused));
+}
+
+/// How many of the core's locks the calling thread holds.
+pub(crate) fn locks_held() -> u32 {
+    SEAT.with(|s| s.held.get())
+}
+
+/// A lock whose waiters pass the turn. `SLEEPING`: hooks may be called while it is held.
+pub(crate) struct Turnstile<const SLEEPING: bool>(AtomicBool);
+
+/// The core's locks, under which no hook that may sleep is called.
+pub(crate) type Lock = Turnstile<false>;
+/// The lock of what may sleep.
+pub(crate) type SleepingLock = Turnstile<true>;
+
+impl<const SLEEPING: bool> Turnstile<SLEEPING> {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn count(by: i32) {
+        if !SLEEPING {
+            SEAT.with(|s| s.held.set(s.held.get().wrapping_add_signed(by)));
+        }
+    }
+}
+
+// SAFETY: only one swap from false to true can succeed before the next unlock, but in a thread that
+// unwinds out of a deadlock, where the others do not run.
+#[allow(unsafe_code)]
+unsafe impl<const SLEEPING: bool> RawMutex for Turnstile<SLEEPING> {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = Turnstile(AtomicBool::new(false));
+    type GuardMarker = lock_api::GuardSend;
+
+    #[track_caller]
+    fn lock(&self) {
+        point("lock");
+        while self.0.swap(true, SeqCst) {
+            let impatient = SEAT.with(|s| s.impatient.get());
+            if thread::panicking() || impatient {
+                break;
+            }
+            let deadlock = seated(|schedule, me| {
+                schedule.leave(me, Status::Blocked(self.address()));
+                schedule.state().deadlock
+            });
+            assert_ne!(deadlock, Some(true), "deadlock: every actor waits for a lock");
+            assert!(deadlock.is_some(), "a lock is taken that the thread holds already");
+        }
+        Self::count(1);
+        point("locked");
+    }
+
+    #[track_caller]
+    fn try_lock(&self) -> bool {
+        point("try_lock");
+        let taken = !self.0.swap(true, SeqCst);
+        if taken {
+            Self::count(1);
+            point("locked");
+        }
+        taken
+    }
+
+    unsafe fn unlock(&self) {
+        self.0.store(false, SeqCst);
+        Self::count(-1);
+        seated(|schedule, me| {
+            let mut state = schedule.state();
+            let waits = Status::Blocked(self.address());
+            if let Some(to) = state.actors.iter().rposition(|&a| a == waits) {
+                if to > me && !thread::panicking() {
+                    schedule.pass(state, me, to);
+                } else {
+                    state.actors[to] = Status::Ready;
+                }
+            }
+        });
+        point("unlocked");
+    }
+}
+
+/// How a schedule goes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    /// At which of its points, from 1, each actor passes the turn to the next one; 0: at none.
+    pub(crate) stops: Vec<u64>,
+    /// Plain loads and stores are scheduling points too.
+    pub(crate) plain: bool,
+    /// What is wrong with the actors' machine.
+    pub(crate) bug: Bug,
+}
+
+/// Bugs of a machine, planted to see that they are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Bug {
+    #[default]
+    None,
+    /// Its atomics are at fault.
+    Atomics(Fault),
+    /// Actor 1 goes on without the locks that it waits for.
+    Impatient,
+}
+
+type Actor<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+thread_local! {
+    /// What the calling thread panicked with.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs the actors; the points of actor 0, or what went wrong first.
+pub(crate) fn run(plan: &Plan, actors: Vec<Actor<'_>>) -> Result<Vec<Point>, String> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let told = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if SEAT.with(|s| s.schedule.borrow().is_some()) {
+                PANIC.set(Some(info.to_string()));
+            } else {
+                told(info);
+            }
+        }));
+    });
+    let state = State { running: 0, actors: vec![Status::New; actors.len()], turns: 0, deadlock: false };
+    let schedule = Arc::new(Schedule { state: Mutex::new(state), turn: Condvar::new() });
+    let broken = Mutex::new(None);
+    let trace = Mutex::new(Vec::new());
+    thread::scope(|s| {
+        for (me, actor) in actors.into_iter().enumerate() {
+            let (schedule, broken, trace) = (schedule.clone(), &broken, &trace);
+            s.spawn(move || {
+                SEAT.with(|seat| {
+                    seat.schedule.replace(Some((schedule.clone(), me)));
+                    seat.stop.set(plan.stops.get(me).copied().unwrap_or(0));
+                    seat.plain.set(plan.plain);
+                    seat.impatient.set(plan.bug == Bug::Impatient && me == 1);
+                    seat.trace.replace((me == 0).then(Vec::new));
+                });
+                if let Bug::Atomics(fault) = plan.bug {
+                    set_fault(fault);
+                }
+                let mut state = schedule.state();
+                if me == 0 {
+                    state.actors[0] = Status::Ready;
+                }
+                schedule.wait(state, me);
+                set_hook(Some(access));
+                let answer = catch_unwind(AssertUnwindSafe(actor));
+                set_hook(None);
+                if answer.is_err() {
+                    let why = PANIC.take().unwrap_or_default();
+                    broken.lock().unwrap().get_or_insert(format!("actor {me} {why}"));
+                }
+                if let Some(points) = SEAT.with(|seat| seat.trace.take()) {
+                    *trace.lock().unwrap() = points;
+                }
+                schedule.leave(me, Status::Done);
+            });
+        }
+    });
+    match broken.into_inner().unwrap() {
+        Some(why) => Err(why),
+        None => Ok(trace.into_inner().unwrap()),
+    }
+}

@@ -1,0 +1,289 @@
+//! The states that pairs begin in, and what has to hold once everything has been given back.
+
+use std::ops::Range;
+
+use pageyard::policy::Policy;
+use pageyard::{
+    CpuId, CpuSlot, Gfp, Home, MigrateType, Node, Order, Pfn, Record, SECTION_PAGES, Storage,
+    Yard, Zone, ZoneId, ZoneKind,
+};
+use pageyard_pairs_atomics::AtomicU64;
+
+use crate::common::state::State as Written;
+use crate::common::{Machine, Maps, o, records};
+use crate::schedule::Lock;
+use crate::world::{Area, CPU, Hand, STATE, World, Y};
+
+/// How a yard begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Start {
+    Whole,
+    Deferred,
+    Blank,
+}
+
+/// A state, by name.
+pub(crate) struct State<P: Policy> {
+    pub(crate) name: &'static str,
+    machine: Machine,
+    start: Start,
+    /// The first frame of what operations on ranges work on.
+    base: u64,
+    /// A contiguous memory area, in frames from the base on.
+    area: Option<Range<u64>>,
+    prepare: fn(&Hand<'_, '_, P>),
+}
+
+/// CPUs: one for each of three actors, and one that no actor is.
+const CPUS: [u16; 4] = [0, 0, 0, 0];
+/// The CPU that no actor is.
+pub(crate) const OTHER: CpuId = CpuId(3);
+/// Ten pageblocks: enough for types to be kept apart (§2.4).
+const SMALL: u64 = 5120;
+/// A zone that begins so many frames before a section.
+const BEFORE: u64 = 3072;
+const SECTION: Range<u64> = SECTION_PAGES..2 * SECTION_PAGES;
+
+fn small() -> Machine {
+    Machine::normal(SMALL).cpus(&CPUS)
+}
+
+/// A section that may come and go, and a few pageblocks that stay.
+fn sections() -> Machine {
+    Machine::new().zone(ZoneKind::Normal, SECTION.start - BEFORE..SECTION.end).cpus(&CPUS)
+}
+
+/// All states.
+pub(crate) fn states<P: Policy>() -> Vec<State<P>> {
+    let plain = |name, prepare| State {
+        name,
+        machine: small(),
+        start: Start::Whole,
+        base: 0,
+        area: None,
+        prepare,
+    };
+    let of = |machine, base, state: State<P>| State { machine, base, ..state };
+    vec![
+        plain("fresh", |_| {}),
+        plain("fragmented", fragment),
+        plain("exhausted", exhaust),
+        plain("highatomic", |h| {
+            // A block of order 3 in a pageblock that is kept for such requests from now on.
+            (0..2).for_each(|_| _ = h.alloc(3, Gfp::ATOMIC));
+        }),
+        plain("cached", |h| {
+            // Each CPU's lists are full.
+            for cpu in [0, 1, 2, OTHER.0] {
+                CPU.set(cpu);
+                let mut blocks = 0;
+                while blocks < 90 && h.alloc(u8::from(blocks % 8 == 7) * 3, Gfp::HIGHUSER_MOVABLE) {
+                    blocks += 1;
+                }
+                while h.lift_any().is_some_and(|(pfn, order)| h.y.free(pfn, order).is_ok()) {}
+            }
+        }),
+        State { area: Some(1024..3072), ..plain("cma", |_| {}) },
+        of(
+            Machine::new()
+                .zone_on(0, ZoneKind::Normal, 0..SMALL)
+                .zone_on(1, ZoneKind::Normal, 8192..8192 + SMALL)
+                .zone_on(1, ZoneKind::Movable, 16384..16384 + 1024)
+                .distances(&[10, 20, 20, 10])
+                .cpus(&[0, 1, 0, 1]),
+            0,
+            plain("nodes", |_| {}),
+        ),
+        of(sections(), SECTION.start, plain("online", |_| {})),
+        of(
+            Machine { usable: vec![Pfn(SECTION.start - BEFORE)..Pfn(SECTION.start)], ..sections() },
+            SECTION.start,
+            plain("offline", |_| {}),
+        ),
+        State {
+            start: Start::Deferred,
+            ..of(
+                Machine::new()
+                    .zone(ZoneKind::Normal, SECTION.start - 1024..SECTION.end + 2048)
+                    .cpus(&CPUS),
+                SECTION.end,
+                plain("deferred", |_| {}),
+            )
+        },
+        State {
+            start: Start::Blank,
+            ..of(
+                small().zone(ZoneKind::Movable, 8192..8192 + SMALL),
+                0,
+                plain("blank", |h| {
+                    h.y.restore(ZoneKind::Normal, written(0)).expect("the zone is blank");
+                }),
+            )
+        },
+    ]
+}
+
+/// A zone as a snapshot tells it: everything free.
+pub(crate) fn written(start: u64) -> Vec<Record> {
+    let state = (0..SMALL).step_by(1024).fold(Written::new(SMALL), |s, p| s.free(p, 10));
+    let moved = |pfn: Pfn| Pfn(pfn.0 + start);
+    let mut all = state.cpus(&CPUS).limits(63, 0, 512).records();
+    for record in &mut all {
+        match record {
+            Record::Block { pfn, .. } | Record::Free { pfn, .. } => *pfn = moved(*pfn),
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Blocks of order 3, every other one in use, in pairs that can move and that cannot.
+fn fragment<P: Policy>(h: &Hand<'_, '_, P>) {
+    let flags = |i: u64| [Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL][i as usize % 3];
+    let mut i = 0;
+    while h.alloc(3, flags(i) | Gfp::MEMALLOC) {
+        i += 1;
+    }
+    let all: Vec<u64> = h.world().table().blocks.keys().copied().collect();
+    for pfn in all.into_iter().skip(1).step_by(2) {
+        h.world().disown(Pfn(pfn));
+        h.y.free(Pfn(pfn), o(3)).expect("the state's own block");
+    }
+    h.y.drain_all(None);
+}
+
+/// Nothing is free but a few pages; some of what is in use can be reclaimed.
+fn exhaust<P: Policy>(h: &Hand<'_, '_, P>) {
+    for order in [10, 9, 4, 0] {
+        let movable = if order == 0 { Gfp::HIGHUSER_MOVABLE } else { Gfp::KERNEL };
+        let gfp = movable.difference(Gfp::RECLAIM) | Gfp::MEMALLOC | Gfp::NOWARN;
+        let keep = u64::from(order == 9 || order == 0) * 40;
+        let free = || h.y.zone_info(h.zone()).map_or(0, |z| z.free_exact);
+        while free() > (1 << order) + keep && h.alloc(order, gfp) {}
+    }
+}
+
+/// The states that a name stands for.
+pub(crate) fn with_yard<P: Policy, T>(
+    state: &State<P>,
+    f: impl FnOnce(&Hand<'_, '_, P>) -> T,
+) -> T {
+    fn room<T>(n: usize, new: impl Fn() -> T) -> Vec<T> {
+        (0..n).map(|_| new()).collect()
+    }
+    let layout = state.machine.layout();
+    let needs = layout.needs::<Lock>().unwrap();
+    let maps = Maps::new(&needs);
+    let mut slots: Vec<CpuSlot<Lock>> = room(needs.slots, CpuSlot::new);
+    let mut zones: Vec<Zone<'_, Lock>> = room(needs.zones, Zone::new);
+    let mut nodes: Vec<Node<'_, Lock>> = room(needs.nodes, Node::new);
+    let mut homes: Vec<Home<'_, Lock>> = room(needs.homes, Home::new);
+    let storage: Storage<'_, Lock> = Storage {
+        frames: &maps.frames,
+        blocks: &maps.blocks,
+        zones: &mut zones,
+        slots: &mut slots,
+        nodes: &mut nodes,
+        homes: &mut homes,
+    };
+    let world = World::new();
+    let yard: Y<'_, P> = match state.start {
+        Start::Whole => Yard::new(&layout, storage, world),
+        Start::Deferred => Yard::deferred(&layout, storage, world),
+        Start::Blank => Yard::blank(&layout, storage, world),
+    }
+    .unwrap();
+    yard.platform().set_yard(&yard);
+    let bitmap: Vec<AtomicU64> = room(64, || AtomicU64::new(0));
+    CPU.set(0);
+    let area = state.area.clone().map(|r| {
+        Area::new(&yard, Pfn(r.start)..Pfn(r.end), Order::ZERO, &bitmap).expect("everything is free")
+    });
+    let h = Hand { y: &yard, me: STATE, area: area.as_ref(), base: state.base };
+    (state.prepare)(&h);
+    CPU.set(0);
+    f(&h)
+}
+
+/// Gives everything back, and looks whether it is all there.
+pub(crate) fn settle<P: Policy>(h: &Hand<'_, '_, P>) -> Result<(), String> {
+    let y = h.y;
+    let said = |what: &str, e: &dyn std::fmt::Display| Err(format!("{what}: {e}"));
+    let complaint = || h.world().complaint().map_or(Ok(()), Err);
+    complaint()?;
+    y.validate().or_else(|e| said("after the operations", &e))?;
+    CPU.set(0);
+    let isolated = std::mem::take(&mut h.world().table().isolated);
+    for range in isolated {
+        y.unisolate(range, MigrateType::Movable).or_else(|e| said("unisolate", &e))?;
+    }
+    for cpu in (0..y.cpus()).map(CpuId).filter(|&c| !y.is_up(c)).collect::<Vec<_>>() {
+        y.cpu_up(cpu);
+    }
+    let same = h.world().table().same;
+    if let Some((pfn, order)) = same {
+        let freed = h.world().table().same_freed;
+        match freed {
+            0 => y.free(pfn, order).or_else(|e| said("the last free of the shared block", &e))?,
+            1 => {}
+            n => return Err(format!("{n} frees of the block at {pfn} succeeded")),
+        }
+    }
+    let blocks = std::mem::take(&mut h.world().table().blocks);
+    for (pfn, block) in blocks {
+        let what = || format!("the last free of {pfn:#x} of {block:?}");
+        y.free(Pfn(pfn), block.order).or_else(|e| said(&what(), &e))?;
+    }
+    while !y.finish_deferred() {}
+    y.drain_all(None);
+    (0..y.cpus()).map(CpuId).for_each(|cpu| _ = y.tick(cpu));
+    let poisoned = std::mem::take(&mut h.world().table().poisoned);
+    for (pfn, _) in poisoned {
+        y.unpoison_frame(Pfn(pfn)).or_else(|e| said("unpoison_frame", &e))?;
+    }
+    for zone in y.zone_ids() {
+        let kept = y.pageblocks(zone).map_or(0, |types| types[MigrateType::HighAtomic as usize]);
+        let reserved = y.zone_info(zone).map_or(0, |z| z.reserved_highatomic);
+        equal(zone, "reserved highatomic pages", reserved, 512 * kept)?;
+    }
+    while y.unreserve_highatomic(MigrateType::Movable, true) {}
+    complaint()?;
+    y.validate().or_else(|e| said("after everything was given back", &e))?;
+    y.zone_ids().try_for_each(|zone| is_whole(h, zone))
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(
+    zone: ZoneId,
+    what: &str,
+    is: T,
+    should: T,
+) -> Result<(), String> {
+    if is == should { Ok(()) } else { Err(format!("{zone}: {what}: {is:?}, not {should:?}")) }
+}
+
+/// Every page of the zone's memory is free, and nothing else is left behind.
+fn is_whole<P: Policy>(h: &Hand<'_, '_, P>, zone: ZoneId) -> Result<(), String> {
+    let y = h.y;
+    let info = y.zone_info(zone).ok_or("a zone is gone")?;
+    let all = records(y, zone);
+    let blocks = all.iter().filter(|r| matches!(r, Record::Block { .. })).count();
+    let memory = 512 * blocks as u64;
+    equal(zone, "managed pages", info.managed, memory)?;
+    equal(zone, "present pages", info.present, memory)?;
+    equal(zone, "free pages", info.free_exact, memory)?;
+    equal(zone, "cached pages", info.cached, 0)?;
+    equal(zone, "pages reserved", info.reserved_highatomic, 0)?;
+    equal(zone, "reclaim is at work", info.reclaim_active, false)?;
+    let mut limits = None;
+    for record in all {
+        match record {
+            Record::Zone(z) => {
+                equal(zone, "isolated pageblocks", z.isolated_blocks, 0)?;
+                limits = Some(z.limits);
+            }
+            Record::Cpu(c) if memory > 0 => equal(zone, "a CPU's limits", Some(c.tuning.limits), limits)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
