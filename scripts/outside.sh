@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# What is outside the workspace (Cargo.toml says why): compiles the side bench and the fuzz targets, runs loom's models.
+#
+#     scripts/outside.sh
+#
+# On stable, and without the C and C++ of other allocators and of libFuzzer, which nothing here links.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+base=${CARGO_TARGET_DIR:-$PWD/target}
+host=$(rustc -vV | sed -n 's/^host: //p')
+
+# As the workspace is compiled, whose dependencies are there already.
+lint() {
+    cargo clippy --target-dir "$base" --config profile.dev.opt-level=1 --config 'profile.dev.debug="line-tables-only"' \
+        "$@" -- -D warnings
+}
+# In place of build scripts that compile jemalloc and mimalloc; snmalloc's calls CMake.
+CMAKE=true lint --manifest-path crates/pageyard-side/Cargo.toml --locked --all-targets \
+    --config "target.$host.jemalloc.rustc-link-lib=['c']" --config "target.$host.mimalloc.rustc-link-lib=['c']"
+CUSTOM_LIBFUZZER_PATH=/nowhere/libfuzzer.a \
+    lint --manifest-path fuzz/Cargo.toml --features lab --bins --examples
+
+# A backtrace is larger than the stacks of loom's coroutines: a model that fails would hang.
+export RUST_BACKTRACE=0
+cargo clippy --manifest-path crates/pageyard-loom/Cargo.toml --target-dir "$base/loom" --locked --all-targets -- -D warnings
+cargo test --manifest-path crates/pageyard-loom/Cargo.toml --target-dir "$base/loom" --locked
