@@ -49,6 +49,7 @@ mod bell;
 mod block;
 mod builder;
 mod bulk;
+mod callback;
 pub mod clock;
 #[cfg(feature = "allocator-api2")]
 mod collections;
@@ -60,6 +61,8 @@ mod front;
 mod give_back;
 mod global;
 mod handshake;
+#[cfg(test)]
+mod hooked_alloc;
 mod limits;
 mod lock;
 mod magazine;

@@ -1,6 +1,7 @@
 //! How much a yard may hand out. The hard limit takes the rest out of circulation, as a balloon
 //! does: requests do not know of it, so it costs them nothing, and the reserves are within it.
 
+use std::mem;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,9 +11,6 @@ use pageyard::{Gfp, MAX_ORDER, NodeId, Order, PAGE_SIZE, Pfn};
 use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
 use crate::relocate::lock;
-
-/// None.
-const NONE: u64 = u64::MAX;
 
 /// Limits of a yard, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,34 +63,21 @@ impl Limits {
 }
 
 /// The limits in force, and the blocks that the hard one keeps.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Balloon {
-    hard: AtomicU64,
-    soft: AtomicU64,
+    /// Read and set together: the soft one is never above the hard one.
+    limits: Mutex<Limits>,
     blocks: Mutex<Vec<(Pfn, Order)>>,
     pages: AtomicU64,
 }
 
-impl Default for Balloon {
-    fn default() -> Self {
-        Balloon {
-            hard: AtomicU64::new(NONE),
-            soft: AtomicU64::new(NONE),
-            blocks: Mutex::default(),
-            pages: AtomicU64::new(0),
-        }
-    }
-}
-
 impl Balloon {
     pub(crate) fn limits(&self) -> Limits {
-        let get = |n: &AtomicU64| Some(n.load(Relaxed)).filter(|&n| n != NONE);
-        Limits { hard: get(&self.hard), soft: get(&self.soft) }
+        *lock(&self.limits)
     }
 
     pub(crate) fn set(&self, limits: Limits) {
-        self.hard.store(limits.hard.unwrap_or(NONE), Relaxed);
-        self.soft.store(limits.soft.unwrap_or(NONE), Relaxed);
+        *lock(&self.limits) = limits;
     }
 
     /// Pages it keeps.
@@ -102,50 +87,89 @@ impl Balloon {
 
     /// Keeps as much as the hard limit wants, or as much of that as is free; the rest when this is
     /// called again. Whether that is all.
+    ///
+    /// The list grows outside the lock: the allocation may reclaim, and a shrinker may set limits.
     pub(crate) fn adjust<P: Policy>(&self, raw: &RawYard<P, HostLock>) -> bool {
-        let mut blocks = lock(&self.blocks);
-        let all = raw.region().pages();
-        let target = self.limits().hard.map_or(0, |hard| all.saturating_sub(hard));
-        let mut kept = self.pages();
-        while kept > target {
-            let Some((pfn, order)) = blocks.pop() else { break };
-            let pages = u64::from(order.pages());
-            if kept - pages < target && order != Order::ZERO {
-                // Only part of it: the other half stays.
-                let half = Order::new(order.get() - 1).unwrap_or_default();
-                if raw.core().split(pfn, order, half).is_ok() {
-                    blocks.push((pfn, half));
-                    blocks.push((Pfn(pfn.0 + u64::from(half.pages())), half));
-                    continue;
-                }
+        let zones = || raw.core().zone_ids().filter_map(|z| raw.core().zone_info(z));
+        let nodes: Vec<NodeId> = zones().map(|z| z.node).collect();
+        let mut room = Vec::new();
+        loop {
+            let mut blocks = lock(&self.blocks);
+            if room.capacity() > blocks.capacity() {
+                room.append(&mut blocks);
+                mem::swap(&mut room, &mut blocks);
             }
-            kept -= pages;
-            // It fails only where a page of it was taken out of use meanwhile.
-            let _ = raw.free(pfn, order);
-        }
-        let nodes: Vec<NodeId> =
-            raw.core().zone_ids().filter_map(|z| Some(raw.core().zone_info(z)?.node)).collect();
-        for order in (0..=MAX_ORDER).rev().filter_map(Order::new) {
-            let pages = u64::from(order.pages());
-            let mut more = true;
-            while more && kept + pages <= target {
-                more = false;
-                // From all nodes alike.
-                for &node in &nodes {
-                    if kept + pages > target {
-                        break;
-                    }
-                    let Ok(pfn) = raw.alloc_on(node, order, QUIETLY) else { continue };
-                    more = true;
-                    kept += pages;
-                    blocks.push((pfn, order));
-                    let _ = raw.core().platform().discard(pfn, order, false);
-                }
+            // Not the region's: sections may be offline.
+            let present: u64 = zones().map(|z| z.present).sum();
+            let target = self.limits().hard.map_or(0, |hard| present.saturating_sub(hard));
+            let mut kept = self.pages();
+            let fits = keep(raw, &nodes, target, &mut blocks, &mut kept);
+            self.pages.store(kept, Relaxed);
+            let wanted = 2 * blocks.capacity().max(LEAST_ROOM);
+            drop(blocks);
+            if fits {
+                return kept >= target;
             }
+            room = Vec::with_capacity(wanted);
         }
-        self.pages.store(kept, Relaxed);
-        kept >= target
     }
+}
+
+/// Room for blocks in the list's first allocation.
+const LEAST_ROOM: usize = 32;
+
+/// Takes or frees blocks until `kept` is the target, or nothing more is free. `false`: the list is
+/// full.
+fn keep<P: Policy>(
+    raw: &RawYard<P, HostLock>,
+    nodes: &[NodeId],
+    target: u64,
+    blocks: &mut Vec<(Pfn, Order)>,
+    kept: &mut u64,
+) -> bool {
+    let is_full = |blocks: &Vec<_>| blocks.len() == blocks.capacity();
+    while *kept > target {
+        if is_full(blocks) {
+            // A split adds one.
+            return false;
+        }
+        let Some((pfn, order)) = blocks.pop() else { break };
+        let pages = u64::from(order.pages());
+        if *kept - pages < target && order != Order::ZERO {
+            // Only part of it: the other half stays.
+            let half = Order::new(order.get() - 1).unwrap_or_default();
+            if raw.core().split(pfn, order, half).is_ok() {
+                blocks.push((pfn, half));
+                blocks.push((Pfn(pfn.0 + u64::from(half.pages())), half));
+                continue;
+            }
+        }
+        *kept -= pages;
+        // It fails only where a page of it was taken out of use meanwhile.
+        let _ = raw.free(pfn, order);
+    }
+    for order in (0..=MAX_ORDER).rev().filter_map(Order::new) {
+        let pages = u64::from(order.pages());
+        let mut more = true;
+        while more && *kept + pages <= target {
+            more = false;
+            // From all nodes alike.
+            for &node in nodes {
+                if *kept + pages > target {
+                    break;
+                }
+                if is_full(blocks) {
+                    return false;
+                }
+                let Ok(pfn) = raw.alloc_on(node, order, QUIETLY) else { continue };
+                more = true;
+                *kept += pages;
+                blocks.push((pfn, order));
+                let _ = raw.core().platform().discard(pfn, order, false);
+            }
+        }
+    }
+    true
 }
 
 /// All that is free of this node, its reserves too, without waking anybody: what is left after that

@@ -62,5 +62,6 @@ pub struct PressureEvent {
     pub hard: Option<u64>,
 }
 
-/// Whoever is told of pressure. Called by the worker, without any of the yard's locks.
+/// A listener for changes of the level. Called by the worker, without any of the yard's locks. A panic
+/// ends the call, not the worker.
 pub(crate) type Listener = dyn Fn(&PressureEvent) + Send + Sync;

@@ -1,10 +1,10 @@
-//! Blocks that may be moved while somebody owns them: what compaction makes large free blocks of.
+//! Blocks in use that may be moved: compaction makes large free blocks of what they leave.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use pageyard::policy::{Linux612, Policy};
@@ -73,57 +73,162 @@ impl Moving {
 /// from now on, and sees to it that nobody uses the old one any more. What it does not own, it
 /// answers [`Refused`](Relocation::Refused): also a block of its own that is there by now, but of
 /// another order than [the one to move](Moving::order).
+///
+/// A panic counts as [`Refused`](Relocation::Refused), once the panic hook has run: the block must
+/// still be where it was.
 pub unsafe trait Relocator: Send + Sync {
     /// Moves a block, or does not. Called without any of the yard's locks, by the worker or by whoever
-    /// makes a request that needs compaction; it *tries* locks that such a caller may hold.
+    /// makes a request that needs compaction; it *tries* locks that such a caller may hold. Requests
+    /// that it makes may use the reserves and never lead to reclaim or compaction.
     fn relocate(&self, block: &Moving) -> Relocation;
 }
 
-/// Who owns which of the movable blocks.
+/// Frames whose movable blocks share a list.
+const BUCKET: u64 = 16;
+
+/// The movable blocks by their first frames.
+///
+/// Compaction asks it for every block that it wants to move, on the thread of any request that
+/// allocates. So nothing is allocated or dropped under its lock: there is a fixed number of lists, and
+/// nodes are made before and dropped after it is held.
 #[derive(Debug, Default)]
-pub(crate) struct Movables(Mutex<HashMap<Pfn, Arc<Slot>>>);
+pub(crate) struct Movables(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    buckets: Box<[Option<Box<Node>>]>,
+    blocks: u64,
+}
+
+/// A movable block in its bucket's list.
+#[derive(Debug)]
+struct Node {
+    pfn: Pfn,
+    slot: Arc<Slot>,
+    next: Option<Box<Node>>,
+}
 
 /// A movable block.
 #[derive(Debug)]
 struct Slot {
-    /// Where it is; locked while somebody uses it, or moves it.
-    place: Mutex<Pfn>,
+    /// Held while the block's bytes are in use, or moved.
+    busy: Mutex<()>,
+    /// The first frame. Written with `busy` held.
+    place: AtomicU64,
+    /// The owner has `busy`, by a [`Pinned`].
+    pinned: AtomicBool,
     order: Order,
+}
+
+impl Slot {
+    fn new(pfn: Pfn, order: Order) -> Slot {
+        let (busy, pinned) = (Mutex::new(()), AtomicBool::new(false));
+        Slot { busy, place: AtomicU64::new(pfn.0), pinned, order }
+    }
+
+    fn place(&self) -> Pfn {
+        Pfn(self.place.load(Relaxed))
+    }
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Table {
+    fn bucket(&mut self, pfn: Pfn) -> Option<&mut Option<Box<Node>>> {
+        let buckets = self.buckets.len() as u64;
+        let at = (pfn.0 / BUCKET).checked_rem(buckets)?;
+        self.buckets.get_mut(at as usize)
+    }
+
+    fn get(&mut self, pfn: Pfn) -> Option<&Arc<Slot>> {
+        let mut at = self.bucket(pfn)?.as_deref();
+        while let Some(node) = at {
+            if node.pfn == pfn {
+                return Some(&node.slot);
+            }
+            at = node.next.as_deref();
+        }
+        None
+    }
+
+    fn link(&mut self, mut node: Box<Node>) {
+        if let Some(bucket) = self.bucket(node.pfn) {
+            node.next = bucket.take();
+            *bucket = Some(node);
+            self.blocks += 1;
+        }
+    }
+
+    fn unlink(&mut self, pfn: Pfn) -> Option<Box<Node>> {
+        let mut at = self.bucket(pfn)?;
+        while at.as_ref()?.pfn != pfn {
+            at = &mut at.as_mut()?.next;
+        }
+        let mut node = at.take()?;
+        *at = node.next.take();
+        self.blocks -= 1;
+        Some(node)
+    }
+}
+
 impl Movables {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        lock(&self.0)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.0).is_empty()
+        self.table().blocks == 0
+    }
+
+    /// Adds a block of a yard of so many pages.
+    fn add(&self, pages: u64, pfn: Pfn, slot: &Arc<Slot>) {
+        let node = Box::new(Node { pfn, slot: slot.clone(), next: None });
+        if self.table().buckets.is_empty() {
+            let mut buckets = (0..pages.div_ceil(BUCKET)).map(|_| None).collect();
+            let mut table = self.table();
+            if table.buckets.is_empty() {
+                std::mem::swap(&mut table.buckets, &mut buckets);
+            }
+            // Another thread's were faster: these go without the lock.
+            drop(table);
+        }
+        self.table().link(node);
+    }
+
+    fn remove(&self, pfn: Pfn) {
+        let node = self.table().unlink(pfn);
+        drop(node);
     }
 
     /// Moves a block if it is one of these; `None` where it is not.
     pub(crate) fn relocate(&self, block: &Moving) -> Option<Relocation> {
-        let slot = lock(&self.0).get(&block.from).cloned()?;
+        let slot = self.table().get(block.from)?.clone();
         if slot.order != block.order {
             // The block that was to move is gone, and another one is there, which wants another
             // place.
             return Some(Relocation::Refused);
         }
-        let mut place = match slot.place.try_lock() {
-            Ok(place) => place,
+        let _busy = match slot.busy.try_lock() {
+            Ok(busy) => busy,
             Err(TryLockError::Poisoned(p)) => p.into_inner(),
             Err(TryLockError::WouldBlock) => return Some(Relocation::Busy),
         };
-        let mut all = lock(&self.0);
-        // Its owner may have given it up between the two locks.
-        let own = all.get(&block.from).is_some_and(|s| Arc::ptr_eq(s, &slot));
-        if !own || *place != block.from {
+        // Its owner may have given it up between the two locks; from here on it cannot.
+        if !self.table().get(block.from).is_some_and(|s| Arc::ptr_eq(s, &slot)) {
             return Some(Relocation::Refused);
         }
-        // SAFETY: the slot is the block's owner, and locked, so that nobody has its bytes.
+        // SAFETY: the slot is the block's owner and locked, so that nothing else uses its bytes; the
+        // order is the slot's (`another_block_in_the_same_place_does_not_move`,
+        // `movable_blocks_are_moved_together_with_their_contents`).
         unsafe { block.copy() };
-        *place = block.to;
-        all.remove(&block.from);
-        all.insert(block.to, slot.clone());
+        slot.place.store(block.to.0, Relaxed);
+        let mut table = self.table();
+        if let Some(mut node) = table.unlink(block.from) {
+            node.pfn = block.to;
+            table.link(node);
+        }
         Some(Relocation::Moved)
     }
 }
@@ -139,10 +244,10 @@ impl<'y, P: Policy> Movable<'y, P> {
     /// # Safety
     /// The block is allocated in this exclusive yard at this order, and the caller's alone.
     pub(crate) unsafe fn new(yard: &'y RawYard<P, HostLock>, pfn: Pfn, order: Order) -> Self {
-        let slot = Arc::new(Slot { place: Mutex::new(pfn), order });
-        // It stays where it is until that is said: whoever looked at what was here before may ask.
-        let here = lock(&slot.place);
-        lock(&yard.service().movables.0).insert(pfn, slot.clone());
+        let slot = Arc::new(Slot::new(pfn, order));
+        // Compaction may have found another block here, and ask for this one before it is movable.
+        let here = lock(&slot.busy);
+        yard.service().movables.add(yard.region().pages(), pfn, &slot);
         // It is allocated at this order, so this cannot fail; if it did, it would not be moved.
         let _ = yard.core().set_movable(pfn, order, true);
         drop(here);
@@ -155,13 +260,17 @@ impl<'y, P: Policy> Movable<'y, P> {
     }
 
     /// Its bytes, which stay where they are until the guard is dropped. Waits where it is being
-    /// moved, or somebody else has it: in a child after a fork for ever, if that was so just then.
+    /// moved, or another thread has a guard: in a child after a fork for ever, if that was so just
+    /// then. A guard that is forgotten ([`mem::forget`](std::mem::forget)) keeps the block locked and
+    /// in its place until the `Movable` is dropped.
     pub fn lock(&self) -> Pinned<'_> {
-        let pfn = lock(&self.slot.place);
-        let pages = u64::from(self.order().pages());
+        let busy = lock(&self.slot.busy);
+        self.slot.pinned.store(true, Relaxed);
+        let (pfn, pages) = (self.slot.place(), u64::from(self.order().pages()));
         let region = self.yard.region();
-        let start = region.address(*pfn, pages).expect("a block of the yard's");
-        Pinned { pfn, start, bytes: (pages * PAGE_SIZE) as usize }
+        let start = region.address(pfn, pages).expect("a block of the yard's");
+        let bytes = (pages * PAGE_SIZE) as usize;
+        Pinned { pfn, start, bytes, slot: &self.slot, _busy: busy }
     }
 }
 
@@ -176,24 +285,38 @@ impl<P: Policy> Drop for Movable<'_, P> {
         if !self.yard.service().born.is_here() {
             return;
         }
-        let pfn = lock(&self.slot.place);
-        lock(&self.yard.service().movables.0).remove(&pfn);
-        let _ = self.yard.free(*pfn, self.order());
+        // A guard borrows this, so there is none; but one may have been forgotten, and have the lock
+        // for good. Then nothing moves the block.
+        let forgotten = self.slot.pinned.load(Relaxed);
+        let moving = (!forgotten).then(|| lock(&self.slot.busy));
+        let pfn = self.slot.place();
+        self.yard.service().movables.remove(pfn);
+        drop(moving);
+        let _ = self.yard.free(pfn, self.order());
     }
 }
 
 /// The bytes of a [`Movable`], which stay where they are as long as this lives.
 #[derive(Debug)]
 pub struct Pinned<'m> {
-    pfn: MutexGuard<'m, Pfn>,
+    pfn: Pfn,
     start: NonNull<u8>,
     bytes: usize,
+    slot: &'m Slot,
+    _busy: MutexGuard<'m, ()>,
 }
 
 impl Pinned<'_> {
     /// Where the block is at the moment.
     pub fn pfn(&self) -> Pfn {
-        *self.pfn
+        self.pfn
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        // The lock is released after this.
+        self.slot.pinned.store(false, Relaxed);
     }
 }
 
@@ -202,7 +325,8 @@ impl Deref for Pinned<'_> {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the pages are mapped as long as the yard lives, which the movable borrows, and the
-        // slot's lock is held, so that they are this guard's alone.
+        // slot's lock is held, so that they are this guard's alone and do not move
+        // (`a_pinned_block_does_not_move`, `movable_blocks_are_moved_together_with_their_contents`).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }
@@ -217,27 +341,101 @@ impl DerefMut for Pinned<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hooked_alloc::assert_free;
+
+    fn order(n: u8) -> Order {
+        Order::new(n).unwrap()
+    }
+
+    const FROM: Pfn = Pfn(1 << 20);
+    const TO: Pfn = Pfn((1 << 20) + 64);
+
+    /// A block of order 2 with sevens in it, of a yard of 1,024 pages; and room for it to move to.
+    struct One {
+        movables: Movables,
+        slot: Arc<Slot>,
+        old: Vec<u8>,
+        new: Vec<u8>,
+    }
+
+    impl One {
+        fn new() -> One {
+            let (movables, slot) = (Movables::default(), Arc::new(Slot::new(FROM, order(2))));
+            movables.add(1024, FROM, &slot);
+            One { movables, slot, old: vec![7; 8 << 12], new: vec![0; 8 << 12] }
+        }
+
+        fn ask(&mut self, n: u8, from: Pfn) -> Option<Relocation> {
+            let (old, new) = (NonNull::from(&mut self.old[..]), NonNull::from(&mut self.new[..]));
+            let (old, new) = (old.cast(), new.cast());
+            self.movables.relocate(&Moving { from, to: TO, order: order(n), old, new })
+        }
+    }
 
     /// What compaction found may be gone when it asks, and a block of another size be there.
     #[test]
     fn another_block_in_the_same_place_does_not_move() {
-        let order = |n| Order::new(n).unwrap();
-        let (from, to) = (Pfn(1 << 20), Pfn((1 << 20) + 64));
+        let mut one = One::new();
+        assert_eq!(one.ask(1, FROM), Some(Relocation::Refused));
+        assert_eq!(one.ask(3, FROM), Some(Relocation::Refused));
+        assert_eq!(one.slot.place(), FROM);
+        assert_eq!(one.ask(2, TO), None, "not registered");
+        assert_eq!(one.ask(2, FROM), Some(Relocation::Moved));
+        assert_eq!(one.slot.place(), TO);
+        let (moved, rest) = one.new.split_at(4 << 12);
+        assert!(moved.iter().all(|&b| b == 7) && rest.iter().all(|&b| b == 0));
+        assert_eq!(one.ask(2, FROM), None, "it is where it went");
+        one.movables.remove(TO);
+        assert!(one.movables.is_empty());
+    }
+
+    /// Busy, not refused: compaction asks again, as the guard may be dropped at any time.
+    #[test]
+    fn a_block_in_use_is_busy() {
+        let mut one = One::new();
+        let slot = one.slot.clone();
+        let guard = lock(&slot.busy);
+        assert_eq!(one.ask(2, FROM), Some(Relocation::Busy));
+        drop(guard);
+        assert_eq!(one.ask(2, FROM), Some(Relocation::Moved));
+    }
+
+    #[test]
+    fn blocks_that_share_a_list_are_told_apart() {
         let movables = Movables::default();
-        let slot = Arc::new(Slot { place: Mutex::new(from), order: order(2) });
-        lock(&movables.0).insert(from, slot.clone());
-        let (mut old, mut new) = (vec![7u8; 8 << 12], vec![0u8; 8 << 12]);
-        let mut asked = |n, from| {
-            let (old, new) =
-                (NonNull::from(&mut old[..]).cast(), NonNull::from(&mut new[..]).cast());
-            movables.relocate(&Moving { from, to, order: order(n), old, new })
-        };
-        assert_eq!(asked(1, from), Some(Relocation::Refused));
-        assert_eq!(asked(3, from), Some(Relocation::Refused));
-        assert_eq!(*lock(&slot.place), from);
-        assert_eq!(asked(2, to), None, "nobody's");
-        assert_eq!(asked(2, from), Some(Relocation::Moved));
-        assert_eq!(*lock(&slot.place), to);
-        assert!(new[..4 << 12].iter().all(|&b| b == 7) && new[4 << 12..].iter().all(|&b| b == 0));
+        // 1,024 pages in 64 lists: frames 1,024 apart share one too.
+        let all: Vec<_> = (0..2048).map(|n| Arc::new(Slot::new(Pfn(n), order(0)))).collect();
+        all.iter().for_each(|slot| movables.add(1024, slot.place(), slot));
+        assert_eq!(movables.table().blocks, 2048);
+        for slot in &all {
+            let found = movables.table().get(slot.place()).cloned().unwrap();
+            assert!(Arc::ptr_eq(&found, slot));
+        }
+        all.iter().step_by(3).for_each(|slot| movables.remove(slot.place()));
+        for (n, slot) in all.iter().enumerate() {
+            assert_eq!(movables.table().get(slot.place()).is_some(), n % 3 != 0);
+        }
+        assert_eq!(movables.table().blocks, 2048 - 683);
+    }
+
+    #[test]
+    fn nothing_is_allocated_or_released_under_the_lock() {
+        let movables = Movables::default();
+        assert_free(
+            || movables.0.try_lock().is_ok(),
+            || {
+                for n in 0..100 {
+                    movables.add(1024, Pfn(n), &Arc::new(Slot::new(Pfn(n), order(0))));
+                }
+                (0..100).for_each(|n| movables.remove(Pfn(n)));
+            },
+        );
+        let mut one = One::new();
+        let slot = one.slot.clone();
+        let is_free = || slot.busy.try_lock().is_ok();
+        assert_free(is_free, || {
+            assert_eq!(one.ask(2, FROM), Some(Relocation::Moved));
+            one.movables.remove(TO);
+        });
     }
 }

@@ -1,26 +1,41 @@
 //! What requests and the worker tell each other, and who was registered with the yard.
 
 use std::cell::Cell;
-use std::fmt;
-use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::{fmt, io, mem};
 
 use pageyard::{Context, Gfp, NodeId, Order, ReclaimJob, Relocation, TaskFlags};
 
 use crate::bell::Bell;
+use crate::callback::guarded;
 use crate::fork::Birthplace;
 use crate::limits::Balloon;
 use crate::pressure::{Level, Listener};
-use crate::relocate::{Movables, Moving, Relocator};
+use crate::relocate::{Movables, Moving, Relocator, lock};
 use crate::shrink::{Registry, Shrinker, count_all, shrink_all};
 use crate::signals::Watching;
 use crate::tell::Tell;
 
 thread_local! {
-    /// This thread frees memory in the background: what it asks for may use the reserves, and does
-    /// not lead to another reclaim.
+    /// This thread runs a callback that frees or moves memory: what it asks for may use the reserves,
+    /// and does not lead to another reclaim or compaction.
     static RECLAIMS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks the thread as a reclaimer until it is dropped.
+struct Reclaiming(bool);
+
+impl Reclaiming {
+    fn begin() -> Reclaiming {
+        Reclaiming(RECLAIMS.replace(true))
+    }
+}
+
+impl Drop for Reclaiming {
+    fn drop(&mut self) {
+        RECLAIMS.set(self.0);
+    }
 }
 
 /// A set of nodes that requests add to and the worker empties.
@@ -85,8 +100,7 @@ pub(crate) struct Service {
     pub(crate) movables: Movables,
     pub(crate) listeners: Registry<Listener>,
     pub(crate) balloon: Balloon,
-    /// Held while sections of memory come or go.
-    pub(crate) hotplug: Mutex<()>,
+    pub(crate) hotplug: Hotplug,
     /// Somebody runs the worker.
     pub(crate) working: AtomicBool,
     pub(crate) lazily: AtomicBool,
@@ -97,8 +111,44 @@ pub(crate) struct Service {
     pub(crate) shrunk_directly: AtomicU64,
     pub(crate) moved: AtomicU64,
     pub(crate) ticks: AtomicU64,
-    /// Stalls, group, why nothing is given back.
-    pub(crate) states: Mutex<(Watching, Watching, Option<String>)>,
+    states: Mutex<Arc<States>>,
+}
+
+/// Whether stalls and the group are watched, and why nothing is given back.
+pub(crate) type States = (Watching, Watching, Option<String>);
+
+/// A turn at bringing memory or taking it away.
+#[derive(Debug, Default)]
+pub(crate) struct Hotplug {
+    turn: Mutex<()>,
+    /// The task that has the turn, or 0.
+    task: AtomicU64,
+}
+
+/// The turn, until it is dropped.
+pub(crate) struct HotplugTurn<'s> {
+    task: &'s AtomicU64,
+    _turn: MutexGuard<'s, ()>,
+}
+
+impl Hotplug {
+    /// Waits for the turn; `None` where the calling task has it. Relocators run under it, and one
+    /// that wants it too would wait for itself.
+    pub(crate) fn begin(&self, task: u64) -> Option<HotplugTurn<'_>> {
+        // Only the task itself stores its number.
+        if self.task.load(Relaxed) == task {
+            return None;
+        }
+        let turn = lock(&self.turn);
+        self.task.store(task, Relaxed);
+        Some(HotplugTurn { task: &self.task, _turn: turn })
+    }
+}
+
+impl Drop for HotplugTurn<'_> {
+    fn drop(&mut self) {
+        self.task.store(0, Relaxed);
+    }
 }
 
 impl fmt::Debug for Service {
@@ -121,7 +171,7 @@ impl Service {
             movables: Movables::default(),
             listeners: Registry::default(),
             balloon: Balloon::default(),
-            hotplug: Mutex::default(),
+            hotplug: Hotplug::default(),
             working: AtomicBool::new(false),
             lazily: AtomicBool::new(false),
             level: AtomicU8::new(0),
@@ -131,8 +181,18 @@ impl Service {
             shrunk_directly: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             ticks: AtomicU64::new(0),
-            states: Mutex::new((none(), none(), Some("no worker has begun".into()))),
+            states: Mutex::new(Arc::new((none(), none(), Some("no worker has begun".into())))),
         })
+    }
+
+    pub(crate) fn states(&self) -> Arc<States> {
+        lock(&self.states).clone()
+    }
+
+    pub(crate) fn set_states(&self, states: States) {
+        let mut other = Arc::new(states);
+        mem::swap(&mut *lock(&self.states), &mut other);
+        // What they were goes without the lock.
     }
 
     /// A request failed.
@@ -155,14 +215,15 @@ impl Service {
 
     /// Reclaim by the worker.
     pub(crate) fn reclaim_behind(&self, job: &ReclaimJob) -> u64 {
-        let was = RECLAIMS.replace(true);
+        let _mark = Reclaiming::begin();
         let freed = shrink_all(&self.shrinkers, job);
-        RECLAIMS.set(was);
         self.shrunk.fetch_add(freed, Relaxed);
         freed
     }
 
     pub(crate) fn reclaimable(&self) -> u64 {
+        // A count may allocate, and a request asks for counts.
+        let _mark = Reclaiming::begin();
         count_all(&self.shrinkers)
     }
 
@@ -180,7 +241,10 @@ impl Service {
 
     pub(crate) fn relocate(&self, block: &Moving) -> Relocation {
         let ask = || {
-            let mut answers = self.relocators.all().into_iter().map(|r| r.relocate(block));
+            // A relocator may allocate, and a request that finds no memory compacts.
+            let _mark = Reclaiming::begin();
+            let all = self.relocators.all();
+            let mut answers = all.iter().filter_map(|r| guarded(|| r.relocate(block)));
             answers.find(|&a| a != Relocation::Refused).unwrap_or(Relocation::Refused)
         };
         let answer = self.movables.relocate(block).unwrap_or_else(ask);

@@ -1,13 +1,15 @@
 //! Embedders that can do with less: asked in the background when memory falls below the LOW mark or
 //! use rises above the soft limit, and by requests that are not served otherwise.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
+use std::{fmt, mem};
 
 use pageyard::ReclaimJob;
 
+use crate::callback::guarded;
 use crate::fork::Birthplace;
+use crate::relocate::lock;
 
 /// Somebody who keeps pages that can be had again: a cache, a buffer pool.
 ///
@@ -17,6 +19,8 @@ use crate::fork::Birthplace;
 /// a lock that its own users may hold while they allocate: it *tries* locks, or they allocate with
 /// [`NOWAIT`](pageyard::Gfp::NOWAIT). Requests that it makes itself may use the reserves, and never
 /// lead to another reclaim.
+///
+/// A panic does not leave the yard: the panic hook runs, and the call counts as 0 pages.
 ///
 /// Closures from a job to a number of pages are shrinkers.
 pub trait Shrinker: Send + Sync {
@@ -36,23 +40,49 @@ impl<F: Fn(&ReclaimJob) -> u64 + Send + Sync> Shrinker for F {
     }
 }
 
-/// Things that were registered, each until its [`Registration`] is dropped.
+/// Values that were registered, each until its [`Registration`] is dropped.
 pub(crate) struct Registry<T: ?Sized>(Arc<Inner<T>>);
+
+/// Shared with the calls on their way, so replaced as a whole: a reader only counts a reference
+/// under the lock, and nothing is allocated or dropped under it. An allocation may call shrinkers.
+type List<T> = Arc<[(u64, Arc<T>)]>;
 
 struct Inner<T: ?Sized> {
     next: AtomicU64,
-    all: RwLock<Vec<(u64, Arc<T>)>>,
+    all: Mutex<List<T>>,
+}
+
+impl<T: ?Sized> Inner<T> {
+    fn list(&self) -> List<T> {
+        lock(&self.all).clone()
+    }
+
+    /// Replaces the list. `change` may run several times.
+    fn change(&self, change: impl Fn(&[(u64, Arc<T>)]) -> List<T>) {
+        loop {
+            let old = self.list();
+            let new = change(&old);
+            let mut now = lock(&self.all);
+            if Arc::ptr_eq(&now, &old) {
+                let same = mem::replace(&mut *now, new);
+                drop(now);
+                // Its values may be the embedder's last references, whose drops use the yard.
+                drop(same);
+                return;
+            }
+        }
+    }
 }
 
 impl<T: ?Sized> Default for Registry<T> {
     fn default() -> Self {
-        Registry(Arc::new(Inner { next: AtomicU64::new(0), all: RwLock::default() }))
+        Registry(Arc::new(Inner { next: AtomicU64::new(0), all: Mutex::default() }))
     }
 }
 
 impl<T: ?Sized> fmt::Debug for Registry<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} registered", self.all().len())
+        write!(f, "{} registered", self.0.list().len())
     }
 }
 
@@ -60,28 +90,39 @@ impl<T: ?Sized + Send + Sync + 'static> Registry<T> {
     pub(crate) fn add(&self, what: Arc<T>) -> Registration {
         let born = Birthplace::here();
         let id = self.0.next.fetch_add(1, Relaxed);
-        self.0.all.write().unwrap_or_else(PoisonError::into_inner).push((id, what));
+        self.0.change(|list| list.iter().cloned().chain([(id, what.clone())]).collect());
         let inner: Weak<Inner<T>> = Arc::downgrade(&self.0);
         Registration(Some(Box::new(move || {
             let Some(inner) = inner.upgrade().filter(|_| born.is_here()) else { return };
-            let mut all = inner.all.write().unwrap_or_else(PoisonError::into_inner);
-            let gone = all.iter().position(|&(i, _)| i == id).map(|at| all.remove(at));
-            drop(all);
-            // What it owns may be blocks, and want the registry's lock.
-            drop(gone);
+            inner.change(|list| list.iter().filter(|&&(i, _)| i != id).cloned().collect());
         })))
     }
 }
 
 impl<T: ?Sized> Registry<T> {
     /// All of them now; no lock is held when they are called.
-    pub(crate) fn all(&self) -> Vec<Arc<T>> {
-        let all = self.0.all.read().unwrap_or_else(PoisonError::into_inner);
-        all.iter().map(|(_, what)| what.clone()).collect()
+    pub(crate) fn all(&self) -> Snapshot<T> {
+        Snapshot(Some(self.0.list()))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.all.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+        lock(&self.0.all).is_empty()
+    }
+}
+
+/// What was registered at one moment.
+pub(crate) struct Snapshot<T: ?Sized>(Option<List<T>>);
+
+impl<T: ?Sized> Snapshot<T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().flat_map(|list| list.iter()).map(|(_, what)| &**what)
+    }
+}
+
+impl<T: ?Sized> Drop for Snapshot<T> {
+    fn drop(&mut self) {
+        // Registrations may have ended meanwhile, and these be the last references.
+        guarded(|| drop(self.0.take()));
     }
 }
 
@@ -97,7 +138,7 @@ impl fmt::Debug for Registration {
 }
 
 impl Registration {
-    /// There was nobody to register with.
+    /// A registration of nothing.
     pub(crate) fn of_nothing() -> Registration {
         Registration(None)
     }
@@ -116,36 +157,59 @@ impl Drop for Registration {
     }
 }
 
-/// Has a job done by all shrinkers, each by its share of what they could give up together.
+/// Counts that one reclaim keeps; shrinkers beyond are asked a second time.
+const KEPT: usize = 64;
+
+/// A shrinker that panics has nothing.
+fn count(shrinker: &dyn Shrinker) -> u64 {
+    guarded(|| shrinker.count()).unwrap_or(0)
+}
+
+/// Has a job done by all shrinkers, each by its share of what they could give up together. Allocates
+/// nothing: a request that finds no memory is waiting.
 pub(crate) fn shrink_all(shrinkers: &Registry<dyn Shrinker>, job: &ReclaimJob) -> u64 {
-    let all: Vec<_> = shrinkers.all().into_iter().map(|s| (s.count(), s)).collect();
-    let total: u128 = all.iter().map(|(count, _)| u128::from(*count)).sum();
+    let all = shrinkers.all();
+    let mut counts = [0; KEPT];
+    let mut total = 0;
+    for (n, shrinker) in all.iter().enumerate() {
+        let count = count(shrinker);
+        total += u128::from(count);
+        if let Some(kept) = counts.get_mut(n) {
+            *kept = count;
+        }
+    }
     if total == 0 {
         return 0;
     }
     let share = |count: u64| {
         let exact = (u128::from(job.pages) * u128::from(count)).div_ceil(total);
-        (exact as u64).min(count)
+        // Where a second count is larger than the total, no more than the whole job.
+        exact.min(job.pages.into()).min(count.into()) as u64
     };
-    let of = |(count, s): (u64, Arc<dyn Shrinker>)| match share(count) {
-        0 => 0,
-        pages => s.shrink(&ReclaimJob { pages, ..*job }),
+    let of = |(n, shrinker): (usize, &dyn Shrinker)| {
+        let count = counts.get(n).copied().unwrap_or_else(|| count(shrinker));
+        match share(count) {
+            0 => 0,
+            pages => {
+                let job = ReclaimJob { pages, ..*job };
+                guarded(|| shrinker.shrink(&job)).unwrap_or(0)
+            }
+        }
     };
-    all.into_iter().map(of).fold(0, u64::saturating_add)
+    all.iter().enumerate().map(of).fold(0, u64::saturating_add)
 }
 
 /// What all of them together say they could give up.
 pub(crate) fn count_all(shrinkers: &Registry<dyn Shrinker>) -> u64 {
-    shrinkers.all().iter().map(|s| s.count()).fold(0, u64::saturating_add)
+    shrinkers.all().iter().map(count).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use pageyard::{Gfp, NodeId, NodeMask, Order, ZoneKind};
 
     use super::*;
+    use crate::hooked_alloc::{allocations_in, assert_free};
 
     struct Cache(u64, Mutex<Vec<u64>>);
 
@@ -194,5 +258,63 @@ mod tests {
         registry.add(Arc::new(|job: &ReclaimJob| job.pages)).keep();
         registry.add(Arc::new(|_: &ReclaimJob| 0)).keep();
         assert_eq!(shrink_all(&registry, &job(32)), 17);
+    }
+
+    /// An embedder's value that the registry drops last.
+    struct Dropped;
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            std::hint::black_box(vec![1u8]);
+        }
+    }
+
+    #[test]
+    fn nothing_is_allocated_released_or_dropped_under_the_lock() {
+        let registry: Registry<dyn Shrinker> = Registry::default();
+        let is_free = || registry.0.all.try_lock().is_ok();
+        assert_free(is_free, || {
+            let register = |_| {
+                let value = Dropped;
+                registry.add(Arc::new(move |_: &ReclaimJob| u64::from(size_of_val(&value) > 0)))
+            };
+            let held: Vec<_> = (0..200).map(register).collect();
+            // The last reference to a list is a reader's.
+            let readers = registry.all();
+            drop(held);
+            drop(readers);
+        });
+        assert!(registry.is_empty());
+    }
+
+    #[test]
+    fn reclaim_allocates_nothing() {
+        let registry: Registry<dyn Shrinker> = Registry::default();
+        for _ in 0..2 * KEPT {
+            registry.add(Arc::new(|job: &ReclaimJob| job.pages)).keep();
+        }
+        let mut freed = 0;
+        let reclaim = || freed = shrink_all(&registry, &job(1024)) + count_all(&registry) % 2;
+        assert_eq!(allocations_in(|| true, reclaim), (0, 0));
+        assert_eq!(freed, 1024 + 1, "eight of each; a count that is too large for a sum");
+    }
+
+    #[test]
+    fn a_panicking_shrinker_counts_as_none() {
+        struct Wrong;
+        impl Shrinker for Wrong {
+            fn count(&self) -> u64 {
+                panic!("planted: count")
+            }
+            fn shrink(&self, _: &ReclaimJob) -> u64 {
+                unreachable!("it has nothing")
+            }
+        }
+        let registry: Registry<dyn Shrinker> = Registry::default();
+        registry.add(Arc::new(Wrong)).keep();
+        assert_eq!((shrink_all(&registry, &job(32)), count_all(&registry)), (0, 0));
+        registry.add(Arc::new(|_: &ReclaimJob| -> u64 { panic!("planted: shrink") })).keep();
+        registry.add(Arc::new(|job: &ReclaimJob| job.pages)).keep();
+        assert_eq!(shrink_all(&registry, &job(32)), 16, "the other one's half");
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use pageyard::policy::Policy;
 use pageyard::{
-    AllocError, ContigError, Gfp, HotplugError, Invalid, KnobError, Order, Pfn, PoisonError,
-    Poisoned, Yard,
+    AllocError, ContigError, Gfp, HotplugError, Invalid, KnobError, Order, Pfn, Platform,
+    PoisonError, Poisoned, Yard,
 };
 
 use crate::block::Block;
@@ -17,8 +17,8 @@ use crate::limits::{LimitError, Limits};
 use crate::lock::HostLock;
 use crate::platform::HostPlatform;
 use crate::pressure::{Level, PressureEvent};
-use crate::relocate::{Movable, Relocator, lock};
-use crate::service::Status;
+use crate::relocate::{Movable, Relocator};
+use crate::service::{HotplugTurn, Status};
 use crate::shrink::{Registration, Registry, Shrinker};
 use crate::signals::Watching;
 use crate::stats::YardStats;
@@ -133,32 +133,45 @@ impl<P: Policy> HostYard<P> {
     /// Takes whole sections of memory out of the yard ([`Yard::offline`], §8.4) and gives them back
     /// to the system. Movable blocks there move; what a [`Block`](crate::Block) owns does not.
     ///
+    /// A hard limit counts what is left.
+    ///
     /// # Errors
-    /// As [`Yard::offline`]; then all of it is in use as before.
+    /// As [`Yard::offline`]; then all of it is in use as before. [`ContigError::Busy`] from within a
+    /// relocator that another `offline` has called.
     pub fn offline(&self, sections: Range<Pfn>) -> Result<(), HotplugError> {
         if !self.is_here() {
             return Err(HotplugError::Refused(ContigError::NoMemory));
         }
-        // Nobody takes them back before their memory is gone.
-        let _turn = lock(&self.raw().service().hotplug);
+        // Another thread must not bring them back before their memory is gone.
+        let _turn = self.begin_hotplug(&sections)?;
         self.drain();
         self.raw().core().offline(sections.clone())?;
         // Where the system does not take it (hugetlbfs), it stays with the process.
         let pages = sections.end.0 - sections.start.0;
         let _ = self.raw().region().discard(sections.start, pages, false);
+        self.raw().service().balloon.adjust(self.raw());
         Ok(())
     }
 
-    /// Takes sections back that [`offline`](HostYard::offline) took out.
+    /// Takes sections back that [`offline`](HostYard::offline) took out. A hard limit keeps them out of
+    /// circulation.
     ///
     /// # Errors
-    /// As [`Yard::online`].
+    /// As [`Yard::online`]; [`ContigError::Busy`] as for [`offline`](HostYard::offline).
     pub fn online(&self, sections: Range<Pfn>) -> Result<(), HotplugError> {
         if !self.is_here() {
             return Err(HotplugError::Refused(ContigError::NoMemory));
         }
-        let _turn = lock(&self.raw().service().hotplug);
-        self.raw().core().online(sections)
+        let _turn = self.begin_hotplug(&sections)?;
+        self.raw().core().online(sections)?;
+        self.raw().service().balloon.adjust(self.raw());
+        Ok(())
+    }
+
+    fn begin_hotplug(&self, sections: &Range<Pfn>) -> Result<HotplugTurn<'_>, HotplugError> {
+        let task = self.raw().core().platform().task();
+        let turn = self.raw().service().hotplug.begin(task);
+        turn.ok_or(HotplugError::Refused(ContigError::Busy(sections.start)))
     }
 
     /// Takes a page with faulty memory out of use ([`Yard::poison_frame`], §11.3): at once where it is
@@ -223,7 +236,7 @@ impl<P: Policy> HostYard<P> {
         let here = self.is_here();
         let not_here = || Watching::Not("this is a child of its process".into());
         let (stalls, group, keeps) = match here {
-            true => lock(&service.states).clone(),
+            true => (*service.states()).clone(),
             false => (not_here(), not_here(), None),
         };
         let usage = if here { Usage::of(self.raw()) } else { Usage::default() };

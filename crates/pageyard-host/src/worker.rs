@@ -12,6 +12,7 @@ use pageyard::{
     CpuId, Gfp, Kswapd, NodeId, NodeMask, Order, ReclaimJob, ReclaimTask, ZoneId, ZoneKind,
 };
 
+use crate::callback::guarded;
 use crate::clock;
 use crate::cpu;
 use crate::front::FrontStats;
@@ -22,7 +23,6 @@ use crate::page::Page;
 use crate::platform::HostPlatform;
 use crate::pressure::{Cause, Level, PressureEvent};
 use crate::raw_yard::RawYard;
-use crate::relocate::lock;
 use crate::signals::{Signals, SystemFiles};
 use crate::stats::YardStats;
 use crate::tell::Told;
@@ -170,8 +170,8 @@ impl<'y, P: Policy> Worker<'y, P> {
             Some(Behind { node, kswapd, nap: None, compact: None })
         };
         let signals = Signals::open(&plan.system);
-        *lock(&service.states) =
-            (signals.psi_state.clone(), signals.group_state.clone(), plan.keeps.clone());
+        let (stalls, group) = (signals.psi_state.clone(), signals.group_state.clone());
+        service.set_states((stalls, group, plan.keeps.clone()));
         service.tell.began(&signals.psi_state, &signals.group_state, plan.keeps.as_deref());
         service.lazily.store(plan.give_back.is_some_and(|g| g.lazily), Relaxed);
         let pages = raw.region().pages();
@@ -294,7 +294,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             let Limits { hard, soft } = limits;
             let event = PressureEvent { level, before, causes, used: usage.used, soft, hard };
             service.tell.pressure(&event);
-            service.listeners.all().iter().for_each(|told| told(&event));
+            service.listeners.all().iter().for_each(|told| _ = guarded(|| told(&event)));
         }
         let system = match group {
             Some(true) => usage.used / 16,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use pageyard::{Gfp, Order, ReclaimJob};
+use pageyard::{ContigError, Gfp, HotplugError, Order, Pfn, ReclaimJob, SECTION_PAGES};
 use pageyard_host::{
     Backing, Block, Builder, Cause, GiveBack, HostYard, HugePages, HugeSize, Level, LimitError,
     Limits, SystemFiles, Watching,
@@ -491,16 +491,12 @@ fn a_text_for_prometheus() {
 
 #[test]
 fn sections_of_memory_go_and_come() {
-    use pageyard::{HotplugError, Pfn, SECTION_PAGES};
     let yard: HostYard = builder(256 * MIB).tick(None).give_back(None).build().unwrap();
     let managed = || yard.zones().map(|z| yard.zone_info(z).unwrap().managed).sum::<u64>();
     let all = managed();
     let blocks = fill(&yard, 60_000);
     let resident = yard.resident().unwrap();
-    let second = {
-        let first = pageyard_host::Region::FIRST.0 + SECTION_PAGES;
-        Pfn(first)..Pfn(first + SECTION_PAGES)
-    };
+    let second = second_section();
     assert!(matches!(yard.offline(second.clone()), Err(HotplugError::Refused(_))), "it is in use");
     assert_eq!(managed(), all);
     // What may be moved is no hindrance.
@@ -526,5 +522,217 @@ fn sections_of_memory_go_and_come() {
     assert!(fill(&yard, 60_000).iter().all(|b| b[0] == 1));
     yard.set_knob("watermark_scale_factor", "100").unwrap();
     assert!(yard.set_knob("watermark_scale_factor", "0").is_err());
+    yard.validate().unwrap();
+}
+
+/// The second section of a yard.
+fn second_section() -> std::ops::Range<Pfn> {
+    let first = pageyard_host::Region::FIRST.0 + SECTION_PAGES;
+    Pfn(first)..Pfn(first + SECTION_PAGES)
+}
+
+#[test]
+fn a_hard_limit_does_not_count_memory_that_is_offline() {
+    let yard: HostYard = builder(256 * MIB).tick(None).give_back(None).build().unwrap();
+    let section = second_section();
+    let limits = Limits { hard: Some(8192), soft: None };
+    let most = || {
+        let mut held = Vec::new();
+        while let Ok(block) = yard.alloc(order(0), QUIET | Gfp::MEMALLOC) {
+            held.push(block);
+        }
+        held.len()
+    };
+    yard.offline(section.clone()).unwrap();
+    assert_eq!(yard.set_limits(limits), Ok(true));
+    assert_eq!(most(), 8192, "a section is offline");
+    // What comes is kept, and what was kept may go.
+    yard.online(section.clone()).unwrap();
+    assert_eq!(most(), 8192, "it is back");
+    assert_eq!(yard.status().kept, 2 * SECTION_PAGES - 8192);
+    assert_eq!(yard.set_limits(Limits::default()), Ok(true));
+    yard.offline(section).unwrap();
+    assert_eq!(yard.status().kept, 0);
+}
+
+#[test]
+fn a_relocator_that_wants_memory_to_go_is_refused() {
+    struct Nested {
+        yard: &'static HostYard,
+        seen: Arc<Mutex<Vec<HotplugError>>>,
+    }
+    #[allow(unsafe_code)]
+    // SAFETY: nothing is moved.
+    unsafe impl pageyard_host::Relocator for Nested {
+        fn relocate(&self, _: &pageyard_host::Moving) -> pageyard::Relocation {
+            let section = second_section();
+            let nested = [self.yard.offline(section.clone()), self.yard.online(section)];
+            self.seen.lock().unwrap().extend(nested.into_iter().filter_map(Result::err));
+            pageyard::Relocation::Refused
+        }
+    }
+    let yard = forever(builder(256 * MIB).tick(None).give_back(None));
+    let seen: Arc<Mutex<Vec<_>>> = Arc::default();
+    yard.register_relocator(Nested { yard, seen: seen.clone() }).keep();
+    let inside = |b: &Block<'_>| second_section().contains(&b.pfn());
+    let blocks: Vec<_> = std::iter::from_fn(|| yard.alloc(order(10), QUIET).ok()).collect();
+    let block = blocks.into_iter().find(inside).unwrap();
+    #[allow(unsafe_code)]
+    // SAFETY: the block stays where it is.
+    unsafe { yard.core() }.set_movable(block.pfn(), block.order(), true).unwrap();
+    // A thread of its own, since it once waited for itself.
+    let offline = std::thread::spawn(move || yard.offline(second_section()));
+    assert!(until(|| offline.is_finished()), "it waits for itself");
+    assert!(offline.join().unwrap().is_err());
+    let busy = HotplugError::Refused(ContigError::Busy(second_section().start));
+    let seen = seen.lock().unwrap();
+    assert!(!seen.is_empty() && seen.iter().all(|e| *e == busy), "{seen:?}");
+    drop(block);
+}
+
+/// The guard keeps the lock for good, and the owner does not wait for it.
+#[test]
+fn a_movable_block_whose_guard_is_forgotten_can_be_dropped() {
+    let yard = forever(builder(64 * MIB).tick(None));
+    let used = yard.status().used;
+    let movable = yard.alloc_movable(order(3), QUIET).unwrap();
+    std::mem::forget(movable.lock());
+    yard.compact();
+    assert_eq!(yard.status().moved, 0, "it stays where the guard's bytes are");
+    assert_eq!(yard.status().used, used + 8);
+    let dropped = std::thread::spawn(move || drop(movable));
+    assert!(until(|| dropped.is_finished()), "the drop waits for the guard");
+    dropped.join().unwrap();
+    yard.drain();
+    assert_eq!(yard.status().used, used);
+    yard.compact();
+    yard.validate().unwrap();
+}
+
+/// A count that allocates on a full yard asks for no other count.
+#[test]
+fn a_shrinker_that_allocates_is_not_asked_again_for_it() {
+    thread_local! {
+        static DEPTH: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+    struct Greedy(&'static HostYard, Arc<AtomicU64>);
+    impl Greedy {
+        fn allocate(&self) {
+            let depth = DEPTH.replace(DEPTH.get() + 1);
+            self.1.fetch_max(depth.into(), Relaxed);
+            if depth < 10 {
+                drop(self.0.alloc(order(0), QUIET));
+            }
+            DEPTH.set(depth);
+        }
+    }
+    impl pageyard_host::Shrinker for Greedy {
+        fn count(&self) -> u64 {
+            self.allocate();
+            1
+        }
+        fn shrink(&self, _: &ReclaimJob) -> u64 {
+            self.allocate();
+            0
+        }
+    }
+    let yard = forever(builder(16 * MIB).tick(None));
+    let deepest = Arc::<AtomicU64>::default();
+    let mut held = Vec::new();
+    while let Ok(block) = yard.alloc(order(0), QUIET | Gfp::MEMALLOC) {
+        held.push(block);
+    }
+    yard.register_shrinker(Greedy(yard, deepest.clone())).keep();
+    assert!(yard.alloc(order(0), QUIET).is_err());
+    assert!(yard.alloc(order(3), QUIET).is_err());
+    yard.worker().unwrap().step();
+    assert_eq!(deepest.load(Relaxed), 0);
+}
+
+#[test]
+fn a_panicking_shrinker_costs_the_request_nothing_else() {
+    struct Wrong(bool);
+    impl pageyard_host::Shrinker for Wrong {
+        fn count(&self) -> u64 {
+            assert!(!self.0, "planted: count");
+            100
+        }
+        fn shrink(&self, _: &ReclaimJob) -> u64 {
+            panic!("planted: shrink")
+        }
+    }
+    let yard = forever(builder(16 * MIB).tick(None));
+    yard.register_shrinker(Wrong(true)).keep();
+    yard.register_shrinker(Wrong(false)).keep();
+    let mut held = Vec::new();
+    while let Ok(block) = yard.alloc(order(0), QUIET) {
+        held.push(block);
+    }
+    // The thread is no reclaimer afterwards: the reserves are not its.
+    assert!(yard.alloc(order(0), QUIET).is_err());
+    let free = yard.zones().map(|z| yard.zone_info(z).unwrap().free_exact).sum::<u64>();
+    assert!(free > 0, "the reserves");
+    // Nor is the worker's, which goes on.
+    let mut worker = yard.worker().unwrap();
+    worker.step();
+    assert!(yard.alloc(order(0), QUIET).is_err());
+    held.truncate(1000);
+    assert!(yard.alloc(order(0), QUIET).is_ok());
+    yard.drain();
+    yard.validate().unwrap();
+}
+
+#[test]
+fn a_panicking_listener_does_not_end_the_worker() {
+    let yard = forever(builder(64 * MIB).soft_limit(16 * MIB).give_back(None).tick(None));
+    yard.on_pressure(|_| panic!("planted: listener")).keep();
+    let told = Arc::<AtomicU64>::default();
+    let tell = told.clone();
+    yard.on_pressure(move |_| _ = tell.fetch_add(1, Relaxed)).keep();
+    let mut worker = yard.worker().unwrap();
+    let blocks = fill(yard, 6000);
+    worker.step();
+    assert_eq!((told.load(Relaxed), yard.pressure()), (1, Level::Moderate));
+    drop(blocks);
+    yard.drain();
+    worker.step();
+    assert_eq!((told.load(Relaxed), yard.pressure()), (2, Level::Calm));
+}
+
+/// The block stays where it was, and the pass goes on and gives its places back.
+#[test]
+fn a_panicking_relocator_leaks_nothing() {
+    struct Wrong(Arc<AtomicU64>);
+    #[allow(unsafe_code)]
+    // SAFETY: nothing is moved.
+    unsafe impl pageyard_host::Relocator for Wrong {
+        fn relocate(&self, _: &pageyard_host::Moving) -> pageyard::Relocation {
+            self.0.fetch_add(1, Relaxed);
+            panic!("planted: relocator")
+        }
+    }
+    let yard = forever(builder(64 * MIB).tick(None).give_back(None));
+    let asked = Arc::<AtomicU64>::default();
+    yard.register_relocator(Wrong(asked.clone())).keep();
+    let mut blocks: Vec<_> =
+        std::iter::from_fn(|| yard.alloc(order(0), QUIET | Gfp::MOVABLE).ok()).collect();
+    let mut n = 0;
+    blocks.retain(|_| {
+        n += 1;
+        n % 8 == 0
+    });
+    for block in &blocks {
+        #[allow(unsafe_code)]
+        // SAFETY: the block stays where it is.
+        unsafe { yard.core() }.set_movable(block.pfn(), block.order(), true).unwrap();
+    }
+    let held = blocks.len() as u64;
+    yard.compact();
+    assert!(asked.load(Relaxed) > 0);
+    yard.validate().unwrap();
+    assert_eq!(yard.status().used, held);
+    drop(blocks);
+    yard.drain();
+    assert_eq!(yard.status().used, 0);
     yard.validate().unwrap();
 }
