@@ -35,16 +35,17 @@ impl Bell {
         });
     }
 
-    /// Sleeps until the bell is rung, one of `files` has urgent news (`POLLPRI`), or for `most`.
-    /// Which of the files have news, by their place. An early return, for a signal perhaps, looks
-    /// like one of no news.
-    pub(crate) fn wait(&self, files: &[RawFd], most: Duration) -> Vec<usize> {
+    /// Sleeps until the bell is rung, one of `files` has urgent news (`POLLPRI`) or is of no use any
+    /// more (`POLLERR`, `POLLHUP`, `POLLNVAL`), or for `most`. Those files, with what they have. An
+    /// early return, for a signal perhaps, looks like one of no news.
+    pub(crate) fn wait(&self, files: &[RawFd], most: Duration) -> Vec<(RawFd, i16)> {
         let poll = |&fd: &RawFd| libc::pollfd { fd, events: libc::POLLPRI, revents: 0 };
         let mut all: Vec<_> = files.iter().map(poll).collect();
         all.push(libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
         let whole = most.as_nanos().div_ceil(1_000_000);
         let ms = i32::try_from(whole).unwrap_or(i32::MAX);
-        // SAFETY: the vector is as long as said, and lives until the call returns.
+        // SAFETY: the vector is as long as said, and lives until the call returns
+        // (`files_are_told_apart` fails with a shorter one).
         let ready = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, ms) };
         if ready <= 0 {
             return Vec::new();
@@ -55,8 +56,9 @@ impl Bell {
             // (`a_bell_wakes_once_however_often_it_was_rung`).
             unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
         });
-        let news = |f: &libc::pollfd| f.revents & libc::POLLPRI != 0;
-        (0..files.len()).filter(|&i| news(&all[i])).collect()
+        all.pop();
+        all.retain(|f| f.revents != 0);
+        all.into_iter().map(|f| (f.fd, f.revents)).collect()
     }
 }
 
@@ -119,6 +121,7 @@ mod tests {
             return;
         }
         let files = [a.as_raw_fd(), b.as_raw_fd()];
-        assert_eq!(bell.wait(&files, Duration::from_secs(3600)), [1]);
+        let heard = bell.wait(&files, Duration::from_secs(3600));
+        assert_eq!(heard, [(b.as_raw_fd(), libc::POLLPRI)]);
     }
 }

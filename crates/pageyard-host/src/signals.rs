@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Seek, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 
@@ -130,7 +130,7 @@ pub(crate) struct Signals {
     hit_at: Option<u64>,
 }
 
-fn open_psi(path: &Path) -> std::io::Result<File> {
+fn open_psi(path: &Path) -> io::Result<File> {
     let mut file = OpenOptions::new().read(true).write(true).open(path)?;
     file.write_all(TRIGGER.as_bytes())?;
     Ok(file)
@@ -181,28 +181,65 @@ impl Signals {
         [&self.psi, &self.events].into_iter().flatten().map(AsRawFd::as_raw_fd).collect()
     }
 
-    /// One of [`files`](Signals::files) had news.
-    pub(crate) fn news(&mut self, which: usize, now: u64) {
-        if which == 0 && self.psi.is_some() {
-            self.stalled_at = Some(now);
+    /// What `poll` said of one of [`files`](Signals::files). Returns whether it is still watched: a
+    /// file that cannot tell anything any more would wake the worker for ever.
+    pub(crate) fn news(&mut self, fd: RawFd, revents: i16, now: u64) -> bool {
+        let is = |file: &Option<File>| file.as_ref().is_some_and(|f| f.as_raw_fd() == fd);
+        let gone = revents & (libc::POLLHUP | libc::POLLNVAL) != 0;
+        if is(&self.psi) {
+            // An error means that the trigger is gone, as with the group that it was of.
+            if !gone && revents & libc::POLLERR == 0 {
+                self.stalled_at = Some(now);
+                return true;
+            }
+            self.psi = None;
+            self.psi_state = Watching::Not("the file of stalls is gone".into());
+        } else if is(&self.events) {
+            // Every change is an error here, until the file is read to its end. Of a group that was
+            // removed it cannot be read.
+            if !gone && self.read_events().is_ok() {
+                return true;
+            }
+            self.lose_group();
         }
-        // Of events: they are read at the next look.
+        false
     }
 
-    /// Reads what is to be read.
-    pub(crate) fn look(&mut self, now: u64) {
-        let Some(group) = &self.group else { return };
-        let Some(memory) = GroupMemory::read(group, &self.root) else { return };
-        if memory.events > self.last.events {
-            self.hit_at = Some(now);
+    /// The group was removed, so this process is in another one.
+    fn lose_group(&mut self) {
+        if let Some(group) = self.group.take() {
+            self.group_state = Watching::Not(format!("{}: the group is gone", group.display()));
         }
-        self.last = memory;
-        // Read to its end, the file tells of the next change only.
+        self.events = None;
+        self.last = GroupMemory::default();
+    }
+
+    /// Read to its end, the file tells of the next change only.
+    fn read_events(&mut self) -> io::Result<()> {
         if let Some(events) = &mut self.events {
-            use std::io::{Read, Seek};
-            let _ = events.rewind();
-            let _ = events.read_to_string(&mut String::new());
+            events.rewind()?;
+            io::copy(events, &mut io::sink())?;
         }
+        Ok(())
+    }
+
+    /// Reads what is to be read. Returns whether the group, if there was one, is still watched.
+    pub(crate) fn look(&mut self, now: u64) -> bool {
+        let Some(group) = &self.group else { return true };
+        let memory = GroupMemory::read(group, &self.root);
+        let watched = self.read_events().is_ok();
+        if watched {
+            let events = self.last.events;
+            // What cannot be read now says nothing of how short memory is.
+            let memory = memory.unwrap_or(GroupMemory { events, ..GroupMemory::default() });
+            if memory.events > events {
+                self.hit_at = Some(now);
+            }
+            self.last = memory;
+        } else {
+            self.lose_group();
+        }
+        watched
     }
 
     pub(crate) fn stalled(&self, now: u64) -> bool {
@@ -339,9 +376,67 @@ mod tests {
             return;
         }
         let bell = crate::bell::Bell::new().unwrap();
-        for which in bell.wait(&s.files(), Duration::from_secs(3600)) {
-            s.news(which, 10);
+        for (fd, revents) in bell.wait(&s.files(), Duration::from_secs(3600)) {
+            assert!(s.news(fd, revents, 10));
         }
         assert!(s.stalled(10) && s.stalled(9 + STALL) && !s.stalled(10 + STALL));
+    }
+
+    /// The other end of a socket, once it is closed, as a file that tells nothing any more.
+    fn closed() -> File {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        drop(other);
+        File::from(OwnedFd::from(one))
+    }
+
+    /// It would wake the worker at once, each time.
+    #[test]
+    fn a_file_that_is_gone_is_not_waited_for() {
+        let bell = crate::bell::Bell::new().unwrap();
+        let files =
+            SystemFiles { pressure: None, group: Some("/".into()), group_root: "/nowhere".into() };
+        let mut s = Signals::open(&files);
+        s.psi = Some(closed());
+        s.events = Some(closed());
+        s.group = files.group;
+        let heard = bell.wait(&s.files(), Duration::from_secs(3600));
+        assert_eq!(heard.len(), 2);
+        for (fd, revents) in heard {
+            assert!(!s.news(fd, revents, 1));
+        }
+        assert!(s.files().is_empty() && !s.stalled(1));
+        assert_eq!(s.psi_state.to_string(), "not watched: the file of stalls is gone");
+        assert_eq!(s.group_state.to_string(), "not watched: /: the group is gone");
+    }
+
+    /// What the files of a group say once it was removed: `POLLERR` for ever, and no text.
+    #[test]
+    fn a_group_that_was_removed_is_not_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let d = dir.path();
+        write(d, "memory.current", "990\n");
+        write(d, "memory.max", "1000\n");
+        let files =
+            SystemFiles { pressure: None, group: Some(d.to_owned()), group_root: d.to_owned() };
+        for by_news in [true, false] {
+            let mut s = Signals::open(&files);
+            assert!(s.look(1) && s.group_short(1) == Some(true));
+            // It opens, and cannot be read.
+            s.events = Some(File::open(d).unwrap());
+            let fd = s.files()[0];
+            let error = libc::POLLERR | libc::POLLPRI;
+            assert!(if by_news { !s.news(fd, error, 2) } else { !s.look(2) });
+            assert!(s.files().is_empty());
+            assert_eq!(s.group_short(2), None, "what it said last is no sign any more");
+            assert!(s.group_state.to_string().ends_with("the group is gone"));
+            assert!(s.look(3), "said once");
+        }
+        // Unreadable for a moment is not gone.
+        let mut s = Signals::open(&files);
+        fs::remove_file(d.join("memory.current")).unwrap();
+        assert!(s.look(1));
+        assert_eq!(s.group_short(1), None);
+        write(d, "memory.current", "990\n");
+        assert!(s.look(2) && s.group_short(2) == Some(true));
     }
 }

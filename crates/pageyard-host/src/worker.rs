@@ -23,6 +23,7 @@ use crate::page::Page;
 use crate::platform::HostPlatform;
 use crate::pressure::{Cause, Level, PressureEvent};
 use crate::raw_yard::RawYard;
+use crate::service::States;
 use crate::signals::{Signals, SystemFiles};
 use crate::stats::YardStats;
 use crate::tell::Told;
@@ -170,8 +171,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             Some(Behind { node, kswapd, nap: None, compact: None })
         };
         let signals = Signals::open(&plan.system);
-        let (stalls, group) = (signals.psi_state.clone(), signals.group_state.clone());
-        service.set_states((stalls, group, plan.keeps.clone()));
+        service.set_states(states(&signals, plan));
         service.tell.began(&signals.psi_state, &signals.group_state, plan.keeps.as_deref());
         service.lazily.store(plan.give_back.is_some_and(|g| g.lazily), Relaxed);
         let pages = raw.region().pages();
@@ -205,7 +205,9 @@ impl<'y, P: Policy> Worker<'y, P> {
         }
         let service = self.raw.service();
         service.balloon.adjust(self.raw);
-        self.signals.look(now);
+        if !self.signals.look(now) {
+            service.set_states(states(&self.signals, self.plan));
+        }
         let usage = Usage::of(self.raw);
         let level = self.judge(&usage, now);
         self.reclaim(now);
@@ -238,9 +240,14 @@ impl<'y, P: Policy> Worker<'y, P> {
 
     /// Sleeps until the bell is rung, the system tells of a stall, or for `most`.
     pub fn wait(&mut self, most: Duration) {
-        let news = self.raw.service().bell.wait(&self.signals.files(), most);
+        let service = self.raw.service();
+        let heard = service.bell.wait(&self.signals.files(), most);
         let now = clock::now();
-        news.into_iter().for_each(|which| self.signals.news(which, now));
+        for (fd, revents) in heard {
+            if !self.signals.news(fd, revents, now) {
+                service.set_states(states(&self.signals, self.plan));
+            }
+        }
     }
 
     /// Works until `stop` is set and [the bell is rung](crate::HostYard::wake_worker).
@@ -427,6 +434,11 @@ impl<P: Policy> Drop for Worker<'_, P> {
     fn drop(&mut self) {
         self.raw.service().working.store(false, SeqCst);
     }
+}
+
+/// What is watched, and why not.
+fn states(signals: &Signals, plan: &Plan) -> States {
+    (signals.psi_state.clone(), signals.group_state.clone(), plan.keeps.clone())
 }
 
 fn nanos(d: Duration) -> u64 {
