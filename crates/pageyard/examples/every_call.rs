@@ -2,18 +2,21 @@
 //! panic here. `scripts/no-panic.sh` looks into the machine code of these for a way to panic.
 
 use lock_api::Mutex;
-use pageyard::compact::{Background, Deferral};
+use pageyard::compact::{self, Background, Deferral, Retries};
 use pageyard::policy::{
-    Guarded, InitOnFree, Linux612, Poisoned as Filled, Policy, TwoPassBulkFree, Vanilla,
+    Guarded, InitOnFree, Linux612, Poisoned as Filled, Policy, Safety, TwoPassBulkFree, Vanilla,
 };
-use pageyard::tuning::CacheSlice;
+use pageyard::text::{self, BlockSupply, FreeCount, PagesetText, ZoneReport, ZoneText};
+use pageyard::tuning::{self, CacheSlice, Limits, Pressure, Room, Tuning};
 use pageyard::{
-    AllocError, BatchError, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError,
-    CpuId, CpuSample, CpuSlot, Event, FaultPlan, Faults, Frame, FreeError, Gfp, HighChange,
-    HighReason, History, Home, HotplugError, InitError, Invalid, IsolateError, KnobError, Knobs,
-    Layout, Mark, MigrateType, Node, NodeId, NodeMask, Order, PageOwner, Pageblock, Pfn, Place,
-    PlaceError, Platform, PoisonError, Poisoned, Priority, ReclaimTask, Record, Relocation,
-    RestoreError, Ring, Storage, Task, VmEvent, Yard, Zone, ZoneId, ZoneKind, ZoneSpec, poison,
+    AllocError, BadPage, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats,
+    Compacted, ContigError, CpuId, CpuSample, CpuSlot, CpuStats, Event, Excerpt, FaultPlan, Faults,
+    Finding, Frame, FreeError, Gfp, HighChange, HighReason, History, Home, HotplugError, InitError,
+    Interleave, Interval, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Mark,
+    MigrateType, Needs, Node, NodeId, NodeMask, Order, OutOfUse, PageOwner, PageState, Pageblock,
+    Pfn, Place, PlaceError, Platform, PoisonError, Poisoned, Priority, ReclaimTask, Record,
+    Relocation, RestoreError, Ring, Storage, Task, VmEvent, VmEvents, Yard, Zone, ZoneId, ZoneKind,
+    ZoneSpec, poison, watermark,
 };
 use std::fmt::{self, Write};
 use std::ops::Range;
@@ -62,18 +65,67 @@ impl fmt::Write for Paper {
 const KIND: ZoneKind = ZoneKind::Normal;
 const RANGE: Range<Pfn> = Pfn(1024)..Pfn(2048);
 
-/// An event for a history.
-const CHANGE: Event = Event::High {
-    zone: ZoneId { node: NodeId(0), kind: KIND },
-    change: HighChange {
-        from: 0,
-        to: 1,
-        count: 0,
-        refills: 0,
-        drains: 0,
-        reason: HighReason::Decay,
-    },
+fn layout() -> Layout<'static> {
+    const SPAN: Range<Pfn> = Pfn(0)..Pfn(1 << 14);
+    Layout {
+        zones: &[ZoneSpec { kind: KIND, node: NodeId(0), span: SPAN }],
+        usable: &[SPAN],
+        reserved: &[],
+        cpus: &[NodeId(0)],
+        distances: &[],
+        knobs: Knobs::default(),
+    }
+}
+
+const BLOCKS: [u64; 11] = [7; 11];
+const PAGE: PageState = PageState::UNUSED;
+const REPORT: ZoneReport<'_> = ZoneReport {
+    node: NodeId(0),
+    zone: "Normal",
+    free: 7,
+    boost: 7,
+    marks: [7; 3],
+    reserved_highatomic: 7,
+    free_highatomic: 7,
+    present: 7,
+    managed: 7,
+    free_pcp: 7,
+    local_pcp: 7,
+    free_cma: 7,
+    protection: &[7; 5],
 };
+const ZONE_TEXT: ZoneText<'_> = ZoneText {
+    node: NodeId(0),
+    zone: "Normal",
+    free: 7,
+    boost: 7,
+    marks: [7; 3],
+    promo: Some(7),
+    spanned: 7,
+    present: 7,
+    managed: 7,
+    cma: 7,
+    protection: &[7; 5],
+    unreclaimable: false,
+    start: Pfn(7),
+};
+const PAGESET_TEXT: PagesetText = PagesetText {
+    cpu: CpuId(0),
+    count: 7,
+    high: 7,
+    batch: 7,
+    limits: Some([7; 2]),
+    threshold: Some(7),
+};
+
+const RETRIES: Retries = Retries { lost: 1, priority: Priority::SyncLight };
+
+/// A change for a history.
+const HIGH: HighChange =
+    HighChange { from: 0, to: 1, count: 0, refills: 0, drains: 0, reason: HighReason::Decay };
+
+/// An event for a history.
+const CHANGE: Event = Event::High { zone: ZoneId { node: NodeId(0), kind: KIND }, change: HIGH };
 
 calls! {
     call_alloc(y, order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
@@ -84,12 +136,14 @@ calls! {
         -> Result<usize, AllocError> { y.alloc_bulk_on(NodeMask(1), gfp, slots) }
     call_is_pfmemalloc(y, pfn: Pfn = Pfn(7)) -> bool { y.is_pfmemalloc(pfn) }
     call_kswapd(y, freed: u64 = 7)
-        -> Option<ReclaimTask> { y.kswapd(NodeId(0)).map(|mut k| k.next(freed)) }
+        -> Option<ReclaimTask> { y.kswapd(NodeId(0)).map(|mut k| Kswapd::next(&mut k, freed)) }
     call_distance(y, node: NodeId = NodeId(0)) -> Option<u8> { y.distance(node, NodeId(0)) }
     call_node_of(y, cpu: CpuId = CpuId(0)) -> Option<NodeId> { y.node_of(cpu) }
     call_zonelist(y, node: NodeId = NodeId(0)) -> Option<ZoneId> { y.zonelist(node, KIND).next() }
     call_free(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
         -> Result<(), FreeError> { y.free(pfn, order) }
+    call_free_owned(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
+        -> Result<(), FreeError> { y.free_owned(pfn, order) }
     call_free_direct(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
         -> Result<(), FreeError> { y.free_direct(pfn, order) }
     call_free_shared(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
@@ -100,10 +154,19 @@ calls! {
         -> Result<(), FreeError> { y.set_movable(pfn, order, true) }
     call_free_batch(y, blocks: &[(Pfn, Order)] = &[(Pfn(7), Order::ZERO)])
         -> Result<(), BatchError> { y.free_batch(blocks) }
+    call_free_batch_owned(y, blocks: &[(Pfn, Order)] = &[(Pfn(7), Order::ZERO)])
+        -> Result<(), BatchError> { y.free_batch_owned(blocks) }
     call_alloc_bulk(y, slots: &mut [Option<Pfn>] = &mut [None; 100], gfp: Gfp = Gfp::KERNEL)
         -> Result<usize, AllocError> { y.alloc_bulk(gfp, slots) }
     call_alloc_bulk_each(y, n: usize = 100, gfp: Gfp = Gfp::KERNEL)
         -> Result<usize, AllocError> { y.alloc_bulk_each(n, gfp, |pfn| _ = std::hint::black_box(pfn)) }
+    call_alloc_bulk_each_on(y, n: usize = 100, gfp: Gfp = Gfp::KERNEL) -> Result<usize, AllocError> {
+        y.alloc_bulk_each_on(NodeMask(1), n, gfp, |pfn| _ = std::hint::black_box(pfn))
+    }
+    call_alloc_interleaved(y, turns: &Interleave = &Interleave::new(NodeMask(1)), order: Order = Order::ZERO)
+        -> Result<Pfn, AllocError> { y.alloc_interleaved(turns, order, Gfp::KERNEL) }
+    call_alloc_preferring(y, nodes: NodeMask = NodeMask(2), order: Order = Order::ZERO)
+        -> Result<Pfn, AllocError> { y.alloc_preferring(nodes, order, Gfp::KERNEL) }
     call_tick(y, cpu: CpuId = CpuId(0)) -> bool { y.tick(cpu) }
     call_drain_cpu(y, cpu: CpuId = CpuId(0)) -> () { y.drain_cpu(cpu, None) }
     call_drain_all(y) -> () { y.drain_all(Some(KIND.into())) }
@@ -154,12 +217,14 @@ calls! {
         y.verdicts(KIND, samples, samples, 1, |v| _ = write!(Paper, "{v}"))
     }
     call_evidence(y, samples: &[CpuSample] = &[CpuSample::default(); 3]) -> bool {
-        y.verdicts(KIND, samples, samples, 1, |v| v.finding.evidence(|_, n| _ = std::hint::black_box(n)))
+        y.verdicts(KIND, samples, samples, 1, |v| {
+            Finding::evidence(&v.finding, |_, n| _ = std::hint::black_box(n));
+        })
     }
     call_history(y, ring: &Mutex<Lock, Ring<3>> = &Mutex::new(Ring::new())) -> bool {
         History::new(&[KIND.into()], y.cpus(), std::slice::from_ref(ring)).is_some_and(|h| {
-            h.note(1, CpuId(0), &std::hint::black_box(CHANGE));
-            h.read(KIND, CpuId(0)).is_some_and(|r| r.iter().count() > 0)
+            History::note(&h, 1, CpuId(0), &std::hint::black_box(CHANGE));
+            History::read(&h, KIND, CpuId(0)).is_some_and(|r| Ring::iter(&r).count() > 0)
         })
     }
     call_block_type(y, pfn: Pfn = Pfn(7)) -> Option<MigrateType> { y.block_type(pfn) }
@@ -171,7 +236,13 @@ calls! {
     call_write_vmstat(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_vmstat(out, &()) }
     call_write_show_mem(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_show_mem(out, &()) }
     call_count_event(y, event: VmEvent = VmEvent::OomKill) -> () { y.count_event(event, 1) }
-    call_vm_events(y) -> Option<u64> { y.vm_events().by_name("pgfree") }
+    call_vm_events(y) -> Option<u64> { VmEvents::by_name(&y.vm_events(), "pgfree") }
+    call_platform(y) -> bool { std::ptr::eq(y.platform(), y.platform()) }
+    call_cpus(y) -> u32 { y.cpus() }
+    call_zones(y) -> usize { y.zones() }
+    call_zone_ids(y) -> usize { y.zone_ids().count() }
+    call_nodes(y) -> usize { y.nodes() }
+    call_above_low(y) -> Option<i64> { y.above_low(KIND) }
     call_is_up(y, cpu: CpuId = CpuId(0)) -> bool { y.is_up(cpu) }
     call_cpus_up(y) -> u32 { y.cpus_up() }
     call_cpu_up(y, cpu: CpuId = CpuId(0)) -> bool { y.cpu_up(cpu) }
@@ -201,9 +272,9 @@ calls! {
         -> Result<u64, CmaError> {
             {
                 let area: CmaArea<'_, Lock> = CmaArea::new(y, RANGE, Order::ZERO, bits)?;
-                let pfn = area.alloc(y, n, 64, Gfp::KERNEL)?;
-                area.free(y, pfn, n)?;
-                Ok(area.stats().alloc_success + area.range().end.0)
+                let pfn = CmaArea::alloc(&area, y, n, 64, Gfp::KERNEL)?;
+                CmaArea::free(&area, y, pfn, n)?;
+                Ok(CmaArea::stats(&area).alloc_success + CmaArea::range(&area).end.0)
             }
         }
     call_compact_for(y, order: Order = Order::HUGE, gfp: Gfp = Gfp::KERNEL)
@@ -223,26 +294,192 @@ calls! {
     call_compact_stats(y) -> CompactStats { y.compact_stats() }
     call_deferral(y) -> Option<Deferral> { y.deferral(KIND) }
     call_report_free_blocks(y) -> Option<u64> { y.report_free_blocks() }
+    call_report_free_pages(y, least: Order = Order::ZERO, most: u64 = 7)
+        -> u64 { y.report_free_pages(KIND, least, most) }
+    call_reported(y) -> bool { y.reported(KIND).is_some() }
+    call_take_lowest_free(y) -> Option<u64> { y.take_lowest_free(KIND) }
     call_poison_frame(y, pfn: Pfn = Pfn(7))
         -> Result<Poisoned, PoisonError> { y.poison_frame(pfn) }
     call_unpoison_frame(y, pfn: Pfn = Pfn(7))
         -> Result<(), PoisonError> { y.unpoison_frame(pfn) }
     call_is_poisoned(y, pfn: Pfn = Pfn(7)) -> Option<bool> { y.is_poisoned(pfn) }
-    call_out_of_use(y) -> bool { y.out_of_use(KIND).is_some() }
+    call_out_of_use(y) -> bool { y.out_of_use(KIND).is_some_and(|o| OutOfUse::pages(&o) > 0) }
     call_mixed_blocks(y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]))
-        -> bool { owner.mixed_blocks(y, KIND).is_some() }
+        -> bool { PageOwner::mixed_blocks(&owner, y, KIND).is_some() }
     call_owner_note(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7))
-        -> () { owner.note(&Event::Free { pfn, order: Order::MAX }, 0, &Task::default(), 0) }
+        -> () { PageOwner::note(&owner, &Event::Free { pfn, order: Order::MAX }, 0, &Task::default(), 0) }
     call_owner_split(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7))
-        -> () { owner.split(pfn, Order::ZERO) }
+        -> () { PageOwner::split(&owner, pfn, Order::ZERO) }
     call_owner_moved(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7))
-        -> () { owner.moved(pfn, Pfn(9), 1) }
+        -> () { PageOwner::moved(&owner, pfn, Pfn(9), 1) }
     call_owners(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]))
-        -> usize { owner.owners().count() }
+        -> usize { PageOwner::owners(&owner).count() }
     call_faults(_y, faults: &Faults = &Faults::new(FaultPlan::NONE), order: Order = Order::MAX)
-        -> bool { faults.hit(order, Gfp::ATOMIC) }
+        -> bool { Faults::hit(faults, order, Gfp::ATOMIC) }
     call_inspect(_y, bytes: &[u8] = &[poison::POISON_BYTE; 99])
         -> Option<poison::Corruption> { poison::inspect(bytes) }
+    call_fill(_y, bytes: &mut [u8] = &mut [0; 99]) -> () { poison::fill(bytes) }
+
+    // What needs no yard.
+    call_owner_get(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7))
+        -> bool { PageOwner::get(&owner, pfn).is_some() }
+    call_injected(_y, faults: &Faults = &Faults::new(FaultPlan::NONE)) -> u64 { Faults::injected(faults) }
+    call_wrong_at_free(_y, page: PageState = PAGE) -> Option<BadPage> { PageState::wrong_at_free(&page) }
+    call_wrong_at_alloc(_y, page: PageState = PAGE) -> Option<BadPage> { PageState::wrong_at_alloc(&page) }
+    call_wrong_in_compound(_y, page: PageState = PAGE, head: Pfn = Pfn(7))
+        -> Option<BadPage> { PageState::wrong_in_compound(&page, head) }
+    call_words(_y, pages: u64 = 7, bit: Order = Order::ZERO) -> usize { CmaArea::<Lock>::words(pages, bit) }
+    call_is_deferred(_y, d: &mut Deferral = &mut Deferral::default(), order: Order = Order::HUGE)
+        -> bool { Deferral::is_deferred(d, order) }
+    call_failed(_y, d: &mut Deferral = &mut Deferral::default(), order: Order = Order::HUGE)
+        -> () { Deferral::failed(d, order) }
+    call_succeeded(_y, d: &mut Deferral = &mut Deferral::default(), order: Order = Order::HUGE)
+        -> () { Deferral::succeeded(d, order, true) }
+    call_is_restarting(_y, d: &Deferral = &Deferral::default(), order: Order = Order::HUGE)
+        -> bool { Deferral::is_restarting(d, order) }
+    call_should_retry(_y, order: Order = Order::HUGE, result: CompactResult = CompactResult::Complete)
+        -> bool {
+            compact::should_retry(order, result, &mut RETRIES.clone(), || std::hint::black_box(true))
+        }
+    call_zone_score(_y, blocks: &[u64; 11] = &BLOCKS) -> u64 { compact::zone_score(blocks) }
+    call_node_score(_y, zones: &[(u64, u64)] = &[(1, 2)])
+        -> u64 { compact::node_score(zones.iter().copied()) }
+    call_stop_at(_y, proactiveness: u64 = 20) -> u64 { compact::stop_at(proactiveness) }
+    call_start_above(_y, proactiveness: u64 = 20) -> u64 { compact::start_above(proactiveness) }
+    call_contig_errno(_y, e: ContigError = ContigError::Busy(Pfn(7))) -> i32 { ContigError::errno(e) }
+    call_isolate_errno(_y, e: IsolateError = IsolateError::EmptyRange) -> i32 { IsolateError::errno(e) }
+    call_highest_zone(_y, gfp: Gfp = Gfp::KERNEL) -> Option<ZoneKind> { Gfp::highest_zone(gfp) }
+    call_migrate_type(_y, gfp: Gfp = Gfp::KERNEL) -> Option<MigrateType> { Gfp::migrate_type(gfp) }
+    call_reason_name(_y, reason: HighReason = HighReason::Free) -> &'static str { HighReason::name(reason) }
+    call_ring_note(_y, ring: &mut Ring<3> = &mut Ring::new(), change: HighChange = HIGH)
+        -> () { Ring::note(ring, 1, change) }
+    call_ring_noted(_y, ring: &Ring<3> = &Ring::new()) -> u64 { Ring::noted(ring) }
+    call_ring_count(_y, ring: &Ring<3> = &Ring::new(), reason: HighReason = HighReason::Free)
+        -> u64 { Ring::count(ring, reason) }
+    call_as_str(y, name: &str = "what") -> usize {
+        match y.knob(name, &mut Paper) {
+            Err(KnobError::Unknown { name }) => Excerpt::as_str(&name).len(),
+            _ => 0,
+        }
+    }
+    call_knob_error(y, name: &str = "what") -> fmt::Result {
+        y.knob(name, &mut Paper).or_else(|e| write!(Paper, "{e}"))
+    }
+    call_named(_y, name: &str = "lowmem_reserve_ratio") -> bool { Knob::named(name).is_some() }
+    call_check(_y, knobs: Knobs = Knobs::default()) -> Result<(), KnobError> { Knobs::check(&knobs) }
+    call_stat_threshold(_y, cpus: u32 = 7, managed: u64 = 7)
+        -> u32 { pageyard::stat_threshold(cpus, managed) }
+    call_needs(_y, layout: &Layout<'_> = &layout())
+        -> Result<Needs, InitError> { Layout::needs::<Lock>(layout) }
+    call_only(_y, node: NodeId = NodeId(7)) -> NodeMask { NodeMask::only(node) }
+    call_contains(_y, mask: NodeMask = NodeMask(7), node: NodeId = NodeId(7))
+        -> bool { NodeMask::contains(mask, node) }
+    call_with(_y, mask: NodeMask = NodeMask(7), node: NodeId = NodeId(7))
+        -> NodeMask { NodeMask::with(mask, node) }
+    call_and(_y, mask: NodeMask = NodeMask(7), other: NodeMask = NodeMask(9))
+        -> NodeMask { NodeMask::and(mask, other) }
+    call_is_empty(_y, mask: NodeMask = NodeMask(7)) -> bool { NodeMask::is_empty(mask) }
+    call_mask_iter(_y, mask: NodeMask = NodeMask(7)) -> usize { NodeMask::iter(mask).count() }
+    call_next(_y, turns: &Interleave = &Interleave::new(NodeMask(7)))
+        -> Option<NodeId> { Interleave::next(turns) }
+    call_checks_pages(_y) -> bool { Safety::checks_pages(&P::RULES.safety) }
+    call_blocks(_y, counts: &BlockCounts = &BlockCounts::default()) -> u64 { BlockCounts::blocks(counts) }
+    call_pages(_y, counts: &BlockCounts = &BlockCounts::default()) -> u64 { BlockCounts::pages(counts) }
+    call_all_drains(_y, stats: &CpuStats = &CpuStats::default()) -> u64 { CpuStats::all_drains(stats) }
+    call_all_drained_pages(_y, stats: &CpuStats = &CpuStats::default())
+        -> u64 { CpuStats::all_drained_pages(stats) }
+    call_cached_pages(_y, stats: &CpuStats = &CpuStats::default()) -> i64 { CpuStats::cached_pages(stats) }
+    call_hits(_y, stats: &CpuStats = &CpuStats::default()) -> u64 { CpuStats::hits(stats) }
+    call_since(_y, stats: &CpuStats = &CpuStats::default()) -> CpuStats { CpuStats::since(stats, stats) }
+    call_add(_y, stats: &mut CpuStats = &mut CpuStats::default(), more: &CpuStats = &CpuStats::default())
+        -> () { CpuStats::add(stats, more) }
+    call_buddyinfo_row(_y) -> fmt::Result { text::write_buddyinfo_row(&mut Paper, NodeId(0), "DMA", BLOCKS) }
+    call_pagetypeinfo_heading(_y, order: u8 = 9, pages: u64 = 512, orders: usize = 11)
+        -> fmt::Result { text::write_pagetypeinfo_heading(&mut Paper, order, pages, orders) }
+    call_free_row(_y, counts: &[FreeCount] = &[FreeCount { blocks: 1, at_least: true }]) -> fmt::Result {
+        text::write_free_row(&mut Paper, NodeId(0), "DMA", "Movable", counts.iter().copied())
+    }
+    call_block_heading(_y, types: &[&str] = &["Movable"])
+        -> fmt::Result { text::write_block_heading(&mut Paper, "Number of blocks type", types.iter().copied()) }
+    call_block_row(_y) -> fmt::Result { text::write_block_row(&mut Paper, NodeId(0), "DMA", BLOCKS) }
+    call_write_sizes(_y, zone: ZoneReport<'_> = REPORT)
+        -> fmt::Result { ZoneReport::write_sizes(&zone, &mut Paper, |_| 7) }
+    call_write_blocks(_y, zone: ZoneReport<'_> = REPORT, supply: &[BlockSupply] = &[BlockSupply::default(); 11])
+        -> fmt::Result { ZoneReport::write_blocks(&zone, &mut Paper, supply.iter().copied()) }
+    call_write_counters(_y, counters: &[(&str, u64)] = &[("pgfree", 1)])
+        -> fmt::Result { text::write_counters(&mut Paper, counters.iter().copied()) }
+    call_write_node_stats(_y, stats: &[(&str, u64)] = &[("nr_free", 1)])
+        -> fmt::Result { text::write_node_stats(&mut Paper, stats.iter().copied()) }
+    call_write_heading(_y, zone: ZoneText<'_> = ZONE_TEXT)
+        -> fmt::Result { ZoneText::write_heading(&zone, &mut Paper) }
+    call_write_body(_y, zone: ZoneText<'_> = ZONE_TEXT, stats: &[(&str, u64)] = &[("nr_free", 1)])
+        -> fmt::Result {
+        ZoneText::write_body(&zone, &mut Paper, stats.iter().copied(), [PAGESET_TEXT])
+    }
+    call_clamp(_y, v: i32 = 7, lo: i32 = 1, hi: i32 = 9) -> i32 { tuning::clamp(v, lo, hi) }
+    call_of_zone(_y, managed: u64 = 7, low: u64 = 7, cpus: u32 = 7, fraction: u32 = 7)
+        -> Limits { Limits::of_zone(&P::RULES.pcp, managed, low, cpus, fraction) }
+    call_fixed(_y, limits: Limits = Limits::default()) -> Limits { Limits::fixed(limits) }
+    call_batch(_y, managed: u64 = 7) -> i32 { tuning::batch(managed) }
+    call_high_size(_y, managed: u64 = 7, low: u64 = 7, cpus: u32 = 7, fraction: u32 = 7, batch: i32 = 7)
+        -> i32 { tuning::high_size(managed, low, cpus, fraction, batch) }
+    call_keeps_batch(_y, slice: CacheSlice = CacheSlice::default(), batch: i32 = 7)
+        -> bool { tuning::keeps_batch(&P::RULES.pcp, slice, batch) }
+    call_note_alloc(_y, t: &mut Tuning = &mut Tuning::default())
+        -> () { Tuning::note_alloc(t, &P::RULES.pcp) }
+    call_note_taken(_y, t: &mut Tuning = &mut Tuning::default(), order: u8 = 7)
+        -> () { Tuning::note_taken(t, &P::RULES.pcp, order) }
+    call_nr_alloc(_y, t: &mut Tuning = &mut Tuning::default(), order: u8 = 7, zone: Pressure = Pressure::default())
+        -> i32 { Tuning::nr_alloc(t, &P::RULES.pcp, order, zone) }
+    call_note_free(_y, t: &mut Tuning = &mut Tuning::default(), order: u8 = 7)
+        -> bool { Tuning::note_free(t, &P::RULES.pcp, order) }
+    call_room(_y, t: &Tuning = &Tuning::default()) -> Room { Tuning::room(t, &P::RULES.pcp) }
+    call_free_quietly(_y, t: &mut Tuning = &mut Tuning::default(), order: u8 = 7, room: Room = Room::default())
+        -> bool { Tuning::free_quietly(t, &P::RULES.pcp, order, room) }
+    call_nr_high(_y, t: &mut Tuning = &mut Tuning::default(), free_high: bool = true,
+            zone: Pressure = Pressure::default())
+        -> i32 { Tuning::nr_high(t, &P::RULES.pcp, free_high, zone) }
+    call_nr_free(_y, t: &mut Tuning = &mut Tuning::default(), high: i32 = 7, free_high: bool = true)
+        -> i32 { Tuning::nr_free(t, &P::RULES.pcp, high, free_high) }
+    call_decay(_y, t: &mut Tuning = &mut Tuning::default()) -> i32 { Tuning::decay(t, &P::RULES.pcp) }
+    call_address(_y, pfn: Pfn = Pfn(7)) -> u64 { Pfn::address(pfn) }
+    call_containing(_y, address: u64 = 7) -> Pfn { Pfn::containing(address) }
+    call_order_new(_y, order: u8 = 7) -> Option<Order> { Order::new(order) }
+    call_holding(_y, pages: u64 = 7) -> Option<Order> { Order::holding(pages) }
+    call_order_get(_y, order: Order = Order::HUGE) -> u8 { Order::get(order) }
+    call_order_pages(_y, order: Order = Order::HUGE) -> u32 { Order::pages(order) }
+    call_is_mergeable(_y, t: MigrateType = MigrateType::Movable) -> bool { MigrateType::is_mergeable(t) }
+    call_from_number(_y, n: u8 = 7) -> Option<MigrateType> { MigrateType::from_number(n) }
+    call_type_name(_y, t: MigrateType = MigrateType::Movable) -> &'static str { MigrateType::name(t) }
+    call_kind_name(_y, kind: ZoneKind = KIND) -> &'static str { ZoneKind::name(kind) }
+    call_interval(y, samples: &[CpuSample] = &[CpuSample::default(); 3]) -> bool {
+        y.zone_info(KIND).is_some_and(|zone| {
+            let (knobs, rules) = (y.knobs(), &P::RULES);
+            let interval = Interval { zone: &zone, before: samples, after: samples, ns: 1, knobs: &knobs, rules };
+            Interval::verdicts(&interval, |v| _ = std::hint::black_box(Finding::name(&v.finding)));
+            true
+        })
+    }
+    call_pgalloc(_y, zone: ZoneKind = KIND) -> VmEvent { VmEvent::pgalloc(zone) }
+    call_allocstall(_y, highest: ZoneKind = KIND) -> VmEvent { VmEvent::allocstall(highest) }
+    call_pgskip(_y, zone: ZoneKind = KIND) -> VmEvent { VmEvent::pgskip(zone) }
+    call_event_name(_y, event: VmEvent = VmEvent::OomKill) -> &'static str { VmEvent::name(event) }
+    call_event_get(y, event: VmEvent = VmEvent::OomKill) -> u64 { VmEvents::get(&y.vm_events(), event) }
+    call_event_iter(y) -> u64 { VmEvents::iter(&y.vm_events()).map(|(_, n)| n).fold(0, u64::wrapping_add) }
+    call_min_free_kbytes(_y, lowmem_kb: u64 = 7) -> u64 { watermark::min_free_kbytes(lowmem_kb) }
+    call_huge_page_floor(_y, zones: u64 = 7, pages: u64 = 7)
+        -> u64 { watermark::huge_page_floor(zones, pages) }
+    call_zone_marks(_y, kind: ZoneKind = KIND, managed: u64 = 7, lowmem: u64 = 7, kbytes: u64 = 7, scale: u64 = 7)
+        -> [u64; 4] { watermark::zone_marks(kind, managed, lowmem, kbytes, scale) }
+    call_boost_cap(_y, managed: u64 = 7, high: u64 = 7, factor: u64 = 7)
+        -> Option<u64> { watermark::boost_cap(managed, high, factor) }
+    call_lowmem_reserve(_y, i: usize = 7, managed: &[u64; 5] = &[7; 5], ratio: &[u64; 5] = &[7; 5])
+        -> [u64; 5] { watermark::lowmem_reserve(i, managed, ratio) }
+    call_highatomic_cap(_y, managed: u64 = 7) -> u64 { watermark::highatomic_cap(managed) }
+    call_unusable(_y, blocks: &[u64; 11] = &BLOCKS, order: Order = Order::HUGE)
+        -> u32 { pageyard::unusable_index(blocks, order) }
+    call_fragmentation(_y, blocks: &[u64; 11] = &BLOCKS, order: Order = Order::HUGE)
+        -> i32 { pageyard::fragmentation_index(blocks, order) }
 }
 
 #[inline(never)]
@@ -261,16 +498,23 @@ fn call_deferred<'a, P: Policy>(
     Yard::deferred(layout, storage, Machine)
 }
 
-fn with_yard<P: Policy>(deferred: bool) -> Result<(), InitError> {
-    let span = Pfn(0)..Pfn(1 << 14);
-    let layout = Layout {
-        zones: &[ZoneSpec { kind: KIND, node: NodeId(0), span: span.clone() }],
-        usable: &[span],
-        reserved: &[],
-        cpus: &[NodeId(0)],
-        distances: &[],
-        knobs: Knobs::default(),
-    };
+#[inline(never)]
+fn call_blank<'a, P: Policy>(
+    layout: &Layout<'_>,
+    storage: Storage<'a, Lock>,
+) -> Result<Y<'a, P>, InitError> {
+    Yard::blank(layout, storage, Machine)
+}
+
+#[derive(Clone, Copy)]
+enum Made {
+    New,
+    Deferred,
+    Blank,
+}
+
+fn with_yard<P: Policy>(made: Made) -> Result<(), InitError> {
+    let layout = layout();
     let needs = layout.needs::<Lock>()?;
     let frames: Vec<Frame> = (0..needs.frames).map(|_| Frame::new()).collect();
     let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
@@ -286,17 +530,18 @@ fn with_yard<P: Policy>(deferred: bool) -> Result<(), InitError> {
         nodes: &mut nodes,
         homes: &mut homes,
     };
-    if deferred {
-        all(&call_deferred::<P>(&layout, storage)?);
-    } else {
-        all(&call_new::<P>(&layout, storage)?);
+    match made {
+        Made::New => all(&call_new::<P>(&layout, storage)?),
+        Made::Deferred => all(&call_deferred::<P>(&layout, storage)?),
+        Made::Blank => all(&call_blank::<P>(&layout, storage)?),
     }
     Ok(())
 }
 
 fn main() -> Result<(), InitError> {
-    with_yard::<Linux612>(false)?;
-    with_yard::<Linux612>(true)?;
-    with_yard::<Guarded<4, Filled<InitOnFree>>>(false)?;
-    with_yard::<TwoPassBulkFree<Vanilla>>(false)
+    with_yard::<Linux612>(Made::New)?;
+    with_yard::<Linux612>(Made::Deferred)?;
+    with_yard::<Linux612>(Made::Blank)?;
+    with_yard::<Guarded<4, Filled<InitOnFree>>>(Made::New)?;
+    with_yard::<TwoPassBulkFree<Vanilla>>(Made::New)
 }
