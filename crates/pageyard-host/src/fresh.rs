@@ -1,31 +1,40 @@
-//! Which pages still hold the zeros that the system gave them with, so that they need not be zeroed.
+//! Which pages were not handed out since the system had them: their contents need not be zeroed, or
+//! they have to be taken back first.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use pageyard::Pfn;
+
+use crate::memory::Region;
 
 /// Pages of a word.
 const BITS: u64 = u64::BITS as u64;
 
-/// A bit for each page that was ever handed out since the system gave it: 32 KiB for a GiB. Each is
-/// changed by the one who has its page, and words are shared by neighbours.
+/// A bit for each page that was handed out since the system gave it: 32 KiB for a GiB. Each is
+/// changed by the owner of its page, and words are shared by neighbours.
+///
+/// A page without its bit is zeros, until some page was given back lazily (`MADV_FREE`). From then on
+/// it may hold anything, and the system may still take it: the first write takes it back.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     first: Pfn,
     used: Box<[AtomicU64]>,
+    lazily: AtomicBool,
 }
 
 impl Fresh {
     /// For pages that the system has just given.
     pub(crate) fn new(frames: &Range<Pfn>) -> Fresh {
         let words = (frames.end.0 - frames.start.0).div_ceil(BITS);
-        Fresh { first: frames.start, used: (0..words).map(|_| AtomicU64::new(0)).collect() }
+        let used = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Fresh { first: frames.start, used, lazily: AtomicBool::new(false) }
     }
 
-    /// The words that so many pages from a frame on lie in, and which bits of each are theirs.
+    /// The words that so many pages from a frame on lie in, the first page of each, and which bits of
+    /// each are theirs.
     #[inline]
-    fn words(&self, pfn: Pfn, pages: u64) -> impl Iterator<Item = (&AtomicU64, u64)> {
+    fn words(&self, pfn: Pfn, pages: u64) -> impl Iterator<Item = (u64, &AtomicU64, u64)> {
         let start = pfn.0.saturating_sub(self.first.0);
         let end = start + pages;
         let words = start / BITS..end.div_ceil(BITS);
@@ -33,30 +42,58 @@ impl Fresh {
             let from = start.max(n * BITS) - n * BITS;
             let count = end.min((n + 1) * BITS) - n * BITS - from;
             let mask = (u64::MAX >> (BITS - count)) << from;
-            Some((self.used.get(n as usize)?, mask))
+            Some((self.first.0 + n * BITS, self.used.get(n as usize)?, mask))
         })
     }
 
-    /// The pages go to somebody who may write to them. Whether all of them were zeros.
+    /// The pages of this region are handed out. Whether all of them are zeros.
     #[inline]
-    pub(crate) fn use_up(&self, pfn: Pfn, pages: u64) -> bool {
+    pub(crate) fn use_up(&self, region: &Region, pfn: Pfn, pages: u64) -> bool {
         let mut zeros = true;
-        for (word, mask) in self.words(pfn, pages) {
+        for (first, word, mask) in self.words(pfn, pages) {
             let was = word.load(Relaxed);
+            zeros &= was & mask == 0;
             // Mostly only looked at: so neighbours on several CPUs share the line.
             if was & mask != mask {
-                word.fetch_or(mask, Relaxed);
+                zeros &= self.first_use(region, first, word, mask & !was);
             }
-            zeros &= was & mask == 0;
         }
         zeros
     }
 
-    /// The pages are zeros: nobody wrote to them after all, or the system took their memory back.
+    /// Pages of a word are handed out for the first time since the system had them. Whether they are
+    /// zeros.
+    #[cold]
+    fn first_use(&self, region: &Region, first: u64, word: &AtomicU64, bits: u64) -> bool {
+        word.fetch_or(bits, Relaxed);
+        // Set before the first page was given back lazily, by a thread that then gave it to the
+        // allocator, which gave it to this one.
+        if !self.lazily.load(Relaxed) {
+            return true;
+        }
+        for bit in (0..BITS).filter(|bit| bits >> bit & 1 != 0) {
+            if let Some(page) = region.address(Pfn(first + bit), 1) {
+                // SAFETY: the word is mapped and aligned, and the page is the allocator's, whose
+                // contents nothing relies on. Atomic, so that the write stays, as it takes the page
+                // back (`pages_given_back_lazily_are_taken_back_before_they_are_handed_out`).
+                unsafe { AtomicU64::from_ptr(page.as_ptr().cast()) }.store(0, Relaxed);
+            }
+        }
+        false
+    }
+
+    /// The pages are free, and zeros: they were not written to after all, or the system took their
+    /// memory back.
     pub(crate) fn renew(&self, pfn: Pfn, pages: u64) {
-        for (word, mask) in self.words(pfn, pages) {
+        for (_, word, mask) in self.words(pfn, pages) {
             word.fetch_and(!mask, Relaxed);
         }
+    }
+
+    /// The pages are free, and about to be given back lazily.
+    pub(crate) fn lend(&self, pfn: Pfn, pages: u64) {
+        self.lazily.store(true, Relaxed);
+        self.renew(pfn, pages);
     }
 }
 
@@ -66,17 +103,41 @@ mod tests {
 
     #[test]
     fn pages_are_fresh_once() {
-        let fresh = Fresh::new(&(Pfn(1000)..Pfn(1300)));
-        assert!(fresh.use_up(Pfn(1000), 1));
-        assert!(!fresh.use_up(Pfn(1000), 1));
-        assert!(fresh.use_up(Pfn(1001), 1));
+        let region = Region::new(1024).unwrap();
+        let fresh = Fresh::new(&region.frames());
+        let at = |n| Pfn(region.first().0 + n);
+        assert!(fresh.use_up(&region, at(0), 1));
+        assert!(!fresh.use_up(&region, at(0), 1));
+        assert!(fresh.use_up(&region, at(1), 1));
         // Over several words, and where one page of many was used.
-        assert!(fresh.use_up(Pfn(1060), 200));
-        assert!(!fresh.use_up(Pfn(1259), 2));
-        assert!(fresh.use_up(Pfn(1261), 39));
-        fresh.renew(Pfn(1060), 70);
-        assert!(fresh.use_up(Pfn(1060), 70));
-        assert!(!fresh.use_up(Pfn(1130), 1));
-        assert!(fresh.use_up(Pfn(1002), 58), "all between");
+        assert!(fresh.use_up(&region, at(60), 200));
+        assert!(!fresh.use_up(&region, at(259), 2));
+        assert!(fresh.use_up(&region, at(261), 39));
+        fresh.renew(at(60), 70);
+        assert!(fresh.use_up(&region, at(60), 70));
+        assert!(!fresh.use_up(&region, at(130), 1));
+        assert!(fresh.use_up(&region, at(2), 58), "all between");
+    }
+
+    /// The system may take a page that was given back lazily until it is written to.
+    #[test]
+    fn a_page_that_was_given_back_lazily_is_written_to_once() {
+        let region = Region::new(1024).unwrap();
+        let fresh = Fresh::new(&region.frames());
+        let at = |n| Pfn(region.first().0 + n);
+        // SAFETY: the region is mapped, and the test's alone.
+        let word =
+            |n| unsafe { AtomicU64::from_ptr(region.address(at(n), 1).unwrap().cast().as_ptr()) };
+        assert!(fresh.use_up(&region, at(0), 300), "nothing was given back lazily yet");
+        (0..400).for_each(|n| word(n).store(7, Relaxed));
+        fresh.lend(at(50), 100);
+        assert!(!fresh.use_up(&region, at(40), 80), "zeros are not known any more");
+        assert!(!fresh.use_up(&region, at(140), 170));
+        assert!(!fresh.use_up(&region, at(50), 100));
+        for n in 0..400 {
+            // Those that were lent, and the first ten that were never handed out.
+            let written = (50..150).contains(&n) || (300..310).contains(&n);
+            assert_eq!(word(n).load(Relaxed), if written { 0 } else { 7 }, "{n}");
+        }
     }
 }

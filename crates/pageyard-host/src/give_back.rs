@@ -26,8 +26,9 @@ pub struct GiveBack {
     /// So many bytes a second at most; `None`, the default: the whole yard in a quarter of a second.
     pub rate: Option<u64>,
     /// `MADV_FREE` instead of `MADV_DONTNEED`: the system takes the pages when it needs them, and
-    /// whoever touches them before saves the fault; until then they count as resident. Only for
-    /// [`Backing::Anonymous`](crate::Backing::Anonymous) memory.
+    /// until then they count as resident. A page that it has not taken yet costs no fault when it is
+    /// handed out again, but one write, which takes it back; pages are not known to be zeros any more.
+    /// Only for [`Backing::Anonymous`](crate::Backing::Anonymous) memory.
     pub lazily: bool,
 }
 

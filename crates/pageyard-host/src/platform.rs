@@ -102,6 +102,9 @@ impl<E> HostPlatform<E> {
     /// Gives free pages' memory back to the system ([`Region::discard`]).
     pub(crate) fn discard(&self, pfn: Pfn, order: Order, lazily: bool) -> io::Result<()> {
         let pages = u64::from(order.pages());
+        if let Some(fresh) = self.fresh.as_ref().filter(|_| lazily) {
+            fresh.lend(pfn, pages);
+        }
         self.region.discard(pfn, pages, lazily)?;
         if !lazily {
             self.note_returned(&(pfn..Pfn(pfn.0 + pages)));
@@ -112,7 +115,7 @@ impl<E> HostPlatform<E> {
     /// Somebody may write to the pages from now on. Whether they are known to be zeros.
     #[inline]
     pub(crate) fn use_up(&self, pfn: Pfn, pages: u64) -> bool {
-        self.fresh.as_ref().is_some_and(|fresh| fresh.use_up(pfn, pages))
+        self.fresh.as_ref().is_some_and(|fresh| fresh.use_up(&self.region, pfn, pages))
     }
 
     /// Whether this page was known to be zeros when it was prepared, by this thread and as the last one.

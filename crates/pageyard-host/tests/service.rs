@@ -736,3 +736,67 @@ fn a_panicking_relocator_leaks_nothing() {
     assert_eq!(yard.status().used, 0);
     yard.validate().unwrap();
 }
+
+/// Pages of the mapping that holds an address that the system may take at any time (`LazyFree`).
+fn lazy_pages(address: *const u8) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let range = |line: &str| {
+        let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+        let hex = |n| usize::from_str_radix(n, 16).ok();
+        Some(hex(from)?..hex(to)?)
+    };
+    let holds = |line: &&str| range(line).is_some_and(|r| r.contains(&address.addr()));
+    let lines = text.lines().skip_while(|line| !holds(line));
+    let mut sizes = lines.filter_map(|line| line.strip_prefix("LazyFree:")?.strip_suffix(" kB"));
+    sizes.next().unwrap().trim().parse::<u64>().unwrap() / 4
+}
+
+#[test]
+fn pages_given_back_lazily_are_taken_back_before_they_are_handed_out() {
+    type Held = Box<dyn std::any::Any>;
+    fn blocks(yard: &'static HostYard, n: u8, count: usize) -> Held {
+        Box::new((0..count).map(|_| yard.alloc(order(n), QUIET).unwrap()).collect::<Vec<_>>())
+    }
+    fn bulk(yard: &'static HostYard) -> Held {
+        let mut blocks = Vec::new();
+        assert_eq!(yard.alloc_bulk(12_000, QUIET, &mut blocks), Ok(12_000));
+        Box::new(blocks)
+    }
+    fn range(yard: &'static HostYard) -> Held {
+        Box::new(yard.alloc_range(10_000, 1, QUIET).unwrap())
+    }
+    let how = GiveBack { lazily: true, after: Duration::ZERO, ..GiveBack::default() };
+    let yard = forever(builder(64 * MIB).give_back(Some(how)).tick(None));
+    let mut worker = yard.worker().unwrap();
+    let mut give_back = || {
+        let blocks = fill(yard, 12_000);
+        let at = blocks[0].as_ptr().as_ptr();
+        drop(blocks);
+        yard.drain();
+        let mut given = || {
+            worker.step();
+            lazy_pages(at) > 8000
+        };
+        assert!(until(&mut given), "{:?}", yard.status());
+        at
+    };
+    // In every way there is, and without a write to any of them.
+    let ways: [(u64, &dyn Fn() -> Held); 4] = [
+        (12_000, &|| blocks(yard, 0, 12_000)),
+        (12 << 10, &|| blocks(yard, 10, 12)),
+        (12_000, &|| bulk(yard)),
+        (10_000, &|| range(yard)),
+    ];
+    for (n, (pages, take)) in ways.into_iter().enumerate() {
+        let at = give_back();
+        let held = take();
+        let (left, free) = (lazy_pages(at), 16_384 - pages);
+        assert!(left <= free, "way {n}: the system may take {left} pages, of {free} that are free");
+        drop(held);
+    }
+    // And what is to be zero is zero.
+    give_back();
+    let zeros = QUIET | Gfp::ZERO;
+    let blocks: Vec<_> = (0..10_000).map(|_| yard.alloc(order(0), zeros).unwrap()).collect();
+    assert!(blocks.iter().all(|b| b.iter().all(|&byte| byte == 0)));
+}

@@ -12,12 +12,12 @@ pub(crate) use core::sync::atomic::{
 pub(crate) use pageyard_loom_atomics::{
     AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
 };
-#[cfg(pageyard_shuttle)]
-pub(crate) use shuttle::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
-};
 #[cfg(pageyard_pairs)]
 pub(crate) use pageyard_pairs_atomics::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+};
+#[cfg(pageyard_shuttle)]
+pub(crate) use shuttle::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
 };
 

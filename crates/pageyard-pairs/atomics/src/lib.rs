@@ -182,7 +182,9 @@ macro_rules! atomic {
 macro_rules! integer {
     ($name:ident, $value:ty, $see:expr) => {
         atomic!(
-            $name, $value, $see,
+            $name,
+            $value,
+            $see,
             fetch_add = <$value>::wrapping_add,
             fetch_sub = <$value>::wrapping_sub,
             fetch_and = |a, b| a & b,

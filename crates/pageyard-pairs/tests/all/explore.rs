@@ -47,7 +47,10 @@ impl Name {
             policy: names.next()?,
             ops: names.collect(),
             plain,
-            stops: stops.iter().map(|s| s.trim_start_matches('p').parse().ok()).collect::<Option<_>>()?,
+            stops: stops
+                .iter()
+                .map(|s| s.trim_start_matches('p').parse().ok())
+                .collect::<Option<_>>()?,
         })
     }
 }
@@ -183,18 +186,45 @@ fn pair<P: Policy + Sync>(
 fn first() {
     let mut tally = Tally::default();
     let env = |name: &str| std::env::var(name).ok().and_then(|s| s.parse().ok());
-    let extent = Extent { seed: 1, one_in: env("ONE_IN").unwrap_or(10), points: env("POINTS").unwrap_or(1000) as usize, plain: false, bug: Bug::None };
+    let extent = Extent {
+        seed: 1,
+        one_in: env("ONE_IN").unwrap_or(10),
+        points: env("POINTS").unwrap_or(1000) as usize,
+        plain: false,
+        bug: Bug::None,
+    };
     for state in states::<Linux612>() {
-        if let Ok(only) = std::env::var("STATE") && only != state.name { continue; }
+        if let Ok(only) = std::env::var("STATE")
+            && only != state.name
+        {
+            continue;
+        }
         let t = std::time::Instant::now();
         explore(&state, &extent, &mut tally);
         println!("{}: {} in {:?}", state.name, tally.interleavings, t.elapsed());
     }
-    println!("{} pairs, {} interleavings, {} meaningless, {} repeated, {} beyond, {} failed", tally.pairs, tally.interleavings, tally.meaningless, tally.repeated, tally.beyond, tally.failed.len());
+    println!(
+        "{} pairs, {} interleavings, {} meaningless, {} repeated, {} beyond, {} failed",
+        tally.pairs,
+        tally.interleavings,
+        tally.meaningless,
+        tally.repeated,
+        tally.beyond,
+        tally.failed.len()
+    );
     let mut kinds: BTreeMap<String, (String, u64)> = BTreeMap::new();
     for (name, why) in &tally.failed {
-        let kind: String = format!("{} {}", name.split('@').next().unwrap(), why.split(" (stopped").next().unwrap()).chars().filter(|c| !c.is_ascii_digit()).collect();
+        let kind: String = format!(
+            "{} {}",
+            name.split('@').next().unwrap(),
+            why.split(" (stopped").next().unwrap()
+        )
+        .chars()
+        .filter(|c| !c.is_ascii_digit())
+        .collect();
         kinds.entry(kind).or_insert((format!("{name}: {why}"), 0)).1 += 1;
     }
-    for (what, n) in kinds.values() { println!("{n}x {what}"); }
+    for (what, n) in kinds.values() {
+        println!("{n}x {what}");
+    }
 }

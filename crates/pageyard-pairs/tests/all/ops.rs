@@ -6,8 +6,8 @@ use pageyard::compact::Priority;
 use pageyard::policy::Policy;
 use pageyard::tuning::{CacheSlice, Limits};
 use pageyard::{
-    CpuId, Gfp, Interleave, KNOBS, Mark, MigrateType, NodeId, NodeMask, Order, Pfn, Place, Poisoned,
-    ReclaimTask, SECTION_PAGES, VmEvent, ZoneKind,
+    CpuId, Gfp, Interleave, KNOBS, Mark, MigrateType, NodeId, NodeMask, Order, Pfn, Place,
+    Poisoned, ReclaimTask, SECTION_PAGES, VmEvent, ZoneKind,
 };
 
 use crate::common::o;
@@ -125,12 +125,20 @@ fn frees<P: Policy>() -> Vec<Op<P>> {
             |h| (0..90).filter(|_| h.alloc(0, MOVABLE)).count() > 20,
             |h| while h.with(0, "free", |p, order| h.y.free(p, order)).is_some() {},
         ),
-        after("free-owned", |h| h.alloc(0, MOVABLE), |h| {
-            h.with(0, "free_owned", |p, order| h.y.free_owned(p, order));
-        }),
-        after("free-direct", |h| h.alloc(0, MOVABLE), |h| {
-            h.with(0, "free_direct", |p, order| h.y.free_direct(p, order));
-        }),
+        after(
+            "free-owned",
+            |h| h.alloc(0, MOVABLE),
+            |h| {
+                h.with(0, "free_owned", |p, order| h.y.free_owned(p, order));
+            },
+        ),
+        after(
+            "free-direct",
+            |h| h.alloc(0, MOVABLE),
+            |h| {
+                h.with(0, "free_direct", |p, order| h.y.free_direct(p, order));
+            },
+        ),
         after("free-batch", three, |h| {
             if let Err(e) = h.y.free_batch(&batch(h)) {
                 h.complain(format!("free_batch was refused: {e}"));
@@ -141,12 +149,16 @@ fn frees<P: Policy>() -> Vec<Op<P>> {
                 h.complain(format!("free_batch_owned was refused: {e}"));
             }
         }),
-        after("free-shared", |h| h.alloc(3, MOVABLE), |h| {
-            if let Some(pfn) = h.with(3, "free_shared", |p, order| h.y.free_shared(p, order)) {
-                let first = Block { order: Order::ZERO, owner: h.me, movable: true };
-                h.world().own(pfn, first, 0);
-            }
-        }),
+        after(
+            "free-shared",
+            |h| h.alloc(3, MOVABLE),
+            |h| {
+                if let Some(pfn) = h.with(3, "free_shared", |p, order| h.y.free_shared(p, order)) {
+                    let first = Block { order: Order::ZERO, owner: h.me, movable: true };
+                    h.world().own(pfn, first, 0);
+                }
+            },
+        ),
         // A block that every actor with this operation frees: one of them succeeds.
         after("free-same", same, |h| free_same(h, |p, order| h.y.free(p, order).is_ok())),
         after("free-same-direct", same, |h| {
@@ -155,26 +167,38 @@ fn frees<P: Policy>() -> Vec<Op<P>> {
         after("free-same-batch", same, |h| {
             free_same(h, |p, order| h.y.free_batch(&[(p, order)]).is_ok());
         }),
-        after("split", |h| h.alloc(3, MOVABLE), |h| {
-            let pfn = h.with(3, "split", |p, order| h.y.split(p, order, Order::ZERO));
-            let part = Block { order: Order::ZERO, owner: h.me, movable: true };
-            for pfn in pfn.iter().flat_map(|p| p.0..p.0 + 8).map(Pfn) {
-                h.world().own(pfn, part, 0);
-            }
-        }),
-        after("set-movable", |h| h.alloc(3, Gfp::KERNEL), |h| {
-            let set = |p, order| h.y.set_movable(p, order, true);
-            if let Some(pfn) = h.with(3, "set_movable", set) {
-                let block = Block { order: o(3), owner: h.me, movable: true };
-                h.world().own(pfn, block, 0);
-            }
-        }),
-        after("pfmemalloc", |h| h.alloc(0, Gfp::KERNEL | Gfp::MEMALLOC), |h| {
-            if let Some((pfn, order)) = h.lift(0) {
-                _ = h.y.is_pfmemalloc(pfn);
-                h.world().own(pfn, Block { order, owner: h.me, movable: false }, 0);
-            }
-        }),
+        after(
+            "split",
+            |h| h.alloc(3, MOVABLE),
+            |h| {
+                let pfn = h.with(3, "split", |p, order| h.y.split(p, order, Order::ZERO));
+                let part = Block { order: Order::ZERO, owner: h.me, movable: true };
+                for pfn in pfn.iter().flat_map(|p| p.0..p.0 + 8).map(Pfn) {
+                    h.world().own(pfn, part, 0);
+                }
+            },
+        ),
+        after(
+            "set-movable",
+            |h| h.alloc(3, Gfp::KERNEL),
+            |h| {
+                let set = |p, order| h.y.set_movable(p, order, true);
+                if let Some(pfn) = h.with(3, "set_movable", set) {
+                    let block = Block { order: o(3), owner: h.me, movable: true };
+                    h.world().own(pfn, block, 0);
+                }
+            },
+        ),
+        after(
+            "pfmemalloc",
+            |h| h.alloc(0, Gfp::KERNEL | Gfp::MEMALLOC),
+            |h| {
+                if let Some((pfn, order)) = h.lift(0) {
+                    _ = h.y.is_pfmemalloc(pfn);
+                    h.world().own(pfn, Block { order, owner: h.me, movable: false }, 0);
+                }
+            },
+        ),
     ]
 }
 
@@ -260,13 +284,17 @@ fn ranges<P: Policy>() -> Vec<Op<P>> {
                 h.own_range(pfn..Pfn(pfn.0 + 700), since);
             }
         }),
-        after("free-contig", |h| contig(h, 1600, 1800, Gfp::KERNEL), |h| {
-            let mine = h.frames(1600..1800);
-            (mine.start.0..mine.end.0).for_each(|p| _ = h.world().disown(Pfn(p)));
-            if let Err(e) = h.y.free_contig(mine) {
-                h.complain(format!("free_contig was refused: {e}"));
-            }
-        }),
+        after(
+            "free-contig",
+            |h| contig(h, 1600, 1800, Gfp::KERNEL),
+            |h| {
+                let mine = h.frames(1600..1800);
+                (mine.start.0..mine.end.0).for_each(|p| _ = h.world().disown(Pfn(p)));
+                if let Err(e) = h.y.free_contig(mine) {
+                    h.complain(format!("free_contig was refused: {e}"));
+                }
+            },
+        ),
         op("make-cma", |h| {
             let range = h.blocks(1..3);
             if h.y.make_cma(range.clone()).is_ok() {
@@ -289,33 +317,50 @@ fn ranges<P: Policy>() -> Vec<Op<P>> {
             }
             _ = (area.stats(), area.range());
         }),
-        after("online", |h| h.base >= SECTION_PAGES, |h| {
-            _ = h.y.online(Pfn(SECTION_PAGES)..Pfn(2 * SECTION_PAGES));
-        }),
-        after("offline", |h| h.base >= SECTION_PAGES, |h| {
-            let section = Pfn(SECTION_PAGES)..Pfn(2 * SECTION_PAGES);
-            if h.y.offline(section.clone()).is_ok() {
-                let t = h.world().table();
-                let used = t.blocks.range(section.start.0..section.end.0).next().map(|(&p, _)| p);
-                drop(t);
-                if let Some(p) = used.filter(|&p| !h.is_memory(p)) {
-                    h.complain(format!("{p:#x} is in use, and its section has gone"));
+        after(
+            "online",
+            |h| h.base >= SECTION_PAGES,
+            |h| {
+                _ = h.y.online(Pfn(SECTION_PAGES)..Pfn(2 * SECTION_PAGES));
+            },
+        ),
+        after(
+            "offline",
+            |h| h.base >= SECTION_PAGES,
+            |h| {
+                let section = Pfn(SECTION_PAGES)..Pfn(2 * SECTION_PAGES);
+                if h.y.offline(section.clone()).is_ok() {
+                    let t = h.world().table();
+                    let used =
+                        t.blocks.range(section.start.0..section.end.0).next().map(|(&p, _)| p);
+                    drop(t);
+                    if let Some(p) = used.filter(|&p| !h.is_memory(p)) {
+                        h.complain(format!("{p:#x} is in use, and its section has gone"));
+                    }
                 }
-            }
-        }),
+            },
+        ),
         op("poison", |h| poison(h, h.base + FRAME)),
-        after("poison-used", |h| h.alloc(0, MOVABLE), |h| {
-            let t = h.world().table();
-            let mine = t.blocks.iter().find(|(_, b)| b.owner == h.me).map(|(&p, _)| p);
-            drop(t);
-            mine.into_iter().for_each(|p| poison(h, p));
-        }),
+        after(
+            "poison-used",
+            |h| h.alloc(0, MOVABLE),
+            |h| {
+                let t = h.world().table();
+                let mine = t.blocks.iter().find(|(_, b)| b.owner == h.me).map(|(&p, _)| p);
+                drop(t);
+                mine.into_iter().for_each(|p| poison(h, p));
+            },
+        ),
         // A page that was just freed is on this CPU's list.
-        after("poison-cached", |h| h.alloc(0, MOVABLE), |h| {
-            if let Some(pfn) = h.with(0, "free", |p, order| h.y.free(p, order)) {
-                poison(h, pfn.0);
-            }
-        }),
+        after(
+            "poison-cached",
+            |h| h.alloc(0, MOVABLE),
+            |h| {
+                if let Some(pfn) = h.with(0, "free", |p, order| h.y.free(p, order)) {
+                    poison(h, pfn.0);
+                }
+            },
+        ),
         after(
             "unpoison",
             |h| {
@@ -445,7 +490,12 @@ fn readers<P: Policy>() -> Vec<Op<P>> {
             _ = (y.free_blocks(zone), y.free_blocks_by_type(zone), y.pageblocks(zone));
             _ = (y.unusable_index(zone, o(4)), y.fragmentation_score(NodeId(0)));
             _ = (y.pageset(zone, OTHER), y.cpu_stats(zone, OTHER), y.above_low(zone));
-            _ = (y.is_up(OTHER), y.cpus_up(), y.knobs(), y.passes(zone, Mark::Low, o(3), ZoneKind::Normal));
+            _ = (
+                y.is_up(OTHER),
+                y.cpus_up(),
+                y.knobs(),
+                y.passes(zone, Mark::Low, o(3), ZoneKind::Normal),
+            );
             _ = (y.is_poisoned(Pfn(h.base)), y.block_type(Pfn(h.base)), y.zone_of(Pfn(h.base)));
             _ = y.could_compact(o(9), ZoneKind::Normal, |_| 0);
             _ = y.zonelist(NodeId(0), ZoneKind::Normal).count();

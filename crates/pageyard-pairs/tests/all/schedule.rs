@@ -124,7 +124,10 @@ impl Schedule {
         state.running = to;
         self.turn.notify_all();
         self.wait(state, me);
-        assert!(turns < MOST_TURNS || thread::panicking(), "the actors wait for each other for ever");
+        assert!(
+            turns < MOST_TURNS || thread::panicking(),
+            "the actors wait for each other for ever"
+        );
     }
 
     /// Begins the actor after this one, if there is one that has not begun.
@@ -335,7 +338,8 @@ pub(crate) fn run(plan: &Plan, actors: Vec<Actor<'_>>) -> Result<Vec<Point>, Str
             }
         }));
     });
-    let state = State { running: 0, actors: vec![Status::New; actors.len()], turns: 0, deadlock: false };
+    let state =
+        State { running: 0, actors: vec![Status::New; actors.len()], turns: 0, deadlock: false };
     let schedule = Arc::new(Schedule { state: Mutex::new(state), turn: Condvar::new() });
     let broken = Mutex::new(None);
     let trace = Mutex::new(Vec::new());

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use pageyard::policy::Policy;
 use pageyard::{
-    CpuId, CpuSlot, Gfp, Home, MigrateType, Node, Order, Pfn, Record, SECTION_PAGES, Storage,
-    Yard, Zone, ZoneId, ZoneKind,
+    CpuId, CpuSlot, Gfp, Home, MigrateType, Node, Order, Pfn, Record, SECTION_PAGES, Storage, Yard,
+    Zone, ZoneId, ZoneKind,
 };
 use pageyard_pairs_atomics::AtomicU64;
 
@@ -139,7 +139,8 @@ pub(crate) fn written(start: u64) -> Vec<Record> {
 
 /// Blocks of order 3, every other one in use, in pairs that can move and that cannot.
 fn fragment<P: Policy>(h: &Hand<'_, '_, P>) {
-    let flags = |i: u64| [Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL][i as usize % 3];
+    let flags =
+        |i: u64| [Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL][i as usize % 3];
     let mut i = 0;
     while h.alloc(3, flags(i) | Gfp::MEMALLOC) {
         i += 1;
@@ -197,7 +198,8 @@ pub(crate) fn with_yard<P: Policy, T>(
     let bitmap: Vec<AtomicU64> = room(64, || AtomicU64::new(0));
     CPU.set(0);
     let area = state.area.clone().map(|r| {
-        Area::new(&yard, Pfn(r.start)..Pfn(r.end), Order::ZERO, &bitmap).expect("everything is free")
+        Area::new(&yard, Pfn(r.start)..Pfn(r.end), Order::ZERO, &bitmap)
+            .expect("everything is free")
     });
     let h = Hand { y: &yard, me: STATE, area: area.as_ref(), base: state.base };
     (state.prepare)(&h);
@@ -281,7 +283,9 @@ fn is_whole<P: Policy>(h: &Hand<'_, '_, P>, zone: ZoneId) -> Result<(), String> 
                 equal(zone, "isolated pageblocks", z.isolated_blocks, 0)?;
                 limits = Some(z.limits);
             }
-            Record::Cpu(c) if memory > 0 => equal(zone, "a CPU's limits", Some(c.tuning.limits), limits)?,
+            Record::Cpu(c) if memory > 0 => {
+                equal(zone, "a CPU's limits", Some(c.tuning.limits), limits)?
+            }
             _ => {}
         }
     }

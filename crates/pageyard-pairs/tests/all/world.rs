@@ -9,8 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use pageyard::policy::Policy;
 use pageyard::{
     CmaArea, CpuId, Event, Gfp, NodeId, Oom, Order, PageState, Pfn, Platform, ReclaimJob, Record,
-    Relocation, Yard,
-    ZoneId, ZoneKind,
+    Relocation, Yard, ZoneId, ZoneKind,
 };
 
 use crate::common::o;
@@ -69,7 +68,8 @@ impl Table {
         }
         let before = self.blocks.range(..end).next_back();
         if let Some((&p, b)) = before.filter(|(p, b)| *p + u64::from(b.order.pages()) > first) {
-            let other = format!("{pfn} of {block:?} was handed out, and is part of {p:#x} of {b:?}");
+            let other =
+                format!("{pfn} of {block:?} was handed out, and is part of {p:#x} of {b:?}");
             self.complain(other);
         }
         self.blocks.insert(first, block);
