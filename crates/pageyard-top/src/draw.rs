@@ -8,6 +8,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Table};
 
 const NS: f64 = 1e9;
+/// Lines of a zone, at least.
+const ZONE_LINES: u16 = 9;
 
 /// A yard now, and as it was before: what happened between the two is shown a second.
 #[derive(Clone, Debug)]
@@ -28,7 +30,7 @@ impl View {
 }
 
 fn size(pages: u64) -> String {
-    let kib = pages * 4;
+    let kib = pages.saturating_mul(4);
     match kib {
         0..1024 => format!("{kib} KiB"),
         1024..0x10_0000 => format!("{:.1} MiB", kib as f64 / 1024.0),
@@ -51,11 +53,14 @@ fn ratio(part: u64, all: u64) -> f64 {
 
 /// Draws it.
 pub fn draw(frame: &mut Frame<'_>, view: &View) {
-    let zones = view.now.zones.len();
-    let heights = [Constraint::Length(6)].into_iter().chain((0..zones).map(|_| Constraint::Min(9)));
+    // No more than there is room for: a layout of many parts takes long.
+    let room = 1 + usize::from(frame.area().height.saturating_sub(7) / ZONE_LINES);
+    let zones = view.now.zones.len().min(room);
+    let heights =
+        [Constraint::Length(6)].into_iter().chain((0..zones).map(|_| Constraint::Min(ZONE_LINES)));
     let parts = Layout::vertical(heights.chain([Constraint::Length(1)])).split(frame.area());
     summary(frame, parts[0], view);
-    for (i, zone) in view.now.zones.iter().enumerate() {
+    for (i, zone) in view.now.zones.iter().take(zones).enumerate() {
         let before = view.before.zones.get(i).unwrap_or(zone);
         draw_zone(frame, parts[i + 1], view, zone, before);
     }
@@ -128,23 +133,25 @@ fn draw_zone(frame: &mut Frame<'_>, area: Rect, view: &View, z: &ZoneStatus, bef
         z.failures,
         z.steals
     );
-    let unusable = z.unusable.iter().map(|(o, n)| {
+    let (columns, lines) = (usize::from(area.width), usize::from(area.height));
+    let unusable = z.unusable.iter().take(columns).map(|(o, n)| {
         let whole = u64::from(*n) / 10;
         format!("  order {o} {whole}%")
     });
-    let blocks = z.free_blocks.iter().map(|n| format!(" {n}")).collect::<String>();
-    let lines = vec![
+    let blocks = z.free_blocks.iter().take(columns).map(|n| format!(" {n}")).collect::<String>();
+    let text = vec![
         Line::from(marks),
         Line::from(lock),
         Line::from(format!("free blocks{blocks}   unusable{}", unusable.collect::<String>())),
-        Line::from(z.map.chars().map(place).collect::<Vec<_>>()),
+        Line::from(z.map.chars().take(columns).map(place).collect::<Vec<_>>()),
     ];
-    frame.render_widget(Paragraph::new(lines), parts[0]);
+    frame.render_widget(Paragraph::new(text), parts[0]);
     let cells = |c: &CpuStatus| {
         let was = before.cpus.iter().find(|b| b.cpu == c.cpu).unwrap_or(c);
         let asked = c.allocs.saturating_sub(was.allocs);
         let hits = c.hits.saturating_sub(was.hits);
-        let hit = (hits * 100).checked_div(asked).map_or("-".into(), |p| format!("{p}%"));
+        let hit =
+            hits.saturating_mul(100).checked_div(asked).map_or("-".into(), |p| format!("{p}%"));
         Row::new([
             format!("{}", c.cpu),
             format!("{}", c.count),
@@ -164,7 +171,8 @@ fn draw_zone(frame: &mut Frame<'_>, area: Rect, view: &View, z: &ZoneStatus, bef
     ];
     let head = Row::new(names.map(Cell::from)).bold();
     let widths = [4, 7, 7, 12, 9, 8, 8, 5, 9, 8].map(Constraint::Length);
-    frame.render_widget(Table::new(z.cpus.iter().map(cells), widths).header(head), parts[1]);
+    let cpus = z.cpus.iter().take(lines).map(cells);
+    frame.render_widget(Table::new(cpus, widths).header(head), parts[1]);
 }
 
 /// A place of the fragmentation map.
@@ -264,6 +272,63 @@ mod tests {
         assert!(cells.contains(&"2000") && cells.contains(&"75%") && cells.contains(&"4"), "{row}");
         let idle = text.lines().find(|l| l.starts_with("│0 ")).unwrap();
         assert!(idle.contains(" - "), "no requests, no share of hits: {idle}");
+    }
+
+    /// As another process may publish them: it may be of another version, or lie.
+    #[test]
+    fn any_figures_will_do() {
+        let most = |cpu| CpuStatus {
+            cpu,
+            count: i32::MAX,
+            high: i32::MIN,
+            high_min: i32::MIN,
+            high_max: i32::MAX,
+            batch: i32::MAX,
+            alloc_factor: u8::MAX,
+            allocs: u64::MAX,
+            frees: u64::MAX,
+            hits: u64::MAX,
+            refills: u64::MAX,
+            drains: u64::MAX,
+        };
+        let zone = ZoneStatus {
+            node: u16::MAX,
+            kind: "\u{1b}[2J\u{9b}1m\n".into(),
+            managed: u64::MAX,
+            free: u64::MAX,
+            cached: u64::MAX,
+            watermarks: [u64::MAX; 3],
+            boost: u64::MAX,
+            free_blocks: vec![u64::MAX; 10_000],
+            unusable: vec![(u8::MAX, u32::MAX); 10_000],
+            map: "\u{1b}".repeat(10_000),
+            lock_holds: u64::MAX,
+            cpus: (0..10_000).map(most).collect(),
+            ..ZoneStatus::default()
+        };
+        let now = YardStats {
+            pid: u32::MAX,
+            at_ns: u64::MAX,
+            level: "\u{1b}]0;owned\u{7}".into(),
+            pages: u64::MAX,
+            used: u64::MAX,
+            resident: u64::MAX,
+            target: u64::MAX,
+            hard_limit: Some(u64::MAX),
+            given_back: u64::MAX,
+            zones: vec![zone; 50],
+            ..YardStats::default()
+        };
+        let mut before = now.clone();
+        before.at_ns -= 1;
+        before.given_back = 0;
+        before.zones[0].cpus[0].allocs = 0;
+        before.zones[0].cpus[0].hits = 0;
+        for (width, height) in [(1, 1), (80, 24), (300, 100)] {
+            let view = View { now: now.clone(), before: before.clone(), which: (1, 1) };
+            let text = picture(&view, width, height);
+            assert!(!text.contains(|c: char| c != '\n' && c.is_control()), "{text}");
+        }
     }
 
     #[test]
