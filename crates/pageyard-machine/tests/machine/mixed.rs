@@ -315,6 +315,8 @@ fn an_owner_that_is_not_told_of_a_move_is_found() {
     let found = random(FIRST, 500, true, &Did::default()).expect_err("a block has two places");
     let seed = found.seed.expect("it was drawn");
     println!("found with {seed:#x}: {}", found.why);
+    // It frees the block where it was: there it is free by now, or another one's.
+    assert!(["DoubleFree", "was handed out twice"].iter().any(|w| found.why.contains(w)));
     assert_eq!(
         random(seed, 1, true, &Did::default()).expect_err("the seed repeats it").why,
         found.why

@@ -135,6 +135,8 @@ fn a_lock_that_one_cpu_does_not_wait_for_is_found() {
     // The seed repeats it.
     let again = crate::schedules::one(found.seed, scenario(small)).expect_err("as before");
     assert_eq!(again.why, found.why);
+    // What `validate` says of the zone; no other panic is meant.
+    assert!(found.why.starts_with("Normal of node 0: "), "{}", found.why);
     println!("found with {:#x}: {}", found.seed, found.why);
 }
 
@@ -187,5 +189,6 @@ fn frees_of_the_same_blocks() {
 fn owners_that_are_none_are_found() {
     let owned: Way = |y, pfn, order| y.free_owned(pfn, order);
     let found = find(200, everybody_frees([owned; 3])).expect_err("a block is freed twice");
+    assert!(found.why.contains("was freed") && found.why.contains("left: 2"), "{}", found.why);
     println!("found with {:#x}: {}", found.seed, found.why);
 }
