@@ -265,7 +265,6 @@ impl Front {
     pub(crate) fn threads(&self) -> Vec<FrontThread> {
         let here = self.shared.as_ref().filter(|s| s.born.is_here());
         let Some(shared) = here else { return Vec::new() };
-        let _busy = Busy::begin();
         let of = |m: &Arc<Magazine>| FrontThread {
             thread: m.thread,
             pages: m.pages(),
@@ -274,7 +273,18 @@ impl Front {
             flushes: m.tally.flushes.load(Relaxed),
             drains: m.tally.drains.load(Relaxed),
         };
-        shared.roster.list().iter().map(of).collect()
+        let mut all = Vec::new();
+        loop {
+            let list = shared.roster.list();
+            if list.len() <= all.capacity() {
+                all.extend(list.iter().map(of));
+                return all;
+            }
+            // What allocates may need the lock, to drain the magazines.
+            let n = list.len();
+            drop(list);
+            all.reserve(n);
+        }
     }
 }
 

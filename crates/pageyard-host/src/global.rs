@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use pageyard::policy::{Linux612, Policy};
 use pageyard::{Gfp, MAX_ORDER, Order, PAGE_SIZE};
 
+use crate::held::allocating;
 use crate::yard::HostYard;
 
 /// What an allocator asks for: it can live without, so nobody waits for long.
@@ -83,6 +84,7 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
 
     #[inline]
     fn take(&self, layout: Layout, gfp: Gfp) -> Option<NonNull<u8>> {
+        let _ends = allocating();
         let order = order_for(layout)?;
         self.yard.get()?.take(order, gfp)
     }
@@ -90,6 +92,7 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
     /// The yard and the order of a block that came from it.
     #[inline]
     fn origin(&self, start: *mut u8, layout: Layout) -> Option<(&'static HostYard<P>, Order)> {
+        let _ends = allocating();
         let yard = *self.yard.get()?;
         if yard.holds(start) { Some((yard, order_for(layout)?)) } else { None }
     }

@@ -61,6 +61,7 @@ mod front;
 mod give_back;
 mod global;
 mod handshake;
+mod held;
 #[cfg(test)]
 mod hooked_alloc;
 mod limits;
@@ -98,6 +99,8 @@ pub use error::BuildError;
 pub use front::{FrontCache, FrontStats, FrontThread};
 pub use give_back::GiveBack;
 pub use global::PageAlloc;
+#[doc(hidden)]
+pub use held::report_locks;
 pub use limits::{LimitError, Limits};
 pub use lock::HostLock;
 pub use memory::Region;

@@ -8,9 +8,10 @@
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use lock_api::{GuardSend, RawMutex};
+use lock_api::{GuardNoSend, RawMutex};
 
 use crate::clock;
+use crate::held::{Class, gave, taking, took};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -38,13 +39,18 @@ impl HostLock {
     #[inline]
     fn take(&self) -> bool {
         // Only looking leaves the line where it is.
-        self.state.load(Relaxed) == FREE
-            && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
+        let taken = self.state.load(Relaxed) == FREE
+            && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok();
+        if taken {
+            took(Class::Core);
+        }
+        taken
     }
 
     /// Waits for the lock and takes it. For how many nanoseconds the thread slept meanwhile.
     #[cold]
     pub(crate) fn wait(&self) -> u64 {
+        taking(Class::Core);
         let mut distance = 1;
         for _ in 0..LOOKS {
             if self.take() {
@@ -106,11 +112,15 @@ fn wake(word: *mut u32) {
 unsafe impl RawMutex for HostLock {
     #[allow(clippy::declare_interior_mutable_const)] // what `lock_api` asks for
     const INIT: Self = HostLock::new();
-    type GuardMarker = GuardSend;
+    // What a thread holds is its own, where debug builds keep account of it.
+    type GuardMarker = GuardNoSend;
 
     #[inline]
     fn lock(&self) {
-        if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+        taking(Class::Core);
+        if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
+            took(Class::Core);
+        } else {
             self.wait();
         }
     }
@@ -122,6 +132,7 @@ unsafe impl RawMutex for HostLock {
 
     #[inline]
     unsafe fn unlock(&self) {
+        gave(Class::Core);
         // Asked before the release, after which the next holder may do away with the lock.
         let wakes = self.sleepers.load(Relaxed) != 0;
         let word = self.state.as_ptr();

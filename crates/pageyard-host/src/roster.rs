@@ -1,11 +1,11 @@
 //! The magazines of a yard's threads, and how many blocks each of them may keep.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::handshake::take_away;
 use crate::magazine::{KINDS, Kind, Magazine};
 use crate::sync::Ordering::Relaxed;
-use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard};
+use crate::sync::{AtomicBool, AtomicUsize, Class, Mutex, MutexGuard};
 
 /// What threads may keep.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ impl Roster {
     pub(crate) fn new(limits: Limits) -> Roster {
         Roster {
             limits,
-            magazines: Mutex::new(Vec::new()),
+            magazines: Mutex::new(Class::Magazines, Vec::new()),
             pressed: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
         }
@@ -40,7 +40,29 @@ impl Roster {
 
     /// Locks the list. Its holder has every magazine that it claims to itself.
     pub(crate) fn list(&self) -> MutexGuard<'_, Vec<Arc<Magazine>>> {
-        self.magazines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.magazines.lock()
+    }
+
+    /// Runs `f` on the locked list, which has room for one more. It grows while it is not locked:
+    /// what allocates may need the lock, to drain the magazines.
+    fn with_room<T>(&self, f: impl FnOnce(&mut Vec<Arc<Magazine>>) -> T) -> T {
+        let mut spare = Vec::new();
+        loop {
+            let mut list = self.list();
+            if list.len() == list.capacity() && list.len() < spare.capacity() {
+                spare.append(&mut list);
+                std::mem::swap(&mut *list, &mut spare);
+            }
+            if list.len() < list.capacity() {
+                let answer = f(&mut list);
+                // Before what was the list is freed.
+                drop(list);
+                return answer;
+            }
+            let more = 2 * list.len() + 4;
+            drop(list);
+            spare = Vec::with_capacity(more);
+        }
     }
 
     /// Whether no thread more may have a magazine at the moment.
@@ -54,14 +76,15 @@ impl Roster {
 
     /// Adds the calling thread's magazine. `false` where there are as many as there may be.
     pub(crate) fn join(&self, magazine: &Arc<Magazine>) -> bool {
-        let mut list = self.list();
-        if list.len() >= self.limits.threads {
-            return false;
-        }
-        self.allow(magazine, !self.pressed.load(Relaxed));
-        list.push(magazine.clone());
-        self.threads.store(list.len(), Relaxed);
-        true
+        self.with_room(|list| {
+            if list.len() >= self.limits.threads {
+                return false;
+            }
+            self.allow(magazine, !self.pressed.load(Relaxed));
+            list.push(magazine.clone());
+            self.threads.store(list.len(), Relaxed);
+            true
+        })
     }
 
     /// Takes the calling thread's magazine off the list; `last` runs while nobody can claim it.

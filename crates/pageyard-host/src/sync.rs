@@ -4,7 +4,8 @@
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
-pub(crate) use std::sync::{Mutex, MutexGuard};
+
+pub(crate) use crate::held::{Class, Mutex, MutexGuard};
 
 /// What the owner of a magazine passes between saying that he is inside and looking whether it is
 /// taken. The processor may still swap the store and the load; the barrier of the one who takes

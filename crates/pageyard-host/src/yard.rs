@@ -18,6 +18,7 @@ use crate::builder::Builder;
 use crate::error::{BuildError, of};
 use crate::fork::Birthplace;
 use crate::front::{Front, FrontCache, FrontStats, FrontThread};
+use crate::held::allocating;
 use crate::lock::HostLock;
 use crate::magazine::{self, Kind, Ready};
 use crate::page::Page;
@@ -95,6 +96,7 @@ impl<P: Policy> HostYard<P> {
     // compiler then, where they are constants, as nearly everywhere.
     #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Block<'_, P>, AllocError> {
+        let _ends = allocating();
         let kind = Kind::of(order, gfp);
         let own = kind.and_then(|kind| Some(self.hand_out(self.front.pop(kind)?, kind, gfp)));
         let start = match own {
@@ -242,6 +244,7 @@ impl<P: Policy> HostYard<P> {
     /// A block's owner gives it up. Little of it is inlined: else no drop of a block would be.
     #[inline(always)]
     pub(crate) fn take_back(&self, start: NonNull<u8>, order: Order, kind: Option<Kind>) {
+        let _ends = allocating();
         if let Some(kind) = kind
             && self.front.push(kind, start)
         {

@@ -1,0 +1,382 @@
+//! The locks of this crate. Debug builds check the order in which threads take them, as the kernel's
+//! lockdep does: a cycle is found when its parts were ever seen, not only when threads meet in it.
+//!
+//! Requests for memory count as a lock of their own, [`Class::Allocation`], under which a request may
+//! take what [`NEEDED`] names. So a thread that allocates while it holds one of these is found at once,
+//! whether that request would have needed the lock or not. The check writes to stderr and aborts: a
+//! panic would allocate, and unwind out of allocators. It allocates nothing.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::{self, PoisonError, TryLockError};
+
+/// What a lock protects; locks of a class are taken under the same others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Class {
+    /// A request for memory, or memory that is given back, of the yard or of the program's allocator.
+    Allocation,
+    /// The allocator's own locks ([`HostLock`](crate::HostLock)).
+    Core,
+    /// The list of the threads' magazines.
+    Magazines,
+}
+
+#[cfg_attr(not(debug_assertions), allow(dead_code))]
+impl Class {
+    const ALL: [Class; 3] = [Class::Allocation, Class::Core, Class::Magazines];
+
+    fn name(self) -> &'static str {
+        match self {
+            Class::Allocation => "an allocation",
+            Class::Core => "a lock of the allocator",
+            Class::Magazines => "the list of magazines",
+        }
+    }
+
+    /// Whether a thread may hold several of the class: their order is checked elsewhere, or they are
+    /// taken by `try_lock` alone where that matters.
+    const fn nests(self) -> bool {
+        matches!(self, Class::Allocation | Class::Core)
+    }
+
+    /// Whether [`report_locks`] tells of it. Not of those that are taken all the time, which would
+    /// share a cache line for it.
+    const fn is_told(self) -> bool {
+        !matches!(self, Class::Allocation | Class::Core)
+    }
+
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+/// What a request for memory may take: it drains magazines, and shrinks and compacts.
+#[cfg(debug_assertions)]
+const NEEDED: u32 = Class::Core.bit() | Class::Magazines.bit();
+
+/// A lock of a class. A panic of its holder does not poison it: what it protects is whole at every
+/// point where the holder may panic.
+#[derive(Debug)]
+pub(crate) struct Mutex<T> {
+    class: Class,
+    inner: sync::Mutex<T>,
+}
+
+/// A lock that is held.
+pub(crate) struct Guard<G> {
+    // Dropped first.
+    inner: G,
+    _held: Held,
+}
+
+/// A [`Mutex`] that is held.
+pub(crate) type MutexGuard<'m, T> = Guard<sync::MutexGuard<'m, T>>;
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(class: Class, value: T) -> Mutex<T> {
+        Mutex { class, inner: sync::Mutex::new(value) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        check::taking(self.class);
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        Guard { inner, _held: Held::new(self.class) }
+    }
+
+    /// The lock, unless another thread, or this one, holds it.
+    #[cfg_attr(not(test), expect(dead_code))]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = match self.inner.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(e)) => e.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Guard { inner, _held: Held::new(self.class) })
+    }
+}
+
+impl<G: Deref> Deref for Guard<G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &G::Target {
+        &self.inner
+    }
+}
+
+impl<G: DerefMut> DerefMut for Guard<G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.inner
+    }
+}
+
+impl<G: fmt::Debug> fmt::Debug for Guard<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// That the calling thread holds a lock of a class.
+struct Held(Class, PhantomData<*const ()>);
+
+impl Held {
+    fn new(class: Class) -> Held {
+        check::took(class);
+        Held(class, PhantomData)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        check::gave(self.0);
+    }
+}
+
+/// The calling thread asks for memory, or gives some back, until this is dropped.
+#[must_use]
+pub(crate) struct Allocating(#[expect(dead_code, reason = "dropped with this")] Held);
+
+/// See [`Allocating`].
+#[inline(always)]
+pub(crate) fn allocating() -> Allocating {
+    check::taking(Class::Allocation);
+    Allocating(Held::new(Class::Allocation))
+}
+
+pub(crate) use check::{gave, taking, took};
+
+/// Nothing, where there are no checks.
+#[cfg(not(debug_assertions))]
+mod check {
+    use super::Class;
+
+    #[inline(always)]
+    pub(crate) fn taking(_: Class) {}
+    #[inline(always)]
+    pub(crate) fn took(_: Class) {}
+    #[inline(always)]
+    pub(crate) fn gave(_: Class) {}
+}
+
+#[cfg(debug_assertions)]
+mod check {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+
+    use super::{Class, NEEDED};
+
+    const CLASSES: usize = Class::ALL.len();
+
+    /// By class: those that were taken while one of it was held.
+    static AFTER: [AtomicU32; CLASSES] = {
+        let mut after = [const { AtomicU32::new(0) }; CLASSES];
+        after[Class::Allocation as usize] = AtomicU32::new(NEEDED);
+        after
+    };
+    /// By class: the thread that took one of it last, until it gave that back.
+    static HOLDER: [AtomicU32; CLASSES] = [const { AtomicU32::new(0) }; CLASSES];
+
+    thread_local! {
+        /// By class: how many the thread holds. Without a destructor, so that it can be asked to the
+        /// end of the thread.
+        static HELD: [Cell<u32>; CLASSES] = const { [const { Cell::new(0) }; CLASSES] };
+        static THREAD: Cell<u32> = const { Cell::new(0) };
+    }
+
+    fn thread() -> u32 {
+        if THREAD.get() == 0 {
+            // SAFETY: takes nothing.
+            THREAD.set(unsafe { libc::gettid() as u32 });
+        }
+        THREAD.get()
+    }
+
+    /// The calling thread is about to wait for a lock of a class.
+    pub(crate) fn taking(class: Class) {
+        let held = |c: &Class| HELD.with(|held| held[*c as usize].get()) > 0;
+        for before in Class::ALL.into_iter().filter(held) {
+            if before == class {
+                if !class.nests() {
+                    fail("takes ", class, before, "");
+                }
+                continue;
+            }
+            let after = &AFTER[before as usize];
+            if after.load(SeqCst) & class.bit() != 0 {
+                continue;
+            }
+            // Told first, then looked at: of two threads that close a cycle at once, one sees it.
+            after.fetch_or(class.bit(), SeqCst);
+            if leads_to(class, before) {
+                match class {
+                    Class::Allocation => fail("makes ", class, before, ", which that may take"),
+                    _ => fail("takes ", class, before, "; the other order was seen too"),
+                }
+            }
+        }
+    }
+
+    /// Whether the second of two classes was ever taken under the first one, or under what was taken
+    /// under that, and so on.
+    fn leads_to(from: Class, to: Class) -> bool {
+        let mut seen = AFTER[from as usize].load(SeqCst);
+        for _ in 0..CLASSES {
+            let next = Class::ALL.iter().filter(|c| seen & c.bit() != 0);
+            seen |= next.fold(0, |all, &c| all | AFTER[c as usize].load(SeqCst));
+        }
+        seen & to.bit() != 0
+    }
+
+    /// It has it.
+    pub(crate) fn took(class: Class) {
+        HELD.with(|held| held[class as usize].set(held[class as usize].get() + 1));
+        if class.is_told() {
+            HOLDER[class as usize].store(thread(), Relaxed);
+        }
+    }
+
+    /// It has given it back.
+    pub(crate) fn gave(class: Class) {
+        HELD.with(|held| held[class as usize].set(held[class as usize].get().saturating_sub(1)));
+        if class.is_told() {
+            let _ = HOLDER[class as usize].compare_exchange(thread(), 0, Relaxed, Relaxed);
+        }
+    }
+
+    #[cold]
+    fn fail(does: &str, class: Class, held: Class, why: &str) -> ! {
+        say("pageyard: a thread ");
+        say(does);
+        say(class.name());
+        say(" while it holds ");
+        say(held.name());
+        say(why);
+        say("\n");
+        super::report_locks();
+        std::process::abort()
+    }
+
+    pub(super) fn report() {
+        for class in Class::ALL {
+            let holder = HOLDER[class as usize].load(Relaxed);
+            if holder == 0 {
+                continue;
+            }
+            let mut digits = [0; 10];
+            let mut at = digits.len();
+            let mut n = holder;
+            while n > 0 && at > 0 {
+                at -= 1;
+                digits[at] = b'0' + (n % 10) as u8;
+                n /= 10;
+            }
+            say("pageyard: thread ");
+            say(std::str::from_utf8(&digits[at..]).unwrap_or(""));
+            say(" holds ");
+            say(class.name());
+            say("\n");
+        }
+    }
+
+    fn say(text: &str) {
+        // SAFETY: so many bytes of a string; where they do not go out, nothing is said.
+        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+    }
+}
+
+/// Writes which threads hold which locks to stderr, without allocating or locking: for watchdogs of
+/// tests, signal handlers too. Says nothing in release builds.
+#[doc(hidden)]
+pub fn report_locks() {
+    #[cfg(debug_assertions)]
+    check::report();
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use std::alloc::{GlobalAlloc, Layout, System};
+    use std::env;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use lock_api::RawMutex;
+
+    use super::*;
+    use crate::{HostLock, PageAlloc};
+
+    /// Runs the test of this name, which breaks a rule when it is told to, in a process of its own:
+    /// that aborts, and says this.
+    fn aborts(test: &str, says: &str, breaks: impl FnOnce()) {
+        const PLANTED: &str = "PAGEYARD_PLANTED";
+        if env::var_os(PLANTED).is_some() {
+            return breaks();
+        }
+        let mut child = Command::new(env::current_exe().unwrap());
+        child.args(["--exact", &format!("held::tests::{test}"), "--nocapture"]).env(PLANTED, "1");
+        let output = child.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{told}");
+        assert!(told.contains(&format!("pageyard: {says}\n")), "{told}");
+    }
+
+    fn magazines() -> Mutex<u32> {
+        Mutex::new(Class::Magazines, 0)
+    }
+
+    #[test]
+    fn an_allocation_under_a_lock_that_it_may_need_aborts() {
+        let says = "a thread makes an allocation while it holds the list of magazines, which that may take";
+        aborts("an_allocation_under_a_lock_that_it_may_need_aborts", says, || {
+            let pages: PageAlloc<System> = PageAlloc::new(System);
+            let (list, layout) = (magazines(), Layout::new::<u64>());
+            // SAFETY: the layout is not empty, and the block is given back with it.
+            let once = || unsafe { pages.dealloc(pages.alloc(layout), layout) };
+            once();
+            let _held = list.lock();
+            once();
+        });
+    }
+
+    #[test]
+    fn locks_in_two_orders_abort() {
+        let says = "a thread takes the list of magazines while it holds a lock of the allocator; \
+                    the other order was seen too";
+        aborts("locks_in_two_orders_abort", says, || {
+            let (list, zone) = (magazines(), lock_api::Mutex::<HostLock, ()>::new(()));
+            {
+                let _list = list.lock();
+                let _zone = zone.lock();
+            }
+            let _zone = zone.lock();
+            let _list = list.lock();
+        });
+    }
+
+    #[test]
+    fn a_lock_that_the_thread_holds_aborts() {
+        let says = "a thread takes the list of magazines while it holds the list of magazines";
+        aborts("a_lock_that_the_thread_holds_aborts", says, || {
+            let list = magazines();
+            let _held = list.lock();
+            drop(list.lock());
+        });
+    }
+
+    #[test]
+    fn locks_in_one_order_and_attempts_in_any_do_not_abort() {
+        let (list, zone) = (magazines(), HostLock::INIT);
+        for _ in 0..2 {
+            let mut held = list.lock();
+            *held += 1;
+            assert!(list.try_lock().is_none());
+            zone.lock();
+            drop(held);
+            // A thread that does not wait closes no cycle.
+            drop(list.try_lock().expect("it is free"));
+            // SAFETY: locked above.
+            unsafe { zone.unlock() };
+        }
+        assert_eq!(*list.lock(), 2);
+    }
+}
