@@ -6,10 +6,12 @@
 //! text in bytes, then the text: a [`YardStats`] as JSON. A reader copies the file by reading it, and
 //! has one whole text where the sequence number was the same even one before and after.
 
-use std::fs::{self, File};
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::ptr;
 use std::ptr::NonNull;
 
@@ -20,8 +22,13 @@ use crate::sync::{AtomicU64, Ordering::Relaxed};
 /// "pgyrdtop".
 const MAGIC: u64 = 0x7067_7972_6474_6f70;
 const VERSION: u64 = 1;
-/// The longest page that a reader takes for one.
-const MOST: u64 = 64 << 20;
+/// Bytes of text that a reader takes from all pages of a process together: any process may publish
+/// what looks like a page. Parsed, a text takes up to eight times as much.
+const MOST: u64 = 16 << 20;
+/// Descriptors of pages that a reader looks at.
+const MOST_PAGES: usize = 1024;
+/// What keeps the length of a page as it is.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 /// The name that `/proc/PID/fd` shows.
 const NAME: &str = "/memfd:pageyard-stats";
 
@@ -34,7 +41,8 @@ pub(crate) struct Page {
     count: usize,
 }
 
-// SAFETY: the words are atomics, mapped as long as the page lives.
+// SAFETY: the words are atomics, mapped as long as the page lives, by whichever thread
+// (`a_reader_never_sees_half_of_a_text` writes on another one).
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
@@ -42,17 +50,19 @@ unsafe impl Sync for Page {}
 impl Page {
     /// With room for a text of so many bytes.
     pub(crate) fn new(room: usize) -> io::Result<Page> {
-        let bytes = (room + HEAD * 8).next_multiple_of(4096);
+        let bytes = (room.min(MOST as usize) + HEAD * 8).next_multiple_of(4096);
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string.
+        // SAFETY: the name is a C string that is static.
         let fd = unsafe { libc::memfd_create(c"pageyard-stats".as_ptr(), flags) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new, and nobody else has it.
+        // SAFETY: the descriptor was returned just now, so nothing else owns it
+        // (`a_long_text_does_without_its_cpus` fails with a closed one).
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: the descriptor is ours, and the addresses are wherever the system likes.
+        let seals = SEALS | libc::F_SEAL_SEAL;
+        // SAFETY: the descriptor is ours, and the mapping a new one at an address of the system's, so
+        // that nothing that exists changes; it is as long as the file, which is sealed.
         let start = unsafe {
             if libc::ftruncate(fd, bytes as i64) != 0
                 || libc::fcntl(fd, libc::F_ADD_SEALS, seals) != 0
@@ -74,8 +84,8 @@ impl Page {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped, aligned, as many as said, and sealed against shrinking; all uses of them
-        // are atomic.
+        // SAFETY: mapped until `drop`, aligned, as many as said, and sealed against shrinking, so that
+        // none of them faults (`a_page_keeps_its_length`); all uses of them are atomic.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.count) }
     }
 
@@ -99,7 +109,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody borrows from it any more.
+        // SAFETY: the mapping is ours, as long as said, and was borrowed through `self` only.
         unsafe { libc::munmap(self.words.as_ptr().cast(), self.count * 8) };
     }
 }
@@ -131,14 +141,14 @@ pub enum PageError {
     },
 }
 
-/// Reads one page from its file; `None` where it had no text yet, or was being written all the
-/// time.
-fn read_page(file: &File, name: &str) -> Result<Option<YardStats>, PageError> {
+/// Reads one page from its file, with a text of at most `room` bytes, which it takes off `room`; `None`
+/// where it had no text yet, or was being written all the time.
+fn read_page(file: &File, name: &str, room: &mut u64) -> Result<Option<YardStats>, PageError> {
     let wrong = |what: String| PageError::Wrong { file: name.into(), what };
     let bytes = file.metadata().map_err(|e| wrong(e.to_string()))?.len();
-    if !((HEAD * 8) as u64..=MOST).contains(&bytes) {
+    let Some(most) = bytes.checked_sub((HEAD * 8) as u64) else {
         return Err(wrong(format!("{bytes} bytes are no statistics page")));
-    }
+    };
     let copy =
         |at, to: &mut [u8]| file.read_exact_at(to, at as u64).map_err(|e| wrong(e.to_string()));
     let length = |head: &[u64; HEAD]| {
@@ -150,16 +160,40 @@ fn read_page(file: &File, name: &str) -> Result<Option<YardStats>, PageError> {
             return Err(wrong(format!("version {has}; this program knows {knows}")));
         }
         let length = length(head);
-        if length > bytes - (HEAD * 8) as u64 {
+        if length > most {
             return Err(wrong(format!("a text of {length} bytes in a page of {bytes}")));
+        }
+        if length > *room {
+            let what = "the statistics of the process are longer than 16 MiB";
+            return Err(wrong(what.into()));
         }
         Ok(length as usize)
     };
-    let text = snapshot(copy, length)?;
-    text.map(|t| serde_json::from_slice(&t).map_err(|e| wrong(e.to_string()))).transpose()
+    let Some(text) = snapshot(copy, length)? else { return Ok(None) };
+    *room -= text.len() as u64;
+    serde_json::from_slice(&text).map(Some).map_err(|e| wrong(e.to_string()))
 }
 
-/// What the yards of a process publish, in the order of their descriptors.
+/// Opens a descriptor of another process if it is a page: a memfd of fixed length. `None`: it is
+/// something else with such a name, or gone. Nothing else is opened, as a FIFO would block, and a
+/// device might act on it.
+fn open_page(path: &Path) -> Option<File> {
+    let open = |path: &Path, flags| OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let place = open(path, libc::O_PATH).ok()?;
+    if !place.metadata().ok()?.is_file() {
+        return None;
+    }
+    let again = format!("/proc/self/fd/{}", place.as_raw_fd());
+    let file = open(again.as_ref(), libc::O_NONBLOCK | libc::O_NOCTTY).ok()?;
+    // SAFETY: the descriptor is open, and the call takes numbers only.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    // An error is less than 0, and has all bits.
+    (seals >= 0 && seals & SEALS == SEALS).then_some(file)
+}
+
+/// What the yards of a process publish, in the order of their descriptors. A page on several
+/// descriptors counts once. The process need not be trusted: what it makes this take is bounded by
+/// the length of its texts, 16 MiB together.
 ///
 /// # Errors
 /// There is no such process, it may not be looked at, it publishes nothing, or something is wrong
@@ -175,13 +209,20 @@ pub fn read_stats(pid: u32) -> Result<Vec<YardStats>, PageError> {
         if link.to_string_lossy().starts_with(NAME) {
             let number = path.file_name().and_then(|n| n.to_str()?.parse::<u32>().ok());
             found.push((number.unwrap_or(0), path));
+            if found.len() > MOST_PAGES {
+                let what = format!("more than {MOST_PAGES} descriptors of statistics pages");
+                return Err(PageError::Wrong { file: dir, what });
+            }
         }
     }
     found.sort_unstable();
-    let mut all = Vec::new();
+    let (mut all, mut seen, mut room) = (Vec::new(), HashSet::new(), MOST);
     for (_, path) in found {
-        let Ok(file) = File::open(&path) else { continue };
-        all.extend(read_page(&file, &path.to_string_lossy())?);
+        let Some(file) = open_page(&path) else { continue };
+        let Ok(of) = file.metadata() else { continue };
+        if seen.insert((of.dev(), of.ino())) {
+            all.extend(read_page(&file, &path.to_string_lossy(), &mut room)?);
+        }
     }
     if all.is_empty() { Err(PageError::NoYard(pid)) } else { Ok(all) }
 }
@@ -194,10 +235,107 @@ mod tests {
         File::from(page._file.try_clone().unwrap())
     }
 
+    fn read(file: &File) -> Result<Option<YardStats>, PageError> {
+        read_page(file, "page", &mut 100_000)
+    }
+
+    /// One that this process publishes, to be found by its mark.
+    fn published(used: u64) -> Page {
+        let page = Page::new(16 << 10).unwrap();
+        page.write(&YardStats { used, ..YardStats::default() });
+        page
+    }
+
+    fn seen(used: u64) -> usize {
+        let all = read_stats(std::process::id()).unwrap();
+        all.iter().filter(|s| s.used == used).count()
+    }
+
+    #[test]
+    fn a_page_on_many_descriptors_counts_once() {
+        let (one, two) = (published(0x1234_5678), published(0x1234_5678));
+        assert_eq!(seen(0x1234_5678), 2);
+        let more: Vec<_> = (0..20).map(|_| file(&one)).collect();
+        assert_eq!(seen(0x1234_5678), 2);
+        drop((two, more));
+        assert_eq!(seen(0x1234_5678), 1);
+    }
+
+    #[test]
+    fn texts_of_a_process_have_a_bound_together() {
+        let page = published(1);
+        let length = page.words()[4].load(Relaxed);
+        let mut room = 2 * length + 1;
+        let mut again = || read_page(&file(&page), "page", &mut room);
+        assert!(again().unwrap().is_some() && again().unwrap().is_some());
+        let told = again().unwrap_err().to_string();
+        assert_eq!(told, "page: the statistics of the process are longer than 16 MiB");
+        assert_eq!(room, 1);
+        // A page that says so costs nothing: 64 MiB, none of which is there.
+        let long = Page::new(64 << 20).unwrap();
+        assert_eq!(long.count as u64 * 8, MOST + 4096);
+        long.words()[4].store(MOST, Relaxed);
+        assert!(read(&file(&long)).unwrap_err().to_string().ends_with("16 MiB"));
+    }
+
+    #[test]
+    fn a_page_that_changes_all_the_time_is_given_up() {
+        let page = published(1);
+        let mut copies = 0;
+        let copy = |at: usize, to: &mut [u8]| {
+            let seq = &page.words()[3];
+            if at > 0 {
+                copies += 1;
+                seq.store(seq.load(Relaxed) + 2, Relaxed);
+            }
+            file(&page).read_exact_at(to, at as u64)
+        };
+        let text = snapshot(copy, |head| Ok(length(head) as usize)).unwrap();
+        assert_eq!((text, copies), (None, crate::seqlock::COPIES));
+    }
+
+    #[test]
+    fn only_a_sealed_memfd_is_opened() {
+        use std::ffi::CString;
+        let dir = tempfile::tempdir().unwrap();
+        let plain = dir.path().join("plain");
+        fs::write(&plain, [0; 4096]).unwrap();
+        assert!(open_page(&plain).is_none());
+        let fifo = dir.path().join("fifo");
+        let name = CString::new(fifo.to_str().unwrap()).unwrap();
+        // SAFETY: the name is a C string that lives until the call returns.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        // A reader would be waited for here if there were one, and would wait itself.
+        let reads = std::thread::spawn({
+            let fifo = fifo.clone();
+            move || open_page(&fifo).is_none()
+        });
+        let write = || {
+            let mut how = OpenOptions::new();
+            how.write(true).custom_flags(libc::O_NONBLOCK).open(&fifo)
+        };
+        let mut opened = 0;
+        while !reads.is_finished() {
+            opened += u32::from(write().is_ok());
+        }
+        assert!(reads.join().unwrap());
+        assert_eq!(opened, 0, "it was opened for reading");
+        assert!(open_page(dir.path()).is_none() && open_page("/dev/null".as_ref()).is_none());
+        let page = published(1);
+        let own = format!("/proc/self/fd/{}", page._file.as_raw_fd());
+        assert!(open_page(own.as_ref()).is_some());
+    }
+
+    #[test]
+    fn a_page_keeps_its_length() {
+        let page = published(1);
+        assert!(file(&page).set_len(4096).is_err() && file(&page).set_len(1 << 20).is_err());
+    }
+
     #[test]
     fn a_reader_never_sees_half_of_a_text() {
         let page = Page::new(16 << 10).unwrap();
-        assert_eq!(read_page(&file(&page), "page").unwrap(), None);
+        assert_eq!(read(&file(&page)).unwrap(), None);
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|s| {
             s.spawn(|| {
@@ -212,7 +350,7 @@ mod tests {
             let other = file(&page);
             let mut seen = 0;
             while seen < 300 {
-                if let Some(s) = read_page(&other, "page").unwrap() {
+                if let Some(s) = read(&other).unwrap() {
                     assert_eq!((s.used, s.used as usize % 3000), (s.resident, s.level.len()));
                     seen += 1;
                 }
@@ -228,7 +366,7 @@ mod tests {
             let path = dir.path().join("page");
             let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
             fs::write(&path, bytes).unwrap();
-            read_page(&File::open(&path).unwrap(), "page").unwrap_err().to_string()
+            read(&File::open(&path).unwrap()).unwrap_err().to_string()
         };
         assert_eq!(told(&[1]), "page: 8 bytes are no statistics page");
         assert_eq!(told(&[1, 1, 48, 0, 0, 0]), "page: no statistics page");
@@ -245,7 +383,7 @@ mod tests {
         let cpus = vec![crate::stats::CpuStatus::default(); 500];
         let zone = crate::stats::ZoneStatus { cpus, ..Default::default() };
         page.write(&YardStats { zones: vec![zone], used: 7, ..YardStats::default() });
-        let seen = read_page(&file(&page), "page").unwrap().unwrap();
+        let seen = read(&file(&page)).unwrap().unwrap();
         assert_eq!((seen.used, seen.zones[0].cpus.len()), (7, 0));
     }
 }

@@ -11,8 +11,10 @@ use crate::sync::{AtomicU64, fence, yield_now};
 pub(crate) const HEAD: usize = 5;
 const SEQ: usize = 3;
 const LENGTH: usize = 4;
-/// How often a reader tries who finds the text being written.
+/// How often a reader looks that finds the text being written.
 const TRIES: u32 = 1000;
+/// How often it copies a text that changes meanwhile: the writer may be hostile, and the text long.
+pub(crate) const COPIES: u32 = 64;
 
 /// Replaces the text, which must fit. One writer at a time.
 pub(crate) fn publish(words: &[AtomicU64], text: &[u8]) {
@@ -36,25 +38,29 @@ pub(crate) fn snapshot<E>(
     mut text: impl FnMut(&[u64; HEAD]) -> Result<usize, E>,
 ) -> Result<Option<Vec<u8>>, E> {
     let mut head = [0; HEAD * 8];
+    let (mut bytes, mut copies) = (Vec::new(), 0);
     for _ in 0..TRIES {
         copy(0, &mut head)?;
         let before = words_of(&head);
+        if !before[SEQ].is_multiple_of(2) {
+            yield_now();
+            continue;
+        }
         let length = text(&before)?;
-        if length == 0 {
+        if length == 0 || copies == COPIES {
             return Ok(None);
         }
+        copies += 1;
         // Nothing is copied that is older than the number says ...
         fence(Acquire);
-        let mut bytes = vec![0; length];
+        bytes.resize(length, 0);
         copy(HEAD * 8, &mut bytes)?;
         // ... or newer.
         fence(Acquire);
         copy(0, &mut head)?;
         // The length was copied beside the number, before the first fence: it may have been older.
         let after = words_of(&head);
-        if before[SEQ].is_multiple_of(2)
-            && (after[SEQ], after[LENGTH]) == (before[SEQ], before[LENGTH])
-        {
+        if (after[SEQ], after[LENGTH]) == (before[SEQ], before[LENGTH]) {
             return Ok(Some(bytes));
         }
         yield_now();
