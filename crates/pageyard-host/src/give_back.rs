@@ -274,4 +274,43 @@ mod tests {
         (0..4).for_each(|_| _ = y.look(true));
         assert!(y.resident < 1000 + 512, "{}", y.resident);
     }
+
+    /// What a yard of 2^18 pages that are all backed gives at a look that comes when the pages in use at
+    /// its start are forgotten, for this peak and so many pages in use and backed; and its target.
+    fn given(peak: u64, used: u64, resident: u64, pressure: bool) -> (u64, u64) {
+        let mut idle = Idle::new(&GiveBack::default(), PAGES, 0);
+        let s = Sample { now: 2 * SECOND, used, peak, resident, waiting: PAGES, retaken: 0 };
+        (idle.step(&s, pressure), idle.target())
+    }
+
+    #[test]
+    fn the_target_is_the_peak_and_an_eighth() {
+        assert_eq!(given(6400, 100, PAGES, false).1, 7200);
+        assert_eq!(given(6400, 100, PAGES, true).1, 100, "under pressure, what is in use");
+    }
+
+    #[test]
+    fn less_than_a_pageblock_and_a_64th_of_the_peak_stays() {
+        let least = 512 + 100;
+        assert_eq!(given(6400, 100, 7200 + least - 1, false).0, 0);
+        assert_eq!(given(6400, 100, 7200 + least, false).0, least);
+        // The peak counts, whatever the target is.
+        assert_eq!(given(6400, 100, 100 + least - 1, true).0, 0);
+        assert_eq!(given(6400, 100, 100 + least, true).0, least);
+    }
+
+    #[test]
+    fn a_change_of_a_16th_and_a_pageblock_ends_quiet() {
+        let quiet_after = |change: u64| {
+            let mut idle = Idle::new(&GiveBack::default(), PAGES, 0);
+            let mut look = |now, used| {
+                idle.step(&Sample { now, used, peak: used, ..Sample::default() }, false);
+                idle.is_quiet()
+            };
+            assert!(!look(SECOND, 16_000) && look(2 * SECOND, 16_000));
+            look(2 * SECOND, 16_000 + change)
+        };
+        assert!(quiet_after(1000 + 512));
+        assert!(!quiet_after(1000 + 512 + 1));
+    }
 }

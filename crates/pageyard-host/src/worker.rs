@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use pageyard::policy::{Linux612, Policy};
 use pageyard::{
-    CpuId, Gfp, Kswapd, NodeId, NodeMask, Order, ReclaimJob, ReclaimTask, ZoneId, ZoneKind,
+    CpuId, Gfp, Kswapd, NodeId, NodeMask, Order, ReclaimJob, ReclaimTask, ZoneId, ZoneInfo,
+    ZoneKind,
 };
 
 use crate::callback::guarded;
@@ -124,6 +125,26 @@ pub(crate) struct Usage {
     none: bool,
 }
 
+/// Less is free than the LOW mark with its boost: background reclaim is due.
+fn is_low(zone: &ZoneInfo) -> bool {
+    zone.free_exact < zone.watermarks[1].saturating_add(zone.boost)
+}
+
+/// Ordinary requests get nothing.
+fn is_at_min(zone: &ZoneInfo) -> bool {
+    zone.free_exact <= zone.watermarks[0]
+}
+
+/// What shrinkers are asked for where the system or the group is short: a part of what is in use.
+fn share_for_system(used: u64, group: Option<bool>, stalled: bool) -> u64 {
+    match group {
+        Some(true) => used / 16,
+        Some(false) => used / 64,
+        None if stalled => used / 64,
+        None => 0,
+    }
+}
+
 impl Usage {
     pub(crate) fn of<P: Policy>(raw: &RawYard<P, HostLock>) -> Usage {
         let mut sum = Usage { none: true, ..Usage::default() };
@@ -139,8 +160,8 @@ impl Usage {
             sum.waiting += report.waiting;
             sum.reported += report.reported;
             sum.retaken += report.retaken;
-            sum.low |= info.free_exact < info.watermarks[1] + info.boost;
-            sum.none &= info.free_exact <= info.watermarks[0];
+            sum.low |= is_low(&info);
+            sum.none &= is_at_min(&info);
         }
         let kept = raw.service().balloon.pages();
         sum.used = sum.managed.saturating_sub(idle + kept);
@@ -277,7 +298,7 @@ impl<'y, P: Policy> Worker<'y, P> {
     fn judge(&mut self, usage: &Usage, now: u64) -> Level {
         let service = self.raw.service();
         let limits = service.balloon.limits();
-        let group = self.signals.group_short(now);
+        let (group, stalled) = (self.signals.group_short(now), self.signals.stalled(now));
         let allowed = limits.soft.or(limits.hard).unwrap_or(u64::MAX);
         let over = usage.used.saturating_sub(allowed);
         let mut causes = Vec::new();
@@ -289,7 +310,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         note(over > 0, Cause::SoftLimit);
         note(usage.low, Cause::LowMark);
         note(usage.none, Cause::MinMark);
-        note(self.signals.stalled(now), Cause::Stall);
+        note(stalled, Cause::Stall);
         note(group.is_some(), Cause::Group);
         let level = match () {
             () if usage.none || group == Some(true) => Level::Critical,
@@ -303,12 +324,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             service.tell.pressure(&event);
             service.listeners.all().iter().for_each(|told| _ = guarded(|| told(&event)));
         }
-        let system = match group {
-            Some(true) => usage.used / 16,
-            Some(false) => usage.used / 64,
-            None if self.signals.stalled(now) => usage.used / 64,
-            None => 0,
-        };
+        let system = share_for_system(usage.used, group, stalled);
         if system > 0 {
             (self.plan.drain)();
             service.tell.drained(level);
@@ -486,5 +502,49 @@ impl Drop for Keeper {
         {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pageyard::ZONE_KINDS;
+
+    use super::*;
+
+    fn zone(free_exact: u64) -> ZoneInfo {
+        ZoneInfo {
+            kind: ZoneKind::Normal,
+            node: NodeId(0),
+            start: pageyard::Pfn(0),
+            spanned: 1 << 14,
+            present: 1 << 14,
+            managed: 1 << 14,
+            free: 0,
+            free_exact,
+            cached: 0,
+            watermarks: [256, 320, 384, 448],
+            boost: 100,
+            lowmem_reserve: [0; ZONE_KINDS],
+            reserved_highatomic: 0,
+            free_highatomic: 0,
+            below_high: false,
+            reclaim_active: false,
+            boosted: false,
+        }
+    }
+
+    #[test]
+    fn a_zone_is_low_below_its_mark_with_the_boost() {
+        assert!(is_low(&zone(419)) && !is_low(&zone(420)));
+        assert!(is_at_min(&zone(256)) && !is_at_min(&zone(257)));
+    }
+
+    #[test]
+    fn the_system_asks_for_a_16th_or_a_64th() {
+        assert_eq!(share_for_system(6400, Some(true), false), 400);
+        assert_eq!(share_for_system(6400, Some(true), true), 400);
+        assert_eq!(share_for_system(6400, Some(false), true), 100);
+        assert_eq!(share_for_system(6400, None, true), 100);
+        assert_eq!(share_for_system(6400, None, false), 0);
     }
 }

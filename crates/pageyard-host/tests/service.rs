@@ -437,6 +437,46 @@ fn a_group_near_its_limit_makes_caches_shrink() {
     assert!(until(|| yard.pressure() == Level::Calm));
 }
 
+/// How many pages a step of the worker asks the shrinkers for.
+#[test]
+fn shrinkers_are_asked_for_a_part_of_what_is_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("memory.max", "1000000\n");
+    write("memory.current", "100000\n");
+    let files = SystemFiles {
+        pressure: None,
+        group: Some(dir.path().into()),
+        group_root: dir.path().into(),
+    };
+    let builder = builder(64 * MIB).system(files).soft_limit(32 * MIB).give_back(None);
+    let yard = forever(builder.tick(None).front_cache(pageyard_host::FrontCache::Off));
+    let asked: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let jobs = asked.clone();
+    yard.register_shrinker(move |job: &ReclaimJob| {
+        jobs.lock().unwrap().push(job.pages);
+        0
+    })
+    .keep();
+    let mut worker = yard.worker().unwrap();
+    let mut step = || {
+        worker.step();
+        std::mem::take(&mut *asked.lock().unwrap())
+    };
+    let mut blocks = fill(yard, 6400);
+    assert!(step().is_empty());
+    write("memory.current", "990000\n");
+    assert_eq!(step(), [400], "a 16th, where the group is about to be killed");
+    assert_eq!(yard.pressure(), Level::Critical);
+    write("memory.current", "950000\n");
+    assert_eq!(step(), [100], "a 64th");
+    // What is over the soft limit, where that is more.
+    blocks.extend(fill(yard, 2000));
+    assert_eq!(step(), [208]);
+    write("memory.current", "990000\n");
+    assert_eq!(step(), [525]);
+}
+
 #[test]
 fn statistics_are_published_and_written() {
     let yard: HostYard = builder(64 * MIB).hard_limit(32 * MIB).build().unwrap();
