@@ -1,99 +1,115 @@
-//! Cases, by name: `state/policy/first/second@point`, or with a third operation and a point of the
-//! second one's: `state/policy/first/second/third@point@point`.
+//! Cases: which operations begin in which state, and where each stops for the next one.
 //!
-//! `cargo test -p pageyard-pairs` tries a sample of the cases, from a seed.
-//! `PAGEYARD_PAIRS=all` tries all; `PAGEYARD_POINTS=all` stops at plain loads and stores too;
-//! `PAGEYARD_SEED=7` takes another sample; `PAGEYARD_CASE=NAME` replays one case.
+//! A case has a name, `state/policy/first/second@point`, or with a third operation that runs where
+//! the second one stops, `state/policy/first/second/third@point@point`. Its outcome follows from its
+//! name alone.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use pageyard::policy::*;
+use pageyard::policy::Policy;
 
 use crate::ops::{Op, ops};
 use crate::schedule::{Bug, Plan, Point, run};
 use crate::states::{State, settle, states, with_yard};
 use crate::world::CPU;
 
-/// One case's name.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Name {
-    state: String,
-    policy: String,
-    ops: Vec<String>,
-    /// The points are numbered with plain loads and stores among them.
-    plain: bool,
-    stops: Vec<u64>,
-}
+/// How often a place in the source is a stop before only its powers of two and its last time are.
+const FEW: u64 = 6;
 
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.state, self.policy, self.ops.join("/"))?;
-        let mark = if self.plain { "@p" } else { "@" };
-        self.stops.iter().try_for_each(|n| write!(f, "{mark}{n}"))
-    }
-}
-
-impl Name {
-    fn parse(text: &str) -> Option<Name> {
-        let mut parts = text.split('@');
-        let mut names = parts.next()?.split('/').map(str::to_owned);
-        let stops: Vec<&str> = parts.collect();
-        let plain = stops.iter().any(|s| s.starts_with('p'));
-        Some(Name {
-            state: names.next()?,
-            policy: names.next()?,
-            ops: names.collect(),
-            plain,
-            stops: stops
-                .iter()
-                .map(|s| s.trim_start_matches('p').parse().ok())
-                .collect::<Option<_>>()?,
-        })
-    }
-}
-
-/// How much is tried.
+/// Which cases are tried.
 #[derive(Clone, Debug)]
 pub(crate) struct Extent {
     pub(crate) seed: u64,
-    /// One pair in so many, and of its points at most so many.
+    /// Those with this part in their name.
+    pub(crate) part: String,
+    /// Of the pairs or triples, one in so many.
     pub(crate) one_in: u64,
+    /// Of an operation's points, at most so many.
     pub(crate) points: usize,
+    /// Plain loads and stores are points too.
     pub(crate) plain: bool,
     pub(crate) bug: Bug,
+}
+
+impl Extent {
+    pub(crate) fn all() -> Extent {
+        Extent {
+            seed: 0,
+            part: String::new(),
+            one_in: 1,
+            points: usize::MAX,
+            plain: false,
+            bug: Bug::None,
+        }
+    }
+
+    fn plan(&self, stops: &[u64]) -> Plan {
+        Plan { stops: stops.to_vec(), plain: self.plain, bug: self.bug }
+    }
+
+    /// Whether what has this name is in the sample.
+    fn has(&self, name: &str) -> bool {
+        name.contains(&self.part) && hash(&(self.seed, name)) % self.one_in == 0
+    }
+}
+
+fn hash(of: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// What was tried, and what failed.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    pub(crate) pairs: u64,
+    /// Sequences of operations.
+    pub(crate) sequences: u64,
     pub(crate) interleavings: u64,
-    /// Pairs of which an operation means nothing in the state.
+    /// Sequences with an operation that means nothing in the state.
     pub(crate) meaningless: u64,
-    /// Points that repeat earlier ones of the same operation, at the same place in the source.
+    /// Points that repeat earlier ones of the same operation at the same place in the source.
     pub(crate) repeated: u64,
-    /// Points beyond the sample.
-    pub(crate) beyond: u64,
-    pub(crate) failed: Vec<(String, String)>,
+    /// Points left out of the sample.
+    pub(crate) left_out: u64,
+    /// By what went wrong where, without its numbers: how often, and the first case and its words.
+    pub(crate) failed: BTreeMap<String, (u64, String)>,
 }
 
-fn hash(parts: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    parts.hash(&mut hasher);
-    hasher.finish()
+impl Tally {
+    fn fail(&mut self, sequence: &str, case: &str, why: String) {
+        let words = why.split(" (stopped before").next().unwrap_or(&why);
+        let kind = format!("{sequence} {words}").replace(|c: char| c.is_ascii_hexdigit(), "");
+        let first = format!("{why}\n    replay with PAGEYARD_CASE={case}");
+        self.failed.entry(kind).or_insert((0, first)).0 += 1;
+    }
 }
 
-/// Runs operations as the actors of a schedule, the first `actors` of them; the points of the first
-/// one. `None`: one of them means nothing in this state.
-pub(crate) fn case<P: Policy + Sync>(
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { sequences, interleavings, meaningless, repeated, left_out, failed } = self;
+        write!(
+            f,
+            "{interleavings} interleavings of {sequences} sequences; skipped: {meaningless} sequences \
+             that mean nothing in their state, {repeated} points that repeat others, {left_out} \
+             points outside the sample"
+        )?;
+        for (times, first) in failed.values() {
+            write!(f, "\n{times} times: {first}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs operations as the actors of a schedule, the first `actors` of them; the points of each.
+/// `None`: one of them means nothing in this state.
+fn case<P: Policy + Sync>(
     state: &State<P>,
     all: &[&Op<P>],
     actors: usize,
     plan: &Plan,
-) -> Option<Result<Vec<Point>, String>> {
+) -> Option<Result<Vec<Vec<Point>>, String>> {
     with_yard(state, |h| {
         for (me, op) in all.iter().enumerate() {
             CPU.set(me as u32);
@@ -120,9 +136,8 @@ fn worth(points: &[Point]) -> Vec<u64> {
     let mut numbers = Vec::new();
     for (number, &point) in (1..).zip(points) {
         let (times, last) = seen.entry(point).or_default();
-        *times += 1;
-        *last = number;
-        if *times <= 6 || times.is_power_of_two() {
+        (*times, *last) = (*times + 1, number);
+        if *times <= FEW || times.is_power_of_two() {
             numbers.push(number);
         }
     }
@@ -132,99 +147,97 @@ fn worth(points: &[Point]) -> Vec<u64> {
     numbers
 }
 
-/// Tries the pairs of one state.
-pub(crate) fn explore<P: Policy + Sync>(state: &State<P>, extent: &Extent, tally: &mut Tally) {
-    let ops = ops::<P>();
-    for first in &ops {
-        for second in &ops {
-            let chosen = hash(&(extent.seed, state.name, P::NAME, first.name, second.name));
-            if chosen % extent.one_in == 0 {
-                pair(state, first, second, extent, tally);
+/// One sequence of operations in one state.
+struct Sequence<'s, P: Policy> {
+    state: &'s State<P>,
+    ops: Vec<&'s Op<P>>,
+    name: String,
+    extent: &'s Extent,
+}
+
+impl<P: Policy + Sync> Sequence<'_, P> {
+    fn case_name(&self, stops: &[u64]) -> String {
+        let mark = if self.extent.plain { "@p" } else { "@" };
+        stops.iter().fold(self.name.clone(), |name, n| format!("{name}{mark}{n}"))
+    }
+
+    /// Tries every stop of the last actor but one; `stops` are those of the actors before.
+    fn explore(&self, stops: &[u64], tally: &mut Tally) {
+        let stopping = stops.len();
+        let plan = self.extent.plan(stops);
+        let points = match case(self.state, &self.ops, stopping + 1, &plan) {
+            None => return tally.meaningless += 1,
+            Some(Err(why)) => return tally.fail(&self.name, &self.case_name(stops), why),
+            Some(Ok(mut points)) => points.swap_remove(stopping),
+        };
+        let mut numbers = worth(&points);
+        tally.repeated += (points.len() - numbers.len()) as u64;
+        if numbers.len() > self.extent.points {
+            tally.left_out += (numbers.len() - self.extent.points) as u64;
+            numbers.sort_by_key(|n| {
+                hash(&(self.extent.seed, self.case_name(&[stops, &[*n]].concat())))
+            });
+            numbers.truncate(self.extent.points);
+        }
+        for number in numbers {
+            let stops = [stops, &[number]].concat();
+            if stops.len() + 1 < self.ops.len() {
+                self.explore(&stops, tally);
+                continue;
+            }
+            tally.interleavings += 1;
+            let plan = self.extent.plan(&stops);
+            if let Some(Err(why)) = case(self.state, &self.ops, self.ops.len(), &plan) {
+                let at = points[number as usize - 1];
+                let why = format!("{why} (stopped before {at})");
+                tally.fail(&self.name, &self.case_name(&stops), why);
             }
         }
     }
 }
 
-fn pair<P: Policy + Sync>(
-    state: &State<P>,
-    first: &Op<P>,
-    second: &Op<P>,
+/// Tries the sequences of so many operations that the extent has, in the states and of the operations
+/// for which `wanted` is true.
+pub(crate) fn explore<P: Policy + Sync>(
+    ops: &[Op<P>],
+    length: usize,
+    wanted: impl Fn(&str, &str) -> bool,
     extent: &Extent,
     tally: &mut Tally,
 ) {
-    let name = |stop| Name {
-        state: state.name.into(),
-        policy: P::NAME.into(),
-        ops: vec![first.name.into(), second.name.into()],
-        plain: extent.plain,
-        stops: vec![stop],
-    };
-    let plan = |stop| Plan { stops: vec![stop], plain: extent.plain, bug: extent.bug };
-    let points = match case(state, &[first, second], 1, &plan(0)) {
-        None => return tally.meaningless += 1,
-        Some(Err(why)) => return tally.failed.push((name(0).to_string(), why)),
-        Some(Ok(points)) => points,
-    };
-    tally.pairs += 1;
-    let mut numbers = worth(&points);
-    tally.repeated += (points.len() - numbers.len()) as u64;
-    if numbers.len() > extent.points {
-        tally.beyond += (numbers.len() - extent.points) as u64;
-        numbers.sort_by_key(|n| hash(&(extent.seed, name(*n))));
-        numbers.truncate(extent.points);
-    }
-    for stop in numbers {
-        tally.interleavings += 1;
-        if let Some(Err(why)) = case(state, &[first, second], 2, &plan(stop)) {
-            let point = points[stop as usize - 1];
-            tally.failed.push((name(stop).to_string(), format!("{why} (stopped before {point})")));
+    for state in states::<P>() {
+        let ops: Vec<&Op<P>> = ops.iter().filter(|op| wanted(state.name, op.name)).collect();
+        for number in 0..ops.len().pow(length as u32) {
+            let digits = (0..length as u32).rev().map(|d| number / ops.len().pow(d) % ops.len());
+            let ops: Vec<&Op<P>> = digits.map(|i| ops[i]).collect();
+            let names: Vec<&str> = ops.iter().map(|op| op.name).collect();
+            let name = format!("{}/{}/{}", state.name, P::NAME, names.join("/"));
+            if extent.has(&name) {
+                tally.sequences += 1;
+                Sequence { state: &state, ops, name, extent }.explore(&[], tally);
+            }
         }
     }
 }
 
-#[test]
-fn first() {
-    let mut tally = Tally::default();
-    let env = |name: &str| std::env::var(name).ok().and_then(|s| s.parse().ok());
-    let extent = Extent {
-        seed: 1,
-        one_in: env("ONE_IN").unwrap_or(10),
-        points: env("POINTS").unwrap_or(1000) as usize,
-        plain: false,
-        bug: Bug::None,
-    };
-    for state in states::<Linux612>() {
-        if let Ok(only) = std::env::var("STATE")
-            && only != state.name
-        {
-            continue;
-        }
-        let t = std::time::Instant::now();
-        explore(&state, &extent, &mut tally);
-        println!("{}: {} in {:?}", state.name, tally.interleavings, t.elapsed());
+/// Replays one case, if it is this policy's; what it comes to.
+pub(crate) fn replay<P: Policy + Sync>(name: &str) -> Option<Result<(), String>> {
+    let mut parts = name.split('@');
+    let names: Vec<&str> = parts.next()?.split('/').collect();
+    let [state, policy, names @ ..] = &names[..] else { panic!("{name}: no such case") };
+    if *policy != P::NAME {
+        return None;
     }
-    println!(
-        "{} pairs, {} interleavings, {} meaningless, {} repeated, {} beyond, {} failed",
-        tally.pairs,
-        tally.interleavings,
-        tally.meaningless,
-        tally.repeated,
-        tally.beyond,
-        tally.failed.len()
-    );
-    let mut kinds: BTreeMap<String, (String, u64)> = BTreeMap::new();
-    for (name, why) in &tally.failed {
-        let kind: String = format!(
-            "{} {}",
-            name.split('@').next().unwrap(),
-            why.split(" (stopped").next().unwrap()
-        )
-        .chars()
-        .filter(|c| !c.is_ascii_digit())
-        .collect();
-        kinds.entry(kind).or_insert((format!("{name}: {why}"), 0)).1 += 1;
-    }
-    for (what, n) in kinds.values() {
-        println!("{n}x {what}");
-    }
+    let numbers: Vec<&str> = parts.collect();
+    let plain = numbers.iter().any(|n| n.starts_with('p'));
+    let number = |n: &&str| n.trim_start_matches('p').parse().expect("the number of a point");
+    let plan = Plan { stops: numbers.iter().map(number).collect(), plain, bug: Bug::None };
+    let (states, ops) = (states::<P>(), ops::<P>());
+    let state = states.iter().find(|s| s.name == *state).expect("the name of a state");
+    let op =
+        |name: &&str| ops.iter().find(|op| op.name == *name).expect("the name of an operation");
+    let chosen: Vec<&Op<P>> = names.iter().map(op).collect();
+    let outcome =
+        case(state, &chosen, chosen.len(), &plan).expect("operations that mean something");
+    Some(outcome.map(|_| ()))
 }

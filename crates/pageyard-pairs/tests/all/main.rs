@@ -7,8 +7,11 @@ extern crate pageyard_pairs as pageyard;
 #[path = "../../../pageyard/tests/all/common/mod.rs"]
 mod common;
 
+mod complete;
 mod explore;
 mod ops;
+mod pairs;
+mod planted;
 mod schedule;
 mod states;
 mod world;

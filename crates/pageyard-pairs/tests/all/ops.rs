@@ -307,10 +307,7 @@ fn ranges<P: Policy>() -> Vec<Op<P>> {
         after("cma-alloc", |h| h.area.is_some(), |h| _ = cma(h)),
         after("cma-free", cma, |h| {
             let Some(area) = h.area else { return };
-            let t = h.world().table();
-            let mine = t.blocks.iter().find(|(_, b)| b.owner == h.me).map(|(&p, _)| p);
-            drop(t);
-            let Some(pfn) = mine else { return };
+            let Some(pfn) = h.mine() else { return };
             (pfn..pfn + 600).for_each(|p| _ = h.world().disown(Pfn(p)));
             if let Err(e) = area.free(h.y, Pfn(pfn), 600) {
                 h.complain(format!("CmaArea::free was refused: {e}"));
@@ -345,10 +342,7 @@ fn ranges<P: Policy>() -> Vec<Op<P>> {
             "poison-used",
             |h| h.alloc(0, MOVABLE),
             |h| {
-                let t = h.world().table();
-                let mine = t.blocks.iter().find(|(_, b)| b.owner == h.me).map(|(&p, _)| p);
-                drop(t);
-                mine.into_iter().for_each(|p| poison(h, p));
+                h.mine().into_iter().for_each(|p| poison(h, p));
             },
         ),
         // A page that was just freed is on this CPU's list.
@@ -360,6 +354,15 @@ fn ranges<P: Policy>() -> Vec<Op<P>> {
                     poison(h, pfn.0);
                 }
             },
+        ),
+        after(
+            "free-poisoned",
+            |h| {
+                let taken = h.alloc(0, MOVABLE);
+                h.mine().into_iter().for_each(|p| poison(h, p));
+                taken
+            },
+            |h| h.free(0),
         ),
         after(
             "unpoison",
@@ -491,6 +494,7 @@ fn readers<P: Policy>() -> Vec<Op<P>> {
             _ = (y.unusable_index(zone, o(4)), y.fragmentation_score(NodeId(0)));
             _ = (y.pageset(zone, OTHER), y.cpu_stats(zone, OTHER), y.above_low(zone));
             _ = (
+                y.node_of(OTHER),
                 y.is_up(OTHER),
                 y.cpus_up(),
                 y.knobs(),

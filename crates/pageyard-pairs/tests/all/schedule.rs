@@ -2,8 +2,9 @@
 //!
 //! The threads of a schedule are its *actors*, numbered from 0. Actor 0 runs first. An actor with a
 //! *stop* passes the turn to the next actor when it reaches that scheduling point, and has it back
-//! when that one ends. An actor that waits for a lock, or pauses, also passes the turn; once the lock
-//! is free it goes on at once. So a schedule follows from its stops alone.
+//! when that one ends. An actor that waits for a lock also passes the turn; once the lock is free it
+//! goes on at once. One that pauses tries again at the next points of the others, then once they have
+//! ended. So a schedule follows from its stops alone.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -13,11 +14,13 @@ use std::thread;
 
 use lock_api::RawMutex;
 use pageyard_pairs_atomics::{Access, Fault, set_fault, set_hook};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 /// Accesses to atomics, and turns passed, after which an actor is taken to go on for ever.
 const MOST_STEPS: u64 = 20_000_000;
 const MOST_TURNS: u64 = 100_000;
+/// Pauses of an actor after which it has the turn back at the next scheduling point.
+const SHORT_PAUSES: u32 = 5;
 
 /// A scheduling point.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -64,7 +67,12 @@ struct State {
 struct Schedule {
     state: Mutex<State>,
     turn: Condvar,
+    /// The actor that has the turn back at the next scheduling point.
+    back_to: AtomicUsize,
 }
+
+/// No actor.
+const NONE: usize = usize::MAX;
 
 /// What the calling thread is to a schedule.
 #[derive(Default)]
@@ -75,6 +83,7 @@ struct Seat {
     stop: Cell<u64>,
     /// Plain loads and stores are points too.
     plain: Cell<bool>,
+    pauses: Cell<u32>,
     steps: Cell<u64>,
     held: Cell<u32>,
     /// It goes on without the locks that it waits for (a planted bug).
@@ -130,6 +139,15 @@ impl Schedule {
         );
     }
 
+    /// At a scheduling point: passes the turn to an actor that has paused.
+    fn pass_back(&self, me: usize) {
+        let to = self.back_to.swap(NONE, SeqCst);
+        let state = self.state();
+        if state.actors.get(to) == Some(&Status::Paused) {
+            self.pass(state, me, to);
+        }
+    }
+
     /// Begins the actor after this one, if there is one that has not begun.
     fn begin_next(&self, me: usize) {
         let state = self.state();
@@ -183,16 +201,20 @@ fn access(access: Access, place: &'static Location<'static>) {
 }
 
 fn reach(point: Point) {
-    let stops = SEAT.with(|s| {
-        if s.schedule.borrow().is_none() || thread::panicking() {
-            return false;
-        }
+    let (stops, passes_back) = SEAT.with(|s| {
+        let seat = s.schedule.borrow();
+        let Some((schedule, _)) = seat.as_ref().filter(|_| !thread::panicking()) else {
+            return (false, false);
+        };
         if let Some(trace) = &mut *s.trace.borrow_mut() {
             trace.push(point);
         }
         s.points.set(s.points.get() + 1);
-        s.points.get() == s.stop.get()
+        (s.points.get() == s.stop.get(), schedule.back_to.load(SeqCst) != NONE)
     });
+    if passes_back {
+        seated(Schedule::pass_back);
+    }
     if stops {
         seated(Schedule::begin_next);
     }
@@ -212,7 +234,13 @@ pub(crate) fn quietly<T>(f: impl FnOnce() -> T) -> T {
 #[track_caller]
 pub(crate) fn pause() {
     point("pause");
-    seated(|schedule, me| schedule.leave(me, Status::Paused));
+    let short = SEAT.with(|s| s.pauses.replace(s.pauses.get() + 1) < SHORT_PAUSES);
+    seated(|schedule, me| {
+        if short {
+            schedule.back_to.store(me, SeqCst);
+        }
+        schedule.leave(me, Status::Paused);
+    });
 }
 
 /// How many of the core's locks the calling thread holds.
@@ -325,8 +353,8 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs the actors; the points of actor 0, or what went wrong first.
-pub(crate) fn run(plan: &Plan, actors: Vec<Actor<'_>>) -> Result<Vec<Point>, String> {
+/// Runs the actors; the points that each reached, or what went wrong first.
+pub(crate) fn run(plan: &Plan, actors: Vec<Actor<'_>>) -> Result<Vec<Vec<Point>>, String> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let told = std::panic::take_hook();
@@ -340,19 +368,23 @@ pub(crate) fn run(plan: &Plan, actors: Vec<Actor<'_>>) -> Result<Vec<Point>, Str
     });
     let state =
         State { running: 0, actors: vec![Status::New; actors.len()], turns: 0, deadlock: false };
-    let schedule = Arc::new(Schedule { state: Mutex::new(state), turn: Condvar::new() });
+    let schedule = Arc::new(Schedule {
+        state: Mutex::new(state),
+        turn: Condvar::new(),
+        back_to: AtomicUsize::new(NONE),
+    });
     let broken = Mutex::new(None);
-    let trace = Mutex::new(Vec::new());
+    let traces = Mutex::new(vec![Vec::new(); actors.len()]);
     thread::scope(|s| {
         for (me, actor) in actors.into_iter().enumerate() {
-            let (schedule, broken, trace) = (schedule.clone(), &broken, &trace);
+            let (schedule, broken, traces) = (schedule.clone(), &broken, &traces);
             s.spawn(move || {
                 SEAT.with(|seat| {
                     seat.schedule.replace(Some((schedule.clone(), me)));
                     seat.stop.set(plan.stops.get(me).copied().unwrap_or(0));
                     seat.plain.set(plan.plain);
                     seat.impatient.set(plan.bug == Bug::Impatient && me == 1);
-                    seat.trace.replace((me == 0).then(Vec::new));
+                    seat.trace.replace(Some(Vec::new()));
                 });
                 if let Bug::Atomics(fault) = plan.bug {
                     set_fault(fault);
@@ -369,15 +401,14 @@ pub(crate) fn run(plan: &Plan, actors: Vec<Actor<'_>>) -> Result<Vec<Point>, Str
                     let why = PANIC.take().unwrap_or_default();
                     broken.lock().unwrap().get_or_insert(format!("actor {me} {why}"));
                 }
-                if let Some(points) = SEAT.with(|seat| seat.trace.take()) {
-                    *trace.lock().unwrap() = points;
-                }
+                let points = SEAT.with(|seat| seat.trace.take()).unwrap_or_default();
+                traces.lock().unwrap()[me] = points;
                 schedule.leave(me, Status::Done);
             });
         }
     });
     match broken.into_inner().unwrap() {
         Some(why) => Err(why),
-        None => Ok(trace.into_inner().unwrap()),
+        None => Ok(traces.into_inner().unwrap()),
     }
 }

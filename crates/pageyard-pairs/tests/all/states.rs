@@ -142,7 +142,7 @@ fn fragment<P: Policy>(h: &Hand<'_, '_, P>) {
     let flags =
         |i: u64| [Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL][i as usize % 3];
     let mut i = 0;
-    while h.alloc(3, flags(i) | Gfp::MEMALLOC) {
+    while h.alloc(3, flags(i).difference(Gfp::RECLAIM) | Gfp::MEMALLOC | Gfp::NOWARN) {
         i += 1;
     }
     let all: Vec<u64> = h.world().table().blocks.keys().copied().collect();

@@ -347,6 +347,12 @@ impl<'y, P: Policy> Hand<'_, 'y, P> {
         Some((Pfn(pfn), o(order)))
     }
 
+    /// The first of this actor's blocks.
+    pub(crate) fn mine(&self) -> Option<u64> {
+        let t = self.world().table();
+        t.blocks.iter().find(|(_, b)| b.owner == self.me).map(|(&p, _)| p)
+    }
+
     /// Any of this actor's blocks, taken out of the table.
     pub(crate) fn lift_any(&self) -> Option<(Pfn, Order)> {
         let mut t = self.world().table();

@@ -1,0 +1,127 @@
+//! Bugs that are planted, to see that they are found: in the atomics and the locks under the core,
+//! where every protocol can be broken without a change of its source, and in operations of their own.
+
+use lock_api::Mutex;
+use pageyard::Gfp;
+use pageyard::policy::Linux612;
+use pageyard_pairs_atomics::Fault;
+
+use crate::explore::{Extent, Tally, explore};
+use crate::ops::{Op, ops};
+use crate::schedule::{Bug, Lock};
+use crate::world::Block;
+
+/// What is found of a bug by pairs of the operations named, in one state.
+fn found(bug: Bug, state: &str, names: &[&str], ops: &[Op<Linux612>]) -> String {
+    let mut tally = Tally::default();
+    let wanted = |s: &str, op: &str| s == state && names.contains(&op);
+    // Where a lock does not exclude, what it protects is plain.
+    let plain = bug == Bug::Impatient;
+    explore(ops, 2, wanted, &Extent { bug, plain, ..Extent::all() }, &mut tally);
+    tally.to_string()
+}
+
+/// The bug is found, in these words; without it, all is well.
+fn finds(bug: Bug, state: &str, names: &[&str], words: &str) {
+    let found_of = |bug| found(bug, state, names, &ops());
+    assert!(found_of(bug).contains(words), "{}", found_of(bug));
+    assert!(!found_of(Bug::None).contains("times:"), "{}", found_of(Bug::None));
+}
+
+fn torn(file: &'static str) -> Bug {
+    Bug::Atomics(Fault::Torn(file))
+}
+
+/// A busy flag that two have at once.
+#[test]
+fn a_turn_that_does_not_exclude_is_found() {
+    finds(
+        Bug::Atomics(Fault::Forced("src/turn.rs")),
+        "offline",
+        &["online"],
+        "on a list of order 10, but not of it",
+    );
+}
+
+/// A free that looks whether the block is allocated, and then takes it.
+#[test]
+fn a_free_that_does_not_exclude_others_is_found() {
+    let names = ["free-same", "free-same-direct", "free-same-batch"];
+    finds(
+        torn("src/frame.rs"),
+        "fresh",
+        &names,
+        "blocks on all per-CPU lists: counted 2, there are 1",
+    );
+}
+
+/// Two that take the same section to initialise it.
+#[test]
+fn a_section_that_is_initialised_twice_is_found() {
+    let words = "linked to another frame than the one before";
+    finds(torn("src/deferred.rs"), "deferred", &["init-section"], words);
+}
+
+/// Nobody sees that a pageblock has a poisoned frame.
+#[test]
+fn a_free_that_does_not_look_for_poison_is_found() {
+    let blind = Bug::Atomics(Fault::Blind("src/frame.rs", 0x40));
+    finds(blind, "fresh", &["free-poisoned", "alloc-0"], "poisoned and in use");
+}
+
+#[test]
+fn a_lock_that_one_cpu_does_not_wait_for_is_found() {
+    finds(Bug::Impatient, "fresh", &["alloc-4", "free-4"], "was handed out, and is part of");
+}
+
+/// Operations that are wrong themselves.
+#[test]
+fn wrong_operations_are_found() {
+    static ONE: Mutex<Lock, ()> = Mutex::new(());
+    static OTHER: Mutex<Lock, ()> = Mutex::new(());
+    let op = |name, run| Op { name, setup: |_| true, run };
+    let wrong: [(Op<Linux612>, &str); 5] = [
+        (op("loses", |h| _ = h.y.alloc(pageyard::Order::ZERO, Gfp::KERNEL)), "free pages"),
+        (
+            op("owns-twice", |h| {
+                if h.alloc(0, Gfp::KERNEL)
+                    && let Some((pfn, order)) = h.lift(0)
+                {
+                    let block = Block { order, owner: h.me, movable: false };
+                    (0..2).for_each(|_| h.world().own(pfn, block, 0));
+                }
+            }),
+            "was handed out, and is part of",
+        ),
+        (
+            op("frees-twice", |h| {
+                if h.alloc(0, Gfp::KERNEL) {
+                    h.with(0, "free", |p, order| h.y.free(p, order).and(h.y.free(p, order)));
+                }
+            }),
+            "the block is free already",
+        ),
+        (
+            op("locks", |_| {
+                let _one = ONE.lock();
+                drop(OTHER.lock());
+            }),
+            "deadlock",
+        ),
+        (
+            op("locks-the-other-way", |_| {
+                let _other = OTHER.lock();
+                drop(ONE.lock());
+            }),
+            "deadlock",
+        ),
+    ];
+    let names: Vec<&str> = wrong.iter().map(|(op, _)| op.name).collect();
+    let (ops, words): (Vec<_>, Vec<_>) = wrong.into_iter().unzip();
+    for (name, words) in names.iter().zip(words) {
+        let names: &[&str] =
+            if words == "deadlock" { &["locks", "locks-the-other-way"] } else { &[name] };
+        let found = found(Bug::None, "fresh", names, &ops);
+        assert!(found.contains(words), "{name}: {found}");
+    }
+}
