@@ -40,6 +40,14 @@ struct Body {
     yard: ManuallyDrop<CoreYard>,
 }
 
+impl pageyard_core {
+    /// No handle yet. A constant is copied to its place; a value would be made on the stack first.
+    const fn unmade() -> Self {
+        let yard = ManuallyDrop::new(Yard::without_memory(CPlatform(pageyard_platform::none())));
+        pageyard_core(Body { magic: AtomicU64::new(0), yard })
+    }
+}
+
 const _: () = assert!(offset_of!(pageyard_core, 0) == 0 && offset_of!(Body, magic) == 0);
 
 /// The yard of a handle.
@@ -122,15 +130,17 @@ unsafe fn build(
         let storage: Storage<'static, CLock> = Storage {
             frames: as_is::<Frame>(room, plan.frames),
             blocks: as_is::<Pageblock>(room, plan.blocks),
-            zones: fill(room, plan.zones, |_| Zone::new()),
-            slots: fill(room, plan.slots, |_| CpuSlot::new()),
-            nodes: fill(room, plan.nodes, |_| Node::new()),
-            homes: fill(room, plan.homes, |_| Home::new()),
+            zones: fill(room, plan.zones, |_| const { Zone::new() }),
+            slots: fill(room, plan.slots, |_| const { CpuSlot::new() }),
+            nodes: fill(room, plan.nodes, |_| const { Node::new() }),
+            homes: fill(room, plan.homes, |_| const { Home::new() }),
         };
-        let yard = Yard::new(&layout, storage, CPlatform(table)).map_err(refused)?;
         let handle = room.add(plan.handle.at).cast::<pageyard_core>();
-        let body = Body { magic: AtomicU64::new(MAGIC), yard: ManuallyDrop::new(yard) };
-        handle.write(pageyard_core(body));
+        handle.write(const { pageyard_core::unmade() });
+        let body = &mut (*handle).0;
+        *body.yard.platform_mut() = CPlatform(table);
+        body.yard.init(&layout, storage).map_err(refused)?;
+        body.magic.store(MAGIC, Ordering::Relaxed);
         Ok(handle)
     }
 }
@@ -146,8 +156,7 @@ unsafe fn build(
 /// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT; PAGEYARD_ERR_ROOM;
 /// PAGEYARD_ERR_LOCKS. The room may then have been written to.
 ///
-/// Threads: any; the yard may be used by others once this has returned, and they know that. Uses
-/// about 12 KiB of stack.
+/// Threads: any; the yard may be used by others once this has returned, and they know that.
 ///
 /// Owner: the room is the library's until pageyard_core_destroy; everything else stays the caller's.
 #[unsafe(no_mangle)]
@@ -179,7 +188,7 @@ unsafe fn create(
             // SAFETY: see below. A sentence that does not fit is cut.
             let _ = unsafe {
                 text::put(why, why_size, core::ptr::null_mut(), |out| {
-                    error.map_or(Ok(()), |e| write!(out, "{e}")).map_err(|_| PAGEYARD_ERR_LAYOUT)
+                    error.map_or(Ok(()), |e| e.write_to(out)).map_err(|_| PAGEYARD_ERR_LAYOUT)
                 })
             };
         }

@@ -122,7 +122,7 @@ unsafe impl Growing for pageyard_platform {
 
 impl pageyard_platform {
     /// A table without functions.
-    pub(crate) fn none() -> Self {
+    pub(crate) const fn none() -> Self {
         pageyard_platform {
             struct_size: size_of::<Self>() as u32,
             version: PAGEYARD_VERSION,
@@ -167,6 +167,8 @@ fn job(job: &ReclaimJob) -> pageyard_reclaim_job {
 // In all calls below: the function is the caller's, called as the table's comments promise, with the
 // context that came with it and pointers that live until it returns.
 impl Platform for CPlatform {
+    const DEFERS: bool = false;
+
     #[inline]
     fn cpu(&self) -> CpuId {
         // SAFETY: see above.

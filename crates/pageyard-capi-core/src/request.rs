@@ -1,12 +1,12 @@
 //! Requests by frame number.
 
-use pageyard::{Gfp, NodeId, Order, Pfn, Platform, Yard};
+use pageyard::{Gfp, NodeChoice, NodeId, Order, Pfn, Platform, Yard};
 
 use lock_api::RawMutex;
 use pageyard::policy::Policy;
 
 use crate::flags;
-use crate::handle::{of, pageyard_core};
+use crate::handle::{CoreYard, of, pageyard_core};
 use crate::sized::answer;
 use crate::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_NODE, of_alloc, of_contig, of_free, pageyard_status, status,
@@ -28,15 +28,74 @@ pub unsafe extern "C" fn pageyard_core_alloc(
     pfn: *mut u64,
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle and a place for the answer.
-    status(unsafe { of(yard) }.and_then(|yard| {
-        let order = flags::order(order)?;
-        if pfn.is_null() {
-            return Err(PAGEYARD_ERR_ARGUMENT);
-        }
-        let block = yard.alloc(order, flags::gfp(flags)).map_err(of_alloc)?;
-        // SAFETY: as above.
-        unsafe { answer(pfn, block.0) }
-    }))
+    unsafe { allocate(yard, None, order, flags, pfn) }
+}
+
+/// A request, preferably of a node, whose answer goes to `pfn`.
+///
+/// # Safety
+/// As [`of`]; and `pfn` is null or may be written.
+#[inline(always)]
+unsafe fn allocate(
+    yard: *const pageyard_core,
+    node: Option<u32>,
+    order: u32,
+    flags: u32,
+    pfn: *mut u64,
+) -> pageyard_status {
+    // SAFETY: by the caller's word; and so below.
+    let yard = match unsafe { of(yard) } {
+        Ok(yard) => yard,
+        Err(status) => return status,
+    };
+    let node = match node.map(self::node).transpose() {
+        Ok(node) => node,
+        Err(status) => return status,
+    };
+    let Ok(order) = flags::order(order) else { return PAGEYARD_ERR_ARGUMENT };
+    if pfn.is_null() {
+        return PAGEYARD_ERR_ARGUMENT;
+    }
+    let gfp = flags::gfp(flags);
+    let ready = match node {
+        None => yard.alloc_ready(NodeChoice::LOCAL, order, gfp),
+        Some(node) => ready_on(yard, node, order, gfp),
+    };
+    match ready {
+        // SAFETY: see above.
+        Some(block) => status(unsafe { answer(pfn, block.0) }),
+        // SAFETY: see above.
+        None => unsafe { allocate_slowly(yard, node, order, gfp, pfn) },
+    }
+}
+
+/// The common case on a node. Out of line: the compiler would keep what it hands to functions in the
+/// caller's frame, and that below the rest.
+#[inline(never)]
+fn ready_on(yard: &CoreYard, node: NodeId, order: Order, gfp: Gfp) -> Option<Pfn> {
+    yard.alloc_ready(node.into(), order, gfp)
+}
+
+/// What is not the common case. Called last, with nothing to be done behind it: so the compiler has
+/// it take the common case's place on the stack.
+///
+/// # Safety
+/// `pfn` may be written.
+#[cold]
+#[inline(never)]
+unsafe fn allocate_slowly(
+    yard: &CoreYard,
+    node: Option<NodeId>,
+    order: Order,
+    gfp: Gfp,
+    pfn: *mut u64,
+) -> pageyard_status {
+    let nodes = node.map_or(NodeChoice::LOCAL, NodeChoice::from);
+    match yard.alloc_rest(nodes, order, gfp) {
+        // SAFETY: by the caller's word.
+        Ok(block) => status(unsafe { answer(pfn, block.0) }),
+        Err(e) => of_alloc(e),
+    }
 }
 
 /// Allocates a block as pageyard_core_alloc does, preferably of a node; with PAGEYARD_THISNODE, of no
@@ -54,15 +113,7 @@ pub unsafe extern "C" fn pageyard_core_alloc_on(
     pfn: *mut u64,
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle and a place for the answer.
-    status(unsafe { of(yard) }.and_then(|yard| {
-        let (node, order) = (self::node(node)?, flags::order(order)?);
-        if pfn.is_null() {
-            return Err(PAGEYARD_ERR_ARGUMENT);
-        }
-        let block = yard.alloc_on(node, order, flags::gfp(flags)).map_err(of_alloc)?;
-        // SAFETY: as above.
-        unsafe { answer(pfn, block.0) }
-    }))
+    unsafe { allocate(yard, Some(node), order, flags, pfn) }
 }
 
 /// A node from C.
@@ -174,16 +225,16 @@ pub fn free_bulk<R: RawMutex, E: Platform, P: Policy>(
     count: usize,
     get: impl Fn(usize) -> Result<Pfn, pageyard_status>,
 ) -> (usize, Result<(), pageyard_status>) {
-    /// What the core prepares at once.
-    const GROUP: usize = 31;
+    /// As many as the stack has room for: half of what the core prepares at once.
+    const GROUP: usize = 15;
     let mut done = 0;
     while done < count {
-        let mut group = [(Pfn(0), order); GROUP];
+        let mut group = [Pfn(0); GROUP];
         let wanted = GROUP.min(count - done);
         let (mut ready, mut fault) = (0, Ok(()));
         for (i, place) in group.iter_mut().enumerate().take(wanted) {
             match get(done + i) {
-                Ok(pfn) => place.0 = pfn,
+                Ok(pfn) => *place = pfn,
                 Err(status) => {
                     fault = Err(status);
                     break;
@@ -192,12 +243,13 @@ pub fn free_bulk<R: RawMutex, E: Platform, P: Policy>(
             ready += 1;
         }
         let blocks = group.get(..ready).unwrap_or(&[]);
-        match yard.free_batch(blocks) {
+        match yard.free_batch_of(order, blocks) {
             Ok(()) => done += ready,
             Err(e) => {
                 // Those before it are in order.
                 let before = blocks.get(..e.index).unwrap_or(&[]);
-                let freed = yard.free_batch(before).map_or_else(|e| e.index, |()| before.len());
+                let freed =
+                    yard.free_batch_of(order, before).map_or_else(|e| e.index, |()| before.len());
                 return (done + freed, Err(of_free(e.error)));
             }
         }

@@ -4,7 +4,8 @@ use core::fmt::{self, Write};
 
 use lock_api::RawMutex;
 use pageyard::policy::Policy;
-use pageyard::{CpuId, Platform, Yard, ZoneId};
+use pageyard::text::write_number as number;
+use pageyard::{Platform, Yard, ZoneId};
 
 use crate::handle::{self, pageyard_core};
 use crate::sized::{self, Growing};
@@ -55,34 +56,13 @@ unsafe impl Growing for pageyard_stats {
     const LEAST: usize = size_of::<pageyard_stats>();
 }
 
-impl pageyard_stats {
-    fn fields(&self) -> [(&'static str, u64); 14] {
-        [
-            ("managed", self.managed),
-            ("free", self.free),
-            ("cached", self.cached),
-            ("min", self.min),
-            ("low", self.low),
-            ("high", self.high),
-            ("allocs", self.allocs),
-            ("frees", self.frees),
-            ("failures", self.failures),
-            ("refills", self.refills),
-            ("lock_holds", self.lock_holds),
-            ("pages_taken", self.pages_taken),
-            ("pages_returned", self.pages_returned),
-            ("mismatches", self.mismatches),
-        ]
-    }
-}
-
 /// Adds a zone's figures.
 fn add<R: RawMutex, E: Platform, P: Policy>(
     sum: &mut pageyard_stats,
     yard: &Yard<'_, R, E, P>,
     zone: ZoneId,
 ) {
-    let (Some(info), Some(stats)) = (yard.zone_info(zone), yard.zone_stats(zone)) else { return };
+    let (Some(info), Some(counts)) = (yard.zone_info(zone), yard.zone_totals(zone)) else { return };
     sum.managed += info.managed;
     sum.free += info.free_exact;
     sum.cached += info.cached;
@@ -90,16 +70,14 @@ fn add<R: RawMutex, E: Platform, P: Policy>(
     sum.min += min;
     sum.low += low;
     sum.high += high;
-    sum.failures += stats.failures;
-    sum.lock_holds += stats.lock_holds;
-    sum.pages_taken += stats.pages_taken;
-    sum.pages_returned += stats.pages_returned;
-    sum.mismatches += stats.mismatches;
-    for cpu in (0..yard.cpus()).filter_map(|cpu| yard.cpu_stats(zone, CpuId(cpu))) {
-        sum.allocs += cpu.allocs.blocks();
-        sum.frees += cpu.frees.blocks();
-        sum.refills += cpu.refills;
-    }
+    sum.allocs += counts.allocs;
+    sum.frees += counts.frees;
+    sum.failures += counts.failures;
+    sum.refills += counts.refills;
+    sum.lock_holds += counts.lock_holds;
+    sum.pages_taken += counts.pages_taken;
+    sum.pages_returned += counts.pages_returned;
+    sum.mismatches += counts.mismatches;
 }
 
 /// The figures of all zones together.
@@ -121,6 +99,7 @@ pub fn of_zone<R: RawMutex, E: Platform, P: Policy>(
 }
 
 /// All zones as a JSON object.
+#[inline(never)]
 pub(crate) fn write_json<R: RawMutex, E: Platform, P: Policy>(
     yard: &Yard<'_, R, E, P>,
     out: &mut impl Write,
@@ -130,20 +109,49 @@ pub(crate) fn write_json<R: RawMutex, E: Platform, P: Policy>(
         if i > 0 {
             out.write_str(", ")?;
         }
-        write!(out, "{{\"node\": {}, \"kind\": \"{}\"", zone.node.0, zone.kind.name())?;
-        let mut sum = pageyard_stats::default();
-        add(&mut sum, yard, zone);
-        for (name, value) in sum.fields() {
-            write!(out, ", \"{name}\": {value}")?;
-        }
-        out.write_str(", \"free_blocks\": [")?;
-        for (order, blocks) in yard.free_blocks(zone).unwrap_or_default().into_iter().enumerate() {
-            let comma = if order > 0 { ", " } else { "" };
-            write!(out, "{comma}{blocks}")?;
-        }
-        out.write_str("]}")?;
+        write_zone(yard, zone, out)?;
     }
     out.write_str("]}\n")
+}
+
+fn write_zone<R: RawMutex, E: Platform, P: Policy>(
+    yard: &Yard<'_, R, E, P>,
+    zone: ZoneId,
+    out: &mut impl Write,
+) -> fmt::Result {
+    let mut sum = pageyard_stats::default();
+    add(&mut sum, yard, zone);
+    out.write_str("{\"node\": ")?;
+    number(out, zone.node.0.into())?;
+    out.write_str(", \"kind\": \"")?;
+    out.write_str(zone.kind.name())?;
+    out.write_str("\"")?;
+    let mut field = |name: &str, value| {
+        out.write_str(", \"")?;
+        out.write_str(name)?;
+        out.write_str("\": ")?;
+        number(out, value)
+    };
+    field("managed", sum.managed)?;
+    field("free", sum.free)?;
+    field("cached", sum.cached)?;
+    field("min", sum.min)?;
+    field("low", sum.low)?;
+    field("high", sum.high)?;
+    field("allocs", sum.allocs)?;
+    field("frees", sum.frees)?;
+    field("failures", sum.failures)?;
+    field("refills", sum.refills)?;
+    field("lock_holds", sum.lock_holds)?;
+    field("pages_taken", sum.pages_taken)?;
+    field("pages_returned", sum.pages_returned)?;
+    field("mismatches", sum.mismatches)?;
+    out.write_str(", \"free_blocks\": [")?;
+    for (order, blocks) in yard.free_blocks(zone).unwrap_or_default().into_iter().enumerate() {
+        out.write_str(if order > 0 { ", " } else { "" })?;
+        number(out, blocks)?;
+    }
+    out.write_str("]}")
 }
 
 /// Fills in the figures of all zones together.

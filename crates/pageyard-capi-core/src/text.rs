@@ -29,8 +29,10 @@ pub const PAGEYARD_TEXT_SHOW_MEM: u32 = 4;
 /// fields named as those of struct pageyard_stats, and "free_blocks" by order.
 pub const PAGEYARD_TEXT_JSON: u32 = 5;
 
-/// A buffer of the caller's; counts what does not fit.
-struct Buffer {
+/// A buffer of the caller's; counts what does not fit. Texts are written into it directly, never
+/// through `dyn Write` or `core::fmt`: then all their calls are known, and so is their stack.
+#[derive(Debug)]
+pub struct Buffer {
     to: *mut c_char,
     size: usize,
     length: usize,
@@ -57,6 +59,7 @@ impl Buffer {
 }
 
 impl Write for Buffer {
+    #[inline(never)]
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = self.size.saturating_sub(1).saturating_sub(self.length).min(text.len());
         if room > 0 {
@@ -80,7 +83,7 @@ pub unsafe fn put(
     to: *mut c_char,
     size: usize,
     needed: *mut usize,
-    write: impl FnOnce(&mut dyn Write) -> Result<(), pageyard_status>,
+    write: impl FnOnce(&mut Buffer) -> Result<(), pageyard_status>,
 ) -> Result<(), pageyard_status> {
     // SAFETY: by the caller's word; and so below.
     let mut buffer = unsafe { Buffer::new(to, size) }?;
@@ -95,15 +98,6 @@ pub unsafe fn put(
     if fits { Ok(()) } else { Err(PAGEYARD_ERR_BUFFER) }
 }
 
-/// `&mut dyn Write` as the sized writer that the core's texts take.
-struct Through<'w>(&'w mut dyn Write);
-
-impl Write for Through<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.write_str(text)
-    }
-}
-
 /// A yard's text of this kind.
 ///
 /// # Errors
@@ -111,16 +105,15 @@ impl Write for Through<'_> {
 pub fn write<R: RawMutex, E: Platform, P: Policy>(
     yard: &Yard<'_, R, E, P>,
     kind: u32,
-    out: &mut dyn Write,
+    out: &mut Buffer,
 ) -> Result<(), pageyard_status> {
-    let mut out = Through(out);
     let written = match kind {
-        PAGEYARD_TEXT_BUDDYINFO => yard.write_buddyinfo(&mut out),
-        PAGEYARD_TEXT_PAGETYPEINFO => yard.write_pagetypeinfo(&mut out),
-        PAGEYARD_TEXT_ZONEINFO => yard.write_zoneinfo(&mut out, &()),
-        PAGEYARD_TEXT_VMSTAT => yard.write_vmstat(&mut out, &()),
-        PAGEYARD_TEXT_SHOW_MEM => yard.write_show_mem(&mut out, &()),
-        PAGEYARD_TEXT_JSON => stats::write_json(yard, &mut out),
+        PAGEYARD_TEXT_BUDDYINFO => yard.write_buddyinfo(out),
+        PAGEYARD_TEXT_PAGETYPEINFO => yard.write_pagetypeinfo(out),
+        PAGEYARD_TEXT_ZONEINFO => yard.write_zoneinfo(out, &()),
+        PAGEYARD_TEXT_VMSTAT => yard.write_vmstat(out, &()),
+        PAGEYARD_TEXT_SHOW_MEM => yard.write_show_mem(out, &()),
+        PAGEYARD_TEXT_JSON => stats::write_json(yard, out),
         _ => return Err(PAGEYARD_ERR_ARGUMENT),
     };
     // A buffer takes everything.
@@ -157,9 +150,9 @@ pub unsafe fn string<'s>(from: *const c_char) -> Result<&'s str, pageyard_status
 pub fn knob<R: RawMutex, E: Platform, P: Policy>(
     yard: &Yard<'_, R, E, P>,
     name: &str,
-    out: &mut dyn Write,
+    out: &mut Buffer,
 ) -> Result<(), pageyard_status> {
-    yard.knob(name, &mut Through(out)).map_err(|_| PAGEYARD_ERR_KNOB)
+    yard.knob(name, out).map_err(|_| PAGEYARD_ERR_KNOB)
 }
 
 /// Writes a text about the yard, one of the PAGEYARD_TEXT kinds, into a buffer of `size` bytes: as

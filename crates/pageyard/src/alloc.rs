@@ -165,17 +165,35 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if !P::RULES.fast_path.split {
             return self.whole_way(nodes, order, gfp);
         }
+        match self.alloc_ready(nodes, order, gfp) {
+            Some(pfn) => Ok(pfn),
+            None => self.alloc_rest(nodes, order, gfp),
+        }
+    }
+
+    /// The common case of a request alone; `None` where there is more to be done, and nothing has
+    /// changed. With [`alloc_rest`](Yard::alloc_rest), in a function of its own, what C calls leaves
+    /// no frame of the common case below the rest. Asks no [`Platform::fail`].
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn alloc_ready(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Option<Pfn> {
         // Written twice: where the compiler does not know the order, single pages, the most common
         // ones, still get code of their own.
-        let quick = if order == Order::ZERO {
+        if order == Order::ZERO {
             self.alloc_quick(nodes, Order::ZERO, gfp)
         } else {
             self.alloc_quick(nodes, order, gfp)
-        };
-        match quick {
-            Some(pfn) => Ok(pfn),
-            None => self.alloc_full(nodes, order, gfp).into(),
         }
+    }
+
+    /// A request that is not the common case.
+    ///
+    /// # Errors
+    /// As [`alloc_on`](Yard::alloc_on).
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn alloc_rest(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        self.alloc_full(nodes.preferred, nodes.allowed, order, gfp).into()
     }
 
     /// Allocates a block as [`alloc`](Yard::alloc) does, from certain nodes: from one preferred
@@ -256,19 +274,28 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Some((zone, zone.slot(cpu)?))
     }
 
-    /// The whole way of a request.
+    /// The whole way of a request. The choice of nodes in two parts, which registers hold.
     #[cold]
     #[inline(never)]
-    fn alloc_full(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Answer {
-        self.whole_way(nodes, order, gfp).into()
+    fn alloc_full(
+        &self,
+        preferred: Option<NodeId>,
+        allowed: NodeMask,
+        order: Order,
+        gfp: Gfp,
+    ) -> Answer {
+        self.whole_way(NodeChoice { preferred, allowed }, order, gfp).into()
     }
 
     fn whole_way(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-        let req = self.request(order, gfp, nodes)?;
+        let mut req = self.request(order, gfp, nodes)?;
         let answer = match self.fast_path(&req) {
             Some(pfn) => Some(pfn),
-            // The scope stays; what was for the first attempt alone does not.
-            None => self.slow_path(&Request { gfp: gfp.difference(req.context.without), ..req }),
+            None => {
+                // The scope stays; what was for the first attempt alone does not.
+                req.gfp = gfp.difference(req.context.without);
+                self.slow_path(&mut req)
+            }
         };
         let migrate_type = req.migrate_type;
         let Some(pfn) = answer else {
@@ -328,11 +355,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The zones that may serve a request, best first.
     #[inline]
     pub(crate) fn zones_for(&self, req: &Request) -> Zonelist<'a, R> {
-        Zonelist::new(self.nodes, req.node, req.highest_again::<P>(), req.nodes)
+        self.zones_in(req, req.nodes)
+    }
+
+    /// The same within other nodes.
+    #[inline]
+    pub(crate) fn zones_in(&self, req: &Request, nodes: NodeMask) -> Zonelist<'a, R> {
+        Zonelist::new(self.nodes, req.node, req.highest_again::<P>(), nodes)
     }
 
     /// The zone that a request tries first.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn preferred(&self, req: &Request) -> Option<&'a Zone<'a, R>> {
         self.zones_for(req).next()
     }
@@ -354,11 +387,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline]
     pub(crate) fn attempt(&self, req: &Request, flags: AllocFlags) -> Option<Pfn> {
         let mut flags = flags;
-        let zones = self.zones_for(req);
-        let preferred = zones.clone().next()?;
+        let mut zones = self.zones_for(req);
+        let preferred = zones.next()?;
         let mut dirty = NodeMask::NONE;
         'scan: loop {
-            for zone in zones.clone() {
+            zones.rewind();
+            for zone in zones.by_ref() {
                 let hardwall = req.gfp.contains(Gfp::HARDWALL);
                 if flags.contains(AllocFlags::CPUSET) && !req.context.allows(zone.node, hardwall) {
                     continue;
@@ -377,22 +411,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                     continue 'scan;
                 }
                 let at = zone.at::<E, P>(&self.platform, req.cpu)?;
-                if !at.watermark_holds(req, flags)
-                    && !flags.contains(AllocFlags::NO_WATERMARKS)
-                    && !self.make_room(at, preferred, req, flags)
-                {
-                    continue;
-                }
-                let mut answer = self.serve(at, req, flags);
-                if answer.is_none() {
-                    let again = |_| self.serve(at, req, flags);
-                    answer = self.grow_until(zone, req.gfp, again);
-                }
-                if let Some(idx) = answer {
-                    if zone.node != preferred.node {
-                        zone.note_numa(|z| &z.numa_miss);
-                        preferred.note_numa(|z| &z.numa_foreign);
-                    }
+                if let Some(idx) = self.attempt_at(at, preferred, req, flags) {
                     return Some(zone.pfn(idx));
                 }
             }
@@ -402,6 +421,35 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             // Better mixed blocks than none.
             flags.remove(AllocFlags::NOFRAGMENT);
         }
+    }
+
+    /// One zone of the walk. A function of its own: inlined, it would have the walk keep most of the
+    /// request in its frame, below all that follows.
+    #[inline(never)]
+    fn attempt_at(
+        &self,
+        at: At<'_, 'a, R, E, P>,
+        preferred: &Zone<'a, R>,
+        req: &Request,
+        flags: AllocFlags,
+    ) -> Option<u32> {
+        let zone = at.zone;
+        if !at.watermark_holds(req, flags)
+            && !flags.contains(AllocFlags::NO_WATERMARKS)
+            && !self.make_room(at, preferred, req, flags)
+        {
+            return None;
+        }
+        let mut answer = self.serve(at, req, flags);
+        if answer.is_none() {
+            let mut growths = self.growths(zone, req.gfp);
+            answer = growths.find_map(|_| self.serve(at, req, flags));
+        }
+        if answer.is_some() && zone.node != preferred.node {
+            zone.note_numa(|z| &z.numa_miss);
+            preferred.note_numa(|z| &z.numa_foreign);
+        }
+        answer
     }
 
     /// A zone failed its mark: whether it may serve after all, because it has grown (§8.2), or
@@ -415,8 +463,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         flags: AllocFlags,
     ) -> bool {
         let zone = at.zone;
-        let has_room = |grown| (grown || at.mark_holds(req, flags)).then_some(());
-        if self.grow_until(zone, req.gfp, has_room).is_some() {
+        if self.growths(zone, req.gfp).any(|grown| grown || at.mark_holds(req, flags)) {
             return true;
         }
         let near = self.node(preferred.node).is_some_and(|n| n.distance(zone.node) <= NEAR);
@@ -430,7 +477,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// Step 7: takes the block from this CPU's lists or the zone's (§4.3, §5.7).
-    #[inline]
+    #[inline(always)]
     fn serve(&self, at: At<'_, 'a, R, E, P>, req: &Request, flags: AllocFlags) -> Option<u32> {
         let zone = at.zone;
         let answer = match at.take_cached(req, flags) {
@@ -457,7 +504,7 @@ const NEAR: u8 = 30;
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// Steps 5 and 6: the high watermark, while it was last seen to hold; then the one asked for.
-    #[inline]
+    #[inline(never)]
     fn watermark_holds(self, req: &Request, flags: AllocFlags) -> bool {
         let zone = self.zone;
         let below = zone.has_flag(BELOW_HIGH);

@@ -7,7 +7,7 @@ use crate::list::List;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::{MAX_ORDER, MigrateType, TYPES};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(64))] // one cache line each, found by a shift
 struct Area {
     lists: [List; TYPES],
@@ -15,8 +15,14 @@ struct Area {
     blocks: AtomicU64,
 }
 
+impl Area {
+    const fn new() -> Self {
+        Area { lists: [const { List::new() }; TYPES], blocks: AtomicU64::new(0) }
+    }
+}
+
 /// The free lists of a zone. Changed under the zone lock; emptiness may be read without it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FreeAreas {
     // A power of two of them, so that an index cut to four bits always fits.
     areas: [Area; 16],
@@ -30,6 +36,10 @@ pub(crate) enum End {
 }
 
 impl FreeAreas {
+    pub(crate) const fn new() -> Self {
+        FreeAreas { areas: [const { Area::new() }; 16] }
+    }
+
     #[inline]
     fn area(&self, order: u8) -> &Area {
         &self.areas[(order & 15) as usize]
@@ -127,7 +137,7 @@ mod tests {
         let none = AllocFlags::WMARK_MIN;
         let (cma, urgent, oom) = (AllocFlags::CMA, AllocFlags::HIGHATOMIC, AllocFlags::OOM);
         for t in MigrateType::ALL {
-            let areas = FreeAreas::default();
+            let areas = FreeAreas::new();
             assert!(!areas.has_block(0, none | cma | urgent | oom), "nothing is free");
             areas.insert(&map, 8, 3, t, End::Head);
             assert_eq!((areas.blocks(3), areas.first(3, t)), (1, Some(8)));
@@ -152,7 +162,7 @@ mod tests {
         use MigrateType::{Movable, Unmovable};
         let frames: [Frame; 4] = core::array::from_fn(|_| Frame::new());
         let map = Map::new(&frames, &[]);
-        let areas = FreeAreas::default();
+        let areas = FreeAreas::new();
         areas.insert(&map, 0, 0, Unmovable, End::Head);
         areas.insert(&map, 1, 0, Movable, End::Head);
         areas.insert(&map, 2, 0, Movable, End::Tail);

@@ -90,39 +90,52 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         mut each: impl FnMut(Pfn),
     ) -> Result<usize, AllocError> {
         let nodes = nodes.into();
-        let req = self.request(Order::ZERO, gfp, nodes)?;
-        let mut got = 0;
-        if Self::comes_singly(gfp) {
-            // As above.
-        } else if n > 1 && self.platform.fail(Order::ZERO, gfp) {
-            return Ok(0);
-        } else if n > 1
-            && let Some(zone) = self.bulk_zone(&req, n as u64)
-        {
-            let mut pages = [None; CHUNK];
-            while got < n {
-                let wanted = (n - got).min(CHUNK);
-                let taken = self.take_chunk(zone, &req, pages.iter_mut().take(wanted));
-                for page in pages.iter_mut().take(taken) {
-                    if let Some(pfn) = page.take() {
-                        self.hand_over(pfn, Order::ZERO, gfp);
-                        each(pfn);
-                    }
-                }
-                got += taken;
-                if taken < wanted {
-                    break;
-                }
-            }
-        }
+        let Some(got) = self.bulk_each(nodes, n, gfp, &mut each)? else { return Ok(0) };
         if got == 0
             && n > 0
-            && let Ok(pfn) = self.alloc_on(nodes, Order::ZERO, gfp)
+            && !self.platform.fail(Order::ZERO, gfp)
+            && let Ok(pfn) = self.alloc_rest(nodes, Order::ZERO, gfp)
         {
             each(pfn);
-            got = 1;
+            return Ok(1);
         }
         Ok(got)
+    }
+
+    /// What of so many pages can be had at once; `None`: the platform makes the request fail. Not in
+    /// one frame with what follows where that is nothing.
+    #[inline(never)]
+    fn bulk_each(
+        &self,
+        nodes: NodeChoice,
+        n: usize,
+        gfp: Gfp,
+        each: &mut impl FnMut(Pfn),
+    ) -> Result<Option<usize>, AllocError> {
+        let req = self.request(Order::ZERO, gfp, nodes)?;
+        if Self::comes_singly(gfp) || n <= 1 {
+            return Ok(Some(0));
+        }
+        if self.platform.fail(Order::ZERO, gfp) {
+            return Ok(None);
+        }
+        let Some(zone) = self.bulk_zone(&req, n as u64) else { return Ok(Some(0)) };
+        let (mut pages, mut got) = ([0; CHUNK], 0);
+        while got < n {
+            let wanted = (n - got).min(CHUNK);
+            let places = pages.iter_mut().take(wanted);
+            let taken = self.take_chunk(zone, &req, places, |place, idx| *place = idx);
+            for &idx in pages.iter().take(taken) {
+                let pfn = zone.pfn(idx);
+                self.hand_over(pfn, Order::ZERO, gfp);
+                each(pfn);
+            }
+            got += taken;
+            if taken < wanted {
+                break;
+            }
+        }
+        Ok(Some(got))
     }
 
     /// Whether a bulk request takes the way of a single page: while owners are recorded, or where
@@ -141,9 +154,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         zones.take_while(|z| z.node == near).filter(|z| allowed(z.node)).find(|z| {
             let passes = || {
                 let mark = z.watermarks.effective(LOW).saturating_add(wanted);
-                z.watermark_fast(0, mark, req.highest, flags).then_some(())
+                z.watermark_fast(0, mark, req.highest, flags)
             };
-            passes().or_else(|| self.grow_until(z, req.gfp, |_| passes())).is_some()
+            passes() || self.growths(z, req.gfp).any(|_| passes())
         })
     }
 
@@ -161,7 +174,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             // Which of them are new: prepared after the list's lock is released.
             let empty = chunk.iter().rev().fold(0u64, |m, s| m << 1 | u64::from(s.is_none()));
             let wanted = empty.count_ones() as usize;
-            let taken = self.take_chunk(zone, req, chunk.iter_mut().filter(|s| s.is_none()));
+            let slots = chunk.iter_mut().filter(|s| s.is_none());
+            let taken = self.take_chunk(zone, req, slots, |slot, idx| *slot = Some(zone.pfn(idx)));
             for (i, slot) in chunk.iter().enumerate() {
                 if empty >> i & 1 != 0
                     && let Some(pfn) = *slot
@@ -179,12 +193,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         got
     }
 
-    /// Fills the slots under one hold of this CPU's list; how many, stopping at the first failure.
-    fn take_chunk<'s>(
+    /// Fills the slots, by `fill`, under one hold of this CPU's list; how many, stopping at the first
+    /// failure.
+    fn take_chunk<'s, S: 's>(
         &self,
         zone: &'a Zone<'a, R>,
         req: &Request,
-        slots: impl Iterator<Item = &'s mut Option<Pfn>>,
+        slots: impl Iterator<Item = &'s mut S>,
+        fill: impl Fn(&mut S, u32),
     ) -> usize {
         let Some(at) = zone.at::<E, P>(&self.platform, req.cpu) else { return 0 };
         let Some(mut pageset) = at.slot.pageset.try_lock() else { return 0 };
@@ -192,7 +208,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let mut got = 0;
         for slot in slots {
             let Some(idx) = pageset.take(at, 0, req.migrate_type, flags) else { break };
-            *slot = Some(zone.pfn(idx));
+            fill(slot, idx);
             got += 1;
         }
         got

@@ -59,6 +59,7 @@ impl Context {
     }
 
     /// Whether a request may use a node (§2.8 step 1).
+    #[inline(never)]
     pub(crate) fn allows(&self, node: crate::units::NodeId, hardwall: bool) -> bool {
         let Some(set) = self.cpuset else { return true };
         set.allowed.contains(node)

@@ -199,6 +199,7 @@ fn block_of(start: u64, end: u64) -> Option<Order> {
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// An emptied range becomes its caller's, in blocks of one order. Where a page of a block is
     /// bad, that block is out of use (§11.2), and the rest is free again, still isolated.
+    #[inline(never)]
     fn occupy_range(
         self,
         frames: &Range<u32>,
@@ -228,6 +229,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// Takes the free blocks that cover the range off their lists, and frees what they have beside
     /// it page by page, still isolated. Nothing changes unless all of the range is free, but for
     /// what may go with it.
+    #[inline(never)]
     fn take_range(
         &self,
         frames: &Range<u32>,

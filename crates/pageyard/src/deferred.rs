@@ -38,7 +38,7 @@ impl<'a> Deferred<'a> {
 }
 
 /// The part of a zone that is initialised later.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Late {
     start: Pfn,
     /// Frames before this one are taken care of by somebody; 0: there is no such part.
@@ -48,6 +48,11 @@ pub(crate) struct Late {
 }
 
 impl Late {
+    /// Nothing is initialised later.
+    pub(crate) const fn none() -> Self {
+        Late { start: Pfn(0), next: AtomicU64::new(0), left: AtomicU64::new(0) }
+    }
+
     /// All sections from here to the end of the zone, of which there are so many.
     pub(crate) fn new((start, sections): (Pfn, u64)) -> Self {
         Late { start, next: AtomicU64::new(start.0), left: AtomicU64::new(sections) }
@@ -86,6 +91,28 @@ impl Layout<'_> {
     }
 }
 
+/// See [`Yard::growths`].
+pub(crate) struct Growths<'g, 'a, R: RawMutex, E, P> {
+    yard: &'g Yard<'a, R, E, P>,
+    zone: &'g Zone<'a, R>,
+    gfp: Gfp,
+    ended: bool,
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Iterator for Growths<'_, '_, R, E, P> {
+    type Item = bool;
+
+    #[inline]
+    fn next(&mut self) -> Option<bool> {
+        if !E::DEFERS || self.ended {
+            return None;
+        }
+        let (grown, last) = self.yard.growth(self.zone, self.gfp)?;
+        self.ended = last;
+        Some(grown)
+    }
+}
+
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// An allocator that begins with one section of the last zone of each node (spec §8.2). The
     /// rest of those zones is initialised by [`init_section`](Yard::init_section), which any number
@@ -104,7 +131,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         storage: Storage<'a, R>,
         platform: E,
     ) -> Result<Self, InitError> {
-        let yard = Self::build(layout, storage, platform, Start::Deferred(*layout))?;
+        const { assert!(E::DEFERS, "Platform::DEFERS is off") };
+        let mut yard = Self::without_memory(platform);
+        yard.build(layout, storage, Start::Deferred(layout))?;
         yard.recalculate();
         yard.regroup();
         Ok(yard)
@@ -146,31 +175,30 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         true
     }
 
-    /// Lets a zone grow in which a request has not found what it wants, until it does (§8.2).
-    /// `look` is told whether it is this call that made the zone grow; otherwise other threads have
-    /// done so. `None`: nothing more is to come.
+    /// Lets a zone grow, step by step, in which a request has not found what it wants (§8.2): after
+    /// each step it is to look again. A step says whether it is this call that made the zone grow;
+    /// otherwise other threads have done so.
+    pub(crate) fn growths<'g>(
+        &'g self,
+        zone: &'g Zone<'a, R>,
+        gfp: Gfp,
+    ) -> Growths<'g, 'a, R, E, P> {
+        let grows = |d: &Deferred<'_>| E::DEFERS && !d.is_finished() && zone.late.is_deferred();
+        Growths { yard: self, zone, gfp, ended: !self.deferred.as_ref().is_some_and(grows) }
+    }
+
+    /// One step; whether it is the last.
     #[cold]
     #[inline(never)]
-    pub(crate) fn grow_until<T>(
-        &self,
-        zone: &Zone<'a, R>,
-        gfp: Gfp,
-        mut look: impl FnMut(bool) -> Option<T>,
-    ) -> Option<T> {
-        self.deferred.as_ref().filter(|d| !d.is_finished() && zone.late.is_deferred())?;
-        loop {
-            let grown = self.grow(zone);
-            let left = zone.late.left();
-            // The last sections may be with others, as their memory is before they are done.
-            if !grown && left > 0 && !self.wait_for_section(zone, left, gfp) {
-                return None;
-            }
-            // With none left the last of them may have come since the request looked.
-            let found = look(grown);
-            if found.is_some() || !grown && left == 0 {
-                return found;
-            }
+    fn growth(&self, zone: &Zone<'a, R>, gfp: Gfp) -> Option<(bool, bool)> {
+        let grown = self.grow(zone);
+        let left = zone.late.left();
+        // The last sections may be with others, as their memory is before they are done.
+        if !grown && left > 0 && !self.wait_for_section(zone, left, gfp) {
+            return None;
         }
+        // With none left the last of them may have come since the request looked.
+        Some((grown, !grown && left == 0))
     }
 
     /// Waits for another thread to be done with a section, asleep if the request may sleep.

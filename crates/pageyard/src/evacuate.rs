@@ -8,6 +8,7 @@ use crate::contig::ContigError;
 use crate::frame::Kind;
 use crate::gfp::Gfp;
 use crate::isolate::blocks_of;
+use crate::node::NodeChoice;
 use crate::platform::{Platform, Relocation};
 use crate::policy::Policy;
 use crate::units::{Order, Pfn, ZoneKind};
@@ -41,21 +42,21 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     ) -> Result<(), ContigError> {
         let mut idx = at.zone.movable_over(frames.start).unwrap_or(frames.start);
         while idx < frames.end {
-            let mut batch = [None; BATCH];
-            for slot in &mut batch {
-                *slot = at.zone.next_movable(&mut idx, frames.end);
+            let first = idx;
+            for _ in 0..BATCH {
+                at.zone.next_movable(&mut idx, frames.end);
             }
+            // Found anew each time, not remembered: nothing else comes to isolated pageblocks.
             for _ in 0..TRIES {
-                for slot in &mut batch {
-                    let Some((from, order)) = *slot else { continue };
-                    match self.relocate_one(at, from, order, frames, gfp)? {
-                        Step::Done => *slot = None,
-                        Step::Again => {}
+                let mut from = first;
+                while let Some((block, order)) = at.zone.next_movable(&mut from, idx) {
+                    match self.relocate_one(at, block, order, frames, gfp)? {
+                        Step::Done | Step::Again => {}
                         Step::Never => return Ok(()),
                     }
                 }
             }
-            if batch.iter().any(Option::is_some) {
+            if at.zone.next_movable(&mut { first }, idx).is_some() {
                 return Ok(());
             }
         }
@@ -86,19 +87,21 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let moved = self.as_reclaimer(|| self.platform.relocate(from, to, order));
         // What fails here had already been freed, against the contract; the last look will tell.
         match moved {
-            Relocation::Moved => {
-                let _ = self.free(from, order);
-                Ok(Step::Done)
-            }
-            Relocation::Busy => {
-                let _ = self.free(to, order);
-                Ok(Step::Again)
-            }
-            Relocation::Refused => {
-                let _ = self.free(to, order);
-                Ok(Step::Never)
-            }
+            Relocation::Moved => self.put_back(from, order),
+            Relocation::Busy | Relocation::Refused => self.put_back(to, order),
         }
+        Ok(match moved {
+            Relocation::Moved => Step::Done,
+            Relocation::Busy => Step::Again,
+            Relocation::Refused => Step::Never,
+        })
+    }
+
+    /// A free whose failure means nothing. Out of line: frees are inlined, and each would add to the
+    /// frame below the request for the next place.
+    #[inline(never)]
+    fn put_back(&self, pfn: Pfn, order: Order) {
+        let _ = self.free(pfn, order);
     }
 
     /// A block to move to, outside the pageblocks of the range: from the free lists it cannot come
@@ -113,13 +116,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let blocks = blocks_of(frames);
         let gfp = target_flags(gfp, at.zone.kind);
         for _ in 0..TRIES {
-            let to = self.alloc(order, gfp).ok()?;
+            if self.platform.fail(order, gfp) {
+                return None;
+            }
+            let to = self.alloc_rest(NodeChoice::LOCAL, order, gfp).ok()?;
             let inside = at.zone.index_of(to).is_some_and(|idx| blocks.contains(&idx));
             if !inside {
                 return Some(to);
             }
             // Its pageblock is isolated: it goes to the zone, and stays there.
-            let _ = self.free(to, order);
+            self.put_back(to, order);
         }
         None
     }

@@ -228,7 +228,15 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// The first block at fault, also where a block appears twice; nothing has changed.
     pub fn free_batch(&self, blocks: &[(Pfn, Order)]) -> Result<(), BatchError> {
-        self.free_batch_as::<false>(blocks)
+        self.free_batch_as::<false, _>(blocks, |b| *b)
+    }
+
+    /// The same for blocks of one order.
+    ///
+    /// # Errors
+    /// As [`free_batch`](Yard::free_batch).
+    pub fn free_batch_of(&self, order: Order, blocks: &[Pfn]) -> Result<(), BatchError> {
+        self.free_batch_as::<false, _>(blocks, |&pfn| (pfn, order))
     }
 
     /// The same from one who knows that nobody else frees one of the blocks at this very moment, as
@@ -237,16 +245,20 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// As [`free_batch`](Yard::free_batch).
     pub fn free_batch_owned(&self, blocks: &[(Pfn, Order)]) -> Result<(), BatchError> {
-        self.free_batch_as::<true>(blocks)
+        self.free_batch_as::<true, _>(blocks, |b| *b)
     }
 
-    fn free_batch_as<const OWNED: bool>(&self, blocks: &[(Pfn, Order)]) -> Result<(), BatchError> {
+    fn free_batch_as<const OWNED: bool, B>(
+        &self,
+        blocks: &[B],
+        of: impl Fn(&B) -> (Pfn, Order),
+    ) -> Result<(), BatchError> {
         // One CPU for the whole batch, whatever the platform says meanwhile.
         let cpu = self.platform.cpu();
         if self.home(cpu).is_none() && !blocks.is_empty() {
             return Err(BatchError { index: 0, error: FreeError::UnknownCpu(cpu) });
         }
-        for (index, &(pfn, order)) in blocks.iter().enumerate() {
+        for (index, (pfn, order)) in blocks.iter().map(&of).enumerate() {
             let left = self.owned(pfn, order).and_then(|(zone, idx)| {
                 if OWNED {
                     zone.map.frame(idx).leave_unraced();
@@ -255,19 +267,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 zone.leave(idx, order)
             });
             if let Err(error) = left {
-                self.stay(blocks.iter().take(index).map(|b| b.0));
+                self.stay(blocks.iter().take(index).map(|b| of(b).0));
                 return Err(BatchError { index, error });
             }
         }
         for group in blocks.chunks(BATCH) {
-            for &(pfn, order) in group {
+            for (pfn, order) in group.iter().map(&of) {
                 let Some((zone, idx)) = self.locate(pfn) else { continue };
                 let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
                 if at.leaves_owner(idx, order.get()) && !is_cached_order::<P>(order.get()) {
                     at.put_direct(idx, order.get());
                 }
             }
-            self.free_group(group, cpu);
+            self.free_group(group.iter().map(&of), cpu);
         }
         Ok(())
     }
@@ -280,9 +292,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// The cached orders of one group, under one lock while they lie in one zone.
-    fn free_group(&self, group: &[(Pfn, Order)], cpu: CpuId) {
+    fn free_group(&self, group: impl Iterator<Item = (Pfn, Order)>, cpu: CpuId) {
         let mut held: Option<(&'a Zone<'a, R>, lock_api::MutexGuard<'_, R, Pageset>)> = None;
-        for &(pfn, order) in group.iter().filter(|b| is_cached_order::<P>(b.1.get())) {
+        for (pfn, order) in group.filter(|b| is_cached_order::<P>(b.1.get())) {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
             let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
             let frame = zone.map.frame(idx);

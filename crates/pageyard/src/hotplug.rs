@@ -85,7 +85,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             self.rebuild_zonelists();
         }
         at.unisolate(frames, MigrateType::Movable);
-        if self.knobs().shuffle_seed.is_some() {
+        if self.knobs.lock().shuffle_seed.is_some() {
             at.shuffle();
         }
         self.recalculate();
@@ -159,16 +159,18 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Takes everything in isolated sections off the lists, once nothing is in use there.
     fn empty(&self, at: At<'_, 'a, R, E, P>, frames: &Range<u32>) -> Result<(), ContigError> {
         let gfp = Gfp::USER | Gfp::NOWARN;
-        for _ in 1..TRIES {
+        let mut tries = 0;
+        loop {
+            tries += 1;
             match self.empty_and_take(at, frames, None, Purpose::Leave, gfp) {
-                Err(e) if e.is_busy() => self.platform.pause(),
+                Err(e) if e.is_busy() && tries < TRIES => self.platform.pause(),
                 answer => return answer,
             }
         }
-        self.empty_and_take(at, frames, None, Purpose::Leave, gfp)
     }
 
     /// A zone without memory keeps nothing on per-CPU lists, and its counter is exact.
+    #[inline(never)]
     fn forget_pagesets(&self, zone: &Zone<'a, R>) {
         let _held = zone.limits_lock.lock();
         zone.limits.set(Limits::DISABLED);
@@ -257,6 +259,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// Empty sections, on no list any more, are no memory. What is faulty keeps its mark.
+    #[inline(never)]
     fn leave(self, frames: Range<u32>) {
         let zone = self.zone;
         let _locked = self.lock();

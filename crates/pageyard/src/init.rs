@@ -9,6 +9,7 @@ use lock_api::{Mutex, RawMutex};
 use crate::area::End;
 use crate::deferred::{Deferred, Late};
 use crate::frame::{Map, State};
+use crate::knobs::Knobs;
 use crate::layout::{InitError, Layout, Storage, common, section_end};
 use crate::node::{Node, rebuild_orders};
 use crate::platform::Platform;
@@ -25,14 +26,14 @@ use crate::yard::Yard;
 use crate::zone::{At, CpuSlot, Zone};
 
 /// What a yard begins with.
-#[allow(clippy::large_enum_variant)] // one of them, once
-pub(crate) enum Start<'a> {
+#[derive(Clone, Copy)]
+pub(crate) enum Start<'l, 'a> {
     /// No memory.
     Blank,
     /// All of it.
     Whole,
     /// One section of each node's last zone (§8.2).
-    Deferred(Layout<'a>),
+    Deferred(&'l Layout<'a>),
 }
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
@@ -45,10 +46,45 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         storage: Storage<'a, R>,
         platform: E,
     ) -> Result<Self, InitError> {
-        let yard = Self::build(layout, storage, platform, Start::Whole)?;
-        yard.recalculate();
-        yard.regroup();
+        let mut yard = Self::without_memory(platform);
+        yard.init(layout, storage)?;
         Ok(yard)
+    }
+
+    /// An allocator without memory, whose requests all fail, until [`init`](Yard::init) gives it
+    /// some. Together they are [`new`](Yard::new) for small stacks: a yard has some KiB, and what
+    /// returns it by value may have copies of it on the way.
+    pub const fn without_memory(platform: E) -> Self {
+        Yard {
+            zones: &[],
+            nodes: &[],
+            homes: &[],
+            platform,
+            cpus: 0,
+            knobs: Mutex::new(Knobs::DEFAULT),
+            settings: Mutex::new(()),
+            hotplug: Turn::new(),
+            draining: Mutex::new(()),
+            oom: Turn::new(),
+            reclaimers: Reclaimers::new(),
+            warned: AtomicU64::new(0),
+            zonelist_changes: AtomicU64::new(0),
+            events: EventCounters::new(),
+            deferred: None,
+            policy: PhantomData,
+        }
+    }
+
+    /// Makes every usable frame that is not reserved free, in place. What the yard had before is
+    /// forgotten, but for what it has counted.
+    ///
+    /// # Errors
+    /// [`InitError`]; nothing was written to the storage then, and the yard is as it was.
+    pub fn init(&mut self, layout: &Layout<'_>, storage: Storage<'a, R>) -> Result<(), InitError> {
+        self.build(layout, storage, Start::Whole)?;
+        self.recalculate();
+        self.regroup();
+        Ok(())
     }
 
     /// Below a certain amount of memory, keeping types apart would only waste it (§2.4).
@@ -75,15 +111,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         storage: Storage<'a, R>,
         platform: E,
     ) -> Result<Self, InitError> {
-        Self::build(layout, storage, platform, Start::Blank)
+        let mut yard = Self::without_memory(platform);
+        yard.build(layout, storage, Start::Blank)?;
+        Ok(yard)
     }
 
     pub(crate) fn build(
+        &mut self,
         layout: &Layout<'_>,
         storage: Storage<'a, R>,
-        platform: E,
-        start: Start<'a>,
-    ) -> Result<Self, InitError> {
+        start: Start<'_, 'a>,
+    ) -> Result<(), InitError> {
         let populated = !matches!(start, Start::Blank);
         let needs = layout.needs::<R>()?;
         let room = |what, needed, given| {
@@ -97,7 +135,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         room("CPU homes", needs.homes, storage.homes.len())?;
 
         for (i, slot) in storage.slots.iter_mut().take(needs.slots).enumerate() {
-            *slot = CpuSlot::new();
+            *slot = const { CpuSlot::new() };
             if let Some(node) = layout.cpus.get(i % layout.cpus.len().max(1)) {
                 slot.node.store(node.0.into(), Relaxed);
             }
@@ -116,7 +154,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let cpus;
             (cpus, slots) = slots.split_at(layout.cpus.len().min(slots.len()));
             let map = Map::new(own, own_blocks);
-            let late = match &start {
+            let late = match start {
                 Start::Deferred(_) => layout.late_part(spec),
                 Start::Blank | Start::Whole => None,
             };
@@ -125,17 +163,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 Start::Blank => map.clear(),
                 Start::Whole | Start::Deferred(_) => map.clear_blocks(),
             }
-            *zone = Zone {
-                map,
-                cpus,
-                base: spec.base(),
-                start: spec.span.start,
-                spanned: spec.span.end.0 - spec.span.start.0,
-                kind: spec.kind,
-                node: spec.node,
-                late: late.map(Late::new).unwrap_or_default(),
-                ..Zone::new()
-            };
+            *zone = const { Zone::new() };
+            zone.map = map;
+            zone.cpus = cpus;
+            zone.base = spec.base();
+            zone.start = spec.span.start;
+            zone.spanned = spec.span.end.0 - spec.span.start.0;
+            zone.kind = spec.kind;
+            zone.node = spec.node;
+            if let Some(late) = late {
+                zone.late = Late::new(late);
+            }
             if populated {
                 zone.limit_pagesets::<P>();
             }
@@ -148,7 +186,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let zones: &'a [Zone<'a, R>] = storage.zones.get(..needs.zones).unwrap_or(&[]);
         if populated {
             for zone in zones {
-                populate::<R, E, P>(zone, layout, &platform);
+                populate::<R, E, P>(zone, layout, &self.platform);
             }
         }
 
@@ -158,7 +196,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let own = zones.iter().filter(|z| z.node == id).count();
             let distances = layout.distances.get(i * needs.nodes..).unwrap_or(&[]);
             let distances = distances.get(..needs.nodes).unwrap_or(&[]);
-            *node = Node::new();
+            *node = const { Node::new() };
             node.set(id, zones.get(first..first + own).unwrap_or(&[]), distances);
             let cpus = layout.cpus.iter().filter(|&&n| n == id).count();
             node.cpus.store(cpus as u32, Relaxed);
@@ -175,27 +213,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 near.flat_map(|n| n.zones_up_to(highest)).find(|z| serves(z))
             });
         }
-        Ok(Yard {
-            zones,
-            nodes,
-            homes: storage.homes.get(..needs.homes).unwrap_or(&[]),
-            platform,
-            cpus: layout.cpus.len() as u32,
-            knobs: Mutex::new(layout.knobs),
-            settings: Mutex::new(()),
-            hotplug: Turn::new(),
-            draining: Mutex::new(()),
-            oom: Turn::new(),
-            reclaimers: Reclaimers::default(),
-            warned: AtomicU64::new(0),
-            zonelist_changes: AtomicU64::new(0),
-            events: EventCounters::default(),
-            deferred: match start {
-                Start::Deferred(layout) => Some(Deferred::new(layout)),
-                Start::Blank | Start::Whole => None,
-            },
-            policy: PhantomData,
-        })
+        self.zones = zones;
+        self.nodes = nodes;
+        self.homes = storage.homes.get(..needs.homes).unwrap_or(&[]);
+        self.cpus = layout.cpus.len() as u32;
+        *self.knobs.get_mut() = layout.knobs;
+        self.deferred = match start {
+            Start::Deferred(layout) => Some(Deferred::new(*layout)),
+            Start::Blank | Start::Whole => None,
+        };
+        Ok(())
     }
 }
 

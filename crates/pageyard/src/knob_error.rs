@@ -2,6 +2,8 @@
 
 use core::fmt::{self, Write};
 
+use crate::put::{Put, put};
+
 /// How many bytes of a text an [`Excerpt`] holds.
 const EXCERPT: usize = 38;
 
@@ -14,11 +16,11 @@ pub struct Excerpt {
 }
 
 impl Excerpt {
-    /// What a value prints, as far as it fits.
-    pub(crate) fn of(value: impl fmt::Display) -> Excerpt {
+    /// A value's text, as far as it fits.
+    pub(crate) fn of(value: impl Put) -> Excerpt {
         let mut e = Excerpt { bytes: [0; EXCERPT], len: 0, cut: false };
         // It takes what fits and never fails.
-        let _ = write!(e, "{value}");
+        let _ = value.put(&mut e);
         e
     }
 
@@ -105,24 +107,47 @@ pub enum KnobError {
     },
 }
 
-impl fmt::Display for KnobError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KnobError::Unknown { name } => write!(f, "there is no knob {name:?}"),
+impl KnobError {
+    /// Writes what [`Display`](fmt::Display) shows, on less stack than `core::fmt` takes.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_to(&self, out: &mut impl Write) -> fmt::Result {
+        match *self {
+            KnobError::Unknown { name } => {
+                put!(out, "there is no knob \"")?;
+                for c in name.as_str().chars() {
+                    // The quote that does not end it stays as it is.
+                    match c {
+                        '\'' => put!(out, c)?,
+                        _ => c.escape_default().try_for_each(|c| put!(out, c))?,
+                    }
+                }
+                put!(out, '"')
+            }
             KnobError::Refused { name, value, range } => {
-                write!(f, "{name} = {value}: it takes {range}")
+                let dots = if value.cut { "..." } else { "" };
+                put!(out, name, " = ", value.as_str(), dots, ": it takes ", range)
             }
             KnobError::ReadOnly { name, chosen } => {
-                write!(f, "{name} cannot be written: it is chosen by {chosen}")
+                put!(out, name, " cannot be written: it is chosen by ", chosen)
             }
             KnobError::WriteOnly { name } => {
-                write!(f, "{name} can only be written: there is nothing to read")
+                put!(out, name, " can only be written: there is nothing to read")
             }
             KnobError::Elsewhere { name, decides } => {
-                write!(f, "{name} is not a setting of a yard: {decides}")
+                put!(out, name, " is not a setting of a yard: ", decides)
             }
-            KnobError::NoRoom { name } => write!(f, "{name}: the writer did not take its value"),
+            KnobError::NoRoom { name } => {
+                put!(out, name, ": the writer did not take its value")
+            }
         }
+    }
+}
+
+impl fmt::Display for KnobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_to(f)
     }
 }
 
@@ -135,14 +160,15 @@ mod tests {
     #[test]
     fn excerpts_end_between_characters() {
         assert_eq!(Excerpt::of("high").as_str(), "high");
-        assert_eq!(Excerpt::of(-17).as_str(), "-17");
-        let full = Excerpt::of(format_args!("{:x<38}", ""));
+        assert_eq!(Excerpt::of(-17i64).as_str(), "-17");
+        let full = Excerpt::of("12345678901234567890123456789012345678");
         assert!(!full.cut && full.as_str().len() == 38);
         // 12 times three bytes, and no room for a thirteenth.
         let e = Excerpt::of("€€€€€€€€€€€€€€€€");
         assert_eq!((e.as_str().len(), e.cut), (36, true));
         // What comes after the cut must not sneak in behind it.
-        let e = Excerpt::of(format_args!("{}{}", "€€€€€€€€€€€€€", "ab"));
+        let mut e = Excerpt::of("€€€€€€€€€€€€€");
+        e.write_str("ab").unwrap();
         assert_eq!(e.as_str().len(), 36);
     }
 }

@@ -6,6 +6,7 @@ use core::fmt::{self, Write};
 use crate::knob_error::{Excerpt, KnobError};
 use crate::knobs::Knobs;
 use crate::policy::Rules;
+use crate::put::{Put, put};
 
 /// When a setting can be chosen, and by what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -397,16 +398,16 @@ impl Knob {
         &self,
         knobs: &Knobs,
         rules: &Rules,
-        out: &mut dyn Write,
+        out: &mut impl Write,
     ) -> Result<(), KnobError> {
         let name = self.name;
         let done = match self.value {
-            Value::Number { get, .. } => write!(out, "{}", get(knobs)),
-            Value::Switch { get, .. } => write!(out, "{}", u8::from(get(knobs))),
+            Value::Number { get, .. } => put!(out, get(knobs)),
+            Value::Switch { get, .. } => put!(out, u8::from(get(knobs))),
             Value::Ratios => ratios(knobs, out),
             Value::ZonelistOrder => out.write_str("Node"),
             Value::Fixed(get) => out.write_str(if get(knobs) { "Y" } else { "N" }),
-            Value::OfPolicy(get) => write!(out, "{}", get(rules)),
+            Value::OfPolicy(get) => put!(out, get(rules)),
             Value::InPolicy(get) => out.write_str(if get(rules) { "Y" } else { "N" }),
             Value::Trigger => return Err(KnobError::WriteOnly { name }),
             Value::None => return Err(self.elsewhere()),
@@ -450,7 +451,7 @@ impl Knob {
         }
     }
 
-    fn refuse(&self, value: impl fmt::Display) -> KnobError {
+    fn refuse(&self, value: impl Put) -> KnobError {
         KnobError::Refused { name: self.name, value: Excerpt::of(value), range: self.range }
     }
 
@@ -463,9 +464,9 @@ impl Knob {
     }
 }
 
-fn ratios(knobs: &Knobs, out: &mut dyn Write) -> fmt::Result {
-    for (i, ratio) in knobs.lowmem_reserve_ratio.iter().enumerate() {
-        write!(out, "{}{ratio}", if i > 0 { " " } else { "" })?;
+fn ratios(knobs: &Knobs, out: &mut impl Write) -> fmt::Result {
+    for (i, &ratio) in knobs.lowmem_reserve_ratio.iter().enumerate() {
+        put!(out, if i > 0 { " " } else { "" }, ratio)?;
     }
     Ok(())
 }

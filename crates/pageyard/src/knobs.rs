@@ -64,33 +64,36 @@ pub struct Knobs {
 }
 
 impl Default for Knobs {
-    /// The kernel's defaults (spec §10).
+    /// [`Knobs::DEFAULT`].
     fn default() -> Self {
-        Knobs {
-            min_free_kbytes: 0,
-            user_min_free_kbytes: None,
-            watermark_scale_factor: 10,
-            watermark_boost_factor: 15000,
-            lowmem_reserve_ratio: [256, 256, 32, 0, 0],
-            percpu_pagelist_high_fraction: 0,
-            pcp_autotune: true,
-            zone_reclaim_mode: 0,
-            min_unmapped_ratio: 1,
-            min_slab_ratio: 5,
-            compaction_proactiveness: 20,
-            extfrag_threshold: 500,
-            compact_unevictable_allowed: true,
-            stat_interval: 1,
-            numa_stat: true,
-            memory_tiering: false,
-            huge_pages: true,
-            shuffle_seed: None,
-            foreign_lowmem: 0,
-        }
+        Self::DEFAULT
     }
 }
 
 impl Knobs {
+    /// The kernel's defaults (spec §10).
+    pub const DEFAULT: Knobs = Knobs {
+        min_free_kbytes: 0,
+        user_min_free_kbytes: None,
+        watermark_scale_factor: 10,
+        watermark_boost_factor: 15000,
+        lowmem_reserve_ratio: [256, 256, 32, 0, 0],
+        percpu_pagelist_high_fraction: 0,
+        pcp_autotune: true,
+        zone_reclaim_mode: 0,
+        min_unmapped_ratio: 1,
+        min_slab_ratio: 5,
+        compaction_proactiveness: 20,
+        extfrag_threshold: 500,
+        compact_unevictable_allowed: true,
+        stat_interval: 1,
+        numa_stat: true,
+        memory_tiering: false,
+        huge_pages: true,
+        shuffle_seed: None,
+        foreign_lowmem: 0,
+    };
+
     /// Checks every range.
     ///
     /// # Errors
@@ -131,7 +134,25 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         follows: Follows,
         change: impl FnOnce(&mut Knobs) -> Result<(), KnobError>,
     ) -> Result<(), KnobError> {
-        let writing = self.settings.lock();
+        self.change(follows, change)?;
+        match follows {
+            Follows::Compact => self.compact_all(),
+            Follows::Proactive if self.knobs.lock().compaction_proactiveness > 0 => {
+                self.trigger_proactive_compaction();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Changes settings, and does what follows at once: not in one frame with compaction.
+    #[inline(never)]
+    fn change(
+        &self,
+        follows: Follows,
+        change: impl FnOnce(&mut Knobs) -> Result<(), KnobError>,
+    ) -> Result<(), KnobError> {
+        let _writing = self.settings.lock();
         let old = self.knobs();
         let mut new = old;
         change(&mut new)?;
@@ -155,14 +176,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 }
             }
             Follows::Compact | Follows::Proactive => {}
-        }
-        drop(writing);
-        match follows {
-            Follows::Compact => self.compact_all(),
-            Follows::Proactive if new.compaction_proactiveness > 0 => {
-                self.trigger_proactive_compaction();
-            }
-            _ => {}
         }
         Ok(())
     }

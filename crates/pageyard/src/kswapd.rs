@@ -21,6 +21,7 @@ const NAP_NS: u64 = 100_000_000;
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Wakes background reclaim of every node that may serve the request, once each (§2.10).
+    #[inline(never)]
     pub(crate) fn wake_eligible(&self, req: &Request) {
         if !req.gfp.contains(Gfp::KSWAPD_RECLAIM) {
             return;

@@ -46,8 +46,9 @@ enum Step {
 }
 
 /// One request on the ladder.
-pub(crate) struct Climb {
-    req: Request,
+pub(crate) struct Climb<'r> {
+    /// The caller's own: a copy would lie on the stack below all rungs.
+    req: &'r mut Request,
     flags: AllocFlags,
     /// What the cpuset and the zonelists looked like when the request last started.
     cookies: (u64, u64),
@@ -65,13 +66,25 @@ pub(crate) struct Climb {
     tries: u32,
 }
 
+/// Rungs, one after the other, until one leads elsewhere. They are called by name: how much stack
+/// calls through pointers take could not be read from the machine code.
+macro_rules! climb {
+    ($yard:ident, $c:ident: $($rung:ident),+) => {{
+        let mut step = Step::On;
+        $(if let Step::On = step {
+            step = $yard.$rung(&mut $c);
+        })+
+        step
+    }};
+}
+
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The ladder (§2.10).
     #[cold]
     #[inline(never)]
-    pub(crate) fn slow_path(&self, req: &Request) -> Option<Pfn> {
+    pub(crate) fn slow_path(&self, req: &mut Request) -> Option<Pfn> {
         let mut c = Climb {
-            req: *req,
+            req,
             flags: AllocFlags::empty(),
             cookies: (0, 0),
             progress: 0,
@@ -85,41 +98,24 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         };
         let mut step = Step::Restart;
         loop {
-            let rungs: &[fn(&Self, &mut Climb) -> Step] = match step {
+            step = match step {
                 Step::Served(pfn) => return Some(pfn),
                 Step::Failed => return None,
-                Step::Restart => &[Self::restart, Self::attempt_at_min, Self::compact_first],
-                Step::On | Step::Retry => &[
-                    Self::unless_changed,
-                    Self::attempt_with_reserves,
-                    Self::may_reclaim,
-                    Self::reclaim_directly,
-                    Self::compact_directly,
-                    Self::may_retry,
-                    Self::worth_reclaiming_again,
-                    Self::worth_compacting_again,
-                    Self::unless_changed,
-                    Self::out_of_memory,
-                ],
-                Step::NoPage => &[Self::unless_changed, Self::no_page],
+                Step::Restart => climb!(self, c: restart, wake_reclaim, attempt_now, compact_first),
+                Step::On | Step::Retry => climb!(
+                    self, c: unless_changed, wake_reclaim, use_reserves, attempt_now, may_reclaim,
+                    reclaim_directly, compact_directly, may_retry, worth_reclaiming_again,
+                    worth_compacting_again, unless_changed, out_of_memory
+                ),
+                Step::NoPage => climb!(self, c: unless_changed, no_page),
             };
-            step = self.climb(&mut c, rungs);
             c.rounds += 1;
         }
     }
 
-    fn climb(&self, c: &mut Climb, rungs: &[fn(&Self, &mut Climb) -> Step]) -> Step {
-        for rung in rungs {
-            match rung(self, c) {
-                Step::On => {}
-                elsewhere => return elsewhere,
-            }
-        }
-        Step::On
-    }
-
     /// *restart*: counters to zero, cookies noted, flags of §2.9.
-    fn restart(&self, c: &mut Climb) -> Step {
+    #[inline(never)]
+    fn restart(&self, c: &mut Climb<'_>) -> Step {
         c.progress = 0;
         c.no_progress_loops = 0;
         c.compacted = CompactResult::Skipped;
@@ -138,20 +134,27 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             c.flags.remove(AllocFlags::CPUSET);
         }
         let sane = context.cpuset.is_none_or(|set| {
-            let within = Request { nodes: c.req.nodes.and(set.allowed), ..c.req };
-            !c.req.gfp.contains(Gfp::HARDWALL) || self.preferred(&within).is_some()
+            let within = c.req.nodes.and(set.allowed);
+            !c.req.gfp.contains(Gfp::HARDWALL) || self.zones_in(c.req, within).next().is_some()
         });
-        if sane && self.preferred(&c.req).is_some() { Step::On } else { Step::NoPage }
+        if sane && self.preferred(c.req).is_some() { Step::On } else { Step::NoPage }
     }
 
-    fn cookies(&self, c: &Climb) -> (u64, u64) {
+    fn cookies(&self, c: &Climb<'_>) -> (u64, u64) {
         (c.req.context.cookie, self.zonelist_changes.load(Relaxed))
     }
 
-    /// The attempt of *restart*: background reclaim is woken, and the MIN mark counts.
-    fn attempt_at_min(&self, c: &mut Climb) -> Step {
-        self.wake_eligible(&c.req);
-        self.try_for(&c.req, c.flags)
+    /// Background reclaim is woken.
+    #[inline(never)]
+    fn wake_reclaim(&self, c: &mut Climb<'_>) -> Step {
+        self.wake_eligible(c.req);
+        Step::On
+    }
+
+    /// The attempt of *restart*, where the MIN mark counts, and that of *retry*.
+    #[inline(always)]
+    fn attempt_now(&self, c: &mut Climb<'_>) -> Step {
+        self.try_for(c.req, c.flags)
     }
 
     fn try_for(&self, req: &Request, flags: AllocFlags) -> Step {
@@ -168,13 +171,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// A large block, or one of pages that do not move, is more likely to need compaction than
     /// reclaim.
-    fn compact_first(&self, c: &mut Climb) -> Step {
+    fn compact_first(&self, c: &mut Climb<'_>) -> Step {
         let costly = c.req.order.get() > COSTLY_ORDER;
         let stays = c.req.migrate_type != MigrateType::Movable;
         let wanted = costly || c.req.order > Order::ZERO && stays;
-        let entitled = self.reserve_flags(&c.req).is_some();
+        let entitled = self.reserve_flags(c.req).is_some();
         let may_sleep = c.req.gfp.contains(Gfp::DIRECT_RECLAIM);
-        if !wanted || !may_sleep || !can_compact(&c.req) || entitled {
+        if !wanted || !may_sleep || !can_compact(c.req) || entitled {
             return Step::On;
         }
         c.retries.priority = Priority::Async;
@@ -194,16 +197,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// One direct compaction, and an attempt where it did anything (§7.3–7.7).
-    fn compact_and_try(&self, c: &mut Climb) -> Step {
+    fn compact_and_try(&self, c: &mut Climb<'_>) -> Step {
         c.compacted = CompactResult::Skipped;
-        if !can_compact(&c.req) {
+        if !can_compact(c.req) {
             return Step::On;
         }
-        let Request { order, gfp, migrate_type, highest, cpu, .. } = c.req;
+        let Request { order, gfp, migrate_type, highest, cpu, .. } = *c.req;
         let wanted = Wanted { order, gfp, migrate_type, highest, flags: c.flags, cpu };
         let (context, hardwall) = (&c.req.context, gfp.contains(Gfp::HARDWALL));
         let bound = c.flags.contains(AllocFlags::CPUSET);
-        let zones = self.zones_for(&c.req).filter(|z| !bound || context.allows(z.node, hardwall));
+        let zones = self.zones_for(c.req).filter(|z| !bound || context.allows(z.node, hardwall));
         let done = self.compact_direct(&wanted, zones, c.retries.priority);
         c.compacted = done.result;
         if matches!(done.result, CompactResult::Skipped | CompactResult::Deferred) {
@@ -211,7 +214,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         let step = match done.captured {
             Some(pfn) => Step::Served(pfn),
-            None => self.try_for(&c.req, c.flags),
+            None => self.try_for(c.req, c.flags),
         };
         let served = match step {
             Step::Served(pfn) => self.locate(pfn).map(|(zone, _)| zone),
@@ -223,20 +226,21 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// *Cookies*: begin anew where the zones that the request may use have changed meanwhile. What
     /// else has become of the caller, a victim of the killer perhaps, counts from now on.
-    fn unless_changed(&self, c: &mut Climb) -> Step {
+    #[inline(never)]
+    fn unless_changed(&self, c: &mut Climb<'_>) -> Step {
         let context = self.platform.context();
         c.req.context.flags = context.flags;
         let now = (context.cookie, self.zonelist_changes.load(Relaxed));
-        if now != c.cookies && c.rounds <= self.managed(&c.req) {
+        if now != c.cookies && c.rounds <= self.managed(c.req) {
             return Step::Restart;
         }
         Step::On
     }
 
-    /// The attempt of *retry*: whoever is entitled to reserves uses them now.
-    fn attempt_with_reserves(&self, c: &mut Climb) -> Step {
-        self.wake_eligible(&c.req);
-        let reserves = self.reserve_flags(&c.req);
+    /// *retry*: a request that is entitled to reserves uses them from now on.
+    #[inline(never)]
+    fn use_reserves(&self, c: &mut Climb<'_>) -> Step {
+        let reserves = self.reserve_flags(c.req);
         if let Some(flags) = reserves {
             // They replace the others: neither NON_BLOCK nor HIGHATOMIC is kept.
             c.flags = flags | AllocFlags::of(c.req.gfp);
@@ -244,7 +248,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if reserves.is_some() || !c.flags.contains(AllocFlags::CPUSET) {
             c.req.nodes = c.req.reachable();
         }
-        self.try_for(&c.req, c.flags)
+        Step::On
     }
 
     fn reserve_flags(&self, req: &Request) -> Option<AllocFlags> {
@@ -273,8 +277,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// From here on the request sleeps, if it may.
-    fn may_reclaim(&self, c: &mut Climb) -> Step {
-        if !c.req.gfp.contains(Gfp::DIRECT_RECLAIM) || self.frees_memory(&c.req) {
+    #[inline(never)]
+    fn may_reclaim(&self, c: &mut Climb<'_>) -> Step {
+        if !c.req.gfp.contains(Gfp::DIRECT_RECLAIM) || self.frees_memory(c.req) {
             return Step::NoPage;
         }
         Step::On
@@ -282,18 +287,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Direct reclaim (§7.3), and an attempt where it freed something; then one more, for which what
     /// lies in reserved blocks and on per-CPU lists comes back.
-    fn reclaim_directly(&self, c: &mut Climb) -> Step {
-        c.progress = self.reclaim(&c.req);
+    #[inline(never)]
+    fn reclaim_directly(&self, c: &mut Climb<'_>) -> Step {
+        c.progress = self.reclaim(c.req);
         c.claimed = c.claimed.saturating_add(c.progress);
         if c.progress == 0 {
             return Step::On;
         }
-        if let served @ Step::Served(_) = self.try_for(&c.req, c.flags) {
+        if let served @ Step::Served(_) = self.try_for(c.req, c.flags) {
             return served;
         }
-        self.unreserve_for(&c.req, false);
+        self.unreserve_for(c.req, false);
         self.drain_all(None);
-        self.try_for(&c.req, c.flags)
+        self.try_for(c.req, c.flags)
     }
 
     fn reclaim(&self, req: &Request) -> u64 {
@@ -331,15 +337,15 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// Direct compaction at the priority reached.
-    fn compact_directly(&self, c: &mut Climb) -> Step {
+    fn compact_directly(&self, c: &mut Climb<'_>) -> Step {
         self.compact_and_try(c)
     }
 
     /// Who does not insist fails here; so does a costly request unless it asked to be tried hard
     /// and may compact.
-    fn may_retry(&self, c: &mut Climb) -> Step {
+    fn may_retry(&self, c: &mut Climb<'_>) -> Step {
         let costly = c.req.order.get() > COSTLY_ORDER;
-        let tries_hard = c.req.gfp.contains(Gfp::RETRY_MAYFAIL) && can_compact(&c.req);
+        let tries_hard = c.req.gfp.contains(Gfp::RETRY_MAYFAIL) && can_compact(c.req);
         if c.req.gfp.contains(Gfp::NORETRY) || costly && !tries_hard {
             return Step::NoPage;
         }
@@ -347,15 +353,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// *Reclaim retry*: whether what could still be reclaimed would do.
-    fn worth_reclaiming_again(&self, c: &mut Climb) -> Step {
+    #[inline(never)]
+    fn worth_reclaiming_again(&self, c: &mut Climb<'_>) -> Step {
         if c.progress > 0 && c.req.order.get() <= COSTLY_ORDER {
             c.no_progress_loops = 0;
         } else {
             c.no_progress_loops = c.no_progress_loops.saturating_add(1);
         }
-        if c.claimed <= self.managed(&c.req) {
+        if c.claimed <= self.managed(c.req) {
             let hopeful = c.no_progress_loops <= MAX_RECLAIM_RETRIES
-                && self.zones_for(&c.req).any(|zone| {
+                && self.zones_for(c.req).any(|zone| {
                     let more = self.platform.reclaimable(zone.id());
                     let mut supply = zone.supply_exact();
                     supply.free = supply.free.saturating_add(more);
@@ -367,7 +374,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 self.platform.pause();
                 return Step::Retry;
             }
-            if self.unreserve_for(&c.req, true) {
+            if self.unreserve_for(c.req, true) {
                 return Step::Retry;
             }
         }
@@ -380,14 +387,15 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// *Compact retry* (§7.6).
-    fn worth_compacting_again(&self, c: &mut Climb) -> Step {
-        let Request { order, highest, .. } = c.req;
+    #[inline(never)]
+    fn worth_compacting_again(&self, c: &mut Climb<'_>) -> Step {
+        let Request { order, highest, .. } = *c.req;
         let reclaimable = |zone| self.platform.reclaimable(zone);
         let suitable =
-            || self.zones_for(&c.req).any(|z| z.could_be_compacted(order, highest, reclaimable));
+            || self.zones_for(c.req).any(|z| z.could_be_compacted(order, highest, reclaimable));
         if c.progress > 0
-            && can_compact(&c.req)
-            && c.claimed <= self.managed(&c.req)
+            && can_compact(c.req)
+            && c.claimed <= self.managed(c.req)
             && should_retry(order, c.compacted, &mut c.retries, suitable)
         {
             return Step::Retry;
@@ -396,7 +404,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// *OOM*: one task at a time makes somebody give up memory.
-    fn out_of_memory(&self, c: &mut Climb) -> Step {
+    #[inline(never)]
+    fn out_of_memory(&self, c: &mut Climb<'_>) -> Step {
         c.oom_rounds += 1;
         if c.oom_rounds > MAX_OOM_ROUNDS {
             return Step::NoPage;
@@ -406,10 +415,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return Self::after_progress(c);
         };
         // Somebody may have freed memory while this request came here.
-        let without = Gfp::DIRECT_RECLAIM;
-        let last = Request { gfp: c.req.gfp.difference(without) | Gfp::HARDWALL, ..c.req };
+        let gfp = c.req.gfp;
+        c.req.gfp = gfp.difference(Gfp::DIRECT_RECLAIM) | Gfp::HARDWALL;
         let high = AllocFlags::from_bits_retain(HIGH as u32) | AllocFlags::CPUSET;
-        if let served @ Step::Served(_) = self.try_for(&last, high) {
+        let last = self.try_for(c.req, high);
+        c.req.gfp = gfp;
+        if let served @ Step::Served(_) = last {
             return served;
         }
         if c.req.context.is(TaskFlags::DUMPING)
@@ -419,8 +430,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         {
             return Step::NoPage;
         }
-        let node = self.preferred(&c.req).map_or(c.req.node, |z| z.node);
-        let job = ReclaimJob::direct(&c.req, node);
+        let node = self.preferred(c.req).map_or(c.req.node, |z| z.node);
+        let job = ReclaimJob::direct(c.req, node);
         // Without FS, what the dying would free cannot be reclaimed from here: others will.
         let killed = !c.req.gfp.contains(Gfp::FS)
             || self.as_reclaimer(|| self.platform.out_of_memory(&job)) == Oom::Progress;
@@ -430,7 +441,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if c.req.gfp.contains(Gfp::NOFAIL) {
             for cpuset in [AllocFlags::CPUSET, AllocFlags::empty()] {
                 let all = AllocFlags::NO_WATERMARKS | cpuset;
-                if let served @ Step::Served(_) = self.try_for(&c.req, all) {
+                if let served @ Step::Served(_) = self.try_for(c.req, all) {
                     return served;
                 }
             }
@@ -447,18 +458,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Self::after_progress(c)
     }
 
-    fn after_progress(c: &mut Climb) -> Step {
+    fn after_progress(c: &mut Climb<'_>) -> Step {
         c.no_progress_loops = 0;
         Step::Retry
     }
 
     /// *nopage*: who may not fail goes on as long as the embedder wants that; all others are told.
-    fn no_page(&self, c: &mut Climb) -> Step {
+    #[inline(never)]
+    fn no_page(&self, c: &mut Climb<'_>) -> Step {
         if c.req.gfp.contains(Gfp::NOFAIL | Gfp::DIRECT_RECLAIM) {
             // No deeper into the reserves than this: whoever frees memory needs the rest.
             let some = AllocFlags::MIN_RESERVE | AllocFlags::of(c.req.gfp);
             for cpuset in [AllocFlags::CPUSET, AllocFlags::empty()] {
-                if let served @ Step::Served(_) = self.try_for(&c.req, some | cpuset) {
+                if let served @ Step::Served(_) = self.try_for(c.req, some | cpuset) {
                     return served;
                 }
             }
@@ -470,11 +482,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 return Step::Retry;
             }
         }
-        if let Some(preferred) = self.preferred(&c.req) {
+        if let Some(preferred) = self.preferred(c.req) {
             preferred.failures.fetch_add(1, Relaxed);
         }
         if !c.req.gfp.contains(Gfp::NOWARN) {
-            self.warn(&c.req);
+            self.warn(c.req);
         }
         Step::Failed
     }

@@ -1,7 +1,7 @@
 //! What an embedder says of its memory: zones, usable and reserved ranges, CPUs, distances, settings
 //! (spec §8.1). Everything is validated before anything is written.
 
-use core::fmt;
+use core::fmt::{self, Write};
 use core::ops::Range;
 
 use lock_api::RawMutex;
@@ -10,6 +10,7 @@ use crate::frame::{Frame, Pageblock};
 use crate::knob_error::KnobError;
 use crate::knobs::Knobs;
 use crate::node::{Home, LOCAL_DISTANCE, MAX_NODES, Node};
+use crate::put::put;
 use crate::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind};
 use crate::zone::{CpuSlot, Zone};
 
@@ -125,38 +126,55 @@ pub enum InitError {
     },
 }
 
-impl fmt::Display for InitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl InitError {
+    /// Writes what [`Display`](fmt::Display) shows, on less stack than `core::fmt` takes.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_to(&self, out: &mut impl Write) -> fmt::Result {
         match *self {
-            InitError::NoZones => f.write_str("the layout has no zone"),
-            InitError::NoCpus => f.write_str("the layout has no CPU"),
-            InitError::EmptyZone(i) => write!(f, "zone {i} has no frames"),
+            InitError::NoZones => put!(out, "the layout has no zone"),
+            InitError::NoCpus => put!(out, "the layout has no CPU"),
+            InitError::EmptyZone(i) => put!(out, "zone ", i, " has no frames"),
             InitError::ZoneTooLarge(i) => {
-                write!(f, "zone {i} is too large: at most 2^32 - 4096 frames, below frame 2^52")
+                let most = " is too large: at most 2^32 - 4096 frames, below frame 2^52";
+                put!(out, "zone ", i, most)
             }
-            InitError::ZonesOverlap(i, j) => write!(f, "zones {i} and {j} overlap"),
+            InitError::ZonesOverlap(i, j) => put!(out, "zones ", i, " and ", j, " overlap"),
             InitError::SameKind(i, j) => {
-                write!(f, "zones {i} and {j} are of the same kind and node")
+                put!(out, "zones ", i, " and ", j, " are of the same kind and node")
             }
             InitError::TooManyNodes(n) => {
-                write!(f, "node {}: nodes are numbered from 0 to {}", n.0, MAX_NODES - 1)
+                put!(out, "node ", n.0, ": nodes are numbered from 0 to ", MAX_NODES - 1)
             }
             InitError::DistanceCount(n) => {
-                write!(f, "{n} distances, but there must be one for each pair of nodes, or none")
+                put!(out, n, " distances, but there must be one for each pair of nodes, or none")
             }
             InitError::BadDistance(a, b) => {
-                write!(f, "the distance from node {} to node {} must be ", a.0, b.0)?;
-                f.write_str(if a == b { "10" } else { "above 10" })
+                put!(out, "the distance from node ", a.0, " to node ", b.0, " must be ")?;
+                put!(out, if a == b { "10" } else { "above 10" })
             }
-            InitError::EmptyRange(i) => write!(f, "usable range {i} has no frames"),
-            InitError::RangesOverlap(i, j) => write!(f, "usable ranges {i} and {j} overlap"),
-            InitError::OutsideZones(i) => write!(f, "usable range {i} reaches outside the zones"),
-            InitError::BadReserved(i) => write!(f, "reserved range {i} ends before it starts"),
-            InitError::Knob(e) => e.fmt(f),
+            InitError::EmptyRange(i) => put!(out, "usable range ", i, " has no frames"),
+            InitError::RangesOverlap(i, j) => {
+                put!(out, "usable ranges ", i, " and ", j, " overlap")
+            }
+            InitError::OutsideZones(i) => {
+                put!(out, "usable range ", i, " reaches outside the zones")
+            }
+            InitError::BadReserved(i) => {
+                put!(out, "reserved range ", i, " ends before it starts")
+            }
+            InitError::Knob(e) => e.write_to(out),
             InitError::TooSmall { what, needed, given } => {
-                write!(f, "room for {given} {what}, but the layout needs {needed}")
+                put!(out, "room for ", given, ' ', what, ", but the layout needs ", needed)
             }
         }
+    }
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_to(f)
     }
 }
 

@@ -120,6 +120,7 @@ mod place;
 mod platform;
 pub mod poison;
 pub mod policy;
+mod put;
 mod reclaim;
 mod reclaimers;
 mod report;
@@ -178,7 +179,7 @@ pub use reporting::Reported;
 pub use safety::OutOfUse;
 pub use snapshot::{CpuRecord, Record, RestoreError, ZoneRecord};
 pub use spread::Interleave;
-pub use stats::{BlockCounts, CpuStats, LOCK_BUCKETS, NumaStats, ZoneStats};
+pub use stats::{BlockCounts, CpuStats, LOCK_BUCKETS, NumaStats, ZoneStats, ZoneTotals};
 pub use units::{
     COSTLY_ORDER, CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER,
     PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, TYPES, ZONE_KINDS, ZoneId, ZoneKind,

@@ -64,6 +64,18 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         self.take_other(order, t, source, flags)
     }
 
+    /// [`take_one`](Self::take_one) outside the frame of a refill.
+    #[inline(never)]
+    pub(crate) fn take_one_apart(
+        &self,
+        order: u8,
+        t: MigrateType,
+        source: &mut Source,
+        flags: AllocFlags,
+    ) -> Option<u32> {
+        self.take_one(order, t, source, flags)
+    }
+
     /// A block that comes from a list of type `t` counts as a mismatch where its pageblock is of
     /// another type (§4.10). Looked for only where the policy lets that happen or wants it proved
     /// that it does not.

@@ -125,7 +125,7 @@ pub struct Node<'a, R: RawMutex> {
 
 impl<R: RawMutex> Node<'_, R> {
     /// A node without memory and CPUs.
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         Node {
             id: NodeId(0),
             zones: &[],
@@ -235,7 +235,7 @@ pub struct Home<'a, R: RawMutex> {
 
 impl<R: RawMutex> Home<'_, R> {
     /// A CPU that the yard was not told of.
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         Home { node: NodeId(0), up: AtomicBool::new(true), quick: [const { None }; 8] }
     }
 }

@@ -5,7 +5,7 @@ use lock_api::RawMutex;
 
 use crate::area::End;
 use crate::events::{DrainReason, Event};
-use crate::frame::{Frame, Kind, Owned, Pageblock, State};
+use crate::frame::{Frame, Kind, Map, Owned, Pageblock, State};
 use crate::gfp::AllocFlags;
 use crate::history::{HighChange, HighReason};
 use crate::list::List;
@@ -24,7 +24,7 @@ use crate::zone::{At, BELOW_HIGH, Locked};
 pub const LISTS: usize = 14;
 
 /// One CPU's lists of one zone. Its lock is only tried by requests (§5.6).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pageset {
     /// Changed through [`tune`](Pageset::tune), but for what cannot change `room`.
     tuning: Tuning,
@@ -80,6 +80,14 @@ const fn lists_used<P: Policy>() -> usize {
 impl Pageset {
     /// Lists that there is room for, more than any policy uses.
     pub(crate) const LISTS_THERE: usize = 16;
+
+    pub(crate) const fn new() -> Self {
+        Pageset {
+            tuning: Tuning::new(),
+            room: Room { pages: 0, free_count: 0 },
+            lists: [const { List::new() }; Pageset::LISTS_THERE],
+        }
+    }
 
     pub(crate) fn tuning(&self) -> &Tuning {
         &self.tuning
@@ -176,16 +184,12 @@ impl Pageset {
             };
             let run = match run {
                 Some(run) => run,
-                None => match zone.take_one(order, t, &mut source, flags) {
+                None => match zone.take_one_apart(order, t, &mut source, flags) {
                     Some(idx) => Run::one(idx, order),
                     None => break,
                 },
             };
-            let state = State::new(Kind::Cached, order, t);
-            for frame in map.run(run.first, run.blocks << order).iter().step_by(1 << order) {
-                frame.set_state(state);
-            }
-            list.push_tail_run(map, run.first, run.blocks, 1 << order);
+            list_run(list, map, run, t);
             blocks += run.blocks as i32;
         }
         let counters = &zone.slot.counters;
@@ -451,6 +455,18 @@ impl Pageset {
             }
         }
     }
+}
+
+/// The blocks of a run go on a list. Outside the frame of a refill, whose locals would be kept while
+/// the loops use the registers.
+#[inline(never)]
+fn list_run(list: &List, map: &Map<'_>, run: Run, t: MigrateType) {
+    let Run { first, blocks, order, .. } = run;
+    let state = State::new(Kind::Cached, order, t);
+    for frame in map.run(first, blocks << order).iter().step_by(1 << order) {
+        frame.set_state(state);
+    }
+    list.push_tail_run(map, first, blocks, 1 << order);
 }
 
 #[inline]

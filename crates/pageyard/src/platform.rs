@@ -47,6 +47,10 @@ pub trait Platform {
     /// nothing is done for it.
     const SEES_TOUCHES: bool = false;
 
+    /// Whether yards on this platform may be [initialised later](crate::Yard::deferred) (§8.2). Off,
+    /// no request spends code or stack on it.
+    const DEFERS: bool = true;
+
     /// The CPU that executes the caller. It need not stay there: a thread that migrates meanwhile
     /// uses the other CPU's list, which is locked, and is only slower.
     fn cpu(&self) -> CpuId {
@@ -305,6 +309,7 @@ impl<T: Platform> Platform for &T {
     const REPORT_ORDER: Option<Order> = T::REPORT_ORDER;
     const SEES_EVERY_BLOCK: bool = T::SEES_EVERY_BLOCK;
     const SEES_TOUCHES: bool = T::SEES_TOUCHES;
+    const DEFERS: bool = T::DEFERS;
 
     #[inline]
     fn cpu(&self) -> CpuId {

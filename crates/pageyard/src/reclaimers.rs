@@ -19,16 +19,14 @@ pub(crate) struct Reclaimers {
     beyond: [AtomicU32; COUNTERS],
 }
 
-impl Default for Reclaimers {
-    fn default() -> Self {
+impl Reclaimers {
+    pub(crate) const fn new() -> Self {
         Reclaimers {
             known: [const { AtomicU64::new(0) }; KNOWN],
             beyond: [const { AtomicU32::new(0) }; COUNTERS],
         }
     }
-}
 
-impl Reclaimers {
     /// The task enters a hook. As often as it enters, it has to leave.
     pub(crate) fn enter(&self, task: u64) {
         if !self.replace(0, !task) {
@@ -71,7 +69,7 @@ mod tests {
     /// have left.
     #[test]
     fn everybody_inside_is_recognised() {
-        let r = Reclaimers::default();
+        let r = Reclaimers::new();
         let tasks = || (0..500).chain([u64::MAX, u64::MAX - 1]);
         for round in 1..4u64 {
             tasks().for_each(|t| r.enter(t));
@@ -88,7 +86,7 @@ mod tests {
 
     #[test]
     fn few_are_known_exactly() {
-        let r = Reclaimers::default();
+        let r = Reclaimers::new();
         (0..64).for_each(|t| r.enter(t));
         assert!((64..100_000).all(|t| !r.has(t)));
         r.enter(64);

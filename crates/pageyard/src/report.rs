@@ -71,6 +71,14 @@ pub(crate) struct RateLimit {
 }
 
 impl RateLimit {
+    pub(crate) const fn new() -> Self {
+        RateLimit {
+            since: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
+            held_back: AtomicU64::new(0),
+        }
+    }
+
     /// Whether one more may pass, and how many were held back before it.
     pub(crate) fn admit(&self, now: u64, most: u64, period_ns: u64) -> Option<u64> {
         if now.saturating_sub(self.since.load(Relaxed)) >= period_ns

@@ -29,7 +29,7 @@ const BLOCKS_PER_CALL: u64 = 16 * BATCH as u64;
 const LOOKS: u32 = 4096;
 
 /// Whether a zone has something to report, and when.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Reporting {
     pending: AtomicBool,
     due: AtomicU64,
@@ -54,6 +54,16 @@ pub struct Reported {
 }
 
 impl Reporting {
+    pub(crate) const fn new() -> Self {
+        Reporting {
+            pending: AtomicBool::new(false),
+            due: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
+            retaken: AtomicU64::new(0),
+            lowest: AtomicI64::new(0),
+        }
+    }
+
     pub(crate) fn clear(&self) {
         self.reported.store(0, Relaxed);
         self.retaken.store(0, Relaxed);

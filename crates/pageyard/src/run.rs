@@ -82,7 +82,7 @@ impl Run {
 impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// What `most` calls of [`smallest`](Self::smallest) would take before they came to another
     /// free block.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn take_run(&self, order: u8, t: MigrateType, most: u32) -> Option<Run> {
         if P::RULES.safety.guard_min_order > 0 {
             // What is left of a block may not serve the next item then.

@@ -39,7 +39,7 @@ impl OutOfUse {
 }
 
 /// A zone's part in all this.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ZoneSafety {
     /// Pages; anybody.
     pub(crate) bad: AtomicU64,
@@ -52,6 +52,16 @@ pub(crate) struct ZoneSafety {
 }
 
 impl ZoneSafety {
+    pub(crate) const fn new() -> Self {
+        ZoneSafety {
+            bad: AtomicU64::new(0),
+            poisoned: AtomicU64::new(0),
+            guards: AtomicU64::new(0),
+            bad_reports: RateLimit::new(),
+            poison_reports: RateLimit::new(),
+        }
+    }
+
     pub(crate) fn clear(&self) {
         for n in [&self.bad, &self.poisoned, &self.guards] {
             n.store(0, Relaxed);

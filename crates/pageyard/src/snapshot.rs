@@ -386,7 +386,7 @@ impl<R: RawMutex> Zone<'_, R> {
         self.report.clear();
         self.safety.clear();
         for slot in self.cpus {
-            *slot.pageset.lock() = Pageset::default();
+            *slot.pageset.lock() = Pageset::new();
             slot.expire.store(0, Relaxed);
             slot.threshold.store(0, Relaxed);
             slot.set_diff(0);

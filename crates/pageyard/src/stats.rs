@@ -9,10 +9,14 @@ use crate::units::{MigrateType, TYPES};
 const ROWS: usize = 16;
 
 /// A counter with one writer at a time: whoever holds the lock that its owner names.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
+    const fn new() -> Self {
+        Counter(AtomicU64::new(0))
+    }
+
     #[inline(always)]
     pub(crate) fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
@@ -24,10 +28,14 @@ impl Counter {
 }
 
 /// Blocks by order and type.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Table([[Counter; TYPES]; ROWS]);
 
 impl Table {
+    const fn new() -> Self {
+        Table([const { [const { Counter::new() }; TYPES] }; ROWS])
+    }
+
     #[inline(always)]
     pub(crate) fn add(&self, order: u8, t: MigrateType) {
         self.0[(order & 15) as usize][t as usize].add(1);
@@ -36,6 +44,12 @@ impl Table {
     /// Blocks of all orders and types.
     fn blocks(&self) -> u64 {
         self.0.iter().flatten().map(Counter::get).sum()
+    }
+
+    /// Base pages of all orders and types.
+    fn pages(&self) -> u64 {
+        let row = |row: &[Counter; TYPES]| row.iter().map(Counter::get).sum::<u64>();
+        self.0.iter().enumerate().map(|(order, counts)| row(counts) << order).sum()
     }
 
     fn add_to(&self, sum: &mut BlockCounts) {
@@ -69,7 +83,7 @@ impl BlockCounts {
 ///
 /// One word, so that nobody reads half of a switch. On: the blocks that are not counted. Off, with
 /// the highest bit: those that were counted until then.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct NumaPart(AtomicU64);
 
 impl NumaPart {
@@ -96,7 +110,7 @@ impl NumaPart {
 
 /// Counters of one CPU in one zone, written under its per-CPU list's lock (`direct_*`: under the
 /// zone lock; `numa`: by whoever changes the setting).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CpuCounters {
     pub(crate) numa: NumaPart,
     pub(crate) allocs: Table,
@@ -218,9 +232,40 @@ impl CpuStats {
 }
 
 impl CpuCounters {
+    pub(crate) const fn new() -> Self {
+        CpuCounters {
+            numa: NumaPart(AtomicU64::new(0)),
+            allocs: Table::new(),
+            frees: Table::new(),
+            direct_allocs: Table::new(),
+            direct_frees: Table::new(),
+            refills: Counter::new(),
+            refilled_pages: Counter::new(),
+            empty_refills: Counter::new(),
+            drains: [const { Counter::new() }; REASONS],
+            drained_pages: [const { Counter::new() }; REASONS],
+            ticks: Counter::new(),
+        }
+    }
+
     /// Blocks handed out.
     pub(crate) fn handed_out(&self) -> u64 {
         self.allocs.blocks() + self.direct_allocs.blocks()
+    }
+
+    /// Blocks taken back.
+    pub(crate) fn taken_back(&self) -> u64 {
+        self.frees.blocks() + self.direct_frees.blocks()
+    }
+
+    /// Base pages handed out.
+    pub(crate) fn pages_out(&self) -> u64 {
+        self.allocs.pages() + self.direct_allocs.pages()
+    }
+
+    /// Base pages taken back.
+    pub(crate) fn pages_back(&self) -> u64 {
+        self.frees.pages() + self.direct_frees.pages()
     }
 
     pub(crate) fn read(&self) -> CpuStats {
@@ -249,7 +294,7 @@ impl CpuCounters {
 pub const LOCK_BUCKETS: usize = 40;
 
 /// Counters of a zone, written under its lock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ZoneCounters {
     pub(crate) lock_holds: Counter,
     pub(crate) pages_taken: Counter,
@@ -274,13 +319,11 @@ pub(crate) struct ZoneCounters {
 #[derive(Debug)]
 pub(crate) struct LockHistogram([Counter; LOCK_BUCKETS]);
 
-impl Default for LockHistogram {
-    fn default() -> Self {
-        LockHistogram([const { Counter(AtomicU64::new(0)) }; LOCK_BUCKETS])
-    }
-}
-
 impl LockHistogram {
+    const fn new() -> Self {
+        LockHistogram([const { Counter::new() }; LOCK_BUCKETS])
+    }
+
     pub(crate) fn note(&self, ns: u64) {
         let bucket = (u64::BITS - ns.leading_zeros()) as usize;
         if let Some(c) = self.0.get(bucket.min(LOCK_BUCKETS - 1)) {
@@ -358,7 +401,63 @@ pub struct ZoneStats {
     pub holds: [u64; LOCK_BUCKETS],
 }
 
+/// A zone's main counters, those of its CPUs summed: what fits on a small stack, as
+/// [`CpuStats`] and [`ZoneStats`] do not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ZoneTotals {
+    /// Blocks handed out.
+    pub allocs: u64,
+    /// Blocks taken back.
+    pub frees: u64,
+    /// Refills of per-CPU lists that got something.
+    pub refills: u64,
+    /// Requests that the zone and those below it could not serve, counted at the preferred zone.
+    pub failures: u64,
+    /// Times the zone lock was taken.
+    pub lock_holds: u64,
+    /// Base pages that left the free lists for requests and refills.
+    pub pages_taken: u64,
+    /// Base pages that came back to them.
+    pub pages_returned: u64,
+    /// Blocks handed out whose pageblock has another type than was asked for.
+    pub mismatches: u64,
+}
+
 impl ZoneCounters {
+    pub(crate) const fn new() -> Self {
+        ZoneCounters {
+            lock_holds: Counter::new(),
+            pages_taken: Counter::new(),
+            pages_returned: Counter::new(),
+            claims_whole: Counter::new(),
+            claims_part: Counter::new(),
+            claims_refused: Counter::new(),
+            steals: Counter::new(),
+            mismatches: Counter::new(),
+            merges_relabelled: Counter::new(),
+            merges_refused: Counter::new(),
+            boosts: Counter::new(),
+            highatomic_reserved: Counter::new(),
+            highatomic_unreserved: Counter::new(),
+            type_check_failures: Counter::new(),
+            wait_ns: Counter::new(),
+            hold_ns: Counter::new(),
+            waits: LockHistogram::new(),
+            holds: LockHistogram::new(),
+        }
+    }
+
+    /// What the zone counts itself, all others 0.
+    pub(crate) fn totals(&self) -> ZoneTotals {
+        ZoneTotals {
+            lock_holds: self.lock_holds.get(),
+            pages_taken: self.pages_taken.get(),
+            pages_returned: self.pages_returned.get(),
+            mismatches: self.mismatches.get(),
+            ..ZoneTotals::default()
+        }
+    }
+
     pub(crate) fn read(&self, failures: u64, bypasses: u64, numa: NumaStats) -> ZoneStats {
         ZoneStats {
             lock_holds: self.lock_holds.get(),

@@ -155,6 +155,19 @@ pub struct Room {
 }
 
 impl Tuning {
+    pub(crate) const fn new() -> Self {
+        Tuning {
+            count: 0,
+            high: 0,
+            limits: Limits { batch: 0, high_min: 0, high_max: 0 },
+            flags: 0,
+            alloc_factor: 0,
+            free_factor: 0,
+            free_count: 0,
+            count_min: 0,
+        }
+    }
+
     /// A request reaches the pageset (§5.7): the memory of recent frees fades.
     #[inline]
     pub fn note_alloc(&mut self, rules: &PcpRules) {

@@ -15,7 +15,7 @@ pub(crate) struct Turn(AtomicBool);
 pub(crate) struct Taken<'t>(&'t AtomicBool);
 
 impl Turn {
-    pub(crate) fn new() -> Turn {
+    pub(crate) const fn new() -> Turn {
         Turn(AtomicBool::new(false))
     }
 

@@ -4,11 +4,13 @@
 
 use lock_api::RawMutex;
 
+use crate::compact::Count;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::ZoneKind;
 use crate::yard::Yard;
+use crate::zone::Zone;
 
 macro_rules! vm_events {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
@@ -118,6 +120,11 @@ vm_events! {
 const EVENTS: usize = VmEvent::ALL.len();
 
 impl VmEvent {
+    /// The event of this name; `None` where the allocator does not know it.
+    pub fn named(name: &str) -> Option<VmEvent> {
+        VmEvent::ALL.iter().copied().find(|e| e.name() == name)
+    }
+
     /// Pages handed out of a zone of this kind.
     pub const fn pgalloc(zone: ZoneKind) -> VmEvent {
         match zone {
@@ -165,18 +172,12 @@ impl VmEvents {
 
     /// The count of the event of this name; `None` where the allocator does not know it.
     pub fn by_name(&self, name: &str) -> Option<u64> {
-        VmEvent::ALL.iter().find(|e| e.name() == name).map(|&e| self.get(e))
+        VmEvent::named(name).map(|event| self.get(event))
     }
 
     /// All events and their counts, in the order of `vmstat`.
     pub fn iter(&self) -> impl Iterator<Item = (VmEvent, u64)> + '_ {
         VmEvent::ALL.iter().copied().zip(self.0)
-    }
-
-    fn add(&mut self, event: VmEvent, n: u64) {
-        if let Some(count) = self.0.get_mut(event as usize) {
-            *count = count.saturating_add(n);
-        }
     }
 }
 
@@ -185,8 +186,8 @@ impl VmEvents {
 #[repr(align(128))]
 pub(crate) struct EventCounters([AtomicU64; EVENTS]);
 
-impl Default for EventCounters {
-    fn default() -> Self {
+impl EventCounters {
+    pub(crate) const fn new() -> Self {
         EventCounters([const { AtomicU64::new(0) }; EVENTS])
     }
 }
@@ -203,28 +204,39 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// The events of `vmstat` (§9.1) so far, over all zones and CPUs. Pages that were free from the
     /// start never came back from a caller, and are not among those freed.
     pub fn vm_events(&self) -> VmEvents {
-        let mut events = VmEvents(self.events.0.each_ref().map(|n| n.load(Relaxed)));
-        for zone in self.zones {
-            for slot in zone.cpus {
-                let stats = slot.counters.read();
-                events.add(VmEvent::pgalloc(zone.kind), stats.allocs.pages());
-                events.add(VmEvent::PgFree, stats.frees.pages());
-            }
-        }
-        let c = self.compact_stats();
-        for (event, n) in [
-            (VmEvent::CompactMigrateScanned, c.migrate_scanned),
-            (VmEvent::CompactFreeScanned, c.free_scanned),
-            (VmEvent::CompactIsolated, c.isolated),
-            (VmEvent::CompactStall, c.stall),
-            (VmEvent::CompactFail, c.fail),
-            (VmEvent::CompactSuccess, c.success),
-            (VmEvent::CompactDaemonWake, c.daemon_wake),
-            (VmEvent::CompactDaemonMigrateScanned, c.daemon_migrate_scanned),
-            (VmEvent::CompactDaemonFreeScanned, c.daemon_free_scanned),
-        ] {
-            events.add(event, n);
+        let mut events = VmEvents([0; EVENTS]);
+        for (n, &event) in events.0.iter_mut().zip(VmEvent::ALL) {
+            *n = self.vm_event(event);
         }
         events
+    }
+
+    /// How often one event happened so far, as in [`vm_events`](Yard::vm_events).
+    pub fn vm_event(&self, event: VmEvent) -> u64 {
+        let own = self.events.0.get(event as usize).map_or(0, |n| n.load(Relaxed));
+        self.zones.iter().map(|z| z.vm_event(event)).fold(own, u64::saturating_add)
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// The zone's part of an event that is counted by zone or by CPU.
+    fn vm_event(&self, event: VmEvent) -> u64 {
+        let count = match event {
+            VmEvent::CompactMigrateScanned => Count::MigrateScanned,
+            VmEvent::CompactFreeScanned => Count::FreeScanned,
+            VmEvent::CompactIsolated => Count::Isolated,
+            VmEvent::CompactStall => Count::Stall,
+            VmEvent::CompactFail => Count::Fail,
+            VmEvent::CompactSuccess => Count::Success,
+            VmEvent::CompactDaemonWake => Count::DaemonWake,
+            VmEvent::CompactDaemonMigrateScanned => Count::DaemonMigrateScanned,
+            VmEvent::CompactDaemonFreeScanned => Count::DaemonFreeScanned,
+            VmEvent::PgFree => return self.cpus.iter().map(|c| c.counters.pages_back()).sum(),
+            _ if event == VmEvent::pgalloc(self.kind) => {
+                return self.cpus.iter().map(|c| c.counters.pages_out()).sum();
+            }
+            _ => return 0,
+        };
+        self.compaction.get(count)
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Wakeups {
 }
 
 impl Wakeups {
-    pub(crate) fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Wakeups {
             asked: AtomicU32::new(NOTHING),
             at_work: AtomicBool::new(false),

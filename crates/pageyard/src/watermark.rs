@@ -87,7 +87,7 @@ pub fn highatomic_cap(managed: u64) -> u64 {
 }
 
 /// A zone's marks, as requests read them: without a lock, while an operator may change them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watermarks {
     marks: [AtomicU64; 4],
     boost: AtomicU64,
@@ -123,6 +123,15 @@ impl Supply {
 }
 
 impl Watermarks {
+    pub(crate) const fn new() -> Self {
+        Watermarks {
+            marks: [const { AtomicU64::new(0) }; 4],
+            boost: AtomicU64::new(0),
+            reserve: [const { AtomicU64::new(0) }; 8],
+            ample: [const { AtomicI64::new(0) }; 8],
+        }
+    }
+
     /// A mark without the boost.
     #[inline]
     pub(crate) fn base(&self, i: usize) -> u64 {
@@ -345,7 +354,7 @@ mod tests {
 
     #[test]
     fn reserves_of_3_7() {
-        let w = Watermarks::default();
+        let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         let ok = |free, flags: AllocFlags| {
             let supply = Supply { free, highatomic: 0, cma: 0 };
@@ -362,7 +371,7 @@ mod tests {
 
     #[test]
     fn withheld_pages_of_3_6() {
-        let w = Watermarks::default();
+        let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         let s = Supply { free: 150, highatomic: 40, cma: 20 };
         let ok = |flags| w.ok(0, 100, ZoneKind::Normal, flags, s, || true);
@@ -378,7 +387,7 @@ mod tests {
 
     #[test]
     fn ample_is_the_fast_form_of_3_7() {
-        let w = Watermarks::default();
+        let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         w.set_boost(50);
         w.set_reserve([0, 0, 30, 70, 70]);
@@ -398,7 +407,7 @@ mod tests {
 
     #[test]
     fn boost_does_not_fail_an_urgent_page_3_7() {
-        let w = Watermarks::default();
+        let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         w.set_boost(512);
         let s = Supply { free: 60, highatomic: 0, cma: 0 };
@@ -439,7 +448,7 @@ mod tests {
 
     #[test]
     fn what_is_set_is_told() {
-        let w = Watermarks::default();
+        let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         w.set_boost(50);
         w.set_reserve([10, 20, 30, 40, 50]);
@@ -456,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_block_has_to_be_there_3_7() {
-        let w = Watermarks::default();
+        let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         let s = Supply { free: 5000, highatomic: 0, cma: 0 };
         let ok = |order, there: bool| {
@@ -471,7 +480,7 @@ mod tests {
 
     #[test]
     fn who_is_held_against_the_mark_without_its_boost_3_7() {
-        let w = Watermarks::default();
+        let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         w.set_boost(512);
         let ok = |free, order, flags: AllocFlags| {

@@ -10,7 +10,7 @@ use crate::node::{Home, Node, NodeMask};
 use crate::platform::Platform;
 use crate::policy::{Linux612, Policy};
 use crate::reclaimers::Reclaimers;
-use crate::stats::{BlockCounts, CpuStats, NumaStats, ZoneStats};
+use crate::stats::{BlockCounts, CpuStats, NumaStats, ZoneStats, ZoneTotals};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::tuning::Tuning;
 use crate::turn::Turn;
@@ -20,7 +20,7 @@ use crate::units::{
 };
 use crate::vm_events::EventCounters;
 use crate::watermark::LOW;
-use crate::zone::{BELOW_HIGH, BOOSTED_WATERMARK, RECLAIM_ACTIVE, Zone};
+use crate::zone::{BELOW_HIGH, BOOSTED_WATERMARK, CpuSlot, RECLAIM_ACTIVE, Zone};
 use crate::zonelist::Zonelist;
 
 /// A page allocator over the zones of all nodes.
@@ -103,6 +103,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The machine it runs on.
     pub fn platform(&self) -> &E {
         &self.platform
+    }
+
+    /// The machine it runs on, to be changed before the yard [has memory](Yard::init).
+    pub fn platform_mut(&mut self) -> &mut E {
+        &mut self.platform
     }
 
     /// How many CPUs it serves.
@@ -257,6 +262,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Counters of one CPU in a zone.
     pub fn cpu_stats(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<CpuStats> {
         Some(self.zone(zone)?.slot(cpu)?.counters.read())
+    }
+
+    /// The main counters of a zone and its CPUs; `None` where there is no such zone.
+    pub fn zone_totals(&self, zone: impl Into<ZoneId>) -> Option<ZoneTotals> {
+        let z = self.zone(zone)?;
+        let mut totals = z.counters.totals();
+        totals.failures = z.failures.load(Relaxed);
+        for CpuSlot { counters, .. } in z.cpus {
+            totals.allocs += counters.handed_out();
+            totals.frees += counters.taken_back();
+            totals.refills += counters.refills.get();
+        }
+        Some(totals)
     }
 
     /// Counters of a zone.

@@ -56,15 +56,15 @@ pub struct CpuSlot<R: RawMutex> {
 
 impl<R: RawMutex> CpuSlot<R> {
     /// A slot that no yard uses yet.
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         CpuSlot {
-            pageset: Mutex::new(Pageset::default()),
+            pageset: Mutex::new(Pageset::new()),
             diff: AtomicU32::new(0),
             threshold: AtomicU32::new(0),
             expire: AtomicU8::new(0),
             node: AtomicU32::new(0),
             up: AtomicBool::new(true),
-            counters: CpuCounters::default(),
+            counters: CpuCounters::new(),
         }
     }
 
@@ -89,14 +89,12 @@ impl<R: RawMutex> Default for CpuSlot<R> {
 #[derive(Debug)]
 pub(crate) struct SharedLimits([AtomicI32; 3]);
 
-impl Default for SharedLimits {
-    fn default() -> Self {
-        let l = Limits::DISABLED;
-        SharedLimits([l.batch, l.high_min, l.high_max].map(AtomicI32::new))
-    }
-}
-
 impl SharedLimits {
+    const fn disabled() -> Self {
+        let Limits { batch, high_min, high_max } = Limits::DISABLED;
+        SharedLimits([AtomicI32::new(batch), AtomicI32::new(high_min), AtomicI32::new(high_max)])
+    }
+
     pub(crate) fn get(&self) -> Limits {
         let [batch, high_min, high_max] = self.0.each_ref().map(|n| n.load(Relaxed));
         Limits { batch, high_min, high_max }
@@ -173,7 +171,7 @@ pub struct Zone<'a, R: RawMutex> {
 
 impl<R: RawMutex> Zone<'_, R> {
     /// A zone without memory.
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         Zone {
             map: Map::EMPTY,
             cpus: &[],
@@ -182,12 +180,12 @@ impl<R: RawMutex> Zone<'_, R> {
             kind: ZoneKind::Normal,
             nofragment: AtomicBool::new(false),
             node: NodeId(0),
-            watermarks: Watermarks::default(),
+            watermarks: Watermarks::new(),
             nr_free: AtomicI64::new(0),
             free_highatomic: AtomicU64::new(0),
             free_cma: AtomicU64::new(0),
             lock: Mutex::new(()),
-            areas: FreeAreas::default(),
+            areas: FreeAreas::new(),
             start: Pfn(0),
             nth_by_start: 0,
             spanned: 0,
@@ -197,11 +195,11 @@ impl<R: RawMutex> Zone<'_, R> {
             isolated_blocks: AtomicU64::new(0),
             boost_factor: AtomicU64::new(0),
             ungrouped: AtomicBool::new(false),
-            limits: SharedLimits::default(),
+            limits: SharedLimits::disabled(),
             limits_lock: Mutex::new(()),
             disabled: AtomicU32::new(0),
             drift_mark: AtomicU64::new(0),
-            counters: ZoneCounters::default(),
+            counters: ZoneCounters::new(),
             shuffle: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             bypasses: AtomicU64::new(0),
@@ -209,11 +207,11 @@ impl<R: RawMutex> Zone<'_, R> {
             numa_foreign: AtomicU64::new(0),
             numa_interleave: AtomicU64::new(0),
             numa_counted: AtomicBool::new(true),
-            compaction: Compaction::default(),
-            daemon: Daemon::default(),
-            report: Reporting::default(),
-            safety: ZoneSafety::default(),
-            late: Late::default(),
+            compaction: Compaction::new(),
+            daemon: Daemon::new(),
+            report: Reporting::new(),
+            safety: ZoneSafety::new(),
+            late: Late::none(),
         }
     }
 }

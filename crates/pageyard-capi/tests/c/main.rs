@@ -10,6 +10,8 @@ mod jemalloc;
 mod misuse;
 mod programs;
 mod sqlite;
+#[cfg(target_arch = "x86_64")]
+mod stack;
 
 use std::path::{Path, PathBuf};
 

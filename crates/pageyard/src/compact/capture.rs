@@ -35,28 +35,39 @@ impl Wish {
 impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// Gives a held block back to its pageblocks' lists, in pieces of a pageblock at most, unless a
     /// wish is met on the way: then that block's index is returned, and it is allocated.
+    #[inline(always)]
     pub(super) fn free_held(&self, idx: u32, order: u8, wish: &mut Option<Wish>) -> Option<u32> {
-        self.zone.counters.pages_returned.add(1 << order);
         let step = order.min(PAGEBLOCK_ORDER);
         let mut got = None;
         for piece in 0..1u32 << (order - step) {
-            let idx = idx.wrapping_add(piece << step);
-            got = got.or(self.free_piece(idx, step, wish));
+            got = got.or(self.free_piece(idx.wrapping_add(piece << step), step, wish));
         }
         got
     }
 
-    fn free_piece(&self, idx: u32, order: u8, wish: &mut Option<Wish>) -> Option<u32> {
+    /// The same for a block of a pageblock at most.
+    #[inline(always)]
+    pub(super) fn free_piece(&self, idx: u32, order: u8, wish: &mut Option<Wish>) -> Option<u32> {
+        self.zone.counters.pages_returned.add(1 << order);
         if self.zone.map.is_tainted(idx, order) {
             // A frame of it failed while it was held.
             self.free_around(idx, order);
             return None;
         }
-        let t = self.zone.map.block_type(idx);
         let Some(wanted) = *wish else {
-            self.free_one(idx, order, t, End::Head);
+            self.free_one(idx, order, self.zone.map.block_type(idx), End::Head);
             return None;
         };
+        let captured = self.free_or_capture(idx, order, wanted);
+        if captured.is_some() {
+            *wish = None;
+        }
+        captured
+    }
+
+    #[inline(never)]
+    fn free_or_capture(&self, idx: u32, order: u8, wanted: Wish) -> Option<u32> {
+        let t = self.zone.map.block_type(idx);
         self.account(1 << order, t);
         self.check_type(idx, t);
         self.zone.map.frame(idx).set_state(State::TAIL);
@@ -69,7 +80,6 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             met
         });
         let idx = got?;
-        *wish = None;
         let order = wanted.order;
         self.account(-(order.pages() as i32), t);
         let state = State::new(Kind::Allocated, order.get(), wanted.migrate_type);

@@ -31,8 +31,8 @@ pub(crate) struct Daemon {
     triggered: AtomicBool,
 }
 
-impl Default for Daemon {
-    fn default() -> Self {
+impl Daemon {
+    pub(crate) const fn new() -> Self {
         Daemon {
             order: AtomicU8::new(0),
             highest: AtomicU8::new(ZoneKind::Device as u8),
@@ -136,6 +136,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// Until the score is looked at again.
+    #[inline(never)]
     fn rest(&self, home: &Zone<'a, R>, worked: bool, sleep: u64) -> Background {
         let node = home.node;
         home.daemon.check_at.store(self.platform.now().saturating_add(sleep), Relaxed);

@@ -72,10 +72,14 @@ impl Deferral {
 }
 
 /// A zone's, changed by any CPU.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SharedDeferral(AtomicU32);
 
 impl SharedDeferral {
+    pub(super) const fn new() -> Self {
+        SharedDeferral(AtomicU32::new(0))
+    }
+
     pub(crate) fn get(&self) -> Deferral {
         Deferral::from_bits(self.0.load(Relaxed))
     }

@@ -3,6 +3,7 @@
 use lock_api::RawMutex;
 
 use super::pass::{Outcome, Pass};
+use super::sort::Sorting;
 use super::{CompactEvent, CompactResult, Count, Job, Mode, Priority, Wanted};
 use crate::alloc::AllocError;
 use crate::events::Event;
@@ -189,33 +190,37 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// One zone, if it is worth it.
     pub(super) fn compact(&self, at: At<'_, 'a, R, E, P>, job: &Job) -> Outcome {
         let zone = at.zone;
-        let job = &Job { unevictable: self.knobs().compact_unevictable_allowed, ..*job };
-        let mut stop_at = 0;
-        if let Some(order) = job.order {
-            let result = at.suits(order, job, self.extfrag_threshold());
-            if result != CompactResult::Continue {
-                return Outcome::none(result);
-            }
-            if zone.compaction.deferral.get().is_restarting(order) {
-                zone.forget_skips();
-            }
-        } else if job.proactive {
-            stop_at = super::stop_at(self.proactiveness());
+        let result = self.begins(at, job);
+        if result != CompactResult::Continue {
+            return Outcome::none(result);
         }
-        let pass = |only| {
-            let outcome = self.as_reclaimer(|| Pass::new(at, job, stop_at, only).run());
-            if job.background {
-                let [migrate, free] = outcome.scanned;
-                zone.compaction.count(Count::DaemonMigrateScanned, migrate);
-                zone.compaction.count(Count::DaemonFreeScanned, free);
+        let unevictable = self.knobs.lock().compact_unevictable_allowed;
+        let stop_at = if job.proactive { super::stop_at(self.proactiveness()) } else { 0 };
+        let mut sorting = Sorting::new(job);
+        let mut first = None;
+        loop {
+            // Called in one place, so that a pass lies on the stack once, and in this frame.
+            let mut pass = Pass::new(at, job, unevictable, stop_at, sorting.only());
+            let outcome = self.as_reclaimer(|| pass.run());
+            let more = sorting.goes_on(zone, &outcome);
+            let first = first.get_or_insert(outcome);
+            if !more {
+                return *first;
             }
-            outcome
-        };
-        let outcome = pass(None);
-        if job.order.is_none() && !job.proactive && outcome.result == CompactResult::Complete {
-            super::sort::sort(zone, pass);
         }
-        outcome
+    }
+
+    /// Whether a run is worth it: `Continue`.
+    #[inline(never)]
+    fn begins(&self, at: At<'_, 'a, R, E, P>, job: &Job) -> CompactResult {
+        let Some(order) = job.order else { return CompactResult::Continue };
+        let result = at.suits(order, job, self.extfrag_threshold());
+        if result == CompactResult::Continue
+            && at.zone.compaction.deferral.get().is_restarting(order)
+        {
+            at.zone.forget_skips();
+        }
+        result
     }
 }
 

@@ -98,8 +98,6 @@ pub(crate) struct Job {
     pub(crate) proactive: bool,
     /// By the background's thread.
     pub(crate) background: bool,
-    /// Blocks that reclaim must leave alone may be moved (`compact_unevictable_allowed`, §10).
-    pub(crate) unevictable: bool,
 }
 
 impl Job {
@@ -116,7 +114,6 @@ impl Job {
         any_target: false,
         proactive: false,
         background: false,
-        unevictable: true,
     };
 }
 
@@ -178,24 +175,22 @@ pub(crate) struct Compaction {
     counts: [AtomicU64; 16],
 }
 
-impl Default for Compaction {
-    fn default() -> Self {
+impl Compaction {
+    pub(crate) const fn new() -> Self {
         Compaction {
             free_at: AtomicU32::new(NIL),
             migrate_at: [const { AtomicU32::new(0) }; 2],
-            deferral: SharedDeferral::default(),
+            deferral: SharedDeferral::new(),
             flush: AtomicBool::new(false),
             counts: [const { AtomicU64::new(0) }; 16],
         }
     }
-}
 
-impl Compaction {
     pub(crate) fn count(&self, what: Count, n: u64) {
         self.counts[what as usize & 15].fetch_add(n, Relaxed);
     }
 
-    fn get(&self, what: Count) -> u64 {
+    pub(crate) fn get(&self, what: Count) -> u64 {
         self.counts[what as usize & 15].load(Relaxed)
     }
 }

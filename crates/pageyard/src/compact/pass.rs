@@ -5,7 +5,7 @@ use lock_api::RawMutex;
 use super::capture::Wish;
 use super::sources::Batch;
 use super::targets::Held;
-use super::{CompactEvent, CompactResult, Count, Job, Mode, block_end, block_start};
+use super::{CompactEvent, CompactResult, Count, Job, Mode, block_start};
 use crate::frame::{Kind, NIL, State};
 use crate::platform::{Platform, Relocation};
 use crate::policy::Policy;
@@ -19,7 +19,9 @@ const SYNC_TRIES: u32 = 10;
 
 pub(super) struct Pass<'z, 'a, R: RawMutex, E, P> {
     pub(super) at: At<'z, 'a, R, E, P>,
-    pub(super) job: Job,
+    pub(super) job: &'z Job,
+    /// Blocks that reclaim must leave alone may be moved (`compact_unevictable_allowed`, §10).
+    pub(super) unevictable: bool,
     /// Only blocks of exactly this order are moved, and only into free blocks that hold them.
     pub(super) only: Option<u8>,
     /// The next frame of the ascending scanner.
@@ -39,23 +41,23 @@ pub(super) struct Pass<'z, 'a, R: RawMutex, E, P> {
     /// Frames from here on were given back since this CPU's lists were last drained.
     moved_from: Option<u32>,
     pub(super) moved: u64,
+    /// Frames looked at by the ascending scanner, and by the descending one.
     scanned: [u64; 2],
 }
 
 /// What a pass came to.
+#[derive(Clone, Copy)]
 pub(super) struct Outcome {
     pub(super) result: CompactResult,
     pub(super) captured: Option<u32>,
     /// Pages moved.
     pub(super) moved: u64,
-    /// Frames looked at by the ascending scanner, and by the descending one.
-    pub(super) scanned: [u64; 2],
 }
 
 impl Outcome {
     /// Nothing was done.
     pub(super) fn none(result: CompactResult) -> Outcome {
-        Outcome { result, captured: None, moved: 0, scanned: [0; 2] }
+        Outcome { result, captured: None, moved: 0 }
     }
 }
 
@@ -72,7 +74,8 @@ enum Moved {
 impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
     pub(super) fn new(
         at: At<'z, 'a, R, E, P>,
-        job: &Job,
+        job: &'z Job,
+        unevictable: bool,
         stop_at: u64,
         only: Option<u8>,
     ) -> Pass<'z, 'a, R, E, P> {
@@ -97,11 +100,12 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         };
         Pass {
             at,
-            job: *job,
+            job,
+            unevictable,
             only,
             migrate,
             free,
-            held: Held::default(),
+            held: Held::none(),
             contended: false,
             misses: 0,
             whole,
@@ -115,7 +119,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
     }
 
     /// From where the scanners are until the pass is done.
-    pub(super) fn run(mut self) -> Outcome {
+    pub(super) fn run(&mut self) -> Outcome {
         self.tell_begin();
         let zone = self.at.zone;
         let cursors = &zone.compaction.migrate_at;
@@ -165,8 +169,11 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         c.count(Count::MigrateScanned, migrate);
         c.count(Count::FreeScanned, free);
         c.count(Count::Moved, self.moved);
-        let (captured, moved, scanned) = (self.captured, self.moved, self.scanned);
-        Outcome { result, captured, moved, scanned }
+        if self.job.background {
+            c.count(Count::DaemonMigrateScanned, migrate);
+            c.count(Count::DaemonFreeScanned, free);
+        }
+        Outcome { result, captured: self.captured, moved: self.moved }
     }
 
     /// Both scanners are in one pageblock (§7.4).
@@ -175,6 +182,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
     }
 
     /// How the pass ends, if it does now (§7.5).
+    #[inline(never)]
     fn finished(&self) -> Option<CompactResult> {
         let answer = self.verdict();
         let result = match answer {
@@ -227,8 +235,9 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
 
     /// Asks the owners of all blocks of a batch, busy ones again, and gives back what was moved
     /// away from.
+    #[inline(never)]
     fn move_batch(&mut self, batch: &mut Batch) -> Moved {
-        let floor = batch.first().map_or(NIL, block_end);
+        let floor = batch.block_end();
         let tries = if self.job.mode == Mode::Async { ASYNC_TRIES } else { SYNC_TRIES };
         let (mut moved, mut failed, mut no_place) = (0, 0, false);
         for _ in 0..tries {
@@ -268,6 +277,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
     }
 
     /// Asks the owner of a block to move it to a held one.
+    #[inline(never)]
     pub(super) fn move_block(&mut self, from: u32, to: u32, order: u8) -> Relocation {
         let zone = self.at.zone;
         let (source, target) = (zone.map.frame(from), zone.map.frame(to));
@@ -306,11 +316,13 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         self.moved_from = Some(self.moved_from.map_or(idx, |first| first.min(idx)));
         let zone = at.lock();
         zone.slot.counters.direct_frees.add(order, zone.zone.map.block_type(idx));
-        self.captured = self.captured.or(zone.free_held(idx, order, &mut self.wish));
+        // No source is larger than a pageblock.
+        self.captured = self.captured.or(zone.free_piece(idx, order, &mut self.wish));
     }
 
     /// Once the scanner has left the block that is wanted, pages of it on this CPU's lists are all
     /// that may keep it from merging.
+    #[inline(never)]
     fn drain_behind(&mut self) {
         let (Some(order), Some(first)) = (self.job.order, self.moved_from) else { return };
         if first < chunk_start(self.migrate, order) {
@@ -320,6 +332,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
     }
 
     /// Gives back the places that were not needed. The next run finds them again.
+    #[inline(never)]
     pub(super) fn release(&mut self) {
         let zone = self.at.zone;
         let mut highest = None;

@@ -10,7 +10,7 @@
 use lock_api::RawMutex;
 
 use super::pass::{Outcome, Pass, is_source};
-use super::{CompactResult, block_end, block_start};
+use super::{CompactResult, Job, block_end, block_start};
 use crate::frame::Kind;
 use crate::platform::{Platform, Relocation};
 use crate::policy::Policy;
@@ -21,77 +21,110 @@ use crate::zone::Zone;
 /// that nobody else uses; in a busy one they end here.
 const ROUNDS: u32 = 16;
 
-/// Passes over a zone by order, while another huge page may be had.
-pub(super) fn sort<R: RawMutex>(zone: &Zone<'_, R>, pass: impl Fn(Option<u8>) -> Outcome) {
-    let holes = || {
-        let blocks = zone.blocks_by_order();
-        let below = blocks.iter().enumerate().take(PAGEBLOCK_ORDER.into());
-        below.fold(0u64, |sum, (order, &n)| sum.saturating_add(n << order))
-    };
-    for _ in 0..ROUNDS {
-        if holes() < PAGEBLOCK_PAGES.into() {
-            return;
-        }
-        let mut moved = 0;
-        for order in (0..PAGEBLOCK_ORDER).rev() {
-            let outcome = pass(Some(order));
-            moved += outcome.moved;
-            if outcome.result != CompactResult::Complete {
-                return;
-            }
-        }
-        if moved == 0 {
-            return;
-        }
+/// Which pass over a zone comes next: one as blocks come, then, where all that can be had is wanted,
+/// one for each order, while another huge page may be had.
+pub(super) struct Sorting {
+    wanted: bool,
+    /// Rounds over all orders that were begun.
+    rounds: u32,
+    only: Option<u8>,
+    /// Pages moved in this round.
+    moved: u64,
+}
+
+impl Sorting {
+    pub(super) fn new(job: &Job) -> Sorting {
+        let wanted = job.order.is_none() && !job.proactive;
+        Sorting { wanted, rounds: 0, only: None, moved: 0 }
     }
+
+    /// The order that the next pass is for.
+    pub(super) fn only(&self) -> Option<u8> {
+        self.only
+    }
+
+    /// Whether another pass follows this one.
+    #[inline(never)]
+    pub(super) fn goes_on<R: RawMutex>(&mut self, zone: &Zone<'_, R>, last: &Outcome) -> bool {
+        if !self.wanted || last.result != CompactResult::Complete {
+            return false;
+        }
+        match self.only {
+            Some(order) => {
+                self.moved += last.moved;
+                if let Some(smaller) = order.checked_sub(1) {
+                    self.only = Some(smaller);
+                    return true;
+                }
+                if self.moved == 0 {
+                    return false;
+                }
+            }
+            None => {}
+        }
+        if self.rounds >= ROUNDS || holes(zone) < PAGEBLOCK_PAGES.into() {
+            return false;
+        }
+        self.rounds += 1;
+        self.moved = 0;
+        self.only = Some(PAGEBLOCK_ORDER - 1);
+        true
+    }
+}
+
+/// Free pages in blocks smaller than a pageblock.
+fn holes<R: RawMutex>(zone: &Zone<'_, R>) -> u64 {
+    (0..PAGEBLOCK_ORDER).map(|o| zone.areas.blocks(o) << o).fold(0, u64::saturating_add)
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
     /// Where the scanners have met, blocks of an order move up within their pageblock.
+    #[inline(always)]
     pub(super) fn pack(&mut self, order: u8) {
         let (a, b) = (block_start(self.free), block_start(self.migrate));
-        let mut block = a.min(b);
-        while block <= a.max(b) && block < self.at.zone.map.len() {
-            self.pack_block(block, order);
-            block = block_end(block);
+        let mut next = a.min(b);
+        while next <= a.max(b) && next < self.at.zone.map.len() {
+            self.pack_one(&mut next, order);
+            // Here, not where the block moves: then the one does not lie on the other's stack.
+            self.release();
         }
     }
 
-    fn pack_block(&mut self, block: u32, order: u8) {
-        if !self.is_target_block(block) {
+    /// Moves the next block of the order, from `next` up, within its pageblock, or goes on to the
+    /// next pageblock.
+    #[inline(never)]
+    fn pack_one(&mut self, next: &mut u32, order: u8) {
+        let map = &self.at.zone.map;
+        let idx = *next;
+        let block = block_start(idx);
+        let end = block_end(block).min(map.len());
+        *next = block_end(block);
+        if idx == block && !self.is_target_block(block) {
             return;
         }
-        let map = &self.at.zone.map;
-        let end = block_end(block).min(map.len());
-        let mut next = block;
-        while next < end {
-            let idx = next;
-            next += 1 << order;
-            if !is_source(map.frame(idx).state(), order) || !self.may_move(idx, order) {
-                continue;
-            }
-            // The highest hole above it.
-            let is_hole = |i: &u32| {
-                let state = map.frame(*i).state();
-                state.kind() == Kind::Free && state.order() >= order
-            };
-            let locked = self.at.lock();
-            if map.block_type(idx) == MigrateType::Isolate {
-                return;
-            }
-            let Some(hole) = (idx..end).rev().find(is_hole) else { return };
-            let size = map.frame(hole).state().order();
-            if !locked.hold(hole, size) {
-                return;
-            }
-            drop(locked);
-            self.held.put(map, hole, size);
-            if let Some(to) = self.held.take(map, order)
-                && self.move_block(idx, to, order) == Relocation::Moved
-            {
-                self.moved += 1 << order;
-            }
-            self.release();
+        let wanted = |&i: &u32| is_source(map.frame(i).state(), order) && self.may_move(i, order);
+        let Some(idx) = (idx..end).step_by(1 << order).find(wanted) else { return };
+        // The highest hole above it.
+        let is_hole = |i: &u32| {
+            let state = map.frame(*i).state();
+            state.kind() == Kind::Free && state.order() >= order
+        };
+        let locked = self.at.lock();
+        if map.block_type(idx) == MigrateType::Isolate {
+            return;
+        }
+        let Some(hole) = (idx..end).rev().find(is_hole) else { return };
+        let size = map.frame(hole).state().order();
+        if !locked.hold(hole, size) {
+            return;
+        }
+        drop(locked);
+        *next = idx + (1 << order);
+        self.held.put(map, hole, size);
+        if let Some(to) = self.held.take(map, order)
+            && self.move_block(idx, to, order) == Relocation::Moved
+        {
+            self.moved += 1 << order;
         }
     }
 }

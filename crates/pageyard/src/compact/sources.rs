@@ -7,31 +7,36 @@ use lock_api::RawMutex;
 
 use super::pass::{Pass, chunk_end};
 use super::{CLUSTER, Mode, block_end, block_start};
-use crate::frame::{Kind, State};
+use crate::frame::{Kind, NIL, State};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 
-/// Blocks to be moved, all of one pageblock: 32 pages, or one block that is larger.
+/// Blocks to be moved, all of one pageblock: 32 pages, or one block that is larger. Two bytes each:
+/// a pass lies on the stack of a request.
 #[derive(Default)]
 pub(super) struct Batch {
-    blocks: [Option<(u32, u8)>; CLUSTER as usize],
-    len: usize,
+    /// Order, and index within the pageblock.
+    blocks: [u16; CLUSTER as usize],
+    len: u8,
+    /// The first index of the pageblock.
+    start: u32,
     pages: u32,
 }
 
 impl Batch {
     fn push(&mut self, idx: u32, order: u8) {
-        if let Some(slot) = self.blocks.get_mut(self.len) {
-            *slot = Some((idx, order));
+        if let Some(slot) = self.blocks.get_mut(usize::from(self.len)) {
+            self.start = block_start(idx);
+            *slot = u16::from(order) << PAGEBLOCK_ORDER | (idx - self.start) as u16;
             self.len += 1;
             self.pages += 1 << order;
         }
     }
 
     fn is_full(&self) -> bool {
-        self.pages >= CLUSTER || self.len >= self.blocks.len()
+        self.pages >= CLUSTER || usize::from(self.len) >= self.blocks.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -42,14 +47,19 @@ impl Batch {
         self.pages
     }
 
-    pub(super) fn first(&self) -> Option<u32> {
-        self.blocks.first().copied().flatten().map(|(idx, _)| idx)
+    /// One past the last index of the pageblock; [`NIL`] where there are no blocks.
+    pub(super) fn block_end(&self) -> u32 {
+        if self.is_empty() { NIL } else { block_end(self.start) }
     }
 
     /// Keeps the blocks of which `keep` says so, in their order.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(u32, u8) -> bool) {
-        let old = core::mem::take(self);
-        for (idx, order) in old.blocks.into_iter().flatten() {
+        let len = core::mem::take(&mut self.len);
+        self.pages = 0;
+        for i in 0..usize::from(len) {
+            let Some(&block) = self.blocks.get(i) else { break };
+            let (idx, order) =
+                (self.start + u32::from(block & INDEX), (block >> PAGEBLOCK_ORDER) as u8);
             if keep(idx, order) {
                 self.push(idx, order);
             }
@@ -57,8 +67,12 @@ impl Batch {
     }
 }
 
+/// An index within a pageblock.
+const INDEX: u16 = PAGEBLOCK_PAGES as u16 - 1;
+
 impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
     /// Goes on to the next pageblock with something in it, and collects up to 32 pages of it.
+    #[inline(never)]
     pub(super) fn collect(&mut self, batch: &mut Batch) {
         let zone = self.at.zone;
         let map = &zone.map;
@@ -161,7 +175,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
     /// Whether the setting lets a block be moved that its owner can move
     /// (`compact_unevictable_allowed`, §10).
     pub(super) fn may_move(&self, idx: u32, order: u8) -> bool {
-        self.job.unevictable
+        self.unevictable
             || Order::new(order).is_some_and(|o| {
                 let at = self.at;
                 !at.env.is_unevictable(at.zone.pfn(idx), o)

@@ -8,9 +8,8 @@ use lock_api::RawMutex;
 
 use super::pass::Pass;
 use super::{CLUSTER, Mode, block_end, block_start};
-use crate::frame::{Kind, Map, State};
+use crate::frame::{Kind, Map, NIL, State};
 use crate::gfp::AllocFlags;
-use crate::list::List;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
@@ -22,14 +21,18 @@ use crate::zone::Locked;
 const MOST_HELD: u32 = PAGEBLOCK_PAGES;
 
 /// Free blocks taken off the lists, by order.
-#[derive(Default)]
 pub(super) struct Held {
-    // A power of two of them, so that an index cut to four bits always fits.
-    lists: [List; 16],
+    /// The first block of each order, the others linked behind it. A power of two of them, so that
+    /// an index cut to four bits always fits.
+    heads: [u32; 16],
     pages: u32,
 }
 
 impl Held {
+    pub(super) fn none() -> Held {
+        Held { heads: [NIL; 16], pages: 0 }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.pages == 0
     }
@@ -38,12 +41,16 @@ impl Held {
     pub(super) fn put(&mut self, map: &Map<'_>, idx: u32, order: u8) {
         let frame = map.frame(idx);
         frame.set_state(State::new(Kind::Held, order, MigrateType::Movable));
-        self.lists[usize::from(order & 15)].push_head(map, idx, frame);
+        let head = &mut self.heads[usize::from(order & 15)];
+        frame.set_next(*head);
+        *head = idx;
         self.pages = self.pages.saturating_add(1 << (order & 15));
     }
 
     fn pop(&mut self, map: &Map<'_>, order: u8) -> Option<u32> {
-        let (idx, _) = self.lists[usize::from(order & 15)].pop_head(map)?;
+        let head = &mut self.heads[usize::from(order & 15)];
+        let idx = *head;
+        *head = map.get(idx.into())?.next();
         self.pages = self.pages.saturating_sub(1 << (order & 15));
         Some(idx)
     }
@@ -110,6 +117,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
     }
 
     /// Descends until so many pages more are held, but never below `floor`.
+    #[inline(never)]
     fn refill(&mut self, order: u8, pages: u32, floor: u32) {
         let map = &self.at.zone.map;
         let enough = self.held.pages.saturating_add(pages.max(1));

@@ -7,6 +7,7 @@ use lock_api::RawMutex;
 use super::{populated, write_row};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::put::{Right, put};
 use crate::units::{MAX_ORDER, NodeId};
 use crate::yard::Yard;
 
@@ -20,9 +21,8 @@ pub fn write_buddyinfo_row(
     zone: &str,
     blocks: impl IntoIterator<Item = u64>,
 ) -> fmt::Result {
-    write_row(out, format_args!("Node {}, zone {zone:>8} ", node.0), blocks, |out, n| {
-        write!(out, "{n:>6} ")
-    })
+    put!(out, "Node ", node.0, ", zone ", Right(zone, 8), ' ')?;
+    write_row(out, blocks, |out, n| put!(out, Right(n, 6), ' '))
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
@@ -30,6 +30,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     ///
     /// # Errors
     /// Those of `out`.
+    #[inline(never)]
     pub fn write_buddyinfo(&self, out: &mut impl Write) -> fmt::Result {
         for z in populated(self.zones) {
             let blocks = (0..=MAX_ORDER).map(|o| z.areas.blocks(o));

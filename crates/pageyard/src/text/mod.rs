@@ -33,6 +33,7 @@ pub use show_mem::{BlockSupply, ZoneReport};
 pub use vmstat::write_counters;
 pub use zoneinfo::{PagesetText, ZoneText, write_node_stats};
 
+use crate::put::Put;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{MigrateType, NodeId, PAGEBLOCK_PAGES, ZoneKind};
 use crate::zone::Zone;
@@ -73,16 +74,22 @@ pub trait Extra {
 
 impl Extra for () {}
 
-/// Writes a row: what stands at its left, then a cell for each value, each with its own blank.
+/// Writes a number in decimal, as `{}` does, on less stack than `core::fmt` takes.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_number(out: &mut impl Write, n: u64) -> fmt::Result {
+    n.put(out)
+}
+
+/// Writes the rest of a row: a cell for each value, each with its own blank.
 fn write_row<W: Write, T>(
     out: &mut W,
-    left: fmt::Arguments<'_>,
     values: impl IntoIterator<Item = T>,
     cell: impl Fn(&mut W, T) -> fmt::Result,
 ) -> fmt::Result {
-    out.write_fmt(left)?;
     values.into_iter().try_for_each(|value| cell(out, value))?;
-    out.write_char('\n')
+    out.write_str("\n")
 }
 
 /// The nodes of these zones, ascending. There is no room to sort them, so each is looked for.
@@ -106,10 +113,12 @@ fn zone_of<'z, 'a, R: RawMutex>(
 fn populated<'z, 'a, R: RawMutex>(
     zones: &'z [Zone<'a, R>],
 ) -> impl Iterator<Item = &'z Zone<'a, R>> {
-    nodes(zones)
-        .flat_map(|node| ZoneKind::ALL.map(|kind| (node, kind)))
-        .filter_map(|(node, kind)| zone_of(zones, node, kind))
-        .filter(|z| z.is_populated())
+    let place = |z: &Zone<'a, R>| (z.node, z.kind);
+    let after = move |last: Option<&Zone<'a, R>>| {
+        let later = |z: &&Zone<'a, R>| last.is_none_or(|l| place(z) > place(l));
+        zones.iter().filter(later).filter(|z| z.is_populated()).min_by_key(|z| place(z))
+    };
+    iter::successors(after(None), move |z| after(Some(z)))
 }
 
 /// Whether any of these zones has a pageblock for contiguous memory. A kernel's build decides

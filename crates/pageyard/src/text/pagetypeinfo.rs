@@ -7,6 +7,7 @@ use lock_api::RawMutex;
 use super::{has_cma, nodes, shown_types, write_row, zone_of};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::put::{Left, Right, put};
 use crate::units::{
     MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneKind,
 };
@@ -35,14 +36,10 @@ pub fn write_pagetypeinfo_heading(
     pages_per_block: u64,
     orders: usize,
 ) -> fmt::Result {
-    writeln!(out, "Page block order: {block_order}")?;
-    writeln!(out, "Pages per block:  {pages_per_block}\n")?;
-    write_row(
-        out,
-        format_args!("{:<43} ", "Free pages count per migrate type at order"),
-        0..orders,
-        |out, order| write!(out, "{order:>6} "),
-    )
+    put!(out, "Page block order: ", block_order, '\n')?;
+    put!(out, "Pages per block:  ", pages_per_block, "\n\n")?;
+    put!(out, Left("Free pages count per migrate type at order", 43), ' ')?;
+    write_row(out, 0..orders, |out, order| put!(out, Right(order, 6), ' '))
 }
 
 /// Writes the free blocks of a zone and type, from order 0 up.
@@ -56,15 +53,11 @@ pub fn write_free_row(
     migrate_type: &str,
     counts: impl IntoIterator<Item = FreeCount>,
 ) -> fmt::Result {
-    write_row(
-        out,
-        format_args!("Node {:>4}, zone {zone:>8}, type {migrate_type:>12} ", node.0),
-        counts,
-        |out, FreeCount { blocks, at_least }| {
-            let mark = if at_least { ">" } else { "" };
-            write!(out, "{mark}{blocks:>6} ")
-        },
-    )
+    put!(out, "Node ", Right(node.0, 4), ", zone ", Right(zone, 8), ", type ")?;
+    put!(out, Right(migrate_type, 12), ' ')?;
+    write_row(out, counts, |out, FreeCount { blocks, at_least }| {
+        put!(out, if at_least { ">" } else { "" }, Right(blocks, 6), ' ')
+    })
 }
 
 /// Writes what stands above rows of pageblocks: a blank line, `title` (`Number of blocks type` or
@@ -77,7 +70,8 @@ pub fn write_block_heading<'t>(
     title: &str,
     types: impl IntoIterator<Item = &'t str>,
 ) -> fmt::Result {
-    write_row(out, format_args!("\n{title:<23}"), types, |out, t| write!(out, "{t:>12} "))
+    put!(out, '\n', Left(title, 23))?;
+    write_row(out, types, |out, t| put!(out, Right(t, 12), ' '))
 }
 
 /// Writes a zone's pageblocks by type.
@@ -90,9 +84,8 @@ pub fn write_block_row(
     zone: &str,
     blocks: impl IntoIterator<Item = u64>,
 ) -> fmt::Result {
-    write_row(out, format_args!("Node {}, zone {zone:>8} ", node.0), blocks, |out, n| {
-        write!(out, "{n:>12} ")
-    })
+    put!(out, "Node ", node.0, ", zone ", Right(zone, 8), ' ')?;
+    write_row(out, blocks, |out, n| put!(out, Right(n, 12), ' '))
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
@@ -102,6 +95,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     ///
     /// # Errors
     /// Those of `out`.
+    #[inline(never)]
     pub fn write_pagetypeinfo(&self, out: &mut impl Write) -> fmt::Result {
         let types = shown_types(has_cma(self.zones));
         for node in nodes(self.zones) {

@@ -13,8 +13,9 @@ use lock_api::RawMutex;
 use super::{Extra, populated, zone_stat};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::put::put;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{MAX_ORDER, MigrateType, NodeId, PAGE_SIZE, TYPES};
+use crate::units::{CpuId, MAX_ORDER, MigrateType, NodeId, PAGE_SIZE, TYPES};
 use crate::yard::Yard;
 use crate::zone::Zone;
 
@@ -84,40 +85,32 @@ impl ZoneReport<'_> {
     /// # Errors
     /// Those of `out`.
     pub fn write_sizes(&self, out: &mut impl Write, stat: impl Fn(&str) -> u64) -> fmt::Result {
-        write!(out, "Node {} {}", self.node.0, self.zone)?;
         let [min, low, high] = self.marks;
-        let marks = [
-            ("free", self.free),
-            ("boost", self.boost),
-            ("min", min),
-            ("low", low),
-            ("high", high),
-        ];
-        let highatomic = [
-            ("reserved_highatomic", self.reserved_highatomic),
-            ("free_highatomic", self.free_highatomic),
-        ];
-        let counters = [
-            ("active_anon", stat("nr_zone_active_anon")),
-            ("inactive_anon", stat("nr_zone_inactive_anon")),
-            ("active_file", stat("nr_zone_active_file")),
-            ("inactive_file", stat("nr_zone_inactive_file")),
-            ("unevictable", stat("nr_zone_unevictable")),
-            ("writepending", stat("nr_zone_write_pending")),
-            ("present", self.present),
-            ("managed", self.managed),
-            ("mlocked", stat("nr_mlock")),
-            ("bounce", stat("nr_bounce")),
-            ("free_pcp", self.free_pcp),
-            ("local_pcp", self.local_pcp),
-            ("free_cma", self.free_cma),
-        ];
-        marks.into_iter().try_for_each(|(name, n)| write!(out, " {name}:{}kB", kb(n)))?;
-        highatomic.into_iter().try_for_each(|(name, n)| write!(out, " {name}:{}KB", kb(n)))?;
-        counters.into_iter().try_for_each(|(name, n)| write!(out, " {name}:{}kB", kb(n)))?;
+        put!(out, "Node ", self.node.0, ' ', self.zone)?;
+        let mut size = |name: &str, pages, unit| put!(out, ' ', name, ':', kb(pages), unit);
+        size("free", self.free, "kB")?;
+        size("boost", self.boost, "kB")?;
+        size("min", min, "kB")?;
+        size("low", low, "kB")?;
+        size("high", high, "kB")?;
+        size("reserved_highatomic", self.reserved_highatomic, "KB")?;
+        size("free_highatomic", self.free_highatomic, "KB")?;
+        size("active_anon", stat("nr_zone_active_anon"), "kB")?;
+        size("inactive_anon", stat("nr_zone_inactive_anon"), "kB")?;
+        size("active_file", stat("nr_zone_active_file"), "kB")?;
+        size("inactive_file", stat("nr_zone_inactive_file"), "kB")?;
+        size("unevictable", stat("nr_zone_unevictable"), "kB")?;
+        size("writepending", stat("nr_zone_write_pending"), "kB")?;
+        size("present", self.present, "kB")?;
+        size("managed", self.managed, "kB")?;
+        size("mlocked", stat("nr_mlock"), "kB")?;
+        size("bounce", stat("nr_bounce"), "kB")?;
+        size("free_pcp", self.free_pcp, "kB")?;
+        size("local_pcp", self.local_pcp, "kB")?;
+        size("free_cma", self.free_cma, "kB")?;
         out.write_str("\nlowmem_reserve[]:")?;
-        self.protection.iter().try_for_each(|n| write!(out, " {n}"))?;
-        out.write_char('\n')
+        self.protection.iter().try_for_each(|&n| put!(out, ' ', n))?;
+        out.write_str("\n")
     }
 
     /// Writes the line of free blocks, from order 0 up.
@@ -129,21 +122,21 @@ impl ZoneReport<'_> {
         out: &mut impl Write,
         orders: impl IntoIterator<Item = BlockSupply>,
     ) -> fmt::Result {
-        write!(out, "Node {} {}: ", self.node.0, self.zone)?;
+        put!(out, "Node ", self.node.0, ' ', self.zone, ": ")?;
         let (mut size, mut total) = (PAGE_SIZE / 1024, 0u64);
         for BlockSupply { blocks, types } in orders {
-            write!(out, "{blocks}*{size}kB ")?;
+            put!(out, blocks, '*', size, "kB ")?;
             if types.contains(&true) {
-                out.write_char('(')?;
+                out.write_str("(")?;
                 for (t, _) in MigrateType::ALL.into_iter().zip(types).filter(|(_, any)| *any) {
-                    out.write_char(letter(t))?;
+                    put!(out, letter(t))?;
                 }
                 out.write_str(") ")?;
             }
             total = total.saturating_add(blocks.saturating_mul(size));
             size = size.saturating_mul(2);
         }
-        writeln!(out, "= {total}kB")
+        put!(out, "= ", total, "kB\n")
     }
 }
 
@@ -153,18 +146,33 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     ///
     /// # Errors
     /// Those of `out`.
+    #[inline(never)]
     pub fn write_show_mem(&self, out: &mut impl Write, extra: &impl Extra) -> fmt::Result {
         let local = self.platform.cpu();
-        for z in populated(self.zones) {
-            let stat = |name: &str| zone_stat(z, name, extra);
-            let cached = z.cpus.iter().map(|c| c.pageset.lock().tuning().count.max(0) as u64);
-            let local_pcp = cached.clone().nth(local.0 as usize).unwrap_or(0);
-            let report = ZoneReport { free_pcp: cached.sum(), local_pcp, ..sizes(z) };
-            let report = ZoneReport { protection: &z.watermarks.reserves(), ..report };
-            report.write_sizes(out, stat)?;
-        }
-        populated(self.zones).try_for_each(|z| sizes(z).write_blocks(out, blocks(z)))
+        populated(self.zones).try_for_each(|z| write_sizes(out, z, local, extra))?;
+        populated(self.zones).try_for_each(|z| write_blocks(out, z))
     }
+}
+
+#[inline(never)]
+fn write_blocks<R: RawMutex>(out: &mut impl Write, z: &Zone<'_, R>) -> fmt::Result {
+    sizes(z).write_blocks(out, blocks(z))
+}
+
+#[inline(never)]
+fn write_sizes<R: RawMutex>(
+    out: &mut impl Write,
+    z: &Zone<'_, R>,
+    local: CpuId,
+    extra: &impl Extra,
+) -> fmt::Result {
+    let cached = z.cpus.iter().map(|c| c.pageset.lock().tuning().count.max(0) as u64);
+    let protection = z.watermarks.reserves();
+    let mut report = sizes(z);
+    report.local_pcp = cached.clone().nth(local.0 as usize).unwrap_or(0);
+    report.free_pcp = cached.sum();
+    report.protection = &protection;
+    report.write_sizes(out, |name| zone_stat(z, name, extra))
 }
 
 /// The sizes of a zone, but for its reserves and per-CPU lists.

@@ -11,6 +11,8 @@ use super::{
 };
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::put::put;
+use crate::vm_events::VmEvent;
 use crate::yard::Yard;
 
 /// Writes counters in the form of `vmstat`: `name value`, one a line.
@@ -21,7 +23,11 @@ pub fn write_counters<N: AsRef<str>>(
     out: &mut impl Write,
     counters: impl IntoIterator<Item = (N, u64)>,
 ) -> fmt::Result {
-    counters.into_iter().try_for_each(|(name, n)| writeln!(out, "{} {n}", name.as_ref()))
+    counters.into_iter().try_for_each(|(name, n)| write_counter(out, name.as_ref(), n))
+}
+
+fn write_counter(out: &mut impl Write, name: &str, n: u64) -> fmt::Result {
+    put!(out, name, ' ', n, '\n')
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
@@ -31,26 +37,29 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     ///
     /// # Errors
     /// Those of `out`.
+    #[inline(never)]
     pub fn write_vmstat(&self, out: &mut impl Write, extra: &impl Extra) -> fmt::Result {
-        let of_zones = ZONE_STATS
-            .into_iter()
-            .chain(NUMA_STATS)
-            .map(|name| (name, sum(populated(self.zones).map(|z| zone_stat(z, name, extra)))));
-        write_counters(out, of_zones)?;
-        let of_nodes =
-            NODE_STATS.map(|name| (name, sum(nodes(self.zones).map(|n| extra.node_stat(n, name)))));
-        write_counters(out, of_nodes)?;
-        write_counters(out, MACHINE_STATS.map(|name| (name, extra.machine_stat(name))))?;
-
-        let own = self.vm_events();
-        let event =
-            |name| (name, own.by_name(name).unwrap_or(0).saturating_add(extra.machine_stat(name)));
-        let cma = if has_cma(self.zones) { CMA_EVENTS.len() } else { 0 };
-        let before = EVENTS.into_iter().take(CMA_PLACE);
-        let behind = EVENTS.into_iter().skip(CMA_PLACE);
-        let names = before.chain(CMA_EVENTS.into_iter().take(cma)).chain(behind);
-        write_counters(out, names.map(event))?;
-        write_counters(out, [("nr_unstable", 0)])
+        // The lists of names are borrowed throughout: a copy of one takes KiBs of stack.
+        for &name in ZONE_STATS.iter().chain(&NUMA_STATS) {
+            write_counter(
+                out,
+                name,
+                sum(populated(self.zones).map(|z| zone_stat(z, name, extra))),
+            )?;
+        }
+        for &name in &NODE_STATS {
+            write_counter(out, name, sum(nodes(self.zones).map(|n| extra.node_stat(n, name))))?;
+        }
+        for &name in &MACHINE_STATS {
+            write_counter(out, name, extra.machine_stat(name))?;
+        }
+        let cma: &[&str] = if has_cma(self.zones) { &CMA_EVENTS } else { &[] };
+        let (before, behind) = EVENTS.split_at(CMA_PLACE);
+        for &name in before.iter().chain(cma).chain(behind) {
+            let own = VmEvent::named(name).map_or(0, |event| self.vm_event(event));
+            write_counter(out, name, own.saturating_add(extra.machine_stat(name)))?;
+        }
+        write_counter(out, "nr_unstable", 0)
     }
 }
 

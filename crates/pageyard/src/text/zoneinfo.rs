@@ -7,6 +7,7 @@ use lock_api::RawMutex;
 use super::{Extra, NODE_STATS, NUMA_STATS, ZONE_STATS, cma_pages, nodes, zone_of, zone_stat};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::put::{Left, Right, put};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, NodeId, Pfn, ZONE_KINDS, ZoneKind};
 use crate::watermark::zone_marks;
@@ -78,7 +79,9 @@ fn write_stats<N: AsRef<str>>(
     out: &mut impl Write,
     stats: impl IntoIterator<Item = (N, u64)>,
 ) -> fmt::Result {
-    stats.into_iter().try_for_each(|(name, n)| writeln!(out, "      {:<12} {n}", name.as_ref()))
+    stats
+        .into_iter()
+        .try_for_each(|(name, n)| put!(out, "      ", Left(name.as_ref(), 12), ' ', n, '\n'))
 }
 
 impl ZoneText<'_> {
@@ -87,7 +90,7 @@ impl ZoneText<'_> {
     /// # Errors
     /// Those of `out`.
     pub fn write_heading(&self, out: &mut impl Write) -> fmt::Result {
-        writeln!(out, "Node {}, zone {:>8}", self.node.0, self.zone)
+        put!(out, "Node ", self.node.0, ", zone ", Right(self.zone, 8), '\n')
     }
 
     /// Writes everything behind the heading and the node's counters. A zone without memory has
@@ -101,23 +104,23 @@ impl ZoneText<'_> {
         stats: impl IntoIterator<Item = (N, u64)>,
         pagesets: impl IntoIterator<Item = PagesetText>,
     ) -> fmt::Result {
-        writeln!(out, "  pages free     {}", self.free)?;
+        put!(out, "  pages free     ", self.free, '\n')?;
         let [min, low, high] = self.marks;
-        let marks = [("boost", self.boost), ("min", min), ("low", low), ("high", high)];
-        let sizes = [
-            ("spanned", self.spanned),
-            ("present", self.present),
-            ("managed", self.managed),
-            ("cma", self.cma),
-        ];
-        let promo = self.promo.map(|n| ("promo", n));
-        for (label, n) in marks.into_iter().chain(promo).chain(sizes) {
-            writeln!(out, "        {label:<9}{n}")?;
+        let mut size = |label, n| put!(out, "        ", Left(label, 9), n, '\n');
+        size("boost", self.boost)?;
+        size("min", min)?;
+        size("low", low)?;
+        size("high", high)?;
+        if let Some(promo) = self.promo {
+            size("promo", promo)?;
         }
+        size("spanned", self.spanned)?;
+        size("present", self.present)?;
+        size("managed", self.managed)?;
+        size("cma", self.cma)?;
         out.write_str("        protection: (")?;
-        for (i, n) in self.protection.iter().enumerate() {
-            let comma = if i > 0 { ", " } else { "" };
-            write!(out, "{comma}{n}")?;
+        for (i, &n) in self.protection.iter().enumerate() {
+            put!(out, if i > 0 { ", " } else { "" }, n)?;
         }
         out.write_str(")\n")?;
         if self.present == 0 {
@@ -126,23 +129,25 @@ impl ZoneText<'_> {
         write_stats(out, stats)?;
         out.write_str("  pagesets\n")?;
         pagesets.into_iter().try_for_each(|p| p.write(out))?;
-        writeln!(out, "  node_unreclaimable:  {}", u8::from(self.unreclaimable))?;
-        writeln!(out, "  start_pfn:           {}", self.start.0)
+        put!(out, "  node_unreclaimable:  ", u8::from(self.unreclaimable), '\n')?;
+        put!(out, "  start_pfn:           ", self.start.0, '\n')
     }
 }
 
 impl PagesetText {
     fn write(&self, out: &mut impl Write) -> fmt::Result {
-        writeln!(out, "    cpu: {}", self.cpu.0)?;
+        put!(out, "    cpu: ", self.cpu.0, '\n')?;
         let wide = if self.limits.is_some() { "   " } else { "" };
-        for (label, n) in [("count:", self.count), ("high: ", self.high), ("batch:", self.batch)] {
-            writeln!(out, "              {label} {wide}{n}")?;
-        }
+        let mut row = |label, wide, n: i64| put!(out, "              ", label, wide, n, '\n');
+        row("count: ", wide, self.count)?;
+        row("high:  ", wide, self.high)?;
+        row("batch: ", wide, self.batch)?;
         if let Some([min, max]) = self.limits {
-            writeln!(out, "              high_min: {min}\n              high_max: {max}")?;
+            row("high_min: ", "", min)?;
+            row("high_max: ", "", max)?;
         }
         match self.threshold {
-            Some(n) => writeln!(out, "  vm stats threshold: {n}"),
+            Some(n) => put!(out, "  vm stats threshold: ", n, '\n'),
             None => Ok(()),
         }
     }
@@ -154,6 +159,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     ///
     /// # Errors
     /// Those of `out`.
+    #[inline(never)]
     pub fn write_zoneinfo(&self, out: &mut impl Write, extra: &impl Extra) -> fmt::Result {
         for node in nodes(self.zones) {
             let mut node_shown = false;
@@ -183,10 +189,11 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
                 text.write_heading(out)?;
                 if text.present > 0 && !node_shown {
                     node_shown = true;
-                    write_node_stats(out, NODE_STATS.map(|n| (n, extra.node_stat(node, n))))?;
+                    let stats = NODE_STATS.iter().map(|&n| (n, extra.node_stat(node, n)));
+                    write_node_stats(out, stats)?;
                 }
-                let names = ZONE_STATS.into_iter().chain(NUMA_STATS);
-                let stats = names.map(|name| (name, zone_stat(z, name, extra)));
+                let names = ZONE_STATS.iter().chain(&NUMA_STATS);
+                let stats = names.map(|&name| (name, zone_stat(z, name, extra)));
                 let up = z.cpus.iter().enumerate().filter(|(_, slot)| slot.up.load(Relaxed));
                 let pagesets = up.map(|(cpu, slot)| {
                     let tuning = *slot.pageset.lock().tuning();

@@ -1,0 +1,424 @@
+//! How much stack the functions of `pageyard_core.h` take, read from the machine code of the library
+//! that kernels link.
+//!
+//! Each function's instructions are followed along their jumps, which gives the depth of the stack at
+//! each of them; a call adds its return address and what the callee takes. Counted as nothing:
+//! the caller's own functions, that is its hooks and locks and `memcpy`, `memmove`, `memset` and
+//! `memcmp`. Any other call through a pointer counts as the deepest function whose address is taken
+//! by data, and a function whose address another takes into a register as called by it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::process::Command;
+
+use super::install::{prefix, run};
+use super::{here, hold_current};
+
+/// Bytes that a function may take.
+fn limit(function: &str) -> u32 {
+    match function {
+        "pageyard_core_create" => 2048,
+        // They reclaim and compact where the flags say so.
+        "pageyard_core_alloc" | "pageyard_core_alloc_on" | "pageyard_core_alloc_bulk" => 1792,
+        "pageyard_core_compact" | "pageyard_core_compact_background" | "pageyard_core_set_knob" => {
+            1280
+        }
+        // Each block that is in the way moves to one that is allocated as by pageyard_core_alloc.
+        "pageyard_core_alloc_contig"
+        | "pageyard_core_alloc_contig_pages"
+        | "pageyard_core_offline" => 2304,
+        _ => 1024,
+    }
+}
+
+/// The same for a request without `PAGEYARD_DIRECT_RECLAIM`, which interrupt handlers make.
+fn limit_asleep(function: &str) -> Option<u32> {
+    match function {
+        "pageyard_core_alloc" | "pageyard_core_alloc_on" => Some(1024),
+        "pageyard_core_alloc_bulk" => Some(1152),
+        _ => None,
+    }
+}
+
+/// Steps of the slow path whose calls such a request does not make, as a part of their symbols.
+const SLEEPING: [&str; 4] =
+    ["15compact_and_try", "16reclaim_directly", "13out_of_memory", "7no_page"];
+
+/// Where the depth of the stack is changed in a way that is not understood.
+#[derive(Debug)]
+struct Odd(String);
+
+/// One instruction: address, mnemonic, operands, and the symbol of its relocation.
+struct Line<'t> {
+    at: u64,
+    op: &'t str,
+    args: &'t str,
+    symbol: Option<String>,
+}
+
+impl<'t> Line<'t> {
+    fn new(text: &'t str) -> Option<Line<'t>> {
+        let (at, rest) = text.split_once(":\t")?;
+        let at = u64::from_str_radix(at.trim(), 16).ok()?;
+        let (code, relocation) = rest.split_once('\t').unwrap_or((rest, ""));
+        let symbol = relocation.rsplit_once('\t').map(|(_, symbol)| name(symbol));
+        let mut code = code.trim();
+        for prefix in ["notrack ", "bnd ", "lock ", "rep ", "repz ", "repnz "] {
+            code = code.strip_prefix(prefix).unwrap_or(code);
+        }
+        let (op, args) = code.split_once(' ').unwrap_or((code, ""));
+        Some(Line { at, op, args: args.trim(), symbol })
+    }
+
+    /// Where a jump within the function goes.
+    fn target(&self) -> Option<u64> {
+        u64::from_str_radix(self.args.split(' ').next()?, 16).ok()
+    }
+
+    fn is_padding(&self) -> bool {
+        ["nop", "int3", "ud2", "data16", "cs"].iter().any(|p| self.op.starts_with(p))
+            || self.op == "xchg" && self.args == "%ax,%ax"
+    }
+}
+
+/// The function or datum that a relocation names; the sections of functions are named after them.
+fn name(relocation: &str) -> String {
+    let name = relocation.trim();
+    let name = name.rsplit_once(['+', '-']).map_or(name, |(name, _)| name);
+    let name = name.strip_prefix(".text.").unwrap_or(name);
+    name.strip_prefix("unlikely.").unwrap_or(name).to_owned()
+}
+
+fn hexadecimal(text: &str) -> Option<i64> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let n = u64::from_str_radix(digits.strip_prefix("0x")?, 16).ok()? as i64;
+    Some(if negative { n.wrapping_neg() } else { n })
+}
+
+/// What one function does to the stack.
+#[derive(Default)]
+struct Function {
+    /// Its own depth, calls left out.
+    own: i64,
+    /// Calls by name, and the depth that each leaves below it.
+    calls: Vec<(i64, String)>,
+    /// The deepest call through a pointer.
+    pointer: Option<i64>,
+    /// Functions whose addresses it takes.
+    takes: BTreeSet<String>,
+}
+
+impl Function {
+    /// Follows the instructions from the first one.
+    fn new(code: &[Line<'_>]) -> Result<Function, Odd> {
+        let mut f = Function::default();
+        let index: BTreeMap<u64, usize> = code.iter().enumerate().map(|(i, l)| (l.at, i)).collect();
+        let mut depths = vec![None; code.len()];
+        let mut todo = vec![(0, 0)];
+        // The depth at jumps through tables, and what `rbp` and `r11` hold: depths too.
+        let (mut table, mut rbp, mut probe) = (None::<i64>, None, None);
+        loop {
+            let Some((mut i, mut depth)) = todo.pop() else {
+                // What only tables lead to.
+                let left =
+                    code.iter().zip(&depths).position(|(l, d)| d.is_none() && !l.is_padding());
+                let Some(i) = left else { break };
+                let depth = table.ok_or_else(|| Odd(format!("{:x} is not reached", code[i].at)))?;
+                todo.push((i, depth));
+                continue;
+            };
+            while let Some(line) = code.get(i) {
+                if depths[i].is_some_and(|d: i64| d >= depth) {
+                    break;
+                }
+                depths[i] = Some(depth);
+                let odd = || Odd(format!("{:x}: {} {}", line.at, line.op, line.args));
+                let (op, args) = (line.op, line.args);
+                // Below the stack pointer, where no interrupt writes: the red zone.
+                if op != "lea"
+                    && let Some((before, _)) = args.split_once("(%rsp")
+                    && let Some(n) = before.rsplit(',').next().and_then(hexadecimal)
+                    && n < 0
+                {
+                    f.own = f.own.max(depth - n);
+                }
+                let constant = || args.strip_prefix('$')?.split_once(',').map(|(n, _)| n);
+                let value = || constant().and_then(hexadecimal).ok_or_else(odd);
+                let next = match op {
+                    _ if op.starts_with("push") => depth + 8,
+                    "popcnt" => depth,
+                    _ if op.starts_with("pop") => depth - 8,
+                    "sub" if args.ends_with(",%rsp") => depth + value()?,
+                    "add" if args.ends_with(",%rsp") => depth - value()?,
+                    // To a multiple of a power of two.
+                    "and" if args.ends_with(",%rsp") => depth - value()? - 8,
+                    "lea" if args.ends_with("(%rsp),%rsp") => {
+                        depth - args.split('(').next().and_then(hexadecimal).ok_or_else(odd)?
+                    }
+                    "mov" if args == "%rsp,%rbp" => {
+                        rbp = Some(depth);
+                        depth
+                    }
+                    "mov" if args == "%rbp,%rsp" => rbp.ok_or_else(odd)?,
+                    "lea" if args.ends_with("(%rbp),%rsp") => {
+                        rbp.ok_or_else(odd)?
+                            - args.split('(').next().and_then(hexadecimal).ok_or_else(odd)?
+                    }
+                    // A loop that touches each page of a large frame.
+                    "lea" if args.ends_with("(%rsp),%r11") => {
+                        let n = args.split('(').next().and_then(hexadecimal).ok_or_else(odd)?;
+                        probe = Some(depth - n);
+                        depth
+                    }
+                    "cmp" if args == "%r11,%rsp" => probe.ok_or_else(odd)?,
+                    "cmp" | "test" => depth,
+                    _ if args.ends_with(",%rsp") || op == "leave" || op == "enter" => {
+                        return Err(odd());
+                    }
+                    _ => depth,
+                };
+                f.own = f.own.max(next);
+                let through_pointer = args.starts_with('*');
+                match op {
+                    "call" => {
+                        match &line.symbol {
+                            Some(symbol) => f.calls.push((depth + 8, symbol.clone())),
+                            None if through_pointer => f.pointer = f.pointer.max(Some(depth + 8)),
+                            None => return Err(odd()),
+                        }
+                        f.own = f.own.max(depth + 8);
+                    }
+                    "jmp" if through_pointer => {
+                        // Through a table, or the last call, which leaves no frame.
+                        table = table.max(Some(depth));
+                        f.pointer = f.pointer.max(Some(depth));
+                        break;
+                    }
+                    _ if op.starts_with('j') => {
+                        match &line.symbol {
+                            Some(symbol) => f.calls.push((depth, symbol.clone())),
+                            // Back to touch the next page of a large frame: no deeper in the end.
+                            None if i > 0 && code[i - 1].args == "%r11,%rsp" => {}
+                            None => {
+                                let to =
+                                    line.target().and_then(|at| index.get(&at)).ok_or_else(odd)?;
+                                todo.push((*to, depth));
+                            }
+                        }
+                        if op == "jmp" {
+                            break;
+                        }
+                    }
+                    "ret" | "ud2" | "int3" => {
+                        if op == "ret" && depth != 0 {
+                            return Err(odd());
+                        }
+                        break;
+                    }
+                    _ => f.takes.extend(line.symbol.clone()),
+                }
+                (i, depth) = (i + 1, next);
+            }
+        }
+        Ok(f)
+    }
+}
+
+/// The functions of a library.
+struct Code {
+    functions: BTreeMap<String, Function>,
+    /// Those whose addresses lie in data.
+    listed: BTreeSet<String>,
+}
+
+impl Code {
+    fn read(disassembly: &str, relocations: &str) -> Code {
+        let mut functions = BTreeMap::new();
+        let (mut of, mut lines) = ("", Vec::new());
+        let mut add = |of: &str, lines: &mut Vec<Line<'_>>| {
+            if !of.is_empty() {
+                let code = std::mem::take(lines);
+                let read = Function::new(&code).unwrap_or_else(|e| panic!("{of}: {e:?}"));
+                functions.insert(of.to_owned(), read);
+            }
+        };
+        for line in disassembly.lines() {
+            let heading = line.strip_suffix(">:").and_then(|l| l.split_once(" <"));
+            if let Some((_, name)) = heading {
+                add(of, &mut lines);
+                of = name;
+            } else {
+                lines.extend(Line::new(line));
+            }
+        }
+        add(of, &mut lines);
+        let (mut listed, mut data) = (BTreeSet::new(), false);
+        for line in relocations.lines() {
+            if let Some(section) = line.strip_prefix("RELOCATION RECORDS FOR [") {
+                data = !section.starts_with(".text");
+            }
+            let words: Vec<_> = line.split_whitespace().collect();
+            if let [_, "R_X86_64_64", symbol] = words[..]
+                && data
+                && functions.contains_key(&name(symbol))
+            {
+                listed.insert(name(symbol));
+            }
+        }
+        Code { functions, listed }
+    }
+
+    /// What a call of a function takes, its return address included; `without` the calls of some.
+    /// With the way there.
+    fn total(&self, function: &str, without: &[&str]) -> (i64, Vec<String>) {
+        let totals = RefCell::new(BTreeMap::new());
+        let (bytes, way) = self.below(function, without, &totals, &mut Vec::new());
+        (bytes + 8, way)
+    }
+
+    fn below(
+        &self,
+        function: &str,
+        without: &[&str],
+        totals: &RefCell<BTreeMap<String, (i64, Vec<String>)>>,
+        callers: &mut Vec<String>,
+    ) -> (i64, Vec<String>) {
+        if let Some(known) = totals.borrow().get(function) {
+            return known.clone();
+        }
+        let Some(f) = self.functions.get(function) else { return (0, Vec::new()) };
+        let from = callers.iter().position(|c| c == function);
+        assert!(from.is_none(), "recursion: {:?}", &callers[from.unwrap_or(0)..]);
+        callers.push(function.to_owned());
+        let mut most = (f.own, Vec::new());
+        let mut calls: Vec<(i64, &String)> = Vec::new();
+        if !without.iter().any(|w| function.contains(w)) {
+            calls.extend(f.calls.iter().map(|(depth, of)| (*depth, of)));
+            if let Some(depth) = f.pointer {
+                calls.extend(self.listed.iter().chain(&f.takes).map(|of| (depth, of)));
+            }
+        }
+        for (depth, of) in calls {
+            let (bytes, way) = self.below(of, without, totals, callers);
+            if depth + bytes > most.0 {
+                most = (depth + bytes, way);
+            }
+        }
+        callers.pop();
+        most.1.insert(0, format!("{:>6} {function}", f.own));
+        totals.borrow_mut().insert(function.to_owned(), most.clone());
+        most
+    }
+}
+
+fn library() -> Option<Code> {
+    if !pageyard_unmet::program("objdump", "binutils") {
+        return None;
+    }
+    let objdump = |options: &[&str]| {
+        run(Command::new("objdump").args(options).arg(prefix().join("lib/libpageyard-core.a")))
+    };
+    Some(Code::read(&objdump(&["-drw", "--no-show-raw-insn"]), &objdump(&["-r"])))
+}
+
+/// Depths are documented rounded up to a multiple of this, so that not every compiler changes them.
+const STEP: i64 = 128;
+
+#[test]
+fn no_function_of_the_core_level_takes_more_stack_than_documented() {
+    let Some(code) = library() else { return };
+    assert!(
+        !code.functions.keys().any(|f| f.contains("4core3fmt")),
+        "core::fmt calls through pointers: what it takes is not to be read"
+    );
+    let page = std::fs::read_to_string(here().join("../../docs/capi.md")).unwrap();
+    let mut table =
+        String::from("| function | bytes | without `PAGEYARD_DIRECT_RECLAIM` |\n|---|---|---|\n");
+    let mut exceeded = String::new();
+    let names: Vec<_> = code.functions.keys().filter(|f| f.starts_with("pageyard_")).collect();
+    assert!(names.len() > 25, "{names:?}");
+    for function in names {
+        let mut cell = |limit: Option<u32>, without: &[&str]| {
+            let Some(limit) = limit else { return String::new() };
+            let (bytes, way) = code.total(function, without);
+            if bytes > limit.into() {
+                writeln!(exceeded, "{function}: {bytes} bytes, of {limit}\n{}", way.join("\n"))
+                    .unwrap();
+            }
+            // What is documented stays while it is right, and close enough.
+            let row = page.lines().find(|l| l.starts_with(&format!("| `{function}` |")));
+            let column = if without.is_empty() { 2 } else { 3 };
+            let kept = row.and_then(|r| r.split('|').nth(column)?.trim().parse::<i64>().ok());
+            let fits = |kept: &i64| (bytes..bytes + 2 * STEP).contains(kept);
+            kept.filter(fits).unwrap_or(bytes.next_multiple_of(STEP)).to_string()
+        };
+        let all = cell(Some(limit(function)), &[]);
+        let asleep = cell(limit_asleep(function), &SLEEPING);
+        writeln!(table, "| `{function}` | {all} | {asleep} |").unwrap();
+    }
+    assert!(exceeded.is_empty(), "more stack than the limits in {}:\n{exceeded}", file!());
+    let (before, rest) = page.split_once("<!-- stack -->\n").expect("where the table begins");
+    let (_, after) = rest.split_once("<!-- end of stack -->").expect("where the table ends");
+    let made = format!("{before}<!-- stack -->\n{table}<!-- end of stack -->{after}");
+    hold_current("../../docs/capi.md", &made);
+}
+
+/// Machine code of which the answer is known.
+#[test]
+fn depths_are_read_from_the_machine_code() {
+    let disassembly = "
+0000000000000000 <leaf>:
+   0:\tmov    %rdi,-0x18(%rsp)
+   5:\tret
+0000000000000000 <outer>:
+   0:\tpush   %rbx
+   1:\ttest   %edi,%edi
+   3:\tje     20 <outer+0x20>
+   5:\tsub    $0x40,%rsp
+   9:\tcall   e <outer+0xe>\ta: R_X86_64_PLT32\t.text.leaf-0x4
+   e:\tadd    $0x40,%rsp
+  12:\tpop    %rbx
+  13:\tjmp    18 <outer+0x18>\t14: R_X86_64_PLT32\t.text.unlikely.large-0x4
+  20:\tcall   *%rax
+  22:\tpop    %rbx
+  23:\tret
+0000000000000000 <large>:
+   0:\tlea    -0x3000(%rsp),%r11
+   8:\tsub    $0x1000,%rsp
+   f:\tmovq   $0x0,(%rsp)
+  17:\tcmp    %r11,%rsp
+  1a:\tjne    8 <large+0x8>
+  1c:\tsub    $0x10,%rsp
+  20:\tadd    $0x3010,%rsp
+  27:\tret
+0000000000000000 <round>:
+   0:\tsub    $0x8,%rsp
+   4:\tcall   9 <round+0x9>\t5: R_X86_64_PLT32\tround-0x4
+   9:\tadd    $0x8,%rsp
+   d:\tret
+";
+    let relocations = "RELOCATION RECORDS FOR [.data.rel.ro.steps]:
+OFFSET           TYPE              VALUE
+0000000000000000 R_X86_64_64       .text.large
+";
+    let total = |relocations, f: &str| Code::read(disassembly, relocations).total(f, &[]).0;
+    assert_eq!(total("", "leaf"), 8 + 0x18);
+    assert_eq!(total("", "large"), 8 + 0x3010);
+    // The last call leaves no frame; a call through a pointer is a hook's, and takes nothing here.
+    assert_eq!(total("", "outer"), 8 + 0x3010);
+    // Where an own function's address lies in data, such a call may be one of it.
+    assert_eq!(total(relocations, "outer"), 8 + 8 + 8 + 0x3010);
+    let cut = Code::read(disassembly, relocations).total("outer", &["outer"]).0;
+    assert_eq!(cut, 8 + 8 + 0x40 + 8, "its own depth");
+    let panics = |f: &dyn Fn()| {
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).unwrap_err();
+        caught.downcast_ref::<String>().unwrap().clone()
+    };
+    assert!(panics(&|| _ = total("", "round")).contains("recursion: [\"round\"]"));
+    let odd = disassembly.replace("lea    -0x3000(%rsp),%r11", "mov    %rax,%rsp");
+    assert!(panics(&|| _ = Code::read(&odd, "")).contains("large: Odd(\"0: mov %rax,%rsp\")"));
+}
