@@ -12,7 +12,7 @@ use crate::handshake::take_away;
 use crate::magazine::{KINDS, Kind, Magazine, ROOM, Ready};
 use crate::roster::{Limits, Roster};
 use crate::seqlock::{HEAD, length, publish, snapshot};
-use crate::sync::{AtomicU64, Ordering, leave_out_fences};
+use crate::sync::{AtomicU64, Ordering, build_guards_eagerly, leave_out_fences};
 use crate::turn::Turn;
 use crate::wake_flag::WakeFlag;
 use crate::wakeups::Wakeups;
@@ -327,30 +327,38 @@ pub fn asked(_: Planted) {
     }
 }
 
-/// Two take turns at something that only one may use at a time.
+/// Two threads try to take a turn twice each, also while the other one holds it, and use what only
+/// its holder may use.
 ///
-/// Planted: one does not look whether it has the turn.
+/// Planted: a failed attempt builds the guard and drops it, which releases the other thread's turn.
+/// The second attempt is what finds it: with one attempt each, a turn released under its holder is
+/// not taken again.
 pub fn turn(planted: Planted) {
+    build_guards_eagerly(planted.is());
     struct Shared(Turn, UnsafeCell<u32>);
     // SAFETY: loom checks every use.
     unsafe impl Sync for Shared {}
     // SAFETY: as above.
     unsafe impl Send for Shared {}
     let shared = Arc::new(Shared(Turn::new(), UnsafeCell::new(0)));
-    let part = |bug: bool| {
+    let part = || {
         let shared = shared.clone();
         move || {
-            let taken = shared.0.try_take();
-            if taken.is_some() || bug {
-                // SAFETY: whoever has the turn is alone; loom panics where it is not.
-                shared.1.with_mut(|n| unsafe { *n += 1 });
+            for _ in 0..2 {
+                if let Some(_held) = shared.0.try_take() {
+                    // SAFETY: the holder of the turn is alone; loom panics where it is not.
+                    shared.1.with_mut(|n| unsafe { *n += 1 });
+                    thread::yield_now();
+                    // SAFETY: as above.
+                    shared.1.with_mut(|n| unsafe { *n += 1 });
+                }
             }
         }
     };
-    let other = thread::spawn(part(planted.is()));
-    part(false)();
+    let other = thread::spawn(part());
+    part()();
     other.join().expect("it ends");
-    part(false)();
+    assert!(shared.0.try_take().is_some(), "it is free at the end");
 }
 
 /// Two threads leave work and ring; a third one waits twice, and once more if the event is readable

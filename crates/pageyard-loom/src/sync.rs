@@ -1,16 +1,16 @@
 //! What the product's files find in `crate::sync`: loom's.
 
 use std::cell::Cell;
+use std::ops::Deref;
 
-pub(crate) use loom::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::thread::yield_now;
 
 std::thread_local! {
     // Of the thread that runs the model: loom's own are coroutines on it.
     static WITHOUT_FENCES: Cell<bool> = const { Cell::new(false) };
+    static EAGER_GUARDS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, fences of the product's do nothing, or they do again: a bug to be found.
@@ -45,5 +45,43 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().expect("no model panics under a lock")
+    }
+}
+
+/// From now on, a failed exchange of a flag clears the flag, or it does not: what a guard does that
+/// is built before the outcome is known, and dropped.
+pub(crate) fn build_guards_eagerly(eagerly: bool) {
+    EAGER_GUARDS.set(eagerly);
+}
+
+/// Loom's flag, with the bug of [`build_guards_eagerly`] where that is planted.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicBool(loom::sync::atomic::AtomicBool);
+
+impl AtomicBool {
+    pub(crate) fn new(set: bool) -> Self {
+        AtomicBool(loom::sync::atomic::AtomicBool::new(set))
+    }
+
+    pub(crate) fn compare_exchange(
+        &self,
+        current: bool,
+        new: bool,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<bool, bool> {
+        let answer = self.0.compare_exchange(current, new, success, failure);
+        if answer.is_err() && EAGER_GUARDS.get() {
+            self.0.store(false, Ordering::Release);
+        }
+        answer
+    }
+}
+
+impl Deref for AtomicBool {
+    type Target = loom::sync::atomic::AtomicBool;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }

@@ -51,7 +51,7 @@ fn background_reclaim_hears_of_what_is_asked_for() {
 }
 
 #[test]
-fn a_turn_is_one_s() {
+fn a_turn_has_one_holder_at_a_time() {
     holds("turn", None, || models::turn(No));
     finds("turn", || models::turn(Yes));
 }

@@ -18,6 +18,7 @@ use crate::policy::{BelowHigh, Policy};
 use crate::reclaim::NodeReclaim;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneKind};
+use crate::unwind::Rollback;
 use crate::watermark::HIGH;
 use crate::yard::Yard;
 use crate::zone::{At, BELOW_HIGH, BOOSTED_WATERMARK, CpuSlot, OVERTAKEN, Zone, first_mark};
@@ -488,7 +489,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             && zone.has_flag(BOOSTED_WATERMARK)
             && zone.clear_flag(BOOSTED_WATERMARK)
         {
+            let undelivered = Rollback::new(|| {
+                answer.into_iter().for_each(|i| self.take_back_undelivered(zone.pfn(i), req.order));
+            });
             self.wake_node(zone.node, Order::ZERO, Gfp::empty(), zone.kind);
+            undelivered.disarm();
         }
         if flags.contains(AllocFlags::HIGHATOMIC)
             && let Some(idx) = answer

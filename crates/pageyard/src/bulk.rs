@@ -3,6 +3,7 @@
 use lock_api::RawMutex;
 
 use crate::alloc::{AllocError, Request};
+use crate::frame::NIL;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::node::NodeChoice;
 use crate::platform::Platform;
@@ -120,14 +121,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return Ok(None);
         }
         let Some(zone) = self.bulk_zone(&req, n as u64) else { return Ok(Some(0)) };
-        let (mut pages, mut got) = ([0; CHUNK], 0);
+        let mut got = 0;
         while got < n {
             let wanted = (n - got).min(CHUNK);
-            let places = pages.iter_mut().take(wanted);
+            let mut chunk = Chunk { yard: self, zone, pages: [NIL; CHUNK] };
+            let places = chunk.pages.iter_mut().take(wanted);
             let taken = self.take_chunk(zone, &req, places, |place, idx| *place = idx);
-            for &idx in pages.iter().take(taken) {
-                let pfn = zone.pfn(idx);
+            for place in chunk.pages.iter_mut().take(taken) {
+                let pfn = zone.pfn(*place);
                 self.hand_over(pfn, Order::ZERO, gfp);
+                // From here on it is the caller's.
+                *place = NIL;
                 each(pfn);
             }
             got += taken;
@@ -212,6 +216,22 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             got += 1;
         }
         got
+    }
+}
+
+/// Pages on their way to the caller. Where the caller or a hook panics, they are free again.
+struct Chunk<'y, 'a, R: RawMutex, E: Platform, P: Policy> {
+    yard: &'y Yard<'a, R, E, P>,
+    zone: &'a Zone<'a, R>,
+    /// Indices; [`NIL`] where there is none.
+    pages: [u32; CHUNK],
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Drop for Chunk<'_, '_, R, E, P> {
+    fn drop(&mut self) {
+        for &idx in self.pages.iter().filter(|&&idx| idx != NIL) {
+            self.yard.take_back_undelivered(self.zone.pfn(idx), Order::ZERO);
+        }
     }
 }
 

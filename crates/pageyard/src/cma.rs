@@ -9,13 +9,15 @@ use lock_api::{Mutex, RawMutex};
 use crate::contig::ContigError;
 use crate::free::BatchError;
 use crate::gfp::Gfp;
-use crate::isolate::{IsolateError, Purpose};
+use crate::isolate::{IsolateError, Purpose, each_block};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::{MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
+use crate::unwind::Rollback;
 use crate::vm_events::VmEvent;
 use crate::yard::Yard;
+use crate::zone::Locked;
 
 /// Why an area, or memory from one, was not to be had.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,7 +79,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// them. Done at start-up, it finds them free; later, what is in use there must be movable.
     ///
     /// # Errors
-    /// [`CmaError::Misaligned`] or [`CmaError::Isolate`]; the pageblocks are movable ones then.
+    /// [`CmaError::Misaligned`] or [`CmaError::Isolate`]; the pageblocks are movable ones then. Busy
+    /// ones ([`IsolateError::errno`]) may be free another time.
     pub fn make_cma(&self, range: Range<Pfn>) -> Result<(), CmaError> {
         let whole = |p: Pfn| p.0 & u64::from(PAGEBLOCK_PAGES - 1) == 0;
         if !whole(range.start) || !whole(range.end) {
@@ -88,17 +91,30 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         at.isolate(frames.clone(), movable, Purpose::Use).map_err(CmaError::Isolate)?;
         // Cached pages would come back as any type; those taken since the test already did.
         self.drain_zone(at);
-        let unmovable = {
-            let _lock = at.lock();
-            at.zone
-                .unmovable_over(frames.start)
-                .or_else(|| at.zone.unmovable_in(frames.clone(), movable, Purpose::Use))
-        };
-        if let Some(idx) = unmovable {
+        let labelled = at.lock().make_cma(&frames);
+        labelled.map_err(|e| {
             at.unisolate(frames, movable);
-            return Err(CmaError::Isolate(IsolateError::Unmovable(at.zone.pfn(idx))));
+            CmaError::Isolate(e)
+        })
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+    /// Isolated pageblocks that hold only what can move become CMA ones, all of them or none.
+    fn make_cma(&self, frames: &Range<u32>) -> Result<(), IsolateError> {
+        let zone = self.zone;
+        let unmovable = zone
+            .unmovable_over(frames.start)
+            .or_else(|| zone.unmovable_in(frames.clone(), MigrateType::Movable, Purpose::Use));
+        if let Some(idx) = unmovable {
+            return Err(IsolateError::Unmovable(zone.pfn(idx)));
         }
-        at.unisolate(frames, MigrateType::Cma);
+        let blocks = || each_block(frames.clone());
+        // A contiguous range that failed may have ended the isolation of some.
+        if let Some(lost) = blocks().find(|&b| zone.map.block_type(b) != MigrateType::Isolate) {
+            return Err(IsolateError::Isolated(zone.pfn(lost)));
+        }
+        blocks().for_each(|block| self.unisolate_block(block, MigrateType::Cma));
         Ok(())
     }
 }
@@ -230,12 +246,16 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
             let Some(bits) = self.claim(from, pages, align) else { return Err(last) };
             let pfn = self.pfn(bits.start);
             let range = pfn..Pfn(pfn.0.saturating_add(pages));
+            let refused = Rollback::new(|| self.release(bits.clone()));
             let turn = self.turn.lock();
             let taken = yard.alloc_contig(range, MigrateType::Cma, gfp);
             drop(turn);
-            let Err(e) = taken else { return Ok(pfn) };
+            let Err(e) = taken else {
+                refused.disarm();
+                return Ok(pfn);
+            };
+            drop(refused);
             from = bits.start + 1;
-            self.release(bits);
             if !e.is_busy() {
                 return Err(CmaError::Contig(e));
             }

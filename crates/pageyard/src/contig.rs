@@ -13,6 +13,7 @@ use crate::isolate::{IsolateError, Purpose, blocks_of};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{CpuId, MigrateType, Order, Pfn};
+use crate::unwind::{Finally, Rollback};
 use crate::yard::Yard;
 use crate::zone::{At, Locked, Zone};
 
@@ -85,7 +86,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Every pageblock that the range touches is [isolated](Yard::isolate), so an unmovable page
     /// beside the range, but in its first or last pageblock, refuses it. What is in use in the
     /// range is [moved](Platform::relocate) elsewhere. At the end, taken or not, those pageblocks
-    /// have type `t`, also if somebody else held them isolated.
+    /// have type `t`, also if another caller held them isolated; those that were CMA blocks before
+    /// they were isolated are CMA blocks again.
     ///
     /// Where the policy checks pages, one that is bad refuses the range, and is out of use (§11.2).
     ///
@@ -110,17 +112,20 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         } else {
             None
         };
-        let taken = match at.isolate(whole.clone(), t, Purpose::Use) {
-            Ok(()) => self.empty_and_take(at, &frames, order, Purpose::Use, gfp),
-            Err(e) => Err(e.into()),
-        };
-        let order = order.unwrap_or_default();
-        let taken = taken.and_then(|()| at.occupy_range(&frames, order, t));
-        at.unisolate(whole, t);
-        taken?;
-        for idx in frames.step_by(1 << order.get()) {
-            self.deliver(at.cpu, at.zone.pfn(idx), order, t, gfp);
+        {
+            // Also where a hook panics.
+            let _isolation = Finally(|| at.unisolate(whole.clone(), t));
+            at.isolate(whole.clone(), t, Purpose::Use)?;
+            self.empty_and_take(at, &frames, order, Purpose::Use, gfp)?;
+            at.occupy_range(&frames, order.unwrap_or_default(), t)?;
         }
+        let order = order.unwrap_or_default();
+        let blocks = || frames.clone().step_by(1 << order.get()).map(|idx| at.zone.pfn(idx));
+        let undelivered = Rollback::new(|| {
+            blocks().for_each(|pfn| self.take_back_undelivered(pfn, order));
+        });
+        blocks().for_each(|pfn| self.make_ready(at.cpu, pfn, order, t, gfp));
+        undelivered.disarm();
         Ok(())
     }
 
@@ -149,15 +154,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 return Err(fault(index, error));
             }
         }
-        for (zone, idx) in pages().filter_map(|pfn| self.locate(pfn)) {
-            if let Some(at) = zone.at::<E, P>(&self.platform, cpu) {
-                at.take_back(idx, Order::ZERO.get());
-            }
+        for pfn in pages() {
+            let Some((zone, idx)) = self.locate(pfn) else { continue };
+            let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
+            // Where a hook panics, the pages that are left stay with their owner.
+            let unfinished = Rollback::new(|| self.stay((pfn.0..range.end.0).map(Pfn)));
+            at.take_back(idx, Order::ZERO.get());
+            unfinished.disarm();
         }
         Ok(())
     }
 
-    /// The isolated range is drained, emptied, and pulled off the free lists.
+    /// The isolated range is drained, emptied, and pulled off the free lists; memory that is to
+    /// leave is gone then.
     pub(crate) fn empty_and_take(
         &self,
         at: At<'_, 'a, R, E, P>,
@@ -168,16 +177,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     ) -> Result<(), ContigError> {
         self.drain_zone(at);
         self.evacuate(at, frames, gfp)?;
-        // In the scrutinee itself the lock would be held to the end of the match.
-        let take = || at.lock().take_range(frames, order.is_some(), purpose);
-        match take() {
-            Err(ContigError::Busy(p)) if at.zone.is_cached(p) => {
-                // A free that had read the pageblock's type before it was isolated.
-                self.drain_zone(at);
-                take()
-            }
-            answer => answer,
-        }
+        at.lock().take_range(frames, order.is_some(), purpose)
     }
 
     /// Drains all CPUs' lists of a zone (§5.16).
@@ -198,7 +198,8 @@ fn block_of(start: u64, end: u64) -> Option<Order> {
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// An emptied range becomes its caller's, in blocks of one order. Where a page of a block is
-    /// bad, that block is out of use (§11.2), and the rest is free again, still isolated.
+    /// bad, that block is out of use (§11.2), as is a frame that was poisoned since the range was
+    /// emptied; the rest is free again, still isolated.
     #[inline(never)]
     fn occupy_range(
         self,
@@ -206,19 +207,22 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         order: Order,
         t: MigrateType,
     ) -> Result<(), ContigError> {
-        // Nobody else looks at frames that are on no list and belong to no block.
+        let map = &self.zone.map;
+        // Frames that are on no list and belong to no block: all that can happen to them is that
+        // they are poisoned.
         let blocks = || frames.clone().step_by(1 << order.get());
         let bad = blocks().fold(None, |bad: Option<u32>, idx| {
             let good = self.may_be_handed_out(idx, order.get());
             bad.or((!good).then_some(idx))
         });
-        let Some(bad) = bad else {
+        let bad = bad.or_else(|| {
             let state = State::new(Kind::Allocated, order.get(), t);
-            blocks().for_each(|idx| self.zone.map.frame(idx).hand_out(state));
-            return Ok(());
-        };
+            blocks().for_each(|idx| map.frame(idx).hand_out(state));
+            map.poisoned_at_hand_out(frames.clone())
+        });
+        let Some(bad) = bad else { return Ok(()) };
         let locked = self.lock();
-        for idx in blocks().filter(|&i| self.zone.map.frame(i).state().kind() != Kind::Bad) {
+        for idx in blocks().filter(|&i| map.frame(i).state().kind() != Kind::Bad) {
             locked.free_around(idx, order.get());
         }
         Err(ContigError::Busy(self.zone.pfn(bad)))
@@ -267,6 +271,10 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         }
         for idx in (outer..frames.start).chain(frames.end..end) {
             self.free_one(idx, 0, map.block_type(idx), End::Head);
+        }
+        if purpose == Purpose::Leave {
+            // Under this hold of the lock: no frame may be made good in between.
+            self.forget(frames);
         }
         Ok(())
     }

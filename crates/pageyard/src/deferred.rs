@@ -13,6 +13,7 @@ use crate::sync::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 use crate::units::{CpuId, NodeId, Pfn, SECTION_PAGES};
+use crate::unwind::Finally;
 use crate::yard::Yard;
 use crate::zone::Zone;
 
@@ -205,11 +206,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// `false`: it takes too long.
     fn wait_for_section(&self, zone: &Zone<'a, R>, left: u64, gfp: Gfp) -> bool {
         (0..MOST_PAUSES).any(|_| {
-            if gfp.contains(Gfp::DIRECT_RECLAIM) {
-                self.platform.pause();
-            } else {
-                core::hint::spin_loop();
-            }
+            self.pause_if_allowed(gfp);
             zone.late.left() != left
         })
     }
@@ -231,9 +228,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         loop {
             let claim = |next| (next < end.0).then(|| section_end(Pfn(next)).0.min(end.0));
             let Ok(from) = late.next.fetch_update(Relaxed, Relaxed, claim) else { return false };
-            let pages =
-                at.init_frames(&deferred.layout, Pfn(from)..section_end(Pfn(from)).min(end));
-            late.left.fetch_sub(1, AcqRel);
+            let section = Pfn(from)..section_end(Pfn(from)).min(end);
+            // Done also where a hook panics: then its pages are not managed.
+            let done = Finally(|| _ = late.left.fetch_sub(1, AcqRel));
+            let pages = at.init_frames(&deferred.layout, section);
+            drop(done);
             if pages > 0 {
                 return true;
             }

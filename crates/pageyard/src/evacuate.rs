@@ -12,6 +12,7 @@ use crate::node::NodeChoice;
 use crate::platform::{Platform, Relocation};
 use crate::policy::Policy;
 use crate::units::{Order, Pfn, ZoneKind};
+use crate::unwind::Rollback;
 use crate::yard::Yard;
 use crate::zone::{At, Zone};
 
@@ -84,7 +85,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let to = self.target(at, order, frames, gfp).ok_or(ContigError::NoMemory)?;
         // Now, not afterwards: once it has moved, its owner may free it at any time.
         let _ = self.set_movable(to, order, true);
+        let refused = Rollback::new(|| self.take_back_undelivered(to, order));
         let moved = self.as_reclaimer(|| self.platform.relocate(from, to, order));
+        refused.disarm();
         // What fails here had already been freed, against the contract; the last look will tell.
         match moved {
             Relocation::Moved => self.put_back(from, order),

@@ -10,9 +10,12 @@
 //! is a *tail*. The allocator keeps that true at every split and merge, which is what lets a
 //! free be checked by one comparison (spec §11.8).
 
+use core::ops::Range;
+
 use crate::sync::frames::{
     AtomicU8, AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 use crate::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 
@@ -261,6 +264,8 @@ const TAINTED: u8 = 0x40;
 const TYPE_MASK: u8 = 0x7;
 /// Set while compaction need not look into the block (§7.4).
 const SKIP: u8 = 0x8;
+/// Set while a CMA block is isolated.
+const ISOLATED_CMA: u8 = 0x10;
 
 impl Pageblock {
     /// An entry of a pageblock of unmovable memory.
@@ -271,6 +276,16 @@ impl Pageblock {
     #[inline(always)]
     fn migrate_type(&self) -> MigrateType {
         MigrateType::from_bits(self.0.load(Relaxed).into())
+    }
+
+    /// The pageblock's type if a block in it may go to a per-CPU list: it is not isolated, and no
+    /// poisoned frame is about. To be asked under the list's lock: isolation and poison change the
+    /// entry first and drain the lists afterwards.
+    #[inline]
+    pub(crate) fn cached_type(&self) -> Option<MigrateType> {
+        let entry = self.0.load(Relaxed);
+        let t = MigrateType::from_bits(entry.into());
+        (entry & TAINTED == 0 && t != MigrateType::Isolate).then_some(t)
     }
 
     /// The pageblock's type if a block in it may go straight to a per-CPU list: one of the three
@@ -354,6 +369,12 @@ impl<'a> Map<'a> {
         self.block(idx).migrate_type()
     }
 
+    /// As [`Pageblock::cached_type`], of the pageblock that holds the frame.
+    #[inline]
+    pub(crate) fn cached_type(&self, idx: u32) -> Option<MigrateType> {
+        self.block(idx).cached_type()
+    }
+
     /// The entry of the pageblock that holds the frame.
     #[inline(always)]
     pub(crate) fn pageblock(&self, idx: u32) -> Option<&'a Pageblock> {
@@ -386,6 +407,33 @@ impl<'a> Map<'a> {
         false
     }
 
+    /// Marks a frame as poisoned. What the frame's state says afterwards is newer than what
+    /// [`poisoned_at_hand_out`](Map::poisoned_at_hand_out) left unseen. Zone lock.
+    pub(crate) fn poison(&self, idx: u32) {
+        self.frame(idx).set_poisoned(true);
+        self.refresh_taint(idx);
+        fence(SeqCst);
+    }
+
+    /// The first poisoned frame of blocks that have just been [handed out](Frame::hand_out) without
+    /// a lock that [`poison`](Map::poison) or a drain after it would wait for. Either this sees the
+    /// mark, or whoever marked the frame sees that it is allocated.
+    pub(crate) fn poisoned_at_hand_out(&self, frames: Range<u32>) -> Option<u32> {
+        fence(SeqCst);
+        let mut idx = frames.start;
+        while idx < frames.end {
+            let end = ((idx | (PAGEBLOCK_PAGES - 1)).saturating_add(1)).min(frames.end);
+            if self.is_tainted(idx, 0) {
+                let poisoned = |&i: &u32| self.frame(i).is_poisoned();
+                if let Some(found) = (idx..end).find(poisoned) {
+                    return Some(found);
+                }
+            }
+            idx = end;
+        }
+        None
+    }
+
     /// Finds out again whether the frame's pageblock is tainted. Zone lock.
     pub(crate) fn refresh_taint(&self, idx: u32) {
         let Some(b) = self.pageblock(idx) else { return };
@@ -399,9 +447,18 @@ impl<'a> Map<'a> {
     /// Relabels the pageblock that holds the frame; its skip bit stays. Zone lock held.
     pub(crate) fn set_block_type(&self, idx: u32, t: MigrateType) {
         if let Some(b) = self.pageblock(idx) {
-            let keep = b.0.load(Relaxed) & !(TYPE_MASK | ABSENT);
-            b.0.store(keep | t as u8, Relaxed);
+            let was = b.0.load(Relaxed);
+            let keep = was & !(TYPE_MASK | ABSENT | ISOLATED_CMA);
+            let isolated_cma = t == MigrateType::Isolate
+                && (was & TYPE_MASK == MigrateType::Cma as u8 || was & ISOLATED_CMA != 0);
+            let mark = if isolated_cma { ISOLATED_CMA } else { 0 };
+            b.0.store(keep | mark | t as u8, Relaxed);
         }
+    }
+
+    /// Whether the pageblock is isolated and was a CMA one before.
+    pub(crate) fn is_isolated_cma(&self, idx: u32) -> bool {
+        self.block(idx).0.load(Relaxed) & ISOLATED_CMA != 0
     }
 
     /// Relabels every pageblock of a block of order `PAGEBLOCK_ORDER` or more.

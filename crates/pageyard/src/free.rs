@@ -11,13 +11,15 @@ use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MigrateType, Order, Pfn, ZoneKind};
+use crate::unwind::Rollback;
 use crate::yard::Yard;
 use crate::zone::{At, Zone};
 
 /// Why a block was not taken back. Nothing has changed then (spec §11.8).
 ///
-/// Two CPUs that free the same block at the same moment are told apart only if one of them is
-/// done before the other looks; that much is the caller's to ensure.
+/// Of several CPUs that [`free`](Yard::free) one block at the same moment, one succeeds and the
+/// others get an error. Only [`free_owned`](Yard::free_owned) and
+/// [`free_batch_owned`](Yard::free_batch_owned) leave such races to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeError {
     /// The frame lies in no zone.
@@ -271,23 +273,38 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 return Err(BatchError { index, error });
             }
         }
-        for group in blocks.chunks(BATCH) {
-            for (pfn, order) in group.iter().map(&of) {
+        let mut rest = blocks;
+        while let Some((group, later)) = rest.split_at_checked(rest.len().min(BATCH))
+            && !group.is_empty()
+        {
+            for (i, (pfn, order)) in group.iter().map(&of).enumerate() {
                 let Some((zone, idx)) = self.locate(pfn) else { continue };
                 let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
+                // Where a hook panics, what is on no list yet stays with its owner.
+                let unfinished = Rollback::new(|| {
+                    let cached = |order: Order| is_cached_order::<P>(order.get());
+                    let left = rest.iter().map(&of).enumerate();
+                    let left = left.filter(|&(n, (_, order))| n >= i || cached(order));
+                    self.stay(left.map(|(_, (pfn, _))| pfn));
+                });
                 if at.leaves_owner(idx, order.get()) && !is_cached_order::<P>(order.get()) {
                     at.put_direct(idx, order.get());
                 }
+                unfinished.disarm();
             }
             self.free_group(group.iter().map(&of), cpu);
+            rest = later;
         }
         Ok(())
     }
 
-    /// The blocks stay with their owner after all.
+    /// The blocks that have left their owner stay with it after all.
     pub(crate) fn stay(&self, blocks: impl Iterator<Item = Pfn>) {
         for (zone, idx) in blocks.filter_map(|pfn| self.locate(pfn)) {
-            zone.map.frame(idx).stay();
+            let frame = zone.map.frame(idx);
+            if frame.state().kind() == Kind::Leaving {
+                frame.stay();
+            }
         }
     }
 
@@ -308,23 +325,21 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             {
                 continue;
             }
-            let t = zone.map.block_type(idx);
-            if t != MigrateType::Isolate {
-                if !held.as_ref().is_some_and(|(of, _)| core::ptr::eq(*of, zone)) {
-                    drop(held.take());
-                    held = zone
-                        .slot(at.cpu)
-                        .and_then(|slot| slot.pageset.try_lock())
-                        .map(|guard| (zone, guard));
-                }
-                match &mut held {
-                    Some((_, pageset)) if at.may_be_listed(idx, order.get()) => {
+            if !held.as_ref().is_some_and(|(of, _)| core::ptr::eq(*of, zone)) {
+                drop(held.take());
+                held = zone
+                    .slot(at.cpu)
+                    .and_then(|slot| slot.pageset.try_lock())
+                    .map(|guard| (zone, guard));
+            }
+            match &mut held {
+                Some((_, pageset)) => {
+                    if let Some(t) = zone.map.cached_type(idx) {
                         pageset.put(at, idx, order.get(), t);
                         continue;
                     }
-                    Some(_) => {}
-                    None => _ = zone.bypasses.fetch_add(1, Relaxed),
                 }
+                None => _ = zone.bypasses.fetch_add(1, Relaxed),
             }
             at.put_direct(idx, order.get());
         }
@@ -341,10 +356,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let was = map.frame(idx).state();
         let first = State::new(Kind::Allocated, 0, was.migrate_type());
         map.frame(idx).hand_out(first.with_movable(was.is_movable()));
-        for o in (0..order.get()).rev() {
-            let part = idx + (1 << o);
+        let parts = || (0..order.get()).rev().map(|o| (idx + (1 << o), o));
+        for (part, o) in parts() {
             map.frame(part).set_state(State::new(Kind::Leaving, o, was.migrate_type()));
+        }
+        for (i, (part, o)) in parts().enumerate() {
+            // Where a hook panics, what is left stays with the owner, each part a block of its own.
+            let unfinished = Rollback::new(|| {
+                self.stay(parts().skip(i).map(|(part, _)| at.zone.pfn(part)));
+            });
             at.take_back(part, o);
+            unfinished.disarm();
         }
         Ok(())
     }
@@ -439,15 +461,13 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     #[inline]
     fn put_back(self, idx: u32, order: u8) {
         if is_cached_order::<P>(order) {
-            let t = self.zone.map.block_type(idx);
-            if t != MigrateType::Isolate {
-                match self.slot.pageset.try_lock() {
-                    Some(mut pageset) if self.may_be_listed(idx, order) => {
+            match self.slot.pageset.try_lock() {
+                Some(mut pageset) => {
+                    if let Some(t) = self.zone.map.cached_type(idx) {
                         return pageset.put(self, idx, order, t);
                     }
-                    Some(_) => {}
-                    None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
                 }
+                None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
             }
         }
         self.put_direct(idx, order);

@@ -25,7 +25,10 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         // Asked again: another CPU may have got here first.
         let reserved = z.reserved_highatomic.load(Relaxed);
         let t = z.map.block_type(idx);
-        if reserved >= cap || !t.is_mergeable() {
+        // Every pageblock of it: one may have been isolated since the block was taken.
+        let end = idx.saturating_add(1 << order);
+        let mut blocks = (idx..end).step_by(PAGEBLOCK_PAGES as usize);
+        if reserved >= cap || !blocks.all(|b| z.map.block_type(b).is_mergeable()) {
             return;
         }
         let pages = if order < PAGEBLOCK_ORDER {

@@ -9,22 +9,31 @@ use lock_api::RawMutex;
 use crate::contig::ContigError;
 use crate::frame::{Kind, State};
 use crate::gfp::Gfp;
-use crate::isolate::Purpose;
+use crate::isolate::{IsolateError, Purpose};
 use crate::node::rebuild_orders;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::safety::change;
-use crate::sync::Ordering::Relaxed;
+use crate::sync::{
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
 use crate::tuning::Limits;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind,
 };
+use crate::unwind::Rollback;
 use crate::yard::Yard;
-use crate::zone::{At, OVERTAKEN, Zone};
+use crate::zone::{At, Locked, OVERTAKEN, Zone};
 
-/// How often sections are emptied before what is still in use there makes them stay. The kernel
-/// goes on until somebody stops it.
+/// How often sections are isolated and emptied before what is still in use there makes them stay.
+/// The kernel goes on until it is stopped.
 const TRIES: usize = 8;
+
+/// How often a request walks the zonelists that change again and again.
+const MOST_WALKS: u32 = 16;
+/// How often a request looks whether the zonelists are complete again.
+const MOST_PAUSES: u32 = 1 << 16;
 
 /// Why memory did not come, or did not go. It is what it was, though blocks may have moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,26 +119,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return Err(HotplugError::Hole(zone.pfn(block)));
         }
         let disabled = self.disable_pcp(zone.id());
-        let reserved = || {
-            let type_of = |b| zone.map.block_type(b);
-            blocks(&frames).filter(|&b| type_of(b) == MigrateType::HighAtomic).count() as u64
-        };
-        let before = reserved();
-        let isolated = at.isolate(frames.clone(), MigrateType::Movable, Purpose::Leave);
-        // Isolated, or movable again: no longer the reserve's either way.
-        let reserved = before.saturating_sub(reserved());
-        if reserved > 0 {
-            let _lock = zone.lock.lock();
-            let pages = zone.reserved_highatomic.load(Relaxed);
-            let left = pages.saturating_sub(reserved * u64::from(PAGEBLOCK_PAGES));
-            zone.reserved_highatomic.store(left, Relaxed);
-        }
-        isolated.map_err(ContigError::from)?;
-        if let Err(e) = self.empty(at, &frames) {
-            at.unisolate(frames, MigrateType::Movable);
-            return Err(e.into());
-        }
-        at.leave(frames);
+        self.isolate_to_leave(at, &frames).map_err(ContigError::from)?;
+        let refused = Rollback::new(|| at.unisolate(frames.clone(), MigrateType::Movable));
+        self.empty(at, &frames)?;
+        refused.disarm();
         drop(disabled);
         self.recalculate();
         if !zone.is_populated() {
@@ -156,7 +149,25 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Ok(self.frames_of(range, MigrateType::Movable).map_err(ContigError::from)?)
     }
 
-    /// Takes everything in isolated sections off the lists, once nothing is in use there.
+    /// Isolates sections that are to go. What compaction or a report holds at the moment is free, or
+    /// in use, soon.
+    fn isolate_to_leave(
+        &self,
+        at: At<'_, 'a, R, E, P>,
+        frames: &Range<u32>,
+    ) -> Result<(), IsolateError> {
+        let isolate = || at.isolate(frames.clone(), MigrateType::Movable, Purpose::Leave);
+        for _ in 1..TRIES {
+            match isolate() {
+                Err(IsolateError::Unmovable(p)) if !at.zone.stays(p) => self.platform.pause(),
+                answer => return answer,
+            }
+        }
+        isolate()
+    }
+
+    /// Takes everything in isolated sections off the lists, once nothing is in use there, and
+    /// forgets the sections.
     fn empty(&self, at: At<'_, 'a, R, E, P>, frames: &Range<u32>) -> Result<(), ContigError> {
         let gfp = Gfp::USER | Gfp::NOWARN;
         let mut tries = 0;
@@ -185,6 +196,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// A zone has got its first memory, or lost its last (§2.5).
     fn rebuild_zonelists(&self) {
+        self.zonelist_changes.fetch_add(1, Relaxed);
+        fence(Release);
         rebuild_orders(self.nodes, |id| {
             self.node(id).is_some_and(|n| n.zones.iter().any(Zone::is_populated))
         });
@@ -203,8 +216,51 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 }
             }
         }
-        self.zonelist_changes.fetch_add(1, Relaxed);
+        self.zonelist_changes.fetch_add(1, Release);
         self.regroup();
+    }
+
+    /// A number that changes whenever the zonelists do. While they are rewritten, which takes
+    /// microseconds, this waits for the end, asleep if the request may sleep; but not for ever: it
+    /// may be the very thread that rewrites them that the request has interrupted. Then the number is
+    /// odd.
+    pub(crate) fn zonelists(&self, gfp: Gfp) -> u64 {
+        // What the request has read of the lists, it has read before this.
+        fence(Acquire);
+        let mut changes = self.zonelist_changes.load(Acquire);
+        for _ in 0..MOST_PAUSES {
+            if changes.is_multiple_of(2) {
+                break;
+            }
+            self.pause_if_allowed(gfp);
+            changes = self.zonelist_changes.load(Acquire);
+        }
+        changes
+    }
+
+    /// Repeats a walk of the zonelists that found nothing while they were rewritten.
+    pub(crate) fn walk<T>(&self, gfp: Gfp, mut walk: impl FnMut() -> Option<T>) -> Option<T> {
+        let mut lists = self.zonelists(gfp);
+        for _ in 0..MOST_WALKS {
+            if let found @ Some(_) = walk() {
+                return found;
+            }
+            let now = self.zonelists(gfp);
+            if now == lists {
+                break;
+            }
+            lists = now;
+        }
+        None
+    }
+
+    /// Pauses: asleep if a request with these flags may sleep.
+    pub(crate) fn pause_if_allowed(&self, gfp: Gfp) {
+        if gfp.contains(Gfp::DIRECT_RECLAIM) {
+            self.platform.pause();
+        } else {
+            core::hint::spin_loop();
+        }
     }
 
     pub(crate) fn first_zone(&self, node: NodeId, highest: ZoneKind) -> Option<&'a Zone<'a, R>> {
@@ -222,6 +278,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 }
 
+impl<R: RawMutex> Zone<'_, R> {
+    /// Whether a frame that refused to be isolated is reserved, out of use, or in use.
+    fn stays(&self, pfn: Pfn) -> bool {
+        let Some(idx) = self.index_of(pfn) else { return true };
+        let kind =
+            self.map.block_over(idx).map_or(self.map.frame(idx).state().kind(), |b| b.1.kind());
+        !matches!(kind, Kind::Held | Kind::Leaving | Kind::Free | Kind::Cached | Kind::Tail)
+    }
+}
+
 /// The pageblocks of whole sections.
 fn blocks(frames: &Range<u32>) -> impl Iterator<Item = u32> + use<> {
     frames.clone().step_by(PAGEBLOCK_PAGES as usize)
@@ -235,40 +301,40 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// New sections: free, in isolated pageblocks, from which nothing is handed out yet.
     fn arrive(self, frames: Range<u32>) {
         let zone = self.zone;
-        zone.map.set_states(frames.start, pages(&frames), State::TAIL);
         zone.present.fetch_add(pages(&frames).into(), Relaxed);
         zone.managed.fetch_add(pages(&frames).into(), Relaxed);
-        {
+        for block in blocks(&frames) {
+            // Frames and label change together: a range that is isolated meanwhile finds a hole, or
+            // an isolated pageblock.
             let _locked = self.lock();
-            for block in blocks(&frames) {
-                zone.map.set_block_type(block, MigrateType::Isolate);
-                zone.isolated_blocks.fetch_add(1, Relaxed);
-                zone.map.refresh_taint(block);
-            }
+            zone.map.set_states(block, PAGEBLOCK_PAGES, State::TAIL);
+            zone.map.set_block_type(block, MigrateType::Isolate);
+            zone.isolated_blocks.fetch_add(1, Relaxed);
+            zone.map.refresh_taint(block);
         }
         let largest = || frames.clone().step_by(1 << MAX_ORDER);
+        let unfilled = Rollback::new(|| self.lock().forget(&frames));
         largest().for_each(|block| self.fill(block, MAX_ORDER));
+        unfilled.disarm();
         let locked = self.lock();
-        for block in largest() {
-            if zone.map.is_tainted(block, MAX_ORDER) {
-                locked.free_around(block, MAX_ORDER);
-            } else {
-                locked.free_block(block, MAX_ORDER);
-            }
-        }
+        largest().for_each(|block| locked.free_block(block, MAX_ORDER));
     }
+}
 
+impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// Empty sections, on no list any more, are no memory. What is faulty keeps its mark.
     #[inline(never)]
-    fn leave(self, frames: Range<u32>) {
+    pub(crate) fn forget(&self, frames: &Range<u32>) {
         let zone = self.zone;
-        let _locked = self.lock();
-        let run = zone.map.run(frames.start, pages(&frames)).iter();
+        let run = zone.map.run(frames.start, pages(frames)).iter();
         let poisoned = run.filter(|f| f.state().kind() == Kind::Poisoned).count();
         change(&zone.safety.poisoned, -(poisoned as i64));
-        zone.map.clear_range(frames.start, pages(&frames));
-        zone.isolated_blocks.fetch_sub(blocks(&frames).count() as u64, Relaxed);
-        zone.managed.fetch_sub(pages(&frames).into(), Relaxed);
-        zone.present.fetch_sub(pages(&frames).into(), Relaxed);
+        // A contiguous range that failed may have ended the isolation of some.
+        let is_isolated = |&b: &u32| zone.map.block_type(b) == MigrateType::Isolate;
+        let isolated = blocks(frames).filter(is_isolated).count() as u64;
+        zone.isolated_blocks.fetch_sub(isolated, Relaxed);
+        zone.map.clear_range(frames.start, pages(frames));
+        zone.managed.fetch_sub(pages(frames).into(), Relaxed);
+        zone.present.fetch_sub(pages(frames).into(), Relaxed);
     }
 }

@@ -17,8 +17,9 @@ use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::safety::change;
 use crate::units::{CpuId, PAGEBLOCK_ORDER, Pfn};
+use crate::unwind::Rollback;
 use crate::yard::Yard;
-use crate::zone::{At, Locked};
+use crate::zone::Locked;
 
 /// What became of a poisoned frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,8 +89,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
             if zone.map.block_over(idx).is_some_and(|(_, s)| s.kind() == Kind::Bad) {
                 return Err(PoisonError::Bad);
             }
-            frame.set_poisoned(true);
-            zone.map.refresh_taint(idx);
+            zone.map.poison(idx);
             if locked.remove_poisoned(idx) {
                 return Ok(Poisoned::Removed);
             }
@@ -133,7 +133,9 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
             change(&zone.safety.poisoned, -1);
             frame.set_state(State::new(Kind::Held, 0, state.migrate_type()));
         }
+        let unfilled = Rollback::new(|| at.lock().poison_again(idx));
         at.fill(idx, 0);
+        unfilled.disarm();
         // It may have been poisoned again meanwhile.
         at.lock().free_around(idx, 0);
         Ok(())
@@ -175,6 +177,12 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         self.zone.map.refresh_taint(idx);
     }
 
+    /// A frame that is held stays out of use after all.
+    fn poison_again(&self, idx: u32) {
+        self.zone.map.poison(idx);
+        self.keep(idx);
+    }
+
     fn type_of(&self, idx: u32) -> crate::units::MigrateType {
         self.zone.map.block_type(idx)
     }
@@ -202,13 +210,5 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
                 }
             }
         }
-    }
-}
-
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
-    /// Whether the block may go to the per-CPU lists. Asked under the list's lock.
-    #[inline]
-    pub(crate) fn may_be_listed(self, idx: u32, order: u8) -> bool {
-        !self.zone.map.is_tainted(idx, order)
     }
 }

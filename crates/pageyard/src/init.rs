@@ -20,6 +20,7 @@ use crate::turn::Turn;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneKind,
 };
+use crate::unwind::Rollback;
 use crate::vm_events::EventCounters;
 use crate::watermark::HIGH;
 use crate::yard::Yard;
@@ -308,11 +309,29 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         };
         // Nobody has this memory yet: it is filled without a lock.
         if P::RULES.safety.fills() {
+            let unfilled = Rollback::new(|| self.stay_reserved(&mut runs()));
             each_block(&|idx, order| self.fill(idx, order));
+            unfilled.disarm();
         }
         let locked = self.lock();
         each_block(&|idx, order| locked.free_block(idx, order));
         pages
+    }
+}
+
+impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+    /// A hook panicked before these frames were free: they are memory, but not managed.
+    #[cold]
+    fn stay_reserved(self, runs: &mut dyn Iterator<Item = Range<Pfn>>) {
+        let zone = self.zone;
+        let _locked = self.lock();
+        for run in runs {
+            let pages = run.end.0.wrapping_sub(run.start.0);
+            if let Some(idx) = zone.index_of(run.start) {
+                zone.map.set_states(idx, pages as u32, State::RESERVED);
+            }
+            zone.managed.fetch_sub(pages, Relaxed);
+        }
     }
 }
 
@@ -345,9 +364,13 @@ fn sort_by_start<R: RawMutex>(zones: &mut [Zone<'_, R>]) {
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> crate::zone::Locked<'_, '_, R, E, P> {
-    /// Memory that was never free, and is filled, becomes so, at the tail (§8.1).
+    /// Memory that was never free, and is filled, becomes so, at the tail (§8.1). Frames that were
+    /// poisoned meanwhile stay out of use.
     pub(crate) fn free_block(&self, idx: u32, order: u8) {
         let map = &self.zone.map;
+        if map.is_tainted(idx, order) {
+            return self.free_around(idx, order);
+        }
         let t = map.block_type(idx);
         if order == MAX_ORDER && t == map.block_type(idx + PAGEBLOCK_PAGES) {
             // The same as below, for most of all memory: nothing is left to merge with.

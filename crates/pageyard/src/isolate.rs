@@ -36,7 +36,8 @@ pub enum IsolateError {
     BadType(MigrateType),
     /// The pageblock that begins at this frame reaches over an edge of the zone.
     ZoneEdge(Pfn),
-    /// The pageblock that begins at this frame is isolated already.
+    /// The pageblock that begins at this frame is isolated already, or another caller ended its
+    /// isolation too early ([`make_cma`](Yard::make_cma)).
     Isolated(Pfn),
     /// This frame is reserved or out of use, or its owner cannot move it.
     Unmovable(Pfn),
@@ -109,7 +110,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// [`IsolateError`] for a range or a type that means nothing; nothing has changed then.
     pub fn unisolate(&self, range: Range<Pfn>, t: MigrateType) -> Result<(), IsolateError> {
         let (at, frames) = self.frames_of(range, t)?;
-        at.unisolate(frames, t);
+        for block in each_block(blocks_of(&frames)) {
+            at.lock().unisolate_block(block, t);
+        }
         Ok(())
     }
 
@@ -146,7 +149,7 @@ pub(crate) fn blocks_of(frames: &Range<u32>) -> Range<u32> {
 }
 
 /// Each of these pageblocks.
-fn each_block(blocks: Range<u32>) -> impl Iterator<Item = u32> {
+pub(crate) fn each_block(blocks: Range<u32>) -> impl Iterator<Item = u32> {
     blocks.step_by(PAGEBLOCK_PAGES as usize)
 }
 
@@ -179,9 +182,13 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         Ok(())
     }
 
+    /// Ends an isolation that served the allocator itself. CMA blocks stay CMA ones, whoever had
+    /// isolated them: the type is a promise to the owner of their area.
     pub(crate) fn unisolate(self, frames: Range<u32>, t: MigrateType) {
         for block in each_block(blocks_of(&frames)) {
-            self.lock().unisolate_block(block, t);
+            let locked = self.lock();
+            let cma = self.zone.map.is_isolated_cma(block);
+            locked.unisolate_block(block, if cma { MigrateType::Cma } else { t });
         }
     }
 }
@@ -195,7 +202,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         purpose: Purpose,
     ) -> Result<(), IsolateError> {
         let z = self.zone;
-        if z.map.block_type(block) == MigrateType::Isolate {
+        let was = z.map.block_type(block);
+        if was == MigrateType::Isolate {
             return Err(IsolateError::Isolated(z.pfn(block)));
         }
         let end = block.saturating_add(PAGEBLOCK_PAGES);
@@ -207,10 +215,16 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             return Err(IsolateError::ZoneEdge(z.pfn(block)));
         }
         z.isolated_blocks.fetch_add(1, Relaxed);
+        if was == MigrateType::HighAtomic && purpose == Purpose::Leave {
+            // It goes, or becomes movable again: no longer the reserve's either way.
+            let reserved = z.reserved_highatomic.load(Relaxed);
+            let left = reserved.saturating_sub(PAGEBLOCK_PAGES.into());
+            z.reserved_highatomic.store(left, Relaxed);
+        }
         Ok(())
     }
 
-    fn unisolate_block(&self, block: u32, t: MigrateType) {
+    pub(crate) fn unisolate_block(&self, block: u32, t: MigrateType) {
         let z = self.zone;
         if z.map.block_type(block) != MigrateType::Isolate {
             return;

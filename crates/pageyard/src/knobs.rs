@@ -321,9 +321,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// same is not stored.
     pub(crate) fn apply_limits(&self, knobs: &Knobs, coming: u32) {
         for z in self.zones {
-            if !P::RULES.limits_follow && z.limits.get() != Limits::DISABLED {
-                continue;
-            }
             let limits = Limits::of_zone(
                 &P::RULES.pcp,
                 z.managed.load(Relaxed),
@@ -333,7 +330,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             );
             let limits = if knobs.pcp_autotune { limits } else { limits.fixed() };
             let _held = z.limits_lock.lock();
-            if z.limits.get() != limits {
+            let was = z.limits.get();
+            let follow = P::RULES.limits_follow || was == Limits::DISABLED;
+            if follow && was != limits {
                 z.limits.set(limits);
                 z.limit_pagesets::<P>();
             }

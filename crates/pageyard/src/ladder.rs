@@ -10,13 +10,14 @@ use lock_api::RawMutex;
 use crate::alloc::Request;
 use crate::compact::{CompactResult, Priority, Retries, Wanted, should_retry};
 use crate::context::TaskFlags;
-use crate::frame::Kind;
+use crate::frame::{Kind, State};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::reclaim::{Oom, ReclaimJob, Throttle};
+use crate::reclaimers::Inside;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{COSTLY_ORDER, MigrateType, NodeId, Order, Pfn, ZoneKind};
+use crate::units::{COSTLY_ORDER, MigrateType, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::vm_events::VmEvent;
 use crate::watermark::{HIGH, MIN};
 use crate::yard::Yard;
@@ -141,7 +142,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     fn cookies(&self, c: &Climb<'_>) -> (u64, u64) {
-        (c.req.context.cookie, self.zonelist_changes.load(Relaxed))
+        (c.req.context.cookie, self.zonelists(c.req.gfp))
     }
 
     /// Background reclaim is woken.
@@ -161,7 +162,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         match self.attempt(req, flags) {
             Some(pfn) => {
                 if flags.contains(AllocFlags::NO_WATERMARKS) {
-                    self.mark_pfmemalloc(pfn);
+                    self.mark_pfmemalloc(pfn, req.order);
                 }
                 Step::Served(pfn)
             }
@@ -230,7 +231,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn unless_changed(&self, c: &mut Climb<'_>) -> Step {
         let context = self.platform.context();
         c.req.context.flags = context.flags;
-        let now = (context.cookie, self.zonelist_changes.load(Relaxed));
+        let now = (context.cookie, self.zonelists(c.req.gfp));
         if now != c.cookies && c.rounds <= self.managed(c.req) {
             return Step::Restart;
         }
@@ -317,13 +318,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         freed
     }
 
-    /// Calls a hook that frees or moves memory. Requests that it makes are known by the task.
+    /// Calls a hook that frees, counts or moves memory. Requests that it makes are known by the task
+    /// and never lead to another such hook.
     pub(crate) fn as_reclaimer<T>(&self, hook: impl FnOnce() -> T) -> T {
-        let task = self.platform.task();
-        self.reclaimers.enter(task);
-        let answer = hook();
-        self.reclaimers.leave(task);
-        answer
+        let _inside = Inside::new(&self.reclaimers, self.platform.task());
+        hook()
+    }
+
+    /// How many pages of a zone the embedder could free.
+    fn reclaimable(&self, zone: ZoneId) -> u64 {
+        self.as_reclaimer(|| self.platform.reclaimable(zone))
     }
 
     /// A user's task waits while background reclaim has less than half of the MIN marks left (§7.3).
@@ -363,7 +367,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if c.claimed <= self.managed(c.req) {
             let hopeful = c.no_progress_loops <= MAX_RECLAIM_RETRIES
                 && self.zones_for(c.req).any(|zone| {
-                    let more = self.platform.reclaimable(zone.id());
+                    let more = self.reclaimable(zone.id());
                     let mut supply = zone.supply_exact();
                     supply.free = supply.free.saturating_add(more);
                     let (order, mark) = (c.req.order.get(), zone.watermarks.effective(MIN));
@@ -390,9 +394,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline(never)]
     fn worth_compacting_again(&self, c: &mut Climb<'_>) -> Step {
         let Request { order, highest, .. } = *c.req;
-        let reclaimable = |zone| self.platform.reclaimable(zone);
-        let suitable =
-            || self.zones_for(c.req).any(|z| z.could_be_compacted(order, highest, reclaimable));
+        let more = |zone| self.reclaimable(zone);
+        let suitable = || self.zones_for(c.req).any(|z| z.could_be_compacted(order, highest, more));
         if c.progress > 0
             && can_compact(c.req)
             && c.claimed <= self.managed(c.req)
@@ -500,10 +503,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
     }
 
-    fn mark_pfmemalloc(&self, pfn: Pfn) {
+    fn mark_pfmemalloc(&self, pfn: Pfn, order: Order) {
         if let Some((zone, idx)) = self.locate(pfn) {
-            let frame = zone.map.frame(idx);
-            frame.hand_out(frame.state().with_pfmemalloc());
+            zone.map.frame(idx).change_allocated(order.get(), State::with_pfmemalloc);
         }
     }
 

@@ -113,6 +113,8 @@ pub enum InitError {
     OutsideZones(usize),
     /// Reserved range number `0` ends before it starts.
     BadReserved(usize),
+    /// The maps would be larger than any object of this target may be.
+    MapsTooLarge,
     /// A setting is out of its range.
     Knob(KnobError),
     /// A slice of the storage is shorter than [`Needs`] says.
@@ -164,6 +166,9 @@ impl InitError {
             InitError::BadReserved(i) => {
                 put!(out, "reserved range ", i, " ends before it starts")
             }
+            InitError::MapsTooLarge => {
+                put!(out, "the maps of the layout are larger than this target's address space")
+            }
             InitError::Knob(e) => e.write_to(out),
             InitError::TooSmall { what, needed, given } => {
                 put!(out, "room for ", given, ' ', what, ", but the layout needs ", needed)
@@ -209,18 +214,28 @@ impl Layout<'_> {
     /// # Errors
     /// [`InitError`] says what is wrong with the layout.
     pub fn needs<R: RawMutex>(&self) -> Result<Needs, InitError> {
+        self.needs_within::<R>(isize::MAX as u128)
+    }
+
+    /// The same on a target on which no object is larger than `most` bytes.
+    fn needs_within<R: RawMutex>(&self, most: u128) -> Result<Needs, InitError> {
         self.validate()?;
-        let frames = self.zones.iter().map(ZoneSpec::frames).sum();
-        let blocks = self.zones.iter().map(ZoneSpec::blocks).sum();
-        let zones = self.zones.len();
-        let slots = zones * self.cpus.len();
-        let (nodes, homes) = (self.nodes(), self.cpus.len());
-        let bytes = frames * size_of::<Frame>()
-            + blocks * size_of::<Pageblock>()
-            + zones * size_of::<Zone<'_, R>>()
-            + slots * size_of::<CpuSlot<R>>()
-            + nodes * size_of::<Node<'_, R>>()
-            + homes * size_of::<Home<'_, R>>();
+        let sum = |of: fn(&ZoneSpec) -> usize| self.zones.iter().map(|z| of(z) as u128).sum();
+        // 128 bits hold the sums of any layout that fits into memory.
+        let (frames, blocks): (u128, u128) = (sum(ZoneSpec::frames), sum(ZoneSpec::blocks));
+        let (zones, nodes, homes) = (self.zones.len(), self.nodes(), self.cpus.len());
+        let slots = zones as u128 * homes as u128;
+        let bytes = frames * size_of::<Frame>() as u128
+            + blocks * size_of::<Pageblock>() as u128
+            + zones as u128 * size_of::<Zone<'_, R>>() as u128
+            + slots * size_of::<CpuSlot<R>>() as u128
+            + nodes as u128 * size_of::<Node<'_, R>>() as u128
+            + homes as u128 * size_of::<Home<'_, R>>() as u128;
+        if bytes > most {
+            return Err(InitError::MapsTooLarge);
+        }
+        // No count is larger than its bytes.
+        let [frames, blocks, slots, bytes] = [frames, blocks, slots, bytes].map(|n| n as usize);
         Ok(Needs { frames, blocks, zones, slots, nodes, homes, bytes })
     }
 
@@ -343,4 +358,39 @@ pub(crate) fn common(a: &Range<Pfn>, b: &Range<Pfn>) -> u64 {
 /// Where the section that holds a frame ends.
 pub(crate) fn section_end(pfn: Pfn) -> Pfn {
     Pfn((pfn.0 / SECTION_PAGES).saturating_add(1).saturating_mul(SECTION_PAGES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Lock = spin::mutex::SpinMutex<()>;
+
+    #[test]
+    fn maps_larger_than_the_address_space_are_refused() {
+        // 1 TiB on a 32-bit target: 2^28 descriptors of 16 bytes.
+        let span = |start: u64, end: u64| Pfn(start << 20)..Pfn(end << 20);
+        let zone = |kind, span| ZoneSpec { kind, node: NodeId(0), span };
+        let zones = [zone(ZoneKind::Normal, span(0, 100)), zone(ZoneKind::Movable, span(100, 256))];
+        let layout = Layout {
+            zones: &zones,
+            usable: &[],
+            reserved: &[],
+            cpus: &[NodeId(0)],
+            distances: &[],
+            knobs: Knobs::default(),
+        };
+        let most = i32::MAX as u128;
+        assert_eq!(layout.needs_within::<Lock>(most), Err(InitError::MapsTooLarge));
+        // Each zone alone fits, or does not.
+        let first = Layout { zones: &zones[..1], ..layout };
+        assert_eq!(first.needs_within::<Lock>(most).unwrap().frames, 100 << 20);
+        let second = Layout { zones: &zones[1..], ..layout };
+        assert_eq!(second.needs_within::<Lock>(most), Err(InitError::MapsTooLarge));
+        let whole = layout.needs::<Lock>().unwrap();
+        assert_eq!((whole.frames, whole.blocks), (256 << 20, 256 << 11));
+        assert_eq!(layout.needs_within::<Lock>(whole.bytes as u128), Ok(whole));
+        let less = whole.bytes as u128 - 1;
+        assert_eq!(layout.needs_within::<Lock>(less), Err(InitError::MapsTooLarge));
+    }
 }

@@ -136,6 +136,7 @@ pub mod text;
 pub mod tuning;
 mod turn;
 mod units;
+mod unwind;
 mod validate;
 mod validate_error;
 mod verdict;

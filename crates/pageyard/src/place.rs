@@ -9,7 +9,7 @@ use core::fmt;
 
 use lock_api::RawMutex;
 
-use crate::alloc::AllocError;
+use crate::alloc::{AllocError, Request};
 use crate::contig::ContigError;
 use crate::frame::{Kind, State};
 use crate::gfp::{AllocFlags, Gfp};
@@ -142,46 +142,54 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return Err(PlaceError::BadAlign(place.align));
         }
         let req = self.request(order, gfp, NodeChoice::LOCAL)?;
-        let zones = || self.zones_for(&req);
         let limit = place.below.unwrap_or(Pfn(u64::MAX));
-        if place.align <= order.pages().into() && zones().all(|z| z.end() <= limit) {
+        // Also of zones that have no memory: it may come before the block is taken.
+        let mut reachable =
+            self.zones.iter().filter(|z| z.kind <= req.highest && req.asked.contains(z.node));
+        if place.align <= order.pages().into() && reachable.all(|z| z.end() <= limit) {
             return Ok(self.alloc(order, gfp)?);
         }
         if self.platform.fail(order, gfp) {
             return Err(AllocError::NoMemory.into());
         }
+        let wanted = Wanted { order: order.get(), align: place.align, limit };
+        let pfn = self.walk(gfp, || self.search(&req, gfp, wanted)).ok_or(AllocError::NoMemory)?;
+        self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
+        Ok(pfn)
+    }
+
+    /// One search of the free lists of all zones, and another one with per-CPU lists drained.
+    fn search(&self, req: &Request, gfp: Gfp, wanted: Wanted) -> Option<Pfn> {
         let low = AllocFlags::WMARK_LOW | AllocFlags::of(gfp) | AllocFlags::NOFRAGMENT;
-        let slow = AllocFlags::slow(gfp, order.get());
+        let slow = AllocFlags::slow(gfp, wanted.order);
+        let zones = || self.zones_for(req).filter(|z| z.start < wanted.limit);
         for drained in [false, true] {
             for flags in [low, slow] {
-                for zone in zones().filter(|z| z.start < limit) {
+                for zone in zones() {
                     let Some(at) = zone.at::<E, P>(&self.platform, req.cpu) else { continue };
                     let mark = zone.watermarks.effective(flags.mark());
-                    if !zone.watermark_fast(order.get(), mark, req.highest, flags) {
+                    if !zone.watermark_fast(wanted.order, mark, req.highest, flags) {
                         continue;
                     }
-                    let wanted = Wanted { order: order.get(), align: place.align, limit };
                     // In the condition itself the lock would be held to the end of the body.
                     let take = || at.lock().take_placed(wanted, req.migrate_type, flags);
                     while let Some(idx) = take() {
                         // A bad block is out of use; the next place is tried (§5.7).
-                        if at.may_be_handed_out(idx, order.get()) {
-                            let pfn = zone.pfn(idx);
-                            self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
-                            return Ok(pfn);
+                        if at.may_be_handed_out(idx, wanted.order) {
+                            return Some(zone.pfn(idx));
                         }
                     }
                 }
             }
             if !drained {
-                for zone in zones().filter(|z| z.start < limit) {
+                for zone in zones() {
                     if let Some(at) = zone.at::<E, P>(&self.platform, req.cpu) {
                         self.drain_zone(at);
                     }
                 }
             }
         }
-        Err(AllocError::NoMemory.into())
+        None
     }
 
     /// Takes `pages` pages beside each other, the first a multiple of `align`, all in `within`: the
@@ -206,7 +214,21 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         let req =
             self.request(Order::ZERO, gfp, NodeChoice::LOCAL).map_err(|_| ContigError::NoPlace)?;
-        for zone in self.zones_for(&req) {
+        // Nothing is found, or the search ends with what it says.
+        let found = self.walk(gfp, || self.contig_place(&req, pages, align, &within, (t, gfp)));
+        found.unwrap_or(Err(ContigError::NoPlace))
+    }
+
+    /// Tries each place in the zones of a request. `None`: all of them are busy.
+    fn contig_place(
+        &self,
+        req: &Request,
+        pages: u64,
+        align: u64,
+        within: &core::ops::Range<Pfn>,
+        (t, gfp): (MigrateType, Gfp),
+    ) -> Option<Result<Pfn, ContigError>> {
+        for zone in self.zones_for(req) {
             let end = within.end.min(zone.end());
             let mut from = within.start.max(zone.start);
             while let Some(range) = aligned_range(from, pages, align, end) {
@@ -218,13 +240,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                     continue;
                 }
                 from = match self.alloc_contig(range, t, gfp) {
-                    Ok(()) => return Ok(start),
+                    Ok(()) => return Some(Ok(start)),
                     Err(e) if e.is_busy() => next,
-                    Err(e) => return Err(e),
+                    Err(e) => return Some(Err(e)),
                 };
             }
         }
-        Err(ContigError::NoPlace)
+        None
     }
 }
 

@@ -19,6 +19,20 @@ use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 /// [`relocate`](Platform::relocate) must not bring memory or take it away
 /// ([`online`](crate::Yard::online), [`offline`](crate::Yard::offline)): one does that at a time.
 ///
+/// Hooks that free, count or move memory may allocate: [`reclaim`](Platform::reclaim),
+/// [`reclaimable`](Platform::reclaimable), [`node_reclaim`](Platform::node_reclaim),
+/// [`node_caches`](Platform::node_caches), [`out_of_memory`](Platform::out_of_memory),
+/// [`relocate`](Platform::relocate) and [`is_unevictable`](Platform::is_unevictable). Their requests
+/// may use all reserves and call none of these hooks again. [`report_free`](Platform::report_free)
+/// may allocate too. The other hooks must not: a request that they make may call them again without
+/// end.
+///
+/// Hooks that may be called with locks held must not panic. Where another one does, the panic goes
+/// through to the allocator's caller and the yard stays consistent: a request has taken nothing, a
+/// block whose free did not end is still its owner's, what was isolated is so no longer, and what was
+/// to move is where it was. With a policy that fills free memory, a block that was on its way from or
+/// to a caller may be [out of use](crate::OutOfUse).
+///
 /// ```
 /// use pageyard::{CpuId, Platform};
 ///
@@ -149,7 +163,8 @@ pub trait Platform {
     /// The allocator's view of who owns what may be a moment old. So the embedder looks the block
     /// up among its own, under its own lock, and refuses what it no longer has, or has at another
     /// order. After [`Moved`](Relocation::Moved), nobody but the allocator touches or frees `from`,
-    /// and `to` is freed like any other block. Otherwise `to` stays the allocator's.
+    /// and `to` is freed like any other block. Otherwise, also where this panics, `to` stays the
+    /// allocator's: the change of owner must be the last step.
     ///
     /// Called without any of the allocator's locks, and may sleep. (A [`CmaArea`](crate::CmaArea)'s
     /// own lock may be held.) Requests that it makes never lead to compaction or reclaim. The

@@ -218,9 +218,9 @@ pub enum KeepBatch {
 pub enum Growth {
     /// Never: `high` is fixed.
     Fixed,
-    /// Unless background reclaim is at work (the series as first sent).
+    /// Rollback background reclaim is at work (the series as first sent).
     UnlessReclaim,
-    /// Unless the zone is below its high watermark.
+    /// Rollback the zone is below its high watermark.
     UnlessBelowHigh,
 }
 

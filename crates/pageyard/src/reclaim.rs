@@ -204,7 +204,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
             min_unmapped: percent(knobs.min_unmapped_ratio),
             min_slab: percent(knobs.min_slab_ratio),
         };
-        if let Some(has) = self.platform.node_caches(&job)
+        if let Some(has) = self.as_reclaimer(|| self.platform.node_caches(&job))
             && has.unmapped <= job.min_unmapped
             && has.slab <= job.min_slab
         {

@@ -61,6 +61,25 @@ impl Reclaimers {
     }
 }
 
+/// A task inside a hook that frees or moves memory, until this is dropped, also by a panic.
+pub(crate) struct Inside<'r> {
+    reclaimers: &'r Reclaimers,
+    task: u64,
+}
+
+impl<'r> Inside<'r> {
+    pub(crate) fn new(reclaimers: &'r Reclaimers, task: u64) -> Self {
+        reclaimers.enter(task);
+        Inside { reclaimers, task }
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.reclaimers.leave(self.task);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

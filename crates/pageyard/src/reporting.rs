@@ -14,6 +14,7 @@ use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::sync::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneKind};
+use crate::unwind::Rollback;
 use crate::watermark::LOW;
 use crate::yard::Yard;
 use crate::zone::{At, Locked};
@@ -62,12 +63,6 @@ impl Reporting {
             retaken: AtomicU64::new(0),
             lowest: AtomicI64::new(0),
         }
-    }
-
-    pub(crate) fn clear(&self) {
-        self.reported.store(0, Relaxed);
-        self.retaken.store(0, Relaxed);
-        self.lowest.store(0, Relaxed);
     }
 
     /// So many pages are free now. Zone lock held.
@@ -345,13 +340,22 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         if batch.refused || pages == 0 && !spare { None } else { Some(pages) }
     }
 
-    /// Calls the hook, and puts the blocks back, last in their lists.
+    /// Calls the hook, and puts the blocks back, also where it panics.
     fn report_batch(self, batch: &mut Batch) {
         let blocks = batch.blocks.get(..batch.len).unwrap_or(&[]);
         if blocks.is_empty() {
             return;
         }
+        let unreported = Rollback::new(|| self.relist(blocks, false));
         let taken = self.env.report_free(blocks);
+        unreported.disarm();
+        self.relist(blocks, taken);
+        batch.refused |= !taken;
+        batch.len = 0;
+    }
+
+    /// Puts blocks back, last in their lists; `taken`: they have been reported.
+    fn relist(self, blocks: &[(Pfn, Order)], taken: bool) {
         let zone = self.zone;
         let locked = self.lock();
         // That these come back is no news.
@@ -376,8 +380,5 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
                 }
             }
         });
-        drop(locked);
-        batch.refused |= !taken;
-        batch.len = 0;
     }
 }

@@ -12,6 +12,7 @@ use crate::policy::Policy;
 use crate::report::{RateLimit, Report};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::{CpuId, MigrateType, Order, Pfn, ZoneId};
+use crate::unwind::Rollback;
 use crate::yard::Yard;
 use crate::zone::{At, Locked};
 
@@ -86,7 +87,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     }
 
     /// A block that [may be handed out](At::may_be_handed_out) becomes its caller's, whichever way
-    /// it was found: observers are told, and it is made ready.
+    /// it was found: observers are told, and it is made ready. It is free again where a hook panics.
     #[inline(always)]
     pub(crate) fn deliver(
         &self,
@@ -96,8 +97,36 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
         migrate_type: MigrateType,
         gfp: Gfp,
     ) {
+        let undelivered = Rollback::new(|| self.take_back_undelivered(pfn, order));
+        self.make_ready(cpu, pfn, order, migrate_type, gfp);
+        undelivered.disarm();
+    }
+
+    /// [`deliver`](Self::deliver) of a block that its taker takes back where a hook panics.
+    #[inline(always)]
+    pub(crate) fn make_ready(
+        &self,
+        cpu: CpuId,
+        pfn: Pfn,
+        order: Order,
+        migrate_type: MigrateType,
+        gfp: Gfp,
+    ) {
         self.platform.event(cpu, Event::Alloc { pfn: Some(pfn), order, migrate_type, gfp });
         self.hand_over(pfn, order, gfp);
+    }
+
+    /// A block is allocated, but a hook panicked before its caller heard of it: it goes back to the
+    /// zone, without another hook.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_back_undelivered(&self, pfn: Pfn, order: Order) {
+        let Some((zone, idx)) = self.locate(pfn) else { return };
+        if let Some(at) = zone.at::<E, P>(&self.platform, CpuId(0))
+            && zone.map.frame(idx).leave_as(order.get())
+        {
+            at.give_up(idx, order.get());
+        }
     }
 
     /// The last step before a caller has a block: it is mapped, verified and prepared, as the
@@ -134,12 +163,46 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// memory filled. `false`: a page is bad, and the block is out of use (§11.2).
     #[inline(always)]
     pub(crate) fn leaves_owner(self, idx: u32, order: u8) -> bool {
+        let unfinished = Rollback::new(|| self.not_freed(idx, order));
         self.note_free(idx, order);
-        if P::RULES.safety.checks_pages() && !self.passes_free_check(idx, order) {
-            return false;
+        let good = !P::RULES.safety.checks_pages() || self.passes_free_check(idx, order);
+        if good {
+            self.fill(idx, order);
         }
-        self.fill(idx, order);
-        true
+        unfinished.disarm();
+        good
+    }
+
+    /// A hook panicked while a block was on its way back: its owner still has it. One that compaction
+    /// has emptied has none; it is out of use.
+    #[cold]
+    #[inline(never)]
+    fn not_freed(self, idx: u32, order: u8) {
+        let frame = self.zone.map.frame(idx);
+        match frame.state().kind() {
+            Kind::Leaving => frame.stay(),
+            Kind::Held => self.set_bad(idx, order),
+            _ => {}
+        }
+    }
+
+    /// Frees a block that no one owns and no list holds where a hook has panicked: no other one is
+    /// called. Where free memory has to be filled, the block is out of use.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn give_up(self, idx: u32, order: u8) {
+        if P::RULES.safety.fills() {
+            self.set_bad(idx, order);
+        } else {
+            self.lock().free_around(idx, order);
+        }
+    }
+
+    /// A block is out of use for good.
+    fn set_bad(self, idx: u32, order: u8) {
+        let zone = self.zone;
+        zone.map.frame(idx).set_state(State::new(Kind::Bad, order, MigrateType::Unmovable));
+        zone.safety.bad.fetch_add(1 << order, Relaxed);
     }
 
     /// Gives memory that becomes free the contents that free memory has.
@@ -231,8 +294,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     #[inline(never)]
     fn leak(self, idx: u32, order: u8, pfn: Pfn, why: BadPage, at_alloc: bool) -> bool {
         let zone = self.zone;
-        zone.map.frame(idx).set_state(State::new(Kind::Bad, order, MigrateType::Unmovable));
-        zone.safety.bad.fetch_add(1 << order, Relaxed);
+        self.set_bad(idx, order);
         let (Some(order), false) = (Order::new(order), why == BadPage::HwPoison) else {
             return false;
         };

@@ -145,8 +145,9 @@ impl fmt::Display for RestoreError {
 impl core::error::Error for RestoreError {}
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
-    /// Hands a zone's complete state to `each`, record by record. Call it while nobody allocates:
-    /// it takes one lock after the other, not all at once. Whether there is such a zone.
+    /// Hands a zone's complete state to `each`, record by record, without any lock. Call it while no
+    /// other thread is inside the allocator, and do not change the yard in `each`. Whether there is
+    /// such a zone.
     pub fn snapshot(&self, zone: impl Into<ZoneId>, mut each: impl FnMut(Record)) -> bool {
         let Some(z) = self.zone(zone) else { return false };
         each(Record::Zone(z.record()));
@@ -178,18 +179,24 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         for (i, slot) in z.cpus.iter().enumerate() {
             let cpu = CpuId(i as u32);
-            let pageset = slot.pageset.lock();
+            let tuning = *slot.pageset.lock().tuning();
             each(Record::Cpu(CpuRecord {
                 cpu,
                 node: NodeId(slot.node.load(Relaxed) as u16),
-                tuning: *pageset.tuning(),
+                tuning,
                 expire: slot.expire.load(Relaxed),
                 diff: slot.diff(),
                 threshold: slot.threshold.load(Relaxed),
             }));
             for list in 0..LISTS {
-                for idx in pageset.list(list).iter(&z.map) {
+                let mut next = slot.pageset.lock().list(list).first();
+                // A list that a caller's mistake has spoilt still ends.
+                for _ in 0..z.map.len() {
+                    let Some(idx) = next.filter(|&idx| z.map.get(idx.into()).is_some()) else {
+                        break;
+                    };
                     each(Record::Cached { cpu, list, pfn: z.pfn(idx) });
+                    next = Some(z.map.frame(idx).next());
                 }
             }
         }
@@ -199,8 +206,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Gives a blank zone (see [`Yard::blank`]) the state that a snapshot tells. Blocks that are
     /// neither free nor cached may be left out; their frames are then reserved.
     ///
+    /// The records are asked for without any lock. Until the last one is read, the zone has no memory
+    /// for requests. Like [`online`](Yard::online) this brings memory, and one call does so at a time:
+    /// the iterator must not call either of them.
+    ///
     /// # Errors
-    /// [`RestoreError`] names the record at fault; the zone is blank again.
+    /// [`RestoreError`] names the record at fault; the zone is blank again. So it is if the iterator
+    /// panics.
     pub fn restore(
         &self,
         zone: impl Into<ZoneId>,
@@ -208,18 +220,28 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     ) -> Result<(), RestoreError> {
         let refuse = |what| Err(RestoreError { record: 0, what });
         let Some(zone) = self.zone(zone) else { return refuse("there is no such zone") };
-        if zone.present.load(Relaxed) != 0 {
+        let _turn = self.hotplug.take(&self.platform);
+        if zone.is_populated() {
             return refuse("the zone has memory already; restore into a blank yard");
         }
+        let unfinished = Unfinished { zone };
         let mut at = 0;
-        let nofragment = zone.nofragment.load(Relaxed);
-        let result = zone.read_records::<P>(records, &mut at).map_err(|what| {
-            zone.make_blank();
-            zone.nofragment.store(nofragment, Relaxed);
-            RestoreError { record: at, what }
-        });
-        zone.refresh_ample::<P>();
-        result
+        let read = zone.read_records::<P>(records, &mut at);
+        let record = read.map_err(|what| RestoreError { record: at, what })?;
+        zone.publish::<P>(&record);
+        core::mem::forget(unfinished);
+        Ok(())
+    }
+}
+
+/// A zone that is being restored: dropped early, also by a panic, it is blank again.
+struct Unfinished<'z, 'a, R: RawMutex> {
+    zone: &'z Zone<'a, R>,
+}
+
+impl<R: RawMutex> Drop for Unfinished<'_, '_, R> {
+    fn drop(&mut self) {
+        self.zone.make_blank();
     }
 }
 
@@ -249,16 +271,21 @@ impl<R: RawMutex> Zone<'_, R> {
         &self,
         records: impl IntoIterator<Item = Record>,
         at: &mut usize,
-    ) -> Result<(), &'static str> {
-        let _lock = self.lock.lock();
+    ) -> Result<ZoneRecord, &'static str> {
+        let mut zone = None;
         for (i, record) in records.into_iter().enumerate() {
             *at = i;
             ensure(
                 (i == 0) == matches!(record, Record::Zone(_)),
                 "the zone comes first, and only once",
             )?;
+            // A CPU's list is locked before a zone: no record needs both at once.
+            let lock = self.lock.lock();
             match record {
-                Record::Zone(z) => self.read_zone(&z)?,
+                Record::Zone(z) => {
+                    self.check_zone(&z)?;
+                    zone = Some(z);
+                }
                 Record::Block { pfn, migrate_type } => {
                     let idx = self.index_of(pfn).ok_or("the frame is outside the zone")?;
                     ensure(self.map.block_is_absent(idx), "the pageblock appears twice")?;
@@ -294,7 +321,10 @@ impl<R: RawMutex> Zone<'_, R> {
                     self.map.frame(idx).set_state(State::new(Kind::Guard, order.get(), t));
                     change(&self.safety.guards, order.pages().into());
                 }
-                Record::Cpu(c) => self.read_cpu::<P>(&c)?,
+                Record::Cpu(c) => {
+                    drop(lock);
+                    self.read_cpu::<P>(&c)?;
+                }
                 Record::Cached { cpu, list, pfn } => {
                     ensure(list < LISTS, "there are 14 lists, numbered from 0")?;
                     let slot = self.slot(cpu).ok_or("the layout has no such CPU")?;
@@ -304,21 +334,22 @@ impl<R: RawMutex> Zone<'_, R> {
                     let t = self.map.block_type(idx);
                     let t = if t.is_mergeable() { list_type(list) } else { t };
                     self.map.frame(idx).set_state(State::new(Kind::Cached, order, t));
+                    drop(lock);
                     slot.pageset.lock().list(list).push_tail(&self.map, idx);
                 }
             }
         }
-        ensure(self.present.load(Relaxed) > 0, "the zone has no memory")?;
+        let zone = zone.ok_or("the zone has no memory")?;
         for slot in self.cpus {
             let pageset = slot.pageset.lock();
             let pages = |i| (pageset.list(i).iter(&self.map).count() as i32) << list_order(i);
             let cached: i32 = (0..LISTS).map(pages).sum();
             ensure(pageset.tuning().count == cached, "a CPU's count is not what its lists hold")?;
         }
-        Ok(())
+        Ok(zone)
     }
 
-    fn read_zone(&self, z: &ZoneRecord) -> Result<(), &'static str> {
+    fn check_zone(&self, z: &ZoneRecord) -> Result<(), &'static str> {
         ensure(z.present > 0 && z.present <= self.spanned, "present is not within the span")?;
         ensure(z.managed <= z.present, "more pages managed than present")?;
         ensure(z.watermarks.is_sorted() && z.watermarks[3] < 1 << 52, "watermarks do not ascend")?;
@@ -326,20 +357,28 @@ impl<R: RawMutex> Zone<'_, R> {
         ensure(z.lowmem_reserve.iter().all(|&r| r < 1 << 52), "a reserve larger than any zone")?;
         ensure(z.nr_free.unsigned_abs() < 1 << 52, "a counter larger than any zone")?;
         ensure(z.flags <= FLAGS, "only the lowest three flags have a meaning")?;
-        check_limits(&z.limits)?;
-        self.present.store(z.present, Relaxed);
-        self.managed.store(z.managed, Relaxed);
+        check_limits(&z.limits)
+    }
+
+    /// The zone itself, once all that it holds is in place: from here on requests find it.
+    fn publish<P: Policy>(&self, z: &ZoneRecord) {
+        {
+            let _held = self.limits_lock.lock();
+            self.limits.set(z.limits);
+        }
+        let _lock = self.lock.lock();
         self.watermarks.set_marks(z.watermarks);
         self.watermarks.set_boost(z.boost);
         self.watermarks.set_reserve(z.lowmem_reserve);
         self.flags.store(z.flags, Relaxed);
         self.reserved_highatomic.store(z.reserved_highatomic, Relaxed);
         self.isolated_blocks.store(z.isolated_blocks, Relaxed);
-        self.nr_free.store(z.nr_free, Relaxed);
-        self.limits.set(z.limits);
         self.nofragment.store(z.nofragment, Relaxed);
         self.ungrouped.store(z.ungrouped, Relaxed);
-        Ok(())
+        self.nr_free.store(z.nr_free, Relaxed);
+        self.refresh_ample::<P>();
+        self.managed.store(z.managed, Relaxed);
+        self.present.store(z.present, Relaxed);
     }
 
     fn read_cpu<P: Policy>(&self, c: &CpuRecord) -> Result<(), &'static str> {
@@ -380,30 +419,20 @@ impl<R: RawMutex> Zone<'_, R> {
         Ok(idx)
     }
 
+    /// Undoes what records that were read have done. Nothing of the zone itself is changed by then.
     fn make_blank(&self) {
-        self.map.clear();
-        self.areas.clear();
-        self.report.clear();
-        self.safety.clear();
         for slot in self.cpus {
             *slot.pageset.lock() = Pageset::new();
             slot.expire.store(0, Relaxed);
             slot.threshold.store(0, Relaxed);
             slot.set_diff(0);
         }
-        for n in [&self.present, &self.managed, &self.free_highatomic, &self.free_cma] {
-            n.store(0, Relaxed);
-        }
-        for n in [&self.reserved_highatomic, &self.isolated_blocks] {
-            n.store(0, Relaxed);
-        }
-        self.nr_free.store(0, Relaxed);
-        self.flags.store(0, Relaxed);
-        self.watermarks.set_boost(0);
-        self.watermarks.set_marks([0; 4]);
-        self.watermarks.set_reserve([0; ZONE_KINDS]);
-        self.limits.set(Limits::DISABLED);
-        self.ungrouped.store(false, Relaxed);
+        let _lock = self.lock.lock();
+        self.map.clear();
+        self.areas.clear();
+        self.safety.clear();
+        self.free_highatomic.store(0, Relaxed);
+        self.free_cma.store(0, Relaxed);
     }
 }
 

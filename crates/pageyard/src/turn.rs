@@ -19,12 +19,15 @@ impl Turn {
         Turn(AtomicBool::new(false))
     }
 
-    /// The turn, if nobody has it.
+    /// Takes the turn if it is free.
     pub(crate) fn try_take(&self) -> Option<Taken<'_>> {
-        self.0.compare_exchange(false, true, Acquire, Relaxed).is_ok().then_some(Taken(&self.0))
+        let free = self.0.compare_exchange(false, true, Acquire, Relaxed).is_ok();
+        // Lazily: a guard that is built for a failed exchange and dropped would release the turn of
+        // the thread that has it.
+        free.then(|| Taken(&self.0))
     }
 
-    /// The turn, once nobody has it.
+    /// Takes the turn once it is free.
     pub(crate) fn take(&self, platform: &impl Platform) -> Taken<'_> {
         loop {
             if let Some(taken) = self.try_take() {
@@ -38,5 +41,21 @@ impl Turn {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         self.0.store(false, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_held_through_failed_attempts() {
+        let turn = Turn::new();
+        let held = turn.try_take();
+        assert!(held.is_some());
+        assert!((0..3).all(|_| turn.try_take().is_none()), "it is held");
+        drop(held);
+        assert!(turn.try_take().is_some(), "it is free again");
+        assert!(turn.try_take().is_some(), "its guard releases it");
     }
 }

@@ -33,8 +33,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     ///
     /// Counters: of free pages (with the CPUs' parts, none of which exceeds what a threshold can be), of free
     /// highatomic and CMA pages, of blocks by order, of cached pages by CPU, of guards, bad, poisoned
-    /// and reported pages and of isolated pageblocks say what is there. What the quick watermark test
-    /// compares with follows from the marks.
+    /// and reported pages and of isolated pageblocks say what is there, and that of the highatomic
+    /// reserve no less. What the quick watermark test compares with follows from the marks.
     ///
     /// **Nobody else may be inside the allocator meanwhile**: no request, free, drain, tick, change
     /// of a setting, compaction, report or hotplug, and no hook may call this. Otherwise it may
@@ -352,7 +352,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
 
     fn pageblocks(&self) -> Result<(), Invalid> {
         let map = &self.zone.map;
-        let (mut idx, mut isolated) = (0, 0);
+        let (mut idx, mut isolated, mut highatomic) = (0, 0, 0);
         while idx < map.len() {
             let frames = PAGEBLOCK_PAGES.min(map.len() - idx);
             let in_use = |f: &Frame| {
@@ -362,12 +362,20 @@ impl<R: RawMutex> Look<'_, '_, R> {
             let absent = map.block_is_absent(idx);
             let right = absent || map.is_tainted(idx, 0) || !tainted;
             self.ensure(right, Some(idx), Broken::Taint)?;
-            if !absent && map.block_type(idx) == MigrateType::Isolate {
-                isolated += 1;
+            match map.block_type(idx) {
+                MigrateType::Isolate if !absent => isolated += 1,
+                MigrateType::HighAtomic if !absent => highatomic += i64::from(PAGEBLOCK_PAGES),
+                _ => {}
             }
             idx += frames;
         }
-        self.count(Tally::Isolated, self.zone.isolated_blocks.load(Relaxed) as i64, isolated)
+        self.count(Tally::Isolated, self.zone.isolated_blocks.load(Relaxed) as i64, isolated)?;
+        let says = self.zone.reserved_highatomic.load(Relaxed) as i64;
+        // With carried types the reserve gives back blocks by the lists that their pages are on.
+        if self.carried || says >= highatomic {
+            return Ok(());
+        }
+        self.count(Tally::ReservedHighatomic, says, highatomic)
     }
 
     fn marks(&self) -> Result<(), Invalid> {

@@ -118,6 +118,9 @@ pub enum Tally {
     Reported,
     /// Isolated pageblocks (§4.11).
     Isolated,
+    /// Pages in highatomic pageblocks, at least: those that a contiguous range or an isolation has
+    /// made pageblocks of another type stay counted, as in the kernel (§3.8, §4.11).
+    ReservedHighatomic,
 }
 
 impl fmt::Display for Tally {
@@ -136,6 +139,7 @@ impl fmt::Display for Tally {
             Tally::Poisoned => f.write_str("poisoned frames out of use"),
             Tally::Reported => f.write_str("reported pages"),
             Tally::Isolated => f.write_str("isolated pageblocks"),
+            Tally::ReservedHighatomic => f.write_str("pages in highatomic pageblocks"),
         }
     }
 }

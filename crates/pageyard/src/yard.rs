@@ -52,7 +52,7 @@ pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
     pub(crate) reclaimers: Reclaimers,
     /// When a failure was last reported; 0: never.
     pub(crate) warned: AtomicU64,
-    /// Counts the times that a zone came or went.
+    /// Counts the beginnings and ends of rewriting the zonelists: odd meanwhile.
     pub(crate) zonelist_changes: AtomicU64,
     pub(crate) events: EventCounters,
     /// What is initialised later, and where the memory is (§8.2).

@@ -42,6 +42,8 @@ mod highatomic;
 mod hooks;
 #[path = "../../../pageyard/tests/all/init.rs"]
 mod init;
+#[path = "../../../pageyard/tests/all/interleaved.rs"]
+mod interleaved;
 #[path = "../../../pageyard/tests/all/isolation.rs"]
 mod isolation;
 #[path = "../../../pageyard/tests/all/knobs.rs"]
@@ -52,6 +54,8 @@ mod kswapd;
 mod lock_times;
 #[path = "../../../pageyard/tests/all/nodes.rs"]
 mod nodes;
+#[path = "../../../pageyard/tests/all/panicking_hooks.rs"]
+mod panicking_hooks;
 #[path = "../../../pageyard/tests/all/pcp_drain.rs"]
 mod pcp_drain;
 #[path = "../../../pageyard/tests/all/pcp_lists.rs"]

@@ -11,13 +11,14 @@ use crate::platform::{Platform, Relocation};
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGEBLOCK_PAGES, Pfn};
+use crate::unwind::Rollback;
 use crate::zone::At;
 
 /// How often a busy block is asked for.
 const ASYNC_TRIES: u32 = 3;
 const SYNC_TRIES: u32 = 10;
 
-pub(super) struct Pass<'z, 'a, R: RawMutex, E, P> {
+pub(super) struct Pass<'z, 'a, R: RawMutex, E: Platform, P: Policy> {
     pub(super) at: At<'z, 'a, R, E, P>,
     pub(super) job: &'z Job,
     /// Blocks that reclaim must leave alone may be moved (`compact_unevictable_allowed`, §10).
@@ -173,7 +174,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
             c.count(Count::DaemonMigrateScanned, migrate);
             c.count(Count::DaemonFreeScanned, free);
         }
-        Outcome { result, captured: self.captured, moved: self.moved }
+        Outcome { result, captured: self.captured.take(), moved: self.moved }
     }
 
     /// Both scanners are in one pageblock (§7.4).
@@ -290,10 +291,26 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         // The owner may free it before `relocate` has even returned.
         let state = State::new(Kind::Allocated, order, was.migrate_type());
         target.hand_out(state.with_movable(true));
-        if P::RULES.safety.unmap {
-            self.at.env.map(zone.pfn(to), o);
+        if zone.map.poisoned_at_hand_out(to..to.saturating_add(o.pages())).is_some() {
+            // Failed while it was held: what is left of it is free again.
+            target.set_state(State::new(Kind::Held, order, was.migrate_type()));
+            let freed = self.at.lock().free_held(to, order, &mut self.wish);
+            self.captured = self.captured.or(freed);
+            return Relocation::Busy;
         }
-        let answer = self.at.env.relocate(zone.pfn(from), zone.pfn(to), o);
+        let (at, held) = (self.at, &mut self.held);
+        let refused = Rollback::new(|| {
+            if P::RULES.safety.fills() {
+                at.give_up(to, order);
+            } else {
+                held.put(&zone.map, to, order);
+            }
+        });
+        if P::RULES.safety.unmap {
+            at.env.map(zone.pfn(to), o);
+        }
+        let answer = at.env.relocate(zone.pfn(from), zone.pfn(to), o);
+        refused.disarm();
         if answer == Relocation::Moved {
             if source.leave_as(order) {
                 source.set_state(State::new(Kind::Held, order, was.migrate_type()));
@@ -389,6 +406,19 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         self.at.zone.compaction.count(Count::Isolated, taken.into());
         let (start, end) = (self.at.zone.pfn(start), self.at.zone.pfn(end));
         self.at.tell(CompactEvent::IsolateFreepages { start, end, scanned, taken });
+    }
+}
+
+/// Where a hook panics, nothing stays held, and what was captured is free again.
+impl<R: RawMutex, E: Platform, P: Policy> Drop for Pass<'_, '_, R, E, P> {
+    fn drop(&mut self) {
+        self.wish = None;
+        self.release();
+        if let (Some(idx), Some(order)) = (self.captured, self.job.order)
+            && self.at.zone.map.frame(idx).leave_as(order.get())
+        {
+            self.at.give_up(idx, order.get());
+        }
     }
 }
 

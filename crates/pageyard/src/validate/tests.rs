@@ -286,6 +286,22 @@ fn counters() {
 }
 
 #[test]
+fn a_highatomic_reserve_that_counts_too_little() {
+    let reserve = |z: &Zone<'_, Lock>, counted: u64| {
+        let (idx, o, t) = free(z, MAX_ORDER);
+        z.areas.move_to(&z.map, idx, o, t, MigrateType::HighAtomic);
+        z.map.set_range_type(idx, o, MigrateType::HighAtomic);
+        z.free_highatomic.fetch_add(1 << o, Relaxed);
+        z.reserved_highatomic.store(counted, Relaxed);
+    };
+    assert_eq!(counted(planted(|_, z, _| reserve(z, 1023))), Tally::ReservedHighatomic);
+    // As many, or more: a contiguous range that takes such a pageblock leaves it counted.
+    for enough in [1024, 1536] {
+        assert_eq!(planted(|_, z, _| reserve(z, enough)), Broken::Ample, "the next thing is found");
+    }
+}
+
+#[test]
 fn poisoned_and_reported_frames() {
     let free_one = planted(|_, z, _| z.map.frame(free(z, 3).0 + 2).set_poisoned(true));
     assert_eq!(free_one, Broken::Poison);

@@ -216,9 +216,10 @@ fn what_cannot_be_poisoned_11_3() {
 /// Free blocks on lists that are not counted, or counted apart, and guards.
 #[test]
 fn lists_that_are_counted_apart_stay_right_11_3() {
-    let state = common::state::State::new(2048)
+    let mut state = common::state::State::new(2048)
         .label(0, MigrateType::HighAtomic)
         .label(1, MigrateType::Isolate);
+    state.zone.reserved_highatomic = 512;
     state.free(0, 9).free(512, 9).free(1024, 10).run(|y: &Y<'_, TypeChecked>| {
         y.poison_frame(Pfn(3)).unwrap();
         y.poison_frame(Pfn(513)).unwrap();

@@ -328,6 +328,50 @@ fn a_node_reclaims_before_a_farther_one_is_used_2_8_6() {
 }
 
 #[test]
+fn a_node_is_reclaimed_up_to_a_distance_of_30() {
+    for (distance, asked) in [(30, 2), (31, 1)] {
+        #[rustfmt::skip]
+        let rows = [
+            10, distance, 90,
+            distance, 10, 90,
+            90, 90, 10,
+        ];
+        let m = nodes(3).distances(&rows).knobs(|k| k.zone_reclaim_mode = 1);
+        m.run_on::<common::Lock, Tasks, Linux612, _>(Tasks::default(), |y| {
+            exhaust(y, 0);
+            exhaust(y, 1);
+            y.platform().node_reclaims.set(0);
+            assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 2);
+            // The request's own node, and the other one if it is near.
+            assert_eq!(y.platform().node_reclaims.get(), asked, "at {distance}");
+        });
+    }
+}
+
+#[test]
+fn blocks_are_mixed_here_before_another_node_serves() {
+    let m = Machine::new()
+        .cpus(&[0, 1])
+        .zone(ZoneKind::Dma32, 0..PAGES)
+        .zone(ZoneKind::Normal, PAGES..2 * PAGES)
+        .zone_on(1, ZoneKind::Normal, 2 * PAGES..3 * PAGES);
+    m.run::<Linux612, _>(|y| {
+        // Node 0 has movable pageblocks, half of each free: mixing is all that it can do.
+        let movable = Gfp::HIGHUSER_MOVABLE | Gfp::THISNODE | Gfp::MEMALLOC | Gfp::NOWARN;
+        let halves: Vec<Pfn> =
+            std::iter::from_fn(|| y.alloc_on(NodeId(0), o(8), movable).ok()).collect();
+        assert!(halves.len() as u64 >= PAGES / 256);
+        for &pfn in halves.iter().filter(|p| p.0 / 256 % 2 == 0) {
+            y.free(pfn, o(8)).unwrap();
+        }
+        for order in [0, 3, 6] {
+            let pfn = y.alloc(o(order), Gfp::KERNEL).unwrap();
+            assert_eq!(node_of(y, pfn), 0, "order {order}: node 1 is all free, but far");
+        }
+    });
+}
+
+#[test]
 fn s10_reclaim_of_a_node_leaves_it_the_share_of_the_settings() {
     let m = nodes(2).knobs(|k| {
         k.zone_reclaim_mode = 1 | 4;

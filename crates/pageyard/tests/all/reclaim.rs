@@ -2,9 +2,15 @@
 
 use crate::common;
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
 use common::state::State;
-use common::{Machine, Y, o};
-use pageyard::{Gfp, Mark, ZoneKind};
+use common::{Lock, Machine, Y, leaked, o};
+use pageyard::{
+    Gfp, Mark, NodeCaches, NodeReclaim, NodeReclaimJob, Oom, Platform, ReclaimJob, Yard, ZoneId,
+    ZoneKind,
+};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 
@@ -78,4 +84,72 @@ fn s3_9_total_reserve() {
         let managed = y.zone_info(ZONE).unwrap().managed;
         assert_eq!(y.total_reserve(), managed.min(370), "reserves of its own and higher zones");
     });
+}
+
+thread_local! {
+    /// A request that hooks make.
+    static REQUEST: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
+    /// Hooks that this thread is inside of.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static CALLS: RefCell<BTreeMap<&'static str, u32>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Every hook that frees or counts memory allocates.
+struct Allocating;
+
+impl Allocating {
+    fn called(hook: &'static str) {
+        assert_eq!(DEPTH.replace(DEPTH.get() + 1), 0, "{hook} is called inside such a hook");
+        CALLS.with_borrow_mut(|calls| *calls.entry(hook).or_default() += 1);
+        REQUEST.with_borrow(|request| request.as_ref().expect("there is one")());
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+impl Platform for Allocating {
+    fn reclaim(&self, _: &ReclaimJob) -> u64 {
+        Self::called("reclaim");
+        1
+    }
+
+    fn reclaimable(&self, _: ZoneId) -> u64 {
+        Self::called("reclaimable");
+        0
+    }
+
+    fn node_caches(&self, _: &NodeReclaimJob) -> Option<NodeCaches> {
+        Self::called("node_caches");
+        None
+    }
+
+    fn node_reclaim(&self, _: &NodeReclaimJob) -> NodeReclaim {
+        Self::called("node_reclaim");
+        NodeReclaim::Full
+    }
+
+    fn out_of_memory(&self, _: &ReclaimJob) -> Oom {
+        Self::called("out_of_memory");
+        Oom::Nothing
+    }
+}
+
+/// §2.10: what a hook asks for that frees or counts memory leads to no other such hook, whichever of
+/// them it is.
+#[test]
+fn a_hook_that_counts_memory_may_allocate() {
+    let machine = Machine::normal(4096).knobs(|k| k.zone_reclaim_mode = 1);
+    let y: &'static Yard<'static, Lock, Allocating> = leaked(&machine, Allocating);
+    REQUEST.set(Some(Box::new(|| {
+        for order in [0, 1, 4] {
+            _ = y.alloc(o(order), Gfp::KERNEL | Gfp::NOWARN);
+        }
+    })));
+    while y.alloc(o(0), Gfp::MEMALLOC | Gfp::NOWARN).is_ok() {}
+    for order in [0, 3] {
+        assert!(y.alloc(o(order), Gfp::KERNEL | Gfp::NOWARN).is_err());
+    }
+    let called: Vec<_> = CALLS.take().into_keys().collect();
+    let all = ["node_caches", "node_reclaim", "out_of_memory", "reclaim", "reclaimable"];
+    assert_eq!(called, all);
+    REQUEST.set(None);
 }

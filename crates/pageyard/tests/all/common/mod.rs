@@ -6,6 +6,7 @@
 
 pub(crate) mod by_thread;
 pub(crate) mod check;
+pub(crate) mod interpose;
 pub(crate) mod ops;
 pub(crate) mod owners;
 pub(crate) mod state;
@@ -311,6 +312,60 @@ pub(crate) fn leaked<E: Platform, P: Policy>(
 ) -> &'static Yard<'static, Lock, E, P> {
     let layout = machine.layout();
     Box::leak(Box::new(Yard::new(&layout, leaked_storage(&layout), platform).unwrap()))
+}
+
+/// A machine for yards that live one after the other, and have the large maps from each other.
+#[derive(Debug)]
+pub(crate) struct Reused {
+    machine: &'static Machine,
+    maps: &'static Maps,
+}
+
+impl Reused {
+    pub(crate) fn new(machine: Machine) -> Self {
+        let machine: &'static Machine = Box::leak(Box::new(machine));
+        let needs = machine.layout().needs::<Lock>().unwrap();
+        Reused { machine, maps: Box::leak(Box::new(Maps::new(&needs))) }
+    }
+
+    /// The next yard, with everything free.
+    pub(crate) fn next<R: RawMutex, E: Platform, P: Policy>(
+        &self,
+        platform: E,
+    ) -> Yard<'static, R, E, P> {
+        Yard::new(&self.machine.layout(), self.storage(), platform).unwrap()
+    }
+
+    /// The next yard, of which most is initialised later (§8.2).
+    pub(crate) fn next_deferred<R: RawMutex, E: Platform, P: Policy>(
+        &self,
+        platform: E,
+    ) -> Yard<'static, R, E, P> {
+        // A blank one leaves the frames as new.
+        drop(self.next_blank::<R, _, P>(()));
+        Yard::deferred(&self.machine.layout(), self.storage(), platform).unwrap()
+    }
+
+    /// The next yard, without memory.
+    pub(crate) fn next_blank<R: RawMutex, E: Platform, P: Policy>(
+        &self,
+        platform: E,
+    ) -> Yard<'static, R, E, P> {
+        Yard::blank(&self.machine.layout(), self.storage(), platform).unwrap()
+    }
+
+    fn storage<R: RawMutex>(&self) -> Storage<'static, R> {
+        let needs = self.machine.layout().needs::<R>().unwrap();
+        let (slots, zones, nodes, homes) = rooms(&needs);
+        Storage {
+            frames: &self.maps.frames,
+            blocks: &self.maps.blocks,
+            zones: zones.leak(),
+            slots: slots.leak(),
+            nodes: nodes.leak(),
+            homes: homes.leak(),
+        }
+    }
 }
 
 /// A yard of which most is initialised later (§8.2).

@@ -1,0 +1,428 @@
+//! One operation in the middle of another, at every point at which a lock is taken or a hook called:
+//! pairs that have once lost a page, a count or a label.
+
+use crate::common;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use common::by_thread::{ByThread, CPU};
+use common::interpose::{Interposed, at_each_point, crossed, point, wait};
+use common::state::State;
+use common::{Machine, Reused, frames, o};
+use pageyard::policy::{InitOnFree, Linux612, PageChecked, Policy};
+use pageyard::{
+    ContigError, CpuId, Gfp, MigrateType, NodeId, Order, PageState, Pfn, Place, PlaceError,
+    Platform, Priority, Record, Relocation, SECTION_PAGES, Yard, ZoneKind,
+};
+
+const NORMAL: ZoneKind = ZoneKind::Normal;
+const S: u64 = SECTION_PAGES;
+const USER: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
+const MOVABLE: MigrateType = MigrateType::Movable;
+
+/// An embedder that knows its movable blocks.
+#[derive(Default)]
+struct Mover {
+    blocks: RefCell<BTreeMap<Pfn, Order>>,
+    /// Frames that were poisoned while no caller owned them.
+    faulty: RefCell<Vec<Pfn>>,
+    /// Another CPU may come in while memory is filled.
+    interrupted: Cell<bool>,
+    pauses: Cell<u32>,
+}
+
+impl Platform for Mover {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+
+    fn pause(&self) {
+        self.pauses.set(self.pauses.get() + 1);
+        // An operation that had to wait once may go on by mistake.
+        if self.pauses.get() > 3 {
+            wait();
+        }
+    }
+
+    fn zero(&self, _: Pfn, _: Order) {
+        if self.interrupted.get() {
+            point();
+        }
+    }
+
+    fn page_state(&self, _: Pfn) -> PageState {
+        if self.interrupted.get() {
+            point();
+        }
+        PageState::UNUSED
+    }
+
+    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        let mut blocks = self.blocks.borrow_mut();
+        if blocks.get(&from) != Some(&order) {
+            return Relocation::Refused;
+        }
+        let target = to.0..to.0 + u64::from(order.pages());
+        let faulty = self.faulty.borrow();
+        let hit = faulty.iter().find(|p| target.contains(&p.0));
+        assert_eq!(hit, None, "data moves into a faulty frame");
+        blocks.remove(&from);
+        blocks.insert(to, order);
+        Relocation::Moved
+    }
+}
+
+type Y<P = Linux612> = Yard<'static, Interposed, Mover, P>;
+
+/// As another CPU.
+fn elsewhere<T>(f: impl FnOnce() -> T) -> T {
+    struct Back;
+    impl Drop for Back {
+        fn drop(&mut self) {
+            CPU.set(0);
+        }
+    }
+    CPU.set(1);
+    let _back = Back;
+    f()
+}
+
+fn take<P: Policy>(y: &Y<P>, order: u8) -> Pfn {
+    let pfn = y.alloc(o(order), USER).unwrap();
+    y.platform().blocks.borrow_mut().insert(pfn, o(order));
+    y.set_movable(pfn, o(order), true).unwrap();
+    pfn
+}
+
+fn valid<P: Policy>(y: &Y<P>) {
+    y.validate().unwrap_or_else(|e| panic!("{e}"));
+}
+
+fn types<P: Policy>(y: &Y<P>, range: Range<u64>) -> Vec<MigrateType> {
+    range.step_by(512).map(|p| y.block_type(Pfn(p)).unwrap()).collect()
+}
+
+/// Marks a frame as faulty, and remembers it where no caller owned it at that moment.
+fn poison<P: Policy>(y: &Y<P>, pfn: Pfn) {
+    let owned = y.set_movable(pfn, o(0), true).is_ok();
+    if y.poison_frame(pfn).is_ok() && !owned {
+        y.platform().faulty.borrow_mut().push(pfn);
+    }
+}
+
+/// Faulty frames are out of use.
+fn faulty_frames_are_out_of_use<P: Policy>(y: &Y<P>) {
+    for &pfn in y.platform().faulty.borrow().iter() {
+        let taken = y.alloc_at(pfn, o(0), Gfp::KERNEL);
+        assert_eq!(taken, Err(PlaceError::InUse(pfn)), "{pfn} is faulty, and handed out");
+    }
+}
+
+/// §8.4: memory that comes while it comes already is there once.
+#[test]
+fn online_excludes_online() {
+    let mut machine = Machine::normal(4 * S).cpus(&[0, 0]);
+    machine.usable = vec![frames(0..S)];
+    let all = Reused::new(machine);
+    let came = Rc::new(Cell::new(0));
+    let twice = came.clone();
+    let points = at_each_point(
+        || {
+            twice.set(0);
+            all.next(Mover::default())
+        },
+        |y: &Y| came.set(came.get() + u32::from(y.online(frames(S..2 * S)).is_ok())),
+        {
+            let came = came.clone();
+            move |y: &Y| {
+                let ok = elsewhere(|| y.online(frames(S..2 * S)).is_ok());
+                came.set(came.get() + u32::from(ok));
+            }
+        },
+        |y| {
+            assert_eq!(came.get(), 1, "the same memory came {} times", came.get());
+            valid(y);
+        },
+    );
+    assert!(points > 64, "{points} points");
+}
+
+/// §8.4, §4.12: a contiguous range in arriving sections, stopped in its turn until they have come,
+/// leaves no count of isolated pageblocks behind.
+#[test]
+fn a_contiguous_range_that_began_before_sections_came_leaves_counts_right() {
+    type Y = Yard<'static, Interposed, ByThread>;
+    let mut machine = Machine::normal(2 * S).cpus(&[0, 0]);
+    machine.usable = vec![frames(0..S)];
+    let all = Reused::new(machine);
+    let come = |y: &Y| y.online(frames(S..2 * S)).unwrap();
+    let take = |y: &Y| {
+        CPU.set(1);
+        _ = y.alloc_contig(frames(S + 700..S + 1200), MOVABLE, Gfp::KERNEL);
+    };
+    let mut stopped = 0;
+    for n in 0..6 {
+        for m in 0..12 {
+            let y: Arc<Y> = Arc::new(all.next(ByThread));
+            stopped += u32::from(crossed([n, m], &y, come, take));
+            y.validate().unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+    assert!(stopped > 10, "{stopped}");
+}
+
+/// §8.4, §3.8: a highatomic block that is given back while its section goes is taken off the reserve
+/// once.
+#[test]
+fn a_highatomic_block_of_leaving_sections_leaves_the_reserve_once() {
+    let kept = (2 * S - 512) / 512;
+    let mut state = State::new(2 * S).cpus(&[0, 0]);
+    for block in [3, 4, kept] {
+        state = state.label(block as usize, MigrateType::HighAtomic);
+    }
+    state = (0..2 * S / 512).fold(state, |s, block| s.free(block * 512, 9));
+    state = state.set(|z| z.reserved_highatomic = 3 * 512);
+    let (all, records) = (Reused::new(state.machine.clone()), state.records());
+    at_each_point(
+        || {
+            let y: Y = all.next_blank(Mover::default());
+            y.restore(NORMAL, records.iter().copied()).unwrap();
+            y
+        },
+        |y| y.offline(frames(0..S)).unwrap(),
+        |y| _ = elsewhere(|| y.unreserve_highatomic(MOVABLE, true)),
+        |y| {
+            valid(y);
+            let blocks = y.pageblocks(NORMAL).unwrap()[MigrateType::HighAtomic as usize];
+            assert_eq!(y.zone_info(NORMAL).unwrap().reserved_highatomic, blocks * 512);
+        },
+    );
+}
+
+/// §3.8, §4.11: a pageblock that is isolated before its block is reserved stays isolated.
+#[test]
+fn a_reserve_leaves_isolated_pageblocks_alone() {
+    let all = Reused::new(
+        Machine::normal(4 * S).cpus(&[0, 0]).knobs(|k| k.user_min_free_kbytes = Some(8192)),
+    );
+    let isolated = frames(512..4 * S);
+    at_each_point(
+        || {
+            let y: Y = all.next(Mover::default());
+            while y.alloc(o(10), Gfp::NOWAIT).is_ok() {}
+            y
+        },
+        |y| _ = y.alloc(o(10), Gfp::ATOMIC | Gfp::NOWARN),
+        move |y| {
+            elsewhere(|| {
+                for block in (isolated.start.0..isolated.end.0).step_by(512) {
+                    _ = y.isolate(frames(block..block + 512), MOVABLE);
+                }
+            });
+        },
+        valid,
+    );
+}
+
+/// §4.12: what a call said to have made CMA blocks are CMA blocks, whatever ends their isolation
+/// meanwhile.
+#[test]
+fn make_cma_makes_cma_blocks_or_fails() {
+    let all = Reused::new(Machine::normal(16384).cpus(&[0, 0]));
+    let made = Rc::new(Cell::new(false));
+    let set = made.clone();
+    let points = at_each_point(
+        || all.next(Mover::default()),
+        move |y: &Y| set.set(y.make_cma(frames(4096..6144)).is_ok()),
+        |y| {
+            let range = frames(4096 + 600..4096 + 1500);
+            _ = elsewhere(|| y.alloc_contig(range, MOVABLE, Gfp::KERNEL));
+        },
+        |y| {
+            valid(y);
+            let cma = types(y, 4096..6144).iter().all(|&t| t == MigrateType::Cma);
+            assert!(cma || !made.get(), "it said that they are CMA blocks");
+        },
+    );
+    assert!(points > 4, "{points} points");
+}
+
+/// §4.12: a contiguous range of another type that is refused because CMA blocks are isolated does not
+/// make them blocks of its own type.
+#[test]
+fn a_refused_range_leaves_cma_blocks_cma() {
+    let all = Reused::new(Machine::normal(16384).cpus(&[0, 0]));
+    at_each_point(
+        || {
+            let y: Y = all.next(Mover::default());
+            y.make_cma(frames(4096..6144)).unwrap();
+            y
+        },
+        |y| _ = y.alloc_contig(frames(4096..5000), MigrateType::Cma, Gfp::KERNEL),
+        |y| {
+            let refused = elsewhere(|| y.alloc_contig(frames(4000..5000), MOVABLE, Gfp::KERNEL));
+            assert!(matches!(refused, Err(ContigError::Isolate(_))));
+        },
+        |y| {
+            valid(y);
+            assert!(types(y, 4096..6144).iter().all(|&t| t == MigrateType::Cma));
+        },
+    );
+}
+
+/// §11.3, §8.2: a frame that is poisoned while its section is initialised is not handed out.
+#[test]
+fn a_frame_poisoned_while_it_is_initialised_stays_out_of_use() {
+    let all = Reused::new(Machine::normal(3 * S).cpus(&[0, 0]));
+    let mut later = Vec::new();
+    for frame in [S + 5, 2 * S + 1023, 2 * S + 9000] {
+        later.push(at_each_point(
+            || {
+                let y: Y<InitOnFree> = all.next_deferred(Mover::default());
+                y.platform().interrupted.set(true);
+                y
+            },
+            |y| while y.init_section(NodeId(0)) {},
+            move |y| elsewhere(|| poison(y, Pfn(frame))),
+            |y| {
+                assert!(y.finish_deferred());
+                valid(y);
+                faulty_frames_are_out_of_use(y);
+            },
+        ));
+    }
+    assert!(later.iter().all(|&points| points > 4), "{later:?}");
+}
+
+/// §11.3, §7.4: no data moves into a frame that was poisoned while compaction held it.
+#[test]
+fn a_frame_poisoned_while_compaction_holds_it_stays_out_of_use() {
+    let all = Reused::new(Machine::normal(8192).cpus(&[0, 0]));
+    // Free pages beside one that stays: the first that compaction takes as new places.
+    for frame in [7680, 7681, 7700] {
+        let points = at_each_point(
+            || {
+                let y: Y = all.next(Mover::default());
+                let blocks: Vec<Pfn> = (0..100).map(|_| take(&y, 0)).collect();
+                for pfn in blocks.into_iter().skip(1).step_by(2) {
+                    y.platform().blocks.borrow_mut().remove(&pfn);
+                    y.free(pfn, o(0)).unwrap();
+                }
+                y.drain_all(None);
+                y.alloc_at(Pfn(7680 + 256), o(0), Gfp::KERNEL).unwrap();
+                y
+            },
+            |y| _ = y.compact_zone(NORMAL, None, Priority::SyncFull),
+            move |y| elsewhere(|| poison(y, Pfn(frame))),
+            |y| {
+                valid(y);
+                assert!(!y.platform().blocks.borrow().is_empty());
+                faulty_frames_are_out_of_use(y);
+            },
+        );
+        assert!(points > 50, "{points} points");
+    }
+}
+
+/// §11.3, §4.12: a frame that is poisoned while a contiguous range is emptied is not part of it.
+#[test]
+fn a_frame_poisoned_while_a_range_is_taken_is_not_in_it() {
+    let all = Reused::new(Machine::normal(8192).cpus(&[0, 0]));
+    let taken = Rc::new(Cell::new(false));
+    let set = taken.clone();
+    at_each_point(
+        || {
+            let y: Y<PageChecked> = all.next(Mover::default());
+            y.platform().interrupted.set(true);
+            y
+        },
+        move |y| {
+            set.set(y.alloc_contig(frames(4000..4100), MOVABLE, Gfp::KERNEL).is_ok());
+        },
+        |y| elsewhere(|| poison(y, Pfn(4050))),
+        |y| {
+            valid(y);
+            let faulty = y.platform().faulty.borrow().contains(&Pfn(4050));
+            assert!(!(faulty && taken.get()), "a faulty frame is in the range");
+            faulty_frames_are_out_of_use(y);
+        },
+    );
+}
+
+/// §4.11, §5.6: a free that began before its pageblock was isolated and drained puts nothing on a
+/// per-CPU list.
+#[test]
+fn a_late_free_leaves_isolated_blocks_uncached() {
+    let all = Reused::new(Machine::normal(8192).cpus(&[0, 0]));
+    let cached_in = |y: &Y, block: u64| {
+        let mut any = false;
+        y.snapshot(NORMAL, |r| {
+            any |= matches!(r, Record::Cached { pfn, .. } if pfn.0 / 512 == block);
+        });
+        any
+    };
+    for batch in [false, true] {
+        let (done, was) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(Pfn(0))));
+        let (isolated, at) = (done.clone(), was.clone());
+        let mine = was.clone();
+        at_each_point(
+            || {
+                let y: Y = all.next(Mover::default());
+                done.set(None);
+                let pfn = take(&y, 0);
+                // Reclaim is at work, so that frees take the whole way.
+                y.set_reclaim_active(NORMAL, true);
+                was.set(pfn);
+                y
+            },
+            move |y: &Y| {
+                if batch {
+                    y.free_batch(&[(mine.get(), o(0))]).unwrap();
+                } else {
+                    y.free(mine.get(), o(0)).unwrap();
+                }
+            },
+            move |y| {
+                elsewhere(|| {
+                    let block = at.get().0 / 512;
+                    y.isolate(frames(block * 512..(block + 1) * 512), MOVABLE).unwrap();
+                    y.drain_all(None);
+                    isolated.set(Some(block));
+                });
+            },
+            |y| {
+                valid(y);
+                let block = done.get().expect("it was isolated");
+                assert!(!cached_in(y, block), "a page of the isolated block is on a list");
+            },
+        );
+    }
+}
+
+/// A block below a frame lies below it, though memory above comes while it is sought.
+#[test]
+fn a_block_below_a_frame_lies_below_it_while_memory_comes() {
+    let machine =
+        Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[0, 0]);
+    let machine = Machine { usable: vec![frames(0..S)], ..machine };
+    let all = Reused::new(machine);
+    at_each_point(
+        || {
+            let y: Y = all.next(Mover::default());
+            while y.alloc(o(0), USER | Gfp::MEMALLOC).is_ok() {}
+            y
+        },
+        |y| {
+            let place = Place { below: Some(Pfn(S)), ..Place::default() };
+            if let Ok(pfn) = y.alloc_with(o(0), USER, place) {
+                assert!(pfn < Pfn(S), "{pfn} is not below {S:#x}");
+            }
+        },
+        |y| elsewhere(|| y.online(frames(S..2 * S)).unwrap()),
+        |_| (),
+    );
+}
