@@ -38,7 +38,7 @@ fn close(what: &str, extent: &Extent, tally: &Tally) {
 }
 
 fn pairs<P: Policy + Sync>() {
-    let (mut extent, mut tally) = (extent(60, 5), Tally::default());
+    let (mut extent, mut tally) = (extent(200, 4), Tally::default());
     match std::env::var("PAGEYARD_CASE") {
         Ok(name) if name.contains('@') => {
             if let Some(Err(why)) = replay::<P>(&name) {
