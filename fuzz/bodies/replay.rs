@@ -55,6 +55,18 @@ pub(crate) fn replay(corpus: &[u8], changed: usize, run: impl Fn(&[u8])) {
     }
 }
 
+/// Whether changes of a corpus break a reader in the way that they must: any other panic is a fault
+/// of the test.
+#[allow(dead_code)]
+pub(crate) fn finds(what: &str, corpus: &[u8], changed: usize, run: impl Fn(&[u8])) {
+    let found =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| replay(corpus, changed, run)));
+    let panic = found.expect_err("no change of the corpus breaks it");
+    let said = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    assert!(said.contains(what), "it panics otherwise: {said}");
+}
+
 fn change(input: &mut Vec<u8>, all: &[&[u8]], random: &mut Random) {
     const ODD: [&[u8]; 8] =
         [b"0", b"-1", b"18446744073709551616", b"\n", b"\xff\xff\xff\xff", b"\0\0\0\0", b"=", b" "];

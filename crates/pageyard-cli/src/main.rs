@@ -1,11 +1,10 @@
 //! The program `pageyard`: arguments in, text or JSON out. What it does is done by the libraries.
 
-#![forbid(unsafe_code)]
-
 mod compare;
 mod conform;
 mod knobs;
 mod machines;
+mod memory;
 mod output;
 mod picture;
 mod progress;
@@ -25,8 +24,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use pageyard_lab::reproduce::fast_path;
+use pageyard_trace::{is_active, printable};
 
 use crate::output::say;
+
+#[global_allocator]
+static MEMORY: memory::OrEnd = memory::OrEnd;
 
 const START: &str = "\
 Begin with:
@@ -64,6 +67,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    memory::named(printable(&picture::command()).into_owned());
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(e) => return answer(&e),
@@ -82,7 +86,8 @@ fn main() -> ExitCode {
             if output::is_broken_pipe(e.as_ref()) {
                 return ExitCode::SUCCESS;
             }
-            say!("pageyard: {e}");
+            // One line, whatever it quotes.
+            say!("pageyard: {}", printable(&e.to_string()));
             ExitCode::from(2)
         }
     }
@@ -90,6 +95,12 @@ fn main() -> ExitCode {
 
 /// Prints help, or what is wrong with the arguments.
 fn answer(e: &clap::Error) -> ExitCode {
+    let text = e.render().to_string();
+    if e.use_stderr() && text.contains(|c| c != '\n' && is_active(c)) {
+        // It quotes an argument; by itself it is printed in colours.
+        say!("{}", text.trim_end());
+        return ExitCode::from(2);
+    }
     let printed = e.print().map_err(|e| output::named(output::STDOUT, &e));
     match printed.and_then(|()| output::stdout().flush()) {
         Err(e) if !output::is_broken_pipe(&e) => {

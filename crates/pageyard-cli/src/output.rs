@@ -1,10 +1,13 @@
 //! What the commands share in printing.
 
 use std::error::Error;
-use std::fs::File;
-use std::io::{self, StdoutLock, Write};
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, StdoutLock, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pageyard_trace::is_active;
 
 /// What a command returns: its exit code, or an error that ends it with code 2.
 pub(crate) type Outcome = Result<std::process::ExitCode, Box<dyn Error>>;
@@ -26,7 +29,8 @@ pub(crate) fn is_broken_pipe(e: &(dyn Error + 'static)) -> bool {
 /// Says something on standard error. Where that cannot be written, nobody can be told.
 macro_rules! say {
     ($($what:tt)*) => {{
-        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($what)*)));
+        let mut to = $crate::output::Escaping::text(std::io::stderr());
+        let _ = std::io::Write::write_fmt(&mut to, format_args!("{}\n", format_args!($($what)*)));
     }};
 }
 pub(crate) use say;
@@ -45,6 +49,75 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// have lost the name.
 pub(crate) fn not_written() -> Option<io::Error> {
     lock(&FAILED).take()
+}
+
+/// What goes to a terminal passes here, whatever it is made from: no character on which a terminal
+/// acts gets through, but line ends and tabs.
+pub(crate) struct Escaping<W> {
+    to: W,
+    json: bool,
+    /// The beginning of a character of which the rest was not yet written.
+    begun: Vec<u8>,
+}
+
+impl<W: Write> Escaping<W> {
+    /// Text: characters are escaped as [`printable`](pageyard_trace::printable) has them.
+    pub(crate) fn text(to: W) -> Self {
+        Escaping { to, json: false, begun: Vec::new() }
+    }
+
+    /// JSON, where only strings hold such characters: it means the same escaped.
+    fn json(to: W) -> Self {
+        Escaping { json: true, ..Escaping::text(to) }
+    }
+
+    fn escape(&mut self, text: &str) -> io::Result<()> {
+        let escaped = |c: char| c != '\n' && c != '\t' && is_active(c);
+        let mut rest = text;
+        while let Some(at) = rest.find(escaped) {
+            let (before, from) = rest.split_at(at);
+            self.to.write_all(before.as_bytes())?;
+            let mut chars = from.chars();
+            if let Some(c) = chars.next() {
+                match self.json {
+                    true => write!(self.to, "\\u{:04x}", u32::from(c))?,
+                    false => write!(self.to, "{}", c.escape_default())?,
+                }
+            }
+            rest = chars.as_str();
+        }
+        self.to.write_all(rest.as_bytes())
+    }
+}
+
+impl<W: Write> Write for Escaping<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let plain = |b: &u8| matches!(b, b' '..=b'~' | b'\n' | b'\t');
+        if self.begun.is_empty() && bytes.iter().all(plain) {
+            return self.to.write(bytes);
+        }
+        let joined = [&std::mem::take(&mut self.begun), bytes].concat();
+        let mut rest = &joined[..];
+        while !rest.is_empty() {
+            let valid = str::from_utf8(rest).map_or_else(|e| e.valid_up_to(), str::len);
+            let (text, after) = rest.split_at(valid);
+            self.escape(str::from_utf8(text).unwrap_or_default())?;
+            let Err(e) = str::from_utf8(after) else { break };
+            let Some(wrong) = e.error_len() else {
+                self.begun = after.to_vec();
+                break;
+            };
+            for byte in &after[..wrong] {
+                write!(self.to, "\\x{byte:02x}")?;
+            }
+            rest = &after[wrong..];
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
 }
 
 /// A place to write to that says its name in errors.
@@ -96,16 +169,18 @@ pub(crate) fn named(name: &str, e: &io::Error) -> io::Error {
 
 pub(crate) const STDOUT: &str = "standard output";
 
-/// Standard output.
-pub(crate) fn stdout() -> Named<StdoutLock<'static>> {
-    Named { to: io::stdout().lock(), name: STDOUT.into(), bytes: 0 }
+/// Standard output, for text.
+pub(crate) fn stdout() -> Named<Escaping<StdoutLock<'static>>> {
+    Named { to: Escaping::text(io::stdout().lock()), name: STDOUT.into(), bytes: 0 }
 }
 
 /// Prints one JSON document and a line end.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Box<dyn Error>> {
-    let mut out = stdout();
+    let to = Escaping::json(io::stdout().lock());
+    let mut out = BufWriter::new(Named { to, name: STDOUT.into(), bytes: 0 });
     serde_json::to_writer_pretty(&mut out, value)?;
     writeln!(out)?;
+    out.flush()?;
     Ok(())
 }
 
@@ -122,28 +197,41 @@ pub(crate) fn write_file<T>(
         let to = File::options().write(true).open(path).map_err(failed)?;
         return write(Named { to, name, bytes: 0 });
     }
-    // Another run that writes the same file has its own.
-    let mut part = path.as_os_str().to_owned();
-    part.push(format!(".{}.part", std::process::id()));
-    let part = PathBuf::from(part);
-    let to = {
-        let mut unfinished = lock(&UNFINISHED);
-        let to = File::create(&part).map_err(failed)?;
-        *unfinished = Some(part.clone());
-        to
+    let Some(file) = path.file_name() else {
+        return Err(failed(io::ErrorKind::IsADirectory.into()).into());
     };
-    let done = to.try_clone().map_err(|e| failed(e).into()).and_then(|file| {
-        let done = write(Named { to: file, name: name.clone(), bytes: 0 })?;
+    // A name that nobody can know before, and that must be new: in a folder where others write too,
+    // another name may be a link to a file of ours.
+    let mut prefix = if file.len() < 200 { file.to_owned() } else { "pageyard".into() };
+    prefix.push(".");
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut part = tempfile::Builder::new();
+    part.prefix(&prefix).suffix(".part").permissions(Permissions::from_mode(0o666));
+    let part = {
+        let mut unfinished = lock(&UNFINISHED);
+        let part = part.tempfile_in(folder).map_err(|e| failed(without_path(e)))?;
+        *unfinished = Some(part.path().to_owned());
+        part
+    };
+    let done = part.as_file().try_clone().map_err(|e| failed(e).into()).and_then(|to| {
+        let done = write(Named { to, name: name.clone(), bytes: 0 })?;
         // Some file systems say only now that there is no room.
-        to.sync_all().map_err(failed)?;
-        std::fs::rename(&part, path).map_err(failed)?;
+        part.as_file().sync_all().map_err(failed)?;
+        // It goes away where it cannot take its place.
+        part.persist(path).map_err(|e| failed(e.error))?;
         Ok(done)
     });
-    if done.is_err() {
-        let _ = std::fs::remove_file(&part);
-    }
     *lock(&UNFINISHED) = None;
     done
+}
+
+/// The system's error, to which `tempfile` adds the name of a file that nobody asked for.
+fn without_path(e: io::Error) -> io::Error {
+    let inner = e.get_ref().and_then(|e| e.source()).and_then(|e| e.downcast_ref::<io::Error>());
+    match inner.and_then(io::Error::raw_os_error) {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => e,
+    }
 }
 
 /// Removes what is not whole, as the program ends.
@@ -153,4 +241,45 @@ pub(crate) fn drop_unfinished() {
         let _ = std::fs::remove_file(part);
     }
     std::mem::forget(unfinished);
+}
+
+/// The same, unless the file is just being created or has just taken its place.
+pub(crate) fn drop_unfinished_if_free() {
+    if let Ok(unfinished) = UNFINISHED.try_lock()
+        && let Some(part) = &*unfinished
+    {
+        let _ = std::fs::remove_file(part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn through(mut to: Escaping<Vec<u8>>, pieces: &[&[u8]]) -> String {
+        pieces.iter().for_each(|p| to.write_all(p).unwrap());
+        String::from_utf8(to.to).unwrap()
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_acts_on_gets_through() {
+        let text = |pieces: &[&[u8]]| through(Escaping::text(Vec::new()), pieces);
+        assert_eq!(text(&[b"plain\ttext\n"]), "plain\ttext\n");
+        assert_eq!(
+            text(&["é\u{1b}[2J\u{9b}\r\u{202e}\n".as_bytes()]),
+            "é\\u{1b}[2J\\u{9b}\\r\\u{202e}\n"
+        );
+        // A character in two pieces; bytes that are none.
+        assert_eq!(text(&[b"a\xc2", b"\x9b\xe2\x80", b"\xae\x9bz"]), "a\\u{9b}\\u{202e}\\x9bz");
+        assert_eq!(text(&[b"\xc3", "\u{a9}".as_bytes()]), "\\xc3©");
+    }
+
+    #[test]
+    fn json_stays_the_same_value() {
+        let value = serde_json::json!({ "a\u{9b}\u{7f}": "\u{1b}\u{202e}é\n\u{2066}" });
+        let text = serde_json::to_string_pretty(&value).unwrap();
+        let shown = through(Escaping::json(Vec::new()), &[text.as_bytes()]);
+        assert!(!shown.contains(|c| c != '\n' && is_active(c)), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+    }
 }

@@ -92,7 +92,8 @@ pub(crate) struct Reading {
     /// Folder with the machine's state files (zoneinfo.traced_start, before/…, pfnmap.before)
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Memory from address 0 where no zoneinfo tells, such as 2G [default: up to the highest frame]
+    /// Memory from address 0 where no zoneinfo tells, such as 2G [default: up to the highest frame].
+    /// Where one does: a machine of this size is replayed even if the trace is short for it
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
     /// CPUs where no zoneinfo tells [default: those in the trace]

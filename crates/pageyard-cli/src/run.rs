@@ -340,6 +340,6 @@ fn recorded(
         let (events, _) = recorder.finish()?;
         Ok((report, events))
     })?;
-    output::say!("{}: {events} events", path.display());
+    output::say!("{}: {events} events", pageyard_trace::printable(&path.to_string_lossy()));
     Ok(report)
 }

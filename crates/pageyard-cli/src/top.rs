@@ -5,9 +5,10 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use pageyard_host::{YardStats, read_stats};
+use pageyard_host::{PageError, YardStats, read_stats};
+use pageyard_trace::printable;
 
-use crate::output;
+use crate::output::{self, print_json};
 
 /// Show the yards of a running process: use, limits, pressure, zones, per-CPU lists, fragmentation.
 ///
@@ -30,19 +31,31 @@ pub(crate) struct Args {
 /// Runs it.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     if args.json {
-        let mut out = output::stdout();
-        serde_json::to_writer_pretty(&mut out, &read_stats(args.pid)?).map_err(io::Error::from)?;
-        writeln!(out)?;
+        print_json(&read(args.pid)?)?;
     } else if args.once || !io::stdout().is_terminal() {
         let mut out = output::stdout();
-        read_stats(args.pid)?.iter().try_for_each(|y| print(&mut out, y))?;
+        read(args.pid)?.iter().try_for_each(|y| print(&mut out, y))?;
     } else {
         if !(0.1..=3600.0).contains(&args.every) {
             return Err(format!("--every {}: give 0.1 to 3600 seconds", args.every).into());
         }
-        pageyard_top::watch(Duration::from_secs_f64(args.every), || read_stats(args.pid))?;
+        pageyard_top::watch(Duration::from_secs_f64(args.every), || read(args.pid))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the process publishes, which is another's: nothing in it that a terminal acts on.
+fn read(pid: u32) -> Result<Vec<YardStats>, PageError> {
+    let mut yards = read_stats(pid)?;
+    let clean = |text: &mut String| *text = printable(text).into_owned();
+    for y in &mut yards {
+        clean(&mut y.level);
+        for z in &mut y.zones {
+            clean(&mut z.kind);
+            clean(&mut z.map);
+        }
+    }
+    Ok(yards)
 }
 
 fn print(out: &mut impl Write, y: &YardStats) -> io::Result<()> {

@@ -8,6 +8,7 @@ use clap::Subcommand;
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{
     Attachments, Format, Options, Summary, TextWriter, TraceReader, TraceWriter, WriterOptions,
+    printable,
 };
 use serde_json::json;
 
@@ -177,7 +178,7 @@ fn import(
     writeln!(
         output::stdout(),
         "{}: {events} events, {} marks, {} state files, {bytes} bytes ({:.2} an event)",
-        output.display(),
+        printable(&output.to_string_lossy()),
         summary.marks,
         attachments.iter().count(),
         bytes as f64 / (events.max(1)) as f64
@@ -267,7 +268,7 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
         Format::Text => "ftrace text",
         Format::Pgy => "compact trace",
     };
-    writeln!(out, "{}: {form}, {}", reader.name(), reader.compression())?;
+    writeln!(out, "{}: {form}, {}", printable(reader.name()), reader.compression())?;
     for (name, count) in kinds {
         writeln!(out, "  {name:<28}{count:>12}")?;
     }
@@ -330,21 +331,19 @@ fn extract(trace: &Path, folder: &Path, lenient: bool) -> output::Outcome {
     }
     let mut out = output::stdout();
     for a in reader.attachments().iter() {
-        // Names come from a file: none may lead out of the folder.
-        let name = Path::new(&a.name);
-        if name.components().any(|c| !matches!(c, std::path::Component::Normal(_))) {
-            return Err(format!(
-                "{}: the state file name \"{}\" leads out of the folder; import the trace again",
-                trace.display(),
-                a.name
-            )
-            .into());
-        }
-        let path = folder.join(name);
-        std::fs::create_dir_all(path.parent().unwrap_or(folder))
+        // A reader takes only attachments of the state files' names.
+        let path = folder.join(&a.name);
+        let parent = path.parent().unwrap_or(folder);
+        std::fs::create_dir_all(parent)
             .map_err(|e| format!("{}: {e}; name a folder that can be written", path.display()))?;
+        if parent != folder && parent.is_symlink() {
+            let what = "it is a symbolic link, which may lead out of the folder; remove it";
+            return Err(format!("{}: {what}", parent.display()).into());
+        }
         write_file(&path, |mut file| Ok(file.write_all(&a.data)?))?;
-        writeln!(out, "{}", path.display())?;
+        writeln!(out, "{}", printable(&path.to_string_lossy()))?;
     }
+    drop(out);
+    report_trouble(reader.summary());
     Ok(ExitCode::SUCCESS)
 }

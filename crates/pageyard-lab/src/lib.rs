@@ -26,6 +26,7 @@ mod rng;
 pub mod show;
 pub mod stats;
 pub mod table;
+mod text;
 pub mod topology;
 pub mod track;
 pub mod workload;

@@ -32,7 +32,7 @@ pub struct RunResult {
 }
 
 /// Where a workload ran. A simulated result is never to be taken for a measured one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum World {
     /// On a simulated machine of this name, in virtual time.

@@ -38,13 +38,14 @@ fn trusting(data: &[u8]) {
     let text = std::str::from_utf8(data).unwrap_or_default();
     for line in text.lines().filter(|l| l.starts_with("memory = [\"")) {
         let range = line["memory = [\"".len()..].split('"').next().unwrap();
-        let (from, to) = range.split_once("..").unwrap();
-        assert!(pageyard_machine::size(from).unwrap() < pageyard_machine::size(to).unwrap());
+        let ends = range.split_once("..").and_then(|(from, to)| {
+            Some((pageyard_machine::size(from).ok()?, pageyard_machine::size(to).ok()?))
+        });
+        assert!(ends.is_some_and(|(from, to)| from < to), "memory that is no range");
     }
 }
 
 #[test]
 fn a_reader_that_trusts_its_input_is_found_out() {
-    let found = std::panic::catch_unwind(|| replay::replay(&corpus("topology"), 4000, trusting));
-    assert!(found.is_err(), "no change of the corpus breaks it");
+    replay::finds("memory that is no range", &corpus("topology"), 4000, trusting);
 }

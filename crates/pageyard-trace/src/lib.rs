@@ -48,7 +48,7 @@ pub use compaction::Compaction;
 pub use compaction_layout::check_compaction;
 pub use error::{Fault, Position, TraceError};
 pub use event::{Event, Kind, Record};
-pub use input::{Compression, Progress};
+pub use input::{Compression, Decompressed, Progress};
 pub use pgy::{TraceWriter, WriterOptions};
 pub use printable::{is_active, printable};
 pub use reader::{Format, Options, TraceReader};

@@ -33,16 +33,12 @@ fn trusting(data: &[u8]) {
     let text = std::str::from_utf8(data).unwrap_or_default();
     for line in text.lines().filter(|l| l.starts_with("Node ")) {
         let number = line["Node ".len()..].split(',').next().unwrap();
-        let _: u16 = number.parse().unwrap();
+        assert!(number.parse::<u16>().is_ok(), "a node that is no number");
     }
 }
 
 #[test]
 fn a_reader_that_trusts_its_input_is_found_out() {
-    let found = std::panic::catch_unwind(|| {
-        replay::replay(&corpus("state"), 4000, |data| {
-            trusting(data.get(1..).unwrap_or_default());
-        })
-    });
-    assert!(found.is_err(), "no change of the corpus breaks it");
+    let trusting = |data: &[u8]| trusting(data.get(1..).unwrap_or_default());
+    replay::finds("a node that is no number", &corpus("state"), 4000, trusting);
 }

@@ -26,6 +26,11 @@ impl Folder {
         folder
     }
 
+    /// Without inputs.
+    pub(crate) fn bare() -> Folder {
+        Folder::empty()
+    }
+
     fn empty() -> Folder {
         let n = NUMBER.fetch_add(1, Relaxed);
         let name = format!("pageyard-failures-{}-{n}", std::process::id());

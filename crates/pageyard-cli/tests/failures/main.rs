@@ -1,16 +1,27 @@
 //! What goes wrong around the program: no room for what it writes, nobody who reads it, signals in the
-//! middle. Every command in turn; a command or an option that is not in the tables fails.
+//! middle, inputs that somebody else made. Every command in turn; a command or an option that is not in the tables fails.
 //!
 //! `PAGEYARD_SLOW=1`: also commands that take a minute until they write.
 
+mod bounds;
 mod folder;
 mod full;
+mod hostile;
+mod places;
 mod signals;
+mod terminal;
 mod unread;
 
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pageyard");
+
+/// Held while this process publishes what `top` of it must not see, and while `top` looks at it.
+fn publishing() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Commands that take long until they write.
 fn slow_too() -> bool {

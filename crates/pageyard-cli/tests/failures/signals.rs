@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use pageyard_host::{Builder, HostYard};
 
 use crate::folder::{Folder, words};
-use crate::{PROGRAM, commands};
+use crate::{PROGRAM, commands, publishing};
 
 /// How a command shows that it is at work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -281,6 +281,7 @@ fn top_gives_the_terminal_back() {
     if !pageyard_unmet::program("script", "bsdutils") {
         return;
     }
+    let _alone = publishing();
     let yard: HostYard = Builder::new(16 << 20).build().unwrap();
     let own = std::process::id();
     for signal in [INT, TERM, HUP] {

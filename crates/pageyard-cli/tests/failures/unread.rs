@@ -6,7 +6,7 @@ use std::process::Stdio;
 use pageyard_host::{Builder, HostYard};
 
 use crate::folder::{Folder, words};
-use crate::{PROGRAM, commands, slow_too};
+use crate::{PROGRAM, commands, publishing, slow_too};
 
 /// Every command that prints, in every form.
 const PRINTERS: &[&str] = &[
@@ -69,7 +69,9 @@ fn all(stdout: impl Fn() -> Stdio, right: impl Fn(&str, Option<i32>, &str) -> bo
         let words = words(line).into_iter().map(|w| if w == "SELF" { own.clone() } else { w });
         let mut command = folder.command(PROGRAM);
         command.args(words).stdout(stdout()).stderr(Stdio::piped());
+        let alone = line.contains("SELF").then(publishing);
         let o = command.spawn().unwrap().wait_with_output().unwrap();
+        drop(alone);
         let said = String::from_utf8_lossy(&o.stderr);
         if !right(line, o.status.code(), &said) {
             failed.push(format!("{line}: {}: {said}", o.status));

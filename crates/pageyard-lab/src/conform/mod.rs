@@ -9,7 +9,10 @@ mod state;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use pageyard_trace::printable;
 use serde::Serialize;
+
+use crate::text::shown;
 
 pub(crate) use start::with_yard;
 pub(crate) use state::State;
@@ -18,7 +21,7 @@ pub(crate) use state::State;
 #[derive(Debug, thiserror::Error)]
 pub enum ConformError {
     /// The file cannot be opened or read.
-    #[error("{path}: {source}; name a recording that exists and is readable")]
+    #[error("{}: {source}; name a recording that exists and is readable", shown(.path))]
     Io {
         /// The file.
         path: PathBuf,
@@ -26,7 +29,7 @@ pub enum ConformError {
         source: std::io::Error,
     },
     /// A line means nothing.
-    #[error("{path}, line {line}: {what}")]
+    #[error("{}, line {line}: {}", shown(.path), printable(.what))]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -79,21 +82,23 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Outcome { name, answers, answers_recorded, states, states_recorded, difference } = self;
+        let name = printable(name);
         write!(
             f,
             "{name:<22} {answers}/{answers_recorded} answers, {states}/{states_recorded} states"
         )?;
         let Some(d) = difference else { return f.write_str(", identical") };
-        write!(f, "\n  line {}: {}", d.line, d.operation)?;
-        write!(f, "\n    expected {}\n    got      {}", d.expected, d.got)?;
+        write!(f, "\n  line {}: {}", d.line, printable(&d.operation))?;
+        let (expected, got) = (printable(&d.expected), printable(&d.got));
+        write!(f, "\n    expected {expected}\n    got      {got}")?;
         for line in &d.details {
-            write!(f, "\n      {line}")?;
+            write!(f, "\n      {}", printable(line))?;
         }
         Ok(())
     }
 }
 
-/// Runs one recording (JSON lines, plain or zstd).
+/// Runs one recording (JSON lines, plain or compressed).
 ///
 /// # Errors
 /// [`ConformError`] for a file that cannot be read or makes no sense; a difference is no error.

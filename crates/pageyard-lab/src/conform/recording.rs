@@ -1,9 +1,10 @@
-//! The lines of a recording: JSON, plain or zstd.
+//! The lines of a recording: JSON, plain or compressed.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
+use pageyard_trace::Decompressed;
 use serde::Deserialize;
 
 use super::ConformError;
@@ -25,31 +26,18 @@ pub(super) struct Line {
 pub(super) struct Lines {
     pub(super) path: PathBuf,
     pub(super) number: u64,
-    input: Box<dyn BufRead>,
+    input: Decompressed,
     text: Vec<u8>,
 }
 
 /// A line is shorter: a few compressed bytes can stand for as many as they like.
 const MOST_BYTES: u64 = 32 << 20;
 
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-
 impl Lines {
     pub(super) fn open(path: &Path) -> Result<Lines, ConformError> {
         let io = |source| ConformError::Io { path: path.to_owned(), source };
-        let mut file = BufReader::new(File::open(path).map_err(io)?);
-        let compressed = file.fill_buf().map_err(io)?.starts_with(&ZSTD_MAGIC);
-        let input: Box<dyn Read> = if compressed {
-            Box::new(zstd::Decoder::with_buffer(file).map_err(io)?)
-        } else {
-            Box::new(file)
-        };
-        Ok(Lines {
-            path: path.to_owned(),
-            number: 0,
-            input: Box::new(BufReader::with_capacity(1 << 18, input)),
-            text: Vec::new(),
-        })
+        let input = File::open(path).and_then(Decompressed::new).map_err(io)?;
+        Ok(Lines { path: path.to_owned(), number: 0, input, text: Vec::new() })
     }
 
     pub(super) fn name(&self) -> String {

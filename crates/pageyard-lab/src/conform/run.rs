@@ -52,6 +52,7 @@ pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
         zone_bits: zone_bits(first.request_zone).map_err(|e| wrong(&lines, e))?,
         slots: HashMap::new(),
         disabled: None,
+        work: WORK.0,
     };
     let mut outcome = Outcome { name, states: 1, states_recorded: 1, ..Outcome::default() };
     while let Some(line) = lines.next()? {
@@ -104,6 +105,8 @@ struct Run<'y, 'a> {
     zone_bits: Gfp,
     slots: HashMap<u64, Slot>,
     disabled: Option<PcpDisabled<'y, 'a, Lock, Linux612>>,
+    /// Slots and pages that operations may still name.
+    work: u64,
 }
 
 /// "Served by another zone", among a recording's answers.
@@ -111,8 +114,11 @@ const ELSEWHERE: i64 = -2;
 const FAILED: i64 = -1;
 /// The last slot.
 const MOST_SLOT: u64 = u32::MAX as u64;
-/// Slots in one operation, at most.
+/// Slots or pages in one operation, at most.
 const MOST_AT_ONCE: u64 = 1 << 20;
+/// And in all operations together: so many in any case, and so many for each line. Those of the
+/// recordings have about a hundred.
+const WORK: (u64, u64) = (1 << 24, 1 << 10);
 
 impl Run<'_, '_> {
     fn compare(&self, first: &State, expected: &State) -> Option<Difference> {
@@ -128,8 +134,25 @@ impl Run<'_, '_> {
         })
     }
 
+    /// Takes what an operation on so many slots or pages needs of the work that there may be.
+    fn work(&mut self, n: u64) -> Result<(), Trouble> {
+        if n > MOST_AT_ONCE {
+            let what =
+                format!("an operation on {n} slots or pages; expected {MOST_AT_ONCE} at most");
+            return Err(Trouble::Malformed(what));
+        }
+        self.work = self.work.checked_sub(n).ok_or_else(|| {
+            let (free, each) = WORK;
+            Trouble::Malformed(format!(
+                "operations on too many slots or pages; expected {free}, and {each} for each line"
+            ))
+        })?;
+        Ok(())
+    }
+
     /// Does what one line says, and compares the answer.
     fn operation(&mut self, line: &Line) -> Result<Option<Difference>, String> {
+        self.work = self.work.saturating_add(WORK.1);
         let op = Op::parse(&line.op)?;
         let expected = line.got.as_deref();
         let got = match self.perform(&op, expected) {
@@ -253,8 +276,9 @@ impl Run<'_, '_> {
 
     /// The words PFN N TYPE from the given one on. The type has the dump's number, whose three
     /// ordinary types are ours.
-    fn range(&self, op: &Op<'_>, at: usize) -> Result<(Range<Pfn>, MigrateType), Trouble> {
+    fn range(&mut self, op: &Op<'_>, at: usize) -> Result<(Range<Pfn>, MigrateType), Trouble> {
         let (first, pages) = (op.number(at)?, op.number(at + 1)?);
+        self.work(pages)?;
         let start = Pfn(self.start.saturating_add(first));
         let end = Pfn(start.0.saturating_add(pages));
         let t = u8::try_from(op.number(at + 2)?).ok().and_then(MigrateType::from_number);
@@ -314,9 +338,7 @@ impl Run<'_, '_> {
     }
 
     fn free_batch(&mut self, slot: u64, n: u64) -> Result<Vec<i64>, Trouble> {
-        if n > MOST_AT_ONCE {
-            return Err(Trouble::Malformed(format!("a batch of {n} slots")));
-        }
+        self.work(n)?;
         let mut blocks = Vec::new();
         let mut elsewhere = 0;
         for s in slot..slot + n {
@@ -332,9 +354,7 @@ impl Run<'_, '_> {
 
     fn allocate_bulk(&mut self, op: &Op<'_>) -> Result<Vec<i64>, Trouble> {
         let (slot, n) = (op.slot(0)?, op.number(1)?);
-        if n > MOST_AT_ONCE {
-            return Err(Trouble::Malformed(format!("a bulk request of {n} pages")));
-        }
+        self.work(n)?;
         let gfp = self.gfp(op.text(2))?;
         let mut pages: Vec<Option<Pfn>> = (slot..slot + n)
             .map(|s| match self.slots.get(&s) {

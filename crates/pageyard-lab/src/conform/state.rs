@@ -237,7 +237,8 @@ impl State {
                     lists: vec![Vec::new(); PCP_LISTS],
                 }),
                 Record::Cached { cpu, list, pfn } => {
-                    if let Some(p) = s.pcp.iter_mut().find(|p| p.cpu == cpu.0) {
+                    // They stand behind their CPU.
+                    if let Some(p) = s.pcp.iter_mut().rev().find(|p| p.cpu == cpu.0) {
                         p.lists[list].push(relative(pfn));
                     }
                 }

@@ -1,5 +1,7 @@
 //! Text in pages: what comes from outside is escaped, numbers are made readable.
 
+use pageyard_trace::is_active;
+
 /// For HTML, SVG and their attributes in double quotes.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -11,7 +13,7 @@ pub(super) fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             // No page may hold them, however they are written.
-            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            c if is_active(c) && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use pageyard_trace::TraceError;
+use pageyard_trace::{TraceError, printable};
 
 /// Why a trace could not be replayed. The program's exit code is 2 for these.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +11,10 @@ pub enum ReplayError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// The trace contradicts the machine.
-    #[error("{input}: record {record}: {what} (to fix: {fix}, or replay with --lenient)")]
+    #[error(
+        "{}: record {record}: {what} (to fix: {fix}, or replay with --lenient)",
+        printable(.input)
+    )]
     Inconsistent {
         /// The trace's name.
         input: String,
@@ -23,21 +26,50 @@ pub enum ReplayError {
         fix: &'static str,
     },
     /// The machine cannot be built from what the state files or options say.
-    #[error("the machine: {what} (to fix: {fix})")]
+    #[error("the machine: {} (to fix: {fix})", printable(.what))]
     Machine {
         /// What is wrong.
         what: String,
         /// What to do about it.
         fix: &'static str,
     },
+    /// The machine is so large that its tables would take more than a trace of this length may.
+    #[error(
+        "{}: the machine spans {} MiB, up to frame {highest:#x}, and tables for it take {} MiB; a \
+         trace of {events} events may have {} MiB of them (to fix: if the machine is so large, give --memory \
+         {}G; if frames or the zoneinfo file are damaged, give the true --memory and --lenient, or \
+         leave that file out)",
+        printable(.input),
+        in_mib(*span),
+        in_mib(*needs),
+        allowed >> 20,
+        span.div_ceil(1 << 30)
+    )]
+    TooLarge {
+        /// The trace's name.
+        input: String,
+        /// Bytes from the lowest to the highest frame.
+        span: u64,
+        /// The highest frame.
+        highest: u64,
+        /// Bytes of its tables.
+        needs: u64,
+        /// Page events of the trace.
+        events: u64,
+        /// Bytes that tables may take.
+        allowed: u64,
+    },
     /// There is nothing to replay.
-    #[error("{input}: the trace has no page events (to fix: record the kmem events mm_page_*)")]
+    #[error(
+        "{}: the trace has no page events (to fix: record the kmem events mm_page_*)",
+        printable(.input)
+    )]
     NoEvents {
         /// The trace's name.
         input: String,
     },
     /// No policy of this name is compiled in.
-    #[error("no policy {name}; there are {known}")]
+    #[error("no policy {}; there are {known}", printable(.name))]
     UnknownPolicy {
         /// The name asked for.
         name: String,
@@ -54,4 +86,8 @@ impl ReplayError {
     pub(super) fn machine(what: impl Into<String>, fix: &'static str) -> Self {
         ReplayError::Machine { what: what.into(), fix }
     }
+}
+
+fn in_mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
 }

@@ -88,6 +88,9 @@ impl fmt::Display for Explained {
     }
 }
 
+/// Bytes for each CPU's lists of a zone.
+pub(super) const PER_LIST: usize = size_of::<Ring<CHANGES>>();
+
 /// What a run notes for its explanation.
 pub(super) struct Notes {
     zones: Vec<ZoneId>,

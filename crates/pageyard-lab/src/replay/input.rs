@@ -131,6 +131,11 @@ impl Recording {
         Ok(recording)
     }
 
+    /// The trace's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     fn import(
         &mut self,
         mut reader: TraceReader,

@@ -1,6 +1,8 @@
 //! The machine of a trace: zones, CPUs, marks, caches, from the state files beside the trace or
 //! from options.
 
+use std::collections::HashMap;
+
 use pageyard::tuning::{self, CacheSlice};
 use pageyard::watermark;
 use pageyard::{Knobs, TYPES, ZONE_KINDS, ZoneKind, stat_threshold};
@@ -13,7 +15,8 @@ use super::error::ReplayError;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MachineOptions {
     /// Memory in bytes, from address 0. Default: up to the highest frame in the trace, rounded up
-    /// to 128 MiB.
+    /// to 128 MiB. Where a zoneinfo tells the memory, a machine of this size is replayed even if the
+    /// trace is short for it.
     pub memory: Option<u64>,
     /// Number of CPUs. Default: as many as the trace names.
     pub cpus: Option<u32>,
@@ -204,7 +207,13 @@ impl Machine {
     /// The position of the zone that holds a frame.
     #[inline(always)]
     pub(super) fn zone_of(&self, pfn: u64) -> Option<usize> {
-        self.zones.iter().position(|z| pfn.wrapping_sub(z.start) < z.spanned)
+        let holds = |z: &MachineZone| pfn.wrapping_sub(z.start) < z.spanned;
+        // Nearly all machines have few zones.
+        if self.zones.len() <= 8 {
+            return self.zones.iter().position(holds);
+        }
+        let at = self.zones.partition_point(|z| z.start <= pfn).checked_sub(1)?;
+        holds(&self.zones[at]).then_some(at)
     }
 
     /// The pageblock of a frame counted from the lowest, counted likewise.
@@ -272,6 +281,7 @@ fn from_zoneinfo(
         .flat_map(|z| z.pagesets.iter().map(|p| u32::from(p.cpu) + 1))
         .max()
         .ok_or_else(|| ReplayError::machine("zoneinfo names no CPUs", fix))?;
+    let [starts, ends] = [&state.traced_start, &state.traced_end].map(by_name);
     let newer = info.populated().any(|z| z.watermarks.promo.is_some());
     let mut zones = Vec::new();
     for z in info.populated().filter(|z| z.managed > 0) {
@@ -281,12 +291,16 @@ fn from_zoneinfo(
             .ok_or_else(|| ReplayError::machine(format!("there is no zone {}", z.name), fix))?;
         let w = &z.watermarks;
         let promo = w.promo.unwrap_or(w.high.saturating_add(w.high.saturating_sub(w.low)));
-        let same = |s: &Snapshot| s.zoneinfo.as_ref()?.zone(z.node, &z.name).cloned();
-        let (start, end) = (same(&state.traced_start), same(&state.traced_end));
-        let counts = |of: &Option<pageyard_trace::state::Zone>, cpu: u32| {
-            let sets = &of.as_ref()?.pagesets;
-            let set = sets.iter().find(|p| u32::from(p.cpu) == cpu)?;
-            Some((set.count.min(1 << 28) as i64, set.high.min(1 << 28) as i64))
+        let name = (z.node, z.name.as_str());
+        let (start, end) = (starts.get(&name).copied(), ends.get(&name).copied());
+        let counts = |of: Option<&pageyard_trace::state::Zone>| {
+            let mut counts = vec![None; cpus as usize];
+            for set in of.map_or(&[][..], |z| &z.pagesets) {
+                if let Some(at) = counts.get_mut(usize::from(set.cpu)) {
+                    *at = Some((set.count.min(1 << 28) as i64, set.high.min(1 << 28) as i64));
+                }
+            }
+            counts
         };
         let batch = z.pagesets.first().map_or(0, |p| p.batch).min(1 << 14) as i32;
         zones.push(MachineZone {
@@ -296,7 +310,7 @@ fn from_zoneinfo(
             spanned: z.spanned,
             present: z.present,
             managed: z.managed,
-            free: start.as_ref().map(|s| s.free),
+            free: start.map(|s| s.free),
             watermarks: [w.min, w.low, w.high, promo],
             boost: w.boost,
             lowmem_reserve: std::array::from_fn(|k| {
@@ -308,11 +322,17 @@ fn from_zoneinfo(
                 .first()
                 .and_then(|p| p.stat_threshold)
                 .map_or_else(|| stat_threshold(cpus, z.managed), |t| t.min(125) as u32),
-            at_start: (0..cpus).map(|c| counts(&start, c)).collect(),
-            at_end: (0..cpus).map(|c| counts(&end, c).map(|(count, _)| count)).collect(),
+            at_start: counts(start),
+            at_end: counts(end).into_iter().map(|c| c.map(|(count, _)| count)).collect(),
         });
     }
     Ok((zones, cpus, if newer { Kernel::Linux612 } else { Kernel::Linux61 }))
+}
+
+/// The zones of a snapshot by node and name.
+fn by_name(of: &Snapshot) -> HashMap<(u16, &str), &pageyard_trace::state::Zone> {
+    let zones = of.zoneinfo.iter().flat_map(|info| &info.zones);
+    zones.map(|z| ((z.node, z.name.as_str()), z)).collect()
 }
 
 /// Zones by address, as x86 has them; everything is managed.
@@ -399,9 +419,9 @@ fn slice(options: &MachineOptions, file: Option<&CpuCaches>, cpu: u16) -> CacheS
         return CacheSlice { last_level: DEFAULT_CACHE_SLICE, all_levels: DEFAULT_CACHE_SLICE };
     };
     let all = file
-        .caches
+        .of(cpu)
         .iter()
-        .filter(|c| c.cpu == cpu && matches!(c.kind.as_deref(), Some("Data" | "Unified")))
+        .filter(|c| matches!(c.kind.as_deref(), Some("Data" | "Unified")))
         .map(|c| c.size.unwrap_or(0) / c.shared_cpus.len().max(1) as u64)
         .fold(0, u64::saturating_add);
     CacheSlice { last_level: file.data_slice(cpu).unwrap_or(0), all_levels: all }

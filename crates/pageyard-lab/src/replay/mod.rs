@@ -23,6 +23,7 @@ mod owners;
 mod plan;
 mod policies;
 mod restore;
+mod room;
 mod run;
 mod scan;
 mod start;
@@ -158,7 +159,7 @@ pub fn replay(
     }
     let ready = Prepared::new(input, options, false, progress)?;
     let setting = run::Setting { record: options.record, ..ready.setting() };
-    let policies = columns(&setting, options, progress)?;
+    let policies = columns(&setting, options, ready.room.runs(), progress)?;
     Ok(Report {
         reading: ready.reading,
         start: ready.start.figures,
@@ -185,6 +186,7 @@ struct Prepared {
     recorded: Figures,
     understanding: Understanding,
     requests: Option<owners::Requests>,
+    room: room::Room,
 }
 
 impl Prepared {
@@ -199,11 +201,36 @@ impl Prepared {
         let mut recording = input::Recording::open(input, state, options.lenient, progress)?;
         let state = std::mem::take(&mut recording.state);
         let declared = recording.declared_cpus.map_or(0, u32::from);
-        let machine = Machine::new(&state, &options.machine, || {
+        let mut seen = None;
+        let mut survey = || -> Result<scan::Survey, ReplayError> {
+            if let Some(survey) = seen {
+                return Ok(survey);
+            }
             let mut survey = scan::Survey::default();
             recording.pass(Stage::Scan, progress, &mut survey)?;
+            seen = Some(survey);
+            Ok(survey)
+        };
+        let machine = Machine::new(&state, &options.machine, || {
+            let survey = survey()?;
             Ok((survey.highest, survey.cpus.max(declared)))
         })?;
+        let mut room = room::Room::new(&machine, options, requests)?;
+        if room.is_large() {
+            let span = machine.frames() as u64 * 4096;
+            let said = options.machine.memory.is_some_and(|memory| memory >= span);
+            let events = survey()?.events;
+            if !room.allow(events, said) {
+                return Err(ReplayError::TooLarge {
+                    input: recording.name().to_owned(),
+                    span,
+                    highest: machine.base() + machine.frames() as u64 - 1,
+                    needs: room.least(),
+                    events,
+                    allowed: room.allowed(),
+                });
+            }
+        }
         let mut scan = scan::Scan::new(&machine);
         recording.pass(Stage::Scan, progress, &mut scan)?;
         scan.close();
@@ -234,6 +261,7 @@ impl Prepared {
             understanding,
             requests,
             machine,
+            room,
         })
     }
 
@@ -251,10 +279,11 @@ impl Prepared {
     }
 }
 
-/// Runs all policies and seeds, several at once.
+/// Runs all policies and seeds, several at once, by default as many as there is room for.
 fn columns(
     setting: &run::Setting<'_>,
     options: &Options,
+    room: usize,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Vec<Column>, ReplayError> {
     let seeds = |c: &Choice| if c.ticks_matter { options.seeds.max(1) } else { 1 };
@@ -263,44 +292,48 @@ fn columns(
         .collect();
     let all = setting.plan.len * jobs.len() as u64;
     let threads = match options.jobs {
-        0 => std::thread::available_parallelism().map_or(1, usize::from).min(8),
+        0 => std::thread::available_parallelism().map_or(1, usize::from).min(8).min(room),
         n => n,
     };
     let queue = Mutex::new(jobs.iter().copied().enumerate());
     let done = Mutex::new((0, progress));
     let results: Mutex<Vec<Option<Result<run::Outcome, ReplayError>>>> =
         Mutex::new(jobs.iter().map(|_| None).collect());
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(jobs.len()) {
-            scope.spawn(|| {
-                loop {
-                    let next = queue.lock().map_or(None, |mut q| q.next());
-                    let Some((number, (policy, seed))) = next else { break };
-                    let mut told = 0;
-                    let mut tell = |at: u64| {
-                        if at >= told + (1 << 16)
-                            && let Ok(mut d) = done.try_lock()
-                        {
-                            d.0 += at - told;
-                            told = at;
-                            let so_far = d.0;
-                            (d.1)(Stage::Replay, so_far, Some(all));
-                        }
-                    };
-                    let choice = &options.policies[policy];
-                    let setting = run::Setting { record: setting.record && seed == 0, ..*setting };
-                    let number_of = options.seed.wrapping_add(seed);
-                    let result = match &options.on {
-                        Some(spec) if seed == 0 => on_machine::of(choice)
-                            .and_then(|run| run(&setting, spec, number_of, &mut tell)),
-                        _ => (choice.run)(&setting, number_of, &mut tell),
-                    };
-                    if let Ok(mut results) = results.lock() {
-                        results[number] = Some(result);
-                    }
+    let work = || {
+        loop {
+            let next = queue.lock().map_or(None, |mut q| q.next());
+            let Some((number, (policy, seed))) = next else { break };
+            let mut told = 0;
+            let mut tell = |at: u64| {
+                if at >= told + (1 << 16)
+                    && let Ok(mut d) = done.try_lock()
+                {
+                    d.0 += at - told;
+                    told = at;
+                    let so_far = d.0;
+                    (d.1)(Stage::Replay, so_far, Some(all));
                 }
-            });
+            };
+            let choice = &options.policies[policy];
+            let setting = run::Setting { record: setting.record && seed == 0, ..*setting };
+            let number_of = options.seed.wrapping_add(seed);
+            let result = match &options.on {
+                Some(spec) if seed == 0 => {
+                    on_machine::of(choice).and_then(|run| run(&setting, spec, number_of, &mut tell))
+                }
+                _ => (choice.run)(&setting, number_of, &mut tell),
+            };
+            if let Ok(mut results) = results.lock() {
+                results[number] = Some(result);
+            }
         }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(jobs.len()) {
+            // Where there is no room for another thread, this one does its work.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
     });
     let results = results.into_inner().unwrap_or_default();
     let mut found: Vec<Found> = options.policies.iter().map(|_| Found::default()).collect();

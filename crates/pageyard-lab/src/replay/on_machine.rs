@@ -31,6 +31,10 @@ pub struct Price {
 
 type Run = fn(&Setting<'_>, &MachineSpec, u64, &mut dyn FnMut(u64)) -> Result<Outcome, ReplayError>;
 
+/// Bytes that the simulated caches keep for each frame: of its contents, and of its part of a line of
+/// descriptors.
+pub(super) const PER_FRAME: u64 = 8 + 2;
+
 /// Policies that are compiled for it.
 const RUNS: [(&str, Run); 4] = [
     ("Base", run::<Base>),

@@ -7,7 +7,7 @@ use pageyard::policy::Policy;
 use pageyard::{
     Gfp, MigrateType, NodeId, Order, Owner, PageFlags, Pfn, Platform, Task, Yard, ZoneId,
 };
-use pageyard_trace::{Tasks, gfp};
+use pageyard_trace::{Tasks, gfp, printable};
 use serde_json::{Value, json};
 
 use super::error::ReplayError;
@@ -29,6 +29,9 @@ struct Request {
     /// Of the block when it was handed out, or one of the two below.
     order: u8,
 }
+
+/// Bytes that are kept for each frame.
+pub(super) const PER_FRAME: u64 = size_of::<Request>() as u64;
 
 /// No block begins here.
 const INSIDE: u8 = 0xff;
@@ -245,7 +248,7 @@ impl Owners {
     pub fn summary(&self, by: By) -> String {
         let mut out = format!(
             "{} at its end under {}: {} blocks, {} pages whose request it shows, by {}\n",
-            self.reading.input,
+            printable(&self.reading.input),
             self.policy,
             self.holders.len(),
             self.pages(),

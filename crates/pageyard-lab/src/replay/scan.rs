@@ -31,15 +31,17 @@ impl Bits {
     }
 }
 
-/// Highest frame and number of CPUs: for a machine that no state file describes.
-#[derive(Default)]
+/// Highest frame and number of CPUs, for a machine that no state file describes, and page events.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Survey {
     pub(super) highest: u64,
     pub(super) cpus: u32,
+    pub(super) events: u64,
 }
 
 impl Visitor for Survey {
     fn event(&mut self, _: u64, event: &Event, _: &Tasks) -> Result<(), Refused> {
+        self.events += 1;
         self.cpus = self.cpus.max(u32::from(event.cpu) + 1);
         if let Some((pfn, order)) = block(event) {
             self.highest = self.highest.max(pfn + (1 << order) - 1);

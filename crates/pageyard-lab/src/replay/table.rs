@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use pageyard_trace::printable;
+
 use super::figures::{Figures, Range};
 use super::{Column, DELAY, Price, Report, SPREAD};
 
@@ -122,7 +124,7 @@ impl Report {
         writeln!(
             f,
             "replay of {}: {} page events, {:.1} s by the trace's clock",
-            r.input,
+            printable(&r.input),
             grouped(r.events),
             r.seconds
         )?;

@@ -11,12 +11,13 @@ use std::str::FromStr;
 
 use pageyard::text::Extra;
 use pageyard::{Platform, Yard};
-use pageyard_trace::TraceError;
 use pageyard_trace::state::{BuddyInfo, Counters, PageTypeInfo, Snapshot, ZoneInfo};
+use pageyard_trace::{TraceError, printable};
 use serde_json::Value;
 
 use crate::conform::ConformError;
 use crate::memory::Lock;
+use crate::text::shown;
 use source::Source;
 
 /// Which text.
@@ -132,7 +133,7 @@ pub struct When {
 #[derive(Debug, thiserror::Error)]
 pub enum ShowError {
     /// The file cannot be read.
-    #[error("{path}: {source}; name a trace, a folder with state files, or a recording")]
+    #[error("{}: {source}; name a trace, a folder with state files, or a recording", shown(.path))]
     Io {
         /// The file.
         path: PathBuf,
@@ -146,7 +147,7 @@ pub enum ShowError {
     #[error(transparent)]
     Recording(#[from] ConformError),
     /// The file is there and sound, but has not what was asked for.
-    #[error("{path}: {what}")]
+    #[error("{}: {}", shown(.path), printable(.what))]
     Missing {
         /// The file.
         path: PathBuf,
@@ -167,7 +168,7 @@ pub struct Shown {
 }
 
 /// Prints a state of a trace (a `.pgy` file with state files attached, any trace with state files
-/// beside it, or their folder) or of a recording (JSON lines, plain or zstd).
+/// beside it, or their folder) or of a recording (JSON lines, plain or compressed).
 ///
 /// # Errors
 /// [`ShowError`] says what is wrong with the file, or which states it has.

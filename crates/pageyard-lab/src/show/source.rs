@@ -1,11 +1,11 @@
 //! What kind of file it is, and the states it has.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::path::Path;
 
 use pageyard_trace::state::{Snapshot, StateDir};
-use pageyard_trace::{Options, TraceReader};
+use pageyard_trace::{Decompressed, Options, TraceReader};
 
 use super::{Form, Moment, ShowError};
 
@@ -52,14 +52,9 @@ impl Source {
     }
 }
 
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-
-/// Whether the file holds JSON lines, plain or zstd.
+/// Whether the file holds JSON lines, plain or compressed.
 fn is_recording(path: &Path) -> io::Result<bool> {
-    let mut file = BufReader::new(File::open(path)?);
-    let compressed = file.fill_buf()?.starts_with(&ZSTD_MAGIC);
-    let mut input: Box<dyn Read> =
-        if compressed { Box::new(zstd::Decoder::with_buffer(file)?) } else { Box::new(file) };
+    let mut input = Decompressed::new(File::open(path)?)?;
     let mut first = [0];
     // What cannot be decompressed is no recording either; whoever reads it next says why.
     while matches!(input.read(&mut first), Ok(1)) {

@@ -1,8 +1,10 @@
 //! What can be wrong with results that are to be compared.
 
+use pageyard_trace::printable;
+
 /// Why results cannot be put into one table. The program's exit code is 2 for these.
 #[derive(Debug, thiserror::Error)]
-#[error("{place}: {what} (to fix: {fix})")]
+#[error("{}: {} (to fix: {fix})", printable(.place), printable(.what))]
 pub struct TableError {
     /// The file, and the place in it.
     pub place: String,

@@ -1,6 +1,6 @@
 //! Results side by side: which columns there are, and that they can be compared.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 
@@ -124,6 +124,8 @@ fn pairs(parameters: &BTreeMap<String, String>) -> String {
 struct Group<'a> {
     source: &'a Source,
     runs: Vec<&'a RunResult>,
+    /// The same by their workload.
+    by_workload: HashMap<&'a str, Vec<&'a RunResult>>,
 }
 
 /// Puts results side by side: a column for each source, policy and world, in the order given; a
@@ -139,17 +141,14 @@ pub fn align(sources: &[Source]) -> Result<Vec<Set>, TableError> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for source in sources {
         source.check()?;
+        let mut by_place = HashMap::new();
         for run in &source.results {
-            let same = |g: &&mut Group<'_>| {
-                let other = g.runs[0];
-                std::ptr::eq(g.source, source)
-                    && other.policy == run.policy
-                    && other.world == run.world
-            };
-            match groups.iter_mut().find(same) {
-                Some(group) => group.runs.push(run),
-                None => groups.push(Group { source, runs: vec![run] }),
-            }
+            let at = *by_place.entry((&run.policy, &run.world)).or_insert_with(|| {
+                groups.push(Group { source, runs: Vec::new(), by_workload: HashMap::new() });
+                groups.len() - 1
+            });
+            groups[at].runs.push(run);
+            groups[at].by_workload.entry(&run.workload).or_default().push(run);
         }
     }
     let Some(base) = groups.first() else {
@@ -160,13 +159,14 @@ pub fn align(sources: &[Source]) -> Result<Vec<Set>, TableError> {
 
     let mut sets = Vec::new();
     let mut workloads: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for run in &base.runs {
-        if !workloads.contains(&run.workload.as_str()) {
+        if seen.insert(&run.workload) {
             workloads.push(&run.workload);
         }
     }
     for group in &groups[1..] {
-        if let Some(run) = group.runs.iter().find(|r| !workloads.contains(&r.workload.as_str())) {
+        if let Some(run) = group.runs.iter().find(|r| !seen.contains(&r.workload)) {
             let what = format!("the base, {}, has no such workload", at(base));
             return wrong(group.source.place(run), what, SAME_WORKLOADS);
         }
@@ -182,17 +182,19 @@ pub fn align(sources: &[Source]) -> Result<Vec<Set>, TableError> {
             sets.push(set(&groups, &names, &runs)?);
             continue;
         }
+        let by_choice: Vec<HashMap<_, _>> =
+            choices.iter().map(|of| of.iter().map(|(p, runs)| (*p, runs)).collect()).collect();
         for (i, of) in choices.iter().enumerate() {
-            if let Some((p, _)) = of.iter().find(|(p, _)| !choices[0].iter().any(|c| c.0 == *p)) {
+            if let Some((p, _)) = of.iter().find(|(p, _)| !by_choice[0].contains_key(p)) {
                 let what = format!("workload {workload} with {} is not in the base", pairs(p));
                 return wrong(at(&groups[i]), what, SAME_WORKLOADS);
             }
         }
         for (p, _) in &choices[0] {
             let mut runs = Vec::new();
-            for (group, of) in groups.iter().zip(&choices) {
-                match of.iter().find(|c| c.0 == *p) {
-                    Some((_, found)) => runs.push(found.clone()),
+            for (group, of) in groups.iter().zip(&by_choice) {
+                match of.get(p) {
+                    Some(found) => runs.push((*found).clone()),
                     None => {
                         let what = format!("workload {workload} with {} is missing", pairs(p));
                         return wrong(at(group), what, SAME_WORKLOADS);
@@ -232,11 +234,13 @@ fn choices<'a>(
     workload: &str,
 ) -> Vec<(&'a BTreeMap<String, String>, Vec<&'a RunResult>)> {
     let mut choices: Vec<(_, Vec<_>)> = Vec::new();
-    for &run in group.runs.iter().filter(|r| r.workload == workload) {
-        match choices.iter_mut().find(|c| c.0 == &run.parameters) {
-            Some(choice) => choice.1.push(run),
-            None => choices.push((&run.parameters, vec![run])),
-        }
+    let mut places = HashMap::new();
+    for &run in group.by_workload.get(workload).into_iter().flatten() {
+        let at = *places.entry(&run.parameters).or_insert_with(|| {
+            choices.push((&run.parameters, Vec::new()));
+            choices.len() - 1
+        });
+        choices[at].1.push(run);
     }
     choices
 }
@@ -302,14 +306,15 @@ fn set(
         for row in &mut metrics {
             row.samples.push(Vec::new());
         }
+        let (mut seeds, mut versions) = (HashSet::new(), HashSet::new());
         for run in runs {
             let place = group.source.place(run);
-            if matches!(run.world, World::Simulated(_)) && column.seeds.contains(&run.seed) {
+            if matches!(run.world, World::Simulated(_)) && !seeds.insert(run.seed) {
                 let what = format!("seed {} is there twice, and is the same run twice", run.seed);
                 return wrong(place, what, "give every simulated run its own seed");
             }
             column.seeds.push(run.seed);
-            if !column.versions.contains(&run.version) {
+            if versions.insert(&run.version) {
                 column.versions.push(run.version.clone());
             }
             take(&place, &run.metrics, &mut metrics)?;
@@ -328,11 +333,13 @@ impl Row {
 /// Puts a run's samples into the last column.
 fn take(place: &str, from: &[Metric], to: &mut [Row]) -> Result<(), TableError> {
     const SAME: &str = "compare results of one version of the workload";
-    if let Some(m) = from.iter().find(|m| !to.iter().any(|row| row.name == m.name)) {
+    let known: HashSet<&String> = to.iter().map(|row| &row.name).collect();
+    if let Some(m) = from.iter().find(|m| !known.contains(&m.name)) {
         return wrong(format!("{place}: metric {}", m.name), "the base has no such metric", SAME);
     }
+    let by_name: HashMap<&String, &Metric> = from.iter().map(|m| (&m.name, m)).collect();
     for row in to {
-        let Some(m) = from.iter().find(|m| m.name == row.name) else {
+        let Some(m) = by_name.get(&row.name) else {
             let what = "it is missing, and the base has it";
             return wrong(format!("{place}: metric {}", row.name), what, SAME);
         };

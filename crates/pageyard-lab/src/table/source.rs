@@ -3,8 +3,33 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use pageyard_machine::spec::read_text;
+
 use super::error::{TableError, wrong};
-use crate::result::RunResult;
+use crate::result::{RunResult, World};
+use crate::text::{clean, shown};
+
+/// The longest file of results in bytes.
+const MOST_TEXT: u64 = 1 << 27;
+
+/// Escapes what a terminal would act on: names stand in tables, and in one line each.
+fn clean_names(r: &mut RunResult) {
+    let (World::Simulated(world) | World::Host(world)) = &mut r.world;
+    let metrics = r.metrics.iter_mut().flat_map(|m| [&mut m.name, &mut m.unit]);
+    [&mut r.workload, &mut r.policy, &mut r.version, world]
+        .into_iter()
+        .chain(metrics)
+        .for_each(clean);
+    let parameters = std::mem::take(&mut r.parameters);
+    r.parameters = parameters
+        .into_iter()
+        .map(|(mut name, mut value)| {
+            clean(&mut name);
+            clean(&mut value);
+            (name, value)
+        })
+        .collect();
+}
 
 /// Results that belong together: a saved file, or what a run just measured.
 #[derive(Clone, Debug)]
@@ -21,8 +46,8 @@ impl Source {
     /// # Errors
     /// What cannot be read, is no such JSON, or fails [`Source::check`]; with the file's name.
     pub fn read(path: &Path) -> Result<Source, TableError> {
-        let name = path.display().to_string();
-        let text = match std::fs::read_to_string(path) {
+        let name = shown(path);
+        let text = match read_text(path, MOST_TEXT) {
             Ok(text) => text,
             Err(e) => return wrong(name, e.to_string(), "name a file that can be read"),
         };
@@ -42,10 +67,11 @@ impl Source {
         };
         let fix = "name a file of results that `pageyard run --json` wrote; a sample that is null \
                    was not a number";
-        let results = match results {
+        let mut results: Vec<RunResult> = match results {
             Ok(results) => results,
             Err(e) => return wrong(name, e.to_string(), fix),
         };
+        results.iter_mut().for_each(clean_names);
         let source = Source { name, results };
         source.check()?;
         Ok(source)

@@ -7,7 +7,7 @@ use pageyard::{NodeId, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
 
 use super::describe::{Cache, Description, Memory, Node, Zone};
 use super::text::{bytes, numbers, range};
-use super::{MOST_CPUS, MOST_NODES, Topology, TopologyError, size};
+use super::{MOST_CPUS, MOST_NODES, MOST_RANGES, Topology, TopologyError, size};
 
 /// Ends of the zones DMA and DMA32 on x86 (§1.2).
 const DMA_END: u64 = 16 << 20;
@@ -43,6 +43,14 @@ pub(super) fn check(of: &Description) -> Result<Topology, TopologyError> {
     if of.nodes.len() > MOST_NODES {
         let what = format!("{} nodes; at most {MOST_NODES} can be", of.nodes.len());
         return Err(c.error("the machine", what));
+    }
+    let counts: [fn(&Node) -> usize; 2] = [|n| n.memory.len(), |n| n.reserved.len()];
+    for (what, count) in ["memory", "reserved"].into_iter().zip(counts) {
+        let ranges: usize = of.nodes.iter().map(count).sum();
+        if ranges > MOST_RANGES {
+            let what = format!("{ranges} ranges of {what}; at most {MOST_RANGES} can be");
+            return Err(c.error("the machine", what));
+        }
     }
     let mut parts = Vec::new();
     for (n, node) in of.nodes.iter().enumerate() {

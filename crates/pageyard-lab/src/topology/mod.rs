@@ -35,6 +35,8 @@ use std::path::Path;
 
 use pageyard::tuning::CacheSlice;
 use pageyard::{Knobs, Layout, NodeId, Pfn, ZoneSpec};
+use pageyard_machine::spec::read_text;
+use pageyard_trace::printable;
 
 pub use describe::{Cache, Description, Memory, Node, Zone};
 pub use pageyard_machine::size;
@@ -43,6 +45,11 @@ pub use pageyard_machine::size;
 pub const MOST_CPUS: u32 = 4096;
 /// So many nodes at most, as the kernel's largest build has.
 pub const MOST_NODES: usize = 1024;
+
+/// Ranges of memory at most, and as many that are reserved: each is held against all others.
+pub const MOST_RANGES: usize = 1 << 12;
+/// The longest description in bytes.
+const MOST_TEXT: u64 = 1 << 20;
 
 /// Machines that come with the program: name and TOML.
 pub const SHIPPED: [(&str, &str); 4] = [
@@ -79,7 +86,8 @@ pub struct TopologyError {
 
 impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.file, self.entry, self.what)
+        let [file, entry, what] = [&self.file, &self.entry, &self.what].map(|t| printable(t));
+        write!(f, "{file}: {entry}: {what}")
     }
 }
 
@@ -96,7 +104,7 @@ impl Topology {
         if let Some((name, text)) = shipped {
             return Description::from_toml(name, text)?.check();
         }
-        let text = std::fs::read_to_string(path).map_err(|e| {
+        let text = read_text(path, MOST_TEXT).map_err(|e| {
             let names: Vec<_> = SHIPPED.iter().map(|s| s.0).collect();
             let what = format!("{e}; give a TOML file, or one of {}", names.join(", "));
             TopologyError { file: name.to_string(), entry: "the file".into(), what }

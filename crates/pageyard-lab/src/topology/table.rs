@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use pageyard::{PAGE_SIZE, Pfn};
+use pageyard_trace::printable;
 
 use super::Topology;
 use super::text::{bytes, list};
@@ -16,7 +17,7 @@ impl fmt::Display for Topology {
         write!(
             f,
             "{}: {} nodes, {} CPUs, {} of memory",
-            self.name,
+            printable(&self.name),
             self.nodes,
             self.cpus.len(),
             bytes(of(&self.usable))

@@ -31,6 +31,9 @@ pub(super) fn numbers(text: &str) -> Result<Vec<u32>, String> {
             ));
         }
         out.extend(first..=last);
+        if out.len() > super::MOST_CPUS as usize {
+            return Err(format!("CPUs {part}: some are named twice; name each once"));
+        }
     }
     Ok(out)
 }

@@ -10,7 +10,7 @@ mod tracker;
 use serde::{Deserialize, Serialize};
 
 pub use heap::{Cell, HeapTrack};
-pub(crate) use tracker::{Bounds, Heap, List, Now, Tracker};
+pub(crate) use tracker::{Bounds, Heap, List, Now, PER_LIST, Tracker};
 
 /// One run of one policy over time. Times are nanoseconds since the measured part began, virtual
 /// where the run was simulated.

@@ -17,11 +17,20 @@ pub(crate) struct Bounds {
     frames: usize,
 }
 
+/// Bytes for each CPU's lists of a zone: twice as many samples as are kept in the end.
+pub(crate) const PER_LIST: usize = 2 * SAMPLES * size_of::<Now>();
+const SAMPLES: usize = 128;
+
 impl Bounds {
     /// Several tracks together take little more than one.
     pub(crate) fn shared_by(tracks: usize) -> Bounds {
         let part = |n: usize, least: usize| (n / tracks.max(1)).max(least);
-        Bounds { samples: 128, lists: part(64, 8), cells: part(2048, 512), frames: part(48, 12) }
+        Bounds {
+            samples: SAMPLES,
+            lists: part(64, 8),
+            cells: part(2048, 512),
+            frames: part(48, 12),
+        }
     }
 }
 

@@ -24,6 +24,8 @@ mod detect;
 mod size;
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use pageyard::tuning::CacheSlice;
@@ -31,6 +33,22 @@ use pageyard::{CpuId, NodeId};
 
 pub use describe::Description;
 pub use size::size;
+
+/// The longest description in bytes.
+const MOST_TEXT: u64 = 1 << 20;
+
+/// The text of a file that has at most `most` bytes; a device such as `/dev/zero` has no end.
+///
+/// # Errors
+/// The file cannot be read, is longer, or is not UTF-8.
+pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    let text = io::read_to_string(File::open(path)?.take(most + 1))?;
+    if text.len() as u64 > most {
+        let what = format!("it has more than {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
+    Ok(text)
+}
 
 /// So many CPUs at most.
 pub const MOST_CPUS: u32 = 1024;
@@ -121,7 +139,7 @@ impl MachineSpec {
                 return Description::from_toml(name, text)?.check();
             }
         }
-        let text = std::fs::read_to_string(path).map_err(|e| {
+        let text = read_text(path, MOST_TEXT).map_err(|e| {
             let names: Vec<_> = SHIPPED.iter().map(|s| s.0).collect();
             let what = format!("{e}; give a TOML file, `detected`, or one of {}", names.join(", "));
             SpecError { file: name.to_string(), entry: "the file".into(), what }

@@ -2,10 +2,12 @@
 
 pub(crate) mod bound;
 mod compression;
+mod decompressed;
 mod source;
 
 pub use compression::Compression;
 pub(crate) use compression::{Used, decompress_all, read_at_most};
+pub use decompressed::Decompressed;
 pub(crate) use source::Source;
 
 /// How far reading has come, for a progress display.

@@ -1,0 +1,97 @@
+//! How much memory a replay's tables take, and how much they may: a few bytes of a trace or of a
+//! zoneinfo file describe any machine, so what is allowed grows with the trace.
+
+use super::error::ReplayError;
+use super::explain;
+use super::lists::LISTS;
+use super::machine::{Machine, MachineZone};
+use super::mirror::Slot;
+use super::on_machine;
+use super::restore::{Parts, refused};
+use super::{Options, owners};
+use crate::memory::Lock;
+use crate::track;
+
+/// What any trace may have: tables of a machine of 45 GiB.
+const FREE: u64 = 256 << 20;
+/// What it may have besides for each page event. A recording of a machine of 1 TiB reaches that in
+/// 400,000 events, less than a second of a busy one.
+const PER_EVENT: u64 = 16 << 10;
+
+/// Tables of the first two passes, by frame: the lists' links and places, order, flags, life. The
+/// state at the start has one byte more, and remains.
+const PASSES: u64 = 12 + 3;
+const START: u64 = 1;
+/// A run's map from recorded blocks to ours.
+const MAP: u64 = 5;
+
+/// Bytes that a replay takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    passes: u64,
+    stays: u64,
+    run: u64,
+    allowed: u64,
+}
+
+impl Room {
+    /// What a replay on this machine takes.
+    ///
+    /// # Errors
+    /// No allocator can have such a machine.
+    pub(super) fn new(
+        machine: &Machine,
+        options: &Options,
+        requests: bool,
+    ) -> Result<Room, ReplayError> {
+        let frames = machine.frames() as u64;
+        let slots = (machine.zones.len() * machine.cpus.len()) as u64;
+        let of = |n: u64, each: u64| n.saturating_mul(each);
+        let lists = size_of::<Slot>() + size_of::<[Vec<u32>; LISTS]>() + LISTS * 8 + 40;
+        let asked = if requests { owners::PER_FRAME } else { 0 };
+        let needs = Parts::of(machine).layout().needs::<Lock>().map_err(refused)?;
+        let sampled = if options.record { track::PER_LIST } else { 0 };
+        let lists_of_run = (explain::PER_LIST + sampled) as u64;
+        let caches = if options.on.is_some() {
+            // They are numbered from frame 0.
+            of(machine.zones.last().map_or(0, MachineZone::end), on_machine::PER_FRAME)
+        } else {
+            0
+        };
+        let run = (needs.bytes as u64)
+            .saturating_add(of(frames, MAP))
+            .saturating_add(of(slots, lists_of_run))
+            .saturating_add(caches);
+        let stays = of(frames, START + asked);
+        let passes = of(frames, PASSES).saturating_add(of(slots, lists as u64));
+        Ok(Room { passes, stays, run, allowed: FREE })
+    }
+
+    /// At least: a run at a time, once the passes are done with.
+    pub(super) fn least(&self) -> u64 {
+        self.stays.saturating_add(self.passes.max(self.run))
+    }
+
+    /// Whether the trace must be long enough for it, since it is more than any may have.
+    pub(super) fn is_large(&self) -> bool {
+        self.least() > FREE
+    }
+
+    /// So much is allowed with so many events, or with the user's word that the machine is so large.
+    pub(super) fn allow(&mut self, events: u64, said: bool) -> bool {
+        let by_length = events.saturating_mul(PER_EVENT).saturating_add(FREE);
+        self.allowed = by_length.max(if said { self.least() } else { 0 });
+        self.least() <= self.allowed
+    }
+
+    /// Bytes allowed.
+    pub(super) fn allowed(&self) -> u64 {
+        self.allowed
+    }
+
+    /// How many runs there is room for at once.
+    pub(super) fn runs(&self) -> usize {
+        let rest = self.allowed.saturating_sub(self.stays);
+        usize::try_from(rest / self.run.max(1)).unwrap_or(usize::MAX).max(1)
+    }
+}
