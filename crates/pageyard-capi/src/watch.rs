@@ -1,6 +1,7 @@
 //! Statistics, texts, settings, and what may be done beside requests.
 
 use std::ffi::c_char;
+use std::fmt::Write as _;
 
 use pageyard_capi_core::sized::{answer, write};
 use pageyard_capi_core::stats::{of_yard, of_zone, pageyard_stats};
