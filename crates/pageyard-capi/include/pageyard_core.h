@@ -451,8 +451,7 @@ pageyard_status pageyard_core_room(const struct pageyard_layout *layout,
 // Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT; PAGEYARD_ERR_ROOM;
 // PAGEYARD_ERR_LOCKS. The room may then have been written to.
 //
-// Threads: any; the yard may be used by others once this has returned, and they know that. Uses
-// about 12 KiB of stack.
+// Threads: any; the yard may be used by others once this has returned, and they know that.
 //
 // Owner: the room is the library's until pageyard_core_destroy; everything else stays the caller's.
 pageyard_status pageyard_core_create(const struct pageyard_layout *layout,

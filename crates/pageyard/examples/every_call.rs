@@ -13,10 +13,10 @@ use pageyard::{
     Compacted, ContigError, CpuId, CpuSample, CpuSlot, CpuStats, Event, Excerpt, FaultPlan, Faults,
     Finding, Frame, FreeError, Gfp, HighChange, HighReason, History, Home, HotplugError, InitError,
     Interleave, Interval, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Mark,
-    MigrateType, Needs, Node, NodeId, NodeMask, Order, OutOfUse, PageOwner, PageState, Pageblock,
-    Pfn, Place, PlaceError, Platform, PoisonError, Poisoned, Priority, ReclaimTask, Record,
-    Relocation, RestoreError, Ring, Storage, Task, VmEvent, VmEvents, Yard, Zone, ZoneId, ZoneKind,
-    ZoneSpec, poison, watermark,
+    MigrateType, Needs, Node, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageOwner, PageState,
+    Pageblock, Pfn, Place, PlaceError, Platform, PoisonError, Poisoned, Priority, ReclaimTask,
+    Record, Relocation, RestoreError, Ring, Storage, Task, VmEvent, VmEvents, Yard, Zone, ZoneId,
+    ZoneKind, ZoneSpec, poison, watermark,
 };
 use std::fmt::{self, Write};
 use std::ops::Range;
@@ -235,6 +235,20 @@ calls! {
         -> fmt::Result { y.write_pagetypeinfo(out) }
     call_write_vmstat(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_vmstat(out, &()) }
     call_write_show_mem(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_show_mem(out, &()) }
+    call_free_batch_of(y, blocks: &[Pfn] = &[Pfn(7)])
+        -> Result<(), BatchError> { y.free_batch_of(Order::ZERO, blocks) }
+    call_alloc_ready(y, order: Order = Order::MAX, gfp: Gfp = Gfp::KERNEL)
+        -> Option<Pfn> { y.alloc_ready(NodeChoice::LOCAL, order, gfp) }
+    call_alloc_rest(y, order: Order = Order::MAX, gfp: Gfp = Gfp::KERNEL)
+        -> Result<Pfn, AllocError> { y.alloc_rest(NodeChoice::LOCAL, order, gfp) }
+    call_zone_totals(y) -> bool { y.zone_totals(KIND).is_some() }
+    call_knob_error_to(y, name: &str = "lowmem_reserve_ratio")
+        -> fmt::Result { y.knob(name, &mut Paper).or_else(|e| KnobError::write_to(&e, &mut Paper)) }
+    call_init_error_to(_y, error: InitError = InitError::NoZones)
+        -> fmt::Result { InitError::write_to(&error, &mut Paper) }
+    call_write_number(_y, n: u64 = 7) -> fmt::Result { text::write_number(&mut Paper, n) }
+    call_vm_event(y, event: VmEvent = VmEvent::OomKill) -> u64 { y.vm_event(event) }
+    call_event_named(_y, name: &str = "pgfree") -> bool { VmEvent::named(name).is_some() }
     call_count_event(y, event: VmEvent = VmEvent::OomKill) -> () { y.count_event(event, 1) }
     call_vm_events(y) -> Option<u64> { VmEvents::by_name(&y.vm_events(), "pgfree") }
     call_platform(y) -> bool { std::ptr::eq(y.platform(), y.platform()) }
@@ -491,6 +505,17 @@ fn call_new<'a, P: Policy>(
 }
 
 #[inline(never)]
+fn call_init<'a, P: Policy>(
+    layout: &Layout<'_>,
+    storage: Storage<'a, Lock>,
+) -> Result<Y<'a, P>, InitError> {
+    let mut y = Yard::without_memory(Machine);
+    std::hint::black_box(y.platform_mut());
+    y.init(layout, storage)?;
+    Ok(y)
+}
+
+#[inline(never)]
 fn call_deferred<'a, P: Policy>(
     layout: &Layout<'a>,
     storage: Storage<'a, Lock>,
@@ -509,6 +534,7 @@ fn call_blank<'a, P: Policy>(
 #[derive(Clone, Copy)]
 enum Made {
     New,
+    InPlace,
     Deferred,
     Blank,
 }
@@ -532,6 +558,7 @@ fn with_yard<P: Policy>(made: Made) -> Result<(), InitError> {
     };
     match made {
         Made::New => all(&call_new::<P>(&layout, storage)?),
+        Made::InPlace => all(&call_init::<P>(&layout, storage)?),
         Made::Deferred => all(&call_deferred::<P>(&layout, storage)?),
         Made::Blank => all(&call_blank::<P>(&layout, storage)?),
     }
@@ -540,6 +567,7 @@ fn with_yard<P: Policy>(made: Made) -> Result<(), InitError> {
 
 fn main() -> Result<(), InitError> {
     with_yard::<Linux612>(Made::New)?;
+    with_yard::<Linux612>(Made::InPlace)?;
     with_yard::<Linux612>(Made::Deferred)?;
     with_yard::<Linux612>(Made::Blank)?;
     with_yard::<Guarded<4, Filled<InitOnFree>>>(Made::New)?;

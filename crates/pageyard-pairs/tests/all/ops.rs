@@ -144,6 +144,16 @@ fn frees<P: Policy>() -> Vec<Op<P>> {
                 h.complain(format!("free_batch was refused: {e}"));
             }
         }),
+        after(
+            "free-batch-of",
+            |h| h.alloc(0, MOVABLE) && h.alloc(0, Gfp::KERNEL),
+            |h| {
+                let all: Vec<Pfn> = batch(h).into_iter().map(|(pfn, _)| pfn).collect();
+                if let Err(e) = h.y.free_batch_of(Order::ZERO, &all) {
+                    h.complain(format!("free_batch_of was refused: {e}"));
+                }
+            },
+        ),
         after("free-batch-owned", three, |h| {
             if let Err(e) = h.y.free_batch_owned(&batch(h)) {
                 h.complain(format!("free_batch_owned was refused: {e}"));
@@ -488,6 +498,7 @@ fn readers<P: Policy>() -> Vec<Op<P>> {
         op("figures", |h| {
             let (y, zone) = (h.y, h.zone());
             y.count_event(VmEvent::PgFree, 0);
+            _ = (y.vm_event(VmEvent::PgFree), y.zone_totals(zone));
             _ = (y.vm_events(), y.compact_stats(), y.deferral(zone), y.total_reserve());
             _ = (y.zone_info(zone), y.zone_stats(zone), y.reported(zone), y.out_of_use(zone));
             _ = (y.free_blocks(zone), y.free_blocks_by_type(zone), y.pageblocks(zone));
