@@ -47,7 +47,7 @@ const SLEEPING: [&str; 4] =
 
 /// Where the depth of the stack is changed in a way that is not understood.
 #[derive(Debug)]
-struct Odd(String);
+struct Odd(#[allow(dead_code)] String); // read where `unwrap` prints it
 
 /// One instruction: address, mnemonic, operands, and the symbol of its relocation.
 struct Line<'t> {

@@ -49,18 +49,15 @@ impl Sorting {
         if !self.wanted || last.result != CompactResult::Complete {
             return false;
         }
-        match self.only {
-            Some(order) => {
-                self.moved += last.moved;
-                if let Some(smaller) = order.checked_sub(1) {
-                    self.only = Some(smaller);
-                    return true;
-                }
-                if self.moved == 0 {
-                    return false;
-                }
+        if let Some(order) = self.only {
+            self.moved += last.moved;
+            if let Some(smaller) = order.checked_sub(1) {
+                self.only = Some(smaller);
+                return true;
             }
-            None => {}
+            if self.moved == 0 {
+                return false;
+            }
         }
         if self.rounds >= ROUNDS || holes(zone) < PAGEBLOCK_PAGES.into() {
             return false;
