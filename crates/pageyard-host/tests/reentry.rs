@@ -35,7 +35,9 @@ unsafe impl GlobalAlloc for Everything {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's word.
         match ARMED.load(Relaxed) {
+            // SAFETY: as the caller of `alloc` promises, of a layout that is no smaller.
             true => unsafe { PAGES.alloc(rounded(layout)) },
+            // SAFETY: as the caller of `alloc` promises.
             false => unsafe { System.alloc(layout) },
         }
     }
@@ -43,7 +45,9 @@ unsafe impl GlobalAlloc for Everything {
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         // SAFETY: the caller's word.
         match PAGES.is_of_yard(start) {
+            // SAFETY: `alloc` had it from there, with this layout.
             true => unsafe { PAGES.dealloc(start, rounded(layout)) },
+            // SAFETY: as above.
             false => unsafe { System.dealloc(start, layout) },
         }
     }
@@ -99,7 +103,7 @@ static DEEPEST: AtomicU64 = AtomicU64::new(0);
 fn call_back(yard: &'static HostYard) {
     DEEPEST.fetch_max(DEPTH.get().into(), Relaxed);
     std::hint::black_box(vec![1u8; 100]);
-    if CALLS.fetch_add(1, Relaxed) % 16 > 0 || DEPTH.get() > 2 {
+    if !CALLS.fetch_add(1, Relaxed).is_multiple_of(16) || DEPTH.get() > 2 {
         return;
     }
     DEPTH.set(DEPTH.get() + 1);

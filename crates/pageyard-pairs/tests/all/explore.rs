@@ -51,7 +51,7 @@ impl Extent {
 
     /// Whether what has this name is in the sample.
     fn has(&self, name: &str) -> bool {
-        name.contains(&self.part) && hash(&(self.seed, name)) % self.one_in == 0
+        name.contains(&self.part) && hash(&(self.seed, name)).is_multiple_of(self.one_in)
     }
 }
 

@@ -226,7 +226,7 @@ impl<P: Policy> Platform for World<'_, P> {
 
     fn is_unevictable(&self, pfn: Pfn, _: Order) -> bool {
         self.hook("is_unevictable");
-        pfn.0 % 7 == 0
+        pfn.0.is_multiple_of(7)
     }
 
     fn reclaim(&self, _: &ReclaimJob) -> u64 {
