@@ -26,7 +26,9 @@ const MEMORY: u64 = 512 << 20;
 const SECONDS: u64 = 10;
 
 /// Every format: its name, its corpus, what reads it, and how many changes are tried by default.
-const FORMATS: [(&str, &str, fn(&[u8]), usize); 8] = [
+type Format = (&'static str, &'static str, fn(&[u8]), usize);
+
+const FORMATS: [Format; 8] = [
     ("ftrace", "ftrace.zst", trace::recording, 2000),
     ("pgy", "pgy.zst", trace::pgy, 2000),
     ("state", "state.zst", trace::state, 4000),
