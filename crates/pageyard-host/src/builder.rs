@@ -402,6 +402,11 @@ impl Builder {
         if !self.front.is_possible() {
             return Err(BuildError::FrontCache);
         }
+        if P::RULES.safety.checks_pages() && matches!(self.front, FrontCache::Blocks { .. }) {
+            let what = "front_cache: the policy checks or fills pages as they change hands, which a \
+                        cache in front of it would hide; leave this option out";
+            return Err(BuildError::Together(what));
+        }
         let raw = self.on(self.region()?, true, ())?;
         HostYard::new(raw, self.tick, self.front, self)
     }

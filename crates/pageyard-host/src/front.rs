@@ -29,7 +29,8 @@ pub enum FrontCache {
     /// Nothing: every request takes the way of the per-CPU lists.
     Off,
     /// So many blocks of each type a thread, for as many threads as a quarter of the yard is
-    /// enough for.
+    /// enough for. An error where the policy checks pages or fills them as they change hands (§11):
+    /// the allocator behind the cache, which does that, would not see them.
     Blocks {
         /// Single pages, at most 126.
         pages: u32,
@@ -50,8 +51,8 @@ impl FrontCache {
     /// Limits for a yard of so many pages.
     fn limits(self, yard: u64, fills: bool) -> Option<Limits> {
         let (pages, huge) = match self {
+            _ if fills => return None,
             FrontCache::Off => return None,
-            FrontCache::Auto if fills => return None,
             FrontCache::Auto => ((yard / 1024).min(ROOM as u64), (yard >> 15).min(4)),
             FrontCache::Blocks { pages, huge } => (pages.into(), huge.into()),
         };

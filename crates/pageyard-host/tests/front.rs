@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
-use pageyard::policy::{Linux612, Poisoned, Policy};
+use pageyard::policy::{
+    Guarded, InitOnAlloc, InitOnFree, Linux612, PageChecked, Poisoned, Policy, Unmapped,
+};
 use pageyard::{AllocError, Gfp, Order, PAGE_SIZE};
 use pageyard_host::{Block, Builder, FrontCache, HostYard, HugePages};
 
@@ -332,9 +334,36 @@ fn it_can_be_switched_off_and_sized() {
     let many = FrontCache::Blocks { pages: 127, huge: 0 };
     let error = Builder::new(64 << 20).front_cache(many).build::<Linux612>().unwrap_err();
     assert!(error.to_string().starts_with("front_cache: "), "{error}");
-    // A policy that looks at what is freed sees everything.
-    let poisoned: HostYard<Poisoned> = Builder::new(64 << 20).build().unwrap();
-    assert!(!poisoned.front_stats().on);
+}
+
+/// Whatever happens to pages as they change hands happens behind the cache.
+#[test]
+fn a_policy_that_checks_or_fills_pages_has_no_front_cache() {
+    fn check<P: Policy + Send + Sync + 'static>(keeps_zeros: bool) {
+        let builder = Builder::new(16 << 20).tick(None);
+        for how in [FrontCache::Auto, FrontCache::Off] {
+            let yard: HostYard<P> = builder.clone().front_cache(how).build().unwrap();
+            assert!(!yard.front_stats().on, "{}", P::NAME);
+            for n in [0, 3, 9] {
+                let take = || yard.alloc(Order::new(n).unwrap(), Gfp::KERNEL).unwrap();
+                take().fill(0xff);
+                let again = take();
+                assert!(!keeps_zeros || again.iter().all(|&b| b == 0), "{}", P::NAME);
+            }
+        }
+        let how = FrontCache::Blocks { pages: 8, huge: 1 };
+        let error = builder.front_cache(how).build::<P>().expect_err(P::NAME);
+        assert!(error.to_string().starts_with("front_cache: the policy"), "{error}");
+    }
+    check::<PageChecked>(false);
+    check::<Poisoned>(false);
+    check::<Unmapped>(false);
+    check::<InitOnAlloc>(true);
+    check::<InitOnFree>(true);
+    // Guards are not handed out; the cache knows nothing of them.
+    let how = FrontCache::Blocks { pages: 8, huge: 0 };
+    let yard: HostYard<Guarded<1>> = Builder::new(16 << 20).front_cache(how).build().unwrap();
+    assert!(yard.front_stats().on);
 }
 
 #[test]
