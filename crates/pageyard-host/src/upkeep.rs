@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use pageyard::policy::Policy;
 use pageyard::{
-    AllocError, ContigError, Gfp, HotplugError, Invalid, KnobError, Order, Pfn, Platform,
-    PoisonError, Poisoned, Yard,
+    AllocError, ContigError, Gfp, HotplugError, Invalid, IsolateError, KnobError, Order, Pfn,
+    Platform, PoisonError, Poisoned, Yard,
 };
 
 use crate::block::Block;
@@ -145,7 +145,8 @@ impl<P: Policy> HostYard<P> {
         // Another thread must not bring them back before their memory is gone.
         let _turn = self.begin_hotplug(&sections)?;
         self.drain();
-        self.raw().core().offline(sections.clone())?;
+        let core = self.raw().core();
+        patiently(|| core.offline(sections.clone()), || core.platform().pause())?;
         // Where the system does not take it (hugetlbfs), it stays with the process.
         let pages = sections.end.0 - sections.start.0;
         let _ = self.raw().region().discard(sections.start, pages, false);
@@ -312,5 +313,50 @@ impl<P: Policy> HostYard<P> {
     /// Where a block's bytes are in the file of [`fd`](HostYard::fd).
     pub fn offset(&self, block: &Block<'_, P>) -> u64 {
         (block.pfn().0 - self.raw().region().first().0) * pageyard::PAGE_SIZE
+    }
+}
+
+/// How often sections are isolated before what is in use there makes them stay.
+const TRIES: usize = 8;
+
+/// Makes attempts with pauses between them, as long as something unmovable is in the way: a free block
+/// that a report or compaction holds looks so for the moment.
+fn patiently(
+    mut attempt: impl FnMut() -> Result<(), HotplugError>,
+    pause: impl Fn(),
+) -> Result<(), HotplugError> {
+    for _ in 1..TRIES {
+        match attempt() {
+            Err(HotplugError::Refused(ContigError::Isolate(IsolateError::Unmovable(_)))) => pause(),
+            answer => return answer,
+        }
+    }
+    attempt()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn what_is_held_for_a_moment_does_not_keep_a_section() {
+        let unmovable = HotplugError::Refused(IsolateError::Unmovable(Pfn(7)).into());
+        // The answer after so many refusals; attempts and pauses.
+        let run = |refusals: usize, last| {
+            let (attempts, pauses) = (Cell::new(0), Cell::new(0));
+            let attempt = || {
+                attempts.set(attempts.get() + 1);
+                if attempts.get() > refusals { last } else { Err(unmovable) }
+            };
+            let answer = patiently(attempt, || pauses.set(pauses.get() + 1));
+            (answer, attempts.get(), pauses.get())
+        };
+        assert_eq!(run(0, Ok(())), (Ok(()), 1, 0));
+        assert_eq!(run(7, Ok(())), (Ok(()), 8, 7));
+        assert_eq!(run(100, Ok(())), (Err(unmovable), 8, 7), "it is in use");
+        let hole = Err(HotplugError::Hole(Pfn(7)));
+        assert_eq!(run(1, hole), (hole, 2, 1), "no other refusal is for the moment");
     }
 }
