@@ -14,6 +14,9 @@ use crate::yard::HostYard;
 /// An allocator of pages and more, up to 4 MiB, from a yard, and of all else from `F`. A size is
 /// rounded up to a power of two of pages, and a collection is told how much it has.
 ///
+/// What the fallback serves for a page or more must not lie in the same yard's memory, as an address
+/// there is taken for a block of the yard's: such memory is given back to `F`, and the request fails.
+///
 /// ```
 /// use allocator_api2::alloc::Global;
 /// use allocator_api2::vec::Vec;
@@ -58,7 +61,16 @@ unsafe impl<F: Allocator, P: Policy> Allocator for InYard<'_, F, P> {
             let start = self.yard.take(order, Gfp::KERNEL | Gfp::NOWARN | Gfp::NORETRY)?;
             Some(NonNull::slice_from_raw_parts(start, 4096 << order.get()))
         });
-        block.map_or_else(|| self.fallback.allocate(layout), Ok)
+        let fallback = || {
+            let block = self.fallback.allocate(layout)?;
+            if order_for(layout).is_none() || !self.yard.holds(block.cast::<u8>().as_ptr()) {
+                return Ok(block);
+            }
+            // SAFETY: it is the fallback's, of this layout, and used by no one yet.
+            unsafe { self.fallback.deallocate(block.cast(), layout) };
+            Err(AllocError)
+        };
+        block.map_or_else(fallback, Ok)
     }
 
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {

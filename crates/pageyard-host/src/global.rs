@@ -32,6 +32,10 @@ pub(crate) fn order_for(layout: Layout) -> Option<Order> {
 /// A size is rounded up to a power of two of pages. Until a yard is [installed](PageAlloc::install),
 /// while it has no memory, and in a child after a fork, everything is `F`'s.
 ///
+/// What the fallback serves for a page or more must not lie in the yard's memory, as a given address
+/// there is taken for a block of the yard's: such memory is given back to `F`, and the request fails.
+/// This is seen once the yard is installed, so `F` must not have handed out any of it before.
+///
 /// It allocates nothing for a request of its own. What the yard needs when a thread first uses it
 /// (a list and the thread's part of the front cache, some KiB) it asks of the program's allocator,
 /// this one: small parts come from `F`, large ones from the yard past the front cache, without a
@@ -89,6 +93,23 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
         self.yard.get()?.take(order, gfp)
     }
 
+    /// Memory of the fallback's for this layout, unless it would be taken for the yard's when it comes
+    /// back: then null, and the fallback has it again.
+    ///
+    /// # Safety
+    /// The fallback has just handed it out for the layout, or it is null.
+    unsafe fn told_apart(&self, start: *mut u8, layout: Layout) -> *mut u8
+    where
+        F: GlobalAlloc,
+    {
+        if order_for(layout).is_none() || !self.is_of_yard(start) {
+            return start;
+        }
+        // SAFETY: it is the fallback's, of this layout, and used by no one yet.
+        unsafe { self.fallback.dealloc(start, layout) };
+        ptr::null_mut()
+    }
+
     /// The yard and the order of a block that came from it.
     #[inline]
     fn origin(&self, start: *mut u8, layout: Layout) -> Option<(&'static HostYard<P>, Order)> {
@@ -108,7 +129,7 @@ unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for P
         match self.take(layout, GFP) {
             Some(start) => start.as_ptr(),
             // SAFETY: the caller's word.
-            None => unsafe { self.fallback.alloc(layout) },
+            None => unsafe { self.told_apart(self.fallback.alloc(layout), layout) },
         }
     }
 
@@ -117,7 +138,7 @@ unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for P
         match self.take(layout, GFP | Gfp::ZERO) {
             Some(start) => start.as_ptr(),
             // SAFETY: the caller's word.
-            None => unsafe { self.fallback.alloc_zeroed(layout) },
+            None => unsafe { self.told_apart(self.fallback.alloc_zeroed(layout), layout) },
         }
     }
 

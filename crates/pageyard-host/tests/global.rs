@@ -2,11 +2,14 @@
 
 #![allow(unsafe_code)] // a fork
 
-use std::alloc::System;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
-use allocator_api2::alloc::Global;
-use pageyard_host::{Builder, FrontCache, HostYard, InYard, PageAlloc};
+use allocator_api2::alloc::{AllocError, Allocator, Global};
+use pageyard::{Gfp, Order};
+use pageyard_host::{Block, Builder, FrontCache, HostYard, InYard, PageAlloc};
 
 #[global_allocator]
 static PAGES: PageAlloc<System> = PageAlloc::new(System);
@@ -97,4 +100,85 @@ fn collections_of_a_yard_of_their_own() {
     let zone = own.zones().next().unwrap();
     let info = own.zone_info(zone).unwrap();
     assert_eq!(info.free_exact + info.cached, info.managed);
+}
+
+/// A fallback that serves parts of a block of the yard's own.
+struct Arena {
+    next: AtomicPtr<u8>,
+    given_back: AtomicUsize,
+}
+
+impl Arena {
+    fn of(block: Block<'static>) -> Arena {
+        let next = AtomicPtr::new(block.as_ptr().as_ptr());
+        std::mem::forget(block);
+        Arena { next, given_back: AtomicUsize::new(0) }
+    }
+}
+
+// SAFETY: each call gets bytes of its own, aligned to pages, of a block that is never given back; the
+// tests ask for less than that has.
+unsafe impl GlobalAlloc for Arena {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let bytes = layout.size().next_multiple_of(4096);
+        let start = self.next.load(Relaxed);
+        self.next.store(start.wrapping_add(bytes), Relaxed);
+        start
+    }
+
+    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {
+        self.given_back.fetch_add(1, Relaxed);
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Allocator for &Arena {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        // SAFETY: no layout of the tests is empty.
+        let start = NonNull::new(unsafe { GlobalAlloc::alloc(*self, layout) }).ok_or(AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(start, layout.size()))
+    }
+
+    unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's word.
+        unsafe { GlobalAlloc::dealloc(*self, start.as_ptr(), layout) }
+    }
+}
+
+/// Given back, it would be taken for a block, and one page would have two owners.
+#[test]
+fn pages_of_the_yard_are_not_taken_from_the_fallback() {
+    let own: HostYard = Builder::new(16 << 20).tick(None).build().unwrap();
+    let own: &'static HostYard = Box::leak(Box::new(own));
+    let arena = || Arena::of(own.alloc(Order::new(6).unwrap(), Gfp::KERNEL).unwrap());
+    let (pages, other) = (PageAlloc::new(arena()), arena());
+    pages.install(own).unwrap();
+    let in_yard = InYard::new(own, &other);
+    let full: Vec<_> =
+        std::iter::from_fn(|| own.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NOWARN).ok()).collect();
+    let small = Layout::from_size_align(100, 8).unwrap();
+    // SAFETY: no layout is empty, and what is given back was handed out for the layout.
+    unsafe {
+        for bytes in [4096, 5000, 4 << 12] {
+            let layout = Layout::from_size_align(bytes, 8).unwrap();
+            assert!(pages.alloc(layout).is_null(), "{bytes}");
+            assert!(pages.alloc_zeroed(layout).is_null(), "{bytes}");
+            assert!(in_yard.allocate(layout).is_err(), "{bytes}");
+        }
+        assert_eq!(other.given_back.load(Relaxed), 3, "the fallback has it again");
+        // Less than a page is the fallback's, wherever it lies, and so is what is larger than a block.
+        for layout in [small, Layout::from_size_align((4 << 20) + 1, 8).unwrap()] {
+            let start = pages.alloc(layout);
+            assert!(pages.is_of_yard(start));
+            pages.dealloc(start, layout);
+            in_yard.deallocate(in_yard.allocate(layout).unwrap().cast(), layout);
+        }
+        assert_eq!(other.given_back.load(Relaxed), 5);
+        let start = pages.alloc(small);
+        assert!(pages.realloc(start, small, 5000).is_null(), "it stays where it is");
+        pages.dealloc(start, small);
+    }
+    drop(full);
+    own.drain();
+    own.validate().unwrap();
 }
