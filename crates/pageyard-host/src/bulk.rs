@@ -12,17 +12,20 @@ use pageyard::{
 
 use crate::block::Block;
 use crate::magazine::Kind;
+use crate::memory::LARGEST;
 use crate::yard::HostYard;
 
 /// Blocks given back at once.
 const BATCH: usize = 62;
+/// Pages asked for at once.
+const CHUNK: usize = 1024;
 
 impl<P: Policy> HostYard<P> {
     /// Appends up to `n` single pages, as many as there are: per-CPU lists are locked once for many
-    /// of them. Returns how many it were.
+    /// of them. Returns the number of pages appended.
     ///
     /// # Errors
-    /// Flags that mean nothing. A lack of memory is none.
+    /// Flags that mean nothing. A lack of memory is none, also where it is `blocks` that cannot grow.
     pub fn alloc_bulk<'y>(
         &'y self,
         n: usize,
@@ -32,14 +35,18 @@ impl<P: Policy> HostYard<P> {
         if !self.is_here() {
             return Ok(0);
         }
-        blocks.reserve(n);
         let kind = Kind::of(Order::ZERO, gfp);
         let mut got = 0;
         let mut drained = false;
         while got < n {
+            // What is asked for may be far more than there is.
+            let wanted = (n - got).min(CHUNK);
+            if blocks.try_reserve(wanted).is_err() {
+                break;
+            }
             // Reserved, so that nothing is asked for while the lists are at work.
             let each = |pfn| blocks.extend(self.block(pfn, Order::ZERO, kind));
-            let more = self.raw().core().alloc_bulk_each(n - got, gfp, each)?;
+            let more = self.raw().core().alloc_bulk_each(wanted, gfp, each)?;
             got += more;
             if more > 1 {
                 continue;
@@ -108,29 +115,49 @@ impl<P: Policy> HostYard<P> {
         if !self.is_here() {
             return Err(AllocError::NoMemory.into());
         }
-        let core = self.raw().core();
-        // Addresses are multiples of 4 MiB where frame numbers are multiples of 1024, and of more
-        // by chance: then several are tried.
-        let place = Place { align: (align / PAGE_SIZE).min(1 << 10), below: None };
-        let mut others = Vec::new();
-        let found = loop {
-            let pfn = match core.alloc_with(order, gfp, place) {
-                Ok(pfn) => pfn,
-                Err(PlaceError::Alloc(AllocError::NoMemory)) if self.drain_threads() > 0 => {
-                    continue;
-                }
-                Err(error) => break Err(error),
-            };
-            let Some(block) = self.block(pfn, order, Kind::of(order, gfp)) else {
-                break Err(AllocError::NoMemory.into());
-            };
-            if (block.as_ptr().addr().get() as u64).is_multiple_of(align) {
-                break Ok(block);
+        let take = || {
+            if align > LARGEST {
+                return self.take_at_multiple(order, align, gfp);
             }
-            others.push(block);
+            // Up to here, addresses are multiples where frame numbers are.
+            self.raw().core().alloc_with(
+                order,
+                gfp,
+                Place { align: align / PAGE_SIZE, below: None },
+            )
         };
-        drop(others);
-        found
+        let pfn = match take() {
+            Err(PlaceError::Alloc(AllocError::NoMemory)) if self.drain_threads() > 0 => take(),
+            answer => answer,
+        }?;
+        let block = self.block(pfn, order, Kind::of(order, gfp));
+        block.ok_or(AllocError::NoMemory.into())
+    }
+
+    /// Takes the first block whose address is a multiple of `align` and that is free. Each is asked
+    /// for by itself: nothing else is taken meanwhile.
+    fn take_at_multiple(&self, order: Order, align: u64, gfp: Gfp) -> Result<Pfn, PlaceError> {
+        let region = self.raw().region();
+        let none = AllocError::NoMemory.into();
+        let Some(start) = region.address(region.first(), 1) else { return Err(none) };
+        let start = start.addr().get() as u64;
+        let end = start + region.pages() * PAGE_SIZE;
+        let Some(first) = start.checked_next_multiple_of(align) else { return Err(none) };
+        let mut at = first;
+        while at < end {
+            let pfn = Pfn(region.first().0 + (at - start) / PAGE_SIZE);
+            match self.raw().core().alloc_at(pfn, order, gfp) {
+                Ok(()) => return Ok(pfn),
+                // The flags, which are wrong everywhere.
+                Err(PlaceError::Alloc(error)) if error != AllocError::NoMemory => {
+                    return Err(error.into());
+                }
+                Err(_) => {}
+            }
+            let Some(next) = at.checked_add(align) else { break };
+            at = next;
+        }
+        Err(none)
     }
 
     /// So many pages beside each other, however many; the first a multiple of `align` pages by its

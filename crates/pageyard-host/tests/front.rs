@@ -510,6 +510,43 @@ fn pages_come_and_go_many_at_once() {
 }
 
 #[test]
+fn a_bulk_request_for_more_than_there_is_gets_what_there_is() {
+    let yard = yard(64 << 20);
+    for n in [1 << 50, usize::MAX] {
+        let mut blocks = Vec::new();
+        let got = yard.alloc_bulk(n, Gfp::KERNEL | Gfp::NOWARN, &mut blocks).unwrap();
+        assert!(got > 15_000 && got == blocks.len(), "{got}");
+        assert_eq!(used(&yard), got as u64);
+        // There is nothing left, and nothing to be had by asking again.
+        assert!(yard.alloc_bulk(n, Gfp::KERNEL | Gfp::NOWARN, &mut blocks).unwrap() < 100);
+    }
+    yard.drain();
+    assert_eq!(used(&yard), 0);
+}
+
+#[test]
+fn an_alignment_that_cannot_be_takes_nothing_meanwhile() {
+    let yard = yard(64 << 20);
+    let zone = yard.zones().next().unwrap();
+    // SAFETY: looked at only.
+    let lowest = || unsafe { yard.core() }.take_lowest_free(zone).unwrap();
+    lowest();
+    let free = yard.zone_info(zone).unwrap().free_exact;
+    for align in [1 << 40, 1 << 63] {
+        let error = yard.alloc_aligned(ONE, align, Gfp::KERNEL).unwrap_err();
+        assert_eq!(error, AllocError::NoMemory.into());
+    }
+    assert_eq!(lowest(), free, "others found as much as before");
+    // Every place is in use.
+    let places: Vec<_> =
+        std::iter::from_fn(|| yard.alloc_aligned(ONE, 16 << 20, Gfp::KERNEL).ok()).collect();
+    assert!((3..=4).contains(&places.len()), "of 64 MiB: {}", places.len());
+    assert!(lowest() >= free - 4);
+    let wrong = yard.alloc_aligned(ONE, 16 << 20, Gfp::MOVABLE | Gfp::RECLAIMABLE);
+    assert_eq!(wrong.unwrap_err(), AllocError::BadType.into());
+}
+
+#[test]
 fn blocks_are_aligned_beyond_their_size() {
     let yard = yard(64 << 20);
     for align in [4096, 64 << 10, 2 << 20, 16 << 20] {
