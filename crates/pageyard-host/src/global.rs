@@ -90,7 +90,8 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
     fn take(&self, layout: Layout, gfp: Gfp) -> Option<NonNull<u8>> {
         let _ends = allocating();
         let order = order_for(layout)?;
-        self.yard.get()?.take(order, gfp)
+        let yard = self.yard.get()?;
+        no_unwind(|| yard.take(order, gfp))
     }
 
     /// Memory of the fallback's for this layout, unless it would be taken for the yard's when it comes
@@ -117,6 +118,26 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
         let yard = *self.yard.get()?;
         if yard.holds(start) { Some((yard, order_for(layout)?)) } else { None }
     }
+}
+
+/// Ends the process where a panic would go on from here.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        // The panic hook has said why.
+        std::process::abort()
+    }
+}
+
+/// Calls what must not unwind: callers of an allocator are compiled as if nothing did. What embedders
+/// registered with the yard does not get here with a panic (`callback.rs`); a defect would.
+#[inline(always)]
+fn no_unwind<T>(call: impl FnOnce() -> T) -> T {
+    let bomb = Bomb;
+    let answer = call();
+    std::mem::forget(bomb);
+    answer
 }
 
 // SAFETY: a block of the yard is as large as the layout and aligned to its own size, which is no
@@ -146,7 +167,9 @@ unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for P
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         match (self.origin(start, layout), NonNull::new(start)) {
             // SAFETY: it is the yard's, of this order, and nobody's from now on.
-            (Some((yard, order)), Some(start)) => unsafe { yard.give(start, order, GFP) },
+            (Some((yard, order)), Some(start)) => no_unwind(|| unsafe {
+                yard.give(start, order, GFP);
+            }),
             // SAFETY: the caller's word.
             _ => unsafe { self.fallback.dealloc(start, layout) },
         }
@@ -180,6 +203,13 @@ unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for P
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_does_not_leave_an_allocation() {
+        assert_eq!(no_unwind(|| 7), 7);
+        let test = "global::tests::a_panic_does_not_leave_an_allocation";
+        crate::aborts::aborts(test, "planted", || no_unwind(|| panic!("planted")));
+    }
 
     #[test]
     fn the_smallest_block_that_is_large_and_aligned_enough() {

@@ -296,28 +296,19 @@ pub fn report_locks() {
 #[cfg(all(test, debug_assertions))]
 mod tests {
     use std::alloc::{GlobalAlloc, Layout, System};
-    use std::env;
-    use std::os::unix::process::ExitStatusExt;
-    use std::process::Command;
 
     use lock_api::RawMutex;
 
     use super::*;
     use crate::{HostLock, PageAlloc};
 
-    /// Runs the test of this name, which breaks a rule when it is told to, in a process of its own:
-    /// that aborts, and says this.
+    /// The test of this name aborts, and says so.
     fn aborts(test: &str, says: &str, breaks: impl FnOnce()) {
-        const PLANTED: &str = "PAGEYARD_PLANTED";
-        if env::var_os(PLANTED).is_some() {
-            return breaks();
-        }
-        let mut child = Command::new(env::current_exe().unwrap());
-        child.args(["--exact", &format!("held::tests::{test}"), "--nocapture"]).env(PLANTED, "1");
-        let output = child.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{told}");
-        assert!(told.contains(&format!("pageyard: {says}\n")), "{told}");
+        crate::aborts::aborts(
+            &format!("held::tests::{test}"),
+            &format!("pageyard: {says}\n"),
+            breaks,
+        );
     }
 
     fn magazines() -> Mutex<u32> {

@@ -42,6 +42,8 @@
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+#[cfg(test)]
+mod aborts;
 mod backing;
 mod barrier;
 mod behind;

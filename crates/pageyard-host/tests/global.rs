@@ -8,8 +8,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
 use allocator_api2::alloc::{AllocError, Allocator, Global};
-use pageyard::{Gfp, Order};
-use pageyard_host::{Block, Builder, FrontCache, HostYard, InYard, PageAlloc};
+use pageyard::{Gfp, Order, ReclaimJob, Relocation};
+use pageyard_host::{
+    Block, Builder, FrontCache, HostYard, InYard, Moving, PageAlloc, Relocator, Shrinker,
+};
 
 #[global_allocator]
 static PAGES: PageAlloc<System> = PageAlloc::new(System);
@@ -179,6 +181,70 @@ fn pages_of_the_yard_are_not_taken_from_the_fallback() {
         pages.dealloc(start, small);
     }
     drop(full);
+    own.drain();
+    own.validate().unwrap();
+}
+
+/// What a yard calls on behalf of an allocation.
+struct Panics;
+
+impl Shrinker for Panics {
+    fn count(&self) -> u64 {
+        panic!("a shrinker's count")
+    }
+
+    fn shrink(&self, _: &ReclaimJob) -> u64 {
+        panic!("a shrinker")
+    }
+}
+
+// SAFETY: it moves nothing.
+unsafe impl Relocator for Panics {
+    fn relocate(&self, _: &Moving) -> Relocation {
+        panic!("a relocator")
+    }
+}
+
+#[test]
+fn callbacks_that_panic_do_not_unwind_out_of_an_allocation() {
+    let own: HostYard = Builder::new(16 << 20).tick(None).build().unwrap();
+    let own: &'static HostYard = Box::leak(Box::new(own));
+    let pages = PageAlloc::new(System);
+    pages.install(own).unwrap();
+    own.register_shrinker(Panics).keep();
+    let asked: &'static AtomicUsize = Box::leak(Box::default());
+    let shrinker = |_: &ReclaimJob| {
+        asked.fetch_add(1, Relaxed);
+        panic!("a closure")
+    };
+    own.register_shrinker(shrinker).keep();
+    own.register_relocator(Panics).keep();
+    // Pieces that may move: a larger block is worth an attempt to make one.
+    let take = || own.alloc(Order::ZERO, Gfp::MOVABLE | Gfp::NOWAIT).ok();
+    let mut held: Vec<_> = std::iter::from_fn(take).collect();
+    for block in &held {
+        // SAFETY: the relocator is the blocks' owner, and refuses.
+        unsafe { own.core() }.set_movable(block.pfn(), Order::ZERO, true).unwrap();
+    }
+    let mut n = 0;
+    held.retain(|_| {
+        n += 1;
+        n % 2 == 0
+    });
+    own.drain();
+    let layout = Layout::from_size_align(2 << 20, 8).unwrap();
+    // SAFETY: the layout is not empty, and what is given back was handed out for it.
+    unsafe {
+        for start in [pages.alloc(layout), pages.alloc_zeroed(layout)] {
+            assert!(!start.is_null() && !pages.is_of_yard(start));
+            pages.dealloc(start, layout);
+        }
+    }
+    assert!(asked.load(Relaxed) > 0, "the request asked the shrinkers");
+    // The thread is no reclaimer any more: the reserves are not its.
+    held.extend(std::iter::from_fn(take));
+    assert!(own.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NOWARN).is_err());
+    drop(held);
     own.drain();
     own.validate().unwrap();
 }
