@@ -38,8 +38,13 @@ eager() {
                 my ($at, $what) = (pos($text{$file}) - length $1, $1);
                 # What a closure makes is made when it is called.
                 next if $what =~ /\|/;
-                # A value of the type: built, or made by one of its functions.
-                next unless $what =~ /\b(?:$types)\s*(?:[({]|::\s*\w+\s*\()|[(,]\s*(?:$types)\s*[,)]/;
+                # A value of the type: built, or made by one of its functions. After the name of
+                # another type it is a variant of that.
+                my $made = 0;
+                while ($what =~ /(?<![\w:])((?:\w+::)*)(?:$types)\s*(?:[({,)]|::\s*\w+\s*\()/g) {
+                    $made = 1 unless $1 =~ /\b[A-Z]\w*::$/;
+                }
+                next unless $made;
                 my $line = 1 + (substr($text{$file}, 0, $at) =~ tr/\n//);
                 $what =~ s/\s+/ /g;
                 print "$file:$line: $what is made, and dropped, also where it is not used\n";
@@ -70,6 +75,8 @@ fn right() {
     free.then(|| Unit);
     free.then_some(United);
     free.then_some(unit);
+    free.then_some(Error::Unit);
+    free.ok_or(Error::Other(Other::Tuple(1)));
     // free.then_some(Unit)
 }
 RUST
