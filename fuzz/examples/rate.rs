@@ -1,9 +1,9 @@
 //! `cargo run --release --example rate [--features lab] -- SECONDS [TARGET...]` says how often each
-//! target runs in a second, on its corpus and changes of it, for at least so long: without a fuzzer's instrumentation, so
-//! that two versions of a target can be compared on stable.
+//! target runs in a second, on its corpus and changes of it, for at least so long: without a fuzzer's
+//! instrumentation, so that two versions of a target can be compared on stable.
 
 #[path = "../../crates/pageyard/tests/all/common/mod.rs"]
-#[allow(dead_code, unused_imports)]
+#[allow(unused_imports)]
 mod common;
 #[path = "../bodies/knobs.rs"]
 mod knobs;
@@ -25,7 +25,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const TARGETS: &[(&str, fn(&[u8]))] = &[
+type Target = (&'static str, fn(&[u8]));
+
+const TARGETS: &[Target] = &[
     ("ftrace", trace::recording),
     ("pgy", trace::pgy),
     ("state", trace::state),

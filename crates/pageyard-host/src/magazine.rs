@@ -229,8 +229,8 @@ pub(crate) struct Magazine {
 impl Magazine {
     pub(crate) fn new(thread: u32) -> Magazine {
         Magazine {
-            inside: AtomicU32::new(0),
-            taken: AtomicU32::new(0),
+            inside: AtomicU32::default(),
+            taken: AtomicU32::default(),
             near: AtomicUsize::new(0),
             near_bytes: AtomicUsize::new(0),
             thread,

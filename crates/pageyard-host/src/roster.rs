@@ -33,7 +33,7 @@ impl Roster {
         Roster {
             limits,
             magazines: Mutex::new(Class::Magazines, Vec::new()),
-            pressed: AtomicBool::new(false),
+            pressed: AtomicBool::default(),
             threads: AtomicUsize::new(0),
         }
     }

@@ -286,12 +286,19 @@ pub fn page(planted: Planted) {
     assert_eq!(last.as_ref(), Some(&texts[1]));
 }
 
+/// Nothing is asked for; loom knows of all its atomics.
+fn unasked() -> Arc<Wakeups> {
+    let wakeups = Arc::new(Wakeups::new());
+    assert!(!wakeups.is_asked() && !wakeups.is_at_work() && !wakeups.is_hopeless());
+    wakeups
+}
+
 /// Somebody asks for background reclaim that is about to lie down: it is told, or sees that itself.
 ///
 /// Planted: fences do nothing.
 pub fn lie_down(planted: Planted) {
     leave_out_fences(planted.is());
-    let wakeups = Arc::new(Wakeups::new());
+    let wakeups = unasked();
     wakeups.at_work.store(true, Ordering::Relaxed);
     let woken = Arc::new(AtomicBool::new(false));
     let asker = {
@@ -312,7 +319,7 @@ pub fn lie_down(planted: Planted) {
 /// Two ask, background reclaim takes what is asked for meanwhile and afterwards: it was told of each
 /// order together with a zone at least as high.
 pub fn asked(_: Planted) {
-    let wakeups = Arc::new(Wakeups::new());
+    let wakeups = unasked();
     let wants = [(Order::HUGE, ZoneKind::Normal), (Order::ZERO, ZoneKind::Movable)];
     let askers = wants.map(|(order, highest)| {
         let wakeups = wakeups.clone();
@@ -341,6 +348,7 @@ pub fn turn(planted: Planted) {
     // SAFETY: as above.
     unsafe impl Send for Shared {}
     let shared = Arc::new(Shared(Turn::new(), UnsafeCell::new(0)));
+    assert!(shared.0.try_take().is_some(), "it is free");
     let part = || {
         let shared = shared.clone();
         move || {

@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 use std::ops::Deref;
+use std::sync::OnceLock;
 
-pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::thread::yield_now;
 
@@ -54,13 +55,46 @@ pub(crate) fn build_guards_eagerly(eagerly: bool) {
     EAGER_GUARDS.set(eagerly);
 }
 
-/// Loom's flag, with the bug of [`build_guards_eagerly`] where that is planted.
-#[derive(Debug, Default)]
-pub(crate) struct AtomicBool(loom::sync::atomic::AtomicBool);
+/// Loom's number for code that makes its own in constants, which loom cannot: it is made at its first
+/// use, which must come before the model's threads (loom panics where it does not). That of `default`
+/// is made at once.
+#[derive(Debug)]
+pub(crate) struct AtomicU32 {
+    first: u32,
+    made: OnceLock<loom::sync::atomic::AtomicU32>,
+}
+
+impl AtomicU32 {
+    pub(crate) const fn new(first: u32) -> Self {
+        AtomicU32 { first, made: OnceLock::new() }
+    }
+}
+
+impl Default for AtomicU32 {
+    fn default() -> Self {
+        AtomicU32 { first: 0, made: OnceLock::from(loom::sync::atomic::AtomicU32::new(0)) }
+    }
+}
+
+impl Deref for AtomicU32 {
+    type Target = loom::sync::atomic::AtomicU32;
+
+    fn deref(&self) -> &Self::Target {
+        self.made.get_or_init(|| loom::sync::atomic::AtomicU32::new(self.first))
+    }
+}
+
+/// Loom's flag, made as an [`AtomicU32`] is, with the bug of [`build_guards_eagerly`] where that is
+/// planted.
+#[derive(Debug)]
+pub(crate) struct AtomicBool {
+    first: bool,
+    made: OnceLock<loom::sync::atomic::AtomicBool>,
+}
 
 impl AtomicBool {
-    pub(crate) fn new(set: bool) -> Self {
-        AtomicBool(loom::sync::atomic::AtomicBool::new(set))
+    pub(crate) const fn new(first: bool) -> Self {
+        AtomicBool { first, made: OnceLock::new() }
     }
 
     pub(crate) fn compare_exchange(
@@ -70,11 +104,17 @@ impl AtomicBool {
         success: Ordering,
         failure: Ordering,
     ) -> Result<bool, bool> {
-        let answer = self.0.compare_exchange(current, new, success, failure);
+        let answer = (**self).compare_exchange(current, new, success, failure);
         if answer.is_err() && EAGER_GUARDS.get() {
-            self.0.store(false, Ordering::Release);
+            self.store(false, Ordering::Release);
         }
         answer
+    }
+}
+
+impl Default for AtomicBool {
+    fn default() -> Self {
+        AtomicBool { first: false, made: OnceLock::from(loom::sync::atomic::AtomicBool::new(false)) }
     }
 }
 
@@ -82,6 +122,6 @@ impl Deref for AtomicBool {
     type Target = loom::sync::atomic::AtomicBool;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        self.made.get_or_init(|| loom::sync::atomic::AtomicBool::new(self.first))
     }
 }
