@@ -46,21 +46,22 @@ pub(super) enum Lie {
     FreesAnother,
 }
 
-pub(super) const LIES: [Lie; 14] = [
-    Lie::Twice,
-    Lie::Loses,
-    Lie::Misaligned,
-    Lie::IgnoresMin,
-    Lie::LeavesTrace,
-    Lie::IgnoresNode,
-    Lie::WrongCounter,
-    Lie::WrongPlace,
-    Lie::ForgetsIsolation,
-    Lie::NoMemoryComes,
-    Lie::KeepsPoisoned,
-    Lie::ForgetsMovable,
-    Lie::FailsAnyway,
-    Lie::FreesAnother,
+/// All of them, each with words of what the model says of it.
+pub(super) const LIES: [(Lie, &str); 14] = [
+    (Lie::Twice, " is Owned, and handed out"),
+    (Lie::Loses, "the block in use at"),
+    (Lie::Misaligned, "is not aligned to order"),
+    (Lie::IgnoresMin, "all reserves"),
+    (Lie::LeavesTrace, "the block in use at"),
+    (Lie::IgnoresNode, " of node "),
+    (Lie::WrongCounter, "the free counter"),
+    (Lie::WrongPlace, "the block in use at"),
+    (Lie::ForgetsIsolation, "right: Some(Isolate)"),
+    (Lie::NoMemoryComes, "is of no zone"),
+    (Lie::KeepsPoisoned, "the allocator's view, and the model's"),
+    (Lie::ForgetsMovable, "the block in use at"),
+    (Lie::FailsAnyway, "no page for "),
+    (Lie::FreesAnother, "a call that was refused has changed something"),
 ];
 
 /// A yard behind a lie.

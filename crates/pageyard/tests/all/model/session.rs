@@ -446,6 +446,7 @@ impl<'m, 'y, P: Policy> Session<'m, 'y, P> {
         let most = z.free.max(z.free_exact) + z.cached;
         let left = most.saturating_sub(u64::from(order.pages()));
         assert!(left > z.watermarks[0], "{pfn} of order {order}: {left} left of {z:?}");
+        self.check();
     }
 
     /// Single pages of a range are a caller's.
@@ -513,6 +514,7 @@ impl<'m, 'y, P: Policy> Session<'m, 'y, P> {
         match self.port.online(range.clone()) {
             Ok(()) => {
                 assert!(absent, "section {n} was there");
+                assert!(self.y.zone_of(range.start).is_some(), "section {n} is of no zone");
                 reached("memory that comes");
                 self.y.platform().table.borrow_mut().plug(frames, true);
             }
