@@ -68,11 +68,17 @@ impl HostLock {
         clock::now() - began
     }
 
+    /// How many threads sleep until it is released.
+    #[cfg(test)]
+    pub(crate) fn sleepers(&self) -> u32 {
+        self.sleepers.load(Relaxed)
+    }
+
     /// Until a release wakes it, or for a nap.
     fn sleep(&self) {
         let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP };
         // SAFETY: the word and the timespec live until the call returns. The kernel puts the thread
-        // to sleep only while the word says that the lock is held.
+        // to sleep only while the word says that the lock is held (`one_who_sleeps_is_woken`).
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -94,7 +100,8 @@ impl Default for HostLock {
 /// Wakes one who sleeps on a word.
 #[cold]
 fn wake(word: *mut u32) {
-    // SAFETY: the kernel uses the address as a name only; it does not have to be mapped any more.
+    // SAFETY: the kernel uses the address as a name only; it does not have to be mapped any more
+    // (`one_who_sleeps_is_woken`).
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -108,7 +115,7 @@ fn wake(word: *mut u32) {
 
 // SAFETY: the word goes from FREE to HELD in `take` only, by a compare-and-exchange, and back in
 // `unlock` only, which the holder alone may call; so one has it at a time. Acquire and Release
-// order what is done under it.
+// order what is done under it (`one_at_a_time`, and the thread sanitizer).
 unsafe impl RawMutex for HostLock {
     #[allow(clippy::declare_interior_mutable_const)] // what `lock_api` asks for
     const INIT: Self = HostLock::new();
@@ -178,9 +185,9 @@ mod tests {
         assert_eq!(sleepers(&sum), 0);
     }
 
-    fn sleepers(lock: &Mutex<HostLock, u64>) -> u32 {
+    fn sleepers<T>(lock: &Mutex<HostLock, T>) -> u32 {
         // SAFETY: looked at only; nobody unlocks.
-        unsafe { lock.raw() }.sleepers.load(Relaxed)
+        unsafe { lock.raw() }.sleepers()
     }
 
     #[test]
@@ -205,7 +212,11 @@ mod tests {
                     slept
                 }
             });
-            std::thread::sleep(Duration::from_millis(20));
+            while sleepers(&lock) == 0 {
+                std::thread::yield_now();
+            }
+            // Long enough to be measured.
+            std::thread::sleep(Duration::from_millis(1));
             drop(held);
             assert!(waiter.join().unwrap() > 0);
         });

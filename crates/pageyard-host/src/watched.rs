@@ -166,6 +166,10 @@ mod tests {
                 drop(lock.lock());
                 TOLD.get()
             });
+            // SAFETY: looked at only; nobody unlocks.
+            while unsafe { lock.raw() }.lock.sleepers() == 0 {
+                std::thread::yield_now();
+            }
             std::thread::sleep(Duration::from_millis(10));
             drop(held);
             let (waited, slept, _) = other.join().unwrap();
