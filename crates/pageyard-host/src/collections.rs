@@ -54,7 +54,10 @@ impl<F, P: Policy> fmt::Debug for InYard<'_, F, P> {
 
 // SAFETY: a block of the yard is as large as is said and aligned to its own size, which is no less
 // than the alignment; it stays where it is, whoever moves this, until it comes back, to this or a
-// clone, which have the same yard. Any other address is the fallback's.
+// clone, which have the same yard (`collections_of_a_yard_of_their_own`). Any other address is the
+// fallback's; so is one in the yard whose layout is less than a page, and it is told to be no larger
+// than was asked for, so that it comes back as such a layout
+// (`pages_of_the_yard_are_not_taken_from_the_fallback`).
 unsafe impl<F: Allocator, P: Policy> Allocator for InYard<'_, F, P> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let block = order_for(layout).and_then(|order| {
@@ -63,11 +66,16 @@ unsafe impl<F: Allocator, P: Policy> Allocator for InYard<'_, F, P> {
         });
         let fallback = || {
             let block = self.fallback.allocate(layout)?;
-            if order_for(layout).is_none() || !self.yard.holds(block.cast::<u8>().as_ptr()) {
+            let start = block.cast::<u8>();
+            if !self.yard.holds(start.as_ptr()) {
                 return Ok(block);
             }
-            // SAFETY: it is the fallback's, of this layout, and used by no one yet.
-            unsafe { self.fallback.deallocate(block.cast(), layout) };
+            if order_for(layout).is_none() {
+                return Ok(NonNull::slice_from_raw_parts(start, layout.size()));
+            }
+            // SAFETY: it is the fallback's, of this layout, and used by no one yet
+            // (`pages_of_the_yard_are_not_taken_from_the_fallback`).
+            unsafe { self.fallback.deallocate(start, layout) };
             Err(AllocError)
         };
         block.map_or_else(fallback, Ok)
@@ -76,7 +84,7 @@ unsafe impl<F: Allocator, P: Policy> Allocator for InYard<'_, F, P> {
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
         match order_for(layout).filter(|_| self.yard.holds(start.as_ptr())) {
             // SAFETY: it is the yard's, of this order: any layout that fits the block says the
-            // same. It is nobody's from now on.
+            // same. It is unused from now on (`collections_of_a_yard_of_their_own`).
             Some(order) => unsafe { self.yard.give(start, order, Gfp::KERNEL) },
             // SAFETY: the caller's word.
             None => unsafe { self.fallback.deallocate(start, layout) },
