@@ -21,24 +21,61 @@ pub(crate) enum Class {
     Core,
     /// The list of the threads' magazines.
     Magazines,
+    /// What embedders registered.
+    Registry,
+    /// Which frames are movable blocks.
+    Movables,
+    /// The blocks that a hard limit keeps.
+    Balloon,
+    /// The limits themselves.
+    Limits,
+    /// What the worker sees.
+    States,
+    /// A movable block, whose user may do anything meanwhile.
+    Movable,
+    /// Memory comes or goes, and embedders are called meanwhile.
+    Hotplug,
 }
 
 #[cfg_attr(not(debug_assertions), allow(dead_code))]
 impl Class {
-    const ALL: [Class; 3] = [Class::Allocation, Class::Core, Class::Magazines];
+    const ALL: [Class; 10] = [
+        Class::Allocation,
+        Class::Core,
+        Class::Magazines,
+        Class::Registry,
+        Class::Movables,
+        Class::Balloon,
+        Class::Limits,
+        Class::States,
+        Class::Movable,
+        Class::Hotplug,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Class::Allocation => "an allocation",
             Class::Core => "a lock of the allocator",
             Class::Magazines => "the list of magazines",
+            Class::Registry => "a registry",
+            Class::Movables => "the table of movable blocks",
+            Class::Balloon => "the blocks of the hard limit",
+            Class::Limits => "the limits",
+            Class::States => "the worker's states",
+            Class::Movable => "a movable block",
+            Class::Hotplug => "the turn to change memory",
         }
     }
 
-    /// Whether a thread may hold several of the class: their order is checked elsewhere, or they are
-    /// taken by `try_lock` alone where that matters.
+    /// Whether a thread may hold several of the class, whose order is not told apart here.
     const fn nests(self) -> bool {
         matches!(self, Class::Allocation | Class::Core)
+    }
+
+    /// Whether its order is checked. Not of what is held while an embedder's code runs, which may do
+    /// anything that its own locks allow; the yard itself only tries such a lock under others.
+    const fn is_ordered(self) -> bool {
+        !matches!(self, Class::Movable | Class::Hotplug)
     }
 
     /// Whether [`report_locks`] tells of it. Not of those that are taken all the time, which would
@@ -52,15 +89,22 @@ impl Class {
     }
 }
 
-/// What a request for memory may take: it drains magazines, and shrinks and compacts.
+/// What a request for memory may take: it drains magazines and compacts, and it calls shrinkers and
+/// relocators, which may use every method of the yard.
 #[cfg(debug_assertions)]
-const NEEDED: u32 = Class::Core.bit() | Class::Magazines.bit();
+const NEEDED: u32 = Class::Core.bit()
+    | Class::Magazines.bit()
+    | Class::Registry.bit()
+    | Class::Movables.bit()
+    | Class::Balloon.bit()
+    | Class::Limits.bit()
+    | Class::States.bit();
 
 /// A lock of a class. A panic of its holder does not poison it: what it protects is whole at every
 /// point where the holder may panic.
 #[derive(Debug)]
 pub(crate) struct Mutex<T> {
-    class: Class,
+    class: Tag,
     inner: sync::Mutex<T>,
 }
 
@@ -76,7 +120,7 @@ pub(crate) type MutexGuard<'m, T> = Guard<sync::MutexGuard<'m, T>>;
 
 impl<T> Mutex<T> {
     pub(crate) const fn new(class: Class, value: T) -> Mutex<T> {
-        Mutex { class, inner: sync::Mutex::new(value) }
+        Mutex { class: check::tag(class), inner: sync::Mutex::new(value) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -86,7 +130,6 @@ impl<T> Mutex<T> {
     }
 
     /// The lock, unless another thread, or this one, holds it.
-    #[cfg_attr(not(test), expect(dead_code))]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = match self.inner.try_lock() {
             Ok(guard) => guard,
@@ -96,6 +139,14 @@ impl<T> Mutex<T> {
         Some(Guard { inner, _held: Held::new(self.class) })
     }
 }
+
+// Release builds check nothing: a lock is the standard library's, and nothing is done for a request.
+#[cfg(not(debug_assertions))]
+const _: () = {
+    assert!(size_of::<Mutex<u64>>() == size_of::<sync::Mutex<u64>>());
+    assert!(size_of::<MutexGuard<'_, u64>>() == size_of::<sync::MutexGuard<'_, u64>>());
+    assert!(size_of::<Allocating>() == 0 && !std::mem::needs_drop::<Allocating>());
+};
 
 impl<G: Deref> Deref for Guard<G> {
     type Target = G::Target;
@@ -118,15 +169,17 @@ impl<G: fmt::Debug> fmt::Debug for Guard<G> {
 }
 
 /// That the calling thread holds a lock of a class.
-struct Held(Class, PhantomData<*const ()>);
+struct Held(Tag, PhantomData<*const ()>);
 
 impl Held {
-    fn new(class: Class) -> Held {
+    #[inline(always)]
+    fn new(class: Tag) -> Held {
         check::took(class);
         Held(class, PhantomData)
     }
 }
 
+#[cfg(debug_assertions)]
 impl Drop for Held {
     fn drop(&mut self) {
         check::gave(self.0);
@@ -135,15 +188,16 @@ impl Drop for Held {
 
 /// The calling thread asks for memory, or gives some back, until this is dropped.
 #[must_use]
-pub(crate) struct Allocating(#[expect(dead_code, reason = "dropped with this")] Held);
+pub(crate) struct Allocating(#[allow(dead_code, reason = "dropped with this")] Held);
 
 /// See [`Allocating`].
 #[inline(always)]
 pub(crate) fn allocating() -> Allocating {
     check::taking(Class::Allocation);
-    Allocating(Held::new(Class::Allocation))
+    Allocating(Held::new(check::tag(Class::Allocation)))
 }
 
+use check::Tag;
 pub(crate) use check::{gave, taking, took};
 
 /// Nothing, where there are no checks.
@@ -151,12 +205,20 @@ pub(crate) use check::{gave, taking, took};
 mod check {
     use super::Class;
 
+    /// What a lock keeps of its class.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Tag;
+
+    pub(crate) const fn tag(_: Class) -> Tag {
+        Tag
+    }
+
     #[inline(always)]
-    pub(crate) fn taking(_: Class) {}
+    pub(crate) fn taking<T>(_: T) {}
     #[inline(always)]
-    pub(crate) fn took(_: Class) {}
+    pub(crate) fn took<T>(_: T) {}
     #[inline(always)]
-    pub(crate) fn gave(_: Class) {}
+    pub(crate) fn gave<T>(_: T) {}
 }
 
 #[cfg(debug_assertions)]
@@ -165,6 +227,13 @@ mod check {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
     use super::{Class, NEEDED};
+
+    /// What a lock keeps of its class.
+    pub(crate) type Tag = Class;
+
+    pub(crate) const fn tag(class: Class) -> Tag {
+        class
+    }
 
     const CLASSES: usize = Class::ALL.len();
 
@@ -194,7 +263,10 @@ mod check {
 
     /// The calling thread is about to wait for a lock of a class.
     pub(crate) fn taking(class: Class) {
-        let held = |c: &Class| HELD.with(|held| held[*c as usize].get()) > 0;
+        if !class.is_ordered() {
+            return;
+        }
+        let held = |c: &Class| c.is_ordered() && HELD.with(|held| held[*c as usize].get()) > 0;
         for before in Class::ALL.into_iter().filter(held) {
             if before == class {
                 if !class.nests() {

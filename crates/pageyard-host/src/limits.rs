@@ -2,15 +2,14 @@
 //! does: requests do not know of it, so it costs them nothing, and the reserves are within it.
 
 use std::mem;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pageyard::policy::Policy;
 use pageyard::{Gfp, MAX_ORDER, NodeId, Order, PAGE_SIZE, Pfn};
 
+use crate::held::{Class, Mutex};
 use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
-use crate::relocate::lock;
 
 /// Limits of a yard, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,7 +62,7 @@ impl Limits {
 }
 
 /// The limits in force, and the blocks that the hard one keeps.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Balloon {
     /// Read and set together: the soft one is never above the hard one.
     limits: Mutex<Limits>,
@@ -71,13 +70,23 @@ pub(crate) struct Balloon {
     pages: AtomicU64,
 }
 
+impl Default for Balloon {
+    fn default() -> Self {
+        Balloon {
+            limits: Mutex::new(Class::Limits, Limits::default()),
+            blocks: Mutex::new(Class::Balloon, Vec::new()),
+            pages: AtomicU64::new(0),
+        }
+    }
+}
+
 impl Balloon {
     pub(crate) fn limits(&self) -> Limits {
-        *lock(&self.limits)
+        *self.limits.lock()
     }
 
     pub(crate) fn set(&self, limits: Limits) {
-        *lock(&self.limits) = limits;
+        *self.limits.lock() = limits;
     }
 
     /// Pages it keeps.
@@ -94,7 +103,7 @@ impl Balloon {
         let nodes: Vec<NodeId> = zones().map(|z| z.node).collect();
         let mut room = Vec::new();
         loop {
-            let mut blocks = lock(&self.blocks);
+            let mut blocks = self.blocks.lock();
             if room.capacity() > blocks.capacity() {
                 room.append(&mut blocks);
                 mem::swap(&mut room, &mut blocks);

@@ -4,12 +4,13 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use pageyard::policy::{Linux612, Policy};
 use pageyard::{Order, PAGE_SIZE, Pfn, Relocation};
 
+use crate::held::{Class, Mutex, MutexGuard};
 use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
 
@@ -91,7 +92,7 @@ const BUCKET: u64 = 16;
 /// Compaction asks it for every block that it wants to move, on the thread of any request that
 /// allocates. So nothing is allocated or dropped under its lock: there is a fixed number of lists, and
 /// nodes are made before and dropped after it is held.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Movables(Mutex<Table>);
 
 #[derive(Debug, Default)]
@@ -122,17 +123,13 @@ struct Slot {
 
 impl Slot {
     fn new(pfn: Pfn, order: Order) -> Slot {
-        let (busy, pinned) = (Mutex::new(()), AtomicBool::new(false));
+        let (busy, pinned) = (Mutex::new(Class::Movable, ()), AtomicBool::new(false));
         Slot { busy, place: AtomicU64::new(pfn.0), pinned, order }
     }
 
     fn place(&self) -> Pfn {
         Pfn(self.place.load(Relaxed))
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Table {
@@ -173,9 +170,15 @@ impl Table {
     }
 }
 
+impl Default for Movables {
+    fn default() -> Self {
+        Movables(Mutex::new(Class::Movables, Table::default()))
+    }
+}
+
 impl Movables {
     fn table(&self) -> MutexGuard<'_, Table> {
-        lock(&self.0)
+        self.0.lock()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -210,11 +213,7 @@ impl Movables {
             // place.
             return Some(Relocation::Refused);
         }
-        let _busy = match slot.busy.try_lock() {
-            Ok(busy) => busy,
-            Err(TryLockError::Poisoned(p)) => p.into_inner(),
-            Err(TryLockError::WouldBlock) => return Some(Relocation::Busy),
-        };
+        let Some(_busy) = slot.busy.try_lock() else { return Some(Relocation::Busy) };
         // Its owner may have given it up between the two locks; from here on it cannot.
         if !self.table().get(block.from).is_some_and(|s| Arc::ptr_eq(s, &slot)) {
             return Some(Relocation::Refused);
@@ -246,7 +245,7 @@ impl<'y, P: Policy> Movable<'y, P> {
     pub(crate) unsafe fn new(yard: &'y RawYard<P, HostLock>, pfn: Pfn, order: Order) -> Self {
         let slot = Arc::new(Slot::new(pfn, order));
         // Compaction may have found another block here, and ask for this one before it is movable.
-        let here = lock(&slot.busy);
+        let here = slot.busy.lock();
         yard.service().movables.add(yard.region().pages(), pfn, &slot);
         // It is allocated at this order, so this cannot fail; if it did, it would not be moved.
         let _ = yard.core().set_movable(pfn, order, true);
@@ -264,7 +263,7 @@ impl<'y, P: Policy> Movable<'y, P> {
     /// then. A guard that is forgotten ([`mem::forget`](std::mem::forget)) keeps the block locked and
     /// in its place until the `Movable` is dropped.
     pub fn lock(&self) -> Pinned<'_> {
-        let busy = lock(&self.slot.busy);
+        let busy = self.slot.busy.lock();
         self.slot.pinned.store(true, Relaxed);
         let (pfn, pages) = (self.slot.place(), u64::from(self.order().pages()));
         let region = self.yard.region();
@@ -288,7 +287,7 @@ impl<P: Policy> Drop for Movable<'_, P> {
         // A guard borrows this, so there is none; but one may have been forgotten, and have the lock
         // for good. Then nothing moves the block.
         let forgotten = self.slot.pinned.load(Relaxed);
-        let moving = (!forgotten).then(|| lock(&self.slot.busy));
+        let moving = (!forgotten).then(|| self.slot.busy.lock());
         let pfn = self.slot.place();
         self.yard.service().movables.remove(pfn);
         drop(moving);
@@ -326,7 +325,7 @@ impl Deref for Pinned<'_> {
     fn deref(&self) -> &[u8] {
         // SAFETY: the pages are mapped as long as the yard lives, which the movable borrows, and the
         // slot's lock is held, so that they are this guard's alone and do not move
-        // (`a_pinned_block_does_not_move`, `movable_blocks_are_moved_together_with_their_contents`).
+        // (`a_block_in_use_is_busy`, `movable_blocks_are_moved_together_with_their_contents`).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }
@@ -394,7 +393,7 @@ mod tests {
     fn a_block_in_use_is_busy() {
         let mut one = One::new();
         let slot = one.slot.clone();
-        let guard = lock(&slot.busy);
+        let guard = slot.busy.lock();
         assert_eq!(one.ask(2, FROM), Some(Relocation::Busy));
         drop(guard);
         assert_eq!(one.ask(2, FROM), Some(Relocation::Moved));
@@ -422,7 +421,7 @@ mod tests {
     fn nothing_is_allocated_or_released_under_the_lock() {
         let movables = Movables::default();
         assert_free(
-            || movables.0.try_lock().is_ok(),
+            || movables.0.try_lock().is_some(),
             || {
                 for n in 0..100 {
                     movables.add(1024, Pfn(n), &Arc::new(Slot::new(Pfn(n), order(0))));
@@ -432,7 +431,7 @@ mod tests {
         );
         let mut one = One::new();
         let slot = one.slot.clone();
-        let is_free = || slot.busy.try_lock().is_ok();
+        let is_free = || slot.busy.try_lock().is_some();
         assert_free(is_free, || {
             assert_eq!(one.ask(2, FROM), Some(Relocation::Moved));
             one.movables.remove(TO);

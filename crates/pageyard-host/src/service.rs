@@ -1,8 +1,8 @@
 //! What requests and the worker tell each other, and who was registered with the yard.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::{fmt, io, mem};
 
 use pageyard::{Context, Gfp, NodeId, Order, ReclaimJob, Relocation, TaskFlags};
@@ -10,9 +10,10 @@ use pageyard::{Context, Gfp, NodeId, Order, ReclaimJob, Relocation, TaskFlags};
 use crate::bell::Bell;
 use crate::callback::guarded;
 use crate::fork::Birthplace;
+use crate::held::{Class, Mutex, MutexGuard};
 use crate::limits::Balloon;
 use crate::pressure::{Level, Listener};
-use crate::relocate::{Movables, Moving, Relocator, lock};
+use crate::relocate::{Movables, Moving, Relocator};
 use crate::shrink::{Registry, Shrinker, count_all, shrink_all};
 use crate::signals::Watching;
 use crate::tell::Tell;
@@ -118,7 +119,7 @@ pub(crate) struct Service {
 pub(crate) type States = (Watching, Watching, Option<String>);
 
 /// A turn at bringing memory or taking it away.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Hotplug {
     turn: Mutex<()>,
     /// The task that has the turn, or 0.
@@ -131,6 +132,12 @@ pub(crate) struct HotplugTurn<'s> {
     _turn: MutexGuard<'s, ()>,
 }
 
+impl Default for Hotplug {
+    fn default() -> Self {
+        Hotplug { turn: Mutex::new(Class::Hotplug, ()), task: AtomicU64::new(0) }
+    }
+}
+
 impl Hotplug {
     /// Waits for the turn; `None` where the calling task has it. Relocators run under it, and one
     /// that wants it too would wait for itself.
@@ -139,7 +146,7 @@ impl Hotplug {
         if self.task.load(Relaxed) == task {
             return None;
         }
-        let turn = lock(&self.turn);
+        let turn = self.turn.lock();
         self.task.store(task, Relaxed);
         Some(HotplugTurn { task: &self.task, _turn: turn })
     }
@@ -181,17 +188,20 @@ impl Service {
             shrunk_directly: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             ticks: AtomicU64::new(0),
-            states: Mutex::new(Arc::new((none(), none(), Some("no worker has begun".into())))),
+            states: Mutex::new(
+                Class::States,
+                Arc::new((none(), none(), Some("no worker has begun".into()))),
+            ),
         })
     }
 
     pub(crate) fn states(&self) -> Arc<States> {
-        lock(&self.states).clone()
+        self.states.lock().clone()
     }
 
     pub(crate) fn set_states(&self, states: States) {
         let mut other = Arc::new(states);
-        mem::swap(&mut *lock(&self.states), &mut other);
+        mem::swap(&mut *self.states.lock(), &mut other);
         // What they were goes without the lock.
     }
 

@@ -2,14 +2,14 @@
 //! use rises above the soft limit, and by requests that are not served otherwise.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::{fmt, mem};
 
 use pageyard::ReclaimJob;
 
 use crate::callback::guarded;
 use crate::fork::Birthplace;
-use crate::relocate::lock;
+use crate::held::{Class, Mutex};
 
 /// Somebody who keeps pages that can be had again: a cache, a buffer pool.
 ///
@@ -54,7 +54,7 @@ struct Inner<T: ?Sized> {
 
 impl<T: ?Sized> Inner<T> {
     fn list(&self) -> List<T> {
-        lock(&self.all).clone()
+        self.all.lock().clone()
     }
 
     /// Replaces the list. `change` may run several times.
@@ -62,7 +62,7 @@ impl<T: ?Sized> Inner<T> {
         loop {
             let old = self.list();
             let new = change(&old);
-            let mut now = lock(&self.all);
+            let mut now = self.all.lock();
             if Arc::ptr_eq(&now, &old) {
                 let same = mem::replace(&mut *now, new);
                 drop(now);
@@ -76,7 +76,10 @@ impl<T: ?Sized> Inner<T> {
 
 impl<T: ?Sized> Default for Registry<T> {
     fn default() -> Self {
-        Registry(Arc::new(Inner { next: AtomicU64::new(0), all: Mutex::default() }))
+        Registry(Arc::new(Inner {
+            next: AtomicU64::new(0),
+            all: Mutex::new(Class::Registry, List::default()),
+        }))
     }
 }
 
@@ -106,7 +109,7 @@ impl<T: ?Sized> Registry<T> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.0.all).is_empty()
+        self.0.all.lock().is_empty()
     }
 }
 
@@ -206,12 +209,14 @@ pub(crate) fn count_all(shrinkers: &Registry<dyn Shrinker>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync;
+
     use pageyard::{Gfp, NodeId, NodeMask, Order, ZoneKind};
 
     use super::*;
     use crate::hooked_alloc::{allocations_in, assert_free};
 
-    struct Cache(u64, Mutex<Vec<u64>>);
+    struct Cache(u64, sync::Mutex<Vec<u64>>);
 
     impl Shrinker for Cache {
         fn count(&self) -> u64 {
@@ -241,7 +246,7 @@ mod tests {
     fn each_gives_its_share() {
         let registry: Registry<dyn Shrinker> = Registry::default();
         assert_eq!(shrink_all(&registry, &job(32)), 0);
-        let caches = [300, 100, 0].map(|n| Arc::new(Cache(n, Mutex::default())));
+        let caches = [300, 100, 0].map(|n| Arc::new(Cache(n, sync::Mutex::default())));
         let mut held: Vec<_> = caches.iter().map(|c| registry.add(c.clone())).collect();
         assert_eq!(shrink_all(&registry, &job(32)), 32);
         let asked = |i: usize| std::mem::take(&mut *caches[i].1.lock().unwrap());
@@ -272,7 +277,7 @@ mod tests {
     #[test]
     fn nothing_is_allocated_released_or_dropped_under_the_lock() {
         let registry: Registry<dyn Shrinker> = Registry::default();
-        let is_free = || registry.0.all.try_lock().is_ok();
+        let is_free = || registry.0.all.try_lock().is_some();
         assert_free(is_free, || {
             let register = |_| {
                 let value = Dropped;
