@@ -101,11 +101,13 @@ impl Backing {
         if fd < 0 {
             return Err(self.explain(io::Error::last_os_error(), bytes));
         }
-        // SAFETY: the descriptor is new, and nobody else has it.
+        // SAFETY: the descriptor was returned just now, so nothing else owns it
+        // (`a_file_can_be_mapped_elsewhere_and_keeps_its_size`).
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let length = i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: the descriptor is ours; nothing is mapped of it yet.
+        // SAFETY: the descriptor is ours; nothing is mapped of it yet
+        // (`a_file_can_be_mapped_elsewhere_and_keeps_its_size`).
         let done = unsafe {
             libc::ftruncate(fd.as_raw_fd(), length) == 0
                 && libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0

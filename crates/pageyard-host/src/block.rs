@@ -26,7 +26,7 @@ const ORDER: usize = 0xf;
 const KIND: u32 = 4;
 
 // SAFETY: a block is the only way to its bytes, as a box is, and comes from and goes back to a yard
-// that any thread may use.
+// that any thread may use (`blocks_go_from_thread_to_thread`).
 unsafe impl<P: Policy> Send for Block<'_, P> {}
 // SAFETY: shared, a block gives out shared bytes only.
 unsafe impl<P: Policy> Sync for Block<'_, P> {}
@@ -96,7 +96,8 @@ impl<P: Policy> Deref for Block<'_, P> {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the pages are mapped and readable as long as the yard lives, were given by the
-        // system as zeros, and are the block's alone.
+        // system as zeros, and are the block's alone (`threads_that_wander_never_share_a_page`,
+        // `a_full_yard_says_so_and_recovers`).
         unsafe { slice::from_raw_parts(self.as_ptr().as_ptr(), self.bytes()) }
     }
 }

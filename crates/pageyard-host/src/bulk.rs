@@ -193,7 +193,7 @@ pub struct PageRange<'y, P: Policy = Linux612> {
 }
 
 // SAFETY: a range is the only way to its bytes, as a box is, and comes from and goes back to a yard
-// that any thread may use.
+// that any thread may use (`ranges_go_from_thread_to_thread`).
 unsafe impl<P: Policy> Send for PageRange<'_, P> {}
 // SAFETY: shared, a range gives out shared bytes only.
 unsafe impl<P: Policy> Sync for PageRange<'_, P> {}
@@ -224,7 +224,7 @@ impl<P: Policy> Deref for PageRange<'_, P> {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the pages are mapped and readable as long as the yard lives, were given by the
-        // system as zeros, and are the range's alone.
+        // system as zeros, and are the range's alone (`ranges_are_larger_than_any_block`).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes()) }
     }
 }

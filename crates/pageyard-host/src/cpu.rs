@@ -79,7 +79,8 @@ fn find() -> Option<isize> {
 fn registered(offset: isize) -> Option<u32> {
     let cpu: u32;
     // SAFETY: `offset` is glibc's, so the word lies in the area that it has set apart in every
-    // thread's static block. The kernel alone writes it, and only while the thread does not run.
+    // thread's static block. The kernel alone writes it, and only while the thread does not run
+    // (`both_ways_agree`).
     unsafe {
         std::arch::asm!(
             "mov {cpu:e}, dword ptr fs:[{offset}]",
@@ -124,7 +125,7 @@ const MOST: usize = 1 << 16;
 /// The system's.
 pub fn allowed() -> io::Result<Vec<u32>> {
     let mut mask = vec![0u64; MOST / 64];
-    // SAFETY: the length is that of the vector, in bytes.
+    // SAFETY: the length is that of the vector, in bytes (`a_bound_thread_is_where_it_is_bound`).
     let bytes = unsafe {
         libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&mask[..]), mask.as_mut_ptr())
     };
@@ -145,7 +146,7 @@ pub fn bind(cpus: &[u32]) -> io::Result<()> {
         let word = mask.get_mut(cpu as usize / 64);
         *word.ok_or(io::ErrorKind::InvalidInput)? |= 1 << (cpu % 64);
     }
-    // SAFETY: the length is that of the vector, in bytes.
+    // SAFETY: the length is that of the vector, in bytes (`a_bound_thread_is_where_it_is_bound`).
     let done = unsafe {
         libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&mask[..]), mask.as_ptr())
     };

@@ -26,7 +26,7 @@ impl Birthplace {
         WATCHED.call_once(|| {
             // SAFETY: the function lives as long as the program does, and does what is allowed in
             // a child. It fails only for want of memory; then a child goes unnoticed, which is
-            // what it was before there was this.
+            // what it was before there was this (`a_child_keeps_its_copy_and_gets_no_more`).
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         Birthplace(FORKS.load(Relaxed))

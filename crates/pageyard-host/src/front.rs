@@ -317,8 +317,8 @@ impl Shared {
                 }
             };
             // SAFETY: the thread's list keeps it alive, until it ends and has left all seats. It is
-            // taken off the list before only when the yard is gone, whose number nobody asks for
-            // again.
+            // taken off the list before only when the yard is gone, whose number is never used again
+            // (`yards_go_while_threads_that_used_them_stay`, `a_thread_that_ends_leaves_nothing`).
             unsafe { magazine::sit(self.id, Arc::as_ptr(&magazine)) };
             Some(magazine)
         };

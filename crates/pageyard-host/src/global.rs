@@ -106,7 +106,8 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
         if order_for(layout).is_none() || !self.is_of_yard(start) {
             return start;
         }
-        // SAFETY: it is the fallback's, of this layout, and used by no one yet.
+        // SAFETY: it is the fallback's, of this layout, and used by no one yet
+        // (`pages_of_the_yard_are_not_taken_from_the_fallback`).
         unsafe { self.fallback.dealloc(start, layout) };
         ptr::null_mut()
     }
@@ -141,9 +142,11 @@ fn no_unwind<T>(call: impl FnOnce() -> T) -> T {
 }
 
 // SAFETY: a block of the yard is as large as the layout and aligned to its own size, which is no
-// less than the alignment; it is the caller's alone until it comes back. An address inside the
-// yard's memory came from the yard, with the order that its layout says; any other is the
-// fallback's, which keeps the contract itself.
+// less than the alignment; it is the caller's alone until it comes back
+// (`the_smallest_block_that_is_large_and_aligned_enough`, `a_program_runs_on_it`). An address inside
+// the yard's memory whose layout is a block's came from the yard, with that order (`told_apart`,
+// `pages_of_the_yard_are_not_taken_from_the_fallback`); any other is the fallback's, which keeps the
+// contract itself. No method unwinds (`a_panic_does_not_leave_an_allocation`).
 unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for PageAlloc<F, P> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -166,7 +169,8 @@ unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for P
     #[inline]
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         match (self.origin(start, layout), NonNull::new(start)) {
-            // SAFETY: it is the yard's, of this order, and nobody's from now on.
+            // SAFETY: it is the yard's, of this order, and unused from now on, by the caller's word
+            // (`a_program_runs_on_it`, tests/nested.rs).
             (Some((yard, order)), Some(start)) => no_unwind(|| unsafe {
                 yard.give(start, order, GFP);
             }),
@@ -188,7 +192,7 @@ unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for P
             return unsafe { self.fallback.realloc(start, layout, size) };
         }
         // SAFETY: the new block is another one, both are as large as is copied, and the old one is
-        // given back with its own layout.
+        // given back with its own layout (`a_program_runs_on_it`, whose vectors grow and shrink).
         unsafe {
             let new = self.alloc(wanted);
             if !new.is_null() {

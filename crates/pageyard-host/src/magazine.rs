@@ -95,7 +95,7 @@ impl Ready {
 #[inline(always)]
 pub(crate) fn without(tagged: NonNull<u8>, tag: usize) -> NonNull<u8> {
     // SAFETY: no page begins at 0, so another bit is set than those of the tag, which is smaller
-    // than a page.
+    // than a page (`what_is_known_to_be_zero_is_known_once`).
     unsafe { NonNull::new_unchecked(tagged.as_ptr().map_addr(|a| a & !(tag & TAG))) }
 }
 
@@ -141,7 +141,8 @@ impl Stack {
         let block = self.blocks[(count - 1) as usize].load(Relaxed);
         // One more hit, one block less; the hits wrap after years.
         self.head.store(head.wrapping_add(COUNT), Relaxed);
-        // SAFETY: `push` wrote what lies below the count, and is given nothing null.
+        // SAFETY: `push` and `fill` wrote what lies below the count, none of it null
+        // (`a_limit_that_changes_during_a_fill_neither_loses_nor_doubles_a_block`; loom's `fill`).
         Some(Ready(unsafe { NonNull::new_unchecked(block) }))
     }
 
@@ -382,7 +383,8 @@ pub(crate) fn with_mine<T>(yard: u64, f: impl FnOnce(&Magazine) -> Option<T>) ->
             return None;
         }
         // SAFETY: whoever sits there keeps the magazine alive for as long as the yard is asked for and
-        // the seat is not left (`sit`); and nothing in `f` leaves it.
+        // the seat is not left (`sit`); and nothing in `f` leaves it
+        // (`yards_go_while_threads_that_used_them_stay`).
         f(unsafe { &*seat.magazine })
     })
 }

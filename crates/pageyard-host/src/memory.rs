@@ -54,7 +54,8 @@ impl Mapping {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the place lies within the mapping, which is ours and not in use.
+        // SAFETY: the place lies within the mapping, which is ours and not in use
+        // (`memory_is_taken_when_it_is_populated`).
         let done = unsafe {
             libc::mprotect(self.start.add(place.start).as_ptr().cast(), place.len(), access)
         };
@@ -71,16 +72,17 @@ impl Mapping {
         if place.start > place.end || place.end > self.bytes {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: the place lies within the mapping.
+        // SAFETY: the place lies within the mapping (`addresses_lost_to_a_refusal_are_left_alone`).
         let start = unsafe { self.start.add(place.start).as_ptr() };
-        // SAFETY: it is ours and not in use.
+        // SAFETY: it is ours and not in use (`a_file_can_be_mapped_elsewhere_and_keeps_its_size`).
         if unsafe { libc::munmap(start.cast(), place.len()) } != 0 {
             return Err(io::Error::last_os_error());
         }
         self.lost = place.clone();
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | flags;
-        // SAFETY: nothing that exists changes.
+        // SAFETY: nothing that exists changes, as nothing is replaced
+        // (`addresses_lost_to_a_refusal_are_left_alone`).
         let at =
             unsafe { libc::mmap(start.cast(), place.len(), access, flags, file.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
@@ -116,8 +118,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         for part in [0..self.lost.start, self.lost.end..self.bytes] {
             if !part.is_empty() {
-                // SAFETY: the addresses are ours, and whoever borrows what is there borrows the
-                // mapping's owner, so nobody does any more.
+                // SAFETY: the addresses are ours, and a borrow of what is there borrows the mapping's
+                // owner, so there is none any more (`addresses_lost_to_a_refusal_are_left_alone`).
                 unsafe { libc::munmap(self.start.add(part.start).as_ptr().cast(), part.len()) };
             }
         }
@@ -195,7 +197,8 @@ impl Region {
         // Past at least a page of guard. What is left behind the end is no less than that.
         let skip = mapping.start().as_ptr().addr() as u64 + PAGE_SIZE;
         let skip = skip.next_multiple_of(align) - (skip - PAGE_SIZE);
-        // SAFETY: the distance is below the length of the mapping, by what the caller added.
+        // SAFETY: the distance is below the length of the mapping, by what the caller added
+        // (`frames_and_addresses`).
         let start = unsafe { mapping.start().add(skip as usize) };
         let place = skip as usize..(skip + bytes) as usize;
         match (file, backing) {
@@ -242,7 +245,7 @@ impl Region {
         if at >= self.pages || pages > self.pages - at {
             return None;
         }
-        // SAFETY: the page lies within the mapping.
+        // SAFETY: the page lies within the mapping (`frames_and_addresses`).
         Some(unsafe { self.start.add((at * PAGE_SIZE) as usize) })
     }
 
@@ -259,7 +262,8 @@ impl Region {
         let mut tries = 0;
         loop {
             // SAFETY: the range is ours. Advice that changes contents is given by `discard` alone,
-            // for frames that nobody uses.
+            // for frames that are not in use (`what_is_discarded_is_zero_again`, and for frames in use
+            // tests/service.rs, where what is written stays).
             let done = unsafe {
                 libc::madvise(start.as_ptr().cast(), (pages * PAGE_SIZE) as usize, advice)
             };
@@ -326,7 +330,8 @@ impl Region {
                 for pfn in frames.start.0..frames.end.0 {
                     let page = self.address(Pfn(pfn), 1).ok_or(io::ErrorKind::InvalidInput)?;
                     // SAFETY: the word is the page's own, aligned and inside. An atomic addition of
-                    // nothing writes, and leaves what is there, whoever else uses it.
+                    // nothing writes, and leaves what is there, whatever else uses it. (Old kernels
+                    // alone come here; no test does.)
                     unsafe {
                         std::sync::atomic::AtomicU64::from_ptr(page.as_ptr().cast())
                             .fetch_add(0, std::sync::atomic::Ordering::Relaxed);
@@ -350,7 +355,7 @@ impl Region {
         let word = mask.get_mut(usize::from(node.0) / 64).ok_or(io::ErrorKind::InvalidInput)?;
         *word = 1 << (node.0 % 64);
         // SAFETY: the range is ours; the mask is as long as said, in bits, and one more as the
-        // system wants it.
+        // system wants it (`nodes_beyond_the_mask_are_refused`).
         let done = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -377,7 +382,8 @@ impl Region {
             let pages = STEP.min(self.pages - at);
             let start = self.address(Pfn(self.first.0 + at), pages);
             let start = start.ok_or(io::ErrorKind::InvalidInput)?.as_ptr();
-            // SAFETY: the range is ours, and the vector has a byte for each of its pages.
+            // SAFETY: the range is ours, and the vector has a byte for each of its pages
+            // (`resident_pages_are_counted_step_by_step`).
             let done = unsafe {
                 libc::mincore(start.cast(), (pages * PAGE_SIZE) as usize, seen.as_mut_ptr())
             };
@@ -433,6 +439,30 @@ mod tests {
         // SAFETY: the page is mapped, and nobody else uses it.
         assert_eq!(unsafe { page.cast::<u64>().read() }, 0);
         assert!(region.populate(&(Pfn(0)..Pfn(1))).is_err());
+    }
+
+    #[test]
+    fn resident_pages_are_counted_step_by_step() {
+        // More than one step, the last one of some pages.
+        let pages = (1 << 18) + 100;
+        let region = Region::new(pages).unwrap();
+        region.set_huge_pages(HugePages::Never).unwrap();
+        let page = |n| Pfn(region.first().0 + n);
+        for part in [page(5)..page(10), page(pages - 120)..page(pages)] {
+            region.populate(&part).unwrap();
+        }
+        assert_eq!(region.resident().unwrap(), 125);
+    }
+
+    #[test]
+    fn nodes_beyond_the_mask_are_refused() {
+        let region = Region::new(1024).unwrap();
+        for node in [1024, u16::MAX] {
+            let error = region.prefer_node(&region.frames(), NodeId(node)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "node {node}");
+        }
+        // The last one of the mask, which no machine here has.
+        assert!(region.prefer_node(&region.frames(), NodeId(1023)).is_err());
     }
 
     #[test]

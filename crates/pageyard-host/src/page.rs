@@ -62,7 +62,8 @@ impl Page {
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         let seals = SEALS | libc::F_SEAL_SEAL;
         // SAFETY: the descriptor is ours, and the mapping a new one at an address of the system's, so
-        // that nothing that exists changes; it is as long as the file, which is sealed.
+        // that nothing that exists changes; it is as long as the file, which is sealed
+        // (`a_page_keeps_its_length`).
         let start = unsafe {
             if libc::ftruncate(fd, bytes as i64) != 0
                 || libc::fcntl(fd, libc::F_ADD_SEALS, seals) != 0
@@ -185,7 +186,7 @@ fn open_page(path: &Path) -> Option<File> {
     }
     let again = format!("/proc/self/fd/{}", place.as_raw_fd());
     let file = open(again.as_ref(), libc::O_NONBLOCK | libc::O_NOCTTY).ok()?;
-    // SAFETY: the descriptor is open, and the call takes numbers only.
+    // SAFETY: the descriptor is open, and the call takes numbers only (`only_a_sealed_memfd_is_opened`).
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     // An error is less than 0, and has all bits.
     (seals >= 0 && seals & SEALS == SEALS).then_some(file)

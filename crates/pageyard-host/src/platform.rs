@@ -133,7 +133,8 @@ impl<E> HostPlatform<E> {
         let start = self.region.address(pfn, pages)?;
         // SAFETY: the pages are mapped for as long as the region lives, aligned, and were given by
         // the system as zeros. Where the yard is not exclusive, all uses of them are atomic; where
-        // it is, this is asked only for blocks that are the allocator's at the moment.
+        // it is, this is asked only for blocks that are the allocator's at the moment
+        // (`a_raw_yard_by_frame_number`, `a_policy_that_checks_or_fills_pages_has_no_front_cache`).
         Some(unsafe {
             slice::from_raw_parts(start.as_ptr().cast::<AtomicU64>(), pages as usize * WORDS)
         })
@@ -150,7 +151,8 @@ impl<E> HostPlatform<E> {
         let pages = u64::from(order.pages());
         if let Some(start) = self.region.address(pfn, pages) {
             // SAFETY: the pages are mapped; the block is the allocator's, and in an exclusive yard
-            // nobody else may use it then.
+            // in no other use then (`blocks_are_zeros_whatever_else_their_flags_say`,
+            // `threads_that_wander_never_share_a_page`).
             unsafe { start.write_bytes(0, (pages * PAGE_SIZE) as usize) };
         }
     }
@@ -161,7 +163,8 @@ impl<E> HostPlatform<E> {
 fn store(words: &[AtomicU64], word: u64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: to the program these are relaxed stores to these words, each of them whole, as the
-    // instruction's repeated steps are; the direction flag is clear, as the ABI has it.
+    // instruction's repeated steps are; the direction flag is clear, as the ABI has it
+    // (`frames_are_zeros_whatever_else_their_flags_say`, `every_word_is_stored_and_none_beside`).
     unsafe {
         std::arch::asm!(
             "rep stosq",
@@ -379,6 +382,17 @@ impl<E: Platform> Platform for HostPlatform<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_word_is_stored_and_none_beside() {
+        for n in [0, 1, 2, 7, 512] {
+            let words: Vec<_> = (0..n + 2).map(|_| AtomicU64::new(1)).collect();
+            store(&words[1..=n], 7);
+            let stored = words.iter().map(|w| w.load(Relaxed));
+            let wanted = [1].into_iter().chain(std::iter::repeat_n(7, n)).chain([1]);
+            assert!(stored.eq(wanted), "{n} words");
+        }
+    }
 
     #[test]
     fn every_cpu_has_one_that_stands_for_it() {

@@ -77,7 +77,8 @@ impl<P: Policy, R: RawMutex, E: Platform> RawYard<P, R, E> {
         let table = CpuTable::new(&cpus);
         let platform = HostPlatform::new(Arc::new(region), table, exclusive, service, embedder);
         // SAFETY: called once; `yard` is dropped before `maps`, and nothing of it is handed out for
-        // longer than `self` is borrowed (`core`).
+        // longer than `self` is borrowed (`core`; `a_raw_yard_by_frame_number`, which is dropped and
+        // whose region has another one, and the sanitizers).
         let (layout, storage) = unsafe { maps.storage() };
         let yard = if deferred {
             Yard::deferred(&layout, storage, platform)?

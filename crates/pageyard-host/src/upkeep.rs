@@ -37,7 +37,8 @@ impl<P: Policy> HostYard<P> {
         }
         let pfn = self.raw().alloc(order, gfp | Gfp::MOVABLE);
         let pfn = pfn.inspect_err(|&error| self.note_failure(error, order, gfp))?;
-        // SAFETY: it was just allocated.
+        // SAFETY: it was just allocated, at this order, by this yard, which is exclusive
+        // (`movable_blocks_are_moved_together_with_their_contents`).
         Ok(unsafe { Movable::new(self.raw(), pfn, order) })
     }
 

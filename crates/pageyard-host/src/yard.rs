@@ -104,7 +104,8 @@ impl<P: Policy> HostYard<P> {
             None if self.front.is_on() => self.alloc_behind(order, gfp, kind).start()?,
             None => self.alloc_bare(order, gfp).start()?,
         };
-        // SAFETY: it is allocated, of this order, and nobody else knows of it.
+        // SAFETY: it is allocated, of this order, and known to no one else
+        // (`pages_have_one_owner_while_pressure_comes_and_goes`, `threads_that_wander_never_share_a_page`).
         Ok(unsafe { Block::new(self, start, order, kind) })
     }
 
@@ -155,7 +156,8 @@ impl<P: Policy> HostYard<P> {
     fn hand_out(&self, ready: Ready, kind: Kind, gfp: Gfp) -> NonNull<u8> {
         let start = ready.start();
         if gfp.contains(Gfp::ZERO) && !ready.is_zero() {
-            // SAFETY: the block is mapped, and of this size; it is the cache's, so nobody else's.
+            // SAFETY: the block is mapped, and of this size; it is the cache's, so in no other use
+            // (`the_same_page_comes_back_without_the_allocator`, `threads_are_drained_while_they_work`).
             unsafe { start.write_bytes(0, magazine::bytes(kind)) };
         }
         start
@@ -190,7 +192,8 @@ impl<P: Policy> HostYard<P> {
     /// A block that was just allocated.
     pub(crate) fn block(&self, pfn: Pfn, order: Order, kind: Option<Kind>) -> Option<Block<'_, P>> {
         let start = self.start_of(pfn, order)?;
-        // SAFETY: it was just allocated, and nobody else knows of it.
+        // SAFETY: it was just allocated, and is known to no one else
+        // (`threads_that_wander_never_share_a_page`, `pages_come_and_go_many_at_once`).
         Some(unsafe { Block::new(self, start, order, kind) })
     }
 

@@ -561,6 +561,25 @@ fn blocks_are_aligned_beyond_their_size() {
 }
 
 #[test]
+fn ranges_go_from_thread_to_thread() {
+    let yard = yard(64 << 20);
+    let mut range = yard.alloc_range(1500, 1, Gfp::KERNEL).unwrap();
+    range.fill(1);
+    std::thread::scope(|s| {
+        let read = s.spawn(|| range.iter().map(|&b| usize::from(b)).sum::<usize>());
+        assert!(range.iter().all(|&b| b == 1));
+        assert_eq!(read.join().unwrap(), range.len());
+    });
+    std::thread::scope(|s| {
+        s.spawn(move || {
+            range.fill(2);
+            drop(range);
+        });
+    });
+    assert_eq!(used(&yard), 0);
+}
+
+#[test]
 fn ranges_are_larger_than_any_block() {
     let yard = yard(64 << 20);
     drop(take(&yard, 100));
