@@ -318,12 +318,21 @@ pub fn lie_down(planted: Planted) {
 
 /// Two ask, background reclaim takes what is asked for meanwhile and afterwards: it was told of each
 /// order together with a zone at least as high.
-pub fn asked(_: Planted) {
+///
+/// Planted: order and zone are told one after the other.
+pub fn asked(planted: Planted) {
     let wakeups = unasked();
     let wants = [(Order::HUGE, ZoneKind::Normal), (Order::ZERO, ZoneKind::Movable)];
     let askers = wants.map(|(order, highest)| {
         let wakeups = wakeups.clone();
-        thread::spawn(move || wakeups.merge(order, highest))
+        thread::spawn(move || {
+            if planted.is() {
+                wakeups.merge(order, ZoneKind::Dma);
+                wakeups.merge(Order::ZERO, highest);
+            } else {
+                wakeups.merge(order, highest);
+            }
+        })
     });
     let mut told: Vec<_> = wakeups.take().into_iter().collect();
     askers.into_iter().for_each(|a| a.join().expect("it ends"));

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 pub(crate) use loom::sync::MutexGuard;
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 pub(crate) use loom::thread::yield_now;
 
 std::thread_local! {
@@ -114,7 +114,10 @@ impl AtomicBool {
 
 impl Default for AtomicBool {
     fn default() -> Self {
-        AtomicBool { first: false, made: OnceLock::from(loom::sync::atomic::AtomicBool::new(false)) }
+        AtomicBool {
+            first: false,
+            made: OnceLock::from(loom::sync::atomic::AtomicBool::new(false)),
+        }
     }
 }
 

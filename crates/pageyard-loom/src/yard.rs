@@ -55,6 +55,7 @@ fn at_once(before: Part, parts: &'static [(u32, Part)], after: Part) {
 
 fn model(before: Part, parts: &[(u32, Part)], after: Part) {
     HELD.take();
+    let readers_only = READERS_ONLY.take();
     on(0);
     let span = Pfn(0)..Pfn(PAGES);
     let layout = Layout {
@@ -89,6 +90,9 @@ fn model(before: Part, parts: &[(u32, Part)], after: Part) {
         done.unwrap_or_else(|e| resume_unwind(e));
         joined.into_iter().for_each(|j| j.expect("it ends"));
     });
+    if readers_only {
+        return;
+    }
     on(0);
     after(&yard);
     yard.drain_all(None);
@@ -118,8 +122,10 @@ fn roomy(body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
 std::thread_local! {
     // Of the thread that runs the model: what its threads have in use.
     static HELD: RefCell<Vec<(Pfn, Order)>> = const { RefCell::new(Vec::new()) };
-    // How many pages were above the low mark before its threads began.
-    static START: Cell<i64> = const { Cell::new(0) };
+    // Only what the model's threads read is checked.
+    static READERS_ONLY: Cell<bool> = const { Cell::new(false) };
+    // How many pages were above the low mark before its threads began, and what a CPU's part adds.
+    static START: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
 }
 
 /// Takes a block, which somebody gives back later.
@@ -230,17 +236,48 @@ pub fn fold_by_three(planted: Planted) {
 /// Whoever reads the counters without a lock is off by no more than what is on its way.
 pub fn read(planted: Planted) {
     plant(planted);
-    fn above(y: &Y<'_>) -> i64 {
-        y.above_low(ZoneKind::Normal).expect("there is such a zone")
+    at_once(start, &[(0, |y| take(y, LARGE)), (1, |y| take(y, LARGE)), (2, look)], give);
+}
+
+/// The same where the reader folds CPU 1's part first.
+///
+/// Planted: it does so without the zone's lock, and counts the part once more where CPU 1 folds it
+/// meanwhile. The reader has to see that.
+pub fn fold_and_read(planted: Planted) {
+    plant(planted);
+    READERS_ONLY.set(planted != Planted::No);
+    fn before(y: &Y<'_>) {
+        at_work(y);
+        start(y);
     }
-    fn look(y: &Y<'_>) {
-        let n = i64::from(LARGE.pages());
-        let off = above(y) - START.get();
-        assert!((-2 * n..=0).contains(&off), "the counter is off by {off}");
+    fn one(y: &Y<'_>) {
+        // There may be none to be seen, as in `borrow`.
+        if let Ok(pfn) = y.alloc(LARGE, Gfp::KERNEL) {
+            HELD.with_borrow_mut(|held| held.push((pfn, LARGE)));
+        }
     }
-    at_once(
-        |y| START.set(above(y)),
-        &[(0, |y| take(y, LARGE)), (1, |y| take(y, LARGE)), (2, look)],
-        give,
-    );
+    fn fold_and_look(y: &Y<'_>) {
+        tick(y);
+        look(y);
+    }
+    at_once(before, &[(0, one), (1, one), (2, fold_and_look)], give);
+}
+
+/// What the counter says, above the low mark.
+fn above(y: &Y<'_>) -> i64 {
+    y.above_low(ZoneKind::Normal).expect("there is such a zone")
+}
+
+fn start(y: &Y<'_>) {
+    let info = y.zone_info(ZoneKind::Normal).expect("there is one");
+    let part = info.free_exact as i64 - info.free as i64;
+    START.set((above(y), part));
+}
+
+/// Reads the counter while two take a block each.
+fn look(y: &Y<'_>) {
+    let n = i64::from(LARGE.pages());
+    let (start, part) = START.get();
+    let off = above(y) - start;
+    assert!((part - 2 * n..=0).contains(&off), "the counter is off by {off}");
 }

@@ -11,10 +11,12 @@ pub fn holds(name: &str, preemptions: Option<usize>, body: fn()) {
     assert!(n > 1);
 }
 
-/// What loom says of a bug.
-pub fn finds(name: &str, body: fn()) {
+/// A planted bug is found: the model panics, and says this.
+pub fn finds(name: &str, says: &str, body: fn()) {
     let found = catch_unwind(AssertUnwindSafe(|| models::all(Some(3), body)));
     let panic = found.expect_err("the bug is found");
-    let why = panic.downcast_ref::<String>().map_or("", |s| s.lines().next().unwrap_or(""));
-    println!("{name}, planted: {why}");
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let why = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+    println!("{name}, planted: {}", why.lines().next().unwrap_or(""));
+    assert!(why.contains(says), "{name}: another panic than {says:?}: {why}");
 }
