@@ -53,25 +53,50 @@ mod failures {
 
     use pageyard::{Gfp, Order};
 
-    /// Requests that failed and were not told of yet.
+    /// Requests that failed and were not told of yet: the last one's flags, above them its order, and
+    /// above that how many they are. One word, as another request may fail while it is taken.
     #[derive(Debug, Default)]
-    pub(super) struct Failures {
-        count: AtomicU64,
-        /// The last one's flags, and its order above them.
-        last: AtomicU64,
-    }
+    pub(super) struct Failures(AtomicU64);
+
+    /// Where the order begins, and where the count does.
+    const ORDER: u32 = 32;
+    const COUNT: u32 = 40;
 
     impl Failures {
         /// Whether it is the first one.
         pub(super) fn add(&self, order: Order, gfp: Gfp) -> bool {
-            self.last.store(u64::from(gfp.bits()) | u64::from(order.get()) << 32, Relaxed);
-            self.count.fetch_add(1, Relaxed) == 0
+            let last = u64::from(gfp.bits()) | u64::from(order.get()) << ORDER;
+            // The count ends at its most.
+            let one_more =
+                |was: u64| Some((was >> COUNT).saturating_add(1).min(MOST) << COUNT | last);
+            self.0.fetch_update(Relaxed, Relaxed, one_more).is_ok_and(|was| was == 0)
         }
 
         pub(super) fn take(&self) -> Option<(u64, u8, Gfp)> {
-            let count = self.count.swap(0, Relaxed);
-            let last = self.last.load(Relaxed);
-            (count > 0).then(|| (count, (last >> 32) as u8, Gfp::from_bits_retain(last as u32)))
+            let all = self.0.swap(0, Relaxed);
+            let (count, order) = (all >> COUNT, (all >> ORDER) as u8);
+            (count > 0).then(|| (count, order, Gfp::from_bits_retain(all as u32)))
+        }
+    }
+
+    const MOST: u64 = u64::MAX >> COUNT;
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn failures_are_counted_with_the_last_ones_order_and_flags() {
+            let failures = Failures::default();
+            let order = |n| Order::new(n).unwrap();
+            assert_eq!(failures.take(), None);
+            assert!(failures.add(order(10), Gfp::KERNEL));
+            assert!(!failures.add(order(3), Gfp::from_bits_retain(u32::MAX)));
+            assert_eq!(failures.take(), Some((2, 3, Gfp::from_bits_retain(u32::MAX))));
+            assert!(failures.add(order(0), Gfp::NOWAIT), "the first one again");
+            failures.0.store(u64::MAX, Relaxed);
+            assert!(!failures.add(order(1), Gfp::NOWAIT));
+            assert_eq!(failures.take(), Some((MOST, 1, Gfp::NOWAIT)), "no more are counted");
         }
     }
 }
