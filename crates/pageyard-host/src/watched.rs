@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use lock_api::{GuardNoSend, RawMutex};
 
+use crate::callback::guarded;
 use crate::clock;
 use crate::lock::HostLock;
 
-/// Who is told, on the thread that waited and held. Called without the lock.
+/// Who is told, on the thread that waited and held. Called without the lock. A panic ends the call, not
+/// the operation that took the lock.
 pub trait Watch: 'static {
     /// Somebody else had the lock; it took `ns` nanoseconds to get it, for `slept` of which the
     /// thread slept. Called when the lock is given back.
@@ -70,7 +72,8 @@ impl<W: Watch> Watched<W> {
 }
 
 // SAFETY: the inner lock's, which is taken before and released after whatever else is done; what
-// is told of a hold was copied before the release.
+// is told of a hold was copied before the release, since the next holder writes it
+// (`waits_and_holds_are_told_of_watched_locks_alone`).
 unsafe impl<W: Watch> RawMutex for Watched<W> {
     #[allow(clippy::declare_interior_mutable_const)] // what `lock_api` asks for
     const INIT: Self = Watched {
@@ -116,10 +119,13 @@ unsafe impl<W: Watch> RawMutex for Watched<W> {
         let (waited, slept) = (self.waited.load(Relaxed), self.slept.load(Relaxed));
         // SAFETY: the caller holds the lock.
         unsafe { self.lock.unlock() };
-        if waited > 0 {
-            W::waited(waited, slept);
-        }
-        W::held(held);
+        // The allocator goes on after this, with blocks in hand.
+        guarded(|| {
+            if waited > 0 {
+                W::waited(waited, slept);
+            }
+            W::held(held);
+        });
     }
 
     #[inline]
@@ -180,5 +186,21 @@ mod tests {
         assert!(held >= 10_000_000, "{held}");
         drop(lock.try_lock());
         assert!(TOLD.get().2 > held);
+    }
+
+    #[test]
+    fn a_panicking_watch_does_not_unwind_into_the_holder() {
+        #[derive(Debug)]
+        struct Wrong;
+        impl Watch for Wrong {
+            fn waited(_: u64, _: u64) {}
+            fn held(_: u64) {
+                panic!("planted: watch")
+            }
+        }
+        let lock: Mutex<Watched<Wrong>, ()> = Mutex::new(());
+        mark(|| drop(lock.lock()));
+        drop(lock.lock());
+        assert!(lock.try_lock().is_some());
     }
 }
