@@ -204,7 +204,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             idle: plan.give_back.map(|how| Idle::new(&how, pages, now)),
             signals,
             seen: vec![Seen::default(); core.cpus() as usize],
-            tick_at: now + nanos(plan.every),
+            tick_at: now.saturating_add(nanos(plan.every)),
             used: 0,
             draw: now | 1,
             publish_at: now,
@@ -220,7 +220,7 @@ impl<'y, P: Policy> Worker<'y, P> {
     pub fn step(&mut self) -> Duration {
         let mut now = clock::now();
         if now >= self.tick_at {
-            self.tick_at = now + nanos(self.plan.every);
+            self.tick_at = now.saturating_add(nanos(self.plan.every));
             self.tick();
             now = clock::now();
         }
@@ -230,7 +230,8 @@ impl<'y, P: Policy> Worker<'y, P> {
             service.set_states(states(&self.signals, self.plan));
         }
         let usage = Usage::of(self.raw);
-        let level = self.judge(&usage, now);
+        let limits = service.balloon.limits();
+        let level = self.judge(&usage, limits, now);
         self.reclaim(now);
         self.compact(now);
         self.drain_unused(now);
@@ -248,7 +249,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         self.used = usage.used;
         let look = match () {
             () if changes || level > Level::Calm || spare => BUSY,
-            () if usage.waiting > 0 || service.balloon.limits().soft.is_some() => QUIET,
+            () if usage.waiting > 0 || limits.soft.is_some() => QUIET,
             () => ASLEEP,
         };
         // Not in step with a load that comes and goes by a clock.
@@ -295,9 +296,8 @@ impl<'y, P: Policy> Worker<'y, P> {
 
     /// How short memory is; tells the listeners when that changes, and asks the shrinkers for what
     /// use is over the soft limit, or for a part of it where the system is short.
-    fn judge(&mut self, usage: &Usage, now: u64) -> Level {
+    fn judge(&mut self, usage: &Usage, limits: Limits, now: u64) -> Level {
         let service = self.raw.service();
-        let limits = service.balloon.limits();
         let (group, stalled) = (self.signals.group_short(now), self.signals.stalled(now));
         let allowed = limits.soft.or(limits.hard).unwrap_or(u64::MAX);
         let over = usage.used.saturating_sub(allowed);
@@ -458,7 +458,7 @@ fn states(signals: &Signals, plan: &Plan) -> States {
 }
 
 fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX / 2)
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The thread that is a yard's worker until it is dropped.

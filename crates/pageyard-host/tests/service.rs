@@ -147,6 +147,20 @@ fn an_embedders_own_thread_is_the_worker() {
     assert!(worker.step() <= Duration::from_secs(1));
 }
 
+/// The end of the clock is not reached by adding.
+#[test]
+fn a_worker_that_never_ticks_works() {
+    let how = GiveBack { after: Duration::ZERO, ..GiveBack::default() };
+    for every in [Duration::from_nanos(u64::MAX), Duration::MAX] {
+        let yard: HostYard =
+            builder(64 * MIB).tick(Some(every)).give_back(Some(how)).build().unwrap();
+        drop(fill(&yard, 3000));
+        yard.drain();
+        assert!(until(|| yard.status().given_back > 1024), "{:?}", yard.status());
+        assert_eq!(yard.status().ticks, 0);
+    }
+}
+
 /// A cache that gives up its blocks when asked.
 struct Cache {
     blocks: Arc<Mutex<Vec<Block<'static>>>>,
