@@ -264,3 +264,46 @@ impl Service {
         answer
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+
+    use pageyard::Pfn;
+    use pageyard::Relocation::{Busy, Moved, Refused};
+
+    use super::*;
+
+    /// Gives its answer, or panics, and counts how often it was asked.
+    struct Answers(Option<Relocation>, AtomicU64);
+
+    // SAFETY: it moves nothing, and the block does not exist.
+    unsafe impl Relocator for Answers {
+        fn relocate(&self, _: &Moving) -> Relocation {
+            self.1.fetch_add(1, Relaxed);
+            self.0.expect("planted: relocate")
+        }
+    }
+
+    /// What a service with relocators of these answers says of a block, how often each was asked, and
+    /// how many blocks were moved.
+    fn ask<const N: usize>(answers: [Option<Relocation>; N]) -> (Relocation, [u64; N], u64) {
+        let service = Service::new().unwrap();
+        let all = answers.map(|answer| Arc::new(Answers(answer, AtomicU64::new(0))));
+        all.iter().for_each(|r| service.relocators.add(r.clone()).keep());
+        let (old, new) = (NonNull::dangling(), NonNull::dangling());
+        let block = Moving { from: Pfn(1), to: Pfn(2), order: Order::ZERO, old, new };
+        let answer = service.relocate(&block);
+        (answer, all.map(|r| r.1.load(Relaxed)), service.moved.load(Relaxed))
+    }
+
+    /// Busy is the owner's answer, as Moved is: compaction asks again later.
+    #[test]
+    fn relocators_are_asked_until_one_does_not_refuse() {
+        assert_eq!(ask([]), (Refused, [], 0));
+        assert_eq!(ask([Some(Refused), Some(Refused)]), (Refused, [1, 1], 0));
+        assert_eq!(ask([Some(Refused), Some(Busy), Some(Moved)]), (Busy, [1, 1, 0], 0));
+        assert_eq!(ask([Some(Moved), Some(Busy)]), (Moved, [1, 0], 1));
+        assert_eq!(ask([None, Some(Moved)]), (Moved, [1, 1], 1), "a panic refuses");
+    }
+}

@@ -145,6 +145,11 @@ fn share_for_system(used: u64, group: Option<bool>, stalled: bool) -> u64 {
     }
 }
 
+/// So much more is backed than the target that idle memory will go back before long.
+fn has_spare(resident: u64, target: u64, used: u64) -> bool {
+    resident > target + used / 64 + 1024
+}
+
 impl Usage {
     pub(crate) fn of<P: Policy>(raw: &RawYard<P, HostLock>) -> Usage {
         let mut sum = Usage { none: true, ..Usage::default() };
@@ -442,7 +447,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         if given > 0 {
             service.tell.gave_back(given, resident - given.min(resident), idle.target());
         }
-        given > 0 || waiting > 0 && resident > idle.target() + used / 64 + 1024
+        given > 0 || waiting > 0 && has_spare(resident, idle.target(), used)
     }
 }
 
@@ -537,6 +542,12 @@ mod tests {
     fn a_zone_is_low_below_its_mark_with_the_boost() {
         assert!(is_low(&zone(419)) && !is_low(&zone(420)));
         assert!(is_at_min(&zone(256)) && !is_at_min(&zone(257)));
+    }
+
+    #[test]
+    fn spare_is_above_the_target_a_64th_of_use_and_two_pageblocks() {
+        assert!(!has_spare(5000 + 100 + 1024, 5000, 6400));
+        assert!(has_spare(5000 + 100 + 1024 + 1, 5000, 6400));
     }
 
     #[test]
