@@ -2,11 +2,12 @@
 # Looks into the machine code of every public function of the core, as the release profile builds it,
 # for a call that can only lead to a panic. Prints them and fails if there is one.
 #
-# crates/pageyard/examples/every_call.rs has a function for each; one that it lacks is named, and ends this with 2.
+# crates/pageyard/examples/calls/table.rs has a function for each, and every_call.rs for what makes a yard; one that
+# they lack is named, and ends this with 2.
 # Needs objdump (binutils) on x86-64 Linux.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-calls=crates/pageyard/examples/every_call.rs
+calls=(crates/pageyard/examples/every_call.rs crates/pageyard/examples/calls/table.rs)
 
 fail() { printf 'no-panic: %s\n' "$*" >&2; exit 2; }
 
@@ -33,10 +34,10 @@ while IFS= read -r function; do
     [A-Z]*) called="\\b$type(::<[^>]*>)?::$name(::<[^>]*>)?\\(" ;;
     *) called="\\b[a-z_]+::$name\\(" ;;
     esac
-    grep -qE "$called" "$calls" || missing+=("$function")
+    grep -qE "$called" "${calls[@]}" || missing+=("$function")
 done < <(public)
 [ "$count" -ge 230 ] || fail "only $count public functions are seen; the script no longer fits the sources"
-[ ${#missing[@]} = 0 ] || fail "$calls lacks ${missing[*]}"
+[ ${#missing[@]} = 0 ] || fail "${calls[*]} lack ${missing[*]}"
 
 target=${CARGO_TARGET_DIR:-target}/no-panic
 # Without position independence a call names what it calls.
@@ -45,7 +46,7 @@ CARGO_TARGET_DIR=$target RUSTFLAGS="-C relocation-model=static" \
 # Names as the compiler mangles them: in the old way and in the new one, crates, modules and functions stand there
 # as words, and not every binutils reads the new way.
 code=$(objdump -d --no-show-raw-insn "$target/release/examples/every_call")
-declared=$(grep -oE '^    call_[a-z_]+\(|^fn call_[a-z_]+' "$calls" | grep -oE 'call_[a-z_]+' | sort -u)
+declared=$(grep -ohE '^    call_[a-z_]+\(|^fn call_[a-z_]+' "${calls[@]}" | grep -oE 'call_[a-z_]+' | sort -u)
 seen=$(grep -oE '^[0-9a-f]+ <[^>]*>:' <<<"$code" | grep -oE '[0-9]call_[a-z_]+' | sed 's/^.//; s/17h.*//' | sort -u)
 # (A function that compiles to what another one does is merged with it.)
 [ $(($(wc -l <<<"$seen") * 10)) -ge $(($(wc -l <<<"$declared") * 9)) ] ||

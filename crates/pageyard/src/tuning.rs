@@ -124,6 +124,10 @@ pub fn keeps_batch(rules: &PcpRules, slice: CacheSlice, batch: i32) -> bool {
 }
 
 /// The fields of a pageset that its tuning reads and writes (§5.1). Counts are base pages.
+///
+/// The methods compute without a check for overflow, for a pageset that a snapshot may hold: counts of 0 to
+/// [`MAX_PAGES`], a batch of at most [`MAX_BATCH`], factors of at most 6 (`alloc_factor`) and 14, and orders of
+/// at most [`Order::MAX`](crate::Order::MAX).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tuning {
     /// Pages on all lists of the pageset.

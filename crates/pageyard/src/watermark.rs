@@ -12,9 +12,9 @@ pub(crate) const LOW: usize = 1;
 /// Index of the mark at which background reclaim stops.
 pub(crate) const HIGH: usize = 2;
 
-/// `x·n/d` without the overflow (spec §0.2).
+/// `x·n/d`, at most `u64::MAX`, without an overflow on the way (spec §0.2).
 pub(crate) const fn mult_frac(x: u64, n: u64, d: u64) -> u64 {
-    (x / d) * n + (x % d) * n / d
+    (x / d).saturating_mul(n).saturating_add((x % d).saturating_mul(n) / d)
 }
 
 /// `min_free_kbytes` that follows from the size of low memory (§3.1), in kB.

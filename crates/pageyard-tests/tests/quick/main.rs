@@ -40,6 +40,8 @@ mod guards;
 mod highatomic;
 #[path = "../../../pageyard/tests/all/hooks.rs"]
 mod hooks;
+#[path = "../../../pageyard/tests/all/hostile.rs"]
+mod hostile;
 #[path = "../../../pageyard/tests/all/init.rs"]
 mod init;
 #[path = "../../../pageyard/tests/all/interleaved.rs"]

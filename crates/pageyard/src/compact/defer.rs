@@ -41,7 +41,7 @@ impl Deferral {
     /// Compaction for this order failed.
     pub fn failed(&mut self, order: Order) {
         self.considered = 0;
-        self.shift = (self.shift + 1).min(MOST_SHIFT);
+        self.shift = self.shift.saturating_add(1).min(MOST_SHIFT);
         self.order_failed = self.order_failed.min(order.get());
     }
 

@@ -26,7 +26,7 @@ pub struct FreeCount {
     pub at_least: bool,
 }
 
-/// Writes what stands above a node's free blocks, for orders 0 to `orders` - 1.
+/// Writes what stands above a node's free blocks, for orders 0 to `orders` - 1, at most 255.
 ///
 /// # Errors
 /// Those of `out`.
@@ -39,7 +39,7 @@ pub fn write_pagetypeinfo_heading(
     put!(out, "Page block order: ", block_order, '\n')?;
     put!(out, "Pages per block:  ", pages_per_block, "\n\n")?;
     put!(out, Left("Free pages count per migrate type at order", 43), ' ')?;
-    write_row(out, 0..orders, |out, order| put!(out, Right(order, 6), ' '))
+    write_row(out, 0..orders.min(1 << u8::BITS), |out, order| put!(out, Right(order, 6), ' '))
 }
 
 /// Writes the free blocks of a zone and type, from order 0 up.

@@ -1,0 +1,487 @@
+// A function for each public one of the core, without anything that could panic here. The two that
+// include this file declare the macro `calls`, the types `Lock` and `Y`, and what they do with the
+// functions: `examples/every_call.rs` compiles them, for `scripts/no-panic.sh` to look at;
+// `tests/all/hostile.rs` calls them with arguments of its own in place of these.
+
+use lock_api::Mutex;
+use pageyard::compact::{self, Background, Deferral, Retries};
+use pageyard::policy::{Policy, Safety};
+use pageyard::text::{self, BlockSupply, FreeCount, PagesetText, ZoneReport, ZoneText};
+use pageyard::tuning::{self, CacheSlice, Limits, Pressure, Room, Tuning};
+use pageyard::{
+    AllocError, BadPage, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats,
+    Compacted, ContigError, CpuId, CpuSample, CpuStats, Event, Excerpt, FaultPlan, Faults, Finding,
+    FreeError, Gfp, HighChange, HighReason, History, HotplugError, InitError, Interleave, Interval,
+    Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Mark, MigrateType, Needs,
+    NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageOwner, PageState, Pfn, Place, PlaceError,
+    PoisonError, Poisoned, Priority, ReclaimTask, Record, RestoreError, Ring, Task, VmEvent,
+    VmEvents, ZoneId, ZoneKind, ZoneSpec, poison, watermark,
+};
+use std::fmt::{self, Write};
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+
+/// Takes any text.
+struct Paper;
+
+impl fmt::Write for Paper {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        std::hint::black_box(s);
+        Ok(())
+    }
+}
+
+const KIND: ZoneKind = ZoneKind::Normal;
+const ZONE: ZoneId = ZoneId { node: NodeId(0), kind: KIND };
+const RANGE: Range<Pfn> = Pfn(1024)..Pfn(2048);
+
+fn layout() -> Layout<'static> {
+    const SPAN: Range<Pfn> = Pfn(0)..Pfn(1 << 14);
+    Layout {
+        zones: &[ZoneSpec { kind: KIND, node: NodeId(0), span: SPAN }],
+        usable: &[SPAN],
+        reserved: &[],
+        cpus: &[NodeId(0)],
+        distances: &[],
+        knobs: Knobs::default(),
+    }
+}
+
+const BLOCKS: [u64; 11] = [7; 11];
+const PAGE: PageState = PageState::UNUSED;
+const REPORT: ZoneReport<'_> = ZoneReport {
+    node: NodeId(0),
+    zone: "Normal",
+    free: 7,
+    boost: 7,
+    marks: [7; 3],
+    reserved_highatomic: 7,
+    free_highatomic: 7,
+    present: 7,
+    managed: 7,
+    free_pcp: 7,
+    local_pcp: 7,
+    free_cma: 7,
+    protection: &[7; 5],
+};
+const ZONE_TEXT: ZoneText<'_> = ZoneText {
+    node: NodeId(0),
+    zone: "Normal",
+    free: 7,
+    boost: 7,
+    marks: [7; 3],
+    promo: Some(7),
+    spanned: 7,
+    present: 7,
+    managed: 7,
+    cma: 7,
+    protection: &[7; 5],
+    unreclaimable: false,
+    start: Pfn(7),
+};
+const PAGESET_TEXT: PagesetText = PagesetText {
+    cpu: CpuId(0),
+    count: 7,
+    high: 7,
+    batch: 7,
+    limits: Some([7; 2]),
+    threshold: Some(7),
+};
+
+const RETRIES: Retries = Retries { lost: 1, priority: Priority::SyncLight };
+
+/// A change for a history.
+const HIGH: HighChange =
+    HighChange { from: 0, to: 1, count: 0, refills: 0, drains: 0, reason: HighReason::Decay };
+
+/// An event for a history.
+const CHANGE: Event = Event::High { zone: ZONE, change: HIGH };
+
+calls! {
+    call_alloc(y, order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
+        -> Result<Pfn, AllocError> { y.alloc(order, gfp) }
+    call_alloc_on(y, order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL, node: NodeId = NodeId(0))
+        -> Result<Pfn, AllocError> { y.alloc_on(node, order, gfp) }
+    call_alloc_bulk_on(y, slots: &mut [Option<Pfn>] = &mut [None; 100], gfp: Gfp = Gfp::KERNEL,
+            mask: NodeMask = NodeMask(1))
+        -> Result<usize, AllocError> { y.alloc_bulk_on(mask, gfp, slots) }
+    call_is_pfmemalloc(y, pfn: Pfn = Pfn(7)) -> bool { y.is_pfmemalloc(pfn) }
+    call_kswapd(y, freed: u64 = 7, node: NodeId = NodeId(0))
+        -> Option<ReclaimTask> { y.kswapd(node).map(|mut k| Kswapd::next(&mut k, freed)) }
+    call_distance(y, node: NodeId = NodeId(0), to: NodeId = NodeId(0)) -> Option<u8> { y.distance(node, to) }
+    call_node_of(y, cpu: CpuId = CpuId(0)) -> Option<NodeId> { y.node_of(cpu) }
+    call_zonelist(y, node: NodeId = NodeId(0), kind: ZoneKind = KIND)
+        -> Option<ZoneId> { y.zonelist(node, kind).next() }
+    call_free(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
+        -> Result<(), FreeError> { y.free(pfn, order) }
+    call_free_owned(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
+        -> Result<(), FreeError> { y.free_owned(pfn, order) }
+    call_free_direct(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
+        -> Result<(), FreeError> { y.free_direct(pfn, order) }
+    call_free_shared(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
+        -> Result<(), FreeError> { y.free_shared(pfn, order) }
+    call_split(y, pfn: Pfn = Pfn(7), order: Order = Order::MAX, into: Order = Order::ZERO)
+        -> Result<(), FreeError> { y.split(pfn, order, into) }
+    call_set_movable(y, pfn: Pfn = Pfn(7), order: Order = Order::MAX)
+        -> Result<(), FreeError> { y.set_movable(pfn, order, true) }
+    call_free_batch(y, blocks: &[(Pfn, Order)] = &[(Pfn(7), Order::ZERO)])
+        -> Result<(), BatchError> { y.free_batch(blocks) }
+    call_free_batch_owned(y, blocks: &[(Pfn, Order)] = &[(Pfn(7), Order::ZERO)])
+        -> Result<(), BatchError> { y.free_batch_owned(blocks) }
+    call_alloc_bulk(y, slots: &mut [Option<Pfn>] = &mut [None; 100], gfp: Gfp = Gfp::KERNEL)
+        -> Result<usize, AllocError> { y.alloc_bulk(gfp, slots) }
+    call_alloc_bulk_each(y, n: usize = 100, gfp: Gfp = Gfp::KERNEL)
+        -> Result<usize, AllocError> { y.alloc_bulk_each(n, gfp, |pfn| _ = std::hint::black_box(pfn)) }
+    call_alloc_bulk_each_on(y, n: usize = 100, gfp: Gfp = Gfp::KERNEL, mask: NodeMask = NodeMask(1))
+        -> Result<usize, AllocError> {
+        y.alloc_bulk_each_on(mask, n, gfp, |pfn| _ = std::hint::black_box(pfn))
+    }
+    call_alloc_interleaved(y, turns: &Interleave = &Interleave::new(NodeMask(1)),
+            order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
+        -> Result<Pfn, AllocError> { y.alloc_interleaved(turns, order, gfp) }
+    call_alloc_preferring(y, nodes: NodeMask = NodeMask(2), order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
+        -> Result<Pfn, AllocError> { y.alloc_preferring(nodes, order, gfp) }
+    call_tick(y, cpu: CpuId = CpuId(0)) -> bool { y.tick(cpu) }
+    call_drain_cpu(y, cpu: CpuId = CpuId(0)) -> () { y.drain_cpu(cpu, None) }
+    call_drain_all(y, zone: ZoneId = ZONE) -> () { y.drain_all(Some(zone)) }
+    call_disable_pcp(y, zone: ZoneId = ZONE) -> () { drop(y.disable_pcp(zone)) }
+    call_set_cache_slice(y, slice: CacheSlice = CacheSlice::default(), cpu: CpuId = CpuId(0))
+        -> bool { y.set_cache_slice(cpu, slice) }
+    call_unreserve_highatomic(y, t: MigrateType = MigrateType::Movable)
+        -> bool { y.unreserve_highatomic(t, true) }
+    call_passes(y, order: Order = Order::HUGE, kind: ZoneKind = KIND, zone: ZoneId = ZONE)
+        -> Option<bool> { y.passes(zone, Mark::High, order, kind) }
+    call_lower_boost(y, pages: u64 = 9, zone: ZoneId = ZONE) -> bool { y.lower_boost(zone, pages) }
+    call_total_reserve(y) -> u64 { y.total_reserve() }
+    call_validate(y) -> Result<(), Invalid> { y.validate() }
+    call_set_reclaim_active(y, zone: ZoneId = ZONE) -> bool { y.set_reclaim_active(zone, true) }
+    call_set_min_free_kbytes(y, n: u64 = 1)
+        -> Result<(), KnobError> { y.set_min_free_kbytes(n) }
+    call_set_watermark_scale_factor(y, n: u64 = 1)
+        -> Result<(), KnobError> { y.set_watermark_scale_factor(n) }
+    call_set_watermark_boost_factor(y, n: u64 = 1)
+        -> Result<(), KnobError> { y.set_watermark_boost_factor(n) }
+    call_set_lowmem_reserve_ratio(y, n: u64 = 1)
+        -> () { y.set_lowmem_reserve_ratio([n; 5]) }
+    call_set_percpu_pagelist_high_fraction(y, n: u32 = 1)
+        -> Result<(), KnobError> { y.set_percpu_pagelist_high_fraction(n) }
+    call_knobs(y) -> Knobs { y.knobs() }
+    call_knob(y, name: &str = "lowmem_reserve_ratio")
+        -> Result<(), KnobError> { y.knob(name, &mut Paper) }
+    call_set_knob(y, name: &str = "lowmem_reserve_ratio", value: &str = " 256 1\n")
+        -> Result<(), KnobError> { y.set_knob(name, value) }
+    call_set_pcp_autotune(y, on: bool = true) -> () { y.set_pcp_autotune(on) }
+    call_set_pcp_limits(y, batch: i32 = 63, high_min: i32 = 126, high_max: i32 = 126, zone: ZoneId = ZONE)
+        -> bool {
+        y.set_pcp_limits(zone, pageyard::tuning::Limits { batch, high_min, high_max })
+    }
+    call_snapshot(y, zone: ZoneId = ZONE) -> bool { y.snapshot(zone, |r| _ = std::hint::black_box(r)) }
+    call_restore(y, records: &[Record] = &[], zone: ZoneId = ZONE)
+        -> Result<(), RestoreError> { y.restore(zone, records.iter().copied()) }
+    call_zone_info(y, zone: ZoneId = ZONE) -> bool { y.zone_info(zone).is_some() }
+    call_zone_stats(y, zone: ZoneId = ZONE) -> bool { y.zone_stats(zone).is_some() }
+    call_cpu_stats(y, zone: ZoneId = ZONE, cpu: CpuId = CpuId(0)) -> bool { y.cpu_stats(zone, cpu).is_some() }
+    call_pageset(y, zone: ZoneId = ZONE, cpu: CpuId = CpuId(0)) -> bool { y.pageset(zone, cpu).is_some() }
+    call_free_blocks(y, zone: ZoneId = ZONE) -> bool { y.free_blocks(zone).is_some() }
+    call_free_blocks_by_type(y, zone: ZoneId = ZONE) -> bool { y.free_blocks_by_type(zone).is_some() }
+    call_pageblocks(y, zone: ZoneId = ZONE) -> bool { y.pageblocks(zone).is_some() }
+    call_unusable_index(y, order: Order = Order::HUGE, zone: ZoneId = ZONE)
+        -> Option<u32> { y.unusable_index(zone, order) }
+    call_cpu_sample(y, zone: ZoneId = ZONE, cpu: CpuId = CpuId(0)) -> bool { y.cpu_sample(zone, cpu).is_some() }
+    call_verdicts(y, samples: &[CpuSample] = &[CpuSample::default(); 3], zone: ZoneId = ZONE) -> bool {
+        y.verdicts(zone, samples, samples, 1, |v| _ = write!(Paper, "{v}"))
+    }
+    call_evidence(y, samples: &[CpuSample] = &[CpuSample::default(); 3], zone: ZoneId = ZONE) -> bool {
+        y.verdicts(zone, samples, samples, 1, |v| {
+            Finding::evidence(&v.finding, |_, n| _ = std::hint::black_box(n));
+        })
+    }
+    call_history(y, ring: &Mutex<Lock, Ring<3>> = &Mutex::new(Ring::new()), zone: ZoneId = ZONE,
+            cpu: CpuId = CpuId(0)) -> bool {
+        History::new(&[zone], y.cpus(), std::slice::from_ref(ring)).is_some_and(|h| {
+            History::note(&h, 1, cpu, &std::hint::black_box(CHANGE));
+            History::read(&h, zone, cpu).is_some_and(|r| Ring::iter(&r).count() > 0)
+        })
+    }
+    call_block_type(y, pfn: Pfn = Pfn(7)) -> Option<MigrateType> { y.block_type(pfn) }
+    call_zone_of(y, pfn: Pfn = Pfn(7)) -> Option<ZoneId> { y.zone_of(pfn) }
+    call_write_zoneinfo(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_zoneinfo(out, &()) }
+    call_write_buddyinfo(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_buddyinfo(out) }
+    call_write_pagetypeinfo(y, out: &mut Paper = &mut Paper)
+        -> fmt::Result { y.write_pagetypeinfo(out) }
+    call_write_vmstat(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_vmstat(out, &()) }
+    call_write_show_mem(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_show_mem(out, &()) }
+    call_free_batch_of(y, blocks: &[Pfn] = &[Pfn(7)], order: Order = Order::ZERO)
+        -> Result<(), BatchError> { y.free_batch_of(order, blocks) }
+    call_alloc_ready(y, order: Order = Order::MAX, gfp: Gfp = Gfp::KERNEL)
+        -> Option<Pfn> { y.alloc_ready(NodeChoice::LOCAL, order, gfp) }
+    call_alloc_rest(y, order: Order = Order::MAX, gfp: Gfp = Gfp::KERNEL)
+        -> Result<Pfn, AllocError> { y.alloc_rest(NodeChoice::LOCAL, order, gfp) }
+    call_zone_totals(y, zone: ZoneId = ZONE) -> bool { y.zone_totals(zone).is_some() }
+    call_knob_error_to(y, name: &str = "lowmem_reserve_ratio")
+        -> fmt::Result { y.knob(name, &mut Paper).or_else(|e| KnobError::write_to(&e, &mut Paper)) }
+    call_init_error_to(_y, error: InitError = InitError::NoZones)
+        -> fmt::Result { InitError::write_to(&error, &mut Paper) }
+    call_write_number(_y, n: u64 = 7) -> fmt::Result { text::write_number(&mut Paper, n) }
+    call_vm_event(y, event: VmEvent = VmEvent::OomKill) -> u64 { y.vm_event(event) }
+    call_event_named(_y, name: &str = "pgfree") -> bool { VmEvent::named(name).is_some() }
+    call_count_event(y, event: VmEvent = VmEvent::OomKill) -> () { y.count_event(event, 1) }
+    call_vm_events(y) -> Option<u64> { VmEvents::by_name(&y.vm_events(), "pgfree") }
+    call_platform(y) -> bool { std::ptr::eq(y.platform(), y.platform()) }
+    call_cpus(y) -> u32 { y.cpus() }
+    call_zones(y) -> usize { y.zones() }
+    call_zone_ids(y) -> usize { y.zone_ids().count() }
+    call_nodes(y) -> usize { y.nodes() }
+    call_above_low(y, zone: ZoneId = ZONE) -> Option<i64> { y.above_low(zone) }
+    call_is_up(y, cpu: CpuId = CpuId(0)) -> bool { y.is_up(cpu) }
+    call_cpus_up(y) -> u32 { y.cpus_up() }
+    call_cpu_up(y, cpu: CpuId = CpuId(0)) -> bool { y.cpu_up(cpu) }
+    call_cpu_dead(y, cpu: CpuId = CpuId(1)) -> bool { y.cpu_dead(cpu) }
+    call_init_section(y, node: NodeId = NodeId(0)) -> bool { y.init_section(node) }
+    call_finish_deferred(y) -> bool { y.finish_deferred() }
+    call_online(y, r: Range<Pfn> = RANGE) -> Result<(), HotplugError> { y.online(r) }
+    call_offline(y, r: Range<Pfn> = RANGE) -> Result<(), HotplugError> { y.offline(r) }
+    call_isolate(y, t: MigrateType = MigrateType::Movable, r: Range<Pfn> = RANGE)
+        -> Result<(), IsolateError> { y.isolate(r, t) }
+    call_unisolate(y, t: MigrateType = MigrateType::Movable, r: Range<Pfn> = RANGE)
+        -> Result<(), IsolateError> { y.unisolate(r, t) }
+    call_alloc_contig(y, gfp: Gfp = Gfp::KERNEL, t: MigrateType = MigrateType::Movable, r: Range<Pfn> = RANGE)
+        -> Result<(), ContigError> { y.alloc_contig(r, t, gfp) }
+    call_free_contig(y, r: Range<Pfn> = RANGE)
+        -> Result<(), BatchError> { y.free_contig(r) }
+    call_alloc_contig_pages(y, n: u64 = 700, align: u64 = 64,
+            t: MigrateType = MigrateType::Movable, gfp: Gfp = Gfp::KERNEL, r: Range<Pfn> = RANGE)
+        -> Result<Pfn, ContigError> {
+            y.alloc_contig_pages(n, align, r, t, gfp)
+        }
+    call_alloc_at(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
+        -> Result<(), PlaceError> { y.alloc_at(pfn, order, gfp) }
+    call_alloc_with(y, order: Order = Order::ZERO, place: Place = Place { align: 64, below: None },
+            gfp: Gfp = Gfp::KERNEL)
+        -> Result<Pfn, PlaceError> { y.alloc_with(order, gfp, place) }
+    call_make_cma(y, r: Range<Pfn> = RANGE) -> Result<(), CmaError> { y.make_cma(r) }
+    call_cma_area(y, bits: &[AtomicU64] = &[const { AtomicU64::new(0) }; 16], n: u64 = 70,
+            align: u64 = 64, gfp: Gfp = Gfp::KERNEL, order: Order = Order::ZERO, r: Range<Pfn> = RANGE)
+        -> Result<u64, CmaError> {
+            {
+                let area: CmaArea<'_, Lock> = CmaArea::new(y, r, order, bits)?;
+                let pfn = CmaArea::alloc(&area, y, n, align, gfp)?;
+                CmaArea::free(&area, y, pfn, n)?;
+                Ok(CmaArea::stats(&area).alloc_success + CmaArea::range(&area).end.0)
+            }
+        }
+    call_compact_for(y, order: Order = Order::HUGE, gfp: Gfp = Gfp::KERNEL,
+            priority: Priority = Priority::SyncFull)
+        -> Result<Compacted, AllocError> { y.compact_for(order, gfp, priority) }
+    call_compact_zone(y, order: Option<Order> = Some(Order::HUGE), zone: ZoneId = ZONE,
+            priority: Priority = Priority::SyncFull)
+        -> Option<CompactResult> { y.compact_zone(zone, order, priority) }
+    call_compact_node(y, node: NodeId = NodeId(0)) -> () { y.compact_node(node) }
+    call_compact_all(y) -> () { y.compact_all() }
+    call_could_compact(y, order: Order = Order::HUGE, pages: u64 = 7, kind: ZoneKind = KIND)
+        -> bool { y.could_compact(order, kind, |_| pages) }
+    call_request_compaction(y, order: Order = Order::HUGE, kind: ZoneKind = KIND, node: NodeId = NodeId(0))
+        -> () { y.request_compaction(node, order, kind) }
+    call_compact_background(y, node: NodeId = NodeId(0)) -> Background { y.compact_background(node) }
+    call_trigger_proactive(y) -> () { y.trigger_proactive_compaction() }
+    call_fragmentation_score(y, node: NodeId = NodeId(0)) -> u64 { y.fragmentation_score(node) }
+    call_forget_skip_hints(y, node: NodeId = NodeId(0)) -> () { y.forget_skip_hints(node) }
+    call_compact_stats(y) -> CompactStats { y.compact_stats() }
+    call_deferral(y, zone: ZoneId = ZONE) -> Option<Deferral> { y.deferral(zone) }
+    call_report_free_blocks(y) -> Option<u64> { y.report_free_blocks() }
+    call_report_free_pages(y, least: Order = Order::ZERO, most: u64 = 7, zone: ZoneId = ZONE)
+        -> u64 { y.report_free_pages(zone, least, most) }
+    call_reported(y, zone: ZoneId = ZONE) -> bool { y.reported(zone).is_some() }
+    call_take_lowest_free(y, zone: ZoneId = ZONE) -> Option<u64> { y.take_lowest_free(zone) }
+    call_poison_frame(y, pfn: Pfn = Pfn(7))
+        -> Result<Poisoned, PoisonError> { y.poison_frame(pfn) }
+    call_unpoison_frame(y, pfn: Pfn = Pfn(7))
+        -> Result<(), PoisonError> { y.unpoison_frame(pfn) }
+    call_is_poisoned(y, pfn: Pfn = Pfn(7)) -> Option<bool> { y.is_poisoned(pfn) }
+    call_out_of_use(y, zone: ZoneId = ZONE)
+        -> bool { y.out_of_use(zone).is_some_and(|o| OutOfUse::pages(&o) > 0) }
+    call_mixed_blocks(y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), zone: ZoneId = ZONE)
+        -> bool { PageOwner::mixed_blocks(&owner, y, zone).is_some() }
+    call_owner_note(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7),
+            order: Order = Order::ZERO)
+        -> () { PageOwner::note(&owner, &Event::Free { pfn, order }, 0, &Task::default(), 0) }
+    call_owner_split(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7),
+            into: Order = Order::ZERO)
+        -> () { PageOwner::split(&owner, pfn, into) }
+    call_owner_moved(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7))
+        -> () { PageOwner::moved(&owner, pfn, Pfn(9), 1) }
+    call_owners(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]))
+        -> usize { PageOwner::owners(&owner).count() }
+    call_faults(_y, faults: &Faults = &Faults::new(FaultPlan::NONE), order: Order = Order::MAX,
+            gfp: Gfp = Gfp::KERNEL)
+        -> bool { Faults::hit(faults, order, gfp) }
+    call_inspect(_y, bytes: &[u8] = &[poison::POISON_BYTE; 99])
+        -> Option<poison::Corruption> { poison::inspect(bytes) }
+    call_fill(_y, bytes: &mut [u8] = &mut [0; 99]) -> () { poison::fill(bytes) }
+
+    // What needs no yard.
+    call_owner_get(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7))
+        -> bool { PageOwner::get(&owner, pfn).is_some() }
+    call_injected(_y, faults: &Faults = &Faults::new(FaultPlan::NONE)) -> u64 { Faults::injected(faults) }
+    call_wrong_at_free(_y, page: PageState = PAGE) -> Option<BadPage> { PageState::wrong_at_free(&page) }
+    call_wrong_at_alloc(_y, page: PageState = PAGE) -> Option<BadPage> { PageState::wrong_at_alloc(&page) }
+    call_wrong_in_compound(_y, page: PageState = PAGE, head: Pfn = Pfn(7))
+        -> Option<BadPage> { PageState::wrong_in_compound(&page, head) }
+    call_words(_y, pages: u64 = 7, bit: Order = Order::ZERO) -> usize { CmaArea::<Lock>::words(pages, bit) }
+    call_is_deferred(_y, d: &mut Deferral = &mut Deferral::default(), order: Order = Order::HUGE)
+        -> bool { Deferral::is_deferred(d, order) }
+    call_failed(_y, d: &mut Deferral = &mut Deferral::default(), order: Order = Order::HUGE)
+        -> () { Deferral::failed(d, order) }
+    call_succeeded(_y, d: &mut Deferral = &mut Deferral::default(), order: Order = Order::HUGE)
+        -> () { Deferral::succeeded(d, order, true) }
+    call_is_restarting(_y, d: &Deferral = &Deferral::default(), order: Order = Order::HUGE)
+        -> bool { Deferral::is_restarting(d, order) }
+    call_should_retry(_y, order: Order = Order::HUGE, result: CompactResult = CompactResult::Complete)
+        -> bool {
+            compact::should_retry(order, result, &mut RETRIES.clone(), || std::hint::black_box(true))
+        }
+    call_zone_score(_y, blocks: &[u64; 11] = &BLOCKS) -> u64 { compact::zone_score(blocks) }
+    call_node_score(_y, zones: &[(u64, u64)] = &[(1, 2)])
+        -> u64 { compact::node_score(zones.iter().copied()) }
+    call_stop_at(_y, proactiveness: u64 = 20) -> u64 { compact::stop_at(proactiveness) }
+    call_start_above(_y, proactiveness: u64 = 20) -> u64 { compact::start_above(proactiveness) }
+    call_contig_errno(_y, e: ContigError = ContigError::Busy(Pfn(7))) -> i32 { ContigError::errno(e) }
+    call_isolate_errno(_y, e: IsolateError = IsolateError::EmptyRange) -> i32 { IsolateError::errno(e) }
+    call_highest_zone(_y, gfp: Gfp = Gfp::KERNEL) -> Option<ZoneKind> { Gfp::highest_zone(gfp) }
+    call_migrate_type(_y, gfp: Gfp = Gfp::KERNEL) -> Option<MigrateType> { Gfp::migrate_type(gfp) }
+    call_reason_name(_y, reason: HighReason = HighReason::Free) -> &'static str { HighReason::name(reason) }
+    call_ring_note(_y, ring: &mut Ring<3> = &mut Ring::new(), change: HighChange = HIGH)
+        -> () { Ring::note(ring, 1, change) }
+    call_ring_noted(_y, ring: &Ring<3> = &Ring::new()) -> u64 { Ring::noted(ring) }
+    call_ring_count(_y, ring: &Ring<3> = &Ring::new(), reason: HighReason = HighReason::Free)
+        -> u64 { Ring::count(ring, reason) }
+    call_as_str(y, name: &str = "what") -> usize {
+        match y.knob(name, &mut Paper) {
+            Err(KnobError::Unknown { name }) => Excerpt::as_str(&name).len(),
+            _ => 0,
+        }
+    }
+    call_knob_error(y, name: &str = "what") -> fmt::Result {
+        y.knob(name, &mut Paper).or_else(|e| write!(Paper, "{e}"))
+    }
+    call_named(_y, name: &str = "lowmem_reserve_ratio") -> bool { Knob::named(name).is_some() }
+    call_check(_y, knobs: Knobs = Knobs::default()) -> Result<(), KnobError> { Knobs::check(&knobs) }
+    call_stat_threshold(_y, cpus: u32 = 7, managed: u64 = 7)
+        -> u32 { pageyard::stat_threshold(cpus, managed) }
+    call_needs(_y, layout: &Layout<'_> = &layout())
+        -> Result<Needs, InitError> { Layout::needs::<Lock>(layout) }
+    call_only(_y, node: NodeId = NodeId(7)) -> NodeMask { NodeMask::only(node) }
+    call_contains(_y, mask: NodeMask = NodeMask(7), node: NodeId = NodeId(7))
+        -> bool { NodeMask::contains(mask, node) }
+    call_with(_y, mask: NodeMask = NodeMask(7), node: NodeId = NodeId(7))
+        -> NodeMask { NodeMask::with(mask, node) }
+    call_and(_y, mask: NodeMask = NodeMask(7), other: NodeMask = NodeMask(9))
+        -> NodeMask { NodeMask::and(mask, other) }
+    call_is_empty(_y, mask: NodeMask = NodeMask(7)) -> bool { NodeMask::is_empty(mask) }
+    call_mask_iter(_y, mask: NodeMask = NodeMask(7)) -> usize { NodeMask::iter(mask).count() }
+    call_next(_y, turns: &Interleave = &Interleave::new(NodeMask(7)))
+        -> Option<NodeId> { Interleave::next(turns) }
+    call_checks_pages(_y) -> bool { Safety::checks_pages(&P::RULES.safety) }
+    call_blocks(_y, counts: &BlockCounts = &BlockCounts::default()) -> u64 { BlockCounts::blocks(counts) }
+    call_pages(_y, counts: &BlockCounts = &BlockCounts::default()) -> u64 { BlockCounts::pages(counts) }
+    call_all_drains(_y, stats: &CpuStats = &CpuStats::default()) -> u64 { CpuStats::all_drains(stats) }
+    call_all_drained_pages(_y, stats: &CpuStats = &CpuStats::default())
+        -> u64 { CpuStats::all_drained_pages(stats) }
+    call_cached_pages(_y, stats: &CpuStats = &CpuStats::default()) -> i64 { CpuStats::cached_pages(stats) }
+    call_hits(_y, stats: &CpuStats = &CpuStats::default()) -> u64 { CpuStats::hits(stats) }
+    call_since(_y, stats: &CpuStats = &CpuStats::default()) -> CpuStats { CpuStats::since(stats, stats) }
+    call_add(_y, stats: &mut CpuStats = &mut CpuStats::default(), more: &CpuStats = &CpuStats::default())
+        -> () { CpuStats::add(stats, more) }
+    call_buddyinfo_row(_y, node: NodeId = NodeId(0))
+        -> fmt::Result { text::write_buddyinfo_row(&mut Paper, node, "DMA", BLOCKS) }
+    call_pagetypeinfo_heading(_y, order: u8 = 9, pages: u64 = 512, orders: usize = 11)
+        -> fmt::Result { text::write_pagetypeinfo_heading(&mut Paper, order, pages, orders) }
+    call_free_row(_y, counts: &[FreeCount] = &[FreeCount { blocks: 1, at_least: true }],
+            node: NodeId = NodeId(0)) -> fmt::Result {
+        text::write_free_row(&mut Paper, node, "DMA", "Movable", counts.iter().copied())
+    }
+    call_block_heading(_y, types: &[&str] = &["Movable"])
+        -> fmt::Result { text::write_block_heading(&mut Paper, "Number of blocks type", types.iter().copied()) }
+    call_block_row(_y, node: NodeId = NodeId(0))
+        -> fmt::Result { text::write_block_row(&mut Paper, node, "DMA", BLOCKS) }
+    call_write_sizes(_y, zone: ZoneReport<'_> = REPORT)
+        -> fmt::Result { ZoneReport::write_sizes(&zone, &mut Paper, |_| 7) }
+    call_write_blocks(_y, zone: ZoneReport<'_> = REPORT, supply: &[BlockSupply] = &[BlockSupply::default(); 11])
+        -> fmt::Result { ZoneReport::write_blocks(&zone, &mut Paper, supply.iter().copied()) }
+    call_write_counters(_y, counters: &[(&str, u64)] = &[("pgfree", 1)])
+        -> fmt::Result { text::write_counters(&mut Paper, counters.iter().copied()) }
+    call_write_node_stats(_y, stats: &[(&str, u64)] = &[("nr_free", 1)])
+        -> fmt::Result { text::write_node_stats(&mut Paper, stats.iter().copied()) }
+    call_write_heading(_y, zone: ZoneText<'_> = ZONE_TEXT)
+        -> fmt::Result { ZoneText::write_heading(&zone, &mut Paper) }
+    call_write_body(_y, zone: ZoneText<'_> = ZONE_TEXT, stats: &[(&str, u64)] = &[("nr_free", 1)])
+        -> fmt::Result {
+        ZoneText::write_body(&zone, &mut Paper, stats.iter().copied(), [PAGESET_TEXT])
+    }
+    call_clamp(_y, v: i32 = 7, lo: i32 = 1, hi: i32 = 9) -> i32 { tuning::clamp(v, lo, hi) }
+    call_of_zone(_y, managed: u64 = 7, low: u64 = 7, cpus: u32 = 7, fraction: u32 = 7)
+        -> Limits { Limits::of_zone(&P::RULES.pcp, managed, low, cpus, fraction) }
+    call_fixed(_y, limits: Limits = Limits::default()) -> Limits { Limits::fixed(limits) }
+    call_batch(_y, managed: u64 = 7) -> i32 { tuning::batch(managed) }
+    call_high_size(_y, managed: u64 = 7, low: u64 = 7, cpus: u32 = 7, fraction: u32 = 7, batch: i32 = 7)
+        -> i32 { tuning::high_size(managed, low, cpus, fraction, batch) }
+    call_keeps_batch(_y, slice: CacheSlice = CacheSlice::default(), batch: i32 = 7)
+        -> bool { tuning::keeps_batch(&P::RULES.pcp, slice, batch) }
+    call_note_alloc(_y, t: &mut Tuning = &mut Tuning::default())
+        -> () { Tuning::note_alloc(t, &P::RULES.pcp) }
+    call_note_taken(_y, t: &mut Tuning = &mut Tuning::default(), order: Order = Order::HUGE)
+        -> () { Tuning::note_taken(t, &P::RULES.pcp, order.get()) }
+    call_nr_alloc(_y, t: &mut Tuning = &mut Tuning::default(), order: Order = Order::HUGE,
+            zone: Pressure = Pressure::default())
+        -> i32 { Tuning::nr_alloc(t, &P::RULES.pcp, order.get(), zone) }
+    call_note_free(_y, t: &mut Tuning = &mut Tuning::default(), order: Order = Order::HUGE)
+        -> bool { Tuning::note_free(t, &P::RULES.pcp, order.get()) }
+    call_room(_y, t: &Tuning = &Tuning::default()) -> Room { Tuning::room(t, &P::RULES.pcp) }
+    call_free_quietly(_y, t: &mut Tuning = &mut Tuning::default(), order: Order = Order::HUGE, room: Room = Room::default())
+        -> bool { Tuning::free_quietly(t, &P::RULES.pcp, order.get(), room) }
+    call_nr_high(_y, t: &mut Tuning = &mut Tuning::default(), free_high: bool = true,
+            zone: Pressure = Pressure::default())
+        -> i32 { Tuning::nr_high(t, &P::RULES.pcp, free_high, zone) }
+    call_nr_free(_y, t: &mut Tuning = &mut Tuning::default(), high: i32 = 7, free_high: bool = true)
+        -> i32 { Tuning::nr_free(t, &P::RULES.pcp, high, free_high) }
+    call_decay(_y, t: &mut Tuning = &mut Tuning::default()) -> i32 { Tuning::decay(t, &P::RULES.pcp) }
+    call_address(_y, pfn: Pfn = Pfn(7)) -> u64 { Pfn::address(pfn) }
+    call_containing(_y, address: u64 = 7) -> Pfn { Pfn::containing(address) }
+    call_order_new(_y, order: u8 = 7) -> Option<Order> { Order::new(order) }
+    call_holding(_y, pages: u64 = 7) -> Option<Order> { Order::holding(pages) }
+    call_order_get(_y, order: Order = Order::HUGE) -> u8 { Order::get(order) }
+    call_order_pages(_y, order: Order = Order::HUGE) -> u32 { Order::pages(order) }
+    call_is_mergeable(_y, t: MigrateType = MigrateType::Movable) -> bool { MigrateType::is_mergeable(t) }
+    call_from_number(_y, n: u8 = 7) -> Option<MigrateType> { MigrateType::from_number(n) }
+    call_type_name(_y, t: MigrateType = MigrateType::Movable) -> &'static str { MigrateType::name(t) }
+    call_kind_name(_y, kind: ZoneKind = KIND) -> &'static str { ZoneKind::name(kind) }
+    call_interval(y, samples: &[CpuSample] = &[CpuSample::default(); 3], id: ZoneId = ZONE) -> bool {
+        y.zone_info(id).is_some_and(|zone| {
+            let (knobs, rules) = (y.knobs(), &P::RULES);
+            let interval = Interval { zone: &zone, before: samples, after: samples, ns: 1, knobs: &knobs, rules };
+            Interval::verdicts(&interval, |v| _ = std::hint::black_box(Finding::name(&v.finding)));
+            true
+        })
+    }
+    call_pgalloc(_y, zone: ZoneKind = KIND) -> VmEvent { VmEvent::pgalloc(zone) }
+    call_allocstall(_y, highest: ZoneKind = KIND) -> VmEvent { VmEvent::allocstall(highest) }
+    call_pgskip(_y, zone: ZoneKind = KIND) -> VmEvent { VmEvent::pgskip(zone) }
+    call_event_name(_y, event: VmEvent = VmEvent::OomKill) -> &'static str { VmEvent::name(event) }
+    call_event_get(y, event: VmEvent = VmEvent::OomKill) -> u64 { VmEvents::get(&y.vm_events(), event) }
+    call_event_iter(y) -> u64 { VmEvents::iter(&y.vm_events()).map(|(_, n)| n).fold(0, u64::wrapping_add) }
+    call_min_free_kbytes(_y, lowmem_kb: u64 = 7) -> u64 { watermark::min_free_kbytes(lowmem_kb) }
+    call_huge_page_floor(_y, zones: u64 = 7, pages: u64 = 7)
+        -> u64 { watermark::huge_page_floor(zones, pages) }
+    call_zone_marks(_y, kind: ZoneKind = KIND, managed: u64 = 7, lowmem: u64 = 7, kbytes: u64 = 7,
+            scale: u64 = 7)
+        -> [u64; 4] { watermark::zone_marks(kind, managed, lowmem, kbytes, scale) }
+    call_boost_cap(_y, managed: u64 = 7, high: u64 = 7, factor: u64 = 7)
+        -> Option<u64> { watermark::boost_cap(managed, high, factor) }
+    call_lowmem_reserve(_y, i: usize = 7, managed: &[u64; 5] = &[7; 5], ratio: &[u64; 5] = &[7; 5])
+        -> [u64; 5] { watermark::lowmem_reserve(i, managed, ratio) }
+    call_highatomic_cap(_y, managed: u64 = 7) -> u64 { watermark::highatomic_cap(managed) }
+    call_unusable(_y, blocks: &[u64; 11] = &BLOCKS, order: Order = Order::HUGE)
+        -> u32 { pageyard::unusable_index(blocks, order) }
+    call_fragmentation(_y, blocks: &[u64; 11] = &BLOCKS, order: Order = Order::HUGE)
+        -> i32 { pageyard::fragmentation_index(blocks, order) }
+}

@@ -1,0 +1,462 @@
+//! Every public function of the core with invalid and extreme arguments: the ends of all numbers, each
+//! flag alone and all at once, frames, ranges, nodes and CPUs that are not there. None panics or runs
+//! for ever, no number overflows, and the yard is whole and empty afterwards.
+//!
+//! `examples/calls/table.rs` has the functions; `scripts/no-panic.sh` looks at their machine code.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::common;
+use common::{Lock, Machine, o, records};
+use pageyard::compact::CompactResult as Result_;
+use pageyard::policy::Linux612;
+use pageyard::{OwnerRecord, PageFlags, Platform, Relocation, Yard};
+
+#[path = "common/public.rs"]
+mod public;
+
+use public::{functions, functions_under};
+
+type Y<'y, P> = Yard<'y, Lock, Mover, P>;
+
+/// Moves some blocks, wants to know of free ones, and says that any CPU executes.
+#[derive(Default)]
+struct Mover(AtomicU32);
+
+impl Platform for Mover {
+    const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
+
+    fn cpu(&self) -> CpuId {
+        CpuId(self.0.load(Relaxed))
+    }
+
+    fn relocate(&self, from: Pfn, _: Pfn, _: Order) -> Relocation {
+        [Relocation::Moved, Relocation::Busy, Relocation::Refused][(from.0 % 3) as usize]
+    }
+}
+
+/// One row: what calls a function with each of its arguments, and its name.
+type Row = (&'static str, fn(&Y<'_, Linux612>, &mut dyn FnMut()));
+
+/// How many values each argument has of a function with as many: a few thousand calls in all.
+const WIDTH: [usize; 7] = [1, 1000, 60, 14, 8, 5, 4];
+
+macro_rules! each {
+    ($width:expr, [] $body:block) => { $body };
+    ($width:expr, [$arg:ident: $type:ty $(, $rest:ident: $rest_type:ty)*] $body:block) => {
+        for $arg in <$type as Hostile>::values().into_iter().take($width) {
+            each!($width, [$($rest: $rest_type),*] $body)
+        }
+    };
+}
+
+macro_rules! calls {
+    ($($name:ident($y:ident $(, $arg:ident: $type:ty = $value:expr)*) -> $out:ty { $body:expr })*) => {
+        $(fn $name<P: Policy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
+
+        const ROWS: &[Row] = &[$((stringify!($name), |y, after| {
+            #[allow(dead_code)] // of functions without arguments
+            const ARGUMENTS: usize = [$(stringify!($arg),)* ""].len() - 1;
+            let _ = $name(y $(, $value)*);
+            after();
+            each!(WIDTH[ARGUMENTS], [$($arg: $type),*] {
+                let _ = $name(y $(, $arg)*);
+                after();
+            });
+        }),)*];
+    };
+}
+
+include!("../../examples/calls/table.rs");
+
+/// Values of a type, the most telling first.
+trait Hostile: Sized {
+    fn values() -> Vec<Self>;
+}
+
+macro_rules! hostile {
+    ($($type:ty: $values:expr;)*) => { $(impl Hostile for $type {
+        fn values() -> Vec<Self> { $values.into_iter().collect() }
+    })* };
+}
+
+/// Memory that lives on.
+fn leak<T>(value: T) -> &'static mut T {
+    Box::leak(Box::new(value))
+}
+
+const SECTION: u64 = 1 << 15;
+const MOVABLE: u64 = 1 << 40;
+
+/// Two nodes, four zones, and a section that can go.
+fn machine() -> Machine {
+    Machine::new()
+        .zone(ZoneKind::Dma, 0..4096)
+        .zone(ZoneKind::Normal, 4096..20_480)
+        .zone_on(1, ZoneKind::Normal, 1 << 30..(1 << 30) + 4096)
+        .zone(ZoneKind::Movable, MOVABLE..MOVABLE + SECTION)
+        .cpus(&[0, 0, 1])
+}
+
+/// Powers of two and their neighbours.
+fn powers() -> impl Iterator<Item = u64> {
+    [0, 1, 2, 4, 9, 10, 12, 15, 16, 22, 31, 32, 40, 52, 62, 63]
+        .into_iter()
+        .flat_map(|n| [(1u64 << n) - 1, 1 << n, (1 << n) + 1])
+}
+
+fn ranges() -> Vec<Range<Pfn>> {
+    let some = [
+        (MOVABLE, MOVABLE + 512),
+        (0, u64::MAX),
+        (u64::MAX, 0),
+        (MOVABLE, MOVABLE + SECTION),
+        (4096, 5120),
+        (7, 7),
+        (4095, 4097),
+        (1 << 63, u64::MAX),
+        (20_000, MOVABLE + 3),
+    ];
+    let all = Pfn::values();
+    let every = all.iter().flat_map(|&a| all.iter().map(move |&b| a..b));
+    some.into_iter().map(|(a, b)| Pfn(a)..Pfn(b)).chain(every).collect()
+}
+
+fn zone_ids() -> Vec<ZoneId> {
+    let nodes = [0, u16::MAX, 1, 63, 64];
+    let kinds = [ZoneKind::Normal, ZoneKind::Movable, ZoneKind::Dma, ZoneKind::Device];
+    nodes.iter().flat_map(|&n| kinds.map(|kind| ZoneId { node: NodeId(n), kind })).collect()
+}
+
+fn gfps() -> Vec<Gfp> {
+    let some = [
+        Gfp::KERNEL.bits(),
+        u32::MAX,
+        0,
+        Gfp::ATOMIC.bits(),
+        Gfp::KERNEL.bits() | 1 << 31,
+        (Gfp::KERNEL | Gfp::MOVABLE | Gfp::COMP).bits(),
+        (Gfp::KERNEL | Gfp::NOFAIL | Gfp::THISNODE).bits(),
+        !(Gfp::DMA | Gfp::DMA32 | Gfp::HIGHMEM | Gfp::MOVABLE | Gfp::RECLAIMABLE).bits(),
+    ];
+    let bits = (0..32).map(|n| 1u32 << n).flat_map(|bit| [bit, bit | Gfp::KERNEL.bits(), !bit]);
+    some.into_iter().chain(bits).map(Gfp::from_bits_retain).collect()
+}
+
+/// Settings at their limits, one at a time.
+fn some_knobs() -> Vec<Knobs> {
+    fn of(n: u64) -> [Knobs; 5] {
+        let k = Knobs::default();
+        [
+            Knobs { min_free_kbytes: n, user_min_free_kbytes: Some(n), ..k },
+            Knobs { watermark_scale_factor: n, watermark_boost_factor: n, ..k },
+            Knobs { lowmem_reserve_ratio: [n; 5], ..k },
+            Knobs { percpu_pagelist_high_fraction: n as u32, ..k },
+            Knobs { compaction_proactiveness: n, extfrag_threshold: n, stat_interval: n, ..k },
+        ]
+    }
+    u64::values().into_iter().flat_map(of).collect()
+}
+
+/// What a pageset may hold: the ends of what a snapshot may say.
+fn tunings() -> Vec<Tuning> {
+    fn of(n: i32) -> [Tuning; 4] {
+        let limits = Limits { batch: n.min(tuning::MAX_BATCH), high_min: n, high_max: n };
+        let wide = Limits { high_min: 0, high_max: tuning::MAX_PAGES, ..limits };
+        let factor = |most: i32| n.min(most) as u8;
+        let (alloc_factor, free_factor) = (factor(6), factor(14));
+        [
+            Tuning { count: n, limits: wide, alloc_factor, ..Tuning::default() },
+            Tuning { high: n, limits, free_factor, ..Tuning::default() },
+            Tuning { flags: factor(3), alloc_factor, free_factor, ..Tuning::default() },
+            Tuning { free_count: n, count_min: n, high: n, limits: wide, ..Tuning::default() },
+        ]
+    }
+    [0, tuning::MAX_PAGES, 1, 63, tuning::MAX_BATCH, tuning::MAX_PAGES - 1]
+        .into_iter()
+        .flat_map(of)
+        .collect()
+}
+
+fn page_states() -> Vec<PageState> {
+    let link = pageyard::Link::Tail(Pfn(u64::MAX));
+    vec![
+        PageState::UNUSED,
+        PageState { mapcount: i32::MIN, refcount: u32::MAX, ..PageState::UNUSED },
+        PageState { flags: PageFlags::from_bits_retain(u32::MAX), link, ..PageState::UNUSED },
+    ]
+}
+
+fn owners() -> Vec<PageOwner<'static>> {
+    let some = || -> &'static [OwnerRecord] { leak(<[OwnerRecord; 9]>::default()) };
+    let none = PageOwner::new(Pfn(0), &[]);
+    vec![none, PageOwner::new(Pfn(u64::MAX), some()), PageOwner::new(Pfn(4), some())]
+}
+
+fn words() -> Vec<&'static str> {
+    let long: &str = leak("9".repeat(1 << 16));
+    let mut all =
+        vec!["", "\u{1b}[2J", long, "18446744073709551616", "-1", "%s%n", "9 9 9 9 9 9 9"];
+    all.extend(["0", "18446744073709551615", "\n1\n", "é", "0x10"]);
+    all.extend(pageyard::KNOBS.iter().map(|k| k.name));
+    all
+}
+
+fn reports() -> Vec<ZoneReport<'static>> {
+    [0, u64::MAX, 7, 1 << 62]
+        .map(|n| ZoneReport {
+            node: NodeId(n as u16),
+            free: n,
+            boost: n,
+            marks: [n; 3],
+            present: n,
+            managed: n,
+            free_pcp: n,
+            local_pcp: n,
+            ..REPORT
+        })
+        .into()
+}
+
+fn zone_texts() -> Vec<ZoneText<'static>> {
+    [0, u64::MAX, 7]
+        .map(|n| ZoneText {
+            free: n,
+            boost: n,
+            marks: [n; 3],
+            spanned: n,
+            start: Pfn(n),
+            protection: &[],
+            ..ZONE_TEXT
+        })
+        .into()
+}
+
+fn slots(n: usize) -> &'static mut [Option<Pfn>] {
+    vec![None; n].leak()
+}
+
+hostile! {
+    bool: [false, true];
+    u8: [0, u8::MAX, 10, 11, 1, 63, 64, 127, 128];
+    i32: [0, i32::MAX, i32::MIN, -1, 1, 63, 64, 1 << 28, i32::MAX - 1];
+    u32: [0, u32::MAX, 1, 1 << 31, i32::MAX as u32, 7, 8, 64];
+    usize: [7, usize::MAX, 0, 1 << 63, 1, 100, 1 << 20, 1 << 50, isize::MAX as usize];
+    u64: [7, u64::MAX, 0, 1 << 63, 512, MOVABLE, u64::MAX - 1, i64::MAX as u64].into_iter().chain(powers());
+    Pfn: [7, u64::MAX, MOVABLE, 1 << 63, 4096, MOVABLE + SECTION, u64::MAX - 1, 20_479, 20_480, 512]
+        .into_iter().chain(powers()).map(Pfn);
+    Order: [0, 10, 9, 3].into_iter().chain(0..11).map(o);
+    Option<Order>: [None, Order::new(0), Order::new(10), Order::new(9)];
+    NodeId: [0, u16::MAX, 1, 2, 63, 64, 1 << 15].map(NodeId);
+    NodeMask: [1, u64::MAX, 0, 2, 1 << 63, 3].map(NodeMask);
+    CpuId: [0, u32::MAX, 2, 3, 1 << 31, 1].map(CpuId);
+    ZoneKind: [KIND, ZoneKind::Movable, ZoneKind::Dma, ZoneKind::Device, ZoneKind::Dma32];
+    ZoneId: zone_ids();
+    MigrateType: [2, 4, 5].into_iter().chain(0..8).filter_map(MigrateType::from_number);
+    Gfp: gfps();
+    Range<Pfn>: ranges();
+    Place: u64::values().into_iter().take(12).flat_map(|align| {
+        [None, Some(Pfn(0)), Some(Pfn(u64::MAX)), Some(Pfn(7))].map(|below| Place { align, below })
+    });
+    Priority: [Priority::SyncFull, Priority::SyncLight, Priority::Async];
+    Result_: [Result_::NotSuitableZone, Result_::Deferred, Result_::Complete, Result_::Success];
+    ContigError: [ContigError::Busy(Pfn(u64::MAX)), ContigError::BadAlign(u64::MAX), ContigError::NoPlace];
+    IsolateError: [IsolateError::OutsideZone(Pfn(u64::MAX)), IsolateError::UnknownCpu(CpuId(u32::MAX))];
+    InitError: [InitError::ZonesOverlap(usize::MAX, 0), InitError::TooManyNodes(NodeId(u16::MAX))];
+    HighReason: [HighReason::Limits, HighReason::Decay];
+    HighChange: [HIGH, HighChange { from: i32::MIN, to: i32::MAX, count: -1, refills: u64::MAX, ..HIGH }];
+    VmEvent: VmEvent::ALL.iter().copied();
+    CacheSlice: u64::values().into_iter().flat_map(|n| {
+        [CacheSlice { last_level: n, all_levels: 0 }, CacheSlice { last_level: n, all_levels: n }]
+    });
+    Limits: i32::values().into_iter().map(|n| Limits { batch: n, high_min: n, high_max: n });
+    Pressure: [false, true].map(|on| Pressure { reclaim_active: on, below_high: on });
+    Room: i32::values().into_iter().map(|n| Room { pages: n, free_count: n });
+    PageState: page_states();
+    PageOwner<'static>: owners();
+    Knobs: some_knobs();
+    ZoneReport<'static>: reports();
+    ZoneText<'static>: zone_texts();
+    &'static str: words();
+    &'static mut Paper: [leak(Paper)];
+    &'static mut [Option<Pfn>]: [slots(7), slots(0), slots(1), slots(3000)];
+    &'static [Pfn]: [&[][..], leak([Pfn(u64::MAX); 70]), leak([Pfn(7); 3])];
+    &'static [(Pfn, Order)]: [&[][..], leak([(Pfn(u64::MAX), o(10)); 70]), leak([(Pfn(4096), o(0)); 3])];
+    &'static [AtomicU64]: [&[][..], leak([const { AtomicU64::new(u64::MAX) }; 16]),
+        leak([const { AtomicU64::new(0) }; 16]), leak([const { AtomicU64::new(0) }; 1])];
+    &'static [u8]: [&[][..], &[0xff; 99], &[poison::POISON_BYTE; 1]];
+    &'static mut [u8]: [vec![].leak(), vec![0; 99].leak()];
+    &'static [Record]: [&[][..], leak([Record::Allocated { pfn: Pfn(u64::MAX), order: o(10), movable: true }; 2])];
+    &'static [CpuSample]: [&[][..], leak([CpuSample::default(); 70])];
+    &'static [(&'static str, u64)]: [&[][..], leak([("%n", u64::MAX); 70])];
+    &'static [(u64, u64)]: [&[][..], leak([(u64::MAX, u64::MAX); 3]), leak([(0, 0); 3])];
+    &'static [&'static str]: [&[][..], leak([""; 70])];
+    &'static [FreeCount]: [&[][..], leak([FreeCount { blocks: u64::MAX, at_least: true }; 70])];
+    &'static [BlockSupply]: [&[][..], leak([BlockSupply { blocks: u64::MAX, ..BlockSupply::default() }; 11])];
+    &'static [u64; 11]: [&BLOCKS, leak([u64::MAX; 11]), leak([0; 11]), leak([1 << 63; 11])];
+    &'static [u64; 5]: [&*leak([7; 5]), leak([u64::MAX; 5]), leak([0; 5]), leak([1 << 63; 5])];
+    &'static Interleave: [1, u64::MAX, 0, 2].map(|n| &*leak(Interleave::new(NodeMask(n))));
+    &'static Faults: [FaultPlan::NONE, FaultPlan { per_mille: u32::MAX, interval: u64::MAX, ..FaultPlan::NONE },
+        FaultPlan { per_mille: 1, interval: 0, times: u64::MAX, space: u64::MAX, ..FaultPlan::NONE }]
+        .map(|plan| &*leak(Faults::new(plan)));
+    &'static BlockCounts: [&*leak(BlockCounts::default())];
+    &'static CpuStats: [&*leak(CpuStats::default())];
+    &'static mut CpuStats: [leak(CpuStats::default())];
+    &'static Mutex<Lock, Ring<3>>: [&*leak(Mutex::new(Ring::new()))];
+    &'static Ring<3>: [&*leak(Ring::new())];
+    &'static mut Ring<3>: [leak(Ring::new())];
+    &'static Tuning: tunings().into_iter().map(|t| &*leak(t));
+    &'static mut Tuning: tunings().into_iter().map(leak);
+    &'static Deferral: u8::values().into_iter().map(|n| {
+        &*leak(Deferral { considered: n, shift: n, order_failed: n })
+    });
+    &'static mut Deferral: u8::values().into_iter().map(|n| {
+        leak(Deferral { considered: n, shift: n, order_failed: n })
+    });
+    &'static Layout<'static>: layouts();
+}
+
+/// Layouts of spans and counts that cannot be, or that no memory would be enough for.
+fn layouts() -> Vec<&'static Layout<'static>> {
+    let of = |r: Range<Pfn>| {
+        let zones: &'static [ZoneSpec] =
+            leak([ZoneSpec { kind: KIND, node: NodeId(0), span: r.clone() }]);
+        let far: &'static [ZoneSpec] =
+            leak([ZoneSpec { kind: KIND, node: NodeId(u16::MAX), span: r.clone() }]);
+        let usable: &'static [Range<Pfn>] = leak([r.clone(), r]);
+        let cpus: &'static [NodeId] = &[NodeId(0)];
+        let plain = layout();
+        [
+            Layout { zones, usable, ..plain },
+            Layout { zones: far, usable, ..plain },
+            Layout { usable, ..plain },
+            Layout { reserved: usable, ..plain },
+            Layout { zones, cpus: &[], ..plain },
+            Layout { zones, cpus, distances: &[0; 3], ..plain },
+        ]
+    };
+    let plain: &'static Layout<'static> = leak(layout());
+    let all = ranges().into_iter().take(1000).flat_map(of).map(|l| &*leak(l));
+    std::iter::once(plain).chain(all).collect()
+}
+
+/// Frees all that is allocated: whatever a call handed out, or its relocator left.
+fn free_all(y: &Y<'_, Linux612>) {
+    y.platform().0.store(0, Relaxed);
+    (0..y.cpus()).for_each(|cpu| _ = y.cpu_up(CpuId(cpu)));
+    for zone in y.zone_ids() {
+        for record in records(y, zone) {
+            if let Record::Allocated { pfn, order, .. } = record {
+                y.free(pfn, order).unwrap();
+            }
+        }
+    }
+    let blocks = |z: ZoneId| {
+        let zone = y.zone_info(z).unwrap();
+        (zone.start.0..zone.start.0 + zone.spanned).step_by(512).map(Pfn)
+    };
+    for pfn in y.zone_ids().flat_map(blocks) {
+        if y.block_type(pfn) == Some(MigrateType::Isolate) {
+            y.unisolate(pfn..Pfn(pfn.0 + 512), MigrateType::Movable).unwrap();
+        }
+    }
+    y.drain_all(None);
+}
+
+fn free(y: &Y<'_, Linux612>) -> (u64, u64) {
+    let zones = || y.zone_ids().filter_map(|z| y.zone_info(z));
+    (zones().map(|z| z.free_exact).sum(), zones().map(|z| z.managed).sum())
+}
+
+/// Functions after which not all memory is free, although nothing is lost: frames out of use.
+const KEEPS: [&str; 1] = ["call_poison_frame"];
+
+/// One row; the yard is whole and empty afterwards.
+fn call(name: &str, row: fn(&Y<'_, Linux612>, &mut dyn FnMut()), cpu: u32) {
+    machine().run_on(Mover::default(), |y: &Y<'_, Linux612>| {
+        y.platform().0.store(cpu, Relaxed);
+        row(y, &mut || {
+            let (free, managed) = free(y);
+            if free < managed / 4 * 3 && !KEEPS.contains(&name) {
+                free_all(y);
+                y.platform().0.store(cpu, Relaxed);
+            }
+        });
+        y.validate().unwrap();
+        free_all(y);
+        y.validate().unwrap();
+        let (free, managed) = free(y);
+        assert!(free == managed || KEEPS.contains(&name), "{free} of {managed} pages are free");
+    });
+}
+
+fn call_all(cpu: u32) {
+    let fails = |&&(name, row): &&Row| {
+        println!("{name}, CPU {cpu}");
+        std::panic::catch_unwind(|| call(name, row, cpu)).is_err()
+    };
+    let failed: Vec<&str> = ROWS.iter().filter(fails).map(|(name, _)| *name).collect();
+    assert_eq!(failed, [""; 0], "CPU {cpu}");
+}
+
+#[test]
+fn no_argument_makes_a_function_panic_or_lose_memory() {
+    call_all(0);
+}
+
+#[test]
+fn no_argument_does_on_an_unknown_cpu() {
+    call_all(u32::MAX);
+}
+
+/// What makes a yard, which the table has not: `robustness.rs` makes yards of any layout.
+const MAKERS: [&str; 12] = [
+    "CpuSlot::new",
+    "Frame::new",
+    "Home::new",
+    "Node::new",
+    "Pageblock::new",
+    "Zone::new",
+    "Yard::blank",
+    "Yard::deferred",
+    "Yard::init",
+    "Yard::new",
+    "Yard::platform_mut",
+    "Yard::without_memory",
+];
+
+/// Whether the table calls a function: `y.NAME(`, `TYPE::NAME(` or `MODULE::NAME(`.
+fn is_called(table: &str, function: &str) -> bool {
+    let (of, name) = function.split_once("::").unwrap();
+    let ends = |before: &str| {
+        table.match_indices(&format!("{before}{name}")).any(|(at, found)| {
+            let rest = &table[at + found.len()..];
+            rest.starts_with('(') || rest.starts_with("::<")
+        })
+    };
+    match of {
+        "Yard" => ends("y.") || ends("Yard::"),
+        of if of.starts_with(char::is_uppercase) => {
+            ends(&format!("{of}::")) || ends(&format!("{of}::<Lock>::"))
+        }
+        _ => ends("::"),
+    }
+}
+
+#[test]
+fn every_public_function_has_a_row() {
+    let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pageyard");
+    let mut declared = functions_under(&core.join("src"));
+    assert!(declared.len() >= 230, "{}: the sources have changed their form", declared.len());
+    let table = std::fs::read_to_string(core.join("examples/calls/table.rs")).unwrap();
+    let missing = |declared: &std::collections::BTreeSet<String>| -> Vec<String> {
+        let called = |f: &&String| !is_called(&table, f) && !MAKERS.contains(&f.as_str());
+        declared.iter().filter(called).cloned().collect()
+    };
+    assert_eq!(missing(&declared), [""; 0]);
+    // Functions without one are found.
+    let new = "impl<P> Yard<P> {\n    pub fn melt(&self) {}\n}\npub fn fil() {}\n";
+    declared.extend(functions("poison", new));
+    assert_eq!(missing(&declared), ["Yard::melt", "poison::fil"]);
+}
