@@ -63,11 +63,13 @@ pub unsafe fn of<'h>(handle: *const pageyard_core) -> Result<&'h CoreYard, pagey
     if handle.is_null() || !handle.is_aligned() {
         return Err(PAGEYARD_ERR_HANDLE);
     }
-    // SAFETY: by the caller's word it may be read; an atomic may be any bytes.
+    // SAFETY: by the caller's word it may be read, and it is aligned; an atomic may be any bytes
+    // (`misuse_is_an_error` faults without the checks above).
     if unsafe { &(*handle).0.magic }.load(Ordering::Relaxed) != MAGIC {
         return Err(PAGEYARD_ERR_HANDLE);
     }
-    // SAFETY: the word is written last and taken away first, so there is a yard.
+    // SAFETY: the word is written last and taken away first, so there is a yard (a stale handle in
+    // `misuse_is_an_error`).
     Ok(unsafe { &(*handle).0.yard })
 }
 
@@ -77,7 +79,8 @@ pub unsafe fn of<'h>(handle: *const pageyard_core) -> Result<&'h CoreYard, pagey
 /// The place lies in memory that is nobody else's for as long as the entries are used, and is
 /// aligned for them.
 unsafe fn fill<'r, T>(room: *mut u8, place: Place, new: impl Fn(usize) -> T) -> &'r mut [T] {
-    // SAFETY: by the caller's word; every entry is written before it is borrowed.
+    // SAFETY: by the caller's word the place is free and aligned; every entry is written before it is
+    // borrowed (`core_level_from_both_libraries` begins with room that is full of garbage).
     unsafe {
         let first = room.add(place.at).cast::<T>();
         (0..place.count).for_each(|i| first.add(i).write(new(i)));
@@ -90,7 +93,7 @@ unsafe fn fill<'r, T>(room: *mut u8, place: Place, new: impl Fn(usize) -> T) -> 
 /// # Safety
 /// As [`fill`], and any bytes are a value of `T`.
 unsafe fn as_is<'r, T>(room: *mut u8, place: Place) -> &'r [T] {
-    // SAFETY: by the caller's word.
+    // SAFETY: by the caller's word the place is free and aligned, and any bytes are values.
     unsafe { slice::from_raw_parts(room.add(place.at).cast::<T>(), place.count) }
 }
 
@@ -106,7 +109,8 @@ unsafe fn build(
     for zone in parts.zones {
         layout::zone_spec(zone)?;
     }
-    // SAFETY: the plan's places do not overlap, lie in the room, and are aligned as the room is.
+    // SAFETY: the plan's places do not overlap, lie in the room, and are aligned as the room is
+    // (`core_level_from_both_libraries` has guards around rooms of all alignments).
     unsafe {
         let nothing =
             || ZoneSpec { kind: pageyard::ZoneKind::Normal, node: NodeId(0), span: Pfn(0)..Pfn(0) };

@@ -84,7 +84,8 @@ unsafe fn entries<'l, T>(from: *const T, count: usize) -> Result<&'l [T], pageya
     if from.is_null() || !from.is_aligned() || !fits {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
-    // SAFETY: by the caller's word, and as tested.
+    // SAFETY: by the caller's word there are as many; they are aligned and no more than an address
+    // space holds, as tested (`invalid_and_extreme_numbers_are_errors_or_served`, counts of SIZE_MAX).
     Ok(unsafe { slice::from_raw_parts(from, count) })
 }
 

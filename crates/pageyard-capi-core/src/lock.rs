@@ -106,7 +106,8 @@ unsafe impl RawMutex for CLock {
 
     #[inline]
     fn lock(&self) {
-        // SAFETY: null, or what `decide` made from a function of this kind.
+        // SAFETY: null, or what `decide` made from a function of this kind
+        // (`hooks_and_registered_functions_use_the_library` counts what is held by its own).
         let lock = unsafe { transmute::<*mut (), Option<Lock>>(LOCK.load(Ordering::Relaxed)) };
         match lock {
             // SAFETY: the caller's function, on a lock that lives.

@@ -25,7 +25,8 @@ pub unsafe fn read<T: Growing>(from: *const T) -> Result<T, pageyard_status> {
     if from.is_null() || !from.is_aligned() {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
-    // SAFETY: by the caller's word there are at least these two fields.
+    // SAFETY: by the caller's word there are at least these two fields
+    // (`wrong_sizes_and_versions_are_refused` has nothing behind them).
     let [size, version] = unsafe { from.cast::<[u32; 2]>().read() };
     let size = size as usize;
     // A size from garbage is not to be believed.
@@ -33,13 +34,15 @@ pub unsafe fn read<T: Growing>(from: *const T) -> Result<T, pageyard_status> {
         return Err(PAGEYARD_ERR_VERSION);
     }
     for at in size_of::<T>()..size {
-        // SAFETY: within the size that the caller gave.
+        // SAFETY: within the size that the caller gave
+        // (`a_newer_caller_may_not_ask_for_what_is_unknown`).
         if unsafe { from.cast::<u8>().add(at).read() } != 0 {
             return Err(PAGEYARD_ERR_VERSION);
         }
     }
     let mut own = MaybeUninit::<T>::zeroed();
-    // SAFETY: both are at least this long; the rest stays zero, which is a value (`Growing`).
+    // SAFETY: both are at least this long; the rest stays zero, which is a value (`Growing`;
+    // `an_older_caller_leaves_the_rest_zero`).
     unsafe {
         let bytes = size.min(size_of::<T>());
         ptr::copy_nonoverlapping(from.cast::<u8>(), own.as_mut_ptr().cast(), bytes);
@@ -63,7 +66,8 @@ pub unsafe fn write<T: Growing>(to: *mut T, value: &T) -> Result<(), pageyard_st
         return Err(PAGEYARD_ERR_VERSION);
     }
     let (head, own) = (size_of::<[u32; 2]>(), size_of::<T>().min(size));
-    // SAFETY: within both structures; a structure of ours cannot lie in the caller's.
+    // SAFETY: within both structures; a structure of ours cannot lie in the caller's
+    // (`an_answer_fits_its_reader`).
     unsafe {
         let from = ptr::from_ref(value).cast::<u8>().add(head);
         ptr::copy_nonoverlapping(from, to.cast::<u8>().add(head), own - head);
@@ -81,7 +85,8 @@ pub unsafe fn answer<T>(to: *mut T, value: T) -> Result<(), pageyard_status> {
     if to.is_null() {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
-    // SAFETY: by the caller's word. C's compiler aligns what it declares, but a caller may not.
+    // SAFETY: by the caller's word it may be written. C's compiler aligns what it declares, but a
+    // caller may not (`misuse_is_an_error` gives an odd address).
     unsafe { to.write_unaligned(value) };
     Ok(())
 }

@@ -51,7 +51,7 @@ impl Buffer {
     /// Ends the text. Whether all of it fitted.
     fn end(self) -> bool {
         if let Some(last) = self.size.checked_sub(1) {
-            // SAFETY: below the size that was given to `new`.
+            // SAFETY: below the size that was given to `new` (`a_text_is_cut_but_ends`).
             unsafe { self.to.add(self.length.min(last)).write(0) };
         }
         self.length < self.size
@@ -64,7 +64,8 @@ impl Write for Buffer {
         let room = self.size.saturating_sub(1).saturating_sub(self.length).min(text.len());
         if room > 0 {
             // SAFETY: `length + room` is below the size that was given to `new`; a text of the
-            // library's does not lie in the caller's buffer.
+            // library's does not lie in the caller's buffer (`a_text_is_cut_but_ends`, and each size
+            // in `invalid_and_extreme_numbers_are_errors_or_served`).
             unsafe { self.to.cast::<u8>().add(self.length).copy_from(text.as_ptr(), room) };
         }
         self.length = self.length.saturating_add(text.len());
@@ -134,7 +135,7 @@ pub unsafe fn string<'s>(from: *const c_char) -> Result<&'s str, pageyard_status
     let from = from.cast::<u8>();
     let mut length = 0;
     // SAFETY: by the caller's word, up to the zero. Volatile: else this becomes a call of strlen,
-    // which there is not without a libc.
+    // which there is not without a libc (`the_core_needs_nothing_but_four_functions`).
     while unsafe { from.add(length).read_volatile() } != 0 {
         length += 1;
     }

@@ -5,6 +5,7 @@
 
 mod abi;
 mod header;
+mod hostile;
 mod install;
 mod jemalloc;
 mod misuse;

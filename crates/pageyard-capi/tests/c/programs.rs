@@ -89,6 +89,12 @@ fn forks_in_the_middle() {
 }
 
 #[test]
+fn hooks_and_registered_functions_use_the_library() {
+    let mut program = built(threaded(false), "tests/c/reentry.c", &flags("pageyard"), "reentry");
+    assert_eq!(run(&mut program), "re-entry: all is well\n");
+}
+
+#[test]
 fn core_level_from_both_libraries() {
     for (cpp, package, name) in [
         (false, "pageyard-core", "core-c"),

@@ -1,0 +1,121 @@
+/* Invalid and extreme numbers and flags, and a program that calls one function with them. */
+#ifndef HOSTILE_H
+#define HOSTILE_H
+
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "expect.h"
+
+enum { FIRST = 1 << 20, PAGES = 1 << 15 };
+
+/* Zero, each power of two and its neighbours where something changes, and the ends of all types. */
+static const uint64_t NUMBERS[] = {
+    0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 15, 16, 31, 32, 63, 64, 127, 255, 256, 511, 512, 513,
+    1023, 1024, 4095, 4096, PAGES - 1, PAGES, PAGES + 1, UINT16_MAX, 1 << 16, FIRST - 1, FIRST,
+    FIRST + 1, FIRST + 512, FIRST + PAGES - 1, FIRST + PAGES, FIRST + PAGES + 1, INT32_MAX,
+    (uint64_t)1 << 31, UINT32_MAX, (uint64_t)1 << 32, (uint64_t)1 << 40, (uint64_t)1 << 50,
+    (uint64_t)1 << 52, (uint64_t)INT64_MAX, (uint64_t)1 << 63, UINT64_MAX - 1, UINT64_MAX};
+/* Every two bits together, each alone among all and missing of all; the first four are plain. */
+#define FLAGS (4 + 1024 + 64)
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+/* `name` is each of the numbers, as a type. */
+#define EACH(type, name)                                                            \
+    for (size_t name##_at = 0; name##_at < COUNT(NUMBERS); name##_at++)             \
+        for (type name = (type)NUMBERS[name##_at], *name##_once = &name; name##_once; \
+             name##_once = NULL)
+#define EACH_FLAGS(name)                                            \
+    for (uint32_t name##_at = 0; name##_at < FLAGS; name##_at++)    \
+        for (uint32_t name = flags_of(name##_at), name##_once = 1; name##_once; name##_once = 0)
+/* A few of them, where another number is tried with each. */
+#define EACH_OF_SOME_FLAGS(name)                            \
+    for (uint32_t name##_at = 0; name##_at < 8; name##_at++) \
+        for (uint32_t name = some_flags(name##_at), name##_once = 1; name##_once; name##_once = 0)
+
+static inline uint32_t flags_of(uint32_t i) {
+    if (i < 4)
+        return i == 0 ? 0 : i == 1 ? UINT32_MAX : i == 2 ? PAGEYARD_KERNEL : PAGEYARD_ATOMIC;
+    i -= 4;
+    if (i < 1024)
+        return 1u << i / 32 | 1u << i % 32 | PAGEYARD_KERNEL | PAGEYARD_ZERO;
+    i -= 1024;
+    return i < 32 ? ~(1u << i) : 1u << (i - 32) | PAGEYARD_ZERO;
+}
+
+static inline uint32_t some_flags(uint32_t i) {
+    static const uint32_t some[8] = {0, UINT32_MAX, PAGEYARD_KERNEL, PAGEYARD_ATOMIC,
+                                     PAGEYARD_KERNEL | PAGEYARD_ZERO | 1u << 31,
+                                     PAGEYARD_KERNEL | PAGEYARD_COMP,
+                                     PAGEYARD_KERNEL | PAGEYARD_NOFAIL | PAGEYARD_THISNODE,
+                                     ~(uint32_t)(PAGEYARD_DMA | PAGEYARD_DMA32 | PAGEYARD_HIGHMEM |
+                                                 PAGEYARD_MOVABLE | PAGEYARD_RECLAIMABLE)};
+    return some[i];
+}
+
+/* Settings, and what is no value of any. */
+static const char *const NAMES[] = {
+    "", "min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor", "numa_stat",
+    "lowmem_reserve_ratio", "percpu_pagelist_high_fraction", "compaction_proactiveness",
+    "compact_memory", "extfrag_threshold", "zone_reclaim_mode", "stat_interval", "pcp_autotune",
+    "debug_pagealloc", "numa_zonelist_order", "%s%n", "\xff\xfe", "\xf0\x9f\x98"};
+static const char *const VALUES[] = {
+    "", " ", "0", "1", "-1", "2147483648", "18446744073709551615", "18446744073709551616", "1e9",
+    "0x10", "9 9 9 9 9 9 9 9", "-9223372036854775809", "%s%n%n", "\xff", "Node", "\n1\n",
+    "99999999999999999999999999999999999999999999999999999999999999999999999999999999999999"};
+
+/* The call under way, for what a signal says. */
+static struct {
+    const char *function;
+    uint64_t numbers[5];
+} last;
+
+#define CALL(function_, ...)                                                 \
+    (memcpy(last.numbers, (uint64_t[5]){__VA_ARGS__}, sizeof last.numbers),  \
+     last.function = #function_)
+
+static inline void dead(int number) {
+    char text[256];
+    int n = snprintf(text, sizeof text, "%s: signal %d, of %#llx, %#llx, %#llx, %#llx, %#llx\n",
+                     last.function, number, (unsigned long long)last.numbers[0],
+                     (unsigned long long)last.numbers[1], (unsigned long long)last.numbers[2],
+                     (unsigned long long)last.numbers[3], (unsigned long long)last.numbers[4]);
+    if (write(2, text, (size_t)n) != n)
+        _exit(3);
+    _exit(2);
+}
+
+/* What a function answered is one of the numbers that the header names. */
+static inline int known(pageyard_status status) {
+    if (strcmp(pageyard_strerror(status), pageyard_strerror(-12345)) == 0) {
+        fprintf(stderr, "%s: status %d, of %#llx, %#llx, %#llx, %#llx\n", last.function, (int)status,
+                (unsigned long long)last.numbers[0], (unsigned long long)last.numbers[1],
+                (unsigned long long)last.numbers[2], (unsigned long long)last.numbers[3]);
+        exit(1);
+    }
+    return status == PAGEYARD_OK;
+}
+
+/* Signals name the call; neither memory nor time without end. */
+static inline void watch(void) {
+    static const int fatal[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGXCPU,
+                                SIGALRM};
+    struct rlimit memory = {(rlim_t)4 << 30, (rlim_t)4 << 30}, seconds = {300, 600};
+    size_t i;
+    for (i = 0; i < COUNT(fatal); i++)
+        signal(fatal[i], dead);
+    EXPECT(setrlimit(RLIMIT_AS, &memory) == 0 && setrlimit(RLIMIT_CPU, &seconds) == 0);
+    /* Not a measure of time: a call that waits for ever is named too. */
+    alarm(900);
+}
+
+typedef struct {
+    const char *name;
+    void (*run)(void);
+} row;
+#define ROW(function) {#function, h_##function}
+
+#endif

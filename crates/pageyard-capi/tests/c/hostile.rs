@@ -1,0 +1,71 @@
+//! Every function with invalid and extreme numbers: `hostile_core.c` and `hostile_host.c` have a row for
+//! each that the headers declare. A function runs in a process of its own, with little memory, so that
+//! one that aborts or does not end is named.
+
+use std::collections::BTreeSet;
+
+use super::abi::{HEADERS, declarations};
+use super::header::made;
+use super::here;
+use super::install::run;
+use super::programs::{built, flags, threaded};
+
+/// The program of each header.
+const PROGRAMS: [(&str, &str); 2] =
+    [("pageyard_core.h", "hostile_core"), ("pageyard.h", "hostile_host")];
+
+/// The functions that declarations declare.
+fn functions(declarations: &[String]) -> BTreeSet<String> {
+    let named = |d: &String| Some(d.split_once('(')?.0.rsplit([' ', '*']).next()?.to_owned());
+    declarations.iter().filter(|d| !d.starts_with("typedef")).filter_map(named).collect()
+}
+
+/// The functions that have rows.
+fn rows(program: &str) -> BTreeSet<String> {
+    let row = |line: &str| Some(line.trim().strip_prefix("ROW(")?.split(')').next()?.to_owned());
+    program.lines().filter_map(row).collect()
+}
+
+fn source(program: &str) -> String {
+    std::fs::read_to_string(here().join(format!("tests/c/{program}.c"))).unwrap()
+}
+
+#[test]
+fn every_function_has_a_row_of_numbers() {
+    assert_eq!(HEADERS, PROGRAMS.map(|(header, _)| header));
+    for (header, program) in PROGRAMS {
+        let mut declared = functions(&declarations(&made(header)));
+        assert!(declared.len() > 25, "{declared:?}");
+        let rows = rows(&source(program));
+        assert_eq!(rows, declared, "the rows of {program}.c, and what {header} declares");
+        // A function without one is found.
+        declared.extend(functions(&["pageyard_status pageyard_new(uint64_t n)".into()]));
+        let missing: Vec<_> = declared.difference(&rows).collect();
+        assert_eq!(missing, ["pageyard_new"]);
+    }
+}
+
+#[test]
+fn invalid_and_extreme_numbers_are_errors_or_served() {
+    for (_, program) in PROGRAMS {
+        let path = format!("tests/c/{program}.c");
+        let built = built(threaded(false), &path, &flags("pageyard"), program);
+        for function in rows(&source(program)) {
+            let mut one = std::process::Command::new(built.get_program());
+            one.envs(built.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            assert_eq!(run(one.arg(&function)), "hostile: all is well\n", "{function}");
+        }
+    }
+}
+
+#[test]
+fn a_function_that_aborts_is_named() {
+    let mut compiler = threaded(false);
+    compiler.arg("-DPLANT");
+    let mut program =
+        built(compiler, "tests/c/hostile_core.c", &flags("pageyard"), "hostile-plant");
+    let output = program.arg("pageyard_core_compact").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("pageyard_core_compact: signal 6, of 0,"), "{said}");
+}

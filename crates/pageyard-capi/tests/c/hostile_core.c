@@ -1,0 +1,513 @@
+/* Every function of pageyard_core.h with invalid and extreme numbers: each call succeeds or returns an
+ * error, and the yard is whole and empty afterwards. One function a run, named by the argument; the program's test sees
+ * that none is missing. */
+#include <pageyard_core.h>
+
+#include "hostile.h"
+
+#ifdef PLANT
+static pageyard_status planted(void) {
+    raise(SIGABRT);
+    return PAGEYARD_OK;
+}
+#define pageyard_core_compact(yard) planted()
+#endif
+
+static pageyard_core *yard;
+static uint64_t zeroed;
+
+static void zero(void *context, uint64_t pfn, uint32_t order) {
+    (void)context;
+    EXPECT(pfn >= FIRST && pfn < FIRST + PAGES && order <= PAGEYARD_MAX_ORDER);
+    zeroed += (uint64_t)1 << order;
+}
+
+static int32_t relocate(void *context, uint64_t from, uint64_t to, uint32_t order) {
+    (void)context;
+    (void)from;
+    (void)to;
+    (void)order;
+    return INT32_MIN; /* what is no answer is a refusal */
+}
+
+static uint64_t reclaim(void *context, const pageyard_reclaim_job *job) {
+    (void)context;
+    (void)job;
+    return UINT64_MAX; /* more than there is */
+}
+
+static pageyard_layout layout_of(void) {
+    static pageyard_range usable = {FIRST, FIRST + PAGES};
+    static pageyard_zone zone = {{FIRST, FIRST + PAGES}, 0, PAGEYARD_ZONE_NORMAL};
+    static const uint16_t cpus[2] = {0, 0};
+    pageyard_layout layout;
+    memset(&layout, 0, sizeof layout);
+    layout.struct_size = sizeof layout;
+    layout.version = PAGEYARD_VERSION;
+    layout.zones = &zone;
+    layout.zone_count = 1;
+    layout.usable = &usable;
+    layout.usable_count = 1;
+    layout.cpus = cpus;
+    layout.cpu_count = 2;
+    return layout;
+}
+
+static pageyard_platform machine(void) {
+    pageyard_platform platform;
+    memset(&platform, 0, sizeof platform);
+    platform.struct_size = sizeof platform;
+    platform.version = PAGEYARD_VERSION;
+    platform.zero = zero;
+    platform.relocate = relocate;
+    platform.reclaim = reclaim;
+    return platform;
+}
+
+static void make(void) {
+    pageyard_layout layout = layout_of();
+    pageyard_platform platform = machine();
+    size_t bytes = 0;
+    OK(pageyard_core_room(&layout, &bytes));
+    OK(pageyard_core_create(&layout, &platform, malloc(bytes), bytes, &yard, NULL, 0));
+}
+
+/* A block that was handed out was zeroed if that was asked for, and goes back. */
+static void check(pageyard_status status, const uint64_t *pfn, uint32_t order, uint32_t flags) {
+    if (known(status)) {
+        EXPECT(zeroed == (flags & PAGEYARD_ZERO ? (uint64_t)1 << order : 0));
+        OK(pageyard_core_free(yard, *pfn, order));
+    }
+    zeroed = 0;
+}
+
+static void h_pageyard_strerror(void) {
+    EACH(int32_t, n) {
+        CALL(pageyard_strerror, (uint64_t)n);
+        EXPECT(strlen(pageyard_strerror(n)) > 0);
+    }
+}
+
+static void h_pageyard_core_room(void) {
+    size_t bytes;
+    EACH(uint64_t, start) EACH(uint64_t, end) EACH_OF_SOME_FLAGS(other) {
+        pageyard_zone zone = {{start, end}, other, other};
+        pageyard_layout layout = layout_of();
+        layout.zones = &zone;
+        CALL(pageyard_core_room, start, end, other);
+        known(pageyard_core_room(&layout, &bytes));
+    }
+    EACH(uint32_t, size) EACH(uint32_t, version) {
+        /* As long as the largest size that is believed. */
+        static pageyard_layout layout[17];
+        layout[0] = layout_of();
+        layout[0].struct_size = size;
+        layout[0].version = version;
+        CALL(pageyard_core_room, size, version);
+        known(pageyard_core_room(layout, &bytes));
+    }
+}
+
+static void h_pageyard_core_create(void) {
+    pageyard_platform platform = machine();
+    static char room[1 << 20];
+    char why[64];
+    pageyard_core *made;
+    size_t bytes;
+    EACH(uint64_t, start) EACH(uint64_t, end) EACH(uint32_t, node) {
+        pageyard_zone zone = {{start, end}, node, PAGEYARD_ZONE_NORMAL};
+        pageyard_range range = {start, end}, half = {start, end / 2};
+        pageyard_layout layout = layout_of();
+        uint16_t cpu = (uint16_t)node;
+        layout.zones = &zone;
+        layout.usable = &range;
+        layout.reserved = &half;
+        layout.reserved_count = 1;
+        layout.cpus = &cpu;
+        layout.cpu_count = 1;
+        CALL(pageyard_core_create, start, end, node);
+        if (known(pageyard_core_create(&layout, &platform, room, sizeof room, &made, why,
+                                       sizeof why)))
+            OK(pageyard_core_destroy(made));
+    }
+    EACH(uint32_t, kind) EACH(uint8_t, distance) {
+        pageyard_zone zone = {{FIRST, FIRST + PAGES}, 0, kind};
+        pageyard_layout layout = layout_of();
+        layout.zones = &zone;
+        layout.distances = &distance;
+        layout.distance_count = 1;
+        CALL(pageyard_core_create, kind, distance);
+        if (known(pageyard_core_create(&layout, &platform, room, sizeof room, &made, why,
+                                       sizeof why)))
+            OK(pageyard_core_destroy(made));
+    }
+    /* Counts of what cannot be there, and room that is said to be there. */
+    {
+        pageyard_layout layout = layout_of();
+        OK(pageyard_core_room(&layout, &bytes));
+        EXPECT(bytes < sizeof room);
+        for (size_t *count = &layout.zone_count; count <= &layout.distance_count; count += 2) {
+            size_t was = *count;
+            *count = SIZE_MAX;
+            CALL(pageyard_core_create, SIZE_MAX);
+            EXPECT(!known(pageyard_core_create(&layout, &platform, room, sizeof room, &made, why,
+                                               sizeof why)));
+            *count = was;
+        }
+        EACH(size_t, size) EACH(size_t, why_size) {
+            CALL(pageyard_core_create, size, why_size);
+            if (known(pageyard_core_create(&layout, &platform, room, size, &made, why,
+                                           why_size < sizeof why ? why_size : sizeof why))) {
+                EXPECT(size >= bytes);
+                OK(pageyard_core_destroy(made));
+            }
+        }
+    }
+    EACH(uint32_t, size) EACH(uint32_t, version) {
+        static pageyard_platform table[17];
+        pageyard_layout layout = layout_of();
+        table[0] = platform;
+        table[0].struct_size = size;
+        table[0].version = version;
+        CALL(pageyard_core_create, size, version);
+        if (known(pageyard_core_create(&layout, table, room, sizeof room, &made, why, sizeof why)))
+            OK(pageyard_core_destroy(made));
+    }
+}
+
+static void h_pageyard_core_destroy(void) {
+    CALL(pageyard_core_destroy, 0);
+    OK(pageyard_core_destroy(yard));
+    EXPECT_STATUS(pageyard_core_destroy(yard), PAGEYARD_ERR_HANDLE);
+    make();
+}
+
+static void h_pageyard_core_alloc(void) {
+    uint64_t pfn = 0;
+    EACH_FLAGS(flags) EACH(uint32_t, order) {
+        CALL(pageyard_core_alloc, order, flags);
+        check(pageyard_core_alloc(yard, order, flags, &pfn), &pfn, order, flags);
+    }
+}
+
+static void h_pageyard_core_alloc_on(void) {
+    uint64_t pfn = 0;
+    EACH(uint32_t, node) EACH(uint32_t, order) EACH_OF_SOME_FLAGS(flags) {
+        CALL(pageyard_core_alloc_on, node, order, flags);
+        check(pageyard_core_alloc_on(yard, node, order, flags, &pfn), &pfn, order, flags);
+    }
+    EACH_FLAGS(flags) {
+        CALL(pageyard_core_alloc_on, 0, 3, flags);
+        check(pageyard_core_alloc_on(yard, 0, 3, flags, &pfn), &pfn, 3, flags);
+    }
+}
+
+static void h_pageyard_core_free(void) {
+    uint64_t pfn = 0;
+    EACH(uint64_t, at) EACH(uint32_t, order) {
+        CALL(pageyard_core_free, at, order);
+        EXPECT(!known(pageyard_core_free(yard, at, order)));
+    }
+    EACH(uint32_t, order) {
+        OK(pageyard_core_alloc(yard, 3, PAGEYARD_KERNEL, &pfn));
+        CALL(pageyard_core_free, pfn, order);
+        if (!known(pageyard_core_free(yard, pfn, order)))
+            OK(pageyard_core_free(yard, pfn, 3));
+        else
+            EXPECT(order == 3);
+    }
+}
+
+/* More than there are pages, so no number of them is too large. */
+static uint64_t pfns[2 * PAGES];
+
+static void h_pageyard_core_alloc_bulk(void) {
+    size_t got, done;
+    EACH(size_t, count) EACH_OF_SOME_FLAGS(flags) {
+        CALL(pageyard_core_alloc_bulk, flags, count);
+        got = 0;
+        if (known(pageyard_core_alloc_bulk(yard, flags, pfns, count, &got))) {
+            EXPECT(got <= count && got <= PAGES);
+            EXPECT(zeroed == (flags & PAGEYARD_ZERO ? got : 0));
+        }
+        zeroed = 0;
+        OK(pageyard_core_free_bulk(yard, pfns, got, 0, &done));
+        EXPECT(done == got);
+    }
+    EACH_FLAGS(flags) {
+        CALL(pageyard_core_alloc_bulk, flags, 40);
+        got = 0;
+        if (known(pageyard_core_alloc_bulk(yard, flags, pfns, 40, &got)))
+            EXPECT(zeroed == (flags & PAGEYARD_ZERO ? got : 0));
+        zeroed = 0;
+        OK(pageyard_core_free_bulk(yard, pfns, got, 0, NULL));
+    }
+}
+
+static void h_pageyard_core_free_bulk(void) {
+    size_t done;
+    EACH(uint64_t, pfn) EACH(size_t, count) EACH(uint32_t, order) {
+        size_t i;
+        for (i = 0; i < 64; i++)
+            pfns[i] = pfn;
+        CALL(pageyard_core_free_bulk, pfn, count, order);
+        done = SIZE_MAX;
+        if (known(pageyard_core_free_bulk(yard, pfns, count, order, &done)))
+            EXPECT(count == 0);
+        EXPECT(done == 0 || done == SIZE_MAX);
+    }
+}
+
+static void h_pageyard_core_split(void) {
+    uint64_t pfn = 0;
+    EACH(uint64_t, at) EACH(uint32_t, order) {
+        CALL(pageyard_core_split, at, order, 0);
+        EXPECT(!known(pageyard_core_split(yard, at, order, 0)));
+    }
+    EACH(uint32_t, order) EACH(uint32_t, into) {
+        OK(pageyard_core_alloc(yard, 3, PAGEYARD_KERNEL, &pfn));
+        CALL(pageyard_core_split, pfn, order, into);
+        if (known(pageyard_core_split(yard, pfn, order, into))) {
+            uint32_t i;
+            EXPECT(order == 3 && into <= 3);
+            for (i = 0; i < 8; i += 1u << into)
+                OK(pageyard_core_free(yard, pfn + i, into));
+        } else {
+            OK(pageyard_core_free(yard, pfn, 3));
+        }
+    }
+}
+
+static void h_pageyard_core_set_movable(void) {
+    uint64_t pfn = 0;
+    OK(pageyard_core_alloc(yard, 3, PAGEYARD_KERNEL | PAGEYARD_MOVABLE, &pfn));
+    EACH(int32_t, movable) {
+        EACH(uint64_t, at) EACH(uint32_t, order) {
+            CALL(pageyard_core_set_movable, at, order, (uint64_t)movable);
+            if (known(pageyard_core_set_movable(yard, at, order, movable)))
+                EXPECT(at == pfn && order == 3);
+        }
+        OK(pageyard_core_set_movable(yard, pfn, 3, movable));
+    }
+    OK(pageyard_core_free(yard, pfn, 3));
+}
+
+static void h_pageyard_core_alloc_contig(void) {
+    EACH(uint64_t, start) EACH(uint64_t, end) EACH_OF_SOME_FLAGS(flags) {
+        uint32_t type;
+        for (type = 0; type < 9; type++) {
+            uint32_t t = type < 7 ? type : UINT32_MAX << (type - 7);
+            CALL(pageyard_core_alloc_contig, start, end, t, flags);
+            if (known(pageyard_core_alloc_contig(yard, start, end, t, flags))) {
+                EXPECT(start >= FIRST && start < end && end <= FIRST + PAGES);
+                OK(pageyard_core_free_contig(yard, start, end));
+            }
+            zeroed = 0;
+        }
+    }
+}
+
+static void h_pageyard_core_alloc_contig_pages(void) {
+    uint64_t pfn = 0;
+    EACH(uint64_t, pages) EACH(uint64_t, align) EACH_OF_SOME_FLAGS(flags) {
+        CALL(pageyard_core_alloc_contig_pages, pages, align, 1, flags);
+        if (known(pageyard_core_alloc_contig_pages(yard, pages, align, PAGEYARD_TYPE_MOVABLE, flags,
+                                                   &pfn))) {
+            EXPECT(pages > 0 && pages <= PAGES && pfn % align == 0);
+            OK(pageyard_core_free_contig(yard, pfn, pfn + pages));
+        }
+        zeroed = 0;
+    }
+    EACH(uint32_t, type) {
+        CALL(pageyard_core_alloc_contig_pages, 1, 1, type, PAGEYARD_KERNEL);
+        if (known(pageyard_core_alloc_contig_pages(yard, 1, 1, type, PAGEYARD_KERNEL, &pfn)))
+            OK(pageyard_core_free_contig(yard, pfn, pfn + 1));
+    }
+}
+
+static void h_pageyard_core_free_contig(void) {
+    EACH(uint64_t, start) EACH(uint64_t, end) {
+        CALL(pageyard_core_free_contig, start, end);
+        if (known(pageyard_core_free_contig(yard, start, end)))
+            EXPECT(start >= end); /* nothing to give back */
+    }
+}
+
+static void h_pageyard_core_tick(void) {
+    EACH(uint32_t, cpu) {
+        CALL(pageyard_core_tick, cpu);
+        EXPECT(known(pageyard_core_tick(yard, cpu)) == (cpu < 2));
+    }
+}
+
+static void h_pageyard_core_drain(void) {
+    CALL(pageyard_core_drain, 0);
+    OK(pageyard_core_drain(yard));
+}
+
+static void h_pageyard_core_compact_background(void) {
+    uint64_t sleep_ns;
+    EACH(uint32_t, node) {
+        CALL(pageyard_core_compact_background, node);
+        EXPECT(known(pageyard_core_compact_background(yard, node, &sleep_ns)) == (node == 0));
+    }
+}
+
+static void h_pageyard_core_compact(void) {
+    CALL(pageyard_core_compact, 0);
+    OK(pageyard_core_compact(yard));
+}
+
+static void h_pageyard_core_cpu_up(void) {
+    EACH(uint32_t, cpu) {
+        CALL(pageyard_core_cpu_up, cpu);
+        EXPECT(!known(pageyard_core_cpu_up(yard, cpu)));
+    }
+}
+
+static void h_pageyard_core_cpu_dead(void) {
+    uint64_t pfn;
+    EACH(uint32_t, cpu) {
+        CALL(pageyard_core_cpu_dead, cpu);
+        if (known(pageyard_core_cpu_dead(yard, cpu))) {
+            EXPECT(cpu < 2);
+            EXPECT_STATUS(pageyard_core_alloc(yard, 0, 0, &pfn),
+                          cpu == 0 ? PAGEYARD_ERR_CPU : PAGEYARD_OK);
+            OK(pageyard_core_cpu_up(yard, cpu));
+            if (cpu != 0)
+                OK(pageyard_core_free(yard, pfn, 0));
+        }
+    }
+}
+
+static void h_pageyard_core_online(void) {
+    EACH(uint64_t, start) EACH(uint64_t, end) {
+        CALL(pageyard_core_online, start, end);
+        EXPECT(!known(pageyard_core_online(yard, start, end)));
+    }
+}
+
+static void h_pageyard_core_offline(void) {
+    EACH(uint64_t, start) EACH(uint64_t, end) {
+        CALL(pageyard_core_offline, start, end);
+        if (known(pageyard_core_offline(yard, start, end))) {
+            EXPECT(start == FIRST && end == FIRST + PAGES);
+            OK(pageyard_core_online(yard, start, end));
+        }
+    }
+}
+
+static void h_pageyard_core_stats(void) {
+    static pageyard_stats stats[17];
+    EACH(uint32_t, size) EACH(uint32_t, version) {
+        stats[0].struct_size = size;
+        stats[0].version = version;
+        CALL(pageyard_core_stats, size, version);
+        if (known(pageyard_core_stats(yard, stats)))
+            EXPECT(stats[0].struct_size == size && stats[0].version == version);
+    }
+}
+
+static void h_pageyard_core_zone_stats(void) {
+    pageyard_stats stats;
+    stats.struct_size = sizeof stats;
+    stats.version = PAGEYARD_VERSION;
+    EACH(size_t, index) {
+        CALL(pageyard_core_zone_stats, index);
+        EXPECT(known(pageyard_core_zone_stats(yard, index, &stats)) == (index == 0));
+    }
+}
+
+static char text[1 << 16];
+
+static void h_pageyard_core_text(void) {
+    size_t needed;
+    EACH(uint32_t, kind) EACH(size_t, size) {
+        size_t room = size < sizeof text ? size : sizeof text;
+        CALL(pageyard_core_text, kind, room);
+        memset(text, 'x', sizeof text);
+        if (known(pageyard_core_text(yard, kind, text, room, &needed)))
+            EXPECT(needed <= room && strlen(text) + 1 == needed);
+        EXPECT(room == sizeof text || text[room] == 'x');
+    }
+}
+
+static void h_pageyard_core_knob(void) {
+    size_t needed, i;
+    for (i = 0; i < COUNT(NAMES); i++)
+        EACH(size_t, size) {
+            CALL(pageyard_core_knob, i, size);
+            known(pageyard_core_knob(yard, NAMES[i], text, size < sizeof text ? size : sizeof text,
+                                     &needed));
+        }
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    EXPECT_STATUS(pageyard_core_knob(yard, text, NULL, 0, &needed), PAGEYARD_ERR_KNOB);
+}
+
+static void h_pageyard_core_set_knob(void) {
+    size_t i, j;
+    uint64_t pfn;
+    for (i = 0; i < COUNT(NAMES); i++)
+        for (j = 0; j < COUNT(VALUES); j++) {
+            CALL(pageyard_core_set_knob, i, j);
+            known(pageyard_core_set_knob(yard, NAMES[i], VALUES[j]));
+            if (known(pageyard_core_alloc(yard, 2, PAGEYARD_KERNEL, &pfn)))
+                OK(pageyard_core_free(yard, pfn, 2));
+        }
+    memset(text, '1', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    EXPECT_STATUS(pageyard_core_set_knob(yard, "min_free_kbytes", text), PAGEYARD_ERR_KNOB);
+}
+
+static const row ROWS[] = {
+    ROW(pageyard_strerror),
+    ROW(pageyard_core_room),
+    ROW(pageyard_core_create),
+    ROW(pageyard_core_destroy),
+    ROW(pageyard_core_alloc),
+    ROW(pageyard_core_alloc_on),
+    ROW(pageyard_core_free),
+    ROW(pageyard_core_alloc_bulk),
+    ROW(pageyard_core_free_bulk),
+    ROW(pageyard_core_split),
+    ROW(pageyard_core_set_movable),
+    ROW(pageyard_core_alloc_contig),
+    ROW(pageyard_core_alloc_contig_pages),
+    ROW(pageyard_core_free_contig),
+    ROW(pageyard_core_tick),
+    ROW(pageyard_core_drain),
+    ROW(pageyard_core_compact_background),
+    ROW(pageyard_core_compact),
+    ROW(pageyard_core_cpu_up),
+    ROW(pageyard_core_cpu_dead),
+    ROW(pageyard_core_online),
+    ROW(pageyard_core_offline),
+    ROW(pageyard_core_stats),
+    ROW(pageyard_core_zone_stats),
+    ROW(pageyard_core_text),
+    ROW(pageyard_core_knob),
+    ROW(pageyard_core_set_knob),
+};
+
+int main(int argc, char **argv) {
+    size_t i;
+    watch();
+    for (i = 0; i < COUNT(ROWS); i++)
+        if (argc == 2 && strcmp(argv[1], ROWS[i].name) == 0) {
+            pageyard_stats stats;
+            make();
+            ROWS[i].run();
+            /* Nothing was lost, nothing is held. */
+            CALL(pageyard_core_drain, 0);
+            OK(pageyard_core_drain(yard));
+            stats.struct_size = sizeof stats;
+            stats.version = PAGEYARD_VERSION;
+            OK(pageyard_core_stats(yard, &stats));
+            EXPECT(stats.managed == PAGES && stats.free == PAGES && stats.cached == 0);
+            puts("hostile: all is well");
+            return 0;
+        }
+    fprintf(stderr, "there is no row for %s\n", argc == 2 ? argv[1] : "nothing");
+    return 1;
+}
