@@ -283,13 +283,15 @@ fn ranges<P: Policy>() -> Vec<Op<P>> {
             let pfn = h.blocks(2..3).start;
             let whole = |order: Order, gfp| {
                 let range = pfn..Pfn(pfn.0 + u64::from(order.pages()));
-                h.y.alloc_contig(range, MigrateType::Unmovable, gfp).map(|()| pfn)
+                let ask = || h.y.alloc_contig(range, MigrateType::Unmovable, gfp);
+                h.world().range(ask).map(|()| pfn)
             };
             h.take(9, Gfp::KERNEL | Gfp::COMP, whole);
         }),
         op("contig-pages", |h| {
             let (since, within) = (h.world().poisonings(), h.blocks(0..8));
-            let got = h.y.alloc_contig_pages(700, 128, within, AS_MOVABLE, Gfp::KERNEL);
+            let ask = || h.y.alloc_contig_pages(700, 128, within, AS_MOVABLE, Gfp::KERNEL);
+            let got = h.world().range(ask);
             if let Ok(pfn) = got {
                 h.own_range(pfn..Pfn(pfn.0 + 700), since);
             }
@@ -307,7 +309,7 @@ fn ranges<P: Policy>() -> Vec<Op<P>> {
         ),
         op("make-cma", |h| {
             let range = h.blocks(1..3);
-            if h.y.make_cma(range.clone()).is_ok() {
+            if h.world().range(|| h.y.make_cma(range.clone())).is_ok() {
                 let types = h.types(range);
                 if types.iter().any(|&t| t != Some(MigrateType::Cma)) {
                     h.complain(format!("make_cma answers Ok, and the pageblocks are {types:?}"));
@@ -393,10 +395,10 @@ fn ranges<P: Policy>() -> Vec<Op<P>> {
 }
 
 fn isolate<P: Policy>(h: &Hand<'_, '_, P>, blocks: std::ops::Range<u64>) {
-    let range = h.blocks(blocks);
+    let (since, range) = (h.world().ranges(), h.blocks(blocks));
     if h.y.isolate(range.clone(), AS_MOVABLE).is_ok() {
         let types = h.types(range.clone());
-        if types.iter().any(|&t| t != Some(MigrateType::Isolate)) {
+        if since == h.world().ranges() && types.iter().any(|&t| t != Some(MigrateType::Isolate)) {
             h.complain(format!("isolate answers Ok, and the pageblocks are {types:?}"));
         }
         h.world().table().isolated.push(range);
@@ -410,7 +412,7 @@ fn isolated<P: Policy>(h: &Hand<'_, '_, P>) -> bool {
 
 fn contig<P: Policy>(h: &Hand<'_, '_, P>, from: u64, to: u64, gfp: Gfp) -> bool {
     let (since, range) = (h.world().poisonings(), h.frames(from..to));
-    let taken = h.y.alloc_contig(range.clone(), AS_MOVABLE, gfp).is_ok();
+    let taken = h.world().range(|| h.y.alloc_contig(range.clone(), AS_MOVABLE, gfp)).is_ok();
     if taken {
         h.own_range(range, since);
     }
@@ -420,7 +422,7 @@ fn contig<P: Policy>(h: &Hand<'_, '_, P>, from: u64, to: u64, gfp: Gfp) -> bool 
 fn cma<P: Policy>(h: &Hand<'_, '_, P>) -> bool {
     let Some(area) = h.area else { return false };
     let since = h.world().poisonings();
-    let got = area.alloc(h.y, 600, 1, Gfp::KERNEL);
+    let got = h.world().range(|| area.alloc(h.y, 600, 1, Gfp::KERNEL));
     if let Ok(pfn) = &got {
         h.own_range(*pfn..Pfn(pfn.0 + 600), since);
     }

@@ -91,6 +91,9 @@ pub(crate) struct World<'y, P: Policy> {
     clock: AtomicU64,
     /// Frames poisoned so far.
     poisonings: AtomicU64,
+    /// Contiguous ranges that were asked for so far: each ends the isolation of what it touches,
+    /// another caller's too (§4.12).
+    ranges: AtomicU64,
     /// Calls of the out-of-memory hook that have not returned.
     killers: AtomicU64,
     yard: OnceLock<&'y Y<'y, P>>,
@@ -102,6 +105,7 @@ impl<'y, P: Policy> World<'y, P> {
             table: Mutex::default(),
             clock: AtomicU64::new(0),
             poisonings: AtomicU64::new(0),
+            ranges: AtomicU64::new(0),
             killers: AtomicU64::new(0),
             yard: OnceLock::new(),
         }
@@ -123,6 +127,18 @@ impl<'y, P: Policy> World<'y, P> {
     /// How many frames have been poisoned.
     pub(crate) fn poisonings(&self) -> u64 {
         self.poisonings.load(Relaxed)
+    }
+
+    /// How many contiguous ranges have been asked for.
+    pub(crate) fn ranges(&self) -> u64 {
+        self.ranges.load(Relaxed)
+    }
+
+    /// What `ask` answers, which asks for a contiguous range.
+    pub(crate) fn range<T>(&self, ask: impl FnOnce() -> T) -> T {
+        let answer = ask();
+        self.ranges.fetch_add(1, Relaxed);
+        answer
     }
 
     /// A frame is poisoned from now on, as its finder was told.
