@@ -72,6 +72,9 @@ mod magazine;
 mod maps;
 mod memory;
 mod page;
+#[cfg(feature = "planted")]
+#[doc(hidden)]
+pub mod planted;
 mod platform;
 mod pressure;
 mod raw_yard;

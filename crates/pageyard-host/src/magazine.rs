@@ -283,7 +283,23 @@ impl Magazine {
     /// the magazine has now, counted from the first: the caller still has exactly the rest. For the
     /// owner.
     pub(crate) fn fill(&self, kind: Kind, blocks: &[Option<Ready>]) -> usize {
+        #[cfg(feature = "planted")]
+        if crate::planted::FILL_READS_LIMIT_AGAIN.load(Relaxed) {
+            return self.fill_as_it_was(kind, blocks);
+        }
         self.enter(|stacks| Some(stacks[kind as usize].fill(blocks))).unwrap_or(0)
+    }
+
+    /// [`fill`](Magazine::fill) as it once was: each push reads the limit again.
+    #[cfg(feature = "planted")]
+    fn fill_as_it_was(&self, kind: Kind, blocks: &[Option<Ready>]) -> usize {
+        let put = self.enter(|stacks| {
+            let stack = &stacks[kind as usize];
+            let room = stack.limit.load(Relaxed).saturating_sub(stack.count());
+            let n = blocks.len().min(room as usize);
+            Some(blocks[..n].iter().rev().flatten().take_while(|b| stack.push(**b)).count())
+        });
+        put.unwrap_or(0)
     }
 
     /// By the owner: gives up the `n` blocks that lie there longest; how many there were.
