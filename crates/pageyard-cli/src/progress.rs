@@ -45,6 +45,14 @@ impl Bar {
         }
         bar.set_position(at);
     }
+
+    /// Does something without the bar on the screen: prints a line.
+    pub(crate) fn without<T>(&self, f: impl FnOnce() -> T) -> T {
+        match &self.bar {
+            Some(bar) => bar.suspend(f),
+            None => f(),
+        }
+    }
 }
 
 impl Drop for Bar {

@@ -1,34 +1,39 @@
-//! `pageyard soak`: a long mixed load on real memory, everything looked at again and again.
+//! `pageyard soak`: random work on real memory, with the owner of every page on record.
 
 use std::error::Error;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use pageyard_soak::{Plan, Report, soak};
+use pageyard_soak::{Phase, Plan, Report, soak};
 
 use crate::output::{self, print_json};
 use crate::progress::{Bar, Count};
 
-/// Load a yard of real memory for minutes or hours, and look whether anything is wrong
+/// Load yards of real memory for minutes or hours, and check who owns each page
 ///
-/// Threads that come and go allocate in every way there is and give back on other threads, while settings,
-/// limits and memory change, and pages become faulty. Every page that somebody holds bears a pattern of its own, so a page
-/// that is handed out twice is seen. Once a second everybody stands still and the allocator's
-/// invariants are checked. Ends with code 1 where something was found.
+/// Runs phases of about a second. Each makes yards of its own, and threads that come and go request
+/// and return memory by every public way while settings, limits and memory change. A shadow map has
+/// the owner of every page, so a page that is handed out twice, or returned by another owner, is
+/// found; pages bear patterns besides. After each phase everything is returned, and every yard must be
+/// exactly empty. Prints what each phase consists of. Ends with code 1 if something is found.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// How long
     #[arg(long, default_value_t = 2.0, value_name = "N")]
     minutes: f64,
-    /// Memory of the yard
+    /// Memory in the yards of a phase at most
     #[arg(long, default_value_t = 1024, value_name = "MIB")]
     size: u64,
     /// Threads that allocate; two for each CPU, but at least four, if not given
     #[arg(long)]
     threads: Option<usize>,
-    /// Where random choices start; what threads do to each other differs all the same
+    /// Where random choices start; how the threads interleave differs from run to run
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Repeat this phase only
+    #[arg(long, value_name = "N")]
+    phase: Option<u64>,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -45,14 +50,23 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     let seconds = (args.minutes * 60.0).ceil() as u64;
     let plan = Plan::new(seconds);
     let threads = args.threads.unwrap_or(plan.threads);
-    let plan = Plan { size: args.size << 20, threads, seed: args.seed, ..plan };
+    let (only, seed) = (args.phase, args.seed);
+    let plan = Plan { size: args.size << 20, threads, seed, only, ..plan };
     let mut bar = Bar::new();
     let mut tenths = 0;
-    let report = soak(&plan, &mut |_| {
-        tenths += 1;
+    let mut begun = None;
+    let mut printed = Ok(());
+    let report = soak(&plan, &mut |phase| {
         bar.show("seconds", Count::Runs, tenths / 10, Some(seconds));
+        tenths += 1;
+        if !args.json && begun != Some(phase.number) {
+            begun = Some(phase.number);
+            printed = bar.without(|| print_phase(phase));
+        }
+        if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     drop(bar);
+    printed?;
     if args.json {
         print_json(&report)?
     } else {
@@ -61,39 +75,28 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     Ok(if report.found.is_some() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
+/// At once: the phase may be the process's last.
+fn print_phase(phase: &Phase) -> Result<(), Box<dyn Error>> {
+    let mut out = output::stdout();
+    writeln!(out, "{phase}")?;
+    Ok(out.flush()?)
+}
+
 fn print(r: &Report) -> Result<(), Box<dyn Error>> {
     let mut out = output::stdout();
     let (seconds, mib) = (r.seconds, r.size >> 20);
-    writeln!(out, "{seconds:.0} s, {} threads, {mib} MiB, seed {}\n", r.threads, r.seed)?;
-    let c = &r.counts;
-    for (what, n) in [
-        ("blocks handed out", c.blocks),
-        ("single pages in bulk", c.bulk_pages),
-        ("movable blocks", c.movables),
-        ("contiguous ranges", c.ranges),
-        ("requests refused", c.refused),
-        ("pages handed out in all", c.pages),
-        ("  of these zero, as asked for", c.zeros),
-        ("looks at what is held", c.checked),
-        ("given back by another thread", c.passed_on),
-        ("threads that came and went", c.threads_ended),
-        ("settings changed", c.settings),
-        ("limits changed", c.limits),
-        ("sections of memory taken out", c.sections),
-        ("  that were in use and stayed", c.sections_kept),
-        ("pages that became faulty", c.faulty),
-        ("compactions of everything", c.compactions),
-        ("blocks moved", c.moved),
-        ("pages given up by a cache", c.shrunk),
-        ("pages given back to the system", c.given_back),
-        ("  fetched again", c.fetched),
-        ("times all was checked", c.validated),
-    ] {
-        writeln!(out, "{what:<31}{n:>15}")?;
+    let (threads, phases) = (r.threads, r.phases);
+    writeln!(
+        out,
+        "\n{seconds:.0} s, {phases} phases, {threads} threads, {mib} MiB, seed {}\n",
+        r.seed
+    )?;
+    for (what, n) in &r.counts.0 {
+        writeln!(out, "{what:<20}{n:>15}")?;
     }
     match &r.found {
         None => writeln!(out, "\nnothing was found")?,
-        Some(found) => writeln!(out, "\nFOUND: {found}")?,
+        Some(f) => writeln!(out, "\nFOUND in {}:\n{}", f.configuration, f.found)?,
     }
     Ok(())
 }

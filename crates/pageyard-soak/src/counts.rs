@@ -1,101 +1,92 @@
 //! What was done.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::BTreeMap;
 
-use pageyard_host::Status;
 use serde::Serialize;
 
-use crate::held::Found;
+use crate::found::Found;
+use crate::ways::TABLE;
 
-/// How much was done, so far or in all.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Counts {
-    /// Blocks of every order that were handed out one by one.
-    pub blocks: u64,
-    /// Single pages that were handed out in bulk.
-    pub bulk_pages: u64,
-    /// Blocks that may be moved.
-    pub movables: u64,
-    /// Contiguous ranges.
-    pub ranges: u64,
-    /// Requests that were refused: there was not so much.
-    pub refused: u64,
-    /// Pages handed out in all.
-    pub pages: u64,
-    /// Looks at pages that somebody holds: the patterns were theirs.
-    pub checked: u64,
-    /// Of the pages handed out, those that were to be zero, and were.
-    pub zeros: u64,
-    /// Things given back by another thread than the one that got them.
-    pub passed_on: u64,
-    /// Threads that ended with pages of their own kept ready.
-    pub threads_ended: u64,
-    /// Times that everybody stood still, and all of the allocator was checked.
-    pub validated: u64,
-    /// Settings changed.
-    pub settings: u64,
-    /// Limits changed.
-    pub limits: u64,
-    /// Sections of memory that went and came back, and that were in use and stayed.
-    pub sections: u64,
-    /// See `sections`.
-    pub sections_kept: u64,
-    /// Pages whose memory became faulty for a while.
-    pub faulty: u64,
-    /// Compactions of everything.
-    pub compactions: u64,
-    /// Blocks that compaction moved.
-    pub moved: u64,
-    /// Pages given up by a cache.
-    pub shrunk: u64,
-    /// Pages given back to the system.
-    pub given_back: u64,
-    /// Of these, fetched again.
-    pub fetched: u64,
+/// How often each operation was done, by its name, and what else is counted.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(transparent)]
+pub struct Counts(pub BTreeMap<&'static str, u64>);
+
+impl Counts {
+    pub(crate) fn add(&mut self, what: &'static str, n: u64) {
+        *self.0.entry(what).or_default() += n;
+    }
+
+    /// How often something was done.
+    pub fn get(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
 }
 
-/// How it went.
+/// What one thread did.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// By row of the table.
+    pub(crate) rows: Vec<u64>,
+    /// Pages that were handed out.
+    pub(crate) pages: u64,
+    /// Of these, pages that were requested as zero.
+    pub(crate) zeros: u64,
+    /// Requests that were refused.
+    pub(crate) refused: u64,
+    /// Items whose patterns were checked.
+    pub(crate) checked: u64,
+    /// Items that were released by another thread than the one that got them.
+    pub(crate) exchanged: u64,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Tally {
+        Tally { rows: vec![0; TABLE.len()], ..Tally::default() }
+    }
+
+    pub(crate) fn add_to(&self, counts: &mut Counts) {
+        TABLE.iter().zip(&self.rows).for_each(|(row, &n)| counts.add(row.name, n));
+        for (what, n) in [
+            ("pages", self.pages),
+            ("zeros", self.zeros),
+            ("refused", self.refused),
+            ("checked", self.checked),
+            ("exchanged", self.exchanged),
+        ] {
+            counts.add(what, n);
+        }
+    }
+}
+
+/// What was found, and where.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    /// The seed of the soak.
+    pub seed: u64,
+    /// Which phase of it.
+    pub phase: u64,
+    /// What that phase consists of.
+    pub configuration: String,
+    /// What was found.
+    pub found: Found,
+}
+
+/// How a soak ended.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Where random choices started.
     pub seed: u64,
     /// Threads that allocated.
     pub threads: usize,
-    /// Bytes of memory.
+    /// Bytes of memory in the yards of a phase at most.
     pub size: u64,
     /// How long it took, in seconds.
     pub seconds: f64,
+    /// Phases that ended.
+    pub phases: u64,
     /// What was done.
     pub counts: Counts,
-    /// What was wrong; it ended there.
-    pub found: Option<Found>,
-}
-
-macro_rules! tallies {
-    ($($name:ident)*) => {
-        /// [`Counts`] that threads add to.
-        #[derive(Debug, Default)]
-        pub(crate) struct Tally { $(pub(crate) $name: AtomicU64),* }
-
-        impl Tally {
-            pub(crate) fn counts(&self, status: &Status) -> Counts {
-                Counts {
-                    $($name: self.$name.load(Relaxed),)*
-                    moved: status.moved,
-                    shrunk: status.shrunk + status.shrunk_directly,
-                    given_back: status.given_back,
-                    fetched: status.fetched,
-                }
-            }
-        }
-    };
-}
-
-tallies! {
-    blocks bulk_pages movables ranges refused pages checked zeros passed_on threads_ended validated
-    settings limits sections sections_kept faulty compactions
-}
-
-pub(crate) fn add(counter: &AtomicU64, n: u64) {
-    counter.fetch_add(n, Relaxed);
+    /// What was found; the soak ended there.
+    pub found: Option<Finding>,
 }

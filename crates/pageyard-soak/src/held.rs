@@ -1,204 +1,212 @@
-//! What threads hold, and the patterns that say whose it is.
+//! What threads hold, and the patterns that its pages bear.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::ops::Range;
 
+use allocator_api2::alloc::Global;
 use pageyard::PAGE_SIZE;
-use pageyard_host::{Block, HostYard, Movable, PageRange};
-use serde::Serialize;
+use pageyard_host::{Block, InYard, Movable, PageRange};
+
+use crate::found::Found;
+use crate::house::House;
+use crate::owners::Owner;
+use crate::raw::Heap;
 
 const PAGE: usize = PAGE_SIZE as usize;
 /// Where a page bears its pattern: both ends and two places between.
 const PLACES: [usize; 4] = [0, 1360, 2728, PAGE - 8];
 
-/// Something that must not be.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
-#[serde(rename_all = "snake_case")]
-pub enum Found {
-    /// A page that somebody holds bears another pattern than its holder's.
-    #[error(
-        "the page {page} of a {what} at frame {frame:#x} holds {found:#x} at byte {at}, not \
-         {expected:#x}: somebody else has it, or wrote to it"
-    )]
-    Pattern {
-        /// What it is part of.
-        what: &'static str,
-        /// The first frame of that.
-        frame: u64,
-        /// Which page of it.
-        page: u64,
-        /// Where in the page.
-        at: usize,
-        /// What is to be there.
-        expected: u64,
-        /// What is.
-        found: u64,
-    },
-    /// A page that was to be zero was not.
-    #[error("a {what} at frame {frame:#x} was to be zero, and was not")]
-    NotZero {
-        /// What it is part of.
-        what: &'static str,
-        /// The first frame of that.
-        frame: u64,
-    },
-    /// An invariant of the allocator does not hold.
-    #[error("while everybody stood still: {0}")]
-    Invalid(String),
-    /// Pages are in use that nobody holds, or the other way round.
-    #[error("{used} pages are in use, {held} are held and {front} kept ready by threads")]
-    Count {
-        /// In use to the allocator.
-        used: u64,
-        /// Held by the threads of this test.
-        held: u64,
-        /// In the front cache.
-        front: u64,
-    },
+/// A collection that lies in a yard, where that has memory.
+pub(crate) type Rows = allocator_api2::vec::Vec<u8, InYard<'static, Global>>;
+
+/// Something from a yard.
+pub(crate) enum Item {
+    Block(Block<'static>),
+    /// Pages that came together.
+    Bulk(Vec<Block<'static>>),
+    Range(PageRange<'static>),
+    /// Its pages are entered as owned only while it is locked: compaction moves it otherwise.
+    Movable(Movable<'static>),
+    Rows(Rows),
+    Heap(Heap),
 }
 
-/// Pages in everybody's hands.
-#[derive(Debug, Default)]
-pub(crate) struct Hands(AtomicU64);
-
-impl Hands {
-    pub(crate) fn pages(&self) -> u64 {
-        self.0.load(Relaxed)
+impl Item {
+    /// The block that it is; `None` where it is something else.
+    pub(crate) fn block(self) -> Option<Block<'static>> {
+        if let Item::Block(block) = self { Some(block) } else { None }
     }
 }
 
-/// Something from the yard.
-pub(crate) enum Item {
-    Block(Block<'static>),
-    Movable(Movable<'static>),
-    Range(PageRange<'static>),
-    /// Pages that came together and go together.
-    Bulk(&'static HostYard, Vec<Block<'static>>),
+/// Is shown a piece of an item: its frames, its bytes.
+type Look<'a> = dyn FnMut(Range<u64>, &mut [u8]) -> Result<(), Found> + 'a;
+
+/// What goes with an item, wherever it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) owner: Owner,
+    /// Whether its pages bear patterns.
+    patterns: bool,
+    pages: u64,
 }
 
-/// Something that somebody holds; counted until it is dropped.
+/// An item whose pages are entered as owned.
 pub(crate) struct Held {
-    item: Item,
-    token: u64,
-    pub(crate) pages: u64,
-    hands: &'static Hands,
+    pub(crate) item: Item,
+    pub(crate) house: &'static House,
+    pub(crate) terms: Terms,
 }
 
-fn pattern(token: u64, page: usize, at: usize) -> u64 {
-    (token ^ ((page as u64) << 16) ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+fn frames(first: u64, bytes: &[u8]) -> Range<u64> {
+    first..first + (bytes.len() / PAGE) as u64
 }
 
-/// Whether it is zero: all of the first pages, and the places of the others.
+fn pattern(owner: Owner, page: usize, at: usize) -> u64 {
+    (owner.token() ^ (page as u64) << 12 ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Whether memory is zero: all of the first pages, and the places of the others.
 fn is_zero(bytes: &[u8]) -> bool {
     let all = bytes.len().min(8 * PAGE);
     bytes[..all].iter().all(|&b| b == 0)
         && bytes[all..].chunks_exact(PAGE).all(|p| PLACES.iter().all(|&at| p[at] == 0))
 }
 
-impl Item {
-    fn what(&self) -> &'static str {
-        match self {
-            Item::Block(_) => "block",
-            Item::Movable(_) => "movable block",
-            Item::Range(_) => "range",
-            Item::Bulk(..) => "page of many",
-        }
-    }
-
-    /// Each piece: its first frame, its bytes.
-    fn each(&self, look: &mut dyn FnMut(u64, &[u8])) {
-        match self {
-            Item::Block(b) => look(b.pfn().0, b),
-            Item::Movable(m) => {
-                let bytes = m.lock();
-                look(bytes.pfn().0, &bytes);
-            }
-            Item::Range(r) => look(r.frames().start.0, r),
-            Item::Bulk(_, all) => all.iter().for_each(|b| look(b.pfn().0, b)),
-        }
-    }
-
-    pub(crate) fn each_mut(&mut self, change: &mut dyn FnMut(&mut [u8])) {
-        match self {
-            Item::Block(b) => change(b),
-            Item::Movable(m) => change(&mut m.lock()),
-            Item::Range(r) => change(r),
-            Item::Bulk(_, all) => all.iter_mut().for_each(|b| change(b)),
-        }
-    }
-}
-
 impl Held {
-    /// Takes something into somebody's hands: looks whether it is zero where it is to be, and marks
-    /// it.
+    /// Enters the owner of an item that was just handed out, and writes its patterns.
     pub(crate) fn new(
+        house: &'static House,
         item: Item,
-        token: u64,
-        to_be_zero: bool,
-        hands: &'static Hands,
+        owner: Owner,
+        zero: bool,
+        patterns: bool,
     ) -> Result<Held, Found> {
-        let (mut pages, mut dirt) = (0, None);
-        item.each(&mut |frame, bytes| {
-            pages += (bytes.len() / PAGE) as u64;
-            if to_be_zero && dirt.is_none() && !is_zero(bytes) {
-                dirt = Some(Found::NotZero { what: item.what(), frame });
+        let mut held = Held { item, house, terms: Terms { owner, patterns, pages: 0 } };
+        if let Err(found) = held.enter() {
+            // It is not the caller's to be given back.
+            std::mem::forget(held);
+            return Err(found);
+        }
+        let mut pages = 0;
+        held.each(&mut |frames, bytes| {
+            pages += frames.end - frames.start;
+            if zero && !is_zero(bytes) {
+                return Err(Found::NotZero { frame: frames.start, owner });
             }
-        });
-        hands.0.fetch_add(pages, Relaxed);
-        let mut held = Held { item, token, pages, hands };
-        held.mark(token);
-        dirt.map_or(Ok(held), Err)
+            Ok(())
+        })?;
+        held.terms.pages = pages;
+        held.mark()?;
+        Ok(held)
     }
 
-    /// Bears this pattern from now on.
-    pub(crate) fn mark(&mut self, token: u64) {
-        self.token = token;
-        let mut n = 0;
-        self.item.each_mut(&mut |bytes| {
+    pub(crate) fn pages(&self) -> u64 {
+        self.terms.pages
+    }
+
+    /// Shows each piece of the item. That of a movable block is entered as owned meanwhile.
+    pub(crate) fn each(&mut self, f: &mut Look<'_>) -> Result<(), Found> {
+        let Held { item, house, terms: Terms { owner, .. } } = self;
+        match item {
+            Item::Block(b) => f(frames(b.pfn().0, b), b),
+            Item::Bulk(all) => all.iter_mut().try_for_each(|b| f(frames(b.pfn().0, b), b)),
+            Item::Range(r) => f(frames(r.frames().start.0, r), r),
+            Item::Movable(m) => {
+                let mut pinned = m.lock();
+                let frames = frames(pinned.pfn().0, &pinned);
+                house.owners.take(frames.clone(), *owner)?;
+                f(frames.clone(), &mut pinned)?;
+                house.owners.give(frames, *owner)
+            }
+            Item::Rows(rows) => f(house.frames(rows.as_ptr(), rows.capacity()), rows),
+            Item::Heap(heap) => f(house.frames(heap.as_ptr(), heap.size()), heap),
+        }
+    }
+
+    /// Enters the owner of all pages.
+    pub(crate) fn enter(&mut self) -> Result<(), Found> {
+        let (house, owner) = (self.house, self.terms.owner);
+        match self.item {
+            Item::Movable(_) => Ok(()),
+            _ => self.each(&mut |frames, _| house.owners.take(frames, owner)),
+        }
+    }
+
+    /// Removes the owner of all pages.
+    pub(crate) fn leave(&mut self) -> Result<(), Found> {
+        let (house, owner) = (self.house, self.terms.owner);
+        match self.item {
+            Item::Movable(_) => Ok(()),
+            _ => self.each(&mut |frames, _| house.owners.give(frames, owner)),
+        }
+    }
+
+    /// Writes the patterns.
+    pub(crate) fn mark(&mut self) -> Result<(), Found> {
+        let (Terms { owner, patterns, .. }, mut n) = (self.terms, 0);
+        if !patterns {
+            return Ok(());
+        }
+        self.each(&mut |_, bytes| {
             for page in bytes.chunks_exact_mut(PAGE) {
                 for at in PLACES {
-                    page[at..at + 8].copy_from_slice(&pattern(token, n, at).to_le_bytes());
+                    page[at..at + 8].copy_from_slice(&pattern(owner, n, at).to_le_bytes());
                 }
                 n += 1;
             }
-        });
+            Ok(())
+        })
     }
 
-    /// Whether it still bears its holder's pattern.
-    pub(crate) fn check(&self) -> Result<(), Found> {
-        let (mut n, mut wrong) = (0, None);
-        self.item.each(&mut |frame, bytes| {
-            for (page, words) in bytes.chunks_exact(PAGE).enumerate() {
+    /// Fails if the pages do not bear the patterns.
+    pub(crate) fn check(&mut self) -> Result<(), Found> {
+        let (Terms { owner, patterns, .. }, mut n) = (self.terms, 0);
+        if !patterns {
+            return Ok(());
+        }
+        self.each(&mut |frames, bytes| {
+            for (frame, words) in frames.zip(bytes.chunks_exact(PAGE)) {
                 for at in PLACES {
                     let found = words[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-                    let expected = pattern(self.token, n, at);
-                    if found != expected && wrong.is_none() {
-                        let (what, page) = (self.item.what(), page as u64);
-                        wrong = Some(Found::Pattern { what, frame, page, at, expected, found });
+                    let expected = pattern(owner, n, at);
+                    if found != expected {
+                        return Err(Found::Pattern { frame, owner, at, expected, found });
                     }
                 }
                 n += 1;
             }
-        });
-        wrong.map_or(Ok(()), Err)
+            Ok(())
+        })
     }
 
-    /// What another one who got one of its words would do.
-    pub(crate) fn scribble(&mut self) {
-        self.item.each_mut(&mut |bytes| bytes[0] = !bytes[0]);
-    }
-
-    /// Forgets it for good: nobody holds it any more, and nobody gave it back.
-    pub(crate) fn lose(self) {
-        self.hands.0.fetch_sub(self.pages, Relaxed);
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.hands.0.fetch_sub(self.pages, Relaxed);
-        if let Item::Bulk(yard, all) = &mut self.item {
-            yard.free_bulk(all.drain(..));
+    /// Removes the item's owner and checks its patterns: all that comes before giving it back.
+    pub(crate) fn end(mut self) -> Result<Item, Found> {
+        match self.leave().and_then(|()| self.check()) {
+            Ok(()) => Ok(self.item),
+            Err(found) => {
+                std::mem::forget(self);
+                Err(found)
+            }
         }
+    }
+
+    /// Checks the item and drops it.
+    pub(crate) fn release(self) -> Result<(), Found> {
+        self.end().map(drop)
+    }
+
+    /// Lets the item become larger or smaller.
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Found> {
+        self.check()?;
+        self.leave()?;
+        match &mut self.item {
+            Item::Rows(rows) => {
+                rows.resize(bytes, 0);
+                rows.shrink_to_fit();
+            }
+            Item::Heap(heap) => heap.resize(bytes),
+            _ => {}
+        }
+        self.enter()?;
+        self.mark()
     }
 }

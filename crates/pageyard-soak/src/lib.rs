@@ -1,77 +1,106 @@
-//! A long mixed load on a yard of real memory: threads that come and go allocate in every way there
-//! is and give back on other threads, while settings, limits and memory change. Each page that
-//! somebody holds bears a pattern of its own, which is looked at again when it is given back; once a
-//! second everybody stands still, the allocator's invariants are checked, and the pages in use are
-//! those that somebody holds.
+//! Random work on yards of real memory, with the owner of every page on record.
+//!
+//! A soak consists of phases of about a second. Each makes yards of its own, whose sizes, thread
+//! caches and workers are drawn from the seed and the phase's number, and threads that come and go.
+//! They request and return memory by every public way while settings, limits and memory change
+//! ([the table](https://docs.rs/pageyard-soak) of ways is `src/ways.rs`). Each page that is handed
+//! out is entered in a shadow map by one atomic exchange, which finds a page that has an owner
+//! already, and leaves it by another one when it is returned. In half of the phases, pages also bear
+//! patterns, and memory that was requested as zero is checked. At the end of a phase everything is
+//! returned, and each yard must be exactly empty.
 //!
 //! ```
+//! use std::ops::ControlFlow;
 //! use pageyard_soak::{Plan, soak};
 //!
-//! let plan = Plan { seconds: 1, size: 64 << 20, ..Plan::new(1) };
-//! let report = soak(&plan, &mut |_| ())?;
-//! assert!(report.found.is_none() && report.counts.checked > 0);
+//! let plan = Plan { size: 64 << 20, phases: 2, ..Plan::new(60) };
+//! let report = soak(&plan, &mut |_| ControlFlow::Continue(()))?;
+//! assert_eq!((report.phases, report.found), (2, None));
 //! # Ok::<(), pageyard_soak::SoakError>(())
 //! ```
 
-#![forbid(unsafe_code)]
-
-mod cache;
 mod counts;
-mod crew;
+mod found;
+mod hand;
 mod held;
-mod keeper;
+mod house;
+mod owners;
+mod phase;
+mod raw;
+mod run;
 mod settings;
-mod shared;
-mod thread;
+mod ways;
+mod world;
 
-pub use counts::{Counts, Report};
-pub use held::Found;
-pub use keeper::soak;
+pub use counts::{Counts, Finding, Report};
+pub use found::Found;
+pub use owners::Owner;
+pub use phase::Phase;
+pub use run::soak;
 
-/// A mistake that is made on purpose, to see that it is found.
+/// A mistake that is made on purpose, once, to see that it is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plant {
-    /// A word of a page that somebody holds is changed, as whoever got the same page would.
-    Scribble,
-    /// A block is forgotten: nobody holds it, and it is not free.
+    /// A block is handed out a second time.
+    Twice,
+    /// A block is forgotten: it has no owner, and is not free.
     Lose,
-    /// A page that was to be zero is not.
+    /// A page that was requested as zero is not.
     Dirt,
+    /// A block is given back by a thread that does not own it.
+    WrongOwner,
+    /// A byte of a block is overwritten.
+    Scribble,
 }
 
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How long.
+    /// Seconds until the last phase is cut short.
     pub seconds: u64,
-    /// Bytes of memory.
+    /// Phases at most.
+    pub phases: u64,
+    /// The number of the one phase to repeat, instead of counting from 1.
+    pub only: Option<u64>,
+    /// Bytes of memory in the yards of a phase at most.
     pub size: u64,
-    /// How many threads allocate.
+    /// Threads that allocate.
     pub threads: usize,
-    /// Where random choices start. What threads do to each other differs from run to run all the same.
+    /// Where random choices start. How the threads interleave differs from run to run.
     pub seed: u64,
-    /// A mistake to make, once.
+    /// A mistake to make.
     pub plant: Option<Plant>,
 }
 
 impl Plan {
-    /// So many seconds on 1 GiB, two threads for each CPU but at least four.
+    /// This many seconds on 1 GiB, with two threads for each CPU but at least four.
     pub fn new(seconds: u64) -> Plan {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Plan { seconds, size: 1 << 30, threads: (2 * cpus).max(4), seed: 1, plant: None }
+        Plan {
+            seconds,
+            phases: u64::MAX,
+            only: None,
+            size: 1 << 30,
+            threads: (2 * cpus).max(4),
+            seed: 1,
+            plant: None,
+        }
     }
 }
 
-/// Why there was no run.
+/// Why a soak did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum SoakError {
-    /// The yard cannot be made.
+    /// A yard cannot be made.
     #[error(transparent)]
     Build(#[from] pageyard_host::BuildError),
-    /// Nothing to do.
+    /// A new yard has no free page.
+    #[error("a new yard has no free page")]
+    Empty,
+    /// No thread is to allocate, or too many are.
     #[error("threads: {0}; give 1 to 1024")]
     Threads(usize),
-    /// A thread that is to allocate could not be started.
+    /// A thread could not be started.
     #[error("a thread: {0}")]
     Thread(#[from] std::io::Error),
 }

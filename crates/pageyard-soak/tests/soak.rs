@@ -1,57 +1,84 @@
-//! Runs of some seconds: one that finds nothing, and one for each planted mistake.
+//! Soaks of some phases: one that finds nothing, and one for each planted mistake.
+
+use std::ops::ControlFlow;
 
 use pageyard_soak::{Found, Plan, Plant, Report, soak};
 
-fn run(seconds: u64, plant: Option<Plant>) -> Report {
-    let plan = Plan { size: 256 << 20, plant, ..Plan::new(seconds) };
-    soak(&plan, &mut |_| ()).unwrap()
+/// Phases in which a planted mistake must be found: it is made in the first one that can make it.
+const SOON: u64 = 20;
+
+fn plan(phases: u64, plant: Option<Plant>) -> Plan {
+    Plan { size: 512 << 20, phases, plant, ..Plan::new(u64::MAX) }
+}
+
+fn run(plan: &Plan) -> Report {
+    soak(plan, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+fn found(plant: Plant) -> Found {
+    let finding = run(&plan(SOON, Some(plant))).found.expect("it is found");
+    assert!(finding.configuration.starts_with(&format!("seed 1 phase {}: ", finding.phase)));
+    finding.found
 }
 
 #[test]
-fn nothing_is_found_where_nothing_is_wrong() {
-    let report = run(8, None);
-    assert_eq!(report.found, None);
-    let c = report.counts;
-    let all = [
-        c.blocks,
-        c.bulk_pages,
-        c.movables,
-        c.ranges,
-        c.checked,
-        c.zeros,
-        c.passed_on,
-        c.threads_ended,
-        c.validated,
-        c.settings,
-        c.limits,
-        c.sections + c.sections_kept,
-        c.faulty,
-        c.compactions,
-    ];
-    assert!(all.iter().all(|&n| n > 0), "{c:?}");
+fn nothing_is_found_and_every_way_is_used() {
+    let report = run(&plan(10, None));
+    assert_eq!((report.phases, report.found), (10, None));
+    let unused: Vec<_> = report.counts.0.iter().filter(|(_, n)| **n == 0).collect();
+    assert!(unused.is_empty(), "{unused:?}");
 }
 
 #[test]
-fn a_word_that_somebody_else_wrote() {
-    assert!(matches!(run(60, Some(Plant::Scribble)).found, Some(Found::Pattern { at: 0, .. })));
+fn a_page_that_is_handed_out_twice_is_found() {
+    let Found::HandedOut { owner, to, .. } = found(Plant::Twice) else { panic!("as another one") };
+    assert_ne!(owner, to);
 }
 
 #[test]
-fn a_block_that_nobody_holds() {
-    let Some(Found::Count { used, held, front }) = run(60, Some(Plant::Lose)).found else {
-        panic!("it was not found");
+fn a_lost_page_is_found() {
+    let Found::NotEmpty { used, free, managed, .. } = found(Plant::Lose) else {
+        panic!("as another one")
     };
-    assert!(used > held + front);
+    assert!(used > 0 && free < managed);
 }
 
 #[test]
-fn a_page_that_is_not_zero() {
-    assert!(matches!(run(60, Some(Plant::Dirt)).found, Some(Found::NotZero { .. })));
+fn a_page_that_is_not_zero_is_found() {
+    assert!(matches!(found(Plant::Dirt), Found::NotZero { .. }));
 }
 
 #[test]
-fn what_cannot_be_is_an_error() {
-    let wrong = |plan: Plan| soak(&plan, &mut |_| ()).unwrap_err().to_string();
+fn a_page_that_is_freed_by_the_wrong_owner_is_found() {
+    let Found::NotOwner { owner, by, .. } = found(Plant::WrongOwner) else {
+        panic!("as another one")
+    };
+    assert_ne!(owner, by);
+}
+
+#[test]
+fn an_overwritten_page_is_found() {
+    assert!(matches!(found(Plant::Scribble), Found::Pattern { at: 0, .. }));
+}
+
+#[test]
+fn one_phase_can_be_repeated() {
+    let mut seen = Vec::new();
+    let plan = Plan { only: Some(3), size: 16 << 20, ..plan(2, None) };
+    let tell = &mut |phase: &pageyard_soak::Phase| {
+        seen.push(phase.number);
+        ControlFlow::Continue(())
+    };
+    assert_eq!(soak(&plan, tell).unwrap().phases, 2);
+    assert!(seen.iter().all(|&number| number == 3));
+}
+
+#[test]
+fn impossible_plans_are_errors() {
+    let wrong = |plan: Plan| {
+        let done = soak(&plan, &mut |_| ControlFlow::Continue(()));
+        done.unwrap_err().to_string()
+    };
     assert!(wrong(Plan { size: 1, ..Plan::new(1) }).contains("size 1 bytes"));
     assert!(wrong(Plan { threads: 0, ..Plan::new(1) }).contains("give 1 to 1024"));
 }

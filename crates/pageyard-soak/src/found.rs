@@ -1,0 +1,91 @@
+//! What a soak can find.
+
+use serde::Serialize;
+
+use crate::owners::Owner;
+
+/// Something that must not happen.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// A page that was handed out belongs to another owner.
+    #[error("page {frame:#x} is handed out to {to} while it belongs to {owner}")]
+    HandedOut {
+        /// Its frame number.
+        frame: u64,
+        /// The owner that it has.
+        owner: Owner,
+        /// The owner that it is handed out to.
+        to: Owner,
+    },
+    /// A page is given back by another owner than its own.
+    #[error("page {frame:#x} is given back by {by} while it belongs to {owner}")]
+    NotOwner {
+        /// Its frame number.
+        frame: u64,
+        /// The owner that it has.
+        owner: Owner,
+        /// The owner that gives it back.
+        by: Owner,
+    },
+    /// A page does not bear its owner's pattern.
+    #[error(
+        "page {frame:#x} of {owner} holds {found:#x} at byte {at}, not {expected:#x}: \
+         its contents were overwritten"
+    )]
+    Pattern {
+        /// Its frame number.
+        frame: u64,
+        /// Its owner.
+        owner: Owner,
+        /// Where in the page.
+        at: usize,
+        /// What was written there.
+        expected: u64,
+        /// What is there.
+        found: u64,
+    },
+    /// A page that was requested as zero is not.
+    #[error("page {frame:#x} was requested as zero by {owner}, and is not zero")]
+    NotZero {
+        /// Its frame number.
+        frame: u64,
+        /// Its owner.
+        owner: Owner,
+    },
+    /// A yard is not empty after everything was returned.
+    #[error(
+        "yard {yard} is not empty after everything was returned: {used} pages in use, {free} of \
+         {managed} free, {poisoned} poisoned, {front} in thread caches; first owner: {owner}"
+    )]
+    NotEmpty {
+        /// Which yard of the phase.
+        yard: usize,
+        /// Pages in use.
+        used: u64,
+        /// Free pages.
+        free: u64,
+        /// Pages of the yard that are online.
+        managed: u64,
+        /// Pages out of use.
+        poisoned: u64,
+        /// Pages in thread caches.
+        front: u64,
+        /// The first page that has an owner, and which.
+        owner: String,
+    },
+    /// An operation that must succeed failed, or an invariant does not hold.
+    #[error("{0}")]
+    Wrong(String),
+    /// A child after a fork got something, hung or crashed.
+    #[error("a child after a fork {0}")]
+    Child(String),
+    /// A thread makes no progress.
+    #[error("thread {thread} makes no progress; its last operation is {operation}")]
+    Stuck {
+        /// What the thread does.
+        thread: String,
+        /// A row of the table of ways.
+        operation: &'static str,
+    },
+}

@@ -1,0 +1,203 @@
+//! What a phase consists of: drawn from the seed and the phase's number alone.
+
+use std::fmt;
+use std::time::Duration;
+
+use fastrand::Rng;
+use pageyard::{PAGE_SIZE, SECTION_PAGES};
+use pageyard_host::{Backing, BuildError, Builder, FrontCache, GiveBack, HostYard};
+
+use crate::Plan;
+use crate::ways::row;
+
+/// Bytes of the smallest yard that is drawn: one block of the largest order.
+const LEAST: u64 = 4 << 20;
+/// Bytes of the smallest yard in a storm.
+const STORM: u64 = 16 << 20;
+/// Bytes of a section, the unit in which memory goes offline.
+const SECTION: u64 = SECTION_PAGES * PAGE_SIZE;
+/// Operations that a thread of its own repeats in some phases, besides ticks.
+const BUSY: &[&str] = &["drain", "set_limits", "compact"];
+
+/// Which worker a yard has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Upkeep {
+    /// Its own thread, with this tick.
+    Own(Duration),
+    /// A thread of the soak's that calls `worker`.
+    Steps,
+    /// None but the calls of `tick`.
+    Calls,
+}
+
+/// What a yard is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) size: u64,
+    front: FrontCache,
+    pub(crate) upkeep: Upkeep,
+    backing: Backing,
+    give_back: Option<GiveBack>,
+    /// Whether the yard starts with its first section alone.
+    pub(crate) deferred: bool,
+}
+
+/// What a thread does that allocates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// Operations of every kind.
+    Mixed,
+    /// Takes this many single pages at most, and returns them.
+    Burst(usize),
+}
+
+/// The yards and threads of a phase.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// The seed of the soak.
+    pub seed: u64,
+    /// Which phase of it.
+    pub number: u64,
+    pub(crate) yards: Vec<Shape>,
+    pub(crate) workers: Vec<Work>,
+    /// Threads that repeat one operation each.
+    pub(crate) busy: Vec<&'static str>,
+    /// Threads that take most of a yard and return it.
+    pub(crate) swings: usize,
+    /// Whether a thread draws operations of the table that neither allocate nor free.
+    pub(crate) others: bool,
+    /// Whether pages bear patterns, which slows the threads down.
+    pub(crate) patterns: bool,
+    /// The most that all threads of mixed work would like to hold, in percent of the memory.
+    pub(crate) appetite: u64,
+}
+
+fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
+    all[rng.usize(..all.len())]
+}
+
+impl Shape {
+    fn draw(rng: &mut Rng, size: u64) -> Shape {
+        let front = match rng.u8(0..16) {
+            0 => FrontCache::Off,
+            1..4 => FrontCache::Auto,
+            4..10 => FrontCache::Blocks { pages: 126, huge: rng.u32(0..=1) },
+            _ => FrontCache::Blocks { pages: rng.u32(1..=126), huge: rng.u32(0..=4) },
+        };
+        let upkeep = match rng.u8(0..4) {
+            0 => Upkeep::Own(Duration::from_millis(rng.u64(1..=50))),
+            1..3 => Upkeep::Steps,
+            _ => Upkeep::Calls,
+        };
+        let backing = one_of(rng, &[Backing::Anonymous, Backing::Anonymous, Backing::Memfd]);
+        let after = Duration::from_millis(rng.u64(0..=100));
+        let lazily = backing == Backing::Anonymous && rng.u8(0..4) == 0;
+        let give_back = rng.bool().then_some(GiveBack { after, lazily, ..GiveBack::default() });
+        Shape { size, front, upkeep, backing, give_back, deferred: false }
+    }
+
+    pub(crate) fn build(&self) -> Result<HostYard, BuildError> {
+        let tick = match self.upkeep {
+            Upkeep::Own(every) => Some(every),
+            Upkeep::Steps | Upkeep::Calls => None,
+        };
+        let builder = Builder::new(self.size).front_cache(self.front).backing(self.backing);
+        let builder = builder.give_back(self.give_back).deferred(self.deferred);
+        builder.tick(tick).publish(tick.is_some()).build()
+    }
+}
+
+impl Phase {
+    pub(crate) fn new(plan: &Plan, number: u64) -> Phase {
+        let mut rng = Rng::with_seed(plan.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let rng = &mut rng;
+        // Half of the phases are storms: pressure comes and goes while threads refill and drain
+        // their caches of a single yard.
+        let storm = rng.bool();
+        // Six yards are more than a thread finds its caches of at once.
+        let yards = if storm { 1 } else { one_of(rng, &[1, 1, 2, 6]) };
+        let size = if storm { STORM << rng.u32(0..=2) } else { plan.size >> rng.u32(0..=7) };
+        let size = (size / yards / LEAST * LEAST).max(LEAST).min(plan.size);
+        let yards: Vec<Shape> = (0..yards).map(|_| Shape::draw(rng, size)).collect();
+        let bursts = if storm { 100 } else { one_of(rng, &[0, 50]) };
+        let burst = one_of(rng, &[63, 126, 300]);
+        let work = |rng: &mut Rng| match rng.u32(0..100) < bursts {
+            true => Work::Burst(burst),
+            false => Work::Mixed,
+        };
+        let workers = (0..plan.threads).map(|_| work(rng)).collect();
+        let mut busy = vec!["tick"; rng.usize(usize::from(storm)..=3)];
+        busy.extend(BUSY.iter().filter(|_| rng.u8(0..3) == 0));
+        if yards.iter().any(|y| y.upkeep == Upkeep::Steps) {
+            busy.push("worker");
+        }
+        let mut phase = Phase {
+            seed: plan.seed,
+            number,
+            workers,
+            busy,
+            swings: if storm { rng.usize(1..=3) } else { rng.usize(0..=1) },
+            others: rng.bool(),
+            patterns: rng.u8(0..4) < if storm { 1 } else { 3 },
+            appetite: 150,
+            yards,
+        };
+        if !storm && rng.u8(0..3) == 0 && plan.size >= 2 * SECTION {
+            phase.move_sections(rng, plan.size);
+        }
+        phase
+    }
+
+    /// One large yard with little in use, whose sections go offline and come back all the time. Half
+    /// of these yards start with one section and initialise the others while threads use them.
+    fn move_sections(&mut self, rng: &mut Rng, size: u64) {
+        self.yards.truncate(1);
+        self.yards[0].size = size;
+        if rng.bool() {
+            self.yards[0].deferred = true;
+            self.busy.push("init_section");
+            // This thread ends the initialisation.
+            self.others = true;
+        }
+        self.workers.iter_mut().for_each(|work| *work = Work::Mixed);
+        self.appetite = 3;
+        self.swings = 0;
+        self.busy.extend(["offline", "online"]);
+    }
+
+    /// The row that each repeating thread repeats.
+    pub(crate) fn repeated(&self) -> impl Iterator<Item = usize> {
+        self.busy.iter().map(|name| row(name))
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {} phase {}: yards", self.seed, self.number)?;
+        for (n, y) in self.yards.iter().enumerate() {
+            let separator = if n == 0 { "" } else { "," };
+            write!(f, "{separator} {} MiB {:?} {:?}", y.size >> 20, y.front, y.upkeep)?;
+            if y.deferred {
+                f.write_str(" deferred")?;
+            }
+            if y.backing == Backing::Memfd {
+                f.write_str(" memfd")?;
+            }
+            if let Some(how) = y.give_back {
+                let lazily = if how.lazily { " lazily" } else { "" };
+                write!(f, " gives back after {:?}{lazily}", how.after)?;
+            }
+        }
+        let mixed = self.workers.iter().filter(|w| **w == Work::Mixed).count();
+        write!(f, "; threads: {mixed} mixed")?;
+        if let Some(burst) = self.workers.iter().find(|w| **w != Work::Mixed) {
+            write!(f, ", {} {burst:?}", self.workers.len() - mixed)?;
+        }
+        write!(f, ", {} swinging", self.swings)?;
+        if self.others {
+            f.write_str(", 1 other operations")?;
+        }
+        self.busy.iter().try_for_each(|name| write!(f, ", {name}"))?;
+        f.write_str(if self.patterns { "; patterns" } else { "; owners alone" })
+    }
+}

@@ -1,0 +1,375 @@
+//! The table of ways: every public method of a yard, and what a soak does with it.
+
+use std::alloc::Layout;
+use std::thread;
+use std::time::Duration;
+
+use allocator_api2::alloc::Global;
+use fastrand::Rng;
+use pageyard::{CpuId, Gfp, NodeId, Order, PAGE_SIZE, SECTION_PAGES};
+use pageyard_host::{Block, InYard, Limits, Shrinker, cpu};
+
+use crate::found::Found;
+use crate::hand::Hand;
+use crate::held::{Item, Rows};
+use crate::house::{Frees, House};
+use crate::raw::{self, Heap, Moves};
+use crate::settings::SETTINGS;
+
+/// How a row is done.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    /// Requests something.
+    In(fn(&mut Rng, &'static House, Gfp) -> Option<Item>),
+    /// Gives a block back.
+    Out(fn(&'static House, Block<'static>) -> Result<(), Found>),
+    /// Something else.
+    Other(fn(&mut Hand, &'static House) -> Result<(), Found>),
+}
+
+/// A row of the table.
+pub(crate) struct Row {
+    /// The method, or what else is done.
+    pub(crate) name: &'static str,
+    /// How often it is drawn, in proportion to the other rows of its kind.
+    pub(crate) weight: u32,
+    pub(crate) way: Way,
+}
+
+const fn take(
+    name: &'static str,
+    weight: u32,
+    f: fn(&mut Rng, &'static House, Gfp) -> Option<Item>,
+) -> Row {
+    Row { name, weight, way: Way::In(f) }
+}
+
+const fn give(
+    name: &'static str,
+    weight: u32,
+    f: fn(&'static House, Block<'static>) -> Result<(), Found>,
+) -> Row {
+    Row { name, weight, way: Way::Out(f) }
+}
+
+const fn other(
+    name: &'static str,
+    weight: u32,
+    f: fn(&mut Hand, &'static House) -> Result<(), Found>,
+) -> Row {
+    Row { name, weight, way: Way::Other(f) }
+}
+
+/// A method without an effect.
+macro_rules! read {
+    ($name:ident) => {
+        other(stringify!($name), 1, |_, h| {
+            let _ = h.yard.$name();
+            Ok(())
+        })
+    };
+}
+
+/// All rows.
+pub(crate) static TABLE: &[Row] = &[
+    take("alloc", 40, |rng, h, gfp| Some(Item::Block(h.yard.alloc(order(rng), gfp).ok()?))),
+    take("alloc_on", 3, |rng, h, gfp| {
+        Some(Item::Block(h.yard.alloc_on(NodeId(0), order(rng), gfp).ok()?))
+    }),
+    take("alloc_bulk", 15, |rng, h, gfp| {
+        let mut all = Vec::new();
+        let got = h.yard.alloc_bulk(rng.usize(1..300), gfp, &mut all).ok()?;
+        (got > 0).then_some(Item::Bulk(all))
+    }),
+    take("alloc_aligned", 3, |rng, h, gfp| {
+        let align = PAGE_SIZE << rng.u8(0..=11);
+        Some(Item::Block(h.yard.alloc_aligned(order(rng), align, gfp).ok()?))
+    }),
+    take("alloc_range", 1, |rng, h, gfp| {
+        let gfp = Gfp::KERNEL | Gfp::NOWARN | gfp & Gfp::ZERO;
+        Some(Item::Range(h.yard.alloc_range(rng.u64(1..1500), 1, gfp).ok()?))
+    }),
+    take("alloc_movable", 15, |rng, h, gfp| {
+        Some(Item::Movable(h.yard.alloc_movable(order(rng), gfp).ok()?))
+    }),
+    take("InYard", 5, |rng, h, _| {
+        let mut rows = Rows::with_capacity_in(bytes(rng), InYard::new(&h.yard, Global));
+        rows.resize(rng.usize(..=rows.capacity()), 0);
+        Some(Item::Rows(rows))
+    }),
+    take("PageAlloc", 5, |rng, h, gfp| {
+        let layout = Layout::from_size_align(bytes(rng), 1 << rng.u8(0..=16)).ok()?;
+        Some(Item::Heap(Heap::new(&h.heap, layout, gfp.contains(Gfp::ZERO))?))
+    }),
+    give("drop", 60, |_, block| {
+        drop(block);
+        Ok(())
+    }),
+    give("free_bulk", 10, |h, block| {
+        h.yard.free_bulk([block]);
+        Ok(())
+    }),
+    give("free_raw", 10, |h, block| {
+        let pfn = block.pfn();
+        match raw::free_raw(h, block) {
+            // A page of it was poisoned meanwhile.
+            Ok(()) | Err(pageyard::FreeError::OutOfUse) => Ok(()),
+            Err(e) => Err(Found::Wrong(format!("free_raw of {pfn}: {e}"))),
+        }
+    }),
+    give("from_raw", 10, |h, block| {
+        drop(raw::through_numbers(h, block));
+        Ok(())
+    }),
+    give("core", 5, |h, block| {
+        if block.order() > Order::ZERO {
+            drop(raw::split(h, block)?);
+        }
+        Ok(())
+    }),
+    other("tick", 4, |_, h| {
+        let home = cpu::allowed();
+        h.yard.tick();
+        let _ = home.and_then(|home| cpu::bind(&home));
+        Ok(())
+    }),
+    other("drain", 4, |_, h| {
+        h.yard.drain();
+        Ok(())
+    }),
+    other("worker", 4, |hand, h| {
+        let Some(mut worker) = h.yard.worker() else { return Ok(()) };
+        for _ in 0..20 {
+            let pause = worker.step();
+            if hand.world.is_done() {
+                break;
+            }
+            worker.wait(pause.min(Duration::from_millis(2)));
+        }
+        Ok(())
+    }),
+    read!(wake_worker),
+    other("set_limits", 4, |hand, h| {
+        let pages = h.pages();
+        let hard = hand.rng.bool().then(|| hand.rng.u64(pages / 3..=pages));
+        let soft = hand.rng.bool().then(|| hard.unwrap_or(pages) / 2);
+        // A limit that is too small for the yard is refused.
+        let _ = h.yard.set_limits(Limits { hard, soft });
+        Ok(())
+    }),
+    other("set_knob", 6, |hand, h| {
+        let (name, values) = SETTINGS[hand.rng.usize(..SETTINGS.len())];
+        let value = values[hand.rng.usize(..values.len())];
+        let done = h.yard.set_knob(name, value);
+        done.map_err(|e| Found::Wrong(format!("{name} cannot be set to {value}: {e}")))
+    }),
+    other("compact", 1, |_, h| {
+        h.yard.compact();
+        Ok(())
+    }),
+    other("offline", 2, |hand, h| {
+        let sections = h.pages() / SECTION_PAGES;
+        if sections > 1 {
+            let start = h.owners.frames().start + hand.rng.u64(..sections) * SECTION_PAGES;
+            h.offline(start)?;
+        }
+        Ok(())
+    }),
+    other("online", 2, |_, h| h.online().map(|_| ())),
+    other("init_section", 1, |_, h| {
+        raw::init_section(h);
+        Ok(())
+    }),
+    other("finish_deferred", 1, |_, h| {
+        // Another thread may still initialise a section.
+        raw::finish_deferred(h);
+        Ok(())
+    }),
+    other("poison_frame", 2, |hand, h| {
+        let frame = hand.rng.u64(h.owners.frames());
+        h.poison(frame).map(|_| ())
+    }),
+    other("unpoison_frame", 2, |_, h| h.unpoison().map(|_| ())),
+    other("register_shrinker", 1, |hand, h| {
+        let added = h.yard.register_shrinker(Frees(hand.world, h));
+        let _ = (Frees(hand.world, h).count(), added);
+        Ok(())
+    }),
+    other("register_relocator", 8, |hand, h| {
+        drop(h.yard.register_relocator(Moves(hand.world, h)));
+        hand.lend_or_borrow(h)
+    }),
+    other("on_pressure", 1, |_, h| {
+        drop(h.yard.on_pressure(|event| drop(event.clone())));
+        Ok(())
+    }),
+    other("resize", 8, |hand, _| hand.resize()),
+    other("thread", 2, |hand, h| hand.thread(h)),
+    other("fork", 1, |hand, h| hand.fork(h)),
+    other("Vec", 4, |hand, _| {
+        // The program's own allocator, which may be a yard too.
+        let bytes = bytes(&mut hand.rng);
+        let mut all = vec![0u8; bytes];
+        let zeros = all.iter().step_by(4096).all(|&b| b == 0);
+        all.iter_mut().step_by(4096).for_each(|b| *b = 1);
+        if zeros { Ok(()) } else { Err(Found::Wrong("a vector of zeros is not zero".into())) }
+    }),
+    other("nap", 4, |hand, _| {
+        thread::sleep(Duration::from_micros(hand.rng.u64(..2000)));
+        Ok(())
+    }),
+    read!(is_here),
+    read!(resident),
+    read!(cpus),
+    read!(zones),
+    read!(knobs),
+    read!(front_stats),
+    read!(front_threads),
+    read!(pressure),
+    read!(limits),
+    read!(out_of_use),
+    read!(status),
+    read!(stats),
+    read!(buddyinfo),
+    read!(pagetypeinfo),
+    read!(zoneinfo),
+    read!(vmstat),
+    other("zone_info", 1, |_, h| {
+        h.yard.zones().for_each(|zone| _ = h.yard.zone_info(zone));
+        Ok(())
+    }),
+    other("zone_stats", 1, |_, h| {
+        h.yard.zones().for_each(|zone| _ = h.yard.zone_stats(zone));
+        Ok(())
+    }),
+    other("cpu_stats", 1, |_, h| {
+        for cpu in h.yard.cpus().iter().map(|&cpu| CpuId(cpu)) {
+            h.yard.zones().for_each(|zone| _ = h.yard.cpu_stats(zone, cpu));
+        }
+        Ok(())
+    }),
+    other("holds", 1, |hand, h| {
+        hand.with_block(h, |block| h.yard.holds(block.as_ptr().as_ptr()) && !h.yard.holds(&0))
+    }),
+    other("offset", 1, |hand, h| {
+        let first = h.owners.frames().start;
+        hand.with_block(h, |b| h.yard.offset(b) == (b.pfn().0 - first) * PAGE_SIZE)
+    }),
+    other("fd", 1, |_, h| {
+        let _ = raw::has_file(h);
+        Ok(())
+    }),
+    other("validate", 1, |_, h| {
+        // Its answer means nothing while other threads use the yard.
+        let _ = h.yard.validate();
+        Ok(())
+    }),
+];
+
+/// The rows of `alloc` and of dropping a block.
+pub(crate) const ALLOC: usize = 0;
+pub(crate) const DROP: usize = 8;
+
+/// The row of this name.
+pub(crate) fn row(name: &str) -> usize {
+    TABLE.iter().position(|row| row.name == name).unwrap_or_default()
+}
+
+/// A row of a kind, by weight.
+pub(crate) fn draw(rng: &mut Rng, is_meant: impl Fn(&Way) -> bool) -> usize {
+    let meant = || TABLE.iter().enumerate().filter(|(_, row)| is_meant(&row.way));
+    let all: u32 = meant().map(|(_, row)| row.weight).sum();
+    let mut at = rng.u32(..all);
+    let drawn = meant().find(|(_, row)| match at.checked_sub(row.weight) {
+        Some(rest) => {
+            at = rest;
+            false
+        }
+        None => true,
+    });
+    drawn.map_or(0, |(n, _)| n)
+}
+
+fn order(rng: &mut Rng) -> Order {
+    let order = match rng.u8(0..100) {
+        0..60 => 0,
+        60..85 => rng.u8(1..=3),
+        85..97 => rng.u8(4..=8),
+        _ => rng.u8(9..=10),
+    };
+    Order::new(order).unwrap_or_default()
+}
+
+/// Bytes of a collection: from less than a page to a little more than the largest block.
+pub(crate) fn bytes(rng: &mut Rng) -> usize {
+    let most = 5 << (12 + rng.u32(0..=8));
+    rng.usize(1..=most)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::TABLE;
+
+    /// What else is done, by names that no method has.
+    const ELSE: &[&str] = &[
+        "InYard",
+        "PageAlloc",
+        "Vec",
+        "drop",
+        "finish_deferred",
+        "fork",
+        "init_section",
+        "nap",
+        "resize",
+        "thread",
+    ];
+
+    /// The names of the public methods of `HostYard` in a source file.
+    fn methods(source: &str) -> BTreeSet<String> {
+        let mut inside = false;
+        let mut all = BTreeSet::new();
+        for line in source.lines() {
+            match line {
+                "}" => inside = false,
+                _ if line.starts_with("impl") => {
+                    inside = line.contains(" HostYard<") && !line.contains(" for ");
+                }
+                _ => {}
+            }
+            let line = line.strip_prefix("    pub ").filter(|_| inside).unwrap_or_default();
+            let line = line.strip_prefix("unsafe ").unwrap_or(line);
+            if let Some((name, _)) = line.strip_prefix("fn ").and_then(|l| l.split_once(['(', '<']))
+            {
+                all.insert(name.to_owned());
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn every_public_method_of_a_yard_has_a_row() {
+        let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../pageyard-host/src");
+        let files = fs::read_dir(sources).unwrap().map(|f| f.unwrap().path());
+        let all: BTreeSet<String> =
+            files.flat_map(|f| methods(&fs::read_to_string(f).unwrap())).collect();
+        let rows = TABLE.iter().map(|row| row.name.to_owned());
+        let rows: BTreeSet<String> = rows.filter(|name| !ELSE.contains(&&**name)).collect();
+        assert_eq!(rows, all);
+        assert_eq!(rows.len() + ELSE.len(), TABLE.len(), "a row appears twice");
+    }
+
+    #[test]
+    fn a_method_without_a_row_is_found() {
+        let source = "impl<P: Policy> HostYard<P> {\n    pub unsafe fn new_way(&self) {\n    }\n}\n\
+                      impl<P: Policy> Block<'_, P> {\n    pub fn other(&self) {\n    }\n}\n";
+        assert_eq!(methods(source), BTreeSet::from(["new_way".to_owned()]));
+    }
+
+    #[test]
+    fn the_rows_that_are_known_by_number_are_those() {
+        assert_eq!([super::ALLOC, super::DROP].map(|n| TABLE[n].name), ["alloc", "drop"]);
+    }
+}

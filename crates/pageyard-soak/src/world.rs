@@ -1,0 +1,125 @@
+//! A phase at work: its yards, its threads, and what they found.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+use crate::counts::Counts;
+use crate::found::Found;
+use crate::held::Held;
+use crate::house::{Frees, House, lock};
+use crate::phase::{Phase, Work};
+use crate::raw::Moves;
+use crate::{Plant, SoakError};
+
+/// What a thread does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    Worker(Work),
+    /// Takes most of a yard and returns it.
+    Swing,
+    /// Repeats one row of the table.
+    Repeat(usize),
+    /// Draws rows that neither allocate nor free.
+    Others,
+}
+
+/// A thread of the phase, and how far it is.
+pub(crate) struct Seat {
+    pub(crate) role: Role,
+    /// Operations begun, and in the lowest bits the row of the last one.
+    pub(crate) progress: AtomicU64,
+}
+
+/// All that the threads of a phase share.
+pub(crate) struct World {
+    pub(crate) phase: Phase,
+    pub(crate) seats: Vec<Seat>,
+    /// Items that any thread may release.
+    pub(crate) exchange: Mutex<Vec<Held>>,
+    pub(crate) houses: Vec<House>,
+    /// Threads so far; each one's number is part of its owners.
+    pub(crate) threads: AtomicU64,
+    /// Workers that are not done yet.
+    pub(crate) working: AtomicUsize,
+    over: AtomicBool,
+    /// A mistake to make, once.
+    pub(crate) plant: Mutex<Option<Plant>>,
+    planting: bool,
+    pub(crate) found: Mutex<Option<Found>>,
+    pub(crate) counts: Mutex<Counts>,
+}
+
+impl World {
+    pub(crate) fn new(phase: Phase, plant: Option<Plant>) -> Result<World, SoakError> {
+        let houses = phase.yards.iter().enumerate().map(|(n, shape)| House::new(n, *shape));
+        let houses = houses.collect::<Result<_, _>>()?;
+        let workers = phase.workers.iter().map(|&work| Role::Worker(work));
+        let swings = std::iter::repeat_n(Role::Swing, phase.swings);
+        let others = phase.others.then_some(Role::Others);
+        let roles = workers.chain(swings).chain(others).chain(phase.repeated().map(Role::Repeat));
+        let seat = |role| Seat { role, progress: AtomicU64::new(0) };
+        Ok(World {
+            seats: roles.map(seat).collect(),
+            working: AtomicUsize::new(phase.workers.len()),
+            phase,
+            exchange: Mutex::default(),
+            houses,
+            threads: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            planting: plant.is_some(),
+            plant: Mutex::new(plant),
+            found: Mutex::new(None),
+            counts: Mutex::default(),
+        })
+    }
+
+    /// Registers a shrinker, a relocator and a listener with each yard.
+    pub(crate) fn open(&'static self) {
+        for house in &self.houses {
+            let yard = &house.yard;
+            let added = [
+                yard.register_shrinker(Frees(self, house)),
+                yard.register_relocator(Moves(self, house)),
+                yard.on_pressure(|event| drop(event.clone())),
+            ];
+            lock(&house.registrations).extend(added);
+            // There was none before.
+            let _ = house.heap.install(yard);
+        }
+    }
+
+    /// Returns all that is left, and fails unless every yard is empty then.
+    pub(crate) fn close(&'static self) -> Result<(), Found> {
+        let left = std::mem::take(&mut *lock(&self.exchange));
+        left.into_iter().try_for_each(Held::release)?;
+        self.houses.iter().try_for_each(House::close)?;
+        self.houses.iter().try_for_each(House::prove_empty)
+    }
+
+    /// Ends the phase if something was found; the first finding counts.
+    pub(crate) fn report(&self, done: Result<(), Found>) {
+        if let Err(found) = done {
+            lock(&self.found).get_or_insert(found);
+            self.stop();
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.over.store(true, SeqCst);
+    }
+
+    /// Whether workers are to end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    /// Whether all other threads are to end too.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_over() || self.working.load(Relaxed) == 0
+    }
+
+    /// Whether this mistake is to be made now.
+    pub(crate) fn plant_now(&self, what: Plant) -> bool {
+        self.planting && lock(&self.plant).take_if(|plant| *plant == what).is_some()
+    }
+}
