@@ -477,10 +477,14 @@ fn shrinkers_are_asked_for_a_part_of_what_is_in_use() {
         worker.step();
         std::mem::take(&mut *asked.lock().unwrap())
     };
-    let mut blocks = fill(yard, 6400);
+    let mut blocks = fill(yard, 6420);
+    blocks.truncate(6400);
     assert!(step().is_empty());
+    let cached = || yard.stats().zones.iter().map(|z| z.cached).sum::<u64>();
+    assert!(cached() > 0);
     write("memory.current", "990000\n");
     assert_eq!(step(), [400], "a 16th, where the group is about to be killed");
+    assert_eq!(cached(), 0, "the CPUs' lists are drained");
     assert_eq!(yard.pressure(), Level::Critical);
     write("memory.current", "950000\n");
     assert_eq!(step(), [100], "a 64th");
