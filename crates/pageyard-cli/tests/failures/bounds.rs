@@ -250,9 +250,17 @@ fn descriptions_are_bounded() {
     );
     refused(&folder, "topology ranges.toml", &["ranges.toml: the machine: 30000 ranges of memory"]);
     // What has no end.
-    for line in ["topology /dev/zero", "compare /dev/zero", "run unix --on machine:/dev/zero"] {
+    for line in ["topology /dev/zero", "compare /dev/zero"] {
         refused(&folder, line, &["/dev/zero", "it has more than "]);
     }
+    // An argument's value is refused in the words of the library that parses it.
+    let o = limited(&folder, "run unix --on machine:/dev/zero", 512, 20);
+    assert_eq!(o.status.code(), Some(2), "{}", said(&o));
+    assert!(
+        said(&o).contains("/dev/zero: the file: it has more than 1048576 bytes"),
+        "{}",
+        said(&o)
+    );
 }
 
 #[test]
