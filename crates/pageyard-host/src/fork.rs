@@ -5,6 +5,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::magazine;
+#[cfg(miri)]
+use crate::miri as libc;
 
 /// How often this process's line has forked since the first yard was made.
 static FORKS: AtomicU32 = AtomicU32::new(0);

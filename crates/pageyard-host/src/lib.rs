@@ -71,6 +71,8 @@ mod lock;
 mod magazine;
 mod maps;
 mod memory;
+#[cfg(miri)]
+mod miri;
 mod page;
 #[cfg(feature = "planted")]
 #[doc(hidden)]

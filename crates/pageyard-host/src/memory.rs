@@ -8,6 +8,8 @@ use std::ptr::{self, NonNull};
 use pageyard::{MAX_ORDER, NodeId, PAGE_SIZE, PAGEBLOCK_PAGES, Pfn};
 
 use crate::backing::{Backing, HugePages};
+#[cfg(miri)]
+use crate::miri as libc;
 
 /// Bytes of the largest block, to a multiple of which a region is aligned: then a block that is
 /// aligned by its frame number is aligned in memory too, and huge pages fit.

@@ -1,0 +1,116 @@
+//! What threads do with a yard, small enough for Miri (`scripts/miri.sh`), which runs it with many seeds.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use pageyard::policy::Linux612;
+use pageyard::{Gfp, Order};
+use pageyard_host::{Block, Builder, FrontCache, HostYard, HugePages, Limits, SystemFiles};
+
+const MIB: u64 = 1 << 20;
+const ONE: Order = Order::ZERO;
+const GFP: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
+/// Rounds of each thread.
+const ROUNDS: u32 = if cfg!(miri) { 3 } else { 300 };
+
+/// Nothing of the system but memory.
+fn yard(front: FrontCache) -> HostYard<Linux612> {
+    let b = Builder::new(8 * MIB).system(SystemFiles::none()).publish(false).cpus([0]);
+    b.huge_pages(HugePages::System).front_cache(front).give_back(None).tick(None).build().unwrap()
+}
+
+fn is_of(block: &Block<'_>, mark: u8) -> bool {
+    (0..block.len()).step_by(1024).all(|at| block[at] == mark)
+}
+
+fn mark(block: &mut Block<'_>, mark: u8) {
+    (0..block.len()).step_by(1024).for_each(|at| block[at] = mark);
+}
+
+/// All of it is free, and nothing is broken.
+fn is_empty(yard: &HostYard<Linux612>) {
+    yard.drain();
+    yard.validate().unwrap();
+    let zone = yard.zones().next().unwrap();
+    let info = yard.zone_info(zone).unwrap();
+    assert_eq!((info.free_exact, info.cached), (info.managed, 0));
+}
+
+/// Blocks of two threads while a third one takes their caches away.
+fn threads(front: FrontCache) {
+    let yard = yard(front);
+    let working = AtomicU32::new(2);
+    std::thread::scope(|s| {
+        for n in 1..=2 {
+            let (yard, working) = (&yard, &working);
+            s.spawn(move || {
+                for round in 0..ROUNDS {
+                    let mut held: Vec<Block<'_>> = Vec::new();
+                    for k in 0..4 {
+                        let zero = k == 0;
+                        let gfp = if zero { GFP | Gfp::ZERO } else { GFP };
+                        let mut block = yard.alloc(ONE, gfp).expect("there is plenty");
+                        assert!(!zero || is_of(&block, 0), "a page asked for as zero");
+                        mark(&mut block, n);
+                        held.push(block);
+                    }
+                    if round % 2 == 0 {
+                        let mut large =
+                            yard.alloc(Order::new(3).unwrap(), GFP).expect("there is plenty");
+                        mark(&mut large, n);
+                        assert!(is_of(&large, n), "two owners of a block");
+                    }
+                    assert!(held.iter().all(|b| is_of(b, n)), "two owners of a page");
+                }
+                working.fetch_sub(1, Relaxed);
+            });
+        }
+        s.spawn(|| {
+            while working.load(Relaxed) > 0 {
+                yard.drain();
+                yard.tick();
+                yard.set_limits(Limits { hard: Some(1200), soft: None }).unwrap();
+                std::thread::yield_now();
+                yard.set_limits(Limits::default()).unwrap();
+            }
+        });
+    });
+    is_empty(&yard);
+}
+
+#[test]
+fn threads_with_a_cache_own_their_blocks() {
+    threads(FrontCache::Auto);
+}
+
+#[test]
+fn threads_without_a_cache_own_their_blocks() {
+    threads(FrontCache::Off);
+}
+
+#[test]
+fn a_block_made_on_one_thread_is_freed_on_another() {
+    let yard = yard(FrontCache::Auto);
+    let mut blocks: Vec<Block<'_>> = (0..4).map(|_| yard.alloc(ONE, GFP).unwrap()).collect();
+    blocks.iter_mut().for_each(|b| mark(b, 7));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            assert!(blocks.iter().all(|b| is_of(b, 7)));
+            blocks.clear();
+        });
+    });
+    is_empty(&yard);
+}
+
+#[test]
+fn a_movable_block_keeps_its_bytes() {
+    let yard = yard(FrontCache::Auto);
+    let movable = yard.alloc_movable(ONE, GFP).unwrap();
+    movable.lock()[..4].copy_from_slice(b"here");
+    std::thread::scope(|s| {
+        s.spawn(|| yard.compact());
+        assert_eq!(movable.lock()[..4], *b"here");
+    });
+    assert_eq!(movable.lock()[..4], *b"here");
+    drop(movable);
+    is_empty(&yard);
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Runs what is small enough under Miri: the core's unit tests, the front cache, the magazine, the statistics page, and the
+# C interface of the core. Miri sees undefined behaviour, data races and leaks, and lets loads see old values.
+#
+#     scripts/miri.sh [SEEDS]
+#
+# With SEEDS (64 if not given) the tests with threads run so many times, each with other interleavings and other values
+# of weak memory. `short` instead, as CI has it: one seed of the smallest.
+# Needs a nightly toolchain with Miri (rustup component add miri rust-src --toolchain nightly); without, ends with 75.
+#
+# Not seen: crates/pageyard-host/src/miri.rs says what of the system is replaced. Files that are mapped, forks, the
+# worker's waiting and membarrier itself do not run under it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seeds=${1:-64}
+if ! cargo +nightly miri --version >/dev/null 2>&1; then
+    echo "miri: not here: rustup component add miri rust-src --toolchain nightly" >&2
+    exit 75
+fi
+target=${CARGO_TARGET_DIR:-$PWD/target}/miri
+# Isolation off: the topology is read from /sys.
+flags=-Zmiri-disable-isolation
+export PROPTEST_CASES=3
+
+step() { printf '\n== miri: %s\n' "$*"; }
+run() { MIRIFLAGS="$flags $more" cargo +nightly miri test --target-dir "$target" "$@"; }
+more=
+# Unit tests that need no file, fork or wait of the system's.
+units=(magazine:: handshake:: seqlock:: fresh:: roster:: lock:: maps:: wake_flag:: callback:: shrink:: relocate:: limits::)
+
+if [ "$seeds" = short ]; then
+    step "the host: protocols, and a yard with threads"
+    run -p pageyard-host --lib -- magazine:: seqlock:: fresh::
+    run -p pageyard-host --test small -- threads_with
+    step "the core's C interface"
+    run -p pageyard-capi-core --lib
+    run -p pageyard-capi-core --test small -- threads
+    exit
+fi
+step "the core's unit tests"
+run -p pageyard --lib
+step "the core's C interface"
+run -p pageyard-capi-core
+step "the host's protocols, $seeds seeds"
+more="-Zmiri-many-seeds=0..$seeds"
+run -p pageyard-host --lib -- "${units[@]}"
+step "a yard with threads, $seeds seeds"
+run -p pageyard-host --test small
