@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Builds the C libraries and installs them with their headers, pkg-config files and CMake package.
 #
-#     scripts/install-capi.sh [--destdir DIR] [--profile NAME] [--core-target TRIPLE] PREFIX
+#     scripts/install-capi.sh [--destdir DIR] [--profile NAME] [--target TRIPLE] [--core-target TRIPLE]
+#                             PREFIX
 #
 # PREFIX             where they will be used from, an absolute path: /usr/local
 # --destdir DIR      put them under DIR/PREFIX instead, for a package
 # --profile NAME     cargo's profile for the host library; release if not given
-# --core-target T    Rust's target for the core without std, installed with rustup; the host's if not
-#                    given. A kernel for x86-64 wants x86_64-unknown-none: no red zone, no SSE.
+# --target T         Rust's target for the libraries, installed with rustup; this machine's if not given.
+#                    With it, CC, LD, AR and OBJCOPY name the tools of a cross compiler.
+# --core-target T    the same for the core without std; what --target says if not given. A kernel for
+#                    x86-64 wants x86_64-unknown-none: no red zone, no SSE.
 #
 # Under PREFIX come
 #     include/{pageyard,pageyard_core}.h
@@ -20,16 +23,17 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
 fail() { printf 'install-capi: %s\n' "$*" >&2; exit 2; }
-usage() { sed -n '2,12s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; }
 
-destdir="" profile=release core_target="" prefix=""
+destdir="" profile=release for_target="" core_target="" prefix=""
 while [ $# -gt 0 ]; do
     case $1 in
-    --destdir | --profile | --core-target)
+    --destdir | --profile | --target | --core-target)
         [ $# -gt 1 ] || fail "$1 wants a value"
         case $1 in
         --destdir) destdir=$2 ;;
         --profile) profile=$2 ;;
+        --target) for_target=$2 ;;
         --core-target) core_target=$2 ;;
         esac
         shift
@@ -49,7 +53,9 @@ case $prefix in
 *) fail "PREFIX is an absolute path, not $prefix" ;;
 esac
 case $prefix$destdir in *[\|\&\;\$[:space:]]*) fail "PREFIX and DIR hold no blanks and none of | & ; \$" ;; esac
-for tool in cargo cc ld ar objcopy install; do
+cc=${CC:-cc} ld=${LD:-ld} ar=${AR:-ar} objcopy=${OBJCOPY:-objcopy}
+core_target=${core_target:-$for_target}
+for tool in cargo "$cc" "$ld" "$ar" "$objcopy" install; do
     command -v "$tool" >/dev/null || fail "$tool is missing: install Rust, a C compiler and binutils"
 done
 
@@ -72,24 +78,26 @@ single_object() { # ARCHIVE SYMBOLS OBJECT [OBJCOPY-OPTION...]
     local archive=$1 symbols=$2 object=$3 wanted=()
     shift 3
     while read -r symbol; do wanted+=(-u "$symbol"); done <"$symbols"
-    ld -r --gc-sections "${wanted[@]}" --whole-archive "$archive" -o "$object"
+    "$ld" -r --gc-sections "${wanted[@]}" --whole-archive "$archive" -o "$object"
     # (Embedded bitcode would have binutils ask an LLVM that may be another one's.)
-    objcopy --strip-debug --keep-global-symbols="$symbols" -R .llvmbc -R .llvmcmd "$@" "$object"
+    "$objcopy" --strip-debug --keep-global-symbols="$symbols" -R .llvmbc -R .llvmcmd "$@" "$object"
 }
 
 cd "$here"
 # What the static library needs of the system's, said by rustc.
-notes=$(cargo rustc --quiet -p pageyard-capi --lib --profile "$profile" --crate-type staticlib -- \
+notes=$(cargo rustc --quiet -p pageyard-capi --lib --profile "$profile" --crate-type staticlib \
+    ${for_target:+--target "$for_target"} -- \
     --print native-static-libs 2>&1) || { printf '%s\n' "$notes" >&2; fail "the host library did not build"; }
 native=$(sed -n 's/^note: native-static-libs: //p' <<<"$notes" | tail -1)
 [ -n "$native" ] || native="-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc"
 directory=$profile
 [ "$profile" != dev ] || directory=debug
+directory=${for_target:+$for_target/}$directory
 single_object "$target/$directory/libpageyard_capi.a" "$stage/symbols" "$stage/pageyard.o"
-ar crs "$stage/lib/libpageyard.a" "$stage/pageyard.o"
+"$ar" crs "$stage/lib/libpageyard.a" "$stage/pageyard.o"
 
 # shellcheck disable=SC2086  # several libraries
-cc -shared -o "$stage/lib/libpageyard.so.$version" "$stage/pageyard.o" \
+"$cc" -shared -o "$stage/lib/libpageyard.so.$version" "$stage/pageyard.o" \
     -Wl,--version-script="$package/pageyard.map" -Wl,-soname,"libpageyard.so.$soversion" \
     -Wl,--gc-sections -Wl,-z,now,-z,relro -Wl,--no-undefined $native
 ln -s "libpageyard.so.$version" "$stage/lib/libpageyard.so.$soversion"
@@ -103,10 +111,14 @@ if [ -n "$core_target" ]; then
     directory=$core_target/freestanding
 fi
 "${core[@]}" || fail "the core did not build; is its target installed? rustup target add ${core_target:-}"
-# Nothing unwinds.
-single_object "$target/$directory/libpageyard_capi_core.a" "$stage/core-symbols" "$stage/core.o" \
-    -R .eh_frame -R .rela.eh_frame --strip-unneeded-symbol=rust_eh_personality
-ar crs "$stage/lib/libpageyard-core.a" "$stage/core.o"
+# Nothing unwinds, and nothing runs before main: on aarch64 the compiler's own library would ask a libc what the
+# processor has; atomics are then those of every aarch64. Removed before the rest is linked, so that what they need
+# goes too.
+"$objcopy" -R .eh_frame -R .rela.eh_frame -R '.init_array*' -R '.rela.init_array*' \
+    "$target/$directory/libpageyard_capi_core.a" "$stage/core.a"
+single_object "$stage/core.a" "$stage/core-symbols" "$stage/core.o" \
+    --strip-unneeded-symbol=rust_eh_personality --strip-unneeded-symbol=getauxval
+"$ar" crs "$stage/lib/libpageyard-core.a" "$stage/core.o"
 
 cp crates/pageyard-capi/include/*.h "$stage/include/"
 fill() { # TEMPLATE DIRECTORY

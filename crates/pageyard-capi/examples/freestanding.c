@@ -4,6 +4,8 @@
  *     cc -ffreestanding -nostdlib -static -fno-stack-protector freestanding.c \
  *         $(pkg-config --cflags --libs pageyard-core) && ./a.out
  *
+ * On arm64 with -mno-outline-atomics: the compiler's atomics, else, are functions that need a libc.
+ *
  * Nothing here is of an operating system but two system calls, to print and to end (x86-64 and arm64
  * Linux), so that the example can be run. Physical memory is an array.
  */

@@ -2,7 +2,6 @@
 
 use std::env;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
 
 /// Runs the test of this path in a process of its own, where it calls `breaks`: that aborts, having said
 /// this on stderr.
@@ -11,7 +10,7 @@ pub(crate) fn aborts(test: &str, says: &str, breaks: impl FnOnce()) {
     if env::var_os(PLANTED).is_some() {
         return breaks();
     }
-    let mut child = Command::new(env::current_exe().unwrap());
+    let mut child = pageyard_unmet::command(env::current_exe().unwrap());
     let output = child.args(["--exact", test, "--nocapture"]).env(PLANTED, "1").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{told}");

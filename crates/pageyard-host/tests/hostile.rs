@@ -9,7 +9,6 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -851,7 +850,7 @@ fn a_row() {
 }
 
 fn run_row(row: usize) -> Result<(), String> {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = pageyard_unmet::command(std::env::current_exe().unwrap());
     command.args(["--exact", "a_row", "--nocapture"]).env(ROW, row.to_string());
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

@@ -4,6 +4,7 @@
 //! set to anything but `0`, as in CI, it fails instead. libtest captures what a passing test prints; the reason goes past
 //! that to standard error at once, and into a file of the run, which `tests/skipped.rs` prints after all other tests.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
@@ -43,6 +44,26 @@ pub fn program(name: &str, package: &str) -> bool {
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let there = command.status().is_ok_and(|s| s.success());
     met(&format!("{name} (apt-get install {package})"), there)
+}
+
+/// The variable with what runs the programs that are built for a test: an emulator and its options, where the tests
+/// are built for another processor and the kernel does not know their programs (`scripts/aarch64.sh`).
+pub const RUNNER: &str = "PAGEYARD_RUNNER";
+
+/// Whether [`RUNNER`] is set: tests run in an emulator.
+pub fn is_emulated() -> bool {
+    env::var_os(RUNNER).is_some_and(|runner| !runner.is_empty())
+}
+
+/// Returns a command that runs a program built for the processor of the tests: what a test has compiled, or the test
+/// itself once more. Programs of the system need no more than [`Command::new`].
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let runner = env::var(RUNNER).unwrap_or_default();
+    let mut words = runner.split_whitespace();
+    let Some(first) = words.next() else { return Command::new(program) };
+    let mut command = Command::new(first);
+    command.args(words).arg(program);
+    command
 }
 
 /// Removes the list of this run, and returns its lines: one for each test that was skipped.

@@ -1,11 +1,11 @@
 //! A skip is a failure with `PAGEYARD_NEEDS`, and else on standard error and in the list.
 
 use std::io::Write;
-use std::process::{Command, Output};
+use std::process::Output;
 
 /// Runs [`lacks_something`] as a program of its own.
 fn run(needs: Option<&str>) -> Output {
-    let mut test = Command::new(std::env::current_exe().unwrap());
+    let mut test = pageyard_unmet::command(std::env::current_exe().unwrap());
     test.args(["--exact", "lacks_something", "--ignored"]).env_remove(pageyard_unmet::VARIABLE);
     if let Some(value) = needs {
         test.env(pageyard_unmet::VARIABLE, value);
@@ -40,6 +40,23 @@ fn a_skip_fails_where_it_may_not_be() {
     assert_eq!(o.status.code(), Some(101));
     let said = String::from_utf8_lossy(&o.stdout);
     assert!(said.contains("PAGEYARD_NEEDS is set, and this is missing: no-such-program"), "{said}");
+}
+
+#[test]
+fn a_program_runs_in_the_emulator_if_there_is_one() {
+    let mut test = pageyard_unmet::command(std::env::current_exe().unwrap());
+    test.args(["--exact", "shows_its_emulator", "--ignored", "--nocapture"]);
+    let o = test.env(pageyard_unmet::RUNNER, " env  A=1\tB=2 ").output().unwrap();
+    let said = String::from_utf8_lossy(&o.stdout);
+    assert!(said.contains(r#"true: "env" ["A=1", "B=2", "true"]"#), "{said}");
+}
+
+#[test]
+#[ignore = "run by another one, as a program of its own"]
+fn shows_its_emulator() {
+    let command = pageyard_unmet::command("true");
+    let arguments: Vec<_> = command.get_args().collect();
+    println!("{}: {:?} {arguments:?}", pageyard_unmet::is_emulated(), command.get_program());
 }
 
 #[test]

@@ -6,11 +6,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::process::Command;
 
 use super::header::made;
-use super::hold_current;
 use super::install::{prefix, run};
+use super::{hold_current, tool};
 
 pub(crate) const HEADERS: [&str; 2] = ["pageyard_core.h", "pageyard.h"];
 
@@ -101,13 +100,13 @@ fn measured(headers: &[String]) -> String {
     for (name, text) in HEADERS.iter().zip(headers) {
         std::fs::write(include.join(name), text).unwrap();
     }
-    run(Command::new("cc").arg("-I").arg(include).arg(&source).arg("-o").arg(&program));
-    run(&mut Command::new(program))
+    run(tool("cc").arg("-I").arg(include).arg(&source).arg("-o").arg(&program));
+    run(&mut pageyard_unmet::command(program))
 }
 
 /// Symbols of a file that nm shows, with their versions.
 fn symbols(arguments: &[&str], library: &str) -> BTreeSet<String> {
-    let said = run(Command::new("nm").args(arguments).arg(prefix().join("lib").join(library)));
+    let said = run(tool("nm").args(arguments).arg(prefix().join("lib").join(library)));
     let name = |line: &str| {
         let mut words = line.split_whitespace().rev();
         let name = words.next()?;
@@ -125,7 +124,7 @@ fn abi_is_the_one_described() {
          # every line but this: structures that begin with struct_size may grow at their ends, and there\n\
          # may be more symbols, in a version of their own, and more numbers.\n",
     );
-    let dynamic = run(Command::new("readelf").arg("-d").arg(prefix().join("lib/libpageyard.so")));
+    let dynamic = run(tool("readelf").arg("-d").arg(prefix().join("lib/libpageyard.so")));
     let soname = dynamic.lines().find_map(|l| l.split_once("soname: [")).expect("a soname").1;
     writeln!(made, "soname {}", soname.trim_end_matches(']')).unwrap();
     for symbol in symbols(&["-D", "--defined-only", "--with-symbol-versions"], "libpageyard.so") {
@@ -171,14 +170,13 @@ fn the_core_needs_nothing_but_four_functions() {
 
 /// As `scripts/no-panic.sh` for the core itself. (The standard library's way to print a string in
 /// quotes has panics that its own code never comes to.)
-#[cfg(target_arch = "x86_64")]
 #[test]
 fn no_function_of_the_core_level_can_panic() {
     if !pageyard_unmet::program("objdump", "binutils") {
         return;
     }
     let library = prefix().join("lib/libpageyard-core.a");
-    let code = run(Command::new("objdump").args(["-drC", "--no-show-raw-insn"]).arg(library));
+    let code = run(tool("objdump").args(["-drC", "--no-show-raw-insn"]).arg(library));
     let (mut of, mut functions) = ("", 0);
     for line in code.lines() {
         if line.ends_with(">:") {
@@ -186,7 +184,8 @@ fn no_function_of_the_core_level_can_panic() {
             functions += u32::from(of.contains("pageyard"));
         }
         let panics = ["panicking", "unwrap_failed", "expect_failed", "_fail", "capacity_overflow"];
-        let calls = line.contains("R_X86_64") && panics.iter().any(|p| line.contains(p));
+        let calls = (line.contains("R_X86_64") || line.contains("R_AARCH64"))
+            && panics.iter().any(|p| line.contains(p));
         assert!(!(calls && of.contains("pageyard")), "{of} {line}");
     }
     assert!(functions > 60, "only {functions} functions seen");

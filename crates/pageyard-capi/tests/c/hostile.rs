@@ -52,6 +52,7 @@ fn invalid_and_extreme_numbers_are_errors_or_served() {
         let built = built(threaded(false), &path, &flags("pageyard"), program);
         for function in rows(&source(program)) {
             let mut one = std::process::Command::new(built.get_program());
+            one.args(built.get_args());
             one.envs(built.get_envs().filter_map(|(name, value)| Some((name, value?))));
             assert_eq!(run(one.arg(&function)), "hostile: all is well\n", "{function}");
         }

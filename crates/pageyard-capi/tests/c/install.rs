@@ -8,6 +8,12 @@ use super::here;
 
 fn script() -> Command {
     let mut script = Command::new(here().join("../../scripts/install-capi.sh"));
+    if pageyard_unmet::is_emulated() {
+        script.arg("--target").arg(format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
+        for (variable, name) in [("CC", "cc"), ("LD", "ld"), ("AR", "ar"), ("OBJCOPY", "objcopy")] {
+            script.env(variable, super::tool(name).get_program());
+        }
+    }
     // What cargo says to its tests is not meant for the cargo in the script.
     for (name, _) in std::env::vars_os() {
         let of_package = name.to_string_lossy().starts_with("CARGO_PKG_");

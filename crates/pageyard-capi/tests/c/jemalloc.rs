@@ -4,13 +4,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use pageyard_unmet::{met, program};
+use pageyard_unmet::{is_emulated, met, program};
 
 use super::install::{prefix, run};
 use super::{here, sqlite};
 
 /// The library to load before a program; `None` where there is no jemalloc.
 fn library() -> Option<PathBuf> {
+    if !met("programs for this processor, which is emulated", !is_emulated()) {
+        return None;
+    }
     let mut probe = Command::new("cc");
     probe.args(["-fsyntax-only", "-include", "jemalloc/jemalloc.h", "-x", "c", "/dev/null"]);
     let there = probe.output().is_ok_and(|o| o.status.success());

@@ -14,7 +14,28 @@ mod sqlite;
 #[cfg(target_arch = "x86_64")]
 mod stack;
 
+/// Of the module that is not here.
+#[cfg(not(target_arch = "x86_64"))]
+#[test]
+fn stack() {
+    _ = pageyard_unmet::met("x86-64, whose instructions the tests of the stack read", false);
+}
+
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A program of the C compiler's or of binutils: of the cross compiler's where the tests are emulated.
+fn tool(name: &str) -> Command {
+    if !pageyard_unmet::is_emulated() {
+        return Command::new(name);
+    }
+    let name = match name {
+        "cc" => "gcc",
+        "c++" => "g++",
+        name => name,
+    };
+    Command::new(format!("{}-linux-gnu-{name}", std::env::consts::ARCH))
+}
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

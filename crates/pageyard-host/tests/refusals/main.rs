@@ -14,7 +14,6 @@ mod refuse;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::process::Command;
 use std::time::Duration;
 
 use pageyard::policy::Linux612;
@@ -304,7 +303,7 @@ fn in_a_child() {
 /// Runs one scenario; what it said of what was refused, or how it ended.
 fn in_a_process(scenario: &str) -> Result<String, String> {
     let rseq = u8::from(scenario != "no rseq");
-    let done = Command::new(std::env::current_exe().unwrap())
+    let done = pageyard_unmet::command(std::env::current_exe().unwrap())
         .env(
             "GLIBC_TUNABLES",
             // A second arena would be 64 MiB that look as if they were left behind.
