@@ -75,10 +75,8 @@ impl Yard {
     fn alloc(&self, order: u32, flags: u32) -> u64 {
         let mut pfn = 0;
         // SAFETY: a yard, and a place for the answer.
-        assert_eq!(
-            unsafe { pageyard_core_alloc(self.handle, order, flags, &mut pfn) },
-            PAGEYARD_OK
-        );
+        let done = unsafe { pageyard_core_alloc(self.handle, order, flags, &mut pfn) };
+        assert_eq!(done, PAGEYARD_OK);
         pfn
     }
 
