@@ -32,6 +32,21 @@ fn err(o: &Output) -> String {
     String::from_utf8(o.stderr.clone()).unwrap()
 }
 
+/// The table on the front page is what the command above it prints.
+#[test]
+fn the_readme_s_replay_prints_the_readme_s_table() {
+    let readme = include_str!("../../../README.md");
+    let table = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let kbuild = sample("kbuild.pgy");
+    let o = pageyard(&["replay", kbuild.to_str().unwrap()]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let printed = out(&o);
+    assert!(table.lines().count() >= 6 && table.contains("Step10"), "{table}");
+    for line in table.lines() {
+        assert!(printed.contains(line), "{line}\n{printed}");
+    }
+}
+
 /// Every help says what the command is for, and what its exit codes mean where there are several.
 #[test]
 fn a_short_soak_finds_nothing() {
