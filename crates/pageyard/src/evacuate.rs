@@ -100,11 +100,18 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         })
     }
 
-    /// A free whose failure means nothing. Out of line: frees are inlined, and each would add to the
-    /// frame below the request for the next place.
+    /// Frees a block that no one owns any more, if it is one: where a hook panics, it is out of use
+    /// rather than lost. Out of line: frees are inlined, and each would add to the frame below the
+    /// request for the next place.
     #[inline(never)]
     fn put_back(&self, pfn: Pfn, order: Order) {
-        let _ = self.free(pfn, order);
+        let unfinished = Rollback::new(|| self.take_back_undelivered(pfn, order));
+        let left = self.leave(pfn, order);
+        let free = left.ok().filter(|(at, idx)| at.leaves_owner(*idx, order.get()));
+        unfinished.disarm();
+        if let Some((at, idx)) = free {
+            at.put_back(idx, order.get());
+        }
     }
 
     /// A block to move to, outside the pageblocks of the range: from the free lists it cannot come

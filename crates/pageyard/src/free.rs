@@ -196,7 +196,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// The block leaves its owner. From here on nobody else can free it, and it has to go somewhere.
-    fn leave(&self, pfn: Pfn, order: Order) -> Result<(At<'_, 'a, R, E, P>, u32), FreeError> {
+    pub(crate) fn leave(
+        &self,
+        pfn: Pfn,
+        order: Order,
+    ) -> Result<(At<'_, 'a, R, E, P>, u32), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
         let at = self.here(zone)?;
         zone.leave(idx, order)?;
@@ -459,7 +463,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 
     /// A checked block goes to this CPU's lists, or to the zone where they do not take it.
     #[inline]
-    fn put_back(self, idx: u32, order: u8) {
+    pub(crate) fn put_back(self, idx: u32, order: u8) {
         if is_cached_order::<P>(order) {
             match self.slot.pageset.try_lock() {
                 Some(mut pageset) => {
