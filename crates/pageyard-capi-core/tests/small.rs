@@ -170,7 +170,7 @@ fn every_function_keeps_to_its_memory() {
         assert_eq!(pageyard_core_set_knob(y, name, c"512".as_ptr()), PAGEYARD_OK);
         let into = value.as_mut_ptr();
         assert_eq!(pageyard_core_knob(y, name, into, 20, ptr::null_mut()), PAGEYARD_OK);
-        assert_eq!(value[..4].iter().map(|&c| c as u8).collect::<Vec<_>>(), *b"512\n");
+        assert_eq!(value[..4].iter().map(|&c| c as u8).collect::<Vec<_>>(), *b"512\0");
         let mut stats = yard.stats();
         assert_eq!(pageyard_core_zone_stats(y, 0, &mut stats), PAGEYARD_OK);
     }
