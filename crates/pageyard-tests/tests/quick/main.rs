@@ -56,8 +56,6 @@ mod kswapd;
 mod lock_times;
 #[path = "../../../pageyard/tests/all/nodes.rs"]
 mod nodes;
-#[path = "../../../pageyard/tests/all/panicking_hooks.rs"]
-mod panicking_hooks;
 #[path = "../../../pageyard/tests/all/pcp_drain.rs"]
 mod pcp_drain;
 #[path = "../../../pageyard/tests/all/pcp_lists.rs"]

@@ -16,5 +16,6 @@ mod hwpoison;
 mod isolation_threads;
 mod ladder;
 mod model;
+mod panicking_hooks;
 mod report;
 mod shuffle;
