@@ -6,6 +6,7 @@ use lock_api::RawMutex;
 
 use crate::contig::ContigError;
 use crate::frame::Kind;
+use crate::free::FreeError;
 use crate::gfp::Gfp;
 use crate::isolate::blocks_of;
 use crate::node::NodeChoice;
@@ -100,13 +101,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         })
     }
 
-    /// Frees a block that no one owns any more, if it is one: where a hook panics, it is out of use
-    /// rather than lost. Out of line: frees are inlined, and each would add to the frame below the
+    /// Frees a block that no one owns any more, if it is one: where a hook panics, it is out of use or
+    /// free rather than lost. Out of line: frees are inlined, and each would add to the frame below the
     /// request for the next place.
     #[inline(never)]
     fn put_back(&self, pfn: Pfn, order: Order) {
         let unfinished = Rollback::new(|| self.take_back_undelivered(pfn, order));
         let left = self.leave(pfn, order);
+        if let Err(FreeError::UnknownCpu(_)) = left {
+            // The platform has lost its way since the request began.
+            return;
+        }
         let free = left.ok().filter(|(at, idx)| at.leaves_owner(*idx, order.get()));
         unfinished.disarm();
         if let Some((at, idx)) = free {

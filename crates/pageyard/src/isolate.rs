@@ -289,6 +289,10 @@ impl<R: RawMutex> Zone<'_, R> {
         purpose: Purpose,
     ) -> Option<u32> {
         let mut idx = frames.start;
+        // What a zone without memory has is being restored.
+        if !self.is_populated() {
+            return Some(idx);
+        }
         if self.map.block_type(idx) == MigrateType::Cma {
             return if t == MigrateType::Cma { None } else { Some(idx) };
         }

@@ -109,6 +109,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return Err(PlaceError::Misaligned(pfn));
         }
         let (zone, idx) = self.locate(pfn).ok_or(PlaceError::Foreign(pfn))?;
+        if !zone.is_populated() {
+            return Err(PlaceError::InUse(pfn));
+        }
         let at = zone
             .at::<E, P>(&self.platform, req.cpu)
             .ok_or(PlaceError::Alloc(AllocError::UnknownCpu(req.cpu)))?;

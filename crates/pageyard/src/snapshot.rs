@@ -346,6 +346,13 @@ impl<R: RawMutex> Zone<'_, R> {
             let cached: i32 = (0..LISTS).map(pages).sum();
             ensure(pageset.tuning().count == cached, "a CPU's count is not what its lists hold")?;
         }
+        let blocks = (0..self.map.len()).filter(|&i| self.map.frame(i).state() != State::RESERVED);
+        let mut pages = 0;
+        for idx in blocks {
+            ensure(!self.map.block_is_absent(idx), "a block in a pageblock that has no record")?;
+            pages += 1;
+        }
+        ensure(pages <= zone.managed, "more pages in blocks than managed")?;
         Ok(zone)
     }
 
@@ -414,6 +421,7 @@ impl<R: RawMutex> Zone<'_, R> {
         for i in idx..idx + pages {
             let frame = self.map.frame(i);
             ensure(frame.state() == State::RESERVED, "the block overlaps another one")?;
+            ensure(!frame.is_poisoned(), "the block has a frame that is faulty")?;
             frame.set_state(State::TAIL);
         }
         Ok(idx)
@@ -428,7 +436,9 @@ impl<R: RawMutex> Zone<'_, R> {
             slot.set_diff(0);
         }
         let _lock = self.lock.lock();
-        self.map.clear();
+        // A frame that is faulty stays so.
+        self.map.set_states(0, self.map.len(), State::RESERVED);
+        self.map.clear_blocks();
         self.areas.clear();
         self.safety.clear();
         self.free_highatomic.store(0, Relaxed);

@@ -66,6 +66,8 @@ mod place;
 mod properties;
 #[path = "../../../pageyard/tests/all/reclaim.rs"]
 mod reclaim;
+#[path = "../../../pageyard/tests/all/reviewed.rs"]
+mod reviewed;
 #[path = "../../../pageyard/tests/all/robustness.rs"]
 mod robustness;
 #[path = "../../../pageyard/tests/all/safety.rs"]

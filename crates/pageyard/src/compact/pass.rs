@@ -310,15 +310,16 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
             at.env.map(zone.pfn(to), o);
         }
         let answer = at.env.relocate(zone.pfn(from), zone.pfn(to), o);
-        refused.disarm();
         if answer == Relocation::Moved {
+            refused.disarm();
             if source.leave_as(order) {
                 source.set_state(State::new(Kind::Held, order, was.migrate_type()));
                 self.give_back(from, order);
             }
         } else {
             // Its owner may have begun to copy.
-            self.at.fill(to, order);
+            at.fill(to, order);
+            refused.disarm();
             self.held.put(&zone.map, to, order);
         }
         answer

@@ -1,0 +1,197 @@
+//! What a reviewer's programs found: calls and hooks within their contracts that lost a page, or gave one
+//! to two owners.
+
+use crate::common;
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use common::{Lock, Machine, Reused, frames, o};
+use pageyard::policy::{Linux612, Poisoned, Policy};
+use pageyard::tuning::Limits;
+use pageyard::{
+    CpuId, Gfp, MigrateType, Order, Pfn, Platform, Priority, Record, Relocation, SECTION_PAGES,
+    Yard, ZONE_KINDS, ZoneKind, ZoneRecord,
+};
+
+const NORMAL: ZoneKind = ZoneKind::Normal;
+const MOVABLE: Gfp = Gfp::KERNEL.union(Gfp::MOVABLE);
+const S: u64 = SECTION_PAGES;
+
+/// What [`Hooks`] do once a block was to be moved.
+#[derive(Clone, Copy, Default)]
+enum Then {
+    /// Memory that becomes free is filled, which panics.
+    #[default]
+    Panics,
+    /// The thread is on a CPU that the yard was not told of.
+    Wanders,
+}
+
+#[derive(Default)]
+struct Hooks {
+    answer: Cell<Option<Relocation>>,
+    then: Cell<Then>,
+    relocated: Cell<bool>,
+}
+
+impl Platform for Hooks {
+    fn cpu(&self) -> CpuId {
+        let wanders = matches!(self.then.get(), Then::Wanders);
+        CpuId(if self.relocated.get() && wanders { 99 } else { 0 })
+    }
+
+    fn relocate(&self, _: Pfn, _: Pfn, _: Order) -> Relocation {
+        self.relocated.set(true);
+        self.answer.get().expect("nothing moves yet")
+    }
+
+    fn poison(&self, _: Pfn, _: Order) {
+        let panics = matches!(self.then.get(), Then::Panics);
+        assert!(!(self.relocated.get() && panics), "planted");
+    }
+}
+
+type Y<P> = Yard<'static, Lock, Hooks, P>;
+
+/// A page that can move: its owner has it, or the place that it was moved to, at the end.
+fn page_moves<P: Policy>(answer: Relocation, then: Then, moves: impl Fn(&Y<P>, Pfn)) {
+    let all = Reused::new(Machine::normal(16384).cpus(&[0]));
+    let y: Y<P> = all.next(Hooks::default());
+    let page = y.alloc(o(0), MOVABLE).unwrap();
+    y.set_movable(page, o(0), true).unwrap();
+    // One that does not move, far away.
+    y.alloc_at(Pfn(8192 + 5), o(0), Gfp::KERNEL).unwrap();
+    y.platform().answer.set(Some(answer));
+    y.platform().then.set(then);
+    let ended = catch_unwind(AssertUnwindSafe(|| moves(&y, page)));
+    assert!(y.platform().relocated.replace(false), "nothing was to move");
+    assert_eq!(ended.is_err(), matches!(then, Then::Panics));
+    y.drain_all(None);
+    y.validate().unwrap();
+    let (info, out) = (y.zone_info(NORMAL).unwrap(), y.out_of_use(NORMAL).unwrap());
+    assert_eq!(
+        info.managed - info.free_exact - out.pages(),
+        2,
+        "all but the owners' pages: {out:?}"
+    );
+}
+
+/// Spec §7.4: the place that a block was not moved to is free, or out of use.
+#[test]
+fn compaction_loses_no_target_where_filling_it_panics() {
+    page_moves::<Poisoned>(Relocation::Refused, Then::Panics, |y, _| {
+        _ = y.compact_zone(NORMAL, None, Priority::SyncFull);
+    });
+}
+
+/// Spec §4.12.
+#[test]
+fn a_contiguous_range_loses_neither_place_of_a_block() {
+    let range = |y: &Y<Poisoned>, page: Pfn| contig(y, page);
+    for answer in [Relocation::Refused, Relocation::Moved] {
+        page_moves::<Poisoned>(answer, Then::Panics, range);
+        page_moves::<Linux612>(answer, Then::Wanders, |y, page| contig(y, page));
+    }
+}
+
+fn contig<P: Policy>(y: &Y<P>, page: Pfn) {
+    let block = page.0 & !511;
+    let range = frames(block..block + 512);
+    if y.alloc_contig(range.clone(), MigrateType::Movable, Gfp::KERNEL).is_ok() {
+        let relocated = y.platform().relocated.replace(false);
+        y.free_contig(range).unwrap();
+        y.platform().relocated.set(relocated);
+    }
+}
+
+/// Records of one whole section, free.
+fn section(start: u64) -> Vec<Record> {
+    let zone = ZoneRecord {
+        present: S,
+        managed: S,
+        watermarks: [0, 1, 2, 3],
+        boost: 0,
+        flags: 0,
+        reserved_highatomic: 0,
+        isolated_blocks: 0,
+        lowmem_reserve: [0; ZONE_KINDS],
+        nr_free: S as i64,
+        limits: Limits { batch: 1, high_min: 0, high_max: 0 },
+        nofragment: false,
+        ungrouped: false,
+    };
+    let t = MigrateType::Movable;
+    let block = |pfn| Record::Block { pfn: Pfn(pfn), migrate_type: t };
+    let free = |pfn| Record::Free { pfn: Pfn(pfn), order: Order::MAX, migrate_type: t };
+    let blocks = (start..start + S).step_by(512).map(block);
+    let free = (start..start + S).step_by(1024).map(free);
+    [Record::Zone(zone)].into_iter().chain(blocks).chain(free).collect()
+}
+
+fn blank() -> Reused {
+    Reused::new(Machine::normal(2 * S).cpus(&[0]))
+}
+
+/// Spec §8.4: `online` takes what has no record for no memory.
+#[test]
+fn a_restored_block_lies_in_a_pageblock_with_a_record() {
+    let all = blank();
+    let y: Yard<'static, Lock, (), Linux612> = all.next_blank(());
+    let stray = Record::Allocated { pfn: Pfn(S + 7), order: o(0), movable: false };
+    let refused = y.restore(NORMAL, section(0).into_iter().chain([stray])).unwrap_err();
+    assert!(refused.to_string().contains("a pageblock that has no record"), "{refused}");
+    y.restore(NORMAL, section(0)).unwrap();
+}
+
+#[test]
+fn a_restored_zone_manages_what_its_blocks_have() {
+    let all = blank();
+    let y: Yard<'static, Lock, (), Linux612> = all.next_blank(());
+    let mut records = section(0);
+    let Record::Zone(zone) = &mut records[0] else { unreachable!("it is first") };
+    (zone.present, zone.managed) = (1, 1);
+    let refused = y.restore(NORMAL, records).unwrap_err();
+    assert!(refused.to_string().contains("more pages in blocks than managed"), "{refused}");
+}
+
+/// A zone has memory once it is restored, not before.
+#[test]
+fn ranges_and_places_are_refused_while_a_zone_is_restored() {
+    let all = blank();
+    let y: Yard<'static, Lock, (), Linux612> = all.next_blank(());
+    let (page, range) = (Pfn(1024), frames(1024..1025));
+    let records = section(0);
+    let mut left = records.len();
+    let asks = records.into_iter().inspect(|_| {
+        left -= 1;
+        if left == 0 {
+            assert!(y.alloc_contig(range.clone(), MigrateType::Movable, Gfp::KERNEL).is_err());
+            assert!(y.isolate(range.clone(), MigrateType::Movable).is_err());
+            assert!(y.alloc_at(page, o(0), Gfp::KERNEL).is_err());
+        }
+    });
+    y.restore(NORMAL, asks).unwrap();
+    y.validate().unwrap();
+    y.alloc_contig(range, MigrateType::Movable, Gfp::KERNEL).unwrap();
+}
+
+/// Spec §11: a faulty frame is not handed out, whatever a snapshot says of it.
+#[test]
+fn a_restored_zone_leaves_faulty_frames_alone() {
+    const MOVABLE: ZoneKind = ZoneKind::Movable;
+    let second: Range<Pfn> = frames(S..2 * S);
+    let machine = Machine::new().zone(NORMAL, 0..S).zone(MOVABLE, S..2 * S).cpus(&[0]);
+    machine.run::<Linux612, _>(|y| {
+        let page = Pfn(S + 7);
+        y.poison_frame(page).unwrap();
+        y.offline(second.clone()).unwrap();
+        let refused = y.restore(MOVABLE, section(S)).unwrap_err();
+        assert!(refused.to_string().contains("faulty"), "{refused}");
+        assert_eq!(y.is_poisoned(page), Some(true));
+        y.online(second.clone()).unwrap();
+        assert!(y.alloc_at(page, o(0), Gfp::KERNEL).is_err(), "it is in use again");
+        y.validate().unwrap();
+    });
+}
