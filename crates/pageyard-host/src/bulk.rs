@@ -69,20 +69,12 @@ impl<P: Policy> HostYard<P> {
     /// Gives blocks back at once: per-CPU lists are locked once for many of them. As dropping each,
     /// but past what threads keep.
     pub fn free_bulk<'y>(&'y self, blocks: impl IntoIterator<Item = Block<'y, P>>) {
-        let mut batch = [(Pfn(0), Order::ZERO); BATCH];
-        let mut n = 0;
+        let mut batch = Batch { yard: self, blocks: [(Pfn(0), Order::ZERO); BATCH], n: 0 };
         for block in blocks {
-            if !block.is_of(self) || !self.is_here() {
-                continue;
-            }
-            batch[n] = block.into_raw();
-            n += 1;
-            if n == BATCH {
-                self.free_all(&batch);
-                n = 0;
+            if block.is_of(self) && self.is_here() {
+                batch.push(block);
             }
         }
-        self.free_all(&batch[..n]);
     }
 
     fn free_all(&self, batch: &[(Pfn, Order)]) {
@@ -250,5 +242,34 @@ impl<P: Policy> Drop for PageRange<'_, P> {
 impl<P: Policy> fmt::Debug for PageRange<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("PageRange").field(&self.frames).finish()
+    }
+}
+
+/// Blocks on their way back. What is left of them goes when this is dropped, also where the iterator
+/// that they come from panics.
+struct Batch<'y, P: Policy> {
+    yard: &'y HostYard<P>,
+    blocks: [(Pfn, Order); BATCH],
+    n: usize,
+}
+
+impl<'y, P: Policy> Batch<'y, P> {
+    fn push(&mut self, block: Block<'y, P>) {
+        self.blocks[self.n] = block.into_raw();
+        self.n += 1;
+        if self.n == BATCH {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let n = std::mem::take(&mut self.n);
+        self.yard.free_all(&self.blocks[..n]);
+    }
+}
+
+impl<P: Policy> Drop for Batch<'_, P> {
+    fn drop(&mut self) {
+        self.flush();
     }
 }

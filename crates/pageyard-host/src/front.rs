@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use pageyard::{Gfp, Order};
 
 use crate::barrier;
+use crate::callback::guarded;
 use crate::fork::Birthplace;
 use crate::magazine::{self, Kind, Magazine, ROOM, Ready, Tally, add};
 use crate::roster::{Limits, Roster};
@@ -172,9 +173,14 @@ impl Drop for Memberships {
         // Nothing of what follows goes through the cache again: seats are left first, and there
         // is no way back to this list.
         magazine::forget_seats();
-        for (shared, magazine) in self.0.take() {
+        // In use where a callback ends the process in the middle of a join.
+        let Ok(mut all) = self.0.try_borrow_mut() else { return };
+        for (shared, magazine) in std::mem::take(&mut *all) {
             if let Some(shared) = shared.upgrade() {
                 shared.end(&magazine);
+                // The last reference, where the yard is dropped at this moment: with it go values of
+                // the embedder's, which must not unwind out of a thread's end.
+                guarded(|| drop(shared));
             }
         }
     }

@@ -110,7 +110,7 @@ impl GroupMemory {
                 let (name, n) = l.split_once(' ')?;
                 ["high", "max"].contains(&name).then(|| n.trim().parse::<u64>().ok())?
             };
-            all.events += events.lines().filter_map(count).sum::<u64>();
+            all.events = events.lines().filter_map(count).fold(all.events, u64::saturating_add);
         }
         any.then_some(all)
     }
@@ -303,6 +303,16 @@ mod tests {
             events: 5,
         };
         assert_eq!(all, wanted);
+    }
+
+    #[test]
+    fn counts_of_a_damaged_file_do_not_overflow() {
+        let dir = tempfile::tempdir().unwrap();
+        let d = dir.path();
+        write(d, "a/memory.current", "900\n");
+        write(d, "a/memory.max", "1000\n");
+        write(d, "a/memory.events", "high 18446744073709551615\nmax 18446744073709551615\n");
+        assert_eq!(GroupMemory::read(&d.join("a"), d).unwrap().events, u64::MAX);
     }
 
     #[test]

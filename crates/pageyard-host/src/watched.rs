@@ -12,8 +12,9 @@ use crate::callback::guarded;
 use crate::clock;
 use crate::lock::HostLock;
 
-/// Who is told, on the thread that waited and held. Called without the lock. A panic ends the call, not
-/// the operation that took the lock.
+/// Who is told, on the thread that waited and held. Called without that lock, but the thread may hold
+/// others of the yard's: a call of the same yard from here may wait for itself. A panic ends the call,
+/// not the operation that took the lock.
 pub trait Watch: 'static {
     /// Somebody else had the lock; it took `ns` nanoseconds to get it, for `slept` of which the
     /// thread slept. Called when the lock is given back.

@@ -94,7 +94,7 @@ struct Seen {
 }
 
 /// The background work of a yard, a step at a time ([`HostYard::worker`](crate::HostYard::worker)).
-/// There is one worker of a yard at a time.
+/// There is one worker of a yard at a time. One that is forgotten leaves the yard without any for good.
 #[derive(Debug)]
 pub struct Worker<'y, P: Policy = Linux612> {
     raw: &'y RawYard<P, HostLock>,
@@ -110,6 +110,8 @@ pub struct Worker<'y, P: Policy = Linux612> {
     /// When statistics are published next.
     publish_at: u64,
     told: Told,
+    /// Last: there is another worker only after all of this one has gone.
+    _working: Working<'y>,
 }
 
 /// What a yard has, in pages.
@@ -183,9 +185,8 @@ impl<'y, P: Policy> Worker<'y, P> {
     /// `None` where somebody else is the worker.
     pub(crate) fn new(raw: &'y RawYard<P, HostLock>, plan: &'y Plan) -> Option<Self> {
         let service = raw.service();
-        if service.working.swap(true, SeqCst) {
-            return None;
-        }
+        // First: whoever is told below may panic.
+        let working = Working::begin(&service.working)?;
         let now = clock::now();
         let core = raw.core();
         let zones: Vec<ZoneId> = core.zone_ids().collect();
@@ -214,6 +215,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             draw: now | 1,
             publish_at: now,
             told: Told::default(),
+            _working: working,
         })
     }
 
@@ -451,9 +453,19 @@ impl<'y, P: Policy> Worker<'y, P> {
     }
 }
 
-impl<P: Policy> Drop for Worker<'_, P> {
+/// The yard has a worker, until this is dropped.
+#[derive(Debug)]
+struct Working<'y>(&'y AtomicBool);
+
+impl<'y> Working<'y> {
+    fn begin(working: &'y AtomicBool) -> Option<Self> {
+        (!working.swap(true, SeqCst)).then(|| Working(working))
+    }
+}
+
+impl Drop for Working<'_> {
     fn drop(&mut self) {
-        self.raw.service().working.store(false, SeqCst);
+        self.0.store(false, SeqCst);
     }
 }
 

@@ -510,6 +510,22 @@ fn pages_come_and_go_many_at_once() {
 }
 
 #[test]
+fn an_iterator_that_panics_loses_no_block() {
+    let yard = Builder::new(16 << 20).tick(None).front_cache(FrontCache::Off).build().unwrap();
+    let yard: HostYard = yard;
+    let mut blocks = Vec::new();
+    assert_eq!(yard.alloc_bulk(62, Gfp::KERNEL, &mut blocks), Ok(62));
+    let until_the_last = blocks.into_iter().enumerate().map(|(i, block)| {
+        assert!(i < 61, "planted");
+        block
+    });
+    let free = std::panic::AssertUnwindSafe(|| yard.free_bulk(until_the_last));
+    assert!(std::panic::catch_unwind(free).is_err());
+    yard.drain();
+    assert_eq!(used(&yard), 0);
+}
+
+#[test]
 fn a_bulk_request_for_more_than_there_is_gets_what_there_is() {
     let yard = yard(64 << 20);
     for n in [1 << 50, usize::MAX] {
