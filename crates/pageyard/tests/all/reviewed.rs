@@ -89,10 +89,9 @@ fn compaction_loses_no_target_where_filling_it_panics() {
 /// Spec §4.12.
 #[test]
 fn a_contiguous_range_loses_neither_place_of_a_block() {
-    let range = |y: &Y<Poisoned>, page: Pfn| contig(y, page);
     for answer in [Relocation::Refused, Relocation::Moved] {
-        page_moves::<Poisoned>(answer, Then::Panics, range);
-        page_moves::<Linux612>(answer, Then::Wanders, |y, page| contig(y, page));
+        page_moves::<Poisoned>(answer, Then::Panics, contig);
+        page_moves::<Linux612>(answer, Then::Wanders, contig);
     }
 }
 
