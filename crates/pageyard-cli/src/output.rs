@@ -200,7 +200,7 @@ pub(crate) fn write_file<T>(
     let Some(file) = path.file_name() else {
         return Err(failed(io::ErrorKind::IsADirectory.into()).into());
     };
-    // A name that nobody can know before, and that must be new: in a folder where others write too,
+    // A name that cannot be known before, and that must be new: in a folder where others write too,
     // another name may be a link to a file of ours.
     let mut prefix = if file.len() < 200 { file.to_owned() } else { "pageyard".into() };
     prefix.push(".");
@@ -225,7 +225,7 @@ pub(crate) fn write_file<T>(
     done
 }
 
-/// The system's error, to which `tempfile` adds the name of a file that nobody asked for.
+/// The system's error, to which `tempfile` adds the name of a file that the user did not ask for.
 fn without_path(e: io::Error) -> io::Error {
     let inner = e.get_ref().and_then(|e| e.source()).and_then(|e| e.downcast_ref::<io::Error>());
     match inner.and_then(io::Error::raw_os_error) {

@@ -174,8 +174,8 @@ impl Drop for Memberships {
         // is no way back to this list.
         magazine::forget_seats();
         // In use where a callback ends the process in the middle of a join.
-        let Ok(mut all) = self.0.try_borrow_mut() else { return };
-        for (shared, magazine) in std::mem::take(&mut *all) {
+        let all = self.0.try_borrow_mut().map(|mut all| std::mem::take(&mut *all));
+        for (shared, magazine) in all.unwrap_or_default() {
             if let Some(shared) = shared.upgrade() {
                 shared.end(&magazine);
                 // The last reference, where the yard is dropped at this moment: with it go values of

@@ -43,7 +43,7 @@ pub(crate) unsafe fn mprotect(_: *mut c_void, _: usize, _: c_int) -> c_int {
 }
 
 /// # Safety
-/// The memory is mapped; where the advice gives it back, nobody uses it.
+/// The memory is mapped, and not in use where the advice gives it back.
 pub(crate) unsafe fn madvise(start: *mut c_void, bytes: usize, advice: c_int) -> c_int {
     if [MADV_DONTNEED, MADV_FREE, MADV_REMOVE].contains(&advice) {
         // SAFETY: as above; the system writes zeros at some time.

@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn what_is_held_for_a_moment_does_not_keep_a_section() {
         let unmovable = HotplugError::Refused(IsolateError::Unmovable(Pfn(7)).into());
-        // The answer after so many refusals; attempts and pauses.
+        // Number of refusals, then the answer, attempts and pauses.
         let run = |refusals: usize, last| {
             let (attempts, pauses) = (Cell::new(0), Cell::new(0));
             let attempt = || {

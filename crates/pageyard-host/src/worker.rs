@@ -185,7 +185,7 @@ impl<'y, P: Policy> Worker<'y, P> {
     /// `None` where somebody else is the worker.
     pub(crate) fn new(raw: &'y RawYard<P, HostLock>, plan: &'y Plan) -> Option<Self> {
         let service = raw.service();
-        // First: whoever is told below may panic.
+        // First: what is called below may panic.
         let working = Working::begin(&service.working)?;
         let now = clock::now();
         let core = raw.core();

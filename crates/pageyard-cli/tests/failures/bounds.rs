@@ -66,7 +66,7 @@ fn trace(events: u64, last: u64) -> String {
     (0..events).map(line).collect()
 }
 
-/// A zoneinfo of zones by first frame and length, one a node, of a machine of so many CPUs.
+/// A zoneinfo with one zone for each node, given by first frame and length, and `cpus` CPUs.
 fn zoneinfo(zones: &[(u64, u64)], cpus: u32) -> String {
     let mut out = String::new();
     for (node, (start, pages)) in zones.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Inputs that somebody else made: each full of characters on which a terminal acts.
+//! Inputs from others, each full of characters on which a terminal acts.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -157,7 +157,7 @@ pub(crate) fn pgy(chunks: &[(u8, Vec<u8>)]) -> Vec<u8> {
 pub(crate) struct Publisher(Child);
 
 impl Publisher {
-    /// With this text, on so many descriptors, 8 at most.
+    /// With this text, on `descriptors` descriptors, 8 at most.
     pub(crate) fn new(text: &str, descriptors: usize) -> Publisher {
         let length = 40 + text.len() as u64;
         let head: [u64; 5] = [0x7067_7972_6474_6f70, 1, length, 2, text.len() as u64];

@@ -1,5 +1,5 @@
 //! What goes wrong around the program: no room for what it writes, nobody who reads it, signals in the
-//! middle, inputs that somebody else made. Every command in turn; a command or an option that is not in the tables fails.
+//! middle, hostile inputs. Every command in turn; a command or an option that is not in the tables fails.
 //!
 //! `PAGEYARD_SLOW=1`: also commands that take a minute until they write.
 
