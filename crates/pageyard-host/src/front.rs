@@ -136,7 +136,6 @@ struct Shared {
     backing: Arc<dyn Backing>,
     born: Birthplace,
     roster: Roster,
-    presses: AtomicU64,
     /// Of magazines that are gone.
     past: Tally,
     past_hits: AtomicU64,
@@ -203,7 +202,6 @@ impl Front {
             backing,
             born: Birthplace::here(),
             roster: Roster::new(limits),
-            presses: AtomicU64::new(0),
             past: Tally::default(),
             past_hits: AtomicU64::new(0),
         };
@@ -470,9 +468,7 @@ impl Shared {
         let take = |m: &Magazine| {
             self.take_all(m);
         };
-        if self.roster.press(barrier::all_threads, take) {
-            self.presses.fetch_add(1, Relaxed);
-        }
+        self.roster.press(barrier::all_threads, take);
     }
 
     /// Whether threads may keep nothing. They may again once all of them could fill up and no zone
@@ -498,7 +494,7 @@ impl Shared {
             flushed_pages: sum(|t| &t.flushed),
             drains: sum(|t| &t.drains),
             drained_pages: sum(|t| &t.drained),
-            presses: self.presses.load(Relaxed),
+            presses: self.roster.presses(),
             pressed: self.roster.is_pressed(),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::handshake::take_away;
 use crate::magazine::{KINDS, Kind, Magazine};
 use crate::sync::Ordering::Relaxed;
-use crate::sync::{AtomicBool, AtomicUsize, Class, Mutex, MutexGuard};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Class, Mutex, MutexGuard};
 
 /// What threads may keep.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct Roster {
     limits: Limits,
     magazines: Mutex<Vec<Arc<Magazine>>>,
     pub(crate) pressed: AtomicBool,
+    /// How often threads were pressed that were not.
+    presses: AtomicU64,
     /// Length of the list.
     threads: AtomicUsize,
 }
@@ -34,6 +36,7 @@ impl Roster {
             limits,
             magazines: Mutex::new(Class::Magazines, Vec::new()),
             pressed: AtomicBool::default(),
+            presses: AtomicU64::new(0),
             threads: AtomicUsize::new(0),
         }
     }
@@ -74,6 +77,12 @@ impl Roster {
         self.pressed.load(Relaxed)
     }
 
+    /// How often threads were pressed that were not. In agreement with
+    /// [`is_pressed`](Roster::is_pressed) for the holder of the list.
+    pub(crate) fn presses(&self) -> u64 {
+        self.presses.load(Relaxed)
+    }
+
     /// Adds the calling thread's magazine. `false` where there are as many as there may be.
     pub(crate) fn join(&self, magazine: &Arc<Magazine>) -> bool {
         self.with_room(|list| {
@@ -108,19 +117,16 @@ impl Roster {
     }
 
     /// Threads keep nothing from now on: their magazines are taken away, and stay empty until
-    /// [`relax`](Roster::relax). Returns whether they kept something before.
-    pub(crate) fn press(
-        &self,
-        barrier: impl FnOnce() -> bool,
-        take: impl FnMut(&Magazine),
-    ) -> bool {
+    /// [`relax`](Roster::relax).
+    pub(crate) fn press(&self, barrier: impl FnOnce() -> bool, take: impl FnMut(&Magazine)) {
         let list = self.list();
-        let first = !self.pressed.load(Relaxed);
-        self.pressed.store(true, Relaxed);
+        if !self.pressed.load(Relaxed) {
+            self.presses.fetch_add(1, Relaxed);
+            self.pressed.store(true, Relaxed);
+        }
         list.iter().for_each(|m| self.allow(m, false));
         // All of them: an owner that read its limit before may be about to push into an empty one.
         take_away(&list[..], |_| true, barrier, take);
-        first
     }
 
     /// Threads may keep blocks again, if there is room for as much as all of them may keep.
