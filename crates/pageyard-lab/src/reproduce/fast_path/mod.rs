@@ -7,6 +7,7 @@ mod hot;
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::thread;
 
 use self::callgrind::{Counts, Failed};
 use self::hot::{PATTERNS, VARIANTS};
@@ -80,8 +81,12 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 (Scale::Full, true) => 4096,
                 (Scale::Small, true) => 256,
             };
-            let counted = |n| count(&program, variant.name, pattern, size, n);
-            let each = counted(size).and_then(|some| Ok(some.each(counted(0)?, size)));
+            let counted = &|n| count(&program, variant.name, pattern, size, n);
+            // Counts do not depend on what runs beside them.
+            let [some, none] =
+                thread::scope(|s| [size, 0].map(|n| s.spawn(move || counted(n))).map(|t| t.join()))
+                    .map(|t| t.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            let each = some.and_then(|some| Ok(some.each(none?, size)));
             row.push(each.map_err(|e| match e {
                 Failed::NoValgrind => unavailable(
                     "valgrind counts the instructions, and is not installed: apt-get install valgrind"

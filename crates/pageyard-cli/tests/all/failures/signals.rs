@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use pageyard_host::{Builder, HostYard};
 
-use crate::folder::{Folder, words};
-use crate::{PROGRAM, commands, publishing};
+use super::commands;
+use super::folder::{Folder, words};
+use crate::{PROGRAM, publishing};
 
 /// How a command shows that it is at work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

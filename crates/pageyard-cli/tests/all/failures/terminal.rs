@@ -5,9 +5,10 @@ use std::process::Stdio;
 
 use pageyard_trace::is_active;
 
-use crate::folder::{Folder, words};
-use crate::hostile::{EVIL, Publisher, evil, make, statistics};
-use crate::{PROGRAM, commands};
+use super::commands;
+use super::folder::{Folder, words};
+use super::hostile::{EVIL, Publisher, evil, make, statistics};
+use crate::PROGRAM;
 
 /// Every command with inputs or arguments that are as bad as can be, and its exit code.
 const LINES: &[(&str, i32)] = &[

@@ -108,7 +108,7 @@ pub(crate) fn make(folder: &Path) {
 
     let text = serde_json::Value::from(EVIL).to_string();
     write("EVILop.jsonl", format!("{{\"op\":{text}}}\n").as_bytes());
-    let state = include_str!("../../../../fuzz/seeds/start.json").trim_end();
+    let state = include_str!("../../../../../fuzz/seeds/start.json").trim_end();
     write("EVILstate.jsonl", format!("{state}\n{{\"op\":{text},\"got\":[1]}}\n").as_bytes());
     let zone = state.find("\"zone\":\"").unwrap() + 8;
     let end = zone + state[zone..].find('"').unwrap();

@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Output;
 
+use super::folder::Folder;
+use super::hostile::{attachment, pgy};
 use crate::PROGRAM;
-use crate::folder::Folder;
-use crate::hostile::{attachment, pgy};
 
 /// Runs a script in which `$0` is the program.
 fn sh(folder: &Folder, script: &str) -> Output {

@@ -29,7 +29,7 @@ impl Drop for Folder {
 }
 
 fn pageyard(folder: &Folder, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pageyard"));
+    let mut command = Command::new(crate::PROGRAM);
     command.args(args).current_dir(&folder.0).output().unwrap()
 }
 

@@ -5,8 +5,9 @@ use std::process::Stdio;
 
 use pageyard_host::{Builder, HostYard};
 
-use crate::folder::{Folder, words};
-use crate::{PROGRAM, commands, publishing, slow_too};
+use super::folder::{Folder, words};
+use super::{commands, slow_too};
+use crate::{PROGRAM, publishing};
 
 /// Every command that prints, in every form.
 const PRINTERS: &[&str] = &[

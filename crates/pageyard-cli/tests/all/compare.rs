@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 fn compare(folder: &Folder, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pageyard"));
+    let mut command = Command::new(crate::PROGRAM);
     command.arg("compare").args(args).current_dir(&folder.0).output().unwrap()
 }
 

@@ -7,11 +7,12 @@ use pageyard::{Gfp, Order};
 use pageyard_host::{Builder, HostYard};
 
 fn top(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pageyard")).arg("top").args(args).output().unwrap()
+    Command::new(crate::PROGRAM).arg("top").args(args).output().unwrap()
 }
 
 #[test]
 fn a_live_yard_in_another_process() {
+    let _turn = crate::publishing();
     let yard: HostYard = Builder::new(64 << 20).hard_limit(32 << 20).build().unwrap();
     let blocks: Vec<_> = (0..500).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
     let pid = std::process::id().to_string();

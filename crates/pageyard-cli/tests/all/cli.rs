@@ -9,11 +9,11 @@ fn sample(name: &str) -> PathBuf {
 }
 
 fn pageyard(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pageyard")).args(args).output().unwrap()
+    Command::new(crate::PROGRAM).args(args).output().unwrap()
 }
 
 fn with_input(args: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_pageyard"))
+    let mut child = Command::new(crate::PROGRAM)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -35,7 +35,7 @@ fn err(o: &Output) -> String {
 /// The table on the front page is what the command above it prints.
 #[test]
 fn the_readme_s_replay_prints_the_readme_s_table() {
-    let readme = include_str!("../../../README.md");
+    let readme = include_str!("../../../../README.md");
     let table = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let kbuild = sample("kbuild.pgy");
     let o = pageyard(&["replay", kbuild.to_str().unwrap()]);
@@ -360,7 +360,7 @@ fn nobody_has_to_read_to_the_end() {
         &["show", file, "--as", "page_owner"],
         &["topology", "eight-sockets", "--json"],
     ] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_pageyard"))
+        let mut child = Command::new(crate::PROGRAM)
             .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

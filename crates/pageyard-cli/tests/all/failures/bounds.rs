@@ -7,9 +7,9 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 
+use super::folder::{Folder, words};
+use super::hostile::{Publisher, attachment, pgy, statistics};
 use crate::PROGRAM;
-use crate::folder::{Folder, words};
-use crate::hostile::{Publisher, attachment, pgy, statistics};
 
 /// Runs a line under limits: MiB of address space, seconds on a CPU.
 fn limited(folder: &Folder, line: &str, mib: u64, seconds: u64) -> Output {
@@ -209,7 +209,7 @@ fn damage_takes_no_longer_each() {
 #[test]
 fn recordings_and_results_are_bounded() {
     let folder = Folder::bare();
-    let state = include_str!("../../../../fuzz/seeds/start.json");
+    let state = include_str!("../../../../../fuzz/seeds/start.json");
     write(&folder, "bulk.jsonl", format!("{state}{}", "{\"op\":\"F 0 1048576\"}\n".repeat(1000)));
     refused(&folder, "conform bulk.jsonl", &["bulk.jsonl, line ", "too many slots or pages"]);
     let mut blank = state.as_bytes().to_vec();

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 fn pageyard(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pageyard")).args(args).output().unwrap()
+    Command::new(crate::PROGRAM).args(args).output().unwrap()
 }
 
 fn out(o: &Output) -> String {

@@ -13,15 +13,8 @@ mod terminal;
 mod unread;
 
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_pageyard");
-
-/// Held while this process publishes what `top` of it must not see, and while `top` looks at it.
-fn publishing() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::PROGRAM;
 
 /// Commands that take long until they write.
 fn slow_too() -> bool {

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 fn pageyard(args: &[&str], path: Option<&str>) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pageyard"));
+    let mut command = Command::new(crate::PROGRAM);
     if let Some(path) = path {
         command.env("PATH", path);
     }

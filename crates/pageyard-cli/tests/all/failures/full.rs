@@ -4,8 +4,9 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use crate::folder::{Folder, words};
-use crate::{PROGRAM, commands, help, slow_too};
+use super::folder::{Folder, words};
+use super::{commands, help, slow_too};
+use crate::PROGRAM;
 
 /// What every command is that writes files: `OUT` is a file, `DIR` a folder to write to.
 const WRITERS: &[&str] = &[

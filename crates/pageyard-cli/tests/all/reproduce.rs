@@ -5,8 +5,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn reproduce(args: &[&str]) -> Output {
-    let program = env!("CARGO_BIN_EXE_pageyard");
-    Command::new(program).arg("reproduce").args(args).output().expect("the program starts")
+    Command::new(crate::PROGRAM).arg("reproduce").args(args).output().expect("the program starts")
 }
 
 fn json(args: &[&str]) -> Value {
