@@ -16,7 +16,7 @@ use frame_alloc::{
     CpuId as FrameCpu, DepotAllocator, PageSize, PhysicalAllocator, Provenance, RegionInit,
     SummaryBuddyAllocator,
 };
-use pageyard::policy::{Linux612, Policy};
+use pageyard::policy::{Linux612, StaticPolicy};
 use pageyard::{
     CpuId, CpuSlot, Frame, Gfp, Home, Knobs, Layout as Memory, Node, NodeId, Order, Pageblock, Pfn,
     Platform, Storage, Yard, Zone, ZoneKind, ZoneSpec,
@@ -94,7 +94,7 @@ pub struct Ours<E: 'static, P: 'static>(Yard<'static, Lock, E, P>);
 /// This project's as it is by default.
 pub type Pageyard = Ours<Machine, Linux612>;
 
-impl<E: Embedder, P: Policy + Sync + 'static> Contestant for Ours<E, P> {
+impl<E: Embedder, P: StaticPolicy + Sync + 'static> Contestant for Ours<E, P> {
     const NAME: &'static str = E::NAME;
 
     fn new() -> Self {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use lock_api::RawMutex;
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 use pageyard::{Knobs, NodeId, PAGE_SIZE, Pfn, Platform, ZoneKind, ZoneSpec};
 
 use crate::backing::{Backing, HugePages};
@@ -341,7 +341,7 @@ impl Builder {
         of("backing", done)
     }
 
-    fn on<P: Policy, R: RawMutex, E: Platform>(
+    fn on<P: StaticPolicy, R: RawMutex, E: Platform>(
         &self,
         region: Region,
         exclusive: bool,
@@ -372,7 +372,7 @@ impl Builder {
     ///
     /// # Errors
     /// What is wrong with the options, or what the system refuses.
-    pub fn build_raw<P: Policy, R: RawMutex, E: Platform>(
+    pub fn build_raw<P: StaticPolicy, R: RawMutex, E: Platform>(
         &self,
         embedder: E,
     ) -> Result<RawYard<P, R, E>, BuildError> {
@@ -383,7 +383,7 @@ impl Builder {
     ///
     /// # Errors
     /// What is wrong with the options.
-    pub fn build_on<P: Policy, R: RawMutex, E: Platform>(
+    pub fn build_on<P: StaticPolicy, R: RawMutex, E: Platform>(
         &self,
         region: Region,
         embedder: E,
@@ -395,7 +395,9 @@ impl Builder {
     ///
     /// # Errors
     /// What is wrong with the options, or what the system refuses.
-    pub fn build<P: Policy + Send + Sync + 'static>(&self) -> Result<HostYard<P>, BuildError> {
+    pub fn build<P: StaticPolicy + Send + Sync + 'static>(
+        &self,
+    ) -> Result<HostYard<P>, BuildError> {
         if self.tick == Some(Duration::ZERO) {
             return Err(BuildError::Tick);
         }

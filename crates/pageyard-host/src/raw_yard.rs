@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::RawMutex;
-use pageyard::policy::{Linux612, Policy};
+use pageyard::policy::{Linux612, Policy, StaticPolicy};
 use pageyard::{AllocError, BatchError, CpuId, FreeError, Gfp, NodeId, Order, Pfn, Platform, Yard};
 
 use crate::error::{BuildError, of};
@@ -62,7 +62,7 @@ impl<P: Policy, R: RawMutex, E: Platform> fmt::Debug for RawYard<P, R, E> {
     }
 }
 
-impl<P: Policy, R: RawMutex, E: Platform> RawYard<P, R, E> {
+impl<P: StaticPolicy, R: RawMutex, E: Platform> RawYard<P, R, E> {
     pub(crate) fn new(
         parts: LayoutParts,
         deferred: bool,
@@ -93,7 +93,9 @@ impl<P: Policy, R: RawMutex, E: Platform> RawYard<P, R, E> {
         }
         Ok(RawYard { yard, maps, cpus })
     }
+}
 
+impl<P: Policy, R: RawMutex, E: Platform> RawYard<P, R, E> {
     /// The allocator itself: all its requests, statistics, settings and texts.
     pub fn core(&self) -> &Yard<'_, R, HostPlatform<E>, P> {
         &self.yard

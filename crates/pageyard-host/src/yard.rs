@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pageyard::policy::{Linux612, Policy};
+use pageyard::policy::{Linux612, Policy, StaticPolicy};
 use pageyard::{
     AllocError, CpuId, CpuStats, FreeError, Gfp, Knobs, NodeId, Order, Pfn, Yard, ZoneId, ZoneInfo,
     ZoneStats,
@@ -388,7 +388,7 @@ impl<P: Policy> Drop for HostYard<P> {
     }
 }
 
-impl<P: Policy + Send + Sync + 'static> HostYard<P> {
+impl<P: StaticPolicy + Send + Sync + 'static> HostYard<P> {
     pub(crate) fn new(
         raw: RawYard<P, HostLock>,
         tick: Option<Duration>,

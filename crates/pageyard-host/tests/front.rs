@@ -8,7 +8,7 @@ use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
 use pageyard::policy::{
-    Guarded, InitOnAlloc, InitOnFree, Linux612, PageChecked, Poisoned, Policy, Unmapped,
+    Guarded, InitOnAlloc, InitOnFree, Linux612, PageChecked, Poisoned, StaticPolicy, Unmapped,
 };
 use pageyard::{AllocError, Gfp, Order, PAGE_SIZE};
 use pageyard_host::{Block, Builder, FrontCache, HostYard, HugePages};
@@ -24,7 +24,7 @@ fn yard(bytes: u64) -> HostYard {
 }
 
 /// Pages that are neither free nor on per-CPU lists.
-fn used<P: Policy>(yard: &HostYard<P>) -> u64 {
+fn used<P: StaticPolicy>(yard: &HostYard<P>) -> u64 {
     let of = |zone| {
         let info = yard.zone_info(zone).unwrap();
         info.managed - info.free_exact - info.cached
@@ -32,7 +32,7 @@ fn used<P: Policy>(yard: &HostYard<P>) -> u64 {
     yard.zones().map(of).sum()
 }
 
-fn take<'y, P: Policy>(yard: &'y HostYard<P>, n: usize) -> Vec<Block<'y, P>> {
+fn take<'y, P: StaticPolicy>(yard: &'y HostYard<P>, n: usize) -> Vec<Block<'y, P>> {
     (0..n).map(|_| yard.alloc(ONE, Gfp::KERNEL).unwrap()).collect()
 }
 
@@ -339,7 +339,7 @@ fn it_can_be_switched_off_and_sized() {
 /// Whatever happens to pages as they change hands happens behind the cache.
 #[test]
 fn a_policy_that_checks_or_fills_pages_has_no_front_cache() {
-    fn check<P: Policy + Send + Sync + 'static>(keeps_zeros: bool) {
+    fn check<P: StaticPolicy + Send + Sync + 'static>(keeps_zeros: bool) {
         let builder = Builder::new(16 << 20).tick(None);
         for how in [FrontCache::Auto, FrontCache::Off] {
             let yard: HostYard<P> = builder.clone().front_cache(how).build().unwrap();

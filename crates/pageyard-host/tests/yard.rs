@@ -6,7 +6,7 @@
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use pageyard::policy::{Base, Linux612, Policy};
+use pageyard::policy::{Base, Linux612, StaticPolicy};
 use pageyard::{CpuId, Gfp, Knobs, Order, PAGE_SIZE, ZoneId};
 use pageyard_host::{Block, Builder, HostLock, HostYard, HugePages, RawYard, cpu};
 
@@ -15,7 +15,7 @@ fn order(n: u8) -> Order {
 }
 
 /// Free pages, when nothing is on per-CPU lists.
-fn free_pages<P: Policy>(yard: &HostYard<P>) -> u64 {
+fn free_pages<P: StaticPolicy>(yard: &HostYard<P>) -> u64 {
     yard.drain();
     let zones: Vec<ZoneId> = yard.zones().collect();
     zones.iter().map(|&z| yard.zone_info(z).unwrap().free_exact).sum()
@@ -32,21 +32,21 @@ impl Draw {
 }
 
 /// Marks every page of a block, at both ends, as one that this thread wrote.
-fn mark<P: Policy>(block: &mut Block<'_, P>, tag: u64) {
+fn mark<P: StaticPolicy>(block: &mut Block<'_, P>, tag: u64) {
     for page in block.chunks_exact_mut(PAGE_SIZE as usize) {
         page[..8].copy_from_slice(&tag.to_le_bytes());
         page[4088..].copy_from_slice(&(!tag).to_le_bytes());
     }
 }
 
-fn check<P: Policy>(block: &Block<'_, P>, tag: u64) {
+fn check<P: StaticPolicy>(block: &Block<'_, P>, tag: u64) {
     for page in block.chunks_exact(PAGE_SIZE as usize) {
         assert_eq!(page[..8], tag.to_le_bytes(), "a page was in two hands");
         assert_eq!(page[4088..], (!tag).to_le_bytes(), "a page was in two hands");
     }
 }
 
-fn churn<P: Policy>(yard: &HostYard<P>, thread: u64, rounds: u64) {
+fn churn<P: StaticPolicy>(yard: &HostYard<P>, thread: u64, rounds: u64) {
     let mut draw = Draw(thread);
     let mut held: Vec<(Block<'_, P>, u64)> = Vec::new();
     for round in 0..rounds {
@@ -75,7 +75,7 @@ fn churn<P: Policy>(yard: &HostYard<P>, thread: u64, rounds: u64) {
 
 #[test]
 fn threads_that_wander_never_share_a_page() {
-    fn run<P: Policy + Send + Sync + 'static>() {
+    fn run<P: StaticPolicy + Send + Sync + 'static>() {
         let builder = Builder::new(64 << 20).tick(Some(Duration::from_millis(2)));
         let yard: HostYard<P> = builder.build().unwrap();
         let all = free_pages(&yard);

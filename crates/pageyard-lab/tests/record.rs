@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use pageyard::policy::{Linux612, TypeChecked};
+use pageyard::policy::{StaticPolicy, TypeChecked};
 use pageyard::{CpuId, Event};
 use pageyard_lab::hygiene::{Options, soak};
 use pageyard_lab::record::{Observer, Recorder, tracepoint};
@@ -32,7 +32,7 @@ fn s9_5_what_is_written_is_read_back_and_written_again_as_it_was() {
     let recorder = Recorder::new(Vec::new(), 4, "hygiene").unwrap();
     let both = Both { recorder, seen: RefCell::default() };
     let options = Options { rounds: 1, memory: 256 << 20, ..Options::default() };
-    soak::<TypeChecked<Linux612>>(&options, "Linux612", &both).unwrap();
+    soak(&options, "Linux612", &<TypeChecked>::RULES, &both).unwrap();
     let seen = both.seen.into_inner();
     let (written, text) = both.recorder.finish().unwrap();
 

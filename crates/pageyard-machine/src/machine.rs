@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use corosensei::stack::DefaultStack;
-use pageyard::policy::Policy;
+use pageyard::policy::{Policy, StaticPolicy};
 use pageyard::{InitError, Layout, NodeId, Platform, Storage, Yard, ZoneSpec};
 
 use crate::costs::Costs;
@@ -203,20 +203,33 @@ impl Machine {
     ///
     /// # Errors
     /// As [`Yard::new`].
-    pub fn yard<'a, P: Policy, E: Platform>(
+    pub fn yard<'a, P: StaticPolicy, E: Platform>(
         &self,
         layout: &Layout<'a>,
         storage: Storage<'a, SimLock>,
         embedder: E,
     ) -> Result<SimYard<'a, P, E>, InitError> {
-        let platform = self.platform(embedder);
-        let yard = if self.options.deferred {
-            let yard = Yard::deferred(layout, storage, platform)?;
+        self.yard_with_policy(layout, storage, embedder, P::POLICY)
+    }
+
+    /// [`yard`](Machine::yard) for a policy that is a value, as `&Rules` are.
+    ///
+    /// # Errors
+    /// As [`Yard::new`].
+    pub fn yard_with_policy<'a, P: Policy, E: Platform>(
+        &self,
+        layout: &Layout<'a>,
+        storage: Storage<'a, SimLock>,
+        embedder: E,
+        policy: P,
+    ) -> Result<SimYard<'a, P, E>, InitError> {
+        let mut yard = Yard::with_policy(self.platform(embedder), policy);
+        if self.options.deferred {
+            yard.init_deferred(layout, storage)?;
             while !yard.finish_deferred() {}
-            yard
         } else {
-            Yard::new(layout, storage, platform)?
-        };
+            yard.init(layout, storage)?;
+        }
         self.adopt(&yard);
         Ok(yard)
     }

@@ -28,9 +28,9 @@ impl Platform for Machine {
 macro_rules! calls {
     ($($name:ident($y:ident $(, $arg:ident: $type:ty = $value:expr)*) -> $out:ty { $body:expr })*) => {
         $(#[inline(never)]
-        fn $name<P: Policy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
+        fn $name<P: StaticPolicy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
 
-        fn all<P: Policy>(y: &Y<'_, P>) {
+        fn all<P: StaticPolicy>(y: &Y<'_, P>) {
             $(let _ = std::hint::black_box($name(y $(, std::hint::black_box($value))*));)*
         }
     };
@@ -39,7 +39,7 @@ macro_rules! calls {
 include!("calls/table.rs");
 
 #[inline(never)]
-fn call_new<'a, P: Policy>(
+fn call_new<'a, P: StaticPolicy>(
     layout: &Layout<'_>,
     storage: Storage<'a, Lock>,
 ) -> Result<Y<'a, P>, InitError> {
@@ -47,7 +47,7 @@ fn call_new<'a, P: Policy>(
 }
 
 #[inline(never)]
-fn call_init<'a, P: Policy>(
+fn call_init<'a, P: StaticPolicy>(
     layout: &Layout<'_>,
     storage: Storage<'a, Lock>,
 ) -> Result<Y<'a, P>, InitError> {
@@ -58,7 +58,7 @@ fn call_init<'a, P: Policy>(
 }
 
 #[inline(never)]
-fn call_deferred<'a, P: Policy>(
+fn call_deferred<'a, P: StaticPolicy>(
     layout: &Layout<'a>,
     storage: Storage<'a, Lock>,
 ) -> Result<Y<'a, P>, InitError> {
@@ -66,7 +66,7 @@ fn call_deferred<'a, P: Policy>(
 }
 
 #[inline(never)]
-fn call_blank<'a, P: Policy>(
+fn call_blank<'a, P: StaticPolicy>(
     layout: &Layout<'_>,
     storage: Storage<'a, Lock>,
 ) -> Result<Y<'a, P>, InitError> {
@@ -81,7 +81,7 @@ enum Made {
     Blank,
 }
 
-fn with_yard<P: Policy>(made: Made) -> Result<(), InitError> {
+fn with_yard<P: StaticPolicy>(made: Made) -> Result<(), InitError> {
     let layout = layout();
     let needs = layout.needs::<Lock>()?;
     let frames: Vec<Frame> = (0..needs.frames).map(|_| Frame::new()).collect();

@@ -14,7 +14,7 @@ use crate::mobility::Source;
 use crate::node::{Home, NodeChoice, NodeMask};
 use crate::pcp::is_cached_order;
 use crate::platform::Platform;
-use crate::policy::{BelowHigh, Policy};
+use crate::policy::{BelowHigh, Policy, Rules};
 use crate::reclaim::NodeReclaim;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneKind};
@@ -120,22 +120,22 @@ impl Request {
 
     /// The highest zone where it is needed once more.
     #[inline(always)]
-    fn highest_again<P: Policy>(&self) -> ZoneKind {
+    fn highest_again(&self, rules: &Rules) -> ZoneKind {
         // The flags are not even read: that alone moves registers about (two instructions).
-        if P::RULES.fast_path.flags_once {
+        if rules.fast_path.flags_once {
             return self.highest;
         }
-        zone_again::<P>(self.gfp, self.highest)
+        zone_again(rules, self.gfp, self.highest)
     }
 
     /// The type where it is needed once more.
     #[inline(always)]
-    fn type_again<P: Policy>(&self) -> MigrateType {
+    fn type_again(&self, rules: &Rules) -> MigrateType {
         // Whatever the flags say, where types are not kept apart.
-        if P::RULES.fast_path.flags_once || self.migrate_type == MigrateType::Unmovable {
+        if rules.fast_path.flags_once || self.migrate_type == MigrateType::Unmovable {
             return self.migrate_type;
         }
-        type_again::<P>(self.gfp, self.migrate_type)
+        type_again(rules, self.gfp, self.migrate_type)
     }
 }
 
@@ -163,7 +163,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if self.platform.fail(order, gfp) {
             return Err(AllocError::NoMemory);
         }
-        if !P::RULES.fast_path.split {
+        if !self.rules().fast_path.split {
             return self.whole_way(nodes, order, gfp);
         }
         match self.alloc_ready(nodes, order, gfp) {
@@ -219,10 +219,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline(always)]
     fn alloc_quick(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Option<Pfn> {
         let o = order.get();
-        if !is_cached_order::<P>(o) {
+        if !is_cached_order(self.rules(), o) {
             return None;
         }
-        let (highest, t) = route::<P>(gfp)?;
+        let (highest, t) = route(self.rules(), gfp)?;
         let cpu = self.platform.cpu();
         let home = self.homes.get(cpu.0 as usize)?;
         let (zone, slot) = self.start(home, cpu, highest)?;
@@ -233,8 +233,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if nodes != NodeChoice::LOCAL && (remote || !nodes.begins_at(home.node)) {
             return None;
         }
-        let at = At::<R, E, P>::new(zone, &self.platform, cpu, slot);
-        let highest = zone_again::<P>(gfp, highest);
+        let at = At::new(zone, &self.platform, cpu, slot, self.policy);
+        let highest = zone_again(self.rules(), gfp, highest);
         if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK | OVERTAKEN << highest as u32) {
             return None;
         }
@@ -243,7 +243,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         } else if zone.ungrouped.load(Relaxed) {
             false
         } else {
-            let mark = first_mark::<P>();
+            let mark = first_mark(self.rules());
             let flags = AllocFlags::from_bits_retain(mark as u32);
             zone.watermark_fast(o, zone.watermarks.effective(mark), highest, flags)
         };
@@ -251,9 +251,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return None;
         }
         let mut pageset = at.slot.pageset.try_lock()?;
-        let t = type_again::<P>(gfp, t);
+        let t = type_again(self.rules(), gfp, t);
         let idx = pageset.pop(at, o, t)?;
-        pageset.note_alloc::<P>();
+        pageset.note_alloc(self.rules());
         drop(pageset);
         let pfn = zone.pfn(idx);
         self.deliver(at.cpu, pfn, order, t, gfp);
@@ -268,7 +268,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         cpu: CpuId,
         highest: ZoneKind,
     ) -> Option<(&'a Zone<'a, R>, &'a CpuSlot<R>)> {
-        if P::RULES.fast_path.flags_once {
+        if self.rules().fast_path.flags_once {
             return home.quick[highest as usize & 7];
         }
         let zone = self.first_zone(home.node, highest)?;
@@ -318,7 +318,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let plain = self.platform.is_plain(gfp);
         let context = if plain { Context::default() } else { self.platform.context() };
         let mut gfp = gfp.difference(context.without);
-        let highest = highest_zone::<P>(gfp).ok_or(AllocError::BadZone)?;
+        let highest = highest_zone(self.rules(), gfp).ok_or(AllocError::BadZone)?;
         let mut migrate_type = gfp.migrate_type().ok_or(AllocError::BadType)?;
         if self.zones.iter().any(|z| z.ungrouped.load(Relaxed)) {
             migrate_type = MigrateType::Unmovable;
@@ -362,7 +362,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The same within other nodes.
     #[inline]
     pub(crate) fn zones_in(&self, req: &Request, nodes: NodeMask) -> Zonelist<'a, R> {
-        Zonelist::new(self.nodes, req.node, req.highest_again::<P>(), nodes)
+        Zonelist::new(self.nodes, req.node, req.highest_again(self.rules()), nodes)
     }
 
     /// The zone that a request tries first.
@@ -411,7 +411,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                     flags.remove(AllocFlags::NOFRAGMENT);
                     continue 'scan;
                 }
-                let at = zone.at::<E, P>(&self.platform, req.cpu)?;
+                let at = self.at(zone, req.cpu)?;
                 if let Some(idx) = self.attempt_at(at, preferred, req, flags) {
                     return Some(zone.pfn(idx));
                 }
@@ -513,7 +513,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     fn watermark_holds(self, req: &Request, flags: AllocFlags) -> bool {
         let zone = self.zone;
         let below = zone.has_flag(BELOW_HIGH);
-        let test_high = match P::RULES.pcp.below_high {
+        let test_high = match self.rules().pcp.below_high {
             BelowHigh::Ignored => false,
             BelowHigh::TestedAlways => true,
             BelowHigh::TestedWhileClear => !below,
@@ -537,22 +537,22 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     #[inline]
     fn holds(self, mark: usize, req: &Request, flags: AllocFlags) -> bool {
         let mark = self.zone.watermarks.effective(mark);
-        self.zone.watermark_fast(req.order.get(), mark, req.highest_again::<P>(), flags)
+        self.zone.watermark_fast(req.order.get(), mark, req.highest_again(self.rules()), flags)
     }
 
     /// From this CPU's lists (§5.7), where the order is kept there and nobody else is at them.
     #[inline]
     fn take_cached(self, req: &Request, flags: AllocFlags) -> Option<u32> {
         let order = req.order.get();
-        if !is_cached_order::<P>(order) {
+        if !is_cached_order(self.rules(), order) {
             return None;
         }
         let Some(mut pageset) = self.slot.pageset.try_lock() else {
             self.zone.bypasses.fetch_add(1, Relaxed);
             return None;
         };
-        pageset.note_alloc::<P>();
-        pageset.take(self, order, req.type_again::<P>(), flags)
+        pageset.note_alloc(self.rules());
+        pageset.take(self, order, req.type_again(self.rules()), flags)
     }
 
     /// From the zone's free lists (§2.8 step 7, §3.8).

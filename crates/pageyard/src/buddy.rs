@@ -52,7 +52,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             let buddy = idx ^ (1 << order);
             let state = map.frame(buddy).state();
             if !state.is(Kind::Free, order) {
-                if order < P::RULES.safety.guard_min_order && state.is(Kind::Guard, order) {
+                if order < self.rules().safety.guard_min_order && state.is(Kind::Guard, order) {
                     self.unguard(buddy, order, t);
                     idx &= buddy;
                     order += 1;
@@ -66,7 +66,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             }
             self.tell_links(buddy, order, theirs);
             self.unlist(buddy, order, theirs, false);
-            if P::RULES.carried_types && theirs != t {
+            if self.rules().carried_types && theirs != t {
                 // The pages change lists, and so do the counts that are kept by list.
                 self.account_special(-(1 << order), theirs);
                 self.account_special(1 << order, t);
@@ -99,7 +99,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     #[cold]
     fn may_merge(&self, idx: u32, buddy: u32, order: u8, t: MigrateType) -> bool {
         let map = &self.zone.map;
-        let (ours, theirs) = if P::RULES.carried_types {
+        let (ours, theirs) = if self.rules().carried_types {
             // Without the hygiene rules a list says nothing certain about the block.
             (map.block_type(idx), map.block_type(buddy))
         } else {
@@ -112,7 +112,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             self.zone.counters.merges_refused.add(1);
             return false;
         }
-        if !P::RULES.carried_types {
+        if !self.rules().carried_types {
             map.set_range_type(buddy, order, t);
             self.zone.counters.merges_relabelled.add(1);
         }
@@ -153,14 +153,14 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             order -= 1;
             self.leave(idx + (1 << order), order, t);
         }
-        let guards_to = low.max(P::RULES.safety.guard_min_order).min(high);
+        let guards_to = low.max(self.rules().safety.guard_min_order).min(high);
         (1 << high) - (1 << guards_to)
     }
 
     /// A part that a split leaves over: free, or a guard where it is too small (§11.6).
     #[inline]
     pub(crate) fn leave(&self, idx: u32, order: u8, t: MigrateType) {
-        if order < P::RULES.safety.guard_min_order {
+        if order < self.rules().safety.guard_min_order {
             self.guard(idx, order, t);
         } else {
             self.zone.areas.insert(&self.zone.map, idx, order, t, End::Head);
@@ -176,7 +176,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         self.unlist(head, high, t, true);
         let back = self.split_around(head, high, idx, low, |part, o| {
             self.leave(part, o, t);
-            if o < P::RULES.safety.guard_min_order { 0 } else { 1 << o }
+            if o < self.rules().safety.guard_min_order { 0 } else { 1 << o }
         });
         self.account(back - (1 << high), t);
     }
@@ -248,7 +248,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     #[inline]
     pub(crate) fn note_taken(&self, idx: u32, order: u8, t: MigrateType) {
         if let Some(order) = Order::new(order) {
-            let refill = is_cached_order::<P>(order.get()) && t.is_mergeable();
+            let refill = is_cached_order(self.rules(), order.get()) && t.is_mergeable();
             let pfn = self.zone.pfn(idx);
             self.env.event(self.cpu, Event::ZoneLocked { pfn, order, migrate_type: t, refill });
         }
@@ -257,7 +257,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// The debug check of §4.8.
     #[inline]
     pub(crate) fn check_type(&self, idx: u32, t: MigrateType) {
-        if P::RULES.type_checks && self.zone.map.block_type(idx) != t {
+        if self.rules().type_checks && self.zone.map.block_type(idx) != t {
             self.zone.counters.type_check_failures.add(1);
         }
     }

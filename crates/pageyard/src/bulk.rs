@@ -206,7 +206,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         slots: impl Iterator<Item = &'s mut S>,
         fill: impl Fn(&mut S, u32),
     ) -> usize {
-        let Some(at) = zone.at::<E, P>(&self.platform, req.cpu) else { return 0 };
+        let Some(at) = self.at(zone, req.cpu) else { return 0 };
         let Some(mut pageset) = at.slot.pageset.try_lock() else { return 0 };
         let flags = bulk_flags(req.gfp);
         let mut got = 0;

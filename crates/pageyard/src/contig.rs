@@ -156,7 +156,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         for pfn in pages() {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
-            let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
+            let Some(at) = self.at(zone, cpu) else { continue };
             // Where a hook panics, the pages that are left stay with their owner.
             let unfinished = Rollback::new(|| self.stay((pfn.0..range.end.0).map(Pfn)));
             at.take_back(idx, Order::ZERO.get());

@@ -43,7 +43,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let Some(slot) = zone.slot(cpu) else { continue };
             let _held = zone.limits_lock.lock();
             slot.up.store(true, Relaxed);
-            slot.pageset.lock().tune::<P, _>(|t| t.limits = zone.current_limits());
+            slot.pageset.lock().tune(&self.rules().pcp, |t| t.limits = zone.current_limits());
         }
         if let Some(node) = self.node(home.node) {
             node.cpus.fetch_add(1, Relaxed);
@@ -72,11 +72,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let _held = zone.limits_lock.lock();
             slot.up.store(false, Relaxed);
             // What is refused on the whole way must not be served on the quick one.
-            slot.pageset.lock().tune::<P, _>(|t| t.limits = Limits::DISABLED);
+            slot.pageset.lock().tune(&self.rules().pcp, |t| t.limits = Limits::DISABLED);
         }
         self.drain_cpu(cpu, None);
         for zone in self.zones {
-            if let Some(at) = zone.at::<E, P>(&self.platform, cpu) {
+            if let Some(at) = self.at(zone, cpu) {
                 let locked = at.lock();
                 locked.fold(at.slot.diff());
             }

@@ -7,7 +7,7 @@ use crate::gfp::Gfp;
 use crate::init::Start;
 use crate::layout::{InitError, Layout, Storage, ZoneSpec, section_end};
 use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::policy::{Policy, StaticPolicy};
 use crate::sync::{
     AtomicBool, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -114,7 +114,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Iterator for Growths<'_, '_, R, E, P> 
     }
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, R: RawMutex, E: Platform, P: StaticPolicy> Yard<'a, R, E, P> {
     /// An allocator that begins with one section of the last zone of each node (spec §8.2). The
     /// rest of those zones is initialised by [`init_section`](Yard::init_section), which any number
     /// of threads may call at once, while others allocate; requests that would fail for want of it
@@ -132,12 +132,27 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         storage: Storage<'a, R>,
         platform: E,
     ) -> Result<Self, InitError> {
-        const { assert!(E::DEFERS, "Platform::DEFERS is off") };
         let mut yard = Self::without_memory(platform);
-        yard.build(layout, storage, Start::Deferred(layout))?;
-        yard.recalculate();
-        yard.regroup();
+        yard.init_deferred(layout, storage)?;
         Ok(yard)
+    }
+}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// [`deferred`](Yard::deferred) in place, as [`init`](Yard::init) is for [`new`](Yard::new).
+    ///
+    /// # Errors
+    /// [`InitError`]; nothing was written to the storage then, and the yard is as it was.
+    pub fn init_deferred(
+        &mut self,
+        layout: &Layout<'a>,
+        storage: Storage<'a, R>,
+    ) -> Result<(), InitError> {
+        const { assert!(E::DEFERS, "Platform::DEFERS is off") };
+        self.build(layout, storage, Start::Deferred(layout))?;
+        self.recalculate();
+        self.regroup();
+        Ok(())
     }
 
     /// Initialises the next section of a node's memory that is not (§8.2). `false`: nobody has to
@@ -166,7 +181,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         if deferred.layout.knobs.shuffle_seed.is_some() {
             for zone in self.zones.iter().filter(|z| z.late.is_deferred()) {
-                if let Some(at) = zone.at::<E, P>(&self.platform, CpuId(0)) {
+                if let Some(at) = self.at(zone, CpuId(0)) {
                     at.shuffle();
                 }
             }
@@ -220,8 +235,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let end = zone.end();
         let cpu = self.platform.cpu();
         // A thread that is none of the yard's CPUs works in the first one's name.
-        let at = zone.at::<E, P>(&self.platform, cpu);
-        let Some(at) = at.or_else(|| zone.at(&self.platform, CpuId(0))) else { return false };
+        let at = self.at(zone, cpu);
+        let Some(at) = at.or_else(|| self.at(zone, CpuId(0))) else { return false };
         if !late.is_deferred() {
             return false;
         }

@@ -125,7 +125,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     #[inline(always)]
     fn free_as<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if !P::RULES.fast_path.split {
+        if !self.rules().fast_path.split {
             return self.whole_way_back(pfn, order);
         }
         // Twice, as in `alloc`.
@@ -146,14 +146,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline(always)]
     fn free_quick<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Option<()> {
         let o = order.get();
-        if !is_cached_order::<P>(o) {
+        if !is_cached_order(self.rules(), o) {
             return None;
         }
         let cpu = self.platform.cpu();
         // Nearly every page goes back to the CPU's own node, and most of its memory is in the
         // highest zone.
         let (zone, slot) = self.homes.get(cpu.0 as usize)?.quick[ZoneKind::Movable as usize]?;
-        let at = At::<R, E, P>::new(zone, &self.platform, cpu, slot);
+        let at = At::new(zone, &self.platform, cpu, slot, self.policy);
         match zone.allocated(pfn, o) {
             Some(block) => at.put_quick::<OWNED>(block, o),
             None => self.free_elsewhere::<OWNED>(pfn, o),
@@ -166,7 +166,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn free_elsewhere<const OWNED: bool>(&self, pfn: Pfn, o: u8) -> Option<()> {
         let (zone, _) = self.locate(pfn)?;
         let block = zone.allocated(pfn, o)?;
-        zone.at::<E, P>(&self.platform, self.platform.cpu())?.put_quick::<OWNED>(block, o)
+        self.at(zone, self.platform.cpu())?.put_quick::<OWNED>(block, o)
     }
 
     /// The whole way back.
@@ -225,7 +225,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline]
     fn here<'z>(&'z self, zone: &'z Zone<'a, R>) -> Result<At<'z, 'a, R, E, P>, FreeError> {
         let cpu = self.platform.cpu();
-        self.home(cpu).and_then(|_| zone.at(&self.platform, cpu)).ok_or(FreeError::UnknownCpu(cpu))
+        self.home(cpu).and_then(|_| self.at(zone, cpu)).ok_or(FreeError::UnknownCpu(cpu))
     }
 
     /// Takes back many blocks at once (§6.2): each per-CPU list is locked once for many of them.
@@ -283,15 +283,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         {
             for (i, (pfn, order)) in group.iter().map(&of).enumerate() {
                 let Some((zone, idx)) = self.locate(pfn) else { continue };
-                let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
+                let Some(at) = self.at(zone, cpu) else { continue };
                 // Where a hook panics, what is on no list yet stays with its owner.
                 let unfinished = Rollback::new(|| {
-                    let cached = |order: Order| is_cached_order::<P>(order.get());
+                    let cached = |order: Order| is_cached_order(self.rules(), order.get());
                     let left = rest.iter().map(&of).enumerate();
                     let left = left.filter(|&(n, (_, order))| n >= i || cached(order));
                     self.stay(left.map(|(_, (pfn, _))| pfn));
                 });
-                if at.leaves_owner(idx, order.get()) && !is_cached_order::<P>(order.get()) {
+                if at.leaves_owner(idx, order.get()) && !is_cached_order(self.rules(), order.get())
+                {
                     at.put_direct(idx, order.get());
                 }
                 unfinished.disarm();
@@ -315,9 +316,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The cached orders of one group, under one lock while they lie in one zone.
     fn free_group(&self, group: impl Iterator<Item = (Pfn, Order)>, cpu: CpuId) {
         let mut held: Option<(&'a Zone<'a, R>, lock_api::MutexGuard<'_, R, Pageset>)> = None;
-        for (pfn, order) in group.filter(|b| is_cached_order::<P>(b.1.get())) {
+        for (pfn, order) in group.filter(|b| is_cached_order(self.rules(), b.1.get())) {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
-            let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
+            let Some(at) = self.at(zone, cpu) else { continue };
             let frame = zone.map.frame(idx);
             if !frame.state().is(Kind::Leaving, order.get()) {
                 continue; // a bad page: out of use since it was looked at
@@ -415,7 +416,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// The common case of a free, once the block is known to be its owner's.
     #[inline(always)]
     fn put_quick<const OWNED: bool>(self, block: Owned<'_>, o: u8) -> Option<()> {
-        if P::RULES.safety.at_free() {
+        if self.rules().safety.at_free() {
             if !OWNED && !block.frame.leave(block.seen) {
                 return None;
             }
@@ -440,7 +441,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     #[inline(always)]
     fn put_listed<const OWNED: bool>(self, block: Owned<'_>, order: u8) -> Option<()> {
         let pageblock = self.zone.map.pageblock(block.idx)?;
-        if !P::RULES.fast_path.type_once
+        if !self.rules().fast_path.type_once
             && self.zone.map.block_type(block.idx) == MigrateType::Isolate
         {
             return None;
@@ -464,7 +465,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// A checked block goes to this CPU's lists, or to the zone where they do not take it.
     #[inline]
     pub(crate) fn put_back(self, idx: u32, order: u8) {
-        if is_cached_order::<P>(order) {
+        if is_cached_order(self.rules(), order) {
             match self.slot.pageset.try_lock() {
                 Some(mut pageset) => {
                     if let Some(t) = self.zone.map.cached_type(idx) {

@@ -93,7 +93,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     fn unreserve(&self, zone: &Zone<'a, R>, cpu: CpuId, t: MigrateType, force: bool) -> bool {
-        let at = zone.at::<E, P>(&self.platform, cpu);
+        let at = self.at(zone, cpu);
         at.is_some_and(|at| at.lock().unreserve(t, force))
     }
 }

@@ -185,9 +185,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn forget_pagesets(&self, zone: &Zone<'a, R>) {
         let _held = zone.limits_lock.lock();
         zone.limits.set(Limits::DISABLED);
-        zone.limit_pagesets::<P>();
+        zone.limit_pagesets(self.rules());
         for cpu in (0..self.cpus).map(CpuId) {
-            if let Some(at) = zone.at::<E, P>(&self.platform, cpu) {
+            if let Some(at) = self.at(zone, cpu) {
                 let locked = at.lock();
                 locked.fold(at.slot.diff());
             }

@@ -75,8 +75,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// [`PoisonError`]; nothing has changed.
     pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
-        let at = zone.at::<E, P>(&self.platform, self.platform.cpu());
-        let at = at.or_else(|| zone.at(&self.platform, CpuId(0))).ok_or(PoisonError::Foreign)?;
+        let at = self.at(zone, self.platform.cpu());
+        let at = at.or_else(|| self.at(zone, CpuId(0))).ok_or(PoisonError::Foreign)?;
         {
             let locked = at.lock();
             let frame = zone.map.frame(idx);
@@ -116,8 +116,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// [`PoisonError`]; nothing has changed.
     pub fn unpoison_frame(&self, pfn: Pfn) -> Result<(), PoisonError> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
-        let at = zone.at::<E, P>(&self.platform, self.platform.cpu());
-        let at = at.or_else(|| zone.at(&self.platform, CpuId(0))).ok_or(PoisonError::Foreign)?;
+        let at = self.at(zone, self.platform.cpu());
+        let at = at.or_else(|| self.at(zone, CpuId(0))).ok_or(PoisonError::Foreign)?;
         let frame = zone.map.frame(idx);
         {
             let _locked = at.lock();

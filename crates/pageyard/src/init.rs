@@ -1,7 +1,6 @@
 //! Start-up: an embedder describes its memory ([`Layout`]), hands over room for the maps, and gets
 //! an allocator in which every usable frame is free (spec §8.1).
 
-use core::marker::PhantomData;
 use core::ops::Range;
 
 use lock_api::{Mutex, RawMutex};
@@ -13,7 +12,7 @@ use crate::knobs::Knobs;
 use crate::layout::{InitError, Layout, Storage, common, section_end};
 use crate::node::{Node, rebuild_orders};
 use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::policy::{Policy, StaticPolicy};
 use crate::reclaimers::Reclaimers;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::turn::Turn;
@@ -37,7 +36,7 @@ pub(crate) enum Start<'l, 'a> {
     Deferred(&'l Layout<'a>),
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, R: RawMutex, E: Platform, P: StaticPolicy> Yard<'a, R, E, P> {
     /// An allocator in which every usable frame that is not reserved is free.
     ///
     /// # Errors
@@ -56,6 +55,28 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// some. Together they are [`new`](Yard::new) for small stacks: a yard has some KiB, and what
     /// returns it by value may have copies of it on the way.
     pub const fn without_memory(platform: E) -> Self {
+        Self::with_policy(platform, P::POLICY)
+    }
+
+    /// An allocator with the layout's zones, no frame of which is memory yet: for
+    /// [`restore`](Yard::restore). The layout's ranges are checked but not used.
+    ///
+    /// # Errors
+    /// [`InitError`]; nothing was written to the storage then.
+    pub fn blank(
+        layout: &Layout<'_>,
+        storage: Storage<'a, R>,
+        platform: E,
+    ) -> Result<Self, InitError> {
+        let mut yard = Self::without_memory(platform);
+        yard.init_blank(layout, storage)?;
+        Ok(yard)
+    }
+}
+
+impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    /// [`without_memory`](Yard::without_memory) for a policy that is a value, as `&Rules` are.
+    pub const fn with_policy(platform: E, policy: P) -> Self {
         Yard {
             zones: &[],
             nodes: &[],
@@ -72,7 +93,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             zonelist_changes: AtomicU64::new(0),
             events: EventCounters::new(),
             deferred: None,
-            policy: PhantomData,
+            policy,
         }
     }
 
@@ -88,6 +109,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Ok(())
     }
 
+    /// Gives the yard the layout's zones, no frame of which is memory yet, in place
+    /// ([`blank`](Yard::blank)).
+    ///
+    /// # Errors
+    /// [`InitError`]; nothing was written to the storage then, and the yard is as it was.
+    pub fn init_blank(
+        &mut self,
+        layout: &Layout<'_>,
+        storage: Storage<'a, R>,
+    ) -> Result<(), InitError> {
+        self.build(layout, storage, Start::Blank)
+    }
+
     /// Below a certain amount of memory, keeping types apart would only waste it (§2.4).
     pub(crate) fn regroup(&self) {
         let above: u64 = self
@@ -98,23 +132,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for zone in self.zones {
             let _lock = zone.lock.lock();
             zone.ungrouped.store(above < TYPES as u64 * u64::from(PAGEBLOCK_PAGES), Relaxed);
-            zone.refresh_ample::<P>();
+            zone.refresh_ample(self.rules());
         }
-    }
-
-    /// An allocator with the layout's zones, no frame of which is memory yet: for
-    /// [`restore`](Yard::restore). The layout's ranges are checked but not used.
-    ///
-    /// # Errors
-    /// [`InitError`]; nothing was written to the storage then.
-    pub fn blank(
-        layout: &Layout<'_>,
-        storage: Storage<'a, R>,
-        platform: E,
-    ) -> Result<Self, InitError> {
-        let mut yard = Self::without_memory(platform);
-        yard.build(layout, storage, Start::Blank)?;
-        Ok(yard)
     }
 
     pub(crate) fn build(
@@ -176,7 +195,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 zone.late = Late::new(late);
             }
             if populated {
-                zone.limit_pagesets::<P>();
+                zone.limit_pagesets(self.rules());
             }
             zone.boost_factor.store(layout.knobs.watermark_boost_factor, Relaxed);
             zone.count_numa(layout.knobs.numa_stat);
@@ -187,7 +206,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let zones: &'a [Zone<'a, R>] = storage.zones.get(..needs.zones).unwrap_or(&[]);
         if populated {
             for zone in zones {
-                populate::<R, E, P>(zone, layout, &self.platform);
+                populate(zone, layout, &self.platform, self.policy);
             }
         }
 
@@ -232,11 +251,12 @@ fn populate<R: RawMutex, E: Platform, P: Policy>(
     zone: &Zone<'_, R>,
     layout: &Layout<'_>,
     platform: &E,
+    policy: P,
 ) {
     let span = zone.start..zone.end();
     let present: u64 = layout.usable.iter().map(|r| common(r, &span)).sum();
     zone.present.store(present, Relaxed);
-    let Some(at) = zone.at::<E, P>(platform, CpuId(0)) else { return };
+    let Some(at) = zone.at(platform, CpuId(0), policy) else { return };
     let end = zone.late.start().unwrap_or(span.end);
     let all = !zone.late.is_deferred();
     if all {
@@ -308,7 +328,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             }
         };
         // Nobody has this memory yet: it is filled without a lock.
-        if P::RULES.safety.fills() {
+        if self.rules().safety.fills() {
             let unfilled = Rollback::new(|| self.stay_reserved(&mut runs()));
             each_block(&|idx, order| self.fill(idx, order));
             unfilled.disarm();

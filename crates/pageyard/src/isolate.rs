@@ -137,7 +137,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         let pages = range.end.0.wrapping_sub(range.start.0) as u32;
         let cpu = self.platform.cpu();
-        let at = zone.at(&self.platform, cpu).ok_or(IsolateError::UnknownCpu(cpu))?;
+        let at = self.at(zone, cpu).ok_or(IsolateError::UnknownCpu(cpu))?;
         Ok((at, first..first.wrapping_add(pages)))
     }
 }

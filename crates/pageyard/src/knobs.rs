@@ -114,7 +114,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// An unknown name; a setting that cannot be read; a writer that fails.
     pub fn knob(&self, name: &str, out: &mut impl Write) -> Result<(), KnobError> {
-        known(name)?.read(&self.knobs(), &P::RULES, out)
+        known(name)?.read(&self.knobs(), self.rules(), out)
     }
 
     /// Sets a setting from text (§10), with everything that follows from it: what writing to the
@@ -260,7 +260,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let Some(zone) = self.zone(zone).filter(|_| in_range) else { return false };
         let _held = zone.limits_lock.lock();
         zone.limits.set(limits);
-        zone.limit_pagesets::<P>();
+        zone.limit_pagesets(self.rules());
         true
     }
 
@@ -312,7 +312,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let _lock = z.lock.lock();
             z.watermarks.set_boost(0);
             z.watermarks.set_marks(marks);
-            z.refresh_ample::<P>();
+            z.refresh_ample(self.rules());
         }
         self.apply_limits(knobs, 0);
     }
@@ -322,7 +322,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     pub(crate) fn apply_limits(&self, knobs: &Knobs, coming: u32) {
         for z in self.zones {
             let limits = Limits::of_zone(
-                &P::RULES.pcp,
+                &self.rules().pcp,
                 z.managed.load(Relaxed),
                 z.watermarks.effective(LOW),
                 self.node_cpus(z, coming),
@@ -331,10 +331,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let limits = if knobs.pcp_autotune { limits } else { limits.fixed() };
             let _held = z.limits_lock.lock();
             let was = z.limits.get();
-            let follow = P::RULES.limits_follow || was == Limits::DISABLED;
+            let follow = self.rules().limits_follow || was == Limits::DISABLED;
             if follow && was != limits {
                 z.limits.set(limits);
-                z.limit_pagesets::<P>();
+                z.limit_pagesets(self.rules());
             }
         }
     }
@@ -350,7 +350,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 watermark::lowmem_reserve(z.kind as usize, &managed, &knobs.lowmem_reserve_ratio);
             let _lock = z.lock.lock();
             z.watermarks.set_reserve(reserve);
-            z.refresh_ample::<P>();
+            z.refresh_ample(self.rules());
         }
     }
 

@@ -4,13 +4,13 @@
 use core::hint::black_box;
 
 use crate::gfp::Gfp;
-use crate::policy::Policy;
+use crate::policy::Rules;
 use crate::units::{MigrateType, ZoneKind};
 
 /// Where a request goes: the highest zone it may use, and its type. One look-up in a table over
 /// the bits that decide (§2.3, §2.4); `None` where they contradict each other.
 #[inline]
-pub(crate) const fn route<P: Policy>(gfp: Gfp) -> Option<(ZoneKind, MigrateType)> {
+pub(crate) const fn route(rules: &Rules, gfp: Gfp) -> Option<(ZoneKind, MigrateType)> {
     const TABLE: [Option<(ZoneKind, MigrateType)>; 32] = {
         let mut table = [None; 32];
         let mut bits = 0;
@@ -23,7 +23,7 @@ pub(crate) const fn route<P: Policy>(gfp: Gfp) -> Option<(ZoneKind, MigrateType)
         }
         table
     };
-    if P::RULES.fast_path.zone_table {
+    if rules.fast_path.zone_table {
         return TABLE[(gfp.bits() & 31) as usize];
     }
     // The type was never found by branches.
@@ -33,7 +33,7 @@ pub(crate) const fn route<P: Policy>(gfp: Gfp) -> Option<(ZoneKind, MigrateType)
         Some(MigrateType::Reclaimable),
         None,
     ];
-    match (highest_zone::<P>(gfp), TYPES[(gfp.bits() >> 3 & 3) as usize]) {
+    match (highest_zone(rules, gfp), TYPES[(gfp.bits() >> 3 & 3) as usize]) {
         (Some(zone), Some(t)) => Some((zone, t)),
         _ => None,
     }
@@ -41,8 +41,8 @@ pub(crate) const fn route<P: Policy>(gfp: Gfp) -> Option<(ZoneKind, MigrateType)
 
 /// The highest zone alone (§2.3).
 #[inline]
-pub(crate) const fn highest_zone<P: Policy>(gfp: Gfp) -> Option<ZoneKind> {
-    if P::RULES.fast_path.zone_table {
+pub(crate) const fn highest_zone(rules: &Rules, gfp: Gfp) -> Option<ZoneKind> {
+    if rules.fast_path.zone_table {
         return gfp.highest_zone();
     }
     let zones = gfp.bits() & (Gfp::DMA.bits() | Gfp::HIGHMEM.bits() | Gfp::DMA32.bits());
@@ -69,7 +69,7 @@ const fn by_branches(gfp: Gfp) -> ZoneKind {
 
 /// The highest zone where it is used once more, of flags that have been found to mean something.
 #[inline(always)]
-pub(crate) fn zone_again<P: Policy>(gfp: Gfp, known: ZoneKind) -> ZoneKind {
+pub(crate) fn zone_again(rules: &Rules, gfp: Gfp, known: ZoneKind) -> ZoneKind {
     const TABLE: [ZoneKind; 16] = {
         let mut table = [ZoneKind::Normal; 16];
         let mut bits = 0;
@@ -81,23 +81,23 @@ pub(crate) fn zone_again<P: Policy>(gfp: Gfp, known: ZoneKind) -> ZoneKind {
         }
         table
     };
-    if P::RULES.fast_path.flags_once {
+    if rules.fast_path.flags_once {
         return known;
     }
     let gfp = black_box(gfp);
-    if P::RULES.fast_path.zone_table { TABLE[(gfp.bits() & 15) as usize] } else { by_branches(gfp) }
+    if rules.fast_path.zone_table { TABLE[(gfp.bits() & 15) as usize] } else { by_branches(gfp) }
 }
 
 /// The type where it is used once more, of flags that have been found to mean something.
 #[inline(always)]
-pub(crate) fn type_again<P: Policy>(gfp: Gfp, known: MigrateType) -> MigrateType {
+pub(crate) fn type_again(rules: &Rules, gfp: Gfp, known: MigrateType) -> MigrateType {
     const TABLE: [MigrateType; 4] = [
         MigrateType::Unmovable,
         MigrateType::Movable,
         MigrateType::Reclaimable,
         MigrateType::Unmovable, // both bits: refused before
     ];
-    if P::RULES.fast_path.flags_once {
+    if rules.fast_path.flags_once {
         return known;
     }
     TABLE[(black_box(gfp).bits() >> 3 & 3) as usize]
@@ -106,23 +106,27 @@ pub(crate) fn type_again<P: Policy>(gfp: Gfp, known: MigrateType) -> MigrateType
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{FlagsAgain, Linux612, ZoneByBranches};
+    use crate::policy::{FlagsAgain, Linux612, StaticPolicy, ZoneByBranches};
 
     #[test]
     fn all_ways_lead_to_the_same() {
         for bits in 0..64 {
             let gfp = Gfp::from_bits_retain(bits | Gfp::FS.bits());
-            let route = super::route::<Linux612>(gfp);
-            assert_eq!(super::route::<ZoneByBranches>(gfp), route, "{bits:#x}");
-            assert_eq!(highest_zone::<ZoneByBranches>(gfp), gfp.highest_zone(), "{bits:#x}");
+            let route = super::route(&Linux612::RULES, gfp);
+            assert_eq!(super::route(&<ZoneByBranches>::RULES, gfp), route, "{bits:#x}");
+            assert_eq!(
+                highest_zone(&<ZoneByBranches>::RULES, gfp),
+                gfp.highest_zone(),
+                "{bits:#x}"
+            );
             let Some((zone, t)) = route else { continue };
             // What is known is not looked at.
             let wrong = (ZoneKind::Device, MigrateType::Isolate);
             type Both = ZoneByBranches<FlagsAgain>;
-            assert_eq!(zone_again::<FlagsAgain>(gfp, wrong.0), zone, "{bits:#x}");
-            assert_eq!(zone_again::<Both>(gfp, wrong.0), zone, "{bits:#x}");
-            assert_eq!(type_again::<FlagsAgain>(gfp, wrong.1), t, "{bits:#x}");
-            assert_eq!(zone_again::<Linux612>(gfp, wrong.0), wrong.0);
+            assert_eq!(zone_again(&<FlagsAgain>::RULES, gfp, wrong.0), zone, "{bits:#x}");
+            assert_eq!(zone_again(&Both::RULES, gfp, wrong.0), zone, "{bits:#x}");
+            assert_eq!(type_again(&<FlagsAgain>::RULES, gfp, wrong.1), t, "{bits:#x}");
+            assert_eq!(zone_again(&Linux612::RULES, gfp, wrong.0), wrong.0);
         }
     }
 }

@@ -1,12 +1,10 @@
 //! What runs beside requests: the statistics tick, drains, and disabling the per-CPU lists
 //! (spec §5.5, §5.14–5.16, §9.2).
 
-use core::marker::PhantomData;
-
 use lock_api::RawMutex;
 
 use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::policy::{Policy, Rules};
 use crate::sync::Ordering::Relaxed;
 use crate::tuning::{CacheSlice, FREE_HIGH_BATCH, Limits, keeps_batch};
 use crate::units::{CpuId, ZoneId};
@@ -22,7 +20,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     pub fn tick(&self, cpu: CpuId) -> bool {
         let mut again = false;
         for zone in self.zones {
-            if let Some(at) = zone.at::<E, P>(&self.platform, cpu) {
+            if let Some(at) = self.at(zone, cpu) {
                 again |= at.tick();
             }
         }
@@ -34,8 +32,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let by = self.platform.cpu();
         for zone in self.zones.iter().filter(|z| zone.is_none_or(|id| id == z.id())) {
             // A drainer that is none of the yard's CPUs works in the drained one's name.
-            let at = zone.at::<E, P>(&self.platform, by);
-            if let Some(at) = at.or_else(|| zone.at(&self.platform, cpu)) {
+            let at = self.at(zone, by);
+            if let Some(at) = at.or_else(|| self.at(zone, cpu)) {
                 at.drain(cpu);
             }
         }
@@ -66,12 +64,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         {
             let _held = zone.limits_lock.lock();
             zone.disabled.fetch_add(1, Relaxed);
-            zone.limit_pagesets::<P>();
+            zone.limit_pagesets(self.rules());
         }
         for cpu in 0..self.cpus {
             self.drain_cpu(CpuId(cpu), Some(zone.id()));
         }
-        Some(PcpDisabled { zone, policy: PhantomData })
+        Some(PcpDisabled { zone, policy: self.policy })
     }
 
     /// Tells the tuning how much of the caches a CPU has (§5.13). Call it for every CPU that shares
@@ -81,8 +79,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for zone in self.zones {
             let Some(slot) = zone.slot(cpu) else { continue };
             known = true;
-            slot.pageset.lock().tune::<P, _>(|t| {
-                if keeps_batch(&P::RULES.pcp, slice, t.limits.batch) {
+            slot.pageset.lock().tune(&self.rules().pcp, |t| {
+                if keeps_batch(&self.rules().pcp, slice, t.limits.batch) {
                     t.flags |= FREE_HIGH_BATCH;
                 } else {
                     t.flags &= !FREE_HIGH_BATCH;
@@ -97,14 +95,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 #[derive(Debug)]
 pub struct PcpDisabled<'y, 'a, R: RawMutex, P: Policy> {
     zone: &'y Zone<'a, R>,
-    policy: PhantomData<P>,
+    policy: P,
 }
 
 impl<R: RawMutex, P: Policy> Drop for PcpDisabled<'_, '_, R, P> {
     fn drop(&mut self) {
         let _held = self.zone.limits_lock.lock();
         self.zone.disabled.fetch_sub(1, Relaxed);
-        self.zone.limit_pagesets::<P>();
+        self.zone.limit_pagesets(self.policy.rules());
     }
 }
 
@@ -116,10 +114,10 @@ impl<R: RawMutex> Zone<'_, R> {
 
     /// Gives the pagesets of all CPUs that are up the zone's limits; `high` follows at its next use
     /// (§5.4). Under `limits_lock`.
-    pub(crate) fn limit_pagesets<P: Policy>(&self) {
+    pub(crate) fn limit_pagesets(&self, rules: &Rules) {
         let limits = self.current_limits();
         for slot in self.cpus.iter().filter(|s| s.up.load(Relaxed)) {
-            slot.pageset.lock().tune::<P, _>(|t| t.limits = limits);
+            slot.pageset.lock().tune(&rules.pcp, |t| t.limits = limits);
         }
     }
 }

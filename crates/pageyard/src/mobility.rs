@@ -81,7 +81,9 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// that it does not.
     #[inline]
     pub(crate) fn count_mismatch(&self, idx: u32, t: MigrateType) {
-        if (P::RULES.carried_types || P::RULES.type_checks) && self.zone.map.block_type(idx) != t {
+        if (self.rules().carried_types || self.rules().type_checks)
+            && self.zone.map.block_type(idx) != t
+        {
             self.zone.counters.mismatches.add(1);
         }
     }
@@ -103,7 +105,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
                 *source = Source::Cma;
                 return Some(idx);
             }
-            if P::RULES.fallback == Fallback::LargestBlock {
+            if self.rules().fallback == Fallback::LargestBlock {
                 return self.largest_block(order, t, flags);
             }
             if let Some(idx) = self.claim(order, t, flags) {
@@ -178,7 +180,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             return Some(taken);
         }
         counters.claims_refused.add(1);
-        if P::RULES.moves_unclaimed && self.move_free_pages(idx, from, start).is_some() {
+        if self.rules().moves_unclaimed && self.move_free_pages(idx, from, start).is_some() {
             counters.steals.add(1);
             let taken = self.smallest(order, start)?;
             self.count_mismatch(taken, start);
@@ -245,7 +247,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         order: u8,
         start: MigrateType,
     ) -> u32 {
-        if P::RULES.moves_unclaimed {
+        if self.rules().moves_unclaimed {
             self.move_block(idx, found, from, start);
             self.take(idx, order, found, start);
         } else {
@@ -283,7 +285,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
 
     /// Before 6.12.29 a steal boosted as a claim does (§3.4); a refused claim has done so already.
     fn boost_for_steal(&self, flags: AllocFlags) {
-        if P::RULES.boost_on_steal {
+        if self.rules().boost_on_steal {
             self.boost(flags.contains(AllocFlags::KSWAPD));
         }
     }
@@ -320,7 +322,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             }
             let order = state.order();
             // Without the hygiene rules the block may be on a third type's list.
-            let was = if P::RULES.carried_types { state.migrate_type() } else { from };
+            let was = if self.rules().carried_types { state.migrate_type() } else { from };
             self.move_block(i, order, was, to);
             moved += 1u32 << order;
             i += 1u32 << order;

@@ -11,7 +11,7 @@ use crate::history::{HighChange, HighReason};
 use crate::list::List;
 use crate::mobility::Source;
 use crate::platform::Platform;
-use crate::policy::{BelowHigh, BulkFree, Decay, Policy};
+use crate::policy::{BelowHigh, BulkFree, Decay, PcpRules, Policy, Rules};
 use crate::run::Run;
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
@@ -36,8 +36,8 @@ pub(crate) struct Pageset {
 
 /// Whether blocks of this order are kept on per-CPU lists (§5.2).
 #[inline]
-pub(crate) const fn is_cached_order<P: Policy>(order: u8) -> bool {
-    if P::RULES.high_order_lists {
+pub(crate) const fn is_cached_order(rules: &Rules, order: u8) -> bool {
+    if rules.high_order_lists {
         order <= COSTLY_ORDER || order == PAGEBLOCK_ORDER
     } else {
         order == 0
@@ -73,8 +73,8 @@ pub(crate) const fn list_type(index: usize) -> MigrateType {
 }
 
 /// The lists that a policy uses, for walks over all of them.
-const fn lists_used<P: Policy>() -> usize {
-    if P::RULES.high_order_lists { LISTS } else { 3 }
+const fn lists_used(rules: &Rules) -> usize {
+    if rules.high_order_lists { LISTS } else { 3 }
 }
 
 impl Pageset {
@@ -94,9 +94,9 @@ impl Pageset {
     }
 
     /// Changes the tuning in any way.
-    pub(crate) fn tune<P: Policy, T>(&mut self, change: impl FnOnce(&mut Tuning) -> T) -> T {
+    pub(crate) fn tune<T>(&mut self, rules: &PcpRules, change: impl FnOnce(&mut Tuning) -> T) -> T {
         let answer = change(&mut self.tuning);
-        self.room = self.tuning.room(&P::RULES.pcp);
+        self.room = self.tuning.room(rules);
         answer
     }
 
@@ -107,8 +107,8 @@ impl Pageset {
 
     /// A request reaches the lists (§5.7).
     #[inline(always)]
-    pub(crate) fn note_alloc<P: Policy>(&mut self) {
-        self.tuning.note_alloc(&P::RULES.pcp);
+    pub(crate) fn note_alloc(&mut self, rules: &Rules) {
+        self.tuning.note_alloc(&rules.pcp);
     }
 
     /// Takes a block for a caller, if the list has one.
@@ -121,7 +121,7 @@ impl Pageset {
     ) -> Option<u32> {
         loop {
             let (idx, frame) = self.list(list_index(order, t)).pop_head(&at.zone.map)?;
-            self.tuning.note_taken(&P::RULES.pcp, order);
+            self.tuning.note_taken(&at.rules().pcp, order);
             if !at.may_be_handed_out(idx, order) {
                 // Out of use; the next one is tried (§5.7).
                 continue;
@@ -146,7 +146,7 @@ impl Pageset {
                 return Some(idx);
             }
             self.refill(at, order, t, flags);
-            if !P::RULES.safety.checks_pages() {
+            if !at.rules().safety.checks_pages() {
                 return self.pop(at, order, t);
             }
             // A refill of nothing but bad pages is followed by another one.
@@ -167,7 +167,8 @@ impl Pageset {
         flags: AllocFlags,
     ) {
         let was = self.tuning.high;
-        let wanted = self.tune::<P, _>(|t| t.nr_alloc(&P::RULES.pcp, order, at.zone.pressure()));
+        let wanted =
+            self.tune(&at.rules().pcp, |t| t.nr_alloc(&at.rules().pcp, order, at.zone.pressure()));
         self.note_high(at, was, HighReason::Refill);
         let list = self.list(list_index(order, t));
         let map = &at.zone.map;
@@ -218,10 +219,10 @@ impl Pageset {
         t: MigrateType,
     ) {
         self.push(at, idx, at.zone.map.frame(idx), order, t);
-        let rules = &P::RULES.pcp;
+        let rules = &at.rules().pcp;
         let was = self.tuning.high;
         let pressure = at.zone.pressure();
-        let (free_high, high) = self.tune::<P, _>(|t| {
+        let (free_high, high) = self.tune(&at.rules().pcp, |t| {
             let free_high = t.note_free(rules, order);
             (free_high, t.nr_high(rules, free_high, pressure))
         });
@@ -248,11 +249,11 @@ impl Pageset {
         if at.zone.pressure() != Pressure::default() || !OWNED && !block.frame.leave(block.seen) {
             return false;
         }
-        let quiet = self.tuning.free_quietly(&P::RULES.pcp, order, self.room);
+        let quiet = self.tuning.free_quietly(&at.rules().pcp, order, self.room);
         if quiet {
             // Told before the block is on the list: from then on others may have it. Where there is
             // more to do than to tell, it has been done.
-            if !P::RULES.safety.at_free() {
+            if !at.rules().safety.at_free() {
                 at.note_free(block.idx, order);
             }
             self.push(at, block.idx, block.frame, order, t);
@@ -275,7 +276,7 @@ impl Pageset {
             return false;
         };
         let quiet = at.zone.pressure() == Pressure::default()
-            && self.tuning.free_quietly(&P::RULES.pcp, order, self.room);
+            && self.tuning.free_quietly(&at.rules().pcp, order, self.room);
         if quiet {
             self.push(at, idx, frame, order, t);
         }
@@ -292,8 +293,8 @@ impl Pageset {
         order: u8,
         t: MigrateType,
     ) {
-        let frame = if P::RULES.fast_path.type_once { frame } else { at.zone.map.frame(idx) };
-        let carried = if P::RULES.carried_types { t } else { MigrateType::Unmovable };
+        let frame = if at.rules().fast_path.type_once { frame } else { at.zone.map.frame(idx) };
+        let carried = if at.rules().carried_types { t } else { MigrateType::Unmovable };
         frame.set_state(State::new(Kind::Cached, order, carried));
         self.list(list_index(order, t)).push_head(&at.zone.map, idx, frame);
         at.slot.counters.frees.add(order, at.type_again(idx, t));
@@ -322,11 +323,11 @@ impl Pageset {
         free_high: bool,
         index: usize,
     ) {
-        let n = self.tune::<P, _>(|t| t.nr_free(&P::RULES.pcp, high, free_high));
+        let n = self.tune(&at.rules().pcp, |t| t.nr_free(&at.rules().pcp, high, free_high));
         let reason = if free_high { DrainReason::FreeHigh } else { DrainReason::High };
         self.bulk_free(at, n, index, reason);
         let zone = at.zone;
-        if !matches!(P::RULES.pcp.below_high, BelowHigh::Ignored) && zone.has_flag(BELOW_HIGH) {
+        if !matches!(at.rules().pcp.below_high, BelowHigh::Ignored) && zone.has_flag(BELOW_HIGH) {
             let mark = zone.watermarks.effective(HIGH);
             let none = AllocFlags::WMARK_MIN;
             if zone.watermarks.ok(0, mark, ZoneKind::Movable, none, zone.supply(), || true) {
@@ -349,7 +350,7 @@ impl Pageset {
         if n <= 0 {
             return;
         }
-        let zone = match P::RULES.bulk_free {
+        let zone = match at.rules().bulk_free {
             BulkFree::SinglePass | BulkFree::BlockByBlock => {
                 let zone = at.lock();
                 self.single_pass(&zone, n, start);
@@ -381,9 +382,10 @@ impl Pageset {
     ) {
         let mut left = n;
         let mut index = start;
-        let joins = matches!(P::RULES.bulk_free, BulkFree::SinglePass) && !P::RULES.carried_types;
+        let joins =
+            matches!(zone.rules().bulk_free, BulkFree::SinglePass) && !zone.rules().carried_types;
         // Every list but the last is left empty, so each is looked at once.
-        for _ in 0..lists_used::<P>() {
+        for _ in 0..lists_used(zone.rules()) {
             if left <= 0 {
                 break;
             }
@@ -398,7 +400,7 @@ impl Pageset {
                     if more {
                         left -= 1 << order;
                         // A carried type is read once more when the block is freed.
-                        if !P::RULES.carried_types {
+                        if !zone.rules().carried_types {
                             frame.set_state(State::TAIL);
                         }
                     }
@@ -411,7 +413,7 @@ impl Pageset {
                 }
             }
             self.tuning.count -= before - left;
-            index = next_list::<P>(index);
+            index = next_list(zone.rules(), index);
         }
     }
 
@@ -425,14 +427,14 @@ impl Pageset {
         gathered: &List,
     ) {
         let map = &at.zone.map;
-        let lists = lists_used::<P>();
+        let lists = lists_used(at.rules());
         let mut left = n;
         let mut index = (start + lists - 1) % lists;
         // Not reset between turns: fuller lists give more, the more empty ones were passed.
         let mut take = 0;
         while left > 0 && self.tuning.count > 0 {
             for _ in 0..lists {
-                index = next_list::<P>(index);
+                index = next_list(at.rules(), index);
                 take += 1;
                 if !self.list(index).is_empty() {
                     break;
@@ -470,8 +472,8 @@ fn list_run(list: &List, map: &Map<'_>, run: Run, t: MigrateType) {
 }
 
 #[inline]
-const fn next_list<P: Policy>(index: usize) -> usize {
-    if index + 1 >= lists_used::<P>() { 0 } else { index + 1 }
+const fn next_list(rules: &Rules, index: usize) -> usize {
+    if index + 1 >= lists_used(rules) { 0 } else { index + 1 }
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
@@ -480,7 +482,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     fn free_cached(&self, idx: u32, order: u8) {
         let map = &self.zone.map;
         // While blocks are isolated, what a page carries must not bring it back into use.
-        let carried = P::RULES.carried_types && self.zone.isolated_blocks.load(Relaxed) == 0;
+        let carried = self.rules().carried_types && self.zone.isolated_blocks.load(Relaxed) == 0;
         let t = if carried { map.frame(idx).state().migrate_type() } else { map.block_type(idx) };
         self.free_one(idx, order, t, End::Head);
         self.zone.counters.pages_returned.add(1 << order);
@@ -505,7 +507,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         while todo > 0 {
             // Both locks are dropped between batches, so that nobody waits for the whole excess.
             let mut pageset = self.slot.pageset.lock();
-            let chunked = matches!(P::RULES.pcp.decay, Decay::Eighth);
+            let chunked = matches!(self.rules().pcp.decay, Decay::Eighth);
             let n = if chunked { todo.min(pageset.tuning.limits.batch.max(1)) } else { todo };
             pageset.bulk_free(self, n, 0, DrainReason::Decay);
             todo -= n;
@@ -532,7 +534,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     fn decay(self) -> i32 {
         let mut pageset = self.slot.pageset.lock();
         let was = pageset.tuning.high;
-        let todo = pageset.tune::<P, _>(|t| t.decay(&P::RULES.pcp));
+        let todo = pageset.tune(&self.rules().pcp, |t| t.decay(&self.rules().pcp));
         self.slot.counters.ticks.add(1);
         self.tell_high(was, &pageset.tuning, pageset.tuning.high, HighReason::Decay);
         todo
@@ -541,7 +543,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// The type of a block's pageblock where a free needs it once more.
     #[inline(always)]
     fn type_again(self, idx: u32, known: MigrateType) -> MigrateType {
-        if P::RULES.fast_path.type_once { known } else { self.zone.map.block_type(idx) }
+        if self.rules().fast_path.type_once { known } else { self.zone.map.block_type(idx) }
     }
 
     /// Tells a change of `high` to those who want to know. Behind a constant: an event that nobody
@@ -572,7 +574,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             if count <= 0 {
                 return;
             }
-            let most = pageset.tuning.limits.batch << P::RULES.pcp.scale_max;
+            let most = pageset.tuning.limits.batch << self.rules().pcp.scale_max;
             let n = count.min(most.max(1));
             pageset.bulk_free(self, n, 0, DrainReason::Drain);
             if n == count {

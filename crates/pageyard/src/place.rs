@@ -112,9 +112,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if !zone.is_populated() {
             return Err(PlaceError::InUse(pfn));
         }
-        let at = zone
-            .at::<E, P>(&self.platform, req.cpu)
-            .ok_or(PlaceError::Alloc(AllocError::UnknownCpu(req.cpu)))?;
+        let at =
+            self.at(zone, req.cpu).ok_or(PlaceError::Alloc(AllocError::UnknownCpu(req.cpu)))?;
         let flags = AllocFlags::of(gfp);
         let take = || at.lock().take_at(idx, order.get(), req.migrate_type, flags);
         match take() {
@@ -169,7 +168,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         for drained in [false, true] {
             for flags in [low, slow] {
                 for zone in zones() {
-                    let Some(at) = zone.at::<E, P>(&self.platform, req.cpu) else { continue };
+                    let Some(at) = self.at(zone, req.cpu) else { continue };
                     let mark = zone.watermarks.effective(flags.mark());
                     if !zone.watermark_fast(wanted.order, mark, req.highest, flags) {
                         continue;
@@ -186,7 +185,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
             if !drained {
                 for zone in zones() {
-                    if let Some(at) = zone.at::<E, P>(&self.platform, req.cpu) {
+                    if let Some(at) = self.at(zone, req.cpu) {
                         self.drain_zone(at);
                     }
                 }

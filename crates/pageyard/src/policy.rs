@@ -1,5 +1,8 @@
-//! Which behaviour is compiled in. A policy is a type; its [`Rules`] are a constant, so what a
-//! policy does not use costs nothing at run time.
+//! How the allocator behaves: a policy gives its [`Rules`].
+//!
+//! The policies here are types of size zero whose rules are a constant, so what such a policy does not
+//! use costs nothing at run time. A reference to [`Rules`] is a policy too: one that is chosen when the
+//! program runs, with the same answers.
 //!
 //! [`Linux612`] answers as Linux 6.12 does. The tuning series that led there is [`Base`] to
 //! [`Step10`] (spec §5.17): each differs from `Linux612` in the per-CPU lists' tuning alone, so
@@ -11,12 +14,35 @@ use core::marker::PhantomData;
 
 use crate::gfp::Gfp;
 
-/// A policy: a name and a set of rules, known at compile time.
-pub trait Policy {
+/// What gives an allocator its rules.
+pub trait Policy: Copy {
+    /// What the allocator is to do: the same at every call.
+    fn rules(&self) -> &Rules;
+}
+
+/// Rules that are chosen when the program runs.
+///
+/// ```
+/// use pageyard::policy::{Linux612, Policy, Rules, StaticPolicy};
+///
+/// let chosen = Rules { high_order_lists: false, ..Linux612::RULES };
+/// assert!(!(&chosen).rules().high_order_lists);
+/// ```
+impl Policy for &Rules {
+    #[inline]
+    fn rules(&self) -> &Rules {
+        self
+    }
+}
+
+/// A policy that is known when the program is compiled.
+pub trait StaticPolicy: Policy {
     /// Its name in tables and on the command line.
     const NAME: &'static str;
     /// What it does.
     const RULES: Rules;
+    /// The only value.
+    const POLICY: Self;
 }
 
 /// Everything a policy may choose.
@@ -303,8 +329,15 @@ macro_rules! policies {
         #[derive(Clone, Copy, Debug, Default)]
         pub struct $name;
         impl Policy for $name {
+            #[inline(always)]
+            fn rules(&self) -> &Rules {
+                const { &Self::RULES }
+            }
+        }
+        impl StaticPolicy for $name {
             const NAME: &'static str = $text;
             const RULES: Rules = $rules;
+            const POLICY: Self = $name;
         }
     )*};
 }
@@ -358,12 +391,19 @@ macro_rules! modifiers {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default)]
         pub struct $name<P = Linux612>(PhantomData<P>);
-        impl<P: Policy> Policy for $name<P> {
+        impl<P: StaticPolicy> Policy for $name<P> {
+            #[inline(always)]
+            fn rules(&self) -> &Rules {
+                const { &Self::RULES }
+            }
+        }
+        impl<P: StaticPolicy> StaticPolicy for $name<P> {
             const NAME: &'static str = $text;
             const RULES: Rules = {
                 let $rules = P::RULES;
                 $change
             };
+            const POLICY: Self = $name(PhantomData);
         }
     )*};
 }
@@ -467,7 +507,15 @@ modifiers! {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Guarded<const MIN_ORDER: u8, P = Linux612>(PhantomData<P>);
 
-impl<const MIN_ORDER: u8, P: Policy> Policy for Guarded<MIN_ORDER, P> {
+impl<const MIN_ORDER: u8, P: StaticPolicy> Policy for Guarded<MIN_ORDER, P> {
+    #[inline(always)]
+    fn rules(&self) -> &Rules {
+        const { &Self::RULES }
+    }
+}
+
+impl<const MIN_ORDER: u8, P: StaticPolicy> StaticPolicy for Guarded<MIN_ORDER, P> {
+    const POLICY: Self = Guarded(PhantomData);
     const NAME: &'static str = "Guarded";
     const RULES: Rules = {
         assert!(MIN_ORDER <= MAX_GUARD_ORDER, "guards are smaller than order 5");

@@ -180,7 +180,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
         let Some(z) = self.zone(zone) else { return false };
         let _lock = z.lock.lock();
         z.watermarks.set_boost(z.watermarks.boost().saturating_sub(seen));
-        z.refresh_ample::<P>();
+        z.refresh_ample(self.rules());
         true
     }
 

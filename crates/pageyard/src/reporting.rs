@@ -127,7 +127,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
                 next = Some(next.map_or(due, |n: u64| n.min(due)));
                 continue;
             }
-            let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
+            let Some(at) = self.at(zone, cpu) else { continue };
             report.pending.store(false, Relaxed);
             if at.report_zone(least) {
                 // Not everything fitted into the budget, or was taken note of.
@@ -162,7 +162,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     pub fn take_lowest_free(&self, zone: impl Into<ZoneId>) -> Option<u64> {
         E::REPORT_ORDER?;
         let cpu = self.platform.cpu();
-        let at = self.zone(zone)?.at::<E, P>(&self.platform, cpu)?;
+        let at = self.at(self.zone(zone)?, cpu)?;
         let _locked = at.lock();
         let now = at.zone.nr_free.load(Relaxed);
         Some(at.zone.report.lowest.swap(now, Relaxed).min(now).max(0) as u64)
@@ -184,7 +184,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     pub fn report_free_pages(&self, zone: impl Into<ZoneId>, least: Order, most: u64) -> u64 {
         use MigrateType::{Cma, HighAtomic, Movable, Reclaimable, Unmovable};
         let cpu = self.platform.cpu();
-        let at = self.zone(zone).and_then(|z| z.at::<E, P>(&self.platform, cpu));
+        let at = self.zone(zone).and_then(|z| self.at(z, cpu));
         let (Some(at), Some(lowest)) = (at, E::REPORT_ORDER) else { return 0 };
         let mut done = 0;
         for order in (lowest.max(least).get()..=MAX_ORDER).rev() {

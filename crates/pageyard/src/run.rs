@@ -84,7 +84,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// free block.
     #[inline(never)]
     pub(crate) fn take_run(&self, order: u8, t: MigrateType, most: u32) -> Option<Run> {
-        if P::RULES.safety.guard_min_order > 0 {
+        if self.rules().safety.guard_min_order > 0 {
             // What is left of a block may not serve the next item then.
             return None;
         }

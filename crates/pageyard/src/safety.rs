@@ -122,7 +122,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     #[inline(never)]
     pub(crate) fn take_back_undelivered(&self, pfn: Pfn, order: Order) {
         let Some((zone, idx)) = self.locate(pfn) else { return };
-        if let Some(at) = zone.at::<E, P>(&self.platform, CpuId(0))
+        if let Some(at) = self.at(zone, CpuId(0))
             && zone.map.frame(idx).leave_as(order.get())
         {
             at.give_up(idx, order.get());
@@ -133,7 +133,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// policy has it.
     #[inline(always)]
     pub(crate) fn hand_over(&self, pfn: Pfn, order: Order, gfp: Gfp) {
-        let safety = &P::RULES.safety;
+        let safety = &self.rules().safety;
         if safety.unmap {
             self.platform.map(pfn, order);
         }
@@ -165,7 +165,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     pub(crate) fn leaves_owner(self, idx: u32, order: u8) -> bool {
         let unfinished = Rollback::new(|| self.not_freed(idx, order));
         self.note_free(idx, order);
-        let good = !P::RULES.safety.checks_pages() || self.passes_free_check(idx, order);
+        let good = !self.rules().safety.checks_pages() || self.passes_free_check(idx, order);
         if good {
             self.fill(idx, order);
         }
@@ -191,7 +191,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     #[cold]
     #[inline(never)]
     pub(crate) fn give_up(self, idx: u32, order: u8) {
-        if P::RULES.safety.fills() {
+        if self.rules().safety.fills() {
             self.set_bad(idx, order);
         } else {
             self.lock().free_around(idx, order);
@@ -208,7 +208,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// Gives memory that becomes free the contents that free memory has.
     #[inline(always)]
     pub(crate) fn fill(self, idx: u32, order: u8) {
-        if P::RULES.safety.fills() {
+        if self.rules().safety.fills() {
             self.fill_around(idx, order);
         }
     }
@@ -228,7 +228,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     fn fill_block(self, idx: u32, order: u8) {
         let Some(order) = Order::new(order) else { return };
         let pfn = self.zone.pfn(idx);
-        let safety = &P::RULES.safety;
+        let safety = &self.rules().safety;
         if safety.poison {
             self.env.poison(pfn, order);
         } else if safety.zeroes_free() {
@@ -271,7 +271,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// (§11.1). `false`: a page is bad, and the block is out of use.
     #[inline(always)]
     pub(crate) fn may_be_handed_out(self, idx: u32, order: u8) -> bool {
-        !P::RULES.safety.checks_pages()
+        !self.rules().safety.checks_pages()
             || order == 0 && self.env.page_state(self.zone.pfn(idx)).fits_alloc()
             || self.each_page_fits_alloc(idx, order)
     }

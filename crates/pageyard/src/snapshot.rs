@@ -8,7 +8,7 @@ use crate::area::End;
 use crate::frame::{Kind, State};
 use crate::pcp::{LISTS, Pageset, is_cached_order, list_order, list_type};
 use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::policy::{Policy, Rules};
 use crate::safety::change;
 use crate::sync::Ordering::Relaxed;
 use crate::tuning::{Limits, MAX_BATCH, MAX_PAGES, Tuning};
@@ -226,9 +226,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         let unfinished = Unfinished { zone };
         let mut at = 0;
-        let read = zone.read_records::<P>(records, &mut at);
+        let read = zone.read_records(self.rules(), records, &mut at);
         let record = read.map_err(|what| RestoreError { record: at, what })?;
-        zone.publish::<P>(&record);
+        zone.publish(self.rules(), &record);
         core::mem::forget(unfinished);
         Ok(())
     }
@@ -267,8 +267,9 @@ impl<R: RawMutex> Zone<'_, R> {
         }
     }
 
-    fn read_records<P: Policy>(
+    fn read_records(
         &self,
+        rules: &Rules,
         records: impl IntoIterator<Item = Record>,
         at: &mut usize,
     ) -> Result<ZoneRecord, &'static str> {
@@ -295,7 +296,7 @@ impl<R: RawMutex> Zone<'_, R> {
                     let idx = self.occupy(pfn, order.get())?;
                     let last = idx + order.pages() - 1;
                     ensure(
-                        P::RULES.carried_types
+                        rules.carried_types
                             || [idx, last].iter().all(|&i| self.map.block_type(i) == migrate_type),
                         "the block is on another type's list than its pageblock's",
                     )?;
@@ -314,7 +315,7 @@ impl<R: RawMutex> Zone<'_, R> {
                     self.map.frame(idx).set_state(state);
                 }
                 Record::Guard { pfn, order } => {
-                    let guards = P::RULES.safety.guard_min_order;
+                    let guards = rules.safety.guard_min_order;
                     ensure(order.get() < guards, "the policy has no guards of this order")?;
                     let idx = self.occupy(pfn, order.get())?;
                     let t = self.map.block_type(idx);
@@ -323,13 +324,13 @@ impl<R: RawMutex> Zone<'_, R> {
                 }
                 Record::Cpu(c) => {
                     drop(lock);
-                    self.read_cpu::<P>(&c)?;
+                    self.read_cpu(rules, &c)?;
                 }
                 Record::Cached { cpu, list, pfn } => {
                     ensure(list < LISTS, "there are 14 lists, numbered from 0")?;
                     let slot = self.slot(cpu).ok_or("the layout has no such CPU")?;
                     let order = list_order(list);
-                    ensure(is_cached_order::<P>(order), "the policy has no list of this order")?;
+                    ensure(is_cached_order(rules, order), "the policy has no list of this order")?;
                     let idx = self.occupy(pfn, order)?;
                     let t = self.map.block_type(idx);
                     let t = if t.is_mergeable() { list_type(list) } else { t };
@@ -368,7 +369,7 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 
     /// The zone itself, once all that it holds is in place: from here on requests find it.
-    fn publish<P: Policy>(&self, z: &ZoneRecord) {
+    fn publish(&self, rules: &Rules, z: &ZoneRecord) {
         {
             let _held = self.limits_lock.lock();
             self.limits.set(z.limits);
@@ -383,12 +384,12 @@ impl<R: RawMutex> Zone<'_, R> {
         self.nofragment.store(z.nofragment, Relaxed);
         self.ungrouped.store(z.ungrouped, Relaxed);
         self.nr_free.store(z.nr_free, Relaxed);
-        self.refresh_ample::<P>();
+        self.refresh_ample(rules);
         self.managed.store(z.managed, Relaxed);
         self.present.store(z.present, Relaxed);
     }
 
-    fn read_cpu<P: Policy>(&self, c: &CpuRecord) -> Result<(), &'static str> {
+    fn read_cpu(&self, rules: &Rules, c: &CpuRecord) -> Result<(), &'static str> {
         let slot = self.slot(c.cpu).ok_or("the layout has no such CPU")?;
         let t = &c.tuning;
         ensure(slot.node.load(Relaxed) == c.node.0.into(), "the layout has the CPU elsewhere")?;
@@ -402,7 +403,7 @@ impl<R: RawMutex> Zone<'_, R> {
         ensure(t.flags < 4, "a pageset has two flags")?;
         ensure(c.threshold <= 1 << 16, "the threshold is above 2^16")?;
         ensure(c.diff.unsigned_abs() <= c.threshold, "the CPU's part exceeds its threshold")?;
-        slot.pageset.lock().tune::<P, _>(|now| *now = *t);
+        slot.pageset.lock().tune(&rules.pcp, |now| *now = *t);
         slot.expire.store(c.expire, Relaxed);
         slot.threshold.store(c.threshold, Relaxed);
         slot.set_diff(c.diff);

@@ -49,10 +49,10 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
         self.zones.iter().try_for_each(|zone| {
             Look {
                 zone,
-                carried: P::RULES.carried_types,
-                high_orders: is_cached_order::<P>(1),
+                carried: self.rules().carried_types,
+                high_orders: is_cached_order(self.rules(), 1),
                 least_reported: E::REPORT_ORDER,
-                mark: first_mark::<P>(),
+                mark: first_mark(self.rules()),
             }
             .all()
         })

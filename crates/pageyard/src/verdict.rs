@@ -478,7 +478,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     ) -> bool {
         let Some(zone) = self.zone_info(zone) else { return false };
         let knobs = self.knobs();
-        let interval = Interval { zone: &zone, before, after, ns, knobs: &knobs, rules: &P::RULES };
+        let interval =
+            Interval { zone: &zone, before, after, ns, knobs: &knobs, rules: self.rules() };
         interval.verdicts(tell);
         true
     }

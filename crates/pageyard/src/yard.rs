@@ -1,14 +1,12 @@
 //! The allocator as its embedder sees it.
 
-use core::marker::PhantomData;
-
 use lock_api::{Mutex, RawMutex};
 
 use crate::deferred::Deferred;
 use crate::knobs::Knobs;
 use crate::node::{Home, Node, NodeMask};
 use crate::platform::Platform;
-use crate::policy::{Linux612, Policy};
+use crate::policy::{Linux612, Policy, Rules};
 use crate::reclaimers::Reclaimers;
 use crate::stats::{BlockCounts, CpuStats, NumaStats, ZoneStats, ZoneTotals};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +18,7 @@ use crate::units::{
 };
 use crate::vm_events::EventCounters;
 use crate::watermark::LOW;
-use crate::zone::{BELOW_HIGH, BOOSTED_WATERMARK, CpuSlot, RECLAIM_ACTIVE, Zone};
+use crate::zone::{At, BELOW_HIGH, BOOSTED_WATERMARK, CpuSlot, RECLAIM_ACTIVE, Zone};
 use crate::zonelist::Zonelist;
 
 /// A page allocator over the zones of all nodes.
@@ -57,7 +55,7 @@ pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
     pub(crate) events: EventCounters,
     /// What is initialised later, and where the memory is (§8.2).
     pub(crate) deferred: Option<Deferred<'a>>,
-    pub(crate) policy: PhantomData<P>,
+    pub(crate) policy: P,
 }
 
 /// A zone's size and state at one moment, in base pages.
@@ -100,6 +98,26 @@ pub struct ZoneInfo {
 }
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+    #[inline(always)]
+    pub(crate) fn rules(&self) -> &Rules {
+        self.policy.rules()
+    }
+
+    /// The policy it was made with.
+    pub const fn policy(&self) -> P {
+        self.policy
+    }
+
+    /// A zone as one CPU uses it; `None` for a CPU that the yard was not told of.
+    #[inline]
+    pub(crate) fn at<'z>(
+        &'z self,
+        zone: &'z Zone<'a, R>,
+        cpu: CpuId,
+    ) -> Option<At<'z, 'a, R, E, P>> {
+        zone.at(&self.platform, cpu, self.policy)
+    }
+
     /// The machine it runs on.
     pub fn platform(&self) -> &E {
         &self.platform

@@ -1,6 +1,5 @@
 //! A zone: its map, its free areas, its marks and counters, and the lock over them (spec §1.3).
 
-use core::marker::PhantomData;
 use core::ops::Deref;
 
 use lock_api::{Mutex, MutexGuard, RawMutex};
@@ -12,7 +11,7 @@ use crate::frame::Map;
 use crate::gfp::AllocFlags;
 use crate::pcp::Pageset;
 use crate::platform::Platform;
-use crate::policy::{BelowHigh, Policy};
+use crate::policy::{BelowHigh, Policy, Rules};
 use crate::reporting::Reporting;
 use crate::safety::ZoneSafety;
 use crate::stats::{CpuCounters, ZoneCounters};
@@ -324,9 +323,9 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     /// To be called after every change of a mark, the boost, a reserve, the pages withheld from
     /// ordinary requests, or of grouping, under the zone lock like the change itself.
-    pub(crate) fn refresh_ample<P: Policy>(&self) {
+    pub(crate) fn refresh_ample(&self, rules: &Rules) {
         let never = self.ungrouped.load(Relaxed);
-        self.watermarks.refresh_ample(first_mark::<P>(), self.supply(), never);
+        self.watermarks.refresh_ample(first_mark(rules), self.supply(), never);
     }
 
     /// The zone as one CPU uses it; `None` for a CPU that the yard was not told of.
@@ -335,8 +334,9 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         &'z self,
         env: &'z E,
         cpu: CpuId,
+        policy: P,
     ) -> Option<At<'z, 'a, R, E, P>> {
-        Some(At::new(self, env, cpu, self.slot(cpu)?))
+        Some(At::new(self, env, cpu, self.slot(cpu)?, policy))
     }
 
     pub(crate) fn id(&self) -> ZoneId {
@@ -346,8 +346,8 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
 /// The mark that a request tests first (§2.8 step 5, or without it §2.7).
 #[inline(always)]
-pub(crate) const fn first_mark<P: Policy>() -> usize {
-    match P::RULES.pcp.below_high {
+pub(crate) const fn first_mark(rules: &Rules) -> usize {
+    match rules.pcp.below_high {
         BelowHigh::Ignored => LOW,
         BelowHigh::TestedAlways | BelowHigh::TestedWhileClear => HIGH,
     }
@@ -359,23 +359,34 @@ pub(crate) struct At<'z, 'a, R: RawMutex, E, P> {
     pub(crate) env: &'z E,
     pub(crate) cpu: CpuId,
     pub(crate) slot: &'z CpuSlot<R>,
-    policy: PhantomData<P>,
+    policy: P,
 }
 
-impl<R: RawMutex, E, P> Clone for At<'_, '_, R, E, P> {
+impl<R: RawMutex, E, P: Copy> Clone for At<'_, '_, R, E, P> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<R: RawMutex, E, P> Copy for At<'_, '_, R, E, P> {}
+impl<R: RawMutex, E, P: Copy> Copy for At<'_, '_, R, E, P> {}
 
 impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> At<'z, 'a, R, E, P> {
     /// `slot` must be the CPU's slot of the zone.
     #[inline(always)]
-    pub(crate) fn new(zone: &'z Zone<'a, R>, env: &'z E, cpu: CpuId, slot: &'z CpuSlot<R>) -> Self {
-        At { zone, env, cpu, slot, policy: PhantomData }
+    pub(crate) fn new(
+        zone: &'z Zone<'a, R>,
+        env: &'z E,
+        cpu: CpuId,
+        slot: &'z CpuSlot<R>,
+        policy: P,
+    ) -> Self {
+        At { zone, env, cpu, slot, policy }
+    }
+
+    #[inline(always)]
+    pub(crate) fn rules(&self) -> &Rules {
+        self.policy.rules()
     }
 
     /// Takes the zone lock; this CPU's part of the counters changes.
@@ -460,7 +471,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             _ => return,
         };
         part.store(part.load(Relaxed).wrapping_add_signed(pages), Relaxed);
-        self.zone.refresh_ample::<P>();
+        self.zone.refresh_ample(self.rules());
     }
 
     /// Adds the CPU's part to the zone's counter.
@@ -487,7 +498,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         let Some(cap) = boost_cap(managed, w.base(HIGH), factor) else { return };
         let block = u64::from(PAGEBLOCK_PAGES);
         w.set_boost(cap.min(w.boost().saturating_add(block)));
-        self.zone.refresh_ample::<P>();
+        self.zone.refresh_ample(self.rules());
         self.zone.counters.boosts.add(1);
         if kswapd {
             self.zone.set_flag(BOOSTED_WATERMARK);

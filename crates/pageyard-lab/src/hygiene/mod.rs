@@ -19,7 +19,7 @@ mod table;
 
 use std::fmt;
 
-use pageyard::policy::{Linux612, Policy, TypeChecked, Vanilla};
+use pageyard::policy::{Policy, Rules, StaticPolicy, TypeChecked, Vanilla};
 use pageyard::{InitError, Knobs, Layout, NodeId, PAGE_SIZE, Pfn, Yard, ZoneSpec};
 use serde::Serialize;
 
@@ -196,8 +196,8 @@ impl From<InitError> for HygieneError {
 /// [`HygieneError`] says which option is out of range.
 pub fn run(options: &Options, linux612: &impl Observer) -> Result<Report, HygieneError> {
     let (vanilla, linux612) = std::thread::scope(|scope| {
-        let vanilla = scope.spawn(|| soak::<TypeChecked<Vanilla>>(options, "Vanilla", &()));
-        let linux612 = soak::<TypeChecked<Linux612>>(options, "Linux612", linux612);
+        let vanilla = scope.spawn(|| soak(options, "Vanilla", &<TypeChecked<Vanilla>>::RULES, &()));
+        let linux612 = soak(options, "Linux612", &<TypeChecked>::RULES, linux612);
         (vanilla.join(), linux612)
     });
     let vanilla = vanilla.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -209,9 +209,10 @@ pub fn run(options: &Options, linux612: &impl Observer) -> Result<Report, Hygien
 ///
 /// # Errors
 /// [`HygieneError`] says which option is out of range.
-pub fn soak<P: Policy>(
+pub fn soak(
     options: &Options,
     name: &'static str,
+    rules: &Rules,
     observer: &impl Observer,
 ) -> Result<Series, HygieneError> {
     if !(Options::LEAST_MEMORY..=Options::MOST_MEMORY).contains(&options.memory) {
@@ -235,7 +236,8 @@ pub fn soak<P: Policy>(
     let memory = Memory::for_layout(&layout)?;
     let mut rooms = memory.rooms();
     let host = Host::new(observer, start, pages, options.seed);
-    let yard: Yard<'_, Lock, _, P> = Yard::new(&layout, memory.storage(&mut rooms), &host)?;
+    let mut yard: Yard<'_, Lock, _, _> = Yard::with_policy(&host, rules);
+    yard.init(&layout, memory.storage(&mut rooms))?;
     host.attach(&yard);
     let mut soak = Soak {
         heap: Heap::new(&yard, &host, options.cpus, options.seed),

@@ -117,8 +117,8 @@ impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, 
     }
 
     /// Whether this policy keeps blocks of this order on its lists.
-    fn caches(order: u8) -> bool {
-        order == 0 || P::RULES.high_order_lists && is_cached(order)
+    fn caches(&self, order: u8) -> bool {
+        order == 0 || self.yard.policy().rules().high_order_lists && is_cached(order)
     }
 
     fn zone_of(&self, frame: u32) -> usize {
@@ -197,7 +197,7 @@ impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, 
                     // It goes to a user, so it is on a reclaim list and can be moved.
                     let _ = yard.set_movable(pfn, order, true);
                 }
-                if Self::caches(op.order) {
+                if self.caches(op.order) {
                     self.idle.now -= 1 << op.order;
                 }
                 if !silent {
@@ -260,7 +260,7 @@ impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, 
         }
         self.figures.free_blocks += 1;
         self.figures.free_pages += 1 << op.order;
-        if !direct && Self::caches(op.order) {
+        if !direct && self.caches(op.order) {
             self.idle.now += 1 << op.order;
         }
     }

@@ -154,9 +154,6 @@ pub fn replay(
     options: &Options,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Report, ReplayError> {
-    if options.on.is_some() {
-        options.policies.iter().try_for_each(|p| on_machine::of(p).map(drop))?;
-    }
     let ready = Prepared::new(input, options, false, progress)?;
     let setting = run::Setting { record: options.record, ..ready.setting() };
     let policies = columns(&setting, options, ready.room.runs(), progress)?;
@@ -286,7 +283,7 @@ fn columns(
     room: usize,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Vec<Column>, ReplayError> {
-    let seeds = |c: &Choice| if c.ticks_matter { options.seeds.max(1) } else { 1 };
+    let seeds = |c: &Choice| if c.ticks_matter() { options.seeds.max(1) } else { 1 };
     let jobs: Vec<(usize, u64)> = (0..options.policies.len())
         .flat_map(|p| (0..seeds(&options.policies[p])).map(move |s| (p, s)))
         .collect();
@@ -319,9 +316,9 @@ fn columns(
             let number_of = options.seed.wrapping_add(seed);
             let result = match &options.on {
                 Some(spec) if seed == 0 => {
-                    on_machine::of(choice).and_then(|run| run(&setting, spec, number_of, &mut tell))
+                    on_machine::run(&setting, choice.rules, spec, number_of, &mut tell)
                 }
-                _ => (choice.run)(&setting, number_of, &mut tell),
+                _ => run::run(&setting, choice.rules, number_of, &mut tell),
             };
             if let Ok(mut results) = results.lock() {
                 results[number] = Some(result);
@@ -352,7 +349,7 @@ fn columns(
         policy: choice.name,
         figures: found.runs[0],
         spread: (found.runs.len() > 1).then(|| Spread::of(&found.runs)),
-        ticks_matter: choice.ticks_matter,
+        ticks_matter: choice.ticks_matter(),
         explained: found.explained,
         track: found.track,
         price: found.price,

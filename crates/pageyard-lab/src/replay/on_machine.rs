@@ -5,13 +5,12 @@
 use std::cell::RefCell;
 
 use pageyard::CpuId;
-use pageyard::policy::{Base, Linux612, Policy, Step5, Step10};
+use pageyard::policy::Rules;
 use pageyard_machine::{Machine, MachineSpec, Memory, Options, SimYard, Stats, Task};
 use serde::Serialize;
 
 use super::driver::{Driver, Seat};
 use super::error::ReplayError;
-use super::policies::Choice;
 use super::restore::{Parts, refused, restore};
 use super::run::{Observer, Outcome, Setting};
 
@@ -29,28 +28,9 @@ pub struct Price {
     pub miss_percent: f64,
 }
 
-type Run = fn(&Setting<'_>, &MachineSpec, u64, &mut dyn FnMut(u64)) -> Result<Outcome, ReplayError>;
-
 /// Bytes that the simulated caches keep for each frame: of its contents, and of its part of a line of
 /// descriptors.
 pub(super) const PER_FRAME: u64 = 8 + 2;
-
-/// Policies that are compiled for it.
-const RUNS: [(&str, Run); 4] = [
-    ("Base", run::<Base>),
-    ("Step5", run::<Step5>),
-    ("Step10", run::<Step10>),
-    ("Linux612", run::<Linux612>),
-];
-
-/// How a policy is replayed on a machine.
-pub(super) fn of(policy: &Choice) -> Result<Run, ReplayError> {
-    let run = RUNS.iter().find(|r| r.0 == policy.name).map(|r| r.1);
-    run.ok_or_else(|| ReplayError::UnknownPolicy {
-        name: format!("{} for replays on a machine", policy.name),
-        known: RUNS.map(|r| r.0).join(", "),
-    })
-}
 
 /// The task that performs all operations, wherever they belong.
 struct OnCpus<'t, 's, 'env>(&'t Task<'s, 'env>);
@@ -64,8 +44,10 @@ impl Seat for OnCpus<'_, '_, '_> {
     }
 }
 
-fn run<P: Policy>(
+/// Replays the plan under a policy on a simulated machine.
+pub(super) fn run(
     setting: &Setting<'_>,
+    rules: &Rules,
     spec: &MachineSpec,
     seed: u64,
     progress: &mut dyn FnMut(u64),
@@ -80,8 +62,8 @@ fn run<P: Policy>(
     let memory = Memory::for_layout(&layout).map_err(refused)?;
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
-    let yard: SimYard<'_, P, &Observer> =
-        SimYard::blank(&layout, storage, machine.platform(&observer)).map_err(refused)?;
+    let mut yard: SimYard<'_, _, _> = SimYard::with_policy(machine.platform(&observer), rules);
+    yard.init_blank(&layout, storage).map_err(refused)?;
     machine.adopt(&yard);
     restore(&yard, setting, &phases)?;
     machine.reset_stats();

@@ -15,6 +15,7 @@ use super::input::{Input, Reading};
 use super::machine::Machine;
 use super::map::FrameMap;
 use super::policies::by_name;
+use super::run::run;
 use super::{Options, Prepared, Stage};
 use crate::memory::Lock;
 use crate::owner::{By, Group, Place, groups, name, text};
@@ -189,10 +190,10 @@ pub fn owners(
         None => by_name(ready.machine.kernel.policy())?,
     };
     let all = Some(ready.plan.len);
-    let run = (choice.run)(&ready.setting(), options.seed, &mut |at| {
+    let ran = run(&ready.setting(), choice.rules, options.seed, &mut |at| {
         progress(Stage::Replay, at, all);
     })?;
-    let Held { holders, in_use } = run.held.expect("requests were kept");
+    let Held { holders, in_use } = ran.held.expect("requests were kept");
     Ok(Owners { reading: ready.reading, policy: choice.name, holders, in_use })
 }
 

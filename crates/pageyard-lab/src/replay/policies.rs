@@ -2,17 +2,12 @@
 
 use pageyard::policy::{
     Base, BlockByBlock, Decay, EarlyLimits, LargestFirst, LateFreeHigh, Linux61, Linux612,
-    NoHighOrder, Policy, SixBatches, Step1, Step3, Step5, Step7, Step8, Step9, Step10,
+    NoHighOrder, Rules, SixBatches, StaticPolicy, Step1, Step3, Step5, Step7, Step8, Step9, Step10,
     TwoPassBulkFree, Vanilla,
 };
 
 use super::error::ReplayError;
-use super::run::{Outcome, Setting, run};
-use crate::workload::{Measure, WorkloadError, host, sim};
-
-type Run = fn(&Setting<'_>, u64, &mut dyn FnMut(u64)) -> Result<Outcome, ReplayError>;
-
-type Work = fn(&sim::Setting<'_>, &mut sim::Room) -> Result<Vec<Measure>, WorkloadError>;
+use crate::workload::{Measure, WorkloadError, host};
 
 type RealWork = fn(&host::Setting<'_>, &mut host::Room) -> Result<Vec<Measure>, WorkloadError>;
 
@@ -21,46 +16,34 @@ type RealWork = fn(&host::Setting<'_>, &mut host::Room) -> Result<Vec<Measure>, 
 pub struct Choice {
     /// Its name on the command line and in tables.
     pub name: &'static str,
-    /// Whether ticks change what its lists hold, so that their phase matters.
-    pub ticks_matter: bool,
-    pub(super) run: Run,
-    /// Runs a workload on the simulated machine.
-    pub(crate) work: Work,
-    /// Runs a workload on this host's threads; `None` for policies that are
-    /// compiled for replays and machines alone: each takes seconds to compile for each world.
+    /// What it does. Replays and the simulated machine have the core once, with rules that are a value.
+    pub rules: &'static Rules,
+    /// Runs a workload on this host's threads, where what a policy costs is measured: with rules that are
+    /// known when the core is compiled. `None` for policies that it is not compiled for: each takes
+    /// seconds.
     pub(crate) real_work: Option<RealWork>,
+}
+
+impl Choice {
+    /// Whether ticks change what its lists hold, so that their phase matters.
+    pub fn ticks_matter(&self) -> bool {
+        !matches!(self.rules.pcp.decay, Decay::None)
+    }
 }
 
 macro_rules! choices {
     (
         everywhere { $($name:literal => $policy:ty,)* }
-        not_on_hosts { $($virtual:literal => $simulated:ty,)* }
-        on_machines { $($other:literal => $variant:ty, as $same:ty,)* }
+        not_on_hosts { $($other:literal => $variant:ty,)* }
     ) => {
-        /// All policies that are compiled in.
+        /// All policies that there are.
         pub const POLICIES: &[Choice] = &[
             $(Choice {
                 name: $name,
-                ticks_matter: !matches!(<$policy as Policy>::RULES.pcp.decay, Decay::None),
-                run: run::<$policy>,
-                work: sim::run::<$policy>,
+                rules: &<$policy>::RULES,
                 real_work: Some(host::run::<$policy>),
             },)*
-            $(Choice {
-                name: $virtual,
-                ticks_matter: !matches!(<$simulated as Policy>::RULES.pcp.decay, Decay::None),
-                run: run::<$simulated>,
-                work: sim::run::<$simulated>,
-                real_work: None,
-            },)*
-            // A replay counts answers, which are the other's.
-            $(Choice {
-                name: $other,
-                ticks_matter: !matches!(<$variant as Policy>::RULES.pcp.decay, Decay::None),
-                run: run::<$same>,
-                work: sim::run::<$variant>,
-                real_work: None,
-            },)*
+            $(Choice { name: $other, rules: &<$variant>::RULES, real_work: None },)*
         ];
     };
 }
@@ -91,18 +74,16 @@ choices! {
         "NoHighOrder<Base>" => NoHighOrder<Base>,
         "TwoPassBulkFree<NoHighOrder>" => TwoPassBulkFree<NoHighOrder>,
         "TwoPassBulkFree<NoHighOrder<Base>>" => TwoPassBulkFree<NoHighOrder<Base>>,
-    }
-    on_machines {
-        "BlockByBlock<Base>" => BlockByBlock<Base>, as Base,
-        "BlockByBlock<Step1>" => BlockByBlock<Step1>, as Step1,
-        "BlockByBlock<Step3>" => BlockByBlock<Step3>, as Step3,
-        "BlockByBlock<Step5>" => BlockByBlock<Step5>, as Step5,
-        "BlockByBlock<Step7>" => BlockByBlock<Step7>, as Step7,
-        "BlockByBlock<Step9>" => BlockByBlock<Step9>, as Step9,
-        "BlockByBlock<Step10>" => BlockByBlock<Step10>, as Step10,
-        "LateFreeHigh<BlockByBlock<Step10>>" => LateFreeHigh<BlockByBlock<Step10>>, as LateFreeHigh<Step10>,
-        "BlockByBlock<NoHighOrder<SixBatches<Base>>>" => BlockByBlock<NoHighOrder<SixBatches<Base>>>,
-            as NoHighOrder<SixBatches<Base>>,
+        "BlockByBlock<Base>" => BlockByBlock<Base>,
+        "BlockByBlock<Step1>" => BlockByBlock<Step1>,
+        "BlockByBlock<Step3>" => BlockByBlock<Step3>,
+        "BlockByBlock<Step5>" => BlockByBlock<Step5>,
+        "BlockByBlock<Step7>" => BlockByBlock<Step7>,
+        "BlockByBlock<Step9>" => BlockByBlock<Step9>,
+        "BlockByBlock<Step10>" => BlockByBlock<Step10>,
+        "LateFreeHigh<BlockByBlock<Step10>>" => LateFreeHigh<BlockByBlock<Step10>>,
+        "BlockByBlock<NoHighOrder<SixBatches<Base>>>" =>
+            BlockByBlock<NoHighOrder<SixBatches<Base>>>,
     }
 }
 
@@ -128,8 +109,8 @@ mod tests {
     #[test]
     fn names() {
         assert_eq!(by_name("linux612").unwrap().name, "Linux612");
-        assert!(by_name("Linux612").unwrap().ticks_matter);
-        assert!(!by_name("TwoPassBulkFree<Base>").unwrap().ticks_matter);
+        assert!(by_name("Linux612").unwrap().ticks_matter());
+        assert!(!by_name("TwoPassBulkFree<Base>").unwrap().ticks_matter());
         let text = by_name("Linux7").err().unwrap().to_string();
         assert!(text.starts_with("no policy Linux7; there are Base, Step1"), "{text}");
         DEFAULT_POLICIES.iter().for_each(|p| assert!(by_name(p).is_ok()));

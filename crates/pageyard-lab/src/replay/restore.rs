@@ -1,7 +1,7 @@
 //! The recorded machine's memory, as the allocator is made from it.
 
 use lock_api::RawMutex;
-use pageyard::policy::{Growth, Policy};
+use pageyard::policy::{Growth, Policy, Rules};
 use pageyard::tuning::{Limits, Tuning, high_size};
 use pageyard::{
     CpuId, CpuRecord, InitError, Knobs, Layout, NodeId, Order, Pfn, Platform, Record, Yard, ZoneId,
@@ -55,11 +55,14 @@ pub(super) fn restore<R: RawMutex, E: Platform, P: Policy>(
     phases: &[f64],
 ) -> Result<(), ReplayError> {
     let machine = setting.machine;
+    let policy = yard.policy();
     for (number, zone) in machine.zones.iter().enumerate() {
-        yard.restore(id_of(zone), records::<P>(setting, number, phases)).map_err(|e| {
-            let what = format!("node {} zone {}: {e}", zone.node, zone.kind);
-            ReplayError::machine(what, "check that the state files belong to this trace")
-        })?;
+        yard.restore(id_of(zone), records(setting, policy.rules(), number, phases)).map_err(
+            |e| {
+                let what = format!("node {} zone {}: {e}", zone.node, zone.kind);
+                ReplayError::machine(what, "check that the state files belong to this trace")
+            },
+        )?;
     }
     for (cpu, &slice) in machine.caches.iter().enumerate() {
         yard.set_cache_slice(CpuId(cpu as u32), slice);
@@ -80,13 +83,13 @@ fn spec(zone: &MachineZone) -> ZoneSpec {
 }
 
 /// The limits that a policy gives a zone's lists (spec §5.4), from the recorded batch.
-fn limits<P: Policy>(machine: &Machine, zone: &MachineZone) -> Limits {
+fn limits(rules: &Rules, machine: &Machine, zone: &MachineZone) -> Limits {
     let low = zone.watermarks[1] + zone.boost;
     let size =
         |fraction| high_size(zone.managed, low, machine.cpus_of(zone.node), fraction, zone.batch);
     let fraction = machine.high_fraction;
     let high_min = size(fraction);
-    let fixed = fraction != 0 || matches!(P::RULES.pcp.growth, Growth::Fixed);
+    let fixed = fraction != 0 || matches!(rules.pcp.growth, Growth::Fixed);
     Limits { batch: zone.batch, high_min, high_max: if fixed { high_min } else { size(8) } }
 }
 
@@ -107,14 +110,15 @@ fn first_high(setting: &Setting<'_>, limits: Limits, high: i64, count: i64, phas
 }
 
 /// The records from which a zone of the machine is restored.
-fn records<'a, P: Policy>(
+fn records<'a>(
     setting: &'a Setting<'a>,
+    rules: &'a Rules,
     number: usize,
     phases: &'a [f64],
 ) -> impl Iterator<Item = Record> + 'a {
     let (machine, start) = (setting.machine, setting.start);
     let zone = &machine.zones[number];
-    let limits = limits::<P>(machine, zone);
+    let limits = limits(rules, machine, zone);
     let base = machine.base();
     let pfn = move |frame: usize| Pfn(base + frame as u64);
     let first = (zone.start - base) as usize;
@@ -124,7 +128,7 @@ fn records<'a, P: Policy>(
     let one_node = machine.zones.iter().all(|z| z.node == zone.node);
     let nofragment = zone.kind == ZoneKind::Normal && (one_node || machine.zones.iter().any(dma32));
     // What the kernel held on lists that this policy does not have is free in the zone.
-    let kept = |list: usize| P::RULES.high_order_lists || list_order(list) == 0;
+    let kept = |list: usize| rules.high_order_lists || list_order(list) == 0;
     let pagesets = &start.cached[number * machine.cpus.len()..][..machine.cpus.len()];
     let homeless = pagesets.iter().flat_map(move |lists| {
         (0..LISTS)

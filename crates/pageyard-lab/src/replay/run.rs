@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use pageyard::policy::Policy;
+use pageyard::policy::Rules;
 use pageyard::{CpuId, DrainReason, Event, Platform, Yard};
 
 use super::counts::Holds;
@@ -104,8 +104,9 @@ impl Platform for Observer {
 }
 
 /// Replays the plan under a policy.
-pub(super) fn run<P: Policy>(
+pub(super) fn run(
     setting: &Setting<'_>,
+    rules: &Rules,
     seed: u64,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Outcome, ReplayError> {
@@ -117,8 +118,8 @@ pub(super) fn run<P: Policy>(
     let memory = Memory::for_layout(&layout).map_err(refused)?;
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
-    let yard: Yard<'_, Lock, &Observer, P> =
-        Yard::blank(&layout, storage, &observer).map_err(refused)?;
+    let mut yard: Yard<'_, Lock, _, _> = Yard::with_policy(&observer, rules);
+    yard.init_blank(&layout, storage).map_err(refused)?;
     restore(&yard, setting, &phases)?;
     let mut driver = Driver::new(setting, &yard, &observer, (), &phases, seed);
     let before = observer.notes.sample(&yard);

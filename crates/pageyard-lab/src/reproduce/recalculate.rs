@@ -4,7 +4,7 @@
 //! The pagesets are those of an allocator that starts like that machine; the builds then run with
 //! the limits that it computed.
 
-use pageyard::policy::{Base, EarlyLimits, Policy, SixBatches};
+use pageyard::policy::{Base, EarlyLimits, Rules, SixBatches, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{CpuId, Knobs, Layout, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
 
@@ -34,8 +34,8 @@ const ELAPSED: [f64; 2] = [162.42, 119.13];
 const SYSTEM: [f64; 2] = [14_760.30, 4_448.39];
 
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
-    let early = pagesets::<EarlyLimits<SixBatches<Base>>>()?;
-    let late = pagesets::<SixBatches<Base>>()?;
+    let early = pagesets(&<EarlyLimits<SixBatches<Base>>>::RULES)?;
+    let late = pagesets(&<SixBatches<Base>>::RULES)?;
     let count = |all: &[Limits], batch, high| {
         all.iter().filter(|l| (l.batch, l.high_min) == (batch, high)).count() as f64
     };
@@ -67,7 +67,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
 
 /// The limits of all pagesets of a machine whose NORMAL zones are initialised late: what Linux's own
 /// start leaves of DMA and DMA32, and two nodes.
-fn pagesets<P: Policy>() -> Result<Vec<Limits>, ReproduceError> {
+fn pagesets(rules: &Rules) -> Result<Vec<Limits>, ReproduceError> {
     let spans = [
         (0, ZoneKind::Dma, 1..3841),
         (0, ZoneKind::Dma32, 4096..4096 + 176_128),
@@ -90,7 +90,8 @@ fn pagesets<P: Policy>() -> Result<Vec<Limits>, ReproduceError> {
     };
     let memory = Memory::for_layout(&layout)?;
     let mut rooms = memory.rooms();
-    let yard: Yard<'_, Lock, (), P> = Yard::deferred(&layout, memory.storage(&mut rooms), ())?;
+    let mut yard: Yard<'_, Lock, _, _> = Yard::with_policy((), rules);
+    yard.init_deferred(&layout, memory.storage(&mut rooms))?;
     while !yard.finish_deferred() {}
     let zones = yard.zone_ids().flat_map(|z| (0..CPUS).map(move |c| (z, CpuId(c))));
     let mut all: Vec<(ZoneKind, Limits)> =

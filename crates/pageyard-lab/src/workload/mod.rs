@@ -229,7 +229,7 @@ fn run_all(
             plan: turn.plan,
             recording: (record && turn.first).then_some(recording),
         };
-        let measures = (turn.policy.work)(&setting, &mut room)?;
+        let measures = sim::run(&setting, turn.policy.rules, &mut room)?;
         Ok((measures, recording.take()))
     })
 }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use pageyard::policy::Policy;
+use pageyard::policy::{Policy, Rules};
 use pageyard::tuning::Limits;
 use pageyard::{CpuId, Gfp, Knobs, MAX_ORDER, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 use pageyard_machine::{
@@ -34,9 +34,10 @@ pub(crate) struct Setting<'s> {
 #[derive(Default)]
 pub(crate) struct Room(Option<Memory>);
 
-/// Runs a plan under a policy: `Choice::work` of it.
-pub(crate) fn run<P: Policy>(
+/// Runs a plan under a policy.
+pub(crate) fn run(
     setting: &Setting<'_>,
+    rules: &Rules,
     room: &mut Room,
 ) -> Result<Vec<Measure>, WorkloadError> {
     let &Setting { spec, memory, descriptor, seed, score, costs, limits, plan, recording } =
@@ -57,7 +58,7 @@ pub(crate) fn run<P: Policy>(
     };
     let mut rooms = memory.rooms();
     let watch = Watch::default();
-    let yard = machine.yard::<P, &Watch>(&layout, memory.storage(&mut rooms), &watch)?;
+    let yard = machine.yard_with_policy(&layout, memory.storage(&mut rooms), &watch, rules)?;
     if let Some(limits) = plan.limits().or(limits) {
         for zone in yard.zone_ids() {
             yard.set_pcp_limits(zone, limits);

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use lock_api::RawMutex;
-use pageyard::policy::{BlockByBlock, Linux612, Policy};
+use pageyard::policy::{BlockByBlock, Linux612, Policy, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{CpuId, Gfp, InitError, Knobs, Order, Pfn, Platform, Yard};
 
@@ -107,7 +107,7 @@ fn clock(start: Instant) -> u64 {
     (reads[reads.len() - 1] - reads[0]) * 1000 / (reads.len() as u64 - 1)
 }
 
-fn real<P: Policy>(machine: &Machine) -> Result<Paths, InitError> {
+fn real<P: StaticPolicy>(machine: &Machine) -> Result<Paths, InitError> {
     let layout = machine.memory_layout();
     let layout = layout.layout(Knobs::default());
     let memory: Memory<Lock> = Memory::for_layout(&layout)?;
@@ -123,7 +123,7 @@ fn real<P: Policy>(machine: &Machine) -> Result<Paths, InitError> {
     })
 }
 
-fn simulated<P: Policy>(spec: &MachineSpec, costs: Costs) -> Result<Paths, InitError> {
+fn simulated<P: StaticPolicy>(spec: &MachineSpec, costs: Costs) -> Result<Paths, InitError> {
     let machine = machine(spec, costs);
     let layout = machine.memory_layout();
     let layout = layout.layout(Knobs::default());

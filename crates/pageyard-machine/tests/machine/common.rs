@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use pageyard::policy::{Policy, TypeChecked};
+use pageyard::policy::{StaticPolicy, TypeChecked};
 use pageyard::{Gfp, Knobs, Order, Pfn, Platform};
 use pageyard_machine::{Costs, Machine, MachineSpec, Memory, Options, SimYard};
 
@@ -18,7 +18,7 @@ pub(crate) fn small(name: &str) -> Machine {
     machine(name, Options { memory: Some(64 << 20), ..Options::default() })
 }
 
-pub(crate) fn with_yard<P: Policy, E: Platform, T>(
+pub(crate) fn with_yard<P: StaticPolicy, E: Platform, T>(
     machine: &Machine,
     embedder: E,
     f: impl FnOnce(&SimYard<'_, P, E>) -> T,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 
 use crate::ops::{Op, ops};
 use crate::schedule::{Bug, Plan, Point, run};
@@ -104,7 +104,7 @@ impl fmt::Display for Tally {
 
 /// Runs operations as the actors of a schedule, the first `actors` of them; the points of each.
 /// `None`: one of them means nothing in this state.
-fn case<P: Policy + Sync>(
+fn case<P: StaticPolicy + Sync>(
     state: &State<P>,
     all: &[&Op<P>],
     actors: usize,
@@ -148,14 +148,14 @@ fn worth(points: &[Point]) -> Vec<u64> {
 }
 
 /// One sequence of operations in one state.
-struct Sequence<'s, P: Policy> {
+struct Sequence<'s, P: StaticPolicy> {
     state: &'s State<P>,
     ops: Vec<&'s Op<P>>,
     name: String,
     extent: &'s Extent,
 }
 
-impl<P: Policy + Sync> Sequence<'_, P> {
+impl<P: StaticPolicy + Sync> Sequence<'_, P> {
     fn case_name(&self, stops: &[u64]) -> String {
         let mark = if self.extent.plain { "@p" } else { "@" };
         stops.iter().fold(self.name.clone(), |name, n| format!("{name}{mark}{n}"))
@@ -198,7 +198,7 @@ impl<P: Policy + Sync> Sequence<'_, P> {
 
 /// Tries the sequences of so many operations that the extent has, in the states and of the operations
 /// for which `wanted` is true.
-pub(crate) fn explore<P: Policy + Sync>(
+pub(crate) fn explore<P: StaticPolicy + Sync>(
     ops: &[Op<P>],
     length: usize,
     wanted: impl Fn(&str, &str) -> bool,
@@ -221,7 +221,7 @@ pub(crate) fn explore<P: Policy + Sync>(
 }
 
 /// Replays one case, if it is this policy's; what it comes to.
-pub(crate) fn replay<P: Policy + Sync>(name: &str) -> Option<Result<(), String>> {
+pub(crate) fn replay<P: StaticPolicy + Sync>(name: &str) -> Option<Result<(), String>> {
     let mut parts = name.split('@');
     let names: Vec<&str> = parts.next()?.split('/').collect();
     let [state, policy, names @ ..] = &names[..] else { panic!("{name}: no such case") };

@@ -3,7 +3,7 @@
 use core::fmt::Write;
 
 use pageyard::compact::Priority;
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 use pageyard::tuning::{CacheSlice, Limits};
 use pageyard::{
     CpuId, Gfp, Interleave, KNOBS, Mark, MigrateType, NodeId, NodeMask, Order, Pfn, Place,
@@ -18,7 +18,7 @@ type Setup<P> = fn(&Hand<'_, '_, P>) -> bool;
 type Run<P> = fn(&Hand<'_, '_, P>);
 
 /// One operation, by name.
-pub(crate) struct Op<P: Policy> {
+pub(crate) struct Op<P: StaticPolicy> {
     pub(crate) name: &'static str,
     /// What the actor does before any actor begins; `false`: the operation means nothing here.
     pub(crate) setup: Setup<P>,
@@ -31,21 +31,21 @@ const AS_MOVABLE: MigrateType = MigrateType::Movable;
 /// The frame that operations on single frames are about.
 const FRAME: u64 = 1300;
 
-fn op<P: Policy>(name: &'static str, run: Run<P>) -> Op<P> {
+fn op<P: StaticPolicy>(name: &'static str, run: Run<P>) -> Op<P> {
     Op { name, setup: |_| true, run }
 }
 
-fn after<P: Policy>(name: &'static str, setup: Setup<P>, run: Run<P>) -> Op<P> {
+fn after<P: StaticPolicy>(name: &'static str, setup: Setup<P>, run: Run<P>) -> Op<P> {
     Op { name, setup, run }
 }
 
 /// All operations.
-pub(crate) fn ops<P: Policy>() -> Vec<Op<P>> {
+pub(crate) fn ops<P: StaticPolicy>() -> Vec<Op<P>> {
     let groups = [requests(), frees(), lists(), settings(), ranges(), upkeep(), readers()];
     groups.into_iter().flatten().collect()
 }
 
-fn requests<P: Policy>() -> Vec<Op<P>> {
+fn requests<P: StaticPolicy>() -> Vec<Op<P>> {
     vec![
         op("alloc-0", |h| _ = h.alloc(0, Gfp::KERNEL)),
         op("alloc-0-movable", |h| _ = h.alloc(0, MOVABLE)),
@@ -107,15 +107,15 @@ fn requests<P: Policy>() -> Vec<Op<P>> {
 }
 
 /// Two single pages and a block of order 4, to be freed.
-fn three<P: Policy>(h: &Hand<'_, '_, P>) -> bool {
+fn three<P: StaticPolicy>(h: &Hand<'_, '_, P>) -> bool {
     h.alloc(0, Gfp::KERNEL) && h.alloc(0, MOVABLE) && h.alloc(4, Gfp::KERNEL)
 }
 
-fn batch<P: Policy>(h: &Hand<'_, '_, P>) -> Vec<(Pfn, Order)> {
+fn batch<P: StaticPolicy>(h: &Hand<'_, '_, P>) -> Vec<(Pfn, Order)> {
     std::iter::from_fn(|| h.lift_any()).collect()
 }
 
-fn frees<P: Policy>() -> Vec<Op<P>> {
+fn frees<P: StaticPolicy>() -> Vec<Op<P>> {
     vec![
         after("free-0", |h| h.alloc(0, Gfp::KERNEL), |h| h.free(0)),
         after("free-4", |h| h.alloc(4, MOVABLE), |h| h.free(4)),
@@ -213,7 +213,7 @@ fn frees<P: Policy>() -> Vec<Op<P>> {
 }
 
 /// Allocates the block that several actors free.
-fn same<P: Policy>(h: &Hand<'_, '_, P>) -> bool {
+fn same<P: StaticPolicy>(h: &Hand<'_, '_, P>) -> bool {
     if h.world().table().same.is_none() {
         let got = h.y.alloc(Order::ZERO, Gfp::KERNEL).ok();
         h.world().table().same = got.map(|pfn| (pfn, Order::ZERO));
@@ -221,14 +221,14 @@ fn same<P: Policy>(h: &Hand<'_, '_, P>) -> bool {
     h.world().table().same.is_some()
 }
 
-fn free_same<P: Policy>(h: &Hand<'_, '_, P>, way: impl FnOnce(Pfn, Order) -> bool) {
+fn free_same<P: StaticPolicy>(h: &Hand<'_, '_, P>, way: impl FnOnce(Pfn, Order) -> bool) {
     let same = h.world().table().same;
     if same.is_some_and(|(pfn, order)| way(pfn, order)) {
         h.world().table().same_freed += 1;
     }
 }
 
-fn lists<P: Policy>() -> Vec<Op<P>> {
+fn lists<P: StaticPolicy>() -> Vec<Op<P>> {
     vec![
         op("tick", |h| _ = h.y.tick(CpuId(h.me as u32))),
         op("drain-own", |h| h.y.drain_cpu(CpuId(h.me as u32), None)),
@@ -251,7 +251,7 @@ fn lists<P: Policy>() -> Vec<Op<P>> {
     ]
 }
 
-fn settings<P: Policy>() -> Vec<Op<P>> {
+fn settings<P: StaticPolicy>() -> Vec<Op<P>> {
     vec![
         op("pcp-limits", |h| {
             h.y.set_pcp_limits(h.zone(), Limits { batch: 7, high_min: 14, high_max: 90 });
@@ -268,7 +268,7 @@ fn settings<P: Policy>() -> Vec<Op<P>> {
     ]
 }
 
-fn ranges<P: Policy>() -> Vec<Op<P>> {
+fn ranges<P: StaticPolicy>() -> Vec<Op<P>> {
     vec![
         op("isolate", |h| isolate(h, 2..4)),
         after("unisolate", isolated, |h| {
@@ -394,7 +394,7 @@ fn ranges<P: Policy>() -> Vec<Op<P>> {
     ]
 }
 
-fn isolate<P: Policy>(h: &Hand<'_, '_, P>, blocks: std::ops::Range<u64>) {
+fn isolate<P: StaticPolicy>(h: &Hand<'_, '_, P>, blocks: std::ops::Range<u64>) {
     let (since, range) = (h.world().ranges(), h.blocks(blocks));
     if h.y.isolate(range.clone(), AS_MOVABLE).is_ok() {
         let types = h.types(range.clone());
@@ -405,12 +405,12 @@ fn isolate<P: Policy>(h: &Hand<'_, '_, P>, blocks: std::ops::Range<u64>) {
     }
 }
 
-fn isolated<P: Policy>(h: &Hand<'_, '_, P>) -> bool {
+fn isolated<P: StaticPolicy>(h: &Hand<'_, '_, P>) -> bool {
     isolate(h, 1..3);
     h.world().table().isolated.contains(&h.blocks(1..3))
 }
 
-fn contig<P: Policy>(h: &Hand<'_, '_, P>, from: u64, to: u64, gfp: Gfp) -> bool {
+fn contig<P: StaticPolicy>(h: &Hand<'_, '_, P>, from: u64, to: u64, gfp: Gfp) -> bool {
     let (since, range) = (h.world().poisonings(), h.frames(from..to));
     let taken = h.world().range(|| h.y.alloc_contig(range.clone(), AS_MOVABLE, gfp)).is_ok();
     if taken {
@@ -419,7 +419,7 @@ fn contig<P: Policy>(h: &Hand<'_, '_, P>, from: u64, to: u64, gfp: Gfp) -> bool 
     taken
 }
 
-fn cma<P: Policy>(h: &Hand<'_, '_, P>) -> bool {
+fn cma<P: StaticPolicy>(h: &Hand<'_, '_, P>) -> bool {
     let Some(area) = h.area else { return false };
     let since = h.world().poisonings();
     let got = h.world().range(|| area.alloc(h.y, 600, 1, Gfp::KERNEL));
@@ -429,13 +429,13 @@ fn cma<P: Policy>(h: &Hand<'_, '_, P>) -> bool {
     got.is_ok()
 }
 
-fn poison<P: Policy>(h: &Hand<'_, '_, P>, frame: u64) {
+fn poison<P: StaticPolicy>(h: &Hand<'_, '_, P>, frame: u64) {
     if let Ok(Poisoned::Removed | Poisoned::WhenFreed) = h.y.poison_frame(Pfn(frame)) {
         h.world().poisoned(Pfn(frame));
     }
 }
 
-fn upkeep<P: Policy>() -> Vec<Op<P>> {
+fn upkeep<P: StaticPolicy>() -> Vec<Op<P>> {
     vec![
         op("compact-for", |h| {
             let since = h.world().poisonings();
@@ -483,7 +483,7 @@ fn upkeep<P: Policy>() -> Vec<Op<P>> {
 }
 
 /// These may read what is only halfway, but leave everything as it is.
-fn readers<P: Policy>() -> Vec<Op<P>> {
+fn readers<P: StaticPolicy>() -> Vec<Op<P>> {
     vec![
         op("validate", |h| _ = h.y.validate()),
         op("snapshot", |h| _ = h.y.snapshot(h.zone(), |_| {})),

@@ -38,7 +38,7 @@ fn close(what: &str, extent: &Extent, tally: &Tally) {
     assert!(tally.failed.is_empty(), "{what}: {tally}");
 }
 
-fn pairs<P: Policy + Sync>() {
+fn pairs<P: StaticPolicy + Sync>() {
     let (mut extent, mut tally) = (extent(200, 4), Tally::default());
     match std::env::var("PAGEYARD_CASE") {
         Ok(name) if name.contains('@') => {
@@ -126,7 +126,7 @@ const SHARED: [(&str, &[&str], &[&str]); 5] = [
     ),
 ];
 
-fn triples<P: Policy + Sync>() {
+fn triples<P: StaticPolicy + Sync>() {
     for (what, states, names) in SHARED {
         let (extent, mut tally) = (extent(20, 3), Tally::default());
         let wanted = |state: &str, op: &str| states.contains(&state) && names.contains(&op);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 use pageyard::{
     CpuId, CpuSlot, Gfp, Home, MigrateType, Node, Order, Pfn, Record, SECTION_PAGES, Storage, Yard,
     Zone, ZoneId, ZoneKind,
@@ -23,7 +23,7 @@ enum Start {
 }
 
 /// A state, by name.
-pub(crate) struct State<P: Policy> {
+pub(crate) struct State<P: StaticPolicy> {
     pub(crate) name: &'static str,
     machine: Machine,
     start: Start,
@@ -54,7 +54,7 @@ fn sections() -> Machine {
 }
 
 /// All states.
-pub(crate) fn states<P: Policy>() -> Vec<State<P>> {
+pub(crate) fn states<P: StaticPolicy>() -> Vec<State<P>> {
     let plain = |name, prepare| State {
         name,
         machine: small(),
@@ -138,7 +138,7 @@ pub(crate) fn written(start: u64) -> Vec<Record> {
 }
 
 /// Blocks of order 3, every other one in use, in pairs that can move and that cannot.
-fn fragment<P: Policy>(h: &Hand<'_, '_, P>) {
+fn fragment<P: StaticPolicy>(h: &Hand<'_, '_, P>) {
     let flags =
         |i: u64| [Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL][i as usize % 3];
     let mut i = 0;
@@ -154,7 +154,7 @@ fn fragment<P: Policy>(h: &Hand<'_, '_, P>) {
 }
 
 /// Nothing is free but a few pages; some of what is in use can be reclaimed.
-fn exhaust<P: Policy>(h: &Hand<'_, '_, P>) {
+fn exhaust<P: StaticPolicy>(h: &Hand<'_, '_, P>) {
     for order in [10, 9, 4, 0] {
         let movable = if order == 0 { Gfp::HIGHUSER_MOVABLE } else { Gfp::KERNEL };
         let gfp = movable.difference(Gfp::RECLAIM) | Gfp::MEMALLOC | Gfp::NOWARN;
@@ -165,7 +165,7 @@ fn exhaust<P: Policy>(h: &Hand<'_, '_, P>) {
 }
 
 /// The states that a name stands for.
-pub(crate) fn with_yard<P: Policy, T>(
+pub(crate) fn with_yard<P: StaticPolicy, T>(
     state: &State<P>,
     f: impl FnOnce(&Hand<'_, '_, P>) -> T,
 ) -> T {
@@ -208,7 +208,7 @@ pub(crate) fn with_yard<P: Policy, T>(
 }
 
 /// Gives everything back, and looks whether it is all there.
-pub(crate) fn settle<P: Policy>(h: &Hand<'_, '_, P>) -> Result<(), String> {
+pub(crate) fn settle<P: StaticPolicy>(h: &Hand<'_, '_, P>) -> Result<(), String> {
     let y = h.y;
     let said = |what: &str, e: &dyn std::fmt::Display| Err(format!("{what}: {e}"));
     let complaint = || h.world().complaint().map_or(Ok(()), Err);
@@ -264,7 +264,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(
 }
 
 /// Every page of the zone's memory is free, and nothing else is left behind.
-fn is_whole<P: Policy>(h: &Hand<'_, '_, P>, zone: ZoneId) -> Result<(), String> {
+fn is_whole<P: StaticPolicy>(h: &Hand<'_, '_, P>, zone: ZoneId) -> Result<(), String> {
     let y = h.y;
     let info = y.zone_info(zone).ok_or("a zone is gone")?;
     let all = records(y, zone);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 use pageyard::{
     CmaArea, CpuId, Event, Gfp, NodeId, Oom, Order, PageState, Pfn, Platform, ReclaimJob, Record,
     Relocation, Yard, ZoneId, ZoneKind,
@@ -86,7 +86,7 @@ impl Table {
 }
 
 /// The platform.
-pub(crate) struct World<'y, P: Policy> {
+pub(crate) struct World<'y, P: StaticPolicy> {
     table: Mutex<Table>,
     clock: AtomicU64,
     /// Frames poisoned so far.
@@ -99,7 +99,7 @@ pub(crate) struct World<'y, P: Policy> {
     yard: OnceLock<&'y Y<'y, P>>,
 }
 
-impl<'y, P: Policy> World<'y, P> {
+impl<'y, P: StaticPolicy> World<'y, P> {
     pub(crate) fn new() -> Self {
         World {
             table: Mutex::default(),
@@ -185,7 +185,7 @@ impl<'y, P: Policy> World<'y, P> {
     }
 }
 
-impl<P: Policy> Platform for World<'_, P> {
+impl<P: StaticPolicy> Platform for World<'_, P> {
     const REPORT_ORDER: Option<Order> = Order::new(5);
     const SEES_TUNING: bool = true;
 
@@ -299,7 +299,7 @@ impl<P: Policy> Platform for World<'_, P> {
 }
 
 /// What one actor does on its CPU.
-pub(crate) struct Hand<'h, 'y, P: Policy> {
+pub(crate) struct Hand<'h, 'y, P: StaticPolicy> {
     pub(crate) y: &'h Y<'y, P>,
     /// The actor, or [`STATE`].
     pub(crate) me: usize,
@@ -308,7 +308,7 @@ pub(crate) struct Hand<'h, 'y, P: Policy> {
     pub(crate) base: u64,
 }
 
-impl<'y, P: Policy> Hand<'_, 'y, P> {
+impl<'y, P: StaticPolicy> Hand<'_, 'y, P> {
     pub(crate) fn world(&self) -> &World<'y, P> {
         self.y.platform()
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use lock_api::RawMutex;
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 use pageyard::{CpuId, Event, Gfp, Order, Pfn, Platform, Relocation, Yard, ZoneKind};
 use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use shuttle::thread;
@@ -130,7 +130,7 @@ pub(crate) type Part<R, P> = fn(&Y<'_, R, P>, u32);
 pub(crate) fn scenario<R, P>(each: Part<R, P>) -> impl Fn() + Send + Sync
 where
     R: RawMutex + Send + Sync + 'static,
-    P: Policy + Send + Sync + 'static,
+    P: StaticPolicy + Send + Sync + 'static,
 {
     move || {
         let m = Machine::normal(PAGES).cpus(&[0, 0, 1, 0]);
@@ -154,7 +154,7 @@ where
 }
 
 /// Asks for a block; everybody may free it from now on.
-pub(crate) fn take<R: RawMutex, P: Policy>(y: &Y<'_, R, P>, order: u8, gfp: Gfp) {
+pub(crate) fn take<R: RawMutex, P: StaticPolicy>(y: &Y<'_, R, P>, order: u8, gfp: Gfp) {
     if let Ok(pfn) = y.alloc(o(order), gfp) {
         if gfp.contains(Gfp::MOVABLE) {
             y.set_movable(pfn, o(order), true).unwrap();
@@ -164,7 +164,7 @@ pub(crate) fn take<R: RawMutex, P: Policy>(y: &Y<'_, R, P>, order: u8, gfp: Gfp)
 }
 
 /// Frees a block of anybody's; whether there was one.
-pub(crate) fn free_one<R: RawMutex, P: Policy>(y: &Y<'_, R, P>) -> bool {
+pub(crate) fn free_one<R: RawMutex, P: StaticPolicy>(y: &Y<'_, R, P>) -> bool {
     let next = y.platform().disown();
     if let Some((pfn, order)) = next {
         y.free(pfn, order).unwrap();
@@ -173,7 +173,7 @@ pub(crate) fn free_one<R: RawMutex, P: Policy>(y: &Y<'_, R, P>) -> bool {
 }
 
 /// Requests of several orders, and a free by this CPU after each.
-pub(crate) fn requests<R: RawMutex, P: Policy>(y: &Y<'_, R, P>, cpu: u32) {
+pub(crate) fn requests<R: RawMutex, P: StaticPolicy>(y: &Y<'_, R, P>, cpu: u32) {
     for order in [0, 1, 0, 4] {
         take(y, order, [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::ATOMIC][cpu as usize]);
         free_one(y);

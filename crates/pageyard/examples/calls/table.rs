@@ -5,7 +5,7 @@
 
 use lock_api::Mutex;
 use pageyard::compact::{self, Background, Deferral, Retries};
-use pageyard::policy::{Policy, Safety};
+use pageyard::policy::{StaticPolicy, Safety};
 use pageyard::text::{self, BlockSupply, FreeCount, PagesetText, ZoneReport, ZoneText};
 use pageyard::tuning::{self, CacheSlice, Limits, Pressure, Room, Tuning};
 use pageyard::{

@@ -74,7 +74,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let wanted = Order::new(wanted).unwrap_or(order);
         let worth =
             self.zones_of(node).filter(|z| z.is_populated() && z.kind <= highest).any(|z| {
-                let at = z.at::<E, P>(&self.platform, cpu);
+                let at = self.at(z, cpu);
                 at.is_some_and(|at| self.suits_background(at, wanted, highest))
             });
         if worth {
@@ -159,7 +159,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         // From the lowest zone up.
         for kind in ZoneKind::ALL.into_iter().filter(|&k| k <= highest) {
             let Some(zone) = self.zones_of(node).find(|z| z.kind == kind) else { continue };
-            let Some(at) = zone.at::<E, P>(&self.platform, cpu) else { continue };
+            let Some(at) = self.at(zone, cpu) else { continue };
             if !zone.is_populated() || at.is_deferred(order) {
                 continue;
             }

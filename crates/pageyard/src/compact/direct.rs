@@ -98,7 +98,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             if !zone.is_populated() || zone.kind > wanted.highest {
                 continue;
             }
-            let Some(at) = zone.at::<E, P>(&self.platform, wanted.cpu) else { continue };
+            let Some(at) = self.at(zone, wanted.cpu) else { continue };
             first = first.or(Some(zone));
             if !full && at.is_deferred(order) {
                 done.result = done.result.max(CompactResult::Deferred);
@@ -129,7 +129,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let Some(zone) = served else { return self.count_outcome(Count::Fail) };
         zone.compaction.count(Count::Success, 1);
         zone.compaction.flush.store(false, Relaxed);
-        if let Some(at) = zone.at::<E, P>(&self.platform, cpu) {
+        if let Some(at) = self.at(zone, cpu) {
             at.undefer(order, true);
         }
     }
@@ -161,7 +161,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 ..Job::ALL
             },
         };
-        let at = self.zone(zone)?.at::<E, P>(&self.platform, self.platform.cpu())?;
+        let at = self.at(self.zone(zone)?, self.platform.cpu())?;
         Some(self.compact(at, &job).result)
     }
 
@@ -181,7 +181,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     pub(super) fn compact_zones(&self, zones: impl Iterator<Item = &'a Zone<'a, R>>, job: &Job) {
         let cpu = self.platform.cpu();
         for zone in zones.filter(|z| z.is_populated()) {
-            if let Some(at) = zone.at::<E, P>(&self.platform, cpu) {
+            if let Some(at) = self.at(zone, cpu) {
                 self.compact(at, job);
             }
         }

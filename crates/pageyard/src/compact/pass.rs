@@ -300,13 +300,13 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         }
         let (at, held) = (self.at, &mut self.held);
         let refused = Rollback::new(|| {
-            if P::RULES.safety.fills() {
+            if self.at.rules().safety.fills() {
                 at.give_up(to, order);
             } else {
                 held.put(&zone.map, to, order);
             }
         });
-        if P::RULES.safety.unmap {
+        if self.at.rules().safety.unmap {
             at.env.map(zone.pfn(to), o);
         }
         let answer = at.env.relocate(zone.pfn(from), zone.pfn(to), o);

@@ -1,7 +1,7 @@
 //! The vectors of spec §5.3 to §5.17 and Appendix C.
 
 use super::*;
-use crate::policy::{Base, Linux612, Policy, Step1, Step3, Step5, Step7, Step9, Step10};
+use crate::policy::{Base, Linux612, StaticPolicy, Step1, Step3, Step5, Step7, Step9, Step10};
 
 const L: PcpRules = Linux612::RULES.pcp;
 
@@ -118,7 +118,7 @@ fn drains_excess_without_tuning_5_14() {
 
 #[test]
 fn free_high_of_b_3_waits_for_half_of_high_min() {
-    const LATE: PcpRules = <crate::policy::LateFreeHigh as Policy>::RULES.pcp;
+    const LATE: PcpRules = <crate::policy::LateFreeHigh as StaticPolicy>::RULES.pcp;
     let limits = Limits { batch: 63, high_min: 400, high_max: 4000 };
     let drains_from = |rules: &PcpRules| {
         let mut t = Tuning { limits, ..Tuning::default() };
@@ -300,7 +300,7 @@ fn reasons_of_5_10_in_the_order_of_its_cases() {
 
 #[test]
 fn six_batches_of_linux_5_4_whatever_the_low_mark() {
-    const SIX: PcpRules = <crate::policy::SixBatches as Policy>::RULES.pcp;
+    const SIX: PcpRules = <crate::policy::SixBatches as StaticPolicy>::RULES.pcp;
     let limits = |managed, fraction| {
         let l = Limits::of_zone(&SIX, managed, 7696, 2, fraction);
         (l.batch, l.high_min, l.high_max)

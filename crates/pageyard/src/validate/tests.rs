@@ -11,7 +11,7 @@ use crate::knobs::Knobs;
 use crate::layout::{Layout, Storage, ZoneSpec};
 use crate::list::List;
 use crate::node::{Home, Node};
-use crate::policy::Guarded;
+use crate::policy::{Guarded, Linux612, StaticPolicy};
 use crate::units::{NodeId, Pfn, ZoneKind};
 use crate::zone::CpuSlot;
 use crate::{Frame, Pageblock};
@@ -33,7 +33,9 @@ const Z: ZoneKind = ZoneKind::Normal;
 const SINGLE: State = State::new(Kind::Allocated, 0, MigrateType::Unmovable);
 
 /// 16 pageblocks, two CPUs; frame number and index are the same. Something of everything is there.
-fn with_yard<P: Policy>(f: impl for<'y> FnOnce(&Yard<'y, Lock, Stage, P>, &Zone<'y, Lock>, Pfn)) {
+fn with_yard<P: StaticPolicy>(
+    f: impl for<'y> FnOnce(&Yard<'y, Lock, Stage, P>, &Zone<'y, Lock>, Pfn),
+) {
     let span = Pfn(0)..Pfn(8192);
     let spec = ZoneSpec { kind: Z, node: NodeId(0), span: span.clone() };
     let layout = Layout {
@@ -220,16 +222,15 @@ fn buddies_that_have_not_merged() {
 
 #[test]
 fn per_cpu_lists() {
-    let count = planted(|_, z, _| {
-        with_cached(z, |p, _| p.tune::<crate::policy::Linux612, _>(|t| t.count += 1))
-    });
+    let count =
+        planted(|_, z, _| with_cached(z, |p, _| p.tune(&Linux612::RULES.pcp, |t| t.count += 1)));
     assert_eq!(counted(count), Tally::Cached(CpuId(0)));
     // The list is lost, and the count with it.
     let gone = planted(|_, z, _| {
         with_cached(z, |p, _| {
             let n = p.list(0).iter(&z.map).count() as i32;
             p.list(0).clear();
-            p.tune::<crate::policy::Linux612, _>(|t| t.count -= n);
+            p.tune(&Linux612::RULES.pcp, |t| t.count -= n);
         });
     });
     assert!(matches!(gone, Broken::Unlisted(_)));
@@ -239,7 +240,7 @@ fn per_cpu_lists() {
             let idx = p.list(0).last().unwrap();
             let mut other = z.cpus[1].pageset.lock();
             other.list(0).push_tail(&z.map, idx);
-            other.tune::<crate::policy::Linux612, _>(|t| t.count += 1);
+            other.tune(&Linux612::RULES.pcp, |t| t.count += 1);
         });
     });
     assert_eq!(counted(twice), Tally::AllCached);
@@ -318,7 +319,7 @@ fn poisoned_and_reported_frames() {
         f.set_state(f.state().with_reported());
     });
     assert!(matches!(small, Broken::Reported(_)));
-    with_yard::<crate::policy::Linux612>(|y, z, _| {
+    with_yard::<Linux612>(|y, z, _| {
         assert!(y.report_free_pages(Z, Order::ZERO, 2048) > 0);
         assert_eq!(y.validate(), Ok(()));
         let reported = |i: &u32| z.map.frame(*i).state().is_reported();

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use common::owners::*;
 use common::{Lock, Machine, o};
 use pageyard::compact::Background;
-use pageyard::policy::{PageChecked, Policy};
+use pageyard::policy::{PageChecked, StaticPolicy};
 use pageyard::{
     CompactEvent, CompactResult, Gfp, MigrateType, NodeId, Order, Priority, Relocation, Yard,
     ZoneKind,
@@ -85,7 +85,7 @@ fn s7_7_the_block_is_taken_as_it_merges() {
 }
 
 /// A heap in which one move frees a block of the order, in a movable pageblock.
-fn nearly<P: Policy>(y: &Yard<'_, Lock, Owners, P>, order: u8) {
+fn nearly<P: StaticPolicy>(y: &Yard<'_, Lock, Owners, P>, order: u8) {
     let mut all = Vec::new();
     while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, true) {
         all.push(pfn.0);

@@ -8,13 +8,13 @@ use std::thread;
 
 use common::owners::*;
 use common::{Lock, Machine, o};
-use pageyard::policy::{Linux612, Policy, TypeChecked, Vanilla};
+use pageyard::policy::{Linux612, StaticPolicy, TypeChecked, Vanilla};
 use pageyard::{CpuId, Gfp, NodeId, Pfn, Priority, Relocation, Yard, ZoneKind};
 
 const PAGES: u64 = 24_576;
 const STEPS: usize = 60_000;
 
-fn work<P: Policy>(y: &Yard<'_, Lock, Owners, P>, cpu: u32) {
+fn work<P: StaticPolicy>(y: &Yard<'_, Lock, Owners, P>, cpu: u32) {
     CPU.set(cpu);
     let mut random = Random(cpu.into());
     for step in 0..STEPS {
@@ -38,7 +38,7 @@ fn work<P: Policy>(y: &Yard<'_, Lock, Owners, P>, cpu: u32) {
     }
 }
 
-fn run<P: Policy + Send + Sync>() {
+fn run<P: StaticPolicy + Send + Sync>() {
     let m = Machine::normal(PAGES).cpus(&[0; 5]);
     let answer: Answer = |pfn, _| match pfn.0 % 17 {
         0 => Relocation::Refused,

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use common::by_thread::{ByThread, CPU};
 use common::check::check;
 use common::{Lock, Machine, Stage, Y, deferred, o};
-use pageyard::policy::{Base, EarlyLimits, Policy, SixBatches};
+use pageyard::policy::{Base, EarlyLimits, SixBatches, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{CpuId, Gfp, NodeId, Order, Pfn, Platform, SECTION_PAGES, Yard, ZoneId, ZoneKind};
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
 const S: u64 = SECTION_PAGES;
 
-fn managed(y: &Y<'_, impl Policy>, zone: impl Into<ZoneId>) -> u64 {
+fn managed(y: &Y<'_, impl StaticPolicy>, zone: impl Into<ZoneId>) -> u64 {
     y.zone_info(zone).unwrap().managed
 }
 
@@ -243,7 +243,7 @@ fn s8_2_bulk_requests_grow_the_zone() {
 }
 
 /// The pagesets of seed figures A.5, by batch and high: two sockets, here with four CPUs each.
-fn pagesets<P: Policy + 'static>() -> Vec<(i32, i32, usize)> {
+fn pagesets<P: StaticPolicy + 'static>() -> Vec<(i32, i32, usize)> {
     let gib = 1 << 18;
     // What Linux's own start leaves: DMA of 15 MiB, DMA32 below 4 GiB, the rest.
     let machine = Machine::new()

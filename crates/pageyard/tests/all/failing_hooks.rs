@@ -13,7 +13,7 @@ use std::ops::Range;
 use common::check::{Owned, check};
 use common::{Lock, Machine, frames, leaked, o};
 use pageyard::poison::Corruption;
-use pageyard::policy::{Linux612, Poisoned, Policy, TypeChecked};
+use pageyard::policy::{Linux612, Poisoned, StaticPolicy, TypeChecked};
 use pageyard::{
     Context, Gfp, MigrateType, NodeCaches, NodeId, NodeReclaim, NodeReclaimJob, Oom, Order,
     PageState, Pfn, Platform, ReclaimJob, Relocation, SECTION_PAGES, TaskFlags, Throttle, Yard,
@@ -26,7 +26,7 @@ type Y<P> = Yard<'static, Lock, &'static Hooks<P>, P>;
 type Blocks = BTreeMap<Pfn, (Order, bool)>;
 
 /// Hooks that do what they are for, all but one call.
-struct Hooks<P: Policy + 'static> {
+struct Hooks<P: StaticPolicy + 'static> {
     yard: OnceCell<&'static Y<P>>,
     /// Calls of hooks until the one that fails; 0: none does.
     left: Cell<u64>,
@@ -43,7 +43,7 @@ struct Hooks<P: Policy + 'static> {
     forgets: bool,
 }
 
-impl<P: Policy> Hooks<P> {
+impl<P: StaticPolicy> Hooks<P> {
     fn leaked(jumps: bool, forgets: bool) -> &'static Self {
         Box::leak(Box::new(Hooks {
             yard: OnceCell::new(),
@@ -92,7 +92,7 @@ impl<P: Policy> Hooks<P> {
     }
 }
 
-impl<P: Policy> Platform for Hooks<P> {
+impl<P: StaticPolicy> Platform for Hooks<P> {
     const REPORT_ORDER: Option<Order> = Order::new(9);
 
     fn now(&self) -> u64 {
@@ -201,13 +201,13 @@ impl<P: Policy> Platform for Hooks<P> {
 }
 
 /// What a scenario works with.
-struct Run<P: Policy + 'static> {
+struct Run<P: StaticPolicy + 'static> {
     y: &'static Y<P>,
     h: &'static Hooks<P>,
     k: u64,
 }
 
-impl<P: Policy> Run<P> {
+impl<P: StaticPolicy> Run<P> {
     /// All is set up: from now on, calls count.
     fn begin(&self) {
         self.h.called.borrow_mut().clear();
@@ -249,18 +249,18 @@ impl<P: Policy> Run<P> {
 }
 
 /// Requests of every kind where memory is short: every rung of the ladder.
-fn ladder<P: Policy>(r: &Run<P>) {
+fn ladder<P: StaticPolicy>(r: &Run<P>) {
     r.fill(300);
     requests(r);
 }
 
 /// The same where pages are there, but no blocks.
-fn pieces<P: Policy>(r: &Run<P>) {
+fn pieces<P: StaticPolicy>(r: &Run<P>) {
     r.fill(2000);
     requests(r);
 }
 
-fn requests<P: Policy>(r: &Run<P>) {
+fn requests<P: StaticPolicy>(r: &Run<P>) {
     r.begin();
     for gfp in [Gfp::KERNEL, Gfp::ATOMIC, Gfp::HIGHUSER_MOVABLE | Gfp::WRITE, Gfp::NOIO] {
         (0..3).for_each(|_| _ = r.take(0, gfp));
@@ -282,7 +282,7 @@ fn requests<P: Policy>(r: &Run<P>) {
 }
 
 /// Until nothing is left at all, and the killer has to find somebody.
-fn exhaustion<P: Policy>(r: &Run<P>) {
+fn exhaustion<P: StaticPolicy>(r: &Run<P>) {
     r.fill(0);
     let before = r.h.cache.borrow().len();
     r.h.cache.borrow_mut().truncate(20);
@@ -293,7 +293,7 @@ fn exhaustion<P: Policy>(r: &Run<P>) {
 }
 
 /// Blocks that move: compaction, isolation, contiguous ranges; and free blocks that are reported.
-fn moves<P: Policy>(r: &Run<P>) {
+fn moves<P: StaticPolicy>(r: &Run<P>) {
     for n in 0..400 {
         r.take([0, 1, 0, 2][n % 4], Gfp::HIGHUSER_MOVABLE);
     }
@@ -317,7 +317,7 @@ fn moves<P: Policy>(r: &Run<P>) {
 }
 
 /// A section goes, with what is in use there, and comes back.
-fn sections<P: Policy>(r: &Run<P>) {
+fn sections<P: StaticPolicy>(r: &Run<P>) {
     for _ in 0..40 {
         r.take(0, Gfp::HIGHUSER_MOVABLE);
         r.take(9, Gfp::HIGHUSER_MOVABLE);
@@ -359,7 +359,7 @@ struct Tried {
 }
 
 /// With call `1`, `1 + step`, ... failing.
-fn each_in_turn<P: Policy>(
+fn each_in_turn<P: StaticPolicy>(
     machine: &Machine,
     scenario: fn(&Run<P>),
     range: Range<u64>,

@@ -18,7 +18,7 @@ struct Seen {
     state: Vec<(ZoneId, Vec<Record>)>,
 }
 
-fn seen<P: Policy>(machine: &Machine, ops: &[Op]) -> Seen {
+fn seen<P: StaticPolicy>(machine: &Machine, ops: &[Op]) -> Seen {
     machine.run(|y: &Y<'_, P>| {
         y.platform().watch();
         let mut s = Session::new(y, machine);

@@ -23,7 +23,7 @@ type Y<'y, P> = Yard<'y, Lock, ByThread, P>;
 /// A way to free a block.
 type Way<P> = fn(&Y<'_, P>, Pfn, Order) -> Result<(), FreeError>;
 
-fn ways<P: Policy>() -> [Way<P>; 5] {
+fn ways<P: StaticPolicy>() -> [Way<P>; 5] {
     [
         |y, pfn, order| y.free(pfn, order),
         |y, pfn, order| y.free_direct(pfn, order),
@@ -62,7 +62,7 @@ struct Target {
     freed: AtomicU32,
 }
 
-fn race<P: Policy + Send + Sync>(threads: usize) {
+fn race<P: StaticPolicy + Send + Sync>(threads: usize) {
     let m = Machine::new()
         .zone(ZoneKind::Dma32, 0..16_384)
         .zone(ZoneKind::Normal, 16_384..32_768)

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{Machine, frames, o};
 use pageyard::poison::Corruption;
-use pageyard::policy::{InitOnFree, Poisoned, Policy, Unmapped};
+use pageyard::policy::{InitOnFree, Poisoned, StaticPolicy, Unmapped};
 use pageyard::{
     Context, CpuId, Event, Gfp, HotplugError, NodeId, Oom, Order, Pfn, Place, Platform, ReclaimJob,
     Relocation, SECTION_PAGES, Yard, ZoneKind,
@@ -196,7 +196,7 @@ fn hooks_are_called_without_locks_by_placed_requests() {
 
 /// What fills memory that comes: at the start, later, and when it is good again (§8.1, §8.4,
 /// §11.3–11.6).
-fn memory_that_comes<P: Policy>(fills: &'static str) {
+fn memory_that_comes<P: StaticPolicy>(fills: &'static str) {
     let hooks = Hooks::default();
     let machine = Machine::new().span(NORMAL, 0..4 * S).usable(0..S).usable(2 * S..3 * S);
     machine.run_on(&hooks, |y: &Yard<'_, Counted, &Hooks, P>| {

@@ -53,7 +53,7 @@ macro_rules! each {
 
 macro_rules! calls {
     ($($name:ident($y:ident $(, $arg:ident: $type:ty = $value:expr)*) -> $out:ty { $body:expr })*) => {
-        $(fn $name<P: Policy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
+        $(fn $name<P: StaticPolicy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
 
         const ROWS: &[Row] = &[$((stringify!($name), |y, after| {
             #[allow(dead_code)] // of functions without arguments

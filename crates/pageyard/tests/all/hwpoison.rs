@@ -23,7 +23,7 @@ fn run(f: impl for<'y> FnOnce(&Y<'y, TypeChecked>)) {
 }
 
 /// Invariants hold, and so many frames are out of use.
-fn check_poisoned<P: Policy>(y: &Y<'_, P>, owned: &Owned, poisoned: u64) {
+fn check_poisoned<P: StaticPolicy>(y: &Y<'_, P>, owned: &Owned, poisoned: u64) {
     check(y, &Machine::normal(PAGES), owned);
     let out = y.out_of_use(N).unwrap();
     assert_eq!(OutOfUse { poisoned, guards: out.guards, bad: 0 }, out);
@@ -32,7 +32,7 @@ fn check_poisoned<P: Policy>(y: &Y<'_, P>, owned: &Owned, poisoned: u64) {
 }
 
 /// Takes everything; nobody may get a poisoned frame.
-fn nobody_gets<P: Policy>(y: &Y<'_, P>, poisoned: &[u64]) {
+fn nobody_gets<P: StaticPolicy>(y: &Y<'_, P>, poisoned: &[u64]) {
     let mut got = 0;
     while let Ok(p) = y.alloc(Order::ZERO, Gfp::ATOMIC | Gfp::MEMALLOC) {
         assert!(!poisoned.contains(&p.0), "{p} is poisoned");

@@ -13,7 +13,7 @@ use common::by_thread::{ByThread, CPU};
 use common::interpose::{Interposed, at_each_point, crossed, point, wait};
 use common::state::State;
 use common::{Machine, Reused, frames, o};
-use pageyard::policy::{InitOnFree, Linux612, PageChecked, Policy};
+use pageyard::policy::{InitOnFree, Linux612, PageChecked, StaticPolicy};
 use pageyard::{
     ContigError, CpuId, Gfp, MigrateType, NodeId, Order, PageState, Pfn, Place, PlaceError,
     Platform, Priority, Record, Relocation, SECTION_PAGES, Yard, ZoneKind,
@@ -91,23 +91,23 @@ fn elsewhere<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-fn take<P: Policy>(y: &Y<P>, order: u8) -> Pfn {
+fn take<P: StaticPolicy>(y: &Y<P>, order: u8) -> Pfn {
     let pfn = y.alloc(o(order), USER).unwrap();
     y.platform().blocks.borrow_mut().insert(pfn, o(order));
     y.set_movable(pfn, o(order), true).unwrap();
     pfn
 }
 
-fn valid<P: Policy>(y: &Y<P>) {
+fn valid<P: StaticPolicy>(y: &Y<P>) {
     y.validate().unwrap_or_else(|e| panic!("{e}"));
 }
 
-fn types<P: Policy>(y: &Y<P>, range: Range<u64>) -> Vec<MigrateType> {
+fn types<P: StaticPolicy>(y: &Y<P>, range: Range<u64>) -> Vec<MigrateType> {
     range.step_by(512).map(|p| y.block_type(Pfn(p)).unwrap()).collect()
 }
 
 /// Marks a frame as faulty, and remembers it where no caller owned it at that moment.
-fn poison<P: Policy>(y: &Y<P>, pfn: Pfn) {
+fn poison<P: StaticPolicy>(y: &Y<P>, pfn: Pfn) {
     let owned = y.set_movable(pfn, o(0), true).is_ok();
     if y.poison_frame(pfn).is_ok() && !owned {
         y.platform().faulty.borrow_mut().push(pfn);
@@ -115,7 +115,7 @@ fn poison<P: Policy>(y: &Y<P>, pfn: Pfn) {
 }
 
 /// Faulty frames are out of use.
-fn faulty_frames_are_out_of_use<P: Policy>(y: &Y<P>) {
+fn faulty_frames_are_out_of_use<P: StaticPolicy>(y: &Y<P>) {
     for &pfn in y.platform().faulty.borrow().iter() {
         let taken = y.alloc_at(pfn, o(0), Gfp::KERNEL);
         assert_eq!(taken, Err(PlaceError::InUse(pfn)), "{pfn} is faulty, and handed out");

@@ -11,7 +11,7 @@ use std::thread;
 
 use common::owners::*;
 use common::{Lock, Machine, frames, o};
-use pageyard::policy::{Linux612, Policy, TypeChecked, Vanilla};
+use pageyard::policy::{Linux612, StaticPolicy, TypeChecked, Vanilla};
 use pageyard::{CpuId, Gfp, MigrateType, Pfn, Relocation, Yard, ZoneKind};
 
 const PAGES: u64 = 24_576;
@@ -57,7 +57,7 @@ impl Drop for EndsAll<'_> {
 type Yd<'y, P> = Yard<'y, Lock, Owners, P>;
 
 /// Allocates and frees until the others are done, and looks at what it gets.
-fn work<P: Policy>(y: &Yd<'_, P>, cpu: u32, withheld: &Withheld, done: &AtomicBool) {
+fn work<P: StaticPolicy>(y: &Yd<'_, P>, cpu: u32, withheld: &Withheld, done: &AtomicBool) {
     CPU.set(cpu);
     let _guard = EndsAll(done);
     let mut random = Random(cpu.into());
@@ -86,13 +86,13 @@ fn work<P: Policy>(y: &Yd<'_, P>, cpu: u32, withheld: &Withheld, done: &AtomicBo
 }
 
 /// Blocks in a range of whole pageblocks that have an owner.
-fn owned_in<P: Policy>(y: &Yd<'_, P>, range: &Range<u64>) -> Vec<Pfn> {
+fn owned_in<P: StaticPolicy>(y: &Yd<'_, P>, range: &Range<u64>) -> Vec<Pfn> {
     let owned = y.platform().owned();
     owned.range(Pfn(range.start)..Pfn(range.end)).map(|(&p, _)| p).collect()
 }
 
 /// Isolates pageblocks, keeps them for a while, lets them go. How often that was granted.
-fn isolate<P: Policy>(y: &Yd<'_, P>, withheld: &Withheld, done: &AtomicBool) -> u32 {
+fn isolate<P: StaticPolicy>(y: &Yd<'_, P>, withheld: &Withheld, done: &AtomicBool) -> u32 {
     CPU.set(2);
     let _guard = EndsAll(done);
     let (mut random, mut granted) = (Random(2), 0);
@@ -128,7 +128,7 @@ fn isolate<P: Policy>(y: &Yd<'_, P>, withheld: &Withheld, done: &AtomicBool) -> 
 }
 
 /// Takes contiguous ranges and gives them back. How many there were.
-fn take_ranges<P: Policy>(y: &Yd<'_, P>, withheld: &Withheld, done: &AtomicBool) -> u32 {
+fn take_ranges<P: StaticPolicy>(y: &Yd<'_, P>, withheld: &Withheld, done: &AtomicBool) -> u32 {
     CPU.set(3);
     let _guard = EndsAll(done);
     let (mut random, mut taken) = (Random(3), 0);
@@ -178,7 +178,7 @@ fn take_ranges<P: Policy>(y: &Yd<'_, P>, withheld: &Withheld, done: &AtomicBool)
     taken
 }
 
-fn run<P: Policy + Send + Sync>() {
+fn run<P: StaticPolicy + Send + Sync>() {
     let m = Machine::normal(PAGES).cpus(&[0; 4]);
     let answer: Answer = |pfn, _| match pfn.0 % 997 {
         0 => Relocation::Refused,

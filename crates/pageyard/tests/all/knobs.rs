@@ -4,7 +4,7 @@ use crate::common;
 
 use common::{Machine, Y, o};
 use pageyard::policy::{
-    Base, Guarded, InitOnAlloc, InitOnFree, Linux612, Poisoned, Policy, Unmapped,
+    Base, Guarded, InitOnAlloc, InitOnFree, Linux612, Poisoned, StaticPolicy, Unmapped,
 };
 use pageyard::{Access, CpuId, Gfp, KNOBS, Knob, KnobError, Knobs, Platform, ZoneKind};
 
@@ -109,7 +109,7 @@ fn s3_5_ratios_below_1_switch_the_reserve_off() {
 }
 
 /// A setting's text.
-fn read<P: Policy>(y: &Y<'_, P>, name: &str) -> Result<String, KnobError> {
+fn read<P: StaticPolicy>(y: &Y<'_, P>, name: &str) -> Result<String, KnobError> {
     let mut text = String::new();
     y.knob(name, &mut text).map(|()| text)
 }
@@ -151,7 +151,7 @@ fn s10_every_knob_reads_as_its_default_and_takes_that_again() {
 
 #[test]
 fn s10_boot_settings_of_safety_are_read_from_the_policy() {
-    fn settings<P: Policy>() -> [String; 5] {
+    fn settings<P: StaticPolicy>() -> [String; 5] {
         let names = [
             "page_poison",
             "init_on_alloc",

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use common::state::State;
 use common::{Lock, Machine, Reused, frames, o};
 use pageyard::poison::Corruption;
-use pageyard::policy::{InitOnFree, Linux612, Poisoned, Policy, Unmapped};
+use pageyard::policy::{InitOnFree, Linux612, Poisoned, StaticPolicy, Unmapped};
 use pageyard::{
     CmaArea, Context, CpuId, Gfp, MigrateType, NodeCaches, NodeId, NodeReclaim, NodeReclaimJob,
     Oom, Order, Pfn, Platform, Priority, ReclaimJob, Relocation, SECTION_PAGES, Throttle, Yard,
@@ -203,11 +203,11 @@ fn tried<T>(f: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-struct Run<'y, P: Policy> {
+struct Run<'y, P: StaticPolicy> {
     y: &'y Yard<'static, Lock, Hooks, P>,
 }
 
-impl<P: Policy> Run<'_, P> {
+impl<P: StaticPolicy> Run<'_, P> {
     fn h(&self) -> &Hooks {
         self.y.platform()
     }
@@ -355,7 +355,7 @@ impl<P: Policy> Run<'_, P> {
 }
 
 /// Once for each call of a hook; how often.
-fn each_in_turn<P: Policy>(step: usize, scenario: fn(&Run<'_, P>), wanted: &[&str]) {
+fn each_in_turn<P: StaticPolicy>(step: usize, scenario: fn(&Run<'_, P>), wanted: &[&str]) {
     let machine = Machine::normal(2 * S).cpus(&[0]).knobs(|k| {
         k.zone_reclaim_mode = 1;
         k.compact_unevictable_allowed = false;
@@ -394,7 +394,7 @@ fn each_in_turn<P: Policy>(step: usize, scenario: fn(&Run<'_, P>), wanted: &[&st
     }
 }
 
-fn everything<P: Policy>(r: &Run<'_, P>) {
+fn everything<P: StaticPolicy>(r: &Run<'_, P>) {
     r.requests();
     r.moves();
     r.ranges();

@@ -5,14 +5,14 @@ use crate::common;
 use common::state::State;
 use common::view::normal;
 use common::{Machine, Y, o};
-use pageyard::policy::{BlockByBlock, Linux612, Policy, TwoPassBulkFree};
+use pageyard::policy::{BlockByBlock, Linux612, StaticPolicy, TwoPassBulkFree};
 use pageyard::{CpuId, DrainReason, Event, Gfp, Pfn, Record, ZoneId, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 const CPU: CpuId = CpuId(0);
 
 /// The frames that went to the zone, in that order.
-fn drained<P: Policy>(y: &Y<'_, P>) -> Vec<u64> {
+fn drained<P: StaticPolicy>(y: &Y<'_, P>) -> Vec<u64> {
     let events = y.platform().events();
     events
         .iter()
@@ -22,7 +22,7 @@ fn drained<P: Policy>(y: &Y<'_, P>) -> Vec<u64> {
 
 /// Frees one more block on list `start` so that exactly `n` pages are given back from there.
 /// The block itself lies at the head, so the tail goes first.
-fn give_back<P: Policy>(s: State, pfn: u64, order: u8, n: i32) -> Vec<u64> {
+fn give_back<P: StaticPolicy>(s: State, pfn: u64, order: u8, n: i32) -> Vec<u64> {
     // high = count after the free; nr_free = clamp(free_count, batch, high − batch) = n.
     let count = s.cpus[0].tuning.count + (1 << order);
     let pages = 1 << order;
@@ -205,7 +205,7 @@ fn s5_5_disabling_empties_the_lists_and_enabling_starts_from_high_min() {
 /// §5.12: freeing neighbours as one is an implementation of freeing them one by one.
 #[test]
 fn s5_12_blocks_freed_one_by_one_end_the_same() {
-    fn lists<P: Policy>() -> Vec<(ZoneId, Vec<Record>)> {
+    fn lists<P: StaticPolicy>() -> Vec<(ZoneId, Vec<Record>)> {
         Machine::normal(1 << 15).cpus(&[0, 0]).run(|y: &Y<'_, P>| {
             let mut held = Vec::new();
             let mut random = 1u64;

@@ -25,12 +25,12 @@ use pageyard::policy::*;
 use pageyard::{MigrateType, ZoneKind};
 use proptest::prelude::*;
 
-fn free_frames<P: Policy>(y: &Y<'_, P>) -> Vec<Vec<(u64, u8)>> {
+fn free_frames<P: StaticPolicy>(y: &Y<'_, P>) -> Vec<Vec<(u64, u8)>> {
     y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect()
 }
 
 /// Invariants 1 to 9.
-fn keeps_its_invariants<P: Policy>(machine: &Machine, ops: &[Op]) {
+fn keeps_its_invariants<P: StaticPolicy>(machine: &Machine, ops: &[Op]) {
     machine.run(|y: &Y<'_, P>| {
         let before = free_frames(y);
         let mut s = Session::new(y, machine);
@@ -54,7 +54,7 @@ fn keeps_its_invariants<P: Policy>(machine: &Machine, ops: &[Op]) {
 }
 
 /// Invariant 10. (Not for carried types: a snapshot does not say which type a cached page carries.)
-fn survives_a_snapshot<P: Policy>(machine: &Machine, ops: &[Op], more: &[Op]) {
+fn survives_a_snapshot<P: StaticPolicy>(machine: &Machine, ops: &[Op], more: &[Op]) {
     machine.run(|y: &Y<'_, P>| {
         let mut s = Session::new(y, machine);
         ops.iter().for_each(|op| s.apply(op));

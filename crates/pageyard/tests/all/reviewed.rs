@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::{Lock, Machine, Reused, frames, o};
-use pageyard::policy::{Linux612, Poisoned, Policy};
+use pageyard::policy::{Linux612, Poisoned, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{
     CpuId, Gfp, MigrateType, Order, Pfn, Platform, Priority, Record, Relocation, SECTION_PAGES,
@@ -56,7 +56,7 @@ impl Platform for Hooks {
 type Y<P> = Yard<'static, Lock, Hooks, P>;
 
 /// A page that can move: its owner has it, or the place that it was moved to, at the end.
-fn page_moves<P: Policy>(answer: Relocation, then: Then, moves: impl Fn(&Y<P>, Pfn)) {
+fn page_moves<P: StaticPolicy>(answer: Relocation, then: Then, moves: impl Fn(&Y<P>, Pfn)) {
     let all = Reused::new(Machine::normal(16384).cpus(&[0]));
     let y: Y<P> = all.next(Hooks::default());
     let page = y.alloc(o(0), MOVABLE).unwrap();
@@ -95,7 +95,7 @@ fn a_contiguous_range_loses_neither_place_of_a_block() {
     }
 }
 
-fn contig<P: Policy>(y: &Y<P>, page: Pfn) {
+fn contig<P: StaticPolicy>(y: &Y<P>, page: Pfn) {
     let block = page.0 & !511;
     let range = frames(block..block + 512);
     if y.alloc_contig(range.clone(), MigrateType::Movable, Gfp::KERNEL).is_ok() {

@@ -47,7 +47,7 @@ fn any_kind() -> impl Strategy<Value = ZoneKind> {
 
 /// Every public method once, with these numbers. Only bulk requests are kept small: each page of
 /// one would be a page of the test's time.
-fn everything<P: Policy>(y: &Y<'_, P>, n: &[u64; 6], kind: ZoneKind, t: MigrateType) {
+fn everything<P: StaticPolicy>(y: &Y<'_, P>, n: &[u64; 6], kind: ZoneKind, t: MigrateType) {
     let (pfn, order) = (Pfn(n[0]), o((n[1] % 11) as u8));
     let gfp = Gfp::from_bits_retain(n[2] as u32);
     let cpu = CpuId(n[3] as u32);
@@ -246,7 +246,7 @@ fn mended(zone: ZoneRecord, mut rest: Vec<Record>) -> Vec<Record> {
 }
 
 /// Restores if it can; then the yard works on what it was told, true or not.
-fn restore_and_use<P: Policy>(all: Vec<Record>, n: &[u64; 6]) {
+fn restore_and_use<P: StaticPolicy>(all: Vec<Record>, n: &[u64; 6]) {
     Machine::normal(4096).cpus(&[0, 1]).blank(|y: &Y<'_, P>| {
         let before = View::of(&records(y, ZoneKind::Normal));
         if let Err(e) = y.restore(ZoneKind::Normal, all.iter().copied()) {

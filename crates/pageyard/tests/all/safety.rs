@@ -122,7 +122,7 @@ impl Platform for Host {
 
 type Y<'y, P> = Yard<'y, Lock, Host, P>;
 
-fn run<P: Policy>(f: impl for<'y> FnOnce(&Y<'y, P>)) {
+fn run<P: StaticPolicy>(f: impl for<'y> FnOnce(&Y<'y, P>)) {
     Machine::normal(PAGES).run_on(Host::new(), f);
 }
 
@@ -169,7 +169,7 @@ fn what_is_checked_of_a_page_11_1() {
 
 #[test]
 fn pages_are_checked_only_where_the_policy_says_so_11_1() {
-    fn frees_a_locked_page<P: Policy>() -> bool {
+    fn frees_a_locked_page<P: StaticPolicy>() -> bool {
         let mut taken = false;
         run::<P>(|y| {
             let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();

@@ -51,7 +51,7 @@ struct Worker<'s, 'y, P> {
     others: Vec<Sender<Vec<Block>>>,
 }
 
-impl<P: Policy> Worker<'_, '_, P> {
+impl<P: StaticPolicy> Worker<'_, '_, P> {
     fn own(&mut self, pfn: Pfn, order: Order) {
         self.claims.mark(pfn, order, 0, 1);
         self.held.push((pfn, order));
@@ -147,7 +147,7 @@ impl<P: Policy> Worker<'_, '_, P> {
     }
 }
 
-fn run<P: Policy + Send + Sync>() {
+fn run<P: StaticPolicy + Send + Sync>() {
     let m = Machine::new()
         .zone(ZoneKind::Dma32, 0..4096)
         .zone(ZoneKind::Normal, 4096..24_576)

@@ -6,7 +6,7 @@ use common::state::State;
 use common::view::normal;
 use common::{Machine, Y, o};
 use pageyard::MigrateType::{HighAtomic, Movable, Reclaimable, Unmovable};
-use pageyard::policy::{LargestFirst, Linux612, Policy, TypeChecked, Vanilla};
+use pageyard::policy::{LargestFirst, Linux612, StaticPolicy, TypeChecked, Vanilla};
 use pageyard::{Gfp, Pfn, ZoneKind, ZoneStats};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -43,7 +43,7 @@ fn s4_6_movable_requests_that_cannot_claim_take_the_smallest() {
 }
 
 /// A movable page is cached, its block becomes unmovable, the page is drained.
-fn drained_after_conversion<P: Policy>() -> (Vec<u64>, Vec<u64>) {
+fn drained_after_conversion<P: StaticPolicy>() -> (Vec<u64>, Vec<u64>) {
     let s = State::new(4096)
         .limits(1, 1000, 1000)
         .used(512..513, true)
@@ -67,7 +67,7 @@ fn s4_10a_the_type_is_the_block_s_when_it_is_given_back_and_not_when_it_was_cach
 
 /// A request that may not claim a block: its answer, and what lies on lists other than their
 /// block's.
-fn refused_claim<P: Policy>() -> (Pfn, Vec<u64>, Vec<u64>, ZoneStats) {
+fn refused_claim<P: StaticPolicy>() -> (Pfn, Vec<u64>, Vec<u64>, ZoneStats) {
     let s = State::new(4096)
         .label(1, Reclaimable)
         .free(512, 6)
@@ -98,7 +98,7 @@ fn s4_10e_lists_change_only_with_the_label() {
 
 #[test]
 fn s4_10e_the_rest_of_a_stolen_block_stays_with_its_type() {
-    fn unmovable_after_a_movable_steal<P: Policy>() -> Vec<u64> {
+    fn unmovable_after_a_movable_steal<P: StaticPolicy>() -> Vec<u64> {
         let s = State::new(4096).label(1, Unmovable).free(512, 3).used(600..1024, false);
         s.run(|y: &Y<'_, P>| {
             assert_eq!(y.alloc(o(0), Gfp::HIGHUSER_MOVABLE), Ok(Pfn(512)));
@@ -111,7 +111,7 @@ fn s4_10e_the_rest_of_a_stolen_block_stays_with_its_type() {
 }
 
 /// Mixed-mobility work that fills and empties the zone again and again.
-fn mixed_load<P: Policy>() -> ZoneStats {
+fn mixed_load<P: StaticPolicy>() -> ZoneStats {
     Machine::normal(16384).cpus(&[0, 0]).run(|y: &Y<'_, P>| {
         let types = [
             Gfp::KERNEL,

@@ -6,7 +6,7 @@ use crate::common;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::{Lock, Machine, Y, o};
-use pageyard::policy::{Base, Linux612, Policy};
+use pageyard::policy::{Base, Linux612, StaticPolicy};
 use pageyard::tuning::CacheSlice;
 use pageyard::{
     CpuId, CpuSample, Event, Finding, FixedBy, Gfp, HighReason, History, MigrateType, Noted, Pfn,
@@ -21,12 +21,12 @@ fn machine() -> Machine {
     Machine::normal(65536).cpus(&[0, 0])
 }
 
-fn sample<P: Policy>(y: &Y<'_, P>) -> Vec<CpuSample> {
+fn sample<P: StaticPolicy>(y: &Y<'_, P>) -> Vec<CpuSample> {
     (0..y.cpus()).map(|c| y.cpu_sample(ZONE, CpuId(c)).unwrap()).collect()
 }
 
 /// The verdicts over some work that takes so many seconds.
-fn judge<P: Policy>(y: &Y<'_, P>, seconds: u64, work: impl FnOnce()) -> Vec<Verdict> {
+fn judge<P: StaticPolicy>(y: &Y<'_, P>, seconds: u64, work: impl FnOnce()) -> Vec<Verdict> {
     let before = sample(y);
     work();
     let mut verdicts = Vec::new();
@@ -45,16 +45,16 @@ fn only(verdicts: &[Verdict]) -> Finding {
     found[0]
 }
 
-fn take<P: Policy>(y: &Y<'_, P>, n: usize, order: u8) -> Vec<Pfn> {
+fn take<P: StaticPolicy>(y: &Y<'_, P>, n: usize, order: u8) -> Vec<Pfn> {
     (0..n).map(|_| y.alloc(o(order), Gfp::KERNEL).unwrap()).collect()
 }
 
-fn give<P: Policy>(y: &Y<'_, P>, pages: Vec<Pfn>, order: u8) {
+fn give<P: StaticPolicy>(y: &Y<'_, P>, pages: Vec<Pfn>, order: u8) {
     pages.into_iter().for_each(|p| y.free(p, o(order)).unwrap());
 }
 
 /// So many blocks up and down, so many times.
-fn swing<P: Policy>(y: &Y<'_, P>, n: usize, order: u8, times: usize) {
+fn swing<P: StaticPolicy>(y: &Y<'_, P>, n: usize, order: u8, times: usize) {
     for _ in 0..times {
         let pages = take(y, n, order);
         give(y, pages, order);

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::hint::black_box;
 
 use pageyard::policy::{
-    FlagsAgain, Linux612, OnePath, PageChecked, Policy, TypeAgain, ZoneByBranches,
+    FlagsAgain, Linux612, OnePath, PageChecked, StaticPolicy, TypeAgain, ZoneByBranches,
 };
 use pageyard::{
     CpuId, Gfp, InitError, Knobs, Layout, Link, NodeId, Order, PageFlags, PageState, Pfn, Platform,
@@ -125,7 +125,7 @@ type Core<'y, P> = Yard<'y, Lock, Pages, P>;
 
 /// On an allocator that has done the pattern with `size` operations before: `n` operations more, at
 /// most `size`.
-fn exercise<P: Policy>(pattern: Pattern, size: usize, n: usize) -> Result<(), InitError> {
+fn exercise<P: StaticPolicy>(pattern: Pattern, size: usize, n: usize) -> Result<(), InitError> {
     let span = Pfn(FIRST)..Pfn(FIRST + FRAMES);
     let layout = Layout {
         zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
@@ -168,7 +168,7 @@ fn exercise<P: Policy>(pattern: Pattern, size: usize, n: usize) -> Result<(), In
 }
 
 #[inline(never)]
-fn pairs<P: Policy, const ORDER: u8>(yard: &Core<'_, P>, n: usize) {
+fn pairs<P: StaticPolicy, const ORDER: u8>(yard: &Core<'_, P>, n: usize) {
     for _ in 0..n {
         let block = black_box(take(yard, ORDER));
         give(yard, block, ORDER);
@@ -176,27 +176,27 @@ fn pairs<P: Policy, const ORDER: u8>(yard: &Core<'_, P>, n: usize) {
 }
 
 #[inline(never)]
-fn allocs<P: Policy>(yard: &Core<'_, P>, held: &mut [Pfn]) {
+fn allocs<P: StaticPolicy>(yard: &Core<'_, P>, held: &mut [Pfn]) {
     for slot in held {
         *slot = take(yard, 0);
     }
 }
 
 #[inline(never)]
-fn frees<P: Policy>(yard: &Core<'_, P>, held: &[Pfn]) {
+fn frees<P: StaticPolicy>(yard: &Core<'_, P>, held: &[Pfn]) {
     for &block in held {
         give(yard, block, 0);
     }
 }
 
 #[inline(always)]
-fn take<P: Policy>(yard: &Core<'_, P>, order: u8) -> Pfn {
+fn take<P: StaticPolicy>(yard: &Core<'_, P>, order: u8) -> Pfn {
     let order = black_box(Order::new(order).expect("an order"));
     yard.alloc(order, black_box(GFP)).expect("most of the memory is free")
 }
 
 #[inline(always)]
-fn give<P: Policy>(yard: &Core<'_, P>, block: Pfn, order: u8) {
+fn give<P: StaticPolicy>(yard: &Core<'_, P>, block: Pfn, order: u8) {
     let order = black_box(Order::new(order).expect("an order"));
     yard.free(block, order).expect("an allocated block");
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 use pageyard::{NodeId, PAGE_SIZE, Pfn};
 use pageyard_host::topology::available_memory;
 use pageyard_host::{BuildError, Builder, Region, Topology, cpu};
@@ -181,7 +181,7 @@ pub(crate) struct Room {
 }
 
 /// Runs a plan under a policy: `Choice::real_work` of it.
-pub(crate) fn run<P: Policy + Sync>(
+pub(crate) fn run<P: StaticPolicy + Sync>(
     setting: &Setting<'_>,
     room: &mut Room,
 ) -> Result<Vec<Measure>, WorkloadError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lock_api::RawMutex;
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 use pageyard::{MigrateType, Order, Pfn, Platform, Yard};
 
 use super::Machine;
@@ -13,7 +13,7 @@ use super::view::{View, list_order, view};
 pub(crate) type Owned = BTreeMap<Pfn, Order>;
 
 /// Panics where an invariant is broken; the module doc of `properties.rs` lists them.
-pub(crate) fn check<R: RawMutex, E: Platform, P: Policy>(
+pub(crate) fn check<R: RawMutex, E: Platform, P: StaticPolicy>(
     y: &Yard<'_, R, E, P>,
     machine: &Machine,
     owned: &Owned,
@@ -63,7 +63,7 @@ fn frames_are_in_one_place(v: &View, machine: &Machine) -> u64 {
     all.iter().map(|&(_, o)| 1 << o).sum()
 }
 
-fn counters_match<R: RawMutex, E: Platform, P: Policy>(
+fn counters_match<R: RawMutex, E: Platform, P: StaticPolicy>(
     y: &Yard<'_, R, E, P>,
     kind: pageyard::ZoneId,
     v: &View,

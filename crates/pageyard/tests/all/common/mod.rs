@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use lock_api::RawMutex;
-use pageyard::policy::{Linux612, Policy};
+use pageyard::policy::{Linux612, StaticPolicy};
 use pageyard::{
     CpuId, CpuSlot, Event, Frame, Home, InitError, Knobs, Layout, Needs, Node, NodeId, Order,
     Pageblock, Pfn, Platform, Record, Storage, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
@@ -195,12 +195,12 @@ impl Machine {
     }
 
     /// A yard with everything free.
-    pub(crate) fn run<P: Policy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
+    pub(crate) fn run<P: StaticPolicy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
         self.run_on(Stage::default(), f)
     }
 
     /// A yard with everything free, on any platform and lock.
-    pub(crate) fn run_on<R: RawMutex, E: Platform, P: Policy, T>(
+    pub(crate) fn run_on<R: RawMutex, E: Platform, P: StaticPolicy, T>(
         &self,
         platform: E,
         f: impl for<'y> FnOnce(&Yard<'y, R, E, P>) -> T,
@@ -209,14 +209,14 @@ impl Machine {
     }
 
     /// A yard without memory.
-    pub(crate) fn blank<P: Policy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
+    pub(crate) fn blank<P: StaticPolicy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
         self.with_storage(|layout, storage| {
             f(&Yard::blank(layout, storage, Stage::default()).unwrap())
         })
     }
 
     /// A yard whose zones have the states that these snapshots tell.
-    pub(crate) fn restored<P: Policy, T>(
+    pub(crate) fn restored<P: StaticPolicy, T>(
         &self,
         zones: &[(ZoneId, Vec<Record>)],
         f: impl for<'y> FnOnce(&Y<'y, P>) -> T,
@@ -289,7 +289,7 @@ fn rooms<'y, R: RawMutex>(needs: &Needs) -> Rooms<'y, R> {
 }
 
 /// A zone's snapshot as a list.
-pub(crate) fn records<R: RawMutex, E: Platform, P: Policy>(
+pub(crate) fn records<R: RawMutex, E: Platform, P: StaticPolicy>(
     y: &Yard<'_, R, E, P>,
     zone: impl Into<ZoneId>,
 ) -> Vec<Record> {
@@ -299,14 +299,14 @@ pub(crate) fn records<R: RawMutex, E: Platform, P: Policy>(
 }
 
 /// The snapshots of all zones.
-pub(crate) fn all_records<R: RawMutex, E: Platform, P: Policy>(
+pub(crate) fn all_records<R: RawMutex, E: Platform, P: StaticPolicy>(
     y: &Yard<'_, R, E, P>,
 ) -> Vec<(ZoneId, Vec<Record>)> {
     y.zone_ids().map(|k| (k, records(y, k))).collect()
 }
 
 /// A yard that lives as long as the test program, so that its platform can refer to it.
-pub(crate) fn leaked<E: Platform, P: Policy>(
+pub(crate) fn leaked<E: Platform, P: StaticPolicy>(
     machine: &Machine,
     platform: E,
 ) -> &'static Yard<'static, Lock, E, P> {
@@ -329,7 +329,7 @@ impl Reused {
     }
 
     /// The next yard, with everything free.
-    pub(crate) fn next<R: RawMutex, E: Platform, P: Policy>(
+    pub(crate) fn next<R: RawMutex, E: Platform, P: StaticPolicy>(
         &self,
         platform: E,
     ) -> Yard<'static, R, E, P> {
@@ -337,7 +337,7 @@ impl Reused {
     }
 
     /// The next yard, of which most is initialised later (§8.2).
-    pub(crate) fn next_deferred<R: RawMutex, E: Platform, P: Policy>(
+    pub(crate) fn next_deferred<R: RawMutex, E: Platform, P: StaticPolicy>(
         &self,
         platform: E,
     ) -> Yard<'static, R, E, P> {
@@ -347,7 +347,7 @@ impl Reused {
     }
 
     /// The next yard, without memory.
-    pub(crate) fn next_blank<R: RawMutex, E: Platform, P: Policy>(
+    pub(crate) fn next_blank<R: RawMutex, E: Platform, P: StaticPolicy>(
         &self,
         platform: E,
     ) -> Yard<'static, R, E, P> {
@@ -369,7 +369,7 @@ impl Reused {
 }
 
 /// A yard of which most is initialised later (§8.2).
-pub(crate) fn deferred<E: Platform, P: Policy>(
+pub(crate) fn deferred<E: Platform, P: StaticPolicy>(
     machine: &Machine,
     platform: E,
 ) -> &'static Yard<'static, Lock, E, P> {

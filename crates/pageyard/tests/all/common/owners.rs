@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::RawMutex;
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 use pageyard::{
     CompactEvent, CpuId, Event, Gfp, NodeId, Order, PageState, Pfn, Platform, Relocation, Yard,
     ZoneKind,
@@ -170,7 +170,7 @@ impl Platform for Owners {
 }
 
 /// Allocates a block with contents; `movable`: its owner can move it.
-pub(crate) fn take<R: RawMutex, P: Policy>(
+pub(crate) fn take<R: RawMutex, P: StaticPolicy>(
     y: &Yard<'_, R, Owners, P>,
     order: u8,
     gfp: Gfp,
@@ -190,33 +190,33 @@ pub(crate) fn took<R: RawMutex>(y: &Yard<'_, R, Owners>, pfn: Pfn, order: u8) {
 }
 
 /// Frees a block, wherever it is by now; whether there was one at this frame.
-pub(crate) fn put<R: RawMutex, P: Policy>(y: &Yard<'_, R, Owners, P>, pfn: Pfn) -> bool {
+pub(crate) fn put<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, R, Owners, P>, pfn: Pfn) -> bool {
     let Some(order) = y.platform().disown(pfn) else { return false };
     y.free(pfn, order).unwrap();
     true
 }
 
 /// Frees the first block at or after this frame; whether there was one.
-pub(crate) fn put_near<R: RawMutex, P: Policy>(y: &Yard<'_, R, Owners, P>, pfn: Pfn) -> bool {
+pub(crate) fn put_near<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, R, Owners, P>, pfn: Pfn) -> bool {
     let found = y.platform().table.lock().unwrap().blocks.range(pfn..).next().map(|(&p, _)| p);
     // It may be gone by now.
     found.is_some_and(|pfn| put(y, pfn))
 }
 
 /// Contents and invariants.
-pub(crate) fn all_is_well<R: RawMutex, P: Policy>(y: &Yard<'_, R, Owners, P>, m: &Machine) {
+pub(crate) fn all_is_well<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, R, Owners, P>, m: &Machine) {
     y.platform().verify();
     check(y, m, &y.platform().owned());
 }
 
 /// Whole pageblocks that are free.
-pub(crate) fn huge_free<R: RawMutex, P: Policy>(y: &Yard<'_, R, Owners, P>) -> u64 {
+pub(crate) fn huge_free<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, R, Owners, P>) -> u64 {
     let b = y.free_blocks(ZoneKind::Normal).unwrap();
     b[9] + 2 * b[10]
 }
 
 /// Free pages of the NORMAL zone.
-pub(crate) fn free_pages<R: RawMutex, P: Policy>(y: &Yard<'_, R, Owners, P>) -> u64 {
+pub(crate) fn free_pages<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, R, Owners, P>) -> u64 {
     let b = y.free_blocks(ZoneKind::Normal).unwrap();
     b.iter().enumerate().map(|(o, n)| n << o).sum()
 }

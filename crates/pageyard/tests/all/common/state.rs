@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 use pageyard::tuning::{Limits, Tuning};
 use pageyard::{CpuId, CpuRecord, MigrateType, NodeId, Pfn, Record, ZoneKind, ZoneRecord};
 
@@ -140,7 +140,7 @@ impl State {
     }
 
     /// A yard in this state.
-    pub(crate) fn run<P: Policy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
+    pub(crate) fn run<P: StaticPolicy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
         self.machine.restored(&[(ZoneKind::Normal.into(), self.records())], f)
     }
 }

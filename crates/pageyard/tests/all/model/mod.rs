@@ -34,7 +34,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn run<P: Policy>(machine: &Machine, ops: &[Op], lie: Lie) {
+fn run<P: StaticPolicy>(machine: &Machine, ops: &[Op], lie: Lie) {
     world::with_yard::<P>(machine, |y| {
         let s = Session::new(y, machine, lie);
         for (i, op) in ops.iter().enumerate() {
@@ -48,7 +48,7 @@ fn run<P: Policy>(machine: &Machine, ops: &[Op], lie: Lie) {
 }
 
 /// Runs random cases; what is wrong with the least of those that fail.
-fn explore<P: Policy>(cases: u32, shrink: u32, seed: u64, lie: Lie) -> Result<(), String> {
+fn explore<P: StaticPolicy>(cases: u32, shrink: u32, seed: u64, lie: Lie) -> Result<(), String> {
     let config = ProptestConfig {
         cases,
         max_shrink_iters: shrink,
@@ -92,7 +92,7 @@ fn drawn<S: Strategy>(from: S, bytes: &[u8]) -> S::Value {
     from.new_tree(&mut runner).expect("no value is refused").current()
 }
 
-fn agrees<P: Policy>() {
+fn agrees<P: StaticPolicy>() {
     let asked = number("PAGEYARD_CASES").or_else(|| number("PROPTEST_CASES"));
     let cases = asked.map_or(CASES, |n| n as u32);
     let seed = number("PAGEYARD_SEED").unwrap_or(1);

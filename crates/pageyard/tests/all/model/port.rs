@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 use pageyard::{
     AllocError, FreeError, Gfp, HotplugError, IsolateError, MigrateType, NodeChoice, Order, Pfn,
     PlaceError, PoisonError, Poisoned, ZoneId, ZoneInfo,
@@ -65,14 +65,14 @@ pub(super) const LIES: [(Lie, &str); 14] = [
 ];
 
 /// A yard behind a lie.
-pub(super) struct Port<'y, P: Policy> {
+pub(super) struct Port<'y, P: StaticPolicy> {
     pub(super) y: &'y Y<'y, P>,
     lie: Lie,
     calls: Cell<u32>,
     last: Cell<Option<(Pfn, Order)>>,
 }
 
-impl<'y, P: Policy> Port<'y, P> {
+impl<'y, P: StaticPolicy> Port<'y, P> {
     pub(super) fn new(y: &'y Y<'y, P>, lie: Lie) -> Self {
         Port { y, lie, calls: Cell::new(0), last: Cell::new(None) }
     }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 use pageyard::{
     AllocError, CpuId, Gfp, HotplugError, KNOBS, MigrateType, NodeChoice, NodeId, NodeMask, Order,
     PAGEBLOCK_PAGES, Pfn, Place, SECTION_PAGES, ZoneId, ZoneInfo,
@@ -25,13 +25,13 @@ struct Before {
     guards: u64,
 }
 
-pub(super) struct Session<'m, 'y, P: Policy> {
+pub(super) struct Session<'m, 'y, P: StaticPolicy> {
     y: &'y Y<'y, P>,
     port: Port<'y, P>,
     machine: &'m Machine,
 }
 
-impl<'m, 'y, P: Policy> Session<'m, 'y, P> {
+impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     pub(super) fn new(y: &'y Y<'y, P>, machine: &'m Machine, lie: Lie) -> Self {
         Session { y, port: Port::new(y, lie), machine }
     }

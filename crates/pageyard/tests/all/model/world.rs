@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 
-use pageyard::policy::Policy;
+use pageyard::policy::StaticPolicy;
 use pageyard::{
     CpuId, CpuSlot, Home, Node, Order, Pfn, Platform, ReclaimJob, Relocation, Storage, Yard, Zone,
     ZoneId,
@@ -31,7 +31,7 @@ pub(super) enum Mood {
 pub(super) const MOODS: [Mood; 4] = [Mood::Willing, Mood::Busy, Mood::Refusing, Mood::Moody];
 
 /// Who owns what, and what the hooks answer.
-pub(super) struct World<'y, P: Policy> {
+pub(super) struct World<'y, P: StaticPolicy> {
     pub(super) table: RefCell<Table>,
     pub(super) cpu: Cell<u32>,
     pub(super) clock: Cell<u64>,
@@ -43,7 +43,7 @@ pub(super) struct World<'y, P: Policy> {
     yard: OnceCell<&'y Y<'y, P>>,
 }
 
-impl<P: Policy> World<'_, P> {
+impl<P: StaticPolicy> World<'_, P> {
     fn next(&self) -> u64 {
         self.calls.set(self.calls.get() + 1);
         self.calls.get()
@@ -72,7 +72,7 @@ impl<P: Policy> World<'_, P> {
     }
 }
 
-impl<P: Policy> Platform for World<'_, P> {
+impl<P: StaticPolicy> Platform for World<'_, P> {
     fn cpu(&self) -> CpuId {
         CpuId(self.cpu.get())
     }
@@ -133,7 +133,7 @@ impl<P: Policy> Platform for World<'_, P> {
 }
 
 /// A yard over a machine, and the model of it.
-pub(super) fn with_yard<P: Policy>(machine: &Machine, f: impl for<'y> FnOnce(&'y Y<'y, P>)) {
+pub(super) fn with_yard<P: StaticPolicy>(machine: &Machine, f: impl for<'y> FnOnce(&'y Y<'y, P>)) {
     let layout = machine.layout();
     let needs = layout.needs::<Lock>().unwrap();
     let maps = Maps::new(&needs);
