@@ -90,7 +90,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let (at, frames) = self.frames_of(range, movable).map_err(CmaError::Isolate)?;
         at.isolate(frames.clone(), movable, Purpose::Use).map_err(CmaError::Isolate)?;
         // Cached pages would come back as any type; those taken since the test already did.
-        self.drain_zone(at);
+        self.drain_zone(&at);
         let labelled = at.lock().make_cma(&frames);
         labelled.map_err(|e| {
             at.unisolate(frames, movable);

@@ -116,7 +116,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             // Also where a hook panics.
             let _isolation = Finally(|| at.unisolate(whole.clone(), t));
             at.isolate(whole.clone(), t, Purpose::Use)?;
-            self.empty_and_take(at, &frames, order, Purpose::Use, gfp)?;
+            self.empty_and_take(&at, &frames, order, Purpose::Use, gfp)?;
             at.occupy_range(&frames, order.unwrap_or_default(), t)?;
         }
         let order = order.unwrap_or_default();
@@ -169,7 +169,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// leave is gone then.
     pub(crate) fn empty_and_take(
         &self,
-        at: At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, R, E, P>,
         frames: &Range<u32>,
         order: Option<Order>,
         purpose: Purpose,
@@ -181,7 +181,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// Drains all CPUs' lists of a zone (§5.16).
-    pub(crate) fn drain_zone(&self, at: At<'_, 'a, R, E, P>) {
+    pub(crate) fn drain_zone(&self, at: &At<'_, 'a, R, E, P>) {
         let _turn = self.draining.lock();
         (0..self.cpus).for_each(|cpu| at.drain(CpuId(cpu)));
     }
@@ -202,7 +202,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// emptied; the rest is free again, still isolated.
     #[inline(never)]
     fn occupy_range(
-        self,
+        &self,
         frames: &Range<u32>,
         order: Order,
         t: MigrateType,

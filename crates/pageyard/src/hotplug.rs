@@ -119,9 +119,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return Err(HotplugError::Hole(zone.pfn(block)));
         }
         let disabled = self.disable_pcp(zone.id());
-        self.isolate_to_leave(at, &frames).map_err(ContigError::from)?;
+        self.isolate_to_leave(&at, &frames).map_err(ContigError::from)?;
         let refused = Rollback::new(|| at.unisolate(frames.clone(), MigrateType::Movable));
-        self.empty(at, &frames)?;
+        self.empty(&at, &frames)?;
         refused.disarm();
         drop(disabled);
         self.recalculate();
@@ -153,7 +153,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// in use, soon.
     fn isolate_to_leave(
         &self,
-        at: At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, R, E, P>,
         frames: &Range<u32>,
     ) -> Result<(), IsolateError> {
         let isolate = || at.isolate(frames.clone(), MigrateType::Movable, Purpose::Leave);
@@ -168,7 +168,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Takes everything in isolated sections off the lists, once nothing is in use there, and
     /// forgets the sections.
-    fn empty(&self, at: At<'_, 'a, R, E, P>, frames: &Range<u32>) -> Result<(), ContigError> {
+    fn empty(&self, at: &At<'_, 'a, R, E, P>, frames: &Range<u32>) -> Result<(), ContigError> {
         let gfp = Gfp::USER | Gfp::NOWARN;
         let mut tries = 0;
         loop {
@@ -299,7 +299,7 @@ fn pages(frames: &Range<u32>) -> u32 {
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// New sections: free, in isolated pageblocks, from which nothing is handed out yet.
-    fn arrive(self, frames: Range<u32>) {
+    fn arrive(&self, frames: Range<u32>) {
         let zone = self.zone;
         zone.present.fetch_add(pages(&frames).into(), Relaxed);
         zone.managed.fetch_add(pages(&frames).into(), Relaxed);

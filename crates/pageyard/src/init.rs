@@ -271,7 +271,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     ///
     /// The range begins and ends with a section, or with the zone, so that no free block reaches
     /// over its edges; nobody else may work on it.
-    pub(crate) fn init_frames(self, layout: &Layout<'_>, range: Range<Pfn>) -> u64 {
+    pub(crate) fn init_frames(&self, layout: &Layout<'_>, range: Range<Pfn>) -> u64 {
         let zone = self.zone;
         let runs = || {
             let mut from = range.start;
@@ -322,7 +322,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// A hook panicked before these frames were free: they are memory, but not managed.
     #[cold]
-    fn stay_reserved(self, runs: &mut dyn Iterator<Item = Range<Pfn>>) {
+    fn stay_reserved(&self, runs: &mut dyn Iterator<Item = Range<Pfn>>) {
         let zone = self.zone;
         let _locked = self.lock();
         for run in runs {

@@ -115,7 +115,7 @@ impl Pageset {
     #[inline(always)]
     pub(crate) fn pop<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         order: u8,
         t: MigrateType,
     ) -> Option<u32> {
@@ -136,7 +136,7 @@ impl Pageset {
     #[inline]
     pub(crate) fn take<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         order: u8,
         t: MigrateType,
         flags: AllocFlags,
@@ -161,7 +161,7 @@ impl Pageset {
     #[inline(never)]
     fn refill<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         order: u8,
         t: MigrateType,
         flags: AllocFlags,
@@ -212,7 +212,7 @@ impl Pageset {
     #[inline]
     pub(crate) fn put<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         idx: u32,
         order: u8,
         t: MigrateType,
@@ -238,7 +238,7 @@ impl Pageset {
     #[inline(always)]
     pub(crate) fn put_quietly<R: RawMutex, E: Platform, P: Policy, const OWNED: bool>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         block: Owned<'_>,
         pageblock: &Pageblock,
         order: u8,
@@ -266,7 +266,7 @@ impl Pageset {
     #[inline(always)]
     pub(crate) fn put_told<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         idx: u32,
         frame: &Frame,
         order: u8,
@@ -286,7 +286,7 @@ impl Pageset {
     #[inline(always)]
     fn push<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         idx: u32,
         frame: &Frame,
         order: u8,
@@ -303,7 +303,7 @@ impl Pageset {
     #[inline(always)]
     fn note_high<R: RawMutex, E: Platform, P: Policy>(
         &self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         was: i32,
         reason: HighReason,
     ) {
@@ -317,7 +317,7 @@ impl Pageset {
     #[inline(never)]
     fn give_back<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         high: i32,
         free_high: bool,
         index: usize,
@@ -337,9 +337,22 @@ impl Pageset {
 
     /// Gives about `n` pages back to the zone under one hold of its lock, from the cold ends of
     /// the lists, starting with list `start` (§5.12).
+    #[inline(never)]
     pub(crate) fn bulk_free<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
+        n: i32,
+        start: usize,
+        reason: DrainReason,
+    ) {
+        self.bulk_free_here(at, n, start, reason);
+    }
+
+    /// [`bulk_free`](Self::bulk_free) in the caller's frame.
+    #[inline(always)]
+    fn bulk_free_here<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        at: &At<'_, '_, R, E, P>,
         n: i32,
         start: usize,
         reason: DrainReason,
@@ -373,6 +386,7 @@ impl Pageset {
         at.env.event(at.cpu, Event::BulkFree { zone: at.zone.kind, reason, pages });
     }
 
+    #[inline(always)]
     fn single_pass<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
         zone: &Locked<'_, '_, R, E, P>,
@@ -419,7 +433,7 @@ impl Pageset {
     /// and gathered before the zone lock is taken.
     fn gather<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         n: i32,
         start: usize,
         gathered: &List,
@@ -494,7 +508,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// One tick of the statistics worker for this CPU and zone (§5.14, §5.15, §9.2): fold, decay,
     /// expiry, in this order. Whether another tick is needed.
-    pub(crate) fn tick(self) -> bool {
+    pub(crate) fn tick(&self) -> bool {
         if self.slot.diff() != 0 {
             let zone = self.lock();
             zone.fold(self.slot.diff());
@@ -529,7 +543,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// The tick's decay of `high` (§5.14); how many pages are to be drained.
-    fn decay(self) -> i32 {
+    fn decay(&self) -> i32 {
         let mut pageset = self.slot.pageset.lock();
         let was = pageset.tuning.high;
         let todo = pageset.tune::<P, _>(|t| t.decay(&P::RULES.pcp));
@@ -540,14 +554,14 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 
     /// The type of a block's pageblock where a free needs it once more.
     #[inline(always)]
-    fn type_again(self, idx: u32, known: MigrateType) -> MigrateType {
+    fn type_again(&self, idx: u32, known: MigrateType) -> MigrateType {
         if P::RULES.fast_path.type_once { known } else { self.zone.map.block_type(idx) }
     }
 
     /// Tells a change of `high` to those who want to know. Behind a constant: an event that nobody
     /// sees would still read the counters.
     #[inline(always)]
-    fn tell_high(self, from: i32, tuning: &Tuning, to: i32, reason: HighReason) {
+    fn tell_high(&self, from: i32, tuning: &Tuning, to: i32, reason: HighReason) {
         if E::SEES_TUNING && from != to {
             let counters = &self.slot.counters;
             let change = HighChange {
@@ -564,7 +578,8 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// Drains a CPU's lists of this zone (§5.16). The pages are accounted to the CPU that does it.
-    pub(crate) fn drain(self, owner: CpuId) {
+    #[inline(never)]
+    pub(crate) fn drain(&self, owner: CpuId) {
         let Some(slot) = self.zone.slot(owner) else { return };
         loop {
             let mut pageset = slot.pageset.lock();
@@ -574,7 +589,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             }
             let most = pageset.tuning.limits.batch << P::RULES.pcp.scale_max;
             let n = count.min(most.max(1));
-            pageset.bulk_free(self, n, 0, DrainReason::Drain);
+            pageset.bulk_free_here(self, n, 0, DrainReason::Drain);
             if n == count {
                 return;
             }

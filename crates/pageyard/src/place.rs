@@ -119,7 +119,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let take = || at.lock().take_at(idx, order.get(), req.migrate_type, flags);
         match take() {
             Err(PlaceError::InUse(p)) if zone.is_cached(p) => {
-                self.drain_zone(at);
+                self.drain_zone(&at);
                 take()
             }
             answer => answer,
@@ -187,7 +187,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             if !drained {
                 for zone in zones() {
                     if let Some(at) = zone.at::<E, P>(&self.platform, req.cpu) {
-                        self.drain_zone(at);
+                        self.drain_zone(&at);
                     }
                 }
             }

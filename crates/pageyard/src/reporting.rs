@@ -232,7 +232,7 @@ struct Batch {
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// One pass over a zone. Whether something is left for the next one.
-    fn report_zone(self, least: Order) -> bool {
+    fn report_zone(&self, least: Order) -> bool {
         let zone = self.zone;
         let room = (BATCH as u64) << least.get();
         let mark = zone.watermarks.effective(LOW).saturating_add(room);
@@ -251,7 +251,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// Reports what is on one list; whether the budget ended first.
-    fn report_list(self, order: u8, t: MigrateType, batch: &mut Batch) -> bool {
+    fn report_list(&self, order: u8, t: MigrateType, batch: &mut Batch) -> bool {
         let zone = self.zone;
         let list = zone.areas.list(order, t);
         let Some(o) = Order::new(order).filter(|_| !list.is_empty() && !batch.refused) else {
@@ -297,7 +297,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 
     /// Reports blocks of one list in one call of the hook, about `most` pages of them. How many it
     /// was; `None` where the hook took no note, or the zone has no block to spare.
-    fn report_some(self, order: u8, t: MigrateType, most: u64) -> Option<u64> {
+    fn report_some(&self, order: u8, t: MigrateType, most: u64) -> Option<u64> {
         let zone = self.zone;
         let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0, refused: false };
         let size = Order::new(order)?;
@@ -341,7 +341,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// Calls the hook, and puts the blocks back, also where it panics.
-    fn report_batch(self, batch: &mut Batch) {
+    fn report_batch(&self, batch: &mut Batch) {
         let blocks = batch.blocks.get(..batch.len).unwrap_or(&[]);
         if blocks.is_empty() {
             return;
@@ -355,7 +355,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// Puts blocks back, last in their lists; `taken`: they have been reported.
-    fn relist(self, blocks: &[(Pfn, Order)], taken: bool) {
+    fn relist(&self, blocks: &[(Pfn, Order)], taken: bool) {
         let zone = self.zone;
         let locked = self.lock();
         // That these come back is no news.
