@@ -45,8 +45,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             Start::Nothing => return Ok(done),
             Start::One => {}
             Start::From(source) => {
-                if self.bulk_from(&source, gfp, slots, &mut done) > 0 {
-                    return Ok(done);
+                let empty = slots.iter().filter(|s| s.is_none()).count();
+                let mut rest = slots.iter_mut().filter(|s| s.is_none());
+                let mut fill = |pfn| rest.next().into_iter().for_each(|slot| *slot = Some(pfn));
+                if self.bulk_from(&source, gfp, empty, &mut fill) > 0 {
+                    return Ok(slots.iter().take_while(|s| s.is_some()).count());
                 }
             }
         }
@@ -110,19 +113,30 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         gfp: Gfp,
         each: &mut impl FnMut(Pfn),
     ) -> Result<Option<usize>, AllocError> {
-        let source = match self.bulk_source(nodes, gfp, n, n)? {
+        let got = match self.bulk_source(nodes, gfp, n, n)? {
             Start::Nothing => return Ok(Some(0)),
-            Start::One => None,
-            Start::From(source) => Some(source),
+            Start::One => 0,
+            Start::From(source) => self.bulk_from(&source, gfp, n, each),
         };
+        let tries_one = got == 0 && !self.platform.fail(Order::ZERO, gfp);
+        Ok((!tries_one).then_some(got))
+    }
+
+    /// Up to `n` pages, each given to `each` once it is prepared. Returns how many.
+    #[inline(always)]
+    fn bulk_from(
+        &self,
+        source: &Source<'a, R>,
+        gfp: Gfp,
+        n: usize,
+        each: &mut impl FnMut(Pfn),
+    ) -> usize {
         let mut got = 0;
-        while let Some(source) = &source
-            && got < n
-        {
+        while got < n {
             let wanted = (n - got).min(CHUNK);
             let mut chunk = Chunk { yard: self, zone: source.zone, pages: [NIL; CHUNK] };
             let places = chunk.pages.iter_mut().take(wanted);
-            let taken = self.take_chunk(source, places, |place, idx| *place = idx);
+            let taken = self.take_chunk(source, places);
             for place in chunk.pages.iter_mut().take(taken) {
                 let pfn = source.zone.pfn(*place);
                 self.hand_over(pfn, Order::ZERO, gfp);
@@ -135,8 +149,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 break;
             }
         }
-        let tries_one = got == 0 && !self.platform.fail(Order::ZERO, gfp);
-        Ok((!tries_one).then_some(got))
+        got
     }
 
     /// Where `missing` of `wanted` pages come from. A frame of its own: the request lies below no
@@ -189,55 +202,20 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         })
     }
 
-    /// Fills empty slots from `done` on; how many, `done` being the index reached.
-    fn bulk_from(
+    /// Fills the places with frames' indices, under one hold of this CPU's list; how many, stopping at
+    /// the first failure.
+    fn take_chunk<'p>(
         &self,
         source: &Source<'a, R>,
-        gfp: Gfp,
-        slots: &mut [Option<Pfn>],
-        done: &mut usize,
-    ) -> usize {
-        let mut got = 0;
-        let (_, rest) = slots.split_at_mut((*done).min(slots.len()));
-        for chunk in rest.chunks_mut(CHUNK) {
-            // Which of them are new: prepared after the list's lock is released.
-            let empty = chunk.iter().rev().fold(0u64, |m, s| m << 1 | u64::from(s.is_none()));
-            let wanted = empty.count_ones() as usize;
-            let slots = chunk.iter_mut().filter(|s| s.is_none());
-            let fill = |slot: &mut Option<Pfn>, idx| *slot = Some(source.zone.pfn(idx));
-            let taken = self.take_chunk(source, slots, fill);
-            for (i, slot) in chunk.iter().enumerate() {
-                if empty >> i & 1 != 0
-                    && let Some(pfn) = *slot
-                {
-                    self.hand_over(pfn, Order::ZERO, gfp);
-                }
-            }
-            got += taken;
-            if taken < wanted {
-                *done += chunk.iter().take_while(|s| s.is_some()).count();
-                break;
-            }
-            *done += chunk.len();
-        }
-        got
-    }
-
-    /// Fills the slots, by `fill`, under one hold of this CPU's list; how many, stopping at the first
-    /// failure.
-    fn take_chunk<'s, S: 's>(
-        &self,
-        source: &Source<'a, R>,
-        slots: impl Iterator<Item = &'s mut S>,
-        fill: impl Fn(&mut S, u32),
+        places: impl Iterator<Item = &'p mut u32>,
     ) -> usize {
         let Some(at) = source.zone.at::<E, P>(&self.platform, source.cpu) else { return 0 };
         let Some(mut pageset) = at.slot.pageset.try_lock() else { return 0 };
         let mut got = 0;
-        for slot in slots {
+        for place in places {
             let idx = pageset.take(&at, 0, source.migrate_type, source.flags);
             let Some(idx) = idx else { break };
-            fill(slot, idx);
+            *place = idx;
             got += 1;
         }
         got

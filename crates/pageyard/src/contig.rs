@@ -135,10 +135,21 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// The first frame that is not a caller's as a single page; nothing has changed.
     pub fn free_contig(&self, range: Range<Pfn>) -> Result<(), BatchError> {
+        self.free_contig_each(range, || {})
+    }
+
+    /// [`free_contig`](Self::free_contig) that tells of each page once it is free.
+    pub(crate) fn free_contig_each(
+        &self,
+        range: Range<Pfn>,
+        mut each: impl FnMut(),
+    ) -> Result<(), BatchError> {
         if let Some(order) = block_of(range.start.0, range.end.0)
             && self.owned(range.start, order).is_ok()
         {
-            return self.free(range.start, order).map_err(|error| BatchError { index: 0, error });
+            self.free(range.start, order).map_err(|error| BatchError { index: 0, error })?;
+            (0..order.pages()).for_each(|_| each());
+            return Ok(());
         }
         let pages = || (range.start.0..range.end.0).map(Pfn);
         let fault = |index, error| BatchError { index, error };
@@ -161,6 +172,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let unfinished = Rollback::new(|| self.stay((pfn.0..range.end.0).map(Pfn)));
             at.take_back(idx, Order::ZERO.get());
             unfinished.disarm();
+            each();
         }
         Ok(())
     }
