@@ -342,7 +342,11 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
             return Asked::Next(Next::FreeFailed(to, order));
         }
         let (at, held) = (self.at, &mut self.held);
-        let refused = Rollback::new(|| {
+        let unmoved = Rollback::new(|| {
+            // Unless the hook has freed it.
+            if !target.leave_as(order) {
+                return;
+            }
             if P::RULES.safety.fills() {
                 at.give_up(to, order);
             } else {
@@ -353,17 +357,22 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
             at.env.map(zone.pfn(to), o);
         }
         let answer = at.env.relocate(zone.pfn(from), zone.pfn(to), o);
+        unmoved.disarm();
         if answer == Relocation::Moved {
-            refused.disarm();
             if !source.leave_as(order) {
                 return Asked::Gone;
             }
             source.set_state(State::new(Kind::Held, order, was.migrate_type()));
             return Asked::Next(Next::GiveBack(from, order));
         }
+        if !target.leave_as(order) {
+            // The hook freed it, against the contract.
+            return Asked::Refused;
+        }
         // Its owner may have begun to copy.
+        let unfilled = Rollback::new(|| at.give_up(to, order));
         at.fill(to, order);
-        refused.disarm();
+        unfilled.disarm();
         self.held.put(&zone.map, to, order);
         if answer == Relocation::Busy { Asked::Busy } else { Asked::Refused }
     }
