@@ -15,10 +15,12 @@ use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::safety::change;
 use crate::sync::{
+    AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
     fence,
 };
 use crate::tuning::Limits;
+use crate::turn::Taken;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind,
 };
@@ -46,6 +48,9 @@ pub enum HotplugError {
     Hole(Pfn),
     /// [Deferred initialisation](Yard::deferred) is not finished.
     Deferred,
+    /// A hook of `online`, `offline` or `restore` called one of them: it would wait for itself. By
+    /// [`Platform::task`](crate::Platform::task).
+    Nested,
     /// The range means nothing, does not lie in one zone, or cannot be emptied.
     Refused(ContigError),
 }
@@ -59,6 +64,9 @@ impl fmt::Display for HotplugError {
             HotplugError::Present(p) => write!(f, "there is memory at frame {p} already"),
             HotplugError::Hole(p) => write!(f, "there is no memory at frame {p}"),
             HotplugError::Deferred => f.write_str("deferred initialisation is not finished"),
+            HotplugError::Nested => {
+                f.write_str("memory comes or goes further up on this task's stack; return first")
+            }
             HotplugError::Refused(e) => e.fmt(f),
         }
     }
@@ -82,7 +90,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// [`HotplugError`]; nothing has changed.
     pub fn online(&self, range: Range<Pfn>) -> Result<(), HotplugError> {
-        let _turn = self.hotplug.take(&self.platform);
+        let _turn = self.begin_hotplug().ok_or(HotplugError::Nested)?;
         let (at, frames) = self.sections(range)?;
         let zone = at.zone;
         if let Some(block) = blocks(&frames).find(|&b| !zone.map.block_is_absent(b)) {
@@ -112,7 +120,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// [`HotplugError`]; all of the memory is still there, its pageblocks movable.
     pub fn offline(&self, range: Range<Pfn>) -> Result<(), HotplugError> {
-        let _turn = self.hotplug.take(&self.platform);
+        let _turn = self.begin_hotplug().ok_or(HotplugError::Nested)?;
         let (at, frames) = self.sections(range)?;
         let zone = at.zone;
         if let Some(block) = blocks(&frames).find(|&b| zone.map.block_is_absent(b)) {
@@ -130,6 +138,22 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             self.rebuild_zonelists();
         }
         Ok(())
+    }
+
+    /// Waits until no other task changes memory. `None`: this one does, further up on its stack.
+    pub(crate) fn begin_hotplug(&self) -> Option<HotplugTurn<'_>> {
+        let task = !self.platform.task();
+        loop {
+            if let Some(turn) = self.hotplug.try_take() {
+                self.hotplug_task.store(task, Relaxed);
+                return Some(HotplugTurn { _turn: turn, task: &self.hotplug_task });
+            }
+            // Only this task has written its own number.
+            if task != 0 && self.hotplug_task.load(Relaxed) == task {
+                return None;
+            }
+            self.platform.pause();
+        }
     }
 
     /// This CPU at the zone of a range of whole sections, and the range's indices there.
@@ -275,6 +299,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         zone.kind == ZoneKind::Normal
             && (self.nodes.len() == 1
                 || self.node(zone.node).is_some_and(|n| n.zones.iter().any(beside)))
+    }
+}
+
+/// The right to bring memory or take it away, until this is dropped.
+pub(crate) struct HotplugTurn<'y> {
+    // Released after `drop` below has run.
+    _turn: Taken<'y>,
+    task: &'y AtomicU64,
+}
+
+impl Drop for HotplugTurn<'_> {
+    fn drop(&mut self) {
+        self.task.store(0, Relaxed);
     }
 }
 

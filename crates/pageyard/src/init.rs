@@ -65,6 +65,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             knobs: Mutex::new(Knobs::DEFAULT),
             settings: Mutex::new(()),
             hotplug: Turn::new(),
+            hotplug_task: AtomicU64::new(0),
             draining: Mutex::new(()),
             oom: Turn::new(),
             reclaimers: Reclaimers::new(),
@@ -124,6 +125,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         start: Start<'_, 'a>,
     ) -> Result<(), InitError> {
         let populated = !matches!(start, Start::Blank);
+        P::RULES.check()?;
         let needs = layout.needs::<R>()?;
         let room = |what, needed, given| {
             if given < needed { Err(InitError::TooSmall { what, needed, given }) } else { Ok(()) }

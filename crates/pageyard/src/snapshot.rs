@@ -220,7 +220,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     ) -> Result<(), RestoreError> {
         let refuse = |what| Err(RestoreError { record: 0, what });
         let Some(zone) = self.zone(zone) else { return refuse("there is no such zone") };
-        let _turn = self.hotplug.take(&self.platform);
+        let Some(_turn) = self.begin_hotplug() else {
+            return refuse("memory comes or goes further up on this task's stack");
+        };
         if zone.is_populated() {
             return refuse("the zone has memory already; restore into a blank yard");
         }

@@ -234,6 +234,11 @@ impl Machine {
         self.layout().needs::<Lock>().err()
     }
 
+    /// The same for a yard of a policy.
+    pub(crate) fn refusal_of<P: Policy>(&self) -> Option<InitError> {
+        self.with_storage(|layout, storage| Yard::<Lock, (), P>::new(layout, storage, ()).err())
+    }
+
     fn with_storage<R: RawMutex, T>(
         &self,
         f: impl for<'y> FnOnce(&Layout<'_>, Storage<'y, R>) -> T,
