@@ -45,7 +45,7 @@ pub(crate) struct Registry<T: ?Sized>(Arc<Inner<T>>);
 
 /// Shared with the calls on their way, so replaced as a whole: a reader only counts a reference
 /// under the lock, and nothing is allocated or dropped under it. An allocation may call shrinkers.
-type List<T> = Arc<[(u64, Arc<T>)]>;
+type List<T> = Arc<Vec<(u64, Arc<T>)>>;
 
 struct Inner<T: ?Sized> {
     next: AtomicU64,
@@ -57,11 +57,22 @@ impl<T: ?Sized> Inner<T> {
         self.all.lock().clone()
     }
 
-    /// Replaces the list. `change` may run several times.
-    fn change(&self, change: impl Fn(&[(u64, Arc<T>)]) -> List<T>) {
+    /// Replaces the list by what `change` puts into an empty one, which is at most one value more.
+    /// `change` may run several times.
+    ///
+    /// An allocation may call a shrinker that registers another one, which changes the list. So room
+    /// is made first, ever more of it, and the new list is filled without an allocation.
+    fn change(&self, change: impl Fn(&[(u64, Arc<T>)], &mut Vec<(u64, Arc<T>)>)) {
+        let mut new: List<T> = Arc::default();
         loop {
+            let room = Arc::get_mut(&mut new).expect("nobody else has it yet");
+            room.clear();
             let old = self.list();
-            let new = change(&old);
+            if room.capacity() <= old.len() {
+                room.reserve(2 * old.len() + 4);
+                continue;
+            }
+            change(&old, room);
             let mut now = self.all.lock();
             if Arc::ptr_eq(&now, &old) {
                 let same = mem::replace(&mut *now, new);
@@ -93,11 +104,11 @@ impl<T: ?Sized + Send + Sync + 'static> Registry<T> {
     pub(crate) fn add(&self, what: Arc<T>) -> Registration {
         let born = Birthplace::here();
         let id = self.0.next.fetch_add(1, Relaxed);
-        self.0.change(|list| list.iter().cloned().chain([(id, what.clone())]).collect());
+        self.0.change(|old, new| new.extend(old.iter().cloned().chain([(id, what.clone())])));
         let inner: Weak<Inner<T>> = Arc::downgrade(&self.0);
         Registration(Some(Box::new(move || {
             let Some(inner) = inner.upgrade().filter(|_| born.is_here()) else { return };
-            inner.change(|list| list.iter().filter(|&&(i, _)| i != id).cloned().collect());
+            inner.change(|old, new| new.extend(old.iter().filter(|&&(i, _)| i != id).cloned()));
         })))
     }
 }
@@ -290,6 +301,24 @@ mod tests {
             drop(readers);
         });
         assert!(registry.is_empty());
+    }
+
+    /// An allocation calls a shrinker that registers another one.
+    #[test]
+    fn registrations_end_though_each_allocation_registers_another() {
+        let registry: Registry<dyn Shrinker> = Registry::default();
+        let register = || registry.add(Arc::new(|_: &ReclaimJob| 0)).keep();
+        let others = std::cell::Cell::new(0u32);
+        let registers = || {
+            if others.get() < 10_000 {
+                others.set(others.get() + 1);
+                register();
+            }
+            true
+        };
+        allocations_in(registers, register);
+        assert!((1..100).contains(&others.get()), "{} others", others.get());
+        assert_eq!(registry.all().iter().count() as u32, others.get() + 1);
     }
 
     #[test]
