@@ -2,7 +2,7 @@
 //! asked, limits hold, pressure is told. Tests that wait do so for a state, for a minute at most.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use pageyard::{ContigError, Gfp, HotplugError, Order, Pfn, ReclaimJob, SECTION_PAGES};
@@ -755,6 +755,32 @@ fn a_panicking_listener_does_not_end_the_worker() {
     yard.drain();
     worker.step();
     assert_eq!((told.load(Relaxed), yard.pressure()), (2, Level::Calm));
+}
+
+/// A drop waits for callbacks, but not from within one: another worker's callback may be waiting for
+/// this one.
+#[test]
+fn two_workers_that_drop_each_others_yard_both_end() {
+    let yard = || builder(64 * MIB).soft_limit(16 * MIB).give_back(None).build().unwrap();
+    let yards: [Arc<Mutex<Option<HostYard>>>; 2] =
+        std::array::from_fn(|_| Arc::new(Mutex::new(Some(yard()))));
+    let (both, dropped) = (Arc::new(Barrier::new(2)), Arc::<AtomicU64>::default());
+    for (mine, other) in [(0, 1), (1, 0)] {
+        let (other, both, dropped) = (yards[other].clone(), both.clone(), dropped.clone());
+        let slot = yards[mine].lock().unwrap();
+        let yard = slot.as_ref().unwrap();
+        yard.on_pressure(move |_| {
+            both.wait();
+            let yard = other.lock().unwrap().take();
+            // Until both have one: then neither worker can end.
+            both.wait();
+            drop(yard);
+            dropped.fetch_add(1, Relaxed);
+        })
+        .keep();
+        std::mem::forget(fill(yard, 6000));
+    }
+    assert!(until(|| dropped.load(Relaxed) == 2), "they wait for each other");
 }
 
 /// The block stays where it was, and the pass goes on and gives its places back.
