@@ -757,6 +757,16 @@ fn a_panicking_listener_does_not_end_the_worker() {
     assert_eq!((told.load(Relaxed), yard.pressure()), (2, Level::Calm));
 }
 
+/// Its offset would name bytes of another block in this yard's file.
+#[test]
+#[should_panic(expected = "the block is another yard's")]
+fn a_yard_has_no_offset_for_another_ones_block() {
+    let yard = || builder(16 * MIB).backing(Backing::Memfd).build().unwrap();
+    let (one, other): (HostYard, HostYard) = (yard(), yard());
+    let block = other.alloc(order(0), QUIET).unwrap();
+    one.offset(&block);
+}
+
 /// A drop waits for callbacks, but not from within one: another worker's callback may be waiting for
 /// this one.
 #[test]

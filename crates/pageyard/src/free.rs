@@ -111,10 +111,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         self.free_as::<false>(pfn, order)
     }
 
-    /// The same from one who knows that nobody else frees the block at this very moment, as a type
-    /// does that owns it: an atomic exchange less. All that [`free`](Yard::free) checks is checked,
-    /// but of two CPUs that free one block within the same nanoseconds, both may be answered that all
-    /// is well; then a list holds it twice.
+    /// Like [`free`](Yard::free), for a caller that guarantees that no other thread frees the block
+    /// concurrently, as a type that owns it does; saves an atomic exchange. Of two concurrent frees of
+    /// one block both may succeed. Its list then holds it twice, and two requests may get it.
+    ///
+    /// Not an `unsafe` function, as the core touches no memory: bytes are reached by the embedder's
+    /// code, which must rely on this only for blocks whose ownership its types ensure.
     ///
     /// # Errors
     /// As [`free`](Yard::free).
