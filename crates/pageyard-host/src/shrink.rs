@@ -24,7 +24,8 @@ use crate::held::{Class, Mutex};
 ///
 /// Closures from a job to a number of pages are shrinkers.
 pub trait Shrinker: Send + Sync {
-    /// How many pages it could give up, about.
+    /// How many pages it could give up, about. The default, [`u64::MAX`], says that it does not know:
+    /// then it counts for as long as calls free anything.
     fn count(&self) -> u64 {
         u64::MAX
     }
@@ -213,9 +214,12 @@ pub(crate) fn shrink_all(shrinkers: &Registry<dyn Shrinker>, job: &ReclaimJob) -
     all.iter().enumerate().map(of).fold(0, u64::saturating_add)
 }
 
-/// What all of them together say they could give up.
-pub(crate) fn count_all(shrinkers: &Registry<dyn Shrinker>) -> u64 {
-    shrinkers.all().iter().map(count).fold(0, u64::saturating_add)
+/// What all of them together say they could give up. Those that do not know, and say the default, have
+/// nothing where the last calls were in vain (`believe` is false): a request that waited for them would
+/// wait for as long as it may, every time.
+pub(crate) fn count_all(shrinkers: &Registry<dyn Shrinker>, believe: bool) -> u64 {
+    let known = |n: &u64| believe || *n != u64::MAX;
+    shrinkers.all().iter().map(count).filter(known).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -262,18 +266,19 @@ mod tests {
         assert_eq!(shrink_all(&registry, &job(32)), 32);
         let asked = |i: usize| std::mem::take(&mut *caches[i].1.lock().unwrap());
         assert_eq!([asked(0), asked(1), asked(2)], [vec![24], vec![8], vec![]]);
-        assert_eq!(count_all(&registry), 400);
+        assert_eq!(count_all(&registry, true), 400);
         assert_eq!(shrink_all(&registry, &job(1000)), 400, "no more than there is");
         drop(held.remove(0));
         caches.iter().for_each(|c| c.1.lock().unwrap().clear());
         assert_eq!(shrink_all(&registry, &job(32)), 32);
         assert_eq!([asked(0), asked(1)], [vec![], vec![32]]);
         held.remove(0).keep();
-        assert_eq!(count_all(&registry), 100);
+        assert_eq!(count_all(&registry, true), 100);
         // Those that do not know what they have.
         registry.add(Arc::new(|job: &ReclaimJob| job.pages)).keep();
         registry.add(Arc::new(|_: &ReclaimJob| 0)).keep();
         assert_eq!(shrink_all(&registry, &job(32)), 17);
+        assert_eq!((count_all(&registry, true), count_all(&registry, false)), (u64::MAX, 100));
     }
 
     /// An embedder's value that the registry drops last.
@@ -328,7 +333,7 @@ mod tests {
             registry.add(Arc::new(|job: &ReclaimJob| job.pages)).keep();
         }
         let mut freed = 0;
-        let reclaim = || freed = shrink_all(&registry, &job(1024)) + count_all(&registry) % 2;
+        let reclaim = || freed = shrink_all(&registry, &job(1024)) + count_all(&registry, true) % 2;
         assert_eq!(allocations_in(|| true, reclaim), (0, 0));
         assert_eq!(freed, 1024 + 1, "eight of each; a count that is too large for a sum");
     }
@@ -346,7 +351,7 @@ mod tests {
         }
         let registry: Registry<dyn Shrinker> = Registry::default();
         registry.add(Arc::new(Wrong)).keep();
-        assert_eq!((shrink_all(&registry, &job(32)), count_all(&registry)), (0, 0));
+        assert_eq!((shrink_all(&registry, &job(32)), count_all(&registry, true)), (0, 0));
         registry.add(Arc::new(|_: &ReclaimJob| -> u64 { panic!("planted: shrink") })).keep();
         registry.add(Arc::new(|job: &ReclaimJob| job.pages)).keep();
         assert_eq!(shrink_all(&registry, &job(32)), 16, "the other one's half");

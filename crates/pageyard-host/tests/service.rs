@@ -757,6 +757,28 @@ fn a_panicking_listener_does_not_end_the_worker() {
     assert_eq!((told.load(Relaxed), yard.pressure()), (2, Level::Calm));
 }
 
+/// Its count is the default, and each call gives up a little.
+#[test]
+fn a_shrinker_that_does_not_know_its_count_is_asked_until_it_has_helped() {
+    let yard = forever(builder(64 * MIB).tick(None).give_back(None));
+    let mut held = Vec::new();
+    while let Ok(block) = yard.alloc(order(0), QUIET | Gfp::MEMALLOC) {
+        held.push(block);
+    }
+    let (held, calls) = (Arc::new(Mutex::new(held)), Arc::<AtomicU64>::default());
+    let (cache, counts) = (held.clone(), calls.clone());
+    yard.register_shrinker(move |_: &ReclaimJob| {
+        counts.fetch_add(1, Relaxed);
+        let mut cache = cache.lock().unwrap();
+        let left = cache.len() - 32;
+        cache.truncate(left);
+        32
+    })
+    .keep();
+    let block = yard.alloc(order(0), QUIET);
+    assert!(block.is_ok() && calls.load(Relaxed) > 1, "{calls:?} calls: {:?}", block.err());
+}
+
 /// Its offset would name bytes of another block in this yard's file.
 #[test]
 #[should_panic(expected = "the block is another yard's")]

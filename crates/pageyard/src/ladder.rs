@@ -3,7 +3,7 @@
 //!
 //! The kernel's ladder may go round for ever while its parts claim progress. Here every loop is
 //! bounded: a request gives up once its reclaims claim to have freed every page of its zones once
-//! over.
+//! over, or claim progress for [`MAX_IN_VAIN`] rounds after which no more pages are free.
 
 use lock_api::RawMutex;
 
@@ -26,7 +26,10 @@ use crate::yard::Yard;
 const MAX_RECLAIM_RETRIES: u32 = 16;
 /// How often memory may be sought by the out-of-memory hook, or waited for while another task is
 /// at it. Each time comes after [`MAX_RECLAIM_RETRIES`] rounds without progress.
-const MAX_OOM_ROUNDS: u32 = 1000;
+const MAX_OOM_ROUNDS: u16 = 1000;
+/// How often in a row reclaim may claim progress though no more pages are free than a round before.
+/// Other requests may have taken them, but not time and again just as many.
+const MAX_IN_VAIN: u16 = 64;
 /// Failures are reported once in this time.
 const WARN_INTERVAL_NS: u64 = 10_000_000_000;
 
@@ -65,7 +68,11 @@ pub(crate) struct Climb<'r> {
     /// The last direct reclaim freed something.
     progress: bool,
     /// Pages that all of them freed, by their own account.
-    claimed: u64,
+    claimed: u32,
+    /// Pages that were free after the last one.
+    free: u32,
+    /// Reclaims since there were more of these than before.
+    in_vain: u16,
     /// Reclaims without progress since the last one with.
     no_progress_loops: u32,
     compacted: CompactResult,
@@ -76,7 +83,7 @@ pub(crate) struct Climb<'r> {
     retries: Retries,
     /// Times round, in all.
     rounds: u32,
-    oom_rounds: u32,
+    oom_rounds: u16,
     tries: u32,
 }
 
@@ -102,6 +109,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             zonelists: 0,
             progress: false,
             claimed: 0,
+            free: 0,
+            in_vain: 0,
             no_progress_loops: 0,
             compacted: CompactResult::Skipped,
             left: Left::Nothing,
@@ -319,7 +328,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn reclaim_directly(&self, c: &mut Climb<'_>) -> Step {
         let freed = self.reclaim(c.req);
         c.progress = freed > 0;
-        c.claimed = c.claimed.saturating_add(freed);
+        c.claimed = c.claimed.saturating_add(u32::try_from(freed).unwrap_or(u32::MAX));
         if freed == 0 {
             return Step::On;
         }
@@ -328,7 +337,24 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         self.unreserve_for(c.req, false);
         self.drain_all(None);
+        self.note_free(c);
         self.try_for(c.req, c.flags)
+    }
+
+    /// Whether the claims of reclaim are seen in the counters. Outside the frame of the attempts.
+    #[inline(never)]
+    fn note_free(&self, c: &mut Climb<'_>) {
+        let free: u64 = self.zones_for(c.req).map(|z| z.supply_exact().free).sum();
+        let free = u32::try_from(free).unwrap_or(u32::MAX);
+        c.in_vain = if free > c.free { 0 } else { c.in_vain.saturating_add(1) };
+        c.free = free;
+    }
+
+    /// Whether what reclaim claims is still to be believed.
+    fn is_credible(&self, c: &Climb<'_>) -> bool {
+        c.in_vain <= MAX_IN_VAIN
+            && c.claimed < u32::MAX
+            && u64::from(c.claimed) <= self.managed(c.req)
     }
 
     /// Outside the frame of the attempts that follow.
@@ -396,7 +422,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         } else {
             c.no_progress_loops = c.no_progress_loops.saturating_add(1);
         }
-        if c.claimed <= self.managed(c.req) {
+        if self.is_credible(c) {
             let hopeful = c.no_progress_loops <= MAX_RECLAIM_RETRIES
                 && self.zones_for(c.req).any(|zone| {
                     let more = self.reclaimable(zone.id());
@@ -430,7 +456,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let suitable = || self.zones_for(c.req).any(|z| z.could_be_compacted(order, highest, more));
         if c.progress
             && can_compact(c.req)
-            && c.claimed <= self.managed(c.req)
+            && self.is_credible(c)
             && should_retry(order, c.compacted, &mut c.retries, suitable)
         {
             return Step::Retry;
@@ -486,7 +512,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return Step::NoPage;
         }
         // There is memory to reclaim again.
-        c.claimed = 0;
+        (c.claimed, c.in_vain) = (0, 0);
         Self::after_progress(c)
     }
 
@@ -517,7 +543,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             c.tries = c.tries.saturating_add(1);
             if self.platform.keep_trying(c.req.order, c.tries) {
                 c.rounds = 0;
-                c.claimed = 0;
+                (c.claimed, c.in_vain) = (0, 0);
                 c.oom_rounds = 0;
                 return Step::Retry;
             }
