@@ -219,7 +219,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// A zone has got its first memory, or lost its last (§2.5).
-    fn rebuild_zonelists(&self) {
+    pub(crate) fn rebuild_zonelists(&self) {
         self.zonelist_changes.fetch_add(1, Relaxed);
         fence(Release);
         rebuild_orders(self.nodes, |id| {

@@ -226,12 +226,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if zone.is_populated() {
             return refuse("the zone has memory already; restore into a blank yard");
         }
+        if zone.disabled.load(Relaxed) > 0 {
+            return refuse("the zone's per-CPU lists are disabled; enable them first");
+        }
         let unfinished = Unfinished { zone };
         let mut at = 0;
         let read = zone.read_records::<P>(records, &mut at);
         let record = read.map_err(|what| RestoreError { record: at, what })?;
         zone.publish::<P>(&record);
         core::mem::forget(unfinished);
+        // Those of a blank yard have all nodes; but they are rewritten where memory came or went.
+        if self.zonelist_changes.load(Relaxed) > 0 {
+            self.rebuild_zonelists();
+        }
         Ok(())
     }
 }
@@ -394,6 +401,10 @@ impl<R: RawMutex> Zone<'_, R> {
         let slot = self.slot(c.cpu).ok_or("the layout has no such CPU")?;
         let t = &c.tuning;
         ensure(slot.node.load(Relaxed) == c.node.0.into(), "the layout has the CPU elsewhere")?;
+        ensure(
+            slot.up.load(Relaxed) || t.count == 0 && t.limits == Limits::DISABLED,
+            "the CPU is down, and has no lists; bring it up first",
+        )?;
         check_limits(&t.limits)?;
         let pages = 0..=MAX_PAGES;
         ensure(

@@ -11,9 +11,9 @@ use common::{Lock, Machine, Reused, frames, o};
 use pageyard::policy::{Linux612, Poisoned, Policy, Rules};
 use pageyard::tuning::Limits;
 use pageyard::{
-    CmaArea, CpuId, Event, Gfp, HotplugError, InitError, MigrateType, Order, OwnerRecord,
+    CmaArea, CpuId, Event, Gfp, HotplugError, InitError, MigrateType, NodeId, Order, OwnerRecord,
     PageOwner, Pfn, Platform, Priority, Record, Relocation, SECTION_PAGES, Task, Yard, ZONE_KINDS,
-    ZoneKind, ZoneRecord,
+    ZoneId, ZoneKind, ZoneRecord,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
@@ -175,6 +175,39 @@ fn ranges_and_places_are_refused_while_a_zone_is_restored() {
     y.restore(NORMAL, asks).unwrap();
     y.validate().unwrap();
     y.alloc_contig(range, MigrateType::Movable, Gfp::KERNEL).unwrap();
+}
+
+/// Spec §2.5: a node that has memory again is tried again.
+#[test]
+fn a_zone_that_was_emptied_and_restored_serves_its_node() {
+    let machine = Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[1]);
+    let y: Yard<'static, Lock, (), Linux612> = Reused::new(machine).next(());
+    y.offline(frames(S..2 * S)).unwrap();
+    assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).is_err(), "the node is empty");
+    y.restore(ZoneId { node: NodeId(1), kind: NORMAL }, section(S)).unwrap();
+    let page = y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).unwrap();
+    assert!(page.0 >= S, "{page}");
+    y.validate().unwrap();
+}
+
+/// Spec §8.5: a CPU that is down has no lists; §5.5: lists that are disabled have nothing.
+#[test]
+fn lists_are_restored_only_where_requests_may_use_them() {
+    let all = Reused::new(Machine::normal(2 * S).cpus(&[0, 0]));
+    let y: Yard<'static, Lock, (), Linux612> = all.next_blank(());
+    let limits = Limits { batch: 4, high_min: 8, high_max: 8 };
+    let mut lists = common::state::cpu(1);
+    let with = |lists| section(0).into_iter().chain([Record::Cpu(lists)]);
+    assert!(y.cpu_dead(CpuId(1)));
+    lists.tuning.limits = limits;
+    let refused = y.restore(NORMAL, with(lists)).unwrap_err();
+    assert!(refused.to_string().contains("the CPU is down"), "{refused}");
+    let disabled = y.disable_pcp(NORMAL).unwrap();
+    let refused = y.restore(NORMAL, section(0)).unwrap_err();
+    assert!(refused.to_string().contains("lists are disabled"), "{refused}");
+    drop(disabled);
+    y.restore(NORMAL, with(common::state::cpu(1))).unwrap();
+    y.validate().unwrap();
 }
 
 /// Spec §11: a faulty frame is not handed out, whatever a snapshot says of it.
