@@ -157,16 +157,66 @@ pub unsafe extern "C" fn pageyard_core_alloc_bulk(
     got: *mut usize,
 ) -> pageyard_status {
     // SAFETY: the header asks for a handle, so many places, and one for the answer.
-    status(unsafe { of(yard) }.and_then(|yard| {
-        if got.is_null() || pfns.is_null() && count > 0 {
-            return Err(PAGEYARD_ERR_ARGUMENT);
-        }
-        // SAFETY: as above; no more than `count` are told.
-        let put = |i: usize, pfn: Pfn| unsafe { pfns.add(i).write_unaligned(pfn.0) };
-        let n = alloc_bulk(yard, flags::gfp(flags), count, put)?;
+    match unsafe { bulk_ready(yard, flags, pfns, count, got) } {
+        Ok(status) => status,
         // SAFETY: as above.
-        unsafe { answer(got, n) }
-    }))
+        Err(yard) => unsafe { bulk_one(yard, flags, pfns, got) },
+    }
+}
+
+/// The pages that can be had at once. `Err`: none, and one is to be tried by [`bulk_one`].
+///
+/// # Safety
+/// As [`pageyard_core_alloc_bulk`].
+#[inline(never)]
+unsafe fn bulk_ready<'y>(
+    yard: *const pageyard_core,
+    flags: u32,
+    pfns: *mut u64,
+    count: usize,
+    got: *mut usize,
+) -> Result<pageyard_status, &'y CoreYard> {
+    // SAFETY: by the caller's word; and so below.
+    let yard = match unsafe { of(yard) } {
+        Ok(yard) => yard,
+        Err(status) => return Ok(status),
+    };
+    if got.is_null() || pfns.is_null() && count > 0 {
+        return Ok(PAGEYARD_ERR_ARGUMENT);
+    }
+    let mut n = 0;
+    let mut each = |pfn: Pfn| {
+        // SAFETY: as above; no more than `count` are told.
+        unsafe { pfns.add(n).write_unaligned(pfn.0) };
+        n += 1;
+    };
+    match yard.alloc_bulk_ready(NodeChoice::LOCAL, count, flags::gfp(flags), &mut each) {
+        // SAFETY: as above.
+        Ok(Some(n)) => Ok(status(unsafe { answer(got, n) })),
+        Ok(None) => Err(yard),
+        Err(e) => Ok(of_alloc(e)),
+    }
+}
+
+/// One page where none could be had at once. Called last, as [`allocate_slowly`] is.
+///
+/// # Safety
+/// As [`pageyard_core_alloc_bulk`]; `count` is not 0.
+#[cold]
+#[inline(never)]
+unsafe fn bulk_one(
+    yard: &CoreYard,
+    flags: u32,
+    pfns: *mut u64,
+    got: *mut usize,
+) -> pageyard_status {
+    let block = yard.alloc_rest(NodeChoice::LOCAL, Order::ZERO, flags::gfp(flags)).ok();
+    if let Some(block) = block {
+        // SAFETY: by the caller's word.
+        unsafe { pfns.write_unaligned(block.0) };
+    }
+    // SAFETY: as above.
+    status(unsafe { answer(got, usize::from(block.is_some())) })
 }
 
 /// Up to `count` single pages, each told with its number. How many.

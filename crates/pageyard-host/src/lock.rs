@@ -24,6 +24,12 @@ const FARTHEST: u32 = 64;
 const NAP: i64 = 1_000_000;
 
 /// A lock for short holds: a word, and how many sleep.
+///
+/// It is the lock inside a [`RawYard`](crate::RawYard), or a `pageyard::Yard` of the program's own.
+/// Debug builds take every one of them for such a lock, and abort where a thread that holds one takes
+/// another lock of a [`HostYard`](crate::HostYard): its methods are not called under a program's own
+/// `HostLock`, nor in a platform's `event`, which may be called under the locks of a zone. For a
+/// program's own data, use [`std::sync::Mutex`].
 #[derive(Debug)]
 pub struct HostLock {
     state: AtomicU32,

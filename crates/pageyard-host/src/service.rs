@@ -110,6 +110,8 @@ pub(crate) struct Service {
     pub(crate) given_back: AtomicU64,
     pub(crate) shrunk: AtomicU64,
     pub(crate) shrunk_directly: AtomicU64,
+    /// The last call of the shrinkers by a request freed nothing.
+    barren: AtomicBool,
     pub(crate) moved: AtomicU64,
     pub(crate) ticks: AtomicU64,
     states: Mutex<Arc<States>>,
@@ -186,6 +188,7 @@ impl Service {
             given_back: AtomicU64::new(0),
             shrunk: AtomicU64::new(0),
             shrunk_directly: AtomicU64::new(0),
+            barren: AtomicBool::new(false),
             moved: AtomicU64::new(0),
             ticks: AtomicU64::new(0),
             states: Mutex::new(
@@ -219,6 +222,7 @@ impl Service {
     /// Reclaim by the thread of a request.
     pub(crate) fn reclaim_directly(&self, job: &ReclaimJob) -> u64 {
         let freed = shrink_all(&self.shrinkers, job);
+        self.barren.store(freed == 0, Relaxed);
         self.shrunk_directly.fetch_add(freed, Relaxed);
         freed
     }
@@ -234,7 +238,7 @@ impl Service {
     pub(crate) fn reclaimable(&self) -> u64 {
         // A count may allocate, and a request asks for counts.
         let _mark = Reclaiming::begin();
-        count_all(&self.shrinkers)
+        count_all(&self.shrinkers, !self.barren.load(Relaxed))
     }
 
     pub(crate) fn context(&self, embedders: Context) -> Context {

@@ -24,7 +24,8 @@ use crate::held::{Class, Mutex};
 ///
 /// Closures from a job to a number of pages are shrinkers.
 pub trait Shrinker: Send + Sync {
-    /// How many pages it could give up, about.
+    /// How many pages it could give up, about. The default, [`u64::MAX`], says that it does not know:
+    /// then it counts for as long as calls free anything.
     fn count(&self) -> u64 {
         u64::MAX
     }
@@ -45,7 +46,7 @@ pub(crate) struct Registry<T: ?Sized>(Arc<Inner<T>>);
 
 /// Shared with the calls on their way, so replaced as a whole: a reader only counts a reference
 /// under the lock, and nothing is allocated or dropped under it. An allocation may call shrinkers.
-type List<T> = Arc<[(u64, Arc<T>)]>;
+type List<T> = Arc<Vec<(u64, Arc<T>)>>;
 
 struct Inner<T: ?Sized> {
     next: AtomicU64,
@@ -57,11 +58,22 @@ impl<T: ?Sized> Inner<T> {
         self.all.lock().clone()
     }
 
-    /// Replaces the list. `change` may run several times.
-    fn change(&self, change: impl Fn(&[(u64, Arc<T>)]) -> List<T>) {
+    /// Replaces the list by what `change` puts into an empty one, which is at most one value more.
+    /// `change` may run several times.
+    ///
+    /// An allocation may call a shrinker that registers another one, which changes the list. So room
+    /// is made first, ever more of it, and the new list is filled without an allocation.
+    fn change(&self, change: impl Fn(&[(u64, Arc<T>)], &mut Vec<(u64, Arc<T>)>)) {
+        let mut new: List<T> = Arc::default();
         loop {
+            let room = Arc::get_mut(&mut new).expect("nobody else has it yet");
+            room.clear();
             let old = self.list();
-            let new = change(&old);
+            if room.capacity() <= old.len() {
+                room.reserve(2 * old.len() + 4);
+                continue;
+            }
+            change(&old, room);
             let mut now = self.all.lock();
             if Arc::ptr_eq(&now, &old) {
                 let same = mem::replace(&mut *now, new);
@@ -93,11 +105,11 @@ impl<T: ?Sized + Send + Sync + 'static> Registry<T> {
     pub(crate) fn add(&self, what: Arc<T>) -> Registration {
         let born = Birthplace::here();
         let id = self.0.next.fetch_add(1, Relaxed);
-        self.0.change(|list| list.iter().cloned().chain([(id, what.clone())]).collect());
+        self.0.change(|old, new| new.extend(old.iter().cloned().chain([(id, what.clone())])));
         let inner: Weak<Inner<T>> = Arc::downgrade(&self.0);
         Registration(Some(Box::new(move || {
             let Some(inner) = inner.upgrade().filter(|_| born.is_here()) else { return };
-            inner.change(|list| list.iter().filter(|&&(i, _)| i != id).cloned().collect());
+            inner.change(|old, new| new.extend(old.iter().filter(|&&(i, _)| i != id).cloned()));
         })))
     }
 }
@@ -202,9 +214,12 @@ pub(crate) fn shrink_all(shrinkers: &Registry<dyn Shrinker>, job: &ReclaimJob) -
     all.iter().enumerate().map(of).fold(0, u64::saturating_add)
 }
 
-/// What all of them together say they could give up.
-pub(crate) fn count_all(shrinkers: &Registry<dyn Shrinker>) -> u64 {
-    shrinkers.all().iter().map(count).fold(0, u64::saturating_add)
+/// What all of them together say they could give up. Those that do not know, and say the default, have
+/// nothing where the last calls were in vain (`believe` is false): a request that waited for them would
+/// wait for as long as it may, every time.
+pub(crate) fn count_all(shrinkers: &Registry<dyn Shrinker>, believe: bool) -> u64 {
+    let known = |n: &u64| believe || *n != u64::MAX;
+    shrinkers.all().iter().map(count).filter(known).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -251,18 +266,19 @@ mod tests {
         assert_eq!(shrink_all(&registry, &job(32)), 32);
         let asked = |i: usize| std::mem::take(&mut *caches[i].1.lock().unwrap());
         assert_eq!([asked(0), asked(1), asked(2)], [vec![24], vec![8], vec![]]);
-        assert_eq!(count_all(&registry), 400);
+        assert_eq!(count_all(&registry, true), 400);
         assert_eq!(shrink_all(&registry, &job(1000)), 400, "no more than there is");
         drop(held.remove(0));
         caches.iter().for_each(|c| c.1.lock().unwrap().clear());
         assert_eq!(shrink_all(&registry, &job(32)), 32);
         assert_eq!([asked(0), asked(1)], [vec![], vec![32]]);
         held.remove(0).keep();
-        assert_eq!(count_all(&registry), 100);
+        assert_eq!(count_all(&registry, true), 100);
         // Those that do not know what they have.
         registry.add(Arc::new(|job: &ReclaimJob| job.pages)).keep();
         registry.add(Arc::new(|_: &ReclaimJob| 0)).keep();
         assert_eq!(shrink_all(&registry, &job(32)), 17);
+        assert_eq!((count_all(&registry, true), count_all(&registry, false)), (u64::MAX, 100));
     }
 
     /// An embedder's value that the registry drops last.
@@ -292,6 +308,24 @@ mod tests {
         assert!(registry.is_empty());
     }
 
+    /// An allocation calls a shrinker that registers another one.
+    #[test]
+    fn registrations_end_though_each_allocation_registers_another() {
+        let registry: Registry<dyn Shrinker> = Registry::default();
+        let register = || registry.add(Arc::new(|_: &ReclaimJob| 0)).keep();
+        let others = std::cell::Cell::new(0u32);
+        let registers = || {
+            if others.get() < 10_000 {
+                others.set(others.get() + 1);
+                register();
+            }
+            true
+        };
+        allocations_in(registers, register);
+        assert!((1..100).contains(&others.get()), "{} others", others.get());
+        assert_eq!(registry.all().iter().count() as u32, others.get() + 1);
+    }
+
     #[test]
     fn reclaim_allocates_nothing() {
         let registry: Registry<dyn Shrinker> = Registry::default();
@@ -299,7 +333,7 @@ mod tests {
             registry.add(Arc::new(|job: &ReclaimJob| job.pages)).keep();
         }
         let mut freed = 0;
-        let reclaim = || freed = shrink_all(&registry, &job(1024)) + count_all(&registry) % 2;
+        let reclaim = || freed = shrink_all(&registry, &job(1024)) + count_all(&registry, true) % 2;
         assert_eq!(allocations_in(|| true, reclaim), (0, 0));
         assert_eq!(freed, 1024 + 1, "eight of each; a count that is too large for a sum");
     }
@@ -317,7 +351,7 @@ mod tests {
         }
         let registry: Registry<dyn Shrinker> = Registry::default();
         registry.add(Arc::new(Wrong)).keep();
-        assert_eq!((shrink_all(&registry, &job(32)), count_all(&registry)), (0, 0));
+        assert_eq!((shrink_all(&registry, &job(32)), count_all(&registry, true)), (0, 0));
         registry.add(Arc::new(|_: &ReclaimJob| -> u64 { panic!("planted: shrink") })).keep();
         registry.add(Arc::new(|job: &ReclaimJob| job.pages)).keep();
         assert_eq!(shrink_all(&registry, &job(32)), 16, "the other one's half");

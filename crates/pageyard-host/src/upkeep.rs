@@ -35,7 +35,11 @@ impl<P: Policy> HostYard<P> {
         if !self.is_here() {
             return Err(AllocError::NoMemory);
         }
-        let pfn = self.raw().alloc(order, gfp | Gfp::MOVABLE);
+        let take = || self.raw().alloc(order, gfp | Gfp::MOVABLE);
+        let pfn = match take() {
+            Err(AllocError::NoMemory) if self.drain_threads() > 0 => take(),
+            answer => answer,
+        };
         let pfn = pfn.inspect_err(|&error| self.note_failure(error, order, gfp))?;
         // SAFETY: it was just allocated, at this order, by this yard, which is exclusive
         // (`movable_blocks_are_moved_together_with_their_contents`).
@@ -312,7 +316,11 @@ impl<P: Policy> HostYard<P> {
     }
 
     /// Where a block's bytes are in the file of [`fd`](HostYard::fd).
+    ///
+    /// # Panics
+    /// If the block is another yard's: an offset in this one's file would name bytes of another block.
     pub fn offset(&self, block: &Block<'_, P>) -> u64 {
+        assert!(block.is_of(self), "the block is another yard's; ask that one for its offset");
         (block.pfn().0 - self.raw().region().first().0) * pageyard::PAGE_SIZE
     }
 }

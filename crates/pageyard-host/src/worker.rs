@@ -1,5 +1,6 @@
 //! The background work of a yard: statistics, reclaim, compaction, limits, memory given back.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -478,6 +479,11 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
+thread_local! {
+    /// The thread is a yard's worker.
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
 /// The thread that is a yard's worker until it is dropped.
 pub(crate) struct Keeper {
     stop: Arc<AtomicBool>,
@@ -499,6 +505,7 @@ impl Keeper {
         let stop = Arc::new(AtomicBool::new(false));
         let (seen, own) = (stop.clone(), raw.clone());
         let run = move || {
+            IS_WORKER.set(true);
             if let Some(mut worker) = Worker::new(&*own, &plan) {
                 worker.run(&seen);
             }
@@ -513,9 +520,10 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.stop.store(true, SeqCst);
         (self.ring)();
-        // A shrinker that drops the yard would wait for itself.
+        // A callback that drops its own yard would wait for itself, and callbacks of two workers that
+        // drop each other's for each other. The thread has a reference to what it needs.
         if let Some(thread) = self.thread.take()
-            && thread.thread().id() != thread::current().id()
+            && !IS_WORKER.get()
         {
             let _ = thread.join();
         }

@@ -195,6 +195,28 @@ fn others_pages_are_had_before_a_request_fails() {
 }
 
 #[test]
+fn others_pages_are_had_before_a_movable_request_fails() {
+    let yard = yard(64 << 20);
+    let (slept, wake) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            drop(take(&yard, 100));
+            slept.wait();
+            wake.wait();
+        });
+        slept.wait();
+        assert!(yard.front_stats().pages > 0);
+        let mut held = Vec::new();
+        while let Ok(block) = yard.alloc_movable(ONE, Gfp::KERNEL | Gfp::NOWARN) {
+            held.push(block);
+        }
+        assert_eq!(yard.front_stats().pages, 0);
+        assert_eq!(used(&yard), held.len() as u64, "the sleeper keeps none");
+        wake.wait();
+    });
+}
+
+#[test]
 fn threads_are_drained_while_they_work() {
     let yard: HostYard =
         Builder::new(256 << 20).tick(Some(Duration::from_millis(1))).build().unwrap();

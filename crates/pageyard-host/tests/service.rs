@@ -2,7 +2,7 @@
 //! asked, limits hold, pressure is told. Tests that wait do so for a state, for a minute at most.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use pageyard::{ContigError, Gfp, HotplugError, Order, Pfn, ReclaimJob, SECTION_PAGES};
@@ -755,6 +755,64 @@ fn a_panicking_listener_does_not_end_the_worker() {
     yard.drain();
     worker.step();
     assert_eq!((told.load(Relaxed), yard.pressure()), (2, Level::Calm));
+}
+
+/// Its count is the default, and each call gives up a little.
+#[test]
+fn a_shrinker_that_does_not_know_its_count_is_asked_until_it_has_helped() {
+    let yard = forever(builder(64 * MIB).tick(None).give_back(None));
+    let mut held = Vec::new();
+    while let Ok(block) = yard.alloc(order(0), QUIET | Gfp::MEMALLOC) {
+        held.push(block);
+    }
+    let (held, calls) = (Arc::new(Mutex::new(held)), Arc::<AtomicU64>::default());
+    let (cache, counts) = (held.clone(), calls.clone());
+    yard.register_shrinker(move |_: &ReclaimJob| {
+        counts.fetch_add(1, Relaxed);
+        let mut cache = cache.lock().unwrap();
+        let left = cache.len() - 32;
+        cache.truncate(left);
+        32
+    })
+    .keep();
+    let block = yard.alloc(order(0), QUIET);
+    assert!(block.is_ok() && calls.load(Relaxed) > 1, "{calls:?} calls: {:?}", block.err());
+}
+
+/// Its offset would name bytes of another block in this yard's file.
+#[test]
+#[should_panic(expected = "the block is another yard's")]
+fn a_yard_has_no_offset_for_another_ones_block() {
+    let yard = || builder(16 * MIB).backing(Backing::Memfd).build().unwrap();
+    let (one, other): (HostYard, HostYard) = (yard(), yard());
+    let block = other.alloc(order(0), QUIET).unwrap();
+    one.offset(&block);
+}
+
+/// A drop waits for callbacks, but not from within one: another worker's callback may be waiting for
+/// this one.
+#[test]
+fn two_workers_that_drop_each_others_yard_both_end() {
+    let yard = || builder(64 * MIB).soft_limit(16 * MIB).give_back(None).build().unwrap();
+    let yards: [Arc<Mutex<Option<HostYard>>>; 2] =
+        std::array::from_fn(|_| Arc::new(Mutex::new(Some(yard()))));
+    let (both, dropped) = (Arc::new(Barrier::new(2)), Arc::<AtomicU64>::default());
+    for (mine, other) in [(0, 1), (1, 0)] {
+        let (other, both, dropped) = (yards[other].clone(), both.clone(), dropped.clone());
+        let slot = yards[mine].lock().unwrap();
+        let yard = slot.as_ref().unwrap();
+        yard.on_pressure(move |_| {
+            both.wait();
+            let yard = other.lock().unwrap().take();
+            // Until both have one: then neither worker can end.
+            both.wait();
+            drop(yard);
+            dropped.fetch_add(1, Relaxed);
+        })
+        .keep();
+        std::mem::forget(fill(yard, 6000));
+    }
+    assert!(until(|| dropped.load(Relaxed) == 2), "they wait for each other");
 }
 
 /// The block stays where it was, and the pass goes on and gives its places back.

@@ -252,7 +252,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         let mut pageset = at.slot.pageset.try_lock()?;
         let t = type_again(self.rules(), gfp, t);
-        let idx = pageset.pop(at, o, t)?;
+        let idx = pageset.pop(&at, o, t)?;
         pageset.note_alloc(self.rules());
         drop(pageset);
         let pfn = zone.pfn(idx);
@@ -412,7 +412,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                     continue 'scan;
                 }
                 let at = self.at(zone, req.cpu)?;
-                if let Some(idx) = self.attempt_at(at, preferred, req, flags) {
+                if let Some(idx) = self.attempt_at(&at, preferred, req, flags) {
                     return Some(zone.pfn(idx));
                 }
             }
@@ -429,7 +429,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline(never)]
     fn attempt_at(
         &self,
-        at: At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, R, E, P>,
         preferred: &Zone<'a, R>,
         req: &Request,
         flags: AllocFlags,
@@ -458,7 +458,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[cold]
     fn make_room(
         &self,
-        at: At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, R, E, P>,
         preferred: &Zone<'a, R>,
         req: &Request,
         flags: AllocFlags,
@@ -479,7 +479,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Step 7: takes the block from this CPU's lists or the zone's (§4.3, §5.7).
     #[inline(always)]
-    fn serve(&self, at: At<'_, 'a, R, E, P>, req: &Request, flags: AllocFlags) -> Option<u32> {
+    fn serve(&self, at: &At<'_, 'a, R, E, P>, req: &Request, flags: AllocFlags) -> Option<u32> {
         let zone = at.zone;
         let answer = match at.take_cached(req, flags) {
             Some(idx) => Some(idx),
@@ -510,7 +510,7 @@ const NEAR: u8 = 30;
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// Steps 5 and 6: the high watermark, while it was last seen to hold; then the one asked for.
     #[inline(never)]
-    fn watermark_holds(self, req: &Request, flags: AllocFlags) -> bool {
+    fn watermark_holds(&self, req: &Request, flags: AllocFlags) -> bool {
         let zone = self.zone;
         let below = zone.has_flag(BELOW_HIGH);
         let test_high = match self.rules().pcp.below_high {
@@ -530,19 +530,19 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// Step 6: the mark that the attempt is held to.
-    fn mark_holds(self, req: &Request, flags: AllocFlags) -> bool {
+    fn mark_holds(&self, req: &Request, flags: AllocFlags) -> bool {
         self.holds(flags.mark(), req, flags)
     }
 
     #[inline]
-    fn holds(self, mark: usize, req: &Request, flags: AllocFlags) -> bool {
+    fn holds(&self, mark: usize, req: &Request, flags: AllocFlags) -> bool {
         let mark = self.zone.watermarks.effective(mark);
         self.zone.watermark_fast(req.order.get(), mark, req.highest_again(self.rules()), flags)
     }
 
     /// From this CPU's lists (§5.7), where the order is kept there and nobody else is at them.
     #[inline]
-    fn take_cached(self, req: &Request, flags: AllocFlags) -> Option<u32> {
+    fn take_cached(&self, req: &Request, flags: AllocFlags) -> Option<u32> {
         let order = req.order.get();
         if !is_cached_order(self.rules(), order) {
             return None;
@@ -557,7 +557,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 
     /// From the zone's free lists (§2.8 step 7, §3.8).
     #[inline(never)]
-    fn take_direct(self, req: &Request, flags: AllocFlags) -> Option<u32> {
+    fn take_direct(&self, req: &Request, flags: AllocFlags) -> Option<u32> {
         loop {
             let idx = self.take_from_zone(req, flags)?;
             // A bad block is out of use; the next one is tried (§5.7).
@@ -568,7 +568,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     #[inline]
-    fn take_from_zone(self, req: &Request, flags: AllocFlags) -> Option<u32> {
+    fn take_from_zone(&self, req: &Request, flags: AllocFlags) -> Option<u32> {
         let order = req.order.get();
         let t = req.migrate_type;
         let zone = self.lock();

@@ -8,7 +8,7 @@ use crate::gfp::{AllocFlags, Gfp};
 use crate::node::NodeChoice;
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::units::{Order, Pfn};
+use crate::units::{CpuId, MigrateType, Order, Pfn};
 use crate::watermark::LOW;
 use crate::yard::Yard;
 use crate::zone::Zone;
@@ -39,22 +39,18 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         slots: &mut [Option<Pfn>],
     ) -> Result<usize, AllocError> {
         let nodes = nodes.into();
-        let req = self.request(Order::ZERO, gfp, nodes)?;
         let wanted = slots.len();
         let mut done = slots.iter().take_while(|s| s.is_some()).count();
-        if done == wanted {
-            return Ok(done);
-        }
-        if Self::comes_singly(gfp) {
-            // One page at most.
-        } else if wanted - done > 1 && self.platform.fail(Order::ZERO, gfp) {
-            return Ok(done);
-        } else if wanted - done > 1
-            && let Some(zone) = self.bulk_zone(&req, wanted as u64)
-        {
-            let got = self.bulk_from(zone, &req, slots, &mut done);
-            if got > 0 {
-                return Ok(done);
+        match self.bulk_source(nodes, gfp, wanted, wanted - done)? {
+            Start::Nothing => return Ok(done),
+            Start::One => {}
+            Start::From(source) => {
+                let empty = slots.iter().filter(|s| s.is_none()).count();
+                let mut rest = slots.iter_mut().filter(|s| s.is_none());
+                let mut fill = |pfn| rest.next().into_iter().for_each(|slot| *slot = Some(pfn));
+                if self.bulk_from(&source, gfp, empty, &mut fill) > 0 {
+                    return Ok(slots.iter().take_while(|s| s.is_some()).count());
+                }
             }
         }
         if let Some(slot) = slots.get_mut(done)
@@ -91,44 +87,58 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         mut each: impl FnMut(Pfn),
     ) -> Result<usize, AllocError> {
         let nodes = nodes.into();
-        let Some(got) = self.bulk_each(nodes, n, gfp, &mut each)? else { return Ok(0) };
-        if got == 0
-            && n > 0
-            && !self.platform.fail(Order::ZERO, gfp)
-            && let Ok(pfn) = self.alloc_rest(nodes, Order::ZERO, gfp)
-        {
-            each(pfn);
-            return Ok(1);
-        }
+        let Some(got) = self.alloc_bulk_ready(nodes, n, gfp, &mut each)? else {
+            return Ok(match self.alloc_rest(nodes, Order::ZERO, gfp) {
+                Ok(pfn) => {
+                    each(pfn);
+                    1
+                }
+                Err(_) => 0,
+            });
+        };
         Ok(got)
     }
 
-    /// What of so many pages can be had at once; `None`: the platform makes the request fail. Not in
-    /// one frame with what follows where that is nothing.
+    /// What of so many pages can be had at once; `None`: nothing, and one is to be tried by
+    /// [`alloc_rest`](Yard::alloc_rest). What C calls leaves no frame of this below that.
+    ///
+    /// # Errors
+    /// As [`alloc_on`](Yard::alloc_on).
+    #[doc(hidden)]
     #[inline(never)]
-    fn bulk_each(
+    pub fn alloc_bulk_ready(
         &self,
         nodes: NodeChoice,
         n: usize,
         gfp: Gfp,
         each: &mut impl FnMut(Pfn),
     ) -> Result<Option<usize>, AllocError> {
-        let req = self.request(Order::ZERO, gfp, nodes)?;
-        if Self::comes_singly(gfp) || n <= 1 {
-            return Ok(Some(0));
-        }
-        if self.platform.fail(Order::ZERO, gfp) {
-            return Ok(None);
-        }
-        let Some(zone) = self.bulk_zone(&req, n as u64) else { return Ok(Some(0)) };
+        let got = match self.bulk_source(nodes, gfp, n, n)? {
+            Start::Nothing => return Ok(Some(0)),
+            Start::One => 0,
+            Start::From(source) => self.bulk_from(&source, gfp, n, each),
+        };
+        let tries_one = got == 0 && !self.platform.fail(Order::ZERO, gfp);
+        Ok((!tries_one).then_some(got))
+    }
+
+    /// Up to `n` pages, each given to `each` once it is prepared. Returns how many.
+    #[inline(always)]
+    fn bulk_from(
+        &self,
+        source: &Source<'a, R>,
+        gfp: Gfp,
+        n: usize,
+        each: &mut impl FnMut(Pfn),
+    ) -> usize {
         let mut got = 0;
         while got < n {
             let wanted = (n - got).min(CHUNK);
-            let mut chunk = Chunk { yard: self, zone, pages: [NIL; CHUNK] };
+            let mut chunk = Chunk { yard: self, zone: source.zone, pages: [NIL; CHUNK] };
             let places = chunk.pages.iter_mut().take(wanted);
-            let taken = self.take_chunk(zone, &req, places, |place, idx| *place = idx);
+            let taken = self.take_chunk(source, places);
             for place in chunk.pages.iter_mut().take(taken) {
-                let pfn = zone.pfn(*place);
+                let pfn = source.zone.pfn(*place);
                 self.hand_over(pfn, Order::ZERO, gfp);
                 // From here on it is the caller's.
                 *place = NIL;
@@ -139,7 +149,35 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 break;
             }
         }
-        Ok(Some(got))
+        got
+    }
+
+    /// Where `missing` of `wanted` pages come from. A frame of its own: the request lies below no
+    /// page that is taken.
+    #[inline(never)]
+    fn bulk_source(
+        &self,
+        nodes: NodeChoice,
+        gfp: Gfp,
+        wanted: usize,
+        missing: usize,
+    ) -> Result<Start<'a, R>, AllocError> {
+        let req = self.request(Order::ZERO, gfp, nodes)?;
+        if missing == 0 {
+            return Ok(Start::Nothing);
+        }
+        if Self::comes_singly(gfp) || missing == 1 {
+            return Ok(Start::One);
+        }
+        if self.platform.fail(Order::ZERO, gfp) {
+            return Ok(Start::Nothing);
+        }
+        let Request { cpu, migrate_type, .. } = req;
+        let flags = bulk_flags(req.gfp);
+        Ok(match self.bulk_zone(&req, wanted as u64) {
+            Some(zone) => Start::From(Source { zone, cpu, migrate_type, flags }),
+            None => Start::One,
+        })
     }
 
     /// Whether a bulk request takes the way of a single page: while owners are recorded, or where
@@ -164,59 +202,41 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         })
     }
 
-    /// Fills empty slots from `done` on; how many, `done` being the index reached.
-    fn bulk_from(
+    /// Fills the places with frames' indices, under one hold of this CPU's list; how many, stopping at
+    /// the first failure.
+    fn take_chunk<'p>(
         &self,
-        zone: &'a Zone<'a, R>,
-        req: &Request,
-        slots: &mut [Option<Pfn>],
-        done: &mut usize,
+        source: &Source<'a, R>,
+        places: impl Iterator<Item = &'p mut u32>,
     ) -> usize {
-        let mut got = 0;
-        let (_, rest) = slots.split_at_mut((*done).min(slots.len()));
-        for chunk in rest.chunks_mut(CHUNK) {
-            // Which of them are new: prepared after the list's lock is released.
-            let empty = chunk.iter().rev().fold(0u64, |m, s| m << 1 | u64::from(s.is_none()));
-            let wanted = empty.count_ones() as usize;
-            let slots = chunk.iter_mut().filter(|s| s.is_none());
-            let taken = self.take_chunk(zone, req, slots, |slot, idx| *slot = Some(zone.pfn(idx)));
-            for (i, slot) in chunk.iter().enumerate() {
-                if empty >> i & 1 != 0
-                    && let Some(pfn) = *slot
-                {
-                    self.hand_over(pfn, Order::ZERO, req.gfp);
-                }
-            }
-            got += taken;
-            if taken < wanted {
-                *done += chunk.iter().take_while(|s| s.is_some()).count();
-                break;
-            }
-            *done += chunk.len();
-        }
-        got
-    }
-
-    /// Fills the slots, by `fill`, under one hold of this CPU's list; how many, stopping at the first
-    /// failure.
-    fn take_chunk<'s, S: 's>(
-        &self,
-        zone: &'a Zone<'a, R>,
-        req: &Request,
-        slots: impl Iterator<Item = &'s mut S>,
-        fill: impl Fn(&mut S, u32),
-    ) -> usize {
-        let Some(at) = self.at(zone, req.cpu) else { return 0 };
+        let Some(at) = self.at(source.zone, source.cpu) else { return 0 };
         let Some(mut pageset) = at.slot.pageset.try_lock() else { return 0 };
-        let flags = bulk_flags(req.gfp);
         let mut got = 0;
-        for slot in slots {
-            let Some(idx) = pageset.take(at, 0, req.migrate_type, flags) else { break };
-            fill(slot, idx);
+        for place in places {
+            let idx = pageset.take(&at, 0, source.migrate_type, source.flags);
+            let Some(idx) = idx else { break };
+            *place = idx;
             got += 1;
         }
         got
     }
+}
+
+/// Where the pages of a bulk request come from.
+enum Start<'a, R: RawMutex> {
+    /// Nowhere: the platform makes the request fail, or nothing is missing.
+    Nothing,
+    /// One at most, as by [`Yard::alloc`].
+    One,
+    From(Source<'a, R>),
+}
+
+/// The lists that serve a bulk request, and what it needs to know of itself.
+struct Source<'a, R: RawMutex> {
+    zone: &'a Zone<'a, R>,
+    cpu: CpuId,
+    migrate_type: MigrateType,
+    flags: AllocFlags,
 }
 
 /// Pages on their way to the caller. Where the caller or a hook panics, they are free again.

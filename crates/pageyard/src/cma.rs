@@ -1,6 +1,7 @@
 //! Contiguous memory areas (spec §4.12): pageblocks that only movable pages use meanwhile, and a
 //! bitmap of what is taken from them as a whole.
 
+use core::cell::Cell;
 use core::fmt;
 use core::ops::Range;
 
@@ -14,7 +15,7 @@ use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::{MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
-use crate::unwind::Rollback;
+use crate::unwind::{Finally, Rollback};
 use crate::vm_events::VmEvent;
 use crate::yard::Yard;
 use crate::zone::Locked;
@@ -90,7 +91,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let (at, frames) = self.frames_of(range, movable).map_err(CmaError::Isolate)?;
         at.isolate(frames.clone(), movable, Purpose::Use).map_err(CmaError::Isolate)?;
         // Cached pages would come back as any type; those taken since the test already did.
-        self.drain_zone(at);
+        self.drain_zone(&at);
         let labelled = at.lock().make_cma(&frames);
         labelled.map_err(|e| {
             at.unisolate(frames, movable);
@@ -266,6 +267,9 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
     /// Gives back what [`alloc`](Self::alloc) took, or part of it, in whole bits. What was taken as
     /// one block ([`Gfp::COMP`]) goes back as a whole.
     ///
+    /// Where a hook panics, pages that it was not asked about stay with their owner. Those in a bit
+    /// of which a page is free already go back by [`Yard::free`], all others by this.
+    ///
     /// # Errors
     /// [`CmaError::NotOurs`] or [`CmaError::Free`]; nothing has changed.
     pub fn free<R: RawMutex, E: Platform, P: Policy>(
@@ -281,9 +285,15 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
                 return Err(CmaError::NotOurs(pfn));
             }
         }
-        yard.free_contig(pfn..Pfn(pfn.0.saturating_add(pages))).map_err(CmaError::Free)?;
-        self.release(bits);
-        Ok(())
+        let freed = Cell::new(0);
+        let _release = Finally(|| {
+            let end = bits.start.saturating_add(self.bits_for(freed.get()));
+            if end > bits.start {
+                self.release(bits.start..end);
+            }
+        });
+        let range = pfn..Pfn(pfn.0.saturating_add(pages));
+        yard.free_contig_each(range, || freed.set(freed.get() + 1)).map_err(CmaError::Free)
     }
 
     fn pfn(&self, bit: u64) -> Pfn {

@@ -116,7 +116,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             // Also where a hook panics.
             let _isolation = Finally(|| at.unisolate(whole.clone(), t));
             at.isolate(whole.clone(), t, Purpose::Use)?;
-            self.empty_and_take(at, &frames, order, Purpose::Use, gfp)?;
+            self.empty_and_take(&at, &frames, order, Purpose::Use, gfp)?;
             at.occupy_range(&frames, order.unwrap_or_default(), t)?;
         }
         let order = order.unwrap_or_default();
@@ -135,10 +135,21 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// The first frame that is not a caller's as a single page; nothing has changed.
     pub fn free_contig(&self, range: Range<Pfn>) -> Result<(), BatchError> {
+        self.free_contig_each(range, || {})
+    }
+
+    /// [`free_contig`](Self::free_contig) that tells of each page once it is free.
+    pub(crate) fn free_contig_each(
+        &self,
+        range: Range<Pfn>,
+        mut each: impl FnMut(),
+    ) -> Result<(), BatchError> {
         if let Some(order) = block_of(range.start.0, range.end.0)
             && self.owned(range.start, order).is_ok()
         {
-            return self.free(range.start, order).map_err(|error| BatchError { index: 0, error });
+            self.free(range.start, order).map_err(|error| BatchError { index: 0, error })?;
+            (0..order.pages()).for_each(|_| each());
+            return Ok(());
         }
         let pages = || (range.start.0..range.end.0).map(Pfn);
         let fault = |index, error| BatchError { index, error };
@@ -161,6 +172,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let unfinished = Rollback::new(|| self.stay((pfn.0..range.end.0).map(Pfn)));
             at.take_back(idx, Order::ZERO.get());
             unfinished.disarm();
+            each();
         }
         Ok(())
     }
@@ -169,7 +181,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// leave is gone then.
     pub(crate) fn empty_and_take(
         &self,
-        at: At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, R, E, P>,
         frames: &Range<u32>,
         order: Option<Order>,
         purpose: Purpose,
@@ -181,7 +193,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// Drains all CPUs' lists of a zone (§5.16).
-    pub(crate) fn drain_zone(&self, at: At<'_, 'a, R, E, P>) {
+    pub(crate) fn drain_zone(&self, at: &At<'_, 'a, R, E, P>) {
         let _turn = self.draining.lock();
         (0..self.cpus).for_each(|cpu| at.drain(CpuId(cpu)));
     }
@@ -202,7 +214,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// emptied; the rest is free again, still isolated.
     #[inline(never)]
     fn occupy_range(
-        self,
+        &self,
         frames: &Range<u32>,
         order: Order,
         t: MigrateType,

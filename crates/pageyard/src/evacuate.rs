@@ -38,7 +38,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// [`ContigError::NoMemory`] where there is no place to move to.
     pub(crate) fn evacuate(
         &self,
-        at: At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, R, E, P>,
         frames: &Range<u32>,
         gfp: Gfp,
     ) -> Result<(), ContigError> {
@@ -66,9 +66,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// One try for one block.
+    #[inline(always)]
     fn relocate_one(
         &self,
-        at: At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, R, E, P>,
         from: u32,
         order: Order,
         frames: &Range<u32>,
@@ -121,9 +122,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// A block to move to, outside the pageblocks of the range: from the free lists it cannot come
     /// from there, but a per-CPU list may still hold a page freed while they were being isolated.
+    /// Inlined: all of this lies below a whole request.
+    #[inline(always)]
     fn target(
         &self,
-        at: At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, R, E, P>,
         order: Order,
         frames: &Range<u32>,
         gfp: Gfp,

@@ -111,10 +111,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         self.free_as::<false>(pfn, order)
     }
 
-    /// The same from one who knows that nobody else frees the block at this very moment, as a type
-    /// does that owns it: an atomic exchange less. All that [`free`](Yard::free) checks is checked,
-    /// but of two CPUs that free one block within the same nanoseconds, both may be answered that all
-    /// is well; then a list holds it twice.
+    /// Like [`free`](Yard::free), for a caller that guarantees that no other thread frees the block
+    /// concurrently, as a type that owns it does; saves an atomic exchange. Of two concurrent frees of
+    /// one block both may succeed. Its list then holds it twice, and two requests may get it.
+    ///
+    /// Not an `unsafe` function, as the core touches no memory: bytes are reached by the embedder's
+    /// code, which must rely on this only for blocks whose ownership its types ensure.
     ///
     /// # Errors
     /// As [`free`](Yard::free).
@@ -326,7 +328,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             self.platform.event(cpu, Event::FreeBatched { pfn });
             if let Some((of, pageset)) = &mut held
                 && core::ptr::eq(*of, zone)
-                && pageset.put_told(at, idx, frame, order.get())
+                && pageset.put_told(&at, idx, frame, order.get())
             {
                 continue;
             }
@@ -340,7 +342,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             match &mut held {
                 Some((_, pageset)) => {
                     if let Some(t) = zone.map.cached_type(idx) {
-                        pageset.put(at, idx, order.get(), t);
+                        pageset.put(&at, idx, order.get(), t);
                         continue;
                     }
                 }
@@ -415,7 +417,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// The common case of a free, once the block is known to be its owner's.
     #[inline(always)]
-    fn put_quick<const OWNED: bool>(self, block: Owned<'_>, o: u8) -> Option<()> {
+    fn put_quick<const OWNED: bool>(&self, block: Owned<'_>, o: u8) -> Option<()> {
         if self.rules().safety.at_free() {
             if !OWNED && !block.frame.leave(block.seen) {
                 return None;
@@ -430,7 +432,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 
     /// The kernel's event for a block that comes back: before it goes anywhere (§9.5).
     #[inline(always)]
-    pub(crate) fn note_free(self, idx: u32, order: u8) {
+    pub(crate) fn note_free(&self, idx: u32, order: u8) {
         if let Some(order) = Order::new(order) {
             self.env.event(self.cpu, Event::Free { pfn: self.zone.pfn(idx), order });
         }
@@ -439,7 +441,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// A checked block goes on this CPU's list, where that needs no more than to push and count it.
     /// `None`: nothing has changed. `OWNED`: nobody else can free it.
     #[inline(always)]
-    fn put_listed<const OWNED: bool>(self, block: Owned<'_>, order: u8) -> Option<()> {
+    fn put_listed<const OWNED: bool>(&self, block: Owned<'_>, order: u8) -> Option<()> {
         let pageblock = self.zone.map.pageblock(block.idx)?;
         if !self.rules().fast_path.type_once
             && self.zone.map.block_type(block.idx) == MigrateType::Isolate
@@ -456,7 +458,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// A block that has left its owner is looked at, and goes where it belongs.
-    pub(crate) fn take_back(self, idx: u32, order: u8) {
+    pub(crate) fn take_back(&self, idx: u32, order: u8) {
         if self.leaves_owner(idx, order) {
             self.put_back(idx, order);
         }
@@ -464,7 +466,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 
     /// A checked block goes to this CPU's lists, or to the zone where they do not take it.
     #[inline]
-    pub(crate) fn put_back(self, idx: u32, order: u8) {
+    pub(crate) fn put_back(&self, idx: u32, order: u8) {
         if is_cached_order(self.rules(), order) {
             match self.slot.pageset.try_lock() {
                 Some(mut pageset) => {
@@ -479,7 +481,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     #[inline(never)]
-    fn put_direct(self, idx: u32, order: u8) {
+    fn put_direct(&self, idx: u32, order: u8) {
         let zone = self.lock();
         zone.slot.counters.direct_frees.add(order, self.zone.map.block_type(idx));
         zone.zone.counters.pages_returned.add(1 << order);

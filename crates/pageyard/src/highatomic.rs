@@ -15,7 +15,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// After such a request was served: keeps the pageblock it was served from, up to about one
     /// percent of the zone.
     #[cold]
-    pub(crate) fn reserve_highatomic(self, idx: u32, order: u8) {
+    pub(crate) fn reserve_highatomic(&self, idx: u32, order: u8) {
         let z = self.zone;
         let cap = highatomic_cap(z.managed.load(Relaxed));
         if z.reserved_highatomic.load(Relaxed) >= cap {

@@ -15,10 +15,12 @@ use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::safety::change;
 use crate::sync::{
+    AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
     fence,
 };
 use crate::tuning::Limits;
+use crate::turn::Taken;
 use crate::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind,
 };
@@ -46,6 +48,9 @@ pub enum HotplugError {
     Hole(Pfn),
     /// [Deferred initialisation](Yard::deferred) is not finished.
     Deferred,
+    /// A hook of `online`, `offline` or `restore` called one of them: it would wait for itself. By
+    /// [`Platform::task`](crate::Platform::task).
+    Nested,
     /// The range means nothing, does not lie in one zone, or cannot be emptied.
     Refused(ContigError),
 }
@@ -59,6 +64,9 @@ impl fmt::Display for HotplugError {
             HotplugError::Present(p) => write!(f, "there is memory at frame {p} already"),
             HotplugError::Hole(p) => write!(f, "there is no memory at frame {p}"),
             HotplugError::Deferred => f.write_str("deferred initialisation is not finished"),
+            HotplugError::Nested => {
+                f.write_str("memory comes or goes further up on this task's stack; return first")
+            }
             HotplugError::Refused(e) => e.fmt(f),
         }
     }
@@ -82,7 +90,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// [`HotplugError`]; nothing has changed.
     pub fn online(&self, range: Range<Pfn>) -> Result<(), HotplugError> {
-        let _turn = self.hotplug.take(&self.platform);
+        let _turn = self.begin_hotplug().ok_or(HotplugError::Nested)?;
         let (at, frames) = self.sections(range)?;
         let zone = at.zone;
         if let Some(block) = blocks(&frames).find(|&b| !zone.map.block_is_absent(b)) {
@@ -112,16 +120,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// [`HotplugError`]; all of the memory is still there, its pageblocks movable.
     pub fn offline(&self, range: Range<Pfn>) -> Result<(), HotplugError> {
-        let _turn = self.hotplug.take(&self.platform);
+        let _turn = self.begin_hotplug().ok_or(HotplugError::Nested)?;
         let (at, frames) = self.sections(range)?;
         let zone = at.zone;
         if let Some(block) = blocks(&frames).find(|&b| zone.map.block_is_absent(b)) {
             return Err(HotplugError::Hole(zone.pfn(block)));
         }
         let disabled = self.disable_pcp(zone.id());
-        self.isolate_to_leave(at, &frames).map_err(ContigError::from)?;
+        self.isolate_to_leave(&at, &frames).map_err(ContigError::from)?;
         let refused = Rollback::new(|| at.unisolate(frames.clone(), MigrateType::Movable));
-        self.empty(at, &frames)?;
+        self.empty(&at, &frames)?;
         refused.disarm();
         drop(disabled);
         self.recalculate();
@@ -130,6 +138,22 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             self.rebuild_zonelists();
         }
         Ok(())
+    }
+
+    /// Waits until no other task changes memory. `None`: this one does, further up on its stack.
+    pub(crate) fn begin_hotplug(&self) -> Option<HotplugTurn<'_>> {
+        let task = !self.platform.task();
+        loop {
+            if let Some(turn) = self.hotplug.try_take() {
+                self.hotplug_task.store(task, Relaxed);
+                return Some(HotplugTurn { _turn: turn, task: &self.hotplug_task });
+            }
+            // Only this task has written its own number.
+            if task != 0 && self.hotplug_task.load(Relaxed) == task {
+                return None;
+            }
+            self.platform.pause();
+        }
     }
 
     /// This CPU at the zone of a range of whole sections, and the range's indices there.
@@ -153,7 +177,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// in use, soon.
     fn isolate_to_leave(
         &self,
-        at: At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, R, E, P>,
         frames: &Range<u32>,
     ) -> Result<(), IsolateError> {
         let isolate = || at.isolate(frames.clone(), MigrateType::Movable, Purpose::Leave);
@@ -168,7 +192,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Takes everything in isolated sections off the lists, once nothing is in use there, and
     /// forgets the sections.
-    fn empty(&self, at: At<'_, 'a, R, E, P>, frames: &Range<u32>) -> Result<(), ContigError> {
+    fn empty(&self, at: &At<'_, 'a, R, E, P>, frames: &Range<u32>) -> Result<(), ContigError> {
         let gfp = Gfp::USER | Gfp::NOWARN;
         let mut tries = 0;
         loop {
@@ -195,7 +219,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// A zone has got its first memory, or lost its last (§2.5).
-    fn rebuild_zonelists(&self) {
+    pub(crate) fn rebuild_zonelists(&self) {
         self.zonelist_changes.fetch_add(1, Relaxed);
         fence(Release);
         rebuild_orders(self.nodes, |id| {
@@ -278,6 +302,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 }
 
+/// The right to bring memory or take it away, until this is dropped.
+pub(crate) struct HotplugTurn<'y> {
+    // Released after `drop` below has run.
+    _turn: Taken<'y>,
+    task: &'y AtomicU64,
+}
+
+impl Drop for HotplugTurn<'_> {
+    fn drop(&mut self) {
+        self.task.store(0, Relaxed);
+    }
+}
+
 impl<R: RawMutex> Zone<'_, R> {
     /// Whether a frame that refused to be isolated is reserved, out of use, or in use.
     fn stays(&self, pfn: Pfn) -> bool {
@@ -299,7 +336,7 @@ fn pages(frames: &Range<u32>) -> u32 {
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// New sections: free, in isolated pageblocks, from which nothing is handed out yet.
-    fn arrive(self, frames: Range<u32>) {
+    fn arrive(&self, frames: Range<u32>) {
         let zone = self.zone;
         zone.present.fetch_add(pages(&frames).into(), Relaxed);
         zone.managed.fetch_add(pages(&frames).into(), Relaxed);

@@ -86,6 +86,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             knobs: Mutex::new(Knobs::DEFAULT),
             settings: Mutex::new(()),
             hotplug: Turn::new(),
+            hotplug_task: AtomicU64::new(0),
             draining: Mutex::new(()),
             oom: Turn::new(),
             reclaimers: Reclaimers::new(),
@@ -143,6 +144,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         start: Start<'_, 'a>,
     ) -> Result<(), InitError> {
         let populated = !matches!(start, Start::Blank);
+        self.rules().check()?;
         let needs = layout.needs::<R>()?;
         let room = |what, needed, given| {
             if given < needed { Err(InitError::TooSmall { what, needed, given }) } else { Ok(()) }
@@ -291,7 +293,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     ///
     /// The range begins and ends with a section, or with the zone, so that no free block reaches
     /// over its edges; nobody else may work on it.
-    pub(crate) fn init_frames(self, layout: &Layout<'_>, range: Range<Pfn>) -> u64 {
+    pub(crate) fn init_frames(&self, layout: &Layout<'_>, range: Range<Pfn>) -> u64 {
         let zone = self.zone;
         let runs = || {
             let mut from = range.start;
@@ -342,7 +344,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// A hook panicked before these frames were free: they are memory, but not managed.
     #[cold]
-    fn stay_reserved(self, runs: &mut dyn Iterator<Item = Range<Pfn>>) {
+    fn stay_reserved(&self, runs: &mut dyn Iterator<Item = Range<Pfn>>) {
         let zone = self.zone;
         let _locked = self.lock();
         for run in runs {

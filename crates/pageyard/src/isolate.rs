@@ -156,7 +156,7 @@ pub(crate) fn each_block(blocks: Range<u32>) -> impl Iterator<Item = u32> {
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// The first pageblock, the last one, then those between; one hold of the zone lock for each.
     pub(crate) fn isolate(
-        self,
+        &self,
         frames: Range<u32>,
         t: MigrateType,
         purpose: Purpose,
@@ -184,7 +184,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 
     /// Ends an isolation that served the allocator itself. CMA blocks stay CMA ones, whoever had
     /// isolated them: the type is a promise to the owner of their area.
-    pub(crate) fn unisolate(self, frames: Range<u32>, t: MigrateType) {
+    pub(crate) fn unisolate(&self, frames: Range<u32>, t: MigrateType) {
         for block in each_block(blocks_of(&frames)) {
             let locked = self.lock();
             let cma = self.zone.map.is_isolated_cma(block);

@@ -416,6 +416,7 @@ impl Knob {
     }
 
     /// Sets the field from text. White space around it does not matter: `echo` ends lines.
+    #[inline(never)]
     pub(crate) fn write(&self, knobs: &mut Knobs, text: &str) -> Result<(), KnobError> {
         let name = self.name;
         match self.access {
@@ -444,6 +445,7 @@ impl Knob {
     }
 
     /// Whether its field is in range.
+    #[inline]
     pub(crate) fn check(&self, knobs: &Knobs) -> Result<(), KnobError> {
         match self.value {
             Value::Number { get, fits, .. } if !fits(get(knobs)) => Err(self.refuse(get(knobs))),
@@ -451,6 +453,8 @@ impl Knob {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn refuse(&self, value: impl Put) -> KnobError {
         KnobError::Refused { name: self.name, value: Excerpt::of(value), range: self.range }
     }

@@ -153,11 +153,29 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         change: impl FnOnce(&mut Knobs) -> Result<(), KnobError>,
     ) -> Result<(), KnobError> {
         let _writing = self.settings.lock();
-        let old = self.knobs();
-        let mut new = old;
+        let changed = self.write_knobs(change)?;
+        self.follow(follows, changed);
+        Ok(())
+    }
+
+    /// Whether the settings are others now. Not in one frame with what follows.
+    #[inline(never)]
+    fn write_knobs(
+        &self,
+        change: impl FnOnce(&mut Knobs) -> Result<(), KnobError>,
+    ) -> Result<bool, KnobError> {
+        let mut new = self.knobs();
         change(&mut new)?;
         new.check()?;
-        *self.knobs.lock() = new;
+        let mut knobs = self.knobs.lock();
+        let changed = *knobs != new;
+        *knobs = new;
+        Ok(changed)
+    }
+
+    #[inline(never)]
+    fn follow(&self, follows: Follows, changed: bool) {
+        let new = self.knobs();
         match follows {
             Follows::Nothing => {}
             Follows::Watermarks => self.apply_watermarks(&new),
@@ -168,7 +186,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
             Follows::Reserves => self.apply_reserves(&new),
             // The same value again changes nothing, not even what a boost has changed meanwhile.
-            Follows::Limits if new == old => {}
+            Follows::Limits if !changed => {}
             Follows::Limits => self.apply_limits(&new, 0),
             Follows::NumaStat => {
                 for z in self.zones {
@@ -177,7 +195,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
             Follows::Compact | Follows::Proactive => {}
         }
-        Ok(())
     }
 
     /// Writes `min_free_kbytes`, in kB: watermarks and limits of the per-CPU lists follow (§3.2).

@@ -3,12 +3,12 @@
 //!
 //! The kernel's ladder may go round for ever while its parts claim progress. Here every loop is
 //! bounded: a request gives up once its reclaims claim to have freed every page of its zones once
-//! over.
+//! over, or claim progress for [`MAX_IN_VAIN`] rounds after which no more pages are free.
 
 use lock_api::RawMutex;
 
 use crate::alloc::Request;
-use crate::compact::{CompactResult, Priority, Retries, Wanted, should_retry};
+use crate::compact::{CompactResult, Priority, Retries, should_retry};
 use crate::context::TaskFlags;
 use crate::frame::{Kind, State};
 use crate::gfp::{AllocFlags, Gfp};
@@ -26,7 +26,10 @@ use crate::yard::Yard;
 const MAX_RECLAIM_RETRIES: u32 = 16;
 /// How often memory may be sought by the out-of-memory hook, or waited for while another task is
 /// at it. Each time comes after [`MAX_RECLAIM_RETRIES`] rounds without progress.
-const MAX_OOM_ROUNDS: u32 = 1000;
+const MAX_OOM_ROUNDS: u16 = 1000;
+/// How often in a row reclaim may claim progress though no more pages are free than a round before.
+/// Other requests may have taken them, but not time and again just as many.
+const MAX_IN_VAIN: u16 = 64;
 /// Failures are reported once in this time.
 const WARN_INTERVAL_NS: u64 = 10_000_000_000;
 
@@ -46,24 +49,41 @@ enum Step {
     Failed,
 }
 
+/// What is to be tried after a compaction.
+enum Left {
+    Nothing,
+    /// This block is the request's.
+    Captured(Pfn),
+    Attempt,
+}
+
 /// One request on the ladder.
 pub(crate) struct Climb<'r> {
     /// The caller's own: a copy would lie on the stack below all rungs.
     req: &'r mut Request,
     flags: AllocFlags,
-    /// What the cpuset and the zonelists looked like when the request last started.
-    cookies: (u64, u64),
-    /// Pages that the last direct reclaim freed.
-    progress: u64,
+    /// What the zonelists looked like when the request last started; the context has the cpuset's
+    /// cookie of then.
+    zonelists: u64,
+    /// The last direct reclaim freed something.
+    progress: bool,
     /// Pages that all of them freed, by their own account.
-    claimed: u64,
+    claimed: u32,
+    /// Pages that were free after the last one.
+    free: u32,
+    /// Reclaims since there were more of these than before.
+    in_vain: u16,
     /// Reclaims without progress since the last one with.
     no_progress_loops: u32,
     compacted: CompactResult,
+    /// What [`compacted`](Self::compacted) left to be tried.
+    left: Left,
+    /// The request compacted before it reclaimed.
+    compacted_first: bool,
     retries: Retries,
     /// Times round, in all.
-    rounds: u64,
-    oom_rounds: u32,
+    rounds: u32,
+    oom_rounds: u16,
     tries: u32,
 }
 
@@ -80,18 +100,21 @@ macro_rules! climb {
 }
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
-    /// The ladder (§2.10).
-    #[cold]
-    #[inline(never)]
+    /// The ladder (§2.10). Inlined, so that a request has one frame below all rungs.
+    #[inline(always)]
     pub(crate) fn slow_path(&self, req: &mut Request) -> Option<Pfn> {
         let mut c = Climb {
             req,
             flags: AllocFlags::empty(),
-            cookies: (0, 0),
-            progress: 0,
+            zonelists: 0,
+            progress: false,
             claimed: 0,
+            free: 0,
+            in_vain: 0,
             no_progress_loops: 0,
             compacted: CompactResult::Skipped,
+            left: Left::Nothing,
+            compacted_first: false,
             retries: Retries::default(),
             rounds: 0,
             oom_rounds: 0,
@@ -102,27 +125,31 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             step = match step {
                 Step::Served(pfn) => return Some(pfn),
                 Step::Failed => return None,
-                Step::Restart => climb!(self, c: restart, wake_reclaim, attempt_now, compact_first),
+                Step::Restart => climb!(
+                    self, c: restart, wake_reclaim, attempt_now, compact_first, try_compacted,
+                    unless_hopeless
+                ),
                 Step::On | Step::Retry => climb!(
                     self, c: unless_changed, wake_reclaim, use_reserves, attempt_now, may_reclaim,
-                    reclaim_directly, compact_directly, may_retry, worth_reclaiming_again,
+                    reclaim_directly, compact_directly, try_compacted, may_retry, worth_reclaiming_again,
                     worth_compacting_again, unless_changed, out_of_memory
                 ),
                 Step::NoPage => climb!(self, c: unless_changed, no_page),
             };
-            c.rounds += 1;
+            c.rounds = c.rounds.saturating_add(1);
         }
     }
 
     /// *restart*: counters to zero, cookies noted, flags of §2.9.
     #[inline(never)]
     fn restart(&self, c: &mut Climb<'_>) -> Step {
-        c.progress = 0;
+        c.progress = false;
         c.no_progress_loops = 0;
         c.compacted = CompactResult::Skipped;
+        c.compacted_first = false;
         c.retries = Retries::default();
         c.req.context = self.platform.context();
-        c.cookies = self.cookies(c);
+        c.zonelists = self.zonelists(c.req.gfp);
         c.req.spread_dirty = false;
         c.req.nodes = c.req.asked;
         c.flags = AllocFlags::slow(c.req.gfp, c.req.order.get()) | AllocFlags::CPUSET;
@@ -139,10 +166,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             !c.req.gfp.contains(Gfp::HARDWALL) || self.zones_in(c.req, within).next().is_some()
         });
         if sane && self.preferred(c.req).is_some() { Step::On } else { Step::NoPage }
-    }
-
-    fn cookies(&self, c: &Climb<'_>) -> (u64, u64) {
-        (c.req.context.cookie, self.zonelists(c.req.gfp))
     }
 
     /// Background reclaim is woken.
@@ -172,6 +195,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// A large block, or one of pages that do not move, is more likely to need compaction than
     /// reclaim.
+    #[inline(always)]
     fn compact_first(&self, c: &mut Climb<'_>) -> Step {
         let costly = c.req.order.get() > COSTLY_ORDER;
         let stays = c.req.migrate_type != MigrateType::Movable;
@@ -181,11 +205,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if !wanted || !may_sleep || !can_compact(c.req) || entitled {
             return Step::On;
         }
+        c.compacted_first = true;
         c.retries.priority = Priority::Async;
-        if let served @ Step::Served(_) = self.compact_and_try(c) {
-            return served;
+        self.compact_directly(c)
+    }
+
+    /// Whether reclaim may still help where the first compaction did not.
+    fn unless_hopeless(&self, c: &mut Climb<'_>) -> Step {
+        if !c.compacted_first {
+            return Step::On;
         }
-        if costly && c.req.gfp.contains(Gfp::NORETRY) {
+        if c.req.order.get() > COSTLY_ORDER && c.req.gfp.contains(Gfp::NORETRY) {
             let hopeless = matches!(c.compacted, CompactResult::Skipped | CompactResult::Deferred);
             // Of the node alone, more is not to be had without much effort.
             if hopeless || c.req.gfp.contains(Gfp::THISNODE) {
@@ -197,31 +227,36 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Step::On
     }
 
-    /// One direct compaction, and an attempt where it did anything (§7.3–7.7).
-    fn compact_and_try(&self, c: &mut Climb<'_>) -> Step {
+    /// One direct compaction at the priority reached (§7.3–7.7). What it captured is not taken yet:
+    /// the attempt that follows does not lie on its stack.
+    #[inline(never)]
+    fn compact_directly(&self, c: &mut Climb<'_>) -> Step {
         c.compacted = CompactResult::Skipped;
-        if !can_compact(c.req) {
-            return Step::On;
+        if can_compact(c.req) {
+            let done = self.compact_direct(c.req, c.flags, c.retries.priority);
+            c.compacted = done.result;
+            c.left = match done.captured {
+                Some(pfn) => Left::Captured(pfn),
+                None if done.result > CompactResult::Deferred => Left::Attempt,
+                None => Left::Nothing,
+            };
         }
-        let Request { order, gfp, migrate_type, highest, cpu, .. } = *c.req;
-        let wanted = Wanted { order, gfp, migrate_type, highest, flags: c.flags, cpu };
-        let (context, hardwall) = (&c.req.context, gfp.contains(Gfp::HARDWALL));
-        let bound = c.flags.contains(AllocFlags::CPUSET);
-        let zones = self.zones_for(c.req).filter(|z| !bound || context.allows(z.node, hardwall));
-        let done = self.compact_direct(&wanted, zones, c.retries.priority);
-        c.compacted = done.result;
-        if matches!(done.result, CompactResult::Skipped | CompactResult::Deferred) {
-            return Step::On;
-        }
-        let step = match done.captured {
-            Some(pfn) => Step::Served(pfn),
-            None => self.try_for(c.req, c.flags),
+        Step::On
+    }
+
+    /// An attempt where a compaction did anything.
+    #[inline(never)]
+    fn try_compacted(&self, c: &mut Climb<'_>) -> Step {
+        let step = match core::mem::replace(&mut c.left, Left::Nothing) {
+            Left::Nothing => return Step::On,
+            Left::Captured(pfn) => Step::Served(pfn),
+            Left::Attempt => self.try_for(c.req, c.flags),
         };
         let served = match step {
             Step::Served(pfn) => self.locate(pfn).map(|(zone, _)| zone),
             _ => None,
         };
-        self.note_compacted(served, order, cpu);
+        self.note_compacted(served, c.req.order, c.req.cpu);
         step
     }
 
@@ -231,8 +266,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn unless_changed(&self, c: &mut Climb<'_>) -> Step {
         let context = self.platform.context();
         c.req.context.flags = context.flags;
-        let now = (context.cookie, self.zonelists(c.req.gfp));
-        if now != c.cookies && c.rounds <= self.managed(c.req) {
+        let changed =
+            context.cookie != c.req.context.cookie || self.zonelists(c.req.gfp) != c.zonelists;
+        if changed && u64::from(c.rounds) <= self.managed(c.req) {
             return Step::Restart;
         }
         Step::On
@@ -290,9 +326,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// lies in reserved blocks and on per-CPU lists comes back.
     #[inline(never)]
     fn reclaim_directly(&self, c: &mut Climb<'_>) -> Step {
-        c.progress = self.reclaim(c.req);
-        c.claimed = c.claimed.saturating_add(c.progress);
-        if c.progress == 0 {
+        let freed = self.reclaim(c.req);
+        c.progress = freed > 0;
+        c.claimed = c.claimed.saturating_add(u32::try_from(freed).unwrap_or(u32::MAX));
+        if freed == 0 {
             return Step::On;
         }
         if let served @ Step::Served(_) = self.try_for(c.req, c.flags) {
@@ -300,9 +337,28 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         self.unreserve_for(c.req, false);
         self.drain_all(None);
+        self.note_free(c);
         self.try_for(c.req, c.flags)
     }
 
+    /// Whether the claims of reclaim are seen in the counters. Outside the frame of the attempts.
+    #[inline(never)]
+    fn note_free(&self, c: &mut Climb<'_>) {
+        let free: u64 = self.zones_for(c.req).map(|z| z.supply_exact().free).sum();
+        let free = u32::try_from(free).unwrap_or(u32::MAX);
+        c.in_vain = if free > c.free { 0 } else { c.in_vain.saturating_add(1) };
+        c.free = free;
+    }
+
+    /// Whether what reclaim claims is still to be believed.
+    fn is_credible(&self, c: &Climb<'_>) -> bool {
+        c.in_vain <= MAX_IN_VAIN
+            && c.claimed < u32::MAX
+            && u64::from(c.claimed) <= self.managed(c.req)
+    }
+
+    /// Outside the frame of the attempts that follow.
+    #[inline(never)]
     fn reclaim(&self, req: &Request) -> u64 {
         let Some(preferred) = self.preferred(req) else { return 0 };
         if self.throttle(req, preferred.node) == Throttle::Killed {
@@ -320,9 +376,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Calls a hook that frees, counts or moves memory. Requests that it makes are known by the task
     /// and never lead to another such hook.
+    #[inline(always)]
     pub(crate) fn as_reclaimer<T>(&self, hook: impl FnOnce() -> T) -> T {
-        let _inside = Inside::new(&self.reclaimers, self.platform.task());
+        let _inside = self.enter_reclaim();
         hook()
+    }
+
+    /// The same until the guard is dropped.
+    #[inline(always)]
+    pub(crate) fn enter_reclaim(&self) -> Inside<'_> {
+        Inside::new(&self.reclaimers, self.platform.task())
     }
 
     /// How many pages of a zone the embedder could free.
@@ -340,11 +403,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         self.platform.throttle(node, second, &|| self.reserve_holds(node))
     }
 
-    /// Direct compaction at the priority reached.
-    fn compact_directly(&self, c: &mut Climb<'_>) -> Step {
-        self.compact_and_try(c)
-    }
-
     /// Who does not insist fails here; so does a costly request unless it asked to be tried hard
     /// and may compact.
     fn may_retry(&self, c: &mut Climb<'_>) -> Step {
@@ -359,12 +417,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// *Reclaim retry*: whether what could still be reclaimed would do.
     #[inline(never)]
     fn worth_reclaiming_again(&self, c: &mut Climb<'_>) -> Step {
-        if c.progress > 0 && c.req.order.get() <= COSTLY_ORDER {
+        if c.progress && c.req.order.get() <= COSTLY_ORDER {
             c.no_progress_loops = 0;
         } else {
             c.no_progress_loops = c.no_progress_loops.saturating_add(1);
         }
-        if c.claimed <= self.managed(c.req) {
+        if self.is_credible(c) {
             let hopeful = c.no_progress_loops <= MAX_RECLAIM_RETRIES
                 && self.zones_for(c.req).any(|zone| {
                     let more = self.reclaimable(zone.id());
@@ -396,9 +454,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let Request { order, highest, .. } = *c.req;
         let more = |zone| self.reclaimable(zone);
         let suitable = || self.zones_for(c.req).any(|z| z.could_be_compacted(order, highest, more));
-        if c.progress > 0
+        if c.progress
             && can_compact(c.req)
-            && c.claimed <= self.managed(c.req)
+            && self.is_credible(c)
             && should_retry(order, c.compacted, &mut c.retries, suitable)
         {
             return Step::Retry;
@@ -433,11 +491,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         {
             return Step::NoPage;
         }
-        let node = self.preferred(c.req).map_or(c.req.node, |z| z.node);
-        let job = ReclaimJob::direct(c.req, node);
         // Without FS, what the dying would free cannot be reclaimed from here: others will.
-        let killed = !c.req.gfp.contains(Gfp::FS)
-            || self.as_reclaimer(|| self.platform.out_of_memory(&job)) == Oom::Progress;
+        let killed = !c.req.gfp.contains(Gfp::FS) || self.ask_to_kill(c.req) == Oom::Progress;
         if !killed && !c.req.gfp.contains(Gfp::NOFAIL) {
             return Step::NoPage;
         }
@@ -457,8 +512,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return Step::NoPage;
         }
         // There is memory to reclaim again.
-        c.claimed = 0;
+        (c.claimed, c.in_vain) = (0, 0);
         Self::after_progress(c)
+    }
+
+    /// Outside the frame of the attempts around it.
+    #[inline(never)]
+    fn ask_to_kill(&self, req: &Request) -> Oom {
+        let node = self.preferred(req).map_or(req.node, |z| z.node);
+        let job = ReclaimJob::direct(req, node);
+        self.as_reclaimer(|| self.platform.out_of_memory(&job))
     }
 
     fn after_progress(c: &mut Climb<'_>) -> Step {
@@ -480,7 +543,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             c.tries = c.tries.saturating_add(1);
             if self.platform.keep_trying(c.req.order, c.tries) {
                 c.rounds = 0;
-                c.claimed = 0;
+                (c.claimed, c.in_vain) = (0, 0);
                 c.oom_rounds = 0;
                 return Step::Retry;
             }

@@ -117,6 +117,15 @@ pub enum InitError {
     MapsTooLarge,
     /// A setting is out of its range.
     Knob(KnobError),
+    /// A rule of the policy is larger than `most`.
+    Rule {
+        /// Which rule.
+        name: &'static str,
+        /// Its value.
+        value: u8,
+        /// The largest value.
+        most: u8,
+    },
     /// A slice of the storage is shorter than [`Needs`] says.
     TooSmall {
         /// Which slice.
@@ -170,6 +179,9 @@ impl InitError {
                 put!(out, "the maps of the layout are larger than this target's address space")
             }
             InitError::Knob(e) => e.write_to(out),
+            InitError::Rule { name, value, most } => {
+                put!(out, "the policy's ", name, " is ", value, "; at most ", most)
+            }
             InitError::TooSmall { what, needed, given } => {
                 put!(out, "room for ", given, ' ', what, ", but the layout needs ", needed)
             }

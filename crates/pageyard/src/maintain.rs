@@ -41,6 +41,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Drains all CPUs' lists (§5.16). There is one drainer at a time: with another one at work, a
     /// call for all zones returns at once, a call for one zone waits its turn.
+    #[inline(never)]
     pub fn drain_all(&self, zone: Option<ZoneId>) {
         let _turn = match zone {
             None => match self.draining.try_lock() {

@@ -138,12 +138,11 @@ impl<'a> PageOwner<'a> {
     /// To be called beside [`Yard::split`]: each part has the owner that the block had.
     pub fn split(&self, pfn: Pfn, into: Order) {
         let Some(owner) = self.get(pfn) else { return };
-        let mut part = pfn;
-        while part.0 < pfn.0 + u64::from(owner.order.pages()) {
-            if let Some(r) = self.record(part) {
+        for offset in (0..owner.order.pages()).step_by(into.pages() as usize) {
+            let part = pfn.0.checked_add(offset.into()).map(Pfn);
+            if let Some(r) = part.and_then(|part| self.record(part)) {
                 r.allocated(into, owner.gfp, owner.since, &owner.task, owner.stack);
             }
-            part = Pfn(part.0 + u64::from(into.pages()));
         }
     }
 

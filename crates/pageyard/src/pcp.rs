@@ -115,7 +115,7 @@ impl Pageset {
     #[inline(always)]
     pub(crate) fn pop<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         order: u8,
         t: MigrateType,
     ) -> Option<u32> {
@@ -136,7 +136,7 @@ impl Pageset {
     #[inline]
     pub(crate) fn take<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         order: u8,
         t: MigrateType,
         flags: AllocFlags,
@@ -161,7 +161,7 @@ impl Pageset {
     #[inline(never)]
     fn refill<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         order: u8,
         t: MigrateType,
         flags: AllocFlags,
@@ -213,7 +213,7 @@ impl Pageset {
     #[inline]
     pub(crate) fn put<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         idx: u32,
         order: u8,
         t: MigrateType,
@@ -239,7 +239,7 @@ impl Pageset {
     #[inline(always)]
     pub(crate) fn put_quietly<R: RawMutex, E: Platform, P: Policy, const OWNED: bool>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         block: Owned<'_>,
         pageblock: &Pageblock,
         order: u8,
@@ -267,7 +267,7 @@ impl Pageset {
     #[inline(always)]
     pub(crate) fn put_told<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         idx: u32,
         frame: &Frame,
         order: u8,
@@ -287,7 +287,7 @@ impl Pageset {
     #[inline(always)]
     fn push<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         idx: u32,
         frame: &Frame,
         order: u8,
@@ -304,7 +304,7 @@ impl Pageset {
     #[inline(always)]
     fn note_high<R: RawMutex, E: Platform, P: Policy>(
         &self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         was: i32,
         reason: HighReason,
     ) {
@@ -318,7 +318,7 @@ impl Pageset {
     #[inline(never)]
     fn give_back<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         high: i32,
         free_high: bool,
         index: usize,
@@ -338,9 +338,22 @@ impl Pageset {
 
     /// Gives about `n` pages back to the zone under one hold of its lock, from the cold ends of
     /// the lists, starting with list `start` (§5.12).
+    #[inline(never)]
     pub(crate) fn bulk_free<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
+        n: i32,
+        start: usize,
+        reason: DrainReason,
+    ) {
+        self.bulk_free_here(at, n, start, reason);
+    }
+
+    /// [`bulk_free`](Self::bulk_free) in the caller's frame.
+    #[inline(always)]
+    fn bulk_free_here<R: RawMutex, E: Platform, P: Policy>(
+        &mut self,
+        at: &At<'_, '_, R, E, P>,
         n: i32,
         start: usize,
         reason: DrainReason,
@@ -374,6 +387,7 @@ impl Pageset {
         at.env.event(at.cpu, Event::BulkFree { zone: at.zone.kind, reason, pages });
     }
 
+    #[inline(always)]
     fn single_pass<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
         zone: &Locked<'_, '_, R, E, P>,
@@ -421,7 +435,7 @@ impl Pageset {
     /// and gathered before the zone lock is taken.
     fn gather<R: RawMutex, E: Platform, P: Policy>(
         &mut self,
-        at: At<'_, '_, R, E, P>,
+        at: &At<'_, '_, R, E, P>,
         n: i32,
         start: usize,
         gathered: &List,
@@ -496,7 +510,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// One tick of the statistics worker for this CPU and zone (§5.14, §5.15, §9.2): fold, decay,
     /// expiry, in this order. Whether another tick is needed.
-    pub(crate) fn tick(self) -> bool {
+    pub(crate) fn tick(&self) -> bool {
         if self.slot.diff() != 0 {
             let zone = self.lock();
             zone.fold(self.slot.diff());
@@ -531,7 +545,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// The tick's decay of `high` (§5.14); how many pages are to be drained.
-    fn decay(self) -> i32 {
+    fn decay(&self) -> i32 {
         let mut pageset = self.slot.pageset.lock();
         let was = pageset.tuning.high;
         let todo = pageset.tune(&self.rules().pcp, |t| t.decay(&self.rules().pcp));
@@ -542,14 +556,14 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 
     /// The type of a block's pageblock where a free needs it once more.
     #[inline(always)]
-    fn type_again(self, idx: u32, known: MigrateType) -> MigrateType {
+    fn type_again(&self, idx: u32, known: MigrateType) -> MigrateType {
         if self.rules().fast_path.type_once { known } else { self.zone.map.block_type(idx) }
     }
 
     /// Tells a change of `high` to those who want to know. Behind a constant: an event that nobody
     /// sees would still read the counters.
     #[inline(always)]
-    fn tell_high(self, from: i32, tuning: &Tuning, to: i32, reason: HighReason) {
+    fn tell_high(&self, from: i32, tuning: &Tuning, to: i32, reason: HighReason) {
         if E::SEES_TUNING && from != to {
             let counters = &self.slot.counters;
             let change = HighChange {
@@ -566,7 +580,8 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// Drains a CPU's lists of this zone (§5.16). The pages are accounted to the CPU that does it.
-    pub(crate) fn drain(self, owner: CpuId) {
+    #[inline(never)]
+    pub(crate) fn drain(&self, owner: CpuId) {
         let Some(slot) = self.zone.slot(owner) else { return };
         loop {
             let mut pageset = slot.pageset.lock();
@@ -576,7 +591,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             }
             let most = pageset.tuning.limits.batch << self.rules().pcp.scale_max;
             let n = count.min(most.max(1));
-            pageset.bulk_free(self, n, 0, DrainReason::Drain);
+            pageset.bulk_free_here(self, n, 0, DrainReason::Drain);
             if n == count {
                 return;
             }

@@ -118,7 +118,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let take = || at.lock().take_at(idx, order.get(), req.migrate_type, flags);
         match take() {
             Err(PlaceError::InUse(p)) if zone.is_cached(p) => {
-                self.drain_zone(at);
+                self.drain_zone(&at);
                 take()
             }
             answer => answer,
@@ -186,7 +186,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             if !drained {
                 for zone in zones() {
                     if let Some(at) = self.at(zone, req.cpu) {
-                        self.drain_zone(at);
+                        self.drain_zone(&at);
                     }
                 }
             }

@@ -13,6 +13,7 @@
 use core::marker::PhantomData;
 
 use crate::gfp::Gfp;
+use crate::layout::InitError;
 
 /// What gives an allocator its rules.
 pub trait Policy: Copy {
@@ -123,6 +124,24 @@ pub struct Safety {
 
 /// The largest [`Safety::guard_min_order`], half of the largest order as in the kernel (spec §10).
 pub const MAX_GUARD_ORDER: u8 = 5;
+/// The most that [`PcpRules::scale_max`] may be.
+pub const MAX_SCALE: u8 = 6;
+
+impl Rules {
+    /// Looks at what a policy of the embedder's may get wrong.
+    pub(crate) const fn check(&self) -> Result<(), InitError> {
+        let scale = self.pcp.scale_max;
+        if scale > MAX_SCALE {
+            return Err(InitError::Rule { name: "scale_max", value: scale, most: MAX_SCALE });
+        }
+        let guards = self.safety.guard_min_order;
+        if guards > MAX_GUARD_ORDER {
+            let name = "guard_min_order";
+            return Err(InitError::Rule { name, value: guards, most: MAX_GUARD_ORDER });
+        }
+        Ok(())
+    }
+}
 
 impl Safety {
     /// Nothing.
@@ -194,7 +213,7 @@ pub enum Fallback {
 pub struct PcpRules {
     /// What `high` is where it is not tuned, and where it begins where it is.
     pub high: High,
-    /// S of §5.8: how often a batch may double. 0 to 6.
+    /// S of §5.8: how often a batch may double, at most [`MAX_SCALE`].
     pub scale_max: u8,
     /// Step 1: a high-order free drains the lists only if the one before was high-order too.
     pub free_high_twice: bool,

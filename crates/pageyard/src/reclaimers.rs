@@ -28,12 +28,14 @@ impl Reclaimers {
     }
 
     /// The task enters a hook. As often as it enters, it has to leave.
+    #[inline(never)]
     pub(crate) fn enter(&self, task: u64) {
         if !self.replace(0, !task) {
             self.counters(task).for_each(|n| _ = n.fetch_add(1, Relaxed));
         }
     }
 
+    #[inline(never)]
     pub(crate) fn leave(&self, task: u64) {
         if !self.replace(!task, 0) {
             self.counters(task).for_each(|n| _ = n.fetch_sub(1, Relaxed));

@@ -173,8 +173,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// [`report_free_blocks`](Yard::report_free_blocks). What requests use last comes first: the
     /// largest blocks, down to `least`, and of these the movable ones. All memory was movable once,
     /// so blocks of another type are there because somebody needed them. At no time are more blocks
-    /// off their lists than 32, or than a quarter of what is free above the LOW mark holds; where that
-    /// is no block, there is nothing to report.
+    /// off their lists than 32, or than a quarter of what is free above the LOW mark holds. Where that
+    /// is no block, it is one, if half of it holds one; otherwise there is nothing to report.
     ///
     /// Blocks below [`Platform::REPORT_ORDER`] are not reported whatever `least` says. With
     /// [`Order::MAX`] a load that is served from what is left fetches nothing back: smaller blocks that
@@ -232,7 +232,7 @@ struct Batch {
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// One pass over a zone. Whether something is left for the next one.
-    fn report_zone(self, least: Order) -> bool {
+    fn report_zone(&self, least: Order) -> bool {
         let zone = self.zone;
         let room = (BATCH as u64) << least.get();
         let mark = zone.watermarks.effective(LOW).saturating_add(room);
@@ -251,7 +251,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// Reports what is on one list; whether the budget ended first.
-    fn report_list(self, order: u8, t: MigrateType, batch: &mut Batch) -> bool {
+    fn report_list(&self, order: u8, t: MigrateType, batch: &mut Batch) -> bool {
         let zone = self.zone;
         let list = zone.areas.list(order, t);
         let Some(o) = Order::new(order).filter(|_| !list.is_empty() && !batch.refused) else {
@@ -297,7 +297,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 
     /// Reports blocks of one list in one call of the hook, about `most` pages of them. How many it
     /// was; `None` where the hook took no note, or the zone has no block to spare.
-    fn report_some(self, order: u8, t: MigrateType, most: u64) -> Option<u64> {
+    fn report_some(&self, order: u8, t: MigrateType, most: u64) -> Option<u64> {
         let zone = self.zone;
         let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0, refused: false };
         let size = Order::new(order)?;
@@ -305,8 +305,10 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         {
             let locked = self.lock();
             let low = zone.watermarks.effective(LOW);
-            let room = zone.supply_exact().free.saturating_sub(low) / 4;
-            let room = (room >> order).min(BATCH as u64);
+            let above = zone.supply_exact().free.saturating_sub(low);
+            // In a small zone no block is a quarter.
+            let one = u64::from(above >> order > 1);
+            let room = (above >> order >> 2).max(one).min(BATCH as u64);
             let wanted = most.div_ceil(1 << order).min(room) as usize;
             let list = zone.areas.list(order, t);
             let mut next = list.first().filter(|_| !list.is_empty());
@@ -341,7 +343,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// Calls the hook, and puts the blocks back, also where it panics.
-    fn report_batch(self, batch: &mut Batch) {
+    fn report_batch(&self, batch: &mut Batch) {
         let blocks = batch.blocks.get(..batch.len).unwrap_or(&[]);
         if blocks.is_empty() {
             return;
@@ -355,7 +357,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// Puts blocks back, last in their lists; `taken`: they have been reported.
-    fn relist(self, blocks: &[(Pfn, Order)], taken: bool) {
+    fn relist(&self, blocks: &[(Pfn, Order)], taken: bool) {
         let zone = self.zone;
         let locked = self.lock();
         // That these come back is no news.

@@ -116,7 +116,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
 
     /// Frees the blocks of a run in the order in which they came, each under its pageblock's type.
     /// Their heads must be tails already.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn free_run(&self, run: Run) {
         let map = &self.zone.map;
         self.zone.counters.pages_returned.add(u64::from(run.blocks) << run.order);

@@ -162,7 +162,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// The first step of a block that comes back: observers are told, its pages checked, their
     /// memory filled. `false`: a page is bad, and the block is out of use (§11.2).
     #[inline(always)]
-    pub(crate) fn leaves_owner(self, idx: u32, order: u8) -> bool {
+    pub(crate) fn leaves_owner(&self, idx: u32, order: u8) -> bool {
         let unfinished = Rollback::new(|| self.not_freed(idx, order));
         self.note_free(idx, order);
         let good = !self.rules().safety.checks_pages() || self.passes_free_check(idx, order);
@@ -177,7 +177,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// has emptied has none; it is out of use.
     #[cold]
     #[inline(never)]
-    fn not_freed(self, idx: u32, order: u8) {
+    fn not_freed(&self, idx: u32, order: u8) {
         let frame = self.zone.map.frame(idx);
         match frame.state().kind() {
             Kind::Leaving => frame.stay(),
@@ -190,7 +190,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// called. Where free memory has to be filled, the block is out of use.
     #[cold]
     #[inline(never)]
-    pub(crate) fn give_up(self, idx: u32, order: u8) {
+    pub(crate) fn give_up(&self, idx: u32, order: u8) {
         if self.rules().safety.fills() {
             self.set_bad(idx, order);
         } else {
@@ -199,7 +199,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     /// A block is out of use for good.
-    fn set_bad(self, idx: u32, order: u8) {
+    fn set_bad(&self, idx: u32, order: u8) {
         let zone = self.zone;
         zone.map.frame(idx).set_state(State::new(Kind::Bad, order, MigrateType::Unmovable));
         zone.safety.bad.fetch_add(1 << order, Relaxed);
@@ -207,14 +207,14 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 
     /// Gives memory that becomes free the contents that free memory has.
     #[inline(always)]
-    pub(crate) fn fill(self, idx: u32, order: u8) {
+    pub(crate) fn fill(&self, idx: u32, order: u8) {
         if self.rules().safety.fills() {
             self.fill_around(idx, order);
         }
     }
 
     /// Fills a block but for its poisoned frames.
-    fn fill_around(self, idx: u32, order: u8) {
+    fn fill_around(&self, idx: u32, order: u8) {
         if !self.zone.map.is_tainted(idx, order) {
             return self.fill_block(idx, order);
         }
@@ -225,7 +225,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         }
     }
 
-    fn fill_block(self, idx: u32, order: u8) {
+    fn fill_block(&self, idx: u32, order: u8) {
         let Some(order) = Order::new(order) else { return };
         let pfn = self.zone.pfn(idx);
         let safety = &self.rules().safety;
@@ -242,13 +242,13 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// Looks at every page of a block that comes back (§11.1). `false`: a page is bad, and the block
     /// is out of use.
     #[inline(always)]
-    fn passes_free_check(self, idx: u32, order: u8) -> bool {
+    fn passes_free_check(&self, idx: u32, order: u8) -> bool {
         order == 0 && self.env.page_state(self.zone.pfn(idx)).fits_free()
             || self.each_page_fits_free(idx, order)
     }
 
     #[inline(never)]
-    fn each_page_fits_free(self, idx: u32, order: u8) -> bool {
+    fn each_page_fits_free(&self, idx: u32, order: u8) -> bool {
         let head = self.zone.pfn(idx);
         let first = self.env.page_state(head);
         let mut found = first.wrong_at_free();
@@ -270,14 +270,14 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// Looks at every page of a block that is about to be handed out, where the policy checks pages
     /// (§11.1). `false`: a page is bad, and the block is out of use.
     #[inline(always)]
-    pub(crate) fn may_be_handed_out(self, idx: u32, order: u8) -> bool {
+    pub(crate) fn may_be_handed_out(&self, idx: u32, order: u8) -> bool {
         !self.rules().safety.checks_pages()
             || order == 0 && self.env.page_state(self.zone.pfn(idx)).fits_alloc()
             || self.each_page_fits_alloc(idx, order)
     }
 
     #[inline(never)]
-    fn each_page_fits_alloc(self, idx: u32, order: u8) -> bool {
+    fn each_page_fits_alloc(&self, idx: u32, order: u8) -> bool {
         let mut i = idx;
         while i < idx.saturating_add(1 << order) {
             let pfn = self.zone.pfn(i);
@@ -292,7 +292,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// A block is out of use for good (§11.2). Always `false`.
     #[cold]
     #[inline(never)]
-    fn leak(self, idx: u32, order: u8, pfn: Pfn, why: BadPage, at_alloc: bool) -> bool {
+    fn leak(&self, idx: u32, order: u8, pfn: Pfn, why: BadPage, at_alloc: bool) -> bool {
         let zone = self.zone;
         self.set_bad(idx, order);
         let (Some(order), false) = (Order::new(order), why == BadPage::HwPoison) else {

@@ -56,7 +56,7 @@ impl<R: RawMutex> Zone<'_, R> {
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// Fisher and Yates over the free blocks of the largest order (§1.11): each changes places
     /// with a random one of the zone that is on the same list, where ten tries find one.
-    pub(crate) fn shuffle(self) {
+    pub(crate) fn shuffle(&self) {
         let map = &self.zone.map;
         let places = map.len() / STEP;
         let mut zone = self.lock();

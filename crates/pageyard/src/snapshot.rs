@@ -220,9 +220,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     ) -> Result<(), RestoreError> {
         let refuse = |what| Err(RestoreError { record: 0, what });
         let Some(zone) = self.zone(zone) else { return refuse("there is no such zone") };
-        let _turn = self.hotplug.take(&self.platform);
+        let Some(_turn) = self.begin_hotplug() else {
+            return refuse("memory comes or goes further up on this task's stack");
+        };
         if zone.is_populated() {
             return refuse("the zone has memory already; restore into a blank yard");
+        }
+        if zone.disabled.load(Relaxed) > 0 {
+            return refuse("the zone's per-CPU lists are disabled; enable them first");
         }
         let unfinished = Unfinished { zone };
         let mut at = 0;
@@ -230,6 +235,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let record = read.map_err(|what| RestoreError { record: at, what })?;
         zone.publish(self.rules(), &record);
         core::mem::forget(unfinished);
+        // Those of a blank yard have all nodes; but they are rewritten where memory came or went.
+        if self.zonelist_changes.load(Relaxed) > 0 {
+            self.rebuild_zonelists();
+        }
         Ok(())
     }
 }
@@ -393,6 +402,10 @@ impl<R: RawMutex> Zone<'_, R> {
         let slot = self.slot(c.cpu).ok_or("the layout has no such CPU")?;
         let t = &c.tuning;
         ensure(slot.node.load(Relaxed) == c.node.0.into(), "the layout has the CPU elsewhere")?;
+        ensure(
+            slot.up.load(Relaxed) || t.count == 0 && t.limits == Limits::DISABLED,
+            "the CPU is down, and has no lists; bring it up first",
+        )?;
         check_limits(&t.limits)?;
         let pages = 0..=MAX_PAGES;
         ensure(

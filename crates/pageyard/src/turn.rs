@@ -1,10 +1,8 @@
 //! A turn that one takes at a time and that is no lock: whoever has it may call the embedder, which
-//! may sleep, and whoever waits for it does so in [`Platform::pause`].
+//! may sleep, and whoever waits for it does so in [`Platform::pause`](crate::Platform::pause).
 
 use crate::sync::AtomicBool;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
-
-use crate::platform::Platform;
 
 /// Whether somebody has the turn.
 #[derive(Debug, Default)]
@@ -25,16 +23,6 @@ impl Turn {
         // Lazily: a guard that is built for a failed exchange and dropped would release the turn of
         // the thread that has it.
         free.then(|| Taken(&self.0))
-    }
-
-    /// Takes the turn once it is free.
-    pub(crate) fn take(&self, platform: &impl Platform) -> Taken<'_> {
-        loop {
-            if let Some(taken) = self.try_take() {
-                return taken;
-            }
-            platform.pause();
-        }
     }
 }
 

@@ -229,7 +229,8 @@ impl Watermarks {
     ) -> bool {
         let withheld = i64::try_from(supply.withheld(flags)).unwrap_or(i64::MAX);
         let unusable = withheld.saturating_add((1 << order) - 1);
-        let free = (supply.free as i64).saturating_sub(unusable);
+        // More than any zone has, where a shrinker says that it could free as much.
+        let free = i64::try_from(supply.free).unwrap_or(i64::MAX).saturating_sub(unusable);
         let mut m = i64::try_from(mark).unwrap_or(i64::MAX);
         if flags.contains(AllocFlags::MIN_RESERVE) {
             m -= m / 2;
@@ -367,6 +368,13 @@ mod tests {
         assert!(!ok(38, atomic) && ok(39, atomic));
         assert!(!ok(100, AllocFlags::NON_BLOCK), "NON_BLOCK alone changes nothing");
         assert!(!ok(50, AllocFlags::OOM) && ok(51, AllocFlags::OOM));
+    }
+
+    #[test]
+    fn more_pages_than_there_can_be_are_enough() {
+        let w = Watermarks::new();
+        let all = Supply { free: u64::MAX, highatomic: 0, cma: 0 };
+        assert!(w.ok(0, 100, ZoneKind::Normal, AllocFlags::WMARK_MIN, all, || true));
     }
 
     #[test]

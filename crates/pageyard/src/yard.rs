@@ -42,6 +42,8 @@ pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
     pub(crate) settings: Mutex<R, ()>,
     /// Taken by the one who brings memory or takes it away (§8.4).
     pub(crate) hotplug: Turn,
+    /// The task that has it, inverted; 0: none.
+    pub(crate) hotplug_task: AtomicU64,
     /// Held by the one who drains all CPUs (§5.16).
     pub(crate) draining: Mutex<R, ()>,
     /// Taken by the one who makes somebody give up memory (§2.10).

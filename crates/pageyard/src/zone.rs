@@ -391,19 +391,19 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> At<'z, 'a, R, E, P> {
 
     /// Takes the zone lock; this CPU's part of the counters changes.
     #[inline]
-    pub(crate) fn lock(self) -> Locked<'z, 'a, R, E, P> {
+    pub(crate) fn lock(&self) -> Locked<'_, 'a, R, E, P> {
         let asked = if E::MEASURE_LOCKS { self.env.now() } else { 0 };
         self.held(asked, self.zone.lock.lock())
     }
 
     /// Takes the zone lock where nobody holds it.
-    pub(crate) fn try_lock(self) -> Option<Locked<'z, 'a, R, E, P>> {
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_, 'a, R, E, P>> {
         let asked = if E::MEASURE_LOCKS { self.env.now() } else { 0 };
         Some(self.held(asked, self.zone.lock.try_lock()?))
     }
 
     #[inline]
-    fn held(self, asked: u64, guard: MutexGuard<'z, R, ()>) -> Locked<'z, 'a, R, E, P> {
+    fn held<'l>(&'l self, asked: u64, guard: MutexGuard<'l, R, ()>) -> Locked<'l, 'a, R, E, P> {
         let counters = &self.zone.counters;
         counters.lock_holds.add(1);
         let mut since = 0;
@@ -419,7 +419,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> At<'z, 'a, R, E, P> {
 
 /// A zone whose lock is held. Everything that changes free lists is a method of this.
 pub(crate) struct Locked<'z, 'a, R: RawMutex, E: Platform, P> {
-    at: At<'z, 'a, R, E, P>,
+    at: &'z At<'z, 'a, R, E, P>,
     since: u64,
     // Released after `drop` below has run.
     _guard: MutexGuard<'z, R, ()>,
@@ -430,7 +430,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P> Deref for Locked<'z, 'a, R, E, P> {
 
     #[inline]
     fn deref(&self) -> &Self::Target {
-        &self.at
+        self.at
     }
 }
 

@@ -136,6 +136,10 @@ calls! {
         -> Result<usize, AllocError> {
         y.alloc_bulk_each_on(mask, n, gfp, |pfn| _ = std::hint::black_box(pfn))
     }
+    call_alloc_bulk_ready(y, n: usize = 100, gfp: Gfp = Gfp::KERNEL)
+        -> Result<Option<usize>, AllocError> {
+        y.alloc_bulk_ready(NodeChoice::LOCAL, n, gfp, &mut |pfn| _ = std::hint::black_box(pfn))
+    }
     call_alloc_interleaved(y, turns: &Interleave = &Interleave::new(NodeMask(1)),
             order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
         -> Result<Pfn, AllocError> { y.alloc_interleaved(turns, order, gfp) }

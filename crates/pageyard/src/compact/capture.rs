@@ -54,32 +54,25 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
             self.free_around(idx, order);
             return None;
         }
-        let Some(wanted) = *wish else {
-            self.free_one(idx, order, self.zone.map.block_type(idx), End::Head);
-            return None;
-        };
-        let captured = self.free_or_capture(idx, order, wanted);
-        if captured.is_some() {
-            *wish = None;
-        }
-        captured
+        self.free_or_capture(idx, order, wish)
     }
 
     #[inline(never)]
-    fn free_or_capture(&self, idx: u32, order: u8, wanted: Wish) -> Option<u32> {
+    fn free_or_capture(&self, idx: u32, order: u8, wish: &mut Option<Wish>) -> Option<u32> {
         let t = self.zone.map.block_type(idx);
         self.account(1 << order, t);
         self.check_type(idx, t);
         self.zone.map.frame(idx).set_state(State::TAIL);
         let mut got = None;
         self.merge_unless(idx, order, t, End::Head, |idx, order| {
-            let met = wanted.is_met_by(order, t);
+            let met = wish.is_some_and(|w| w.is_met_by(order, t));
             if met {
                 got = Some(idx);
             }
             met
         });
         let idx = got?;
+        let wanted = wish.take()?;
         let order = wanted.order;
         self.account(-(order.pages() as i32), t);
         let state = State::new(Kind::Allocated, order.get(), wanted.migrate_type);

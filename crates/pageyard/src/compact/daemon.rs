@@ -75,7 +75,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let worth =
             self.zones_of(node).filter(|z| z.is_populated() && z.kind <= highest).any(|z| {
                 let at = self.at(z, cpu);
-                at.is_some_and(|at| self.suits_background(at, wanted, highest))
+                at.is_some_and(|at| self.suits_background(&at, wanted, highest))
             });
         if worth {
             let event = CompactEvent::WakeupKcompactd { node, order: wanted, highest };
@@ -176,12 +176,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             if at.suits(order, &job, self.extfrag_threshold()) != CompactResult::Continue {
                 continue;
             }
-            let result = self.compact(at, &job).result;
+            let result = self.compact_one(&at, &job);
             if result == CompactResult::Success {
                 at.undefer(order, false);
             } else if is_failure(result) {
                 // Pages on per-CPU lists may be all that is missing.
-                self.drain_zone(at);
+                self.drain_zone(&at);
                 at.defer(order);
             }
         }
@@ -193,7 +193,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         taken(&daemon.highest, asked, ZoneKind::Device as u8);
     }
 
-    fn suits_background(&self, at: At<'_, 'a, R, E, P>, order: Order, highest: ZoneKind) -> bool {
+    fn suits_background(&self, at: &At<'_, 'a, R, E, P>, order: Order, highest: ZoneKind) -> bool {
         let job = Job { order: Some(order), highest, flags: AllocFlags::WMARK_MIN, ..Job::ALL };
         at.suits(order, &job, self.extfrag_threshold()) == CompactResult::Continue
     }

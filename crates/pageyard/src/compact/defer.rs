@@ -100,7 +100,8 @@ impl SharedDeferral {
 
 impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// Whether the zone is passed over this time.
-    pub(super) fn is_deferred(self, order: Order) -> bool {
+    #[inline(never)]
+    pub(super) fn is_deferred(&self, order: Order) -> bool {
         let (deferred, deferral) = self.zone.compaction.deferral.change(|d| d.is_deferred(order));
         if deferred {
             self.tell(CompactEvent::Deferred { zone: self.zone.id(), order, deferral });
@@ -108,17 +109,19 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         deferred
     }
 
-    pub(super) fn defer(self, order: Order) {
+    #[inline(never)]
+    pub(super) fn defer(&self, order: Order) {
         let ((), deferral) = self.zone.compaction.deferral.change(|d| d.failed(order));
         self.tell(CompactEvent::DeferCompaction { zone: self.zone.id(), order, deferral });
     }
 
-    pub(super) fn undefer(self, order: Order, served: bool) {
+    #[inline(never)]
+    pub(super) fn undefer(&self, order: Order, served: bool) {
         let ((), deferral) = self.zone.compaction.deferral.change(|d| d.succeeded(order, served));
         self.tell(CompactEvent::DeferReset { zone: self.zone.id(), order, deferral });
     }
 
-    pub(super) fn tell(self, event: CompactEvent) {
+    pub(super) fn tell(&self, event: CompactEvent) {
         self.env.event(self.cpu, Event::Compact(event));
     }
 }

@@ -4,8 +4,8 @@ use lock_api::RawMutex;
 
 use super::pass::{Outcome, Pass};
 use super::sort::Sorting;
-use super::{CompactEvent, CompactResult, Count, Job, Mode, Priority, Wanted};
-use crate::alloc::AllocError;
+use super::{CompactEvent, CompactResult, Count, Job, Mode, Priority};
+use crate::alloc::{AllocError, Request};
 use crate::events::Event;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::node::NodeChoice;
@@ -40,15 +40,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         priority: Priority,
     ) -> Result<Compacted, AllocError> {
         let req = self.request(order, gfp, NodeChoice::LOCAL)?;
-        let wanted = Wanted {
-            order,
-            gfp,
-            migrate_type: req.migrate_type,
-            highest: req.highest,
-            flags: AllocFlags::slow(gfp, order.get()),
-            cpu: req.cpu,
-        };
-        let done = self.compact_direct(&wanted, self.zones_for(&req), priority);
+        let done = self.compact_direct(&req, AllocFlags::slow(gfp, order.get()), priority);
         if let Some(pfn) = done.captured {
             self.note_compacted(self.locate(pfn).map(|(zone, _)| zone), order, req.cpu);
             self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
@@ -60,20 +52,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Ok(done)
     }
 
-    /// Compacts these zones, in their order, for a request (§7.6), and counts the stall. What the
-    /// request gets then is to be told to [`note_compacted`](Self::note_compacted), unless the
-    /// result is `Skipped` or `Deferred`.
-    pub(crate) fn compact_direct<'z>(
+    /// Compacts the zones that may serve a request (§7.6), and counts the stall. What the request gets
+    /// then is to be told to [`note_compacted`](Self::note_compacted), unless the result is `Skipped`
+    /// or `Deferred`.
+    #[inline(always)]
+    pub(crate) fn compact_direct(
         &self,
-        wanted: &Wanted,
-        zones: impl IntoIterator<Item = &'z Zone<'a, R>>,
+        req: &Request,
+        flags: AllocFlags,
         priority: Priority,
-    ) -> Compacted
-    where
-        'a: 'z,
-        R: 'z,
-    {
-        let order = wanted.order;
+    ) -> Compacted {
+        let order = req.order;
         let mut done = Compacted { result: CompactResult::Skipped, captured: None };
         if order == Order::ZERO {
             return done;
@@ -81,9 +70,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let full = priority == Priority::SyncFull;
         let job = Job {
             order: Some(order),
-            migrate_type: wanted.migrate_type,
-            highest: wanted.highest,
-            flags: wanted.flags,
+            migrate_type: req.migrate_type,
+            highest: req.highest,
+            flags,
             mode: if priority == Priority::Async { Mode::Async } else { Mode::SyncLight },
             direct: true,
             whole: full,
@@ -91,25 +80,25 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             any_target: full,
             ..Job::ALL
         };
-        let event = CompactEvent::TryToCompact { order, gfp: wanted.gfp, priority };
-        self.platform.event(wanted.cpu, Event::Compact(event));
-        let mut first = None;
-        for zone in zones {
-            if !zone.is_populated() || zone.kind > wanted.highest {
-                continue;
-            }
-            let Some(at) = self.at(zone, wanted.cpu) else { continue };
-            first = first.or(Some(zone));
+        let event = CompactEvent::TryToCompact { order, gfp: req.gfp, priority };
+        self.platform.event(req.cpu, Event::Compact(event));
+        let mut tried = 0;
+        while let Some(at) = self.nth_to_compact(req, flags, tried) {
+            tried += 1;
             if !full && at.is_deferred(order) {
                 done.result = done.result.max(CompactResult::Deferred);
                 continue;
             }
-            let outcome = self.compact(at, &job);
+            let mut outcome = Outcome::none(self.begins(&at, &job));
+            if outcome.result == CompactResult::Continue {
+                // A wanted order is not sorted for: one pass.
+                outcome = self.run_pass(&at, &job, None);
+            }
             done.result = done.result.max(outcome.result);
             if outcome.result == CompactResult::Success {
                 at.undefer(order, false);
                 let good = |&idx: &u32| at.may_be_handed_out(idx, order.get());
-                done.captured = outcome.captured.filter(good).map(|idx| zone.pfn(idx));
+                done.captured = outcome.captured.filter(good).map(|idx| at.zone.pfn(idx));
                 break;
             }
             if priority != Priority::Async && is_failure(outcome.result) {
@@ -117,11 +106,30 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
         }
         if done.result > CompactResult::Deferred
-            && let Some(zone) = first
+            && let Some(at) = self.nth_to_compact(req, flags, 0)
         {
-            zone.compaction.count(Count::Stall, 1);
+            at.zone.compaction.count(Count::Stall, 1);
         }
         done
+    }
+
+    /// The zones that may be compacted for a request, by number: the list itself would lie on the
+    /// stack below the compaction.
+    #[inline(never)]
+    fn nth_to_compact<'y>(
+        &'y self,
+        req: &Request,
+        flags: AllocFlags,
+        n: usize,
+    ) -> Option<At<'y, 'a, R, E, P>> {
+        let bound = flags.contains(AllocFlags::CPUSET);
+        let hardwall = req.gfp.contains(Gfp::HARDWALL);
+        let zone = self
+            .zones_for(req)
+            .filter(|z| !bound || req.context.allows(z.node, hardwall))
+            .filter(|z| z.kind <= req.highest)
+            .nth(n)?;
+        self.at(zone, req.cpu)
     }
 
     /// What became of a request after its compaction: the zone that served it, if one did.
@@ -162,7 +170,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             },
         };
         let at = self.at(self.zone(zone)?, self.platform.cpu())?;
-        Some(self.compact(at, &job).result)
+        Some(self.compact_one(&at, &job))
     }
 
     /// Compacts all zones of a node as far as it goes, after draining the per-CPU lists.
@@ -182,37 +190,53 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let cpu = self.platform.cpu();
         for zone in zones.filter(|z| z.is_populated()) {
             if let Some(at) = self.at(zone, cpu) {
-                self.compact(at, job);
+                self.compact_one(&at, job);
             }
         }
     }
 
     /// One zone, if it is worth it.
-    pub(super) fn compact(&self, at: At<'_, 'a, R, E, P>, job: &Job) -> Outcome {
-        let zone = at.zone;
+    #[inline(never)]
+    pub(super) fn compact_one(&self, at: &At<'_, 'a, R, E, P>, job: &Job) -> CompactResult {
         let result = self.begins(at, job);
         if result != CompactResult::Continue {
-            return Outcome::none(result);
+            return result;
         }
-        let unevictable = self.knobs.lock().compact_unevictable_allowed;
-        let stop_at = if job.proactive { super::stop_at(self.proactiveness()) } else { 0 };
         let mut sorting = Sorting::new(job);
         let mut first = None;
         loop {
-            // Called in one place, so that a pass lies on the stack once, and in this frame.
-            let mut pass = Pass::new(at, job, unevictable, stop_at, sorting.only());
-            let outcome = self.as_reclaimer(|| pass.run());
-            let more = sorting.goes_on(zone, &outcome);
-            let first = first.get_or_insert(outcome);
-            if !more {
-                return *first;
+            let outcome = self.run_pass(at, job, sorting.only());
+            let result = *first.get_or_insert(outcome.result);
+            if !sorting.goes_on(at.zone, &outcome) {
+                return result;
             }
         }
     }
 
+    /// Inlined, so that what lies on the stack of a request is one frame.
+    #[inline(always)]
+    fn run_pass(&self, at: &At<'_, 'a, R, E, P>, job: &Job, only: Option<u8>) -> Outcome {
+        let mut pass = self.pass(at, job, only);
+        let _inside = self.enter_reclaim();
+        pass.run()
+    }
+
+    /// A pass that begins, with the settings as they are now.
+    #[inline(never)]
+    fn pass<'z>(
+        &self,
+        at: &'z At<'z, 'a, R, E, P>,
+        job: &'z Job,
+        only: Option<u8>,
+    ) -> Pass<'z, 'a, R, E, P> {
+        let unevictable = self.knobs.lock().compact_unevictable_allowed;
+        let stop_at = if job.proactive { super::stop_at(self.proactiveness()) } else { 0 } as u32;
+        Pass::new(at, job, unevictable, stop_at, only)
+    }
+
     /// Whether a run is worth it: `Continue`.
     #[inline(never)]
-    fn begins(&self, at: At<'_, 'a, R, E, P>, job: &Job) -> CompactResult {
+    fn begins(&self, at: &At<'_, 'a, R, E, P>, job: &Job) -> CompactResult {
         let Some(order) = job.order else { return CompactResult::Continue };
         let result = at.suits(order, job, self.extfrag_threshold());
         if result == CompactResult::Continue

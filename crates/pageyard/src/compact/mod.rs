@@ -34,11 +34,11 @@ mod targets;
 use lock_api::RawMutex;
 
 use crate::frame::NIL;
-use crate::gfp::{AllocFlags, Gfp};
+use crate::gfp::AllocFlags;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::units::{CpuId, MigrateType, NodeId, Order, PAGEBLOCK_PAGES, ZoneId, ZoneKind};
+use crate::units::{MigrateType, NodeId, Order, PAGEBLOCK_PAGES, ZoneId, ZoneKind};
 use crate::yard::Yard;
 use crate::zone::Zone;
 
@@ -65,17 +65,6 @@ pub enum Priority {
     SyncLight = 1,
     /// Gives up at the first contention, and moves only blocks of the request's type.
     Async = 2,
-}
-
-/// A request that compacts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) order: Order,
-    pub(crate) gfp: Gfp,
-    pub(crate) migrate_type: MigrateType,
-    pub(crate) highest: ZoneKind,
-    pub(crate) flags: AllocFlags,
-    pub(crate) cpu: CpuId,
 }
 
 /// What one run is to do.

@@ -15,11 +15,11 @@ use crate::unwind::Rollback;
 use crate::zone::At;
 
 /// How often a busy block is asked for.
-const ASYNC_TRIES: u32 = 3;
-const SYNC_TRIES: u32 = 10;
+const ASYNC_TRIES: u8 = 3;
+const SYNC_TRIES: u8 = 10;
 
 pub(super) struct Pass<'z, 'a, R: RawMutex, E: Platform, P: Policy> {
-    pub(super) at: At<'z, 'a, R, E, P>,
+    pub(super) at: &'z At<'z, 'a, R, E, P>,
     pub(super) job: &'z Job,
     /// Blocks that reclaim must leave alone may be moved (`compact_unevictable_allowed`, §10).
     pub(super) unevictable: bool,
@@ -30,20 +30,21 @@ pub(super) struct Pass<'z, 'a, R: RawMutex, E: Platform, P: Policy> {
     /// The next frame of the descending scanner: it goes pageblock by pageblock, ascending inside.
     pub(super) free: u32,
     pub(super) held: Held,
+    pub(super) batch: Batch,
     /// Somebody held the zone lock, and the run is not to wait.
     pub(super) contended: bool,
     /// Fast searches in vain, one after the other.
     pub(super) misses: u32,
     whole: bool,
     /// The score at which a proactive run stops.
-    stop_at: u64,
+    stop_at: u32,
     wish: Option<Wish>,
     captured: Option<u32>,
-    /// Frames from here on were given back since this CPU's lists were last drained.
-    moved_from: Option<u32>,
-    pub(super) moved: u64,
-    /// Frames looked at by the ascending scanner, and by the descending one.
-    scanned: [u64; 2],
+    /// The first frame that was given back since this CPU's lists were last drained; [`NIL`]: none
+    /// was.
+    moved_from: u32,
+    /// Pages moved.
+    pub(super) moved: u32,
 }
 
 /// What a pass came to.
@@ -52,7 +53,7 @@ pub(super) struct Outcome {
     pub(super) result: CompactResult,
     pub(super) captured: Option<u32>,
     /// Pages moved.
-    pub(super) moved: u64,
+    pub(super) moved: u32,
 }
 
 impl Outcome {
@@ -60,6 +61,28 @@ impl Outcome {
     pub(super) fn none(result: CompactResult) -> Outcome {
         Outcome { result, captured: None, moved: 0 }
     }
+}
+
+/// The next step, which the pass itself takes.
+#[derive(Clone, Copy)]
+pub(super) enum Next {
+    /// A place for a block of this order is sought.
+    Find(u8),
+    /// This block was moved away from, and becomes free.
+    GiveBack(u32, u8),
+    /// A frame of this held block failed: what is left of it becomes free.
+    FreeFailed(u32, u8),
+    Done,
+}
+
+/// What became of one block.
+pub(super) enum Asked {
+    /// It has moved, and its owner freed what it left, against the contract.
+    Gone,
+    Busy,
+    Refused,
+    /// It has moved ([`Next::GiveBack`]), or the place was none ([`Next::FreeFailed`]).
+    Next(Next),
 }
 
 /// What became of a batch.
@@ -73,11 +96,12 @@ enum Moved {
 }
 
 impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
+    #[inline]
     pub(super) fn new(
-        at: At<'z, 'a, R, E, P>,
+        at: &'z At<'z, 'a, R, E, P>,
         job: &'z Job,
         unevictable: bool,
-        stop_at: u64,
+        stop_at: u32,
         only: Option<u8>,
     ) -> Pass<'z, 'a, R, E, P> {
         let zone = at.zone;
@@ -107,19 +131,20 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
             migrate,
             free,
             held: Held::none(),
+            batch: Batch::default(),
             contended: false,
             misses: 0,
             whole,
             stop_at,
             wish,
             captured: None,
-            moved_from: None,
+            moved_from: NIL,
             moved: 0,
-            scanned: [0; 2],
         }
     }
 
     /// From where the scanners are until the pass is done.
+    #[inline(always)]
     pub(super) fn run(&mut self) -> Outcome {
         self.tell_begin();
         let zone = self.at.zone;
@@ -131,21 +156,20 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
             if let Some(result) = self.finished() {
                 break result;
             }
-            let mut batch = Batch::default();
-            self.collect(&mut batch);
-            if batch.is_empty() {
+            self.collect();
+            if self.batch.is_empty() {
                 if in_step {
                     cursors[1].store(cursors[0].load(Relaxed), Relaxed);
                 }
             } else {
                 in_step = false;
-                match self.move_batch(&mut batch) {
+                match self.move_batch() {
                     Moved::NoPlace if !self.met() => break CompactResult::Contended,
                     Moved::Some if self.job.direct && self.job.mode == Mode::Async => {
                         // The block that these belong to will not become free: on to the next.
                         let order = self.job.order.unwrap_or_default();
                         self.migrate = chunk_end(self.migrate.saturating_sub(1), order);
-                        self.moved_from = None;
+                        self.moved_from = NIL;
                     }
                     _ => {}
                 }
@@ -165,15 +189,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
             result = CompactResult::Success;
         }
         self.tell_end(result);
-        let c = &zone.compaction;
-        let [migrate, free] = self.scanned;
-        c.count(Count::MigrateScanned, migrate);
-        c.count(Count::FreeScanned, free);
-        c.count(Count::Moved, self.moved);
-        if self.job.background {
-            c.count(Count::DaemonMigrateScanned, migrate);
-            c.count(Count::DaemonFreeScanned, free);
-        }
+        zone.compaction.count(Count::Moved, self.moved.into());
         Outcome { result, captured: self.captured.take(), moved: self.moved }
     }
 
@@ -216,7 +232,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         if self.job.proactive {
             return if zone.has_flag(crate::zone::RECLAIM_ACTIVE) {
                 CompactResult::PartialSkipped
-            } else if zone.score() <= self.stop_at {
+            } else if zone.score() <= self.stop_at.into() {
                 CompactResult::Success
             } else {
                 CompactResult::Continue
@@ -234,41 +250,70 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         }
     }
 
-    /// Asks the owners of all blocks of a batch, busy ones again, and gives back what was moved
-    /// away from.
-    #[inline(never)]
-    fn move_batch(&mut self, batch: &mut Batch) -> Moved {
-        let floor = batch.block_end();
-        let tries = if self.job.mode == Mode::Async { ASYNC_TRIES } else { SYNC_TRIES };
-        let (mut moved, mut failed, mut no_place) = (0, 0, false);
-        for _ in 0..tries {
-            let mut left = batch.pages();
-            batch.retain(|idx, order| {
-                let pages = 1 << order;
-                let outcome = if no_place {
-                    None
-                } else {
-                    let place = self.place(order, left, floor);
-                    no_place = place.is_none() && self.held.is_empty();
-                    place.map(|to| self.move_block(idx, to, order))
-                };
-                left -= pages;
-                match outcome {
-                    Some(Relocation::Moved) => moved += pages,
-                    Some(Relocation::Busy) => return true,
-                    Some(Relocation::Refused) | None => failed += pages,
-                }
-                false
-            });
-            if batch.is_empty() || self.captured.is_some() {
-                break;
+    /// Asks the owners of all blocks of the batch, busy ones again, and gives back what was moved
+    /// away from. Each step is called from here: its frame does not lie below the next one's.
+    #[inline(always)]
+    fn move_batch(&mut self) -> Moved {
+        self.batch.tries = if self.job.mode == Mode::Async { ASYNC_TRIES } else { SYNC_TRIES };
+        loop {
+            match self.move_next() {
+                Next::Find(order) => self.refill(order),
+                Next::Done => return self.end_batch(),
+                next => self.free_next(next),
             }
         }
-        failed += batch.pages();
-        self.moved += u64::from(moved);
+    }
+
+    #[inline(always)]
+    pub(super) fn free_next(&mut self, next: Next) {
+        match next {
+            Next::GiveBack(idx, order) => self.give_back(idx, order),
+            Next::FreeFailed(idx, order) => self.free_failed(idx, order),
+            Next::Find(_) | Next::Done => {}
+        }
+    }
+
+    /// Moves blocks of the batch until one has left its place, or has none to go to.
+    #[inline(never)]
+    fn move_next(&mut self) -> Next {
+        loop {
+            let Some((idx, order)) = self.batch.current() else {
+                if !self.batch.begin_round() || self.captured.is_some() {
+                    return Next::Done;
+                }
+                continue;
+            };
+            let place = self.held.take(&self.at.zone.map, order);
+            if place.is_none() && !self.batch.no_place {
+                if !self.batch.sought && self.held.has_room() {
+                    self.batch.sought = true;
+                    return Next::Find(order);
+                }
+                self.batch.no_place = self.held.is_empty();
+            }
+            match place.map(|to| self.move_block(idx, to, order)) {
+                Some(Asked::Busy) => self.batch.keep(order),
+                Some(Asked::Refused) | None => self.batch.note_failed(order),
+                Some(Asked::Gone) => self.batch.note_moved(order),
+                Some(Asked::Next(next)) => {
+                    match next {
+                        Next::FreeFailed(..) => self.batch.keep(order),
+                        _ => self.batch.note_moved(order),
+                    }
+                    return next;
+                }
+            }
+        }
+    }
+
+    /// Counts and tells what became of the batch.
+    #[inline(never)]
+    fn end_batch(&mut self) -> Moved {
+        let (migrated, failed) = self.batch.outcome();
+        self.moved = self.moved.saturating_add(migrated);
         self.at.zone.compaction.count(Count::NotMoved, failed.into());
-        self.at.tell(CompactEvent::Migratepages { migrated: moved, failed });
-        if no_place {
+        self.at.tell(CompactEvent::Migratepages { migrated, failed });
+        if self.batch.no_place {
             Moved::NoPlace
         } else if failed > 0 {
             Moved::Some
@@ -277,29 +322,31 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         }
     }
 
-    /// Asks the owner of a block to move it to a held one.
+    /// Asks the owner of a block to move it to a held one. The caller takes the
+    /// step that is left.
     #[inline(never)]
-    pub(super) fn move_block(&mut self, from: u32, to: u32, order: u8) -> Relocation {
+    pub(super) fn move_block(&mut self, from: u32, to: u32, order: u8) -> Asked {
         let zone = self.at.zone;
         let (source, target) = (zone.map.frame(from), zone.map.frame(to));
         let was = source.state();
         let (Some(o), true) = (Order::new(order), is_source(was, order)) else {
             // It has been freed meanwhile.
             self.held.put(&zone.map, to, order);
-            return Relocation::Refused;
+            return Asked::Refused;
         };
         // The owner may free it before `relocate` has even returned.
         let state = State::new(Kind::Allocated, order, was.migrate_type());
         target.hand_out(state.with_movable(true));
         if zone.map.poisoned_at_hand_out(to..to.saturating_add(o.pages())).is_some() {
-            // Failed while it was held: what is left of it is free again.
             target.set_state(State::new(Kind::Held, order, was.migrate_type()));
-            let freed = self.at.lock().free_held(to, order, &mut self.wish);
-            self.captured = self.captured.or(freed);
-            return Relocation::Busy;
+            return Asked::Next(Next::FreeFailed(to, order));
         }
         let (at, held) = (self.at, &mut self.held);
-        let refused = Rollback::new(|| {
+        let unmoved = Rollback::new(|| {
+            // Unless the hook has freed it.
+            if !target.leave_as(order) {
+                return;
+            }
             if self.at.rules().safety.fills() {
                 at.give_up(to, order);
             } else {
@@ -310,28 +357,43 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
             at.env.map(zone.pfn(to), o);
         }
         let answer = at.env.relocate(zone.pfn(from), zone.pfn(to), o);
+        unmoved.disarm();
         if answer == Relocation::Moved {
-            refused.disarm();
-            if source.leave_as(order) {
-                source.set_state(State::new(Kind::Held, order, was.migrate_type()));
-                self.give_back(from, order);
+            if !source.leave_as(order) {
+                return Asked::Gone;
             }
-        } else {
-            // Its owner may have begun to copy.
-            at.fill(to, order);
-            refused.disarm();
-            self.held.put(&zone.map, to, order);
+            source.set_state(State::new(Kind::Held, order, was.migrate_type()));
+            return Asked::Next(Next::GiveBack(from, order));
         }
-        answer
+        if !target.leave_as(order) {
+            // The hook freed it, against the contract.
+            return Asked::Refused;
+        }
+        // Its owner may have begun to copy.
+        let unfilled = Rollback::new(|| at.give_up(to, order));
+        at.fill(to, order);
+        unfilled.disarm();
+        self.held.put(&zone.map, to, order);
+        if answer == Relocation::Busy { Asked::Busy } else { Asked::Refused }
+    }
+
+    /// A held block of which a frame has failed becomes free but for that.
+    #[cold]
+    #[inline(never)]
+    fn free_failed(&mut self, idx: u32, order: u8) {
+        // No place is larger than what was to move there.
+        let freed = self.at.lock().free_piece(idx, order, &mut self.wish);
+        self.captured = self.captured.or(freed);
     }
 
     /// A block that was moved away from becomes free: straight to the zone, so that it merges now.
-    fn give_back(&mut self, idx: u32, order: u8) {
+    #[inline(never)]
+    pub(super) fn give_back(&mut self, idx: u32, order: u8) {
         let at = self.at;
         if !at.leaves_owner(idx, order) {
             return;
         }
-        self.moved_from = Some(self.moved_from.map_or(idx, |first| first.min(idx)));
+        self.moved_from = self.moved_from.min(idx);
         let zone = at.lock();
         zone.slot.counters.direct_frees.add(order, zone.zone.map.block_type(idx));
         // No source is larger than a pageblock.
@@ -340,12 +402,12 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
 
     /// Once the scanner has left the block that is wanted, pages of it on this CPU's lists are all
     /// that may keep it from merging.
-    #[inline(never)]
+    #[inline(always)]
     fn drain_behind(&mut self) {
-        let (Some(order), Some(first)) = (self.job.order, self.moved_from) else { return };
-        if first < chunk_start(self.migrate, order) {
+        let Some(order) = self.job.order else { return };
+        if self.moved_from < chunk_start(self.migrate, order) {
             self.at.drain(self.at.cpu);
-            self.moved_from = None;
+            self.moved_from = NIL;
         }
     }
 
@@ -395,16 +457,23 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         self.at.tell(CompactEvent::End { zone_start, migrate, free, zone_end, mode, result });
     }
 
-    pub(super) fn scanned_for_sources(&mut self, start: u32, end: u32, scanned: u32, taken: u32) {
-        self.scanned[0] += u64::from(scanned);
-        self.at.zone.compaction.count(Count::Isolated, taken.into());
+    fn count_scan(&self, all: Count, background: Count, scanned: u32, taken: u32) {
+        let c = &self.at.zone.compaction;
+        c.count(Count::Isolated, taken.into());
+        c.count(all, scanned.into());
+        if self.job.background {
+            c.count(background, scanned.into());
+        }
+    }
+
+    pub(super) fn scanned_for_sources(&self, start: u32, end: u32, scanned: u32, taken: u32) {
+        self.count_scan(Count::MigrateScanned, Count::DaemonMigrateScanned, scanned, taken);
         let (start, end) = (self.at.zone.pfn(start), self.at.zone.pfn(end));
         self.at.tell(CompactEvent::IsolateMigratepages { start, end, scanned, taken });
     }
 
-    pub(super) fn scanned_for_targets(&mut self, start: u32, end: u32, scanned: u32, taken: u32) {
-        self.scanned[1] += u64::from(scanned);
-        self.at.zone.compaction.count(Count::Isolated, taken.into());
+    pub(super) fn scanned_for_targets(&self, start: u32, end: u32, scanned: u32, taken: u32) {
+        self.count_scan(Count::FreeScanned, Count::DaemonFreeScanned, scanned, taken);
         let (start, end) = (self.at.zone.pfn(start), self.at.zone.pfn(end));
         self.at.tell(CompactEvent::IsolateFreepages { start, end, scanned, taken });
     }
@@ -412,7 +481,11 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
 
 /// Where a hook panics, nothing stays held, and what was captured is free again.
 impl<R: RawMutex, E: Platform, P: Policy> Drop for Pass<'_, '_, R, E, P> {
+    #[inline]
     fn drop(&mut self) {
+        if self.held.is_empty() && self.captured.is_none() {
+            return;
+        }
         self.wish = None;
         self.release();
         if let (Some(idx), Some(order)) = (self.captured, self.job.order)

@@ -9,10 +9,10 @@
 
 use lock_api::RawMutex;
 
-use super::pass::{Outcome, Pass, is_source};
+use super::pass::{Asked, Next, Outcome, Pass, is_source};
 use super::{CompactResult, Job, block_end, block_start};
 use crate::frame::Kind;
-use crate::platform::{Platform, Relocation};
+use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::zone::Zone;
@@ -29,7 +29,7 @@ pub(super) struct Sorting {
     rounds: u32,
     only: Option<u8>,
     /// Pages moved in this round.
-    moved: u64,
+    moved: u32,
 }
 
 impl Sorting {
@@ -50,7 +50,7 @@ impl Sorting {
             return false;
         }
         if let Some(order) = self.only {
-            self.moved += last.moved;
+            self.moved = self.moved.saturating_add(last.moved);
             if let Some(smaller) = order.checked_sub(1) {
                 self.only = Some(smaller);
                 return true;
@@ -81,26 +81,27 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
         let (a, b) = (block_start(self.free), block_start(self.migrate));
         let mut next = a.min(b);
         while next <= a.max(b) && next < self.at.zone.map.len() {
-            self.pack_one(&mut next, order);
-            // Here, not where the block moves: then the one does not lie on the other's stack.
+            // One after the other, not one in the other: each frame would lie below the next one's.
+            let step = self.pack_one(&mut next, order);
+            self.free_next(step);
             self.release();
         }
     }
 
     /// Moves the next block of the order, from `next` up, within its pageblock, or goes on to the
-    /// next pageblock.
+    /// next pageblock. The step that is left.
     #[inline(never)]
-    fn pack_one(&mut self, next: &mut u32, order: u8) {
+    fn pack_one(&mut self, next: &mut u32, order: u8) -> Next {
         let map = &self.at.zone.map;
         let idx = *next;
         let block = block_start(idx);
         let end = block_end(block).min(map.len());
         *next = block_end(block);
         if idx == block && !self.is_target_block(block) {
-            return;
+            return Next::Done;
         }
         let wanted = |&i: &u32| is_source(map.frame(i).state(), order) && self.may_move(i, order);
-        let Some(idx) = (idx..end).step_by(1 << order).find(wanted) else { return };
+        let Some(idx) = (idx..end).step_by(1 << order).find(wanted) else { return Next::Done };
         // The highest hole above it.
         let is_hole = |i: &u32| {
             let state = map.frame(*i).state();
@@ -108,20 +109,21 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
         };
         let locked = self.at.lock();
         if map.block_type(idx) == MigrateType::Isolate {
-            return;
+            return Next::Done;
         }
-        let Some(hole) = (idx..end).rev().find(is_hole) else { return };
+        let Some(hole) = (idx..end).rev().find(is_hole) else { return Next::Done };
         let size = map.frame(hole).state().order();
         if !locked.hold(hole, size) {
-            return;
+            return Next::Done;
         }
         drop(locked);
         *next = idx + (1 << order);
         self.held.put(map, hole, size);
-        if let Some(to) = self.held.take(map, order)
-            && self.move_block(idx, to, order) == Relocation::Moved
-        {
-            self.moved += 1 << order;
+        let Some(to) = self.held.take(map, order) else { return Next::Done };
+        let asked = self.move_block(idx, to, order);
+        if matches!(asked, Asked::Gone | Asked::Next(Next::GiveBack(..))) {
+            self.moved = self.moved.saturating_add(1 << order);
         }
+        if let Asked::Next(next) = asked { next } else { Next::Done }
     }
 }

@@ -7,7 +7,7 @@ use lock_api::RawMutex;
 
 use super::pass::{Pass, chunk_end};
 use super::{CLUSTER, Mode, block_end, block_start};
-use crate::frame::{Kind, NIL, State};
+use crate::frame::{Kind, State};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
@@ -20,9 +20,23 @@ pub(super) struct Batch {
     /// Order, and index within the pageblock.
     blocks: [u16; CLUSTER as usize],
     len: u8,
+    /// The block whose owner is asked next.
+    next: u8,
+    /// Blocks, from the first place on, whose owners are asked again in the next round.
+    kept: u8,
+    /// Rounds left, this one included.
+    pub(super) tries: u8,
+    /// A place for the next block was sought.
+    pub(super) sought: bool,
+    /// There is none for any block.
+    pub(super) no_place: bool,
     /// The first index of the pageblock.
     start: u32,
-    pages: u32,
+    /// Pages from the next block on.
+    pages: u16,
+    kept_pages: u16,
+    moved: u16,
+    failed: u16,
 }
 
 impl Batch {
@@ -36,7 +50,7 @@ impl Batch {
     }
 
     fn is_full(&self) -> bool {
-        self.pages >= CLUSTER || usize::from(self.len) >= self.blocks.len()
+        self.pages() >= CLUSTER || usize::from(self.len) >= self.blocks.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -44,26 +58,58 @@ impl Batch {
     }
 
     pub(super) fn pages(&self) -> u32 {
-        self.pages
+        self.pages.into()
     }
 
-    /// One past the last index of the pageblock; [`NIL`] where there are no blocks.
+    /// One past the last index of the pageblock.
     pub(super) fn block_end(&self) -> u32 {
-        if self.is_empty() { NIL } else { block_end(self.start) }
+        block_end(self.start)
     }
 
-    /// Keeps the blocks of which `keep` says so, in their order.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(u32, u8) -> bool) {
-        let len = core::mem::take(&mut self.len);
-        self.pages = 0;
-        for i in 0..usize::from(len) {
-            let Some(&block) = self.blocks.get(i) else { break };
-            let (idx, order) =
-                (self.start + u32::from(block & INDEX), (block >> PAGEBLOCK_ORDER) as u8);
-            if keep(idx, order) {
-                self.push(idx, order);
-            }
+    /// The next block of this round, and its order.
+    pub(super) fn current(&self) -> Option<(u32, u8)> {
+        let block = *self.blocks.get(..usize::from(self.len))?.get(usize::from(self.next))?;
+        Some((self.start + u32::from(block & INDEX), (block >> PAGEBLOCK_ORDER) as u8))
+    }
+
+    fn go_on(&mut self, order: u8) {
+        self.next += 1;
+        self.pages = self.pages.saturating_sub(1 << order);
+        self.sought = false;
+    }
+
+    pub(super) fn note_moved(&mut self, order: u8) {
+        self.go_on(order);
+        self.moved += 1 << order;
+    }
+
+    pub(super) fn note_failed(&mut self, order: u8) {
+        self.go_on(order);
+        self.failed += 1 << order;
+    }
+
+    /// The owner is asked again in the next round.
+    pub(super) fn keep(&mut self, order: u8) {
+        let block = self.blocks.get(usize::from(self.next)).copied();
+        if let (Some(to), Some(block)) = (self.blocks.get_mut(usize::from(self.kept)), block) {
+            *to = block;
         }
+        self.kept += 1;
+        self.kept_pages += 1 << order;
+        self.go_on(order);
+    }
+
+    /// Begins another round with the blocks that were kept. Whether there is one.
+    pub(super) fn begin_round(&mut self) -> bool {
+        (self.len, self.pages) = (self.kept, self.kept_pages);
+        (self.next, self.kept, self.kept_pages) = (0, 0, 0);
+        self.tries = self.tries.saturating_sub(1);
+        self.len > 0 && self.tries > 0
+    }
+
+    /// Pages that were moved, and pages that were not.
+    pub(super) fn outcome(&self) -> (u32, u32) {
+        (self.moved.into(), u32::from(self.failed) + u32::from(self.pages))
     }
 }
 
@@ -73,7 +119,8 @@ const INDEX: u16 = PAGEBLOCK_PAGES as u16 - 1;
 impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
     /// Goes on to the next pageblock with something in it, and collects up to 32 pages of it.
     #[inline(never)]
-    pub(super) fn collect(&mut self, batch: &mut Batch) {
+    pub(super) fn collect(&mut self) {
+        self.batch = Batch::default();
         let zone = self.at.zone;
         let map = &zone.map;
         let mut low = self.migrate;
@@ -85,7 +132,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
                 low = block_end(low);
                 self.keep_cursor(low);
             } else {
-                low = self.collect_block(low, begins, batch);
+                low = self.collect_block(low, begins);
                 break;
             }
         }
@@ -121,15 +168,15 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
     }
 
     /// Collects from `start` to the end of its pageblock; how far it came.
-    fn collect_block(&mut self, start: u32, begins: bool, batch: &mut Batch) -> u32 {
+    fn collect_block(&mut self, start: u32, begins: bool) -> u32 {
         let zone = self.at.zone;
         let end = block_end(start);
         let chunk = self.job.order.filter(|_| self.is_picky());
         let mut next_chunk = chunk.map_or(end, |o| chunk_end(start, o));
         let (mut idx, mut scanned) = (start, 0);
-        while idx < end && !batch.is_full() {
+        while idx < end && !self.batch.is_full() {
             if idx >= next_chunk {
-                if !batch.is_empty() {
+                if !self.batch.is_empty() {
                     break;
                 }
                 next_chunk = chunk.map_or(end, |o| chunk_end(idx, o));
@@ -140,18 +187,18 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
             let head = !matches!(state.kind(), Kind::Tail | Kind::Reserved);
             let next = if head { idx.saturating_add(1 << order) } else { idx + 1 };
             if self.wants(idx, state) {
-                batch.push(idx, order);
+                self.batch.push(idx, order);
             } else if state.kind() != Kind::Free && head && chunk.is_some() {
                 // Something here stays: the block that is wanted will not become free.
-                *batch = Batch::default();
+                self.batch = Batch::default();
                 idx = next.max(next_chunk);
                 continue;
             }
             idx = next;
         }
         let idx = idx.min(end);
-        self.scanned_for_sources(start, idx, scanned, batch.pages());
-        if idx == end && batch.is_empty() {
+        self.scanned_for_sources(start, idx, scanned, self.batch.pages());
+        if idx == end && self.batch.is_empty() {
             if begins && self.only.is_none() {
                 zone.map.set_skipped(start);
             }

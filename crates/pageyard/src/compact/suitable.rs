@@ -39,7 +39,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// Before a run for an order: `Success` where a block can be had without, `Skipped` where it is
     /// likely to fail, `Continue` where it is worth it.
     #[inline(never)]
-    pub(super) fn suits(self, order: Order, job: &Job, threshold: u64) -> CompactResult {
+    pub(super) fn suits(&self, order: Order, job: &Job, threshold: u64) -> CompactResult {
         let zone = self.zone;
         let o = order.get();
         let mark = zone.watermarks.effective(job.flags.mark());

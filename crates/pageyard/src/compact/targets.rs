@@ -22,33 +22,37 @@ const MOST_HELD: u32 = PAGEBLOCK_PAGES;
 
 /// Free blocks taken off the lists, by order.
 pub(super) struct Held {
-    /// The first block of each order, the others linked behind it. A power of two of them, so that
-    /// an index cut to four bits always fits.
-    heads: [u32; 16],
+    /// The first block of each order, the others linked behind it.
+    heads: [u32; MAX_ORDER as usize + 1],
     pages: u32,
 }
 
 impl Held {
     pub(super) fn none() -> Held {
-        Held { heads: [NIL; 16], pages: 0 }
+        Held { heads: [NIL; MAX_ORDER as usize + 1], pages: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.pages == 0
     }
 
+    /// Whether more may be taken.
+    pub(super) fn has_room(&self) -> bool {
+        self.pages < MOST_HELD
+    }
+
     /// Holds a block that is on no list.
     pub(super) fn put(&mut self, map: &Map<'_>, idx: u32, order: u8) {
         let frame = map.frame(idx);
         frame.set_state(State::new(Kind::Held, order, MigrateType::Movable));
-        let head = &mut self.heads[usize::from(order & 15)];
+        let Some(head) = self.heads.get_mut(usize::from(order)) else { return };
         frame.set_next(*head);
         *head = idx;
         self.pages = self.pages.saturating_add(1 << (order & 15));
     }
 
     fn pop(&mut self, map: &Map<'_>, order: u8) -> Option<u32> {
-        let head = &mut self.heads[usize::from(order & 15)];
+        let head = self.heads.get_mut(usize::from(order))?;
         let idx = *head;
         *head = map.get(idx.into())?.next();
         self.pages = self.pages.saturating_sub(1 << (order & 15));
@@ -73,6 +77,7 @@ impl Held {
 
 impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// Takes a free block off its list, if the zone can spare it. Whether it did.
+    #[inline(always)]
     pub(crate) fn hold(&self, idx: u32, order: u8) -> bool {
         let zone = self.zone;
         let t = zone.map.frame(idx).state().migrate_type();
@@ -104,21 +109,11 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
 }
 
 impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
-    /// A held block of this order. `pages` are still to be moved by this batch, from below `floor`.
-    pub(super) fn place(&mut self, order: u8, pages: u32, floor: u32) -> Option<u32> {
-        let map = &self.at.zone.map;
-        if let Some(idx) = self.held.take(map, order) {
-            return Some(idx);
-        }
-        if self.held.pages < MOST_HELD {
-            self.refill(order, pages, floor);
-        }
-        self.held.take(map, order)
-    }
-
-    /// Descends until so many pages more are held, but never below `floor`.
+    /// Descends until the pages that the batch has still to move are held too, but never below its
+    /// pageblock. At least one block of this order is wanted.
     #[inline(never)]
-    fn refill(&mut self, order: u8, pages: u32, floor: u32) {
+    pub(super) fn refill(&mut self, order: u8) {
+        let (pages, floor) = (self.batch.pages(), self.batch.block_end());
         let map = &self.at.zone.map;
         let enough = self.held.pages.saturating_add(pages.max(1));
         if self.search(order, enough, floor) {
@@ -173,6 +168,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
 
     /// Holds the free blocks of order `least` and above between two frames of one pageblock, until
     /// `enough` is held; how far it came.
+    #[inline(never)]
     fn hold_in(&mut self, from: u32, end: u32, least: u8, enough: u32) -> u32 {
         let (at, before) = (self.at, self.held.pages);
         let map = &at.zone.map;
@@ -243,6 +239,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
     }
 
     /// The free block, of these orders, that the search finds first.
+    #[inline(never)]
     fn find_listed(&mut self, least: u8, below: u8, floor: u32) -> Option<u32> {
         let between = self.free.saturating_sub(self.migrate);
         let near = block_start(self.free.saturating_sub(between / 4)).max(floor);

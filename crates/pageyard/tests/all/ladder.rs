@@ -206,7 +206,7 @@ fn a_reclaim_that_claims_progress_for_ever_ends() {
     h.reclaimable.store(PAGES, Relaxed);
     assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
     let rounds = u64::from(h.reclaims.load(Relaxed));
-    assert!((17..=PAGES + 40).contains(&rounds), "{rounds} rounds");
+    assert!((17..100).contains(&rounds), "{rounds} rounds, though nothing was free after any");
 }
 
 #[test]

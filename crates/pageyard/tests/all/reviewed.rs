@@ -8,11 +8,12 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::{Lock, Machine, Reused, frames, o};
-use pageyard::policy::{Linux612, Poisoned, StaticPolicy};
+use pageyard::policy::{Linux612, Poisoned, Rules, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{
-    CpuId, Gfp, MigrateType, Order, Pfn, Platform, Priority, Record, Relocation, SECTION_PAGES,
-    Yard, ZONE_KINDS, ZoneKind, ZoneRecord,
+    CmaArea, CpuId, Event, Gfp, HotplugError, InitError, MigrateType, NodeId, Order, OwnerRecord,
+    PageOwner, Pfn, Platform, Priority, Record, Relocation, SECTION_PAGES, Task, Yard, ZONE_KINDS,
+    ZoneId, ZoneKind, ZoneRecord,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
@@ -176,6 +177,39 @@ fn ranges_and_places_are_refused_while_a_zone_is_restored() {
     y.alloc_contig(range, MigrateType::Movable, Gfp::KERNEL).unwrap();
 }
 
+/// Spec §2.5: a node that has memory again is tried again.
+#[test]
+fn a_zone_that_was_emptied_and_restored_serves_its_node() {
+    let machine = Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[1]);
+    let y: Yard<'static, Lock, (), Linux612> = Reused::new(machine).next(());
+    y.offline(frames(S..2 * S)).unwrap();
+    assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).is_err(), "the node is empty");
+    y.restore(ZoneId { node: NodeId(1), kind: NORMAL }, section(S)).unwrap();
+    let page = y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).unwrap();
+    assert!(page.0 >= S, "{page}");
+    y.validate().unwrap();
+}
+
+/// Spec §8.5: a CPU that is down has no lists; §5.5: lists that are disabled have nothing.
+#[test]
+fn lists_are_restored_only_where_requests_may_use_them() {
+    let all = Reused::new(Machine::normal(2 * S).cpus(&[0, 0]));
+    let y: Yard<'static, Lock, (), Linux612> = all.next_blank(());
+    let limits = Limits { batch: 4, high_min: 8, high_max: 8 };
+    let mut lists = common::state::cpu(1);
+    let with = |lists| section(0).into_iter().chain([Record::Cpu(lists)]);
+    assert!(y.cpu_dead(CpuId(1)));
+    lists.tuning.limits = limits;
+    let refused = y.restore(NORMAL, with(lists)).unwrap_err();
+    assert!(refused.to_string().contains("the CPU is down"), "{refused}");
+    let disabled = y.disable_pcp(NORMAL).unwrap();
+    let refused = y.restore(NORMAL, section(0)).unwrap_err();
+    assert!(refused.to_string().contains("lists are disabled"), "{refused}");
+    drop(disabled);
+    y.restore(NORMAL, with(common::state::cpu(1))).unwrap();
+    y.validate().unwrap();
+}
+
 /// Spec §11: a faulty frame is not handed out, whatever a snapshot says of it.
 #[test]
 fn a_restored_zone_leaves_faulty_frames_alone() {
@@ -193,4 +227,174 @@ fn a_restored_zone_leaves_faulty_frames_alone() {
         assert!(y.alloc_at(page, o(0), Gfp::KERNEL).is_err(), "it is in use again");
         y.validate().unwrap();
     });
+}
+
+/// Hooks that call the yard back.
+#[derive(Default)]
+struct Calls {
+    yard: Cell<Option<&'static Y2>>,
+    frees_target: Cell<bool>,
+    nested: Cell<Option<HotplugError>>,
+    asked: Cell<u32>,
+    inside: Cell<bool>,
+}
+
+type Y2 = Yard<'static, Lock, Calls, Linux612>;
+
+impl Platform for Calls {
+    fn cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+
+    fn pause(&self) {
+        assert!(!self.inside.get(), "it waits for itself");
+    }
+
+    fn relocate(&self, _: Pfn, to: Pfn, order: Order) -> Relocation {
+        self.asked.set(self.asked.get() + 1);
+        let yard = self.yard.get().expect("nothing moves yet");
+        if self.frees_target.get() {
+            yard.free(to, order).unwrap();
+        } else {
+            self.inside.set(true);
+            self.nested.set(yard.online(frames(0..S)).err());
+            self.inside.set(false);
+        }
+        Relocation::Refused
+    }
+}
+
+fn calls(machine: Machine) -> &'static Y2 {
+    let yard: &'static Y2 = Box::leak(Box::new(Reused::new(machine).next(Calls::default())));
+    yard.platform().yard.set(Some(yard));
+    yard
+}
+
+/// Spec §8.4: memory comes and goes by one call at a time, and a hook of that call makes none.
+#[test]
+fn a_hook_that_brings_memory_while_memory_leaves_is_refused() {
+    let y = calls(Machine::normal(4 * S).cpus(&[0]));
+    let page = y.alloc(o(0), MOVABLE).unwrap();
+    y.set_movable(page, o(0), true).unwrap();
+    let section = page.0 & !(S - 1);
+    let range = frames(section..section + S);
+    let refused = y.offline(range.clone()).unwrap_err();
+    assert!(matches!(refused, HotplugError::Refused(_)), "the page stays: {refused}");
+    assert_eq!(y.platform().nested.get(), Some(HotplugError::Nested));
+    y.free(page, o(0)).unwrap();
+    y.offline(range.clone()).unwrap();
+    y.online(range).unwrap();
+    y.validate().unwrap();
+}
+
+/// Spec §7.4: a place that the hook freed, though it did not take it, is nobody's to give back.
+#[test]
+fn compaction_leaves_a_place_that_its_hook_freed() {
+    let y = calls(Machine::normal(16384).cpus(&[0]));
+    let page = y.alloc(o(0), MOVABLE).unwrap();
+    y.set_movable(page, o(0), true).unwrap();
+    // One that does not move, far away.
+    y.alloc_at(Pfn(8192 + 5), o(0), Gfp::KERNEL).unwrap();
+    y.platform().frees_target.set(true);
+    y.compact_zone(NORMAL, None, Priority::SyncFull);
+    assert!(y.platform().asked.get() > 0, "nothing was to move");
+    y.drain_all(None);
+    y.validate().unwrap();
+    let info = y.zone_info(NORMAL).unwrap();
+    assert_eq!(info.managed - info.free_exact, 2, "the owners' pages");
+}
+
+/// Hooks of which one call panics.
+#[derive(Default)]
+struct Once {
+    frees: Cell<u32>,
+    prepares: Cell<u32>,
+}
+
+impl Once {
+    fn count(left: &Cell<u32>) {
+        let now = left.get();
+        left.set(now.saturating_sub(1));
+        assert!(now != 1, "planted");
+    }
+}
+
+impl Platform for Once {
+    fn cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+
+    fn event(&self, _: CpuId, event: Event) {
+        if let Event::Free { .. } = event {
+            Once::count(&self.frees);
+        }
+    }
+
+    fn prepare(&self, _: Pfn, _: Order, _: Gfp) {
+        Once::count(&self.prepares);
+    }
+}
+
+fn once() -> Yard<'static, Lock, Once, Linux612> {
+    Reused::new(Machine::normal(16384).cpus(&[0])).next(Once::default())
+}
+
+/// Spec §4.12: the pages that were freed are the area's, the others their owner's.
+#[test]
+fn an_area_has_the_pages_back_that_were_freed_before_a_hook_panicked() {
+    let y = once();
+    let words: Vec<_> = (0..8).map(|_| std::sync::atomic::AtomicU64::new(0)).collect();
+    let area: CmaArea<'_, Lock> = CmaArea::new(&y, frames(512..1024), o(0), &words).unwrap();
+    let first = area.alloc(&y, 8, 1, Gfp::KERNEL).unwrap();
+    y.platform().frees.set(4);
+    catch_unwind(AssertUnwindSafe(|| area.free(&y, first, 8))).unwrap_err();
+    assert_eq!(area.stats().used, 5);
+    area.free(&y, Pfn(first.0 + 3), 5).unwrap();
+    assert_eq!(area.stats().used, 0);
+    assert_eq!(area.alloc(&y, 8, 1, Gfp::KERNEL).unwrap(), first);
+}
+
+/// Spec §6.1: a slot is filled once its page is its caller's.
+#[test]
+fn a_bulk_request_fills_no_slot_whose_page_was_not_prepared() {
+    let y = once();
+    y.platform().prepares.set(3);
+    let mut slots = [None; 8];
+    catch_unwind(AssertUnwindSafe(|| y.alloc_bulk(Gfp::KERNEL, &mut slots))).unwrap_err();
+    assert_eq!(slots.iter().flatten().count(), 2, "{slots:?}");
+    for page in slots.iter().flatten() {
+        y.free(*page, o(0)).unwrap();
+    }
+    y.drain_all(None);
+    y.validate().unwrap();
+    let info = y.zone_info(NORMAL).unwrap();
+    assert_eq!(info.managed, info.free_exact);
+}
+
+/// Records up to the last frame number there is.
+#[test]
+fn owners_are_split_up_to_the_last_frame_number() {
+    let records = <[OwnerRecord; 8]>::default();
+    let first = Pfn(u64::MAX - 7);
+    let owners = PageOwner::new(first, &records);
+    let (migrate_type, gfp) = (MigrateType::Unmovable, Gfp::KERNEL);
+    let event = Event::Alloc { pfn: Some(first), order: o(3), migrate_type, gfp };
+    owners.note(&event, 1, &Task::default(), 0);
+    owners.split(first, o(1));
+    let parts: Vec<_> = owners.owners().map(|owner| (owner.pfn.0 - first.0, owner.order)).collect();
+    assert_eq!(parts, [(0, o(1)), (2, o(1)), (4, o(1)), (6, o(1))]);
+}
+
+#[test]
+fn rules_that_no_list_can_follow_are_refused() {
+    let refusal = |change: fn(&mut Rules)| {
+        let mut rules = Linux612::RULES;
+        change(&mut rules);
+        Machine::normal(16384).refusal_of(&rules).expect("the rules are bad")
+    };
+    let refused = refusal(|r| r.pcp.scale_max = 40);
+    assert_eq!(refused, InitError::Rule { name: "scale_max", value: 40, most: 6 });
+    assert_eq!(refused.to_string(), "the policy's scale_max is 40; at most 6");
+    let refused = refusal(|r| r.safety.guard_min_order = 11);
+    assert_eq!(refused, InitError::Rule { name: "guard_min_order", value: 11, most: 5 });
 }

@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use lock_api::RawMutex;
-use pageyard::policy::{Linux612, StaticPolicy};
+use pageyard::policy::{Linux612, Rules, StaticPolicy};
 use pageyard::{
     CpuId, CpuSlot, Event, Frame, Home, InitError, Knobs, Layout, Needs, Node, NodeId, Order,
     Pageblock, Pfn, Platform, Record, Storage, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
@@ -232,6 +232,13 @@ impl Machine {
     /// Why no yard can be made, if so.
     pub(crate) fn refusal(&self) -> Option<InitError> {
         self.layout().needs::<Lock>().err()
+    }
+
+    /// The same for a yard with these rules.
+    pub(crate) fn refusal_of(&self, rules: &Rules) -> Option<InitError> {
+        self.with_storage(|layout, storage| {
+            Yard::<Lock, (), _>::with_policy((), rules).init(layout, storage).err()
+        })
     }
 
     fn with_storage<R: RawMutex, T>(
