@@ -19,25 +19,28 @@ use pageyard_trace::state::StateDir;
 
 /// A state from which a recording may begin, as the lines of one have it.
 const START: &str = include_str!("../seeds/start.json");
+/// The same of two zones.
+const START_OF_TWO: &str = include_str!("../seeds/start_of_two.json");
 
 /// A recording: lines of JSON, or, behind a `~`, operations alone, each on a line, with its answers
-/// behind a `=`.
+/// behind a `=`; behind a `^`, operations on two zones.
 pub fn oracle(data: &[u8]) {
     thread_local! {
         static FOLDER: tempfile::TempDir = tempfile::tempdir().unwrap();
     }
     FOLDER.with(|folder| {
         let path = folder.path().join("fuzz.jsonl");
-        match data.strip_prefix(b"~") {
-            Some(operations) => recording(&path, &lines(operations)),
-            None => recording(&path, data),
+        match data {
+            [b'~', operations @ ..] => recording(&path, &lines(START, operations)),
+            [b'^', operations @ ..] => recording(&path, &lines(START_OF_TWO, operations)),
+            _ => recording(&path, data),
         }
     });
 }
 
-/// A recording that begins with a state that is one, and these operations.
-fn lines(operations: &[u8]) -> Vec<u8> {
-    let mut all = START.to_owned();
+/// A recording that begins with this state, and these operations.
+fn lines(start: &str, operations: &[u8]) -> Vec<u8> {
+    let mut all = start.to_owned();
     for line in String::from_utf8_lossy(operations).lines() {
         let (op, got) = line.split_once('=').unwrap_or((line, ""));
         let op = serde_json::to_string(op).unwrap();

@@ -15,7 +15,8 @@ Example:
 
 /// Hold the allocator against recorded answers and states of the real Linux 6.12.117
 ///
-/// Each recording is restored, performed operation by operation, and compared in full.
+/// Each recording, of one zone or of two that a request walks in turn, is restored, performed
+/// operation by operation, and compared in full.
 ///
 /// Exit code: 0 everything is identical, 1 something differs, 2 a file cannot be read.
 #[derive(clap::Args)]

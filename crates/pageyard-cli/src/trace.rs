@@ -273,7 +273,10 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
         writeln!(out, "  {name:<28}{count:>12}")?;
     }
     writeln!(out, "  {:<28}{:>12}", "events", k.total())?;
-    writeln!(out, "  {:<28}{:>12}", "events of compaction", s.compaction.total())?;
+    let reclaim = s.compaction.reclaim();
+    let compaction = s.compaction.total() - reclaim;
+    writeln!(out, "  {:<28}{:>12}", "events of compaction", compaction)?;
+    writeln!(out, "  {:<28}{:>12}", "events of reclaim", reclaim)?;
     writeln!(out, "  {:<28}{:>12}", "failed requests", k.alloc_failed)?;
     writeln!(out, "  {:<28}{:>12}", "marks", s.marks)?;
     writeln!(out, "  {:<28}{:>12}", "tasks", reader.tasks().len())?;

@@ -1,7 +1,8 @@
 //! The allocator against recorded answers of Linux 6.12.117: all of them, and what `conform` says
-//! when something is wrong. The six recordings in `samples/oracle` cover refills and drains,
+//! when something is wrong. The eight recordings in `samples/oracle` cover refills and drains,
 //! the tick, disabled lists, reclaim, knobs, boosts, claims and steals, bulk and batch requests,
-//! shared pages, highatomic reserves, the watermarks' margins, isolation and contiguous ranges.
+//! shared pages, highatomic reserves, the watermarks' margins, isolation, contiguous ranges, and
+//! requests that walk two zones.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -49,9 +50,30 @@ fn contig() {
     identical("contig-1.jsonl.zst", 18359, 122);
 }
 
+#[test]
+fn two_zones_near_their_marks() {
+    identical("two_zones_marks-1.jsonl.zst", 9147, 32);
+}
+
+#[test]
+fn two_zones_with_blocks_of_other_types() {
+    identical("two_zones_types-1.jsonl.zst", 10098, 84);
+}
+
 /// The lines of a small recording.
 fn lines() -> Vec<String> {
-    let file = std::fs::File::open(recording("reserves-1.jsonl.zst")).unwrap();
+    lines_of("reserves-1.jsonl.zst")
+}
+
+/// The first lines of a recording of two zones.
+fn two_zones() -> Vec<String> {
+    let mut lines = lines_of("two_zones_types-1.jsonl.zst");
+    lines.truncate(200);
+    lines
+}
+
+fn lines_of(name: &str) -> Vec<String> {
+    let file = std::fs::File::open(recording(name)).unwrap();
     let text = std::io::read_to_string(zstd::Decoder::new(file).unwrap()).unwrap();
     text.lines().map(str::to_owned).collect()
 }
@@ -123,6 +145,104 @@ fn malformed_lines_are_errors_with_their_number() {
         let e = run(name, &lines).unwrap_err().to_string();
         assert!(e.contains(&format!("line {at}")) && e.contains(says), "{e}");
     }
+}
+
+#[test]
+fn answers_of_an_unknown_form_are_errors_with_their_line() {
+    for (name, line, says) in [
+        ("bare", r#"{"op":"a 900 0 m","got":[77]}"#, "expected [ZONE,PFN]"),
+        ("third", r#"{"op":"a 900 0 m","got":[2,77]}"#, "expected [ZONE,PFN]"),
+        ("more", r#"{"op":"f 900","got":[0,77,1]}"#, "expected [ZONE,PFN]"),
+        ("odd", r#"{"op":"b 900 2 m","got":[1,0]}"#, "expected [COUNT,ZONE,PFN,"),
+        ("nested", r#"{"op":"a 900 0 m","got":[[0,77]]}"#, "invalid type: sequence"),
+        ("choice", r#"{"op":"z 2","got":[0]}"#, "there is no zone 2; expected 0 or 1"),
+        ("state", r#"{"op":"s","state":7}"#, "the state of a zone, {…}, or of two"),
+        ("empty", r#"{"op":"s","state":[]}"#, "the state of a zone, {…}, or of two"),
+        ("key", r#"{"op":"t","zones":[0]}"#, "unknown field `zones`, expected one of `op`"),
+    ] {
+        let mut lines = two_zones();
+        lines.insert(9, line.into());
+        let e = run(name, &lines).unwrap_err().to_string();
+        assert!(e.contains("line 10") && e.contains(says), "{name}: {e}");
+    }
+    for (name, line, says) in [
+        ("pair", r#"{"op":"a 900 0 m","got":[0,77]}"#, "expected [PFN], [-1] or [-2]"),
+        ("zone", r#"{"op":"z 0","got":[0]}"#, "the recording has one; expected a state of two"),
+        ("lower", r#"{"op":"a 900 0 l","got":[5]}"#, "GFP letter 'l' names the lower zone"),
+    ] {
+        let mut lines = lines();
+        lines.insert(9, line.into());
+        let e = run(name, &lines).unwrap_err().to_string();
+        assert!(e.contains("line 10") && e.contains(says), "{name}: {e}");
+    }
+}
+
+#[test]
+fn a_state_of_other_zones_is_an_error() {
+    let of_one = lines().swap_remove(0);
+    let of_two = two_zones().swap_remove(0);
+    for (name, mut lines, other) in [("one", lines(), of_two), ("two", two_zones(), of_one)] {
+        lines.insert(5, other);
+        let e = run(name, &lines).unwrap_err().to_string();
+        assert!(e.contains("line 6: in the state: the state is of zone "), "{name}: {e}");
+    }
+}
+
+#[test]
+fn two_zones_that_do_not_belong_together_are_an_error() {
+    for (name, from, to, says) in [
+        ("order", r#""zone":"Normal""#, r#""zone":"DMA""#, "the upper one first"),
+        ("twice", r#""zone":"Normal""#, r#""zone":"DMA32""#, "the upper one first"),
+        ("node", r#""node":1,"node_cpus""#, r#""node":2,"node_cpus""#, "two zones of one node"),
+        (
+            "request",
+            r#""request_zone":2"#,
+            r#""request_zone":1"#,
+            "the zones differ in request_zone",
+        ),
+        ("cpus", r#""pcp":[{"cpu":0"#, r#""pcp":[{"cpu":7"#, "or the CPUs; expected the same"),
+        ("overlap", r#""start_pfn":1048576"#, r#""start_pfn":131072"#, "line 1: in the state: "),
+    ] {
+        let mut lines = two_zones();
+        assert!(lines[0].contains(from), "{name}");
+        lines[0] = lines[0].replacen(from, to, 1);
+        let e = run(name, &lines).unwrap_err().to_string();
+        assert!(e.contains("line 1") && e.contains(says), "{name}: {e}");
+    }
+    let three = two_zones().swap_remove(0).replacen(r#""state":["#, r#""state":[{},"#, 1);
+    let e = run("three", &[three]).unwrap_err().to_string();
+    assert!(e.contains("line 1: "), "{e}");
+}
+
+/// The flag of one zone's lists, in a recording that changes it in both.
+#[test]
+fn operations_on_a_zone_mean_the_one_that_was_chosen() {
+    let flags = |line: &str| -> Vec<bool> {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let zones = line["state"].as_array().unwrap();
+        zones.iter().map(|z| z["pcp"][0]["flags"].as_u64().unwrap() & 2 != 0).collect()
+    };
+    let start = two_zones().swap_remove(0);
+    assert_eq!(flags(&start), [true, true]);
+    let mut expected: serde_json::Value = serde_json::from_str(&start).unwrap();
+    let pcps = expected["state"][1]["pcp"].as_array_mut().unwrap();
+    for pcp in pcps {
+        pcp["flags"] = (pcp["flags"].as_u64().unwrap() & !2).into();
+    }
+    expected["state"][1]["flags"] = (expected["state"][1]["flags"].as_u64().unwrap() | 2).into();
+    let operations = [r#"{"op":"z 1","got":[0]}"#, r#"{"op":"B 0"}"#, r#"{"op":"R 1"}"#];
+    let lines: Vec<String> = std::iter::once(start)
+        .chain(operations.map(String::from))
+        .chain([expected.to_string()])
+        .collect();
+    let o = run("chosen", &lines).unwrap();
+    assert!(o.matches(), "{o}");
+    // In the other zone they are a difference, which names both zones.
+    let lines: Vec<String> = lines.iter().map(|l| l.replace("z 1", "z 0")).collect();
+    let o = run("other", &lines).unwrap();
+    let details = o.difference.unwrap().details;
+    assert!(details.iter().any(|d| d.starts_with("Normal: flags")), "{details:?}");
+    assert!(details.iter().any(|d| d.starts_with("DMA32: cpu 0 flags")), "{details:?}");
 }
 
 #[test]

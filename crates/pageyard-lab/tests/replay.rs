@@ -4,8 +4,8 @@ use std::io::Cursor;
 use std::path::Path;
 
 use pageyard_lab::replay::{
-    Input, Kernel, MachineOptions, Options, POLICIES, ReplayError, Report, TickPhase, by_name,
-    replay,
+    Input, Kernel, MachineOptions, Options, POLICIES, ReclaimSource, ReplayError, Report,
+    TickPhase, by_name, replay,
 };
 
 /// One event in the form of `trace-cmd report`: CPU, task, microseconds, event and fields.
@@ -210,6 +210,119 @@ fn linux_612_drains_what_was_freed_and_raises_high() {
     let two = Trace::new().free(F, 1).free(F + 2, 1);
     assert_eq!(two.replay("NoHighOrder").policies[0].figures.lock_holds, Some(2));
     assert_eq!(two.replay("Linux612").policies[0].figures.lock_holds, Some(0));
+}
+
+/// The 21 frees, after some lines.
+fn frees_after(lines: &[(u64, &str)]) -> Trace {
+    let start = lines
+        .iter()
+        .fold(Trace::new(), |t, (ms, event)| t.line(1, "kswapd0-50", 9_000_000 + ms * 1000, event));
+    (0..21).fold(start, |t, i| {
+        let free = format!("mm_page_free: page=0x1 pfn={:#x} order=0", F + i);
+        t.line(0, "a-1", 10_000_000 + i, &free)
+    })
+}
+
+#[test]
+fn s5_10_lists_shrink_while_kswapd_is_recorded_at_work() {
+    // RECLAIM_ACTIVE: high stays at 12, so that 9 pages go at the 12th free and at the 21st.
+    let r = frees_after(&[(0, "mm_vmscan_kswapd_wake: nid=0 order=0")]).replay("Linux612");
+    let moved = r.policies[0].figures.moved;
+    assert_eq!((moved.drain_pages, moved.drain_holds), (18, 2));
+    assert_eq!((r.reclaim.source, r.reclaim.runs), (ReclaimSource::Recorded, 1));
+    assert_eq!(r.reading.ignored, 0);
+    assert!(r.to_string().contains("kswapd at work 1 times, "), "{r}");
+    assert!(r.to_string().contains(": by their tracepoints\n"), "{r}");
+    // It sleeps before the frees.
+    let slept = [
+        (0, "mm_vmscan_kswapd_wake: nid=0 order=0"),
+        (500, "mm_vmscan_direct_reclaim_begin: order=0 gfp_flags=0xcc0"),
+        (900, "mm_vmscan_kswapd_sleep: nid=0"),
+    ];
+    let r = frees_after(&slept).replay("Linux612");
+    let moved = r.policies[0].figures.moved;
+    assert_eq!((moved.drain_pages, moved.drain_holds), (9, 1));
+    assert_eq!((r.reclaim.runs, r.reclaim.active_ms, r.reclaim.direct), (1, 800, 1));
+    // Another node's reclaim has nothing to do with these zones.
+    let r = frees_after(&[(0, "mm_vmscan_kswapd_wake: nid=3 order=0")]).replay("Linux612");
+    assert_eq!(r.policies[0].figures.moved.drain_holds, 1);
+}
+
+#[test]
+fn kswapd_at_work_is_inferred_from_its_page_events() {
+    let page = |pfn: u64| format!("mm_page_free: page=0x1 pfn={pfn:#x} order=0");
+    let (before, after) = (page(F + 0x100), page(F + 0x101));
+    let active = frees_after(&[(990, &before)]).line(1, "kswapd0-50", 10_000_030, &after);
+    let r = active.replay("Linux612");
+    let moved = r.policies[0].figures.moved;
+    assert_eq!((moved.drain_pages, moved.drain_holds), (18, 2));
+    assert_eq!((r.reclaim.source, r.reclaim.runs), (ReclaimSource::Inferred, 1));
+    assert!(r.to_string().contains(": inferred from its page events\n"), "{r}");
+    // It napped meanwhile: its pages are more than a tenth of a second apart.
+    let napped = frees_after(&[(800, &before)]).line(1, "kswapd0-50", 10_000_030, &after);
+    let r = napped.replay("Linux612");
+    assert_eq!((r.policies[0].figures.moved.drain_holds, r.reclaim.runs), (1, 2));
+    let none = frees().replay("Linux612");
+    assert_eq!(none.reclaim.source, ReclaimSource::None);
+    assert!(none.to_string().contains("reclaim  none: no event of kswapd\n"), "{none}");
+}
+
+/// A request that got nothing.
+const REFUSED: &str = "mm_page_alloc: page=(nil) pfn=0x0 order=10 migratetype=1 gfp_flags=0x820";
+
+/// All 16 blocks of the largest order are in use, by requests that may reclaim.
+fn full() -> Trace {
+    (0..16).fold(Trace::new(), |t, i| {
+        let gfp = if i < 4 { 0xcc1 } else { 0xcc0 };
+        t.then(&format!(
+            "mm_page_alloc: page=0x1 pfn={:#x} order=10 migratetype=1 gfp_flags={gfp:#x}",
+            i * 1024
+        ))
+    })
+}
+
+#[test]
+fn requests_that_the_kernel_failed_are_asked_again() {
+    let r = full().then(REFUSED).replay("Linux612");
+    assert_eq!((r.recorded.failed, r.policies[0].figures.failed), (1, 1));
+    // Where there is a block for it, that goes straight back.
+    let again = (0..20).fold(Trace::new(), |t, _| t.then(REFUSED)).alloc(F, 10, 1);
+    let r = again.replay("Linux612");
+    let ours = r.policies[0].figures;
+    assert_eq!((r.recorded.failed, ours.failed, ours.alloc_blocks), (20, 0, 1));
+}
+
+#[test]
+fn requests_that_may_wait_for_reclaim_are_served_below_the_marks() {
+    let r = full().replay("Linux612");
+    let ours = r.policies[0].figures;
+    assert_eq!((ours.failed, ours.alloc_blocks), (0, 16));
+    let below = ours.matching.unwrap().below_marks;
+    assert!((1..16).contains(&below), "{below}");
+    let says =
+        format!("up to {below} requests that may wait for reclaim were served below the MIN");
+    assert!(r.to_string().contains(&says), "{r}");
+}
+
+#[test]
+fn requests_without_a_block_are_served_after_later_frees_or_counted() {
+    // The trace never freed what was there; it goes when its frame is allocated again.
+    let r = full().alloc(0x1000, 10, 1).free(0x1000, 10).replay("Linux612");
+    let ours = r.policies[0].figures;
+    let m = ours.matching.unwrap();
+    assert_eq!((ours.failed, m.replaced, m.waited), (0, 1, 1));
+    assert_eq!((ours.alloc_blocks, ours.free_blocks), (17, 1));
+    // Half a block comes free, which is not enough: the request waits in vain until it is freed.
+    let halves = || {
+        let all = (0..15).fold(Trace::new(), |t, i| t.alloc(i * 1024, 10, 1));
+        all.alloc(0x3c00, 9, 1).alloc(0x3e00, 9, 1).alloc(0x3c00, 10, 1)
+    };
+    let r = halves().free(0x3c00, 10).replay("Linux612");
+    let ours = r.policies[0].figures;
+    let m = ours.matching.unwrap();
+    assert_eq!((ours.failed, m.waited, m.of_failed), (1, 0, 1));
+    // So it does until the trace ends.
+    assert_eq!(halves().replay("Linux612").policies[0].figures.failed, 1);
 }
 
 #[test]

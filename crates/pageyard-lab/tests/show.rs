@@ -153,7 +153,22 @@ fn states_of_the_oracle_print_the_recorded_figures() {
     }
 }
 
+/// Compares every zone of a state with what is shown of it.
 fn compare(path: &Path, line: u64, state: &Value) {
+    let states = state.as_array().map_or(std::slice::from_ref(state), Vec::as_slice);
+    let shown = |form| show(path, form, When { line: Some(line), at: None }).unwrap();
+    // The kernel prints zones from the lowest up.
+    let rows = states.iter().rev().map(|state| {
+        let orders = state["free"].as_array().unwrap();
+        let counts: String = orders.iter().map(|o| format!("{:>6} ", number(&o["nr"]))).collect();
+        let zone = state["zone"].as_str().unwrap();
+        format!("Node {}, zone {zone:>8} {counts}\n", number(&state["node"]))
+    });
+    assert_eq!(shown(Form::Buddyinfo).text, rows.collect::<String>(), "{}", path.display());
+    states.iter().for_each(|state| compare_zone(path, line, state));
+}
+
+fn compare_zone(path: &Path, line: u64, state: &Value) {
     let shown = |form| show(path, form, When { line: Some(line), at: None }).unwrap();
     let place = format!("{}, line {line}", path.display());
     let (zone, node) = (state["zone"].as_str().unwrap(), number(&state["node"]));
@@ -185,13 +200,9 @@ fn compare(path: &Path, line: u64, state: &Value) {
     }
 
     let orders = state["free"].as_array().unwrap();
-    let counts: String = orders.iter().map(|o| format!("{:>6} ", number(&o["nr"]))).collect();
-    let row = format!("Node {node}, zone {zone:>8} {counts}\n");
-    assert_eq!(shown(Form::Buddyinfo).text, row, "{place}");
-
     let types = ["Unmovable", "Movable", "Reclaimable", "HighAtomic", "Isolate"];
     let p = shown(Form::Pagetypeinfo).json;
-    let rows = p["free"].as_array().unwrap();
+    let rows: Vec<_> = p["free"].as_array().unwrap().iter().filter(|r| r["zone"] == zone).collect();
     assert_eq!(rows.len(), 5, "{place}");
     for (t, (row, name)) in rows.iter().zip(types).enumerate() {
         let lists = orders.iter().map(|o| o["lists"][t].as_array().unwrap().len() as u64);
@@ -201,7 +212,8 @@ fn compare(path: &Path, line: u64, state: &Value) {
     let labels = state["blocks"].as_str().unwrap();
     for (digit, name) in "01234".chars().zip(types) {
         let blocks = labels.chars().filter(|&c| c == digit).count();
-        assert_eq!(p["blocks"][0]["blocks"][name], blocks, "{place}: {name}");
+        let row = p["blocks"].as_array().unwrap().iter().find(|r| r["zone"] == zone).unwrap();
+        assert_eq!(row["blocks"][name], blocks, "{place}: {name}");
     }
 
     let report = shown(Form::ShowMem).text;

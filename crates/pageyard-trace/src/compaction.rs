@@ -1,6 +1,6 @@
-//! The tracepoints of compaction, by the kernel's names.
+//! The tracepoints of compaction, and those that say when reclaim works, by the kernel's names.
 
-/// One tracepoint of compaction. Zones, modes, outcomes and priorities have the kernel's numbers
+/// One tracepoint of compaction or of reclaim. Zones, modes, outcomes and priorities have the kernel's numbers
 /// ([`ZONES`], [`STATUSES`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compaction {
@@ -64,10 +64,60 @@ pub enum Compaction {
     WakeupKcompactd(Wake),
     /// `mm_compaction_kcompactd_wake`: background compaction begins.
     KcompactdWake(Wake),
+    /// `mm_vmscan_kswapd_sleep`: background reclaim has nothing to do.
+    KswapdSleep {
+        /// The node.
+        node: u16,
+    },
+    /// `mm_vmscan_kswapd_wake`: background reclaim begins.
+    KswapdWake {
+        /// The node.
+        node: u16,
+        /// The order wanted.
+        order: Option<u8>,
+    },
+    /// `mm_vmscan_wakeup_kswapd`: a request wakes background reclaim.
+    WakeupKswapd {
+        /// The node.
+        node: u16,
+        /// The order wanted.
+        order: Option<u8>,
+        /// Flags of the request, numbered as in spec §2.1.
+        gfp: u32,
+    },
+    /// `mm_vmscan_direct_reclaim_begin`: a request reclaims memory itself.
+    DirectReclaimBegin {
+        /// The order wanted.
+        order: Option<u8>,
+        /// Flags of the request, numbered as in spec §2.1.
+        gfp: u32,
+    },
+    /// `mm_vmscan_direct_reclaim_end`.
+    DirectReclaimEnd {
+        /// Pages reclaimed.
+        reclaimed: u64,
+    },
+}
+
+impl Compaction {
+    /// Whether it is one of reclaim's (`mm_vmscan_*`).
+    pub fn is_reclaim(&self) -> bool {
+        matches!(
+            self,
+            Compaction::KswapdSleep { .. }
+                | Compaction::KswapdWake { .. }
+                | Compaction::WakeupKswapd { .. }
+                | Compaction::DirectReclaimBegin { .. }
+                | Compaction::DirectReclaimEnd { .. }
+        )
+    }
 }
 
 /// The kernel's names of zones, by number.
 pub const ZONES: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
+
+/// The names of reclaim's tracepoints begin so.
+pub(crate) const VMSCAN: &str = "mm_vmscan_";
 
 /// The kernel's words for how compaction ended, by number.
 pub const STATUSES: [&str; 9] = [
@@ -163,5 +213,10 @@ impl CompactionCounts {
     /// All events together.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
+    }
+
+    /// Those of reclaim.
+    pub fn reclaim(&self) -> u64 {
+        self.iter().filter(|(name, _)| name.starts_with(VMSCAN)).map(|(_, n)| n).sum()
     }
 }

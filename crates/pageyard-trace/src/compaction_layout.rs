@@ -1,8 +1,10 @@
-//! The fields of compaction's tracepoints, as one table: text and `.pgy` are written and read by
+//! The fields of compaction's and reclaim's tracepoints, as one table: text and `.pgy` are written and read by
 //! it. The forms are those of the event formats that kernels 6.1 and 6.12 store in a `trace.dat`.
 
 use crate::check::{MAX_ORDER, MAX_PFN, at_most};
-use crate::compaction::{Compaction, Deferral, Isolated, STATUSES, Scanners, Wake, Wanted, ZONES};
+use crate::compaction::{
+    Compaction, Deferral, Isolated, STATUSES, Scanners, VMSCAN, Wake, Wanted, ZONES,
+};
 use crate::error::Fault;
 
 /// No tracepoint has more fields.
@@ -40,8 +42,13 @@ pub(crate) enum Form {
 /// The words for runs that do not wait, and that do.
 pub(crate) const MODES: [&str; 2] = ["async", "sync"];
 
-/// The names of all these tracepoints begin so.
-pub(crate) const PREFIX: &str = "mm_compaction_";
+/// The names of compaction's tracepoints begin so.
+const PREFIX: &str = "mm_compaction_";
+
+/// Whether a tracepoint of this name could be in the table.
+pub(crate) fn may_be_point(name: &[u8]) -> bool {
+    [PREFIX, VMSCAN].iter().any(|prefix| name.starts_with(prefix.as_bytes()))
+}
 
 const SCANNERS: [(&str, Form); 5] = [
     ("zone_start=", Form::Frame),
@@ -76,7 +83,7 @@ const WAKE: [(&str, Form); 3] =
     [("nid=", Form::Node), (" order=", Form::Order), (" classzone_idx=", Form::Zone)];
 
 /// All of them. A `.pgy` file holds the indices: new ones stand at the end.
-pub(crate) const POINTS: [Point; 15] = [
+pub(crate) const POINTS: [Point; 20] = [
     Point {
         name: "mm_compaction_try_to_compact_pages",
         fields: &[
@@ -102,6 +109,17 @@ pub(crate) const POINTS: [Point; 15] = [
     Point { name: "mm_compaction_kcompactd_sleep", fields: &[("nid=", Form::Node)] },
     Point { name: "mm_compaction_wakeup_kcompactd", fields: &WAKE },
     Point { name: "mm_compaction_kcompactd_wake", fields: &WAKE },
+    Point { name: "mm_vmscan_kswapd_sleep", fields: &[("nid=", Form::Node)] },
+    Point { name: "mm_vmscan_kswapd_wake", fields: &[WAKE[0], WAKE[1]] },
+    Point {
+        name: "mm_vmscan_wakeup_kswapd",
+        fields: &[WAKE[0], WAKE[1], (" gfp_flags=", Form::Flags)],
+    },
+    Point {
+        name: "mm_vmscan_direct_reclaim_begin",
+        fields: &[("order=", Form::Order), (" gfp_flags=", Form::Flags)],
+    },
+    Point { name: "mm_vmscan_direct_reclaim_end", fields: &[("nr_reclaimed=", Form::Count)] },
 ];
 
 /// A field's name, out of what stands before its value.
@@ -134,6 +152,17 @@ impl Compaction {
             Compaction::KcompactdSleep { node } => (12, [node.into(), 0, 0, 0, 0, 0]),
             Compaction::WakeupKcompactd(w) => (13, wake(w)),
             Compaction::KcompactdWake(w) => (14, wake(w)),
+            Compaction::KswapdSleep { node } => (15, [node.into(), 0, 0, 0, 0, 0]),
+            Compaction::KswapdWake { node, order } => {
+                (16, [node.into(), order_value(order), 0, 0, 0, 0])
+            }
+            Compaction::WakeupKswapd { node, order, gfp } => {
+                (17, [node.into(), order_value(order), gfp.into(), 0, 0, 0])
+            }
+            Compaction::DirectReclaimBegin { order, gfp } => {
+                (18, [order_value(order), gfp.into(), 0, 0, 0, 0])
+            }
+            Compaction::DirectReclaimEnd { reclaimed } => (19, [reclaimed, 0, 0, 0, 0, 0]),
         }
     }
 
@@ -176,6 +205,13 @@ impl Compaction {
             12 => Compaction::KcompactdSleep { node: v[0] as u16 },
             13 => Compaction::WakeupKcompactd(wake),
             14 => Compaction::KcompactdWake(wake),
+            15 => Compaction::KswapdSleep { node: v[0] as u16 },
+            16 => Compaction::KswapdWake { node: v[0] as u16, order: order(v[1]) },
+            17 => {
+                Compaction::WakeupKswapd { node: v[0] as u16, order: order(v[1]), gfp: v[2] as u32 }
+            }
+            18 => Compaction::DirectReclaimBegin { order: order(v[0]), gfp: v[1] as u32 },
+            19 => Compaction::DirectReclaimEnd { reclaimed: v[0] },
             _ => return Ok(None),
         }))
     }

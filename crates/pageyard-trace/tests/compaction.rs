@@ -1,4 +1,4 @@
-//! Compaction's tracepoints in the kernel's form.
+//! Compaction's and reclaim's tracepoints in the kernel's form.
 
 mod common;
 
@@ -7,7 +7,7 @@ use pageyard_trace::compaction::{Deferral, Isolated, STATUSES, Scanners, Wake, W
 use pageyard_trace::{Attachments, Compaction, Options, Position, Record, TextWriter};
 
 /// One line for every tracepoint, by the formats that 6.12 stores in a `trace.dat`.
-const LINES: [&str; 15] = [
+const LINES: [&str; 20] = [
     "mm_compaction_try_to_compact_pages: order=9 gfp_mask=0x3d24ca priority=1",
     "mm_compaction_begin: zone_start=0x0 migrate_pfn=0x200 free_pfn=0x7e00 zone_end=0x8000, mode=sync",
     "mm_compaction_end: zone_start=0x0 migrate_pfn=0x400 free_pfn=0x7c00 zone_end=0x8000, mode=async status=success",
@@ -23,9 +23,14 @@ const LINES: [&str; 15] = [
     "mm_compaction_kcompactd_sleep: nid=3",
     "mm_compaction_wakeup_kcompactd: nid=0 order=9 classzone_idx=Normal  ",
     "mm_compaction_kcompactd_wake: nid=0 order=9 classzone_idx=Movable ",
+    "mm_vmscan_kswapd_sleep: nid=1",
+    "mm_vmscan_kswapd_wake: nid=0 order=3",
+    "mm_vmscan_wakeup_kswapd: nid=0 order=0 gfp_flags=0xcc0",
+    "mm_vmscan_direct_reclaim_begin: order=9 gfp_flags=0x3d24ca",
+    "mm_vmscan_direct_reclaim_end: nr_reclaimed=54",
 ];
 
-fn expected() -> [Compaction; 15] {
+fn expected() -> [Compaction; 20] {
     let scanners =
         Scanners { zone_start: 0, migrate: 0x200, free: 0x7e00, zone_end: 0x8000, sync: true };
     let end = Scanners { migrate: 0x400, free: 0x7c00, sync: false, ..scanners };
@@ -68,6 +73,11 @@ fn expected() -> [Compaction; 15] {
         Compaction::KcompactdSleep { node: 3 },
         Compaction::WakeupKcompactd(wake(2)),
         Compaction::KcompactdWake(wake(3)),
+        Compaction::KswapdSleep { node: 1 },
+        Compaction::KswapdWake { node: 0, order: Some(3) },
+        Compaction::WakeupKswapd { node: 0, order: Some(0), gfp: 0xcc0 },
+        Compaction::DirectReclaimBegin { order: Some(9), gfp: 0x3d24ca },
+        Compaction::DirectReclaimEnd { reclaimed: 54 },
     ]
 }
 
@@ -86,7 +96,10 @@ fn every_tracepoint_is_read_and_written_as_it_was() {
         })
         .collect();
     assert_eq!(whats, expected());
-    assert_eq!(reader.summary().compaction.total(), 15);
+    assert_eq!(reader.summary().compaction.total(), 20);
+    assert_eq!(reader.summary().compaction.reclaim(), 5);
+    let reclaim = whats.iter().map(Compaction::is_reclaim);
+    assert!(reclaim.eq((0..20).map(|i| i >= 15)));
     assert_eq!(reader.summary().compaction.iter().map(|(_, n)| n).max(), Some(1));
     assert_eq!((reader.summary().kinds.total(), reader.summary().ignored.total()), (0, 0));
 
@@ -123,6 +136,8 @@ fn faults_name_the_line_and_the_field() {
         ("mm_compaction_kcompactd_sleep: ", "no field `nid`"),
         ("mm_compaction_kcompactd_sleep: nid=x", "`nid` has the value `x`"),
         ("mm_compaction_kcompactd_sleep: nid=65536", "`nid` is 65536"),
+        ("mm_vmscan_kswapd_wake: nid=0", "no field `order`"),
+        ("mm_vmscan_direct_reclaim_end: nr_reclaimed=-1", "`nr_reclaimed` has the value `-1`"),
         ("mm_compaction_migratepages: nr_migrated=30", "no field `nr_failed`"),
         (
             "mm_compaction_isolate_freepages: range=(0x1) nr_scanned=1 nr_taken=1",

@@ -95,10 +95,11 @@ fn wake() -> impl Strategy<Value = Wake> {
     wanted().prop_map(|Wanted { node, zone, order }| Wake { node, order, highest: zone })
 }
 
-/// Every tracepoint of compaction, with any value that its fields may have.
+/// Every tracepoint of compaction and reclaim, with any value that its fields may have.
 fn compaction() -> impl Strategy<Value = Compaction> {
     use Compaction as C;
     let status = || 0..STATUSES.len() as u8;
+    let order = || proptest::option::of(0u8..=10);
     prop_oneof![
         (proptest::option::of(0u8..=10), any::<u32>(), 0u8..=2)
             .prop_map(|(order, gfp, priority)| C::TryToCompactPages { order, gfp, priority }),
@@ -117,6 +118,15 @@ fn compaction() -> impl Strategy<Value = Compaction> {
         any::<u16>().prop_map(|node| C::KcompactdSleep { node }),
         wake().prop_map(C::WakeupKcompactd),
         wake().prop_map(C::KcompactdWake),
+        any::<u16>().prop_map(|node| C::KswapdSleep { node }),
+        (any::<u16>(), order()).prop_map(|(node, order)| C::KswapdWake { node, order }),
+        (any::<u16>(), order(), any::<u32>()).prop_map(|(node, order, gfp)| C::WakeupKswapd {
+            node,
+            order,
+            gfp
+        }),
+        (order(), any::<u32>()).prop_map(|(order, gfp)| C::DirectReclaimBegin { order, gfp }),
+        any::<u64>().prop_map(|reclaimed| C::DirectReclaimEnd { reclaimed }),
     ]
 }
 
@@ -140,14 +150,19 @@ fn number(c: &Compaction) -> usize {
         C::KcompactdSleep { .. } => 12,
         C::WakeupKcompactd(_) => 13,
         C::KcompactdWake(_) => 14,
+        C::KswapdSleep { .. } => 15,
+        C::KswapdWake { .. } => 16,
+        C::WakeupKswapd { .. } => 17,
+        C::DirectReclaimBegin { .. } => 18,
+        C::DirectReclaimEnd { .. } => 19,
     }
 }
 
 #[test]
-fn every_tracepoint_of_compaction_is_generated() {
+fn every_tracepoint_of_compaction_and_reclaim_is_generated() {
     let mut runner = TestRunner::deterministic();
-    let mut seen = [0; 15];
-    for _ in 0..1500 {
+    let mut seen = [0; 20];
+    for _ in 0..2000 {
         seen[number(&compaction().new_tree(&mut runner).unwrap().current())] += 1;
     }
     assert!(seen.iter().all(|&n| n > 30), "{seen:?}");

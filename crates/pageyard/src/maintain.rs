@@ -6,7 +6,7 @@ use lock_api::RawMutex;
 use crate::platform::Platform;
 use crate::policy::{Policy, Rules};
 use crate::sync::Ordering::Relaxed;
-use crate::tuning::{CacheSlice, FREE_HIGH_BATCH, Limits, keeps_batch};
+use crate::tuning::{CacheSlice, Limits, keeps_batch};
 use crate::units::{CpuId, ZoneId};
 use crate::yard::Yard;
 use crate::zone::Zone;
@@ -81,14 +81,20 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let Some(slot) = zone.slot(cpu) else { continue };
             known = true;
             slot.pageset.lock().tune(&self.rules().pcp, |t| {
-                if keeps_batch(&self.rules().pcp, slice, t.limits.batch) {
-                    t.flags |= FREE_HIGH_BATCH;
-                } else {
-                    t.flags &= !FREE_HIGH_BATCH;
-                }
+                t.keep_batch(keeps_batch(&self.rules().pcp, slice, t.limits.batch));
             });
         }
         known
+    }
+
+    /// Sets or clears FREE_HIGH_BATCH (§5.13) of a CPU's lists in one zone, whatever its caches are:
+    /// for recordings and experiments that change one zone alone. The next
+    /// [`set_cache_slice`](Yard::set_cache_slice) overwrites it. Returns `false` if the zone or the
+    /// CPU is unknown.
+    pub fn set_free_high_batch(&self, zone: impl Into<ZoneId>, cpu: CpuId, set: bool) -> bool {
+        let Some(slot) = self.zone(zone).and_then(|z| z.slot(cpu)) else { return false };
+        slot.pageset.lock().tune(&self.rules().pcp, |t| t.keep_batch(set));
+        true
     }
 }
 

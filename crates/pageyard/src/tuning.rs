@@ -172,6 +172,15 @@ impl Tuning {
         }
     }
 
+    /// Sets or clears FREE_HIGH_BATCH (§5.13).
+    pub(crate) const fn keep_batch(&mut self, set: bool) {
+        if set {
+            self.flags |= FREE_HIGH_BATCH;
+        } else {
+            self.flags &= !FREE_HIGH_BATCH;
+        }
+    }
+
     /// A request reaches the pageset (§5.7): the memory of recent frees fades.
     #[inline]
     pub fn note_alloc(&mut self, rules: &PcpRules) {

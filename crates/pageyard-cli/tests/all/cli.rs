@@ -170,6 +170,29 @@ fn conform_exits_with_1_on_a_difference_and_2_on_nonsense() {
     let o = pageyard(&["conform", &nonsense]);
     assert_eq!(o.status.code(), Some(2));
     assert!(err(&o).contains("nonsense.jsonl, line 2"), "{}", err(&o));
+
+    let unknown = folder.file("unknown.jsonl");
+    let changed = good.replacen(r#""got":[1024]"#, r#""got":[0,1024]"#, 1);
+    assert_ne!(changed, good);
+    std::fs::write(&unknown, changed).unwrap();
+    let o = pageyard(&["conform", &unknown]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("unknown.jsonl, line 4: ") && err(&o).contains("expected [PFN]"));
+}
+
+#[test]
+fn conform_and_show_read_two_zones() {
+    let file = sample("oracle/two_zones_types-1.jsonl.zst");
+    let file = file.to_str().unwrap();
+    let o = pageyard(&["conform", file]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let total = "conform: 1/1 recordings, 10098/10098 answers, 84/84 states identical\n";
+    assert!(out(&o).ends_with(total), "{}", out(&o));
+    let o = pageyard(&["show", file, "--as", "buddyinfo"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let lines: Vec<_> = out(&o).lines().map(str::to_owned).collect();
+    assert!(lines[0].starts_with("Node 1, zone    DMA32 "), "{lines:?}");
+    assert!(lines[1].starts_with("Node 1, zone   Normal "), "{lines:?}");
 }
 
 #[test]

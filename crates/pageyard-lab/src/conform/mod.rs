@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::text::shown;
 
 pub(crate) use start::with_yard;
-pub(crate) use state::State;
+pub(crate) use state::States;
 
 /// A recording that cannot be read. The program's exit code is 2 for these.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +111,7 @@ pub fn run_file(path: &Path) -> Result<Outcome, ConformError> {
 ///
 /// # Errors
 /// [`ConformError`] for a file that cannot be read, or that has no state up to there.
-pub(crate) fn state_at(path: &Path, line: u64) -> Result<(u64, State), ConformError> {
+pub(crate) fn state_at(path: &Path, line: u64) -> Result<(u64, States), ConformError> {
     let mut lines = recording::Lines::open(path)?;
     let mut found = None;
     while lines.number < line

@@ -8,16 +8,17 @@ use pageyard_trace::Decompressed;
 use serde::Deserialize;
 
 use super::ConformError;
-use super::state::State;
+use super::state::States;
 
-/// One line.
+/// One line. An unknown key means a form of recording that is not known.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Line {
     pub(super) op: String,
     #[serde(default)]
     pub(super) got: Option<Vec<i64>>,
     #[serde(default)]
-    pub(super) state: Option<State>,
+    pub(super) state: Option<States>,
     #[serde(default)]
     pub(super) error: bool,
 }

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use pageyard::policy::Linux612;
-use pageyard::tuning::CacheSlice;
-use pageyard::{CpuId, Gfp, MigrateType, Order, PcpDisabled, Pfn, Platform, Yard, ZoneId};
+use pageyard::{
+    CpuId, Gfp, MigrateType, NodeId, Order, PcpDisabled, Pfn, Platform, Yard, ZoneId, ZoneKind,
+};
 
 use super::recording::{Line, Lines};
 use super::start::Start;
-use super::state::State;
+use super::state::{State, States};
 use super::{ConformError, Difference, Outcome};
 use crate::memory::{Lock, Memory};
 
@@ -26,7 +27,7 @@ impl Platform for Machine {
     }
 }
 
-type Zone<'a> = Yard<'a, Lock, Machine>;
+type Recorded<'a> = Yard<'a, Lock, Machine>;
 
 pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
     let name = lines.name();
@@ -36,20 +37,25 @@ pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
     })?;
     let wrong = |lines: &Lines, what: String| lines.malformed(format!("in the state: {what}"));
     let start = Start::new(&first).map_err(|e| wrong(&lines, e))?;
-    let records = first.records().map_err(|e| wrong(&lines, e))?;
-    let (zone, layout) = (start.zone, start.layout());
+    let requests = Requests::of(&first).map_err(|e| wrong(&lines, e))?;
+    let layout = start.layout();
     let memory = Memory::for_layout(&layout).map_err(|e| wrong(&lines, e.to_string()))?;
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
-    let yard: Zone<'_> = Yard::blank(&layout, storage, Machine::default())
+    let yard: Recorded<'_> = Yard::blank(&layout, storage, Machine::default())
         .map_err(|e| wrong(&lines, e.to_string()))?;
-    yard.restore(zone, records).map_err(|e| wrong(&lines, e.to_string()))?;
+    start.restore(&yard, &first).map_err(|e| wrong(&lines, e))?;
 
+    let zones = layout
+        .zones
+        .iter()
+        .map(|z| Zone { id: ZoneId { node: z.node, kind: z.kind }, start: z.span.start.0 });
     let mut run = Run {
         yard: &yard,
-        zone,
-        start: first.start_pfn,
-        zone_bits: zone_bits(first.request_zone).map_err(|e| wrong(&lines, e))?,
+        zones: zones.collect(),
+        listed: first.listed,
+        current: 0,
+        requests,
         slots: HashMap::new(),
         disabled: None,
         work: WORK.0,
@@ -65,6 +71,7 @@ pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
             continue; // only counting what there would have been
         }
         let difference = if let Some(expected) = &line.state {
+            expected.same_zones(&first).map_err(|e| wrong(&lines, e))?;
             run.compare(&first, expected)
         } else {
             run.operation(&line).map_err(|e| lines.malformed(e))?
@@ -80,14 +87,41 @@ pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
     Ok(outcome)
 }
 
-/// The zone modifier of requests (§2.3).
-fn zone_bits(request_zone: u8) -> Result<Gfp, String> {
-    match request_zone {
-        0 => Ok(Gfp::DMA),
-        1 => Ok(Gfp::DMA32),
-        2 => Ok(Gfp::empty()),
-        n => Err(format!("request_zone is {n}; expected 0 to 2")),
+/// The zones that requests name.
+struct Requests {
+    node: NodeId,
+    /// The zone modifier (§2.3) of a request.
+    upper: Gfp,
+    /// The same with the letter `l`, which only recordings of two zones have.
+    lower: Option<Gfp>,
+}
+
+impl Requests {
+    fn of(states: &States) -> Result<Requests, String> {
+        let Some(first) = states.zones.first() else { return Err("there is no zone".into()) };
+        let upper = match first.request_zone {
+            0 => Gfp::DMA,
+            1 => Gfp::DMA32,
+            2 => Gfp::empty(),
+            n => return Err(format!("request_zone is {n}; expected 0 to 2")),
+        };
+        let lower = match states.zones.get(1).map(State::kind).transpose()? {
+            None => None,
+            Some(ZoneKind::Dma) => Some(Gfp::DMA),
+            Some(ZoneKind::Dma32) => Some(Gfp::DMA32),
+            Some(kind) => {
+                return Err(format!("the lower zone is {kind}; expected DMA or DMA32"));
+            }
+        };
+        Ok(Requests { node: NodeId(first.node), upper, lower })
     }
+}
+
+/// One of the recorded zones.
+struct Zone {
+    id: ZoneId,
+    /// Its first frame, to which recorded frames are relative.
+    start: u64,
 }
 
 /// Who has the block of a slot.
@@ -99,10 +133,14 @@ enum Slot {
 }
 
 struct Run<'y, 'a> {
-    yard: &'y Zone<'a>,
-    zone: ZoneId,
-    start: u64,
-    zone_bits: Gfp,
+    yard: &'y Recorded<'a>,
+    /// The upper one first.
+    zones: Vec<Zone>,
+    /// Answers name the zone of a frame.
+    listed: bool,
+    /// The zone that operations on a zone mean: an index into `zones`.
+    current: usize,
+    requests: Requests,
     slots: HashMap<u64, Slot>,
     disabled: Option<PcpDisabled<'y, 'a, Lock, Linux612>>,
     /// Slots and pages that operations may still name.
@@ -121,10 +159,17 @@ const MOST_AT_ONCE: u64 = 1 << 20;
 const WORK: (u64, u64) = (1 << 24, 1 << 10);
 
 impl Run<'_, '_> {
-    fn compare(&self, first: &State, expected: &State) -> Option<Difference> {
-        let mut records = Vec::new();
-        self.yard.snapshot(self.zone, |r| records.push(r));
-        let details = first.with_records(&records).differences(expected);
+    fn compare(&self, first: &States, expected: &States) -> Option<Difference> {
+        let mut details = Vec::new();
+        for (zone, (first, expected)) in
+            self.zones.iter().zip(first.zones.iter().zip(&expected.zones))
+        {
+            let mut records = Vec::new();
+            self.yard.snapshot(zone.id, |r| records.push(r));
+            for line in first.with_records(&records).differences(expected) {
+                details.push(if self.listed { format!("{}: {line}", zone.id.kind) } else { line });
+            }
+        }
         (!details.is_empty()).then(|| Difference {
             line: 0,
             operation: "state".into(),
@@ -155,6 +200,9 @@ impl Run<'_, '_> {
         self.work = self.work.saturating_add(WORK.1);
         let op = Op::parse(&line.op)?;
         let expected = line.got.as_deref();
+        if let Some(answer) = expected {
+            self.check_form(&op, answer)?;
+        }
         let got = match self.perform(&op, expected) {
             Ok(got) => got,
             Err(Trouble::Malformed(e)) => return Err(e),
@@ -169,6 +217,46 @@ impl Run<'_, '_> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Fails if an answer that has frames is not of the form that the recording's state announces.
+    fn check_form(&self, op: &Op<'_>, answer: &[i64]) -> Result<(), String> {
+        let is_zone = |&k: &i64| usize::try_from(k).is_ok_and(|k| k < self.zones.len());
+        let (fits, expected) = match (op.name, self.listed) {
+            ("a" | "f" | "x", false) => (answer.len() == 1, "[PFN], [-1] or [-2]"),
+            ("a" | "f" | "x", true) => {
+                let fits = match answer {
+                    [FAILED | ELSEWHERE] => true,
+                    [zone, _] => is_zone(zone),
+                    _ => false,
+                };
+                (fits, "[ZONE,PFN] with zone 0 or 1, [-1] or [-2]")
+            }
+            ("b", false) => (!answer.is_empty(), "[COUNT,PFN,…]"),
+            ("b", true) => {
+                let fits = match answer {
+                    [_, pages @ ..] => pages.len() % 2 == 0 && pages.iter().step_by(2).all(is_zone),
+                    [] => false,
+                };
+                (fits, "[COUNT,ZONE,PFN,ZONE,PFN,…] with zones 0 and 1")
+            }
+            _ => return Ok(()),
+        };
+        if fits {
+            return Ok(());
+        }
+        let answer = list(answer);
+        Err(format!("operation \"{}\" is answered by {answer}; expected {expected}", op.name))
+    }
+
+    /// The zone that operations on a zone mean.
+    fn zone(&self) -> Result<ZoneId, Trouble> {
+        Ok(self.current_zone()?.id)
+    }
+
+    fn current_zone(&self) -> Result<&Zone, Trouble> {
+        let zone = self.zones.get(self.current);
+        zone.ok_or_else(|| Trouble::Malformed(format!("there is no zone {}", self.current)))
     }
 
     fn perform(&mut self, op: &Op<'_>, expected: Option<&[i64]>) -> Result<Vec<i64>, Trouble> {
@@ -195,27 +283,27 @@ impl Run<'_, '_> {
                 self.yard.platform().cpu.set(now);
                 Ok(vec![0])
             }
+            "z" => self.choose_zone(op),
             "D" => {
-                self.yard.drain_all(Some(self.zone));
+                self.yard.drain_all(Some(self.zone()?));
                 Ok(vec![0])
             }
             "P" => {
                 // Whatever was disabled before is enabled again first.
                 self.disabled = None;
                 if !op.flag(0)? {
-                    self.disabled = self.yard.disable_pcp(self.zone);
+                    self.disabled = self.yard.disable_pcp(self.zone()?);
                 }
                 Ok(vec![0])
             }
             "R" => {
-                self.yard.set_reclaim_active(self.zone, op.flag(0)?);
+                self.yard.set_reclaim_active(self.zone()?, op.flag(0)?);
                 Ok(vec![0])
             }
             "B" => {
-                let bytes = if op.flag(0)? { u64::MAX } else { 0 };
-                let slice = CacheSlice { last_level: bytes, all_levels: bytes };
+                let (zone, set) = (self.zone()?, op.flag(0)?);
                 for cpu in 0..self.yard.cpus() {
-                    self.yard.set_cache_slice(CpuId(cpu), slice);
+                    self.yard.set_free_high_batch(zone, CpuId(cpu), set);
                 }
                 Ok(vec![0])
             }
@@ -240,8 +328,35 @@ impl Run<'_, '_> {
         }
     }
 
+    /// Later operations on a zone mean this one.
+    fn choose_zone(&mut self, op: &Op<'_>) -> Result<Vec<i64>, Trouble> {
+        if !self.listed {
+            let what = "operation \"z\" chooses a zone, and the recording has one; expected a state \
+                        of two, [{…},{…}]";
+            return Err(Trouble::Malformed(what.into()));
+        }
+        let zone = op.number(0)?;
+        match usize::try_from(zone).ok().filter(|&k| k < self.zones.len()) {
+            Some(k) => self.current = k,
+            None => {
+                let what = format!("there is no zone {zone}; expected 0 or 1");
+                return Err(Trouble::Malformed(what));
+            }
+        }
+        Ok(vec![0])
+    }
+
     fn gfp(&self, letters: &str) -> Result<Gfp, Trouble> {
-        let mut gfp = self.zone_bits | Gfp::THISNODE | Gfp::NOWARN;
+        let zone_bits = match (letters.contains('l'), self.requests.lower) {
+            (false, _) => self.requests.upper,
+            (true, Some(lower)) => lower,
+            (true, None) => {
+                let what = "GFP letter 'l' names the lower zone, and the recording has one zone; \
+                            expected a state of two, [{…},{…}]";
+                return Err(Trouble::Malformed(what.into()));
+            }
+        };
+        let mut gfp = zone_bits | Gfp::THISNODE | Gfp::NOWARN;
         for c in letters.chars() {
             gfp |= match c {
                 'm' => Gfp::MOVABLE,
@@ -251,15 +366,31 @@ impl Run<'_, '_> {
                 'k' => Gfp::KSWAPD_RECLAIM,
                 'c' => Gfp::COMP,
                 'M' => Gfp::MEMALLOC,
-                'L' => Gfp::empty(),
+                'L' | 'l' => Gfp::empty(),
                 c => return Err(Trouble::Malformed(format!("there is no GFP letter '{c}'"))),
             };
         }
         Ok(gfp)
     }
 
-    fn relative(&self, pfn: Pfn) -> i64 {
-        pfn.0.wrapping_sub(self.start) as i64
+    /// Adds a frame to an answer: relative to its zone's first frame, after the zone where answers
+    /// name it.
+    fn tell(&self, answer: &mut Vec<i64>, pfn: Pfn) {
+        let id = self.yard.zone_of(pfn);
+        let found = self.zones.iter().enumerate().find(|(_, zone)| Some(zone.id) == id);
+        // The allocator has no other zones.
+        let Some((k, zone)) = found else { return };
+        if self.listed {
+            answer.push(k as i64);
+        }
+        answer.push(pfn.0.wrapping_sub(zone.start) as i64);
+    }
+
+    /// The answer of an operation on one block.
+    fn place(&self, pfn: Pfn) -> Vec<i64> {
+        let mut answer = Vec::new();
+        self.tell(&mut answer, pfn);
+        answer
     }
 
     fn take_range(&mut self, op: &Op<'_>) -> Result<Vec<i64>, Trouble> {
@@ -279,7 +410,7 @@ impl Run<'_, '_> {
     fn range(&mut self, op: &Op<'_>, at: usize) -> Result<(Range<Pfn>, MigrateType), Trouble> {
         let (first, pages) = (op.number(at)?, op.number(at + 1)?);
         self.work(pages)?;
-        let start = Pfn(self.start.saturating_add(first));
+        let start = Pfn(self.current_zone()?.start.saturating_add(first));
         let end = Pfn(start.0.saturating_add(pages));
         let t = u8::try_from(op.number(at + 2)?).ok().and_then(MigrateType::from_number);
         let t = t.filter(|t| t.is_mergeable()).ok_or_else(|| {
@@ -293,10 +424,9 @@ impl Run<'_, '_> {
         let letters = op.text(2);
         let gfp = self.gfp(letters)?;
         let elsewhere = expected == Some(&[ELSEWHERE]);
-        let answer = u8::try_from(order)
-            .ok()
-            .and_then(Order::new)
-            .and_then(|order| Some((self.yard.alloc_on(self.zone.node, order, gfp).ok()?, order)));
+        let answer = u8::try_from(order).ok().and_then(Order::new).and_then(|order| {
+            Some((self.yard.alloc_on(self.requests.node, order, gfp).ok()?, order))
+        });
         let Some((pfn, order)) = answer else {
             if elsewhere {
                 self.slots.insert(slot, Slot::Elsewhere);
@@ -308,7 +438,7 @@ impl Run<'_, '_> {
             self.yard.set_movable(pfn, order, true).map_err(refused)?;
         }
         self.slots.insert(slot, Slot::Ours(pfn, order));
-        Ok(vec![self.relative(pfn)])
+        Ok(self.place(pfn))
     }
 
     fn take_slot(&mut self, slot: u64) -> Result<Slot, Trouble> {
@@ -320,7 +450,7 @@ impl Run<'_, '_> {
             Slot::Elsewhere => Ok(vec![ELSEWHERE]),
             Slot::Ours(pfn, order) => {
                 self.yard.free(pfn, order).map_err(refused)?;
-                Ok(vec![self.relative(pfn)])
+                Ok(self.place(pfn))
             }
         }
     }
@@ -332,7 +462,7 @@ impl Run<'_, '_> {
                 self.yard.set_movable(pfn, order, false).map_err(refused)?;
                 self.yard.free_shared(pfn, order).map_err(refused)?;
                 self.slots.insert(slot, Slot::Ours(pfn, Order::ZERO));
-                Ok(vec![self.relative(pfn)])
+                Ok(self.place(pfn))
             }
         }
     }
@@ -364,13 +494,13 @@ impl Run<'_, '_> {
             .collect();
         let done = self
             .yard
-            .alloc_bulk_on(self.zone.node, gfp, &mut pages)
+            .alloc_bulk_on(self.requests.node, gfp, &mut pages)
             .map_err(|e| Trouble::Differs(e.to_string()))?;
         let mut got = vec![done as i64];
         for (s, page) in (slot..).zip(&pages) {
             let Some(pfn) = page else { continue };
             if (s - slot) < done as u64 {
-                got.push(self.relative(*pfn));
+                self.tell(&mut got, *pfn);
             }
             self.slots.entry(s).or_insert(Slot::Ours(*pfn, Order::ZERO));
         }
@@ -447,12 +577,18 @@ impl<'l> Op<'l> {
 }
 
 fn difference(op: &str, expected: Option<&[i64]>, got: String) -> Difference {
-    let expected = match expected {
-        Some(e) if e.len() > 8 => format!("{} numbers, beginning {:?}", e.len(), &e[..8]),
-        Some(e) => format!("{e:?}"),
-        None => "no answer".into(),
-    };
+    let expected = expected.map_or_else(|| "no answer".into(), list);
     Difference { line: 0, operation: op.into(), expected, got, details: Vec::new() }
+}
+
+/// An answer, the beginning of it if it is long.
+fn list(answer: &[i64]) -> String {
+    match answer.get(..8) {
+        Some(start) if answer.len() > 8 => {
+            format!("{} numbers, beginning {start:?}", answer.len())
+        }
+        _ => format!("{answer:?}"),
+    }
 }
 
 fn short(got: &[i64], expected: &[i64]) -> String {

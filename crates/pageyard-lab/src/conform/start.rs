@@ -2,7 +2,7 @@
 
 use pageyard::{Knobs, Layout, NodeId, Pfn, Platform, Yard, ZoneId, ZoneSpec};
 
-use super::state::State;
+use super::state::{State, States};
 use crate::memory::{Lock, Memory};
 
 /// Zones span at most so many pages here, 16 GiB: a few bytes of a recording ask for that much room.
@@ -12,35 +12,48 @@ const MOST_CPUS: usize = 4096;
 /// Frames are numbered below this: addresses have at most 52 bits.
 const MOST_PFN: u64 = 1 << 40;
 
-/// The machine of a state: its one zone and its CPUs.
+/// The machine of a state: its zones, the upper one first, and its CPUs.
 pub(super) struct Start {
-    pub(super) zone: ZoneId,
-    zones: [ZoneSpec; 1],
+    zones: Vec<ZoneSpec>,
     cpus: Vec<NodeId>,
     knobs: Knobs,
 }
 
 impl Start {
-    pub(super) fn new(state: &State) -> Result<Start, String> {
-        let kind = state.kind()?;
-        let (first, pages, cpus) = (state.start_pfn, state.spanned, state.pcp.len());
-        if pages > MOST_PAGES || first > MOST_PFN - pages {
-            return Err(format!(
-                "the zone spans {pages} pages from frame {first}; expected {MOST_PAGES} at most, \
-                 below frame {MOST_PFN}"
-            ));
+    pub(super) fn new(states: &States) -> Result<Start, String> {
+        let specs = states.zones.iter().map(spec).collect::<Result<Vec<_>, _>>()?;
+        let Some(first) = states.zones.first() else {
+            return Err("there is no zone; expected one or two".into());
+        };
+        for (above, below) in specs.iter().zip(specs.iter().skip(1)) {
+            if above.node != below.node || above.kind <= below.kind {
+                return Err(format!(
+                    "zone {} of node {} comes before {} of node {}; expected two zones of one \
+                     node, the upper one first",
+                    above.kind, above.node.0, below.kind, below.node.0
+                ));
+            }
         }
-        if cpus > MOST_CPUS {
+        let cpus = |s: &State| s.pcp.iter().map(|p| (p.cpu, p.node)).collect::<Vec<_>>();
+        let common = |s: &State| (s.request_zone, s.lowmem_managed, cpus(s));
+        if states.zones.iter().any(|s| common(s) != common(first)) {
+            return Err("the zones differ in request_zone, lowmem_managed or the CPUs; expected \
+                        the same in both"
+                .into());
+        }
+        if first.pcp.len() > MOST_CPUS {
+            let cpus = first.pcp.len();
             return Err(format!("there are {cpus} CPUs; expected {MOST_CPUS} at most"));
         }
-        let span = Pfn(first)..Pfn(first + pages);
+        let managed = states.zones.iter().fold(0u64, |n, s| n.saturating_add(s.managed));
+        // Each zone's MIN is rounded down, so the largest of their least values fits them all.
+        let min_free_kbytes = states.zones.iter().map(State::min_free_kbytes).max().unwrap_or(0);
         Ok(Start {
-            zone: ZoneId { node: NodeId(state.node), kind },
-            zones: [ZoneSpec { kind, node: NodeId(state.node), span }],
-            cpus: state.pcp.iter().map(|p| NodeId(p.node)).collect(),
+            zones: specs,
+            cpus: first.pcp.iter().map(|p| NodeId(p.node)).collect(),
             knobs: Knobs {
-                foreign_lowmem: state.lowmem_managed.saturating_sub(state.managed),
-                min_free_kbytes: state.min_free_kbytes(),
+                foreign_lowmem: first.lowmem_managed.saturating_sub(managed),
+                min_free_kbytes,
                 ..Knobs::default()
             },
         })
@@ -56,6 +69,31 @@ impl Start {
             knobs: self.knobs,
         }
     }
+
+    /// Restores the recorded zones.
+    pub(super) fn restore<E: Platform>(
+        &self,
+        yard: &Yard<'_, Lock, E>,
+        states: &States,
+    ) -> Result<(), String> {
+        for (i, (spec, state)) in self.zones.iter().zip(&states.zones).enumerate() {
+            let zone = ZoneId { node: spec.node, kind: spec.kind };
+            yard.restore(zone, state.records(i > 0)?).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+fn spec(state: &State) -> Result<ZoneSpec, String> {
+    let kind = state.kind()?;
+    let (first, pages) = (state.start_pfn, state.spanned);
+    if pages > MOST_PAGES || first > MOST_PFN - pages {
+        return Err(format!(
+            "the zone spans {pages} pages from frame {first}; expected {MOST_PAGES} at most, \
+             below frame {MOST_PFN}"
+        ));
+    }
+    Ok(ZoneSpec { kind, node: NodeId(state.node), span: Pfn(first)..Pfn(first + pages) })
 }
 
 /// Calls `then` with an allocator in a recorded state.
@@ -63,16 +101,16 @@ impl Start {
 /// # Errors
 /// What in the state makes no sense.
 pub(crate) fn with_yard<E: Platform, T>(
-    state: &State,
+    states: &States,
     platform: E,
     then: impl FnOnce(&Yard<'_, Lock, E>) -> T,
 ) -> Result<T, String> {
-    let start = Start::new(state)?;
+    let start = Start::new(states)?;
     let layout = start.layout();
     let memory = Memory::for_layout(&layout).map_err(|e| e.to_string())?;
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
     let yard = Yard::blank(&layout, storage, platform).map_err(|e| e.to_string())?;
-    yard.restore(start.zone, state.records()?).map_err(|e| e.to_string())?;
+    start.restore(&yard, states)?;
     Ok(then(&yard))
 }

@@ -1,11 +1,75 @@
 //! The recorded form of a zone's state, its way into the allocator, and the difference of two.
 
+use std::fmt;
+
 use pageyard::tuning::{Limits, Tuning};
 use pageyard::{
     CpuId, CpuRecord, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, PCP_LISTS, Pfn,
     Record, ZoneKind, ZoneRecord,
 };
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+
+/// A state as a line has it: one zone, or a list of two, the upper one first.
+#[derive(Clone, Debug)]
+pub(crate) struct States {
+    pub(super) zones: Vec<State>,
+    /// Written as a list: answers name their zone.
+    pub(super) listed: bool,
+}
+
+/// How many zones a list has.
+const LISTED: usize = 2;
+
+impl<'de> Deserialize<'de> for States {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+
+        impl<'de> Visitor<'de> for Form {
+            type Value = States;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the state of a zone, {…}, or of two, [{…},{…}], the upper one first")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<States, A::Error> {
+                let zone = State::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(States { zones: vec![zone], listed: false })
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<States, A::Error> {
+                let mut zones = Vec::new();
+                while let Some(zone) = list.next_element()? {
+                    zones.push(zone);
+                    if zones.len() > LISTED {
+                        break; // a long list is not read to its end
+                    }
+                }
+                if zones.len() != LISTED {
+                    return Err(serde::de::Error::invalid_length(zones.len(), &self));
+                }
+                Ok(States { zones, listed: true })
+            }
+        }
+
+        deserializer.deserialize_any(Form)
+    }
+}
+
+impl States {
+    /// Fails unless these are states of the zones that the recording began with.
+    pub(super) fn same_zones(&self, first: &States) -> Result<(), String> {
+        let places = |s: &States| {
+            s.zones.iter().map(|z| (z.zone.clone(), z.node, z.start_pfn)).collect::<Vec<_>>()
+        };
+        if self.listed == first.listed && places(self) == places(first) {
+            return Ok(());
+        }
+        let names = |s: &States| s.zones.iter().map(State::place).collect::<Vec<_>>().join(", ");
+        Err(format!("the state is of {}; expected {}", names(self), names(first)))
+    }
+}
 
 /// One dump. Frame numbers are relative to the zone's first frame.
 #[derive(Clone, Debug, Deserialize)]
@@ -44,7 +108,7 @@ struct Area {
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Pcp {
-    cpu: u32,
+    pub(super) cpu: u32,
     count: i32,
     high: i32,
     high_min: i32,
@@ -77,13 +141,19 @@ fn digit(t: MigrateType) -> char {
 }
 
 impl State {
+    /// The zone's name, node and first frame, for messages.
+    fn place(&self) -> String {
+        format!("zone {} of node {} from frame {}", self.zone, self.node, self.start_pfn)
+    }
+
     pub(super) fn kind(&self) -> Result<ZoneKind, String> {
         ZoneKind::ALL.into_iter().find(|k| k.to_string() == self.zone).ok_or_else(|| {
             format!("there is no zone \"{}\"; expected DMA, DMA32 or Normal", self.zone)
         })
     }
 
-    /// A `min_free_kbytes` from which the recorded MIN follows (§3.2): the dump does not say it.
+    /// The least `min_free_kbytes` from which the recorded MIN follows (§3.2): the dump does not say
+    /// it.
     pub(super) fn min_free_kbytes(&self) -> u64 {
         let pages = u128::from(self.wmark[0]) * u128::from(self.lowmem_managed);
         u64::try_from(pages.div_ceil(u128::from(self.managed.max(1))))
@@ -99,8 +169,9 @@ impl State {
         Ok(Pfn(self.start_pfn + place))
     }
 
-    /// The records from which the allocator restores this state; its zone must be one.
-    pub(super) fn records(&self) -> Result<Vec<Record>, String> {
+    /// The records from which the allocator restores this state; its zone must be one. The recorded
+    /// `nofragment` is of requests that prefer the upper zone: it is no property of a `lower` one.
+    pub(super) fn records(&self, lower: bool) -> Result<Vec<Record>, String> {
         let start = self.start_pfn;
         let [min, low, high] = self.wmark;
         let mut records = vec![Record::Zone(ZoneRecord {
@@ -118,7 +189,7 @@ impl State {
                 high_min: self.pageset_high_min,
                 high_max: self.pageset_high_max,
             },
-            nofragment: self.nofragment != 0,
+            nofragment: self.nofragment != 0 && !lower,
             ungrouped: false,
         })];
         for (i, c) in self.blocks.chars().enumerate() {

@@ -17,6 +17,7 @@ use super::plan::{Op, OpKind, ZONE_BITS, unpack_gfp};
 use super::restore::{id_of, order_of};
 use super::run::{Observer, Setting};
 use super::tick::Ticks;
+use super::waiting::Waiting;
 
 /// Where operations are performed.
 pub(super) trait Seat {
@@ -57,6 +58,7 @@ pub(super) struct Driver<'y, 'a, R: RawMutex, E, P, S> {
     silent: Option<(u16, usize, u8)>,
     idle: Idle,
     ticks: Ticks,
+    waiting: Waiting,
     figures: Figures,
     matching: Matching,
 }
@@ -82,6 +84,7 @@ impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, 
             silent: None,
             idle: Idle::default(),
             ticks: Ticks::new(setting.first_ns, machine.stat_interval_s, phases, seed),
+            waiting: Waiting::default(),
             figures: Figures::default(),
             matching: Matching::default(),
         }
@@ -106,6 +109,8 @@ impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, 
             }
         })?;
         self.flush();
+        // What still waits was never served.
+        self.figures.failed += self.waiting.len() as u64;
         Ok(())
     }
 
@@ -170,6 +175,16 @@ impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, 
             OpKind::DrainAll => {
                 self.yard.drain_all(Some(id_of(&self.machine.zones[zone])));
             }
+            OpKind::ReclaimBegins => self.reclaim(zone, true),
+            OpKind::ReclaimEnds => self.reclaim(zone, false),
+            OpKind::Refused => {
+                self.observer.holds.borrow_mut().other(op.cpu.into());
+                self.refused(zone, op);
+            }
+        }
+        if !self.waiting.is_empty() {
+            self.serve_waiting();
+            self.go(op.cpu.into());
         }
         self.idle.now += self.observer.cached.take();
     }
@@ -181,18 +196,93 @@ impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, 
         }
     }
 
+    /// Background reclaim begins or ends in all zones of a node: per-CPU lists shrink meanwhile
+    /// (spec §5.10).
+    #[cold]
+    fn reclaim(&mut self, zone: usize, active: bool) {
+        let node = self.machine.zones[zone].node;
+        for zone in self.machine.zones.iter().filter(|z| z.node == node) {
+            self.yard.set_reclaim_active(id_of(zone), active);
+        }
+    }
+
+    /// A request that the kernel failed. A block that the policy has for it goes straight back:
+    /// the trace knows no owner.
+    #[cold]
+    fn refused(&mut self, zone: usize, op: &Op) {
+        let order = order_of(op.order);
+        let flags = self.flags(zone, op.migratetype, op.gfp).difference(Gfp::THISNODE);
+        match self.yard.alloc(order, flags) {
+            Ok(pfn) => {
+                if self.caches(op.order) {
+                    self.idle.now -= 1 << op.order;
+                }
+                let _ = self.yard.free_direct(pfn, order);
+            }
+            Err(_) => self.figures.failed += 1,
+        }
+    }
+
+    /// Serves requests that wait, as far as their zones have blocks again.
+    #[cold]
+    fn serve_waiting(&mut self) {
+        for kind in self.waiting.kinds() {
+            let zone = id_of(&self.machine.zones[kind.0]);
+            while let Some(op) = self.waiting.oldest(kind) {
+                let blocks = self.yard.free_blocks(zone).unwrap_or_default();
+                if blocks.iter().skip(op.order.into()).all(|&n| n == 0) {
+                    break;
+                }
+                self.go(op.cpu.into());
+                if !self.try_alloc(kind.0, &op) {
+                    break; // the block is reserved, or isolated
+                }
+                self.waiting.cancel(op.frame);
+                self.matching.waited += 1;
+            }
+        }
+        self.idle.now += self.observer.cached.take();
+    }
+
     #[inline(always)]
     fn alloc(&mut self, zone: usize, op: &Op) {
+        if !self.waiting.is_empty() {
+            // The trace never freed what still waits there.
+            self.give_up(op.frame);
+        }
+        if self.try_alloc(zone, op) {
+            return;
+        }
+        let old = self.map.put_failed(op.frame);
+        self.replaced(old);
+        let waits = op.kind == OpKind::Alloc
+            && Gfp::from_bits_retain(unpack_gfp(op.gfp)).contains(Gfp::DIRECT_RECLAIM);
+        if waits {
+            self.waiting.push(zone, *op);
+        } else {
+            self.figures.failed += 1;
+        }
+    }
+
+    /// Allocates for a recorded block. Whether there is one.
+    #[inline(always)]
+    fn try_alloc(&mut self, zone: usize, op: &Op) -> bool {
         let yard = self.yard;
         let order = order_of(op.order);
         let silent = op.kind == OpKind::Silent;
         let extra = if silent { SILENT_GFP } else { op.gfp };
-        let flags = self.flags(zone, op.migratetype, extra);
+        let mut flags = self.flags(zone, op.migratetype, extra);
+        if !silent && flags.contains(Gfp::DIRECT_RECLAIM) {
+            // The kernel waited for reclaim until it had the block, and what reclaim freed stands
+            // before this event: what is free now may serve, whatever the marks say.
+            flags = flags.difference(Gfp::NOMEMALLOC) | Gfp::MEMALLOC;
+        }
         match self
             .alloc_in(zone, order, flags)
             .or_else(|e| self.elsewhere(zone, op, flags).ok_or(e))
         {
             Ok(pfn) => {
+                self.matching.below_marks += u64::from(!silent && yard.is_pfmemalloc(pfn));
                 if op.migratetype == 1 {
                     // It goes to a user, so it is on a reclaim list and can be moved.
                     let _ = yard.set_movable(pfn, order, true);
@@ -205,17 +295,21 @@ impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, 
                     self.figures.alloc_pages += 1 << op.order;
                 }
                 let ours = (pfn.0 - self.machine.base()) as u32;
-                if let Some((old, order)) = self.map.put(op.frame, ours, op.order) {
-                    // The trace never freed what it had here before.
-                    self.matching.replaced += 1;
-                    let pfn = Pfn(self.machine.base() + u64::from(old));
-                    let _ = yard.free_direct(pfn, order_of(order));
-                }
+                let old = self.map.put(op.frame, ours, op.order);
+                self.replaced(old);
+                true
             }
-            Err(_) => {
-                self.figures.failed += 1;
-                self.map.put_failed(op.frame);
-            }
+            Err(_) => false,
+        }
+    }
+
+    /// The trace allocates a block of which it never freed what was there before.
+    #[inline(always)]
+    fn replaced(&mut self, old: Option<(u32, u8)>) {
+        if let Some((frame, order)) = old {
+            self.matching.replaced += 1;
+            let pfn = Pfn(self.machine.base() + u64::from(frame));
+            let _ = self.yard.free_direct(pfn, order_of(order));
         }
     }
 
@@ -249,7 +343,11 @@ impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, 
         });
         let ours = match taken {
             Taken::Block(frame) => Pfn(base + u64::from(frame)),
-            Taken::Failed => return self.matching.of_failed += 1,
+            Taken::Failed => {
+                self.give_up(op.frame);
+                return self.matching.of_failed += 1;
+            }
+            Taken::Unknown if self.gave_up_around(op) => return self.matching.of_failed += 1,
             Taken::Unknown => return self.matching.unmatched += 1,
         };
         let order = order_of(op.order);
@@ -265,6 +363,23 @@ impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, 
         }
     }
 
+    /// The request of a recorded block waits no more: the block is freed before it was served.
+    #[cold]
+    fn give_up(&mut self, frame: u32) -> bool {
+        let waited = self.waiting.cancel(frame);
+        self.figures.failed += u64::from(waited);
+        waited
+    }
+
+    /// The same where a part of the block is freed.
+    #[cold]
+    fn gave_up_around(&mut self, op: &Op) -> bool {
+        let machine = self.machine;
+        let larger = op.order + 1..=Order::MAX.get();
+        let mut heads = larger.filter_map(|order| machine.align_down(op.frame, order));
+        !self.waiting.is_empty() && heads.any(|head| self.give_up(head))
+    }
+
     /// Performs a run of silent pages: a bulk request (spec §6.1).
     #[cold]
     fn flush(&mut self) {
@@ -272,15 +387,13 @@ impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, 
         self.go(cpu.into());
         let frames = std::mem::take(&mut self.silents);
         let got = self.bulk(zone, migratetype, frames.len(), |driver, i, ours| {
-            if let Some((old, order)) = driver.map.put(frames[i], ours, 0) {
-                driver.matching.replaced += 1;
-                let pfn = Pfn(driver.machine.base() + u64::from(old));
-                let _ = driver.yard.free_direct(pfn, order_of(order));
-            }
+            let old = driver.map.put(frames[i], ours, 0);
+            driver.replaced(old);
         });
         for &frame in &frames[got..] {
             self.figures.failed += 1;
-            self.map.put_failed(frame);
+            let old = self.map.put_failed(frame);
+            self.replaced(old);
         }
         self.silents = frames;
         self.silents.clear();

@@ -17,7 +17,8 @@ pub struct Figures {
     pub free_blocks: u64,
     /// Pages freed.
     pub free_pages: u64,
-    /// Requests that failed. Of a policy: among those that the kernel served.
+    /// Requests that failed. Of a policy: those that the kernel failed too, and those that it served
+    /// and that were not served here until their block was freed, or at all.
     pub failed: u64,
     /// Pages taken from the zones, for per-CPU lists or straight for requests (the seed's
     /// *alloc_zone*).
@@ -60,6 +61,10 @@ pub struct Matching {
     pub of_failed: u64,
     /// Blocks allocated again though the trace has not freed them.
     pub replaced: u64,
+    /// Requests that may wait for reclaim, served below the MIN mark: the kernel had waited.
+    pub below_marks: u64,
+    /// Those for which there was no block at all, served after later frees.
+    pub waited: u64,
 }
 
 impl Matching {

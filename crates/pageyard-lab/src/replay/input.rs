@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{
-    Event, Fault, Format, Options, Record, Tasks, TraceError, TraceReader, TraceWriter,
+    Compaction, Event, Fault, Format, Options, Record, Tasks, TraceError, TraceReader, TraceWriter,
     WriterOptions,
 };
 
@@ -170,7 +170,7 @@ impl Recording {
         r.lost = s.lost;
         r.malformed = s.malformed.count + s.malformed_at_import;
         r.malformed_first = s.malformed.first.iter().map(TraceError::to_string).collect();
-        r.ignored = s.ignored.total() + s.compaction.total();
+        r.ignored = s.ignored.total() + s.compaction.total() - s.compaction.reclaim();
         r.seconds = s.span_ns.map_or(0.0, |(a, b)| (b - a) as f64 / 1e9);
     }
 
@@ -193,8 +193,11 @@ impl Recording {
             for r in &group {
                 let result = match r {
                     Record::Event(e) => visitor.event(record, e, reader.tasks()),
-                    // What it moved shows in the events of the pages.
-                    Record::Compaction { .. } => Ok(()),
+                    // What compaction moved shows in the events of the pages.
+                    Record::Compaction { t_ns, what, .. } => {
+                        visitor.point(*t_ns, what);
+                        Ok(())
+                    }
                     Record::Mark { t_ns, text, .. } => {
                         visitor.mark(record, *t_ns, text);
                         Ok(())
@@ -239,4 +242,7 @@ pub(super) trait Visitor {
 
     /// A mark.
     fn mark(&mut self, record: u64, t_ns: u64, text: &str);
+
+    /// A tracepoint of compaction or reclaim.
+    fn point(&mut self, _: u64, _: &Compaction) {}
 }

@@ -42,9 +42,11 @@ impl FrameMap {
         (old != NONE && old != FAILED).then(|| (old - 1, old_order))
     }
 
-    /// The request for the recorded block failed here.
-    pub(super) fn put_failed(&mut self, recorded: u32) {
-        self.ours[recorded as usize] = FAILED;
+    /// The request for the recorded block failed here; the block that stood for it before, if any.
+    pub(super) fn put_failed(&mut self, recorded: u32) -> Option<(u32, u8)> {
+        let at = recorded as usize;
+        let old = std::mem::replace(&mut self.ours[at], FAILED);
+        (old != NONE && old != FAILED).then(|| (old - 1, self.orders[at]))
     }
 
     /// What is in use: recorded block, ours, order.

@@ -3,6 +3,7 @@
 //! pages left them without an event, on which list a free landed. `docs/replay.md` explains the
 //! rules; their numbers are those of its list.
 
+use pageyard::Gfp;
 use pageyard_trace::{Event, Kind, Tasks};
 use serde::Serialize;
 
@@ -112,6 +113,8 @@ pub(super) struct Mirror<'m, 's> {
     snapshots: u8,
     /// Per CPU: the frame of an EXTFRAG just before, plus one.
     claimed: Vec<u32>,
+    /// How many turns of background reclaim have been passed.
+    turns: usize,
     t_ns: u64,
     /// Who asked for what, where that is wanted.
     pub(super) requests: Option<Requests>,
@@ -160,6 +163,7 @@ impl<'m, 's> Mirror<'m, 's> {
             understanding: Understanding::default(),
             snapshots: 0,
             claimed: vec![0; machine.cpus.len()],
+            turns: 0,
             t_ns: 0,
             requests: None,
         }
@@ -205,6 +209,43 @@ impl<'m, 's> Mirror<'m, 's> {
         if kind != OpKind::DrainAll {
             self.touch(frame, order, kind);
         }
+    }
+
+    /// Background reclaim that has begun or ended up to now.
+    fn reclaim_until(&mut self, t_ns: u64, cpu: usize) {
+        while let Some(turn) = self.scan.turns.get(self.turns).filter(|turn| turn.t_ns <= t_ns) {
+            self.turns += 1;
+            let Some(zone) = self.machine.zones.iter().find(|z| z.node == turn.node) else {
+                continue;
+            };
+            self.plan.push(Op {
+                t_ns: turn.t_ns,
+                frame: (zone.start - self.machine.base()) as u32,
+                kind: if turn.begins { OpKind::ReclaimBegins } else { OpKind::ReclaimEnds },
+                order: 0,
+                migratetype: 0,
+                cpu: cpu as u16,
+                gfp: 0,
+            });
+        }
+    }
+
+    /// A request that failed. Its first zone is the highest that it may use on its CPU's node.
+    fn refused(&mut self, event: &Event, order: u8, migratetype: u8, gfp: u32) {
+        let node = self.machine.cpus[usize::from(event.cpu)];
+        let kind = Gfp::from_bits_retain(gfp).highest_zone();
+        let zones = self.machine.zones.iter();
+        let zone = zones.filter(|z| z.node == node && Some(z.kind) <= kind).max_by_key(|z| z.kind);
+        let Some(zone) = zone else { return };
+        self.plan.push(Op {
+            t_ns: event.t_ns,
+            frame: (zone.start - self.machine.base()) as u32,
+            kind: OpKind::Refused,
+            order,
+            migratetype,
+            cpu: event.cpu,
+            gfp: pack_gfp(gfp),
+        });
     }
 
     /// Frames that are freed before anything else is done with them were in use at the start.
@@ -416,18 +457,20 @@ impl Visitor for Mirror<'_, '_> {
     fn event(&mut self, record: u64, event: &Event, tasks: &Tasks) -> Result<(), Refused> {
         let place = place(self.machine, event)?;
         self.take_snapshots(record);
+        let cpu = usize::from(event.cpu);
+        self.reclaim_until(event.t_ns, cpu);
         self.t_ns = event.t_ns;
         self.idle.until(event.t_ns);
-        let cpu = usize::from(event.cpu);
         if !matches!(event.kind, Kind::Drain { .. }) {
             self.cpus[cpu].drain = 0;
         }
         let claimed = std::mem::take(&mut self.claimed[cpu]);
         let Some((frame, zone)) = place else {
             self.holds.other(cpu);
-            if let Kind::Alloc { .. } = event.kind {
+            if let Kind::Alloc { order, migratetype, gfp, .. } = event.kind {
                 self.cpus[cpu].refill = 0;
                 self.recorded.failed += 1;
+                self.refused(event, order, migratetype, gfp);
             }
             return Ok(());
         };

@@ -22,6 +22,7 @@ mod on_machine;
 mod owners;
 mod plan;
 mod policies;
+mod reclaim;
 mod restore;
 mod room;
 mod run;
@@ -29,6 +30,7 @@ mod scan;
 mod start;
 mod table;
 mod tick;
+mod waiting;
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -49,6 +51,7 @@ pub use mirror::Understanding;
 pub use on_machine::Price;
 pub use owners::{Holder, Owners, owners};
 pub use policies::{Choice, DEFAULT_POLICIES, POLICIES, by_name};
+pub use reclaim::{ReclaimFigures, ReclaimSource};
 pub use start::StartFigures;
 pub(crate) use table::TableRow;
 pub use tick::{DEFAULT_PHASE, DELAY, PhaseSource, SPREAD, TickPhase};
@@ -129,6 +132,8 @@ pub struct Report {
     pub understanding: Understanding,
     /// Where the tick's phase comes from.
     pub tick_phase: PhaseSource,
+    /// When background reclaim was at work.
+    pub reclaim: ReclaimFigures,
     /// The seed.
     pub seed: u64,
     /// Seeds tried for the spread.
@@ -162,6 +167,7 @@ pub fn replay(
         start: ready.start.figures,
         understanding: ready.understanding,
         tick_phase: ready.phase,
+        reclaim: ready.reclaim,
         seed: options.seed,
         seeds: options.seeds,
         recorded: ready.recorded,
@@ -178,6 +184,7 @@ struct Prepared {
     start: start::Start,
     plan: plan::Plan,
     phase: PhaseSource,
+    reclaim: ReclaimFigures,
     first_ns: u64,
     snapshot_ns: u64,
     recorded: Figures,
@@ -252,6 +259,7 @@ impl Prepared {
             start,
             plan,
             phase,
+            reclaim: scan.reclaimed,
             first_ns: scan.first_ns.unwrap_or(0),
             snapshot_ns: scan.snapshot_ns,
             recorded,

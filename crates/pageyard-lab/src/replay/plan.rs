@@ -21,6 +21,12 @@ pub(super) enum OpKind {
     Silent = 3,
     /// All CPUs' lists of the frame's zone are drained (spec §5.16).
     DrainAll = 4,
+    /// Background reclaim begins on the node of the frame's zone (spec §7.2).
+    ReclaimBegins = 5,
+    /// Background reclaim ends there.
+    ReclaimEnds = 6,
+    /// A request that failed, for the frame's zone or a lower one.
+    Refused = 7,
 }
 
 /// One operation.
@@ -96,7 +102,10 @@ impl Op {
                 1 => OpKind::Free,
                 2 => OpKind::FreeDirect,
                 3 => OpKind::Silent,
-                _ => OpKind::DrainAll,
+                4 => OpKind::DrainAll,
+                5 => OpKind::ReclaimBegins,
+                6 => OpKind::ReclaimEnds,
+                _ => OpKind::Refused,
             },
             order: (bits >> 3 & 15) as u8,
             migratetype: (bits >> 7 & 7) as u8,
@@ -203,7 +212,10 @@ mod tests {
                     OpKind::FreeDirect,
                     OpKind::Silent,
                     OpKind::DrainAll,
-                ][i as usize % 5],
+                    OpKind::ReclaimBegins,
+                    OpKind::ReclaimEnds,
+                    OpKind::Refused,
+                ][i as usize % 8],
                 order: (i % 11) as u8,
                 migratetype: (i % 6) as u8,
                 cpu: (i % 4096) as u16,

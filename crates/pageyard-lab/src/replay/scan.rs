@@ -1,11 +1,12 @@
 //! The first pass: what a later event says about an earlier one, where the snapshots lie, when the
 //! tick came.
 
-use pageyard_trace::{Event, Kind, Tasks};
+use pageyard_trace::{Compaction, Event, Kind, Tasks};
 
 use super::input::{Refused, Visitor};
 use super::lists::is_cached;
 use super::machine::Machine;
+use super::reclaim::{self, ReclaimFigures, Turn};
 use super::tick::Observations;
 
 /// One bit per record.
@@ -122,6 +123,11 @@ pub(super) struct Scan<'m> {
     pub(super) frame_map: u64,
     pub(super) ticks: Observations,
     pub(super) first_ns: Option<u64>,
+    last_ns: u64,
+    reclaim: reclaim::Observations,
+    /// When background reclaim begins and ends, and what is said of it.
+    pub(super) turns: Vec<Turn>,
+    pub(super) reclaimed: ReclaimFigures,
     /// Time of the record before [`Scan::snapshot_start`].
     pub(super) snapshot_ns: u64,
     /// Per frame: record of the FREE that waits for its batched event (low 31 bits, and a flag).
@@ -160,6 +166,10 @@ impl<'m> Scan<'m> {
             frame_map: 0,
             ticks: Observations::new(machine.cpus.len()),
             first_ns: None,
+            last_ns: 0,
+            reclaim: reclaim::Observations::default(),
+            turns: Vec::new(),
+            reclaimed: ReclaimFigures::default(),
             snapshot_ns: 0,
             freed: vec![0; frames],
             cpus: vec![Last { record: 0, frame: 0, what: Waiting::No }; machine.cpus.len()],
@@ -194,9 +204,10 @@ impl<'m> Scan<'m> {
         }
     }
 
-    /// Forgets what only this pass needs.
+    /// The pass has ended: what only it needs is forgotten.
     pub(super) fn close(&mut self) {
         self.freed = Vec::new();
+        (self.turns, self.reclaimed) = std::mem::take(&mut self.reclaim).finish(self.last_ns);
     }
 }
 
@@ -205,6 +216,8 @@ impl Visitor for Scan<'_> {
     fn event(&mut self, record: u64, event: &Event, tasks: &Tasks) -> Result<(), Refused> {
         let place = place(self.machine, event)?;
         self.first_ns.get_or_insert(event.t_ns);
+        self.last_ns = event.t_ns;
+        self.reclaim.see(event, tasks);
         self.watch(record, event, tasks);
         self.ticks.see(event, tasks);
         let cpu = usize::from(event.cpu);
@@ -269,6 +282,10 @@ impl Visitor for Scan<'_> {
             "WORKLOAD_END" if self.began => self.ended = true,
             _ => {}
         }
+    }
+
+    fn point(&mut self, t_ns: u64, what: &Compaction) {
+        self.reclaim.see_point(t_ns, what);
     }
 }
 

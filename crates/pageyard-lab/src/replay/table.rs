@@ -193,7 +193,21 @@ impl Report {
             f,
             "           each up to {DELAY} s late; further seeds move the phase by up to {} s",
             SPREAD / 2.0
-        )
+        )?;
+        writeln!(f, "  reclaim  {}", self.reclaim)?;
+        let matching = || self.policies.iter().filter_map(|c| c.figures.matching);
+        let (below, waited) = (matching().map(|m| m.below_marks), matching().map(|m| m.waited));
+        let (below, waited) = (below.max().unwrap_or(0), waited.max().unwrap_or(0));
+        if below + waited > 0 {
+            writeln!(
+                f,
+                "           up to {} requests that may wait for reclaim were served below the MIN \
+                 mark, {} after later frees",
+                grouped(below),
+                grouped(waited)
+            )?;
+        }
+        Ok(())
     }
 
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -246,6 +246,7 @@ fn lists<P: StaticPolicy>() -> Vec<Op<P>> {
             let slice = CacheSlice { last_level: 1 << 22, all_levels: 1 << 22 };
             h.y.set_cache_slice(OTHER, slice);
         }),
+        op("free-high-batch", |h| _ = h.y.set_free_high_batch(h.zone(), OTHER, true)),
         op("cpu-dead", |h| _ = h.y.cpu_dead(OTHER)),
         after("cpu-up", |h| h.y.cpu_dead(OTHER), |h| _ = h.y.cpu_up(OTHER)),
     ]

@@ -6,8 +6,8 @@ use crate::event::{Kind, Record};
 pub(crate) const MAGIC: [u8; 8] = *b"\x89PGY\r\n\x1a\n";
 /// Version of the layout.
 ///
-/// 2 brought compaction's events; a file of version 1 is one of version 2 without them.
-pub(super) const VERSION: u16 = 2;
+/// 2 brought compaction's events, 3 reclaim's; a file of an older version is one without them.
+pub(super) const VERSION: u16 = 3;
 /// Length of the file head: magic, version, declared CPUs, checksum.
 pub(super) const HEAD_LEN: usize = 16;
 /// Records in a chunk that the writer makes.

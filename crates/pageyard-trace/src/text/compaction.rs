@@ -1,17 +1,17 @@
-//! Compaction's tracepoints as text. The kernel prints their fields in one order, and by it they
+//! Compaction's and reclaim's tracepoints as text. The kernel prints their fields in one order, and by it they
 //! are read; what follows the last one is passed over.
 
 use std::io::{self, Write};
 
 use super::number::{parse_decimal, parse_number};
 use crate::compaction::{Compaction, STATUSES, ZONES};
-use crate::compaction_layout::{Form, MODES, MOST, POINTS, PREFIX, key};
+use crate::compaction_layout::{Form, MODES, MOST, POINTS, key, may_be_point};
 use crate::error::{Fault, excerpt};
 use crate::gfp;
 
 /// The tracepoint of this name.
 pub(super) fn point_of(event: &[u8]) -> Option<usize> {
-    if !event.starts_with(PREFIX.as_bytes()) {
+    if !may_be_point(event) {
         return None;
     }
     POINTS.iter().position(|point| point.name.as_bytes() == event)

@@ -151,6 +151,8 @@ calls! {
     call_disable_pcp(y, zone: ZoneId = ZONE) -> () { drop(y.disable_pcp(zone)) }
     call_set_cache_slice(y, slice: CacheSlice = CacheSlice::default(), cpu: CpuId = CpuId(0))
         -> bool { y.set_cache_slice(cpu, slice) }
+    call_set_free_high_batch(y, zone: ZoneId = ZONE, cpu: CpuId = CpuId(0))
+        -> bool { y.set_free_high_batch(zone, cpu, true) }
     call_unreserve_highatomic(y, t: MigrateType = MigrateType::Movable)
         -> bool { y.unreserve_highatomic(t, true) }
     call_passes(y, order: Order = Order::HUGE, kind: ZoneKind = KIND, zone: ZoneId = ZONE)

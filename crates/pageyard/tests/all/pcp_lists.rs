@@ -4,7 +4,7 @@ use crate::common;
 
 use common::state::State;
 use common::view::normal;
-use common::{Y, o};
+use common::{Machine, Y, o};
 use pageyard::MigrateType::{HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
 use pageyard::policy::{Base, NoHighOrder};
 use pageyard::{CpuId, Event, Gfp, MigrateType, Pfn, ZoneKind};
@@ -186,6 +186,27 @@ fn s5_13_the_cache_flag_is_strict_about_three_batches() {
     };
     assert!(!flag(63, 189 << 12) && flag(63, 190 << 12));
     assert!(!flag(63, (190 << 12) - 1), "whole pages count");
+}
+
+#[test]
+fn s5_13_the_cache_flag_can_be_set_in_one_zone_alone() {
+    use pageyard::ZoneKind::{Dma32, Normal};
+    let m = Machine::new().zone(Dma32, 0..8192).zone(Normal, 8192..16384).cpus(&[0, 0]);
+    m.run(|y: &Y<'_>| {
+        let flags = || {
+            let flag = |kind, cpu| y.pageset(kind, CpuId(cpu)).unwrap().flags & 2 != 0;
+            [flag(Normal, 0), flag(Normal, 1), flag(Dma32, 0), flag(Dma32, 1)]
+        };
+        assert_eq!(flags(), [false; 4]);
+        assert!(y.set_free_high_batch(Dma32, CpuId(1), true));
+        assert_eq!(flags(), [false, false, false, true]);
+        assert!(y.set_free_high_batch(Normal, CpuId(0), true));
+        assert!(y.set_free_high_batch(Dma32, CpuId(1), false));
+        assert_eq!(flags(), [true, false, false, false]);
+        assert!(!y.set_free_high_batch(Dma32, CpuId(2), true), "no such CPU");
+        assert!(!y.set_free_high_batch(pageyard::ZoneKind::Dma, CpuId(0), true), "no such zone");
+        assert_eq!(flags(), [true, false, false, false]);
+    });
 }
 
 #[test]
