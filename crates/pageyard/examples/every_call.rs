@@ -2,7 +2,7 @@
 //! panic here. `scripts/no-panic.sh` looks into the machine code of these for a way to panic.
 
 use pageyard::policy::{
-    Guarded, InitOnFree, Linux612, Poisoned as Filled, TwoPassBulkFree, Vanilla,
+    Guarded, InitOnFree, Linux612, Poisoned as Filled, StaticPolicy, TwoPassBulkFree, Vanilla,
 };
 use pageyard::{CpuSlot, Frame, Home, Node, Pageblock, Platform, Relocation, Storage, Yard, Zone};
 
@@ -28,9 +28,9 @@ impl Platform for Machine {
 macro_rules! calls {
     ($($name:ident($y:ident $(, $arg:ident: $type:ty = $value:expr)*) -> $out:ty { $body:expr })*) => {
         $(#[inline(never)]
-        fn $name<P: StaticPolicy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
+        fn $name<P: Policy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
 
-        fn all<P: StaticPolicy>(y: &Y<'_, P>) {
+        fn all<P: Policy>(y: &Y<'_, P>) {
             $(let _ = std::hint::black_box($name(y $(, std::hint::black_box($value))*));)*
         }
     };
@@ -73,16 +73,53 @@ fn call_blank<'a, P: StaticPolicy>(
     Yard::blank(layout, storage, Machine)
 }
 
+#[inline(never)]
+fn call_with_policy<'a, P: Policy>(
+    layout: &Layout<'_>,
+    storage: Storage<'a, Lock>,
+    policy: P,
+) -> Result<Y<'a, P>, InitError> {
+    let mut y = Yard::with_policy(Machine, policy);
+    y.init(layout, storage)?;
+    Ok(y)
+}
+
+#[inline(never)]
+fn call_init_deferred<'a, P: Policy>(
+    layout: &Layout<'a>,
+    storage: Storage<'a, Lock>,
+    policy: P,
+) -> Result<Y<'a, P>, InitError> {
+    let mut y = Yard::with_policy(Machine, policy);
+    y.init_deferred(layout, storage)?;
+    Ok(y)
+}
+
+#[inline(never)]
+fn call_init_blank<'a, P: Policy>(
+    layout: &Layout<'_>,
+    storage: Storage<'a, Lock>,
+    policy: P,
+) -> Result<Y<'a, P>, InitError> {
+    let mut y = Yard::with_policy(Machine, policy);
+    y.init_blank(layout, storage)?;
+    Ok(y)
+}
+
 #[derive(Clone, Copy)]
 enum Made {
     New,
     InPlace,
     Deferred,
     Blank,
+    WithRules,
+    DeferredWithRules,
+    BlankWithRules,
 }
 
 fn with_yard<P: StaticPolicy>(made: Made) -> Result<(), InitError> {
     let layout = layout();
+    let rules = std::hint::black_box(P::RULES);
     let needs = layout.needs::<Lock>()?;
     let frames: Vec<Frame> = (0..needs.frames).map(|_| Frame::new()).collect();
     let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
@@ -103,6 +140,9 @@ fn with_yard<P: StaticPolicy>(made: Made) -> Result<(), InitError> {
         Made::InPlace => all(&call_init::<P>(&layout, storage)?),
         Made::Deferred => all(&call_deferred::<P>(&layout, storage)?),
         Made::Blank => all(&call_blank::<P>(&layout, storage)?),
+        Made::WithRules => all(&call_with_policy(&layout, storage, &rules)?),
+        Made::DeferredWithRules => all(&call_init_deferred(&layout, storage, &rules)?),
+        Made::BlankWithRules => all(&call_init_blank(&layout, storage, &rules)?),
     }
     Ok(())
 }
@@ -112,6 +152,9 @@ fn main() -> Result<(), InitError> {
     with_yard::<Linux612>(Made::InPlace)?;
     with_yard::<Linux612>(Made::Deferred)?;
     with_yard::<Linux612>(Made::Blank)?;
+    with_yard::<Linux612>(Made::WithRules)?;
+    with_yard::<Linux612>(Made::DeferredWithRules)?;
+    with_yard::<Linux612>(Made::BlankWithRules)?;
     with_yard::<Guarded<4, Filled<InitOnFree>>>(Made::New)?;
     with_yard::<TwoPassBulkFree<Vanilla>>(Made::New)
 }

@@ -5,7 +5,7 @@
 
 use lock_api::Mutex;
 use pageyard::compact::{self, Background, Deferral, Retries};
-use pageyard::policy::{StaticPolicy, Safety};
+use pageyard::policy::{Policy, Safety};
 use pageyard::text::{self, BlockSupply, FreeCount, PagesetText, ZoneReport, ZoneText};
 use pageyard::tuning::{self, CacheSlice, Limits, Pressure, Room, Tuning};
 use pageyard::{
@@ -108,6 +108,7 @@ calls! {
     call_is_pfmemalloc(y, pfn: Pfn = Pfn(7)) -> bool { y.is_pfmemalloc(pfn) }
     call_kswapd(y, freed: u64 = 7, node: NodeId = NodeId(0))
         -> Option<ReclaimTask> { y.kswapd(node).map(|mut k| Kswapd::next(&mut k, freed)) }
+    call_policy(y) -> bool { y.policy().rules().high_order_lists }
     call_distance(y, node: NodeId = NodeId(0), to: NodeId = NodeId(0)) -> Option<u8> { y.distance(node, to) }
     call_node_of(y, cpu: CpuId = CpuId(0)) -> Option<NodeId> { y.node_of(cpu) }
     call_zonelist(y, node: NodeId = NodeId(0), kind: ZoneKind = KIND)
@@ -387,7 +388,7 @@ calls! {
     call_mask_iter(_y, mask: NodeMask = NodeMask(7)) -> usize { NodeMask::iter(mask).count() }
     call_next(_y, turns: &Interleave = &Interleave::new(NodeMask(7)))
         -> Option<NodeId> { Interleave::next(turns) }
-    call_checks_pages(_y) -> bool { Safety::checks_pages(&P::RULES.safety) }
+    call_checks_pages(y) -> bool { Safety::checks_pages(&y.policy().rules().safety) }
     call_blocks(_y, counts: &BlockCounts = &BlockCounts::default()) -> u64 { BlockCounts::blocks(counts) }
     call_pages(_y, counts: &BlockCounts = &BlockCounts::default()) -> u64 { BlockCounts::pages(counts) }
     call_all_drains(_y, stats: &CpuStats = &CpuStats::default()) -> u64 { CpuStats::all_drains(stats) }
@@ -425,32 +426,32 @@ calls! {
         ZoneText::write_body(&zone, &mut Paper, stats.iter().copied(), [PAGESET_TEXT])
     }
     call_clamp(_y, v: i32 = 7, lo: i32 = 1, hi: i32 = 9) -> i32 { tuning::clamp(v, lo, hi) }
-    call_of_zone(_y, managed: u64 = 7, low: u64 = 7, cpus: u32 = 7, fraction: u32 = 7)
-        -> Limits { Limits::of_zone(&P::RULES.pcp, managed, low, cpus, fraction) }
+    call_of_zone(y, managed: u64 = 7, low: u64 = 7, cpus: u32 = 7, fraction: u32 = 7)
+        -> Limits { Limits::of_zone(&y.policy().rules().pcp, managed, low, cpus, fraction) }
     call_fixed(_y, limits: Limits = Limits::default()) -> Limits { Limits::fixed(limits) }
     call_batch(_y, managed: u64 = 7) -> i32 { tuning::batch(managed) }
     call_high_size(_y, managed: u64 = 7, low: u64 = 7, cpus: u32 = 7, fraction: u32 = 7, batch: i32 = 7)
         -> i32 { tuning::high_size(managed, low, cpus, fraction, batch) }
-    call_keeps_batch(_y, slice: CacheSlice = CacheSlice::default(), batch: i32 = 7)
-        -> bool { tuning::keeps_batch(&P::RULES.pcp, slice, batch) }
-    call_note_alloc(_y, t: &mut Tuning = &mut Tuning::default())
-        -> () { Tuning::note_alloc(t, &P::RULES.pcp) }
-    call_note_taken(_y, t: &mut Tuning = &mut Tuning::default(), order: Order = Order::HUGE)
-        -> () { Tuning::note_taken(t, &P::RULES.pcp, order.get()) }
-    call_nr_alloc(_y, t: &mut Tuning = &mut Tuning::default(), order: Order = Order::HUGE,
+    call_keeps_batch(y, slice: CacheSlice = CacheSlice::default(), batch: i32 = 7)
+        -> bool { tuning::keeps_batch(&y.policy().rules().pcp, slice, batch) }
+    call_note_alloc(y, t: &mut Tuning = &mut Tuning::default())
+        -> () { Tuning::note_alloc(t, &y.policy().rules().pcp) }
+    call_note_taken(y, t: &mut Tuning = &mut Tuning::default(), order: Order = Order::HUGE)
+        -> () { Tuning::note_taken(t, &y.policy().rules().pcp, order.get()) }
+    call_nr_alloc(y, t: &mut Tuning = &mut Tuning::default(), order: Order = Order::HUGE,
             zone: Pressure = Pressure::default())
-        -> i32 { Tuning::nr_alloc(t, &P::RULES.pcp, order.get(), zone) }
-    call_note_free(_y, t: &mut Tuning = &mut Tuning::default(), order: Order = Order::HUGE)
-        -> bool { Tuning::note_free(t, &P::RULES.pcp, order.get()) }
-    call_room(_y, t: &Tuning = &Tuning::default()) -> Room { Tuning::room(t, &P::RULES.pcp) }
-    call_free_quietly(_y, t: &mut Tuning = &mut Tuning::default(), order: Order = Order::HUGE, room: Room = Room::default())
-        -> bool { Tuning::free_quietly(t, &P::RULES.pcp, order.get(), room) }
-    call_nr_high(_y, t: &mut Tuning = &mut Tuning::default(), free_high: bool = true,
+        -> i32 { Tuning::nr_alloc(t, &y.policy().rules().pcp, order.get(), zone) }
+    call_note_free(y, t: &mut Tuning = &mut Tuning::default(), order: Order = Order::HUGE)
+        -> bool { Tuning::note_free(t, &y.policy().rules().pcp, order.get()) }
+    call_room(y, t: &Tuning = &Tuning::default()) -> Room { Tuning::room(t, &y.policy().rules().pcp) }
+    call_free_quietly(y, t: &mut Tuning = &mut Tuning::default(), order: Order = Order::HUGE, room: Room = Room::default())
+        -> bool { Tuning::free_quietly(t, &y.policy().rules().pcp, order.get(), room) }
+    call_nr_high(y, t: &mut Tuning = &mut Tuning::default(), free_high: bool = true,
             zone: Pressure = Pressure::default())
-        -> i32 { Tuning::nr_high(t, &P::RULES.pcp, free_high, zone) }
-    call_nr_free(_y, t: &mut Tuning = &mut Tuning::default(), high: i32 = 7, free_high: bool = true)
-        -> i32 { Tuning::nr_free(t, &P::RULES.pcp, high, free_high) }
-    call_decay(_y, t: &mut Tuning = &mut Tuning::default()) -> i32 { Tuning::decay(t, &P::RULES.pcp) }
+        -> i32 { Tuning::nr_high(t, &y.policy().rules().pcp, free_high, zone) }
+    call_nr_free(y, t: &mut Tuning = &mut Tuning::default(), high: i32 = 7, free_high: bool = true)
+        -> i32 { Tuning::nr_free(t, &y.policy().rules().pcp, high, free_high) }
+    call_decay(y, t: &mut Tuning = &mut Tuning::default()) -> i32 { Tuning::decay(t, &y.policy().rules().pcp) }
     call_address(_y, pfn: Pfn = Pfn(7)) -> u64 { Pfn::address(pfn) }
     call_containing(_y, address: u64 = 7) -> Pfn { Pfn::containing(address) }
     call_order_new(_y, order: u8 = 7) -> Option<Order> { Order::new(order) }
@@ -463,7 +464,8 @@ calls! {
     call_kind_name(_y, kind: ZoneKind = KIND) -> &'static str { ZoneKind::name(kind) }
     call_interval(y, samples: &[CpuSample] = &[CpuSample::default(); 3], id: ZoneId = ZONE) -> bool {
         y.zone_info(id).is_some_and(|zone| {
-            let (knobs, rules) = (y.knobs(), &P::RULES);
+            let (knobs, policy) = (y.knobs(), y.policy());
+            let rules = policy.rules();
             let interval = Interval { zone: &zone, before: samples, after: samples, ns: 1, knobs: &knobs, rules };
             Interval::verdicts(&interval, |v| _ = std::hint::black_box(Finding::name(&v.finding)));
             true

@@ -53,7 +53,7 @@ macro_rules! each {
 
 macro_rules! calls {
     ($($name:ident($y:ident $(, $arg:ident: $type:ty = $value:expr)*) -> $out:ty { $body:expr })*) => {
-        $(fn $name<P: StaticPolicy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
+        $(fn $name<P: Policy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
 
         const ROWS: &[Row] = &[$((stringify!($name), |y, after| {
             #[allow(dead_code)] // of functions without arguments
@@ -411,7 +411,7 @@ fn no_argument_does_on_an_unknown_cpu() {
 }
 
 /// What makes a yard, which the table has not: `robustness.rs` makes yards of any layout.
-const MAKERS: [&str; 12] = [
+const MAKERS: [&str; 15] = [
     "CpuSlot::new",
     "Frame::new",
     "Home::new",
@@ -421,8 +421,11 @@ const MAKERS: [&str; 12] = [
     "Yard::blank",
     "Yard::deferred",
     "Yard::init",
+    "Yard::init_blank",
+    "Yard::init_deferred",
     "Yard::new",
     "Yard::platform_mut",
+    "Yard::with_policy",
     "Yard::without_memory",
 ];
 
