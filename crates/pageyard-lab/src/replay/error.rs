@@ -68,7 +68,7 @@ pub enum ReplayError {
         /// The trace's name.
         input: String,
     },
-    /// No policy of this name is compiled in.
+    /// There is no policy of this name.
     #[error("no policy {}; there are {known}", printable(.name))]
     UnknownPolicy {
         /// The name asked for.

@@ -166,7 +166,7 @@ pub enum ReproduceError {
     Count(String),
     /// Its workload could not be run.
     Workload(WorkloadError),
-    /// It names a policy that is not compiled in.
+    /// It names a policy that there is not.
     Policy(ReplayError),
     /// It names a machine that is not shipped.
     Machine(pageyard_machine::spec::SpecError),

@@ -43,7 +43,7 @@ pub enum WorkloadError {
     /// This host's memory cannot be that of an allocator.
     #[error("this host: {0}")]
     Host(#[from] BuildError),
-    /// The policy is compiled for simulated machines alone.
+    /// The policy runs on simulated machines alone: it is not compiled for hosts.
     #[error(
         "policy {0} runs on simulated machines only; take --on machine:NAME, or another policy"
     )]

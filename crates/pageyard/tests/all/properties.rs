@@ -11,7 +11,8 @@
 //! 7. below the order of a pageblock no two free buddies stay unmerged;
 //! 8. with the hygiene rules every free block is on the list of its pageblocks' type;
 //! 9. after everything was freed and drained, memory has coalesced into what it was at the start;
-//! 10. a snapshot restored gives the same snapshot, and a yard that behaves the same from then on.
+//! 10. a snapshot restored gives the same snapshot, and a yard that behaves the same from then on;
+//! 11. rules that are a value do what the same rules known to the compiler do.
 //!
 //! `PROPTEST_CASES=1000 cargo test -p pageyard-tests --test quick properties` looks longer than the default.
 
@@ -22,16 +23,18 @@ use common::ops::{Op, Session, config, machine, op};
 use common::view::{View, view};
 use common::{Machine, Y, all_records};
 use pageyard::policy::*;
-use pageyard::{MigrateType, ZoneKind};
+use pageyard::{MigrateType, Pfn, Record, ZoneId, ZoneKind};
 use proptest::prelude::*;
 
-fn free_frames<P: StaticPolicy>(y: &Y<'_, P>) -> Vec<Vec<(u64, u8)>> {
+type Records = Vec<(ZoneId, Vec<Record>)>;
+
+fn free_frames<P: Policy>(y: &Y<'_, P>) -> Vec<Vec<(u64, u8)>> {
     y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect()
 }
 
 /// Invariants 1 to 9.
-fn keeps_its_invariants<P: StaticPolicy>(machine: &Machine, ops: &[Op]) {
-    machine.run(|y: &Y<'_, P>| {
+fn keeps_its_invariants(rules: &Rules, machine: &Machine, ops: &[Op]) {
+    machine.run_under(rules, |y| {
         let before = free_frames(y);
         let mut s = Session::new(y, machine);
         s.check();
@@ -44,13 +47,22 @@ fn keeps_its_invariants<P: StaticPolicy>(machine: &Machine, ops: &[Op]) {
         for kind in y.zone_ids() {
             assert_eq!(y.zone_info(kind).unwrap().cached, 0, "{kind}: drained");
         }
-        if P::RULES.type_checks && !P::RULES.carried_types {
+        if rules.type_checks && !rules.carried_types {
             for kind in y.zone_ids() {
                 let failures = y.zone_stats(kind).unwrap().type_check_failures;
                 assert_eq!(failures, 0, "{kind}: lists of the wrong type (§4.8)");
             }
         }
     });
+}
+
+/// Invariant 11: what operations answer, and the state that they leave.
+fn outcome<P: Policy>(policy: P, machine: &Machine, ops: &[Op]) -> (Vec<Option<Pfn>>, Records) {
+    machine.run_under(policy, |y| {
+        let mut s = Session::new(y, machine);
+        ops.iter().for_each(|op| s.apply(op));
+        (s.answers.clone(), all_records(y))
+    })
 }
 
 /// Invariant 10. (Not for carried types: a snapshot does not say which type a cached page carries.)
@@ -86,7 +98,7 @@ macro_rules! invariants_under {
                     machine in machine(),
                     ops in prop::collection::vec(op(), 1..120),
                 ) {
-                    keeps_its_invariants::<$policy>(&machine, &ops);
+                    keeps_its_invariants(&<$policy>::RULES, &machine, &ops);
                 }
             )*
         }
@@ -135,6 +147,32 @@ snapshots_under! {
     snapshots_under_step9: Step9;
     snapshots_under_two_passes: TwoPassBulkFree;
     snapshots_under_no_high_order: NoHighOrder;
+}
+
+macro_rules! values_are_types {
+    ($($test:ident: $policy:ty;)*) => {
+        proptest! {
+            #![proptest_config(config())]
+            $(
+                #[test]
+                fn $test(
+                    machine in machine(),
+                    ops in prop::collection::vec(op(), 1..120),
+                ) {
+                    let known = outcome(<$policy>::POLICY, &machine, &ops);
+                    assert_eq!(outcome(&<$policy>::RULES, &machine, &ops), known);
+                }
+            )*
+        }
+    };
+}
+
+values_are_types! {
+    linux612_is_its_rules: Linux612;
+    base_is_its_rules: Base;
+    step7_is_its_rules: Step7;
+    linux61_is_its_rules: Linux61;
+    a_composition_is_its_rules: TypeChecked<TwoPassBulkFree<NoHighOrder<Vanilla<Base>>>>;
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lock_api::RawMutex;
-use pageyard::policy::StaticPolicy;
+use pageyard::policy::Policy;
 use pageyard::{MigrateType, Order, Pfn, Platform, Yard};
 
 use super::Machine;
@@ -13,7 +13,7 @@ use super::view::{View, list_order, view};
 pub(crate) type Owned = BTreeMap<Pfn, Order>;
 
 /// Panics where an invariant is broken; the module doc of `properties.rs` lists them.
-pub(crate) fn check<R: RawMutex, E: Platform, P: StaticPolicy>(
+pub(crate) fn check<R: RawMutex, E: Platform, P: Policy>(
     y: &Yard<'_, R, E, P>,
     machine: &Machine,
     owned: &Owned,
@@ -32,7 +32,7 @@ pub(crate) fn check<R: RawMutex, E: Platform, P: StaticPolicy>(
         );
         assert_eq!(v.guards.values().map(|o| 1u64 << o).sum::<u64>(), out.guards, "{kind}: guards");
         counters_match(y, kind, &v);
-        if !P::RULES.carried_types {
+        if !y.policy().rules().carried_types {
             lists_match_labels(&v);
         }
         merged_as_far_as_can_be(&v);
@@ -63,7 +63,7 @@ fn frames_are_in_one_place(v: &View, machine: &Machine) -> u64 {
     all.iter().map(|&(_, o)| 1 << o).sum()
 }
 
-fn counters_match<R: RawMutex, E: Platform, P: StaticPolicy>(
+fn counters_match<R: RawMutex, E: Platform, P: Policy>(
     y: &Yard<'_, R, E, P>,
     kind: pageyard::ZoneId,
     v: &View,
@@ -73,7 +73,7 @@ fn counters_match<R: RawMutex, E: Platform, P: StaticPolicy>(
         v.all_free().filter(|f| keep(f.2)).map(|(_, o, _)| 1 << o).sum()
     };
     assert_eq!(info.free_exact, sum(&|t| t != MigrateType::Isolate), "{kind}: the free counter");
-    if !P::RULES.carried_types {
+    if !y.policy().rules().carried_types {
         let highatomic = sum(&|t| t == MigrateType::HighAtomic);
         assert_eq!(info.free_highatomic, highatomic, "{kind}: free highatomic pages");
     }

@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use lock_api::RawMutex;
-use pageyard::policy::{Linux612, Rules, StaticPolicy};
+use pageyard::policy::{Linux612, Policy, Rules, StaticPolicy};
 use pageyard::{
     CpuId, CpuSlot, Event, Frame, Home, InitError, Knobs, Layout, Needs, Node, NodeId, Order,
     Pageblock, Pfn, Platform, Record, Storage, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
@@ -208,6 +208,19 @@ impl Machine {
         self.with_storage(|layout, storage| f(&Yard::new(layout, storage, platform).unwrap()))
     }
 
+    /// A yard with everything free, under a policy that is a value.
+    pub(crate) fn run_under<P: Policy, T>(
+        &self,
+        policy: P,
+        f: impl for<'y> FnOnce(&Y<'y, P>) -> T,
+    ) -> T {
+        self.with_storage(|layout, storage| {
+            let mut y = Yard::with_policy(Stage::default(), policy);
+            y.init(layout, storage).unwrap();
+            f(&y)
+        })
+    }
+
     /// A yard without memory.
     pub(crate) fn blank<P: StaticPolicy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
         self.with_storage(|layout, storage| {
@@ -296,7 +309,7 @@ fn rooms<'y, R: RawMutex>(needs: &Needs) -> Rooms<'y, R> {
 }
 
 /// A zone's snapshot as a list.
-pub(crate) fn records<R: RawMutex, E: Platform, P: StaticPolicy>(
+pub(crate) fn records<R: RawMutex, E: Platform, P: Policy>(
     y: &Yard<'_, R, E, P>,
     zone: impl Into<ZoneId>,
 ) -> Vec<Record> {
@@ -306,7 +319,7 @@ pub(crate) fn records<R: RawMutex, E: Platform, P: StaticPolicy>(
 }
 
 /// The snapshots of all zones.
-pub(crate) fn all_records<R: RawMutex, E: Platform, P: StaticPolicy>(
+pub(crate) fn all_records<R: RawMutex, E: Platform, P: Policy>(
     y: &Yard<'_, R, E, P>,
 ) -> Vec<(ZoneId, Vec<Record>)> {
     y.zone_ids().map(|k| (k, records(y, k))).collect()

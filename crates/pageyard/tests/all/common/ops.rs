@@ -1,6 +1,6 @@
 //! Random operations on a yard, with the naive model beside it: which blocks callers own.
 
-use pageyard::policy::StaticPolicy;
+use pageyard::policy::Policy;
 use pageyard::tuning::CacheSlice;
 use pageyard::{CpuId, FreeError, Gfp, MigrateType, Order, Pfn, ZoneId, ZoneKind};
 use proptest::prelude::*;
@@ -156,7 +156,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
 }
 
 /// A yard, and what its callers own.
-pub(crate) struct Session<'s, 'y, P: StaticPolicy> {
+pub(crate) struct Session<'s, 'y, P: Policy> {
     pub(crate) y: &'s Y<'y, P>,
     machine: &'s Machine,
     pub(crate) owned: Owned,
@@ -165,7 +165,7 @@ pub(crate) struct Session<'s, 'y, P: StaticPolicy> {
     batch: Vec<(Pfn, Order)>,
 }
 
-impl<'s, 'y, P: StaticPolicy> Session<'s, 'y, P> {
+impl<'s, 'y, P: Policy> Session<'s, 'y, P> {
     pub(crate) fn new(y: &'s Y<'y, P>, machine: &'s Machine) -> Self {
         Session { y, machine, owned: Owned::new(), answers: Vec::new(), batch: Vec::new() }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lock_api::RawMutex;
-use pageyard::policy::StaticPolicy;
+use pageyard::policy::Policy;
 use pageyard::{CpuRecord, MigrateType, Platform, Record, Yard, ZoneId, ZoneKind, ZoneRecord};
 
 /// A zone's state.
@@ -83,7 +83,7 @@ impl View {
 }
 
 /// The state of a zone now.
-pub(crate) fn view<R: RawMutex, E: Platform, P: StaticPolicy>(
+pub(crate) fn view<R: RawMutex, E: Platform, P: Policy>(
     y: &Yard<'_, R, E, P>,
     zone: impl Into<ZoneId>,
 ) -> View {
@@ -91,7 +91,7 @@ pub(crate) fn view<R: RawMutex, E: Platform, P: StaticPolicy>(
 }
 
 /// The state of the NORMAL zone now.
-pub(crate) fn normal<R: RawMutex, E: Platform, P: StaticPolicy>(y: &Yard<'_, R, E, P>) -> View {
+pub(crate) fn normal<R: RawMutex, E: Platform, P: Policy>(y: &Yard<'_, R, E, P>) -> View {
     view(y, ZoneKind::Normal)
 }
 
