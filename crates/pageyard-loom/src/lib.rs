@@ -28,11 +28,6 @@ mod seqlock;
 #[path = "../../pageyard-host/src/wake_flag.rs"]
 mod wake_flag;
 
-/// What the core's files find in `crate::platform`.
-mod platform {
-    pub(crate) use pageyard::Platform;
-}
-
 /// What the core's files find in `crate::units`.
 mod units {
     pub(crate) use pageyard::{Order, ZoneKind};

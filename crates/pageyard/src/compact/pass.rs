@@ -71,7 +71,7 @@ pub(super) enum Next {
     /// This block was moved away from, and becomes free.
     GiveBack(u32, u8),
     /// A frame of this held block failed: what is left of it becomes free.
-    FreeFailed(u32, u8),
+    FreePoisoned(u32, u8),
     Done,
 }
 
@@ -81,7 +81,7 @@ pub(super) enum Asked {
     Gone,
     Busy,
     Refused,
-    /// It has moved ([`Next::GiveBack`]), or the place was none ([`Next::FreeFailed`]).
+    /// It has moved ([`Next::GiveBack`]), or the place was none ([`Next::FreePoisoned`]).
     Next(Next),
 }
 
@@ -268,7 +268,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
     pub(super) fn free_next(&mut self, next: Next) {
         match next {
             Next::GiveBack(idx, order) => self.give_back(idx, order),
-            Next::FreeFailed(idx, order) => self.free_failed(idx, order),
+            Next::FreePoisoned(idx, order) => self.free_poisoned(idx, order),
             Next::Find(_) | Next::Done => {}
         }
     }
@@ -293,11 +293,11 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
             }
             match place.map(|to| self.move_block(idx, to, order)) {
                 Some(Asked::Busy) => self.batch.keep(order),
-                Some(Asked::Refused) | None => self.batch.note_failed(order),
+                Some(Asked::Refused) | None => self.batch.note_stayed(order),
                 Some(Asked::Gone) => self.batch.note_moved(order),
                 Some(Asked::Next(next)) => {
                     match next {
-                        Next::FreeFailed(..) => self.batch.keep(order),
+                        Next::FreePoisoned(..) => self.batch.keep(order),
                         _ => self.batch.note_moved(order),
                     }
                     return next;
@@ -339,7 +339,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
         target.hand_out(state.with_movable(true));
         if zone.map.poisoned_at_hand_out(to..to.saturating_add(o.pages())).is_some() {
             target.set_state(State::new(Kind::Held, order, was.migrate_type()));
-            return Asked::Next(Next::FreeFailed(to, order));
+            return Asked::Next(Next::FreePoisoned(to, order));
         }
         let (at, held) = (self.at, &mut self.held);
         let unmoved = Rollback::new(|| {
@@ -380,7 +380,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
     /// A held block of which a frame has failed becomes free but for that.
     #[cold]
     #[inline(never)]
-    fn free_failed(&mut self, idx: u32, order: u8) {
+    fn free_poisoned(&mut self, idx: u32, order: u8) {
         // No place is larger than what was to move there.
         let freed = self.at.lock().free_piece(idx, order, &mut self.wish);
         self.captured = self.captured.or(freed);

@@ -83,7 +83,7 @@ impl Batch {
         self.moved += 1 << order;
     }
 
-    pub(super) fn note_failed(&mut self, order: u8) {
+    pub(super) fn note_stayed(&mut self, order: u8) {
         self.go_on(order);
         self.failed += 1 << order;
     }
