@@ -178,7 +178,7 @@ impl Observations {
 
     /// All that was seen, in order of time; `end_ns` is the trace's end.
     pub(super) fn finish(&mut self, end_ns: u64) -> (Vec<Turn>, ReclaimFigures) {
-        let told = self.direct > 0 || self.nodes.iter().any(|n| n.told);
+        let told = self.nodes.iter().any(|n| n.told);
         let mut figures = ReclaimFigures { direct: self.direct, ..ReclaimFigures::default() };
         let mut turns = Vec::new();
         for (number, node) in (0..).zip(&mut self.nodes) {
@@ -193,10 +193,10 @@ impl Observations {
                 turns.push(Turn { t_ns: to, node: number, begins: false });
             }
         }
-        figures.source = match (told, figures.runs) {
-            (true, _) => ReclaimSource::Recorded,
-            (false, 0) => ReclaimSource::None,
-            (false, _) => ReclaimSource::Inferred,
+        figures.source = match (told, figures.runs, figures.direct) {
+            (true, ..) | (false, 0, 1..) => ReclaimSource::Recorded,
+            (false, 0, 0) => ReclaimSource::None,
+            (false, 1.., _) => ReclaimSource::Inferred,
         };
         // A run that ends at once still begins before it ends.
         turns.sort_by_key(|turn| turn.t_ns);
@@ -264,6 +264,12 @@ mod tests {
         let (turns, figures) = Observations::default().finish(SECOND);
         assert!(turns.is_empty());
         assert_eq!(figures, ReclaimFigures::default());
+        // Direct reclaim says nothing of kswapd, whose pages then do.
+        let mut o = Observations::default();
+        o.see_point(SECOND, &Compaction::DirectReclaimBegin { order: None, gfp: 0 });
+        assert_eq!(o.finish(2 * SECOND).1.source, ReclaimSource::Recorded);
+        o.see_page(0, SECOND);
+        assert_eq!(o.finish(2 * SECOND).1.source, ReclaimSource::Inferred);
         // Tracepoints that tell that nothing happened are no inference.
         let mut o = Observations::default();
         o.see_point(SECOND, &Compaction::KswapdSleep { node: 0 });
