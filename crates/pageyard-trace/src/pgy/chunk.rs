@@ -1,6 +1,8 @@
 //! One chunk: a head of fixed length with checksums, and its content.
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
+
+use zstd::zstd_safe::{CCtx, DCtx, compress_bound, get_error_name};
 
 use super::layout::MAX_CONTENT;
 use crate::error::Fault;
@@ -69,9 +71,10 @@ impl ChunkHead {
             return Ok(());
         }
         plain.reserve(self.plain);
-        zstd::bulk::Decompressor::new()
-            .and_then(|mut zstd| zstd.decompress_to_buffer(stored, plain))
-            .map_err(|_| Fault::Content("it does not decompress"))?;
+        // `zstd::bulk` panics where there is no memory for a context.
+        let mut zstd =
+            DCtx::try_create().ok_or_else(|| Fault::Io(ErrorKind::OutOfMemory.into()))?;
+        zstd.decompress(plain, stored).map_err(|_| Fault::Content("it does not decompress"))?;
         if plain.len() != self.plain {
             return Err(Fault::Content("its length is not as declared"));
         }
@@ -88,7 +91,9 @@ pub(super) fn write(
     level: i32,
 ) -> io::Result<u64> {
     debug_assert!(plain.len() <= MAX_CONTENT);
-    let packed = zstd::bulk::compress(plain, level)?;
+    let mut packed = Vec::with_capacity(compress_bound(plain.len()));
+    let mut zstd = CCtx::try_create().ok_or(ErrorKind::OutOfMemory)?;
+    zstd.compress(&mut packed, plain, level).map_err(|e| io::Error::other(get_error_name(e)))?;
     let compressed = packed.len() < plain.len();
     let stored = if compressed { &packed } else { plain };
     let mut head = Vec::with_capacity(CHUNK_HEAD);
