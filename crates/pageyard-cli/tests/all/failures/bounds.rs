@@ -292,7 +292,7 @@ fn without_memory_it_is_an_error_like_others() {
         "conform ORACLE",
         "topology eight-sockets --json",
     ] {
-        for mib in [24, 28, 32, 36, 40, 44, 48, 56, 64, 80, 100, 140, 200, 300] {
+        for mib in [28, 32, 36, 40, 44, 48, 56, 64, 80, 100, 140, 200, 300] {
             let o = limited(&folder, line, mib, 60);
             // A program that cannot even be loaded is none of ours.
             if o.status.code() == Some(127) {
