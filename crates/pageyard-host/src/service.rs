@@ -103,7 +103,7 @@ pub(crate) struct Service {
     pub(crate) balloon: Balloon,
     pub(crate) hotplug: Hotplug,
     /// Somebody runs the worker.
-    pub(crate) working: AtomicBool,
+    pub(crate) working: Arc<AtomicBool>,
     pub(crate) lazily: AtomicBool,
     pub(crate) level: AtomicU8,
     pub(crate) target: AtomicU64,
@@ -181,7 +181,7 @@ impl Service {
             listeners: Registry::default(),
             balloon: Balloon::default(),
             hotplug: Hotplug::default(),
-            working: AtomicBool::new(false),
+            working: Arc::default(),
             lazily: AtomicBool::new(false),
             level: AtomicU8::new(0),
             target: AtomicU64::new(u64::MAX),

@@ -112,7 +112,7 @@ pub struct Worker<'y, P: Policy = Linux612> {
     publish_at: u64,
     told: Told,
     /// Last: there is another worker only after all of this one has gone.
-    _working: Working<'y>,
+    _working: Working,
 }
 
 /// What a yard has, in pages.
@@ -185,9 +185,12 @@ impl Usage {
 impl<'y, P: Policy> Worker<'y, P> {
     /// `None` where somebody else is the worker.
     pub(crate) fn new(raw: &'y RawYard<P, HostLock>, plan: &'y Plan) -> Option<Self> {
+        let working = Working::begin(&raw.service().working)?;
+        Some(Worker::begin(raw, plan, working))
+    }
+
+    fn begin(raw: &'y RawYard<P, HostLock>, plan: &'y Plan, working: Working) -> Self {
         let service = raw.service();
-        // First: what is called below may panic.
-        let working = Working::begin(&service.working)?;
         let now = clock::now();
         let core = raw.core();
         let zones: Vec<ZoneId> = core.zone_ids().collect();
@@ -203,7 +206,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         service.tell.began(&signals.psi_state, &signals.group_state, plan.keeps.as_deref());
         service.lazily.store(plan.give_back.is_some_and(|g| g.lazily), Relaxed);
         let pages = raw.region().pages();
-        Some(Worker {
+        Worker {
             raw,
             plan,
             nodes: nodes.into_iter().filter_map(behind).collect(),
@@ -217,7 +220,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             publish_at: now,
             told: Told::default(),
             _working: working,
-        })
+        }
     }
 
     /// Does what is due, and says for how long there is nothing to do then unless the yard's bell
@@ -456,15 +459,15 @@ impl<'y, P: Policy> Worker<'y, P> {
 
 /// The yard has a worker, until this is dropped.
 #[derive(Debug)]
-struct Working<'y>(&'y AtomicBool);
+struct Working(Arc<AtomicBool>);
 
-impl<'y> Working<'y> {
-    fn begin(working: &'y AtomicBool) -> Option<Self> {
-        (!working.swap(true, SeqCst)).then(|| Working(working))
+impl Working {
+    fn begin(working: &Arc<AtomicBool>) -> Option<Self> {
+        (!working.swap(true, SeqCst)).then(|| Working(working.clone()))
     }
 }
 
-impl Drop for Working<'_> {
+impl Drop for Working {
     fn drop(&mut self) {
         self.0.store(false, SeqCst);
     }
@@ -502,13 +505,14 @@ impl Keeper {
         raw: Arc<RawYard<P, HostLock>>,
         plan: Arc<Plan>,
     ) -> io::Result<Keeper> {
+        // Not in the thread: before that runs, somebody else could become the worker.
+        let working = Working::begin(&raw.service().working)
+            .ok_or_else(|| io::Error::other("the yard has a worker already"))?;
         let stop = Arc::new(AtomicBool::new(false));
         let (seen, own) = (stop.clone(), raw.clone());
         let run = move || {
             IS_WORKER.set(true);
-            if let Some(mut worker) = Worker::new(&*own, &plan) {
-                worker.run(&seen);
-            }
+            Worker::begin(&*own, &plan, working).run(&seen);
         };
         let thread = thread::Builder::new().name("pageyard".into()).spawn(run)?;
         let ring = Box::new(move || raw.service().bell.ring());

@@ -148,6 +148,18 @@ fn an_embedders_own_thread_is_the_worker() {
 }
 
 /// The end of the clock is not reached by adding.
+/// A yard that has a thread of its own is that thread's from the start: nobody who asks for the
+/// worker before the thread first runs becomes it, which would leave the yard without one.
+#[test]
+fn the_yards_own_thread_is_the_worker_from_the_start() {
+    for _ in 0..20 {
+        let yard: HostYard =
+            builder(32 * MIB).tick(Some(Duration::from_millis(1))).build().unwrap();
+        assert!(yard.status().worker && yard.worker().is_none());
+        assert!(until(|| yard.status().ticks > 0));
+    }
+}
+
 #[test]
 fn a_worker_that_never_ticks_works() {
     let how = GiveBack { after: Duration::ZERO, ..GiveBack::default() };
