@@ -173,8 +173,8 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// [`report_free_blocks`](Yard::report_free_blocks). What requests use last comes first: the
     /// largest blocks, down to `least`, and of these the movable ones. All memory was movable once,
     /// so blocks of another type are there because somebody needed them. At no time are more blocks
-    /// off their lists than 32, or than a quarter of what is free above the LOW mark holds; where that
-    /// is no block, there is nothing to report.
+    /// off their lists than 32, or than a quarter of what is free above the LOW mark holds. Where that
+    /// is no block, it is one, if half of it holds one; otherwise there is nothing to report.
     ///
     /// Blocks below [`Platform::REPORT_ORDER`] are not reported whatever `least` says. With
     /// [`Order::MAX`] a load that is served from what is left fetches nothing back: smaller blocks that
@@ -305,8 +305,10 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         {
             let locked = self.lock();
             let low = zone.watermarks.effective(LOW);
-            let room = zone.supply_exact().free.saturating_sub(low) / 4;
-            let room = (room >> order).min(BATCH as u64);
+            let above = zone.supply_exact().free.saturating_sub(low);
+            // In a small zone no block is a quarter.
+            let one = u64::from(above >> order > 1);
+            let room = (above >> order >> 2).max(one).min(BATCH as u64);
             let wanted = most.div_ceil(1 << order).min(room) as usize;
             let list = zone.areas.list(order, t);
             let mut next = list.first().filter(|_| !list.is_empty());

@@ -302,9 +302,14 @@ fn s9_9_a_small_zone_keeps_blocks_for_its_requests() {
         assert_eq!(
             y.report_free_pages(ZoneKind::Normal, Order::ZERO, u64::MAX),
             0,
-            "no block is a quarter"
+            "no block is a half"
         );
         assert!(told(y).is_empty());
+    });
+    let m = Machine::normal(4096);
+    m.run_on(Balloon::default(), |y: &Y<'_>| {
+        assert_eq!(y.report_free_pages(ZoneKind::Normal, Order::ZERO, u64::MAX), 4096);
+        assert!(told(y).iter().all(|c| c.len() == 1), "one at a time: none is a quarter");
     });
     let m = Machine::normal(16_384);
     m.run_on(Balloon::default(), |y: &Y<'_>| {
