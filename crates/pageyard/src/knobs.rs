@@ -94,6 +94,22 @@ impl Knobs {
         foreign_lowmem: 0,
     };
 
+    /// Sets a setting from text (§10), as [`Yard::set_knob`] does for a yard that is there already.
+    ///
+    /// # Errors
+    /// As [`Yard::set_knob`]; nothing has changed then.
+    ///
+    /// ```
+    /// # use pageyard::{KnobError, Knobs};
+    /// let mut knobs = Knobs::default();
+    /// knobs.set("percpu_pagelist_high_fraction", "8")?;
+    /// assert_eq!(knobs.percpu_pagelist_high_fraction, 8);
+    /// # Ok::<(), KnobError>(())
+    /// ```
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), KnobError> {
+        known(name)?.write(self, value)
+    }
+
     /// Checks every range.
     ///
     /// # Errors

@@ -263,9 +263,9 @@ pub enum KeepBatch {
 pub enum Growth {
     /// Never: `high` is fixed.
     Fixed,
-    /// Rollback background reclaim is at work (the series as first sent).
+    /// Unless background reclaim is at work (the series as first sent).
     UnlessReclaim,
-    /// Rollback the zone is below its high watermark.
+    /// Unless the zone is below its high watermark.
     UnlessBelowHigh,
 }
 
@@ -341,24 +341,43 @@ const STEP8: PcpRules =
 const STEP9: PcpRules = PcpRules { count_min: true, ..STEP8 };
 const STEP10: PcpRules = PcpRules { free_count: true, ..STEP9 };
 
+/// What a policy's name on a command line stands for.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<T> {
+    /// The name of the type.
+    pub name: &'static str,
+    /// The type's documentation.
+    pub about: &'static str,
+    /// The rules, or what becomes of another policy's.
+    pub makes: T,
+}
+
 /// Declares policies that are plain types.
 macro_rules! policies {
-    ($($(#[$doc:meta])* $name:ident = $text:literal, $rules:expr;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default)]
-        pub struct $name;
-        impl Policy for $name {
-            #[inline(always)]
-            fn rules(&self) -> &Rules {
-                const { &Self::RULES }
+    ($($(#[doc = $doc:literal])* $name:ident = $text:literal, $rules:expr;)*) => {
+        $(
+            $(#[doc = $doc])*
+            #[derive(Clone, Copy, Debug, Default)]
+            pub struct $name;
+            impl Policy for $name {
+                #[inline(always)]
+                fn rules(&self) -> &Rules {
+                    const { &Self::RULES }
+                }
             }
-        }
-        impl StaticPolicy for $name {
-            const NAME: &'static str = $text;
-            const RULES: Rules = $rules;
-            const POLICY: Self = $name;
-        }
-    )*};
+            impl StaticPolicy for $name {
+                const NAME: &'static str = $text;
+                const RULES: Rules = $rules;
+                const POLICY: Self = $name;
+            }
+        )*
+
+        /// All policies that are whole, in the order of the kernel's history: for programs whose
+        /// users choose one by its name.
+        pub const POLICIES: &[Named<&'static Rules>] = &[
+            $(Named { name: $text, about: concat!($($doc, "\n"),*), makes: &$name::RULES },)*
+        ];
+    };
 }
 
 policies! {
@@ -406,25 +425,46 @@ policies! {
 
 /// Declares policies that change one thing of another policy.
 macro_rules! modifiers {
-    ($($(#[$doc:meta])* $name:ident = $text:literal, |$rules:ident| $change:expr;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default)]
-        pub struct $name<P = Linux612>(PhantomData<P>);
-        impl<P: StaticPolicy> Policy for $name<P> {
-            #[inline(always)]
-            fn rules(&self) -> &Rules {
-                const { &Self::RULES }
+    ($($(#[doc = $doc:literal])* $name:ident = $text:literal, |$rules:ident| $change:expr;)*) => {
+        $(
+            $(#[doc = $doc])*
+            #[derive(Clone, Copy, Debug, Default)]
+            pub struct $name<P = Linux612>(PhantomData<P>);
+            impl<P> $name<P> {
+                const fn change($rules: Rules) -> Rules {
+                    $change
+                }
             }
-        }
-        impl<P: StaticPolicy> StaticPolicy for $name<P> {
-            const NAME: &'static str = $text;
-            const RULES: Rules = {
-                let $rules = P::RULES;
-                $change
-            };
-            const POLICY: Self = $name(PhantomData);
-        }
-    )*};
+            impl<P: StaticPolicy> Policy for $name<P> {
+                #[inline(always)]
+                fn rules(&self) -> &Rules {
+                    const { &Self::RULES }
+                }
+            }
+            impl<P: StaticPolicy> StaticPolicy for $name<P> {
+                const NAME: &'static str = $text;
+                const RULES: Rules = Self::change(P::RULES);
+                const POLICY: Self = $name(PhantomData);
+            }
+        )*
+
+        /// All that change one thing of another policy, but for [`Guarded`], which has a number:
+        /// [`guarded`].
+        ///
+        /// ```
+        /// use pageyard::policy::{Base, MODIFIERS, StaticPolicy, Vanilla};
+        ///
+        /// let vanilla = MODIFIERS.iter().find(|m| m.name == "Vanilla").unwrap();
+        /// assert_eq!((vanilla.makes)(Base::RULES), Vanilla::<Base>::RULES);
+        /// ```
+        pub const MODIFIERS: &[Named<fn(Rules) -> Rules>] = &[
+            $(Named {
+                name: $text,
+                about: concat!($($doc, "\n"),*),
+                makes: $name::<Linux612>::change,
+            },)*
+        ];
+    };
 }
 
 modifiers! {
@@ -521,6 +561,12 @@ modifiers! {
     };
 }
 
+/// The rules of [`Guarded<MIN_ORDER, P>`](Guarded) where those of `P` are `rules`. An order above
+/// [`MAX_GUARD_ORDER`] is refused where an allocator is made.
+pub const fn guarded(min_order: u8, rules: Rules) -> Rules {
+    Rules { safety: Safety { guard_min_order: min_order, ..rules.safety }, ..rules }
+}
+
 /// Parts of orders below `MIN_ORDER` that a split leaves over become guards (§11.6, the kernel's
 /// `debug_guardpage_minorder`). Orders above [`MAX_GUARD_ORDER`] do not compile.
 #[derive(Clone, Copy, Debug, Default)]
@@ -538,13 +584,24 @@ impl<const MIN_ORDER: u8, P: StaticPolicy> StaticPolicy for Guarded<MIN_ORDER, P
     const NAME: &'static str = "Guarded";
     const RULES: Rules = {
         assert!(MIN_ORDER <= MAX_GUARD_ORDER, "guards are smaller than order 5");
-        Rules { safety: Safety { guard_min_order: MIN_ORDER, ..P::RULES.safety }, ..P::RULES }
+        guarded(MIN_ORDER, P::RULES)
     };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_policy_can_be_chosen_by_name() {
+        let whole = |name| POLICIES.iter().find(|p| p.name == name).map(|p| *p.makes);
+        assert_eq!(whole("Linux61"), Some(Linux61::RULES));
+        for m in MODIFIERS {
+            assert_ne!((m.makes)(Base::RULES), Base::RULES, "{}", m.name);
+            assert!(m.about.len() > 20 && whole(m.name).is_none());
+        }
+        assert_eq!(guarded(3, Base::RULES), Guarded::<3, Base>::RULES);
+    }
 
     #[test]
     fn policies_compose() {

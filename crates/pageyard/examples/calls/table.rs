@@ -5,7 +5,7 @@
 
 use lock_api::Mutex;
 use pageyard::compact::{self, Background, Deferral, Retries};
-use pageyard::policy::{Policy, Safety};
+use pageyard::policy::{self, Policy, Safety};
 use pageyard::text::{self, BlockSupply, FreeCount, PagesetText, ZoneReport, ZoneText};
 use pageyard::tuning::{self, CacheSlice, Limits, Pressure, Room, Tuning};
 use pageyard::{
@@ -372,6 +372,10 @@ calls! {
         y.knob(name, &mut Paper).or_else(|e| write!(Paper, "{e}"))
     }
     call_named(_y, name: &str = "lowmem_reserve_ratio") -> bool { Knob::named(name).is_some() }
+    call_knobs_set(_y, name: &str = "lowmem_reserve_ratio", value: &str = " 256 1\n")
+        -> Result<(), KnobError> { Knobs::set(&mut Knobs::default(), name, value) }
+    call_guarded(_y, min_order: u8 = 3)
+        -> Safety { policy::guarded(min_order, *policy::Linux612.rules()).safety }
     call_check(_y, knobs: Knobs = Knobs::default()) -> Result<(), KnobError> { Knobs::check(&knobs) }
     call_stat_threshold(_y, cpus: u32 = 7, managed: u64 = 7)
         -> u32 { pageyard::stat_threshold(cpus, managed) }
