@@ -7,6 +7,7 @@ mod machines;
 mod memory;
 mod output;
 mod picture;
+mod policies;
 mod progress;
 mod replay;
 mod reproduce;
@@ -63,6 +64,7 @@ enum Command {
     Show(show::Args),
     Soak(soak::Args),
     Knobs(knobs::Args),
+    Policies(policies::Args),
     Trace(trace::Args),
 }
 
@@ -127,6 +129,7 @@ fn perform(command: Command) -> output::Outcome {
         Command::Show(args) => show::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Knobs(args) => knobs::run(&args),
+        Command::Policies(args) => policies::run(&args),
         Command::Trace(args) => trace::run(&args),
     }
 }

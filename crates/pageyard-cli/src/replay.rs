@@ -5,16 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use pageyard_lab::picture::Page;
-use pageyard_lab::replay::{
-    Choice, DEFAULT_POLICIES, Input, MachineOptions, Options, POLICIES, Report, Stage, TickPhase,
-    by_name, replay,
-};
+use pageyard_lab::replay::{Input, MachineOptions, Options, Report, Stage, TickPhase, replay};
 use pageyard_lab::topology::size;
 use pageyard_machine::MachineSpec;
 use serde::Serialize;
 
 use crate::output::{self, print_json};
 use crate::picture::{Picture, command};
+use crate::policies::Choices;
 use crate::progress::{Bar, Count};
 
 const EXAMPLES: &str = "\
@@ -22,6 +20,7 @@ Examples:
   pageyard replay samples/kbuild.pgy
   pageyard replay build.txt --policy Linux612,'Vanilla<Base>' --explain
   pageyard replay samples/kbuild.pgy --html kbuild.html
+  pageyard replay samples/kbuild.pgy --policy Linux612,Linux612+high=400
   pageyard replay samples/kbuild.pgy --on machine:2x56
   trace-cmd report -t | pageyard replay - --json";
 
@@ -39,10 +38,8 @@ pub(crate) struct Args {
     /// The trace, or - for standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// Policies, one column each; changes are against the first
-    #[arg(long, value_name = "P,P", value_delimiter = ',', default_values = DEFAULT_POLICIES,
-          value_parser = by_name, long_help = policies())]
-    policy: Vec<Choice>,
+    #[command(flatten)]
+    choices: Choices,
     /// Fixes what the trace does not record: when the statistics worker ticks
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -75,15 +72,6 @@ pub(crate) struct Args {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-}
-
-fn policies() -> String {
-    let names: Vec<_> = POLICIES.iter().map(|p| p.name).collect();
-    format!(
-        "Policies, one column each; changes are against the first. README.md says what each stands \
-         for: {}",
-        names.join(", ")
-    )
 }
 
 /// How a trace is read, and on what machine it is replayed.
@@ -132,7 +120,7 @@ struct Json<'a> {
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
     let options = Options {
-        policies: args.policy.clone(),
+        policies: args.choices.all(),
         seed: args.seed,
         seeds: args.seeds,
         tick_phase: args.tick_phase,

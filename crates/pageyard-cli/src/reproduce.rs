@@ -29,9 +29,11 @@ Examples:
 /// Each is a mail or commit that changed the page allocator. Machines are simulated: figures are of a
 /// model with one table of costs for all experiments (`pageyard calibrate` prints it), and nothing but
 /// the seed decides. fast-path alone is not simulated: it counts this program's instructions, for
-/// which valgrind must be installed; without it, `all` leaves that experiment out and says so. Below each column stands in what it agrees: `direction`, of the published
-/// changes those that go the same way here (~: by less than 1%); `order`, of the pairs of rows
-/// those in the same order; `factor`, the largest between the two figures.
+/// which valgrind must be installed; without it, `all` leaves that experiment out and says so.
+///
+/// Below each column stands in what it agrees: `direction`, of the published changes those that go the
+/// same way here, by more than 1%; `order`, of the pairs of rows those in the same order; `factor`, the
+/// largest between the two figures.
 ///
 /// Exit code: 0, or 2 for a wrong argument.
 #[derive(clap::Args)]

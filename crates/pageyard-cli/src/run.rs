@@ -8,7 +8,6 @@ use clap::Subcommand;
 use pageyard_lab::hygiene::{self, Claim, Summary};
 use pageyard_lab::picture::Page;
 use pageyard_lab::record::Recorder;
-use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, by_name};
 use pageyard_lab::result::RunResult;
 use pageyard_lab::table::{self, Source, TableError};
 use pageyard_lab::topology::size;
@@ -18,12 +17,13 @@ use serde::Serialize;
 
 use crate::output::{self, print_json, write_file};
 use crate::picture::{Picture, command};
+use crate::policies::Choices;
 use crate::progress::{Bar, Count};
 
 const EXAMPLES: &str = "\
 Examples:
   pageyard run sctp
-  pageyard run kbuild --on machine:2x56 --policy Base,Step5,Step7 --set memory=other,cpus=0
+  pageyard run kbuild --on machine:2x56 --policy Base,Step5,Step7 --set memory=other --set cpus=0
   pageyard run page_fault1 --iterations 5 --json -o faults.json
   pageyard run page_fault1 --on host --policy Base,Linux612 --iterations 10
   pageyard run sctp --html sctp.html
@@ -68,10 +68,8 @@ struct Run {
     /// Machines only
     #[arg(long, value_name = "16|64", default_value = "16", value_parser = descriptor)]
     descriptor: u32,
-    /// Policies, one after the other
-    #[arg(long, value_name = "P,P", value_delimiter = ',', default_values = DEFAULT_POLICIES,
-          value_parser = by_name)]
-    policy: Vec<Choice>,
+    #[command(flatten)]
+    choices: Choices,
     /// Decides everything that is left to chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -192,7 +190,7 @@ fn run_workload(args: &Run) -> output::Outcome {
                 machine: (**machine).clone(),
                 memory: args.memory,
                 descriptor: args.descriptor,
-                policies: args.policy.clone(),
+                policies: args.choices.all(),
                 seed: args.seed,
                 iterations: args.iterations,
                 set: args.set.clone(),
@@ -218,7 +216,7 @@ fn run_workload(args: &Run) -> output::Outcome {
             })?;
             let place = format!("this host, {}", host.description());
             let options = HostOptions {
-                policies: args.policy.clone(),
+                policies: args.choices.all(),
                 seed: args.seed,
                 iterations: args.iterations,
                 set: args.set.clone(),

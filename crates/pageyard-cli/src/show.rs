@@ -128,7 +128,7 @@ fn state(args: &Args, form: Form) -> output::Outcome {
 fn page_owner(args: &Args) -> output::Outcome {
     let OwnerArgs { by, policy, reading } = &args.owner;
     let options = Options {
-        policies: policy.iter().copied().collect(),
+        policies: policy.iter().cloned().collect(),
         seed: 0,
         seeds: 1,
         tick_phase: TickPhase::Inferred,

@@ -3,9 +3,10 @@
 use std::io::Cursor;
 use std::path::Path;
 
+use pageyard::policy::{MODIFIERS, POLICIES};
 use pageyard_lab::replay::{
-    Input, Kernel, MachineOptions, Options, POLICIES, ReclaimSource, ReplayError, Report,
-    TickPhase, by_name, replay,
+    Input, Kernel, MachineOptions, Options, ReclaimSource, ReplayError, Report, TickPhase, by_name,
+    by_names, replay,
 };
 
 /// One event in the form of `trace-cmd report`: CPU, task, microseconds, event and fields.
@@ -285,6 +286,7 @@ fn full() -> Trace {
 fn requests_that_the_kernel_failed_are_asked_again() {
     let r = full().then(REFUSED).replay("Linux612");
     assert_eq!((r.recorded.failed, r.policies[0].figures.failed), (1, 1));
+    assert!(!r.to_string().contains("warning:"), "{r}");
     // Where there is a block for it, that goes straight back.
     let again = (0..20).fold(Trace::new(), |t, _| t.then(REFUSED)).alloc(F, 10, 1);
     let r = again.replay("Linux612");
@@ -322,7 +324,10 @@ fn requests_without_a_block_are_served_after_later_frees_or_counted() {
     let m = ours.matching.unwrap();
     assert_eq!((ours.failed, m.waited, m.of_failed), (1, 0, 1));
     // So it does until the trace ends.
-    assert_eq!(halves().replay("Linux612").policies[0].figures.failed, 1);
+    let r = halves().replay("Linux612");
+    assert_eq!(r.policies[0].figures.failed, 1);
+    let warning = "warning: 1 requests fail under Linux612 and 0 were recorded";
+    assert!(r.to_string().contains(warning), "{r}");
 }
 
 #[test]
@@ -461,15 +466,18 @@ fn a_recorded_build_explained() {
 #[test]
 fn every_policy_replays_a_recorded_build() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy");
-    let names: Vec<_> = POLICIES.iter().map(|p| p.name).collect();
+    let whole = POLICIES.iter().map(|p| p.name.to_owned());
+    let around = MODIFIERS.iter().map(|m| format!("{}<Step10>", m.name));
+    let more = ["TwoPassBulkFree<NoHighOrder<Base>>", "Guarded<2, Vanilla>"].map(str::to_owned);
+    let names: Vec<String> = whole.chain(around).chain(more).collect();
     let o = Options {
-        policies: POLICIES.to_vec(),
+        policies: by_names(&names.join(",")).unwrap(),
         seeds: 1,
         machine: MachineOptions::default(),
         ..options("Linux612")
     };
     let r = replay(Input::Path(path), &o, &mut |_, _, _| {}).unwrap();
-    assert_eq!(r.policies.iter().map(|c| c.policy).collect::<Vec<_>>(), names);
+    assert_eq!(r.policies.iter().map(|c| c.policy.clone()).collect::<Vec<_>>(), names);
     for c in &r.policies {
         assert_eq!(c.figures.alloc_pages, r.recorded.alloc_pages, "{}", c.policy);
         assert_eq!(c.figures.free_pages, r.recorded.free_pages, "{}", c.policy);
@@ -530,4 +538,24 @@ fn a_time_that_no_clock_has_is_refused() {
     );
     let e = replay(t.input(), &options("Linux612"), &mut |_, _, _| {}).unwrap_err().to_string();
     assert!(e.contains("an event at 10000000000 seconds"), "{e}");
+}
+
+/// Settings are those of their column alone, and what they change is what the allocator then does.
+#[test]
+fn settings_are_of_their_column() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy");
+    let run = |policies: &str| {
+        let policies = by_names(policies).unwrap();
+        let o = Options { policies, seeds: 1, ..options("Linux612") };
+        replay(Input::Path(path.clone()), &o, &mut |_, _, _| {})
+    };
+    let r = run("Linux612,Linux612+high=0,Linux612+high=4000,Base+high=4000").unwrap();
+    let names: Vec<&str> = r.policies.iter().map(|c| c.policy.as_str()).collect();
+    assert_eq!(names, ["Linux612", "Linux612+high=0", "Linux612+high=4000", "Base+high=4000"]);
+    let peaks: Vec<u64> = r.policies.iter().map(|c| c.figures.idle_peak).collect();
+    assert!(peaks[1] < peaks[0] && peaks[0] < peaks[2], "{peaks:?}");
+    let alone = run("Linux612").unwrap();
+    assert_eq!(r.policies[0].figures, alone.policies[0].figures);
+    let wrong = run("Linux612,Linux612+high_min=9000000").unwrap_err().to_string();
+    assert!(wrong.contains("high_min = 9000000 is above high_max = "), "{wrong}");
 }

@@ -2,20 +2,14 @@
 
 use std::process::{Command, Output};
 
+use crate::{err, out};
+
 fn pageyard(args: &[&str], path: Option<&str>) -> Output {
     let mut command = Command::new(crate::PROGRAM);
     if let Some(path) = path {
         command.env("PATH", path);
     }
     command.args(args).output().unwrap()
-}
-
-fn out(o: &Output) -> String {
-    String::from_utf8(o.stdout.clone()).unwrap()
-}
-
-fn err(o: &Output) -> String {
-    String::from_utf8(o.stderr.clone()).unwrap()
 }
 
 #[test]

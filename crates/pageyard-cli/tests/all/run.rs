@@ -2,17 +2,7 @@
 
 use std::process::{Command, Output};
 
-fn pageyard(args: &[&str]) -> Output {
-    Command::new(crate::PROGRAM).args(args).output().unwrap()
-}
-
-fn out(o: &Output) -> String {
-    String::from_utf8(o.stdout.clone()).unwrap()
-}
-
-fn err(o: &Output) -> String {
-    String::from_utf8(o.stderr.clone()).unwrap()
-}
+use crate::{err, out, pageyard};
 
 const SMALL: [&str; 12] = [
     "run",
@@ -75,7 +65,7 @@ fn what_is_wrong_is_named() {
         (&["run", "micro", "--on", "host", "--memory", "900T"], "take less, by --memory"),
         (&["run", "micro", "--on", "host", "--descriptor", "64"], "--descriptor: on the host"),
         (&["run", "unix", "--on", "machine:3x5"], "3x5"),
-        (&["run", "unix", "--policy", "Step2"], "no policy Step2; there are Base, "),
+        (&["run", "unix", "--policy", "Step2"], "there is no Step2; there are Linux612, Base, "),
         (&["run", "unix", "--set", "pairs"], "give name=value, such as pairs=16"),
         (&["run", "unix", "--set", "pairs=0"], "unix: pairs=0: give a whole number from 1 to "),
         (&["run", "unix", "--descriptor", "32"], "give 16 or 64"),

@@ -234,7 +234,7 @@ impl Page {
         let at = self.keep("replay", Versioned { version: env!("CARGO_PKG_VERSION"), report });
         self.fact("trace", &report.reading.input);
         self.fact("seed", &report.seed.to_string());
-        let policies: Vec<_> = report.policies.iter().map(|c| c.policy).collect();
+        let policies: Vec<_> = report.policies.iter().map(|c| c.policy.as_str()).collect();
         self.fact("policies", &policies.join(", "));
         let zones = report
             .machine
@@ -251,7 +251,7 @@ impl Page {
         self.parts.push(Part::Table(table::replayed(report, &at, &data)));
         let named = report.policies.iter().enumerate().filter_map(|(i, c)| {
             let track = c.track.as_ref()?;
-            Some(course::Named { name: c.policy, at: format!("{at}/policies/{i}/track"), track })
+            Some(course::Named { name: &c.policy, at: format!("{at}/policies/{i}/track"), track })
         });
         let tracks: Vec<_> = named.collect();
         if !tracks.is_empty() {

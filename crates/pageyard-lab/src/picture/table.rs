@@ -213,7 +213,7 @@ fn printed(titled: &Titled) -> Table {
 pub(super) fn replayed(report: &crate::replay::Report, at: &str, data: &Json) -> Table {
     let mut head = vec![String::new(), "recorded".into()];
     for (i, c) in report.policies.iter().enumerate() {
-        head.push(c.policy.into());
+        head.push(c.policy.as_str().into());
         if i > 0 {
             head.push("change".into());
         }
@@ -261,7 +261,7 @@ pub(super) fn replayed(report: &crate::replay::Report, at: &str, data: &Json) ->
         notes: vec![format!(
             "The order of events is replayed, not time. \"recorded\" counts the kernel's own events; \
              a policy's figures are its allocator's. \"-\": not in the trace. Changes are against {}.",
-            report.policies.first().map_or("", |c| c.policy)
+            report.policies.first().map_or("", |c| c.policy.as_str())
         )],
         plain: None,
     }

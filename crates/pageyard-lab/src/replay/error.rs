@@ -2,7 +2,10 @@
 
 use std::io;
 
-use pageyard_trace::{TraceError, printable};
+use pageyard_trace::TraceError;
+pub(super) use pageyard_trace::printable;
+
+use super::settings::SettingError;
 
 /// Why a trace could not be replayed. The program's exit code is 2 for these.
 #[derive(Debug, thiserror::Error)]
@@ -68,14 +71,17 @@ pub enum ReplayError {
         /// The trace's name.
         input: String,
     },
-    /// There is no policy of this name.
-    #[error("no policy {}; there are {known}", printable(.name))]
-    UnknownPolicy {
-        /// The name asked for.
+    /// There is no such policy.
+    #[error("policy {}: {why}", printable(.name))]
+    Policy {
+        /// What was asked for.
         name: String,
-        /// All names.
-        known: String,
+        /// What is wrong with it.
+        why: String,
     },
+    /// A setting that this machine's memory does not allow.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The temporary file for the plan of the replay, or for an imported trace.
     #[error("temporary file in {dir}: {0} (to fix: make room there, or set TMPDIR to a place that has it)",
             dir = std::env::temp_dir().display())]

@@ -27,6 +27,7 @@ mod restore;
 mod room;
 mod run;
 mod scan;
+mod settings;
 mod start;
 mod table;
 mod tick;
@@ -50,8 +51,9 @@ pub use machine::{DEFAULT_CACHE_SLICE, Kernel, Machine, MachineOptions, MachineZ
 pub use mirror::Understanding;
 pub use on_machine::Price;
 pub use owners::{Holder, Owners, owners};
-pub use policies::{Choice, DEFAULT_POLICIES, POLICIES, by_name};
+pub use policies::{Choice, DEFAULT_POLICIES, by_name, by_names, on_hosts};
 pub use reclaim::{ReclaimFigures, ReclaimSource};
+pub use settings::{SettingError, Settings};
 pub use start::StartFigures;
 pub(crate) use table::TableRow;
 pub use tick::{DEFAULT_PHASE, DELAY, PhaseSource, SPREAD, TickPhase};
@@ -101,7 +103,7 @@ pub struct Options {
 #[derive(Clone, Debug, Serialize)]
 pub struct Column {
     /// The policy.
-    pub policy: &'static str,
+    pub policy: String,
     /// Its figures under the seed asked for.
     pub figures: Figures,
     /// How much they vary with the seed; `None`: they do not, or it was not tried.
@@ -324,9 +326,9 @@ fn columns(
             let number_of = options.seed.wrapping_add(seed);
             let result = match &options.on {
                 Some(spec) if seed == 0 => {
-                    on_machine::run(&setting, choice.rules, spec, number_of, &mut tell)
+                    on_machine::run(&setting, choice, spec, number_of, &mut tell)
                 }
-                _ => run::run(&setting, choice.rules, number_of, &mut tell),
+                _ => run::run(&setting, choice, number_of, &mut tell),
             };
             if let Ok(mut results) = results.lock() {
                 results[number] = Some(result);
@@ -354,7 +356,7 @@ fn columns(
         }
     }
     let column = |(choice, found): (&Choice, Found)| Column {
-        policy: choice.name,
+        policy: choice.name.clone(),
         figures: found.runs[0],
         spread: (found.runs.len() > 1).then(|| Spread::of(&found.runs)),
         ticks_matter: choice.ticks_matter(),

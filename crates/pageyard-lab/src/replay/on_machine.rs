@@ -5,12 +5,12 @@
 use std::cell::RefCell;
 
 use pageyard::CpuId;
-use pageyard::policy::Rules;
 use pageyard_machine::{Machine, MachineSpec, Memory, Options, SimYard, Stats, Task};
 use serde::Serialize;
 
 use super::driver::{Driver, Seat};
 use super::error::ReplayError;
+use super::policies::Choice;
 use super::restore::{Parts, refused, restore};
 use super::run::{Observer, Outcome, Setting};
 
@@ -47,7 +47,7 @@ impl Seat for OnCpus<'_, '_, '_> {
 /// Replays the plan under a policy on a simulated machine.
 pub(super) fn run(
     setting: &Setting<'_>,
-    rules: &Rules,
+    choice: &Choice,
     spec: &MachineSpec,
     seed: u64,
     progress: &mut dyn FnMut(u64),
@@ -62,10 +62,12 @@ pub(super) fn run(
     let memory = Memory::for_layout(&layout).map_err(refused)?;
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
-    let mut yard: SimYard<'_, _, _> = SimYard::with_policy(machine.platform(&observer), rules);
+    let mut yard: SimYard<'_, _, _> =
+        SimYard::with_policy(machine.platform(&observer), &choice.rules);
     yard.init_blank(&layout, storage).map_err(refused)?;
     machine.adopt(&yard);
     restore(&yard, setting, &phases)?;
+    choice.settings.apply(&yard)?;
     machine.reset_stats();
     let done = RefCell::new(None);
     let ran = machine.run(|scope| {

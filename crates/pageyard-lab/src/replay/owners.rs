@@ -166,7 +166,7 @@ pub struct Owners {
     /// What was read.
     pub reading: Reading,
     /// The policy whose pages these are.
-    pub policy: &'static str,
+    pub policy: String,
     /// Blocks whose request the trace shows, by frame.
     pub holders: Vec<Holder>,
     /// Pages in use, those included whose request it does not show.
@@ -186,11 +186,11 @@ pub fn owners(
 ) -> Result<Owners, ReplayError> {
     let ready = Prepared::new(input, options, true, progress)?;
     let choice = match options.policies.first() {
-        Some(choice) => *choice,
+        Some(choice) => choice.clone(),
         None => by_name(ready.machine.kernel.policy())?,
     };
     let all = Some(ready.plan.len);
-    let ran = run(&ready.setting(), choice.rules, options.seed, &mut |at| {
+    let ran = run(&ready.setting(), &choice, options.seed, &mut |at| {
         progress(Stage::Replay, at, all);
     })?;
     let Held { holders, in_use } = ran.held.expect("requests were kept");

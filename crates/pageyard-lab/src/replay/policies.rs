@@ -1,118 +1,263 @@
 //! Policies by name.
 
 use pageyard::policy::{
-    Base, BlockByBlock, Decay, EarlyLimits, LargestFirst, LateFreeHigh, Linux61, Linux612,
-    NoHighOrder, Rules, SixBatches, StaticPolicy, Step1, Step3, Step5, Step7, Step8, Step9, Step10,
-    TwoPassBulkFree, Vanilla,
+    self, Base, Decay, LateFreeHigh, Linux61, Linux612, Rules, StaticPolicy, Step1, Step3, Step5,
+    Step7, Step9, Step10, TwoPassBulkFree, Vanilla, guarded,
 };
 
 use super::error::ReplayError;
+use super::settings::Settings;
 use crate::workload::{Measure, WorkloadError, host};
 
 type RealWork = fn(&host::Setting<'_>, &mut host::Room) -> Result<Vec<Measure>, WorkloadError>;
 
-/// A policy that can be run.
-#[derive(Clone, Copy, Debug)]
+/// A policy, and settings, that can be run.
+#[derive(Clone, Debug)]
 pub struct Choice {
-    /// Its name on the command line and in tables.
-    pub name: &'static str,
+    /// Its name in tables, and on the command line.
+    pub name: String,
     /// What it does. Replays and the simulated machine have the core once, with rules that are a value.
-    pub rules: &'static Rules,
+    pub rules: Rules,
+    /// What is set once the allocator is there.
+    pub settings: Settings,
     /// Runs a workload on this host's threads, where what a policy costs is measured: with rules that are
     /// known when the core is compiled. `None` for policies that it is not compiled for: each takes
     /// seconds.
     pub(crate) real_work: Option<RealWork>,
 }
 
+/// The policies that workloads run under on this host.
+const ON_HOSTS: [(&str, RealWork); 12] = [
+    ("Base", host::run::<Base>),
+    ("Step1", host::run::<Step1>),
+    ("Step3", host::run::<Step3>),
+    ("Step5", host::run::<Step5>),
+    ("Step7", host::run::<Step7>),
+    ("Step9", host::run::<Step9>),
+    ("Step10", host::run::<Step10>),
+    ("Linux612", host::run::<Linux612>),
+    ("LateFreeHigh", host::run::<LateFreeHigh>),
+    ("Linux61", host::run::<Linux61>),
+    ("Vanilla", host::run::<Vanilla>),
+    ("TwoPassBulkFree<Base>", host::run::<TwoPassBulkFree<Base>>),
+];
+
+/// What a replay runs unless told otherwise.
+pub const DEFAULT_POLICIES: &str = "Base,Step5,Step10,Linux612";
+
+/// The most modifiers around a policy.
+const MOST: usize = 32;
+
 impl Choice {
     /// Whether ticks change what its lists hold, so that their phase matters.
     pub fn ticks_matter(&self) -> bool {
         !matches!(self.rules.pcp.decay, Decay::None)
     }
-}
 
-macro_rules! choices {
-    (
-        everywhere { $($name:literal => $policy:ty,)* }
-        not_on_hosts { $($other:literal => $variant:ty,)* }
-    ) => {
-        /// All policies that there are.
-        pub const POLICIES: &[Choice] = &[
-            $(Choice {
-                name: $name,
-                rules: &<$policy>::RULES,
-                real_work: Some(host::run::<$policy>),
-            },)*
-            $(Choice { name: $other, rules: &<$variant>::RULES, real_work: None },)*
-        ];
-    };
-}
-
-choices! {
-    everywhere {
-        "Base" => Base,
-        "Step1" => Step1,
-        "Step3" => Step3,
-        "Step5" => Step5,
-        "Step7" => Step7,
-        "Step9" => Step9,
-        "Step10" => Step10,
-        "Linux612" => Linux612,
-        "LateFreeHigh" => LateFreeHigh,
-        "Linux61" => Linux61,
-        "Vanilla" => Vanilla,
-        "TwoPassBulkFree<Base>" => TwoPassBulkFree<Base>,
-    }
-    not_on_hosts {
-        "Step8" => Step8,
-        "SixBatches<Base>" => SixBatches<Base>,
-        "EarlyLimits<SixBatches<Base>>" => EarlyLimits<SixBatches<Base>>,
-        "LargestFirst" => LargestFirst,
-        "Vanilla<Base>" => Vanilla<Base>,
-        "TwoPassBulkFree" => TwoPassBulkFree,
-        "NoHighOrder" => NoHighOrder,
-        "NoHighOrder<Base>" => NoHighOrder<Base>,
-        "TwoPassBulkFree<NoHighOrder>" => TwoPassBulkFree<NoHighOrder>,
-        "TwoPassBulkFree<NoHighOrder<Base>>" => TwoPassBulkFree<NoHighOrder<Base>>,
-        "BlockByBlock<Base>" => BlockByBlock<Base>,
-        "BlockByBlock<Step1>" => BlockByBlock<Step1>,
-        "BlockByBlock<Step3>" => BlockByBlock<Step3>,
-        "BlockByBlock<Step5>" => BlockByBlock<Step5>,
-        "BlockByBlock<Step7>" => BlockByBlock<Step7>,
-        "BlockByBlock<Step9>" => BlockByBlock<Step9>,
-        "BlockByBlock<Step10>" => BlockByBlock<Step10>,
-        "LateFreeHigh<BlockByBlock<Step10>>" => LateFreeHigh<BlockByBlock<Step10>>,
-        "BlockByBlock<NoHighOrder<SixBatches<Base>>>" =>
-            BlockByBlock<NoHighOrder<SixBatches<Base>>>,
+    /// The same with these settings besides, and after its own.
+    #[must_use]
+    pub fn with(mut self, settings: &Settings) -> Choice {
+        self.settings.add(settings);
+        self.name += &settings.to_string();
+        self
     }
 }
 
-/// What a replay runs unless told otherwise.
-pub const DEFAULT_POLICIES: [&str; 4] = ["Base", "Step5", "Step10", "Linux612"];
+/// The names of the policies that workloads run under on this host.
+pub fn on_hosts() -> impl Iterator<Item = &'static str> {
+    ON_HOSTS.iter().map(|&(name, _)| name)
+}
 
-/// The policy of this name; upper and lower case are one.
+/// The policy of this name: one of [`policy::POLICIES`], within any of [`policy::MODIFIERS`] and
+/// `Guarded<N, …>`. A modifier alone is that of [`Linux612`]. Behind it, `+NAME=VALUE` for each of
+/// [`Settings`]. Upper and lower case are one.
 ///
 /// # Errors
-/// [`ReplayError::UnknownPolicy`] lists those there are.
-pub fn by_name(name: &str) -> Result<Choice, ReplayError> {
-    let same = |c: &&Choice| c.name.eq_ignore_ascii_case(name.trim());
-    POLICIES.iter().find(same).copied().ok_or_else(|| ReplayError::UnknownPolicy {
-        name: name.trim().to_owned(),
-        known: POLICIES.iter().map(|c| c.name).collect::<Vec<_>>().join(", "),
-    })
+/// [`ReplayError::Policy`] says what is wrong with it.
+///
+/// ```
+/// use pageyard_lab::replay::by_name;
+///
+/// let choice = by_name("vanilla<guarded<3, Base>>+high=400")?;
+/// assert_eq!(choice.name, "Vanilla<Guarded<3, Base>>+high=400");
+/// # Ok::<(), pageyard_lab::replay::ReplayError>(())
+/// ```
+pub fn by_name(text: &str) -> Result<Choice, ReplayError> {
+    let wrong = |why| ReplayError::Policy { name: text.trim().to_owned(), why };
+    let mut parts = text.split('+');
+    let (policy, rules) = composed(parts.next().unwrap_or_default()).map_err(wrong)?;
+    let mut settings = Settings::default();
+    for part in parts {
+        settings.add(&part.parse().map_err(|e| wrong(format!("{e}")))?);
+    }
+    let real_work = ON_HOSTS.iter().find(|&&(name, _)| name == policy).map(|&(_, work)| work);
+    Ok(Choice { name: format!("{policy}{settings}"), rules, settings, real_work })
+}
+
+/// Several, with commas between them.
+///
+/// # Errors
+/// As [`by_name`], of the first that is wrong.
+pub fn by_names(text: &str) -> Result<Vec<Choice>, ReplayError> {
+    let mut depth = 0;
+    let between = |c: char| {
+        depth += match c {
+            '<' => 1,
+            '>' => -1,
+            _ => 0,
+        };
+        c == ',' && depth <= 0
+    };
+    text.split(between).map(by_name).collect()
+}
+
+/// A modifier as it is written.
+enum Modifier {
+    Plain(&'static policy::Named<fn(Rules) -> Rules>),
+    Guarded(u8),
+}
+
+/// The name as it is usually written, and the rules.
+fn composed(text: &str) -> Result<(String, Rules), String> {
+    let mut around = Vec::new();
+    let mut rest = text.trim();
+    let (mut name, mut rules) = (String::new(), Linux612::RULES);
+    while !rest.is_empty() || around.is_empty() {
+        let (head, within) = match rest.split_once('<') {
+            Some((head, within)) => {
+                let within = within.strip_suffix('>');
+                (head.trim(), within.ok_or(format!("{rest} lacks a > at its end"))?.trim())
+            }
+            None => (rest, ""),
+        };
+        let same = |name: &str| name.eq_ignore_ascii_case(head);
+        if let Some(whole) = policy::POLICIES.iter().find(|p| same(p.name)) {
+            if !within.is_empty() {
+                return Err(format!("{} stands alone: it changes no other policy", whole.name));
+            }
+            // Which a modifier is of by itself.
+            if whole.name != Linux612::NAME || around.is_empty() {
+                (name, rules) = (whole.name.to_owned(), *whole.makes);
+            }
+            break;
+        }
+        if around.len() == MOST {
+            return Err(format!("more than {MOST} policies within each other"));
+        }
+        if let Some(modifier) = policy::MODIFIERS.iter().find(|m| same(m.name)) {
+            around.push(Modifier::Plain(modifier));
+            rest = within;
+        } else if same("Guarded") {
+            let (order, within) = within.split_once(',').unwrap_or((within, ""));
+            let order = order.trim().parse().ok().filter(|&n| n <= policy::MAX_GUARD_ORDER);
+            let most = policy::MAX_GUARD_ORDER;
+            around.push(Modifier::Guarded(order.ok_or(format!(
+                "Guarded takes an order up to {most} and a policy, as Guarded<3, Base>"
+            ))?));
+            rest = within.trim();
+        } else {
+            return Err(unknown(head));
+        }
+    }
+    for modifier in around.iter().rev() {
+        (name, rules) = match (modifier, name.as_str()) {
+            (Modifier::Plain(m), "") => (m.name.to_owned(), (m.makes)(rules)),
+            (Modifier::Plain(m), _) => (format!("{}<{name}>", m.name), (m.makes)(rules)),
+            (Modifier::Guarded(n), "") => (format!("Guarded<{n}>"), guarded(*n, rules)),
+            (Modifier::Guarded(n), _) => (format!("Guarded<{n}, {name}>"), guarded(*n, rules)),
+        };
+    }
+    Ok((name, rules))
+}
+
+fn unknown(name: &str) -> String {
+    let names = |all: Vec<&str>| all.join(", ");
+    let whole = names(policy::POLICIES.iter().map(|p| p.name).collect());
+    let modifiers = names(policy::MODIFIERS.iter().map(|m| m.name).collect());
+    let what = if name.is_empty() {
+        "a name is missing".to_owned()
+    } else {
+        format!("there is no {}", super::error::printable(name))
+    };
+    format!(
+        "{what}; there are {whole}, and around a policy, as in Vanilla<Base>: {modifiers}, Guarded"
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use pageyard::policy::{Guarded, NoHighOrder, Poisoned, SixBatches};
+
     use super::*;
+
+    fn why(text: &str) -> String {
+        by_name(text).unwrap_err().to_string()
+    }
 
     #[test]
     fn names() {
         assert_eq!(by_name("linux612").unwrap().name, "Linux612");
         assert!(by_name("Linux612").unwrap().ticks_matter());
         assert!(!by_name("TwoPassBulkFree<Base>").unwrap().ticks_matter());
-        let text = by_name("Linux7").err().unwrap().to_string();
-        assert!(text.starts_with("no policy Linux7; there are Base, Step1"), "{text}");
-        DEFAULT_POLICIES.iter().for_each(|p| assert!(by_name(p).is_ok()));
+        assert_eq!(by_names(DEFAULT_POLICIES).unwrap().len(), 4);
+        for (name, work) in ON_HOSTS {
+            assert!(
+                by_name(name).unwrap().real_work.is_some_and(|w| std::ptr::fn_addr_eq(w, work))
+            );
+        }
+        assert!(by_name("Vanilla<Base>").unwrap().real_work.is_none());
+    }
+
+    #[test]
+    fn every_composition_is_that_of_its_types() {
+        let rules = |text: &str| by_name(text).unwrap().rules;
+        for p in policy::POLICIES {
+            assert_eq!(rules(p.name), *p.makes);
+        }
+        for m in policy::MODIFIERS {
+            assert_eq!(rules(m.name), (m.makes)(Linux612::RULES));
+            assert_eq!(rules(&format!("{}<Step5>", m.name)), (m.makes)(Step5::RULES));
+        }
+        type Deep = NoHighOrder<Poisoned<Guarded<2, Vanilla<SixBatches<Base>>>>>;
+        assert_eq!(
+            rules(" NoHighOrder< poisoned<GUARDED< 2 ,Vanilla<SixBatches< Base >>>>> "),
+            Deep::RULES
+        );
+        assert_eq!(rules("Guarded<5>"), Guarded::<5>::RULES);
+        // The outer one counts.
+        assert_eq!(rules("Guarded<1, Guarded<4>>"), Guarded::<1>::RULES);
+        assert_eq!(by_name("vanilla<linux612>").unwrap().name, "Vanilla");
+    }
+
+    #[test]
+    fn several() {
+        let names = |text: &str| -> Vec<String> {
+            by_names(text).unwrap().into_iter().map(|c| c.name).collect()
+        };
+        assert_eq!(names("base, Guarded<3,Base>,Step5"), ["Base", "Guarded<3, Base>", "Step5"]);
+        assert!(by_names("Base,").is_err() && by_names("").is_err());
+        assert!(by_names("Vanilla<Base,Step5").is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, says) in [
+            ("Linux7", "policy Linux7: there is no Linux7; there are Linux612, Base, Step1"),
+            ("Vanilla<Bas>", "policy Vanilla<Bas>: there is no Bas; there are Linux612"),
+            ("", "policy : a name is missing"),
+            ("<Base>", "policy <Base>: a name is missing"),
+            ("Base<Vanilla>", "Base stands alone: it changes no other policy"),
+            ("Vanilla<Base", "Vanilla<Base lacks a > at its end"),
+            ("Guarded", "as Guarded<3, Base>"),
+            ("Guarded<6>", "an order up to 5"),
+            ("Guarded<Base>", "as Guarded<3, Base>"),
+            ("Base+high", "policy Base+high: high: give NAME=VALUE"),
+            ("Base+lists=3", "there is no knob \"lists\""),
+        ] {
+            let said = why(text);
+            assert!(said.contains(says), "{text}: {said}");
+        }
+        let deep = "Vanilla<".repeat(100_000) + "Base" + &">".repeat(100_000);
+        assert!(why(&deep).contains("more than 32 policies within each other"));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 
-use pageyard::policy::Rules;
 use pageyard::{CpuId, DrainReason, Event, Platform, Yard};
 
 use super::counts::Holds;
@@ -15,6 +14,7 @@ use super::machine::Machine;
 use super::on_machine::Price;
 use super::owners::{Held, Requests, held};
 use super::plan::Plan;
+use super::policies::Choice;
 use super::restore::{Parts, refused, restore};
 use super::start::Start;
 use super::tick::PhaseSource;
@@ -106,7 +106,7 @@ impl Platform for Observer {
 /// Replays the plan under a policy.
 pub(super) fn run(
     setting: &Setting<'_>,
-    rules: &Rules,
+    choice: &Choice,
     seed: u64,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Outcome, ReplayError> {
@@ -118,9 +118,10 @@ pub(super) fn run(
     let memory = Memory::for_layout(&layout).map_err(refused)?;
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
-    let mut yard: Yard<'_, Lock, _, _> = Yard::with_policy(&observer, rules);
+    let mut yard: Yard<'_, Lock, _, _> = Yard::with_policy(&observer, &choice.rules);
     yard.init_blank(&layout, storage).map_err(refused)?;
     restore(&yard, setting, &phases)?;
+    choice.settings.apply(&yard)?;
     let mut driver = Driver::new(setting, &yard, &observer, (), &phases, seed);
     let before = observer.notes.sample(&yard);
     if setting.record {

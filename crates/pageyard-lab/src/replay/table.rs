@@ -217,7 +217,7 @@ impl Report {
         )];
         for (i, c) in self.policies.iter().enumerate() {
             let values = ROWS.iter().map(|(_, _, get)| cell(get(&c.figures)));
-            columns.push((c.policy.into(), values.collect()));
+            columns.push((c.policy.clone(), values.collect()));
             if i > 0 {
                 let first = &self.policies[0].figures;
                 let changes = ROWS.iter().map(|(_, _, get)| match (get(&c.figures), get(first)) {
@@ -251,7 +251,7 @@ impl Report {
     fn prices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(machine) = &self.on else { return Ok(()) };
         writeln!(f, "What it costs, simulated on {machine}, one operation after the other:")?;
-        let priced = || self.policies.iter().filter_map(|c| Some((c.policy, c.price?)));
+        let priced = || self.policies.iter().filter_map(|c| Some((c.policy.as_str(), c.price?)));
         let width = priced().map(|(name, _)| name.len().max(8)).max().unwrap_or(8);
         let row = |f: &mut fmt::Formatter<'_>, label: &str, get: &dyn Fn(&Price) -> f64| {
             write!(f, "  {label:38}")?;
@@ -273,7 +273,7 @@ impl Report {
             f,
             "The order of events is replayed, not time. \"recorded\" counts the kernel's own events; \
              a policy's\nfigures are its allocator's. \"-\": not in the trace. Changes are against {}.",
-            self.policies.first().map_or("", |c| c.policy)
+            self.policies.first().map_or("", |c| c.policy.as_str())
         )?;
         let kernel = self.machine.kernel.policy();
         match self.policies.iter().find(|c| c.policy == kernel) {
@@ -359,6 +359,22 @@ impl Report {
             off(ours.drain_pages, theirs.drain_pages),
             off(ours.refill_holds, theirs.refill_holds),
             off(ours.drain_holds, theirs.drain_holds)
+        )?;
+        self.failures(f, c)
+    }
+
+    /// A warning where more requests fail than were recorded: what reclaim freed came too late for them.
+    fn failures(&self, f: &mut fmt::Formatter<'_>, c: &Column) -> fmt::Result {
+        let (ours, theirs) = (c.figures.failed, self.recorded.failed);
+        if ours <= theirs {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "warning: {ours} requests fail under {} and {theirs} were recorded: nothing reclaims in a \
+             replay, so what\nit says of this machine under pressure is off (docs/replay.md, Memory \
+             pressure)",
+            c.policy
         )
     }
 }

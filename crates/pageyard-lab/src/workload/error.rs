@@ -3,6 +3,9 @@
 use pageyard::InitError;
 use pageyard_host::BuildError;
 use pageyard_machine::Stuck;
+use pageyard_trace::printable;
+
+use crate::replay::{SettingError, on_hosts};
 
 /// Why a workload could not be run. The program's exit code is 2 for these.
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +48,14 @@ pub enum WorkloadError {
     Host(#[from] BuildError),
     /// The policy runs on simulated machines alone: it is not compiled for hosts.
     #[error(
-        "policy {0} runs on simulated machines only; take --on machine:NAME, or another policy"
+        "policy {} runs on simulated machines only; take --on machine:NAME, or one of {}",
+        printable(.0),
+        on_hosts().collect::<Vec<_>>().join(", ")
     )]
-    MachineOnly(&'static str),
+    MachineOnly(String),
+    /// A setting that this memory does not allow.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// There is not as much memory on this host.
     #[error(
         "memory {}: this host has {} to give; take less, by --memory",

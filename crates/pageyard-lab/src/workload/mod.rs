@@ -1,9 +1,9 @@
 //! Workloads: what the allocator's users do, each in one small file, written once against
-//! [`Actor`] and run under any policy (measurement §8).
+//! [`Actor`] and run under any policy.
 //!
 //! A recipe's numbers stand beside what they govern, each with its source: *measured* in a
-//! recording, *derived* from something measured or published, stated by a section of the
-//! measurement spec, or *assumed*. None is fitted to what a run is to show.
+//! recording, *derived* from something measured or published, *stated* where the
+//! workload was published, or *assumed*. None is fitted to what a run is to show.
 
 mod actor;
 mod costs;
@@ -229,7 +229,7 @@ fn run_all(
             plan: turn.plan,
             recording: (record && turn.first).then_some(recording),
         };
-        let measures = sim::run(&setting, turn.policy.rules, &mut room)?;
+        let measures = sim::run(&setting, turn.policy, &mut room)?;
         Ok((measures, recording.take()))
     })
 }

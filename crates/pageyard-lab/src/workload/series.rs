@@ -53,7 +53,7 @@ impl Series<'_> {
         let result = |policy: &Choice| RunResult {
             workload: recipe.name.to_owned(),
             parameters: parameters.clone(),
-            policy: policy.name.to_owned(),
+            policy: policy.name.clone(),
             world: self.world.clone(),
             seed: self.seed,
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use pageyard::policy::{Policy, Rules};
+use pageyard::policy::Policy;
 use pageyard::tuning::Limits;
 use pageyard::{CpuId, Gfp, Knobs, MAX_ORDER, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 use pageyard_machine::{
@@ -13,6 +13,7 @@ use super::actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, 
 use super::metrics::{self, Counts, Observed, Waits};
 use super::watch::{Course, Recorder, Recording, Watch};
 use super::{Score, WorkloadError};
+use crate::replay::Choice;
 
 /// One run.
 #[derive(Clone, Copy)]
@@ -37,7 +38,7 @@ pub(crate) struct Room(Option<Memory>);
 /// Runs a plan under a policy.
 pub(crate) fn run(
     setting: &Setting<'_>,
-    rules: &Rules,
+    choice: &Choice,
     room: &mut Room,
 ) -> Result<Vec<Measure>, WorkloadError> {
     let &Setting { spec, memory, descriptor, seed, score, costs, limits, plan, recording } =
@@ -58,12 +59,14 @@ pub(crate) fn run(
     };
     let mut rooms = memory.rooms();
     let watch = Watch::default();
-    let yard = machine.yard_with_policy(&layout, memory.storage(&mut rooms), &watch, rules)?;
+    let yard =
+        machine.yard_with_policy(&layout, memory.storage(&mut rooms), &watch, &choice.rules)?;
     if let Some(limits) = plan.limits().or(limits) {
         for zone in yard.zone_ids() {
             yard.set_pcp_limits(zone, limits);
         }
     }
+    choice.settings.apply(&yard)?;
     let course = recording.map(|r| Course::new(r, &machine, &yard, &watch));
     let world = World::new(&yard, plan, course.as_ref());
 

@@ -18,7 +18,7 @@ use super::actor::{Measure, Plan};
 use super::metrics::{self, Counts, Observed};
 use super::series::Series;
 use super::{Recipe, Score, Site, WorkloadError};
-use crate::replay::Choice;
+use crate::replay::{Choice, Settings};
 use crate::result::{RunResult, World as Where};
 use times::Moves;
 use world::{HostYard, Pages, World, stage};
@@ -112,8 +112,9 @@ impl Host {
         options: &HostOptions,
         tell: &mut dyn FnMut(u64, u64),
     ) -> Result<Vec<RunResult>, WorkloadError> {
-        let work =
-            |policy: &Choice| policy.real_work.ok_or(WorkloadError::MachineOnly(policy.name));
+        let work = |policy: &Choice| {
+            policy.real_work.ok_or_else(|| WorkloadError::MachineOnly(policy.name.clone()))
+        };
         // A policy that cannot run here shows before anything runs.
         options.policies.iter().try_for_each(|policy| work(policy).map(drop))?;
         let series = Series {
@@ -127,7 +128,12 @@ impl Host {
             of_world: vec![("host.memory", self.memory().to_string())],
         };
         series.run(tell, &mut |turn| {
-            let setting = Setting { seed: turn.seed, score: recipe.score, plan: turn.plan };
+            let setting = Setting {
+                seed: turn.seed,
+                score: recipe.score,
+                plan: turn.plan,
+                settings: &turn.policy.settings,
+            };
             Ok((work(turn.policy)?(&setting, &mut self.room)?, None))
         })
     }
@@ -169,6 +175,7 @@ pub(crate) struct Setting<'s> {
     seed: u64,
     score: Score,
     plan: &'s dyn Plan,
+    settings: &'s Settings,
 }
 
 /// Memory, kept from run to run: the system gives it slower than it is used.
@@ -185,7 +192,7 @@ pub(crate) fn run<P: StaticPolicy + Sync>(
     setting: &Setting<'_>,
     room: &mut Room,
 ) -> Result<Vec<Measure>, WorkloadError> {
-    let &Setting { seed, score, plan } = setting;
+    let &Setting { seed, score, plan, settings } = setting;
     let region = match room.region.take() {
         Some(region) => region,
         // A run before this one failed.
@@ -204,6 +211,7 @@ pub(crate) fn run<P: StaticPolicy + Sync>(
             yard.core().set_pcp_limits(zone, limits);
         }
     }
+    settings.apply(yard.core())?;
     let before_all = yard.look().all;
     let world = World::new(&yard, &room.cpus, seed, plan);
     let (mut measures, in_use) = std::thread::scope(|scope| -> Result<_, WorkloadError> {

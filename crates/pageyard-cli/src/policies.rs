@@ -1,0 +1,131 @@
+//! Which policies a command runs, and `pageyard policies`, which lists them.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use pageyard::policy::{self, Guarded, Linux612, MODIFIERS, POLICIES, StaticPolicy};
+use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, ReplayError, Settings, by_names, on_hosts};
+use serde::Serialize;
+
+use crate::output::{self, print_json};
+
+/// What is compared.
+#[derive(clap::Args)]
+pub(crate) struct Choices {
+    /// Policies, one column each; changes are against the first. `pageyard policies` lists them
+    ///
+    /// Modifiers compose, as in TwoPassBulkFree<Vanilla<Base>>. Settings may follow a policy, for its
+    /// column alone: Linux612,Linux612+high=400,Linux612+percpu_pagelist_high_fraction=8.
+    #[arg(long, value_name = "P,P", default_value = DEFAULT_POLICIES)]
+    policy: Policies,
+    /// A setting of every column; may be repeated
+    ///
+    /// NAME is a knob that can be written (`pageyard knobs`), or high, high_min, high_max or batch: the
+    /// limits of each zone's per-CPU lists, in pages.
+    #[arg(long, value_name = "NAME=VALUE")]
+    knob: Vec<Settings>,
+}
+
+#[derive(Clone)]
+struct Policies(Vec<Choice>);
+
+impl FromStr for Policies {
+    type Err = ReplayError;
+
+    fn from_str(text: &str) -> Result<Policies, ReplayError> {
+        by_names(text).map(Policies)
+    }
+}
+
+impl Choices {
+    /// All of them, with the settings.
+    pub(crate) fn all(&self) -> Vec<Choice> {
+        let with_knobs = |choice: &Choice| self.knob.iter().fold(choice.clone(), Choice::with);
+        self.policy.0.iter().map(with_knobs).collect()
+    }
+}
+
+/// List the policies, and what changes one
+///
+/// A policy is what the allocator does: Linux 6.12's rules, those of a step of its history, or either
+/// with something changed. `replay`, `run` and `show` take them by --policy.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: &'static str,
+    about: String,
+    /// It stands around a policy.
+    modifier: bool,
+    /// `run --on host` takes it.
+    on_hosts: bool,
+}
+
+impl Entry {
+    fn new<T>(of: &policy::Named<T>, modifier: bool) -> Entry {
+        let &policy::Named { name, about, .. } = of;
+        Entry { name, about: plain(about), modifier, on_hosts: on_hosts().any(|n| n == name) }
+    }
+}
+
+/// Documentation as plain lines: links become their text.
+fn plain(about: &str) -> String {
+    let mut text = String::with_capacity(about.len());
+    let mut rest = about;
+    while let Some((before, link)) = rest.split_once('[') {
+        let (name, after) = link.split_once(']').unwrap_or((link, ""));
+        text.extend([before, name]);
+        rest = match after.strip_prefix('(') {
+            Some(target) => target.split_once(')').map_or("", |(_, rest)| rest),
+            None => after,
+        };
+    }
+    text.push_str(rest);
+    let lines = text.lines().map(|line| line.trim().replace('`', ""));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn entries() -> Vec<Entry> {
+    let whole = POLICIES.iter().map(|p| Entry::new(p, false));
+    let modifiers = MODIFIERS.iter().map(|m| Entry::new(m, true));
+    let about = format!(
+        "Parts of orders below N, at most {}, that a split leaves over become guards (§11.6, the\n\
+         kernel's debug_guardpage_minorder): Guarded<N, P>, or Guarded<N>.",
+        policy::MAX_GUARD_ORDER
+    );
+    let name = <Guarded<0> as StaticPolicy>::NAME;
+    let guarded = Entry { name, about, modifier: true, on_hosts: false };
+    whole.chain(modifiers).chain([guarded]).collect()
+}
+
+pub(crate) fn run(args: &Args) -> output::Outcome {
+    let entries = entries();
+    if args.json {
+        print_json(&entries)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut out = output::stdout();
+    let (modifiers, whole): (Vec<&Entry>, Vec<_>) = entries.iter().partition(|e| e.modifier);
+    let mut list = |entries: &[&Entry]| -> std::io::Result<()> {
+        for Entry { name, about, .. } in entries {
+            writeln!(out, "{name}\n    {}", about.replace('\n', "\n    "))?;
+        }
+        Ok(())
+    };
+    list(&whole)?;
+    list(&modifiers)?;
+    let hosts = on_hosts().collect::<Vec<_>>().join(", ");
+    writeln!(
+        out,
+        "\nModifiers stand around a policy and compose, as in TwoPassBulkFree<Vanilla<Base>>; alone they \
+         are of\n{}. `run --on host` takes {hosts}.",
+        Linux612::NAME
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

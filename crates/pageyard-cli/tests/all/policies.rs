@@ -1,0 +1,76 @@
+//! `pageyard policies`, and policies and settings on the command line.
+
+use crate::{err, out, pageyard, sample};
+
+/// README's table has exactly the policies that the program lists.
+#[test]
+fn the_readme_has_every_policy() {
+    let readme = include_str!("../../../../README.md");
+    let section = readme.split("\n## Policies\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let cells = section.lines().filter_map(|l| l.strip_prefix("| `")?.split(" |").next());
+    let mut in_readme: Vec<String> = cells
+        .flat_map(|cell| cell.split('`').filter(|name| name.starts_with(char::is_alphanumeric)))
+        .map(|name| name.split('<').next().unwrap().to_owned())
+        .collect();
+    let o = pageyard(&["policies", "--json"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let all: Vec<serde_json::Value> = serde_json::from_slice(&o.stdout).unwrap();
+    let mut listed: Vec<_> = all.iter().map(|p| p["name"].as_str().unwrap().to_owned()).collect();
+    in_readme.sort();
+    listed.sort();
+    assert_eq!(in_readme, listed);
+    assert!(all.iter().all(|p| !p["about"].as_str().unwrap().contains(['[', '`'])));
+
+    let o = pageyard(&["policies"]);
+    let text = out(&o);
+    assert!(listed.iter().all(|name| text.contains(&format!("\n{name}\n")) || name == "Linux612"));
+    assert!(text.starts_with("Linux612\n    Linux 6.12 as it stands"), "{text}");
+}
+
+#[test]
+fn any_composition_is_a_column_and_settings_may_follow_it() {
+    let kbuild = sample("kbuild.pgy");
+    let kbuild = kbuild.to_str().unwrap();
+    let policies = "guarded<3,Vanilla<base>>,Linux612+high=400";
+    let o = pageyard(&["replay", kbuild, "--seeds", "1", "--policy", policies, "--json"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let report: serde_json::Value = serde_json::from_str(&out(&o)).unwrap();
+    let names = [0, 1].map(|i| report["policies"][i]["policy"].as_str().unwrap().to_owned());
+    assert_eq!(names, ["Guarded<3, Vanilla<Base>>", "Linux612+high=400"]);
+
+    let args = ["run", "page_fault1", "--on", "machine:desktop", "--policy", "Linux612"];
+    let o = pageyard(&[&args[..], &["--memory", "1G", "--knob", "high=100", "--json"]].concat());
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let results: serde_json::Value = serde_json::from_str(&out(&o)).unwrap();
+    assert_eq!(results[0]["policy"], "Linux612+high=100");
+    let metrics = results[0]["metrics"].as_array().unwrap();
+    let peak = metrics.iter().find(|m| m["name"] == "peak_pcp").unwrap();
+    let o = pageyard(&[&args[..], &["--memory", "1G", "--json"]].concat());
+    let results: serde_json::Value = serde_json::from_str(&out(&o)).unwrap();
+    let metrics = results[0]["metrics"].as_array().unwrap();
+    let without = metrics.iter().find(|m| m["name"] == "peak_pcp").unwrap();
+    let first = |m: &serde_json::Value| m["samples"][0].as_f64().unwrap();
+    assert!(first(peak) < first(without), "{peak} {without}");
+}
+
+#[test]
+fn what_cannot_be_is_an_error() {
+    let kbuild = sample("kbuild.pgy");
+    let kbuild = kbuild.to_str().unwrap();
+    for (option, value, says) in [
+        ("--policy", "Linux7", "there is no Linux7; there are Linux612, Base"),
+        ("--policy", "Vanilla<Base", "lacks a > at its end"),
+        ("--policy", "Linux612+high=-3", "it takes a number of pages, 0 to"),
+        ("--knob", "high", "give NAME=VALUE"),
+        ("--knob", "lists=3", "there is no knob"),
+        ("--knob", "init_on_free=Y", "init_on_free"),
+        ("--knob", "high_min=9000000", "is above high_max"),
+    ] {
+        let o = pageyard(&["replay", kbuild, "--seeds", "1", option, value]);
+        assert_eq!(o.status.code(), Some(2), "{value}");
+        assert!(err(&o).contains(says) && out(&o).is_empty(), "{value}: {}", err(&o));
+    }
+    let o = pageyard(&["run", "unix", "--on", "host", "--policy", "Vanilla<Base>"]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("take --on machine:NAME, or one of Base, Step1"), "{}", err(&o));
+}

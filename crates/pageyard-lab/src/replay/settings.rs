@@ -1,0 +1,182 @@
+//! Settings that a run is to have: the allocator's knobs, and the limits of the per-CPU lists.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use lock_api::RawMutex;
+use pageyard::policy::Policy;
+use pageyard::tuning::{Limits, MAX_BATCH, MAX_PAGES};
+use pageyard::{CpuId, KnobError, Knobs, Platform, Yard};
+
+use super::error::printable;
+
+/// A limit of the per-CPU lists, for which the kernel has no file.
+struct Limit {
+    name: &'static str,
+    takes: RangeInclusive<i32>,
+    set: fn(&mut Limits, i32),
+}
+
+const LIMITS: [Limit; 4] = [
+    Limit {
+        name: "high",
+        takes: 0..=MAX_PAGES,
+        set: |limits, n| (limits.high_min, limits.high_max) = (n, n),
+    },
+    Limit { name: "high_min", takes: 0..=MAX_PAGES, set: |limits, n| limits.high_min = n },
+    Limit { name: "high_max", takes: 0..=MAX_PAGES, set: |limits, n| limits.high_max = n },
+    Limit { name: "batch", takes: 1..=MAX_BATCH, set: |limits, n| limits.batch = n },
+];
+
+/// Settings of the allocator by name, in the order in which they are set: every knob that can be written
+/// (`docs/knobs.md`), and `high`, `high_min`, `high_max` and `batch`, the limits of every zone's per-CPU
+/// lists in pages.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Settings(Vec<(String, String)>);
+
+/// What is wrong with a setting.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SettingError {
+    /// It is not of this form.
+    #[error("{}: give NAME=VALUE, as high=400", printable(.0))]
+    Form(String),
+    /// A limit that no list can have.
+    #[error("{name} = {}: it takes a number of pages, {least} to {most}", printable(.value))]
+    Limit {
+        /// Which one.
+        name: &'static str,
+        /// The least that it takes.
+        least: i32,
+        /// The most that it takes.
+        most: i32,
+        /// What was given.
+        value: String,
+    },
+    /// The limits of a zone's lists do not go together.
+    #[error("{zone}: high_min = {} is above high_max = {} (to fix: set both)",
+            .limits.high_min, .limits.high_max)]
+    Crossed {
+        /// Which zone's.
+        zone: String,
+        /// What they would be.
+        limits: Limits,
+    },
+    /// There is no such knob.
+    #[error("{0}; besides knobs there are high, high_min, high_max and batch")]
+    Unknown(KnobError),
+    /// The allocator refuses it.
+    #[error(transparent)]
+    Knob(KnobError),
+}
+
+impl From<KnobError> for SettingError {
+    fn from(e: KnobError) -> Self {
+        match e {
+            KnobError::Unknown { .. } => SettingError::Unknown(e),
+            _ => SettingError::Knob(e),
+        }
+    }
+}
+
+impl FromStr for Settings {
+    type Err = SettingError;
+
+    /// One setting, `NAME=VALUE`. Refused are all values that no allocator takes.
+    fn from_str(text: &str) -> Result<Settings, SettingError> {
+        let form = || SettingError::Form(text.trim().to_owned());
+        let (name, value) = text.split_once('=').ok_or_else(form)?;
+        let (name, value) = (name.trim(), value.trim());
+        match limit(name) {
+            Some(limit) => drop(limit.parse(value)?),
+            None => Knobs::default().set(name, value)?,
+        }
+        Ok(Settings(vec![(name.to_owned(), value.to_owned())]))
+    }
+}
+
+fn limit(name: &str) -> Option<&'static Limit> {
+    LIMITS.iter().find(|limit| limit.name == name)
+}
+
+impl Limit {
+    fn parse(&self, value: &str) -> Result<i32, SettingError> {
+        let number = value.parse().ok().filter(|n| self.takes.contains(n));
+        number.ok_or_else(|| SettingError::Limit {
+            name: self.name,
+            least: *self.takes.start(),
+            most: *self.takes.end(),
+            value: value.to_owned(),
+        })
+    }
+}
+
+/// As they stand behind a policy's name: `+NAME=VALUE` for each.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(name, value)| write!(f, "+{name}={value}"))
+    }
+}
+
+impl Settings {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds others, which come after these.
+    pub fn add(&mut self, others: &Settings) {
+        self.0.extend_from_slice(&others.0);
+    }
+
+    /// Sets the knobs in their order, then the limits of every zone's lists.
+    pub(crate) fn apply<R: RawMutex, E: Platform, P: Policy>(
+        &self,
+        yard: &Yard<'_, R, E, P>,
+    ) -> Result<(), SettingError> {
+        let mut changes = Vec::new();
+        for (name, value) in &self.0 {
+            match limit(name) {
+                Some(limit) => changes.push((limit.set, limit.parse(value)?)),
+                None => yard.set_knob(name, value)?,
+            }
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        for zone in yard.zone_ids() {
+            let Some(tuning) = yard.pageset(zone, CpuId(0)) else { continue };
+            let mut limits = tuning.limits;
+            changes.iter().for_each(|&(set, n)| set(&mut limits, n));
+            if !yard.set_pcp_limits(zone, limits) {
+                return Err(SettingError::Crossed { zone: zone.to_string(), limits });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_allocator_takes_is_refused() {
+        let said = |text: &str| text.parse::<Settings>().unwrap_err().to_string();
+        for (text, says) in [
+            ("high", "high: give NAME=VALUE, as high=400"),
+            ("high=-1", "high = -1: it takes a number of pages, 0 to 268435456"),
+            ("batch=0", "batch = 0: it takes a number of pages, 1 to 16384"),
+            ("high_max=many", "high_max = many: it takes"),
+            ("percpu_pagelist_high_fraction=7", "it takes 0, or 8 to 2^31-1"),
+            ("lists=3", "there is no knob \"lists\"; besides knobs there are high, high_min"),
+            ("init_on_free=Y", "the policy"),
+            ("page_owner=on", "page_owner"),
+        ] {
+            assert!(said(text).contains(says), "{text}: {}", said(text));
+        }
+        let mut all: Settings = " high = 400 ".parse().unwrap();
+        all.add(&"min_free_kbytes=4096".parse().unwrap());
+        assert_eq!(all.to_string(), "+high=400+min_free_kbytes=4096");
+    }
+}
