@@ -56,7 +56,7 @@ pub struct Metric {
     pub samples: Vec<f64>,
 }
 
-/// Which way is better (measurement §1.1).
+/// Which way is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {

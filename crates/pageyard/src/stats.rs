@@ -1,4 +1,4 @@
-//! Counters (measurement §9). Each is written under one lock and read without any, so reading a
+//! Counters. Each is written under one lock and read without any, so reading a
 //! live allocator costs it nothing; a reader may see two counters of one event a moment apart.
 
 use crate::events::REASONS;

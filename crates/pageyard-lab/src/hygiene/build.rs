@@ -1,8 +1,7 @@
 //! A kernel build as the allocator sees it: short processes, one a CPU, that fault in memory, read
-//! and write files, leave some slab behind, and give everything else back at once when they exit
-//! (measurement §8.5).
+//! and write files, leave some slab behind, and give everything else back at once when they exit.
 //!
-//! *Measured* below means counted in the recording `6.12-build` of `/work/shared/traces` (two
+//! *Measured* below means counted in the recording `6.12-build` (two
 //! builds of two C projects each, `make -j4`): 593 processes, 358,771 requests.
 
 use pageyard::policy::Policy;
@@ -66,8 +65,8 @@ const RECLAIMABLE_PART: f64 = RECLAIMABLE_SLABS * RECLAIMABLE_SLAB_SCALE / SLABS
 /// Mean life of an unmovable slab page in rounds. Assumed, together with the former: most of that
 /// memory comes and goes with processes.
 const SLAB_ROUNDS: f64 = 0.05;
-/// A process moves to another CPU before a slice with this probability: measurement §8.5 has 5% of
-/// the work elsewhere; in the recording 8% of the pages are freed on another CPU.
+/// A process moves to another CPU before a slice with this probability: 5% of the work elsewhere is
+/// stated for builds; in the recording 8% of the pages are freed on another CPU.
 const MIGRATES: f64 = 0.002;
 /// Pages gathered before an exiting process gives them back (§8.3); each gathering has one page
 /// of its own to note them (measured: 3,256 short-lived pages, one per 100 of the others).

@@ -1,5 +1,5 @@
 //! What runs beside the builds: a cache server that holds much of memory and talks to the network,
-//! and someone who keeps asking for huge pages (measurement §8.6, §8.9).
+//! and someone who keeps asking for huge pages.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! `pageyard run hygiene`: does memory of different mobility stay apart, round after round?
 //!
 //! A kernel build, a cache server and somebody who asks for huge pages share one heap for many
-//! rounds (measurement §8.6, seed figures A.3), once under each of two policies, with every list
+//! rounds (spec A.3), once under each of two policies, with every list
 //! operation checked (spec §4.8). What each asks for is the same, drawn from one seed; only the
 //! page cache's reclaim depends on what the allocator has left. The machine is simulated: CPUs
 //! take turns, memory has no contents, and time is what the recipe says.

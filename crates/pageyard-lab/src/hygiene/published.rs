@@ -81,7 +81,7 @@ const fn row(v: u64, p: u64, vm: u64, pm: u64) -> Published {
 mod tests {
     use super::*;
 
-    /// The aggregates of spec A.3 and measurement §8.6.
+    /// The aggregates of spec A.3.
     #[test]
     fn the_series_has_the_aggregates_stated_for_it() {
         let mean = |f: fn(&Published) -> u64| PUBLISHED.iter().map(f).sum::<u64>() as f64 / 50.0;

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-/// Less than this, of what it is compared with, is no change (measurement §10: the practical band).
+/// Less than this, of what it is compared with, is no change (the practical band).
 const BAND: f64 = 0.01;
 
 /// What the figures of a column are.
@@ -37,10 +37,8 @@ pub struct Column {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Agreement {
     /// Of the published changes against the first row that are beyond 1%: how many go the same way
-    /// here, by whatever amount, and how many there are.
+    /// here and are beyond 1% here too, and how many there are.
     pub direction: (usize, usize),
-    /// Of those, how many are beyond 1% here too.
-    pub shown: usize,
     /// Of the pairs of rows whose published figures differ by more than 1%: how many are in the same
     /// order here, and how many there are.
     pub order: (usize, usize),
@@ -83,9 +81,8 @@ impl Agreement {
         let mut agreement = Agreement::default();
         if let Some((&(0, seed, ours), others)) = rows.split_first() {
             for &(_, s, o) in others.iter().filter(|r| differs(r.1, seed)) {
-                let same = (s - seed).signum() * (o - ours) > 0.0;
+                let same = (s - seed).signum() * (o - ours) > 0.0 && differs(o, ours);
                 agreement.direction.0 += usize::from(same);
-                agreement.shown += usize::from(same && differs(o, ours));
                 agreement.direction.1 += 1;
             }
         }
@@ -138,9 +135,9 @@ mod tests {
     }
 
     #[test]
-    fn a_change_the_other_way_is_no_agreement() {
+    fn a_change_the_other_way_or_hardly_any_is_no_agreement() {
         let c = column(Kind::Index, &[100.0, 90.0, 80.0], &[100.0, 99.5, 101.0]);
-        assert_eq!((c.agreement.direction, c.agreement.shown), ((1, 2), 0));
+        assert_eq!(c.agreement.direction, (0, 2));
         assert_eq!(c.agreement.order, (1, 3));
         assert!(!c.agreement.holds(2.0));
     }

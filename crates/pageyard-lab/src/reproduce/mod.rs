@@ -1,5 +1,5 @@
-//! The experiments of the seeds, each with what was published beside what is found here (measurement
-//! §8, spec Appendix A).
+//! The experiments of the seeds, each with what was published beside what is found here (spec
+//! Appendix A).
 //!
 //! An experiment is a file that says what was measured, on what, and which run of ours stands for
 //! it. No number is fitted to one of them: all share one cost model

@@ -1,4 +1,4 @@
-//! What the last step of the series cost, and what gave it back (peers.md §1, spec B.3): a single
+//! What the last step of the series cost, and what gave it back (spec B.3): a single
 //! network stream takes and gives back bursts of high-order blocks on one CPU; with step 10 the
 //! lists are drained as soon as a batch was freed in a row.
 //!
@@ -13,7 +13,7 @@ use super::{
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "regression",
     summary: "step 10 costs a single network stream; draining only after half of high_min gives it back",
-    source: "peers.md 1, B.3",
+    source: "B.3",
     simulated: true,
     run,
 };

@@ -92,7 +92,6 @@ impl Cells {
         let a = &column.agreement;
         let of =
             |(n, all): (usize, usize)| if all == 0 { "-".into() } else { format!("{n}/{all}") };
-        let weak = if a.shown < a.direction.0 { "~" } else { "" };
         let compared =
             column.seed.iter().zip(&column.ours).any(|(s, o)| s.is_some() && o.is_some());
         let factor = match a.factor {
@@ -100,7 +99,7 @@ impl Cells {
             None if compared => "none".into(),
             None => "-".into(),
         };
-        let agreement = [of(a.direction) + weak, of(a.order), factor];
+        let agreement = [of(a.direction), of(a.order), factor];
         let width =
             |i: usize, least: usize| rows.iter().map(|r| r[i].len()).max().unwrap_or(0).max(least);
         let most = agreement.iter().map(String::len).max().unwrap_or(0);

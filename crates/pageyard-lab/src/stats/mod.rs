@@ -1,4 +1,4 @@
-//! Statistics for tables of results (measurement §1, §2, §10): those of mmtests, as it computes
+//! Statistics for tables of results: those of mmtests, as it computes
 //! them, and those that our own tables stand on.
 //!
 //! Distributions come from `statrs`. What no well-kept crate has is here: the order statistics of

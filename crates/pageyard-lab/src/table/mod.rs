@@ -1,4 +1,4 @@
-//! Tables of results (measurement §1 to §5, §10).
+//! Tables of results.
 //!
 //! [`Source`] is a saved file, [`align`] puts several side by side as [`Set`]s, and a [`Report`]
 //! is a set in one of the [`Form`]s: as text, CSV and JSON.

@@ -1,4 +1,4 @@
-//! The sweep of batches (measurement §8.4, A.4 step 4): [page_fault1](super::fault) with a batch of
+//! The sweep of batches (spec A.4 step 4): [page_fault1](super::fault) with a batch of
 //! the per-CPU lists as given, `high` two batches, so that neither refills nor bulk frees grow.
 //! What counts is how long the zone's lock is held: `hold_alloc` and `hold_free`.
 

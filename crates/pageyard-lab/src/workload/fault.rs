@@ -1,4 +1,4 @@
-//! page_fault1 of will-it-scale, as processes (measurement §7, §8.3).
+//! page_fault1 of will-it-scale, as processes.
 //!
 //! Each process, on a CPU of its own as far as there are CPUs, maps 128 MiB, writes to each page, and unmaps it: 512 faults
 //! after each page table (stated), then all pages back in the order in which they came, in lists

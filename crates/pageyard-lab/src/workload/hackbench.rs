@@ -1,4 +1,4 @@
-//! hackbench (measurement §8.10): groups of 20 senders and 20 receivers, each sender writing 100
+//! hackbench: groups of 20 senders and 20 receivers, each sender writing 100
 //! bytes to each receiver, 100 times (stated); over pipes.
 //!
 //! A parent forks the group's 40 processes, which exit when all is said: a burst of allocations on

@@ -1,4 +1,4 @@
-//! A kernel build (measurement §8.5, A.4): many short processes, each of which gives back at once
+//! A kernel build (spec A.4): many short processes, each of which gives back at once
 //! all it had when it exits.
 //!
 //! For each object a driver, a compiler, an assembler and small processes run, one at a time on

@@ -1,4 +1,4 @@
-//! The benchmarks of LLFree (measurement §8.13): bulk, repeat, rand and frag.
+//! The benchmarks of LLFree: bulk, repeat, rand and frag.
 //!
 //! - bulk: all threads allocate their share, meet, and free all.
 //! - repeat: each frees a block and allocates one again, over and over.

@@ -1,4 +1,4 @@
-//! A cache server's network, as it was measured in a kernel (measurement §8.9): memcached under
+//! A cache server's network, as it was measured in a kernel: memcached under
 //! memtier on 8 CPUs.
 //!
 //! Buffers of order 2 and 3, 61 to 39 (measured: 342,884 and 221,238 in 180 s), come at random

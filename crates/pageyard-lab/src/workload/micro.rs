@@ -1,4 +1,4 @@
-//! The microbenchmark of the page allocator (measurement §8.1, pagealloc of mmtests): one task
+//! The microbenchmark of the page allocator (pagealloc of mmtests): one task
 //! allocates a number of blocks and gives them back in the same order, again and again.
 //!
 //! For each order and number the time of an allocation, of a free, and of both is a metric:

@@ -1,5 +1,5 @@
 //! A process as the allocator sees it: what a fork takes, faults, and the burst of frees when it
-//! exits (measurement §8.5). Shapes and flags are those measured in the recording `6.12-build`
+//! exits. Shapes and flags are those measured in the recording `6.12-build`
 //! ([`hygiene::build`](crate::hygiene::build)).
 
 use pageyard::{NodeId, Order};

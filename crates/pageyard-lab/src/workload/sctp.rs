@@ -1,4 +1,4 @@
-//! SCTP_STREAM_MANY of netperf (measurement §8.7, A.4): pairs of a sender and a receiver on
+//! SCTP_STREAM_MANY of netperf (spec A.4): pairs of a sender and a receiver on
 //! loopback.
 //!
 //! A message of 10 KiB becomes one buffer of its own: a block of order 2 (derived there from the

@@ -1,7 +1,7 @@
 //! One TCP stream over loopback whose two ends share a CPU, as iperf3 with one client.
 //!
-//! The sender fills the socket's window in fragments, blocks of order 3 (stated for TCP,
-//! measurement §8.9); then the receiver, which it wakes and which runs on the same CPU, reads them
+//! The sender fills the socket's window in fragments, blocks of order 3 (stated for
+//! TCP); then the receiver, which it wakes and which runs on the same CPU, reads them
 //! and gives them back; and so on. So one CPU takes and gives back the same bursts again and again:
 //! what a rule for CPUs that mostly free may mistake for a CPU that mostly frees. How much a window
 //! holds is assumed: 1 MiB, between iperf3's write of 128 KiB and the 4 to 6 MiB up to which the

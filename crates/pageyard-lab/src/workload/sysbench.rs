@@ -1,4 +1,4 @@
-//! sysbench's OLTP on a database larger than its cache (measurement §8.12): pages of the page cache
+//! sysbench's OLTP on a database larger than its cache: pages of the page cache
 //! come at random moments on all CPUs, and go, oldest first, in batches of 32 from one CPU (stated).
 //!
 //! How long a thread works between two pages that were not there is assumed.

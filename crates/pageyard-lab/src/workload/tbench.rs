@@ -1,4 +1,4 @@
-//! tbench (measurement §8.11): clients that ask a file server over TCP, one request at a time.
+//! tbench: clients that ask a file server over TCP, one request at a time.
 //!
 //! Each side writes its messages into a fragment, a block of order 3 that several of them share
 //! (stated); who reads the last one gives the block back. A message has 2 KiB (assumed), so that

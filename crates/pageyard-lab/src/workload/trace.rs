@@ -1,4 +1,4 @@
-//! A recording as a workload (measurement §8.14): the requests and frees of each recorded CPU by a
+//! A recording as a workload: the requests and frees of each recorded CPU by a
 //! task on the corresponding CPU, in their order there.
 //!
 //! What one CPU does waits for another one only where a page passes between them: a free of what

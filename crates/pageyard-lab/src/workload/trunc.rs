@@ -1,4 +1,4 @@
-//! The removal of files from the page cache (measurement §8.2, A.1): a bulk free by itself.
+//! The removal of files from the page cache (spec A.1): a bulk free by itself.
 //!
 //! Files are filled with movable pages, in order, on CPU 0; then one task on another CPU gives them
 //! back file by file in that order, in lists of 15 (stated: a page vector). Only that is measured.

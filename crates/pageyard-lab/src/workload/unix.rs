@@ -1,4 +1,4 @@
-//! bw_unix of lmbench (measurement §8.8, A.4): pairs of a writer and a reader on a UNIX socket.
+//! bw_unix of lmbench (spec A.4): pairs of a writer and a reader on a UNIX socket.
 //!
 //! A write of 64 KiB becomes two buffers (derived there from the code): one whose paged part is a
 //! block of order 3, and one of 28,992 bytes whose seven pages are blocks of order 2, 1 and 0. The

@@ -1,4 +1,4 @@
-//! Our own table (measurement §10): what it claims, and how often it is wrong.
+//! Our own table: what it claims, and how often it is wrong.
 
 use pageyard_lab::result::{Better, Metric};
 use pageyard_lab::table::{Form, Options, Report, Rule, Set, Source, false_alarms};

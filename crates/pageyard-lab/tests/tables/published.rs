@@ -1,5 +1,5 @@
 //! Tables against the published ones, character by character. The samples are inferred: they
-//! reproduce what was published (measurement §4.1), and are not the authors' data.
+//! reproduce what was published, and are not the authors' data.
 
 use pageyard_lab::hygiene::PUBLISHED;
 use pageyard_lab::result::Better;
@@ -308,7 +308,7 @@ fn a_3_before_and_after() {
     assert!(plain.contains("1.00 (   -99.92%)") && plain.contains("0.10 (   -99.87%)"), "{plain}");
 }
 
-/// Every aggregate is named (measurement §8.6).
+/// Every aggregate is named.
 #[test]
 fn s8_6_change_names_the_aggregate() {
     let set = policies(&[

@@ -1,5 +1,4 @@
-//! Waiting for the zone lock and holding it are timed where the platform wants that
-//! (measurement §9).
+//! Waiting for the zone lock and holding it are timed where the platform wants that.
 
 use crate::common;
 

@@ -32,7 +32,7 @@ pub const COMMAND: &str = "hot-path";
 const CHECKS: f64 = 10.0;
 /// How far from that a share may be and still be "about" it.
 const ABOUT: f64 = 1.5;
-/// Savings below this part of the path are none (measurement §10: the practical band).
+/// Savings below this part of the path are none (the practical band).
 const BAND: f64 = 0.01;
 
 /// Does a named pattern with a named variant of the core: as many operations as `size` to warm up, then
