@@ -1,6 +1,6 @@
 //! `pageyard run`, `workloads` and `machines` as their user meets them.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use crate::{err, out, pageyard};
 
