@@ -26,14 +26,39 @@ pub const COSTLY_ORDER: u8 = 3;
 pub struct Pfn(pub u64);
 
 impl Pfn {
-    /// The physical address of the frame's first byte.
+    /// Returns the physical address, in bytes, of the frame's first byte (§0.2). Addresses have 64 bits:
+    /// for frame numbers of 2^52 and above, which no zone contains, the result wraps.
+    ///
+    /// ```
+    /// # use pageyard::Pfn;
+    /// assert_eq!(Pfn(0x100).address(), 0x10_0000);
+    /// ```
     pub const fn address(self) -> u64 {
         self.0.wrapping_mul(PAGE_SIZE)
     }
 
-    /// The frame that holds a physical address.
+    /// Returns the frame that contains the physical address `address`, in bytes (§0.2). The address
+    /// may be anywhere in the frame; [`from_address`](Pfn::from_address) accepts only its first byte.
+    ///
+    /// ```
+    /// # use pageyard::Pfn;
+    /// assert_eq!(Pfn::containing(0x10_0fff), Pfn(0x100));
+    /// ```
     pub const fn containing(address: u64) -> Self {
         Pfn(address / PAGE_SIZE)
+    }
+
+    /// Returns the frame whose first byte has the physical address `address`, in bytes, or `None` if
+    /// the address is not a multiple of [`PAGE_SIZE`] (§0.2). The inverse of
+    /// [`address`](Pfn::address).
+    ///
+    /// ```
+    /// # use pageyard::Pfn;
+    /// assert_eq!(Pfn::from_address(0x10_0000), Some(Pfn(0x100)));
+    /// assert_eq!(Pfn::from_address(0x10_0001), None);
+    /// ```
+    pub const fn from_address(address: u64) -> Option<Pfn> {
+        if address.is_multiple_of(PAGE_SIZE) { Some(Pfn::containing(address)) } else { None }
     }
 }
 
@@ -64,6 +89,18 @@ impl Order {
     /// `order`, or `None` where it is above [`MAX_ORDER`] (spec §2.7: such a request is refused).
     pub const fn new(order: u8) -> Option<Order> {
         if order <= MAX_ORDER { Some(Order(order)) } else { None }
+    }
+
+    /// Returns the smallest order whose blocks hold `bytes` bytes, or `None` if `bytes` exceeds the
+    /// largest block, 4 MiB (§1.1). An object of 0 bytes takes one page.
+    ///
+    /// ```
+    /// # use pageyard::Order;
+    /// assert_eq!(Order::for_bytes(64 << 10), Order::new(4));
+    /// assert_eq!(Order::for_bytes(5 << 20), None);
+    /// ```
+    pub const fn for_bytes(bytes: u64) -> Option<Order> {
+        Order::holding(bytes.div_ceil(PAGE_SIZE))
     }
 
     /// The smallest order whose blocks hold `pages` pages, or `None` where none does.
@@ -270,6 +307,45 @@ mod tests {
         assert_eq!(Order::holding(0), Some(Order::ZERO));
         assert_eq!(Order::holding(513), Order::new(10));
         assert_eq!(Order::holding(1025), None);
+    }
+
+    #[test]
+    fn order_for_bytes_rounds_up_to_a_block() {
+        const MIB: u64 = 1 << 20;
+        for (bytes, order) in [
+            (0, Some(0)),
+            (1, Some(0)),
+            (4096, Some(0)),
+            (4097, Some(1)),
+            (2 * MIB, Some(9)),
+            (2 * MIB + 1, Some(10)),
+            (4 * MIB, Some(10)),
+            (4 * MIB + 1, None),
+            (u64::MAX, None),
+        ] {
+            assert_eq!(Order::for_bytes(bytes).map(Order::get), order, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn frames_and_addresses_convert_both_ways() {
+        const MIB: u64 = 1 << 20;
+        for (address, containing, exact) in [
+            (0, 0, true),
+            (1, 0, false),
+            (4095, 0, false),
+            (4096, 1, true),
+            (4097, 1, false),
+            (4 * MIB, 1024, true),
+            (4 * MIB + 1, 1024, false),
+            (u64::MAX, (1 << 52) - 1, false),
+        ] {
+            let pfn = Pfn(containing);
+            assert_eq!(Pfn::containing(address), pfn, "{address}");
+            assert_eq!(Pfn::from_address(address), exact.then_some(pfn), "{address}");
+            assert_eq!(pfn.address(), address & !(PAGE_SIZE - 1), "{address}");
+        }
+        assert_eq!(Pfn(1 << 52).address(), 0, "it wraps");
     }
 
     #[test]

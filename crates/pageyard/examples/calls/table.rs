@@ -458,6 +458,8 @@ calls! {
     call_decay(y, t: &mut Tuning = &mut Tuning::default()) -> i32 { Tuning::decay(t, &y.policy().rules().pcp) }
     call_address(_y, pfn: Pfn = Pfn(7)) -> u64 { Pfn::address(pfn) }
     call_containing(_y, address: u64 = 7) -> Pfn { Pfn::containing(address) }
+    call_from_address(_y, address: u64 = 7) -> Option<Pfn> { Pfn::from_address(address) }
+    call_for_bytes(_y, bytes: u64 = 7) -> Option<Order> { Order::for_bytes(bytes) }
     call_order_new(_y, order: u8 = 7) -> Option<Order> { Order::new(order) }
     call_holding(_y, pages: u64 = 7) -> Option<Order> { Order::holding(pages) }
     call_order_get(_y, order: Order = Order::HUGE) -> u8 { Order::get(order) }
