@@ -4,7 +4,9 @@
 use pageyard::policy::{
     Guarded, InitOnFree, Linux612, Poisoned as Filled, StaticPolicy, TwoPassBulkFree, Vanilla,
 };
-use pageyard::{CpuSlot, Frame, Home, Node, Pageblock, Platform, Relocation, Storage, Yard, Zone};
+use pageyard::{
+    CpuSlot, Frame, Home, Node, OwnedStorage, Pageblock, Platform, Relocation, Storage, Yard, Zone,
+};
 
 type Lock = spin::mutex::SpinMutex<()>;
 type Y<'a, P> = Yard<'a, Lock, Machine, P>;
@@ -106,8 +108,40 @@ fn call_init_blank<'a, P: Policy>(
     Ok(y)
 }
 
+#[inline(never)]
+fn call_empty_maps<'a>() -> (CpuSlot<Lock>, Zone<'a, Lock>, Node<'a, Lock>, Home<'a, Lock>) {
+    std::hint::black_box((Frame::new(), Pageblock::new()));
+    (CpuSlot::new(), Zone::new(), Node::new(), Home::new())
+}
+
+#[inline(never)]
+fn call_owned_storage<'a>(layout: &Layout<'_>) -> Result<OwnedStorage<'a, Lock>, InitError> {
+    std::hint::black_box(OwnedStorage::<Lock>::for_needs(&NEEDS)?);
+    OwnedStorage::new(layout)
+}
+
+#[inline(never)]
+fn call_storage<'a>(maps: &'a mut OwnedStorage<'a, Lock>) -> Storage<'a, Lock> {
+    OwnedStorage::storage(maps)
+}
+
+#[inline(never)]
+fn call_leak<'a>(maps: OwnedStorage<'a, Lock>) -> Storage<'a, Lock> {
+    OwnedStorage::leak(maps)
+}
+
+#[inline(never)]
+fn call_from_memory_map<P: StaticPolicy>(
+    usable: &[Range<u64>],
+    cpus: u32,
+) -> Result<Y<'static, P>, InitError> {
+    Yard::from_memory_map(usable, usable.get(7..).unwrap_or(&[]), cpus, Machine)
+}
+
 #[derive(Clone, Copy)]
 enum Made {
+    Leaked,
+    Mapped,
     New,
     InPlace,
     Deferred,
@@ -120,22 +154,14 @@ enum Made {
 fn with_yard<P: StaticPolicy>(made: Made) -> Result<(), InitError> {
     let layout = layout();
     let rules = std::hint::black_box(P::RULES);
-    let needs = layout.needs::<Lock>()?;
-    let frames: Vec<Frame> = (0..needs.frames).map(|_| Frame::new()).collect();
-    let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
-    let mut slots: Vec<CpuSlot<Lock>> = (0..needs.slots).map(|_| CpuSlot::new()).collect();
-    let mut zones: Vec<Zone<'_, Lock>> = (0..needs.zones).map(|_| Zone::new()).collect();
-    let mut nodes: Vec<Node<'_, Lock>> = (0..needs.nodes).map(|_| Node::new()).collect();
-    let mut homes: Vec<Home<'_, Lock>> = (0..needs.homes).map(|_| Home::new()).collect();
-    let storage = Storage {
-        frames: &frames,
-        blocks: &blocks,
-        zones: &mut zones,
-        slots: &mut slots,
-        nodes: &mut nodes,
-        homes: &mut homes,
-    };
+    let mut maps = call_owned_storage(&layout)?;
+    let storage = call_storage(&mut maps);
     match made {
+        Made::Leaked => all(&call_new::<P>(&layout, call_leak(call_owned_storage(&layout)?))?),
+        Made::Mapped => {
+            let usable = [0..16 << 20, 0..1 << 24];
+            all(&call_from_memory_map::<P>(std::hint::black_box(&usable), 1)?);
+        }
         Made::New => all(&call_new::<P>(&layout, storage)?),
         Made::InPlace => all(&call_init::<P>(&layout, storage)?),
         Made::Deferred => all(&call_deferred::<P>(&layout, storage)?),
@@ -148,8 +174,11 @@ fn with_yard<P: StaticPolicy>(made: Made) -> Result<(), InitError> {
 }
 
 fn main() -> Result<(), InitError> {
+    std::hint::black_box(call_empty_maps());
     with_yard::<Linux612>(Made::New)?;
     with_yard::<Linux612>(Made::InPlace)?;
+    with_yard::<Linux612>(Made::Leaked)?;
+    with_yard::<Linux612>(Made::Mapped)?;
     with_yard::<Linux612>(Made::Deferred)?;
     with_yard::<Linux612>(Made::Blank)?;
     with_yard::<Linux612>(Made::WithRules)?;

@@ -1,6 +1,7 @@
 //! What an embedder says of its memory: zones, usable and reserved ranges, CPUs, distances, settings
 //! (spec §8.1). Everything is validated before anything is written.
 
+use core::alloc::{Layout as Bytes, LayoutError};
 use core::fmt::{self, Write};
 use core::ops::Range;
 
@@ -63,6 +64,34 @@ pub struct Needs {
     pub homes: usize,
     /// Bytes of all of them together.
     pub bytes: usize,
+}
+
+impl Needs {
+    /// Returns the size and alignment, in bytes, of one region that holds all maps: zones, CPU
+    /// slots, CPU homes, nodes, frame descriptors, pageblock entries, in this order, each aligned.
+    /// `bytes` is ignored: padding comes on top of it.
+    ///
+    /// # Errors
+    /// [`InitError::MapsTooLarge`] if the region would exceed what an object of this target may have.
+    ///
+    /// ```
+    /// # use pageyard::Needs;
+    /// # type Lock = spin::mutex::SpinMutex<()>;
+    /// let needs = Needs { frames: 1024, blocks: 2, zones: 1, slots: 1, nodes: 1, homes: 1, bytes: 0 };
+    /// assert!(needs.metadata::<Lock>()?.size() >= 1024 * 16);
+    /// # Ok::<(), pageyard::InitError>(())
+    /// ```
+    pub fn metadata<R: RawMutex>(&self) -> Result<Bytes, InitError> {
+        let place = |sum: Bytes, part: Result<Bytes, LayoutError>| Ok(sum.extend(part?)?.0);
+        Bytes::array::<Zone<'_, R>>(self.zones)
+            .and_then(|sum| place(sum, Bytes::array::<CpuSlot<R>>(self.slots)))
+            .and_then(|sum| place(sum, Bytes::array::<Home<'_, R>>(self.homes)))
+            .and_then(|sum| place(sum, Bytes::array::<Node<'_, R>>(self.nodes)))
+            .and_then(|sum| place(sum, Bytes::array::<Frame>(self.frames)))
+            .and_then(|sum| place(sum, Bytes::array::<Pageblock>(self.blocks)))
+            .map(|sum| sum.pad_to_align())
+            .map_err(|_| InitError::MapsTooLarge)
+    }
 }
 
 /// Room for an allocator's maps, handed over for as long as it lives. Slices may be longer than
@@ -135,6 +164,13 @@ pub enum InitError {
         /// How many it has.
         given: usize,
     },
+    /// The heap has no room for a map, of maps that the core allocates itself (feature `alloc`).
+    NoMemory {
+        /// Which map.
+        what: &'static str,
+        /// Bytes that it takes.
+        bytes: usize,
+    },
 }
 
 impl InitError {
@@ -185,6 +221,9 @@ impl InitError {
             InitError::TooSmall { what, needed, given } => {
                 put!(out, "room for ", given, ' ', what, ", but the layout needs ", needed)
             }
+            InitError::NoMemory { what, bytes } => {
+                put!(out, what, ": the heap has no room for ", bytes, " bytes")
+            }
         }
     }
 }
@@ -227,6 +266,33 @@ impl Layout<'_> {
     /// [`InitError`] says what is wrong with the layout.
     pub fn needs<R: RawMutex>(&self) -> Result<Needs, InitError> {
         self.needs_within::<R>(isize::MAX as u128)
+    }
+
+    /// Returns the size and alignment, in bytes, of one region that holds all maps of an allocator
+    /// with this layout. The crate `pageyard-carve` makes such a region a [`Storage`].
+    ///
+    /// ```
+    /// # use pageyard::{Knobs, Layout, NodeId, Pfn, ZoneKind, ZoneSpec};
+    /// # type Lock = spin::mutex::SpinMutex<()>;
+    /// # let span = Pfn(0)..Pfn(1024);
+    /// # let layout = Layout {
+    /// #     zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
+    /// #     usable: &[span],
+    /// #     reserved: &[],
+    /// #     cpus: &[NodeId(0)],
+    /// #     distances: &[],
+    /// #     knobs: Knobs::default(),
+    /// # };
+    /// let region = layout.metadata::<Lock>()?;
+    /// println!("{} bytes, aligned to {}", region.size(), region.align());
+    /// # assert!(region.size() >= layout.needs::<Lock>()?.bytes);
+    /// # Ok::<(), pageyard::InitError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InitError`] says what is wrong with the layout.
+    pub fn metadata<R: RawMutex>(&self) -> Result<Bytes, InitError> {
+        self.needs::<R>()?.metadata::<R>()
     }
 
     /// The same on a target on which no object is larger than `most` bytes.
@@ -402,6 +468,12 @@ mod tests {
         let whole = layout.needs::<Lock>().unwrap();
         assert_eq!((whole.frames, whole.blocks), (256 << 20, 256 << 11));
         assert_eq!(layout.needs_within::<Lock>(whole.bytes as u128), Ok(whole));
+        // Padding is less than an alignment for each map.
+        let region = layout.metadata::<Lock>().unwrap();
+        assert_eq!((region.align(), region.size() % 128), (128, 0));
+        assert!((whole.bytes..whole.bytes + 3 * 128).contains(&region.size()), "{region:?}");
+        let absurd = Needs { frames: usize::MAX, ..whole };
+        assert_eq!(absurd.metadata::<Lock>(), Err(InitError::MapsTooLarge));
         let less = whole.bytes as u128 - 1;
         assert_eq!(layout.needs_within::<Lock>(less), Err(InitError::MapsTooLarge));
     }

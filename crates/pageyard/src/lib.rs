@@ -7,8 +7,7 @@
 //!
 //! # Embedding it
 //! ```
-//! use pageyard::{CpuId, Frame, Gfp, Layout, NodeId, Order, Pageblock, Pfn, Platform};
-//! use pageyard::{CpuSlot, Home, Knobs, Node, Storage, Yard, Zone, ZoneKind, ZoneSpec};
+//! use pageyard::{CpuId, Gfp, Order, Platform, Yard};
 //!
 //! // Three lines of platform: which CPU is this? Everything else has a default.
 //! struct Machine;
@@ -19,42 +18,25 @@
 //! type Lock = spin::mutex::SpinMutex<()>;
 //!
 //! // 64 MiB at 4 GiB, the first MiB of it in use already, one CPU.
-//! let span = Pfn(0x100000)..Pfn(0x104000);
-//! let layout = Layout {
-//!     zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
-//!     usable: &[span],
-//!     reserved: &[Pfn(0x100000)..Pfn(0x100100)],
-//!     cpus: &[NodeId(0)],
-//!     distances: &[],
-//!     knobs: Knobs::default(),
-//! };
-//!
-//! // Ask how much room the maps need, hand it over.
-//! let needs = layout.needs::<Lock>()?;
-//! let frames: Vec<Frame> = (0..needs.frames).map(|_| Frame::new()).collect();
-//! let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
-//! let mut slots: Vec<CpuSlot<Lock>> = (0..needs.slots).map(|_| CpuSlot::new()).collect();
-//! let mut zones: Vec<Zone<'_, Lock>> = (0..needs.zones).map(|_| Zone::new()).collect();
-//! let mut nodes: Vec<Node<'_, Lock>> = (0..needs.nodes).map(|_| Node::new()).collect();
-//! let mut homes: Vec<Home<'_, Lock>> = (0..needs.homes).map(|_| Home::new()).collect();
-//! let storage = Storage {
-//!     frames: &frames,
-//!     blocks: &blocks,
-//!     zones: &mut zones,
-//!     slots: &mut slots,
-//!     nodes: &mut nodes,
-//!     homes: &mut homes,
-//! };
-//! let yard: Yard<'_, Lock, Machine> = Yard::new(&layout, storage, Machine)?;
+//! let (usable, reserved) = (0x1_0000_0000..0x1_0400_0000, 0x1_0000_0000..0x1_0010_0000);
+//! let yard: Yard<'_, Lock, Machine> =
+//!     Yard::from_memory_map(&[usable], &[reserved], 1, Machine)?;
 //!
 //! // Allocate, use, free. Every free is checked.
-//! let order = Order::new(3).unwrap();
+//! let order = Order::for_bytes(32 << 10).unwrap();
 //! let block = yard.alloc(order, Gfp::KERNEL)?;
 //! assert_eq!(block.0 % 8, 0);
 //! yard.free(block, order)?;
 //! assert!(yard.free(block, order).is_err());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Without a heap a [`Layout`] describes the machine, and a [`Storage`] of any origin holds the maps:
+//! statics (`examples/statics.rs`) or one region that the crate `pageyard-carve` divides.
+//! `docs/embedding.md` in the repository shows each way.
+//!
+//! # Features
+//! - `alloc` (off by default): maps on the heap, by [`OwnedStorage`] and [`Yard::from_memory_map`].
 //!
 //! # The way of a request
 //! [`Yard::alloc`]: flags to (zone, type, watermark) by one table ([`Gfp`]); the first zone that
@@ -79,6 +61,9 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
+
+#[cfg(feature = "alloc")]
+extern crate alloc as heap;
 
 mod alloc;
 mod area;
@@ -112,8 +97,12 @@ mod layout;
 mod list;
 mod lookup;
 mod maintain;
+#[cfg(feature = "alloc")]
+mod memory_map;
 mod mobility;
 mod node;
+#[cfg(feature = "alloc")]
+mod owned_storage;
 mod owner;
 mod pcp;
 mod place;
@@ -170,6 +159,8 @@ pub use kswapd::{Kswapd, ReclaimTask};
 pub use layout::{InitError, Layout, Needs, Storage, ZoneSpec};
 pub use maintain::PcpDisabled;
 pub use node::{Home, LOCAL_DISTANCE, MAX_NODES, Node, NodeChoice, NodeMask, REMOTE_DISTANCE};
+#[cfg(feature = "alloc")]
+pub use owned_storage::OwnedStorage;
 pub use owner::{Owner, OwnerRecord, PageOwner, Task};
 pub use pcp::LISTS as PCP_LISTS;
 pub use place::{Place, PlaceError};
@@ -192,6 +183,6 @@ pub use yard::{Yard, ZoneInfo, fragmentation_index, unusable_index};
 pub use zone::{CpuSlot, Zone};
 
 /// The README's example, compiled.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "alloc"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -47,6 +47,8 @@ fn layout() -> Layout<'static> {
     }
 }
 
+const NEEDS: Needs =
+    Needs { frames: 7, blocks: 7, zones: 7, slots: 7, nodes: 7, homes: 7, bytes: 7 };
 const BLOCKS: [u64; 11] = [7; 11];
 const PAGE: PageState = PageState::UNUSED;
 const REPORT: ZoneReport<'_> = ZoneReport {
@@ -381,6 +383,10 @@ calls! {
         -> u32 { pageyard::stat_threshold(cpus, managed) }
     call_needs(_y, layout: &Layout<'_> = &layout())
         -> Result<Needs, InitError> { Layout::needs::<Lock>(layout) }
+    call_needs_metadata(_y, needs: &Needs = &NEEDS)
+        -> bool { Needs::metadata::<Lock>(needs).is_ok() }
+    call_metadata(_y, layout: &Layout<'_> = &layout())
+        -> bool { Layout::metadata::<Lock>(layout).is_ok() }
     call_only(_y, node: NodeId = NodeId(7)) -> NodeMask { NodeMask::only(node) }
     call_contains(_y, mask: NodeMask = NodeMask(7), node: NodeId = NodeId(7))
         -> bool { NodeMask::contains(mask, node) }

@@ -8,13 +8,11 @@ use super::*;
 use crate::area::End;
 use crate::gfp::Gfp;
 use crate::knobs::Knobs;
-use crate::layout::{Layout, Storage, ZoneSpec};
+use crate::layout::{Layout, ZoneSpec};
 use crate::list::List;
-use crate::node::{Home, Node};
+use crate::owned_storage::OwnedStorage;
 use crate::policy::{Guarded, Linux612, StaticPolicy};
 use crate::units::{NodeId, Pfn, ZoneKind};
-use crate::zone::CpuSlot;
-use crate::{Frame, Pageblock};
 
 type Lock = spin::mutex::SpinMutex<()>;
 
@@ -46,22 +44,8 @@ fn with_yard<P: StaticPolicy>(
         distances: &[],
         knobs: Knobs { huge_pages: false, ..Knobs::default() },
     };
-    let needs = layout.needs::<Lock>().unwrap();
-    let frames: Vec<Frame> = (0..needs.frames).map(|_| Frame::new()).collect();
-    let blocks: Vec<Pageblock> = (0..needs.blocks).map(|_| Pageblock::new()).collect();
-    let mut slots: Vec<CpuSlot<Lock>> = (0..needs.slots).map(|_| CpuSlot::new()).collect();
-    let mut zones: Vec<Zone<'_, Lock>> = (0..needs.zones).map(|_| Zone::new()).collect();
-    let mut nodes: Vec<Node<'_, Lock>> = (0..needs.nodes).map(|_| Node::new()).collect();
-    let mut homes: Vec<Home<'_, Lock>> = (0..needs.homes).map(|_| Home::new()).collect();
-    let storage = Storage {
-        frames: &frames,
-        blocks: &blocks,
-        zones: &mut zones,
-        slots: &mut slots,
-        nodes: &mut nodes,
-        homes: &mut homes,
-    };
-    let y: Yard<'_, Lock, Stage, P> = Yard::new(&layout, storage, Stage).unwrap();
+    let mut maps = OwnedStorage::new(&layout).unwrap();
+    let y: Yard<'_, Lock, Stage, P> = Yard::new(&layout, maps.storage(), Stage).unwrap();
     let mut kept = Vec::new();
     for order in [0, 0, 0, 3, 0, 5, 0, 0] {
         kept.push(y.alloc(Order::new(order).unwrap(), Gfp::KERNEL).unwrap());

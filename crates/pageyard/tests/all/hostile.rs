@@ -315,6 +315,9 @@ hostile! {
         leak(Deferral { considered: n, shift: n, order_failed: n })
     });
     &'static Layout<'static>: layouts();
+    &'static Needs: usize::values().into_iter().flat_map(|n| {
+        [NEEDS, Needs { frames: n, ..NEEDS }, Needs { slots: n, homes: n, ..NEEDS }].map(|n| &*leak(n))
+    });
 }
 
 /// Layouts of spans and counts that cannot be, or that no memory would be enough for.
@@ -411,15 +414,20 @@ fn no_argument_does_on_an_unknown_cpu() {
 }
 
 /// What makes a yard, which the table has not: `robustness.rs` makes yards of any layout.
-const MAKERS: [&str; 15] = [
+const MAKERS: [&str; 20] = [
     "CpuSlot::new",
     "Frame::new",
     "Home::new",
     "Node::new",
+    "OwnedStorage::for_needs",
+    "OwnedStorage::leak",
+    "OwnedStorage::new",
+    "OwnedStorage::storage",
     "Pageblock::new",
     "Zone::new",
     "Yard::blank",
     "Yard::deferred",
+    "Yard::from_memory_map",
     "Yard::init",
     "Yard::init_blank",
     "Yard::init_deferred",
