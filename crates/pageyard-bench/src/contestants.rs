@@ -18,8 +18,8 @@ use frame_alloc::{
 };
 use pageyard::policy::{Linux612, StaticPolicy};
 use pageyard::{
-    CpuId, CpuSlot, Frame, Gfp, Home, Knobs, Layout as Memory, Node, NodeId, Order, Pageblock, Pfn,
-    Platform, Storage, Yard, Zone, ZoneKind, ZoneSpec,
+    CpuId, Gfp, Knobs, Layout as Memory, NodeId, Order, OwnedStorage, Pfn, Platform, Yard,
+    ZoneKind, ZoneSpec,
 };
 use spin::mutex::SpinMutex;
 
@@ -107,19 +107,8 @@ impl<E: Embedder, P: StaticPolicy + Sync + 'static> Contestant for Ours<E, P> {
             distances: &[],
             knobs: Knobs::default(),
         };
-        let needs = layout.needs::<Lock>().expect("the layout is sound");
         // Kept for as long as the program runs, like a kernel's.
-        fn room<T>(n: usize, new: impl Fn() -> T) -> &'static mut [T] {
-            (0..n).map(|_| new()).collect::<Vec<T>>().leak()
-        }
-        let storage = Storage {
-            frames: room(needs.frames, Frame::new),
-            blocks: room(needs.blocks, Pageblock::new),
-            zones: room(needs.zones, Zone::new),
-            slots: room(needs.slots, CpuSlot::new),
-            nodes: room(needs.nodes, Node::new),
-            homes: room(needs.homes, Home::new),
-        };
+        let storage = OwnedStorage::new(&layout).expect("the layout is sound").leak();
         Ours(Yard::new(&layout, storage, E::new()).expect("the storage fits"))
     }
 

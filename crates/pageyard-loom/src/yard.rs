@@ -10,8 +10,7 @@ use loom::thread;
 use pageyard_loom_atomics::{Lock, Planted, plant, skip, staged};
 use pageyard_loom_core::policy::Linux612;
 use pageyard_loom_core::{
-    CpuId, CpuSlot, Frame, Gfp, Home, Knobs, Layout, Node, NodeId, Order, Pageblock, Pfn, Platform,
-    Storage, Yard, Zone, ZoneKind, ZoneSpec,
+    CpuId, Gfp, Knobs, Layout, NodeId, Order, OwnedStorage, Pfn, Platform, Yard, ZoneKind, ZoneSpec,
 };
 
 /// How many pages there are.
@@ -43,10 +42,6 @@ fn on(cpu: u32) {
     CPU.with(|c| c.set(cpu));
 }
 
-fn some<T>(n: usize, new: fn() -> T) -> Vec<T> {
-    (0..n).map(|_| new()).collect()
-}
-
 /// A yard for three CPUs: `before` prepares it, `parts` run at once, each as a CPU, and once `after` has
 /// run everything is free, and every counter and list says so.
 fn at_once(before: Part, parts: &'static [(u32, Part)], after: Part) {
@@ -66,19 +61,8 @@ fn model(before: Part, parts: &[(u32, Part)], after: Part) {
         distances: &[],
         knobs: Knobs { huge_pages: false, min_free_kbytes: 16, ..Knobs::default() },
     };
-    let needs = layout.needs::<Lock>().expect("it can be");
-    let (frames, blocks) = (some(needs.frames, Frame::new), some(needs.blocks, Pageblock::new));
-    let (mut zones, mut slots) = (some(needs.zones, Zone::new), some(needs.slots, CpuSlot::new));
-    let (mut nodes, mut homes) = (some(needs.nodes, Node::new), some(needs.homes, Home::new));
-    let storage = Storage {
-        frames: &frames,
-        blocks: &blocks,
-        zones: &mut zones,
-        slots: &mut slots,
-        nodes: &mut nodes,
-        homes: &mut homes,
-    };
-    let yard: Y<'_> = Yard::new(&layout, storage, Stage).expect("it can be");
+    let mut maps = OwnedStorage::new(&layout).expect("it can be");
+    let yard: Y<'_> = Yard::new(&layout, maps.storage(), Stage).expect("it can be");
     before(&yard);
     staged(|| {
         let (others, mine) = (&parts[1..], parts[0]);

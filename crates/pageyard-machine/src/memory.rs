@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use lock_api::RawMutex;
-use pageyard::{CpuSlot, Frame, Home, InitError, Layout, Needs, Node, Pageblock, Storage, Zone};
+use pageyard::{Frame, InitError, Layout, Needs, OwnedStorage, Pageblock, Storage};
 
 use crate::lock::SimLock;
 use crate::raw;
@@ -21,10 +21,6 @@ pub struct Memory<R = SimLock> {
     lock: PhantomData<R>,
 }
 
-fn some<T>(n: usize, new: impl Fn() -> T) -> Vec<T> {
-    (0..n).map(|_| new()).collect()
-}
-
 impl<R: RawMutex> Memory<R> {
     /// Room for the layout's maps.
     ///
@@ -32,7 +28,7 @@ impl<R: RawMutex> Memory<R> {
     /// What is wrong with the layout.
     pub fn for_layout(layout: &Layout<'_>) -> Result<Self, InitError> {
         let needs = layout.needs::<R>()?;
-        let blocks = some(needs.blocks, Pageblock::new);
+        let blocks = (0..needs.blocks).map(|_| Pageblock::new()).collect();
         Ok(Memory { frames: raw::zeroed_frames(needs.frames), blocks, needs, lock: PhantomData })
     }
 
@@ -43,32 +39,16 @@ impl<R: RawMutex> Memory<R> {
 
     /// Room for all that is not a map.
     pub fn rooms<'a>(&self) -> Rooms<'a, R> {
-        Rooms {
-            zones: some(self.needs.zones, Zone::new),
-            slots: some(self.needs.slots, CpuSlot::new),
-            nodes: some(self.needs.nodes, Node::new),
-            homes: some(self.needs.homes, Home::new),
-        }
+        let needs = Needs { frames: 0, blocks: 0, ..self.needs };
+        Rooms(OwnedStorage::for_needs(&needs).expect("the heap holds zones and CPUs"))
     }
 
     /// All of it, to be handed over.
     pub fn storage<'a>(&'a self, rooms: &'a mut Rooms<'a, R>) -> Storage<'a, R> {
-        Storage {
-            frames: &self.frames,
-            blocks: &self.blocks,
-            zones: &mut rooms.zones,
-            slots: &mut rooms.slots,
-            nodes: &mut rooms.nodes,
-            homes: &mut rooms.homes,
-        }
+        Storage { frames: &self.frames, blocks: &self.blocks, ..rooms.0.storage() }
     }
 }
 
 /// Heap memory for an allocator's zones, nodes and CPUs ([`Memory::rooms`]).
 #[derive(Debug)]
-pub struct Rooms<'a, R: RawMutex = SimLock> {
-    zones: Vec<Zone<'a, R>>,
-    slots: Vec<CpuSlot<R>>,
-    nodes: Vec<Node<'a, R>>,
-    homes: Vec<Home<'a, R>>,
-}
+pub struct Rooms<'a, R: RawMutex = SimLock>(OwnedStorage<'a, R>);

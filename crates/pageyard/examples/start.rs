@@ -9,8 +9,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use pageyard::{
-    CpuId, CpuSlot, Frame, Gfp, Home, Knobs, Layout, Node, NodeId, Order, Pageblock, Pfn, Platform,
-    Storage, Yard, Zone, ZoneKind, ZoneSpec,
+    CpuId, Frame, Gfp, Knobs, Layout, Needs, NodeId, Order, OwnedStorage, Pageblock, Pfn, Platform,
+    Storage, Yard, ZoneKind, ZoneSpec,
 };
 
 type Lock = spin::mutex::SpinMutex<()>;
@@ -77,18 +77,9 @@ fn with_yard<T>(
     };
     let needs = layout.needs::<Lock>().expect("a layout without faults");
     let blocks: &[Pageblock] = fresh(needs.blocks);
-    let mut slots: Vec<CpuSlot<Lock>> = (0..needs.slots).map(|_| CpuSlot::new()).collect();
-    let mut zones: Vec<Zone<'_, Lock>> = (0..needs.zones).map(|_| Zone::new()).collect();
-    let mut nodes: Vec<Node<'_, Lock>> = (0..needs.nodes).map(|_| Node::new()).collect();
-    let mut homes: Vec<Home<'_, Lock>> = (0..needs.homes).map(|_| Home::new()).collect();
-    let storage = Storage {
-        frames,
-        blocks,
-        zones: &mut zones,
-        slots: &mut slots,
-        nodes: &mut nodes,
-        homes: &mut homes,
-    };
+    let mut rest = OwnedStorage::for_needs(&Needs { frames: 0, blocks: 0, ..needs })
+        .expect("memory for a zone and its CPUs");
+    let storage = Storage { frames, blocks, ..rest.storage() };
     let start = Instant::now();
     let yard = if deferred {
         Yard::deferred(&layout, storage, Machine)

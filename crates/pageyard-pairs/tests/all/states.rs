@@ -4,14 +4,13 @@ use std::ops::Range;
 
 use pageyard::policy::StaticPolicy;
 use pageyard::{
-    CpuId, CpuSlot, Gfp, Home, MigrateType, Node, Order, Pfn, Record, SECTION_PAGES, Storage, Yard,
-    Zone, ZoneId, ZoneKind,
+    CpuId, Gfp, MigrateType, Order, OwnedStorage, Pfn, Record, SECTION_PAGES, Yard, ZoneId,
+    ZoneKind,
 };
 use pageyard_pairs_atomics::AtomicU64;
 
 use crate::common::state::State as Written;
-use crate::common::{Machine, Maps, o, records};
-use crate::schedule::Lock;
+use crate::common::{Machine, o, records};
 use crate::world::{Area, CPU, Hand, STATE, World, Y};
 
 /// How a yard begins.
@@ -169,24 +168,9 @@ pub(crate) fn with_yard<P: StaticPolicy, T>(
     state: &State<P>,
     f: impl FnOnce(&Hand<'_, '_, P>) -> T,
 ) -> T {
-    fn room<T>(n: usize, new: impl Fn() -> T) -> Vec<T> {
-        (0..n).map(|_| new()).collect()
-    }
     let layout = state.machine.layout();
-    let needs = layout.needs::<Lock>().unwrap();
-    let maps = Maps::new(&needs);
-    let mut slots: Vec<CpuSlot<Lock>> = room(needs.slots, CpuSlot::new);
-    let mut zones: Vec<Zone<'_, Lock>> = room(needs.zones, Zone::new);
-    let mut nodes: Vec<Node<'_, Lock>> = room(needs.nodes, Node::new);
-    let mut homes: Vec<Home<'_, Lock>> = room(needs.homes, Home::new);
-    let storage: Storage<'_, Lock> = Storage {
-        frames: &maps.frames,
-        blocks: &maps.blocks,
-        zones: &mut zones,
-        slots: &mut slots,
-        nodes: &mut nodes,
-        homes: &mut homes,
-    };
+    let mut maps = OwnedStorage::new(&layout).unwrap();
+    let storage = maps.storage();
     let world = World::new();
     let yard: Y<'_, P> = match state.start {
         Start::Whole => Yard::new(&layout, storage, world),
@@ -195,7 +179,7 @@ pub(crate) fn with_yard<P: StaticPolicy, T>(
     }
     .unwrap();
     yard.platform().set_yard(&yard);
-    let bitmap: Vec<AtomicU64> = room(64, || AtomicU64::new(0));
+    let bitmap: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(0)).collect();
     CPU.set(0);
     let area = state.area.clone().map(|r| {
         Area::new(&yard, Pfn(r.start)..Pfn(r.end), Order::ZERO, &bitmap)

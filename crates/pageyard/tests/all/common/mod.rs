@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use lock_api::RawMutex;
 use pageyard::policy::{Linux612, Policy, Rules, StaticPolicy};
 use pageyard::{
-    CpuId, CpuSlot, Event, Frame, Home, InitError, Knobs, Layout, Needs, Node, NodeId, Order,
-    Pageblock, Pfn, Platform, Record, Storage, Yard, Zone, ZoneId, ZoneKind, ZoneSpec,
+    CpuId, Event, Frame, InitError, Knobs, Layout, Needs, NodeId, Order, OwnedStorage, Pageblock,
+    Pfn, Platform, Record, Storage, Yard, ZoneId, ZoneKind, ZoneSpec,
 };
 
 /// The lock of most tests.
@@ -259,8 +259,8 @@ impl Machine {
         f: impl for<'y> FnOnce(&Layout<'_>, Storage<'y, R>) -> T,
     ) -> T {
         let layout = self.layout();
-        let needs = layout.needs::<R>().unwrap();
-        Maps::new(&needs).lend(&needs, |storage| f(&layout, storage))
+        let mut maps = OwnedStorage::new(&layout).unwrap();
+        f(&layout, maps.storage())
     }
 }
 
@@ -284,28 +284,14 @@ impl Maps {
         needs: &Needs,
         f: impl for<'y> FnOnce(Storage<'y, R>) -> T,
     ) -> T {
-        let (mut slots, mut zones, mut nodes, mut homes) = rooms(needs);
-        f(Storage {
-            frames: &self.frames,
-            blocks: &self.blocks,
-            zones: &mut zones,
-            slots: &mut slots,
-            nodes: &mut nodes,
-            homes: &mut homes,
-        })
+        let mut rest = rest(needs);
+        f(Storage { frames: &self.frames, blocks: &self.blocks, ..rest.storage() })
     }
 }
 
-type Rooms<'y, R> = (Vec<CpuSlot<R>>, Vec<Zone<'y, R>>, Vec<Node<'y, R>>, Vec<Home<'y, R>>);
-
 /// Fresh room for all but the maps. Apart from who uses it, or each test would have a copy.
-fn rooms<'y, R: RawMutex>(needs: &Needs) -> Rooms<'y, R> {
-    (
-        (0..needs.slots).map(|_| CpuSlot::new()).collect(),
-        (0..needs.zones).map(|_| Zone::new()).collect(),
-        (0..needs.nodes).map(|_| Node::new()).collect(),
-        (0..needs.homes).map(|_| Home::new()).collect(),
-    )
+fn rest<'y, R: RawMutex>(needs: &Needs) -> OwnedStorage<'y, R> {
+    OwnedStorage::for_needs(&Needs { frames: 0, blocks: 0, ..*needs }).unwrap()
 }
 
 /// A zone's snapshot as a list.
@@ -331,7 +317,9 @@ pub(crate) fn leaked<E: Platform, P: StaticPolicy>(
     platform: E,
 ) -> &'static Yard<'static, Lock, E, P> {
     let layout = machine.layout();
-    Box::leak(Box::new(Yard::new(&layout, leaked_storage(&layout), platform).unwrap()))
+    Box::leak(Box::new(
+        Yard::new(&layout, OwnedStorage::new(&layout).unwrap().leak(), platform).unwrap(),
+    ))
 }
 
 /// A machine for yards that live one after the other, and have the large maps from each other.
@@ -376,15 +364,7 @@ impl Reused {
 
     fn storage<R: RawMutex>(&self) -> Storage<'static, R> {
         let needs = self.machine.layout().needs::<R>().unwrap();
-        let (slots, zones, nodes, homes) = rooms(&needs);
-        Storage {
-            frames: &self.maps.frames,
-            blocks: &self.maps.blocks,
-            zones: zones.leak(),
-            slots: slots.leak(),
-            nodes: nodes.leak(),
-            homes: homes.leak(),
-        }
+        Storage { frames: &self.maps.frames, blocks: &self.maps.blocks, ..rest(&needs).leak() }
     }
 }
 
@@ -395,20 +375,7 @@ pub(crate) fn deferred<E: Platform, P: StaticPolicy>(
 ) -> &'static Yard<'static, Lock, E, P> {
     let machine: &'static Machine = Box::leak(Box::new(machine.clone()));
     let layout = machine.layout();
-    Box::leak(Box::new(Yard::deferred(&layout, leaked_storage(&layout), platform).unwrap()))
-}
-
-fn leaked_storage(layout: &Layout<'_>) -> Storage<'static, Lock> {
-    fn room<T>(n: usize, new: impl Fn() -> T) -> &'static mut [T] {
-        (0..n).map(|_| new()).collect::<Vec<T>>().leak()
-    }
-    let needs = layout.needs::<Lock>().unwrap();
-    Storage {
-        frames: room(needs.frames, Frame::new),
-        blocks: room(needs.blocks, Pageblock::new),
-        zones: room(needs.zones, Zone::new),
-        slots: room(needs.slots, CpuSlot::new),
-        nodes: room(needs.nodes, Node::new),
-        homes: room(needs.homes, Home::new),
-    }
+    Box::leak(Box::new(
+        Yard::deferred(&layout, OwnedStorage::new(&layout).unwrap().leak(), platform).unwrap(),
+    ))
 }

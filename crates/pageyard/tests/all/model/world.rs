@@ -3,14 +3,11 @@
 use std::cell::{Cell, OnceCell, RefCell};
 
 use pageyard::policy::StaticPolicy;
-use pageyard::{
-    CpuId, CpuSlot, Home, Node, Order, Pfn, Platform, ReclaimJob, Relocation, Storage, Yard, Zone,
-    ZoneId,
-};
+use pageyard::{CpuId, Order, OwnedStorage, Pfn, Platform, ReclaimJob, Relocation, Yard, ZoneId};
 
 use super::reach::reached;
 use super::table::Table;
-use crate::common::{Lock, Machine, Maps, o};
+use crate::common::{Lock, Machine, o};
 
 /// A yard that its own hooks can call.
 pub(super) type Y<'y, P> = Yard<'y, Lock, World<'y, P>, P>;
@@ -135,23 +132,7 @@ impl<P: StaticPolicy> Platform for World<'_, P> {
 /// A yard over a machine, and the model of it.
 pub(super) fn with_yard<P: StaticPolicy>(machine: &Machine, f: impl for<'y> FnOnce(&'y Y<'y, P>)) {
     let layout = machine.layout();
-    let needs = layout.needs::<Lock>().unwrap();
-    let maps = Maps::new(&needs);
-    fn room<T>(n: usize, new: impl Fn() -> T) -> Vec<T> {
-        (0..n).map(|_| new()).collect()
-    }
-    let mut slots: Vec<CpuSlot<Lock>> = room(needs.slots, CpuSlot::new);
-    let mut zones: Vec<Zone<'_, Lock>> = room(needs.zones, Zone::new);
-    let mut nodes: Vec<Node<'_, Lock>> = room(needs.nodes, Node::new);
-    let mut homes: Vec<Home<'_, Lock>> = room(needs.homes, Home::new);
-    let storage: Storage<'_, Lock> = Storage {
-        frames: &maps.frames,
-        blocks: &maps.blocks,
-        zones: &mut zones,
-        slots: &mut slots,
-        nodes: &mut nodes,
-        homes: &mut homes,
-    };
+    let mut maps = OwnedStorage::new(&layout).unwrap();
     let world = World {
         table: RefCell::new(Table::new(machine)),
         cpu: Cell::new(0),
@@ -162,7 +143,7 @@ pub(super) fn with_yard<P: StaticPolicy>(machine: &Machine, f: impl for<'y> FnOn
         calls: Cell::new(0),
         yard: OnceCell::new(),
     };
-    let yard: Y<'_, P> = Yard::new(&layout, storage, world).unwrap();
+    let yard: Y<'_, P> = Yard::new(&layout, maps.storage(), world).unwrap();
     assert!(yard.platform().yard.set(&yard).is_ok());
     f(&yard);
 }
