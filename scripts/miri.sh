@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs what is small enough under Miri: the core's unit tests, the host's magazines and other small parts, a yard with threads, and the
+# Runs what is small enough under Miri: the core's unit tests, maps carved from one region, the host's magazines and other small parts, a yard with threads, and the
 # C interface of the core. Miri sees undefined behaviour, data races and leaks, and lets loads see old values.
 #
 #     scripts/miri.sh [SEEDS]
@@ -32,6 +32,8 @@ if [ "$seeds" = short ]; then
     step "the host: protocols, and a yard with threads"
     run -p pageyard-host --lib -- magazine:: fresh::
     run -p pageyard-host --test small -- threads_with
+    step "maps in one region"
+    run -p pageyard-carve --test carve
     step "the core's C interface"
     run -p pageyard-capi-core --lib
     run -p pageyard-capi-core --test small -- threads
@@ -39,6 +41,8 @@ if [ "$seeds" = short ]; then
 fi
 step "the core's unit tests"
 run -p pageyard --lib
+step "maps in one region"
+run -p pageyard-carve --test carve
 step "the core's C interface"
 run -p pageyard-capi-core
 step "the host's protocols, $seeds seeds"

@@ -155,9 +155,10 @@ pub enum InitError {
         /// The largest value.
         most: u8,
     },
-    /// A slice of the storage is shorter than [`Needs`] says.
+    /// A slice of the storage is shorter than [`Needs`] says, or a region for all maps is smaller than
+    /// [`Layout::metadata`] says.
     TooSmall {
-        /// Which slice.
+        /// Which slice, or the bytes of the region.
         what: &'static str,
         /// How many entries it needs.
         needed: usize,
@@ -269,7 +270,7 @@ impl Layout<'_> {
     }
 
     /// Returns the size and alignment, in bytes, of one region that holds all maps of an allocator
-    /// with this layout. The crate `pageyard-carve` makes such a region a [`Storage`].
+    /// with this layout (§8.1). The crate `pageyard-carve` makes such a region a [`Storage`].
     ///
     /// ```
     /// # use pageyard::{Knobs, Layout, NodeId, Pfn, ZoneKind, ZoneSpec};

@@ -1,0 +1,215 @@
+//! Divides one region of memory into the maps of a [`pageyard`] allocator.
+//!
+//! The core has no `unsafe` code, so it cannot place its maps in memory that is only bytes. This crate
+//! does: [`carve`] turns a region of [`Layout::metadata`] bytes into a [`Storage`]. [`Carver`] places
+//! other values in the same region. No heap, no reachable panic.
+//!
+//! ```
+//! use core::mem::MaybeUninit;
+//! use pageyard::{Gfp, Knobs, Layout, NodeId, Order, Pfn, Yard, ZoneKind, ZoneSpec};
+//!
+//! type Lock = spin::mutex::SpinMutex<()>;
+//!
+//! let span = Pfn(0x100000)..Pfn(0x104000);
+//! let layout = Layout {
+//!     zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
+//!     usable: &[span],
+//!     reserved: &[],
+//!     cpus: &[NodeId(0)],
+//!     distances: &[],
+//!     knobs: Knobs::default(),
+//! };
+//! let needed = layout.metadata::<Lock>()?;
+//! // Memory of any origin. One byte less than an alignment more, since it begins anywhere.
+//! let mut region = vec![MaybeUninit::uninit(); needed.size() + needed.align() - 1];
+//! let maps = pageyard_carve::carve(&layout, &mut region)?;
+//! let yard: Yard<'_, Lock, ()> = Yard::new(&layout, maps, ())?;
+//! let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+//! yard.free(page, Order::ZERO)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![no_std]
+#![allow(unsafe_code)]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+use core::fmt;
+use core::mem::{self, MaybeUninit};
+use core::ptr;
+use core::slice;
+
+use lock_api::RawMutex;
+use pageyard::{CpuSlot, Frame, Home, InitError, Layout, Needs, Node, Pageblock, Storage, Zone};
+
+/// docs/embedding.md, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+struct Embedding;
+
+/// Divides `region` into the maps of an allocator with this layout, and initialises them all. Any
+/// bytes do.
+///
+/// The region is borrowed for as long as the allocator lives; afterwards it is its owner's again. It
+/// may begin at any address: the bytes up to the first aligned one are left out. What the maps do not
+/// need stays unused.
+///
+/// Writes 16 bytes for each frame. [`carve_initialized`] leaves that to the allocator.
+///
+/// # Errors
+/// [`InitError`]: what is wrong with the layout, or [`TooSmall`](InitError::TooSmall) with how many
+/// bytes are needed from this address on.
+pub fn carve<'a, R: RawMutex>(
+    layout: &Layout<'_>,
+    region: &'a mut [MaybeUninit<u8>],
+) -> Result<Storage<'a, R>, InitError> {
+    divide(layout, region, |carver, needs| {
+        let frames = carver.slice(needs.frames, |_| Frame::new())?;
+        Some((frames, carver.slice(needs.blocks, |_| Pageblock::new())?))
+    })
+}
+
+/// Like [`carve`], but takes frame descriptors and pageblock entries as they are, which saves a pass
+/// over them: [`Yard::new`](pageyard::Yard::new) writes them anyway.
+///
+/// For [`Yard::deferred`](pageyard::Yard::deferred) the bytes have to be zero besides, as fresh memory
+/// from an operating system is.
+///
+/// # Errors
+/// As [`carve`].
+///
+/// # Safety
+/// Every byte of the region is initialised, to any value: something wrote it, be it an operating
+/// system or code in another language.
+pub unsafe fn carve_initialized<'a, R: RawMutex>(
+    layout: &Layout<'_>,
+    region: &'a mut [MaybeUninit<u8>],
+) -> Result<Storage<'a, R>, InitError> {
+    divide(layout, region, |carver, needs| {
+        // SAFETY: by the caller's word the bytes are initialised. Both types are atomic integers and
+        // padding (their documentation makes zero bytes a value of them), of which any bytes are a value
+        // (`maps_of_any_bytes_are_as_good_as_new_ones` fails under Miri if the region was not written).
+        unsafe {
+            let frames = carver.take::<Frame>(needs.frames)?;
+            let blocks = carver.take::<Pageblock>(needs.blocks)?;
+            Some((initialized(frames), initialized(blocks)))
+        }
+    })
+}
+
+type Maps<'a> = (&'a [Frame], &'a [Pageblock]);
+
+fn divide<'a, R: RawMutex>(
+    layout: &Layout<'_>,
+    region: &'a mut [MaybeUninit<u8>],
+    maps: impl FnOnce(&mut Carver<'a>, &Needs) -> Option<Maps<'a>>,
+) -> Result<Storage<'a, R>, InitError> {
+    let needs = layout.needs::<R>()?;
+    let metadata = needs.metadata::<R>()?;
+    let given = region.len();
+    let needed = region.as_ptr().align_offset(metadata.align()).saturating_add(metadata.size());
+    let too_small = InitError::TooSmall { what: "bytes for its maps", needed, given };
+    if given < needed {
+        return Err(too_small);
+    }
+    let mut carver = Carver::new(region);
+    // In the order of `Needs::metadata`.
+    let storage = || {
+        let zones = carver.slice(needs.zones, |_| const { Zone::new() })?;
+        let slots = carver.slice(needs.slots, |_| const { CpuSlot::new() })?;
+        let homes = carver.slice(needs.homes, |_| const { Home::new() })?;
+        let nodes = carver.slice(needs.nodes, |_| const { Node::new() })?;
+        let (frames, blocks) = maps(&mut carver, &needs)?;
+        Some(Storage { frames, blocks, zones, slots, nodes, homes })
+    };
+    storage().ok_or(too_small)
+}
+
+/// Places values in a region of memory, one slice after the other.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use pageyard_carve::Carver;
+///
+/// let mut region = [MaybeUninit::uninit(); 64];
+/// let mut carver = Carver::new(&mut region);
+/// let squares: &mut [u64] = carver.slice(4, |i| (i * i) as u64).unwrap();
+/// let name: &mut [u8] = carver.slice(3, |i| b"abc"[i]).unwrap();
+/// assert_eq!((&*squares, &*name), (&[0, 1, 4, 9][..], &b"abc"[..]));
+/// assert!(carver.slice(100, |_| 0u8).is_none());
+/// ```
+pub struct Carver<'a> {
+    rest: &'a mut [MaybeUninit<u8>],
+}
+
+impl<'a> Carver<'a> {
+    /// Begins at the start of the region.
+    pub fn new(region: &'a mut [MaybeUninit<u8>]) -> Self {
+        Carver { rest: region }
+    }
+
+    /// Skips to the next address that is a multiple of `align`, a power of two. `false`: the rest of
+    /// the region has no such address, or `align` is no power of two; nothing is skipped then.
+    pub fn align_to(&mut self, align: usize) -> bool {
+        if !align.is_power_of_two() {
+            return false;
+        }
+        let skip = self.rest.as_ptr().align_offset(align);
+        self.split(skip).is_some()
+    }
+
+    /// Carves `n` values, each made by `new` from its index. They are not dropped: when the borrow of
+    /// the region ends, they are bytes again. `None`, and nothing is carved, if the rest of the region
+    /// is too small.
+    pub fn slice<T>(&mut self, n: usize, mut new: impl FnMut(usize) -> T) -> Option<&'a mut [T]> {
+        let own = self.take::<T>(n)?;
+        for (i, slot) in own.iter_mut().enumerate() {
+            // Made in place: an iterator of values would have each on the stack first, and a zone has
+            // some KiB (`no_function_of_the_core_level_takes_more_stack_than_documented`).
+            slot.write(new(i));
+        }
+        // SAFETY: the loop wrote each of the `n` slots (`garbage_and_padding_do_not_matter` reads them
+        // under Miri).
+        Some(unsafe { initialized(own) })
+    }
+
+    /// What is left of the region.
+    pub fn into_rest(self) -> &'a mut [MaybeUninit<u8>] {
+        self.rest
+    }
+
+    /// The first `n` bytes of the rest, which begins behind them then.
+    fn split(&mut self, n: usize) -> Option<&'a mut [MaybeUninit<u8>]> {
+        if n > self.rest.len() {
+            return None;
+        }
+        let (own, rest) = mem::take(&mut self.rest).split_at_mut_checked(n)?;
+        self.rest = rest;
+        Some(own)
+    }
+
+    /// Aligned room for `n` values.
+    fn take<T>(&mut self, n: usize) -> Option<&'a mut [MaybeUninit<T>]> {
+        let bytes = n.checked_mul(size_of::<T>())?;
+        let skip = self.rest.as_ptr().align_offset(align_of::<T>());
+        let own = self.split(skip.checked_add(bytes)?)?.get_mut(skip..)?;
+        // SAFETY: `own` is borrowed exclusively for `'a` and has the bytes of `n` values; `skip` made
+        // its start a multiple of their alignment; a `MaybeUninit` may be any bytes
+        // (`values_are_aligned_wherever_the_region_begins` and `slices_do_not_overlap` find a wrong
+        // alignment or length, under Miri at the latest).
+        Some(unsafe { slice::from_raw_parts_mut(own.as_mut_ptr().cast(), n) })
+    }
+}
+
+impl fmt::Debug for Carver<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Carver").field("rest", &self.rest.len()).finish()
+    }
+}
+
+/// # Safety
+/// All entries are initialised.
+unsafe fn initialized<T>(entries: &mut [MaybeUninit<T>]) -> &mut [T] {
+    // SAFETY: by the caller's word; both slices have the same representation
+    // (`garbage_and_padding_do_not_matter`, `maps_of_any_bytes_are_as_good_as_new_ones`).
+    unsafe { &mut *(ptr::from_mut(entries) as *mut [T]) }
+}

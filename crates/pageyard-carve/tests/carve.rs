@@ -1,0 +1,185 @@
+//! Regions of all sizes, alignments and contents; small enough for Miri (`scripts/miri.sh`).
+
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+
+use pageyard::{
+    CpuId, Gfp, InitError, Knobs, Layout, NodeId, Order, Pfn, Platform, Storage, Yard, ZoneKind,
+    ZoneSpec,
+};
+use pageyard_carve::{Carver, carve, carve_initialized};
+
+type Lock = spin::mutex::SpinMutex<()>;
+type Y<'a> = Yard<'a, Lock, Two>;
+
+/// Two CPUs, of which the first asks.
+struct Two;
+
+impl Platform for Two {
+    const DEFERS: bool = true;
+
+    fn cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+}
+
+/// Two zones, one of which begins inside a block of the largest order, two nodes, two CPUs.
+fn with_layout<T>(f: impl FnOnce(&Layout<'_>) -> T) -> T {
+    let zone = |kind, node, span: std::ops::Range<u64>| ZoneSpec {
+        kind,
+        node: NodeId(node),
+        span: Pfn(span.start)..Pfn(span.end),
+    };
+    f(&Layout {
+        zones: &[zone(ZoneKind::Normal, 0, 1000..1100), zone(ZoneKind::Normal, 1, 2048..2111)],
+        usable: &[Pfn(1000)..Pfn(1100), Pfn(2048)..Pfn(2111)],
+        reserved: &[Pfn(1050)..Pfn(1051)],
+        cpus: &[NodeId(0), NodeId(1)],
+        distances: &[],
+        knobs: Knobs { min_free_kbytes: 16, ..Knobs::default() },
+    })
+}
+
+/// Writes all bytes at once: Miri takes long for one after the other.
+fn fill(bytes: &mut [MaybeUninit<u8>], byte: u8) {
+    // SAFETY: the whole of a slice that is borrowed mutably.
+    unsafe { bytes.as_mut_ptr().write_bytes(byte, bytes.len()) };
+}
+
+/// Bytes with one more alignment of room, so that the region may begin at any offset from one.
+fn region(layout: &Layout<'_>, with: Option<u8>) -> (Box<[MaybeUninit<u8>]>, usize, usize) {
+    let metadata = layout.metadata::<Lock>().unwrap();
+    let mut bytes = Box::new_uninit_slice(metadata.size() + 2 * metadata.align());
+    if let Some(byte) = with {
+        fill(&mut bytes, byte);
+    }
+    let aligned = bytes.as_ptr().align_offset(metadata.align());
+    (bytes, aligned, metadata.size())
+}
+
+/// Allocates and frees every page, and looks whether each has one owner.
+fn use_up(y: &Y<'_>) {
+    let rights = Gfp::ATOMIC | Gfp::MEMALLOC | Gfp::NOWARN;
+    // Miri takes minutes for all pages, and for a look at all descriptors.
+    let most = if cfg!(miri) { 5 } else { usize::MAX };
+    let all = std::iter::from_fn(|| y.alloc(Order::ZERO, rights).ok());
+    let mut pages: Vec<Pfn> = all.take(most).collect();
+    assert_eq!(pages.len(), most.min(100 - 1 + 63));
+    pages.sort();
+    assert!(pages.windows(2).all(|two| two[0] < two[1]), "a page has two owners");
+    for page in pages {
+        y.free(page, Order::ZERO).unwrap();
+    }
+    if !cfg!(miri) {
+        y.drain_all(None);
+        assert_eq!(y.validate(), Ok(()));
+    }
+}
+
+#[test]
+fn garbage_and_padding_do_not_matter() {
+    with_layout(|layout| {
+        for with in [None, Some(0xff)] {
+            let (mut bytes, aligned, size) = region(layout, with);
+            let maps = carve(layout, &mut bytes[aligned..aligned + size]).unwrap();
+            use_up(&Y::new(layout, maps, Two).unwrap());
+            // The region is its owner's again, and serves the next yard.
+            fill(&mut bytes, 1);
+        }
+    });
+}
+
+#[test]
+fn maps_of_any_bytes_are_as_good_as_new_ones() {
+    with_layout(|layout| {
+        for with in [0, 0x5a] {
+            let (mut bytes, aligned, _) = region(layout, Some(with));
+            // SAFETY: all bytes were written.
+            let maps = unsafe { carve_initialized(layout, &mut bytes[aligned..]) }.unwrap();
+            use_up(&Y::new(layout, maps, Two).unwrap());
+        }
+        let (mut bytes, aligned, _) = region(layout, Some(0));
+        // SAFETY: as above.
+        let maps = unsafe { carve_initialized(layout, &mut bytes[aligned..]) }.unwrap();
+        let y = Y::deferred(layout, maps, Two).unwrap();
+        assert!(y.finish_deferred());
+        use_up(&y);
+    });
+}
+
+#[test]
+fn a_region_one_byte_short_is_refused_wherever_it_begins() {
+    with_layout(|layout| {
+        let (mut bytes, aligned, size) = region(layout, None);
+        for offset in [0, 1, 2, 63, 64, 127] {
+            let skip = (128 - offset) % 128;
+            let from = aligned + offset;
+            let enough: Result<Storage<'_, Lock>, _> =
+                carve(layout, &mut bytes[from..from + skip + size]);
+            assert!(enough.is_ok(), "offset {offset}");
+            let given = skip + size - 1;
+            let short = carve::<Lock>(layout, &mut bytes[from..from + given]).unwrap_err();
+            let InitError::TooSmall { needed, given: found, .. } = short else { panic!("{short}") };
+            assert_eq!((needed, found), (skip + size, given), "offset {offset}");
+            let sentence =
+                format!("room for {given} bytes for its maps, but the layout needs {needed}");
+            assert_eq!(short.to_string(), sentence);
+        }
+        let none = carve::<Lock>(layout, &mut []).unwrap_err();
+        assert!(matches!(none, InitError::TooSmall { given: 0, .. }), "{none}");
+        let wrong = Layout { cpus: &[], ..*layout };
+        assert_eq!(carve::<Lock>(&wrong, &mut bytes).unwrap_err(), InitError::NoCpus);
+    });
+}
+
+/// What the core says of the size, and what carving takes, is the same to the byte.
+#[test]
+fn metadata_is_what_carving_takes() {
+    with_layout(|layout| {
+        let (mut bytes, aligned, size) = region(layout, None);
+        let start = bytes[aligned..].as_ptr() as usize;
+        let maps = carve::<Lock>(layout, &mut bytes[aligned..]).unwrap();
+        let end = maps.blocks.as_ptr_range().end as usize;
+        assert_eq!((end - start).next_multiple_of(128), size);
+        let needs = layout.needs::<Lock>().unwrap();
+        let (zones, slots) = (maps.zones.len(), maps.slots.len());
+        let (nodes, homes) = (maps.nodes.len(), maps.homes.len());
+        assert_eq!((maps.frames.len(), maps.blocks.len()), (needs.frames, needs.blocks));
+        assert_eq!((zones, slots, nodes, homes), (2, 4, 2, 2));
+    });
+}
+
+#[test]
+fn values_are_aligned_wherever_the_region_begins() {
+    #[repr(align(32))]
+    struct Wide(u8);
+    let mut bytes = [MaybeUninit::<u8>::uninit(); 256];
+    for offset in 0..64 {
+        let mut carver = Carver::new(&mut bytes[offset..]);
+        let odd = carver.slice(3, |i| i as u8).unwrap();
+        let wide = carver.slice(2, |i| Wide(i as u8 + 7)).unwrap();
+        assert_eq!(wide.as_ptr() as usize % 32, 0, "offset {offset}");
+        assert_eq!((odd, wide[0].0, wide[1].0), (&mut [0, 1, 2][..], 7, 8));
+        assert!(carver.align_to(16));
+        assert_eq!(carver.into_rest().as_ptr() as usize % 16, 0);
+    }
+}
+
+#[test]
+fn slices_do_not_overlap() {
+    let mut bytes = [MaybeUninit::<u8>::uninit(); 64];
+    let mut carver = Carver::new(&mut bytes);
+    let first = carver.slice(8, |_| 1u8).unwrap();
+    let second = carver.slice(4, |_| 2u32).unwrap();
+    assert!(carver.slice(65, |_| 3u8).is_none(), "too many");
+    assert!(carver.slice(usize::MAX, |_| 3u64).is_none(), "more than an address space");
+    first.fill(4);
+    assert_eq!((first, second), (&mut [4; 8][..], &mut [2; 4][..]));
+    let mut carver = Carver::new(&mut bytes);
+    assert!(!carver.align_to(0) && !carver.align_to(3), "no power of two");
+    assert_eq!(carver.slice(1000, |_| ()).map(|units| units.len()), Some(1000));
+    assert_eq!(carver.slice(64, |_| 5u8).map(|all| all.len()), Some(64), "nothing was skipped");
+    assert!(carver.slice(1, |_| 6u8).is_none(), "full");
+    assert_eq!(carver.slice(0, |_| 6u8).map(|none| none.len()), Some(0));
+}
