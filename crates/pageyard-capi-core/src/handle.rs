@@ -1,19 +1,17 @@
 //! A yard on memory of the caller's.
 
 use core::ffi::{c_char, c_void};
-use core::mem::{ManuallyDrop, offset_of};
+use core::mem::{ManuallyDrop, MaybeUninit, offset_of};
 use core::ops::Range;
 use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use pageyard::policy::Linux612;
-use pageyard::{
-    CpuSlot, Frame, Home, InitError, Layout, Node, NodeId, Pageblock, Pfn, Storage, Yard, Zone,
-    ZoneSpec,
-};
+use pageyard::{InitError, Layout, NodeId, Pfn, Storage, Yard, ZoneSpec};
+use pageyard_carve::{Carver, carve_initialized};
 
 use crate::hooks::{CPlatform, pageyard_platform};
-use crate::layout::{self, ALIGN, Parts, Place, Plan, pageyard_layout};
+use crate::layout::{self, ALIGN, Parts, Plan, pageyard_layout};
 use crate::lock::{self, CLock};
 use crate::sized::{self, answer};
 use crate::status::{
@@ -73,80 +71,66 @@ pub unsafe fn of<'h>(handle: *const pageyard_core) -> Result<&'h CoreYard, pagey
     Ok(unsafe { &(*handle).0.yard })
 }
 
-/// Entries of the room, each made anew.
-///
-/// # Safety
-/// The place lies in memory that is nobody else's for as long as the entries are used, and is
-/// aligned for them.
-unsafe fn fill<'r, T>(room: *mut u8, place: Place, new: impl Fn(usize) -> T) -> &'r mut [T] {
-    // SAFETY: by the caller's word the place is free and aligned; every entry is written before it is
-    // borrowed (`core_level_from_both_libraries` begins with room that is full of garbage).
-    unsafe {
-        let first = room.add(place.at).cast::<T>();
-        (0..place.count).for_each(|i| first.add(i).write(new(i)));
-        slice::from_raw_parts_mut(first, place.count)
-    }
+/// The arrays of a layout in the core's terms, and the handle before them.
+type Described = (
+    &'static mut pageyard_core,
+    &'static [ZoneSpec],
+    (&'static [Range<Pfn>], &'static [Range<Pfn>]),
+    &'static [NodeId],
+);
+
+/// Writes them to the room, in the order of [`Plan`]. Apart from [`build`], whose stack is deep.
+#[inline(never)]
+fn describe(carver: &mut Carver<'static>, parts: &Parts<'_>) -> Option<Described> {
+    let nothing =
+        || ZoneSpec { kind: pageyard::ZoneKind::Normal, node: NodeId(0), span: Pfn(0)..Pfn(0) };
+    let [handle] = carver.slice(1, |_| const { pageyard_core::unmade() })? else { return None };
+    let specs = carver.slice(parts.zones.len(), |i| {
+        parts.zones.get(i).and_then(|z| layout::zone_spec(z).ok()).unwrap_or_else(nothing)
+    })?;
+    let ranges = carver.slice(parts.usable.len().checked_add(parts.reserved.len())?, |i| {
+        let all = || parts.usable.iter().chain(parts.reserved);
+        all().nth(i).map_or(Pfn(0)..Pfn(0), layout::range)
+    })?;
+    let cpus = carver
+        .slice(parts.cpus.len(), |i| NodeId(parts.cpus.get(i).copied().unwrap_or_default()))?;
+    let (usable, reserved) = ranges.split_at_checked(parts.usable.len())?;
+    Some((handle, specs, (usable, reserved), cpus))
 }
 
-/// Entries of the room as they are, for atomics: any bytes are a value of them.
-///
 /// # Safety
-/// As [`fill`], and any bytes are a value of `T`.
-unsafe fn as_is<'r, T>(room: *mut u8, place: Place) -> &'r [T] {
-    // SAFETY: by the caller's word the place is free and aligned, and any bytes are values.
-    unsafe { slice::from_raw_parts(room.add(place.at).cast::<T>(), place.count) }
-}
-
-/// # Safety
-/// The room is aligned, as long as the plan says, and nobody else's.
+/// Every byte of the room has some value, as memory of a program in C has.
 unsafe fn build(
     parts: &Parts<'_>,
-    plan: &Plan,
-    room: *mut u8,
+    room: &'static mut [MaybeUninit<u8>],
     table: pageyard_platform,
     why: impl Fn(InitError),
 ) -> Result<*mut pageyard_core, pageyard_status> {
     for zone in parts.zones {
         layout::zone_spec(zone)?;
     }
-    // SAFETY: the plan's places do not overlap, lie in the room, and are aligned as the room is
-    // (`core_level_from_both_libraries` has guards around rooms of all alignments).
-    unsafe {
-        let nothing =
-            || ZoneSpec { kind: pageyard::ZoneKind::Normal, node: NodeId(0), span: Pfn(0)..Pfn(0) };
-        let specs: &[ZoneSpec] = fill(room, plan.specs, |i| {
-            parts.zones.get(i).and_then(|z| layout::zone_spec(z).ok()).unwrap_or_else(nothing)
-        });
-        let ranges: &[Range<Pfn>] = fill(room, plan.ranges, |i| {
-            let all = || parts.usable.iter().chain(parts.reserved);
-            all().nth(i).map_or(Pfn(0)..Pfn(0), layout::range)
-        });
-        let cpus: &[NodeId] =
-            fill(room, plan.cpus, |i| NodeId(parts.cpus.get(i).copied().unwrap_or_default()));
-        let (usable, reserved) = ranges.split_at(parts.usable.len().min(ranges.len()));
-        let layout: Layout<'_> = layout::layout(specs, usable, reserved, cpus, parts.distances);
-        let refused = |e: InitError| {
-            why(e);
-            PAGEYARD_ERR_LAYOUT
-        };
-        layout.needs::<CLock>().map_err(refused)?;
-        lock::decide(&table)?;
-        let storage: Storage<'static, CLock> = Storage {
-            frames: as_is::<Frame>(room, plan.frames),
-            blocks: as_is::<Pageblock>(room, plan.blocks),
-            zones: fill(room, plan.zones, |_| const { Zone::new() }),
-            slots: fill(room, plan.slots, |_| const { CpuSlot::new() }),
-            nodes: fill(room, plan.nodes, |_| const { Node::new() }),
-            homes: fill(room, plan.homes, |_| const { Home::new() }),
-        };
-        let handle = room.add(plan.handle.at).cast::<pageyard_core>();
-        handle.write(const { pageyard_core::unmade() });
-        let body = &mut (*handle).0;
-        *body.yard.platform_mut() = CPlatform(table);
-        body.yard.init(&layout, storage).map_err(refused)?;
-        body.magic.store(MAGIC, Ordering::Relaxed);
-        Ok(handle)
+    let mut carver = Carver::new(room);
+    if !carver.align_to(ALIGN) {
+        return Err(PAGEYARD_ERR_ROOM);
     }
+    let described = describe(&mut carver, parts).ok_or(PAGEYARD_ERR_ROOM)?;
+    let (handle, specs, (usable, reserved), cpus) = described;
+    let layout: Layout<'_> = layout::layout(specs, usable, reserved, cpus, parts.distances);
+    let refused = |e: InitError| {
+        why(e);
+        PAGEYARD_ERR_LAYOUT
+    };
+    layout.needs::<CLock>().map_err(refused)?;
+    lock::decide(&table)?;
+    // SAFETY: by the caller's word the bytes have values; what they are does not matter
+    // (`core_level_from_both_libraries` begins with room that is full of garbage).
+    let storage: Storage<'static, CLock> =
+        unsafe { carve_initialized(&layout, carver.into_rest()) }.map_err(refused)?;
+    let body = &mut handle.0;
+    *body.yard.platform_mut() = CPlatform(table);
+    body.yard.init(&layout, storage).map_err(refused)?;
+    body.magic.store(MAGIC, Ordering::Relaxed);
+    Ok(handle)
 }
 
 /// Makes a yard in which every usable frame that is not reserved is free.
@@ -207,13 +191,12 @@ unsafe fn create(
         let table =
             if platform.is_null() { pageyard_platform::none() } else { sized::read(platform)? };
         let plan = Plan::of(&parts)?;
-        let room = room.cast::<u8>();
-        let skip = room.align_offset(ALIGN);
-        // The plan counts with the longest way to an aligned address.
-        if bytes < plan.bytes || skip >= ALIGN {
+        if bytes < plan.bytes {
             return Err(PAGEYARD_ERR_ROOM);
         }
-        let handle = build(&parts, &plan, room.add(skip), table, |e| say(Some(e)))?;
+        // No more of the room than is needed: the caller's number may exceed an address space.
+        let room = slice::from_raw_parts_mut(room.cast(), plan.bytes);
+        let handle = build(&parts, room, table, |e| say(Some(e)))?;
         answer(yard, handle)
     }
 }

@@ -1,12 +1,10 @@
 //! What the caller says of its memory, and how much room the maps need.
 
+use core::alloc::Layout as Bytes;
 use core::ops::Range;
 use core::slice;
 
-use pageyard::{
-    CpuSlot, Frame, Home, Knobs, Layout, MAX_ORDER, Node, NodeId, PAGEBLOCK_PAGES, Pageblock, Pfn,
-    Zone, ZoneKind, ZoneSpec,
-};
+use pageyard::{Knobs, Layout, MAX_ORDER, Needs, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneKind, ZoneSpec};
 
 use crate::handle::pageyard_core;
 use crate::lock::CLock;
@@ -127,45 +125,15 @@ pub(crate) fn zone_spec(z: &pageyard_zone) -> Result<ZoneSpec, pageyard_status> 
     Ok(ZoneSpec { kind, node: NodeId(node), span: range(&z.span) })
 }
 
-/// A part of the room: where it begins, in bytes, and how many entries it has.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Place {
-    pub(crate) at: usize,
-    pub(crate) count: usize,
-}
-
-/// Where in the room everything is, from an address that is a multiple of [`ALIGN`].
+/// How many bytes of room a layout takes, from an address that is a multiple of [`ALIGN`].
+/// `handle.rs` carves the room in the same order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    pub(crate) handle: Place,
-    pub(crate) zones: Place,
-    pub(crate) slots: Place,
-    pub(crate) nodes: Place,
-    pub(crate) homes: Place,
-    pub(crate) frames: Place,
-    pub(crate) blocks: Place,
-    /// The layout as the core wants it.
-    pub(crate) specs: Place,
-    pub(crate) ranges: Place,
-    pub(crate) cpus: Place,
     pub(crate) bytes: usize,
 }
 
 /// What the room's start is aligned to.
 pub(crate) const ALIGN: usize = 128;
-
-struct Planner {
-    end: usize,
-}
-
-impl Planner {
-    fn place<T>(&mut self, count: usize) -> Option<Place> {
-        const { assert!(align_of::<T>() <= ALIGN) };
-        let at = self.end.checked_next_multiple_of(align_of::<T>())?;
-        self.end = at.checked_add(count.checked_mul(size_of::<T>())?)?;
-        Some(Place { at, count })
-    }
-}
 
 impl Plan {
     /// For a layout whose zones are not absurd; what else is wrong with it, the core says.
@@ -184,27 +152,29 @@ impl Plan {
             last_node = last_node.max(node.into());
         }
         let nodes = (last_node as usize + 1).max(parts.distances.len().isqrt());
-        Self::for_counts(parts, frames, blocks, nodes).ok_or(PAGEYARD_ERR_LAYOUT)
+        let (zones, homes) = (parts.zones.len(), parts.cpus.len());
+        let slots = zones.checked_mul(homes).ok_or(PAGEYARD_ERR_LAYOUT)?;
+        let needs = Needs { frames, blocks, zones, slots, nodes, homes, bytes: 0 };
+        Self::for_needs(parts, &needs).ok_or(PAGEYARD_ERR_LAYOUT)
     }
 
-    fn for_counts(parts: &Parts<'_>, frames: usize, blocks: usize, nodes: usize) -> Option<Plan> {
-        let (zones, cpus) = (parts.zones.len(), parts.cpus.len());
+    fn for_needs(parts: &Parts<'_>, needs: &Needs) -> Option<Plan> {
+        const { assert!(align_of::<pageyard_core>() <= ALIGN) };
         let ranges = parts.usable.len().checked_add(parts.reserved.len())?;
-        let mut to = Planner { end: 0 };
-        Some(Plan {
-            handle: to.place::<pageyard_core>(1)?,
-            zones: to.place::<Zone<'_, CLock>>(zones)?,
-            slots: to.place::<CpuSlot<CLock>>(zones.checked_mul(cpus)?)?,
-            nodes: to.place::<Node<'_, CLock>>(nodes)?,
-            homes: to.place::<Home<'_, CLock>>(cpus)?,
-            frames: to.place::<Frame>(frames)?,
-            blocks: to.place::<Pageblock>(blocks)?,
-            specs: to.place::<ZoneSpec>(zones)?,
-            ranges: to.place::<Range<Pfn>>(ranges)?,
-            cpus: to.place::<NodeId>(cpus)?,
-            // Wherever the room begins.
-            bytes: to.end.checked_add(ALIGN - 1)?,
-        })
+        let after = |sum: Bytes, part: Bytes| Some(sum.extend(part).ok()?.0);
+        let sum = Bytes::new::<pageyard_core>();
+        // The layout as the core wants it.
+        let sum = after(sum, Bytes::array::<ZoneSpec>(parts.zones.len()).ok()?)?;
+        let sum = after(sum, Bytes::array::<Range<Pfn>>(ranges).ok()?)?;
+        let sum = after(sum, Bytes::array::<NodeId>(parts.cpus.len()).ok()?)?;
+        let maps = needs.metadata::<CLock>().ok()?;
+        if maps.align() > ALIGN {
+            return None;
+        }
+        let sum = after(sum, maps)?;
+        // Wherever the room begins.
+        let bytes = sum.size().checked_add(ALIGN - 1)?;
+        (bytes <= isize::MAX as usize).then_some(Plan { bytes })
     }
 }
 
