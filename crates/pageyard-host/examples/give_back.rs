@@ -28,7 +28,7 @@ fn fill(yard: &HostYard, pages: u64) -> Result<Vec<Block<'_>>> {
 }
 
 fn returned(size: u64, huge: HugePages) -> Result<()> {
-    let yard: HostYard = Builder::new(size).huge_pages(huge).build()?;
+    let yard = Builder::new(size).huge_pages(huge).build()?;
     let blocks = fill(&yard, size / PAGE_SIZE * 9 / 10)?;
     std::thread::sleep(Duration::from_millis(2000));
     let before = yard.resident()?;
@@ -64,7 +64,7 @@ fn steady(size: u64, gives: bool) -> Result<()> {
     if !gives {
         builder = builder.give_back(None);
     }
-    let yard: HostYard = builder.build()?;
+    let yard = builder.build()?;
     let most = (size / PAGE_SIZE / 2) as usize;
     let mut held: Vec<Block<'_>> = Vec::with_capacity(most);
     let mut draw = 1u64;

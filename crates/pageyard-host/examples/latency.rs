@@ -77,7 +77,7 @@ fn work(yard: &HostYard, seed: u64, share: u64, end: Instant) -> Result<Times> {
 }
 
 fn run(front: FrontCache, seconds: u64, threads: u64) -> Result<Times> {
-    let yard: HostYard = Builder::new(SIZE).front_cache(front).prefault(true).build()?;
+    let yard = Builder::new(SIZE).front_cache(front).prefault(true).build()?;
     let share = SIZE / PAGE_SIZE / 2 / threads;
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut all = Times::new()?;

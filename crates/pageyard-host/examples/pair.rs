@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let pfn = black_box(yard.alloc(Order::ZERO, Gfp::KERNEL)).unwrap();
         yard.free(pfn, Order::ZERO).unwrap();
     });
-    let yard: HostYard = Builder::new(1 << 30).tick(None).build()?;
+    let yard = Builder::new(1 << 30).tick(None).build()?;
     best("page as a block", || {
         pair(&yard, Order::ZERO, Gfp::KERNEL);
     });
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     best("page, zeroed", || {
         pair(&yard, Order::ZERO, Gfp::KERNEL | Gfp::ZERO);
     });
-    let bare: HostYard = Builder::new(64 << 20).front_cache(FrontCache::Off).build()?;
+    let bare = Builder::new(64 << 20).front_cache(FrontCache::Off).build()?;
     best("page as a block, no front", || {
         pair(&bare, Order::ZERO, Gfp::KERNEL);
     });

@@ -391,11 +391,35 @@ impl Builder {
         self.on(region, false, embedder)
     }
 
-    /// A yard of owned blocks.
+    /// Makes a yard of owned blocks with the default policy.
+    ///
+    /// ```
+    /// use pageyard_host::Builder;
+    ///
+    /// let yard = Builder::new(16 << 20).build()?;
+    /// # Ok::<(), pageyard_host::BuildError>(())
+    /// ```
     ///
     /// # Errors
     /// What is wrong with the options, or what the system refuses.
-    pub fn build<P: StaticPolicy + Send + Sync + 'static>(
+    pub fn build(&self) -> Result<HostYard, BuildError> {
+        self.build_with()
+    }
+
+    /// Makes a yard of owned blocks with another policy: [`build`](Builder::build) for `P`.
+    ///
+    /// ```
+    /// use pageyard::policy::PageChecked;
+    /// use pageyard_host::Builder;
+    ///
+    /// let yard = Builder::new(16 << 20).build_with::<PageChecked>()?;
+    /// # Ok::<(), pageyard_host::BuildError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`build`](Builder::build); also a [front cache](Builder::front_cache) of a given size together
+    /// with a policy that checks or fills pages.
+    pub fn build_with<P: StaticPolicy + Send + Sync + 'static>(
         &self,
     ) -> Result<HostYard<P>, BuildError> {
         if self.tick == Some(Duration::ZERO) {

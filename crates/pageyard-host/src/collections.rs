@@ -20,9 +20,9 @@ use crate::yard::HostYard;
 /// ```
 /// use allocator_api2::alloc::Global;
 /// use allocator_api2::vec::Vec;
-/// use pageyard_host::{Builder, HostYard, InYard};
+/// use pageyard_host::{Builder, InYard};
 ///
-/// let yard: HostYard = Builder::new(64 << 20).build()?;
+/// let yard = Builder::new(64 << 20).build()?;
 /// let mut rows: Vec<u64, _> = Vec::with_capacity_in(3000, InYard::new(&yard, Global));
 /// rows.extend(0..3000);
 /// assert!(yard.holds(rows.as_ptr().cast()));

@@ -11,9 +11,9 @@
 //!
 //! ```
 //! use pageyard::{Gfp, Order};
-//! use pageyard_host::{Builder, HostYard};
+//! use pageyard_host::Builder;
 //!
-//! let yard: HostYard = Builder::new(64 << 20).build()?;
+//! let yard = Builder::new(64 << 20).build()?;
 //! let mut block = yard.alloc(Order::new(3).unwrap(), Gfp::KERNEL)?;
 //! block.fill(7);
 //! assert_eq!(block.len(), 32 << 10);
@@ -24,7 +24,7 @@
 //! With the feature `tracing`, a yard tells of its background work, of changes and of failures: events
 //! with the target `pageyard`. `docs/host.md` lists them.
 //!
-//! With the C interface this is the only crate that holds `unsafe`; every such block says why it is
+//! With the C interface and `pageyard-carve` this is the only crate that holds `unsafe`; every such block says why it is
 //! sound.
 //!
 //! # Limits

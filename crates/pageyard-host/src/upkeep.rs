@@ -213,9 +213,9 @@ impl<P: Policy> HostYard<P> {
     /// ([`Builder::tick`](crate::Builder::tick)); `None` where somebody is the worker already.
     ///
     /// ```
-    /// # use pageyard_host::{Builder, HostYard};
+    /// # use pageyard_host::Builder;
     /// # use std::sync::atomic::{AtomicBool, Ordering};
-    /// let yard: HostYard = Builder::new(64 << 20).tick(None).build()?;
+    /// let yard = Builder::new(64 << 20).tick(None).build()?;
     /// let stop = AtomicBool::new(false);
     /// std::thread::scope(|s| {
     ///     s.spawn(|| yard.worker().map(|mut worker| worker.run(&stop)));

@@ -29,7 +29,7 @@ fn main() {
 
 fn child() {
     static ENDS: AtomicBool = AtomicBool::new(false);
-    let yard: HostYard =
+    let yard =
         Builder::new(64 << 20).tick(None).front_cache(FrontCache::Auto).build().expect("a yard");
     let yard: &'static HostYard = Box::leak(Box::new(yard));
     PAGES.install(yard).expect("it is the first");

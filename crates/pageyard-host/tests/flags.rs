@@ -45,7 +45,7 @@ fn dirty(yard: &HostYard) {
 fn blocks_are_zeros_whatever_else_their_flags_say() {
     for front in [FrontCache::Auto, FrontCache::Off] {
         let builder = Builder::new(16 << 20).front_cache(front).tick(None);
-        let yard: HostYard = builder.build().unwrap();
+        let yard = builder.build().unwrap();
         dirty(&yard);
         // Twice: what was handed out by the first request is not taken for fresh by the second one.
         for gfp in hostile().into_iter().flat_map(|gfp| [gfp, Gfp::KERNEL | Gfp::ZERO]) {
@@ -79,7 +79,7 @@ fn blocks_are_zeros_whatever_else_their_flags_say() {
 #[test]
 fn allocators_are_not_told_that_memory_is_fresh_by_others_flags() {
     for gfp in hostile() {
-        let yard: HostYard = Builder::new(16 << 20).tick(None).build().unwrap();
+        let yard = Builder::new(16 << 20).tick(None).build().unwrap();
         let yard: &'static HostYard = Box::leak(Box::new(yard));
         let pages: PageAlloc<System> = PageAlloc::new(System);
         pages.install(yard).unwrap();

@@ -208,7 +208,7 @@ fn forks_in_the_middle(backing: Backing, front: FrontCache, forks: u64) {
     let at_once = GiveBack { after: Duration::ZERO, ..GiveBack::default() };
     let builder = Builder::new(16 << 20).backing(backing).front_cache(front);
     let builder = builder.give_back(Some(at_once)).tick(Some(Duration::from_millis(5)));
-    let yard: HostYard = builder.build().unwrap();
+    let yard = builder.build().unwrap();
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let registered = yard.register_shrinker(Nothing);
     std::thread::scope(|s| {

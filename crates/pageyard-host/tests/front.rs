@@ -8,7 +8,7 @@ use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
 use pageyard::policy::{
-    Guarded, InitOnAlloc, InitOnFree, Linux612, PageChecked, Poisoned, StaticPolicy, Unmapped,
+    Guarded, InitOnAlloc, InitOnFree, PageChecked, Poisoned, StaticPolicy, Unmapped,
 };
 use pageyard::{AllocError, Gfp, Order, PAGE_SIZE};
 use pageyard_host::{Block, Builder, FrontCache, HostYard, HugePages};
@@ -218,8 +218,7 @@ fn others_pages_are_had_before_a_movable_request_fails() {
 
 #[test]
 fn threads_are_drained_while_they_work() {
-    let yard: HostYard =
-        Builder::new(256 << 20).tick(Some(Duration::from_millis(1))).build().unwrap();
+    let yard = Builder::new(256 << 20).tick(Some(Duration::from_millis(1))).build().unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|s| {
         let (send, receive) = mpsc::sync_channel::<(Block<'_>, u64)>(512);
@@ -267,7 +266,7 @@ fn threads_are_drained_while_they_work() {
 #[test]
 fn pages_have_one_owner_while_pressure_comes_and_goes() {
     let how = FrontCache::Blocks { pages: 60, huge: 0 };
-    let yard: HostYard = Builder::new(16 << 20).front_cache(how).tick(None).build().unwrap();
+    let yard = Builder::new(16 << 20).front_cache(how).tick(None).build().unwrap();
     let zone = yard.zone_info(yard.zones().next().unwrap()).unwrap();
     // A bit for each page that a thread has.
     let owned: Vec<_> = (0..zone.spanned).map(|_| AtomicBool::new(false)).collect();
@@ -343,18 +342,18 @@ fn yards_go_while_threads_that_used_them_stay() {
 
 #[test]
 fn it_can_be_switched_off_and_sized() {
-    let bare: HostYard = Builder::new(64 << 20).front_cache(FrontCache::Off).build().unwrap();
+    let bare = Builder::new(64 << 20).front_cache(FrontCache::Off).build().unwrap();
     drop(take(&bare, 100));
     assert_eq!(bare.front_stats(), Default::default());
     assert_eq!(used(&bare), 0);
     let few = FrontCache::Blocks { pages: 8, huge: 0 };
-    let few: HostYard = Builder::new(64 << 20).front_cache(few).build().unwrap();
+    let few = Builder::new(64 << 20).front_cache(few).build().unwrap();
     drop(take(&few, 100));
     drop(few.alloc(huge(), Gfp::KERNEL).unwrap());
     let stats = few.front_stats();
     assert!(stats.pages <= 8 && stats.refilled_pages == 4 * stats.refills, "{stats:?}");
     let many = FrontCache::Blocks { pages: 127, huge: 0 };
-    let error = Builder::new(64 << 20).front_cache(many).build::<Linux612>().unwrap_err();
+    let error = Builder::new(64 << 20).front_cache(many).build().unwrap_err();
     assert!(error.to_string().starts_with("front_cache: "), "{error}");
 }
 
@@ -364,7 +363,7 @@ fn a_policy_that_checks_or_fills_pages_has_no_front_cache() {
     fn check<P: StaticPolicy + Send + Sync + 'static>(keeps_zeros: bool) {
         let builder = Builder::new(16 << 20).tick(None);
         for how in [FrontCache::Auto, FrontCache::Off] {
-            let yard: HostYard<P> = builder.clone().front_cache(how).build().unwrap();
+            let yard = builder.clone().front_cache(how).build_with::<P>().unwrap();
             assert!(!yard.front_stats().on, "{}", P::NAME);
             for n in [0, 3, 9] {
                 let take = || yard.alloc(Order::new(n).unwrap(), Gfp::KERNEL).unwrap();
@@ -374,7 +373,7 @@ fn a_policy_that_checks_or_fills_pages_has_no_front_cache() {
             }
         }
         let how = FrontCache::Blocks { pages: 8, huge: 1 };
-        let error = builder.front_cache(how).build::<P>().expect_err(P::NAME);
+        let error = builder.front_cache(how).build_with::<P>().expect_err(P::NAME);
         assert!(error.to_string().starts_with("front_cache: the policy"), "{error}");
     }
     check::<PageChecked>(false);
@@ -384,14 +383,14 @@ fn a_policy_that_checks_or_fills_pages_has_no_front_cache() {
     check::<InitOnFree>(true);
     // Guards are not handed out; the cache knows nothing of them.
     let how = FrontCache::Blocks { pages: 8, huge: 0 };
-    let yard: HostYard<Guarded<1>> = Builder::new(16 << 20).front_cache(how).build().unwrap();
+    let yard = Builder::new(16 << 20).front_cache(how).build_with::<Guarded<1>>().unwrap();
     assert!(yard.front_stats().on);
 }
 
 #[test]
 fn no_more_threads_than_a_quarter_of_the_yard_is_enough_for() {
     let how = FrontCache::Blocks { pages: 100, huge: 0 };
-    let yard: HostYard = Builder::new(16 << 20).front_cache(how).tick(None).build().unwrap();
+    let yard = Builder::new(16 << 20).front_cache(how).tick(None).build().unwrap();
     let barrier = Barrier::new(8);
     std::thread::scope(|s| {
         let work = || {
@@ -428,7 +427,7 @@ fn in_child(f: impl FnOnce() -> bool) -> bool {
 #[test]
 fn a_child_keeps_its_copy_and_gets_no_more() {
     for how in [FrontCache::Auto, FrontCache::Off] {
-        let yard: HostYard = Builder::new(64 << 20).front_cache(how).build().unwrap();
+        let yard = Builder::new(64 << 20).front_cache(how).build().unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|s| {
             // Somebody else is inside all the time, maybe under a lock when the child is made.
@@ -466,12 +465,12 @@ fn a_child_keeps_its_copy_and_gets_no_more() {
 
 #[test]
 fn a_child_can_drop_the_yard_and_make_its_own() {
-    let yard: HostYard = Builder::new(64 << 20).build().unwrap();
+    let yard = Builder::new(64 << 20).build().unwrap();
     drop(take(&yard, 10));
     let mut yard = Some(yard);
     let well = in_child(|| {
         drop(yard.take());
-        let Ok(own) = Builder::new(32 << 20).build::<Linux612>() else { return false };
+        let Ok(own) = Builder::new(32 << 20).build() else { return false };
         let Ok(mut block) = own.alloc(ONE, Gfp::KERNEL) else { return false };
         block.fill(1);
         block.len() == PAGE_SIZE as usize
@@ -483,7 +482,7 @@ fn a_child_can_drop_the_yard_and_make_its_own() {
 #[test]
 fn what_is_known_to_be_zero_is_not_written() {
     let builder = Builder::new(64 << 20).huge_pages(HugePages::Never).tick(None);
-    let yard: HostYard = builder.build().unwrap();
+    let yard = builder.build().unwrap();
     let zero = Gfp::KERNEL | Gfp::ZERO;
     let blocks: Vec<_> = (0..100).map(|_| yard.alloc(ONE, zero).unwrap()).collect();
     let large = yard.alloc(huge(), zero).unwrap();

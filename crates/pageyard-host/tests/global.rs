@@ -19,7 +19,7 @@ static PAGES: PageAlloc<System> = PageAlloc::new(System);
 fn yard() -> &'static HostYard {
     static YARD: OnceLock<&'static HostYard> = OnceLock::new();
     YARD.get_or_init(|| {
-        let yard: HostYard = Builder::new(256 << 20).build().unwrap();
+        let yard = Builder::new(256 << 20).build().unwrap();
         let yard = Box::leak(Box::new(yard));
         PAGES.install(yard).unwrap();
         yard
@@ -87,8 +87,7 @@ fn a_child_goes_on_without_the_yard() {
 
 #[test]
 fn collections_of_a_yard_of_their_own() {
-    let own: HostYard =
-        Builder::new(32 << 20).front_cache(FrontCache::Off).tick(None).build().unwrap();
+    let own = Builder::new(32 << 20).front_cache(FrontCache::Off).tick(None).build().unwrap();
     let mut rows = allocator_api2::vec::Vec::new_in(InYard::new(&own, Global));
     for n in 0..100_000u64 {
         rows.push(n);
@@ -151,7 +150,7 @@ unsafe impl Allocator for &Arena {
 /// Given back, it would be taken for a block, and one page would have two owners.
 #[test]
 fn pages_of_the_yard_are_not_taken_from_the_fallback() {
-    let own: HostYard = Builder::new(16 << 20).tick(None).build().unwrap();
+    let own = Builder::new(16 << 20).tick(None).build().unwrap();
     let own: &'static HostYard = Box::leak(Box::new(own));
     let arena = || Arena::of(own.alloc(Order::new(6).unwrap(), Gfp::KERNEL).unwrap());
     let (pages, other) = (PageAlloc::new(arena()), arena());
@@ -210,7 +209,7 @@ unsafe impl Relocator for Panics {
 
 #[test]
 fn callbacks_that_panic_do_not_unwind_out_of_an_allocation() {
-    let own: HostYard = Builder::new(16 << 20).tick(None).build().unwrap();
+    let own = Builder::new(16 << 20).tick(None).build().unwrap();
     let own: &'static HostYard = Box::leak(Box::new(own));
     let pages = PageAlloc::new(System);
     pages.install(own).unwrap();

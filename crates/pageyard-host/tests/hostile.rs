@@ -59,6 +59,7 @@ const ROWS: &[Row] = &[
             "Builder::build_raw",
             "Builder::build_on",
             "Builder::build",
+            "Builder::build_with",
         ],
         builder,
     ),
@@ -287,7 +288,7 @@ fn sizes() {
 
 fn builder() {
     let built = |builder: Builder| {
-        if let Ok(yard) = builder.build::<Linux612>() {
+        if let Ok(yard) = builder.build() {
             drop(yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NOWARN));
             whole_if_limitless(&yard);
         }

@@ -51,7 +51,7 @@ fn fill(yard: &HostYard, pages: u64) -> Vec<Block<'_>> {
 #[test]
 fn idle_memory_goes_back_and_comes_again() {
     for backing in [Backing::Anonymous, Backing::Memfd] {
-        let yard: HostYard = builder(256 * MIB).backing(backing).build().unwrap();
+        let yard = builder(256 * MIB).backing(backing).build().unwrap();
         let blocks = fill(&yard, 50_000);
         assert!(yard.resident().unwrap() >= 50_000);
         drop(blocks);
@@ -111,7 +111,7 @@ fn memory_in_use_is_never_given_back() {
 #[test]
 fn the_floor_stays_and_what_is_switched_off_says_so() {
     let how = GiveBack { floor: 32 * MIB, ..GiveBack::default() };
-    let yard: HostYard = builder(128 * MIB).give_back(Some(how)).prefault(true).build().unwrap();
+    let yard = builder(128 * MIB).give_back(Some(how)).prefault(true).build().unwrap();
     assert!(until(|| yard.resident().unwrap() <= 8192 + 1024));
     for _ in 0..5 {
         yard.wake_worker();
@@ -119,7 +119,7 @@ fn the_floor_stays_and_what_is_switched_off_says_so() {
     }
     assert!(yard.resident().unwrap() >= 8192);
     let keeps = |b: Builder| {
-        let yard: HostYard = b.build().unwrap();
+        let yard = b.build().unwrap();
         let says = || yard.status().keeps.unwrap();
         assert!(until(|| says() != "no worker has begun"));
         says()
@@ -130,7 +130,7 @@ fn the_floor_stays_and_what_is_switched_off_says_so() {
 
 #[test]
 fn an_embedders_own_thread_is_the_worker() {
-    let yard: HostYard = builder(64 * MIB).tick(None).build().unwrap();
+    let yard = builder(64 * MIB).tick(None).build().unwrap();
     assert!(!yard.status().worker);
     drop(fill(&yard, 10_000));
     let stop = AtomicBool::new(false);
@@ -153,8 +153,7 @@ fn an_embedders_own_thread_is_the_worker() {
 #[test]
 fn the_yards_own_thread_is_the_worker_from_the_start() {
     for _ in 0..20 {
-        let yard: HostYard =
-            builder(32 * MIB).tick(Some(Duration::from_millis(1))).build().unwrap();
+        let yard = builder(32 * MIB).tick(Some(Duration::from_millis(1))).build().unwrap();
         assert!(yard.status().worker && yard.worker().is_none());
         assert!(until(|| yard.status().ticks > 0));
     }
@@ -164,8 +163,7 @@ fn the_yards_own_thread_is_the_worker_from_the_start() {
 fn a_worker_that_never_ticks_works() {
     let how = GiveBack { after: Duration::ZERO, ..GiveBack::default() };
     for every in [Duration::from_nanos(u64::MAX), Duration::MAX] {
-        let yard: HostYard =
-            builder(64 * MIB).tick(Some(every)).give_back(Some(how)).build().unwrap();
+        let yard = builder(64 * MIB).tick(Some(every)).give_back(Some(how)).build().unwrap();
         drop(fill(&yard, 3000));
         yard.drain();
         assert!(until(|| yard.status().given_back > 1024), "{:?}", yard.status());
@@ -270,7 +268,7 @@ fn the_soft_limit_is_kept_by_shrinkers_and_told() {
 
 #[test]
 fn the_hard_limit_holds_and_its_reserve_is_for_critical_requests() {
-    let yard: HostYard = builder(64 * MIB).hard_limit(16 * MIB).tick(None).build().unwrap();
+    let yard = builder(64 * MIB).hard_limit(16 * MIB).tick(None).build().unwrap();
     assert_eq!(yard.status().kept, (64 - 16) * 256);
     let mut held = Vec::new();
     let mut take = |gfp| {
@@ -314,7 +312,7 @@ fn the_hard_limit_holds_and_its_reserve_is_for_critical_requests() {
 
 #[test]
 fn movable_blocks_are_moved_together_with_their_contents() {
-    let yard: HostYard = builder(64 * MIB).give_back(None).tick(None).build().unwrap();
+    let yard = builder(64 * MIB).give_back(None).tick(None).build().unwrap();
     let mut all = Vec::new();
     while let Ok(block) = yard.alloc_movable(order(0), QUIET & !Gfp::RECLAIM) {
         block.lock()[..8].copy_from_slice(&(all.len() as u64).to_le_bytes());
@@ -351,7 +349,7 @@ fn movable_blocks_are_moved_together_with_their_contents() {
 #[test]
 fn a_memfd_yard_is_shared_with_another_mapping() {
     use std::os::unix::fs::FileExt;
-    let yard: HostYard = builder(16 * MIB).backing(Backing::Memfd).build().unwrap();
+    let yard = builder(16 * MIB).backing(Backing::Memfd).build().unwrap();
     let mut block = yard.alloc(order(1), QUIET).unwrap();
     block[4096..4100].copy_from_slice(b"page");
     #[allow(unsafe_code)]
@@ -377,7 +375,7 @@ fn a_memfd_yard_is_shared_with_another_mapping() {
 
 #[test]
 fn options_that_cannot_be_are_named() {
-    let told = |b: Builder| b.build::<pageyard::policy::Linux612>().unwrap_err().to_string();
+    let told = |b: Builder| b.build().unwrap_err().to_string();
     let good = || builder(16 * MIB);
     assert!(told(good().hard_limit(1 << 40)).starts_with("hard_limit: "));
     assert!(told(good().soft_limit(1 << 40)).starts_with("soft_limit: "));
@@ -394,15 +392,15 @@ fn options_that_cannot_be_are_named() {
     let odd = told(Builder::new(5 * MIB).backing(Backing::HugeTlb(HugeSize::M2)));
     assert!(odd.starts_with("backing: "), "{odd}");
     assert!(Builder::of_available(0).unwrap_err().to_string().starts_with("size: "));
-    let part = Builder::of_available(1).unwrap().build::<pageyard::policy::Linux612>();
+    let part = Builder::of_available(1).unwrap().build();
     assert!(part.is_ok());
 }
 
 #[test]
 fn a_fallback_is_taken_where_it_is_allowed() {
     let huge = |bytes| Builder::new(bytes).backing(Backing::HugeTlb(HugeSize::G1)).fallback(true);
-    let yard: HostYard = huge(1 << 30).build().unwrap();
-    let wrong = huge(256 * MIB).build::<pageyard::policy::Linux612>().unwrap_err();
+    let yard = huge(1 << 30).build().unwrap();
+    let wrong = huge(256 * MIB).build().unwrap_err();
     assert!(wrong.to_string().contains("no multiple"), "a mistake is not hidden: {wrong}");
     #[allow(unsafe_code)]
     // SAFETY: nothing is done with it.
@@ -413,7 +411,7 @@ fn a_fallback_is_taken_where_it_is_allowed() {
 #[test]
 fn huge_pages_are_made_at_once_where_the_system_lets_us() {
     let b = Builder::new(32 * MIB).huge_pages(HugePages::Collapse).prefault(true);
-    match b.clone().build::<pageyard::policy::Linux612>() {
+    match b.clone().build() {
         Ok(yard) => {
             assert_eq!(yard.resident().unwrap(), 8192);
             let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -426,7 +424,7 @@ fn huge_pages_are_made_at_once_where_the_system_lets_us() {
         }
         Err(e) => {
             assert!(e.to_string().starts_with("huge_pages: "), "{e}");
-            assert!(b.fallback(true).build::<pageyard::policy::Linux612>().is_ok());
+            assert!(b.fallback(true).build().is_ok());
         }
     }
 }
@@ -509,7 +507,7 @@ fn shrinkers_are_asked_for_a_part_of_what_is_in_use() {
 
 #[test]
 fn statistics_are_published_and_written() {
-    let yard: HostYard = builder(64 * MIB).hard_limit(32 * MIB).build().unwrap();
+    let yard = builder(64 * MIB).hard_limit(32 * MIB).build().unwrap();
     let blocks = fill(&yard, 100);
     let pid = std::process::id();
     let mine = |s: &pageyard_host::YardStats| s.hard_limit == Some(8192) && s.used >= 100;
@@ -534,7 +532,7 @@ fn statistics_are_published_and_written() {
         assert!(text.contains(wanted), "{text}");
     }
     drop(blocks);
-    let silent: HostYard = builder(16 * MIB).publish(false).soft_limit(5 * MIB).build().unwrap();
+    let silent = builder(16 * MIB).publish(false).soft_limit(5 * MIB).build().unwrap();
     assert!(until(|| silent.status().ticks > 1));
     assert!(!all().iter().any(|s| s.soft_limit == Some(1280)));
 }
@@ -544,7 +542,7 @@ fn statistics_are_published_and_written() {
 fn a_text_for_prometheus() {
     // Without pages that the thread keeps, which are in use too.
     let yard = builder(64 * MIB).tick(None).front_cache(pageyard_host::FrontCache::Off);
-    let yard: HostYard = yard.build().unwrap();
+    let yard = yard.build().unwrap();
     let blocks = fill(&yard, 10);
     let mut text = String::new();
     yard.stats().write_prometheus(&mut text).unwrap();
@@ -561,7 +559,7 @@ fn a_text_for_prometheus() {
 
 #[test]
 fn sections_of_memory_go_and_come() {
-    let yard: HostYard = builder(256 * MIB).tick(None).give_back(None).build().unwrap();
+    let yard = builder(256 * MIB).tick(None).give_back(None).build().unwrap();
     let managed = || yard.zones().map(|z| yard.zone_info(z).unwrap().managed).sum::<u64>();
     let all = managed();
     let blocks = fill(&yard, 60_000);
@@ -603,7 +601,7 @@ fn second_section() -> std::ops::Range<Pfn> {
 
 #[test]
 fn a_hard_limit_does_not_count_memory_that_is_offline() {
-    let yard: HostYard = builder(256 * MIB).tick(None).give_back(None).build().unwrap();
+    let yard = builder(256 * MIB).tick(None).give_back(None).build().unwrap();
     let section = second_section();
     let limits = Limits { hard: Some(8192), soft: None };
     let most = || {

@@ -77,7 +77,7 @@ fn churn<P: StaticPolicy>(yard: &HostYard<P>, thread: u64, rounds: u64) {
 fn threads_that_wander_never_share_a_page() {
     fn run<P: StaticPolicy + Send + Sync + 'static>() {
         let builder = Builder::new(64 << 20).tick(Some(Duration::from_millis(2)));
-        let yard: HostYard<P> = builder.build().unwrap();
+        let yard = builder.build_with::<P>().unwrap();
         let all = free_pages(&yard);
         std::thread::scope(|s| {
             for thread in 1..=4 {
@@ -93,7 +93,7 @@ fn threads_that_wander_never_share_a_page() {
 
 #[test]
 fn blocks_go_from_thread_to_thread() {
-    let yard: HostYard = Builder::new(32 << 20).build().unwrap();
+    let yard = Builder::new(32 << 20).build().unwrap();
     let all = free_pages(&yard);
     std::thread::scope(|s| {
         let (send, receive) = mpsc::sync_channel::<(Block<'_>, u64)>(64);
@@ -112,7 +112,7 @@ fn blocks_go_from_thread_to_thread() {
 
 #[test]
 fn a_full_yard_says_so_and_recovers() {
-    let yard: HostYard = Builder::new(16 << 20).build().unwrap();
+    let yard = Builder::new(16 << 20).build().unwrap();
     let all = free_pages(&yard);
     let held = Mutex::new(Vec::new());
     std::thread::scope(|s| {
@@ -141,7 +141,7 @@ fn a_full_yard_says_so_and_recovers() {
 fn blocks_are_aligned_and_zeroed_when_asked() {
     // Nothing is zero by chance, because it was given back meanwhile, or because only the reserves
     // have it.
-    let yard: HostYard = Builder::new(32 << 20).give_back(None).build().unwrap();
+    let yard = Builder::new(32 << 20).give_back(None).build().unwrap();
     let mut all = Vec::new();
     while let Ok(mut block) = yard.alloc(order(0), Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN) {
         block.fill(0xff);
@@ -162,7 +162,7 @@ fn blocks_are_aligned_and_zeroed_when_asked() {
 
 #[test]
 fn raw_blocks_are_in_use_until_made_blocks_again() {
-    let yard: HostYard = Builder::new(16 << 20).build().unwrap();
+    let yard = Builder::new(16 << 20).build().unwrap();
     let all = free_pages(&yard);
     let mut block = yard.alloc(order(1), Gfp::KERNEL).unwrap();
     mark(&mut block, 5);
@@ -180,18 +180,18 @@ fn raw_blocks_are_in_use_until_made_blocks_again() {
 #[test]
 fn memory_is_taken_on_demand_or_at_once() {
     let builder = Builder::new(32 << 20).huge_pages(HugePages::Never);
-    let yard: HostYard = builder.build().unwrap();
+    let yard = builder.build().unwrap();
     assert_eq!(yard.resident().unwrap(), 0);
     let mut block = yard.alloc(order(2), Gfp::KERNEL).unwrap();
     block.fill(1);
     assert_eq!(yard.resident().unwrap(), 4);
-    let yard: HostYard = builder.prefault(true).build().unwrap();
+    let yard = builder.prefault(true).build().unwrap();
     assert_eq!(yard.resident().unwrap(), 8192);
 }
 
 #[test]
 fn the_tick_shortens_lists_that_nobody_uses() {
-    let yard: HostYard = Builder::new(256 << 20).tick(None).build().unwrap();
+    let yard = Builder::new(256 << 20).tick(None).build().unwrap();
     let zone = yard.zones().next().unwrap();
     // A long run of requests makes `high` grow; then all comes back.
     let blocks: Vec<_> = (0..20_000).map(|_| yard.alloc(order(0), Gfp::KERNEL).unwrap()).collect();
@@ -262,7 +262,7 @@ fn a_deferred_yard_grows_when_it_is_asked() {
 
 #[test]
 fn wrong_options_are_named() {
-    let told = |b: Builder| b.build::<Linux612>().unwrap_err().to_string();
+    let told = |b: Builder| b.build().unwrap_err().to_string();
     let good = || Builder::new(16 << 20);
     let size = told(Builder::new(4096));
     assert!(size.starts_with("size 4096 bytes: give at least 4194304"), "{size}");
@@ -282,7 +282,7 @@ fn wrong_options_are_named() {
 #[test]
 fn one_list_serves_cpus_that_have_none() {
     let first = cpu::allowed().unwrap()[0];
-    let yard: HostYard = Builder::new(16 << 20).cpus([first]).build().unwrap();
+    let yard = Builder::new(16 << 20).cpus([first]).build().unwrap();
     let all = free_pages(&yard);
     std::thread::scope(|s| {
         for thread in 1..=3 {

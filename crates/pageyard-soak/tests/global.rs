@@ -106,7 +106,7 @@ unsafe impl GlobalAlloc for Watched {
 
 fn install() -> &'static HostYard {
     let front = FrontCache::Blocks { pages: 126, huge: 0 };
-    let yard: HostYard = Builder::new(SIZE).front_cache(front).tick(None).build().unwrap();
+    let yard = Builder::new(SIZE).front_cache(front).tick(None).build().unwrap();
     let yard: &'static HostYard = Box::leak(Box::new(yard));
     let block = yard.alloc(Order::ZERO, GFP).unwrap();
     let offset = (block.pfn().0 - Region::FIRST.0) * PAGE_SIZE;

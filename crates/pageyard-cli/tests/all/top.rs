@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use pageyard::{Gfp, Order};
-use pageyard_host::{Builder, HostYard};
+use pageyard_host::Builder;
 
 fn top(args: &[&str]) -> Output {
     Command::new(crate::PROGRAM).arg("top").args(args).output().unwrap()
@@ -13,7 +13,7 @@ fn top(args: &[&str]) -> Output {
 #[test]
 fn a_live_yard_in_another_process() {
     let _turn = crate::publishing();
-    let yard: HostYard = Builder::new(64 << 20).hard_limit(32 << 20).build().unwrap();
+    let yard = Builder::new(64 << 20).hard_limit(32 << 20).build().unwrap();
     let blocks: Vec<_> = (0..500).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
     let pid = std::process::id().to_string();
     let end = Instant::now() + Duration::from_secs(60);

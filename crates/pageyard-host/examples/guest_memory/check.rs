@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // Room for two guests and less than one more: who comes gets what another one had.
     let size = (options.mib << 20) * 5 / 2 + (8 << 20);
     let idle = GiveBack { after: Duration::from_millis(1), ..GiveBack::default() };
-    let yard: HostYard = Builder::new(size)
+    let yard = Builder::new(size)
         .backing(Backing::Memfd)
         .give_back(Some(idle))
         .tick(Some(Duration::from_millis(20)))
