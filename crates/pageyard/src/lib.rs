@@ -36,7 +36,7 @@
 //! `docs/embedding.md` in the repository shows each way.
 //!
 //! # Features
-//! - `alloc` (off by default): maps on the heap, by [`OwnedStorage`] and [`Yard::from_memory_map`].
+//! - `alloc` (off by default): maps on the heap, by `OwnedStorage` and `Yard::from_memory_map`.
 //!
 //! # The way of a request
 //! [`Yard::alloc`]: flags to (zone, type, watermark) by one table ([`Gfp`]); the first zone that
