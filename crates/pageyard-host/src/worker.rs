@@ -505,7 +505,7 @@ impl Keeper {
         raw: Arc<RawYard<P, HostLock>>,
         plan: Arc<Plan>,
     ) -> io::Result<Keeper> {
-        // Not in the thread: before that runs, somebody else could become the worker.
+        // Not in the thread: before that runs, a call of `HostYard::worker` could claim it.
         let working = Working::begin(&raw.service().working)
             .ok_or_else(|| io::Error::other("the yard has a worker already"))?;
         let stop = Arc::new(AtomicBool::new(false));

@@ -148,8 +148,8 @@ fn an_embedders_own_thread_is_the_worker() {
 }
 
 /// The end of the clock is not reached by adding.
-/// A yard that has a thread of its own is that thread's from the start: nobody who asks for the
-/// worker before the thread first runs becomes it, which would leave the yard without one.
+/// The thread of a yard's own worker has the claim before it first runs. A caller that asked for the
+/// worker then became it, and left the yard without one.
 #[test]
 fn the_yards_own_thread_is_the_worker_from_the_start() {
     for _ in 0..20 {

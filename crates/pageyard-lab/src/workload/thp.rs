@@ -1,5 +1,5 @@
-//! Builds, a cache server and somebody who asks for huge pages on memory that is full (spec A.3): are
-//! huge pages to be had, and does memory of different mobility stay apart?
+//! Builds, a cache server and bursts of requests for huge pages on full memory (spec A.3): do the
+//! requests succeed, and does memory of different mobility stay apart?
 //!
 //! Rounds of a [build](super::kbuild) follow each other. Beside them a server holds 40% of memory,
 //! 2% of which is replaced a minute (stated), its network passes blocks of orders 2 and 3
