@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What is outside the workspace (Cargo.toml says why): compiles the side bench and the fuzz targets, runs loom's models.
+# What is outside the workspace (Cargo.toml says why): compiles the side bench, the fuzz targets and the mutants' runner,
+# runs loom's models.
 #
 #     scripts/outside.sh
 #
@@ -19,6 +20,8 @@ CMAKE=true lint --manifest-path crates/pageyard-side/Cargo.toml --locked --all-t
     --config "target.$host.jemalloc.rustc-link-lib=['c']" --config "target.$host.mimalloc.rustc-link-lib=['c']"
 CUSTOM_LIBFUZZER_PATH=/nowhere/libfuzzer.a \
     lint --manifest-path fuzz/Cargo.toml --features lab --bins --examples
+lint --manifest-path crates/pageyard-mutants/Cargo.toml --locked --all-targets
+cargo test --manifest-path crates/pageyard-mutants/Cargo.toml --target-dir "$base/mutants/tool" --locked
 
 # A backtrace is larger than the stacks of loom's coroutines: a model that fails would hang.
 export RUST_BACKTRACE=0

@@ -1,0 +1,245 @@
+//! Mutants: each is one small change of the code that some test has to notice.
+//!
+//! All of them are compiled into one build, in a copy of the repository; an environment variable chooses one when a
+//! test runs. A mutant is tried with the tests that reach it, short ones first, until one fails.
+
+mod build;
+mod list;
+mod record;
+mod rewrite;
+mod tests;
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use build::{Left, Tree};
+use record::{Record, Verdict};
+use tests::{End, Test};
+
+type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+const HELP: &str = "\
+Compiles the mutants of the core's lists and request paths and of the host's thread cache and background work into one build, and
+tries them. scripts/mutants.tsv records what was found.
+
+Usage: scripts/mutants.sh [OPTIONS] [FILE]...
+
+  FILE            a file's name (pcp, compact/pass) or a folder's (compact); all unless given
+  --again         try survivors that have no reason again
+  --minutes N     begin nothing new after that time
+  --summary       print what was found so far, by file
+  -h, --help      print this
+";
+
+/// The files whose mutants are tried.
+const FILES: &[&str] = &[
+    "crates/pageyard/src/alloc.rs",
+    "crates/pageyard/src/area.rs",
+    "crates/pageyard/src/buddy.rs",
+    "crates/pageyard/src/compact/*.rs",
+    "crates/pageyard/src/contig.rs",
+    "crates/pageyard/src/free.rs",
+    "crates/pageyard/src/hotplug.rs",
+    "crates/pageyard/src/isolate.rs",
+    "crates/pageyard/src/ladder.rs",
+    "crates/pageyard/src/mobility.rs",
+    "crates/pageyard/src/pcp.rs",
+    "crates/pageyard/src/tuning.rs",
+    "crates/pageyard/src/watermark.rs",
+    "crates/pageyard-host/src/bell.rs",
+    "crates/pageyard-host/src/front.rs",
+    "crates/pageyard-host/src/give_back.rs",
+    "crates/pageyard-host/src/magazine.rs",
+    "crates/pageyard-host/src/relocate.rs",
+    "crates/pageyard-host/src/worker.rs",
+];
+const PACKAGES: &[&str] = &["pageyard", "pageyard-host", "pageyard-tests"];
+
+/// Not used: tests without libtest, and one that compiles an example.
+const SKIPPED_PROGRAMS: &[&str] = &["exit", "guest_memory"];
+/// A test that takes longer than this is not used at all.
+const LONGEST: Duration = Duration::from_secs(20);
+/// A test that takes longer than this is used for mutants that no shorter test reaches.
+const LONG: Duration = Duration::from_secs(2);
+
+struct Options {
+    files: Vec<String>,
+    again: bool,
+    summary: bool,
+    limit: Duration,
+}
+
+fn options() -> Result<Option<Options>> {
+    let mut options =
+        Options { files: Vec::new(), again: false, summary: false, limit: Duration::MAX };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match &*argument {
+            "--again" => options.again = true,
+            "--summary" => options.summary = true,
+            "--minutes" => {
+                let minutes = arguments.next().ok_or("--minutes: a number is missing")?;
+                let number: u64 =
+                    minutes.parse().map_err(|_| format!("--minutes: not a number: {minutes}"))?;
+                options.limit = Duration::from_secs(60 * number);
+            }
+            "-h" | "--help" => return Ok(None),
+            _ if argument.starts_with('-') => {
+                return Err(format!("unknown option {argument}; see --help").into());
+            }
+            _ => options.files.push(argument),
+        }
+    }
+    Ok(Some(options))
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mutants: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let Some(options) = options()? else {
+        print!("{HELP}");
+        return Ok(());
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+    let path = root.join("scripts/mutants.tsv");
+    let mut record = Record::read(&path)?;
+    if options.summary {
+        print!("{}", record.summary());
+        return Ok(());
+    }
+    let start = Instant::now();
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    let work = target.join("mutants");
+    let mutants = list::list(&root, PACKAGES, FILES)?;
+    record.keep(&mutants.iter().map(|mutant| &*mutant.name).collect());
+
+    let mut tree = Tree {
+        root: &root,
+        tree: work.join("tree"),
+        mutants: &mutants,
+        left: BTreeMap::new(),
+        constant: HashSet::new(),
+    };
+    for (number, mutant) in mutants.iter().enumerate() {
+        match record.get(&mutant.name) {
+            Some(Verdict::Unviable) => tree.left.insert(number, Left::Unviable),
+            _ => None,
+        };
+    }
+    std::fs::create_dir_all(&tree.tree)?;
+    // Known from the last build: a file that is written again is compiled again.
+    let constant_functions = work.join("constant-functions");
+    if let Ok(names) = std::fs::read_to_string(&constant_functions) {
+        tree.constant.extend(names.lines().map(str::to_owned));
+    }
+    tree.copy()?;
+    let built = tree.build(PACKAGES, &work.join("build"));
+    for (&number, left) in &tree.left {
+        let verdict = match left {
+            Left::Unviable => Verdict::Unviable,
+            Left::Constant => Verdict::Constant,
+        };
+        record.set(&mutants[number].name, verdict);
+    }
+    record.write(&path)?;
+    let mut programs = built?;
+    std::fs::write(&constant_functions, Vec::from_iter(tree.constant).join("\n"))?;
+    programs.retain(|program| !SKIPPED_PROGRAMS.contains(&&*program.target));
+
+    let wanted: Vec<usize> = (0..mutants.len())
+        .filter(|number| !tree.left.contains_key(number))
+        .filter(|&number| {
+            let mutant = &mutants[number];
+            let chosen = options.files.is_empty()
+                || options.files.iter().any(|file| is_of(&mutant.file, file));
+            chosen
+                && match record.get(&mutant.name) {
+                    None | Some(Verdict::Unviable | Verdict::Constant) => true,
+                    Some(Verdict::Survived) => options.again && !record.is_explained(&mutant.name),
+                    Some(_) => false,
+                }
+        })
+        .collect();
+    eprintln!("{} mutants, {} to try", mutants.len(), wanted.len());
+    if wanted.is_empty() {
+        print!("{}", record.summary());
+        return Ok(());
+    }
+    let reached =
+        tests::reach(&programs, |_| false, mutants.len(), LONGEST, &work.join("reached"))?;
+    let total: Duration = reached.iter().map(|(test, _)| test.normal).sum();
+    eprintln!(
+        "{} tests reach mutants, in {} s, after {} s",
+        reached.len(),
+        total.as_secs(),
+        start.elapsed().as_secs()
+    );
+
+    // Tests that found the last mutants find the next ones soon.
+    let mut found_by: VecDeque<usize> = VecDeque::new();
+    for (count, &number) in wanted.iter().enumerate() {
+        if start.elapsed() > options.limit {
+            break;
+        }
+        let verdict = attempt(number, &reached, &mut found_by)?;
+        if verdict == Verdict::Survived {
+            println!("survived: {}", mutants[number].place);
+        }
+        record.set(&mutants[number].name, verdict);
+        if count % 20 == 0 {
+            record.write(&path)?;
+            eprintln!("{count} of {} after {} s", wanted.len(), start.elapsed().as_secs());
+        }
+    }
+    record.write(&path)?;
+    print!("{}", record.summary());
+    Ok(())
+}
+
+/// Whether a path is that of the file, or in the folder, that is named.
+fn is_of(path: &str, name: &str) -> bool {
+    let inner = path.split_once("/src/").map_or(path, |(_, inner)| inner);
+    inner.strip_suffix(".rs") == Some(name)
+        || inner.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Tries one mutant with the tests that reach it.
+fn attempt(
+    number: usize,
+    reached: &[(Test<'_>, Vec<bool>)],
+    found_by: &mut VecDeque<usize>,
+) -> Result<Verdict> {
+    let mut order: Vec<usize> =
+        (0..reached.len()).filter(|&test| reached[test].1[number]).collect();
+    if order.iter().any(|&test| reached[test].0.normal <= LONG) {
+        order.retain(|&test| reached[test].0.normal <= LONG);
+    }
+    order.sort_by_key(|&test| {
+        (
+            found_by.iter().position(|&other| other == test).unwrap_or(usize::MAX),
+            reached[test].0.normal,
+        )
+    });
+    for test in order {
+        let verdict = match reached[test].0.run(number)? {
+            End::Passed => continue,
+            End::Failed => Verdict::Killed,
+            End::Stopped => Verdict::Timeout,
+        };
+        found_by.retain(|&other| other != test);
+        found_by.push_front(test);
+        found_by.truncate(8);
+        return Ok(verdict);
+    }
+    Ok(Verdict::Survived)
+}
