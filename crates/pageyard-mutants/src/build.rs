@@ -34,6 +34,12 @@ pub struct Program {
     pub directory: PathBuf,
 }
 
+impl Program {
+    pub fn title(&self) -> String {
+        format!("{}/{}", self.package, self.target)
+    }
+}
+
 /// A copy of the repository's tracked files, with the mutants in it.
 pub struct Tree<'a> {
     pub root: &'a Path,

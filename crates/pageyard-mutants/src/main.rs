@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use build::{Left, Tree};
 use record::{Record, Verdict};
-use tests::{End, Test};
+use tests::{End, Test, Tried};
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -28,6 +28,7 @@ Usage: scripts/mutants.sh [OPTIONS] [FILE]...
 
   FILE            a file's name (pcp, compact/pass) or a folder's (compact); all unless given
   --again         try survivors that have no reason again
+  --seconds N     run tests of N seconds for each mutant, short ones first [default: 60]
   --minutes N     begin nothing new after that time
   --summary       print what was found so far, by file
   -h, --help      print this
@@ -55,35 +56,44 @@ const FILES: &[&str] = &[
     "crates/pageyard-host/src/relocate.rs",
     "crates/pageyard-host/src/worker.rs",
 ];
-const PACKAGES: &[&str] = &["pageyard", "pageyard-host", "pageyard-tests"];
+const PACKAGES: &[&str] = &["pageyard", HOST_PACKAGE, "pageyard-tests"];
+const HOST_PACKAGE: &str = "pageyard-host";
+const HOST: &str = "crates/pageyard-host/";
 
 /// Not used: tests without libtest, and one that compiles an example.
 const SKIPPED_PROGRAMS: &[&str] = &["exit", "guest_memory"];
-/// A test that takes longer than this is not used at all.
-const LONGEST: Duration = Duration::from_secs(20);
-/// A test that takes longer than this is used for mutants that no shorter test reaches.
-const LONG: Duration = Duration::from_secs(2);
+/// A test that takes longer than this is not used.
+const LONGEST: Duration = Duration::from_secs(10);
 
 struct Options {
     files: Vec<String>,
     again: bool,
     summary: bool,
+    budget: Duration,
     limit: Duration,
 }
 
 fn options() -> Result<Option<Options>> {
-    let mut options =
-        Options { files: Vec::new(), again: false, summary: false, limit: Duration::MAX };
+    let mut options = Options {
+        files: Vec::new(),
+        again: false,
+        summary: false,
+        budget: Duration::from_secs(60),
+        limit: Duration::MAX,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match &*argument {
             "--again" => options.again = true,
             "--summary" => options.summary = true,
-            "--minutes" => {
-                let minutes = arguments.next().ok_or("--minutes: a number is missing")?;
+            "--seconds" | "--minutes" => {
+                let value = arguments.next().ok_or(format!("{argument}: a number is missing"))?;
                 let number: u64 =
-                    minutes.parse().map_err(|_| format!("--minutes: not a number: {minutes}"))?;
-                options.limit = Duration::from_secs(60 * number);
+                    value.parse().map_err(|_| format!("{argument}: not a number: {value}"))?;
+                match &*argument {
+                    "--seconds" => options.budget = Duration::from_secs(number),
+                    _ => options.limit = Duration::from_secs(60 * number),
+                }
             }
             "-h" | "--help" => return Ok(None),
             _ if argument.starts_with('-') => {
@@ -175,30 +185,36 @@ fn run() -> Result<()> {
         print!("{}", record.summary());
         return Ok(());
     }
-    let reached =
-        tests::reach(&programs, |_| false, mutants.len(), LONGEST, &work.join("reached"))?;
-    let total: Duration = reached.iter().map(|(test, _)| test.normal).sum();
-    eprintln!(
-        "{} tests reach mutants, in {} s, after {} s",
-        reached.len(),
-        total.as_secs(),
-        start.elapsed().as_secs()
-    );
+    // Tests of the host, which run the core too, are for the host's mutants alone.
+    for host in [false, true] {
+        let of_group = |number: &&usize| mutants[**number].file.starts_with(HOST) == host;
+        let wanted: Vec<usize> = wanted.iter().filter(of_group).copied().collect();
+        if wanted.is_empty() {
+            continue;
+        }
+        let programs = programs.iter().filter(|program| (program.package == HOST_PACKAGE) == host);
+        let tried = tests::reach(programs, &mutants, LONGEST, &work)?;
+        let tests: Vec<(&Tried<'_>, &Test)> = tried
+            .iter()
+            .flat_map(|tried| tried.tests.iter().map(move |test| (tried, test)))
+            .collect();
+        eprintln!("{} tests, after {} s", tests.len(), start.elapsed().as_secs());
 
-    // Tests that found the last mutants find the next ones soon.
-    let mut found_by: VecDeque<usize> = VecDeque::new();
-    for (count, &number) in wanted.iter().enumerate() {
-        if start.elapsed() > options.limit {
-            break;
-        }
-        let verdict = attempt(number, &reached, &mut found_by)?;
-        if verdict == Verdict::Survived {
-            println!("survived: {}", mutants[number].place);
-        }
-        record.set(&mutants[number].name, verdict);
-        if count % 20 == 0 {
-            record.write(&path)?;
-            eprintln!("{count} of {} after {} s", wanted.len(), start.elapsed().as_secs());
+        // Tests that found the last mutants find the next ones soon.
+        let mut found_by = VecDeque::new();
+        for (count, &number) in wanted.iter().enumerate() {
+            if start.elapsed() > options.limit {
+                break;
+            }
+            let verdict = attempt(number, &tests, options.budget, &mut found_by)?;
+            if verdict == Verdict::Survived {
+                println!("survived: {}", mutants[number].place);
+            }
+            record.set(&mutants[number].name, verdict);
+            if count % 20 == 0 {
+                record.write(&path)?;
+                eprintln!("{count} of {} after {} s", wanted.len(), start.elapsed().as_secs());
+            }
         }
     }
     record.write(&path)?;
@@ -213,25 +229,26 @@ fn is_of(path: &str, name: &str) -> bool {
         || inner.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Tries one mutant with the tests that reach it.
+/// Tries one mutant with the tests that reach it: short ones first, as many as the budget of time allows, one at least.
 fn attempt(
     number: usize,
-    reached: &[(Test<'_>, Vec<bool>)],
+    tests: &[(&Tried<'_>, &Test)],
+    budget: Duration,
     found_by: &mut VecDeque<usize>,
 ) -> Result<Verdict> {
     let mut order: Vec<usize> =
-        (0..reached.len()).filter(|&test| reached[test].1[number]).collect();
-    if order.iter().any(|&test| reached[test].0.normal <= LONG) {
-        order.retain(|&test| reached[test].0.normal <= LONG);
-    }
+        (0..tests.len()).filter(|&test| tests[test].1.reaches(number)).collect();
     order.sort_by_key(|&test| {
-        (
-            found_by.iter().position(|&other| other == test).unwrap_or(usize::MAX),
-            reached[test].0.normal,
-        )
+        let recent = found_by.iter().position(|&other| other == test);
+        (recent.unwrap_or(usize::MAX), tests[test].1.normal())
     });
+    let mut spent = Duration::ZERO;
     for test in order {
-        let verdict = match reached[test].0.run(number)? {
+        if spent > budget {
+            break;
+        }
+        spent += tests[test].1.normal();
+        let verdict = match tests[test].0.run(tests[test].1, number)? {
             End::Passed => continue,
             End::Failed => Verdict::Killed,
             End::Stopped => Verdict::Timeout,

@@ -1,20 +1,44 @@
 //! Runs the tests one by one: first to know which mutants each of them reaches, then with a mutant chosen.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::build::Program;
+use crate::list::Mutant;
 
 /// One test of a program.
-pub struct Test<'a> {
-    program: &'a Program,
+#[derive(Clone, Deserialize, Serialize)]
+pub struct Test {
     pub name: String,
     /// How long it takes where no mutant is chosen.
-    pub normal: Duration,
+    normal: Duration,
+    /// The mutants that it reaches, in order.
+    reaches: Vec<usize>,
+}
+
+/// A program with the tests in it that reach mutants.
+pub struct Tried<'a> {
+    program: &'a Program,
+    pub tests: Vec<Test>,
+}
+
+/// What is known of a program as long as it is the same file.
+#[derive(Clone, Deserialize, Serialize)]
+struct Known {
+    executable: PathBuf,
+    built: SystemTime,
+    /// The mutants by their numbers.
+    mutants: u64,
+    tests: Vec<Test>,
 }
 
 /// How a test ends.
@@ -27,71 +51,93 @@ pub enum End {
 }
 
 /// Lists the tests of a program.
-pub fn list(program: &Program) -> Result<Vec<String>> {
+fn list(program: &Program) -> Result<Vec<String>> {
     let output =
         command(program).args(["--list", "--format", "terse"]).stdout(Stdio::piped()).output()?;
     let text = String::from_utf8(output.stdout)?;
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Runs each test without a mutant; returns those that pass within `longest`, and what each reaches.
+/// Runs each test without a mutant, to know how long it takes and what it reaches. A test that fails or takes longer than
+/// `longest` is not used. What is known of programs that did not change is read from `directory`, and written there.
 pub fn reach<'a>(
-    programs: &'a [Program],
-    skip: impl Fn(&str) -> bool,
-    mutants: usize,
+    programs: impl Iterator<Item = &'a Program>,
+    mutants: &[Mutant],
     longest: Duration,
-    table: &Path,
-) -> Result<Vec<(Test<'a>, Vec<bool>)>> {
-    let mut reached = Vec::new();
+    directory: &Path,
+) -> Result<Vec<Tried<'a>>> {
+    let (table, file) = (directory.join("table"), directory.join("reached.json"));
+    let mut known: Vec<Known> = fs::read(&file)
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok())
+        .unwrap_or_default();
+    let mut hasher = DefaultHasher::new();
+    mutants.iter().for_each(|mutant| mutant.name.hash(&mut hasher));
+    let numbers = hasher.finish();
+    let mut tried = Vec::new();
     for program in programs {
-        for name in list(program)?.into_iter().filter(|name| !skip(name)) {
-            fs::write(table, vec![0; mutants])?;
-            let mut test = Test { program, name, normal: Duration::ZERO };
+        let built = fs::metadata(&program.executable)?.modified()?;
+        let same = |known: &&Known| {
+            (&known.executable, known.built, known.mutants) == (&program.executable, built, numbers)
+        };
+        if let Some(known) = known.iter().find(same) {
+            tried.push(Tried { program, tests: known.tests.clone() });
+            continue;
+        }
+        let mut tests = Vec::new();
+        for name in list(program)? {
+            fs::write(&table, vec![0; mutants.len()])?;
             let start = Instant::now();
-            let child = test.start(&[("PAGEYARD_REACH", table.as_os_str().into())])?;
+            let child = start_test(program, &name, ("PAGEYARD_REACH", table.as_os_str()))?;
             let end = wait(child, longest, longest)?;
-            test.normal = start.elapsed();
+            let normal = start.elapsed();
             match end {
                 End::Passed => {
-                    let reaches: Vec<bool> =
-                        fs::read(table)?.iter().map(|&byte| byte != 0).collect();
-                    if reaches.contains(&true) {
-                        reached.push((test, reaches));
-                    }
+                    let reached = fs::read(&table)?.into_iter().enumerate();
+                    let reaches = reached.filter(|(_, byte)| *byte != 0).map(|(n, _)| n).collect();
+                    tests.push(Test { name, normal, reaches });
                 }
                 End::Failed => {
-                    eprintln!("fails without a mutant, so is not used: {}", test.title())
+                    eprintln!("not used, as it fails without a mutant: {} {name}", program.title())
                 }
-                End::Stopped => eprintln!("takes too long, so is not used: {}", test.title()),
+                End::Stopped => {
+                    eprintln!("not used, as it takes too long: {} {name}", program.title())
+                }
             }
         }
+        known.retain(|known| known.executable != program.executable);
+        let executable = program.executable.clone();
+        known.push(Known { executable, built, mutants: numbers, tests: tests.clone() });
+        fs::write(&file, serde_json::to_vec(&known)?)?;
+        tried.push(Tried { program, tests });
     }
-    Ok(reached)
+    Ok(tried)
 }
 
-impl Test<'_> {
-    pub fn title(&self) -> String {
-        format!("{}/{} {}", self.program.package, self.program.target, self.name)
+impl Tried<'_> {
+    /// Runs one of the tests with a mutant chosen.
+    pub fn run(&self, test: &Test, mutant: usize) -> Result<End> {
+        let number = mutant.to_string();
+        let child = start_test(self.program, &test.name, ("PAGEYARD_MUTANT", number.as_ref()))?;
+        let cpu = test.normal * 4 + Duration::from_secs(1);
+        wait(child, cpu, test.normal * 10 + Duration::from_secs(10))
+    }
+}
+
+impl Test {
+    pub fn normal(&self) -> Duration {
+        self.normal
     }
 
-    /// Runs the test with a mutant chosen.
-    pub fn run(&self, mutant: usize) -> Result<End> {
-        let child = self.start(&[("PAGEYARD_MUTANT", mutant.to_string().into())])?;
-        wait(
-            child,
-            self.normal * 4 + Duration::from_secs(1),
-            self.normal * 10 + Duration::from_secs(10),
-        )
+    pub fn reaches(&self, mutant: usize) -> bool {
+        self.reaches.binary_search(&mutant).is_ok()
     }
+}
 
-    fn start(&self, environment: &[(&str, std::ffi::OsString)]) -> Result<Child> {
-        let mut command = command(self.program);
-        command.args(["--exact", &self.name]);
-        for (name, value) in environment {
-            command.env(name, value);
-        }
-        Ok(std::os::unix::process::CommandExt::process_group(&mut command, 0).spawn()?)
-    }
+fn start_test(program: &Program, name: &str, (variable, value): (&str, &OsStr)) -> Result<Child> {
+    let mut command = command(program);
+    command.args(["--exact", name]).env(variable, value).process_group(0);
+    Ok(command.spawn()?)
 }
 
 fn command(program: &Program) -> Command {
