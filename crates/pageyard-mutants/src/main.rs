@@ -1,7 +1,7 @@
 //! Mutants: each is one small change of the code that some test has to notice.
 //!
 //! All of them are compiled into one build, in a copy of the repository; an environment variable chooses one when a
-//! test runs. A mutant is tried with the tests that reach it, short ones first, until one fails.
+//! test runs. A mutant is tried with the tests that reach it until one fails.
 
 mod build;
 mod list;
@@ -10,11 +10,13 @@ mod rewrite;
 mod tests;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use build::{Left, Tree};
+use list::Mutant;
 use record::{Record, Verdict};
 use tests::{End, Test, Tried};
 
@@ -28,7 +30,7 @@ Usage: scripts/mutants.sh [OPTIONS] [FILE]...
 
   FILE            a file's name (pcp, compact/pass) or a folder's (compact); all unless given
   --again         try survivors that have no reason again
-  --seconds N     run tests of N seconds for each mutant, short ones first [default: 60]
+  --seconds N     run tests of N seconds for each mutant [default: 60]
   --minutes N     begin nothing new after that time
   --summary       print what was found so far, by file
   -h, --help      print this
@@ -206,7 +208,11 @@ fn run() -> Result<()> {
             if start.elapsed() > options.limit {
                 break;
             }
-            let verdict = attempt(number, &tests, options.budget, &mut found_by)?;
+            let same = |mutant: &Mutant| mutant.file == mutants[number].file;
+            let first = mutants.iter().position(same).unwrap_or(number);
+            let last = mutants.iter().rposition(same).unwrap_or(number);
+            let verdict =
+                attempt(number, &(first..last + 1), &tests, options.budget, &mut found_by)?;
             if verdict == Verdict::Survived {
                 println!("survived: {}", mutants[number].place);
             }
@@ -229,18 +235,21 @@ fn is_of(path: &str, name: &str) -> bool {
         || inner.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Tries one mutant with the tests that reach it: short ones first, as many as the budget of time allows, one at least.
+/// Tries one mutant with the tests that reach it, as many as the budget of time allows, one at least. First those that
+/// are short for what they reach of the mutant's file.
 fn attempt(
     number: usize,
+    file: &Range<usize>,
     tests: &[(&Tried<'_>, &Test)],
     budget: Duration,
     found_by: &mut VecDeque<usize>,
 ) -> Result<Verdict> {
     let mut order: Vec<usize> =
         (0..tests.len()).filter(|&test| tests[test].1.reaches(number)).collect();
-    order.sort_by_key(|&test| {
+    order.sort_by_cached_key(|&test| {
         let recent = found_by.iter().position(|&other| other == test);
-        (recent.unwrap_or(usize::MAX), tests[test].1.normal())
+        let reached = tests[test].1.reached_of(file) as u128;
+        (recent.unwrap_or(usize::MAX), tests[test].1.normal().as_nanos() / (reached * reached))
     });
     let mut spent = Duration::ZERO;
     for test in order {

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -131,6 +132,11 @@ impl Test {
 
     pub fn reaches(&self, mutant: usize) -> bool {
         self.reaches.binary_search(&mutant).is_ok()
+    }
+
+    /// How many of these mutants the test reaches.
+    pub fn reached_of(&self, mutants: &Range<usize>) -> usize {
+        self.reaches.iter().filter(|mutant| mutants.contains(mutant)).count()
     }
 }
 
