@@ -28,6 +28,8 @@ mod counters;
 mod cpus;
 #[path = "../../../pageyard/tests/all/deferred.rs"]
 mod deferred;
+#[path = "../../../pageyard/tests/all/error_texts.rs"]
+mod error_texts;
 #[path = "../../../pageyard/tests/all/fast_path.rs"]
 mod fast_path;
 #[path = "../../../pageyard/tests/all/findings.rs"]

@@ -124,6 +124,30 @@ fn s11_8_a_batch_with_a_fault_changes_nothing() {
     });
 }
 
+/// Every way to give many blocks back returns all of them, and refuses a batch that has a free block in it.
+#[test]
+fn s6_2_batches_of_one_order_and_of_owners_come_back_whole() {
+    Machine::normal(8192).run(|y: &Y<'_>| {
+        let taken =
+            || -> Vec<Pfn> { (0..70).map(|_| y.alloc(o(2), Gfp::KERNEL).unwrap()).collect() };
+        let whole = || {
+            y.drain_all(None);
+            assert_eq!(y.zone_info(ZONE).unwrap().free_exact, 8192);
+        };
+        let blocks = taken();
+        y.free_batch_of(o(2), &blocks).unwrap();
+        whole();
+        let error = y.free_batch_of(o(2), &blocks).unwrap_err();
+        assert_eq!((error.index, error.error), (0, FreeError::DoubleFree));
+
+        let owned: Vec<(Pfn, Order)> = taken().into_iter().map(|pfn| (pfn, o(2))).collect();
+        y.free_batch_owned(&owned).unwrap();
+        whole();
+        let error = y.free_batch_owned(&owned).unwrap_err();
+        assert_eq!((error.index, error.error), (0, FreeError::DoubleFree));
+    });
+}
+
 #[test]
 fn s6_3_the_rest_of_a_shared_block_goes_from_the_upper_half_down() {
     let s = State::new(4096).limits(63, 1000, 1000).block(512, 5, false);

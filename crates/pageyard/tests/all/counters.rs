@@ -5,7 +5,7 @@ use crate::common;
 use common::state::State;
 use common::view::normal;
 use common::{Machine, Y, o};
-use pageyard::{CpuId, Gfp, Pfn, ZoneKind};
+use pageyard::{CpuId, Event, Gfp, MigrateType, Pfn, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
@@ -119,5 +119,36 @@ fn s9_4_free_blocks_by_type_are_those_of_the_lists() {
         for (row, n) in by_type.0.iter().zip(blocks) {
             assert_eq!(row.iter().sum::<u64>(), n);
         }
+    });
+}
+
+/// §9.1, §9.5: base pages are counted that leave the free lists and come back, and each block that leaves is told of.
+#[test]
+fn s9_5_blocks_that_leave_the_free_lists_are_counted_and_told() {
+    State::new(4096).free(1024, 10).run(|y: &Y<'_>| {
+        y.platform().watch();
+        let told = || -> Vec<Event> {
+            let events = y.platform().events().into_iter();
+            events.filter(|e| matches!(e, Event::ZoneLocked { .. } | Event::Free { .. })).collect()
+        };
+        let pages = || {
+            let stats = y.zone_stats(ZONE).unwrap();
+            (stats.pages_taken, stats.pages_returned)
+        };
+        let (taken, returned) = pages();
+        // Order 5 comes from the zone and goes back to it.
+        let (order, migrate_type) = (o(5), MigrateType::Movable);
+        let pfn = y.alloc(order, GFP).unwrap();
+        assert_eq!(told(), [Event::ZoneLocked { pfn, order, migrate_type, refill: false }]);
+        assert_eq!(pages(), (taken + 32, returned));
+        y.free(pfn, order).unwrap();
+        assert_eq!(told(), [Event::Free { pfn, order }]);
+        assert_eq!(pages(), (taken + 32, returned + 32));
+        // Orders up to 3 are kept on the CPU's lists.
+        let order = o(2);
+        let pfn = y.alloc(order, GFP).unwrap();
+        assert!(told().contains(&Event::ZoneLocked { pfn, order, migrate_type, refill: true }));
+        y.free(pfn, order).unwrap();
+        assert_eq!(told(), [Event::Free { pfn, order }]);
     });
 }
