@@ -103,10 +103,13 @@ impl Record {
         for (file, counts) in rows.chain([("all".to_owned(), &all)]) {
             let [killed, timeout, unviable, constant, survived] = *counts;
             let found = killed + timeout;
-            let percent = 100.0 * found as f64 / (found + survived).max(1) as f64;
+            let percent = match found + survived {
+                0 => "-".to_owned(),
+                tried => format!("{:.1}%", 100.0 * found as f64 / tried as f64),
+            };
             let sum: usize = counts.iter().sum();
             text += &format!(
-                "{file:<42}{sum:>8}{unviable:>9}{constant:>9}{killed:>8}{timeout:>8}{survived:>9}{percent:>7.1}%\n"
+                "{file:<42}{sum:>8}{unviable:>9}{constant:>9}{killed:>8}{timeout:>8}{survived:>9}{percent:>8}\n"
             );
         }
         let open = self.lines.values().filter(|(v, why)| *v == Verdict::Survived && why.is_empty());
