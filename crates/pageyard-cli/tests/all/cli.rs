@@ -402,7 +402,7 @@ fn mistakes_are_named_and_end_with_2() {
         (&["show", "x", "--as", "meminfo"], "vmstat, show_mem, page_owner"),
         (&["show", "no/such/file", "--as", "page_owner"], "no/such/file"),
         (&["show", "x", "--as", "page_owner", "--by", "stack"], "one of task, name, request"),
-        (&["show", "x", "--as", "page_owner", "--policy", "Linux7"], "there are Base, Step1"),
+        (&["show", "x", "--as", "page_owner", "--policy", "Linux7"], "there are Linux612, Base"),
         (&["show", "x", "--as", "page_owner", "--at", "after"], "leave out --at"),
         (&["show", "x", "--as", "vmstat", "--by", "task"], "ask for --as page_owner"),
     ] {

@@ -50,7 +50,7 @@ const LONG: &[(&str, Work)] = &[
     ("trace info -", Work::Reads),
 ];
 /// Over before anybody could stop them.
-const SHORT: &[&str] = &["workloads", "machines", "topology", "knobs"];
+const SHORT: &[&str] = &["workloads", "machines", "topology", "knobs", "policies"];
 
 /// Until something must have happened that happens at once, on a machine that does much else.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -44,6 +44,8 @@ const PRINTERS: &[&str] = &[
     "knobs",
     "knobs --json",
     "knobs --markdown",
+    "policies",
+    "policies --json",
     "trace import trace.txt out.pgy --level 1",
     "trace info trace.txt",
     "trace info trace.txt --json",
