@@ -9,19 +9,18 @@ use crate::context::{Context, TaskFlags};
 use crate::events::Event;
 use crate::frame::{Kind, State};
 use crate::gfp::{AllocFlags, Gfp};
-use crate::lookup::{highest_zone, route, type_again, zone_again};
 use crate::mobility::Source;
-use crate::node::{Home, NodeChoice, NodeMask};
+use crate::node::{NodeChoice, NodeMask};
 use crate::pcp::is_cached_order;
 use crate::platform::Platform;
-use crate::policy::{BelowHigh, Policy, Rules};
+use crate::policy::{BelowHigh, Policy};
 use crate::reclaim::NodeReclaim;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneKind};
 use crate::unwind::Rollback;
 use crate::watermark::HIGH;
 use crate::yard::Yard;
-use crate::zone::{At, BELOW_HIGH, BOOSTED_WATERMARK, CpuSlot, OVERTAKEN, Zone, first_mark};
+use crate::zone::{At, BELOW_HIGH, BOOSTED_WATERMARK, OVERTAKEN, Zone, first_mark};
 use crate::zonelist::Zonelist;
 
 /// Why a request was not served.
@@ -117,26 +116,6 @@ impl Request {
     pub(crate) fn reachable(&self) -> NodeMask {
         if self.gfp.contains(Gfp::THISNODE) { NodeMask::only(self.node) } else { NodeMask::ALL }
     }
-
-    /// The highest zone where it is needed once more.
-    #[inline(always)]
-    fn highest_again(&self, rules: &Rules) -> ZoneKind {
-        // The flags are not even read: that alone moves registers about (two instructions).
-        if rules.fast_path.flags_once {
-            return self.highest;
-        }
-        zone_again(rules, self.gfp, self.highest)
-    }
-
-    /// The type where it is needed once more.
-    #[inline(always)]
-    fn type_again(&self, rules: &Rules) -> MigrateType {
-        // Whatever the flags say, where types are not kept apart.
-        if rules.fast_path.flags_once || self.migrate_type == MigrateType::Unmovable {
-            return self.migrate_type;
-        }
-        type_again(rules, self.gfp, self.migrate_type)
-    }
 }
 
 impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
@@ -163,9 +142,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if self.platform.fail(order, gfp) {
             return Err(AllocError::NoMemory);
         }
-        if !self.rules().fast_path.split {
-            return self.whole_way(nodes, order, gfp);
-        }
         match self.alloc_ready(nodes, order, gfp) {
             Some(pfn) => Ok(pfn),
             None => self.alloc_rest(nodes, order, gfp),
@@ -187,7 +163,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
     }
 
-    /// A request that is not the common case.
+    /// A request that is not the common case; also serves the common case, by more instructions.
     ///
     /// # Errors
     /// As [`alloc_on`](Yard::alloc_on).
@@ -222,10 +198,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if !is_cached_order(self.rules(), o) {
             return None;
         }
-        let (highest, t) = route(self.rules(), gfp)?;
+        let (highest, t) = gfp.route()?;
         let cpu = self.platform.cpu();
         let home = self.homes.get(cpu.0 as usize)?;
-        let (zone, slot) = self.start(home, cpu, highest)?;
+        let (zone, slot) = home.quick[highest as usize & 7]?;
         let remote = zone.node != home.node;
         if gfp.contains(Gfp::THISNODE) && remote || !self.platform.is_plain(gfp) {
             return None;
@@ -234,7 +210,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return None;
         }
         let at = At::new(zone, &self.platform, cpu, slot, self.policy);
-        let highest = zone_again(self.rules(), gfp, highest);
         if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK | OVERTAKEN << highest as u32) {
             return None;
         }
@@ -251,28 +226,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return None;
         }
         let mut pageset = at.slot.pageset.try_lock()?;
-        let t = type_again(self.rules(), gfp, t);
         let idx = pageset.pop(&at, o, t)?;
         pageset.note_alloc(self.rules());
         drop(pageset);
         let pfn = zone.pfn(idx);
         self.deliver(at.cpu, pfn, order, t, gfp);
         Some(pfn)
-    }
-
-    /// The zone that a CPU's requests try first, and the CPU's part of it.
-    #[inline(always)]
-    fn start(
-        &self,
-        home: &Home<'a, R>,
-        cpu: CpuId,
-        highest: ZoneKind,
-    ) -> Option<(&'a Zone<'a, R>, &'a CpuSlot<R>)> {
-        if self.rules().fast_path.flags_once {
-            return home.quick[highest as usize & 7];
-        }
-        let zone = self.first_zone(home.node, highest)?;
-        Some((zone, zone.slot(cpu)?))
     }
 
     /// The whole way of a request. The choice of nodes in two parts, which registers hold.
@@ -318,7 +277,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let plain = self.platform.is_plain(gfp);
         let context = if plain { Context::default() } else { self.platform.context() };
         let mut gfp = gfp.difference(context.without);
-        let highest = highest_zone(self.rules(), gfp).ok_or(AllocError::BadZone)?;
+        let highest = gfp.highest_zone().ok_or(AllocError::BadZone)?;
         let mut migrate_type = gfp.migrate_type().ok_or(AllocError::BadType)?;
         if self.zones.iter().any(|z| z.ungrouped.load(Relaxed)) {
             migrate_type = MigrateType::Unmovable;
@@ -362,7 +321,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The same within other nodes.
     #[inline]
     pub(crate) fn zones_in(&self, req: &Request, nodes: NodeMask) -> Zonelist<'a, R> {
-        Zonelist::new(self.nodes, req.node, req.highest_again(self.rules()), nodes)
+        Zonelist::new(self.nodes, req.node, req.highest, nodes)
     }
 
     /// The zone that a request tries first.
@@ -537,7 +496,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     #[inline]
     fn holds(&self, mark: usize, req: &Request, flags: AllocFlags) -> bool {
         let mark = self.zone.watermarks.effective(mark);
-        self.zone.watermark_fast(req.order.get(), mark, req.highest_again(self.rules()), flags)
+        self.zone.watermark_fast(req.order.get(), mark, req.highest, flags)
     }
 
     /// From this CPU's lists (§5.7), where the order is kept there and nobody else is at them.
@@ -552,7 +511,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             return None;
         };
         pageset.note_alloc(self.rules());
-        pageset.take(self, order, req.type_again(self.rules()), flags)
+        pageset.take(self, order, req.migrate_type, flags)
     }
 
     /// From the zone's free lists (§2.8 step 7, §3.8).

@@ -10,7 +10,7 @@ use crate::pcp::{Pageset, is_cached_order};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{CpuId, MigrateType, Order, Pfn, ZoneKind};
+use crate::units::{CpuId, Order, Pfn, ZoneKind};
 use crate::unwind::Rollback;
 use crate::yard::Yard;
 use crate::zone::{At, Zone};
@@ -127,9 +127,6 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     #[inline(always)]
     fn free_as<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if !self.rules().fast_path.split {
-            return self.whole_way_back(pfn, order);
-        }
         // Twice, as in `alloc`.
         let quick = if order == Order::ZERO {
             self.free_quick::<OWNED>(pfn, Order::ZERO)
@@ -138,12 +135,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         };
         match quick {
             Some(()) => Ok(()),
-            None => self.free_full(pfn, order),
+            None => self.free_rest(pfn, order),
         }
     }
 
     /// The common case in one piece: the block is what the caller says, this CPU's list is not
-    /// busy and has room. Anything else is left to [`free_full`](Self::free_full), and nothing has
+    /// busy and has room. Anything else is left to [`free_rest`](Self::free_rest), and nothing has
     /// changed by then.
     #[inline(always)]
     fn free_quick<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Option<()> {
@@ -171,14 +168,14 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         self.at(zone, self.platform.cpu())?.put_quick::<OWNED>(block, o)
     }
 
-    /// The whole way back.
+    /// A free that is not the common case; also serves the common case, by more instructions.
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free).
+    #[doc(hidden)]
     #[cold]
     #[inline(never)]
-    fn free_full(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.whole_way_back(pfn, order)
-    }
-
-    fn whole_way_back(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    pub fn free_rest(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (at, idx) = self.leave(pfn, order)?;
         at.take_back(idx, order.get());
         Ok(())
@@ -443,11 +440,6 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     #[inline(always)]
     fn put_listed<const OWNED: bool>(&self, block: Owned<'_>, order: u8) -> Option<()> {
         let pageblock = self.zone.map.pageblock(block.idx)?;
-        if !self.rules().fast_path.type_once
-            && self.zone.map.block_type(block.idx) == MigrateType::Isolate
-        {
-            return None;
-        }
         let mut pageset = self.slot.pageset.try_lock()?;
         if !pageset.put_quietly::<_, _, _, OWNED>(self, block, pageblock, order) {
             return None;

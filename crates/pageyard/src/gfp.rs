@@ -96,6 +96,25 @@ impl Gfp {
         TABLE[(self.bits() & 0xf) as usize]
     }
 
+    /// The highest zone and the type (spec §2.3, §2.4) by one look-up; `None` where the flags
+    /// contradict each other.
+    #[inline]
+    pub(crate) const fn route(self) -> Option<(ZoneKind, MigrateType)> {
+        const TABLE: [Option<(ZoneKind, MigrateType)>; 32] = {
+            let mut table = [None; 32];
+            let mut bits = 0;
+            while bits < 32 {
+                let gfp = Gfp::from_bits_retain(bits as u32);
+                if let (Some(zone), Some(t)) = (gfp.highest_zone(), gfp.migrate_type()) {
+                    table[bits] = Some((zone, t));
+                }
+                bits += 1;
+            }
+            table
+        };
+        TABLE[(self.bits() & 31) as usize]
+    }
+
     /// The type of the pages (spec §2.4), or `None` where both type bits are set.
     pub const fn migrate_type(self) -> Option<MigrateType> {
         match self.bits() & (Gfp::MOVABLE.bits() | Gfp::RECLAIMABLE.bits()) {
@@ -187,6 +206,14 @@ mod tests {
         assert_eq!(Gfp::HIGHUSER_MOVABLE.migrate_type(), Some(MigrateType::Movable));
         assert_eq!((Gfp::KERNEL | Gfp::RECLAIMABLE).migrate_type(), Some(MigrateType::Reclaimable));
         assert_eq!((Gfp::MOVABLE | Gfp::RECLAIMABLE).migrate_type(), None);
+    }
+
+    #[test]
+    fn the_route_is_zone_and_type() {
+        for bits in 0..64 {
+            let gfp = Gfp::from_bits_retain(bits | Gfp::FS.bits());
+            assert_eq!(gfp.route(), gfp.highest_zone().zip(gfp.migrate_type()), "{bits:#x}");
+        }
     }
 
     #[test]

@@ -95,7 +95,6 @@ mod kswapd;
 mod ladder;
 mod layout;
 mod list;
-mod lookup;
 mod maintain;
 #[cfg(feature = "alloc")]
 mod memory_map;

@@ -228,7 +228,6 @@ impl Pageset {
         });
         self.note_high(at, was, pressure.reason(rules, free_high));
         if self.tuning.count >= high {
-            let t = at.type_again(idx, t);
             self.give_back(at, high, free_high, list_index(order, t));
         }
     }
@@ -293,11 +292,10 @@ impl Pageset {
         order: u8,
         t: MigrateType,
     ) {
-        let frame = if at.rules().fast_path.type_once { frame } else { at.zone.map.frame(idx) };
         let carried = if at.rules().carried_types { t } else { MigrateType::Unmovable };
         frame.set_state(State::new(Kind::Cached, order, carried));
         self.list(list_index(order, t)).push_head(&at.zone.map, idx, frame);
-        at.slot.counters.frees.add(order, at.type_again(idx, t));
+        at.slot.counters.frees.add(order, t);
     }
 
     /// Tells how `high` came from what it was to what it is: first it followed its limits (§5.4).
@@ -552,12 +550,6 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         self.slot.counters.ticks.add(1);
         self.tell_high(was, &pageset.tuning, pageset.tuning.high, HighReason::Decay);
         todo
-    }
-
-    /// The type of a block's pageblock where a free needs it once more.
-    #[inline(always)]
-    fn type_again(&self, idx: u32, known: MigrateType) -> MigrateType {
-        if self.rules().fast_path.type_once { known } else { self.zone.map.block_type(idx) }
     }
 
     /// Tells a change of `high` to those who want to know. Behind a constant: an event that nobody

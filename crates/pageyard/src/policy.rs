@@ -74,30 +74,6 @@ pub struct Rules {
     pub type_checks: bool,
     /// What is done against mistakes of callers and faults of memory.
     pub safety: Safety,
-    /// What keeps the common case of a request and of a free short.
-    pub fast_path: FastPath,
-}
-
-/// The ideas of the 2009 clean-up (seed figures A.2), all on by default. None of them changes an
-/// answer: what is off costs instructions and branches, and is there to be counted. The clean-up's
-/// last idea, checks out of the path, is [`Safety::page_checks`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FastPath {
-    /// A request's zone is looked up in a table by its flags. Off: found by branches on them.
-    pub zone_table: bool,
-    /// What follows from a request's flags is found out once, and the zone that a CPU begins with
-    /// is known beforehand. Off: both are found out where they are needed, again at each place.
-    pub flags_once: bool,
-    /// The common case has code of its own. Off: everything goes the whole way.
-    pub split: bool,
-    /// A free finds its frame and reads the type of its pageblock once. Off: again at each step.
-    pub type_once: bool,
-}
-
-impl FastPath {
-    /// All of them.
-    pub const ALL: FastPath =
-        FastPath { zone_table: true, flags_once: true, split: true, type_once: true };
 }
 
 /// Checks and defences (spec §11), all off by default. They are part of the policy, so that what
@@ -315,7 +291,6 @@ const LINUX612: Rules = Rules {
     },
     type_checks: false,
     safety: Safety::OFF,
-    fast_path: FastPath::ALL,
 };
 
 const BASE: PcpRules = PcpRules {
@@ -530,35 +505,6 @@ modifiers! {
     };
     /// Free memory is unmapped (§11.6, the kernel's `debug_pagealloc`).
     Unmapped = "Unmapped", |r| Rules { safety: Safety { unmap: true, ..r.safety }, ..r };
-    /// A request's zone found by branches on its flags, one zone after the other, in place of the
-    /// table (A.2). Flags that contradict each other are told by a test of their own; the table
-    /// holds that too.
-    ZoneByBranches = "ZoneByBranches", |r| Rules {
-        fast_path: FastPath { zone_table: false, ..r.fast_path },
-        ..r
-    };
-    /// A request's flags are handed from step to step, and each asks them again: the zone list for
-    /// the highest zone, the watermark for it once more, the per-CPU list for the type. The first
-    /// zone is found by a walk of the zone list (A.2). Each step reads the flags from memory, where
-    /// a caller that keeps them over a call has them (three instructions); otherwise the compiler
-    /// would see that they are the same and join the steps.
-    FlagsAgain = "FlagsAgain", |r| Rules {
-        fast_path: FastPath { flags_once: false, ..r.fast_path },
-        ..r
-    };
-    /// No code apart for the common case: every request and every free goes the whole way, which
-    /// begins with what only some of them need (A.2).
-    OnePath = "OnePath", |r| Rules {
-        fast_path: FastPath { split: false, ..r.fast_path },
-        ..r
-    };
-    /// A free finds its frame once to check it and once more to put it on a list, and reads the type
-    /// of its pageblock for the check, for the list, for the counter, and for the list that a bulk
-    /// free starts with (A.2).
-    TypeAgain = "TypeAgain", |r| Rules {
-        fast_path: FastPath { type_once: false, ..r.fast_path },
-        ..r
-    };
 }
 
 /// The rules of [`Guarded<MIN_ORDER, P>`](Guarded) where those of `P` are `rules`. An order above

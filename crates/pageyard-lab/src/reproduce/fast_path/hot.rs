@@ -1,16 +1,14 @@
-//! What is counted: the hot paths of the core, with and without each idea. Order and flags are opaque to
-//! the compiler, as they were in a kernel whose allocator is a function of its own; otherwise they would
-//! be constants here, and nothing would be left of how they are looked up.
+//! The hot paths that callgrind counts: the core's own, and the same with the work that each idea saves.
+//! The core has only the fast form, so a variant does the extra work around the core's calls. Order and
+//! flags are opaque to the compiler; as constants their look-ups would be computed at compile time.
 
 use std::cell::Cell;
 use std::hint::black_box;
 
-use pageyard::policy::{
-    FlagsAgain, Linux612, OnePath, PageChecked, StaticPolicy, TypeAgain, ZoneByBranches,
-};
+use pageyard::policy::{Linux612, PageChecked, StaticPolicy};
 use pageyard::{
-    CpuId, Gfp, InitError, Knobs, Layout, Link, NodeId, Order, PageFlags, PageState, Pfn, Platform,
-    Report, Yard, ZoneKind, ZoneSpec,
+    CpuId, Gfp, InitError, Knobs, Layout, Link, NodeChoice, NodeId, Order, PageFlags, PageState,
+    Pfn, Platform, Report, Yard, ZoneKind, ZoneSpec,
 };
 
 use crate::{Lock, Memory};
@@ -32,24 +30,128 @@ pub(super) struct Variant {
     pub(super) exercise: fn(Pattern, usize, usize) -> Result<(), InitError>,
 }
 
-/// Today's core first, then one idea less at a time, then none.
-pub(super) const VARIANTS: [Variant; 7] = [
-    Variant { name: "today", row: "today's core", exercise: exercise::<Linux612> },
-    Variant { name: "branches", row: "zone by branches", exercise: exercise::<ZoneByBranches> },
+/// Today's core first, then the work of one idea at a time, then all of it.
+pub(super) const VARIANTS: [Variant; 8] = [
+    Variant { name: "today", row: "today's core", exercise: exercise::<Linux612, Today> },
+    Variant { name: "table", row: "+ zone by the table", exercise: exercise::<Linux612, Table> },
+    Variant {
+        name: "branches",
+        row: "+ zone by branches",
+        exercise: exercise::<Linux612, Branches>,
+    },
     Variant {
         name: "flags-again",
-        row: "flags, list asked again",
-        exercise: exercise::<FlagsAgain>,
+        row: "+ flags looked up again",
+        exercise: exercise::<Linux612, FlagsAgain>,
     },
-    Variant { name: "one-path", row: "no path apart", exercise: exercise::<OnePath> },
-    Variant { name: "type-again", row: "type read again", exercise: exercise::<TypeAgain> },
-    Variant { name: "checks", row: "checks in the path", exercise: exercise::<PageChecked> },
+    Variant { name: "one-path", row: "no fast path", exercise: exercise::<Linux612, OnePath> },
     Variant {
-        name: "none",
-        row: "none of the ideas",
-        exercise: exercise::<ZoneByBranches<FlagsAgain<OnePath<TypeAgain<PageChecked>>>>>,
+        name: "type-again",
+        row: "+ type read again",
+        exercise: exercise::<Linux612, TypeAgain>,
     },
+    Variant { name: "checks", row: "+ checks", exercise: exercise::<PageChecked, Today> },
+    Variant { name: "none", row: "none of the ideas", exercise: exercise::<PageChecked, Before> },
 ];
+
+/// The work around a request and a free, and which of the core's paths they take.
+trait Way {
+    /// Whether requests and frees have a path of their own for the common case.
+    const FAST_PATH: bool = true;
+
+    /// Before a request: what it looks up beside the core's own look-ups.
+    #[inline(always)]
+    fn before_alloc(gfp: Gfp) {
+        let _ = gfp;
+    }
+
+    /// Before a free: what it reads beside the core's own reads.
+    #[inline(always)]
+    fn before_free<P: StaticPolicy>(yard: &Core<'_, P>, block: Pfn) {
+        let _ = (yard, block);
+    }
+}
+
+struct Today;
+impl Way for Today {}
+
+struct Table;
+impl Way for Table {
+    #[inline(always)]
+    fn before_alloc(gfp: Gfp) {
+        black_box(black_box(gfp).highest_zone());
+    }
+}
+
+struct Branches;
+impl Way for Branches {
+    #[inline(always)]
+    fn before_alloc(gfp: Gfp) {
+        black_box(by_branches(black_box(gfp)));
+    }
+}
+
+/// The zone for the watermark and the type for the list, found from the flags once more.
+struct FlagsAgain;
+impl Way for FlagsAgain {
+    #[inline(always)]
+    fn before_alloc(gfp: Gfp) {
+        black_box(black_box(gfp).highest_zone());
+        black_box(black_box(gfp).migrate_type());
+    }
+}
+
+struct OnePath;
+impl Way for OnePath {
+    const FAST_PATH: bool = false;
+}
+
+/// The type of the pageblock, read once more for the list.
+struct TypeAgain;
+impl Way for TypeAgain {
+    #[inline(always)]
+    fn before_free<P: StaticPolicy>(yard: &Core<'_, P>, block: Pfn) {
+        black_box(yard.block_type(black_box(block)));
+    }
+}
+
+/// Without any of the ideas: each look-up of the flags is by branches.
+struct Before;
+impl Way for Before {
+    const FAST_PATH: bool = false;
+
+    #[inline(always)]
+    fn before_alloc(gfp: Gfp) {
+        black_box(by_branches(black_box(gfp)));
+        black_box(by_branches(black_box(gfp)));
+        black_box(black_box(gfp).migrate_type());
+    }
+
+    #[inline(always)]
+    fn before_free<P: StaticPolicy>(yard: &Core<'_, P>, block: Pfn) {
+        TypeAgain::before_free(yard, block);
+    }
+}
+
+/// The highest zone by one test after the other, as before there was a table. Contradicting flags are
+/// told by a test of their own; the table holds that too.
+#[inline(always)]
+fn by_branches(gfp: Gfp) -> Option<ZoneKind> {
+    let zones = gfp.bits() & (Gfp::DMA | Gfp::HIGHMEM | Gfp::DMA32).bits();
+    if zones & zones.wrapping_sub(1) != 0 {
+        return None;
+    }
+    if gfp.contains(Gfp::DMA) {
+        return Some(ZoneKind::Dma);
+    }
+    if gfp.contains(Gfp::DMA32) {
+        return Some(ZoneKind::Dma32);
+    }
+    if gfp.contains(Gfp::HIGHMEM | Gfp::MOVABLE) {
+        return Some(ZoneKind::Movable);
+    }
+    Some(ZoneKind::Normal)
+}
 
 /// What is done again and again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,7 +227,11 @@ type Core<'y, P> = Yard<'y, Lock, Pages, P>;
 
 /// On an allocator that has done the pattern with `size` operations before: `n` operations more, at
 /// most `size`.
-fn exercise<P: StaticPolicy>(pattern: Pattern, size: usize, n: usize) -> Result<(), InitError> {
+fn exercise<P: StaticPolicy, W: Way>(
+    pattern: Pattern,
+    size: usize,
+    n: usize,
+) -> Result<(), InitError> {
     let span = Pfn(FIRST)..Pfn(FIRST + FRAMES);
     let layout = Layout {
         zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
@@ -145,65 +251,82 @@ fn exercise<P: StaticPolicy>(pattern: Pattern, size: usize, n: usize) -> Result<
     let n = n.min(size);
     match pattern {
         Pattern::Pair => {
-            pairs::<P, 0>(&yard, size);
-            pairs::<P, 0>(&yard, n);
+            pairs::<P, W, 0>(&yard, size);
+            pairs::<P, W, 0>(&yard, n);
         }
         Pattern::Pair32 => {
-            pairs::<P, 3>(&yard, size);
-            pairs::<P, 3>(&yard, n);
+            pairs::<P, W, 3>(&yard, size);
+            pairs::<P, W, 3>(&yard, n);
         }
         Pattern::Alloc => {
-            allocs(&yard, &mut held);
-            frees(&yard, &held);
-            allocs(&yard, &mut held[..n]);
+            allocs::<P, W>(&yard, &mut held);
+            frees::<P, W>(&yard, &held);
+            allocs::<P, W>(&yard, &mut held[..n]);
         }
         Pattern::FreeInOrder => {
-            allocs(&yard, &mut held);
-            frees(&yard, &held);
-            allocs(&yard, &mut held);
-            frees(&yard, &held[..n]);
+            allocs::<P, W>(&yard, &mut held);
+            frees::<P, W>(&yard, &held);
+            allocs::<P, W>(&yard, &mut held);
+            frees::<P, W>(&yard, &held[..n]);
         }
     }
     Ok(())
 }
 
 #[inline(never)]
-fn pairs<P: StaticPolicy, const ORDER: u8>(yard: &Core<'_, P>, n: usize) {
+fn pairs<P: StaticPolicy, W: Way, const ORDER: u8>(yard: &Core<'_, P>, n: usize) {
     for _ in 0..n {
-        let block = black_box(take(yard, ORDER));
-        give(yard, block, ORDER);
+        let block = black_box(take::<P, W>(yard, ORDER));
+        give::<P, W>(yard, block, ORDER);
     }
 }
 
 #[inline(never)]
-fn allocs<P: StaticPolicy>(yard: &Core<'_, P>, held: &mut [Pfn]) {
+fn allocs<P: StaticPolicy, W: Way>(yard: &Core<'_, P>, held: &mut [Pfn]) {
     for slot in held {
-        *slot = take(yard, 0);
+        *slot = take::<P, W>(yard, 0);
     }
 }
 
 #[inline(never)]
-fn frees<P: StaticPolicy>(yard: &Core<'_, P>, held: &[Pfn]) {
+fn frees<P: StaticPolicy, W: Way>(yard: &Core<'_, P>, held: &[Pfn]) {
     for &block in held {
-        give(yard, block, 0);
+        give::<P, W>(yard, block, 0);
     }
 }
 
 #[inline(always)]
-fn take<P: StaticPolicy>(yard: &Core<'_, P>, order: u8) -> Pfn {
+fn take<P: StaticPolicy, W: Way>(yard: &Core<'_, P>, order: u8) -> Pfn {
     let order = black_box(Order::new(order).expect("an order"));
-    yard.alloc(order, black_box(GFP)).expect("most of the memory is free")
+    let gfp = black_box(GFP);
+    W::before_alloc(gfp);
+    let block = if W::FAST_PATH {
+        yard.alloc(order, gfp)
+    } else {
+        yard.alloc_rest(NodeChoice::LOCAL, order, gfp)
+    };
+    block.expect("most of the memory is free")
 }
 
 #[inline(always)]
-fn give<P: StaticPolicy>(yard: &Core<'_, P>, block: Pfn, order: u8) {
+fn give<P: StaticPolicy, W: Way>(yard: &Core<'_, P>, block: Pfn, order: u8) {
     let order = black_box(Order::new(order).expect("an order"));
-    yard.free(block, order).expect("an allocated block");
+    W::before_free(yard, block);
+    let freed = if W::FAST_PATH { yard.free(block, order) } else { yard.free_rest(block, order) };
+    freed.expect("an allocated block");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn branches_find_the_zone_of_the_table() {
+        for bits in 0..32 {
+            let gfp = Gfp::from_bits_retain(bits);
+            assert_eq!(by_branches(gfp), gfp.highest_zone(), "{bits:#x}");
+        }
+    }
 
     #[test]
     fn every_variant_does_every_pattern() {

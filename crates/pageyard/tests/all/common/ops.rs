@@ -2,7 +2,7 @@
 
 use pageyard::policy::Policy;
 use pageyard::tuning::CacheSlice;
-use pageyard::{CpuId, FreeError, Gfp, MigrateType, Order, Pfn, ZoneId, ZoneKind};
+use pageyard::{CpuId, FreeError, Gfp, MigrateType, NodeChoice, Order, Pfn, ZoneId, ZoneKind};
 use proptest::prelude::*;
 
 use super::check::{Owned, check};
@@ -163,11 +163,20 @@ pub(crate) struct Session<'s, 'y, P: Policy> {
     /// The answers so far, for comparing two yards.
     pub(crate) answers: Vec<Option<Pfn>>,
     batch: Vec<(Pfn, Order)>,
+    /// Serve even the common case by the functions for everything else.
+    pub(crate) whole_way: bool,
 }
 
 impl<'s, 'y, P: Policy> Session<'s, 'y, P> {
     pub(crate) fn new(y: &'s Y<'y, P>, machine: &'s Machine) -> Self {
-        Session { y, machine, owned: Owned::new(), answers: Vec::new(), batch: Vec::new() }
+        Session {
+            y,
+            machine,
+            owned: Owned::new(),
+            answers: Vec::new(),
+            batch: Vec::new(),
+            whole_way: false,
+        }
     }
 
     /// Whether the model holds, see `check`.
@@ -193,7 +202,12 @@ impl<'s, 'y, P: Policy> Session<'s, 'y, P> {
     }
 
     pub(crate) fn alloc(&mut self, order: u8, gfp: usize) -> bool {
-        match self.y.alloc(o(order), GFPS[gfp]) {
+        let answer = if self.whole_way {
+            self.y.alloc_rest(NodeChoice::LOCAL, o(order), GFPS[gfp])
+        } else {
+            self.y.alloc(o(order), GFPS[gfp])
+        };
+        match answer {
             Ok(pfn) => self.own(pfn, o(order)),
             Err(_) => self.answers.push(None),
         }
@@ -201,7 +215,11 @@ impl<'s, 'y, P: Policy> Session<'s, 'y, P> {
     }
 
     pub(crate) fn free(&mut self, pfn: Pfn, order: Order) {
-        self.y.free(pfn, order).unwrap();
+        if self.whole_way {
+            self.y.free_rest(pfn, order).unwrap();
+        } else {
+            self.y.free(pfn, order).unwrap();
+        }
         self.owned.remove(&pfn);
     }
 
