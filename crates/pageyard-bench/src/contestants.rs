@@ -18,8 +18,8 @@ use frame_alloc::{
 };
 use pageyard::policy::{Linux612, StaticPolicy};
 use pageyard::{
-    CpuId, Gfp, Knobs, Layout as Memory, NodeId, Order, OwnedStorage, Pfn, Platform, Yard,
-    ZoneKind, ZoneSpec,
+    CpuId, Defences, Gfp, Hooked, Hooks, Knobs, Layout as Memory, NodeId, Observer, Order,
+    OwnedStorage, Pfn, Platform, Reclaim, Yard, ZoneKind, ZoneSpec,
 };
 use spin::mutex::SpinMutex;
 
@@ -57,6 +57,10 @@ impl Platform for Machine {
     }
 }
 
+impl Reclaim for Machine {}
+impl Observer for Machine {}
+impl Defences for Machine {}
+
 impl FrameCpu for Machine {
     #[inline(always)]
     fn current_cpu() -> usize {
@@ -72,7 +76,7 @@ const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
 pub(crate) const FIRST: u64 = 1 << 20;
 
 /// What runs pageyard: a platform with a name in tables.
-pub trait Embedder: Platform + Sync + 'static {
+pub trait Embedder: Hooks + Sync + 'static {
     /// The name.
     const NAME: &'static str;
     /// For [`FRAMES`] frames.
@@ -89,7 +93,7 @@ impl Embedder for Machine {
 
 /// This project's: one zone, any platform and policy.
 #[derive(Debug)]
-pub struct Ours<E: 'static, P: 'static>(Yard<'static, Lock, E, P>);
+pub struct Ours<E: Embedder, P: StaticPolicy + 'static>(Yard<'static, Hooked<Lock, E, P>>);
 
 /// This project's as it is by default.
 pub type Pageyard = Ours<Machine, Linux612>;

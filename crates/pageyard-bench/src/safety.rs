@@ -8,7 +8,10 @@ use std::slice;
 
 use pageyard::poison::{self, Corruption};
 use pageyard::policy::{InitOnAlloc, PageChecked, Poisoned};
-use pageyard::{CpuId, Gfp, Link, Order, PageFlags, PageState, Pfn, Platform, Report};
+use pageyard::{
+    CpuId, Defences, Gfp, Link, Observer, Order, PageFlags, PageState, Pfn, Platform, Reclaim,
+    Report,
+};
 
 use crate::contestants::{Embedder, FIRST, FRAMES, Ours, PAGE, Region, Visitor};
 
@@ -65,14 +68,20 @@ impl Platform for Checking {
     fn cpu(&self) -> CpuId {
         CpuId(crate::cpu())
     }
+}
 
+impl Reclaim for Checking {}
+
+impl Observer for Checking {
+    fn report(&self, report: Report) {
+        panic!("all pages are in order: {report}");
+    }
+}
+
+impl Defences for Checking {
     #[inline(always)]
     fn page_state(&self, pfn: Pfn) -> PageState {
         self.0.state(pfn)
-    }
-
-    fn report(&self, report: Report) {
-        panic!("all pages are in order: {report}");
     }
 }
 
@@ -120,15 +129,25 @@ macro_rules! with_memory {
             }
 
             #[inline(always)]
-            fn page_state(&self, pfn: Pfn) -> PageState {
-                self.0.pages.state(pfn)
-            }
-
-            #[inline(always)]
             fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
                 if gfp.contains(Gfp::ZERO) {
                     self.0.with(pfn, order, |bytes| bytes.fill(0));
                 }
+            }
+        }
+
+        impl Reclaim for $name {}
+
+        impl Observer for $name {
+            fn report(&self, report: Report) {
+                panic!("all pages are in order: {report}");
+            }
+        }
+
+        impl Defences for $name {
+            #[inline(always)]
+            fn page_state(&self, pfn: Pfn) -> PageState {
+                self.0.pages.state(pfn)
             }
 
             fn poison(&self, pfn: Pfn, order: Order) {
@@ -137,10 +156,6 @@ macro_rules! with_memory {
 
             fn check_poison(&self, pfn: Pfn, order: Order) -> Option<Corruption> {
                 self.0.with(pfn, order, |bytes| poison::inspect(bytes))
-            }
-
-            fn report(&self, report: Report) {
-                panic!("all pages are in order: {report}");
             }
         }
     )*};

@@ -7,7 +7,7 @@ use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use pageyard::policy::Linux612;
-use pageyard::{InitError, Layout, NodeId, Pfn, Storage, Yard, ZoneSpec};
+use pageyard::{Hooked, InitError, Layout, NodeId, Pfn, Storage, Yard, ZoneSpec};
 use pageyard_carve::{Carver, carve_initialized};
 
 use crate::hooks::{CPlatform, pageyard_platform};
@@ -21,7 +21,7 @@ use crate::status::{
 use crate::text;
 
 /// The allocator behind a handle.
-pub type CoreYard = Yard<'static, CLock, CPlatform, Linux612>;
+pub type CoreYard = Yard<'static, Hooked<CLock, CPlatform, Linux612>>;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pageyrd1");
 
@@ -127,7 +127,7 @@ unsafe fn build(
     let storage: Storage<'static, CLock> =
         unsafe { carve_initialized(&layout, carver.into_rest()) }.map_err(refused)?;
     let body = &mut handle.0;
-    *body.yard.platform_mut() = CPlatform(table);
+    *body.yard.hooks_mut() = CPlatform(table);
     body.yard.init(&layout, storage).map_err(refused)?;
     body.magic.store(MAGIC, Ordering::Relaxed);
     Ok(handle)

@@ -3,7 +3,8 @@
 use core::ffi::c_void;
 
 use pageyard::{
-    CpuId, Gfp, NodeId, Oom, Order, Pfn, Platform, ReclaimJob, Relocation, ZoneId, ZoneKind,
+    CpuId, Defences, Gfp, NodeId, Observer, Oom, Order, Pfn, Platform, Reclaim, ReclaimJob,
+    Relocation, ZoneId, ZoneKind,
 };
 
 use crate::flags::PAGEYARD_VERSION;
@@ -190,6 +191,16 @@ impl Platform for CPlatform {
         }
     }
 
+    fn pause(&self) {
+        match self.0.pause {
+            // SAFETY: see above.
+            Some(pause) => unsafe { pause(self.0.context) },
+            None => core::hint::spin_loop(),
+        }
+    }
+}
+
+impl Reclaim for CPlatform {
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         let Some(relocate) = self.0.relocate else { return Relocation::Refused };
         // SAFETY: see above.
@@ -200,9 +211,9 @@ impl Platform for CPlatform {
         }
     }
 
-    fn task(&self) -> u64 {
+    fn task(&self) -> Option<u64> {
         // SAFETY: see above.
-        self.0.task.map_or_else(|| self.cpu().0.into(), |task| unsafe { task(self.0.context) })
+        self.0.task.map(|task| unsafe { task(self.0.context) })
     }
 
     fn reclaim(&self, j: &ReclaimJob) -> u64 {
@@ -225,25 +236,10 @@ impl Platform for CPlatform {
         }
     }
 
-    fn pause(&self) {
-        match self.0.pause {
-            // SAFETY: see above.
-            Some(pause) => unsafe { pause(self.0.context) },
-            None => core::hint::spin_loop(),
-        }
-    }
-
     fn keep_trying(&self, order: Order, tries: u32) -> bool {
         let Some(keep_trying) = self.0.keep_trying else { return false };
         // SAFETY: see above.
         unsafe { keep_trying(self.0.context, order.get().into(), tries) != 0 }
-    }
-
-    fn warn(&self, order: Order, gfp: Gfp) {
-        if let Some(warn) = self.0.warn {
-            // SAFETY: see above.
-            unsafe { warn(self.0.context, order.get().into(), gfp.bits()) }
-        }
     }
 
     fn wake_reclaim(&self, node: NodeId, order: Order, highest: ZoneKind) {
@@ -260,3 +256,14 @@ impl Platform for CPlatform {
         }
     }
 }
+
+impl Observer for CPlatform {
+    fn warn(&self, order: Order, gfp: Gfp) {
+        if let Some(warn) = self.0.warn {
+            // SAFETY: see above.
+            unsafe { warn(self.0.context, order.get().into(), gfp.bits()) }
+        }
+    }
+}
+
+impl Defences for CPlatform {}

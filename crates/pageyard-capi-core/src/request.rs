@@ -1,9 +1,6 @@
 //! Requests by frame number.
 
-use pageyard::{Gfp, NodeChoice, NodeId, Order, Pfn, Platform, Yard};
-
-use lock_api::RawMutex;
-use pageyard::policy::Policy;
+use pageyard::{Config, Gfp, NodeChoice, NodeId, Order, Pfn, Yard};
 
 use crate::flags;
 use crate::handle::{CoreYard, of, pageyard_core};
@@ -220,8 +217,8 @@ unsafe fn bulk_one(
 }
 
 /// Up to `count` single pages, each told with its number. How many.
-pub fn alloc_bulk<R: RawMutex, E: Platform, P: Policy>(
-    yard: &Yard<'_, R, E, P>,
+pub fn alloc_bulk<C: Config>(
+    yard: &Yard<'_, C>,
     gfp: Gfp,
     count: usize,
     put: impl Fn(usize, Pfn),
@@ -269,8 +266,8 @@ pub unsafe extern "C" fn pageyard_core_free_bulk(
 
 /// Gives back blocks, asked for by number, as far as the first one at fault. How many, and what is
 /// wrong with that one.
-pub fn free_bulk<R: RawMutex, E: Platform, P: Policy>(
-    yard: &Yard<'_, R, E, P>,
+pub fn free_bulk<C: Config>(
+    yard: &Yard<'_, C>,
     order: Order,
     count: usize,
     get: impl Fn(usize) -> Result<Pfn, pageyard_status>,

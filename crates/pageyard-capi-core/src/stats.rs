@@ -2,10 +2,8 @@
 
 use core::fmt::{self, Write};
 
-use lock_api::RawMutex;
-use pageyard::policy::Policy;
 use pageyard::text::write_number as number;
-use pageyard::{Platform, Yard, ZoneId};
+use pageyard::{Config, Yard, ZoneId};
 
 use crate::handle::{self, pageyard_core};
 use crate::sized::{self, Growing};
@@ -57,11 +55,7 @@ unsafe impl Growing for pageyard_stats {
 }
 
 /// Adds a zone's figures.
-fn add<R: RawMutex, E: Platform, P: Policy>(
-    sum: &mut pageyard_stats,
-    yard: &Yard<'_, R, E, P>,
-    zone: ZoneId,
-) {
+fn add<C: Config>(sum: &mut pageyard_stats, yard: &Yard<'_, C>, zone: ZoneId) {
     let (Some(info), Some(counts)) = (yard.zone_info(zone), yard.zone_totals(zone)) else { return };
     sum.managed += info.managed;
     sum.free += info.free_exact;
@@ -81,15 +75,15 @@ fn add<R: RawMutex, E: Platform, P: Policy>(
 }
 
 /// The figures of all zones together.
-pub fn of_yard<R: RawMutex, E: Platform, P: Policy>(yard: &Yard<'_, R, E, P>) -> pageyard_stats {
+pub fn of_yard<C: Config>(yard: &Yard<'_, C>) -> pageyard_stats {
     let mut sum = pageyard_stats::default();
     yard.zone_ids().for_each(|zone| add(&mut sum, yard, zone));
     sum
 }
 
 /// The figures of the zone at this position, if there are so many.
-pub fn of_zone<R: RawMutex, E: Platform, P: Policy>(
-    yard: &Yard<'_, R, E, P>,
+pub fn of_zone<C: Config>(
+    yard: &Yard<'_, C>,
     index: usize,
 ) -> Result<pageyard_stats, pageyard_status> {
     let zone = yard.zone_ids().nth(index).ok_or(PAGEYARD_ERR_NODE)?;
@@ -100,10 +94,7 @@ pub fn of_zone<R: RawMutex, E: Platform, P: Policy>(
 
 /// All zones as a JSON object.
 #[inline(never)]
-pub(crate) fn write_json<R: RawMutex, E: Platform, P: Policy>(
-    yard: &Yard<'_, R, E, P>,
-    out: &mut impl Write,
-) -> fmt::Result {
+pub(crate) fn write_json<C: Config>(yard: &Yard<'_, C>, out: &mut impl Write) -> fmt::Result {
     out.write_str("{\"zones\": [")?;
     for (i, zone) in yard.zone_ids().enumerate() {
         if i > 0 {
@@ -114,11 +105,7 @@ pub(crate) fn write_json<R: RawMutex, E: Platform, P: Policy>(
     out.write_str("]}\n")
 }
 
-fn write_zone<R: RawMutex, E: Platform, P: Policy>(
-    yard: &Yard<'_, R, E, P>,
-    zone: ZoneId,
-    out: &mut impl Write,
-) -> fmt::Result {
+fn write_zone<C: Config>(yard: &Yard<'_, C>, zone: ZoneId, out: &mut impl Write) -> fmt::Result {
     let mut sum = pageyard_stats::default();
     add(&mut sum, yard, zone);
     out.write_str("{\"node\": ")?;

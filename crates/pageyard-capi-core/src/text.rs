@@ -4,9 +4,7 @@ use core::ffi::c_char;
 use core::fmt::{self, Write};
 use core::slice;
 
-use lock_api::RawMutex;
-use pageyard::policy::Policy;
-use pageyard::{Platform, Yard};
+use pageyard::{Config, Yard};
 
 use crate::handle::{self, pageyard_core};
 use crate::sized::answer;
@@ -103,8 +101,8 @@ pub unsafe fn put(
 ///
 /// # Errors
 /// There is no such kind.
-pub fn write<R: RawMutex, E: Platform, P: Policy>(
-    yard: &Yard<'_, R, E, P>,
+pub fn write<C: Config>(
+    yard: &Yard<'_, C>,
     kind: u32,
     out: &mut Buffer,
 ) -> Result<(), pageyard_status> {
@@ -148,8 +146,8 @@ pub unsafe fn string<'s>(from: *const c_char) -> Result<&'s str, pageyard_status
 ///
 /// # Errors
 /// There is no such setting, or it cannot be read.
-pub fn knob<R: RawMutex, E: Platform, P: Policy>(
-    yard: &Yard<'_, R, E, P>,
+pub fn knob<C: Config>(
+    yard: &Yard<'_, C>,
     name: &str,
     out: &mut Buffer,
 ) -> Result<(), pageyard_status> {

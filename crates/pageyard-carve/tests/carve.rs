@@ -5,13 +5,13 @@
 use std::mem::MaybeUninit;
 
 use pageyard::{
-    CpuId, Gfp, InitError, Knobs, Layout, NodeId, Order, Pfn, Platform, Storage, Yard, ZoneKind,
-    ZoneSpec,
+    Bare, CpuId, Gfp, InitError, Knobs, Layout, NodeId, Order, Pfn, Platform, Storage, Yard,
+    ZoneKind, ZoneSpec,
 };
 use pageyard_carve::{Carver, carve, carve_initialized};
 
 type Lock = spin::mutex::SpinMutex<()>;
-type Y<'a> = Yard<'a, Lock, Two>;
+type Y<'a> = Yard<'a, Bare<Lock, Two>>;
 
 /// Two CPUs, of which the first asks.
 struct Two;

@@ -36,7 +36,7 @@ impl<P: Policy + 'static> Behind<P> {
 
 impl<P: Policy + Send + Sync + 'static> Backing for Behind<P> {
     fn take(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize {
-        let (region, platform) = (self.raw.region(), self.raw.core().platform());
+        let (region, platform) = (self.raw.region(), self.raw.core().hooks());
         // A page is prepared right before it is handed to `each`.
         let block = |pfn| Some(Ready::new(region.address(pfn, 1)?, platform.was_zeros(pfn)));
         let each = |pfn| block(pfn).into_iter().for_each(&mut *each);
@@ -50,7 +50,7 @@ impl<P: Policy + Send + Sync + 'static> Backing for Behind<P> {
             let pfn = region.frame(block.start().as_ptr())?;
             if block.is_zero() {
                 // Nobody had it.
-                self.raw.core().platform().note_returned(&(pfn..Pfn(pfn.0 + 1)));
+                self.raw.core().hooks().note_returned(&(pfn..Pfn(pfn.0 + 1)));
             }
             Some(pfn)
         };
@@ -74,7 +74,7 @@ impl<P: Policy + Send + Sync + 'static> Backing for Behind<P> {
             [one] => Some(one),
             several => {
                 let core = self.raw.core();
-                let node = core.node_of(core.platform().cpu());
+                let node = core.node_of(core.hooks().cpu());
                 several.iter().find(|(n, _)| Some(*n) == node)
             }
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_api::RawMutex;
 use pageyard::policy::StaticPolicy;
-use pageyard::{Knobs, NodeId, PAGE_SIZE, Pfn, Platform, ZoneKind, ZoneSpec};
+use pageyard::{Hooks, Knobs, NodeId, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
 
 use crate::backing::{Backing, HugePages};
 use crate::error::{BuildError, of};
@@ -341,7 +341,7 @@ impl Builder {
         of("backing", done)
     }
 
-    fn on<P: StaticPolicy, R: RawMutex, E: Platform>(
+    fn on<P: StaticPolicy, R: RawMutex, E: Hooks>(
         &self,
         region: Region,
         exclusive: bool,
@@ -372,7 +372,7 @@ impl Builder {
     ///
     /// # Errors
     /// What is wrong with the options, or what the system refuses.
-    pub fn build_raw<P: StaticPolicy, R: RawMutex, E: Platform>(
+    pub fn build_raw<P: StaticPolicy, R: RawMutex, E: Hooks>(
         &self,
         embedder: E,
     ) -> Result<RawYard<P, R, E>, BuildError> {
@@ -383,7 +383,7 @@ impl Builder {
     ///
     /// # Errors
     /// What is wrong with the options.
-    pub fn build_on<P: StaticPolicy, R: RawMutex, E: Platform>(
+    pub fn build_on<P: StaticPolicy, R: RawMutex, E: Hooks>(
         &self,
         region: Region,
         embedder: E,

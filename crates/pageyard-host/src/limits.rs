@@ -174,7 +174,7 @@ fn keep<P: Policy>(
                 more = true;
                 *kept += pages;
                 blocks.push((pfn, order));
-                let _ = raw.core().platform().discard(pfn, order, false);
+                let _ = raw.core().hooks().discard(pfn, order, false);
             }
         }
     }

@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use pageyard::poison::{self, Corruption, POISON_BYTE};
 use pageyard::{
-    Context, CpuId, Event, Gfp, NodeCaches, NodeId, NodeReclaim, NodeReclaimJob, Oom, Order,
-    PAGE_SIZE, PageState, Pfn, Platform, ReclaimJob, Relocation, Report, Throttle, ZoneId,
-    ZoneKind,
+    Context, CpuId, Defences, Gfp, Hooks, NodeId, Observer, Order, PAGE_SIZE, Pfn, Platform,
+    Reclaim, ReclaimJob, Relocation, Throttle, ZoneId, ZoneKind,
 };
 
 use crate::backing::Backing;
@@ -189,17 +188,12 @@ thread_local! {
     static PREPARED_ZEROS: Cell<u64> = const { Cell::new(0) };
 }
 
-impl<E: Platform> Platform for HostPlatform<E> {
-    const MEASURE_LOCKS: bool = E::MEASURE_LOCKS;
-    const SEES_TUNING: bool = E::SEES_TUNING;
-    // Huge pages go back whole; smaller blocks would split them.
-    const REPORT_ORDER: Option<Order> = match E::REPORT_ORDER {
-        None => Some(Order::HUGE),
-        some => some,
-    };
-    const SEES_EVERY_BLOCK: bool = E::SEES_EVERY_BLOCK;
-    const SEES_TOUCHES: bool = E::SEES_TOUCHES;
+/// Returns a number that no other live thread has.
+pub(crate) fn current_task() -> u64 {
+    HERE.with(|here| std::ptr::from_ref(here).addr() as u64)
+}
 
+impl<E: Hooks> Platform for HostPlatform<E> {
     #[inline]
     fn cpu(&self) -> CpuId {
         self.cpus.of(cpu::current())
@@ -207,16 +201,6 @@ impl<E: Platform> Platform for HostPlatform<E> {
 
     fn now(&self) -> u64 {
         clock::now()
-    }
-
-    #[inline(always)]
-    fn event(&self, cpu: CpuId, event: Event) {
-        self.embedder.event(cpu, event);
-    }
-
-    #[inline(always)]
-    fn touch(&self, pfn: Pfn) {
-        self.embedder.touch(pfn);
     }
 
     #[inline]
@@ -231,23 +215,103 @@ impl<E: Platform> Platform for HostPlatform<E> {
         self.embedder.prepare(pfn, order, gfp);
     }
 
-    #[inline(always)]
-    fn fail(&self, order: Order, gfp: Gfp) -> bool {
-        self.embedder.fail(order, gfp)
+    fn pause(&self) {
+        thread::sleep(TICK);
+    }
+}
+
+impl<E: Hooks> Reclaim for HostPlatform<E> {
+    // Huge pages go back whole; smaller blocks would split them.
+    const REPORT_ORDER: Option<Order> = match E::REPORT_ORDER {
+        None => Some(Order::HUGE),
+        some => some,
+    };
+
+    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        self.use_up(to, order.pages().into());
+        if !self.exclusive {
+            return self.embedder.relocate(from, to, order);
+        }
+        let pages = u64::from(order.pages());
+        let place = |pfn| self.region.address(pfn, pages);
+        let (Some(old), Some(new)) = (place(from), place(to)) else { return Relocation::Refused };
+        self.service.relocate(&Moving { from, to, order, old, new })
     }
 
-    #[inline(always)]
-    fn page_state(&self, pfn: Pfn) -> PageState {
-        self.embedder.page_state(pfn)
+    fn context(&self) -> Context {
+        self.service.context(self.embedder.context())
     }
 
-    fn report(&self, report: Report) {
-        self.embedder.report(report);
+    fn task(&self) -> Option<u64> {
+        Some(current_task())
     }
 
-    fn zero(&self, pfn: Pfn, order: Order) {
+    fn reclaim(&self, job: &ReclaimJob) -> u64 {
+        self.service.reclaim_directly(job).saturating_add(self.embedder.reclaim(job))
+    }
+
+    fn reclaimable(&self, zone: ZoneId) -> u64 {
+        self.service.reclaimable().saturating_add(self.embedder.reclaimable(zone))
+    }
+
+    fn throttle(&self, _: NodeId, most_ns: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
+        let until = most_ns.map(|ns| clock::now().saturating_add(ns));
+        while !enough() && until.is_none_or(|t| clock::now() < t) {
+            thread::sleep(TICK);
+        }
+        Throttle::Done
+    }
+
+    fn keep_trying(&self, order: Order, tries: u32) -> bool {
+        let again = self.embedder.keep_trying(order, tries);
+        if again {
+            thread::sleep(TICK);
+        }
+        again
+    }
+
+    fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
+        self.service.reclaim.add(node);
+        self.service.bell.ring();
+        self.embedder.wake_reclaim(node, order, highest_zone);
+    }
+
+    fn wake_compaction(&self, node: NodeId) {
+        self.service.compaction.add(node);
+        self.service.bell.ring();
+        self.embedder.wake_compaction(node);
+    }
+
+    fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
+        if !self.exclusive {
+            return self.embedder.report_free(blocks);
+        }
+        let lazily = self.service.lazily.load(Relaxed);
+        blocks.iter().all(|&(pfn, order)| self.discard(pfn, order, lazily).is_ok())
+    }
+
+    pageyard::forward_hooks!(embedder: is_unevictable is_plain dirty_ok node_reclaim node_caches out_of_memory);
+}
+
+impl<E: Hooks> Observer for HostPlatform<E> {
+    const MEASURE_LOCKS: bool = E::MEASURE_LOCKS;
+
+    const SEES_TUNING: bool = E::SEES_TUNING;
+
+    const SEES_EVERY_BLOCK: bool = E::SEES_EVERY_BLOCK;
+
+    const SEES_TOUCHES: bool = E::SEES_TOUCHES;
+
+    pageyard::forward_hooks!(embedder: event touch report warn);
+}
+
+impl<E: Hooks> Defences for HostPlatform<E> {
+    fn zero(&self, pfn: Pfn, order: Order) -> bool {
         self.clear(pfn, order);
-        self.embedder.zero(pfn, order);
+        if !self.embedder.zero(pfn, order) {
+            self.embedder.prepare(pfn, order, Gfp::ZERO);
+        }
+        true
     }
 
     fn poison(&self, pfn: Pfn, order: Order) {
@@ -274,109 +338,7 @@ impl<E: Platform> Platform for HostPlatform<E> {
         self.embedder.check_poison(pfn, order)
     }
 
-    fn unmap(&self, pfn: Pfn, order: Order) {
-        self.embedder.unmap(pfn, order);
-    }
-
-    fn map(&self, pfn: Pfn, order: Order) {
-        self.embedder.map(pfn, order);
-    }
-
-    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
-        self.use_up(to, order.pages().into());
-        if !self.exclusive {
-            return self.embedder.relocate(from, to, order);
-        }
-        let pages = u64::from(order.pages());
-        let place = |pfn| self.region.address(pfn, pages);
-        let (Some(old), Some(new)) = (place(from), place(to)) else { return Relocation::Refused };
-        self.service.relocate(&Moving { from, to, order, old, new })
-    }
-
-    fn is_unevictable(&self, pfn: Pfn, order: Order) -> bool {
-        self.embedder.is_unevictable(pfn, order)
-    }
-
-    #[inline(always)]
-    fn is_plain(&self, gfp: Gfp) -> bool {
-        self.embedder.is_plain(gfp)
-    }
-
-    fn context(&self) -> Context {
-        self.service.context(self.embedder.context())
-    }
-
-    fn task(&self) -> u64 {
-        HERE.with(|here| std::ptr::from_ref(here).addr() as u64)
-    }
-
-    fn dirty_ok(&self, node: NodeId) -> bool {
-        self.embedder.dirty_ok(node)
-    }
-
-    fn reclaim(&self, job: &ReclaimJob) -> u64 {
-        self.service.reclaim_directly(job).saturating_add(self.embedder.reclaim(job))
-    }
-
-    fn reclaimable(&self, zone: ZoneId) -> u64 {
-        self.service.reclaimable().saturating_add(self.embedder.reclaimable(zone))
-    }
-
-    fn node_reclaim(&self, job: &NodeReclaimJob) -> NodeReclaim {
-        self.embedder.node_reclaim(job)
-    }
-
-    fn node_caches(&self, job: &NodeReclaimJob) -> Option<NodeCaches> {
-        self.embedder.node_caches(job)
-    }
-
-    fn throttle(&self, _: NodeId, most_ns: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
-        let until = most_ns.map(|ns| clock::now().saturating_add(ns));
-        while !enough() && until.is_none_or(|t| clock::now() < t) {
-            thread::sleep(TICK);
-        }
-        Throttle::Done
-    }
-
-    fn out_of_memory(&self, job: &ReclaimJob) -> Oom {
-        self.embedder.out_of_memory(job)
-    }
-
-    fn pause(&self) {
-        thread::sleep(TICK);
-    }
-
-    fn keep_trying(&self, order: Order, tries: u32) -> bool {
-        let again = self.embedder.keep_trying(order, tries);
-        if again {
-            thread::sleep(TICK);
-        }
-        again
-    }
-
-    fn warn(&self, order: Order, gfp: Gfp) {
-        self.embedder.warn(order, gfp);
-    }
-
-    fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
-        self.service.reclaim.add(node);
-        self.service.bell.ring();
-        self.embedder.wake_reclaim(node, order, highest_zone);
-    }
-
-    fn wake_compaction(&self, node: NodeId) {
-        self.service.compaction.add(node);
-        self.service.bell.ring();
-        self.embedder.wake_compaction(node);
-    }
-
-    fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
-        if !self.exclusive {
-            return self.embedder.report_free(blocks);
-        }
-        let lazily = self.service.lazily.load(Relaxed);
-        blocks.iter().all(|&(pfn, order)| self.discard(pfn, order, lazily).is_ok())
-    }
+    pageyard::forward_hooks!(embedder: fail page_state unmap map);
 }
 
 #[cfg(test)]

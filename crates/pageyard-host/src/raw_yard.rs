@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::RawMutex;
 use pageyard::policy::{Linux612, Policy, StaticPolicy};
-use pageyard::{AllocError, BatchError, CpuId, FreeError, Gfp, NodeId, Order, Pfn, Platform, Yard};
+use pageyard::{
+    AllocError, BatchError, CpuId, FreeError, Gfp, Hooked, Hooks, NodeId, Order, Pfn, Yard,
+};
 
 use crate::error::{BuildError, of};
 use crate::lock::HostLock;
@@ -48,21 +50,21 @@ impl<'y> Words<'y> {
 ///
 /// Made by [`Builder::build_raw`](crate::Builder::build_raw). `R` is its lock, `E` what an embedder
 /// adds ([`HostPlatform`]).
-pub struct RawYard<P: Policy = Linux612, R: RawMutex + 'static = HostLock, E: Platform = ()> {
+pub struct RawYard<P: Policy = Linux612, R: RawMutex + 'static = HostLock, E: Hooks = ()> {
     // Dropped first: it borrows from `maps`.
-    yard: Yard<'static, R, HostPlatform<E>, P>,
+    yard: Yard<'static, Hooked<R, HostPlatform<E>, P>>,
     maps: Maps<R>,
     cpus: Vec<u32>,
 }
 
-impl<P: Policy, R: RawMutex, E: Platform> fmt::Debug for RawYard<P, R, E> {
+impl<P: Policy, R: RawMutex, E: Hooks> fmt::Debug for RawYard<P, R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let region = self.yard.platform().region();
+        let region = self.yard.hooks().region();
         f.debug_struct("RawYard").field("region", region).field("cpus", &self.cpus).finish()
     }
 }
 
-impl<P: StaticPolicy, R: RawMutex, E: Platform> RawYard<P, R, E> {
+impl<P: StaticPolicy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
     pub(crate) fn new(
         parts: LayoutParts,
         deferred: bool,
@@ -95,19 +97,19 @@ impl<P: StaticPolicy, R: RawMutex, E: Platform> RawYard<P, R, E> {
     }
 }
 
-impl<P: Policy, R: RawMutex, E: Platform> RawYard<P, R, E> {
+impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
     /// The allocator itself: all its requests, statistics, settings and texts.
-    pub fn core(&self) -> &Yard<'_, R, HostPlatform<E>, P> {
+    pub fn core(&self) -> &Yard<'_, Hooked<R, HostPlatform<E>, P>> {
         &self.yard
     }
 
     pub(crate) fn service(&self) -> &Service {
-        self.yard.platform().service()
+        self.yard.hooks().service()
     }
 
     /// The memory.
     pub fn region(&self) -> &Region {
-        self.yard.platform().region()
+        self.yard.hooks().region()
     }
 
     /// The system's CPUs that it keeps lists for; others use one of theirs.
@@ -174,7 +176,7 @@ impl<P: Policy, R: RawMutex, E: Platform> RawYard<P, R, E> {
     /// The memory of 2^`order` pages from a frame on; `None` where they are not all the yard's.
     #[inline]
     pub fn words(&self, pfn: Pfn, order: Order) -> Option<Words<'_>> {
-        self.yard.platform().words(pfn, order).map(Words)
+        self.yard.hooks().words(pfn, order).map(Words)
     }
 
     /// One tick of the statistics worker for every CPU (§5.14, §5.15, §9.2), to be called about
@@ -191,13 +193,13 @@ impl<P: Policy, R: RawMutex, E: Platform> RawYard<P, R, E> {
 
     /// The memory, when nobody needs the yard any more; for another one.
     pub fn into_region(self) -> Region {
-        let region = self.yard.platform().region().clone();
+        let region = self.yard.hooks().region().clone();
         drop(self);
         Arc::into_inner(region).expect("the yard had the only other one")
     }
 }
 
-impl<P: Policy, W: Watch, E: Platform> RawYard<P, Watched<W>, E> {
+impl<P: Policy, W: Watch, E: Hooks> RawYard<P, Watched<W>, E> {
     /// From now on, `W` is told of waits for and holds of the zones' locks.
     pub fn watch_zone_locks(&self) {
         for zone in self.yard.zone_ids() {

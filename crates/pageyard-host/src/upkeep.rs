@@ -8,14 +8,15 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use pageyard::policy::Policy;
 use pageyard::{
-    AllocError, ContigError, Gfp, HotplugError, Invalid, IsolateError, KnobError, Order, Pfn,
-    Platform, PoisonError, Poisoned, Yard,
+    AllocError, ContigError, Gfp, Hooked, HotplugError, Invalid, IsolateError, KnobError, Order,
+    Pfn, Platform, PoisonError, Poisoned, Yard,
 };
 
 use crate::block::Block;
 use crate::limits::{LimitError, Limits};
 use crate::lock::HostLock;
 use crate::platform::HostPlatform;
+use crate::platform::current_task;
 use crate::pressure::{Level, PressureEvent};
 use crate::relocate::{Movable, Relocator};
 use crate::service::{HotplugTurn, Status};
@@ -151,7 +152,7 @@ impl<P: Policy> HostYard<P> {
         let _turn = self.begin_hotplug(&sections)?;
         self.drain();
         let core = self.raw().core();
-        patiently(|| core.offline(sections.clone()), || core.platform().pause())?;
+        patiently(|| core.offline(sections.clone()), || core.hooks().pause())?;
         // Where the system does not take it (hugetlbfs), it stays with the process.
         let pages = sections.end.0 - sections.start.0;
         let _ = self.raw().region().discard(sections.start, pages, false);
@@ -175,8 +176,7 @@ impl<P: Policy> HostYard<P> {
     }
 
     fn begin_hotplug(&self, sections: &Range<Pfn>) -> Result<HotplugTurn<'_>, HotplugError> {
-        let task = self.raw().core().platform().task();
-        let turn = self.raw().service().hotplug.begin(task);
+        let turn = self.raw().service().hotplug.begin(current_task());
         turn.ok_or(HotplugError::Refused(ContigError::Busy(sections.start)))
     }
 
@@ -294,7 +294,7 @@ impl<P: Policy> HostYard<P> {
 
     fn text(
         &self,
-        write: impl Fn(&Yard<'_, HostLock, HostPlatform, P>, &mut String) -> fmt::Result,
+        write: impl Fn(&Yard<'_, Hooked<HostLock, HostPlatform, P>>, &mut String) -> fmt::Result,
     ) -> String {
         let mut text = String::new();
         if self.is_here() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pageyard::policy::{Linux612, Policy};
 use pageyard::{
-    CpuId, Gfp, Kswapd, NodeId, NodeMask, Order, ReclaimJob, ReclaimTask, ZoneId, ZoneInfo,
+    CpuId, Gfp, Hooked, Kswapd, NodeId, NodeMask, Order, ReclaimJob, ReclaimTask, ZoneId, ZoneInfo,
     ZoneKind,
 };
 
@@ -74,7 +74,7 @@ impl fmt::Debug for Plan {
     }
 }
 
-type Reclaimer<'y, P> = Kswapd<'y, 'y, HostLock, HostPlatform, P>;
+type Reclaimer<'y, P> = Kswapd<'y, 'y, Hooked<HostLock, HostPlatform, P>>;
 
 /// A node's background reclaim.
 #[derive(Debug)]

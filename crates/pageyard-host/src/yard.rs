@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use pageyard::policy::{Linux612, Policy, StaticPolicy};
 use pageyard::{
-    AllocError, CpuId, CpuStats, FreeError, Gfp, Knobs, NodeId, Order, Pfn, Yard, ZoneId, ZoneInfo,
-    ZoneStats,
+    AllocError, CpuId, CpuStats, FreeError, Gfp, Hooked, Knobs, NodeId, Order, Pfn, Yard, ZoneId,
+    ZoneInfo, ZoneStats,
 };
 
 use crate::behind::Behind;
@@ -308,7 +308,7 @@ impl<P: Policy> HostYard<P> {
     /// # Safety
     /// Nothing is given back through it, split or moved that a [`Block`] owns, and its platform's
     /// methods, which write to memory, are left to it.
-    pub unsafe fn core(&self) -> &Yard<'_, HostLock, HostPlatform, P> {
+    pub unsafe fn core(&self) -> &Yard<'_, Hooked<HostLock, HostPlatform, P>> {
         self.raw.core()
     }
 

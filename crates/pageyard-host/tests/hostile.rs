@@ -673,7 +673,7 @@ fn raw() {
     }
     yard.core().validate().unwrap();
     assert!(!yard.cpus().is_empty() && yard.map_bytes() > 0);
-    let () = yard.core().platform().embedder();
+    let () = yard.core().hooks().embedder();
     std::thread::scope(|s| s.spawn(|| yard.tick()).join()).unwrap();
     assert_eq!(yard.region().pages(), yard.into_region().pages());
     let watched: RawYard<Linux612, Watched<Ignores>, ()> =

@@ -19,7 +19,7 @@ pub type Lock = spin::mutex::SpinMutex<()>;
 /// let memory = Memory::for_layout(&layout)?;
 /// let mut rooms = memory.rooms();
 /// let storage = memory.storage(&mut rooms);
-/// let yard: Yard<'_, Lock, ()> = Yard::new(&layout, storage, ())?;
+/// let yard: Yard<'_, Hooked<Lock, ()>> = Yard::new(&layout, storage, ())?;
 /// # Ok::<(), pageyard::InitError>(())
 /// ```
 pub type Memory = pageyard_machine::Memory<Lock>;

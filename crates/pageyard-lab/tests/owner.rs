@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use pageyard::policy::Linux612;
 use pageyard::{
-    CpuId, Event, Gfp, Knobs, Layout, MigrateType, NodeId, Order, OwnerRecord, PageFlags,
-    PageOwner, Pfn, Platform, Task, Yard, ZoneKind, ZoneSpec,
+    CpuId, Defences, Event, Gfp, Hooked, Knobs, Layout, MigrateType, NodeId, Observer, Order,
+    OwnerRecord, PageFlags, PageOwner, Pfn, Platform, Reclaim, Task, Yard, ZoneKind, ZoneSpec,
 };
 use pageyard_lab::owner::{By, Place, groups, text};
 use pageyard_lab::{Lock, Memory};
@@ -21,17 +21,23 @@ struct Machine<'a> {
 }
 
 impl Platform for Machine<'_> {
-    const SEES_EVERY_BLOCK: bool = true;
-
     fn now(&self) -> u64 {
         self.clock.get()
     }
+}
+
+impl Reclaim for Machine<'_> {}
+
+impl Observer for Machine<'_> {
+    const SEES_EVERY_BLOCK: bool = true;
 
     fn event(&self, _: CpuId, event: Event) {
         let task = self.task.get();
         self.owner.note(&event, self.now(), &task, self.stack.get());
     }
 }
+
+impl Defences for Machine<'_> {}
 
 fn task(name: &str, tgid: u32) -> Task {
     let mut comm = [0; 16];
@@ -43,7 +49,7 @@ fn o(order: u8) -> Order {
     Order::new(order).unwrap()
 }
 
-fn run(f: impl FnOnce(&Yard<'_, Lock, &Machine<'_>, Linux612>, &Machine<'_>)) {
+fn run(f: impl FnOnce(&Yard<'_, Hooked<Lock, &Machine<'_>, Linux612>>, &Machine<'_>)) {
     let records: Vec<OwnerRecord> = (0..PAGES).map(|_| OwnerRecord::default()).collect();
     let machine = Machine {
         owner: PageOwner::new(Pfn(FIRST), &records),

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use pageyard::policy::{StaticPolicy, TypeChecked};
 use pageyard::{CpuId, Event};
 use pageyard_lab::hygiene::{Options, soak};
-use pageyard_lab::record::{Observer, Recorder, tracepoint};
+use pageyard_lab::record::{Recorder, Sink, tracepoint};
 use pageyard_trace::{Kind, Options as Reading, Record, TextWriter, TraceReader};
 
 /// Writes, and remembers the first events.
@@ -18,7 +18,7 @@ struct Both {
 /// Enough of them for every kind to occur.
 const MOST: usize = 1_200_000;
 
-impl Observer for Both {
+impl Sink for Both {
     fn observe(&self, t_ns: u64, cpu: CpuId, event: Event) {
         if self.seen.borrow().len() < MOST {
             self.recorder.observe(t_ns, cpu, event);

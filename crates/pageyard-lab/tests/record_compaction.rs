@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 
 use pageyard::{
-    CompactEvent, CpuId, Event, Gfp, Knobs, Layout, NodeId, Order, Pfn, Platform, Priority,
-    Relocation, Yard, ZoneKind, ZoneSpec,
+    CompactEvent, CpuId, Defences, Event, Gfp, Hooked, Knobs, Layout, NodeId, Order, Pfn, Platform,
+    Priority, Reclaim, Relocation, Yard, ZoneKind, ZoneSpec,
 };
-use pageyard_lab::record::{Observer, Recorder, compaction, tracepoint};
+use pageyard_lab::record::{Recorder, Sink, compaction, tracepoint};
 use pageyard_lab::{Lock, Memory};
 use pageyard_trace::{
     Compaction, Options, Record, Summary, TextWriter, TraceReader, TraceWriter, WriterOptions,
@@ -24,17 +24,13 @@ struct Machine {
     stuck: Cell<bool>,
 }
 
-impl Platform for &Machine {
+impl Platform for Machine {
     fn now(&self) -> u64 {
         self.clock.get()
     }
+}
 
-    fn event(&self, cpu: CpuId, event: Event) {
-        self.clock.set(self.clock.get() + 1000);
-        self.recorder.observe(self.clock.get(), cpu, event);
-        self.seen.borrow_mut().push((self.clock.get(), event));
-    }
-
+impl Reclaim for Machine {
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         if self.stuck.get() {
             return Relocation::Refused;
@@ -45,6 +41,16 @@ impl Platform for &Machine {
         Relocation::Moved
     }
 }
+
+impl pageyard::Observer for Machine {
+    fn event(&self, cpu: CpuId, event: Event) {
+        self.clock.set(self.clock.get() + 1000);
+        self.recorder.observe(self.clock.get(), cpu, event);
+        self.seen.borrow_mut().push((self.clock.get(), event));
+    }
+}
+
+impl Defences for Machine {}
 
 /// What a run that compacts, fails, is deferred, and leaves work to the daemon writes; and the
 /// events themselves.
@@ -68,7 +74,7 @@ fn recorded() -> (Vec<u8>, Vec<(u64, Event)>) {
     let memory = Memory::for_layout(&layout).unwrap();
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
-    let yard: Yard<'_, Lock, &Machine> = Yard::new(&layout, storage, &machine).unwrap();
+    let yard: Yard<'_, Hooked<Lock, &Machine>> = Yard::new(&layout, storage, &machine).unwrap();
     let gfp = Gfp::HIGHUSER_MOVABLE;
     let mut all = Vec::new();
     while let Ok(pfn) = yard.alloc(Order::ZERO, gfp | Gfp::MEMALLOC) {

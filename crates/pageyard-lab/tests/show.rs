@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use pageyard::text::Extra;
 use pageyard::tuning::{Limits, Tuning};
 use pageyard::{
-    CpuId, CpuRecord, Knobs, Layout, MigrateType, NodeId, Order, Pfn, Record, Yard, ZoneId,
+    CpuId, CpuRecord, Hooked, Knobs, Layout, MigrateType, NodeId, Order, Pfn, Record, Yard, ZoneId,
     ZoneKind, ZoneRecord, ZoneSpec,
 };
 use pageyard_lab::show::{Form, Moment, ShowError, When, show, snapshot_text, yard_text};
@@ -389,7 +389,7 @@ fn allocator_prints(place: &str, s: &Snapshot, files: [&str; 2]) {
     let memory = Memory::for_layout(&layout).unwrap();
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
-    let yard: Yard<'_, Lock, ()> = Yard::blank(&layout, storage, ()).unwrap();
+    let yard: Yard<'_, Hooked<Lock, ()>> = Yard::blank(&layout, storage, ()).unwrap();
     for zone in info.populated() {
         let id = ZoneId { node: NodeId(zone.node), kind: kind(&zone.name) };
         yard.restore(id, records(zone, types, &cpus)).unwrap();

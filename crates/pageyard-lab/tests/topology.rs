@@ -1,6 +1,6 @@
 //! Machines as data: what a description means, and what is wrong with one.
 
-use pageyard::{Knobs, NodeId, Pfn, Yard, ZoneKind};
+use pageyard::{Hooked, Knobs, NodeId, Pfn, Yard, ZoneKind};
 use pageyard_lab::topology::{Cache, Description, Node, SHIPPED, Topology, Zone};
 use pageyard_lab::{Lock, Memory};
 use serde_json::json;
@@ -61,7 +61,8 @@ fn a_yard_is_made_of_it() {
     let layout = t.layout(Knobs::default());
     let memory = Memory::for_layout(&layout).unwrap();
     let mut rooms = memory.rooms();
-    let yard: Yard<'_, Lock, ()> = Yard::new(&layout, memory.storage(&mut rooms), ()).unwrap();
+    let yard: Yard<'_, Hooked<Lock, ()>> =
+        Yard::new(&layout, memory.storage(&mut rooms), ()).unwrap();
     assert_eq!(yard.cpus(), 2);
     let info = yard.zone_info(ZoneKind::Dma).unwrap();
     assert_eq!((info.present, info.managed), (15 * 256, 14 * 256));

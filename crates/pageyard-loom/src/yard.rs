@@ -10,7 +10,8 @@ use loom::thread;
 use pageyard_loom_atomics::{Lock, Planted, plant, skip, staged};
 use pageyard_loom_core::policy::Linux612;
 use pageyard_loom_core::{
-    CpuId, Gfp, Knobs, Layout, NodeId, Order, OwnedStorage, Pfn, Platform, Yard, ZoneKind, ZoneSpec,
+    Bare, CpuId, Gfp, Knobs, Layout, NodeId, Order, OwnedStorage, Pfn, Platform, Yard, ZoneKind,
+    ZoneSpec,
 };
 
 /// How many pages there are.
@@ -33,7 +34,7 @@ impl Platform for Stage {
     }
 }
 
-type Y<'y> = Yard<'y, Lock, Stage, Linux612>;
+type Y<'y> = Yard<'y, Bare<Lock, Stage, Linux612>>;
 
 /// What a thread does, as a CPU.
 type Part = fn(&Y<'_>);

@@ -2,7 +2,7 @@
 //! background compaction of each node.
 
 use pageyard::policy::Policy;
-use pageyard::{CpuId, NodeId, Platform, ReclaimJob, ReclaimTask};
+use pageyard::{CpuId, Hooks, NodeId, ReclaimJob, ReclaimTask};
 
 use crate::machine::{Scope, SimYard};
 use crate::raw;
@@ -68,7 +68,7 @@ impl Task<'_, '_> {
 impl<'env> Scope<'env> {
     /// Every CPU's statistics worker: folds counters, decays and expires lists once a second
     /// (§5.14, §5.15, §9.2). Their first ticks are spread over a second, as a kernel's are.
-    pub fn spawn_ticks<'a: 'env, P: Policy, E: Platform>(&self, yard: &'env SimYard<'a, P, E>) {
+    pub fn spawn_ticks<'a: 'env, P: Policy, E: Hooks>(&self, yard: &'env SimYard<'a, P, E>) {
         for cpu in (0..yard.cpus()).map(CpuId) {
             let offset = STAT_INTERVAL_NS / u64::from(yard.cpus()) * u64::from(cpu.0);
             self.spawn_daemon(cpu, move |task| {
@@ -84,7 +84,7 @@ impl<'env> Scope<'env> {
 
     /// A node's background reclaim (§7.1) on one of its CPUs. `reclaim` frees pages through the
     /// allocator and says how many.
-    pub fn spawn_kswapd<'a: 'env, P: Policy, E: Platform>(
+    pub fn spawn_kswapd<'a: 'env, P: Policy, E: Hooks>(
         &self,
         yard: &'env SimYard<'a, P, E>,
         node: NodeId,
@@ -111,7 +111,7 @@ impl<'env> Scope<'env> {
     }
 
     /// A node's background compaction (§7.8) on one of its CPUs.
-    pub fn spawn_kcompactd<'a: 'env, P: Policy, E: Platform>(
+    pub fn spawn_kcompactd<'a: 'env, P: Policy, E: Hooks>(
         &self,
         yard: &'env SimYard<'a, P, E>,
         node: NodeId,

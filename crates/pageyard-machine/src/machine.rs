@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use corosensei::stack::DefaultStack;
 use pageyard::policy::{Policy, StaticPolicy};
-use pageyard::{InitError, Layout, NodeId, Platform, Storage, Yard, ZoneSpec};
+use pageyard::{Hooked, Hooks, InitError, Layout, NodeId, Storage, Yard, ZoneSpec};
 
 use crate::costs::Costs;
 use crate::explore::Schedule;
@@ -22,7 +22,7 @@ use crate::stats::Stats;
 use crate::task::{Program, Task};
 
 /// An allocator on the machine; `E` is what the embedder adds ([`SimPlatform`]).
-pub type SimYard<'a, P, E = ()> = Yard<'a, SimLock, SimPlatform<E>, P>;
+pub type SimYard<'a, P, E = ()> = Yard<'a, Hooked<SimLock, SimPlatform<E>, P>>;
 
 /// How the machine's locks choose who is next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -194,7 +194,7 @@ impl Machine {
     }
 
     /// Its platform, with what an embedder adds.
-    pub fn platform<E: Platform>(&self, embedder: E) -> SimPlatform<E> {
+    pub fn platform<E: Hooks>(&self, embedder: E) -> SimPlatform<E> {
         SimPlatform::new(self.state.clone(), embedder)
     }
 
@@ -203,7 +203,7 @@ impl Machine {
     ///
     /// # Errors
     /// As [`Yard::new`].
-    pub fn yard<'a, P: StaticPolicy, E: Platform>(
+    pub fn yard<'a, P: StaticPolicy, E: Hooks>(
         &self,
         layout: &Layout<'a>,
         storage: Storage<'a, SimLock>,
@@ -216,7 +216,7 @@ impl Machine {
     ///
     /// # Errors
     /// As [`Yard::new`].
-    pub fn yard_with_policy<'a, P: Policy, E: Platform>(
+    pub fn yard_with_policy<'a, P: Policy, E: Hooks>(
         &self,
         layout: &Layout<'a>,
         storage: Storage<'a, SimLock>,
@@ -236,7 +236,7 @@ impl Machine {
 
     /// Learns the names of an allocator's locks, and tells it of the caches (§5.13): for one that
     /// was not made by [`yard`](Machine::yard).
-    pub fn adopt<P: Policy, E: Platform>(&self, yard: &SimYard<'_, P, E>) {
+    pub fn adopt<P: Policy, E: Hooks>(&self, yard: &SimYard<'_, P, E>) {
         for zone in yard.zone_ids() {
             // The one thing that this takes is the zone's lock.
             self.name_locks(LockName::Zone(zone), || {

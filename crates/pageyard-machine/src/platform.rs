@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use pageyard::poison::Corruption;
 use pageyard::{
-    CompactEvent, Context, CpuId, Event, Gfp, NodeCaches, NodeId, NodeReclaim, NodeReclaimJob, Oom,
-    Order, PageState, Pfn, Platform, ReclaimJob, Relocation, Report, Throttle, ZoneId, ZoneKind,
+    CompactEvent, CpuId, Defences, Event, Gfp, Hooks, NodeId, Observer, Order, Pfn, Platform,
+    Reclaim, ReclaimJob, Relocation, Throttle, ZoneKind,
 };
 
 use crate::background::Thread;
@@ -110,14 +110,7 @@ impl State {
     }
 }
 
-impl<E: Platform> Platform for SimPlatform<E> {
-    /// The core's own histograms of zone locks are in virtual time then.
-    const MEASURE_LOCKS: bool = true;
-    const SEES_TUNING: bool = E::SEES_TUNING;
-    const REPORT_ORDER: Option<Order> = E::REPORT_ORDER;
-    const SEES_EVERY_BLOCK: bool = E::SEES_EVERY_BLOCK;
-    const SEES_TOUCHES: bool = true;
-
+impl<E: Hooks> Platform for SimPlatform<E> {
     #[inline]
     fn cpu(&self) -> CpuId {
         CpuId(self.state.borrow().cpu)
@@ -126,6 +119,94 @@ impl<E: Platform> Platform for SimPlatform<E> {
     fn now(&self) -> u64 {
         self.state.borrow().clock() / 1000
     }
+
+    #[inline]
+    fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
+        self.running(|s| {
+            s.charge_own(Spent::Alloc, s.costs.bulk_page);
+            s.access(pfn.0);
+            if gfp.contains(Gfp::ZERO) {
+                s.touch_pages(pfn, order, Touch::Clear);
+            }
+        });
+        self.embedder.prepare(pfn, order, gfp);
+    }
+
+    fn pause(&self) {
+        self.sleep_a_tick();
+    }
+}
+
+impl<E: Hooks> Reclaim for SimPlatform<E> {
+    const REPORT_ORDER: Option<Order> = E::REPORT_ORDER;
+
+    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        self.point();
+        let done = self.embedder.relocate(from, to, order);
+        if done == Relocation::Moved {
+            self.running(|s| {
+                s.touch_pages(from, order, Touch::Use);
+                s.touch_pages(to, order, Touch::Use);
+            });
+        }
+        done
+    }
+
+    fn task(&self) -> Option<u64> {
+        Some(self.state.borrow().task.into())
+    }
+
+    fn reclaim(&self, job: &ReclaimJob) -> u64 {
+        self.point();
+        self.embedder.reclaim(job)
+    }
+
+    /// Looks every tick of virtual time.
+    fn throttle(&self, _: NodeId, most_ns: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
+        let until = most_ns.map(|ns| self.now().saturating_add(ns));
+        while !enough() && until.is_none_or(|t| self.now() < t) {
+            if self.running(|_| ()).is_none() {
+                break;
+            }
+            self.sleep_a_tick();
+        }
+        Throttle::Done
+    }
+
+    fn keep_trying(&self, order: Order, tries: u32) -> bool {
+        let again = self.embedder.keep_trying(order, tries);
+        if again {
+            self.sleep_a_tick();
+        }
+        again
+    }
+
+    fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
+        self.running(|s| s.ring(node, Thread::Reclaim));
+        self.embedder.wake_reclaim(node, order, highest_zone);
+    }
+
+    fn wake_compaction(&self, node: NodeId) {
+        self.running(|s| s.ring(node, Thread::Compaction));
+        self.embedder.wake_compaction(node);
+    }
+
+    fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
+        self.embedder.report_free(blocks)
+    }
+
+    pageyard::forward_hooks!(embedder: is_plain context dirty_ok reclaimable node_reclaim node_caches is_unevictable out_of_memory);
+}
+
+impl<E: Hooks> Observer for SimPlatform<E> {
+    /// The core's own histograms of zone locks are in virtual time then.
+    const MEASURE_LOCKS: bool = true;
+
+    const SEES_TUNING: bool = E::SEES_TUNING;
+
+    const SEES_EVERY_BLOCK: bool = E::SEES_EVERY_BLOCK;
+
+    const SEES_TOUCHES: bool = true;
 
     #[inline]
     fn event(&self, cpu: CpuId, event: Event) {
@@ -145,35 +226,16 @@ impl<E: Platform> Platform for SimPlatform<E> {
         }
     }
 
-    #[inline]
-    fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
-        self.running(|s| {
-            s.charge_own(Spent::Alloc, s.costs.bulk_page);
-            s.access(pfn.0);
-            if gfp.contains(Gfp::ZERO) {
-                s.touch_pages(pfn, order, Touch::Clear);
-            }
-        });
-        self.embedder.prepare(pfn, order, gfp);
-    }
+    pageyard::forward_hooks!(embedder: report warn);
+}
 
-    #[inline]
-    fn fail(&self, order: Order, gfp: Gfp) -> bool {
-        self.embedder.fail(order, gfp)
-    }
-
-    #[inline]
-    fn page_state(&self, pfn: Pfn) -> PageState {
-        self.embedder.page_state(pfn)
-    }
-
-    fn report(&self, report: Report) {
-        self.embedder.report(report);
-    }
-
-    fn zero(&self, pfn: Pfn, order: Order) {
+impl<E: Hooks> Defences for SimPlatform<E> {
+    fn zero(&self, pfn: Pfn, order: Order) -> bool {
         self.running(|s| s.touch_pages(pfn, order, Touch::Clear));
-        self.embedder.zero(pfn, order);
+        if !self.embedder.zero(pfn, order) {
+            self.embedder.prepare(pfn, order, Gfp::ZERO);
+        }
+        true
     }
 
     fn poison(&self, pfn: Pfn, order: Order) {
@@ -186,107 +248,5 @@ impl<E: Platform> Platform for SimPlatform<E> {
         self.embedder.check_poison(pfn, order)
     }
 
-    fn unmap(&self, pfn: Pfn, order: Order) {
-        self.embedder.unmap(pfn, order);
-    }
-
-    fn map(&self, pfn: Pfn, order: Order) {
-        self.embedder.map(pfn, order);
-    }
-
-    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
-        self.point();
-        let done = self.embedder.relocate(from, to, order);
-        if done == Relocation::Moved {
-            self.running(|s| {
-                s.touch_pages(from, order, Touch::Use);
-                s.touch_pages(to, order, Touch::Use);
-            });
-        }
-        done
-    }
-
-    #[inline]
-    fn is_plain(&self, gfp: Gfp) -> bool {
-        self.embedder.is_plain(gfp)
-    }
-
-    fn context(&self) -> Context {
-        self.embedder.context()
-    }
-
-    fn task(&self) -> u64 {
-        self.state.borrow().task.into()
-    }
-
-    fn dirty_ok(&self, node: NodeId) -> bool {
-        self.embedder.dirty_ok(node)
-    }
-
-    fn reclaim(&self, job: &ReclaimJob) -> u64 {
-        self.point();
-        self.embedder.reclaim(job)
-    }
-
-    fn reclaimable(&self, zone: ZoneId) -> u64 {
-        self.embedder.reclaimable(zone)
-    }
-
-    fn node_reclaim(&self, job: &NodeReclaimJob) -> NodeReclaim {
-        self.embedder.node_reclaim(job)
-    }
-
-    fn node_caches(&self, job: &NodeReclaimJob) -> Option<NodeCaches> {
-        self.embedder.node_caches(job)
-    }
-
-    fn is_unevictable(&self, pfn: Pfn, order: Order) -> bool {
-        self.embedder.is_unevictable(pfn, order)
-    }
-
-    /// Looks every tick of virtual time.
-    fn throttle(&self, _: NodeId, most_ns: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
-        let until = most_ns.map(|ns| self.now().saturating_add(ns));
-        while !enough() && until.is_none_or(|t| self.now() < t) {
-            if self.running(|_| ()).is_none() {
-                break;
-            }
-            self.sleep_a_tick();
-        }
-        Throttle::Done
-    }
-
-    fn out_of_memory(&self, job: &ReclaimJob) -> Oom {
-        self.embedder.out_of_memory(job)
-    }
-
-    fn pause(&self) {
-        self.sleep_a_tick();
-    }
-
-    fn keep_trying(&self, order: Order, tries: u32) -> bool {
-        let again = self.embedder.keep_trying(order, tries);
-        if again {
-            self.sleep_a_tick();
-        }
-        again
-    }
-
-    fn warn(&self, order: Order, gfp: Gfp) {
-        self.embedder.warn(order, gfp);
-    }
-
-    fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
-        self.running(|s| s.ring(node, Thread::Reclaim));
-        self.embedder.wake_reclaim(node, order, highest_zone);
-    }
-
-    fn wake_compaction(&self, node: NodeId) {
-        self.running(|s| s.ring(node, Thread::Compaction));
-        self.embedder.wake_compaction(node);
-    }
-
-    fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
-        self.embedder.report_free(blocks)
-    }
+    pageyard::forward_hooks!(embedder: fail page_state unmap map);
 }

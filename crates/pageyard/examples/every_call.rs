@@ -5,16 +5,19 @@ use pageyard::policy::{
     Guarded, InitOnFree, Linux612, Poisoned as Filled, StaticPolicy, TwoPassBulkFree, Vanilla,
 };
 use pageyard::{
-    CpuSlot, Frame, Home, Node, OwnedStorage, Pageblock, Platform, Relocation, Storage, Yard, Zone,
+    Bare, CpuSlot, Defences, Frame, Home, Node, Observer, OwnedStorage, Pageblock, Parts, Platform,
+    Reclaim, Relocation, Storage, Yard, Zone,
 };
 
 type Lock = spin::mutex::SpinMutex<()>;
-type Y<'a, P> = Yard<'a, Lock, Machine, P>;
+type Y<'a, P> = Yard<'a, Bare<Lock, Machine, P>>;
 
 /// Moves blocks, and wants to know of free ones.
 struct Machine;
 
-impl Platform for Machine {
+impl Platform for Machine {}
+
+impl Reclaim for Machine {
     const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
 
     fn relocate(&self, from: Pfn, _: Pfn, _: Order) -> Relocation {
@@ -25,6 +28,9 @@ impl Platform for Machine {
         }
     }
 }
+
+impl Observer for Machine {}
+impl Defences for Machine {}
 
 /// Declares the functions, and one that calls them all.
 macro_rules! calls {
@@ -53,8 +59,8 @@ fn call_init<'a, P: StaticPolicy>(
     layout: &Layout<'_>,
     storage: Storage<'a, Lock>,
 ) -> Result<Y<'a, P>, InitError> {
-    let mut y = Yard::without_memory(Machine);
-    std::hint::black_box(y.platform_mut());
+    let mut y = Yard::without_memory(Parts::new(Machine));
+    std::hint::black_box(y.hooks_mut());
     y.init(layout, storage)?;
     Ok(y)
 }
@@ -81,7 +87,7 @@ fn call_with_policy<'a, P: Policy>(
     storage: Storage<'a, Lock>,
     policy: P,
 ) -> Result<Y<'a, P>, InitError> {
-    let mut y = Yard::with_policy(Machine, policy);
+    let mut y = Yard::with_policy(Parts::new(Machine), policy);
     y.init(layout, storage)?;
     Ok(y)
 }
@@ -92,7 +98,7 @@ fn call_init_deferred<'a, P: Policy>(
     storage: Storage<'a, Lock>,
     policy: P,
 ) -> Result<Y<'a, P>, InitError> {
-    let mut y = Yard::with_policy(Machine, policy);
+    let mut y = Yard::with_policy(Parts::new(Machine), policy);
     y.init_deferred(layout, storage)?;
     Ok(y)
 }
@@ -103,7 +109,7 @@ fn call_init_blank<'a, P: Policy>(
     storage: Storage<'a, Lock>,
     policy: P,
 ) -> Result<Y<'a, P>, InitError> {
-    let mut y = Yard::with_policy(Machine, policy);
+    let mut y = Yard::with_policy(Parts::new(Machine), policy);
     y.init_blank(layout, storage)?;
     Ok(y)
 }

@@ -9,8 +9,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use pageyard::{
-    CpuId, Frame, Gfp, Knobs, Layout, Needs, NodeId, Order, OwnedStorage, Pageblock, Pfn, Platform,
-    Storage, Yard, ZoneKind, ZoneSpec,
+    Bare, CpuId, Frame, Gfp, Knobs, Layout, Needs, NodeId, Order, OwnedStorage, Pageblock, Pfn,
+    Platform, Storage, Yard, ZoneKind, ZoneSpec,
 };
 
 type Lock = spin::mutex::SpinMutex<()>;
@@ -64,7 +64,7 @@ fn with_yard<T>(
     gib: u64,
     frames: &[Frame],
     deferred: bool,
-    f: impl for<'y> FnOnce(&Yard<'y, Lock, Machine>, Instant) -> T,
+    f: impl for<'y> FnOnce(&Yard<'y, Bare<Lock, Machine>>, Instant) -> T,
 ) -> T {
     let span = Pfn(0)..Pfn(gib * PAGES_PER_GIB);
     let layout = Layout {
@@ -89,7 +89,7 @@ fn with_yard<T>(
     f(&yard.expect("room for it"), start)
 }
 
-fn init_all(y: &Yard<'_, Lock, Machine>, threads: u32) {
+fn init_all(y: &Yard<'_, Bare<Lock, Machine>>, threads: u32) {
     std::thread::scope(|s| {
         for cpu in 0..threads {
             s.spawn(move || {

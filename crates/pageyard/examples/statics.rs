@@ -11,7 +11,7 @@ extern crate std;
 
 use lock_api::{Mutex, MutexGuard};
 use pageyard::{
-    AllocError, CpuId, CpuSlot, Frame, FreeError, Gfp, Home, InitError, Knobs, Layout, Node,
+    AllocError, Bare, CpuId, CpuSlot, Frame, FreeError, Gfp, Home, InitError, Knobs, Layout, Node,
     NodeId, Order, PAGEBLOCK_PAGES, Pageblock, Pfn, Platform, Storage, Yard, Zone, ZoneKind,
     ZoneSpec,
 };
@@ -34,7 +34,7 @@ static NODES: Mutex<Lock, [Node<'static, Lock>; 1]> = Mutex::new([Node::new()]);
 static SLOTS: Mutex<Lock, [CpuSlot<Lock>; 2]> = Mutex::new([const { CpuSlot::new() }; 2]);
 static HOMES: Mutex<Lock, [Home<'static, Lock>; 2]> = Mutex::new([const { Home::new() }; 2]);
 /// The yard, once [`boot`] has made it.
-static YARD: spin::Once<Yard<'static, Lock, Machine>> = spin::Once::new();
+static YARD: spin::Once<Yard<'static, Bare<Lock, Machine>>> = spin::Once::new();
 
 struct Machine;
 
@@ -63,7 +63,7 @@ fn storage() -> Option<Storage<'static, Lock>> {
 }
 
 /// Makes the yard. Later calls find it made.
-fn boot() -> Result<&'static Yard<'static, Lock, Machine>, InitError> {
+fn boot() -> Result<&'static Yard<'static, Bare<Lock, Machine>>, InitError> {
     YARD.try_call_once(|| {
         let layout = Layout {
             zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: MEMORY }],
@@ -80,7 +80,7 @@ fn boot() -> Result<&'static Yard<'static, Lock, Machine>, InitError> {
 }
 
 /// What a kernel does with it; how many pages it has.
-fn work(yard: &'static Yard<'static, Lock, Machine>) -> Result<u64, AllocError> {
+fn work(yard: &'static Yard<'static, Bare<Lock, Machine>>) -> Result<u64, AllocError> {
     let managed = yard.zone_info(ZoneKind::Normal).map_or(0, |zone| zone.managed);
     assert_eq!(managed, PAGES as u64 - 0x100);
 

@@ -3,17 +3,17 @@
 
 use core::fmt;
 
-use lock_api::RawMutex;
-
+use crate::config::Config;
 use crate::context::{Context, TaskFlags};
 use crate::events::Event;
 use crate::frame::{Kind, State};
 use crate::gfp::{AllocFlags, Gfp};
+use crate::hooks::{Defences, Observer, Reclaim};
 use crate::mobility::Source;
 use crate::node::{NodeChoice, NodeMask};
 use crate::pcp::is_cached_order;
 use crate::platform::Platform;
-use crate::policy::{BelowHigh, Policy};
+use crate::policy::BelowHigh;
 use crate::reclaim::NodeReclaim;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneKind};
@@ -118,7 +118,7 @@ impl Request {
     }
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Allocates a block of 2^`order` pages (spec §2.7).
     ///
     /// The block is aligned to its size. It is the caller's until it is given to
@@ -139,7 +139,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     #[inline(always)]
     fn alloc_from(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-        if self.platform.fail(order, gfp) {
+        if self.hooks.fail(order, gfp) {
             return Err(AllocError::NoMemory);
         }
         match self.alloc_ready(nodes, order, gfp) {
@@ -150,7 +150,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// The common case of a request alone; `None` where there is more to be done, and nothing has
     /// changed. With [`alloc_rest`](Yard::alloc_rest), in a function of its own, what C calls leaves
-    /// no frame of the common case below the rest. Asks no [`Platform::fail`].
+    /// no frame of the common case below the rest. Asks no [`Defences::fail`].
     #[doc(hidden)]
     #[inline(always)]
     pub fn alloc_ready(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Option<Pfn> {
@@ -199,17 +199,17 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return None;
         }
         let (highest, t) = gfp.route()?;
-        let cpu = self.platform.cpu();
+        let cpu = self.hooks.cpu();
         let home = self.homes.get(cpu.0 as usize)?;
         let (zone, slot) = home.quick[highest as usize & 7]?;
         let remote = zone.node != home.node;
-        if gfp.contains(Gfp::THISNODE) && remote || !self.platform.is_plain(gfp) {
+        if gfp.contains(Gfp::THISNODE) && remote || !self.hooks.is_plain(gfp) {
             return None;
         }
         if nodes != NodeChoice::LOCAL && (remote || !nodes.begins_at(home.node)) {
             return None;
         }
-        let at = At::new(zone, &self.platform, cpu, slot, self.policy);
+        let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
         if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK | OVERTAKEN << highest as u32) {
             return None;
         }
@@ -259,7 +259,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         };
         let migrate_type = req.migrate_type;
         let Some(pfn) = answer else {
-            self.platform.event(req.cpu, Event::Alloc { pfn: None, order, migrate_type, gfp });
+            self.hooks.event(req.cpu, Event::Alloc { pfn: None, order, migrate_type, gfp });
             return Err(AllocError::NoMemory);
         };
         self.deliver(req.cpu, pfn, order, migrate_type, gfp);
@@ -274,15 +274,15 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         gfp: Gfp,
         choice: NodeChoice,
     ) -> Result<Request, AllocError> {
-        let plain = self.platform.is_plain(gfp);
-        let context = if plain { Context::default() } else { self.platform.context() };
+        let plain = self.hooks.is_plain(gfp);
+        let context = if plain { Context::default() } else { self.hooks.context() };
         let mut gfp = gfp.difference(context.without);
         let highest = gfp.highest_zone().ok_or(AllocError::BadZone)?;
         let mut migrate_type = gfp.migrate_type().ok_or(AllocError::BadType)?;
         if self.zones.iter().any(|z| z.ungrouped.load(Relaxed)) {
             migrate_type = MigrateType::Unmovable;
         }
-        let cpu = self.platform.cpu();
+        let cpu = self.hooks.cpu();
         let home = self.home(cpu).ok_or(AllocError::UnknownCpu(cpu))?;
         let node = choice.preferred.unwrap_or(home.node);
         self.node(node).ok_or(AllocError::UnknownNode(node))?;
@@ -314,19 +314,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// The zones that may serve a request, best first.
     #[inline]
-    pub(crate) fn zones_for(&self, req: &Request) -> Zonelist<'a, R> {
+    pub(crate) fn zones_for(&self, req: &Request) -> Zonelist<'a, C::Lock> {
         self.zones_in(req, req.nodes)
     }
 
     /// The same within other nodes.
     #[inline]
-    pub(crate) fn zones_in(&self, req: &Request, nodes: NodeMask) -> Zonelist<'a, R> {
+    pub(crate) fn zones_in(&self, req: &Request, nodes: NodeMask) -> Zonelist<'a, C::Lock> {
         Zonelist::new(self.nodes, req.node, req.highest, nodes)
     }
 
     /// The zone that a request tries first.
     #[inline(never)]
-    pub(crate) fn preferred(&self, req: &Request) -> Option<&'a Zone<'a, R>> {
+    pub(crate) fn preferred(&self, req: &Request) -> Option<&'a Zone<'a, C::Lock>> {
         self.zones_for(req).next()
     }
 
@@ -358,7 +358,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                     continue;
                 }
                 if req.spread_dirty {
-                    if !dirty.contains(zone.node) && !self.platform.dirty_ok(zone.node) {
+                    if !dirty.contains(zone.node) && !self.hooks.dirty_ok(zone.node) {
                         dirty = dirty.with(zone.node);
                     }
                     if dirty.contains(zone.node) {
@@ -388,8 +388,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline(never)]
     fn attempt_at(
         &self,
-        at: &At<'_, 'a, R, E, P>,
-        preferred: &Zone<'a, R>,
+        at: &At<'_, 'a, C>,
+        preferred: &Zone<'a, C::Lock>,
         req: &Request,
         flags: AllocFlags,
     ) -> Option<u32> {
@@ -417,8 +417,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[cold]
     fn make_room(
         &self,
-        at: &At<'_, 'a, R, E, P>,
-        preferred: &Zone<'a, R>,
+        at: &At<'_, 'a, C>,
+        preferred: &Zone<'a, C::Lock>,
         req: &Request,
         flags: AllocFlags,
     ) -> bool {
@@ -438,7 +438,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Step 7: takes the block from this CPU's lists or the zone's (§4.3, §5.7).
     #[inline(always)]
-    fn serve(&self, at: &At<'_, 'a, R, E, P>, req: &Request, flags: AllocFlags) -> Option<u32> {
+    fn serve(&self, at: &At<'_, 'a, C>, req: &Request, flags: AllocFlags) -> Option<u32> {
         let zone = at.zone;
         let answer = match at.take_cached(req, flags) {
             Some(idx) => Some(idx),
@@ -466,7 +466,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 /// Nodes at most this far off are worth freeing memory on before they are passed over (§2.8).
 const NEAR: u8 = 30;
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// Steps 5 and 6: the high watermark, while it was last seen to hold; then the one asked for.
     #[inline(never)]
     fn watermark_holds(&self, req: &Request, flags: AllocFlags) -> bool {

@@ -1,17 +1,15 @@
 //! The buddy system on a locked zone: free with merging, placement, split (spec §1.6–1.10).
 
-use lock_api::RawMutex;
-
 use crate::area::End;
+use crate::config::Config;
 use crate::events::Event;
 use crate::frame::{Kind, NIL, State};
+use crate::hooks::{Observer, Reclaim};
 use crate::pcp::is_cached_order;
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER};
 use crate::zone::Locked;
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// Frees one block under a type, merging as far as it goes (§1.7). Its head's state is
     /// overwritten.
     ///
@@ -87,10 +85,10 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     pub(crate) fn list_free(&self, idx: u32, order: u8, t: MigrateType, end: End) {
         self.zone.areas.insert(&self.zone.map, idx, order, t, end);
         self.tell_links(idx, order, t);
-        if let Some(least) = E::REPORT_ORDER
+        if let Some(least) = <C::Hooks as Reclaim>::REPORT_ORDER
             && order >= least.get()
         {
-            self.zone.report.request(self.env);
+            self.zone.report.request(self.hooks);
         }
     }
 
@@ -230,16 +228,16 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// list: its own and its neighbours'.
     #[inline(always)]
     pub(crate) fn tell_links(&self, idx: u32, order: u8, t: MigrateType) {
-        if !E::SEES_TOUCHES {
+        if !<C::Hooks as Observer>::SEES_TOUCHES {
             return;
         }
-        self.env.touch(self.zone.pfn(idx));
+        self.hooks.touch(self.zone.pfn(idx));
         let frame = self.zone.map.frame(idx);
         // What the first one's `prev` says means nothing.
         let first = self.zone.areas.first(order, t) == Some(idx);
         for n in [if first { NIL } else { frame.prev() }, frame.next()] {
             if n != NIL {
-                self.env.touch(self.zone.pfn(n));
+                self.hooks.touch(self.zone.pfn(n));
             }
         }
     }
@@ -250,7 +248,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         if let Some(order) = Order::new(order) {
             let refill = is_cached_order(self.rules(), order.get()) && t.is_mergeable();
             let pfn = self.zone.pfn(idx);
-            self.env.event(self.cpu, Event::ZoneLocked { pfn, order, migrate_type: t, refill });
+            self.hooks.event(self.cpu, Event::ZoneLocked { pfn, order, migrate_type: t, refill });
         }
     }
 

@@ -3,17 +3,17 @@
 use lock_api::RawMutex;
 
 use crate::alloc::{AllocError, Request};
+use crate::config::Config;
 use crate::frame::NIL;
 use crate::gfp::{AllocFlags, Gfp};
+use crate::hooks::{Defences, Observer};
 use crate::node::NodeChoice;
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::units::{CpuId, MigrateType, Order, Pfn};
 use crate::watermark::LOW;
 use crate::yard::Yard;
 use crate::zone::Zone;
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Fills the empty slots with single pages (spec §6.1, array form): the per-CPU list is locked
     /// once, and the watermark tested once, for all of them. Slots already filled stay.
     ///
@@ -118,7 +118,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             Start::One => 0,
             Start::From(source) => self.bulk_from(&source, gfp, n, each),
         };
-        let tries_one = got == 0 && !self.platform.fail(Order::ZERO, gfp);
+        let tries_one = got == 0 && !self.hooks.fail(Order::ZERO, gfp);
         Ok((!tries_one).then_some(got))
     }
 
@@ -126,7 +126,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline(always)]
     fn bulk_from(
         &self,
-        source: &Source<'a, R>,
+        source: &Source<'a, C::Lock>,
         gfp: Gfp,
         n: usize,
         each: &mut impl FnMut(Pfn),
@@ -161,7 +161,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         gfp: Gfp,
         wanted: usize,
         missing: usize,
-    ) -> Result<Start<'a, R>, AllocError> {
+    ) -> Result<Start<'a, C::Lock>, AllocError> {
         let req = self.request(Order::ZERO, gfp, nodes)?;
         if missing == 0 {
             return Ok(Start::Nothing);
@@ -169,7 +169,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if Self::comes_singly(gfp) || missing == 1 {
             return Ok(Start::One);
         }
-        if self.platform.fail(Order::ZERO, gfp) {
+        if self.hooks.fail(Order::ZERO, gfp) {
             return Ok(Start::Nothing);
         }
         let Request { cpu, migrate_type, .. } = req;
@@ -183,12 +183,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Whether a bulk request takes the way of a single page: while owners are recorded, or where
     /// each page is charged to somebody (§6.1).
     fn comes_singly(gfp: Gfp) -> bool {
-        E::SEES_EVERY_BLOCK || gfp.contains(Gfp::ACCOUNT)
+        <C::Hooks as Observer>::SEES_EVERY_BLOCK || gfp.contains(Gfp::ACCOUNT)
     }
 
     /// The first zone that has all the pages above its low mark, once it has grown so far if need
     /// be (§8.2). No other mark is tested, so a bulk request never sets BELOW_HIGH.
-    fn bulk_zone(&self, req: &Request, wanted: u64) -> Option<&'a Zone<'a, R>> {
+    fn bulk_zone(&self, req: &Request, wanted: u64) -> Option<&'a Zone<'a, C::Lock>> {
         let flags = bulk_flags(req.gfp);
         let zones = self.zones_for(req);
         let near = zones.clone().next()?.node;
@@ -206,7 +206,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// the first failure.
     fn take_chunk<'p>(
         &self,
-        source: &Source<'a, R>,
+        source: &Source<'a, C::Lock>,
         places: impl Iterator<Item = &'p mut u32>,
     ) -> usize {
         let Some(at) = self.at(source.zone, source.cpu) else { return 0 };
@@ -240,14 +240,14 @@ struct Source<'a, R: RawMutex> {
 }
 
 /// Pages on their way to the caller. Where the caller or a hook panics, they are free again.
-struct Chunk<'y, 'a, R: RawMutex, E: Platform, P: Policy> {
-    yard: &'y Yard<'a, R, E, P>,
-    zone: &'a Zone<'a, R>,
+struct Chunk<'y, 'a, C: Config> {
+    yard: &'y Yard<'a, C>,
+    zone: &'a Zone<'a, C::Lock>,
     /// Indices; [`NIL`] where there is none.
     pages: [u32; CHUNK],
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Drop for Chunk<'_, '_, R, E, P> {
+impl<C: Config> Drop for Chunk<'_, '_, C> {
     fn drop(&mut self) {
         for &idx in self.pages.iter().filter(|&&idx| idx != NIL) {
             self.yard.take_back_undelivered(self.zone.pfn(idx), Order::ZERO);

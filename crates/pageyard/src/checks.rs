@@ -74,7 +74,7 @@ pub enum Link {
 }
 
 /// What a page is to its users, as the embedder tells
-/// ([`Platform::page_state`](crate::Platform::page_state)).
+/// ([`Defences::page_state`](crate::Defences::page_state)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageState {
     /// Mappings of it less one: -1 is mapped nowhere.

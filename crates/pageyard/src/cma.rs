@@ -7,12 +7,11 @@ use core::ops::Range;
 
 use lock_api::{Mutex, RawMutex};
 
+use crate::config::Config;
 use crate::contig::ContigError;
 use crate::free::BatchError;
 use crate::gfp::Gfp;
 use crate::isolate::{IsolateError, Purpose, each_block};
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::{MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::unwind::{Finally, Rollback};
@@ -75,7 +74,7 @@ impl fmt::Display for CmaError {
 
 impl core::error::Error for CmaError {}
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Makes whole pageblocks into CMA ones: from now on only movable requests are served from
     /// them. Done at start-up, it finds them free; later, what is in use there must be movable.
     ///
@@ -100,7 +99,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// Isolated pageblocks that hold only what can move become CMA ones, all of them or none.
     fn make_cma(&self, frames: &Range<u32>) -> Result<(), IsolateError> {
         let zone = self.zone;
@@ -134,7 +133,7 @@ pub struct CmaStats {
 /// One contiguous memory area of a yard.
 ///
 /// `M` is the kind of its own two locks. One is held for a moment, for the bitmap. The other is
-/// held while a range is emptied, pages being [moved](Platform::relocate) and room for them being
+/// held while a range is emptied, pages being [moved](crate::Reclaim::relocate) and room for them being
 /// made included, because two such attempts in one pageblock would refuse each other: where
 /// those may sleep, `M` must be a lock under which one may. They must not allocate from the area.
 #[derive(Debug)]
@@ -161,8 +160,8 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
     ///
     /// # Errors
     /// [`CmaError::TooSmall`] for the bitmap, and those of [`Yard::make_cma`].
-    pub fn new<R: RawMutex, E: Platform, P: Policy>(
-        yard: &Yard<'_, R, E, P>,
+    pub fn new<C: Config>(
+        yard: &Yard<'_, C>,
         range: Range<Pfn>,
         bit: Order,
         bitmap: &'b [AtomicU64],
@@ -211,9 +210,9 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
     ///
     /// # Errors
     /// [`CmaError::Full`], [`CmaError::Contig`], or what is wrong with the request.
-    pub fn alloc<R: RawMutex, E: Platform, P: Policy>(
+    pub fn alloc<C: Config>(
         &self,
-        yard: &Yard<'_, R, E, P>,
+        yard: &Yard<'_, C>,
         pages: u64,
         align: u64,
         gfp: Gfp,
@@ -228,9 +227,9 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
         answer
     }
 
-    fn first_fit<R: RawMutex, E: Platform, P: Policy>(
+    fn first_fit<C: Config>(
         &self,
-        yard: &Yard<'_, R, E, P>,
+        yard: &Yard<'_, C>,
         pages: u64,
         align: u64,
         gfp: Gfp,
@@ -272,9 +271,9 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
     ///
     /// # Errors
     /// [`CmaError::NotOurs`] or [`CmaError::Free`]; nothing has changed.
-    pub fn free<R: RawMutex, E: Platform, P: Policy>(
+    pub fn free<C: Config>(
         &self,
-        yard: &Yard<'_, R, E, P>,
+        yard: &Yard<'_, C>,
         pfn: Pfn,
         pages: u64,
     ) -> Result<(), CmaError> {

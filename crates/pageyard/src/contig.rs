@@ -6,12 +6,12 @@ use core::ops::Range;
 use lock_api::RawMutex;
 
 use crate::area::End;
+use crate::config::Config;
 use crate::frame::{Kind, State};
 use crate::free::{BatchError, FreeError};
 use crate::gfp::Gfp;
 use crate::isolate::{IsolateError, Purpose, blocks_of};
 use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::units::{CpuId, MigrateType, Order, Pfn};
 use crate::unwind::{Finally, Rollback};
 use crate::yard::Yard;
@@ -79,13 +79,13 @@ impl From<IsolateError> for ContigError {
     }
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Takes exactly the frames of a range (spec §4.12), which must lie in one zone. Watermarks do
     /// not matter.
     ///
     /// Every pageblock that the range touches is [isolated](Yard::isolate), so an unmovable page
     /// beside the range, but in its first or last pageblock, refuses it. What is in use in the
-    /// range is [moved](Platform::relocate) elsewhere. At the end, taken or not, those pageblocks
+    /// range is [moved](crate::Reclaim::relocate) elsewhere. At the end, taken or not, those pageblocks
     /// have type `t`, also if another caller held them isolated; those that were CMA blocks before
     /// they were isolated are CMA blocks again.
     ///
@@ -154,7 +154,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let pages = || (range.start.0..range.end.0).map(Pfn);
         let fault = |index, error| BatchError { index, error };
         // One CPU for all of them, whatever the platform says meanwhile.
-        let cpu = self.platform.cpu();
+        let cpu = self.hooks.cpu();
         if self.home(cpu).is_none() {
             return Err(fault(0, FreeError::UnknownCpu(cpu)));
         }
@@ -181,7 +181,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// leave is gone then.
     pub(crate) fn empty_and_take(
         &self,
-        at: &At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, C>,
         frames: &Range<u32>,
         order: Option<Order>,
         purpose: Purpose,
@@ -193,7 +193,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// Drains all CPUs' lists of a zone (§5.16).
-    pub(crate) fn drain_zone(&self, at: &At<'_, 'a, R, E, P>) {
+    pub(crate) fn drain_zone(&self, at: &At<'_, 'a, C>) {
         let _turn = self.draining.lock();
         (0..self.cpus).for_each(|cpu| at.drain(CpuId(cpu)));
     }
@@ -208,7 +208,7 @@ fn block_of(start: u64, end: u64) -> Option<Order> {
     Order::new(pages.trailing_zeros() as u8)
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// An emptied range becomes its caller's, in blocks of one order. Where a page of a block is
     /// bad, that block is out of use (§11.2), as is a frame that was poisoned since the range was
     /// emptied; the rest is free again, still isolated.
@@ -241,7 +241,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// Takes the free blocks that cover the range off their lists, and frees what they have beside
     /// it page by page, still isolated. Nothing changes unless all of the range is free, but for
     /// what may go with it.

@@ -1,19 +1,16 @@
 //! CPUs that come and go (spec §8.5). The layout names all there may ever be, and all are up at the
 //! start.
 
-use lock_api::RawMutex;
-
+use crate::config::Config;
 use crate::node::Home;
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::tuning::Limits;
 use crate::units::CpuId;
 use crate::yard::Yard;
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Where a CPU is at home, if it is up.
-    pub(crate) fn home(&self, cpu: CpuId) -> Option<&'a Home<'a, R>> {
+    pub(crate) fn home(&self, cpu: CpuId) -> Option<&'a Home<'a, C::Lock>> {
         self.homes.get(cpu.0 as usize).filter(|home| home.up.load(Relaxed))
     }
 

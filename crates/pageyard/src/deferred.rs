@@ -1,13 +1,12 @@
 //! Deferred initialisation (spec §8.2): most of a large machine's descriptors are written after it
 //! has begun to allocate, by as many threads as the embedder likes.
 
-use lock_api::RawMutex;
-
+use crate::config::Config;
 use crate::gfp::Gfp;
 use crate::init::Start;
 use crate::layout::{InitError, Layout, Storage, ZoneSpec, section_end};
 use crate::platform::Platform;
-use crate::policy::{Policy, StaticPolicy};
+use crate::policy::StaticPolicy;
 use crate::sync::{
     AtomicBool, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -93,19 +92,19 @@ impl Layout<'_> {
 }
 
 /// See [`Yard::growths`].
-pub(crate) struct Growths<'g, 'a, R: RawMutex, E, P> {
-    yard: &'g Yard<'a, R, E, P>,
-    zone: &'g Zone<'a, R>,
+pub(crate) struct Growths<'g, 'a, C: Config> {
+    yard: &'g Yard<'a, C>,
+    zone: &'g Zone<'a, C::Lock>,
     gfp: Gfp,
     ended: bool,
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Iterator for Growths<'_, '_, R, E, P> {
+impl<C: Config> Iterator for Growths<'_, '_, C> {
     type Item = bool;
 
     #[inline]
     fn next(&mut self) -> Option<bool> {
-        if !E::DEFERS || self.ended {
+        if !<C::Hooks as Platform>::DEFERS || self.ended {
             return None;
         }
         let (grown, last) = self.yard.growth(self.zone, self.gfp)?;
@@ -114,7 +113,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Iterator for Growths<'_, '_, R, E, P> 
     }
 }
 
-impl<'a, R: RawMutex, E: Platform, P: StaticPolicy> Yard<'a, R, E, P> {
+impl<'a, C: Config<Policy: StaticPolicy>> Yard<'a, C> {
     /// An allocator that begins with one section of the last zone of each node (spec §8.2). The
     /// rest of those zones is initialised by [`init_section`](Yard::init_section), which any number
     /// of threads may call at once, while others allocate; requests that would fail for want of it
@@ -129,16 +128,16 @@ impl<'a, R: RawMutex, E: Platform, P: StaticPolicy> Yard<'a, R, E, P> {
     /// As [`new`](Yard::new).
     pub fn deferred(
         layout: &Layout<'a>,
-        storage: Storage<'a, R>,
-        platform: E,
+        storage: Storage<'a, C::Lock>,
+        hooks: impl Into<C::Hooks>,
     ) -> Result<Self, InitError> {
-        let mut yard = Self::without_memory(platform);
+        let mut yard = Self::without_memory(hooks.into());
         yard.init_deferred(layout, storage)?;
         Ok(yard)
     }
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// [`deferred`](Yard::deferred) in place, as [`init`](Yard::init) is for [`new`](Yard::new).
     ///
     /// # Errors
@@ -146,9 +145,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     pub fn init_deferred(
         &mut self,
         layout: &Layout<'a>,
-        storage: Storage<'a, R>,
+        storage: Storage<'a, C::Lock>,
     ) -> Result<(), InitError> {
-        const { assert!(E::DEFERS, "Platform::DEFERS is off") };
+        const { assert!(<C::Hooks as Platform>::DEFERS, "Platform::DEFERS is off") };
         self.build(layout, storage, Start::Deferred(layout))?;
         self.recalculate();
         self.regroup();
@@ -196,17 +195,19 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// otherwise other threads have done so.
     pub(crate) fn growths<'g>(
         &'g self,
-        zone: &'g Zone<'a, R>,
+        zone: &'g Zone<'a, C::Lock>,
         gfp: Gfp,
-    ) -> Growths<'g, 'a, R, E, P> {
-        let grows = |d: &Deferred<'_>| E::DEFERS && !d.is_finished() && zone.late.is_deferred();
+    ) -> Growths<'g, 'a, C> {
+        let grows = |d: &Deferred<'_>| {
+            <C::Hooks as Platform>::DEFERS && !d.is_finished() && zone.late.is_deferred()
+        };
         Growths { yard: self, zone, gfp, ended: !self.deferred.as_ref().is_some_and(grows) }
     }
 
     /// One step; whether it is the last.
     #[cold]
     #[inline(never)]
-    fn growth(&self, zone: &Zone<'a, R>, gfp: Gfp) -> Option<(bool, bool)> {
+    fn growth(&self, zone: &Zone<'a, C::Lock>, gfp: Gfp) -> Option<(bool, bool)> {
         let grown = self.grow(zone);
         let left = zone.late.left();
         // The last sections may be with others, as their memory is before they are done.
@@ -219,7 +220,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Waits for another thread to be done with a section, asleep if the request may sleep.
     /// `false`: it takes too long.
-    fn wait_for_section(&self, zone: &Zone<'a, R>, left: u64, gfp: Gfp) -> bool {
+    fn wait_for_section(&self, zone: &Zone<'a, C::Lock>, left: u64, gfp: Gfp) -> bool {
         (0..MOST_PAUSES).any(|_| {
             self.pause_if_allowed(gfp);
             zone.late.left() != left
@@ -229,11 +230,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Initialises the zone's next section that has memory. `false`: there is none.
     #[cold]
     #[inline(never)]
-    fn grow(&self, zone: &Zone<'a, R>) -> bool {
+    fn grow(&self, zone: &Zone<'a, C::Lock>) -> bool {
         let Some(deferred) = &self.deferred else { return false };
         let late = &zone.late;
         let end = zone.end();
-        let cpu = self.platform.cpu();
+        let cpu = self.hooks.cpu();
         // A thread that is none of the yard's CPUs works in the first one's name.
         let at = self.at(zone, cpu);
         let Some(at) = at.or_else(|| self.at(zone, CpuId(0))) else { return false };

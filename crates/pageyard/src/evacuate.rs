@@ -4,14 +4,14 @@ use core::ops::Range;
 
 use lock_api::RawMutex;
 
+use crate::config::Config;
 use crate::contig::ContigError;
 use crate::frame::Kind;
 use crate::free::FreeError;
 use crate::gfp::Gfp;
+use crate::hooks::{Defences, Reclaim, Relocation};
 use crate::isolate::blocks_of;
 use crate::node::NodeChoice;
-use crate::platform::{Platform, Relocation};
-use crate::policy::Policy;
 use crate::units::{Order, Pfn, ZoneKind};
 use crate::unwind::Rollback;
 use crate::yard::Yard;
@@ -30,7 +30,7 @@ enum Step {
     Never,
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Moves the movable blocks that have a frame in the range to other places. A block that does
     /// not move ends the attempt, but is no error: it may be freed before anybody looks.
     ///
@@ -38,7 +38,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// [`ContigError::NoMemory`] where there is no place to move to.
     pub(crate) fn evacuate(
         &self,
-        at: &At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, C>,
         frames: &Range<u32>,
         gfp: Gfp,
     ) -> Result<(), ContigError> {
@@ -69,7 +69,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline(always)]
     fn relocate_one(
         &self,
-        at: &At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, C>,
         from: u32,
         order: Order,
         frames: &Range<u32>,
@@ -88,7 +88,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         // Now, not afterwards: once it has moved, its owner may free it at any time.
         let _ = self.set_movable(to, order, true);
         let refused = Rollback::new(|| self.take_back_undelivered(to, order));
-        let moved = self.as_reclaimer(|| self.platform.relocate(from, to, order));
+        let moved = self.as_reclaimer(|| self.hooks.relocate(from, to, order));
         refused.disarm();
         // What fails here had already been freed, against the contract; the last look will tell.
         match moved {
@@ -126,7 +126,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline(always)]
     fn target(
         &self,
-        at: &At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, C>,
         order: Order,
         frames: &Range<u32>,
         gfp: Gfp,
@@ -134,7 +134,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let blocks = blocks_of(frames);
         let gfp = target_flags(gfp, at.zone.kind);
         for _ in 0..TRIES {
-            if self.platform.fail(order, gfp) {
+            if self.hooks.fail(order, gfp) {
                 return None;
             }
             let to = self.alloc_rest(NodeChoice::LOCAL, order, gfp).ok()?;

@@ -5,7 +5,7 @@ use crate::gfp::Gfp;
 use crate::history::HighChange;
 use crate::units::{MigrateType, Order, Pfn, ZoneId, ZoneKind};
 
-/// One event. The CPU comes beside it, through [`Platform::event`](crate::Platform::event).
+/// One event. The CPU comes beside it, through [`Observer::event`](crate::Observer::event).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// `mm_page_alloc`: a request was answered; `None` where it failed.
@@ -90,7 +90,7 @@ pub enum Event {
         pages: u32,
     },
     /// `high` of the CPU's lists changed; told only to platforms that ask for it
-    /// ([`SEES_TUNING`](crate::Platform::SEES_TUNING)).
+    /// ([`SEES_TUNING`](crate::Observer::SEES_TUNING)).
     High {
         /// The zone.
         zone: ZoneId,

@@ -52,20 +52,20 @@ impl Default for FaultPlan {
     }
 }
 
-/// A plan at work. A platform that has one asks it in [`fail`](crate::Platform::fail):
+/// A plan at work. A platform that has one asks it in [`fail`](crate::Defences::fail):
 ///
 /// ```
-/// use pageyard::{FaultPlan, Faults, Gfp, Order, Platform};
+/// use pageyard::{FaultPlan, Defences, Faults, Gfp, Order};
 ///
-/// struct Machine { faults: Faults }
-/// impl Platform for Machine {
+/// struct Failing { faults: Faults }
+/// impl Defences for Failing {
 ///     fn fail(&self, order: Order, gfp: Gfp) -> bool { self.faults.hit(order, gfp) }
 /// }
 /// let plan = FaultPlan { per_mille: 1000, times: 1, ..FaultPlan::NONE };
-/// let machine = Machine { faults: Faults::new(plan) };
-/// assert!(machine.fail(Order::MAX, Gfp::ATOMIC));
-/// assert!(!machine.fail(Order::MAX, Gfp::ATOMIC));
-/// assert_eq!(machine.faults.injected(), 1);
+/// let failing = Failing { faults: Faults::new(plan) };
+/// assert!(failing.fail(Order::MAX, Gfp::ATOMIC));
+/// assert!(!failing.fail(Order::MAX, Gfp::ATOMIC));
+/// assert_eq!(failing.faults.injected(), 1);
 /// ```
 ///
 /// Any number of CPUs may ask at once. Then the order in which they come decides who fails, and

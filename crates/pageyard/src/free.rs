@@ -2,13 +2,14 @@
 
 use core::fmt;
 
-use lock_api::RawMutex;
+use lock_api::{MutexGuard, RawMutex};
 
+use crate::config::Config;
 use crate::events::Event;
 use crate::frame::{Kind, Owned, State};
+use crate::hooks::Observer;
 use crate::pcp::{Pageset, is_cached_order};
 use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, Order, Pfn, ZoneKind};
 use crate::unwind::Rollback;
@@ -98,7 +99,7 @@ impl core::error::Error for BatchError {}
 /// How many blocks one batch prepares at once (§6.2).
 const BATCH: usize = 31;
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Takes back a block that [`alloc`](Yard::alloc) handed out. Where the policy checks pages and
     /// one of them is bad, the block is the allocator's all the same, out of use (§11.2).
     ///
@@ -148,11 +149,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if !is_cached_order(self.rules(), o) {
             return None;
         }
-        let cpu = self.platform.cpu();
+        let cpu = self.hooks.cpu();
         // Nearly every page goes back to the CPU's own node, and most of its memory is in the
         // highest zone.
         let (zone, slot) = self.homes.get(cpu.0 as usize)?.quick[ZoneKind::Movable as usize]?;
-        let at = At::new(zone, &self.platform, cpu, slot, self.policy);
+        let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
         match zone.allocated(pfn, o) {
             Some(block) => at.put_quick::<OWNED>(block, o),
             None => self.free_elsewhere::<OWNED>(pfn, o),
@@ -165,7 +166,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn free_elsewhere<const OWNED: bool>(&self, pfn: Pfn, o: u8) -> Option<()> {
         let (zone, _) = self.locate(pfn)?;
         let block = zone.allocated(pfn, o)?;
-        self.at(zone, self.platform.cpu())?.put_quick::<OWNED>(block, o)
+        self.at(zone, self.hooks.cpu())?.put_quick::<OWNED>(block, o)
     }
 
     /// A free that is not the common case; also serves the common case, by more instructions.
@@ -195,11 +196,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// The block leaves its owner. From here on nobody else can free it, and it has to go somewhere.
-    pub(crate) fn leave(
-        &self,
-        pfn: Pfn,
-        order: Order,
-    ) -> Result<(At<'_, 'a, R, E, P>, u32), FreeError> {
+    pub(crate) fn leave(&self, pfn: Pfn, order: Order) -> Result<(At<'_, 'a, C>, u32), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
         let at = self.here(zone)?;
         zone.leave(idx, order)?;
@@ -212,7 +209,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         &self,
         pfn: Pfn,
         order: Order,
-    ) -> Result<(&'a Zone<'a, R>, u32), FreeError> {
+    ) -> Result<(&'a Zone<'a, C::Lock>, u32), FreeError> {
         let (zone, idx) = self.locate(pfn).ok_or(FreeError::Foreign)?;
         if zone.map.frame(idx).state().is(Kind::Allocated, order.get()) {
             Ok((zone, idx))
@@ -222,8 +219,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     #[inline]
-    fn here<'z>(&'z self, zone: &'z Zone<'a, R>) -> Result<At<'z, 'a, R, E, P>, FreeError> {
-        let cpu = self.platform.cpu();
+    fn here<'z>(&'z self, zone: &'z Zone<'a, C::Lock>) -> Result<At<'z, 'a, C>, FreeError> {
+        let cpu = self.hooks.cpu();
         self.home(cpu).and_then(|_| self.at(zone, cpu)).ok_or(FreeError::UnknownCpu(cpu))
     }
 
@@ -259,7 +256,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         of: impl Fn(&B) -> (Pfn, Order),
     ) -> Result<(), BatchError> {
         // One CPU for the whole batch, whatever the platform says meanwhile.
-        let cpu = self.platform.cpu();
+        let cpu = self.hooks.cpu();
         if self.home(cpu).is_none() && !blocks.is_empty() {
             return Err(BatchError { index: 0, error: FreeError::UnknownCpu(cpu) });
         }
@@ -314,7 +311,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// The cached orders of one group, under one lock while they lie in one zone.
     fn free_group(&self, group: impl Iterator<Item = (Pfn, Order)>, cpu: CpuId) {
-        let mut held: Option<(&'a Zone<'a, R>, lock_api::MutexGuard<'_, R, Pageset>)> = None;
+        let mut held: Option<(&Zone<'_, _>, MutexGuard<'_, _, Pageset>)> = None;
         for (pfn, order) in group.filter(|b| is_cached_order(self.rules(), b.1.get())) {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
             let Some(at) = self.at(zone, cpu) else { continue };
@@ -322,7 +319,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             if !frame.state().is(Kind::Leaving, order.get()) {
                 continue; // a bad page: out of use since it was looked at
             }
-            self.platform.event(cpu, Event::FreeBatched { pfn });
+            self.hooks.event(cpu, Event::FreeBatched { pfn });
             if let Some((of, pageset)) = &mut held
                 && core::ptr::eq(*of, zone)
                 && pageset.put_told(&at, idx, frame, order.get())
@@ -411,7 +408,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// The common case of a free, once the block is known to be its owner's.
     #[inline(always)]
     fn put_quick<const OWNED: bool>(&self, block: Owned<'_>, o: u8) -> Option<()> {
@@ -431,7 +428,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     #[inline(always)]
     pub(crate) fn note_free(&self, idx: u32, order: u8) {
         if let Some(order) = Order::new(order) {
-            self.env.event(self.cpu, Event::Free { pfn: self.zone.pfn(idx), order });
+            self.hooks.event(self.cpu, Event::Free { pfn: self.zone.pfn(idx), order });
         }
     }
 
@@ -441,7 +438,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     fn put_listed<const OWNED: bool>(&self, block: Owned<'_>, order: u8) -> Option<()> {
         let pageblock = self.zone.map.pageblock(block.idx)?;
         let mut pageset = self.slot.pageset.try_lock()?;
-        if !pageset.put_quietly::<_, _, _, OWNED>(self, block, pageblock, order) {
+        if !pageset.put_quietly::<_, OWNED>(self, block, pageblock, order) {
             return None;
         }
         // Each way out releases the lock itself: shared, it costs three instructions more.

@@ -1,17 +1,15 @@
 //! Blocks kept for urgent requests of order 1 and above (spec §3.8).
 
-use lock_api::RawMutex;
-
 use crate::alloc::Request;
+use crate::config::Config;
 use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::watermark::highatomic_cap;
 use crate::yard::Yard;
 use crate::zone::{At, Locked, Zone};
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// After such a request was served: keeps the pageblock it was served from, up to about one
     /// percent of the zone.
     #[cold]
@@ -45,7 +43,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     fn unreserve(&self, t: MigrateType, force: bool) -> bool {
         let z = self.zone;
         let reserved = z.reserved_highatomic.load(Relaxed);
@@ -75,7 +73,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     }
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Gives one reserved block back to requests of type `t`, where a zone has one with a free
     /// page in it; without `force` each zone keeps one block. Whether one was found; never for a
     /// type that requests do not have.
@@ -83,7 +81,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if !t.is_mergeable() {
             return false;
         }
-        let cpu = self.platform.cpu();
+        let cpu = self.hooks.cpu();
         self.zones.iter().any(|z| self.unreserve(z, cpu, t, force))
     }
 
@@ -92,7 +90,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         self.zones_for(req).any(|z| self.unreserve(z, req.cpu, req.migrate_type, force))
     }
 
-    fn unreserve(&self, zone: &Zone<'a, R>, cpu: CpuId, t: MigrateType, force: bool) -> bool {
+    fn unreserve(&self, zone: &Zone<'a, C::Lock>, cpu: CpuId, t: MigrateType, force: bool) -> bool {
         let at = self.at(zone, cpu);
         at.is_some_and(|at| at.lock().unreserve(t, force))
     }

@@ -128,25 +128,26 @@ impl<const N: usize> Default for Ring<N> {
 /// A [`Ring`] for each CPU in each zone, over the embedder's memory.
 ///
 /// A platform that keeps one says so with
-/// [`SEES_TUNING`](crate::Platform::SEES_TUNING) and feeds it:
+/// [`SEES_TUNING`](crate::Observer::SEES_TUNING) and feeds it:
 ///
 /// ```
-/// use pageyard::{CpuId, Event, History, Platform, Ring, ZoneId, ZoneKind};
+/// use pageyard::{CpuId, Event, History, Observer, Ring, ZoneId, ZoneKind};
 /// # type Lock = spin::mutex::SpinMutex<()>;
-/// struct Machine<'h> { history: History<'h, Lock, 32> }
+/// struct Watch<'h> { history: History<'h, Lock, 32> }
 ///
-/// impl Platform for Machine<'_> {
+/// impl Observer for Watch<'_> {
 ///     const SEES_TUNING: bool = true;
 ///
 ///     fn event(&self, cpu: CpuId, event: Event) {
-///         self.history.note(self.now(), cpu, &event);
+///         let now_ns = 0; // Read the clock here.
+///         self.history.note(now_ns, cpu, &event);
 ///     }
 /// }
 ///
 /// let zones = [ZoneId::from(ZoneKind::Normal)];
 /// let rings: Vec<_> = (0..4).map(|_| lock_api::Mutex::new(Ring::new())).collect();
-/// let machine = Machine { history: History::new(&zones, 4, &rings).unwrap() };
-/// assert_eq!(machine.history.read(ZoneKind::Normal, CpuId(3)).unwrap().noted(), 0);
+/// let watch = Watch { history: History::new(&zones, 4, &rings).unwrap() };
+/// assert_eq!(watch.history.read(ZoneKind::Normal, CpuId(3)).unwrap().noted(), 0);
 /// ```
 #[derive(Debug)]
 pub struct History<'h, R: RawMutex, const N: usize> {

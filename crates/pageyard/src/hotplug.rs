@@ -6,13 +6,13 @@ use core::ops::Range;
 
 use lock_api::RawMutex;
 
+use crate::config::Config;
 use crate::contig::ContigError;
 use crate::frame::{Kind, State};
 use crate::gfp::Gfp;
 use crate::isolate::{IsolateError, Purpose};
 use crate::node::rebuild_orders;
 use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::safety::change;
 use crate::sync::{
     AtomicU64,
@@ -49,7 +49,7 @@ pub enum HotplugError {
     /// [Deferred initialisation](Yard::deferred) is not finished.
     Deferred,
     /// A hook of `online`, `offline` or `restore` called one of them: it would wait for itself. By
-    /// [`Platform::task`](crate::Platform::task).
+    /// [`Reclaim::task`](crate::Reclaim::task).
     Nested,
     /// The range means nothing, does not lie in one zone, or cannot be emptied.
     Refused(ContigError),
@@ -80,7 +80,7 @@ impl From<ContigError> for HotplugError {
     }
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Memory has come: whole sections of one zone's span, none of which was there (spec §8.4).
     /// All of it becomes free and movable; watermarks, limits and reserves follow, and where the
     /// zone was empty, the order in which nodes are tried. Requests may go on meanwhile.
@@ -110,7 +110,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// Memory is to go: whole sections of one zone, all of them memory (spec §8.4). What is in use
-    /// there is [moved](Platform::relocate) elsewhere; once the sections are empty, the allocator
+    /// there is [moved](crate::Reclaim::relocate) elsewhere; once the sections are empty, the allocator
     /// forgets them. Requests may go on meanwhile, though the zone's per-CPU lists are disabled.
     ///
     /// Nothing reserved and nothing unmovable may lie there. It may be all that the zone has. Frames
@@ -142,7 +142,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Waits until no other task changes memory. `None`: this one does, further up on its stack.
     pub(crate) fn begin_hotplug(&self) -> Option<HotplugTurn<'_>> {
-        let task = !self.platform.task();
+        let task = !self.task();
         loop {
             if let Some(turn) = self.hotplug.try_take() {
                 self.hotplug_task.store(task, Relaxed);
@@ -152,16 +152,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             if task != 0 && self.hotplug_task.load(Relaxed) == task {
                 return None;
             }
-            self.platform.pause();
+            self.hooks.pause();
         }
     }
 
     /// This CPU at the zone of a range of whole sections, and the range's indices there.
     #[allow(clippy::type_complexity)] // As `frames_of`.
-    fn sections(
-        &self,
-        range: Range<Pfn>,
-    ) -> Result<(At<'_, 'a, R, E, P>, Range<u32>), HotplugError> {
+    fn sections(&self, range: Range<Pfn>) -> Result<(At<'_, 'a, C>, Range<u32>), HotplugError> {
         if self.deferred.as_ref().is_some_and(|d| !d.is_finished()) {
             return Err(HotplugError::Deferred);
         }
@@ -177,13 +174,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// in use, soon.
     fn isolate_to_leave(
         &self,
-        at: &At<'_, 'a, R, E, P>,
+        at: &At<'_, 'a, C>,
         frames: &Range<u32>,
     ) -> Result<(), IsolateError> {
         let isolate = || at.isolate(frames.clone(), MigrateType::Movable, Purpose::Leave);
         for _ in 1..TRIES {
             match isolate() {
-                Err(IsolateError::Unmovable(p)) if !at.zone.stays(p) => self.platform.pause(),
+                Err(IsolateError::Unmovable(p)) if !at.zone.stays(p) => self.hooks.pause(),
                 answer => return answer,
             }
         }
@@ -192,13 +189,13 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Takes everything in isolated sections off the lists, once nothing is in use there, and
     /// forgets the sections.
-    fn empty(&self, at: &At<'_, 'a, R, E, P>, frames: &Range<u32>) -> Result<(), ContigError> {
+    fn empty(&self, at: &At<'_, 'a, C>, frames: &Range<u32>) -> Result<(), ContigError> {
         let gfp = Gfp::USER | Gfp::NOWARN;
         let mut tries = 0;
         loop {
             tries += 1;
             match self.empty_and_take(at, frames, None, Purpose::Leave, gfp) {
-                Err(e) if e.is_busy() && tries < TRIES => self.platform.pause(),
+                Err(e) if e.is_busy() && tries < TRIES => self.hooks.pause(),
                 answer => return answer,
             }
         }
@@ -206,7 +203,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// A zone without memory keeps nothing on per-CPU lists, and its counter is exact.
     #[inline(never)]
-    fn forget_pagesets(&self, zone: &Zone<'a, R>) {
+    fn forget_pagesets(&self, zone: &Zone<'a, C::Lock>) {
         let _held = zone.limits_lock.lock();
         zone.limits.set(Limits::DISABLED);
         zone.limit_pagesets(self.rules());
@@ -281,21 +278,25 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// Pauses: asleep if a request with these flags may sleep.
     pub(crate) fn pause_if_allowed(&self, gfp: Gfp) {
         if gfp.contains(Gfp::DIRECT_RECLAIM) {
-            self.platform.pause();
+            self.hooks.pause();
         } else {
             core::hint::spin_loop();
         }
     }
 
-    pub(crate) fn first_zone(&self, node: NodeId, highest: ZoneKind) -> Option<&'a Zone<'a, R>> {
+    pub(crate) fn first_zone(
+        &self,
+        node: NodeId,
+        highest: ZoneKind,
+    ) -> Option<&'a Zone<'a, C::Lock>> {
         let mut near = self.node(node)?.order().filter_map(|n| self.node(n));
         near.find_map(|n| n.zones_up_to(highest).iter().find(|z| z.is_populated()))
     }
 
     /// As at the start (§2.7): of a NORMAL zone, where there is another zone of the node to turn to,
     /// or no other node.
-    fn starts_nofragment(&self, zone: &Zone<'a, R>) -> bool {
-        let beside = |z: &Zone<'a, R>| z.kind == ZoneKind::Dma32 && z.is_populated();
+    fn starts_nofragment(&self, zone: &Zone<'a, C::Lock>) -> bool {
+        let beside = |z: &Zone<'a, C::Lock>| z.kind == ZoneKind::Dma32 && z.is_populated();
         zone.kind == ZoneKind::Normal
             && (self.nodes.len() == 1
                 || self.node(zone.node).is_some_and(|n| n.zones.iter().any(beside)))
@@ -334,7 +335,7 @@ fn pages(frames: &Range<u32>) -> u32 {
     frames.end.wrapping_sub(frames.start)
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// New sections: free, in isolated pageblocks, from which nothing is handed out yet.
     fn arrive(&self, frames: Range<u32>) {
         let zone = self.zone;
@@ -358,7 +359,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// Empty sections, on no list any more, are no memory. What is faulty keeps its mark.
     #[inline(never)]
     pub(crate) fn forget(&self, frames: &Range<u32>) {

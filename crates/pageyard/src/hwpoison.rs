@@ -9,12 +9,10 @@
 
 use core::fmt;
 
-use lock_api::RawMutex;
-
 use crate::area::End;
+use crate::config::Config;
 use crate::frame::{Kind, State};
 use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::safety::change;
 use crate::units::{CpuId, PAGEBLOCK_ORDER, Pfn};
 use crate::unwind::Rollback;
@@ -63,7 +61,7 @@ impl core::error::Error for PoisonError {}
 /// time somebody would have to refill with it between two of our steps.
 const TRIES: u32 = 1000;
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// Takes a frame with faulty memory out of use (§11.3). A free one is split out of its block
     /// at once, also from the per-CPU lists, which are drained for it. One that is in use goes when
     /// its block is freed: the rest of the block becomes free, the frame does not.
@@ -75,7 +73,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// [`PoisonError`]; nothing has changed.
     pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
-        let at = self.at(zone, self.platform.cpu());
+        let at = self.at(zone, self.hooks.cpu());
         let at = at.or_else(|| self.at(zone, CpuId(0))).ok_or(PoisonError::Foreign)?;
         {
             let locked = at.lock();
@@ -116,7 +114,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// [`PoisonError`]; nothing has changed.
     pub fn unpoison_frame(&self, pfn: Pfn) -> Result<(), PoisonError> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
-        let at = self.at(zone, self.platform.cpu());
+        let at = self.at(zone, self.hooks.cpu());
         let at = at.or_else(|| self.at(zone, CpuId(0))).ok_or(PoisonError::Foreign)?;
         let frame = zone.map.frame(idx);
         {
@@ -148,7 +146,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// Takes a frame out of use if it is part of a free block or of a guard.
     fn remove_poisoned(&self, idx: u32) -> bool {
         let Some((head, state)) = self.zone.map.block_over(idx) else { return false };

@@ -6,13 +6,13 @@ use core::ops::Range;
 use lock_api::{Mutex, RawMutex};
 
 use crate::area::End;
+use crate::config::Config;
 use crate::deferred::{Deferred, Late};
 use crate::frame::{Map, State};
 use crate::knobs::Knobs;
 use crate::layout::{InitError, Layout, Storage, common, section_end};
 use crate::node::{Node, rebuild_orders};
-use crate::platform::Platform;
-use crate::policy::{Policy, StaticPolicy};
+use crate::policy::StaticPolicy;
 use crate::reclaimers::Reclaimers;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::turn::Turn;
@@ -36,17 +36,17 @@ pub(crate) enum Start<'l, 'a> {
     Deferred(&'l Layout<'a>),
 }
 
-impl<'a, R: RawMutex, E: Platform, P: StaticPolicy> Yard<'a, R, E, P> {
+impl<'a, C: Config<Policy: StaticPolicy>> Yard<'a, C> {
     /// An allocator in which every usable frame that is not reserved is free.
     ///
     /// # Errors
     /// [`InitError`]; nothing was written to the storage then.
     pub fn new(
         layout: &Layout<'_>,
-        storage: Storage<'a, R>,
-        platform: E,
+        storage: Storage<'a, C::Lock>,
+        hooks: impl Into<C::Hooks>,
     ) -> Result<Self, InitError> {
-        let mut yard = Self::without_memory(platform);
+        let mut yard = Self::without_memory(hooks.into());
         yard.init(layout, storage)?;
         Ok(yard)
     }
@@ -54,8 +54,8 @@ impl<'a, R: RawMutex, E: Platform, P: StaticPolicy> Yard<'a, R, E, P> {
     /// An allocator without memory, whose requests all fail, until [`init`](Yard::init) gives it
     /// some. Together they are [`new`](Yard::new) for small stacks: a yard has some KiB, and what
     /// returns it by value may have copies of it on the way.
-    pub const fn without_memory(platform: E) -> Self {
-        Self::with_policy(platform, P::POLICY)
+    pub const fn without_memory(hooks: C::Hooks) -> Self {
+        Self::with_policy(hooks, C::Policy::POLICY)
     }
 
     /// An allocator with the layout's zones, no frame of which is memory yet: for
@@ -65,23 +65,23 @@ impl<'a, R: RawMutex, E: Platform, P: StaticPolicy> Yard<'a, R, E, P> {
     /// [`InitError`]; nothing was written to the storage then.
     pub fn blank(
         layout: &Layout<'_>,
-        storage: Storage<'a, R>,
-        platform: E,
+        storage: Storage<'a, C::Lock>,
+        hooks: impl Into<C::Hooks>,
     ) -> Result<Self, InitError> {
-        let mut yard = Self::without_memory(platform);
+        let mut yard = Self::without_memory(hooks.into());
         yard.init_blank(layout, storage)?;
         Ok(yard)
     }
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// [`without_memory`](Yard::without_memory) for a policy that is a value, as `&Rules` are.
-    pub const fn with_policy(platform: E, policy: P) -> Self {
+    pub const fn with_policy(hooks: C::Hooks, policy: C::Policy) -> Self {
         Yard {
             zones: &[],
             nodes: &[],
             homes: &[],
-            platform,
+            hooks,
             cpus: 0,
             knobs: Mutex::new(Knobs::DEFAULT),
             settings: Mutex::new(()),
@@ -103,7 +103,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     ///
     /// # Errors
     /// [`InitError`]; nothing was written to the storage then, and the yard is as it was.
-    pub fn init(&mut self, layout: &Layout<'_>, storage: Storage<'a, R>) -> Result<(), InitError> {
+    pub fn init(
+        &mut self,
+        layout: &Layout<'_>,
+        storage: Storage<'a, C::Lock>,
+    ) -> Result<(), InitError> {
         self.build(layout, storage, Start::Whole)?;
         self.recalculate();
         self.regroup();
@@ -118,7 +122,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     pub fn init_blank(
         &mut self,
         layout: &Layout<'_>,
-        storage: Storage<'a, R>,
+        storage: Storage<'a, C::Lock>,
     ) -> Result<(), InitError> {
         self.build(layout, storage, Start::Blank)
     }
@@ -140,12 +144,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     pub(crate) fn build(
         &mut self,
         layout: &Layout<'_>,
-        storage: Storage<'a, R>,
+        storage: Storage<'a, C::Lock>,
         start: Start<'_, 'a>,
     ) -> Result<(), InitError> {
         let populated = !matches!(start, Start::Blank);
         self.rules().check()?;
-        let needs = layout.needs::<R>()?;
+        let needs = layout.needs::<C::Lock>()?;
         let room = |what, needed, given| {
             if given < needed { Err(InitError::TooSmall { what, needed, given }) } else { Ok(()) }
         };
@@ -162,7 +166,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 slot.node.store(node.0.into(), Relaxed);
             }
         }
-        let slots: &'a [CpuSlot<R>] = storage.slots;
+        let slots: &'a [CpuSlot<C::Lock>] = storage.slots;
         let (mut frames, mut blocks, mut slots) = (storage.frames, storage.blocks, slots);
         let ids = (0..needs.nodes).flat_map(|n| {
             ZoneKind::ALL.into_iter().rev().map(move |kind| (NodeId(n as u16), kind))
@@ -205,10 +209,10 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             zone.nofragment.store(nofragment, Relaxed);
         }
         sort_by_start(storage.zones.get_mut(..needs.zones).unwrap_or(&mut []));
-        let zones: &'a [Zone<'a, R>] = storage.zones.get(..needs.zones).unwrap_or(&[]);
+        let zones: &'a [Zone<'a, C::Lock>] = storage.zones.get(..needs.zones).unwrap_or(&[]);
         if populated {
             for zone in zones {
-                populate(zone, layout, &self.platform, self.policy);
+                populate::<C>(zone, layout, &self.hooks, self.policy);
             }
         }
 
@@ -223,9 +227,9 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let cpus = layout.cpus.iter().filter(|&&n| n == id).count();
             node.cpus.store(cpus as u32, Relaxed);
         }
-        let nodes: &'a [Node<'a, R>] = storage.nodes.get(..needs.nodes).unwrap_or(&[]);
+        let nodes: &'a [Node<'a, C::Lock>] = storage.nodes.get(..needs.nodes).unwrap_or(&[]);
         // Of a blank yard's zones nobody knows yet which will have memory.
-        let serves = |z: &Zone<'a, R>| !populated || z.is_populated();
+        let serves = |z: &Zone<'a, C::Lock>| !populated || z.is_populated();
         rebuild_orders(nodes, |id| zones.iter().any(|z| z.node == id && serves(z)));
         let mut homes = storage.homes.iter_mut().take(needs.homes);
         for ((cpu, &node), home) in (0..).map(CpuId).zip(layout.cpus).zip(&mut homes) {
@@ -249,16 +253,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 }
 
 /// Frees a zone's usable memory, as much of it as is not initialised later.
-fn populate<R: RawMutex, E: Platform, P: Policy>(
-    zone: &Zone<'_, R>,
+fn populate<C: Config>(
+    zone: &Zone<'_, C::Lock>,
     layout: &Layout<'_>,
-    platform: &E,
-    policy: P,
+    hooks: &C::Hooks,
+    policy: C::Policy,
 ) {
     let span = zone.start..zone.end();
     let present: u64 = layout.usable.iter().map(|r| common(r, &span)).sum();
     zone.present.store(present, Relaxed);
-    let Some(at) = zone.at(platform, CpuId(0), policy) else { return };
+    let Some(at) = zone.at::<C>(hooks, CpuId(0), policy) else { return };
     let end = zone.late.start().unwrap_or(span.end);
     let all = !zone.late.is_deferred();
     if all {
@@ -287,7 +291,7 @@ fn populate<R: RawMutex, E: Platform, P: Policy>(
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// Frees what is usable of a range of the zone's frames as naturally aligned blocks, as large
     /// as they go, ascending, to the tails of the lists (§8.1). How many pages that were.
     ///
@@ -341,7 +345,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// A hook panicked before these frames were free: they are memory, but not managed.
     #[cold]
     fn stay_reserved(&self, runs: &mut dyn Iterator<Item = Range<Pfn>>) {
@@ -385,7 +389,7 @@ fn sort_by_start<R: RawMutex>(zones: &mut [Zone<'_, R>]) {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> crate::zone::Locked<'_, '_, R, E, P> {
+impl<C: Config> crate::zone::Locked<'_, '_, C> {
     /// Memory that was never free, and is filled, becomes so, at the tail (§8.1). Frames that were
     /// poisoned meanwhile stay out of use.
     pub(crate) fn free_block(&self, idx: u32, order: u8) {

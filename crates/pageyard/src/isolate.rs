@@ -7,9 +7,9 @@ use core::ops::Range;
 use lock_api::RawMutex;
 
 use crate::area::End;
+use crate::config::Config;
 use crate::frame::Kind;
 use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind};
 use crate::yard::Yard;
@@ -83,7 +83,7 @@ impl fmt::Display for IsolateError {
 
 impl core::error::Error for IsolateError {}
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Isolates every pageblock that the range touches (spec §4.11): none of its free pages is
     /// handed out, and what is freed into it stays there, until [`unisolate`](Yard::unisolate).
     ///
@@ -122,7 +122,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         &self,
         range: Range<Pfn>,
         t: MigrateType,
-    ) -> Result<(At<'_, 'a, R, E, P>, Range<u32>), IsolateError> {
+    ) -> Result<(At<'_, 'a, C>, Range<u32>), IsolateError> {
         if !t.is_mergeable() && t != MigrateType::Cma {
             return Err(IsolateError::BadType(t));
         }
@@ -136,7 +136,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return Err(IsolateError::OutsideZone(zone_end));
         }
         let pages = range.end.0.wrapping_sub(range.start.0) as u32;
-        let cpu = self.platform.cpu();
+        let cpu = self.hooks.cpu();
         let at = self.at(zone, cpu).ok_or(IsolateError::UnknownCpu(cpu))?;
         Ok((at, first..first.wrapping_add(pages)))
     }
@@ -153,7 +153,7 @@ pub(crate) fn each_block(blocks: Range<u32>) -> impl Iterator<Item = u32> {
     blocks.step_by(PAGEBLOCK_PAGES as usize)
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// The first pageblock, the last one, then those between; one hold of the zone lock for each.
     pub(crate) fn isolate(
         &self,
@@ -193,7 +193,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     fn isolate_block(
         &self,
         block: u32,

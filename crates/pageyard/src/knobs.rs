@@ -3,12 +3,9 @@
 
 use core::fmt::Write;
 
-use lock_api::RawMutex;
-
+use crate::config::Config;
 use crate::knob_error::{Excerpt, KnobError};
 use crate::knob_table::{Follows, KNOBS, Knob};
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::tuning::{Limits, MAX_BATCH, MAX_PAGES};
 use crate::units::{PAGE_SIZE, ZONE_KINDS, ZoneId, ZoneKind};
@@ -119,7 +116,7 @@ impl Knobs {
     }
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// The settings now in force.
     pub fn knobs(&self) -> Knobs {
         *self.knobs.lock()
@@ -319,15 +316,16 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         *self.knobs.lock() = knobs;
     }
 
-    fn is_low(zone: &Zone<'_, R>) -> bool {
+    fn is_low(zone: &Zone<'_, C::Lock>) -> bool {
         zone.kind <= ZoneKind::Normal
     }
 
     /// Pages of low memory above the high marks, and how many zones they are in (§3.1).
     fn lowmem_above_high(&self, knobs: &Knobs) -> (u64, u64) {
         let low = || self.zones.iter().filter(|z| Self::is_low(z));
-        let above =
-            |z: &Zone<'_, R>| z.managed.load(Relaxed).saturating_sub(z.watermarks.effective(HIGH));
+        let above = |z: &Zone<'_, C::Lock>| {
+            z.managed.load(Relaxed).saturating_sub(z.watermarks.effective(HIGH))
+        };
         let populated = low().filter(|z| z.present.load(Relaxed) > 0).count() as u64;
         (low().map(above).sum::<u64>() + knobs.foreign_lowmem, populated)
     }
@@ -409,7 +407,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// How many CPUs share a zone's per-CPU share of the watermark: those of its node that are up,
     /// and those on their way; where there are none, all that are up (§5.4).
-    fn node_cpus(&self, zone: &Zone<'_, R>, coming: u32) -> u32 {
+    fn node_cpus(&self, zone: &Zone<'_, C::Lock>, coming: u32) -> u32 {
         let local = self.node(zone.node).map_or(0, |n| n.cpus.load(Relaxed));
         match local + coming {
             0 => self.cpus_up(),

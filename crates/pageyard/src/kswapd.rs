@@ -1,13 +1,15 @@
 //! Background reclaim (spec §7.1, §7.2): when it is woken, and what it then does, step by step.
 //! The thread is the embedder's, and so is what it reclaims.
 
+use core::fmt;
+
 use lock_api::RawMutex;
 
 use crate::alloc::Request;
+use crate::config::Config;
 use crate::gfp::Gfp;
+use crate::hooks::Reclaim;
 use crate::node::{Node, NodeMask};
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::reclaim::{Mark, ReclaimJob, SWAP_CLUSTER_MAX};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{NodeId, Order, ZONE_KINDS, ZoneKind};
@@ -19,7 +21,7 @@ use crate::zone::{RECLAIM_ACTIVE, Zone};
 const FIRST_PRIORITY: u8 = 12;
 const NAP_NS: u64 = 100_000_000;
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Wakes background reclaim of every node that may serve the request, once each (§2.10).
     #[inline(never)]
     pub(crate) fn wake_eligible(&self, req: &Request) {
@@ -55,7 +57,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             }
             return;
         }
-        self.platform.wake_reclaim(id, order, highest);
+        self.hooks.wake_reclaim(id, order, highest);
     }
 
     /// Somebody freed memory of the node: background reclaim may try again.
@@ -67,7 +69,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Whether a zone of the node, from the lowest up, has what requests of this order want (§7.1).
     /// Where there is no memory, there is nothing to balance.
-    fn is_balanced(&self, node: &Node<'a, R>, order: Order, highest: ZoneKind) -> bool {
+    fn is_balanced(&self, node: &Node<'a, C::Lock>, order: Order, highest: ZoneKind) -> bool {
         let mark = if self.knobs().memory_tiering { Mark::Promo } else { Mark::High };
         let mut managed = node.zones_up_to(highest).iter().rev().filter(|z| z.is_managed());
         let mut any = false;
@@ -91,11 +93,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// The background reclaimer of a node; `None` where there is no such node. One at a time: run
-    /// it in a thread that sleeps until [`wake_reclaim`](Platform::wake_reclaim).
+    /// it in a thread that sleeps until [`wake_reclaim`](Reclaim::wake_reclaim).
     ///
     /// ```no_run
-    /// # use pageyard::{NodeId, Platform, ReclaimTask, Yard};
-    /// # fn run<R: lock_api::RawMutex, E: Platform>(yard: &Yard<'_, R, E>,
+    /// # use pageyard::{Config, NodeId, ReclaimTask, Yard};
+    /// # fn run<C: Config>(yard: &Yard<'_, C>,
     /// #     reclaim: impl Fn(&pageyard::ReclaimJob) -> u64,
     /// #     sleep: impl Fn(Option<u64>)) -> Option<()> {
     /// let mut kswapd = yard.kswapd(NodeId(0))?;
@@ -109,7 +111,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// }
     /// # }
     /// ```
-    pub fn kswapd(&self, node: NodeId) -> Option<Kswapd<'_, 'a, R, E, P>> {
+    pub fn kswapd(&self, node: NodeId) -> Option<Kswapd<'_, 'a, C>> {
         let node = self.node(node)?;
         Some(Kswapd {
             yard: self,
@@ -139,10 +141,9 @@ pub enum ReclaimTask {
 }
 
 /// The background reclaimer of one node, as a state machine ([`Yard::kswapd`]).
-#[derive(Debug)]
-pub struct Kswapd<'y, 'a, R: RawMutex, E: Platform, P: Policy> {
-    yard: &'y Yard<'a, R, E, P>,
-    node: &'a Node<'a, R>,
+pub struct Kswapd<'y, 'a, C: Config> {
+    yard: &'y Yard<'a, C>,
+    node: &'a Node<'a, C::Lock>,
     state: State,
     /// What the present run is for.
     order: Order,
@@ -152,6 +153,12 @@ pub struct Kswapd<'y, 'a, R: RawMutex, E: Platform, P: Policy> {
     highest: ZoneKind,
     /// Thresholds of counters are those under pressure.
     pressed: bool,
+}
+
+impl<C: Config> fmt::Debug for Kswapd<'_, '_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kswapd").finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -176,7 +183,7 @@ struct Run {
     freed: u64,
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
+impl<'a, C: Config> Kswapd<'_, 'a, C> {
     /// The next thing to do; `freed` is how many pages the last [`ReclaimTask::Reclaim`] freed.
     pub fn next(&mut self, freed: u64) -> ReclaimTask {
         match &mut self.state {
@@ -192,7 +199,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
         }
     }
 
-    fn zones(&self) -> &'a [Zone<'a, R>] {
+    fn zones(&self) -> &'a [Zone<'a, C::Lock>] {
         self.node.zones_up_to(self.highest)
     }
 
@@ -348,7 +355,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Kswapd<'_, 'a, R, E, P> {
 }
 
 /// A reclaimer that stops leaves nothing behind that only it would undo; another one may follow.
-impl<R: RawMutex, E: Platform, P: Policy> Drop for Kswapd<'_, '_, R, E, P> {
+impl<C: Config> Drop for Kswapd<'_, '_, C> {
     fn drop(&mut self) {
         if matches!(self.state, State::Balancing(_)) {
             for z in self.zones() {
@@ -359,7 +366,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Drop for Kswapd<'_, '_, R, E, P> {
             self.set_thresholds(false);
         }
         if !self.node.wakeups.lie_down() && !self.node.wakeups.is_hopeless() {
-            self.yard.platform.wake_reclaim(self.node.id, self.order, self.highest);
+            self.yard.hooks.wake_reclaim(self.node.id, self.order, self.highest);
         }
     }
 }

@@ -5,15 +5,14 @@
 //! bounded: a request gives up once its reclaims claim to have freed every page of its zones once
 //! over, or claim progress for [`MAX_IN_VAIN`] rounds after which no more pages are free.
 
-use lock_api::RawMutex;
-
 use crate::alloc::Request;
 use crate::compact::{CompactResult, Priority, Retries, should_retry};
+use crate::config::Config;
 use crate::context::TaskFlags;
 use crate::frame::{Kind, State};
 use crate::gfp::{AllocFlags, Gfp};
+use crate::hooks::{Observer, Reclaim};
 use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::reclaim::{Oom, ReclaimJob, Throttle};
 use crate::reclaimers::Inside;
 use crate::sync::Ordering::Relaxed;
@@ -99,7 +98,7 @@ macro_rules! climb {
     }};
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// The ladder (§2.10). Inlined, so that a request has one frame below all rungs.
     #[inline(always)]
     pub(crate) fn slow_path(&self, req: &mut Request) -> Option<Pfn> {
@@ -148,7 +147,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         c.compacted = CompactResult::Skipped;
         c.compacted_first = false;
         c.retries = Retries::default();
-        c.req.context = self.platform.context();
+        c.req.context = self.hooks.context();
         c.zonelists = self.zonelists(c.req.gfp);
         c.req.spread_dirty = false;
         c.req.nodes = c.req.asked;
@@ -264,7 +263,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// else has become of the caller, a victim of the killer perhaps, counts from now on.
     #[inline(never)]
     fn unless_changed(&self, c: &mut Climb<'_>) -> Step {
-        let context = self.platform.context();
+        let context = self.hooks.context();
         c.req.context.flags = context.flags;
         let changed =
             context.cookie != c.req.context.cookie || self.zonelists(c.req.gfp) != c.zonelists;
@@ -305,12 +304,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn frees_memory(&self, req: &Request) -> bool {
         let context = &req.context;
         context.is(TaskFlags::MEMALLOC)
-            || !context.is(TaskFlags::INTERRUPT) && self.reclaimers.has(self.platform.task())
+            || !context.is(TaskFlags::INTERRUPT) && self.reclaimers.has(self.task())
     }
 
     /// Whether a request may not lead to reclaim: it may not sleep, or comes out of reclaim.
     pub(crate) fn must_not_reclaim(&self, gfp: Gfp) -> bool {
-        !gfp.contains(Gfp::DIRECT_RECLAIM) || self.reclaimers.has(self.platform.task())
+        !gfp.contains(Gfp::DIRECT_RECLAIM) || self.reclaimers.has(self.task())
     }
 
     /// From here on the request sleeps, if it may.
@@ -367,7 +366,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         self.count_event(VmEvent::allocstall(req.highest), 1);
         let job = ReclaimJob::direct(req, preferred.node);
-        let freed = self.as_reclaimer(|| self.platform.reclaim(&job));
+        let freed = self.as_reclaimer(|| self.hooks.reclaim(&job));
         if freed > 0 {
             self.note_reclaim(preferred.node);
         }
@@ -385,12 +384,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// The same until the guard is dropped.
     #[inline(always)]
     pub(crate) fn enter_reclaim(&self) -> Inside<'_> {
-        Inside::new(&self.reclaimers, self.platform.task())
+        Inside::new(&self.reclaimers, self.task())
     }
 
     /// How many pages of a zone the embedder could free.
     fn reclaimable(&self, zone: ZoneId) -> u64 {
-        self.as_reclaimer(|| self.platform.reclaimable(zone))
+        self.as_reclaimer(|| self.hooks.reclaimable(zone))
     }
 
     /// A user's task waits while background reclaim has less than half of the MIN marks left (§7.3).
@@ -400,7 +399,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         }
         self.wake_node(node, req.order, req.gfp, ZoneKind::Normal);
         let second = (!req.gfp.contains(Gfp::FS)).then_some(1_000_000_000);
-        self.platform.throttle(node, second, &|| self.reserve_holds(node))
+        self.hooks.throttle(node, second, &|| self.reserve_holds(node))
     }
 
     /// Who does not insist fails here; so does a costly request unless it asked to be tried hard
@@ -433,7 +432,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                     zone.watermarks.ok(order, mark, c.req.highest, c.flags, supply, has_block)
                 });
             if hopeful {
-                self.platform.pause();
+                self.hooks.pause();
                 return Step::Retry;
             }
             if self.unreserve_for(c.req, true) {
@@ -472,7 +471,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return Step::NoPage;
         }
         let Some(_turn) = self.oom.try_take() else {
-            self.platform.pause();
+            self.hooks.pause();
             return Self::after_progress(c);
         };
         // Somebody may have freed memory while this request came here.
@@ -521,7 +520,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn ask_to_kill(&self, req: &Request) -> Oom {
         let node = self.preferred(req).map_or(req.node, |z| z.node);
         let job = ReclaimJob::direct(req, node);
-        self.as_reclaimer(|| self.platform.out_of_memory(&job))
+        self.as_reclaimer(|| self.hooks.out_of_memory(&job))
     }
 
     fn after_progress(c: &mut Climb<'_>) -> Step {
@@ -541,7 +540,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 }
             }
             c.tries = c.tries.saturating_add(1);
-            if self.platform.keep_trying(c.req.order, c.tries) {
+            if self.hooks.keep_trying(c.req.order, c.tries) {
                 c.rounds = 0;
                 (c.claimed, c.in_vain) = (0, 0);
                 c.oom_rounds = 0;
@@ -558,11 +557,11 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     fn warn(&self, req: &Request) {
-        let now = self.platform.now();
+        let now = self.hooks.now();
         let last = self.warned.load(Relaxed);
         let due = last == 0 || now.saturating_sub(last) >= WARN_INTERVAL_NS;
         if due && self.warned.compare_exchange(last, now.max(1), Relaxed, Relaxed).is_ok() {
-            self.platform.warn(req.order, req.gfp);
+            self.hooks.warn(req.order, req.gfp);
         }
     }
 

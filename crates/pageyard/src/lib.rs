@@ -7,9 +7,9 @@
 //!
 //! # Embedding it
 //! ```
-//! use pageyard::{CpuId, Gfp, Order, Platform, Yard};
+//! use pageyard::{Bare, CpuId, Gfp, Order, Platform, Yard};
 //!
-//! // Three lines of platform: which CPU is this? Everything else has a default.
+//! // The platform: which CPU executes the caller? Everything else has a default.
 //! struct Machine;
 //! impl Platform for Machine {
 //!     fn cpu(&self) -> CpuId { CpuId(0) }
@@ -19,7 +19,7 @@
 //!
 //! // 64 MiB at 4 GiB, the first MiB of it in use already, one CPU.
 //! let (usable, reserved) = (0x1_0000_0000..0x1_0400_0000, 0x1_0000_0000..0x1_0010_0000);
-//! let yard: Yard<'_, Lock, Machine> =
+//! let yard: Yard<'_, Bare<Lock, Machine>> =
 //!     Yard::from_memory_map(&[usable], &[reserved], 1, Machine)?;
 //!
 //! // Allocate, use, free. Every free is checked.
@@ -72,6 +72,7 @@ mod bulk;
 mod checks;
 mod cma;
 pub mod compact;
+mod config;
 mod context;
 mod contig;
 mod cpus;
@@ -79,11 +80,13 @@ mod deferred;
 mod evacuate;
 mod events;
 mod faults;
+mod forward;
 mod frame;
 mod free;
 mod gfp;
 mod highatomic;
 mod history;
+mod hooks;
 mod hotplug;
 mod hwpoison;
 mod init;
@@ -103,6 +106,7 @@ mod node;
 #[cfg(feature = "alloc")]
 mod owned_storage;
 mod owner;
+mod parts;
 mod pcp;
 mod place;
 mod platform;
@@ -140,6 +144,7 @@ pub use alloc::AllocError;
 pub use checks::{BadPage, Link, PageFlags, PageState};
 pub use cma::{CmaArea, CmaError, CmaStats};
 pub use compact::{CompactEvent, CompactResult, CompactStats, Compacted, Priority};
+pub use config::{Bare, Config, Hooked};
 pub use context::{Context, Cpuset, TaskFlags};
 pub use contig::ContigError;
 pub use events::{DrainReason, Event};
@@ -148,6 +153,7 @@ pub use frame::{Frame, Pageblock};
 pub use free::{BatchError, FreeError};
 pub use gfp::Gfp;
 pub use history::{HighChange, HighReason, History, Noted, Ring};
+pub use hooks::{Defences, Hooks, Observer, Reclaim, Relocation};
 pub use hotplug::HotplugError;
 pub use hwpoison::{PoisonError, Poisoned};
 pub use isolate::IsolateError;
@@ -161,9 +167,10 @@ pub use node::{Home, LOCAL_DISTANCE, MAX_NODES, Node, NodeChoice, NodeMask, REMO
 #[cfg(feature = "alloc")]
 pub use owned_storage::OwnedStorage;
 pub use owner::{Owner, OwnerRecord, PageOwner, Task};
+pub use parts::Parts;
 pub use pcp::LISTS as PCP_LISTS;
 pub use place::{Place, PlaceError};
-pub use platform::{Platform, Relocation};
+pub use platform::Platform;
 pub use reclaim::{Mark, NodeCaches, NodeReclaim, NodeReclaimJob, Oom, ReclaimJob, Throttle};
 pub use report::Report;
 pub use reporting::Reported;

@@ -1,8 +1,11 @@
 //! What runs beside requests: the statistics tick, drains, and disabling the per-CPU lists
 //! (spec §5.5, §5.14–5.16, §9.2).
 
+use core::fmt;
+
 use lock_api::RawMutex;
 
+use crate::config::Config;
 use crate::platform::Platform;
 use crate::policy::{Policy, Rules};
 use crate::sync::Ordering::Relaxed;
@@ -11,7 +14,7 @@ use crate::units::{CpuId, ZoneId};
 use crate::yard::Yard;
 use crate::zone::Zone;
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// One tick of the statistics worker on a CPU: folds its counters, decays its lists, lets
     /// unused remote ones expire (§5.14, §5.15, §9.2). The kernel does this once a second on every
     /// CPU that is not idle. Whether another tick has work to do.
@@ -29,7 +32,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Drains one CPU's lists, of one zone or of all (§5.16).
     pub fn drain_cpu(&self, cpu: CpuId, zone: Option<ZoneId>) {
-        let by = self.platform.cpu();
+        let by = self.hooks.cpu();
         for zone in self.zones.iter().filter(|z| zone.is_none_or(|id| id == z.id())) {
             // A drainer that is none of the yard's CPUs works in the drained one's name.
             let at = self.at(zone, by);
@@ -60,7 +63,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     ///
     /// Several guards may live at once. Limits that change meanwhile are in force when the last one
     /// is dropped.
-    pub fn disable_pcp(&self, zone: impl Into<ZoneId>) -> Option<PcpDisabled<'_, 'a, R, P>> {
+    pub fn disable_pcp(&self, zone: impl Into<ZoneId>) -> Option<PcpDisabled<'_, 'a, C>> {
         let zone = self.zone(zone)?;
         {
             let _held = zone.limits_lock.lock();
@@ -99,13 +102,18 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 }
 
 /// While it lives, a zone's per-CPU lists stay empty ([`Yard::disable_pcp`]).
-#[derive(Debug)]
-pub struct PcpDisabled<'y, 'a, R: RawMutex, P: Policy> {
-    zone: &'y Zone<'a, R>,
-    policy: P,
+pub struct PcpDisabled<'y, 'a, C: Config> {
+    zone: &'y Zone<'a, C::Lock>,
+    policy: C::Policy,
 }
 
-impl<R: RawMutex, P: Policy> Drop for PcpDisabled<'_, '_, R, P> {
+impl<C: Config> fmt::Debug for PcpDisabled<'_, '_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PcpDisabled").field("zone", &self.zone.id()).finish_non_exhaustive()
+    }
+}
+
+impl<C: Config> Drop for PcpDisabled<'_, '_, C> {
     fn drop(&mut self) {
         let _held = self.zone.limits_lock.lock();
         self.zone.disabled.fetch_sub(1, Relaxed);

@@ -2,17 +2,15 @@
 
 use core::ops::Range;
 
-use heap::vec::Vec;
-use lock_api::RawMutex;
-
+use crate::config::Config;
 use crate::knobs::Knobs;
 use crate::layout::{InitError, Layout, ZoneSpec};
 use crate::owned_storage::{OwnedStorage, reserve};
-use crate::platform::Platform;
 use crate::policy::StaticPolicy;
 use crate::units::{NodeId, PAGE_SIZE, Pfn, ZoneKind};
 use crate::yard::Yard;
 use crate::zone::CpuSlot;
+use heap::vec::Vec;
 
 /// The zones of a node by address, as x86-64 has them (§1.2): each kind with the frame it ends at.
 const ZONES: [(ZoneKind, Pfn); 3] = [
@@ -21,7 +19,7 @@ const ZONES: [(ZoneKind, Pfn); 3] = [
     (ZoneKind::Normal, Pfn(u64::MAX / PAGE_SIZE + 1)),
 ];
 
-impl<R: RawMutex + 'static, E: Platform, P: StaticPolicy> Yard<'static, R, E, P> {
+impl<C: Config<Lock: 'static, Policy: StaticPolicy>> Yard<'static, C> {
     /// Makes an allocator from a memory map: every whole page of `usable` that `reserved` does not
     /// touch is free (§8.1). Needs feature `alloc`.
     ///
@@ -29,7 +27,7 @@ impl<R: RawMutex + 'static, E: Platform, P: StaticPolicy> Yard<'static, R, E, P>
     ///   overlap or adjoin. A range counts from its first whole page to its last.
     /// - `reserved`: memory in use already, in the same form: the program's own image and heap,
     ///   firmware tables. A page of which any byte is reserved is not free.
-    /// - `cpus`: how many CPUs there are; [`Platform::cpu`] answers with numbers below.
+    /// - `cpus`: how many CPUs there are; [`Platform::cpu`](crate::Platform::cpu) answers with numbers below.
     ///
     /// The memory becomes one node with up to three zones, as on x86-64 (§1.2): DMA below 16 MiB,
     /// DMA32 below 4 GiB, Normal above. Each zone reaches from its first to its last usable page and
@@ -48,11 +46,11 @@ impl<R: RawMutex + 'static, E: Platform, P: StaticPolicy> Yard<'static, R, E, P>
     /// has no room for the maps.
     ///
     /// ```
-    /// use pageyard::{CpuId, Gfp, Order, Yard, ZoneKind};
+    /// use pageyard::{Bare, Gfp, Order, Yard};
     ///
     /// type Lock = spin::mutex::SpinMutex<()>;
     ///
-    /// let yard: Yard<'_, Lock, ()> = Yard::from_memory_map(
+    /// let yard: Yard<'_, Bare<Lock, ()>> = Yard::from_memory_map(
     ///     &[0x0..0x9_fc00, 0x10_0000..0x400_0000],
     ///     &[0x0..0x1000, 0x20_0000..0x8a_1234], // the first page, the kernel's image
     ///     1,
@@ -67,14 +65,14 @@ impl<R: RawMutex + 'static, E: Platform, P: StaticPolicy> Yard<'static, R, E, P>
         usable: &[Range<u64>],
         reserved: &[Range<u64>],
         cpus: u32,
-        platform: E,
+        hooks: impl Into<C::Hooks>,
     ) -> Result<Self, InitError> {
         // What is wrong with the policy is found before anything is leaked.
-        P::RULES.check()?;
+        C::Policy::RULES.check()?;
         let usable = merged(&whole_pages(usable)?)?;
         let reserved = touched_pages(reserved)?;
         // More CPUs than there is memory for are refused before anything is written for each.
-        drop(reserve::<CpuSlot<R>>("CPU slots", cpus as usize)?);
+        drop(reserve::<CpuSlot<C::Lock>>("CPU slots", cpus as usize)?);
         let mut nodes: Vec<NodeId> = reserve("CPUs", cpus as usize)?;
         nodes.resize(cpus as usize, NodeId(0));
         let mut zones: Vec<ZoneSpec> = reserve("zones", ZONES.len())?;
@@ -87,7 +85,7 @@ impl<R: RawMutex + 'static, E: Platform, P: StaticPolicy> Yard<'static, R, E, P>
             distances: &[],
             knobs: Knobs::DEFAULT,
         };
-        Yard::new(&layout, OwnedStorage::new(&layout)?.leak(), platform)
+        Yard::new(&layout, OwnedStorage::new(&layout)?.leak(), hooks)
     }
 }
 
@@ -160,7 +158,7 @@ mod tests {
     use core::iter::from_fn;
 
     type Lock = spin::mutex::SpinMutex<()>;
-    type Y = Yard<'static, Lock, ()>;
+    type Y = Yard<'static, crate::config::Hooked<Lock, ()>>;
 
     const MIB: u64 = 1 << 20;
 

@@ -3,11 +3,12 @@
 
 use lock_api::RawMutex;
 
+use crate::config::Config;
 use crate::events::Event;
 use crate::frame::Kind;
 use crate::gfp::AllocFlags;
-use crate::platform::Platform;
-use crate::policy::{Fallback, Policy};
+use crate::hooks::Observer;
+use crate::policy::Fallback;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{
     MAX_ORDER, MigrateType,
@@ -37,7 +38,7 @@ pub(crate) const fn fallbacks(t: MigrateType) -> [MigrateType; 2] {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// One block for a request of type `t` (§4.3).
     #[inline]
     pub(crate) fn take_one(
@@ -357,7 +358,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         if let (Some(order), Some(found)) = (Order::new(order), Order::new(found)) {
             let pfn = self.zone.pfn(idx);
             let event = Event::Fallback { pfn, order, found, migrate_type, from, claimed };
-            self.env.event(self.cpu, event);
+            self.hooks.event(self.cpu, event);
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::zone::{CpuSlot, Zone};
 /// [`leak`](OwnedStorage::leak) makes it last as long as the program.
 ///
 /// ```
-/// use pageyard::{CpuId, Gfp, Knobs, Layout, NodeId, Order, OwnedStorage, Pfn, Yard};
+/// use pageyard::{Bare, CpuId, Gfp, Knobs, Layout, NodeId, Order, OwnedStorage, Pfn, Yard};
 /// use pageyard::{ZoneKind, ZoneSpec};
 ///
 /// type Lock = spin::mutex::SpinMutex<()>;
@@ -32,7 +32,7 @@ use crate::zone::{CpuSlot, Zone};
 ///     knobs: Knobs::default(),
 /// };
 /// let mut maps = OwnedStorage::new(&layout)?;
-/// let yard: Yard<'_, Lock, ()> = Yard::new(&layout, maps.storage(), ())?;
+/// let yard: Yard<'_, Bare<Lock, ()>> = Yard::new(&layout, maps.storage(), ())?;
 /// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
 /// yard.free(page, Order::ZERO)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -117,7 +117,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
     /// kept in a static.
     ///
     /// ```
-    /// # use pageyard::{Knobs, Layout, NodeId, OwnedStorage, Pfn, Yard, ZoneKind, ZoneSpec};
+    /// # use pageyard::{Bare, Knobs, Layout, NodeId, OwnedStorage, Pfn, Yard, ZoneKind, ZoneSpec};
     /// # type Lock = spin::mutex::SpinMutex<()>;
     /// # let span = Pfn(0)..Pfn(1024);
     /// # let layout = Layout {
@@ -129,7 +129,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
     /// #     knobs: Knobs::default(),
     /// # };
     /// let maps = OwnedStorage::new(&layout)?.leak();
-    /// let yard: Yard<'static, Lock, ()> = Yard::new(&layout, maps, ())?;
+    /// let yard: Yard<'static, Bare<Lock, ()>> = Yard::new(&layout, maps, ())?;
     /// # Ok::<(), pageyard::InitError>(())
     /// ```
     pub fn leak(self) -> Storage<'a, R> {

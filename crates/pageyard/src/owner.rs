@@ -1,30 +1,27 @@
 //! Who holds what (spec §9.7): a record of every block's last allocation and last free.
 //!
-//! It is fed from [`Platform::event`](crate::Platform::event) and asks nothing of the allocator, so
+//! It is fed from [`Observer::event`](crate::Observer::event) and asks nothing of the allocator, so
 //! an embedder that does not want it does not have it in its types, and pays nothing:
 //!
 //! ```
-//! use pageyard::{CpuId, Event, OwnerRecord, PageOwner, Pfn, Platform, Task};
+//! use pageyard::{CpuId, Event, OwnerRecord, PageOwner, Pfn, Observer, Task};
 //!
-//! struct Machine<'a> { owner: PageOwner<'a> }
-//! impl Platform for Machine<'_> {
+//! struct Watch<'a> { owner: PageOwner<'a> }
+//! impl Observer for Watch<'_> {
 //!     const SEES_EVERY_BLOCK: bool = true;
 //!     fn event(&self, _: CpuId, event: Event) {
 //!         let task = Task { pid: 1, tgid: 1, comm: *b"init\0\0\0\0\0\0\0\0\0\0\0\0" };
-//!         self.owner.note(&event, self.now(), &task, 0);
+//!         self.owner.note(&event, 0, &task, 0); // the time, the task, no stack
 //!     }
 //! }
 //! let records: Vec<OwnerRecord> = (0..4096).map(|_| OwnerRecord::default()).collect();
-//! let machine = Machine { owner: PageOwner::new(Pfn(0x100000), &records) };
-//! # let _ = machine;
+//! let watch = Watch { owner: PageOwner::new(Pfn(0x100000), &records) };
+//! # let _ = watch;
 //! ```
 
-use lock_api::RawMutex;
-
+use crate::config::Config;
 use crate::events::Event;
 use crate::gfp::Gfp;
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId};
 use crate::yard::Yard;
@@ -203,9 +200,9 @@ impl<'a> PageOwner<'a> {
     /// How many pageblocks of each type hold a page of another type (pagetypeinfo's *mixed blocks*,
     /// §9.4). A page's type is its request's; blocks of [`Cma`](MigrateType::Cma) are counted as
     /// movable ones. `None` where there is no such zone.
-    pub fn mixed_blocks<R: RawMutex, E: Platform, P: Policy>(
+    pub fn mixed_blocks<C: Config>(
         &self,
-        yard: &Yard<'_, R, E, P>,
+        yard: &Yard<'_, C>,
         zone: impl Into<ZoneId>,
     ) -> Option<[u64; TYPES]> {
         let zone = yard.zone(zone)?;

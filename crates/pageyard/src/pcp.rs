@@ -1,17 +1,16 @@
 //! The per-CPU lists: pages kept ready for one CPU, filled from the zone and drained to it in
 //! bulk (spec §5).
 
-use lock_api::RawMutex;
-
 use crate::area::End;
+use crate::config::Config;
 use crate::events::{DrainReason, Event};
 use crate::frame::{Frame, Kind, Map, Owned, Pageblock, State};
 use crate::gfp::AllocFlags;
 use crate::history::{HighChange, HighReason};
+use crate::hooks::Observer;
 use crate::list::List;
 use crate::mobility::Source;
-use crate::platform::Platform;
-use crate::policy::{BelowHigh, BulkFree, Decay, PcpRules, Policy, Rules};
+use crate::policy::{BelowHigh, BulkFree, Decay, PcpRules, Rules};
 use crate::run::Run;
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
@@ -113,9 +112,9 @@ impl Pageset {
 
     /// Takes a block for a caller, if the list has one.
     #[inline(always)]
-    pub(crate) fn pop<R: RawMutex, E: Platform, P: Policy>(
+    pub(crate) fn pop<C: Config>(
         &mut self,
-        at: &At<'_, '_, R, E, P>,
+        at: &At<'_, '_, C>,
         order: u8,
         t: MigrateType,
     ) -> Option<u32> {
@@ -134,9 +133,9 @@ impl Pageset {
 
     /// Takes a block for a caller, after a refill where the list is empty (§5.7).
     #[inline]
-    pub(crate) fn take<R: RawMutex, E: Platform, P: Policy>(
+    pub(crate) fn take<C: Config>(
         &mut self,
-        at: &At<'_, '_, R, E, P>,
+        at: &At<'_, '_, C>,
         order: u8,
         t: MigrateType,
         flags: AllocFlags,
@@ -159,9 +158,9 @@ impl Pageset {
     /// Fills an empty list from the zone, under one hold of its lock (§5.7, §5.8).
     #[cold]
     #[inline(never)]
-    fn refill<R: RawMutex, E: Platform, P: Policy>(
+    fn refill<C: Config>(
         &mut self,
-        at: &At<'_, '_, R, E, P>,
+        at: &At<'_, '_, C>,
         order: u8,
         t: MigrateType,
         flags: AllocFlags,
@@ -204,16 +203,16 @@ impl Pageset {
         self.tuning.count += blocks << order;
         if let Some(order) = Order::new(order) {
             let (zone, wanted, blocks) = (at.zone.kind, wanted as u32, blocks as u32);
-            at.env.event(at.cpu, Event::Refill { zone, order, wanted, blocks });
+            at.hooks.event(at.cpu, Event::Refill { zone, order, wanted, blocks });
         }
     }
 
     /// Takes a block back from a caller; its pageblock's type is `t`. Above `high`, blocks go back
     /// to the zone (§5.9).
     #[inline]
-    pub(crate) fn put<R: RawMutex, E: Platform, P: Policy>(
+    pub(crate) fn put<C: Config>(
         &mut self,
-        at: &At<'_, '_, R, E, P>,
+        at: &At<'_, '_, C>,
         idx: u32,
         order: u8,
         t: MigrateType,
@@ -236,9 +235,9 @@ impl Pageset {
     /// nothing has changed, and [`put`](Pageset::put) is to be called. `OWNED`: nobody else can free
     /// it meanwhile.
     #[inline(always)]
-    pub(crate) fn put_quietly<R: RawMutex, E: Platform, P: Policy, const OWNED: bool>(
+    pub(crate) fn put_quietly<C: Config, const OWNED: bool>(
         &mut self,
-        at: &At<'_, '_, R, E, P>,
+        at: &At<'_, '_, C>,
         block: Owned<'_>,
         pageblock: &Pageblock,
         order: u8,
@@ -264,9 +263,9 @@ impl Pageset {
 
     /// The same for a block whose return has been told.
     #[inline(always)]
-    pub(crate) fn put_told<R: RawMutex, E: Platform, P: Policy>(
+    pub(crate) fn put_told<C: Config>(
         &mut self,
-        at: &At<'_, '_, R, E, P>,
+        at: &At<'_, '_, C>,
         idx: u32,
         frame: &Frame,
         order: u8,
@@ -284,9 +283,9 @@ impl Pageset {
 
     /// The block goes on its list; the tuning is left to the caller.
     #[inline(always)]
-    fn push<R: RawMutex, E: Platform, P: Policy>(
+    fn push<C: Config>(
         &mut self,
-        at: &At<'_, '_, R, E, P>,
+        at: &At<'_, '_, C>,
         idx: u32,
         frame: &Frame,
         order: u8,
@@ -300,12 +299,7 @@ impl Pageset {
 
     /// Tells how `high` came from what it was to what it is: first it followed its limits (§5.4).
     #[inline(always)]
-    fn note_high<R: RawMutex, E: Platform, P: Policy>(
-        &self,
-        at: &At<'_, '_, R, E, P>,
-        was: i32,
-        reason: HighReason,
-    ) {
+    fn note_high<C: Config>(&self, at: &At<'_, '_, C>, was: i32, reason: HighReason) {
         let limits = self.tuning.limits;
         let within = clamp(was, limits.high_min, limits.high_max);
         at.tell_high(was, &self.tuning, within, HighReason::Limits);
@@ -314,9 +308,9 @@ impl Pageset {
 
     #[cold]
     #[inline(never)]
-    fn give_back<R: RawMutex, E: Platform, P: Policy>(
+    fn give_back<C: Config>(
         &mut self,
-        at: &At<'_, '_, R, E, P>,
+        at: &At<'_, '_, C>,
         high: i32,
         free_high: bool,
         index: usize,
@@ -337,9 +331,9 @@ impl Pageset {
     /// Gives about `n` pages back to the zone under one hold of its lock, from the cold ends of
     /// the lists, starting with list `start` (§5.12).
     #[inline(never)]
-    pub(crate) fn bulk_free<R: RawMutex, E: Platform, P: Policy>(
+    pub(crate) fn bulk_free<C: Config>(
         &mut self,
-        at: &At<'_, '_, R, E, P>,
+        at: &At<'_, '_, C>,
         n: i32,
         start: usize,
         reason: DrainReason,
@@ -349,9 +343,9 @@ impl Pageset {
 
     /// [`bulk_free`](Self::bulk_free) in the caller's frame.
     #[inline(always)]
-    fn bulk_free_here<R: RawMutex, E: Platform, P: Policy>(
+    fn bulk_free_here<C: Config>(
         &mut self,
-        at: &At<'_, '_, R, E, P>,
+        at: &At<'_, '_, C>,
         n: i32,
         start: usize,
         reason: DrainReason,
@@ -382,16 +376,11 @@ impl Pageset {
         counters.drains[reason as usize].add(1);
         counters.drained_pages[reason as usize].add(pages.into());
         drop(zone);
-        at.env.event(at.cpu, Event::BulkFree { zone: at.zone.kind, reason, pages });
+        at.hooks.event(at.cpu, Event::BulkFree { zone: at.zone.kind, reason, pages });
     }
 
     #[inline(always)]
-    fn single_pass<R: RawMutex, E: Platform, P: Policy>(
-        &mut self,
-        zone: &Locked<'_, '_, R, E, P>,
-        n: i32,
-        start: usize,
-    ) {
+    fn single_pass<C: Config>(&mut self, zone: &Locked<'_, '_, C>, n: i32, start: usize) {
         let mut left = n;
         let mut index = start;
         let joins =
@@ -431,13 +420,7 @@ impl Pageset {
 
     /// The first pass of the bulk free that the single pass replaced (§5.12a): pages are unlinked
     /// and gathered before the zone lock is taken.
-    fn gather<R: RawMutex, E: Platform, P: Policy>(
-        &mut self,
-        at: &At<'_, '_, R, E, P>,
-        n: i32,
-        start: usize,
-        gathered: &List,
-    ) {
+    fn gather<C: Config>(&mut self, at: &At<'_, '_, C>, n: i32, start: usize, gathered: &List) {
         let map = &at.zone.map;
         let lists = lists_used(at.rules());
         let mut left = n;
@@ -459,8 +442,8 @@ impl Pageset {
             let order = list_order(index);
             while left > 0 && take > 0 {
                 let Some(idx) = self.list(index).pop_tail(map) else { break };
-                if E::SEES_TOUCHES {
-                    at.env.touch(at.zone.pfn(idx));
+                if <C::Hooks as Observer>::SEES_TOUCHES {
+                    at.hooks.touch(at.zone.pfn(idx));
                 }
                 gathered.push_tail(map, idx);
                 left -= 1 << order;
@@ -488,7 +471,7 @@ const fn next_list(rules: &Rules, index: usize) -> usize {
     if index + 1 >= lists_used(rules) { 0 } else { index + 1 }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// A block leaves a per-CPU list for the zone.
     #[inline]
     fn free_cached(&self, idx: u32, order: u8) {
@@ -500,12 +483,12 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         self.zone.counters.pages_returned.add(1 << order);
         if let Some(order) = Order::new(order) {
             let pfn = self.zone.pfn(idx);
-            self.env.event(self.cpu, Event::Drain { pfn, order, migrate_type: t });
+            self.hooks.event(self.cpu, Event::Drain { pfn, order, migrate_type: t });
         }
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// One tick of the statistics worker for this CPU and zone (§5.14, §5.15, §9.2): fold, decay,
     /// expiry, in this order. Whether another tick is needed.
     pub(crate) fn tick(&self) -> bool {
@@ -556,7 +539,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// sees would still read the counters.
     #[inline(always)]
     fn tell_high(&self, from: i32, tuning: &Tuning, to: i32, reason: HighReason) {
-        if E::SEES_TUNING && from != to {
+        if <C::Hooks as Observer>::SEES_TUNING && from != to {
             let counters = &self.slot.counters;
             let change = HighChange {
                 from,
@@ -567,7 +550,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
                 reason,
             };
             let zone = ZoneId { node: self.zone.node, kind: self.zone.kind };
-            self.env.event(self.cpu, Event::High { zone, change });
+            self.hooks.event(self.cpu, Event::High { zone, change });
         }
     }
 

@@ -10,14 +10,14 @@ use core::fmt;
 use lock_api::RawMutex;
 
 use crate::alloc::{AllocError, Request};
+use crate::config::Config;
 use crate::contig::ContigError;
 use crate::frame::{Kind, State};
 use crate::gfp::{AllocFlags, Gfp};
+use crate::hooks::Defences;
 use crate::isolate::{Purpose, blocks_of};
 use crate::mobility::fallbacks;
 use crate::node::NodeChoice;
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::units::{
     MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind,
 };
@@ -91,9 +91,9 @@ impl From<AllocError> for PlaceError {
     }
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Allocates the block of 2^`order` pages that begins at `pfn`. Of `gfp`, the type and what
-    /// [`prepare`](Platform::prepare) reads count; the frame says the zone.
+    /// [`prepare`](crate::Platform::prepare) reads count; the frame says the zone.
     ///
     /// All of it must be free: per-CPU lists are drained if some of it is there, nothing is moved
     /// ([`alloc_contig`](Yard::alloc_contig) does that). The zone must keep its MIN watermark.
@@ -101,7 +101,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     /// # Errors
     /// [`PlaceError`] names the first frame in the way.
     pub fn alloc_at(&self, pfn: Pfn, order: Order, gfp: Gfp) -> Result<(), PlaceError> {
-        if self.platform.fail(order, gfp) {
+        if self.hooks.fail(order, gfp) {
             return Err(AllocError::NoMemory.into());
         }
         let req = self.request(order, gfp, NodeChoice::LOCAL)?;
@@ -151,7 +151,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         if place.align <= order.pages().into() && reachable.all(|z| z.end() <= limit) {
             return Ok(self.alloc(order, gfp)?);
         }
-        if self.platform.fail(order, gfp) {
+        if self.hooks.fail(order, gfp) {
             return Err(AllocError::NoMemory.into());
         }
         let wanted = Wanted { order: order.get(), align: place.align, limit };
@@ -278,7 +278,7 @@ impl Wanted {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     fn take_at(
         &self,
         idx: u32,

@@ -81,7 +81,7 @@ pub struct Rules {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Safety {
     /// Look at the embedder's own description of every page when it is freed and when it is handed
-    /// out ([`Platform::page_state`](crate::Platform::page_state), §11.1). Whatever else is on here
+    /// out ([`Defences::page_state`](crate::Defences::page_state), §11.1). Whatever else is on here
     /// but guards turns this on too.
     pub page_checks: bool,
     /// Fill free memory with a pattern, and verify it before it is handed out (§11.4).

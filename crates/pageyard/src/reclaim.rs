@@ -4,10 +4,10 @@
 use lock_api::RawMutex;
 
 use crate::alloc::Request;
+use crate::config::Config;
 use crate::gfp::{AllocFlags, Gfp};
+use crate::hooks::Reclaim;
 use crate::node::NodeMask;
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{NodeId, Order, ZoneId, ZoneKind};
 use crate::watermark::HIGH;
@@ -71,7 +71,7 @@ impl ReclaimJob {
 }
 
 /// What reclaim of a near node may free, before a farther one is used
-/// ([`Platform::node_reclaim`], §2.8 step 6).
+/// ([`Reclaim::node_reclaim`], §2.8 step 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeReclaimJob {
     /// The node.
@@ -93,7 +93,7 @@ pub struct NodeReclaimJob {
     pub min_slab: u64,
 }
 
-/// What a node has that could be freed ([`Platform::node_caches`]), in pages.
+/// What a node has that could be freed ([`Reclaim::node_caches`]), in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeCaches {
     /// Unmapped page cache; where the job may unmap or write pages, what that makes of it.
@@ -102,7 +102,7 @@ pub struct NodeCaches {
     pub slab: u64,
 }
 
-/// What became of a node's reclaim before a farther node is used ([`Platform::node_reclaim`]).
+/// What became of a node's reclaim before a farther node is used ([`Reclaim::node_reclaim`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeReclaim {
     /// It was not tried: not allowed here, or somebody else is at it.
@@ -115,7 +115,7 @@ pub enum NodeReclaim {
     Success,
 }
 
-/// How waiting for background reclaim ended ([`Platform::throttle`]).
+/// How waiting for background reclaim ended ([`Reclaim::throttle`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Throttle {
     /// There is enough, or the time is up.
@@ -124,7 +124,7 @@ pub enum Throttle {
     Killed,
 }
 
-/// What the out-of-memory hook did ([`Platform::out_of_memory`]).
+/// What the out-of-memory hook did ([`Reclaim::out_of_memory`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Oom {
     /// Somebody gives up memory, or has begun to.
@@ -148,7 +148,7 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// Whether a zone passes a mark, boost included, for ordinary requests of this order that may
     /// use zones up to `highest`: the safe form of §3.7, which sums the CPUs' parts of the counter
     /// where they could matter. `None` where there is no such zone.
@@ -204,18 +204,18 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
             min_unmapped: percent(knobs.min_unmapped_ratio),
             min_slab: percent(knobs.min_slab_ratio),
         };
-        if let Some(has) = self.as_reclaimer(|| self.platform.node_caches(&job))
+        if let Some(has) = self.as_reclaimer(|| self.hooks.node_caches(&job))
             && has.unmapped <= job.min_unmapped
             && has.slab <= job.min_slab
         {
             return NodeReclaim::Full;
         }
-        self.as_reclaimer(|| self.platform.node_reclaim(&job))
+        self.as_reclaimer(|| self.hooks.node_reclaim(&job))
     }
 
     /// Pages that ordinary requests never get, in all zones together (§3.9).
     pub fn total_reserve(&self) -> u64 {
-        let of_zone = |z: &Zone<'_, R>| {
+        let of_zone = |z: &Zone<'_, C::Lock>| {
             let reserves = z.watermarks.reserves();
             let most = reserves.iter().skip(z.kind as usize).max().copied().unwrap_or(0);
             z.managed.load(Relaxed).min(z.watermarks.effective(HIGH).saturating_add(most))

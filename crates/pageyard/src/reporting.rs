@@ -5,13 +5,12 @@
 //! which whoever takes it off, or merges it, writes anew. How many pages bear it is counted where
 //! blocks leave their lists, so that an embedder knows at any time what is still to be reported.
 
-use lock_api::RawMutex;
-
 use crate::area::End;
+use crate::config::Config;
 use crate::frame::{Kind, State};
 use crate::gfp::AllocFlags;
+use crate::hooks::Reclaim;
 use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneKind};
 use crate::unwind::Rollback;
@@ -42,7 +41,7 @@ pub(crate) struct Reporting {
     lowest: AtomicI64,
 }
 
-/// Free pages of a zone in blocks of [`Platform::REPORT_ORDER`] and above (§9.9).
+/// Free pages of a zone in blocks of [`Reclaim::REPORT_ORDER`] and above (§9.9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reported {
     /// Pages in blocks that have not been reported.
@@ -92,9 +91,9 @@ impl Reporting {
 
     /// A block large enough has become free. Zone lock held.
     #[inline]
-    pub(crate) fn request<E: Platform>(&self, env: &E) {
+    pub(crate) fn request(&self, hooks: &impl Platform) {
         if !self.pending.load(Relaxed) {
-            self.due.store(env.now().saturating_add(DELAY), Relaxed);
+            self.due.store(hooks.now().saturating_add(DELAY), Relaxed);
             self.pending.store(true, Relaxed);
         }
     }
@@ -107,15 +106,15 @@ impl Reporting {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
-    /// Reports free blocks to [`Platform::report_free`], where that is wanted and due: two seconds
+impl<C: Config> Yard<'_, C> {
+    /// Reports free blocks to [`Reclaim::report_free`], where that is wanted and due: two seconds
     /// by [`Platform::now`] after the first of them became free (§9.9). Returns in how many
     /// nanoseconds to call again; `None`: there is nothing to report. An embedder's thread calls
     /// it from time to time, best as often as it says.
     pub fn report_free_blocks(&self) -> Option<u64> {
-        let least = E::REPORT_ORDER?;
-        let cpu = self.platform.cpu();
-        let now = self.platform.now();
+        let least = <C::Hooks as Reclaim>::REPORT_ORDER?;
+        let cpu = self.hooks.cpu();
+        let now = self.hooks.now();
         let mut next = None;
         for zone in self.zones.iter().filter(|z| z.is_populated()) {
             let report = &zone.report;
@@ -132,7 +131,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
             if at.report_zone(least) {
                 // Not everything fitted into the budget, or was taken note of.
                 let locked = at.lock();
-                report.request(&self.platform);
+                report.request(&self.hooks);
                 drop(locked);
             }
             if report.pending.load(Relaxed) {
@@ -144,11 +143,11 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// How much of a zone's free memory has been reported, and how much has not; `None` where there
     /// is no such zone, or nothing is ever reported. Takes no lock.
     pub fn reported(&self, zone: impl Into<ZoneId>) -> Option<Reported> {
-        let least = E::REPORT_ORDER?;
+        let least = <C::Hooks as Reclaim>::REPORT_ORDER?;
         let z = self.zone(zone)?;
         let (reported, retaken) = (z.report.reported.load(Relaxed), z.report.retaken.load(Relaxed));
         let free = (least.get()..=MAX_ORDER).map(|o| z.areas.blocks(o) << o).sum::<u64>();
@@ -160,15 +159,15 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// counter has it, without the parts that CPUs keep (§9.2); what is on per-CPU lists is not
     /// free. `None` where there is no such zone, or nothing is ever reported.
     pub fn take_lowest_free(&self, zone: impl Into<ZoneId>) -> Option<u64> {
-        E::REPORT_ORDER?;
-        let cpu = self.platform.cpu();
+        <C::Hooks as Reclaim>::REPORT_ORDER?;
+        let cpu = self.hooks.cpu();
         let at = self.at(self.zone(zone)?, cpu)?;
         let _locked = at.lock();
         let now = at.zone.nr_free.load(Relaxed);
         Some(at.zone.report.lowest.swap(now, Relaxed).min(now).max(0) as u64)
     }
 
-    /// Reports free blocks of a zone to [`Platform::report_free`] at once, up to about `most` pages:
+    /// Reports free blocks of a zone to [`Reclaim::report_free`] at once, up to about `most` pages:
     /// for embedders with their own idea of when memory is idle, who do not call
     /// [`report_free_blocks`](Yard::report_free_blocks). What requests use last comes first: the
     /// largest blocks, down to `least`, and of these the movable ones. All memory was movable once,
@@ -176,16 +175,16 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// off their lists than 32, or than a quarter of what is free above the LOW mark holds. Where that
     /// is no block, it is one, if half of it holds one; otherwise there is nothing to report.
     ///
-    /// Blocks below [`Platform::REPORT_ORDER`] are not reported whatever `least` says. With
+    /// Blocks below [`Reclaim::REPORT_ORDER`] are not reported whatever `least` says. With
     /// [`Order::MAX`] a load that is served from what is left fetches nothing back: smaller blocks that
     /// are reported are used before larger ones that are not.
     ///
     /// Returns how many pages the hook took note of. It ends where the hook takes no note.
     pub fn report_free_pages(&self, zone: impl Into<ZoneId>, least: Order, most: u64) -> u64 {
         use MigrateType::{Cma, HighAtomic, Movable, Reclaimable, Unmovable};
-        let cpu = self.platform.cpu();
+        let cpu = self.hooks.cpu();
         let at = self.zone(zone).and_then(|z| self.at(z, cpu));
-        let (Some(at), Some(lowest)) = (at, E::REPORT_ORDER) else { return 0 };
+        let (Some(at), Some(lowest)) = (at, <C::Hooks as Reclaim>::REPORT_ORDER) else { return 0 };
         let mut done = 0;
         for order in (lowest.max(least).get()..=MAX_ORDER).rev() {
             for t in [Movable, Reclaimable, Unmovable, HighAtomic, Cma] {
@@ -202,7 +201,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// Takes a free block off its list; `taken`: for a request. That it was reported is forgotten.
     #[inline(always)]
     pub(crate) fn unlist(&self, idx: u32, order: u8, t: MigrateType, taken: bool) {
@@ -213,7 +212,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     /// A free block's state is about to be written anew.
     #[inline(always)]
     pub(crate) fn forget_report(&self, idx: u32, order: u8, taken: bool) {
-        if let Some(least) = E::REPORT_ORDER
+        if let Some(least) = <C::Hooks as Reclaim>::REPORT_ORDER
             && order >= least.get()
             && self.zone.map.frame(idx).state().is_reported()
         {
@@ -230,7 +229,7 @@ struct Batch {
     refused: bool,
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// One pass over a zone. Whether something is left for the next one.
     fn report_zone(&self, least: Order) -> bool {
         let zone = self.zone;
@@ -349,7 +348,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             return;
         }
         let unreported = Rollback::new(|| self.relist(blocks, false));
-        let taken = self.env.report_free(blocks);
+        let taken = self.hooks.report_free(blocks);
         unreported.disarm();
         self.relist(blocks, taken);
         batch.refused |= !taken;

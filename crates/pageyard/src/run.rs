@@ -6,12 +6,10 @@
 //! is done here directly. Only the accounting is still done block by block, because its steps are
 //! observable (§4.7, §9.2).
 
-use lock_api::RawMutex;
-
 use crate::area::End;
+use crate::config::Config;
 use crate::events::Event;
-use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::hooks::Observer;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER};
 use crate::zone::Locked;
@@ -79,7 +77,7 @@ impl Run {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// What `most` calls of [`smallest`](Self::smallest) would take before they came to another
     /// free block.
     #[inline(never)]
@@ -136,7 +134,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         for i in 0..blocks {
             let i = if run.descending { blocks - 1 - i } else { i };
             let pfn = self.zone.pfn(idx + (i << run.order));
-            self.env.event(self.cpu, Event::Drain { pfn, order, migrate_type });
+            self.hooks.event(self.cpu, Event::Drain { pfn, order, migrate_type });
         }
     }
 

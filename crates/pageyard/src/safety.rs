@@ -1,14 +1,13 @@
 //! Checks and defences on the way of a block between its owner and the lists (spec §11). Which of
 //! them there are is the policy's ([`Safety`](crate::policy::Safety)); what is off is not compiled.
 
-use lock_api::RawMutex;
-
 use crate::checks::{BadPage, Link};
+use crate::config::Config;
 use crate::events::Event;
 use crate::frame::{Kind, State};
 use crate::gfp::Gfp;
+use crate::hooks::{Defences, Observer};
 use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::report::{RateLimit, Report};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::{CpuId, MigrateType, Order, Pfn, ZoneId};
@@ -75,7 +74,7 @@ pub(crate) fn change(n: &AtomicU64, by: i64) {
     n.store(n.load(Relaxed).wrapping_add_signed(by), Relaxed);
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// A zone's pages that are out of use; `None` where there is no such zone.
     pub fn out_of_use(&self, zone: impl Into<ZoneId>) -> Option<OutOfUse> {
         let s = &self.zone(zone)?.safety;
@@ -112,7 +111,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
         migrate_type: MigrateType,
         gfp: Gfp,
     ) {
-        self.platform.event(cpu, Event::Alloc { pfn: Some(pfn), order, migrate_type, gfp });
+        self.hooks.event(cpu, Event::Alloc { pfn: Some(pfn), order, migrate_type, gfp });
         self.hand_over(pfn, order, gfp);
     }
 
@@ -135,30 +134,30 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     pub(crate) fn hand_over(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         let safety = &self.rules().safety;
         if safety.unmap {
-            self.platform.map(pfn, order);
+            self.hooks.map(pfn, order);
         }
         if safety.poison {
             self.verify(pfn, order);
         }
-        self.platform.prepare(pfn, order, safety.prepared_as(gfp));
+        self.hooks.prepare(pfn, order, safety.prepared_as(gfp));
     }
 
     /// Whether the pattern is whole; reports where it is not.
     fn verify(&self, pfn: Pfn, order: Order) {
-        let Some(corruption) = self.platform.check_poison(pfn, order) else { return };
+        let Some(corruption) = self.hooks.check_poison(pfn, order) else { return };
         let Some((zone, _)) = self.locate(pfn) else { return };
         let (most, period) = POISON_REPORTS;
-        let Some(n) = zone.safety.poison_reports.admit(self.platform.now(), most, period) else {
+        let Some(n) = zone.safety.poison_reports.admit(self.hooks.now(), most, period) else {
             return;
         };
         if n > 0 {
-            self.platform.report(Report::PoisonSuppressed(n));
+            self.hooks.report(Report::PoisonSuppressed(n));
         }
-        self.platform.report(Report::Poison { block: pfn, order, corruption });
+        self.hooks.report(Report::Poison { block: pfn, order, corruption });
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// The first step of a block that comes back: observers are told, its pages checked, their
     /// memory filled. `false`: a page is bad, and the block is out of use (§11.2).
     #[inline(always)]
@@ -230,12 +229,12 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         let pfn = self.zone.pfn(idx);
         let safety = &self.rules().safety;
         if safety.poison {
-            self.env.poison(pfn, order);
-        } else if safety.zeroes_free() {
-            self.env.zero(pfn, order);
+            self.hooks.poison(pfn, order);
+        } else if safety.zeroes_free() && !self.hooks.zero(pfn, order) {
+            self.hooks.prepare(pfn, order, Gfp::ZERO);
         }
         if safety.unmap {
-            self.env.unmap(pfn, order);
+            self.hooks.unmap(pfn, order);
         }
     }
 
@@ -243,19 +242,19 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     /// is out of use.
     #[inline(always)]
     fn passes_free_check(&self, idx: u32, order: u8) -> bool {
-        order == 0 && self.env.page_state(self.zone.pfn(idx)).fits_free()
+        order == 0 && self.hooks.page_state(self.zone.pfn(idx)).fits_free()
             || self.each_page_fits_free(idx, order)
     }
 
     #[inline(never)]
     fn each_page_fits_free(&self, idx: u32, order: u8) -> bool {
         let head = self.zone.pfn(idx);
-        let first = self.env.page_state(head);
+        let first = self.hooks.page_state(head);
         let mut found = first.wrong_at_free();
         let mut pfn = head;
         while found.is_none() && pfn.0 + 1 < head.0 + (1 << order) {
             pfn = Pfn(pfn.0 + 1);
-            let state = self.env.page_state(pfn);
+            let state = self.hooks.page_state(pfn);
             found = match first.link {
                 Link::Head => state.wrong_in_compound(head),
                 Link::Single | Link::Tail(_) => state.wrong_at_free(),
@@ -272,7 +271,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     #[inline(always)]
     pub(crate) fn may_be_handed_out(&self, idx: u32, order: u8) -> bool {
         !self.rules().safety.checks_pages()
-            || order == 0 && self.env.page_state(self.zone.pfn(idx)).fits_alloc()
+            || order == 0 && self.hooks.page_state(self.zone.pfn(idx)).fits_alloc()
             || self.each_page_fits_alloc(idx, order)
     }
 
@@ -281,7 +280,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
         let mut i = idx;
         while i < idx.saturating_add(1 << order) {
             let pfn = self.zone.pfn(i);
-            if let Some(why) = self.env.page_state(pfn).wrong_at_alloc() {
+            if let Some(why) = self.hooks.page_state(pfn).wrong_at_alloc() {
                 return self.leak(idx, order, pfn, why, true);
             }
             i += 1;
@@ -299,12 +298,12 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
             return false;
         };
         let (most, period) = BAD_PAGE_REPORTS;
-        if let Some(n) = zone.safety.bad_reports.admit(self.env.now(), most, period) {
+        if let Some(n) = zone.safety.bad_reports.admit(self.hooks.now(), most, period) {
             if n > 0 {
-                self.env.report(Report::BadPagesSuppressed(n));
+                self.hooks.report(Report::BadPagesSuppressed(n));
             }
             let block = zone.pfn(idx);
-            self.env.report(Report::BadPage { pfn, block, order, why, at_alloc });
+            self.hooks.report(Report::BadPage { pfn, block, order, why, at_alloc });
         }
         false
     }
@@ -312,7 +311,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
 
 /// Guards (§11.6): too small a part of a split block stays off the lists and uncounted, so that
 /// nobody writes to it by mistake unnoticed, until it merges.
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// The block becomes a guard. Its other frames must be tails.
     pub(crate) fn guard(&self, idx: u32, order: u8, t: MigrateType) {
         self.zone.map.frame(idx).set_state(State::new(Kind::Guard, order, t));

@@ -4,9 +4,8 @@
 use lock_api::RawMutex;
 
 use crate::area::End;
+use crate::config::Config;
 use crate::frame::Kind;
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{MAX_ORDER, MigrateType};
 use crate::zone::{At, Zone};
@@ -53,7 +52,7 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// Fisher and Yates over the free blocks of the largest order (§1.11): each changes places
     /// with a random one of the zone that is on the same list, where ten tries find one.
     pub(crate) fn shuffle(&self) {

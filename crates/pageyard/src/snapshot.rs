@@ -5,10 +5,10 @@ use core::fmt;
 use lock_api::RawMutex;
 
 use crate::area::End;
+use crate::config::Config;
 use crate::frame::{Kind, State};
 use crate::pcp::{LISTS, Pageset, is_cached_order, list_order, list_type};
-use crate::platform::Platform;
-use crate::policy::{Policy, Rules};
+use crate::policy::Rules;
 use crate::safety::change;
 use crate::sync::Ordering::Relaxed;
 use crate::tuning::{Limits, MAX_BATCH, MAX_PAGES, Tuning};
@@ -144,7 +144,7 @@ impl fmt::Display for RestoreError {
 
 impl core::error::Error for RestoreError {}
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Hands a zone's complete state to `each`, record by record, without any lock. Call it while no
     /// other thread is inside the allocator, and do not change the yard in `each`. Whether there is
     /// such a zone.

@@ -1,13 +1,10 @@
 //! Policies that spread requests over nodes: a thin layer above [`Yard::alloc_on`]. (To bind
 //! requests to nodes, give it their mask.)
 
-use lock_api::RawMutex;
-
 use crate::alloc::AllocError;
+use crate::config::Config;
 use crate::gfp::Gfp;
 use crate::node::{MAX_NODES, NodeChoice, NodeMask};
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{NodeId, Order, Pfn};
 use crate::yard::Yard;
@@ -42,7 +39,7 @@ impl Interleave {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// Allocates a block from the node whose turn it is, or from the nearest one that has it.
     ///
     /// # Errors

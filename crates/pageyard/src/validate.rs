@@ -3,11 +3,11 @@
 
 use lock_api::RawMutex;
 
+use crate::config::Config;
 use crate::frame::{Frame, Kind, NIL, State};
+use crate::hooks::Reclaim;
 use crate::list::List;
 use crate::pcp::{LISTS, Pageset, is_cached_order, list_order};
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
 use crate::validate_error::{Broken, Invalid, Tally};
@@ -19,7 +19,7 @@ const MOST_THRESHOLD: u32 = 125;
 
 type PerList = [[i64; TYPES]; MAX_ORDER as usize + 1];
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// Checks every structural invariant in one pass over the lists and one over the frames.
     ///
     /// Frames: each is reserved, or in exactly one block, aligned and inside its zone, that is free,
@@ -51,7 +51,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
                 zone,
                 carried: self.rules().carried_types,
                 high_orders: is_cached_order(self.rules(), 1),
-                least_reported: E::REPORT_ORDER,
+                least_reported: <C::Hooks as Reclaim>::REPORT_ORDER,
                 mark: first_mark(self.rules()),
             }
             .all()

@@ -1,12 +1,10 @@
 //! What the tuning of the per-CPU lists achieves in a zone, CPU by CPU, and what stands in its way
 //! where it does not: a pure function of the counters before and after an interval.
 
-use lock_api::RawMutex;
-
+use crate::config::Config;
 use crate::events::DrainReason;
 use crate::knobs::Knobs;
-use crate::platform::Platform;
-use crate::policy::{Decay, Growth, Policy, Rules};
+use crate::policy::{Decay, Growth, Rules};
 use crate::stats::CpuStats;
 use crate::tuning::{FREE_HIGH_BATCH, Tuning};
 use crate::units::{COSTLY_ORDER, CpuId, MigrateType, PAGEBLOCK_ORDER, TYPES, ZoneId};
@@ -457,7 +455,7 @@ impl Interval<'_> {
 
 const NS: u64 = 1_000_000_000;
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// One CPU in a zone as it is now, for [`verdicts`](Yard::verdicts).
     pub fn cpu_sample(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<CpuSample> {
         let zone = zone.into();

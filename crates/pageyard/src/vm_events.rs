@@ -5,8 +5,7 @@
 use lock_api::RawMutex;
 
 use crate::compact::Count;
-use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::config::Config;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::units::ZoneKind;
 use crate::yard::Yard;
@@ -192,7 +191,7 @@ impl EventCounters {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// Counts an event `n` times. For what the embedder does: reclaim, killing, huge-page faults.
     /// What the allocator does itself it counts itself.
     pub fn count_event(&self, event: VmEvent, n: u64) {

@@ -1,12 +1,16 @@
 //! The allocator as its embedder sees it.
 
+use core::fmt;
+
 use lock_api::{Mutex, RawMutex};
 
+use crate::config::Config;
 use crate::deferred::Deferred;
+use crate::hooks::Reclaim;
 use crate::knobs::Knobs;
 use crate::node::{Home, Node, NodeMask};
 use crate::platform::Platform;
-use crate::policy::{Linux612, Policy, Rules};
+use crate::policy::{Policy, Rules};
 use crate::reclaimers::Reclaimers;
 use crate::stats::{BlockCounts, CpuStats, NumaStats, ZoneStats, ZoneTotals};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
@@ -23,29 +27,28 @@ use crate::zonelist::Zonelist;
 
 /// A page allocator over the zones of all nodes.
 ///
-/// `R` is the kind of lock, `E` the machine it runs on, `P` its behaviour. All methods take
-/// `&self`; any number of CPUs may call them at once. Memory for its maps is borrowed for `'a`
-/// from the embedder (see [`Yard::new`]).
-#[derive(Debug)]
-pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
+/// `C` names its lock, its hooks and its policy: [`Bare`](crate::Bare), [`Hooked`](crate::Hooked) or a
+/// [`Config`] of the embedder's own. All methods take `&self`; any number of CPUs may call them at once.
+/// Memory for its maps is borrowed for `'a` from the embedder (see [`Yard::new`]).
+pub struct Yard<'a, C: Config> {
     /// Node by node, within a node from the highest kind down.
-    pub(crate) zones: &'a [Zone<'a, R>],
+    pub(crate) zones: &'a [Zone<'a, C::Lock>],
     /// By number.
-    pub(crate) nodes: &'a [Node<'a, R>],
+    pub(crate) nodes: &'a [Node<'a, C::Lock>],
     /// By CPU.
-    pub(crate) homes: &'a [Home<'a, R>],
-    pub(crate) platform: E,
+    pub(crate) homes: &'a [Home<'a, C::Lock>],
+    pub(crate) hooks: C::Hooks,
     pub(crate) cpus: u32,
-    pub(crate) knobs: Mutex<R, Knobs>,
+    pub(crate) knobs: Mutex<C::Lock, Knobs>,
     /// Held by the one who changes a setting, until what follows from it is in force. Apart from
     /// `knobs`, so that settings can be read meanwhile.
-    pub(crate) settings: Mutex<R, ()>,
+    pub(crate) settings: Mutex<C::Lock, ()>,
     /// Taken by the one who brings memory or takes it away (§8.4).
     pub(crate) hotplug: Turn,
     /// The task that has it, inverted; 0: none.
     pub(crate) hotplug_task: AtomicU64,
     /// Held by the one who drains all CPUs (§5.16).
-    pub(crate) draining: Mutex<R, ()>,
+    pub(crate) draining: Mutex<C::Lock, ()>,
     /// Taken by the one who makes somebody give up memory (§2.10).
     pub(crate) oom: Turn,
     /// Tasks inside a hook that frees memory.
@@ -57,7 +60,17 @@ pub struct Yard<'a, R: RawMutex, E, P = Linux612> {
     pub(crate) events: EventCounters,
     /// What is initialised later, and where the memory is (§8.2).
     pub(crate) deferred: Option<Deferred<'a>>,
-    pub(crate) policy: P,
+    pub(crate) policy: C::Policy,
+}
+
+impl<C: Config> fmt::Debug for Yard<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Yard")
+            .field("nodes", &self.nodes.len())
+            .field("zones", &self.zones.len())
+            .field("cpus", &self.cpus)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A zone's size and state at one moment, in base pages.
@@ -99,14 +112,14 @@ pub struct ZoneInfo {
     pub boosted: bool,
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     #[inline(always)]
     pub(crate) fn rules(&self) -> &Rules {
         self.policy.rules()
     }
 
     /// The policy it was made with.
-    pub const fn policy(&self) -> P {
+    pub const fn policy(&self) -> C::Policy {
         self.policy
     }
 
@@ -114,20 +127,25 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     #[inline]
     pub(crate) fn at<'z>(
         &'z self,
-        zone: &'z Zone<'a, R>,
+        zone: &'z Zone<'a, C::Lock>,
         cpu: CpuId,
-    ) -> Option<At<'z, 'a, R, E, P>> {
-        zone.at(&self.platform, cpu, self.policy)
+    ) -> Option<At<'z, 'a, C>> {
+        zone.at(&self.hooks, cpu, self.policy)
     }
 
-    /// The machine it runs on.
-    pub fn platform(&self) -> &E {
-        &self.platform
+    /// Returns the machine it runs on, with what hooks into the allocator.
+    pub fn hooks(&self) -> &C::Hooks {
+        &self.hooks
+    }
+
+    /// The task that executes the caller (see [`Reclaim::task`]).
+    pub(crate) fn task(&self) -> u64 {
+        self.hooks.task().unwrap_or_else(|| self.hooks.cpu().0.into())
     }
 
     /// The machine it runs on, to be changed before the yard [has memory](Yard::init).
-    pub fn platform_mut(&mut self) -> &mut E {
-        &mut self.platform
+    pub fn hooks_mut(&mut self) -> &mut C::Hooks {
+        &mut self.hooks
     }
 
     /// How many CPUs it serves.
@@ -167,18 +185,18 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         Zonelist::new(self.nodes, from, highest, NodeMask::ALL).map(Zone::id)
     }
 
-    pub(crate) fn zone(&self, id: impl Into<ZoneId>) -> Option<&'a Zone<'a, R>> {
+    pub(crate) fn zone(&self, id: impl Into<ZoneId>) -> Option<&'a Zone<'a, C::Lock>> {
         let id = id.into();
         self.node(id.node)?.zones.iter().find(|z| z.kind == id.kind)
     }
 
-    pub(crate) fn node(&self, id: NodeId) -> Option<&'a Node<'a, R>> {
+    pub(crate) fn node(&self, id: NodeId) -> Option<&'a Node<'a, C::Lock>> {
         self.nodes.get(usize::from(id.0))
     }
 
     /// The zone that holds a frame, and the frame's index there.
     #[inline]
-    pub(crate) fn locate(&self, pfn: Pfn) -> Option<(&'a Zone<'a, R>, u32)> {
+    pub(crate) fn locate(&self, pfn: Pfn) -> Option<(&'a Zone<'a, C::Lock>, u32)> {
         // Bisection over the zones by their starts: the last one that does not start above.
         let (mut low, mut high) = (0, self.zones.len());
         while high - low > 1 {

@@ -6,9 +6,12 @@ use lock_api::{Mutex, MutexGuard, RawMutex};
 
 use crate::area::FreeAreas;
 use crate::compact::{Compaction, Daemon};
+use crate::config::Config;
 use crate::deferred::Late;
 use crate::frame::Map;
 use crate::gfp::AllocFlags;
+use crate::hooks::Observer;
+use crate::hooks::Reclaim;
 use crate::pcp::Pageset;
 use crate::platform::Platform;
 use crate::policy::{BelowHigh, Policy, Rules};
@@ -330,13 +333,13 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     /// The zone as one CPU uses it; `None` for a CPU that the yard was not told of.
     #[inline]
-    pub(crate) fn at<'z, E: Platform, P: Policy>(
+    pub(crate) fn at<'z, C: Config<Lock = R>>(
         &'z self,
-        env: &'z E,
+        hooks: &'z C::Hooks,
         cpu: CpuId,
-        policy: P,
-    ) -> Option<At<'z, 'a, R, E, P>> {
-        Some(At::new(self, env, cpu, self.slot(cpu)?, policy))
+        policy: C::Policy,
+    ) -> Option<At<'z, 'a, C>> {
+        Some(At::new(self, hooks, cpu, self.slot(cpu)?, policy))
     }
 
     pub(crate) fn id(&self) -> ZoneId {
@@ -354,34 +357,34 @@ pub(crate) const fn first_mark(rules: &Rules) -> usize {
 }
 
 /// One CPU at one zone: what every request path works on.
-pub(crate) struct At<'z, 'a, R: RawMutex, E, P> {
-    pub(crate) zone: &'z Zone<'a, R>,
-    pub(crate) env: &'z E,
+pub(crate) struct At<'z, 'a, C: Config> {
+    pub(crate) zone: &'z Zone<'a, C::Lock>,
+    pub(crate) hooks: &'z C::Hooks,
     pub(crate) cpu: CpuId,
-    pub(crate) slot: &'z CpuSlot<R>,
-    policy: P,
+    pub(crate) slot: &'z CpuSlot<C::Lock>,
+    policy: C::Policy,
 }
 
-impl<R: RawMutex, E, P: Copy> Clone for At<'_, '_, R, E, P> {
+impl<C: Config> Clone for At<'_, '_, C> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<R: RawMutex, E, P: Copy> Copy for At<'_, '_, R, E, P> {}
+impl<C: Config> Copy for At<'_, '_, C> {}
 
-impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> At<'z, 'a, R, E, P> {
+impl<'z, 'a, C: Config> At<'z, 'a, C> {
     /// `slot` must be the CPU's slot of the zone.
     #[inline(always)]
     pub(crate) fn new(
-        zone: &'z Zone<'a, R>,
-        env: &'z E,
+        zone: &'z Zone<'a, C::Lock>,
+        hooks: &'z C::Hooks,
         cpu: CpuId,
-        slot: &'z CpuSlot<R>,
-        policy: P,
+        slot: &'z CpuSlot<C::Lock>,
+        policy: C::Policy,
     ) -> Self {
-        At { zone, env, cpu, slot, policy }
+        At { zone, hooks, cpu, slot, policy }
     }
 
     #[inline(always)]
@@ -391,24 +394,24 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> At<'z, 'a, R, E, P> {
 
     /// Takes the zone lock; this CPU's part of the counters changes.
     #[inline]
-    pub(crate) fn lock(&self) -> Locked<'_, 'a, R, E, P> {
-        let asked = if E::MEASURE_LOCKS { self.env.now() } else { 0 };
+    pub(crate) fn lock(&self) -> Locked<'_, 'a, C> {
+        let asked = if <C::Hooks as Observer>::MEASURE_LOCKS { self.hooks.now() } else { 0 };
         self.held(asked, self.zone.lock.lock())
     }
 
     /// Takes the zone lock where nobody holds it.
-    pub(crate) fn try_lock(&self) -> Option<Locked<'_, 'a, R, E, P>> {
-        let asked = if E::MEASURE_LOCKS { self.env.now() } else { 0 };
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_, 'a, C>> {
+        let asked = if <C::Hooks as Observer>::MEASURE_LOCKS { self.hooks.now() } else { 0 };
         Some(self.held(asked, self.zone.lock.try_lock()?))
     }
 
     #[inline]
-    fn held<'l>(&'l self, asked: u64, guard: MutexGuard<'l, R, ()>) -> Locked<'l, 'a, R, E, P> {
+    fn held<'l>(&'l self, asked: u64, guard: MutexGuard<'l, C::Lock, ()>) -> Locked<'l, 'a, C> {
         let counters = &self.zone.counters;
         counters.lock_holds.add(1);
         let mut since = 0;
-        if E::MEASURE_LOCKS {
-            since = self.env.now();
+        if <C::Hooks as Observer>::MEASURE_LOCKS {
+            since = self.hooks.now();
             let waited = since.saturating_sub(asked);
             counters.wait_ns.add(waited);
             counters.waits.note(waited);
@@ -418,15 +421,15 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> At<'z, 'a, R, E, P> {
 }
 
 /// A zone whose lock is held. Everything that changes free lists is a method of this.
-pub(crate) struct Locked<'z, 'a, R: RawMutex, E: Platform, P> {
-    at: &'z At<'z, 'a, R, E, P>,
+pub(crate) struct Locked<'z, 'a, C: Config> {
+    at: &'z At<'z, 'a, C>,
     since: u64,
     // Released after `drop` below has run.
-    _guard: MutexGuard<'z, R, ()>,
+    _guard: MutexGuard<'z, C::Lock, ()>,
 }
 
-impl<'z, 'a, R: RawMutex, E: Platform, P> Deref for Locked<'z, 'a, R, E, P> {
-    type Target = At<'z, 'a, R, E, P>;
+impl<'z, 'a, C: Config> Deref for Locked<'z, 'a, C> {
+    type Target = At<'z, 'a, C>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -434,18 +437,18 @@ impl<'z, 'a, R: RawMutex, E: Platform, P> Deref for Locked<'z, 'a, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P> Drop for Locked<'_, '_, R, E, P> {
+impl<C: Config> Drop for Locked<'_, '_, C> {
     #[inline]
     fn drop(&mut self) {
-        if E::MEASURE_LOCKS {
-            let held = self.env.now().saturating_sub(self.since);
+        if <C::Hooks as Observer>::MEASURE_LOCKS {
+            let held = self.hooks.now().saturating_sub(self.since);
             self.zone.counters.hold_ns.add(held);
             self.zone.counters.holds.note(held);
         }
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// Every change of what is free goes through here (§4.7), in exactly the steps that the spec
     /// names: they decide when the CPU's part is folded (§9.2), and so are observable.
     #[inline]
@@ -485,7 +488,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     pub(crate) fn add_free(&self, pages: i64) {
         let free = self.zone.nr_free.load(Relaxed).wrapping_add(pages);
         self.zone.nr_free.store(free, Relaxed);
-        if E::REPORT_ORDER.is_some() {
+        if <C::Hooks as Reclaim>::REPORT_ORDER.is_some() {
             self.zone.report.saw(free);
         }
     }

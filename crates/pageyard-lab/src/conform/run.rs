@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use pageyard::policy::Linux612;
 use pageyard::{
-    CpuId, Gfp, MigrateType, NodeId, Order, PcpDisabled, Pfn, Platform, Yard, ZoneId, ZoneKind,
+    CpuId, Defences, Gfp, Hooked, MigrateType, NodeId, Observer, Order, PcpDisabled, Pfn, Platform,
+    Reclaim, Yard, ZoneId, ZoneKind,
 };
 
 use super::recording::{Line, Lines};
@@ -27,7 +27,12 @@ impl Platform for Machine {
     }
 }
 
-type Recorded<'a> = Yard<'a, Lock, Machine>;
+impl Reclaim for Machine {}
+impl Observer for Machine {}
+impl Defences for Machine {}
+
+type Setup = Hooked<Lock, Machine>;
+type Recorded<'a> = Yard<'a, Setup>;
 
 pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
     let name = lines.name();
@@ -142,7 +147,7 @@ struct Run<'y, 'a> {
     current: usize,
     requests: Requests,
     slots: HashMap<u64, Slot>,
-    disabled: Option<PcpDisabled<'y, 'a, Lock, Linux612>>,
+    disabled: Option<PcpDisabled<'y, 'a, Setup>>,
     /// Slots and pages that operations may still name.
     work: u64,
 }
@@ -266,7 +271,7 @@ impl Run<'_, '_> {
                 if cpu >= self.yard.cpus().into() {
                     return Err(Trouble::Malformed(format!("the state has no CPU {cpu}")));
                 }
-                self.yard.platform().cpu.set(cpu as u32);
+                self.yard.hooks().cpu.set(cpu as u32);
                 Ok(vec![])
             }
             "a" => self.allocate(op, expected),
@@ -275,12 +280,12 @@ impl Run<'_, '_> {
             "F" => self.free_batch(op.slot(0)?, op.number(1)?),
             "b" => self.allocate_bulk(op),
             "t" => {
-                let now = self.yard.platform().cpu.get();
+                let now = self.yard.hooks().cpu.get();
                 for cpu in 0..self.yard.cpus() {
-                    self.yard.platform().cpu.set(cpu);
+                    self.yard.hooks().cpu.set(cpu);
                     self.yard.tick(CpuId(cpu));
                 }
-                self.yard.platform().cpu.set(now);
+                self.yard.hooks().cpu.set(now);
                 Ok(vec![0])
             }
             "z" => self.choose_zone(op),

@@ -1,6 +1,6 @@
 //! From a recorded state to an allocator in that state.
 
-use pageyard::{Knobs, Layout, NodeId, Pfn, Platform, Yard, ZoneId, ZoneSpec};
+use pageyard::{Hooked, Hooks, Knobs, Layout, NodeId, Pfn, Yard, ZoneId, ZoneSpec};
 
 use super::state::{State, States};
 use crate::memory::{Lock, Memory};
@@ -71,9 +71,9 @@ impl Start {
     }
 
     /// Restores the recorded zones.
-    pub(super) fn restore<E: Platform>(
+    pub(super) fn restore<E: Hooks>(
         &self,
-        yard: &Yard<'_, Lock, E>,
+        yard: &Yard<'_, Hooked<Lock, E>>,
         states: &States,
     ) -> Result<(), String> {
         for (i, (spec, state)) in self.zones.iter().zip(&states.zones).enumerate() {
@@ -100,10 +100,10 @@ fn spec(state: &State) -> Result<ZoneSpec, String> {
 ///
 /// # Errors
 /// What in the state makes no sense.
-pub(crate) fn with_yard<E: Platform, T>(
+pub(crate) fn with_yard<E: Hooks, T>(
     states: &States,
     platform: E,
-    then: impl FnOnce(&Yard<'_, Lock, E>) -> T,
+    then: impl FnOnce(&Yard<'_, Hooked<Lock, E>>) -> T,
 ) -> Result<T, String> {
     let start = Start::new(states)?;
     let layout = start.layout();

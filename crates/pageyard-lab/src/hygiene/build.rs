@@ -9,7 +9,7 @@ use pageyard::{Gfp, Order};
 
 use super::blocks::Block;
 use super::heap::Heap;
-use crate::record::Observer;
+use crate::record::Sink;
 use crate::rng::Rng;
 
 /// Processes of one kind. A round has all of them: what was recorded is one round.
@@ -131,7 +131,7 @@ impl Build {
 
     /// Files that the last build left are removed, a new one is queued, as large as `scale` says
     /// (1: as recorded).
-    pub(super) fn start<P: Policy, O: Observer>(
+    pub(super) fn start<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
         scale: f64,
@@ -151,7 +151,7 @@ impl Build {
     }
 
     /// One slice on a CPU: a process starts, goes on, or exits. How many pages it mapped.
-    pub(super) fn slice<P: Policy, O: Observer>(
+    pub(super) fn slice<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
         cpu: u32,
@@ -181,7 +181,7 @@ impl Build {
         pages
     }
 
-    fn fork<P: Policy, O: Observer>(
+    fn fork<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
         class: u8,
@@ -213,7 +213,7 @@ impl Build {
     }
 
     /// A process touches one page for the first time, and what goes with it.
-    fn touch<P: Policy, O: Observer>(
+    fn touch<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
         process: &mut Process,
@@ -237,7 +237,7 @@ impl Build {
         }
     }
 
-    fn file_page<P: Policy, O: Observer>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>) {
+    fn file_page<P: Policy, O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>) {
         if !self.rng.happens(WRITTEN) {
             heap.file_page(gfp(flags::READ), false);
         } else if self.rng.happens(TEMPORARY) {
@@ -249,7 +249,7 @@ impl Build {
 
     /// Orders as measured: of 237 reclaimable slabs 34 were of order 3 and 23 of order 2, of 384
     /// others 25 of order 3.
-    fn slab_page<P: Policy, O: Observer>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>, now: u64) {
+    fn slab_page<P: Policy, O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>, now: u64) {
         let draw = self.rng.unit();
         if self.rng.happens(RECLAIMABLE_PART) {
             let o = if draw < 0.14 {
@@ -269,7 +269,7 @@ impl Build {
     }
 
     /// Slab pages whose time is over go back, on this CPU.
-    fn expire<P: Policy, O: Observer>(
+    fn expire<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
         cpu: u32,
@@ -290,7 +290,7 @@ impl Build {
 
 /// Everything a process had goes back: its pages in the order in which they came, a gathering at a
 /// time; then its page tables, their root and its stack.
-fn exit<P: Policy, O: Observer>(heap: &mut Heap<'_, '_, '_, P, O>, process: &Process) {
+fn exit<P: Policy, O: Sink>(heap: &mut Heap<'_, '_, '_, P, O>, process: &Process) {
     for chunk in process.pages.chunks(GATHER) {
         let note = heap.request(Order::ZERO, gfp(flags::GATHER));
         heap.free_all(chunk);

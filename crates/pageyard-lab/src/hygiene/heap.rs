@@ -5,12 +5,12 @@
 //! what is movable. Nothing is swapped.
 
 use pageyard::policy::Policy;
-use pageyard::{Gfp, Kswapd, NodeId, Order, Platform as _, ReclaimTask, Yard, ZoneKind};
+use pageyard::{Gfp, Hooked, Kswapd, NodeId, Order, Platform as _, ReclaimTask, Yard, ZoneKind};
 
 use super::blocks::Block;
 use super::host::Host;
 use crate::Lock;
-use crate::record::Observer;
+use crate::record::Sink;
 use crate::rng::Rng;
 
 /// The zone that is the heap.
@@ -35,11 +35,11 @@ pub(super) struct Tally {
 }
 
 /// One yard, what drives its background work, and what the workload got from it.
-pub(super) struct Heap<'y, 'a, 'o, P: Policy, O: Observer> {
-    pub(super) yard: &'y Yard<'a, Lock, &'y Host<'y, 'o, O>, P>,
+pub(super) struct Heap<'y, 'a, 'o, P: Policy, O: Sink> {
+    pub(super) yard: &'y Yard<'a, Hooked<Lock, &'y Host<'y, 'o, O>, P>>,
     pub(super) host: &'y Host<'y, 'o, O>,
     pub(super) cpus: u32,
-    kswapd: Kswapd<'y, 'a, Lock, &'y Host<'y, 'o, O>, P>,
+    kswapd: Kswapd<'y, 'a, Hooked<Lock, &'y Host<'y, 'o, O>, P>>,
     /// When background reclaim looks again; `None`: when it is woken.
     reclaim_at: Option<u64>,
     /// The same for background compaction.
@@ -49,9 +49,9 @@ pub(super) struct Heap<'y, 'a, 'o, P: Policy, O: Observer> {
     pub(super) tally: Tally,
 }
 
-impl<'y, 'a, 'o, P: Policy, O: Observer> Heap<'y, 'a, 'o, P, O> {
+impl<'y, 'a, 'o, P: Policy, O: Sink> Heap<'y, 'a, 'o, P, O> {
     pub(super) fn new(
-        yard: &'y Yard<'a, Lock, &'y Host<'y, 'o, O>, P>,
+        yard: &'y Yard<'a, Hooked<Lock, &'y Host<'y, 'o, O>, P>>,
         host: &'y Host<'y, 'o, O>,
         cpus: u32,
         seed: u64,

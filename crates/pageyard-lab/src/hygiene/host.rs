@@ -6,12 +6,13 @@ use std::collections::VecDeque;
 
 use pageyard::policy::Policy;
 use pageyard::{
-    CpuId, Event, NodeId, Order, Pfn, Platform, ReclaimJob, Relocation, Yard, ZoneId, ZoneKind,
+    CpuId, Defences, Event, Hooked, NodeId, Order, Pfn, Platform, Reclaim, ReclaimJob, Relocation,
+    Yard, ZoneId, ZoneKind,
 };
 
 use super::blocks::{Block, Blocks};
 use crate::Lock;
-use crate::record::Observer;
+use crate::record::Sink;
 use crate::rng::Rng;
 
 /// A page at the old end of the page cache was used meanwhile and goes round once more. Assumed;
@@ -26,7 +27,7 @@ pub(super) trait Free {
     fn free_all(&self, blocks: &[(Pfn, Order)]);
 }
 
-impl<O: Observer, P: Policy> Free for Yard<'_, Lock, &Host<'_, '_, O>, P> {
+impl<O: Sink, P: Policy> Free for Yard<'_, Hooked<Lock, &Host<'_, '_, O>, P>> {
     fn free_all(&self, blocks: &[(Pfn, Order)]) {
         self.free_batch(blocks).expect("the workload frees what it owns");
     }
@@ -58,7 +59,7 @@ struct Reclaimable {
     rng: Rng,
 }
 
-impl<'y, 'o, O: Observer> Host<'y, 'o, O> {
+impl<'y, 'o, O: Sink> Host<'y, 'o, O> {
     pub(super) fn new(observer: &'o O, base: Pfn, pages: u64, seed: u64) -> Self {
         Host {
             cpu: Cell::new(0),
@@ -170,7 +171,7 @@ impl Reclaimable {
     }
 }
 
-impl<O: Observer> Platform for Host<'_, '_, O> {
+impl<O: Sink> Platform for Host<'_, '_, O> {
     fn cpu(&self) -> CpuId {
         CpuId(self.cpu.get())
     }
@@ -178,16 +179,9 @@ impl<O: Observer> Platform for Host<'_, '_, O> {
     fn now(&self) -> u64 {
         self.now.get()
     }
+}
 
-    #[inline(always)]
-    fn event(&self, cpu: CpuId, event: Event) {
-        if O::ACTIVE {
-            // Nothing takes time here, but no two events happen at one moment.
-            self.now.set(self.now.get() + 1);
-            self.observer.observe(self.now.get(), cpu, event);
-        }
-    }
-
+impl<O: Sink> Reclaim for Host<'_, '_, O> {
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         self.blocks.relocate(from, to, order)
     }
@@ -210,3 +204,16 @@ impl<O: Observer> Platform for Host<'_, '_, O> {
         self.compaction_woken.set(true);
     }
 }
+
+impl<O: Sink> pageyard::Observer for Host<'_, '_, O> {
+    #[inline(always)]
+    fn event(&self, cpu: CpuId, event: Event) {
+        if O::ACTIVE {
+            // Nothing takes time here, but no two events happen at one moment.
+            self.now.set(self.now.get() + 1);
+            self.observer.observe(self.now.get(), cpu, event);
+        }
+    }
+}
+
+impl<O: Sink> Defences for Host<'_, '_, O> {}

@@ -8,7 +8,7 @@ use pageyard::{Gfp, Order};
 
 use super::blocks::Block;
 use super::heap::Heap;
-use crate::record::Observer;
+use crate::record::Sink;
 use crate::rng::Rng;
 
 fn gfp(bits: u32) -> Gfp {
@@ -44,7 +44,7 @@ impl Server {
     }
 
     /// Takes its resident set, on all CPUs in turn.
-    pub(super) fn start<P: Policy, O: Observer>(
+    pub(super) fn start<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
         pages: usize,
@@ -56,7 +56,7 @@ impl Server {
     }
 
     /// One second.
-    pub(super) fn second<P: Policy, O: Observer>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>) {
+    pub(super) fn second<P: Policy, O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>) {
         self.due += self.pages.len() as f64 * Self::REPLACED;
         while self.due >= 1.0 {
             self.due -= 1.0;
@@ -115,7 +115,7 @@ impl Network {
     }
 
     /// This part of a second.
-    pub(super) fn run<P: Policy, O: Observer>(
+    pub(super) fn run<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
         seconds: f64,
@@ -165,7 +165,7 @@ impl Prober {
     }
 
     /// The second with this number begins.
-    pub(super) fn second<P: Policy, O: Observer>(
+    pub(super) fn second<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
         number: u64,

@@ -20,14 +20,14 @@ mod table;
 use std::fmt;
 
 use pageyard::policy::{Policy, Rules, StaticPolicy, TypeChecked, Vanilla};
-use pageyard::{InitError, Knobs, Layout, NodeId, PAGE_SIZE, Pfn, Yard, ZoneSpec};
+use pageyard::{Hooked, InitError, Knobs, Layout, NodeId, PAGE_SIZE, Pfn, Yard, ZoneSpec};
 use serde::Serialize;
 
 use self::build::{Build, SLICE};
 use self::heap::{Heap, ZONE};
 use self::host::Host;
 use self::load::{Network, Prober, Server};
-use crate::record::Observer;
+use crate::record::Sink;
 use crate::{Lock, Memory};
 
 pub use published::{PUBLISHED, Published};
@@ -194,7 +194,7 @@ impl From<InitError> for HygieneError {
 ///
 /// # Errors
 /// [`HygieneError`] says which option is out of range.
-pub fn run(options: &Options, linux612: &impl Observer) -> Result<Report, HygieneError> {
+pub fn run(options: &Options, linux612: &impl Sink) -> Result<Report, HygieneError> {
     let (vanilla, linux612) = std::thread::scope(|scope| {
         let vanilla = scope.spawn(|| soak(options, "Vanilla", &<TypeChecked<Vanilla>>::RULES, &()));
         let linux612 = soak(options, "Linux612", &<TypeChecked>::RULES, linux612);
@@ -213,7 +213,7 @@ pub fn soak(
     options: &Options,
     name: &'static str,
     rules: &Rules,
-    observer: &impl Observer,
+    observer: &impl Sink,
 ) -> Result<Series, HygieneError> {
     if !(Options::LEAST_MEMORY..=Options::MOST_MEMORY).contains(&options.memory) {
         return Err(HygieneError::Memory(options.memory));
@@ -236,7 +236,7 @@ pub fn soak(
     let memory = Memory::for_layout(&layout)?;
     let mut rooms = memory.rooms();
     let host = Host::new(observer, start, pages, options.seed);
-    let mut yard: Yard<'_, Lock, _, _> = Yard::with_policy(&host, rules);
+    let mut yard: Yard<'_, Hooked<Lock, _, _>> = Yard::with_policy(&host, rules);
     yard.init(&layout, memory.storage(&mut rooms))?;
     host.attach(&yard);
     let mut soak = Soak {
@@ -262,7 +262,7 @@ pub fn soak(
 }
 
 /// Everything that runs on one heap.
-struct Soak<'y, 'a, 'o, P: Policy, O: Observer> {
+struct Soak<'y, 'a, 'o, P: Policy, O: Sink> {
     heap: Heap<'y, 'a, 'o, P, O>,
     build: Build,
     server: Server,
@@ -271,7 +271,7 @@ struct Soak<'y, 'a, 'o, P: Policy, O: Observer> {
     seconds: u64,
 }
 
-impl<P: Policy, O: Observer> Soak<'_, '_, '_, P, O> {
+impl<P: Policy, O: Sink> Soak<'_, '_, '_, P, O> {
     /// Before the first round: the kernel's own memory, the server's, and files read until memory
     /// is short for the first time, as on a machine that has been up for a while (assumed).
     fn fill(&mut self, pages: f64) {

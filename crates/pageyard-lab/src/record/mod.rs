@@ -10,7 +10,7 @@ use pageyard::{CpuId, Event};
 use pageyard_trace::{self as trace, Kind, Record, Tasks, TextWriter, TraceError};
 
 /// Somebody who is told of every event of a simulated machine.
-pub trait Observer {
+pub trait Sink {
     /// Whether anybody listens. Off, observing costs nothing.
     const ACTIVE: bool = true;
 
@@ -19,7 +19,7 @@ pub trait Observer {
 }
 
 /// Nobody listens.
-impl Observer for () {
+impl Sink for () {
     const ACTIVE: bool = false;
 
     fn observe(&self, _: u64, _: CpuId, _: Event) {}
@@ -104,7 +104,7 @@ impl<W: Write> Recorder<W> {
     }
 }
 
-impl<W: Write> Observer for Recorder<W> {
+impl<W: Write> Sink for Recorder<W> {
     fn observe(&self, t_ns: u64, cpu: CpuId, event: Event) {
         let State { writer, tasks, task, written, failed } = &mut *self.state.borrow_mut();
         if failed.is_some() {

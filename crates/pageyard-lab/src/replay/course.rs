@@ -3,9 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-use lock_api::RawMutex;
-use pageyard::policy::Policy;
-use pageyard::{CpuId, MigrateType, PAGEBLOCK_PAGES, Pfn, Platform, Record, Yard, ZoneId};
+use pageyard::{Config, CpuId, MigrateType, PAGEBLOCK_PAGES, Pfn, Record, Yard, ZoneId};
 
 use crate::track::{Bounds, Heap, List, Now, Track, Tracker};
 
@@ -19,16 +17,16 @@ pub(super) struct Course {
 }
 
 /// An allocator as a tracker sees it. Locks take no time here.
-struct Seen<'y, 'a, R: RawMutex, E, P: Policy>(&'y Yard<'a, R, E, P>);
+struct Seen<'y, 'a, C: Config>(&'y Yard<'a, C>);
 
-impl<R: RawMutex, E: Platform, P: Policy> Seen<'_, '_, R, E, P> {
+impl<C: Config> Seen<'_, '_, C> {
     fn each(&self) -> impl Iterator<Item = (ZoneId, CpuId)> + '_ {
         let cpus = self.0.cpus();
         self.0.zone_ids().flat_map(move |zone| (0..cpus).map(move |cpu| (zone, CpuId(cpu))))
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Heap for Seen<'_, '_, R, E, P> {
+impl<C: Config> Heap for Seen<'_, '_, C> {
     fn lists(&self) -> Vec<Now> {
         let now = |(zone, cpu)| {
             let s = self.0.cpu_sample(zone, cpu).unwrap_or_default();
@@ -58,11 +56,7 @@ impl Course {
     }
 
     /// Records from now on.
-    pub(super) fn begin<R: RawMutex, E: Platform, P: Policy>(
-        &self,
-        ns: u64,
-        yard: &Yard<'_, R, E, P>,
-    ) {
+    pub(super) fn begin<C: Config>(&self, ns: u64, yard: &Yard<'_, C>) {
         let seen = Seen(yard);
         let list = |(zone, cpu): (ZoneId, CpuId)| List {
             cpu: cpu.0,
@@ -119,11 +113,7 @@ impl Course {
 
     /// Takes it.
     #[cold]
-    pub(super) fn sample<R: RawMutex, E: Platform, P: Policy>(
-        &self,
-        ns: u64,
-        yard: &Yard<'_, R, E, P>,
-    ) {
+    pub(super) fn sample<C: Config>(&self, ns: u64, yard: &Yard<'_, C>) {
         if let Some(tracker) = &mut *self.tracker.borrow_mut() {
             tracker.sample(ns, &Seen(yard));
             self.due_ns.set(tracker.due_ns());
@@ -131,11 +121,7 @@ impl Course {
     }
 
     /// The run has ended.
-    pub(super) fn end<R: RawMutex, E: Platform, P: Policy>(
-        &self,
-        ns: u64,
-        yard: &Yard<'_, R, E, P>,
-    ) -> Option<Track> {
+    pub(super) fn end<C: Config>(&self, ns: u64, yard: &Yard<'_, C>) -> Option<Track> {
         self.on.set(false);
         let tracker = self.tracker.borrow_mut().take()?;
         Some(tracker.end(ns, &Seen(yard)))

@@ -1,9 +1,8 @@
 //! Puts the plan to an allocator, operation by operation, in the recorded order.
 
-use lock_api::RawMutex;
 use pageyard::policy::Policy;
 use pageyard::{
-    AllocError, CpuId, CpuStats, DrainReason, Gfp, NodeId, Order, Pfn, Platform, Yard, ZoneKind,
+    AllocError, Config, CpuId, CpuStats, DrainReason, Gfp, NodeId, Order, Pfn, Yard, ZoneKind,
     unusable_index,
 };
 
@@ -46,9 +45,9 @@ fn zone_flags(kind: ZoneKind) -> [Gfp; 3] {
 }
 
 /// Drives the allocator through the plan.
-pub(super) struct Driver<'y, 'a, R: RawMutex, E, P, S> {
+pub(super) struct Driver<'y, 'a, C: Config, S> {
     machine: &'y Machine,
-    yard: &'y Yard<'a, R, E, P>,
+    yard: &'y Yard<'a, C>,
     seat: S,
     gfp: Vec<[Gfp; 3]>,
     observer: &'y Observer,
@@ -63,10 +62,10 @@ pub(super) struct Driver<'y, 'a, R: RawMutex, E, P, S> {
     matching: Matching,
 }
 
-impl<'y, 'a, R: RawMutex, E: Platform, P: Policy, S: Seat> Driver<'y, 'a, R, E, P, S> {
+impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     pub(super) fn new(
         setting: &'y Setting<'_>,
-        yard: &'y Yard<'a, R, E, P>,
+        yard: &'y Yard<'a, C>,
         observer: &'y Observer,
         seat: S,
         phases: &[f64],

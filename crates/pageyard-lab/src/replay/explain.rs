@@ -7,7 +7,7 @@ use std::fmt;
 
 use pageyard::policy::Policy;
 use pageyard::{
-    CpuId, CpuSample, Event, HighReason, NodeId, Platform, Ring, Verdict, Yard, ZoneId,
+    CpuId, CpuSample, Event, HighReason, Hooked, Hooks, NodeId, Ring, Verdict, Yard, ZoneId,
 };
 use serde::Serialize;
 
@@ -117,7 +117,10 @@ impl Notes {
     }
 
     /// All CPUs in all zones as they are now.
-    pub(super) fn sample<E: Platform, P: Policy>(&self, yard: &Yard<'_, Lock, E, P>) -> Samples {
+    pub(super) fn sample<E: Hooks, P: Policy>(
+        &self,
+        yard: &Yard<'_, Hooked<Lock, E, P>>,
+    ) -> Samples {
         let cpus = |zone: usize| {
             let sample = |cpu| yard.cpu_sample(self.zones[zone], CpuId(cpu as u32));
             (0..self.cpus).map(|cpu| sample(cpu).unwrap_or_default()).collect()
@@ -125,11 +128,11 @@ impl Notes {
         (0..self.zones.len()).map(cpus).collect()
     }
 
-    pub(super) fn explain<E: Platform, P: Policy>(
+    pub(super) fn explain<E: Hooks, P: Policy>(
         &self,
         before: &Samples,
         ns: u64,
-        yard: &Yard<'_, Lock, E, P>,
+        yard: &Yard<'_, Hooked<Lock, E, P>>,
     ) -> Vec<Explained> {
         let after = self.sample(yard);
         let mut all = Vec::new();

@@ -5,7 +5,7 @@ use std::fmt;
 
 use pageyard::policy::Policy;
 use pageyard::{
-    Gfp, MigrateType, NodeId, Order, Owner, PageFlags, Pfn, Platform, Task, Yard, ZoneId,
+    Gfp, Hooked, Hooks, MigrateType, NodeId, Order, Owner, PageFlags, Pfn, Task, Yard, ZoneId,
 };
 use pageyard_trace::{Tasks, gfp, printable};
 use serde_json::{Value, json};
@@ -122,9 +122,9 @@ pub(super) struct Held {
 }
 
 /// Looks up the request behind every recorded block that is still in use.
-pub(super) fn held<E: Platform, P: Policy>(
+pub(super) fn held<E: Hooks, P: Policy>(
     machine: &Machine,
-    yard: &Yard<'_, Lock, E, P>,
+    yard: &Yard<'_, Hooked<Lock, E, P>>,
     map: &FrameMap,
     requests: &Requests,
 ) -> Held {

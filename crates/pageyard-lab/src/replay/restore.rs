@@ -1,10 +1,9 @@
 //! The recorded machine's memory, as the allocator is made from it.
 
-use lock_api::RawMutex;
 use pageyard::policy::{Growth, Policy, Rules};
 use pageyard::tuning::{Limits, Tuning, high_size};
 use pageyard::{
-    CpuId, CpuRecord, InitError, Knobs, Layout, NodeId, Order, Pfn, Platform, Record, Yard, ZoneId,
+    Config, CpuId, CpuRecord, InitError, Knobs, Layout, NodeId, Order, Pfn, Record, Yard, ZoneId,
     ZoneKind, ZoneRecord, ZoneSpec,
 };
 
@@ -49,8 +48,8 @@ impl Parts {
 }
 
 /// Brings an allocator of these parts to the state in which the recording began.
-pub(super) fn restore<R: RawMutex, E: Platform, P: Policy>(
-    yard: &Yard<'_, R, E, P>,
+pub(super) fn restore<C: Config>(
+    yard: &Yard<'_, C>,
     setting: &Setting<'_>,
     phases: &[f64],
 ) -> Result<(), ReplayError> {

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use pageyard::{CpuId, DrainReason, Event, Platform, Yard};
+use pageyard::{CpuId, Defences, DrainReason, Event, Hooked, Platform, Reclaim, Yard};
 
 use super::counts::Holds;
 use super::course::Course;
@@ -74,12 +74,16 @@ pub(super) struct Outcome {
 }
 
 impl Platform for Observer {
-    const SEES_TUNING: bool = true;
-
     #[inline(always)]
     fn cpu(&self) -> CpuId {
         CpuId(self.cpu.get())
     }
+}
+
+impl Reclaim for Observer {}
+
+impl pageyard::Observer for Observer {
+    const SEES_TUNING: bool = true;
 
     #[inline(always)]
     fn event(&self, cpu: CpuId, event: Event) {
@@ -103,6 +107,8 @@ impl Platform for Observer {
     }
 }
 
+impl Defences for Observer {}
+
 /// Replays the plan under a policy.
 pub(super) fn run(
     setting: &Setting<'_>,
@@ -118,7 +124,7 @@ pub(super) fn run(
     let memory = Memory::for_layout(&layout).map_err(refused)?;
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
-    let mut yard: Yard<'_, Lock, _, _> = Yard::with_policy(&observer, &choice.rules);
+    let mut yard: Yard<'_, Hooked<Lock, _, _>> = Yard::with_policy(&observer, &choice.rules);
     yard.init_blank(&layout, storage).map_err(refused)?;
     restore(&yard, setting, &phases)?;
     choice.settings.apply(&yard)?;

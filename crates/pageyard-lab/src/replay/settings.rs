@@ -4,10 +4,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use lock_api::RawMutex;
-use pageyard::policy::Policy;
 use pageyard::tuning::{Limits, MAX_BATCH, MAX_PAGES};
-use pageyard::{CpuId, KnobError, Knobs, Platform, Yard};
+use pageyard::{Config, CpuId, KnobError, Knobs, Yard};
 
 use super::error::printable;
 
@@ -130,10 +128,7 @@ impl Settings {
     }
 
     /// Sets the knobs in their order, then the limits of every zone's lists.
-    pub(crate) fn apply<R: RawMutex, E: Platform, P: Policy>(
-        &self,
-        yard: &Yard<'_, R, E, P>,
-    ) -> Result<(), SettingError> {
+    pub(crate) fn apply<C: Config>(&self, yard: &Yard<'_, C>) -> Result<(), SettingError> {
         let mut changes = Vec::new();
         for (name, value) in &self.0 {
             match limit(name) {

@@ -6,7 +6,7 @@
 
 use pageyard::policy::{Base, EarlyLimits, Rules, SixBatches, StaticPolicy};
 use pageyard::tuning::Limits;
-use pageyard::{CpuId, Knobs, Layout, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
+use pageyard::{CpuId, Hooked, Knobs, Layout, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
 
 use super::simulated::Simulated;
 use super::{
@@ -90,7 +90,7 @@ fn pagesets(rules: &Rules) -> Result<Vec<Limits>, ReproduceError> {
     };
     let memory = Memory::for_layout(&layout)?;
     let mut rooms = memory.rooms();
-    let mut yard: Yard<'_, Lock, _, _> = Yard::with_policy((), rules);
+    let mut yard: Yard<'_, Hooked<Lock, _, _>> = Yard::with_policy((), rules);
     yard.init_deferred(&layout, memory.storage(&mut rooms))?;
     while !yard.finish_deferred() {}
     let zones = yard.zone_ids().flat_map(|z| (0..CPUS).map(move |c| (z, CpuId(c))));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use pageyard::text::Extra;
-use pageyard::{Platform, Yard};
+use pageyard::{Hooked, Hooks, Yard};
 use pageyard_trace::state::{BuddyInfo, Counters, PageTypeInfo, Snapshot, ZoneInfo};
 use pageyard_trace::{TraceError, printable};
 use serde_json::Value;
@@ -204,7 +204,11 @@ pub fn show(path: &Path, form: Form, when: When) -> Result<Shown, ShowError> {
 }
 
 /// An allocator's text.
-pub fn yard_text<E: Platform>(yard: &Yard<'_, Lock, E>, form: Form, extra: &impl Extra) -> String {
+pub fn yard_text<E: Hooks>(
+    yard: &Yard<'_, Hooked<Lock, E>>,
+    form: Form,
+    extra: &impl Extra,
+) -> String {
     let mut out = String::new();
     let written = match form {
         Form::Zoneinfo => yard.write_zoneinfo(&mut out, extra),
@@ -218,7 +222,7 @@ pub fn yard_text<E: Platform>(yard: &Yard<'_, Lock, E>, form: Form, extra: &impl
 }
 
 /// What an allocator's texts say, read back: its figures take the same way as those of a kernel.
-fn yard_snapshot<E: Platform>(yard: &Yard<'_, Lock, E>) -> Result<Snapshot, TraceError> {
+fn yard_snapshot<E: Hooks>(yard: &Yard<'_, Hooked<Lock, E>>) -> Result<Snapshot, TraceError> {
     let text = |form| yard_text(yard, form, &());
     Ok(Snapshot {
         zoneinfo: Some(ZoneInfo::parse("zoneinfo", text(Form::Zoneinfo).as_bytes())?),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pageyard::{InitError, Knobs, Layout, NodeId, Pfn, Yard, ZoneId, ZoneKind, ZoneSpec};
+use pageyard::{Hooked, InitError, Knobs, Layout, NodeId, Pfn, Yard, ZoneId, ZoneKind, ZoneSpec};
 
 use super::Topology;
 use crate::{Lock, Memory};
@@ -49,7 +49,7 @@ impl Topology {
         let memory = Memory::for_layout(&layout)?;
         let mut rooms = memory.rooms();
         let storage = memory.storage(&mut rooms);
-        let yard: Yard<'_, Lock, ()> = Yard::new(&layout, storage, ())?;
+        let yard: Yard<'_, Hooked<Lock, ()>> = Yard::new(&layout, storage, ())?;
         let from = |node| yard.zonelist(NodeId(node as u16), ZoneKind::Movable).collect();
         Ok((0..self.nodes).map(from).collect())
     }

@@ -5,10 +5,8 @@
 //! real time ([`host`](super::host)). Jobs are `Send` and share plain data through locks and atomics
 //! of the standard library, so that both run them as they are.
 
-use lock_api::RawMutex;
-use pageyard::policy::Policy;
 use pageyard::tuning::Limits;
-use pageyard::{CpuId, Gfp, NodeId, Order, Pfn, Platform, Yard, ZoneId, ZoneStats};
+use pageyard::{Config, CpuId, Gfp, NodeId, Order, Pfn, Yard, ZoneId, ZoneStats};
 
 /// A block and its order, as [`Yard::free_batch`](pageyard::Yard::free_batch) takes it.
 pub type Block = (Pfn, Order);
@@ -41,9 +39,7 @@ pub struct ZoneView {
 }
 
 impl ZoneView {
-    pub(super) fn all<R: RawMutex, E: Platform, P: Policy>(
-        yard: &Yard<'_, R, E, P>,
-    ) -> Vec<ZoneView> {
+    pub(super) fn all<C: Config>(yard: &Yard<'_, C>) -> Vec<ZoneView> {
         let view = |id| {
             // All CPUs have the same limits; the first one that is up tells.
             let cpu = (0..yard.cpus()).map(CpuId).find(|&cpu| yard.is_up(cpu))?;

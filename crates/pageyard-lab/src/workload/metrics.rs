@@ -1,8 +1,6 @@
 //! What is measured of every run: the seeds' columns (A.4), and what explains them.
 
-use lock_api::RawMutex;
-use pageyard::policy::Policy;
-use pageyard::{CpuId, DrainReason, Platform, Yard};
+use pageyard::{Config, CpuId, DrainReason, Yard};
 use pageyard_machine::{Histogram, LockStats, Stats};
 
 use super::Score;
@@ -25,7 +23,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn of<R: RawMutex, E: Platform, P: Policy>(yard: &Yard<'_, R, E, P>) -> Counts {
+    pub(super) fn of<C: Config>(yard: &Yard<'_, C>) -> Counts {
         let cpus = vec![(0, 0); yard.cpus() as usize];
         let mut sum = Counts { cpus, ..Counts::default() };
         for zone in yard.zone_ids() {

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 
 use pageyard::policy::Policy;
-use pageyard::{CpuId, Event, MigrateType, Pfn, Platform, ZoneId};
+use pageyard::{CpuId, Defences, Event, MigrateType, Observer, Pfn, Platform, Reclaim, ZoneId};
 use pageyard_machine::{Machine, SimYard};
 
 use super::actor::Block;
@@ -22,12 +22,16 @@ pub(super) struct Watch {
 }
 
 impl Platform for Watch {
-    const SEES_TUNING: bool = true;
-
     /// The machine knows.
     fn cpu(&self) -> CpuId {
         CpuId(0)
     }
+}
+
+impl Reclaim for Watch {}
+
+impl Observer for Watch {
+    const SEES_TUNING: bool = true;
 
     #[inline(always)]
     fn event(&self, cpu: CpuId, event: Event) {
@@ -39,6 +43,8 @@ impl Platform for Watch {
         }
     }
 }
+
+impl Defences for Watch {}
 
 /// Where the track of a run goes.
 #[derive(Debug)]

@@ -6,10 +6,9 @@
 
 use std::time::Instant;
 
-use lock_api::RawMutex;
-use pageyard::policy::{BlockByBlock, Linux612, Policy, StaticPolicy};
+use pageyard::policy::{BlockByBlock, Linux612, StaticPolicy};
 use pageyard::tuning::Limits;
-use pageyard::{CpuId, Gfp, InitError, Knobs, Order, Pfn, Platform, Yard};
+use pageyard::{Bare, Config, CpuId, Gfp, InitError, Knobs, Order, Pfn, Platform, Yard};
 
 use crate::{Costs, Machine, MachineSpec, Memory, Options};
 
@@ -55,8 +54,8 @@ impl Platform for Here {
 }
 
 /// So many requests, then so many frees, and the picoseconds of each.
-fn round<R: RawMutex, T: Platform, P: Policy>(
-    yard: &Yard<'_, R, T, P>,
+fn round<C: Config>(
+    yard: &Yard<'_, C>,
     pages: &mut Vec<Pfn>,
     n: usize,
     now: &dyn Fn() -> u64,
@@ -72,10 +71,7 @@ fn round<R: RawMutex, T: Platform, P: Policy>(
 }
 
 /// The best of each.
-fn paths<R: RawMutex, T: Platform, P: Policy>(
-    yard: &Yard<'_, R, T, P>,
-    now: &dyn Fn() -> u64,
-) -> Paths {
+fn paths<C: Config>(yard: &Yard<'_, C>, now: &dyn Fn() -> u64) -> Paths {
     for zone in yard.zone_ids() {
         yard.set_pcp_limits(zone, LIMITS);
     }
@@ -112,7 +108,7 @@ fn real<P: StaticPolicy>(machine: &Machine) -> Result<Paths, InitError> {
     let layout = layout.layout(Knobs::default());
     let memory: Memory<Lock> = Memory::for_layout(&layout)?;
     let mut rooms = memory.rooms();
-    let yard: Yard<'_, Lock, Here, P> = Yard::new(&layout, memory.storage(&mut rooms), Here)?;
+    let yard: Yard<'_, Bare<Lock, Here, P>> = Yard::new(&layout, memory.storage(&mut rooms), Here)?;
     let start = Instant::now();
     let of_clock = clock(start) / FEW as u64;
     let paths = paths(&yard, &|| start.elapsed().as_nanos() as u64);

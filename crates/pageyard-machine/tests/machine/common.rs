@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use pageyard::policy::{StaticPolicy, TypeChecked};
-use pageyard::{Gfp, Knobs, Order, Pfn, Platform};
+use pageyard::{Gfp, Hooks, Knobs, Order, Pfn};
 use pageyard_machine::{Costs, Machine, MachineSpec, Memory, Options, SimYard};
 
 /// The policy of most tests: Linux's, with its debug check.
@@ -18,7 +18,7 @@ pub(crate) fn small(name: &str) -> Machine {
     machine(name, Options { memory: Some(64 << 20), ..Options::default() })
 }
 
-pub(crate) fn with_yard<P: StaticPolicy, E: Platform, T>(
+pub(crate) fn with_yard<P: StaticPolicy, E: Hooks, T>(
     machine: &Machine,
     embedder: E,
     f: impl FnOnce(&SimYard<'_, P, E>) -> T,
@@ -55,7 +55,7 @@ pub(crate) fn round_costs() -> Costs {
 pub(crate) struct Owners(RefCell<HashMap<u64, u8>>);
 
 impl Owners {
-    pub(crate) fn alloc<E: Platform>(
+    pub(crate) fn alloc<E: Hooks>(
         &self,
         yard: &SimYard<'_, P, E>,
         order: u8,
@@ -69,7 +69,7 @@ impl Owners {
         Some(pfn)
     }
 
-    pub(crate) fn free<E: Platform>(&self, yard: &SimYard<'_, P, E>, pfn: Pfn, order: u8) {
+    pub(crate) fn free<E: Hooks>(&self, yard: &SimYard<'_, P, E>, pfn: Pfn, order: u8) {
         for i in 0..1 << order {
             assert_eq!(self.0.borrow_mut().remove(&(pfn.0 + i)), Some(order));
         }
@@ -82,7 +82,7 @@ impl Owners {
 }
 
 /// Nothing is allocated: all memory is free, in blocks as large as at the start.
-pub(crate) fn check_all_free<E: Platform>(yard: &SimYard<'_, P, E>, start: &[[u64; 11]]) {
+pub(crate) fn check_all_free<E: Hooks>(yard: &SimYard<'_, P, E>, start: &[[u64; 11]]) {
     yard.drain_all(None);
     for (zone, start) in yard.zone_ids().zip(start) {
         let info = yard.zone_info(zone).unwrap();
@@ -92,6 +92,6 @@ pub(crate) fn check_all_free<E: Platform>(yard: &SimYard<'_, P, E>, start: &[[u6
     }
 }
 
-pub(crate) fn free_blocks<E: Platform>(yard: &SimYard<'_, P, E>) -> Vec<[u64; 11]> {
+pub(crate) fn free_blocks<E: Hooks>(yard: &SimYard<'_, P, E>) -> Vec<[u64; 11]> {
     yard.zone_ids().map(|z| yard.free_blocks(z).unwrap()).collect()
 }

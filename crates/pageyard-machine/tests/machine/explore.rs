@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use lock_api::Mutex;
-use pageyard::{CpuId, Gfp, Order, Pfn, Platform, ZoneKind};
+use pageyard::{CpuId, Defences, Gfp, Observer, Order, Pfn, Platform, Reclaim, ZoneKind};
 use pageyard_machine::explore::{Explored, Explorer};
 use pageyard_machine::{Machine, MachineSpec, SimLock, Stuck};
 
@@ -148,7 +148,11 @@ fn requests(machine: &Machine) -> Result<(), Stuck> {
 /// Requests fail where the schedule says so.
 struct Failing<'m>(&'m Machine);
 
-impl Platform for Failing<'_> {
+impl Platform for Failing<'_> {}
+impl Reclaim for Failing<'_> {}
+impl Observer for Failing<'_> {}
+
+impl Defences for Failing<'_> {
     fn fail(&self, _: Order, _: Gfp) -> bool {
         self.0.choose(2) == 1
     }

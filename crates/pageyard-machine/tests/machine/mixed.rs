@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use pageyard::{
-    CpuId, Gfp, MigrateType, NodeId, Order, Pfn, Platform, Relocation, SECTION_PAGES, ZoneKind,
+    CpuId, Defences, Gfp, MigrateType, NodeId, Observer, Order, Pfn, Platform, Reclaim, Relocation,
+    SECTION_PAGES, ZoneKind,
 };
 use pageyard_machine::explore::{Explored, Explorer, Failure};
 use pageyard_machine::{Machine, MachineSpec, SimYard, Stuck};
@@ -65,15 +66,9 @@ impl Embedder<'_> {
     }
 }
 
-impl Platform for Embedder<'_> {
-    fn fail(&self, _: Order, _: Gfp) -> bool {
-        let fails = self.refuses(16);
-        if fails {
-            self.did("failed");
-        }
-        fails
-    }
+impl Platform for Embedder<'_> {}
 
+impl Reclaim for Embedder<'_> {
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         match self.machine.choose(8) {
             1 => return Relocation::Busy,
@@ -98,6 +93,18 @@ impl Platform for Embedder<'_> {
 
     fn report_free(&self, _: &[(Pfn, Order)]) -> bool {
         !self.refuses(4)
+    }
+}
+
+impl Observer for Embedder<'_> {}
+
+impl Defences for Embedder<'_> {
+    fn fail(&self, _: Order, _: Gfp) -> bool {
+        let fails = self.refuses(16);
+        if fails {
+            self.did("failed");
+        }
+        fails
     }
 }
 
@@ -241,7 +248,7 @@ fn quiet(y: &Yard<'_, '_>, e: &Embedder<'_>) {
 fn mixed(machine: &Machine, did: &Did, forgets: bool) -> Result<(), Stuck> {
     let embedder = Embedder { machine, did, blocks: RefCell::default(), forgets };
     with_yard::<P, Embedder<'_>, _>(machine, embedder, |y| {
-        let e = y.platform().embedder();
+        let e = y.hooks().embedder();
         let start = free_blocks(y);
         for _ in 0..PHASES {
             machine.run(|s| {

@@ -178,7 +178,7 @@ pub(crate) fn with_yard<P: StaticPolicy, T>(
         Start::Blank => Yard::blank(&layout, storage, world),
     }
     .unwrap();
-    yard.platform().set_yard(&yard);
+    yard.hooks().set_yard(&yard);
     let bitmap: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(0)).collect();
     CPU.set(0);
     let area = state.area.clone().map(|r| {

@@ -8,15 +8,15 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pageyard::policy::StaticPolicy;
 use pageyard::{
-    CmaArea, CpuId, Event, Gfp, NodeId, Oom, Order, PageState, Pfn, Platform, ReclaimJob, Record,
-    Relocation, Yard, ZoneId, ZoneKind,
+    CmaArea, CpuId, Defences, Event, Gfp, Hooked, NodeId, Observer, Oom, Order, PageState, Pfn,
+    Platform, Reclaim, ReclaimJob, Record, Relocation, Yard, ZoneId, ZoneKind,
 };
 
 use crate::common::o;
 use crate::schedule::{Lock, SleepingLock, locks_held, pause, point, quietly};
 
 /// A yard whose hooks can call it.
-pub(crate) type Y<'y, P> = Yard<'y, Lock, World<'y, P>, P>;
+pub(crate) type Y<'y, P> = Yard<'y, Hooked<Lock, World<'y, P>, P>>;
 
 thread_local! {
     /// The CPU that the thread is.
@@ -186,9 +186,6 @@ impl<'y, P: StaticPolicy> World<'y, P> {
 }
 
 impl<P: StaticPolicy> Platform for World<'_, P> {
-    const REPORT_ORDER: Option<Order> = Order::new(5);
-    const SEES_TUNING: bool = true;
-
     fn cpu(&self) -> CpuId {
         CpuId(CPU.get())
     }
@@ -197,30 +194,18 @@ impl<P: StaticPolicy> Platform for World<'_, P> {
         self.clock.fetch_add(1_000_000_000, Relaxed)
     }
 
-    fn event(&self, _: CpuId, _: Event) {
-        point("event");
-    }
-
-    fn page_state(&self, _: Pfn) -> PageState {
-        point("page_state");
-        PageState::UNUSED
-    }
-
     fn prepare(&self, _: Pfn, _: Order, _: Gfp) {
         self.hook("prepare");
     }
 
-    fn poison(&self, _: Pfn, _: Order) {
-        self.hook("poison");
+    fn pause(&self) {
+        self.hook("pause");
+        pause();
     }
+}
 
-    fn unmap(&self, _: Pfn, _: Order) {
-        self.hook("unmap");
-    }
-
-    fn map(&self, _: Pfn, _: Order) {
-        self.hook("map");
-    }
+impl<P: StaticPolicy> Reclaim for World<'_, P> {
+    const REPORT_ORDER: Option<Order> = Order::new(5);
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         self.hook("relocate");
@@ -265,11 +250,6 @@ impl<P: StaticPolicy> Platform for World<'_, P> {
         if freed > 0 { Oom::Progress } else { Oom::Nothing }
     }
 
-    fn pause(&self) {
-        self.hook("pause");
-        pause();
-    }
-
     fn keep_trying(&self, _: Order, tries: u32) -> bool {
         self.hook("keep_trying");
         pause();
@@ -298,6 +278,33 @@ impl<P: StaticPolicy> Platform for World<'_, P> {
     }
 }
 
+impl<P: StaticPolicy> Observer for World<'_, P> {
+    const SEES_TUNING: bool = true;
+
+    fn event(&self, _: CpuId, _: Event) {
+        point("event");
+    }
+}
+
+impl<P: StaticPolicy> Defences for World<'_, P> {
+    fn page_state(&self, _: Pfn) -> PageState {
+        point("page_state");
+        PageState::UNUSED
+    }
+
+    fn poison(&self, _: Pfn, _: Order) {
+        self.hook("poison");
+    }
+
+    fn unmap(&self, _: Pfn, _: Order) {
+        self.hook("unmap");
+    }
+
+    fn map(&self, _: Pfn, _: Order) {
+        self.hook("map");
+    }
+}
+
 /// What one actor does on its CPU.
 pub(crate) struct Hand<'h, 'y, P: StaticPolicy> {
     pub(crate) y: &'h Y<'y, P>,
@@ -310,7 +317,7 @@ pub(crate) struct Hand<'h, 'y, P: StaticPolicy> {
 
 impl<'y, P: StaticPolicy> Hand<'_, 'y, P> {
     pub(crate) fn world(&self) -> &World<'y, P> {
-        self.y.platform()
+        self.y.hooks()
     }
 
     /// The same for another actor.

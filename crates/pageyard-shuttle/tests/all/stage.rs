@@ -8,7 +8,10 @@ use std::sync::Mutex;
 
 use lock_api::RawMutex;
 use pageyard::policy::StaticPolicy;
-use pageyard::{CpuId, Event, Gfp, Order, Pfn, Platform, Relocation, Yard, ZoneKind};
+use pageyard::{
+    CpuId, Defences, Event, Gfp, Hooked, Observer, Order, Pfn, Platform, Reclaim, Relocation, Yard,
+    ZoneKind,
+};
 use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use shuttle::thread;
 
@@ -101,14 +104,12 @@ impl Platform for Stage {
         CpuId(CPU.with(Cell::get))
     }
 
-    fn event(&self, _: CpuId, _: Event) {
-        thread::yield_now();
-    }
-
     fn pause(&self) {
         thread::yield_now();
     }
+}
 
+impl Reclaim for Stage {
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         thread::yield_now();
         let mut blocks = self.blocks.lock().unwrap();
@@ -121,7 +122,15 @@ impl Platform for Stage {
     }
 }
 
-pub(crate) type Y<'y, R, P> = Yard<'y, R, Stage, P>;
+impl Observer for Stage {
+    fn event(&self, _: CpuId, _: Event) {
+        thread::yield_now();
+    }
+}
+
+impl Defences for Stage {}
+
+pub(crate) type Y<'y, R, P> = Yard<'y, Hooked<R, Stage, P>>;
 
 /// What one of the three threads does.
 pub(crate) type Part<R, P> = fn(&Y<'_, R, P>, u32);
@@ -159,13 +168,13 @@ pub(crate) fn take<R: RawMutex, P: StaticPolicy>(y: &Y<'_, R, P>, order: u8, gfp
         if gfp.contains(Gfp::MOVABLE) {
             y.set_movable(pfn, o(order), true).unwrap();
         }
-        y.platform().own(pfn, o(order));
+        y.hooks().own(pfn, o(order));
     }
 }
 
 /// Frees a block of anybody's; whether there was one.
 pub(crate) fn free_one<R: RawMutex, P: StaticPolicy>(y: &Y<'_, R, P>) -> bool {
-    let next = y.platform().disown();
+    let next = y.hooks().disown();
     if let Some((pfn, order)) = next {
         y.free(pfn, order).unwrap();
     }

@@ -8,15 +8,7 @@ use pageyard::compact::{self, Background, Deferral, Retries};
 use pageyard::policy::{self, Policy, Safety};
 use pageyard::text::{self, BlockSupply, FreeCount, PagesetText, ZoneReport, ZoneText};
 use pageyard::tuning::{self, CacheSlice, Limits, Pressure, Room, Tuning};
-use pageyard::{
-    AllocError, BadPage, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats,
-    Compacted, ContigError, CpuId, CpuSample, CpuStats, Event, Excerpt, FaultPlan, Faults, Finding,
-    FreeError, Gfp, HighChange, HighReason, History, HotplugError, InitError, Interleave, Interval,
-    Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Mark, MigrateType, Needs,
-    NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageOwner, PageState, Pfn, Place, PlaceError,
-    PoisonError, Poisoned, Priority, ReclaimTask, Record, RestoreError, Ring, Task, VmEvent,
-    VmEvents, ZoneId, ZoneKind, ZoneSpec, poison, watermark,
-};
+use pageyard::{AllocError, BadPage, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError, CpuId, CpuSample, CpuStats, Event, Excerpt, FaultPlan, Faults, Finding, FreeError, Gfp, HighChange, HighReason, History, HotplugError, InitError, Interleave, Interval, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageOwner, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, RestoreError, Ring, Task, VmEvent, VmEvents, ZoneId, ZoneKind, ZoneSpec, poison, watermark};
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -238,7 +230,7 @@ calls! {
     call_event_named(_y, name: &str = "pgfree") -> bool { VmEvent::named(name).is_some() }
     call_count_event(y, event: VmEvent = VmEvent::OomKill) -> () { y.count_event(event, 1) }
     call_vm_events(y) -> Option<u64> { VmEvents::by_name(&y.vm_events(), "pgfree") }
-    call_platform(y) -> bool { std::ptr::eq(y.platform(), y.platform()) }
+    call_hooks(y) -> bool { std::ptr::eq(y.hooks(), y.hooks()) }
     call_cpus(y) -> u32 { y.cpus() }
     call_zones(y) -> usize { y.zones() }
     call_zone_ids(y) -> usize { y.zone_ids().count() }

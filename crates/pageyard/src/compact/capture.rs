@@ -3,13 +3,11 @@
 //!
 //! Only what the compaction itself gives back is offered. So ordinary frees know nothing of it.
 
-use lock_api::RawMutex;
-
 use crate::area::End;
+use crate::config::Config;
 use crate::events::Event;
 use crate::frame::{Kind, State};
-use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::hooks::Observer;
 use crate::units::{MigrateType, Order, PAGEBLOCK_ORDER};
 use crate::zone::Locked;
 
@@ -32,7 +30,7 @@ impl Wish {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// Gives a held block back to its pageblocks' lists, in pieces of a pageblock at most, unless a
     /// wish is met on the way: then that block's index is returned, and it is allocated.
     #[inline(always)]
@@ -81,7 +79,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
         self.slot.counters.direct_allocs.add(order.get(), wanted.migrate_type);
         if t != wanted.migrate_type {
             self.zone.counters.mismatches.add(1);
-            self.env.event(
+            self.hooks.event(
                 self.cpu,
                 Event::Fallback {
                     pfn: self.zone.pfn(idx),

@@ -1,13 +1,12 @@
 //! Background compaction of a node, as steps that the embedder's thread takes (spec §7.8).
 
-use lock_api::RawMutex;
-
 use super::direct::is_failure;
 use super::{CompactEvent, CompactResult, Count, Job, Mode};
+use crate::config::Config;
 use crate::events::Event;
 use crate::gfp::AllocFlags;
+use crate::hooks::{Observer, Reclaim};
 use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use crate::units::{MigrateType, NodeId, Order, ZoneKind};
 use crate::yard::Yard;
@@ -48,7 +47,7 @@ pub struct Background {
     /// There was work.
     pub worked: bool,
     /// Sleep no longer than so many nanoseconds, or until
-    /// [woken](Platform::wake_compaction); `None`: until woken.
+    /// [woken](Reclaim::wake_compaction); `None`: until woken.
     pub sleep: Option<u64>,
 }
 
@@ -56,9 +55,9 @@ fn kind(n: u8) -> ZoneKind {
     ZoneKind::ALL.get(usize::from(n)).copied().unwrap_or(ZoneKind::Device)
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Where a node's state is kept.
-    fn daemon(&self, node: NodeId) -> Option<&'a Zone<'a, R>> {
+    fn daemon(&self, node: NodeId) -> Option<&'a Zone<'a, C::Lock>> {
         self.node(node)?.zones.first()
     }
 
@@ -70,7 +69,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         let daemon = &home.daemon;
         let wanted = daemon.order.fetch_max(order.get(), Relaxed).max(order.get());
         daemon.highest.fetch_min(highest as u8, Relaxed);
-        let cpu = self.platform.cpu();
+        let cpu = self.hooks.cpu();
         let wanted = Order::new(wanted).unwrap_or(order);
         let worth =
             self.zones_of(node).filter(|z| z.is_populated() && z.kind <= highest).any(|z| {
@@ -79,8 +78,8 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             });
         if worth {
             let event = CompactEvent::WakeupKcompactd { node, order: wanted, highest };
-            self.platform.event(cpu, Event::Compact(event));
-            self.platform.wake_compaction(node);
+            self.hooks.event(cpu, Event::Compact(event));
+            self.hooks.wake_compaction(node);
         }
     }
 
@@ -91,7 +90,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             let first = self.daemon(zone.node).is_some_and(|home| core::ptr::eq(home, zone));
             if first {
                 zone.daemon.triggered.store(true, Relaxed);
-                self.platform.wake_compaction(zone.node);
+                self.hooks.wake_compaction(zone.node);
             }
         }
     }
@@ -105,7 +104,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             return Background { worked: false, sleep: None };
         };
         let daemon = &home.daemon;
-        let now = self.platform.now();
+        let now = self.hooks.now();
         let triggered = daemon.triggered.swap(false, Relaxed);
         if let Some(order) = Order::new(daemon.order.load(Relaxed)).filter(|&o| o != Order::ZERO)
             && !triggered
@@ -137,24 +136,24 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Until the score is looked at again.
     #[inline(never)]
-    fn rest(&self, home: &Zone<'a, R>, worked: bool, sleep: u64) -> Background {
+    fn rest(&self, home: &Zone<'a, C::Lock>, worked: bool, sleep: u64) -> Background {
         let node = home.node;
-        home.daemon.check_at.store(self.platform.now().saturating_add(sleep), Relaxed);
+        home.daemon.check_at.store(self.hooks.now().saturating_add(sleep), Relaxed);
         if home.daemon.order.load(Relaxed) == 0 {
             let event = Event::Compact(CompactEvent::KcompactdSleep { node });
-            self.platform.event(self.platform.cpu(), event);
+            self.hooks.event(self.hooks.cpu(), event);
         }
         let sleep = (self.proactiveness() != 0).then_some(sleep);
         Background { worked, sleep }
     }
 
     /// Compacts for what was asked for.
-    fn work(&self, home: &Zone<'a, R>, order: Order) {
+    fn work(&self, home: &Zone<'a, C::Lock>, order: Order) {
         let (node, daemon) = (home.node, &home.daemon);
         let asked = daemon.highest.load(Relaxed);
-        let (highest, cpu) = (kind(asked), self.platform.cpu());
+        let (highest, cpu) = (kind(asked), self.hooks.cpu());
         let event = CompactEvent::KcompactdWake { node, order, highest };
-        self.platform.event(cpu, Event::Compact(event));
+        self.hooks.event(cpu, Event::Compact(event));
         home.compaction.count(Count::DaemonWake, 1);
         // From the lowest zone up.
         for kind in ZoneKind::ALL.into_iter().filter(|&k| k <= highest) {
@@ -193,7 +192,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         taken(&daemon.highest, asked, ZoneKind::Device as u8);
     }
 
-    fn suits_background(&self, at: &At<'_, 'a, R, E, P>, order: Order, highest: ZoneKind) -> bool {
+    fn suits_background(&self, at: &At<'_, 'a, C>, order: Order, highest: ZoneKind) -> bool {
         let job = Job { order: Some(order), highest, flags: AllocFlags::WMARK_MIN, ..Job::ALL };
         at.suits(order, &job, self.extfrag_threshold()) == CompactResult::Continue
     }

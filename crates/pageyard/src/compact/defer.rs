@@ -1,11 +1,9 @@
 //! A compaction that failed is not repeated at once, and one that succeeded in vain is (spec §7.6).
 
-use lock_api::RawMutex;
-
 use super::{CompactEvent, CompactResult, Priority};
+use crate::config::Config;
 use crate::events::Event;
-use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::hooks::Observer;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{COSTLY_ORDER, Order};
 use crate::zone::At;
@@ -98,7 +96,7 @@ impl SharedDeferral {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// Whether the zone is passed over this time.
     #[inline(never)]
     pub(super) fn is_deferred(&self, order: Order) -> bool {
@@ -122,7 +120,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 
     pub(super) fn tell(&self, event: CompactEvent) {
-        self.env.event(self.cpu, Event::Compact(event));
+        self.hooks.event(self.cpu, Event::Compact(event));
     }
 }
 

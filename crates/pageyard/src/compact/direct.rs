@@ -1,16 +1,15 @@
 //! Compaction on behalf of a request (spec §2.10, §7.6), or because somebody asks for it (§10).
 
-use lock_api::RawMutex;
-
 use super::pass::{Outcome, Pass};
 use super::sort::Sorting;
 use super::{CompactEvent, CompactResult, Count, Job, Mode, Priority};
 use crate::alloc::{AllocError, Request};
+use crate::config::Config;
 use crate::events::Event;
 use crate::gfp::{AllocFlags, Gfp};
+use crate::hooks::Observer;
 use crate::node::NodeChoice;
 use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId};
 use crate::yard::Yard;
@@ -25,7 +24,7 @@ pub struct Compacted {
     pub captured: Option<Pfn>,
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Compacts for a request, as its slow path does (§2.10): the zones that may serve it, best
     /// first, until one has a block for it. A block that [was captured](Compacted::captured) is
     /// the caller's, as if allocated. Without one, the stall counts as a success where the result is
@@ -81,7 +80,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
             ..Job::ALL
         };
         let event = CompactEvent::TryToCompact { order, gfp: req.gfp, priority };
-        self.platform.event(req.cpu, Event::Compact(event));
+        self.hooks.event(req.cpu, Event::Compact(event));
         let mut tried = 0;
         while let Some(at) = self.nth_to_compact(req, flags, tried) {
             tried += 1;
@@ -121,7 +120,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         req: &Request,
         flags: AllocFlags,
         n: usize,
-    ) -> Option<At<'y, 'a, R, E, P>> {
+    ) -> Option<At<'y, 'a, C>> {
         let bound = flags.contains(AllocFlags::CPUSET);
         let hardwall = req.gfp.contains(Gfp::HARDWALL);
         let zone = self
@@ -133,7 +132,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     }
 
     /// What became of a request after its compaction: the zone that served it, if one did.
-    pub(crate) fn note_compacted(&self, served: Option<&Zone<'a, R>>, order: Order, cpu: CpuId) {
+    pub(crate) fn note_compacted(
+        &self,
+        served: Option<&Zone<'a, C::Lock>>,
+        order: Order,
+        cpu: CpuId,
+    ) {
         let Some(zone) = served else { return self.count_outcome(Count::Fail) };
         zone.compaction.count(Count::Success, 1);
         zone.compaction.flush.store(false, Relaxed);
@@ -169,7 +173,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
                 ..Job::ALL
             },
         };
-        let at = self.at(self.zone(zone)?, self.platform.cpu())?;
+        let at = self.at(self.zone(zone)?, self.hooks.cpu())?;
         Some(self.compact_one(&at, &job))
     }
 
@@ -186,8 +190,12 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
         self.compact_zones(self.zones.iter(), &Job::ALL);
     }
 
-    pub(super) fn compact_zones(&self, zones: impl Iterator<Item = &'a Zone<'a, R>>, job: &Job) {
-        let cpu = self.platform.cpu();
+    pub(super) fn compact_zones(
+        &self,
+        zones: impl Iterator<Item = &'a Zone<'a, C::Lock>>,
+        job: &Job,
+    ) {
+        let cpu = self.hooks.cpu();
         for zone in zones.filter(|z| z.is_populated()) {
             if let Some(at) = self.at(zone, cpu) {
                 self.compact_one(&at, job);
@@ -197,7 +205,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// One zone, if it is worth it.
     #[inline(never)]
-    pub(super) fn compact_one(&self, at: &At<'_, 'a, R, E, P>, job: &Job) -> CompactResult {
+    pub(super) fn compact_one(&self, at: &At<'_, 'a, C>, job: &Job) -> CompactResult {
         let result = self.begins(at, job);
         if result != CompactResult::Continue {
             return result;
@@ -215,7 +223,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Inlined, so that what lies on the stack of a request is one frame.
     #[inline(always)]
-    fn run_pass(&self, at: &At<'_, 'a, R, E, P>, job: &Job, only: Option<u8>) -> Outcome {
+    fn run_pass(&self, at: &At<'_, 'a, C>, job: &Job, only: Option<u8>) -> Outcome {
         let mut pass = self.pass(at, job, only);
         let _inside = self.enter_reclaim();
         pass.run()
@@ -223,12 +231,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// A pass that begins, with the settings as they are now.
     #[inline(never)]
-    fn pass<'z>(
-        &self,
-        at: &'z At<'z, 'a, R, E, P>,
-        job: &'z Job,
-        only: Option<u8>,
-    ) -> Pass<'z, 'a, R, E, P> {
+    fn pass<'z>(&self, at: &'z At<'z, 'a, C>, job: &'z Job, only: Option<u8>) -> Pass<'z, 'a, C> {
         let unevictable = self.knobs.lock().compact_unevictable_allowed;
         let stop_at = if job.proactive { super::stop_at(self.proactiveness()) } else { 0 } as u32;
         Pass::new(at, job, unevictable, stop_at, only)
@@ -236,7 +239,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
 
     /// Whether a run is worth it: `Continue`.
     #[inline(never)]
-    fn begins(&self, at: &At<'_, 'a, R, E, P>, job: &Job) -> CompactResult {
+    fn begins(&self, at: &At<'_, 'a, C>, job: &Job) -> CompactResult {
         let Some(order) = job.order else { return CompactResult::Continue };
         let result = at.suits(order, job, self.extfrag_threshold());
         if result == CompactResult::Continue

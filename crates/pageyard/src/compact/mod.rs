@@ -4,7 +4,7 @@
 //! Two scanners work towards each other. One ascends from the zone's start and collects blocks that
 //! their owners can move ([`Yard::set_movable`]); the other descends from the zone's end and takes
 //! free blocks as their new places. Where the two meet, the zone is compacted. Moving a block is
-//! the embedder's part: [`Platform::relocate`], called without any lock.
+//! the embedder's part: [`Reclaim::relocate`](crate::Reclaim::relocate), called without any lock.
 //!
 //! A run ends whatever that hook answers: the scanners only ever go one way.
 //!
@@ -33,10 +33,9 @@ mod targets;
 
 use lock_api::RawMutex;
 
+use crate::config::Config;
 use crate::frame::NIL;
 use crate::gfp::AllocFlags;
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::units::{MigrateType, NodeId, Order, PAGEBLOCK_PAGES, ZoneId, ZoneKind};
 use crate::yard::Yard;
@@ -210,7 +209,7 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 }
 
-impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
+impl<'a, C: Config> Yard<'a, C> {
     /// Compaction's counters (§9.1), of all zones since the start.
     pub fn compact_stats(&self) -> CompactStats {
         let mut s = CompactStats::default();
@@ -248,7 +247,7 @@ impl<'a, R: RawMutex, E: Platform, P: Policy> Yard<'a, R, E, P> {
     fn zones_of(
         &self,
         node: NodeId,
-    ) -> impl Iterator<Item = &'a Zone<'a, R>> + Clone + use<'a, R, E, P> {
+    ) -> impl Iterator<Item = &'a Zone<'a, C::Lock>> + Clone + use<'a, C> {
         self.node(node).map_or(&[][..], |n| n.zones).iter()
     }
 }

@@ -1,14 +1,12 @@
 //! One pass of both scanners over a zone (spec §7.4).
 
-use lock_api::RawMutex;
-
 use super::capture::Wish;
 use super::sources::Batch;
 use super::targets::Held;
 use super::{CompactEvent, CompactResult, Count, Job, Mode, block_start};
+use crate::config::Config;
 use crate::frame::{Kind, NIL, State};
-use crate::platform::{Platform, Relocation};
-use crate::policy::Policy;
+use crate::hooks::{Defences, Reclaim, Relocation};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGEBLOCK_PAGES, Pfn};
 use crate::unwind::Rollback;
@@ -18,8 +16,8 @@ use crate::zone::At;
 const ASYNC_TRIES: u8 = 3;
 const SYNC_TRIES: u8 = 10;
 
-pub(super) struct Pass<'z, 'a, R: RawMutex, E: Platform, P: Policy> {
-    pub(super) at: &'z At<'z, 'a, R, E, P>,
+pub(super) struct Pass<'z, 'a, C: Config> {
+    pub(super) at: &'z At<'z, 'a, C>,
     pub(super) job: &'z Job,
     /// Blocks that reclaim must leave alone may be moved (`compact_unevictable_allowed`, §10).
     pub(super) unevictable: bool,
@@ -95,15 +93,15 @@ enum Moved {
     NoPlace,
 }
 
-impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
+impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
     #[inline]
     pub(super) fn new(
-        at: &'z At<'z, 'a, R, E, P>,
+        at: &'z At<'z, 'a, C>,
         job: &'z Job,
         unevictable: bool,
         stop_at: u32,
         only: Option<u8>,
-    ) -> Pass<'z, 'a, R, E, P> {
+    ) -> Pass<'z, 'a, C> {
         let zone = at.zone;
         let (first, last) = (zone.first_index(), block_start(zone.map.len().saturating_sub(1)));
         let c = &zone.compaction;
@@ -354,9 +352,9 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
             }
         });
         if self.at.rules().safety.unmap {
-            at.env.map(zone.pfn(to), o);
+            at.hooks.map(zone.pfn(to), o);
         }
-        let answer = at.env.relocate(zone.pfn(from), zone.pfn(to), o);
+        let answer = at.hooks.relocate(zone.pfn(from), zone.pfn(to), o);
         unmoved.disarm();
         if answer == Relocation::Moved {
             if !source.leave_as(order) {
@@ -480,7 +478,7 @@ impl<'z, 'a, R: RawMutex, E: Platform, P: Policy> Pass<'z, 'a, R, E, P> {
 }
 
 /// Where a hook panics, nothing stays held, and what was captured is free again.
-impl<R: RawMutex, E: Platform, P: Policy> Drop for Pass<'_, '_, R, E, P> {
+impl<C: Config> Drop for Pass<'_, '_, C> {
     #[inline]
     fn drop(&mut self) {
         if self.held.is_empty() && self.captured.is_none() {

@@ -2,8 +2,7 @@
 
 use lock_api::RawMutex;
 
-use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::config::Config;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{MAX_ORDER, NodeId, Order};
 use crate::yard::Yard;
@@ -47,7 +46,7 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// How fragmented a node is, 0 to 100 (§7.8).
     pub fn fragmentation_score(&self, node: NodeId) -> u64 {
         let zones = self.zones_of(node).filter(|z| z.is_populated());

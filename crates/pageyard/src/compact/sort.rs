@@ -11,9 +11,8 @@ use lock_api::RawMutex;
 
 use super::pass::{Asked, Next, Outcome, Pass, is_source};
 use super::{CompactResult, Job, block_end, block_start};
+use crate::config::Config;
 use crate::frame::Kind;
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::zone::Zone;
 
@@ -74,7 +73,7 @@ fn holes<R: RawMutex>(zone: &Zone<'_, R>) -> u64 {
     (0..PAGEBLOCK_ORDER).map(|o| zone.areas.blocks(o) << o).fold(0, u64::saturating_add)
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
+impl<C: Config> Pass<'_, '_, C> {
     /// Where the scanners have met, blocks of an order move up within their pageblock.
     #[inline(always)]
     pub(super) fn pack(&mut self, order: u8) {

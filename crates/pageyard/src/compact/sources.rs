@@ -3,13 +3,11 @@
 //! It takes no lock and marks nothing. What it collects may be freed the next moment; that is
 //! found out when the owner is asked.
 
-use lock_api::RawMutex;
-
 use super::pass::{Pass, chunk_end};
 use super::{CLUSTER, Mode, block_end, block_start};
+use crate::config::Config;
 use crate::frame::{Kind, State};
-use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::hooks::Reclaim;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 
@@ -116,7 +114,7 @@ impl Batch {
 /// An index within a pageblock.
 const INDEX: u16 = PAGEBLOCK_PAGES as u16 - 1;
 
-impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
+impl<C: Config> Pass<'_, '_, C> {
     /// Goes on to the next pageblock with something in it, and collects up to 32 pages of it.
     #[inline(never)]
     pub(super) fn collect(&mut self) {
@@ -225,7 +223,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
         self.unevictable
             || Order::new(order).is_some_and(|o| {
                 let at = self.at;
-                !at.env.is_unevictable(at.zone.pfn(idx), o)
+                !at.hooks.is_unevictable(at.zone.pfn(idx), o)
             })
     }
 

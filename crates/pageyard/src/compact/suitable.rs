@@ -3,9 +3,8 @@
 use lock_api::RawMutex;
 
 use super::{CompactEvent, CompactResult, Job};
+use crate::config::Config;
 use crate::gfp::AllocFlags;
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::units::{COSTLY_ORDER, MAX_ORDER, MigrateType, Order, ZoneId, ZoneKind};
 use crate::watermark::{LOW, MIN, Supply};
 use crate::yard::{Yard, fragmentation_index};
@@ -35,7 +34,7 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
+impl<C: Config> At<'_, '_, C> {
     /// Before a run for an order: `Success` where a block can be had without, `Skipped` where it is
     /// likely to fail, `Continue` where it is worth it.
     #[inline(never)]
@@ -63,7 +62,7 @@ impl<R: RawMutex, E: Platform, P: Policy> At<'_, '_, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     pub(super) fn extfrag_threshold(&self) -> u64 {
         self.knobs.lock().extfrag_threshold
     }

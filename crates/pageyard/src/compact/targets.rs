@@ -4,14 +4,11 @@
 //! back. It never takes so much that ordinary requests would miss it: each block leaves the zone
 //! above its unboosted MIN mark.
 
-use lock_api::RawMutex;
-
 use super::pass::Pass;
 use super::{CLUSTER, Mode, block_end, block_start};
+use crate::config::Config;
 use crate::frame::{Kind, Map, NIL, State};
 use crate::gfp::AllocFlags;
-use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneKind};
 use crate::watermark::MIN;
@@ -75,7 +72,7 @@ impl Held {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
+impl<C: Config> Locked<'_, '_, C> {
     /// Takes a free block off its list, if the zone can spare it. Whether it did.
     #[inline(always)]
     pub(crate) fn hold(&self, idx: u32, order: u8) -> bool {
@@ -108,7 +105,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Locked<'_, '_, R, E, P> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Pass<'_, '_, R, E, P> {
+impl<C: Config> Pass<'_, '_, C> {
     /// Descends until the pages that the batch has still to move are held too, but never below its
     /// pageblock. At least one block of this order is wanted.
     #[inline(never)]

@@ -2,11 +2,8 @@
 
 use core::fmt::{self, Write};
 
-use lock_api::RawMutex;
-
 use super::{populated, write_row};
-use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::config::Config;
 use crate::put::{Right, put};
 use crate::units::{MAX_ORDER, NodeId};
 use crate::yard::Yard;
@@ -25,7 +22,7 @@ pub fn write_buddyinfo_row(
     write_row(out, blocks, |out, n| put!(out, Right(n, 6), ' '))
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// Writes `buddyinfo` (§9.4): free blocks by order, a row for every zone with memory.
     ///
     /// # Errors

@@ -5,8 +5,7 @@ use core::fmt::{self, Write};
 use lock_api::RawMutex;
 
 use super::{has_cma, nodes, shown_types, write_row, zone_of};
-use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::config::Config;
 use crate::put::{Left, Right, put};
 use crate::units::{
     MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneKind,
@@ -88,7 +87,7 @@ pub fn write_block_row(
     write_row(out, blocks, |out, n| put!(out, Right(n, 12), ' '))
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// Writes `pagetypeinfo` (§9.4) of every node that has memory. CMA has rows and a column
     /// where some zone has pageblocks of that type. Each free list is counted under the zone lock,
     /// block by block up to [`COUNT_LIMIT`]: for people, not for hot paths.

@@ -11,8 +11,8 @@ use core::fmt::{self, Write};
 use lock_api::RawMutex;
 
 use super::{Extra, populated, zone_stat};
+use crate::config::Config;
 use crate::platform::Platform;
-use crate::policy::Policy;
 use crate::put::put;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, MAX_ORDER, MigrateType, NodeId, PAGE_SIZE, TYPES};
@@ -140,7 +140,7 @@ impl ZoneReport<'_> {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// Writes the report on memory (§9.8) of every zone that has any: first the sizes and reserves
     /// of all zones, then their free blocks. The CPU that calls is the local one.
     ///
@@ -148,7 +148,7 @@ impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
     /// Those of `out`.
     #[inline(never)]
     pub fn write_show_mem(&self, out: &mut impl Write, extra: &impl Extra) -> fmt::Result {
-        let local = self.platform.cpu();
+        let local = self.hooks.cpu();
         populated(self.zones).try_for_each(|z| write_sizes(out, z, local, extra))?;
         populated(self.zones).try_for_each(|z| write_blocks(out, z))
     }

@@ -2,15 +2,12 @@
 
 use core::fmt::{self, Write};
 
-use lock_api::RawMutex;
-
 use super::names::CMA_PLACE;
 use super::{
     CMA_EVENTS, EVENTS, Extra, MACHINE_STATS, NODE_STATS, NUMA_STATS, ZONE_STATS, has_cma, nodes,
     populated, zone_stat,
 };
-use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::config::Config;
 use crate::put::put;
 use crate::vm_events::VmEvent;
 use crate::yard::Yard;
@@ -30,7 +27,7 @@ fn write_counter(out: &mut impl Write, name: &str, n: u64) -> fmt::Result {
     put!(out, name, ' ', n, '\n')
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// Writes `vmstat` (§9.1): 6.12's counters in its order, those of zones and nodes summed. What
     /// the allocator does not count itself comes from `extra`. The two events of contiguous-memory
     /// areas are there where there is such memory.

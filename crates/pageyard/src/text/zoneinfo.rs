@@ -2,11 +2,8 @@
 
 use core::fmt::{self, Write};
 
-use lock_api::RawMutex;
-
 use super::{Extra, NODE_STATS, NUMA_STATS, ZONE_STATS, cma_pages, nodes, zone_of, zone_stat};
-use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::config::Config;
 use crate::put::{Left, Right, put};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{CpuId, NodeId, Pfn, ZONE_KINDS, ZoneKind};
@@ -153,7 +150,7 @@ impl PagesetText {
     }
 }
 
-impl<R: RawMutex, E: Platform, P: Policy> Yard<'_, R, E, P> {
+impl<C: Config> Yard<'_, C> {
     /// Writes `zoneinfo` (§9.4): all five kinds of zones of every node, in 6.12's form. What the
     /// allocator does not count itself comes from `extra`.
     ///

@@ -6,11 +6,14 @@ use std::vec::Vec;
 
 use super::*;
 use crate::area::End;
+use crate::config::Hooked;
 use crate::gfp::Gfp;
+use crate::hooks::{Defences, Observer, Reclaim};
 use crate::knobs::Knobs;
 use crate::layout::{Layout, ZoneSpec};
 use crate::list::List;
 use crate::owned_storage::OwnedStorage;
+use crate::platform::Platform;
 use crate::policy::{Guarded, Linux612, StaticPolicy};
 use crate::units::{NodeId, Pfn, ZoneKind};
 
@@ -19,7 +22,9 @@ type Lock = spin::mutex::SpinMutex<()>;
 /// Free blocks of an order are reported.
 struct Stage;
 
-impl Platform for Stage {
+impl Platform for Stage {}
+
+impl Reclaim for Stage {
     const REPORT_ORDER: Option<Order> = Order::new(9);
 
     fn report_free(&self, _: &[(Pfn, Order)]) -> bool {
@@ -27,12 +32,15 @@ impl Platform for Stage {
     }
 }
 
+impl Observer for Stage {}
+impl Defences for Stage {}
+
 const Z: ZoneKind = ZoneKind::Normal;
 const SINGLE: State = State::new(Kind::Allocated, 0, MigrateType::Unmovable);
 
 /// 16 pageblocks, two CPUs; frame number and index are the same. Something of everything is there.
 fn with_yard<P: StaticPolicy>(
-    f: impl for<'y> FnOnce(&Yard<'y, Lock, Stage, P>, &Zone<'y, Lock>, Pfn),
+    f: impl for<'y> FnOnce(&Yard<'y, Hooked<Lock, Stage, P>>, &Zone<'y, Lock>, Pfn),
 ) {
     let span = Pfn(0)..Pfn(8192);
     let spec = ZoneSpec { kind: Z, node: NodeId(0), span: span.clone() };
@@ -45,7 +53,7 @@ fn with_yard<P: StaticPolicy>(
         knobs: Knobs { huge_pages: false, ..Knobs::default() },
     };
     let mut maps = OwnedStorage::new(&layout).unwrap();
-    let y: Yard<'_, Lock, Stage, P> = Yard::new(&layout, maps.storage(), Stage).unwrap();
+    let y: Yard<'_, Hooked<Lock, Stage, P>> = Yard::new(&layout, maps.storage(), Stage).unwrap();
     let mut kept = Vec::new();
     for order in [0, 0, 0, 3, 0, 5, 0, 0] {
         kept.push(y.alloc(Order::new(order).unwrap(), Gfp::KERNEL).unwrap());
@@ -57,7 +65,9 @@ fn with_yard<P: StaticPolicy>(
 }
 
 /// A fault is planted in a yard with a block of order 3 in use at the frame.
-fn planted(plant: impl for<'y> FnOnce(&Yard<'y, Lock, Stage>, &Zone<'y, Lock>, u32)) -> Broken {
+fn planted(
+    plant: impl for<'y> FnOnce(&Yard<'y, Hooked<Lock, Stage>>, &Zone<'y, Lock>, u32),
+) -> Broken {
     let mut found = None;
     with_yard(|y, z, block| {
         plant(y, z, block.0 as u32);

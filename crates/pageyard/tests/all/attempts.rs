@@ -53,9 +53,9 @@ fn s2_8_nofragment_adds_a_fourth_walk_over_the_zones() {
 fn s2_10_reclaim_is_woken_before_restart_and_before_retry() {
     nothing_on_the_lists().run(|y: &Y<'_>| {
         assert!(y.alloc(o(2), Gfp::NOWAIT).is_err());
-        assert_eq!(y.platform().wakes(), [(o(2), ZONE); 2]);
+        assert_eq!(y.hooks().wakes(), [(o(2), ZONE); 2]);
         assert!(y.alloc(o(2), Gfp::empty()).is_err());
-        assert!(y.platform().wakes().is_empty(), "only with KSWAPD");
+        assert!(y.hooks().wakes().is_empty(), "only with KSWAPD");
     });
 }
 
@@ -75,11 +75,11 @@ fn marks() -> State {
 fn s2_7_and_s2_9_the_first_attempt_tests_low_and_the_later_ones_min() {
     marks().run(|y: &Y<'_>| {
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_ok(), "2000 are above MIN");
-        assert_eq!(y.platform().wakes().len(), 1, "but not above LOW");
+        assert_eq!(y.hooks().wakes().len(), 1, "but not above LOW");
     });
     marks().set(|z| z.watermarks = [1000, 1500, 1800, 2500]).run(|y: &Y<'_>| {
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_ok());
-        assert!(y.platform().wakes().is_empty());
+        assert!(y.hooks().wakes().is_empty());
     });
 }
 

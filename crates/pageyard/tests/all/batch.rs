@@ -22,7 +22,7 @@ fn told(y: &Y<'_>) -> Vec<(bool, u64)> {
         Event::FreeBatched { pfn } => Some((true, pfn.0)),
         _ => None,
     };
-    y.platform().events().into_iter().filter_map(told).collect()
+    y.hooks().events().into_iter().filter_map(told).collect()
 }
 
 /// As kernels record it: a group is announced whole, then its cached orders go one by one.
@@ -37,7 +37,7 @@ fn s9_5_a_batch_is_told_in_groups_of_31() {
         batch.push((Pfn(i * 32), o(order)));
     }
     s.run(|y: &Y<'_>| {
-        y.platform().watch();
+        y.hooks().watch();
         y.free_batch(&batch).unwrap();
         let of = |group: &[(Pfn, Order)]| -> Vec<(bool, u64)> {
             let small = group.iter().filter(|b| b.1.get() == 0);
@@ -152,7 +152,7 @@ fn s6_2_batches_of_one_order_and_of_owners_come_back_whole() {
 fn s6_3_the_rest_of_a_shared_block_goes_from_the_upper_half_down() {
     let s = State::new(4096).limits(63, 1000, 1000).block(512, 5, false);
     s.run(|y: &Y<'_>| {
-        y.platform().watch();
+        y.hooks().watch();
         y.free_shared(Pfn(512), o(5)).unwrap();
         assert_eq!(freed(y), [528, 520, 516, 514, 513]);
         let v = normal(y);

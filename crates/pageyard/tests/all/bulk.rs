@@ -101,20 +101,20 @@ fn s6_1_claims_boost_without_waking_reclaim() {
         assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut [None; 2]), Ok(2));
         let info = y.zone_info(ZONE).unwrap();
         assert!(info.boost > 0 && !info.boosted);
-        assert!(y.platform().wakes().is_empty());
+        assert!(y.hooks().wakes().is_empty());
     });
 }
 
 #[test]
 fn every_page_is_prepared_once() {
     Machine::normal(16384).run(|y: &Y<'_>| {
-        y.platform().watch();
+        y.hooks().watch();
         let mut slots = [None; 20];
         y.alloc_bulk(GFP, &mut slots).unwrap();
         let pages: Vec<Pfn> = slots.into_iter().flatten().collect();
-        assert_eq!(y.platform().prepared(), pages);
+        assert_eq!(y.hooks().prepared(), pages);
         let one = y.alloc(o(2), GFP).unwrap();
-        assert_eq!(y.platform().prepared(), [one]);
+        assert_eq!(y.hooks().prepared(), [one]);
     });
 }
 

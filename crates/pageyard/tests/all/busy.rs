@@ -9,7 +9,7 @@ use std::cell::Cell;
 use common::owners::*;
 use common::{Machine, Stage, o};
 use lock_api::RawMutex;
-use pageyard::{CompactResult, CpuId, Gfp, Order, Priority, Yard, ZoneKind};
+use pageyard::{CompactResult, CpuId, Gfp, Hooked, Order, Priority, Yard, ZoneKind};
 
 thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
@@ -39,8 +39,8 @@ unsafe impl RawMutex for Refusing {
     }
 }
 
-fn with_busy_lists(f: impl for<'y> FnOnce(&Yard<'y, Refusing, Stage>)) {
-    Machine::normal(16384).run_on(Stage::default(), |y: &Yard<'_, Refusing, Stage>| {
+fn with_busy_lists(f: impl for<'y> FnOnce(&Yard<'y, Hooked<Refusing, Stage>>)) {
+    Machine::normal(16384).run_on(Stage::default(), |y: &Yard<'_, Hooked<Refusing, Stage>>| {
         BUSY.set(true);
         f(y);
         BUSY.set(false);
@@ -98,7 +98,7 @@ fn s6_2_a_batch_with_a_busy_list_goes_to_the_zone() {
 #[test]
 fn s5_16_a_second_drainer_of_all_zones_returns_at_once() {
     // The drainer's turn is a lock that is tried as well; with it refused nothing is drained.
-    Machine::normal(16384).run_on(Stage::default(), |y: &Yard<'_, Refusing, Stage>| {
+    Machine::normal(16384).run_on(Stage::default(), |y: &Yard<'_, Hooked<Refusing, Stage>>| {
         let p = y.alloc(o(0), Gfp::KERNEL).unwrap();
         y.free(p, o(0)).unwrap();
         BUSY.set(true);
@@ -113,7 +113,7 @@ fn s5_16_a_second_drainer_of_all_zones_returns_at_once() {
 #[test]
 fn s7_6_asynchronous_compaction_ends_at_a_zone_lock_that_somebody_holds() {
     let m = Machine::normal(32_768);
-    m.run_on(Owners::willing(), |y: &Yard<'_, Refusing, Owners>| {
+    m.run_on(Owners::willing(), |y: &Yard<'_, Hooked<Refusing, Owners>>| {
         fragment(y, 1, &[0], 50);
         let run = |priority| {
             BUSY.set(true);

@@ -140,9 +140,9 @@ fn s4_1_the_order_of_fallbacks() {
     // A whole free block of each other type: which one is taken?
     let taken = |gfp, a, b| {
         State::new(4096).label(0, a).label(2, b).free(0, 9).free(1024, 9).run(|y: &Checked<'_>| {
-            y.platform().watch();
+            y.hooks().watch();
             y.alloc(o(0), gfp).unwrap();
-            y.platform()
+            y.hooks()
                 .events()
                 .into_iter()
                 .find_map(|e| match e {

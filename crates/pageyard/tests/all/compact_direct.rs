@@ -9,8 +9,8 @@ use common::{Lock, Machine, o};
 use pageyard::compact::Background;
 use pageyard::policy::{PageChecked, StaticPolicy};
 use pageyard::{
-    CompactEvent, CompactResult, Gfp, MigrateType, NodeId, Order, Priority, Relocation, Yard,
-    ZoneKind,
+    CompactEvent, CompactResult, Gfp, Hooked, MigrateType, NodeId, Order, Priority, Relocation,
+    Yard, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -85,7 +85,7 @@ fn s7_7_the_block_is_taken_as_it_merges() {
 }
 
 /// A heap in which one move frees a block of the order, in a movable pageblock.
-fn nearly<P: StaticPolicy>(y: &Yard<'_, Lock, Owners, P>, order: u8) {
+fn nearly<P: StaticPolicy>(y: &Yard<'_, Hooked<Lock, Owners, P>>, order: u8) {
     let mut all = Vec::new();
     while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, true) {
         all.push(pfn.0);
@@ -119,9 +119,9 @@ fn s7_7_small_blocks_of_movable_pageblocks_are_not_taken_for_others() {
 
 #[test]
 fn s11_2_a_block_with_a_bad_page_is_not_captured() {
-    machine().run_on(Owners::willing(), |y: &Yard<'_, Lock, Owners, PageChecked>| {
+    machine().run_on(Owners::willing(), |y: &Yard<'_, Hooked<Lock, Owners, PageChecked>>| {
         nearly(y, 9);
-        y.platform().bad.store(3, Relaxed);
+        y.hooks().bad.store(3, Relaxed);
         let done = y.compact_for(o(9), THP, Priority::SyncLight).unwrap();
         assert_eq!((done.captured, y.out_of_use(ZONE).unwrap().bad), (None, 512));
         let s = y.compact_stats();
@@ -183,7 +183,7 @@ fn s7_4_an_asynchronous_request_moves_only_out_of_blocks_of_its_type() {
         fragment(y, 2, &[0], 50);
         let done = y.compact_for(o(9), Gfp::KERNEL, Priority::Async).unwrap();
         assert_ne!(done.result, CompactResult::Success);
-        assert_eq!(y.platform().asked.load(Relaxed), 0);
+        assert_eq!(y.hooks().asked.load(Relaxed), 0);
         let done = y.compact_for(o(9), THP, Priority::Async).unwrap();
         assert_eq!(done.result, CompactResult::Success);
         done.captured.into_iter().for_each(|pfn| took(y, pfn, 9));
@@ -281,10 +281,10 @@ fn s7_4_events_tell_the_run() {
     let m = machine();
     m.run_on(Owners::willing(), |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
-        y.platform().events.lock().unwrap().clear();
+        y.hooks().events.lock().unwrap().clear();
         let before = y.compact_stats();
         y.compact_for(Order::HUGE, THP, Priority::SyncLight).unwrap();
-        let events = y.platform().events.lock().unwrap().clone();
+        let events = y.hooks().events.lock().unwrap().clone();
         assert!(matches!(events[0], CompactEvent::TryToCompact { order: Order::HUGE, .. }));
         assert!(matches!(
             events[1],
@@ -337,7 +337,7 @@ fn s7_4_half_a_pageblock_taken_makes_it_movable() {
 
 fn asks_for(y: &Y<'_>, order: u8) -> bool {
     y.request_compaction(NODE, o(order), ZONE);
-    !std::mem::take(&mut *y.platform().wakes.lock().unwrap()).is_empty()
+    !std::mem::take(&mut *y.hooks().wakes.lock().unwrap()).is_empty()
 }
 
 #[test]
@@ -385,7 +385,7 @@ fn s7_8_a_fragmented_node_is_compacted_by_itself() {
         fragment(y, 1, &[0], 50);
         assert!(y.fragmentation_score(NODE) > 90);
         let at = |ms| {
-            y.platform().clock.store(ms * MS, Relaxed);
+            y.hooks().clock.store(ms * MS, Relaxed);
             y.compact_background(NODE)
         };
         let sleeps = |ms| Background { worked: false, sleep: Some(ms * MS) };
@@ -408,21 +408,21 @@ fn s7_8_no_improvement_no_hurry() {
     m.run_on(Owners::answering(|_, _| Relocation::Refused), |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let at = |ms| {
-            y.platform().clock.store(ms * MS, Relaxed);
+            y.hooks().clock.store(ms * MS, Relaxed);
             y.compact_background(NODE)
         };
         at(1);
         assert_eq!(at(501), Background { worked: true, sleep: Some(32_000 * MS) });
         assert!(!at(1001).worked);
         y.trigger_proactive_compaction();
-        assert_eq!(*y.platform().wakes.lock().unwrap(), [NODE]);
+        assert_eq!(*y.hooks().wakes.lock().unwrap(), [NODE]);
         assert!(at(1002).worked, "an operator wrote the knob");
     });
     let m = machine().knobs(|k| k.compaction_proactiveness = 0);
     m.run_on(Owners::willing(), |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         assert_eq!(y.compact_background(NODE).sleep, None);
-        y.platform().clock.store(3600 * 1000 * MS, Relaxed);
+        y.hooks().clock.store(3600 * 1000 * MS, Relaxed);
         assert!(!y.compact_background(NODE).worked);
     });
 }
@@ -432,7 +432,7 @@ fn s10_compaction_leaves_unevictable_blocks_where_they_are_if_it_is_told_to() {
     let m = machine().knobs(|k| k.compact_unevictable_allowed = false);
     m.run_on(Owners::willing().unevictable(|_| true), |y: &Y<'_>| {
         fragment(y, 1, &[0, 3], 50);
-        let asked = || y.platform().asked.load(Relaxed);
+        let asked = || y.hooks().asked.load(Relaxed);
         for how in [Priority::Async, Priority::SyncLight, Priority::SyncFull] {
             y.compact_for(Order::HUGE, THP, how).unwrap();
         }
@@ -454,7 +454,7 @@ fn s10_compaction_leaves_unevictable_blocks_where_they_are_if_it_is_told_to() {
     m.run_on(Owners::willing().unevictable(|p| p.0 < 8192), |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let low = |y: &Y<'_>| -> Vec<_> {
-            y.platform().owned().into_keys().filter(|p| p.0 < 8192).collect()
+            y.hooks().owned().into_keys().filter(|p| p.0 < 8192).collect()
         };
         let before = low(y);
         y.compact_zone(ZONE, None, Priority::SyncFull);

@@ -9,12 +9,12 @@ use std::thread;
 use common::owners::*;
 use common::{Lock, Machine, o};
 use pageyard::policy::{Linux612, StaticPolicy, TypeChecked, Vanilla};
-use pageyard::{CpuId, Gfp, NodeId, Pfn, Priority, Relocation, Yard, ZoneKind};
+use pageyard::{CpuId, Gfp, Hooked, NodeId, Pfn, Priority, Relocation, Yard, ZoneKind};
 
 const PAGES: u64 = 24_576;
 const STEPS: usize = 60_000;
 
-fn work<P: StaticPolicy>(y: &Yard<'_, Lock, Owners, P>, cpu: u32) {
+fn work<P: StaticPolicy>(y: &Yard<'_, Hooked<Lock, Owners, P>>, cpu: u32) {
     CPU.set(cpu);
     let mut random = Random(cpu.into());
     for step in 0..STEPS {
@@ -45,7 +45,7 @@ fn run<P: StaticPolicy + Send + Sync>() {
         1 => Relocation::Busy,
         _ => Relocation::Moved,
     };
-    m.run_on(Owners::answering(answer), |y: &Yard<'_, Lock, Owners, P>| {
+    m.run_on(Owners::answering(answer), |y: &Yard<'_, Hooked<Lock, Owners, P>>| {
         let done = AtomicBool::new(false);
         thread::scope(|s| {
             let workers: Vec<_> = (0..2).map(|cpu| s.spawn(move || work(y, cpu))).collect();
@@ -69,7 +69,7 @@ fn run<P: StaticPolicy + Send + Sync>() {
                         y.free(pfn, o(order)).unwrap();
                     }
                     y.request_compaction(NodeId(0), o(order), ZoneKind::Normal);
-                    y.platform().clock.fetch_add(100_000_000, Relaxed);
+                    y.hooks().clock.fetch_add(100_000_000, Relaxed);
                     y.compact_background(NodeId(0));
                     y.forget_skip_hints(NodeId(0));
                     thread::yield_now();

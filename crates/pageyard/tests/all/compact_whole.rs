@@ -64,8 +64,8 @@ fn s7_4_holes_and_reserved_frames_are_passed_over() {
         y.compact_all();
         all_is_well(y, &m);
         // What is free lies below everything that is in use, but for less than a pageblock.
-        let used: u64 = y.platform().owned().values().map(|o| u64::from(o.pages())).sum();
-        let lowest = y.platform().owned().keys().next().unwrap().0;
+        let used: u64 = y.hooks().owned().values().map(|o| u64::from(o.pages())).sum();
+        let lowest = y.hooks().owned().keys().next().unwrap().0;
         let above = (lowest..20_000).filter(|&p| m.may_own(pageyard::Pfn(p))).count() as u64;
         assert!(above - used < 2 * 512, "{above} frames above for {used} used ones");
         assert!(huge_free(y) > before);
@@ -121,11 +121,11 @@ fn s7_4_owners_that_never_move_end_the_run_and_change_nothing() {
         m.run_on(Owners::answering(answer), |y: &Y<'_>| {
             fragment(y, 7, &[0, 3], 50);
             let before = common::view::normal(y);
-            let owned = y.platform().owned();
+            let owned = y.hooks().owned();
             let result = y.compact_zone(ZoneKind::Normal, None, Priority::SyncFull).unwrap();
             assert_eq!(result, CompactResult::Complete);
             let s = y.compact_stats();
-            let asked = y.platform().asked.load(std::sync::atomic::Ordering::Relaxed);
+            let asked = y.hooks().asked.load(std::sync::atomic::Ordering::Relaxed);
             assert_eq!(s.moved, 0);
             assert!(asked > 0 && asked <= 3 * tries * owned.len() as u64);
             all_is_well(y, &m);
@@ -137,7 +137,7 @@ fn s7_4_owners_that_never_move_end_the_run_and_change_nothing() {
             for order in 0..10 {
                 y.compact_zone(ZoneKind::Normal, Some(o(order)), Priority::Async);
             }
-            assert_eq!(y.platform().owned(), owned);
+            assert_eq!(y.hooks().owned(), owned);
         });
     }
 }

@@ -12,8 +12,8 @@ use common::view::normal;
 use common::{Lock, Machine, Y, frames, o};
 use pageyard::MigrateType::{Isolate, Movable, Reclaimable, Unmovable};
 use pageyard::{
-    BatchError, ContigError, FreeError, Gfp, IsolateError, Order, Pfn, Place, Platform, Relocation,
-    Yard, ZoneKind,
+    BatchError, ContigError, Defences, FreeError, Gfp, Hooked, IsolateError, Observer, Order, Pfn,
+    Place, Platform, Reclaim, Relocation, Yard, ZoneKind,
 };
 
 const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
@@ -137,7 +137,7 @@ impl Owner {
         Owner { memory: Mutex::new(vec![0; pages]), ..Owner::default() }
     }
 
-    fn take(&self, y: &Yard<'_, Lock, &Owner>, order: u8, seed: u64) -> Option<Pfn> {
+    fn take(&self, y: &Yard<'_, Hooked<Lock, &Owner>>, order: u8, seed: u64) -> Option<Pfn> {
         let pfn = y.alloc(o(order), MOVABLE).ok()?;
         y.set_movable(pfn, o(order), true).unwrap();
         self.own(pfn, o(order), seed);
@@ -167,7 +167,9 @@ impl Owner {
     }
 }
 
-impl Platform for Owner {
+impl Platform for Owner {}
+
+impl Reclaim for Owner {
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         self.asked.fetch_add(1, Relaxed);
         if self.refuses {
@@ -193,8 +195,11 @@ impl Platform for Owner {
     }
 }
 
-fn with_owner(owner: &Owner, machine: &Machine, f: impl FnOnce(&Yard<'_, Lock, &Owner>)) {
-    machine.run_on::<Lock, &Owner, pageyard::policy::Linux612, _>(owner, |y| f(y));
+impl Observer for Owner {}
+impl Defences for Owner {}
+
+fn with_owner(owner: &Owner, machine: &Machine, f: impl FnOnce(&Yard<'_, Hooked<Lock, &Owner>>)) {
+    machine.run_on::<Hooked<Lock, &Owner>, _>(owner, |y| f(y));
 }
 
 #[test]
@@ -318,11 +323,11 @@ fn s9_5_every_block_of_a_range_is_told() {
     use pageyard::Event;
     Machine::normal(4096).run(|y: &Y<'_>| {
         let told = |range, gfp| {
-            y.platform().watch();
+            y.hooks().watch();
             y.alloc_contig(frames(range), Reclaimable, gfp).unwrap();
-            let events = y.platform().events();
+            let events = y.hooks().events();
             let allocs = events.into_iter().filter(|e| matches!(e, Event::Alloc { .. }));
-            (allocs.collect::<Vec<_>>(), y.platform().prepared())
+            (allocs.collect::<Vec<_>>(), y.hooks().prepared())
         };
         let event = |pfn, order, gfp| Event::Alloc {
             pfn: Some(pfn),

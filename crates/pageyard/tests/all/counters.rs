@@ -126,9 +126,9 @@ fn s9_4_free_blocks_by_type_are_those_of_the_lists() {
 #[test]
 fn s9_5_blocks_that_leave_the_free_lists_are_counted_and_told() {
     State::new(4096).free(1024, 10).run(|y: &Y<'_>| {
-        y.platform().watch();
+        y.hooks().watch();
         let told = || -> Vec<Event> {
-            let events = y.platform().events().into_iter();
+            let events = y.hooks().events().into_iter();
             events.filter(|e| matches!(e, Event::ZoneLocked { .. } | Event::Free { .. })).collect()
         };
         let pages = || {

@@ -4,7 +4,9 @@ use crate::common;
 
 use common::by_thread::{ByThread, CPU};
 use common::{Machine, Y, check::check, o};
-use pageyard::{AllocError, BatchError, CpuId, FreeError, Gfp, Pfn, ZoneKind, stat_threshold};
+use pageyard::{
+    AllocError, BatchError, CpuId, FreeError, Gfp, Hooked, Pfn, ZoneKind, stat_threshold,
+};
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
 
@@ -18,13 +20,13 @@ fn high_min(y: &Y<'_>, zone: impl Into<pageyard::ZoneId>, cpu: u32) -> i32 {
 fn s8_5_a_dead_cpu_leaves_nothing_behind() {
     let machine = Machine::normal(65536).cpus(&[0, 0]);
     machine.run(|y: &Y<'_>| {
-        y.platform().on(1);
+        y.hooks().on(1);
         let kept = y.alloc(o(0), Gfp::KERNEL).unwrap();
         let freed = y.alloc(o(0), Gfp::KERNEL).unwrap();
         y.free(freed, o(0)).unwrap();
         assert!(y.zone_info(NORMAL).unwrap().cached > 0);
 
-        y.platform().on(0);
+        y.hooks().on(0);
         assert!(y.cpu_dead(CpuId(1)));
         assert!(!y.cpu_dead(CpuId(1)), "it is dead already");
         assert!(!y.is_up(CpuId(1)) && y.cpus_up() == 1);
@@ -49,7 +51,7 @@ fn s8_5_a_cpu_that_is_down_is_refused() {
     Machine::normal(65536).cpus(&[0, 0]).run(|y: &Y<'_>| {
         let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
         y.cpu_dead(CpuId(1));
-        y.platform().on(1);
+        y.hooks().on(1);
         let unknown = FreeError::UnknownCpu(CpuId(1));
         assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::UnknownCpu(CpuId(1))));
         assert_eq!(y.free(pfn, o(0)), Err(unknown));
@@ -116,7 +118,7 @@ fn s9_3_thresholds_follow_the_cpus() {
 #[test]
 fn s8_5_under_load() {
     let machine = Machine::normal(32768).cpus(&[0; 4]);
-    machine.run_on(ByThread, |y: &pageyard::Yard<'_, common::Lock, ByThread>| {
+    machine.run_on(ByThread, |y: &pageyard::Yard<'_, Hooked<common::Lock, ByThread>>| {
         std::thread::scope(|s| {
             for cpu in 0..2 {
                 s.spawn(move || {

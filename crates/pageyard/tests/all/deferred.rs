@@ -11,7 +11,10 @@ use common::check::check;
 use common::{Lock, Machine, Stage, Y, deferred, o};
 use pageyard::policy::{Base, EarlyLimits, SixBatches, StaticPolicy};
 use pageyard::tuning::Limits;
-use pageyard::{CpuId, Gfp, NodeId, Order, Pfn, Platform, SECTION_PAGES, Yard, ZoneId, ZoneKind};
+use pageyard::{
+    CpuId, Defences, Gfp, Hooked, NodeId, Observer, Order, Pfn, Platform, Reclaim, SECTION_PAGES,
+    Yard, ZoneId, ZoneKind,
+};
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
 const S: u64 = SECTION_PAGES;
@@ -83,7 +86,7 @@ fn s8_2_requests_grow_the_zone() {
     assert_eq!(managed(y, NORMAL), 6 * S);
     // All but what the watermark keeps.
     assert!(owned.len() as u64 * 1024 > 6 * S - 2048, "{} blocks", owned.len());
-    let wakes = y.platform().wakes();
+    let wakes = y.hooks().wakes();
     assert!(wakes.len() < 8, "nobody is told to reclaim while there is memory to come: {wakes:?}");
     assert!(y.finish_deferred());
     check(y, &machine, &owned);
@@ -94,16 +97,22 @@ fn s8_2_requests_grow_the_zone() {
 fn s2_8_a_request_without_watermarks_grows_the_zone() {
     #[derive(Debug)]
     struct Reclaimer;
-    impl Platform for Reclaimer {
+    impl Platform for Reclaimer {}
+
+    impl Reclaim for Reclaimer {
         fn is_plain(&self, _: Gfp) -> bool {
             false
         }
+
         fn context(&self) -> pageyard::Context {
             pageyard::Context::default()
         }
     }
+
+    impl Observer for Reclaimer {}
+    impl Defences for Reclaimer {}
     let machine = Machine::normal(4 * S);
-    let y: &'static Yard<'static, Lock, Reclaimer> = deferred(&machine, Reclaimer);
+    let y: &'static Yard<'static, Hooked<Lock, Reclaimer>> = deferred(&machine, Reclaimer);
     let mut n = 0;
     while y.alloc(Order::MAX, Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN).is_ok() {
         n += 1;
@@ -120,7 +129,7 @@ fn s8_2_threads_initialise_while_others_allocate() {
             .zone_on(1, NORMAL, 12 * S..24 * S)
             .reserved(3 * S + 100..3 * S + 300)
             .cpus(&[0, 0, 1, 1, 0, 1]);
-        let y: &'static Yard<'static, Lock, ByThread> = deferred(&machine, ByThread);
+        let y: &'static Yard<'static, Hooked<Lock, ByThread>> = deferred(&machine, ByThread);
         let owned = std::thread::scope(|s| {
             for cpu in 0..3u16 {
                 s.spawn(move || {
@@ -168,8 +177,6 @@ struct Halting {
 std::thread_local! { static HALTS: Cell<bool> = const { Cell::new(false) }; }
 
 impl Platform for Halting {
-    const MEASURE_LOCKS: bool = true;
-
     fn cpu(&self) -> CpuId {
         CpuId(CPU.get())
     }
@@ -191,12 +198,21 @@ impl Platform for Halting {
     }
 }
 
+impl Reclaim for Halting {}
+
+impl Observer for Halting {
+    const MEASURE_LOCKS: bool = true;
+}
+
+impl Defences for Halting {}
+
 /// §8.2: while another thread has the last section, a request waits for it rather than fail.
 #[test]
 fn s8_2_requests_wait_for_a_section_that_another_thread_has() {
     for way in ["with watermarks", "without", "in bulk"] {
         let machine = Machine::normal(3 * S).cpus(&[0, 0]);
-        let y: &'static Yard<'static, Lock, Halting> = deferred(&machine, Halting::default());
+        let y: &'static Yard<'static, Hooked<Lock, Halting>> =
+            deferred(&machine, Halting::default());
         CPU.set(0);
         assert!(y.init_section(NodeId(0)));
         let other = std::thread::spawn(move || {
@@ -204,7 +220,7 @@ fn s8_2_requests_wait_for_a_section_that_another_thread_has() {
             HALTS.set(true);
             y.init_section(NodeId(0))
         });
-        while !y.platform().halted.load(Relaxed) {
+        while !y.hooks().halted.load(Relaxed) {
             std::thread::yield_now();
         }
         assert!(!y.init_section(NodeId(0)) && !y.finish_deferred(), "it is not done");
@@ -220,7 +236,7 @@ fn s8_2_requests_wait_for_a_section_that_another_thread_has() {
             assert!(more > 1, "{way}: {got} pages, then {more}");
             got += more;
         }
-        assert!(y.platform().released.load(Relaxed), "nobody waited");
+        assert!(y.hooks().released.load(Relaxed), "nobody waited");
         assert!(other.join().unwrap() && y.finish_deferred());
     }
 }

@@ -15,12 +15,12 @@ use common::{Lock, Machine, frames, leaked, o};
 use pageyard::poison::Corruption;
 use pageyard::policy::{Linux612, Poisoned, StaticPolicy, TypeChecked};
 use pageyard::{
-    Context, Gfp, MigrateType, NodeCaches, NodeId, NodeReclaim, NodeReclaimJob, Oom, Order,
-    PageState, Pfn, Platform, ReclaimJob, Relocation, SECTION_PAGES, TaskFlags, Throttle, Yard,
-    ZoneId, ZoneKind,
+    Context, Defences, Gfp, Hooked, MigrateType, NodeCaches, NodeId, NodeReclaim, NodeReclaimJob,
+    Observer, Oom, Order, PageState, Pfn, Platform, Reclaim, ReclaimJob, Relocation, SECTION_PAGES,
+    TaskFlags, Throttle, Yard, ZoneId, ZoneKind,
 };
 
-type Y<P> = Yard<'static, Lock, &'static Hooks<P>, P>;
+type Y<P> = Yard<'static, Hooked<Lock, &'static Hooks<P>, P>>;
 
 /// Blocks by their first frame; which of them may move.
 type Blocks = BTreeMap<Pfn, (Order, bool)>;
@@ -93,8 +93,6 @@ impl<P: StaticPolicy> Hooks<P> {
 }
 
 impl<P: StaticPolicy> Platform for Hooks<P> {
-    const REPORT_ORDER: Option<Order> = Order::new(9);
-
     fn now(&self) -> u64 {
         self.now.set(self.now.get() + 1_000_000);
         let turn = self.now.get() / 1_000_000;
@@ -105,20 +103,10 @@ impl<P: StaticPolicy> Platform for Hooks<P> {
             _ => self.now.get(),
         }
     }
+}
 
-    fn fail(&self, _: Order, _: Gfp) -> bool {
-        self.fails("fail")
-    }
-
-    fn page_state(&self, _: Pfn) -> PageState {
-        let refcount = u32::from(self.fails("page_state"));
-        PageState { refcount, ..PageState::UNUSED }
-    }
-
-    fn check_poison(&self, _: Pfn, _: Order) -> Option<Corruption> {
-        let wrong = Corruption { first: 7, last: 7, single_bit: true };
-        self.fails("check_poison").then_some(wrong)
-    }
+impl<P: StaticPolicy> Reclaim for Hooks<P> {
+    const REPORT_ORDER: Option<Order> = Order::new(9);
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         if self.fails("relocate") {
@@ -197,6 +185,24 @@ impl<P: StaticPolicy> Platform for Hooks<P> {
 
     fn report_free(&self, _: &[(Pfn, Order)]) -> bool {
         !self.fails("report_free")
+    }
+}
+
+impl<P: StaticPolicy> Observer for Hooks<P> {}
+
+impl<P: StaticPolicy> Defences for Hooks<P> {
+    fn fail(&self, _: Order, _: Gfp) -> bool {
+        self.fails("fail")
+    }
+
+    fn page_state(&self, _: Pfn) -> PageState {
+        let refcount = u32::from(self.fails("page_state"));
+        PageState { refcount, ..PageState::UNUSED }
+    }
+
+    fn check_poison(&self, _: Pfn, _: Order) -> Option<Corruption> {
+        let wrong = Corruption { first: 7, last: 7, single_bit: true };
+        self.fails("check_poison").then_some(wrong)
     }
 }
 

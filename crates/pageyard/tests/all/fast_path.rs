@@ -20,13 +20,13 @@ struct Seen {
 
 fn seen<P: StaticPolicy>(machine: &Machine, ops: &[Op], whole_way: bool) -> Seen {
     machine.run(|y: &Y<'_, P>| {
-        y.platform().watch();
+        y.hooks().watch();
         let mut s = Session::new(y, machine);
         s.whole_way = whole_way;
         ops.iter().for_each(|op| s.apply(op));
         Seen {
             answers: s.answers,
-            events: y.platform().events(),
+            events: y.hooks().events(),
             stats: y.zone_ids().map(|k| y.zone_stats(k).unwrap()).collect(),
             state: all_records(y),
         }

@@ -29,9 +29,9 @@ fn s2_4_without_grouping_every_request_is_unmovable() {
     // 1024 pages are too few for six types.
     Machine::normal(1024).run(|y: &Y<'_>| {
         assert!(normal(y).zone.ungrouped);
-        y.platform().watch();
+        y.hooks().watch();
         y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap();
-        let asked = y.platform().events().into_iter().find_map(|e| match e {
+        let asked = y.hooks().events().into_iter().find_map(|e| match e {
             Event::Alloc { migrate_type, .. } => Some(migrate_type),
             _ => None,
         });

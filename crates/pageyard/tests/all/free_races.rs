@@ -11,14 +11,14 @@ use common::by_thread::{ByThread, CPU};
 use common::check::{Owned, check};
 use common::{Lock, Machine, o};
 use pageyard::policy::*;
-use pageyard::{FreeError, Gfp, Order, Pfn, Yard, ZoneKind};
+use pageyard::{FreeError, Gfp, Hooked, Order, Pfn, Yard, ZoneKind};
 
 const ROUNDS: usize = 40;
 const BLOCKS: usize = 256;
 /// Blocks that threads run through side by side, once all have come.
 const RUN: usize = 32;
 
-type Y<'y, P> = Yard<'y, Lock, ByThread, P>;
+type Y<'y, P> = Yard<'y, Hooked<Lock, ByThread, P>>;
 
 /// A way to free a block.
 type Way<P> = fn(&Y<'_, P>, Pfn, Order) -> Result<(), FreeError>;

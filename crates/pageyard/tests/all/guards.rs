@@ -8,8 +8,8 @@ use common::view::view;
 use common::{Lock, Machine, Y, all_records, o};
 use pageyard::policy::*;
 use pageyard::{
-    AllocError, FaultPlan, Faults, FreeError, Gfp, NodeId, Order, Pfn, Place, PlaceError, Platform,
-    RestoreError, Yard, ZoneKind,
+    AllocError, Defences, FaultPlan, Faults, FreeError, Gfp, Hooked, NodeId, Observer, Order, Pfn,
+    Place, PlaceError, Platform, Reclaim, RestoreError, Yard, ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -148,7 +148,11 @@ fn the_same_seed_fails_the_same_requests_11_7() {
 /// A platform with faults.
 struct Faulty(Faults);
 
-impl Platform for Faulty {
+impl Platform for Faulty {}
+impl Reclaim for Faulty {}
+impl Observer for Faulty {}
+
+impl Defences for Faulty {
     fn fail(&self, order: Order, gfp: Gfp) -> bool {
         self.0.hit(order, gfp)
     }
@@ -160,7 +164,7 @@ fn requests_fail_at_their_entry_and_leave_no_trace_2_7_11_7() {
     let plan = FaultPlan { times: 5, min_order: Order::ZERO, ..ALWAYS };
     // By reference: the hook is passed on.
     let platform = Faulty(Faults::new(plan));
-    m.run_on(&platform, |y: &Yard<'_, Lock, &Faulty>| {
+    m.run_on(&platform, |y: &Yard<'_, Hooked<Lock, &Faulty>>| {
         let before = all_records(y);
         assert_eq!(y.alloc(Order::ZERO, Gfp::ATOMIC), Err(AllocError::NoMemory));
         let mut slots = [None; 8];
@@ -221,7 +225,7 @@ proptest! {
         let m = Machine::normal(8192);
         let plan = FaultPlan { per_mille: 300, min_order: Order::ZERO, seed, ..FaultPlan::NONE };
         let platform = Faulty(Faults::new(plan));
-        m.run_on(&platform, |y: &Yard<'_, Lock, &Faulty, Guarded<5>>| {
+        m.run_on(&platform, |y: &Yard<'_, Hooked<Lock, &Faulty, Guarded<5>>>| {
             let mut owned = Owned::new();
             for (order, free) in requests {
                 if free && let Some((p, order)) = owned.pop_first() {
@@ -261,7 +265,7 @@ fn a_block_at_a_chosen_place_leaves_guards_11_6() {
 fn requests_for_a_chosen_place_fail_at_their_entry_too_2_7_11_7() {
     let plan = FaultPlan { times: 3, min_order: Order::ZERO, ..ALWAYS };
     let platform = Faulty(Faults::new(plan));
-    Machine::normal(8192).run_on(&platform, |y: &Yard<'_, Lock, &Faulty>| {
+    Machine::normal(8192).run_on(&platform, |y: &Yard<'_, Hooked<Lock, &Faulty>>| {
         let none = Err(PlaceError::Alloc(AllocError::NoMemory));
         let before = all_records(y);
         assert_eq!(y.alloc_at(Pfn(300), Order::ZERO, Gfp::ATOMIC), none);

@@ -10,8 +10,8 @@ use common::{Machine, frames, o};
 use pageyard::poison::Corruption;
 use pageyard::policy::{InitOnFree, Poisoned, StaticPolicy, Unmapped};
 use pageyard::{
-    Context, CpuId, Event, Gfp, HotplugError, NodeId, Oom, Order, Pfn, Place, Platform, ReclaimJob,
-    Relocation, SECTION_PAGES, Yard, ZoneKind,
+    Context, CpuId, Defences, Event, Gfp, Hooked, HotplugError, NodeId, Observer, Oom, Order, Pfn,
+    Place, Platform, Reclaim, ReclaimJob, Relocation, SECTION_PAGES, Yard, ZoneKind,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
@@ -78,33 +78,18 @@ impl Platform for &Hooks {
         self.called("prepare");
     }
 
+    fn pause(&self) {
+        self.called("pause");
+    }
+}
+
+impl Reclaim for &Hooks {
     fn wake_reclaim(&self, _: NodeId, _: Order, _: ZoneKind) {
         self.called("wake_reclaim");
     }
 
     fn wake_compaction(&self, _: NodeId) {
         self.called("wake_compaction");
-    }
-
-    fn zero(&self, _: Pfn, _: Order) {
-        self.called("zero");
-    }
-
-    fn poison(&self, _: Pfn, _: Order) {
-        self.called("poison");
-    }
-
-    fn check_poison(&self, _: Pfn, _: Order) -> Option<Corruption> {
-        self.called("check_poison");
-        None
-    }
-
-    fn map(&self, _: Pfn, _: Order) {
-        self.called("map");
-    }
-
-    fn unmap(&self, _: Pfn, _: Order) {
-        self.called("unmap");
     }
 
     fn relocate(&self, from: Pfn, to: Pfn, _: Order) -> Relocation {
@@ -132,17 +117,9 @@ impl Platform for &Hooks {
         Oom::Nothing
     }
 
-    fn pause(&self) {
-        self.called("pause");
-    }
-
     fn keep_trying(&self, _: Order, tries: u32) -> bool {
         self.called("keep_trying");
         tries < 2
-    }
-
-    fn warn(&self, _: Order, _: Gfp) {
-        self.called("warn");
     }
 
     fn report_free(&self, _: &[(Pfn, Order)]) -> bool {
@@ -151,10 +128,40 @@ impl Platform for &Hooks {
     }
 }
 
+impl Observer for &Hooks {
+    fn warn(&self, _: Order, _: Gfp) {
+        self.called("warn");
+    }
+}
+
+impl Defences for &Hooks {
+    fn zero(&self, _: Pfn, _: Order) -> bool {
+        self.called("zero");
+        true
+    }
+
+    fn poison(&self, _: Pfn, _: Order) {
+        self.called("poison");
+    }
+
+    fn check_poison(&self, _: Pfn, _: Order) -> Option<Corruption> {
+        self.called("check_poison");
+        None
+    }
+
+    fn map(&self, _: Pfn, _: Order) {
+        self.called("map");
+    }
+
+    fn unmap(&self, _: Pfn, _: Order) {
+        self.called("unmap");
+    }
+}
+
 /// The contract of [`Platform`]: only hooks that look may be called with locks held.
 #[test]
 fn hooks_are_called_without_locks_by_single_requests() {
-    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Counted, &Hooks>| {
+    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
         for i in 0..9000 {
             if let Ok(pfn) = y.alloc(o(0), Gfp::ATOMIC)
                 && i % 9 == 0
@@ -168,14 +175,14 @@ fn hooks_are_called_without_locks_by_single_requests() {
 
 #[test]
 fn hooks_are_called_without_locks_by_bulk_requests_in_an_array() {
-    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Counted, &Hooks>| {
+    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
         assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut [None; 8]), Ok(8));
     });
 }
 
 #[test]
 fn hooks_are_called_without_locks_by_bulk_requests_as_a_list() {
-    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Counted, &Hooks>| {
+    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
         let mut held = 0;
         y.alloc_bulk_each(8, Gfp::KERNEL, |_| held = held.max(HELD.get())).unwrap();
         assert_eq!(held, 0, "the caller's code may allocate, read counters, panic");
@@ -184,7 +191,7 @@ fn hooks_are_called_without_locks_by_bulk_requests_as_a_list() {
 
 #[test]
 fn hooks_are_called_without_locks_by_placed_requests() {
-    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Counted, &Hooks>| {
+    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
         for place in [
             Place { align: 64, ..Place::default() },
             Place { below: Some(Pfn(8000)), ..Place::default() },
@@ -199,7 +206,7 @@ fn hooks_are_called_without_locks_by_placed_requests() {
 fn memory_that_comes<P: StaticPolicy>(fills: &'static str) {
     let hooks = Hooks::default();
     let machine = Machine::new().span(NORMAL, 0..4 * S).usable(0..S).usable(2 * S..3 * S);
-    machine.run_on(&hooks, |y: &Yard<'_, Counted, &Hooks, P>| {
+    machine.run_on(&hooks, |y: &Yard<'_, Hooked<Counted, &Hooks, P>>| {
         let count = || hooks.calls.borrow().get(fills).copied().unwrap_or(0);
         assert_eq!(count() as u64, (2 * S) >> 10, "§8.1: the largest blocks");
         y.online(frames(S..2 * S)).unwrap();
@@ -232,7 +239,7 @@ fn s11_6_memory_that_comes_is_unmapped_without_locks() {
 #[test]
 fn s8_4_memory_goes_without_locks() {
     let hooks = Hooks::default();
-    Machine::normal(4 * S).run_on(&hooks, |y: &Yard<'_, Counted, &Hooks>| {
+    Machine::normal(4 * S).run_on(&hooks, |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
         let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN;
         for _ in 0..2 * S {
             let pfn = y.alloc(o(0), gfp).unwrap();
@@ -254,7 +261,7 @@ fn s8_4_memory_goes_without_locks() {
 #[test]
 fn s2_10_nothing_left_is_told_without_locks() {
     let hooks = Hooks::default();
-    Machine::normal(8192).run_on(&hooks, |y: &Yard<'_, Counted, &Hooks>| {
+    Machine::normal(8192).run_on(&hooks, |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
         while y.alloc(o(0), Gfp::KERNEL).is_ok() {}
         while y.alloc(o(0), Gfp::KERNEL | Gfp::NOFAIL).is_ok() {}
         hooks.saw(&["wake_reclaim", "reclaim", "out_of_memory", "keep_trying", "warn"]);
@@ -264,7 +271,7 @@ fn s2_10_nothing_left_is_told_without_locks() {
 /// §5.5: limits that change while a zone's lists are disabled are in force afterwards; guards nest.
 #[test]
 fn s5_5_limits_change_while_lists_are_disabled() {
-    Machine::normal(1 << 18).run_on(&Hooks::default(), |y: &Yard<'_, Counted, &Hooks>| {
+    Machine::normal(1 << 18).run_on(&Hooks::default(), |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
         let limits = || y.pageset(NORMAL, CpuId(0)).unwrap().limits;
         let before = limits();
         let first = y.disable_pcp(NORMAL).unwrap();
@@ -283,7 +290,10 @@ fn s5_5_limits_change_while_lists_are_disabled() {
 /// Complains where a block is said to come back when it may already be somebody else's.
 struct Early;
 
-impl Platform for Early {
+impl Platform for Early {}
+impl Reclaim for Early {}
+
+impl Observer for Early {
     fn event(&self, _: CpuId, event: Event) {
         if matches!(event, Event::Free { .. }) {
             assert_eq!(RELEASED.get(), 0, "no lock was released since the free began");
@@ -291,12 +301,14 @@ impl Platform for Early {
     }
 }
 
+impl Defences for Early {}
+
 /// `mm_page_free` is recorded before the page goes back (§9.5): another CPU's event for the same
 /// frame can only come later.
 #[test]
 fn s9_5_a_free_is_told_before_the_block_is_on_a_list() {
     // Large enough for a list that takes single pages back without a drain.
-    Machine::normal(1 << 18).run_on(Early, |y: &pageyard::Yard<'_, Counted, Early>| {
+    Machine::normal(1 << 18).run_on(Early, |y: &pageyard::Yard<'_, Hooked<Counted, Early>>| {
         for order in [0, 0, 5] {
             let pfn = y.alloc(o(order), Gfp::KERNEL).unwrap();
             RELEASED.set(0);

@@ -11,30 +11,37 @@ use crate::common;
 use common::{Lock, Machine, o, records};
 use pageyard::compact::CompactResult as Result_;
 use pageyard::policy::Linux612;
-use pageyard::{OwnerRecord, PageFlags, Platform, Relocation, Yard};
+use pageyard::{
+    Defences, Hooked, Observer, OwnerRecord, PageFlags, Platform, Reclaim, Relocation, Yard,
+};
 
 #[path = "common/public.rs"]
 mod public;
 
 use public::{functions, functions_under};
 
-type Y<'y, P> = Yard<'y, Lock, Mover, P>;
+type Y<'y, P> = Yard<'y, Hooked<Lock, Mover, P>>;
 
 /// Moves some blocks, wants to know of free ones, and says that any CPU executes.
 #[derive(Default)]
 struct Mover(AtomicU32);
 
 impl Platform for Mover {
-    const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
-
     fn cpu(&self) -> CpuId {
         CpuId(self.0.load(Relaxed))
     }
+}
+
+impl Reclaim for Mover {
+    const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
 
     fn relocate(&self, from: Pfn, _: Pfn, _: Order) -> Relocation {
         [Relocation::Moved, Relocation::Busy, Relocation::Refused][(from.0 % 3) as usize]
     }
 }
+
+impl Observer for Mover {}
+impl Defences for Mover {}
 
 /// One row: what calls a function with each of its arguments, and its name.
 type Row = (&'static str, fn(&Y<'_, Linux612>, &mut dyn FnMut()));
@@ -346,7 +353,7 @@ fn layouts() -> Vec<&'static Layout<'static>> {
 
 /// Frees all that is allocated: whatever a call handed out, or its relocator left.
 fn free_all(y: &Y<'_, Linux612>) {
-    y.platform().0.store(0, Relaxed);
+    y.hooks().0.store(0, Relaxed);
     (0..y.cpus()).for_each(|cpu| _ = y.cpu_up(CpuId(cpu)));
     for zone in y.zone_ids() {
         for record in records(y, zone) {
@@ -378,12 +385,12 @@ const KEEPS: [&str; 1] = ["call_poison_frame"];
 /// One row; the yard is whole and empty afterwards.
 fn call(name: &str, row: fn(&Y<'_, Linux612>, &mut dyn FnMut()), cpu: u32) {
     machine().run_on(Mover::default(), |y: &Y<'_, Linux612>| {
-        y.platform().0.store(cpu, Relaxed);
+        y.hooks().0.store(cpu, Relaxed);
         row(y, &mut || {
             let (free, managed) = free(y);
             if free < managed / 4 * 3 && !KEEPS.contains(&name) {
                 free_all(y);
-                y.platform().0.store(cpu, Relaxed);
+                y.hooks().0.store(cpu, Relaxed);
             }
         });
         y.validate().unwrap();
@@ -414,7 +421,7 @@ fn no_argument_does_on_an_unknown_cpu() {
 }
 
 /// What makes a yard, which the table has not: `robustness.rs` makes yards of any layout.
-const MAKERS: [&str; 20] = [
+const MAKERS: [&str; 24] = [
     "CpuSlot::new",
     "Frame::new",
     "Home::new",
@@ -423,6 +430,10 @@ const MAKERS: [&str; 20] = [
     "OwnedStorage::leak",
     "OwnedStorage::new",
     "OwnedStorage::storage",
+    "Parts::defences",
+    "Parts::new",
+    "Parts::observer",
+    "Parts::reclaim",
     "Pageblock::new",
     "Zone::new",
     "Yard::blank",
@@ -432,7 +443,7 @@ const MAKERS: [&str; 20] = [
     "Yard::init_blank",
     "Yard::init_deferred",
     "Yard::new",
-    "Yard::platform_mut",
+    "Yard::hooks_mut",
     "Yard::with_policy",
     "Yard::without_memory",
 ];

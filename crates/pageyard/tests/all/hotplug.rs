@@ -15,9 +15,9 @@ use common::check::{Owned, check};
 use common::view::view;
 use common::{Lock, Machine, frames, o};
 use pageyard::{
-    AllocError, ContigError, CpuId, Gfp, HotplugError, IsolateError, MigrateType, NodeId, Order,
-    Pfn, Platform, PoisonError, Poisoned, ReclaimJob, Record, Relocation, SECTION_PAGES, Yard,
-    ZoneId, ZoneKind,
+    AllocError, ContigError, CpuId, Defences, Gfp, Hooked, HotplugError, IsolateError, MigrateType,
+    NodeId, Observer, Order, Pfn, Platform, PoisonError, Poisoned, Reclaim, ReclaimJob, Record,
+    Relocation, SECTION_PAGES, Yard, ZoneId, ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -49,7 +49,9 @@ impl Platform for &Mover {
         self.pauses.fetch_add(1, Relaxed);
         std::hint::spin_loop();
     }
+}
 
+impl Reclaim for &Mover {
     fn reclaim(&self, _: &ReclaimJob) -> u64 {
         MEMORY_COMES.take().into_iter().for_each(|come| come());
         0
@@ -72,12 +74,15 @@ impl Platform for &Mover {
     }
 }
 
-type Y<'y, 'm> = Yard<'y, Lock, &'m Mover>;
+impl Observer for &Mover {}
+impl Defences for &Mover {}
+
+type Y<'y, 'm> = Yard<'y, Hooked<Lock, &'m Mover>>;
 
 /// A block that can move.
 fn take(y: &Y<'_, '_>, order: u8) -> Option<Pfn> {
     // Its owner knows it before the allocator may ask for it to move.
-    let mut blocks = y.platform().blocks.lock().unwrap();
+    let mut blocks = y.hooks().blocks.lock().unwrap();
     let pfn = y.alloc(o(order), USER | Gfp::NOWARN).ok()?;
     blocks.insert(pfn, o(order));
     y.set_movable(pfn, o(order), true).unwrap();
@@ -86,7 +91,7 @@ fn take(y: &Y<'_, '_>, order: u8) -> Option<Pfn> {
 
 /// Gives back the n-th of its blocks, wherever it is by now.
 fn give_back(y: &Y<'_, '_>, n: usize) {
-    let mut blocks = y.platform().blocks.lock().unwrap();
+    let mut blocks = y.hooks().blocks.lock().unwrap();
     if blocks.is_empty() {
         return;
     }
@@ -96,7 +101,7 @@ fn give_back(y: &Y<'_, '_>, n: usize) {
 }
 
 fn owned(y: &Y<'_, '_>) -> Owned {
-    y.platform().blocks.lock().unwrap().clone()
+    y.hooks().blocks.lock().unwrap().clone()
 }
 
 /// The machine as `check` knows it once this is all there is.
@@ -145,7 +150,7 @@ fn s8_4_offline_moves_what_is_in_use() {
         let pages = |y: &Y<'_, '_>| owned(y).values().map(|o| u64::from(o.pages())).sum::<u64>();
         let held = pages(y);
         y.offline(frames(0..S)).unwrap();
-        assert!(*y.platform().moves.lock().unwrap() > 0);
+        assert!(*y.hooks().moves.lock().unwrap() > 0);
         assert_eq!(pages(y), held, "nothing is lost");
         let info = y.zone_info(NORMAL).unwrap();
         assert_eq!((info.present, info.managed), (3 * S, 3 * S));
@@ -346,9 +351,9 @@ fn offline_asks_a_busy_block_forty_times() {
         Machine::normal(2 * S).run_on(&Mover::default(), |y: &Y<'_, '_>| {
             let pfn = take(y, 0).unwrap();
             let section = pfn.0 / S * S..(pfn.0 / S + 1) * S;
-            y.platform().busy.store(busy, Relaxed);
+            y.hooks().busy.store(busy, Relaxed);
             assert_eq!(y.offline(frames(section)).is_ok(), goes, "busy {busy} times");
-            assert_eq!(y.platform().busy.load(Relaxed), 0);
+            assert_eq!(y.hooks().busy.load(Relaxed), 0);
             assert_eq!(managed(y, NORMAL), if goes { S } else { 2 * S });
         });
     }
@@ -496,7 +501,7 @@ fn s8_4_faulty_frames_do_not_keep_a_section() {
         assert_eq!(y.isolate(section(), MigrateType::Movable), Err(refused));
 
         y.offline(section()).unwrap();
-        assert_eq!(*y.platform().moves.lock().unwrap(), 1, "the block that holds one has moved");
+        assert_eq!(*y.hooks().moves.lock().unwrap(), 1, "the block that holds one has moved");
         let info = y.zone_info(NORMAL).unwrap();
         assert_eq!((info.present, info.managed), (3 * S, 3 * S));
         assert_eq!(y.out_of_use(NORMAL).unwrap().pages(), 0);

@@ -12,7 +12,8 @@ use common::view::view;
 use common::{Lock, Machine, Y, o};
 use pageyard::policy::*;
 use pageyard::{
-    FreeError, Gfp, MigrateType, Order, OutOfUse, Pfn, PoisonError, Poisoned, Yard, ZoneKind,
+    FreeError, Gfp, Hooked, MigrateType, Order, OutOfUse, Pfn, PoisonError, Poisoned, Yard,
+    ZoneKind,
 };
 
 const N: ZoneKind = ZoneKind::Normal;
@@ -78,13 +79,13 @@ fn a_free_frame_is_split_out_of_its_block_11_3() {
 fn a_cached_frame_is_drained_and_removed_11_3() {
     run(|y| {
         // Cached by another CPU than the one that poisons.
-        y.platform().on(1);
+        y.hooks().on(1);
         let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
         y.free(p, Order::ZERO).unwrap();
         let big = y.alloc(o(3), Gfp::KERNEL).unwrap();
         y.free(big, o(3)).unwrap();
         assert!(view(y, N).all_cached().any(|c| c.0 == p.0));
-        y.platform().on(0);
+        y.hooks().on(0);
         assert_eq!(y.poison_frame(p), Ok(Poisoned::Removed));
         assert_eq!(y.poison_frame(Pfn(big.0 + 3)), Ok(Poisoned::Removed));
         check_poisoned(y, &Owned::new(), 2);
@@ -254,7 +255,7 @@ fn lists_that_are_counted_apart_stay_right_11_3() {
 #[test]
 fn frames_are_poisoned_while_others_work_11_3() {
     let m = Machine::normal(PAGES).cpus(&[0, 0, 0, 0]);
-    m.run_on(ByThread, |y: &Yard<'_, Lock, ByThread, TypeChecked>| {
+    m.run_on(ByThread, |y: &Yard<'_, Hooked<Lock, ByThread, TypeChecked>>| {
         let stop = AtomicBool::new(false);
         let poisoned = Mutex::new(Vec::new());
         thread::scope(|s| {

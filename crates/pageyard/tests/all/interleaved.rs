@@ -15,8 +15,9 @@ use common::state::State;
 use common::{Machine, Reused, frames, o};
 use pageyard::policy::{InitOnFree, Linux612, PageChecked, StaticPolicy};
 use pageyard::{
-    ContigError, CpuId, Gfp, MigrateType, NodeId, Order, PageState, Pfn, Place, PlaceError,
-    Platform, Priority, Record, Relocation, SECTION_PAGES, Yard, ZoneKind,
+    ContigError, CpuId, Defences, Gfp, Hooked, MigrateType, NodeId, Observer, Order, PageState,
+    Pfn, Place, PlaceError, Platform, Priority, Reclaim, Record, Relocation, SECTION_PAGES, Yard,
+    ZoneKind,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
@@ -47,20 +48,9 @@ impl Platform for Mover {
             wait();
         }
     }
+}
 
-    fn zero(&self, _: Pfn, _: Order) {
-        if self.interrupted.get() {
-            point();
-        }
-    }
-
-    fn page_state(&self, _: Pfn) -> PageState {
-        if self.interrupted.get() {
-            point();
-        }
-        PageState::UNUSED
-    }
-
+impl Reclaim for Mover {
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         let mut blocks = self.blocks.borrow_mut();
         if blocks.get(&from) != Some(&order) {
@@ -76,7 +66,25 @@ impl Platform for Mover {
     }
 }
 
-type Y<P = Linux612> = Yard<'static, Interposed, Mover, P>;
+impl Observer for Mover {}
+
+impl Defences for Mover {
+    fn zero(&self, _: Pfn, _: Order) -> bool {
+        if self.interrupted.get() {
+            point();
+        }
+        true
+    }
+
+    fn page_state(&self, _: Pfn) -> PageState {
+        if self.interrupted.get() {
+            point();
+        }
+        PageState::UNUSED
+    }
+}
+
+type Y<P = Linux612> = Yard<'static, Hooked<Interposed, Mover, P>>;
 
 /// As another CPU.
 fn elsewhere<T>(f: impl FnOnce() -> T) -> T {
@@ -93,7 +101,7 @@ fn elsewhere<T>(f: impl FnOnce() -> T) -> T {
 
 fn take<P: StaticPolicy>(y: &Y<P>, order: u8) -> Pfn {
     let pfn = y.alloc(o(order), USER).unwrap();
-    y.platform().blocks.borrow_mut().insert(pfn, o(order));
+    y.hooks().blocks.borrow_mut().insert(pfn, o(order));
     y.set_movable(pfn, o(order), true).unwrap();
     pfn
 }
@@ -110,13 +118,13 @@ fn types<P: StaticPolicy>(y: &Y<P>, range: Range<u64>) -> Vec<MigrateType> {
 fn poison<P: StaticPolicy>(y: &Y<P>, pfn: Pfn) {
     let owned = y.set_movable(pfn, o(0), true).is_ok();
     if y.poison_frame(pfn).is_ok() && !owned {
-        y.platform().faulty.borrow_mut().push(pfn);
+        y.hooks().faulty.borrow_mut().push(pfn);
     }
 }
 
 /// Faulty frames are out of use.
 fn faulty_frames_are_out_of_use<P: StaticPolicy>(y: &Y<P>) {
-    for &pfn in y.platform().faulty.borrow().iter() {
+    for &pfn in y.hooks().faulty.borrow().iter() {
         let taken = y.alloc_at(pfn, o(0), Gfp::KERNEL);
         assert_eq!(taken, Err(PlaceError::InUse(pfn)), "{pfn} is faulty, and handed out");
     }
@@ -155,7 +163,7 @@ fn online_excludes_online() {
 /// leaves no count of isolated pageblocks behind.
 #[test]
 fn a_contiguous_range_that_began_before_sections_came_leaves_counts_right() {
-    type Y = Yard<'static, Interposed, ByThread>;
+    type Y = Yard<'static, Hooked<Interposed, ByThread>>;
     let mut machine = Machine::normal(2 * S).cpus(&[0, 0]);
     machine.usable = vec![frames(0..S)];
     let all = Reused::new(machine);
@@ -283,7 +291,7 @@ fn a_frame_poisoned_while_it_is_initialised_stays_out_of_use() {
         later.push(at_each_point(
             || {
                 let y: Y<InitOnFree> = all.next_deferred(Mover::default());
-                y.platform().interrupted.set(true);
+                y.hooks().interrupted.set(true);
                 y
             },
             |y| while y.init_section(NodeId(0)) {},
@@ -309,7 +317,7 @@ fn a_frame_poisoned_while_compaction_holds_it_stays_out_of_use() {
                 let y: Y = all.next(Mover::default());
                 let blocks: Vec<Pfn> = (0..100).map(|_| take(&y, 0)).collect();
                 for pfn in blocks.into_iter().skip(1).step_by(2) {
-                    y.platform().blocks.borrow_mut().remove(&pfn);
+                    y.hooks().blocks.borrow_mut().remove(&pfn);
                     y.free(pfn, o(0)).unwrap();
                 }
                 y.drain_all(None);
@@ -320,7 +328,7 @@ fn a_frame_poisoned_while_compaction_holds_it_stays_out_of_use() {
             move |y| elsewhere(|| poison(y, Pfn(frame))),
             |y| {
                 valid(y);
-                assert!(!y.platform().blocks.borrow().is_empty());
+                assert!(!y.hooks().blocks.borrow().is_empty());
                 faulty_frames_are_out_of_use(y);
             },
         );
@@ -337,7 +345,7 @@ fn a_frame_poisoned_while_a_range_is_taken_is_not_in_it() {
     at_each_point(
         || {
             let y: Y<PageChecked> = all.next(Mover::default());
-            y.platform().interrupted.set(true);
+            y.hooks().interrupted.set(true);
             y
         },
         move |y| {
@@ -346,7 +354,7 @@ fn a_frame_poisoned_while_a_range_is_taken_is_not_in_it() {
         |y| elsewhere(|| poison(y, Pfn(4050))),
         |y| {
             valid(y);
-            let faulty = y.platform().faulty.borrow().contains(&Pfn(4050));
+            let faulty = y.hooks().faulty.borrow().contains(&Pfn(4050));
             assert!(!(faulty && taken.get()), "a faulty frame is in the range");
             faulty_frames_are_out_of_use(y);
         },

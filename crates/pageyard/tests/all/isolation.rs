@@ -137,7 +137,7 @@ fn s4_11_ranges_and_types_that_mean_nothing() {
         for t in [HighAtomic, Isolate] {
             assert_eq!(isolate(0..512, t), IsolateError::BadType(t));
         }
-        y.platform().on(7);
+        y.hooks().on(7);
         assert_eq!(isolate(0..512, Movable), IsolateError::UnknownCpu(CpuId(7)));
         assert_eq!(IsolateError::EmptyRange.errno(), -22);
         assert_eq!(IsolateError::ZoneEdge(Pfn(1024)).errno(), -16);

@@ -12,7 +12,7 @@ use std::thread;
 use common::owners::*;
 use common::{Lock, Machine, frames, o};
 use pageyard::policy::{Linux612, StaticPolicy, TypeChecked, Vanilla};
-use pageyard::{CpuId, Gfp, MigrateType, Pfn, Relocation, Yard, ZoneKind};
+use pageyard::{CpuId, Gfp, Hooked, MigrateType, Pfn, Relocation, Yard, ZoneKind};
 
 const PAGES: u64 = 24_576;
 /// Below it pageblocks are isolated, above it contiguous ranges taken: taking one ends an isolation
@@ -54,7 +54,7 @@ impl Drop for EndsAll<'_> {
     }
 }
 
-type Yd<'y, P> = Yard<'y, Lock, Owners, P>;
+type Yd<'y, P> = Yard<'y, Hooked<Lock, Owners, P>>;
 
 /// Allocates and frees until the others are done, and looks at what it gets.
 fn work<P: StaticPolicy>(y: &Yd<'_, P>, cpu: u32, withheld: &Withheld, done: &AtomicBool) {
@@ -87,7 +87,7 @@ fn work<P: StaticPolicy>(y: &Yd<'_, P>, cpu: u32, withheld: &Withheld, done: &At
 
 /// Blocks in a range of whole pageblocks that have an owner.
 fn owned_in<P: StaticPolicy>(y: &Yd<'_, P>, range: &Range<u64>) -> Vec<Pfn> {
-    let owned = y.platform().owned();
+    let owned = y.hooks().owned();
     owned.range(Pfn(range.start)..Pfn(range.end)).map(|(&p, _)| p).collect()
 }
 
@@ -158,7 +158,7 @@ fn take_ranges<P: StaticPolicy>(y: &Yd<'_, P>, withheld: &Withheld, done: &Atomi
         taken += 1;
         let alone = withheld.inside.write().unwrap();
         withheld.set(range.clone(), true);
-        let owned = y.platform().owned();
+        let owned = y.hooks().owned();
         let other = owned.range(..Pfn(range.end)).next_back();
         assert!(
             other.is_none_or(|(p, o)| p.0 + u64::from(o.pages()) <= range.start),
@@ -204,7 +204,7 @@ fn run<P: StaticPolicy + Send + Sync>() {
             done.store(true, SeqCst);
             assert_eq!(ends.map(|end| end.unwrap()), [ROUNDS; 2], "isolations, ranges");
         });
-        assert!(y.platform().moved.load(SeqCst) > 0);
+        assert!(y.hooks().moved.load(SeqCst) > 0);
         y.drain_all(None);
         all_is_well(y, &m);
         assert_eq!(y.pageblocks(ZoneKind::Normal).unwrap()[MigrateType::Isolate as usize], 0);

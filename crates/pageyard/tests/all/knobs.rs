@@ -6,7 +6,10 @@ use common::{Machine, Y, o};
 use pageyard::policy::{
     Base, Guarded, InitOnAlloc, InitOnFree, Linux612, Poisoned, StaticPolicy, Unmapped,
 };
-use pageyard::{Access, CpuId, Gfp, KNOBS, Knob, KnobError, Knobs, Platform, ZoneKind};
+use pageyard::{
+    Access, CpuId, Defences, Gfp, Hooked, KNOBS, Knob, KnobError, Knobs, Observer, Platform,
+    Reclaim, ZoneKind,
+};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 const CPU: CpuId = CpuId(0);
@@ -318,11 +321,16 @@ fn s10_the_order_of_zonelists_takes_the_old_names_and_does_nothing() {
 #[derive(Default)]
 struct Woken(std::sync::atomic::AtomicU32);
 
-impl Platform for Woken {
+impl Platform for Woken {}
+
+impl Reclaim for Woken {
     fn wake_compaction(&self, _: pageyard::NodeId) {
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 }
+
+impl Observer for Woken {}
+impl Defences for Woken {}
 
 #[test]
 fn s10_two_knobs_ask_for_compaction() {
@@ -330,7 +338,7 @@ fn s10_two_knobs_ask_for_compaction() {
     let wakes = || woken.0.swap(0, std::sync::atomic::Ordering::Relaxed);
     Machine::normal(65536).run_on(
         &woken,
-        |y: &pageyard::Yard<'_, common::Lock, &Woken, pageyard::policy::Linux612>| {
+        |y: &pageyard::Yard<'_, Hooked<common::Lock, &Woken, pageyard::policy::Linux612>>| {
             // Two pages that cannot move, one of them cached: compact_memory drains.
             let pages = [(); 2].map(|()| y.alloc(o(0), Gfp::KERNEL).unwrap());
             y.free(pages[0], o(0)).unwrap();

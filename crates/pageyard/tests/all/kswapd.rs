@@ -5,7 +5,10 @@ use std::cell::{Cell, RefCell};
 use crate::common;
 use common::{Lock, Machine, o};
 use pageyard::policy::Linux612;
-use pageyard::{Gfp, NodeId, Order, Pfn, Platform, ReclaimTask, Yard, ZoneKind};
+use pageyard::{
+    Defences, Gfp, Hooked, NodeId, Observer, Order, Pfn, Platform, Reclaim, ReclaimTask, Yard,
+    ZoneKind,
+};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 const NODE: NodeId = NodeId(0);
@@ -13,7 +16,9 @@ const NODE: NodeId = NodeId(0);
 #[derive(Default)]
 struct Woken(RefCell<Vec<(Order, ZoneKind)>>, Cell<u32>);
 
-impl Platform for Woken {
+impl Platform for Woken {}
+
+impl Reclaim for Woken {
     fn wake_reclaim(&self, _: NodeId, order: Order, highest: ZoneKind) {
         self.0.borrow_mut().push((order, highest));
     }
@@ -23,14 +28,17 @@ impl Platform for Woken {
     }
 }
 
-type Y<'a> = Yard<'a, Lock, Woken, Linux612>;
+impl Observer for Woken {}
+impl Defences for Woken {}
+
+type Y<'a> = Yard<'a, Hooked<Lock, Woken, Linux612>>;
 
 /// A zone of which all but a few pages are taken, and those pages.
 fn short(f: impl for<'y> FnOnce(&Y<'y>, Vec<Pfn>)) {
     Machine::normal(1 << 14).run_on(Woken::default(), |y: &Y<'_>| {
         let gfp = Gfp::NOWARN | Gfp::KSWAPD_RECLAIM;
         let taken: Vec<Pfn> = std::iter::from_fn(|| y.alloc(o(0), gfp).ok()).collect();
-        assert!(!y.platform().0.take().is_empty(), "it was woken on the way");
+        assert!(!y.hooks().0.take().is_empty(), "it was woken on the way");
         f(y, taken);
     });
 }
@@ -77,7 +85,7 @@ fn s7_2_a_run_reclaims_until_the_node_is_balanced_then_naps_and_sleeps() {
         // Nothing left to do: it sleeps at once, and is not woken for what there is.
         assert_eq!(y.kswapd(NODE).unwrap().next(0), ReclaimTask::Sleep);
         assert!(y.alloc(o(0), Gfp::KERNEL).is_ok());
-        assert!(y.platform().0.take().is_empty());
+        assert!(y.hooks().0.take().is_empty());
     });
 }
 
@@ -97,7 +105,7 @@ fn s7_2_priority_rises_while_nothing_comes_of_it_and_sixteen_failures_are_enough
         assert_eq!(priorities.len(), 16 * 12, "sixteen runs from 12 to 1");
         // Hopeless: nobody wakes it any more, until a direct reclaim frees something.
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
-        assert!(y.platform().0.take().is_empty());
+        assert!(y.hooks().0.take().is_empty());
         // Woken for another reason it tries once, and goes to bed though somebody asks.
         let mut tries = 0;
         while let ReclaimTask::Reclaim(_) = kswapd.next(0) {
@@ -117,10 +125,10 @@ fn s7_1_wakers_are_heard_once_while_it_is_awake() {
     short(|y, _taken| {
         let mut kswapd = y.kswapd(NODE).unwrap();
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
-        assert!(!y.platform().0.take().is_empty());
+        assert!(!y.hooks().0.take().is_empty());
         assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)));
         assert!(y.alloc(o(3), Gfp::NOWAIT).is_err());
-        assert!(y.platform().0.take().is_empty(), "it is awake already");
+        assert!(y.hooks().0.take().is_empty(), "it is awake already");
     });
 }
 
@@ -138,17 +146,17 @@ fn s7_2_a_nap_ends_when_somebody_asks() {
             y.drain_all(None);
         }
         // Balanced, it naps. Then memory runs short once more.
-        y.platform().0.take();
+        y.hooks().0.take();
         let threshold_awake = threshold(y);
-        while y.platform().0.borrow().is_empty() {
+        while y.hooks().0.borrow().is_empty() {
             taken.push(y.alloc(o(0), Gfp::NOWAIT).expect("woken before memory is gone"));
         }
         assert_eq!(threshold(y), threshold_awake, "it has not been to bed meanwhile");
         assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)), "and it is at work again");
         // At work it is not woken.
-        y.platform().0.take();
+        y.hooks().0.take();
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_ok());
-        assert!(y.platform().0.take().is_empty());
+        assert!(y.hooks().0.take().is_empty());
     });
 }
 
@@ -158,7 +166,7 @@ fn s7_2_the_order_that_was_given_up_is_left_to_compaction() {
         // Every other page: much is free in the end, and nothing of it together.
         let mut scattered = taken.into_iter().step_by(2);
         assert!(y.alloc(o(9), Gfp::NOWAIT | Gfp::HIGHUSER_MOVABLE).is_err());
-        y.platform().1.set(0);
+        y.hooks().1.set(0);
         let mut kswapd = y.kswapd(NODE).unwrap();
         let mut freed = 0;
         while let ReclaimTask::Reclaim(job) = kswapd.next(freed) {
@@ -169,7 +177,7 @@ fn s7_2_the_order_that_was_given_up_is_left_to_compaction() {
             }
             y.drain_all(None);
         }
-        assert!(y.platform().1.get() > 0);
+        assert!(y.hooks().1.get() > 0);
     });
 }
 
@@ -179,11 +187,11 @@ fn s7_1_a_reclaimer_that_stops_at_work_can_be_followed_by_another() {
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
         let mut kswapd = y.kswapd(NODE).unwrap();
         assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)));
-        y.platform().0.take();
+        y.hooks().0.take();
         drop(kswapd);
         assert!(!y.zone_info(ZONE).unwrap().reclaim_active);
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
-        assert!(!y.platform().0.take().is_empty(), "it is heard");
+        assert!(!y.hooks().0.take().is_empty(), "it is heard");
     });
 }
 
@@ -197,7 +205,7 @@ fn s7_1_a_zone_without_memory_does_not_make_reclaim_hopeless() {
         for _ in 0..20 {
             assert!(y.alloc(o(0), Gfp::DMA | Gfp::NOWAIT).is_err());
         }
-        assert!(y.platform().0.take().is_empty(), "there is nothing to reclaim");
+        assert!(y.hooks().0.take().is_empty(), "there is nothing to reclaim");
     });
 }
 
@@ -241,7 +249,7 @@ fn s3_4_the_boost_that_a_run_saw_is_worked_off_without_writing() {
         while y.zone_info(ZONE).unwrap().boost == 0 {
             others.push(y.alloc(o(0), Gfp::NOWAIT | Gfp::RECLAIMABLE).expect("memory is left"));
         }
-        assert!(!y.platform().0.take().is_empty(), "the boost woke it");
+        assert!(!y.hooks().0.take().is_empty(), "the boost woke it");
         let seen = y.zone_info(ZONE).unwrap().boost;
         let mut kswapd = y.kswapd(NODE).unwrap();
         let mut next = kswapd.next(0);

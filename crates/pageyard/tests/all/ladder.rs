@@ -9,14 +9,14 @@ use crate::common;
 use common::{Lock, Machine, leaked, o};
 use pageyard::policy::Linux612;
 use pageyard::{
-    AllocError, Context, Gfp, NodeId, Oom, Order, Pfn, Platform, ReclaimJob, TaskFlags, Throttle,
-    VmEvent, Yard, ZoneId, ZoneKind,
+    AllocError, Context, Defences, Gfp, Hooked, NodeId, Observer, Oom, Order, Pfn, Platform,
+    Reclaim, ReclaimJob, TaskFlags, Throttle, VmEvent, Yard, ZoneId, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 const PAGES: u64 = 1 << 13;
 
-type Y = Yard<'static, Lock, &'static Hooks, Linux612>;
+type Y = Yard<'static, Hooked<Lock, &'static Hooks, Linux612>>;
 
 thread_local! {
     static CONTEXT: Cell<Context> = Cell::new(Context::default());
@@ -76,16 +76,18 @@ impl Hooks {
 }
 
 impl Platform for Hooks {
+    fn now(&self) -> u64 {
+        self.now.load(Relaxed)
+    }
+}
+
+impl Reclaim for Hooks {
     fn context(&self) -> Context {
         let mut context = CONTEXT.with(Cell::get);
         if self.restless.load(Relaxed) {
             context.cookie = self.now.fetch_add(1, Relaxed);
         }
         context
-    }
-
-    fn now(&self) -> u64 {
-        self.now.load(Relaxed)
     }
 
     fn reclaim(&self, _: &ReclaimJob) -> u64 {
@@ -129,11 +131,15 @@ impl Platform for Hooks {
     fn keep_trying(&self, _: Order, tries: u32) -> bool {
         tries <= self.patience.load(Relaxed)
     }
+}
 
+impl Observer for Hooks {
     fn warn(&self, _: Order, _: Gfp) {
         self.warnings.fetch_add(1, Relaxed);
     }
 }
+
+impl Defences for Hooks {}
 
 /// A zone in which every page is held by the hooks.
 fn full() -> (&'static Y, &'static Hooks) {
@@ -376,7 +382,7 @@ fn two_threads_that_reclaim_at_once_both_get_an_answer() {
 /// More tasks than anybody counts, each inside a reclaim that waits for the next one's.
 #[derive(Default)]
 struct Crowd {
-    yard: OnceLock<&'static Yard<'static, Lock, &'static Crowd>>,
+    yard: OnceLock<&'static Yard<'static, Hooked<Lock, &'static Crowd>>>,
     task: AtomicU64,
     inside: std::sync::Mutex<std::collections::BTreeSet<u64>>,
     again: AtomicU32,
@@ -386,13 +392,15 @@ struct Crowd {
 const CROWD: u64 = 100;
 const ONCE: Gfp = Gfp::KERNEL.union(Gfp::NORETRY).union(Gfp::NOWARN);
 
-impl Platform for Crowd {
-    fn task(&self) -> u64 {
-        self.task.load(Relaxed)
+impl Platform for Crowd {}
+
+impl Reclaim for Crowd {
+    fn task(&self) -> Option<u64> {
+        Some(self.task.load(Relaxed))
     }
 
     fn reclaim(&self, _: &ReclaimJob) -> u64 {
-        let (me, yard) = (self.task(), self.yard.get().unwrap());
+        let (me, yard) = (self.task.load(Relaxed), self.yard.get().unwrap());
         if !self.inside.lock().unwrap().insert(me) {
             self.again.fetch_add(1, Relaxed);
             return 0;
@@ -407,6 +415,9 @@ impl Platform for Crowd {
         0
     }
 }
+
+impl Observer for Crowd {}
+impl Defences for Crowd {}
 
 /// §2.10: who reclaims is known however many do.
 #[test]

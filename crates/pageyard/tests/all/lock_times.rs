@@ -4,7 +4,7 @@ use crate::common;
 
 use std::cell::Cell;
 
-use pageyard::{Gfp, Order, Platform, Yard, ZoneKind};
+use pageyard::{Defences, Gfp, Hooked, Observer, Order, Platform, Reclaim, Yard, ZoneKind};
 
 use common::{Lock, Machine};
 
@@ -13,17 +13,23 @@ use common::{Lock, Machine};
 struct Clock(Cell<u64>);
 
 impl Platform for Clock {
-    const MEASURE_LOCKS: bool = true;
-
     fn now(&self) -> u64 {
         self.0.set(self.0.get() + 100);
         self.0.get()
     }
 }
 
+impl Reclaim for Clock {}
+
+impl Observer for Clock {
+    const MEASURE_LOCKS: bool = true;
+}
+
+impl Defences for Clock {}
+
 #[test]
 fn every_hold_is_timed_once() {
-    Machine::normal(8192).run_on(Clock::default(), |y: &Yard<'_, Lock, Clock>| {
+    Machine::normal(8192).run_on(Clock::default(), |y: &Yard<'_, Hooked<Lock, Clock>>| {
         let before = y.zone_stats(ZoneKind::Normal).unwrap();
         let order = Order::new(5).unwrap();
         let pfn = y.alloc(order, Gfp::KERNEL).unwrap();

@@ -7,8 +7,9 @@ use std::cell::Cell;
 use common::{Machine, Y, o};
 use pageyard::policy::Linux612;
 use pageyard::{
-    AllocError, Context, CpuId, Cpuset, Gfp, Interleave, NodeCaches, NodeChoice, NodeId, NodeMask,
-    NodeReclaim, NodeReclaimJob, Order, Pfn, Platform, TaskFlags, Yard, ZoneId, ZoneKind,
+    AllocError, Context, CpuId, Cpuset, Defences, Gfp, Hooked, Hooks, Interleave, NodeCaches,
+    NodeChoice, NodeId, NodeMask, NodeReclaim, NodeReclaimJob, Observer, Order, Pfn, Platform,
+    Reclaim, TaskFlags, Yard, ZoneId, ZoneKind,
 };
 
 const PAGES: u64 = 1 << 13;
@@ -26,12 +27,12 @@ fn order_of(y: &Y<'_>, node: u16) -> Vec<u16> {
     y.zonelist(NodeId(node), ZoneKind::Normal).map(|z| z.node.0).collect()
 }
 
-fn node_of<E: Platform>(y: &Yard<'_, common::Lock, E>, pfn: Pfn) -> u16 {
+fn node_of<E: Hooks>(y: &Yard<'_, Hooked<common::Lock, E>>, pfn: Pfn) -> u16 {
     y.zone_of(pfn).unwrap().node.0
 }
 
 /// Takes everything that requests of a node alone get.
-fn exhaust<E: Platform>(y: &Yard<'_, common::Lock, E>, node: u16) -> Vec<Pfn> {
+fn exhaust<E: Hooks>(y: &Yard<'_, Hooked<common::Lock, E>>, node: u16) -> Vec<Pfn> {
     let gfp = Gfp::THISNODE | Gfp::MEMALLOC | Gfp::NOWARN;
     std::iter::from_fn(|| y.alloc_on(NodeId(node), Order::ZERO, gfp).ok()).collect()
 }
@@ -242,7 +243,9 @@ struct Tasks {
     caches: Cell<Option<NodeCaches>>,
 }
 
-impl Platform for Tasks {
+impl Platform for Tasks {}
+
+impl Reclaim for Tasks {
     fn is_plain(&self, _: Gfp) -> bool {
         self.context.get() == Context::default() && self.dirty.get() == 0
     }
@@ -267,13 +270,16 @@ impl Platform for Tasks {
     }
 }
 
+impl Observer for Tasks {}
+impl Defences for Tasks {}
+
 #[test]
 fn cpusets_confine_requests_2_7() {
-    nodes(3).run_on::<common::Lock, Tasks, Linux612, _>(Tasks::default(), |y| {
+    nodes(3).run_on::<Hooked<common::Lock, Tasks>, _>(Tasks::default(), |y| {
         let only = |n| NodeMask::only(NodeId(n));
         let set = |allowed, hardwall, flags| {
             let cpuset = Some(Cpuset { allowed, hardwall });
-            y.platform().context.set(Context { cpuset, flags, ..Context::default() });
+            y.hooks().context.set(Context { cpuset, flags, ..Context::default() });
         };
         set(only(1), only(1), TaskFlags::empty());
         assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 1);
@@ -292,9 +298,9 @@ fn cpusets_confine_requests_2_7() {
 
 #[test]
 fn scopes_take_flags_away_2_7() {
-    nodes(1).run_on::<common::Lock, Tasks, Linux612, _>(Tasks::default(), |y| {
+    nodes(1).run_on::<Hooked<common::Lock, Tasks>, _>(Tasks::default(), |y| {
         let without = Gfp::MOVABLE;
-        y.platform().context.set(Context { without, ..Context::default() });
+        y.hooks().context.set(Context { without, ..Context::default() });
         let pfn = y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap();
         assert_eq!(y.block_type(pfn), Some(pageyard::MigrateType::Unmovable), "pinned for long");
     });
@@ -302,13 +308,13 @@ fn scopes_take_flags_away_2_7() {
 
 #[test]
 fn dirty_pages_are_spread_2_8_2() {
-    nodes(2).run_on::<common::Lock, Tasks, Linux612, _>(Tasks::default(), |y| {
-        y.platform().dirty.set(1);
+    nodes(2).run_on::<Hooked<common::Lock, Tasks>, _>(Tasks::default(), |y| {
+        y.hooks().dirty.set(1);
         let write = Gfp::HIGHUSER_MOVABLE | Gfp::WRITE;
         assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 1);
         assert_eq!(node_of(y, y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap()), 0);
         // With every node at its limit, the slow path no longer asks.
-        y.platform().dirty.set(3);
+        y.hooks().dirty.set(3);
         assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 0);
     });
 }
@@ -318,11 +324,11 @@ fn a_node_reclaims_before_a_farther_one_is_used_2_8_6() {
     let m = nodes(2).distances(&[10, 31, 31, 10]);
     for mode in [0, 1] {
         let m = m.clone().knobs(|k| k.zone_reclaim_mode = mode);
-        m.run_on::<common::Lock, Tasks, Linux612, _>(Tasks::default(), |y| {
+        m.run_on::<Hooked<common::Lock, Tasks>, _>(Tasks::default(), |y| {
             exhaust(y, 0);
-            y.platform().node_reclaims.set(0);
+            y.hooks().node_reclaims.set(0);
             assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 1);
-            assert_eq!(y.platform().node_reclaims.get(), mode);
+            assert_eq!(y.hooks().node_reclaims.get(), mode);
         });
     }
 }
@@ -337,13 +343,13 @@ fn a_node_is_reclaimed_up_to_a_distance_of_30() {
             90, 90, 10,
         ];
         let m = nodes(3).distances(&rows).knobs(|k| k.zone_reclaim_mode = 1);
-        m.run_on::<common::Lock, Tasks, Linux612, _>(Tasks::default(), |y| {
+        m.run_on::<Hooked<common::Lock, Tasks>, _>(Tasks::default(), |y| {
             exhaust(y, 0);
             exhaust(y, 1);
-            y.platform().node_reclaims.set(0);
+            y.hooks().node_reclaims.set(0);
             assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 2);
             // The request's own node, and the other one if it is near.
-            assert_eq!(y.platform().node_reclaims.get(), asked, "at {distance}");
+            assert_eq!(y.hooks().node_reclaims.get(), asked, "at {distance}");
         });
     }
 }
@@ -378,10 +384,10 @@ fn s10_reclaim_of_a_node_leaves_it_the_share_of_the_settings() {
         k.min_unmapped_ratio = 3;
         k.min_slab_ratio = 7;
     });
-    m.run_on::<common::Lock, Tasks, Linux612, _>(Tasks::default(), |y| {
+    m.run_on::<Hooked<common::Lock, Tasks>, _>(Tasks::default(), |y| {
         exhaust(y, 0);
         let asked = |caches: Option<(u64, u64)>| {
-            let p = y.platform();
+            let p = y.hooks();
             p.caches.set(caches.map(|(unmapped, slab)| NodeCaches { unmapped, slab }));
             p.job.set(None);
             assert_eq!(node_of(y, y.alloc(o(2), Gfp::KERNEL).unwrap()), 1);

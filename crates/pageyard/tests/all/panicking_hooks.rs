@@ -13,9 +13,9 @@ use common::{Lock, Machine, Reused, frames, o};
 use pageyard::poison::Corruption;
 use pageyard::policy::{InitOnFree, Linux612, Poisoned, StaticPolicy, Unmapped};
 use pageyard::{
-    CmaArea, Context, CpuId, Gfp, MigrateType, NodeCaches, NodeId, NodeReclaim, NodeReclaimJob,
-    Oom, Order, Pfn, Platform, Priority, ReclaimJob, Relocation, SECTION_PAGES, Throttle, Yard,
-    ZoneId, ZoneKind,
+    CmaArea, Context, CpuId, Defences, Gfp, Hooked, MigrateType, NodeCaches, NodeId, NodeReclaim,
+    NodeReclaimJob, Observer, Oom, Order, Pfn, Platform, Priority, Reclaim, ReclaimJob, Relocation,
+    SECTION_PAGES, Throttle, Yard, ZoneId, ZoneKind,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
@@ -64,37 +64,17 @@ impl Hooks {
 }
 
 impl Platform for Hooks {
-    const REPORT_ORDER: Option<Order> = Order::new(9);
-
-    fn fail(&self, _: Order, _: Gfp) -> bool {
-        self.call("fail");
-        false
-    }
-
     fn prepare(&self, _: Pfn, _: Order, _: Gfp) {
         self.call("prepare");
     }
 
-    fn zero(&self, _: Pfn, _: Order) {
-        self.call("zero");
+    fn pause(&self) {
+        self.call("pause");
     }
+}
 
-    fn poison(&self, _: Pfn, _: Order) {
-        self.call("poison");
-    }
-
-    fn check_poison(&self, _: Pfn, _: Order) -> Option<Corruption> {
-        self.call("check_poison");
-        None
-    }
-
-    fn map(&self, _: Pfn, _: Order) {
-        self.call("map");
-    }
-
-    fn unmap(&self, _: Pfn, _: Order) {
-        self.call("unmap");
-    }
+impl Reclaim for Hooks {
+    const REPORT_ORDER: Option<Order> = Order::new(9);
 
     fn is_plain(&self, _: Gfp) -> bool {
         self.call("is_plain");
@@ -106,9 +86,9 @@ impl Platform for Hooks {
         Context { flags: pageyard::TaskFlags::USER, ..Context::default() }
     }
 
-    fn task(&self) -> u64 {
+    fn task(&self) -> Option<u64> {
         self.call("task");
-        7
+        Some(7)
     }
 
     fn dirty_ok(&self, _: NodeId) -> bool {
@@ -146,17 +126,9 @@ impl Platform for Hooks {
         Oom::Nothing
     }
 
-    fn pause(&self) {
-        self.call("pause");
-    }
-
     fn keep_trying(&self, _: Order, tries: u32) -> bool {
         self.call("keep_trying");
         tries < 2
-    }
-
-    fn warn(&self, _: Order, _: Gfp) {
-        self.call("warn");
     }
 
     fn wake_reclaim(&self, _: NodeId, _: Order, _: ZoneKind) {
@@ -190,6 +162,41 @@ impl Platform for Hooks {
     }
 }
 
+impl Observer for Hooks {
+    fn warn(&self, _: Order, _: Gfp) {
+        self.call("warn");
+    }
+}
+
+impl Defences for Hooks {
+    fn fail(&self, _: Order, _: Gfp) -> bool {
+        self.call("fail");
+        false
+    }
+
+    fn zero(&self, _: Pfn, _: Order) -> bool {
+        self.call("zero");
+        true
+    }
+
+    fn poison(&self, _: Pfn, _: Order) {
+        self.call("poison");
+    }
+
+    fn check_poison(&self, _: Pfn, _: Order) -> Option<Corruption> {
+        self.call("check_poison");
+        None
+    }
+
+    fn map(&self, _: Pfn, _: Order) {
+        self.call("map");
+    }
+
+    fn unmap(&self, _: Pfn, _: Order) {
+        self.call("unmap");
+    }
+}
+
 /// Does something that may panic, as hooks are told to.
 fn tried<T>(f: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(f)) {
@@ -204,12 +211,12 @@ fn tried<T>(f: impl FnOnce() -> T) -> Option<T> {
 }
 
 struct Run<'y, P: StaticPolicy> {
-    y: &'y Yard<'static, Lock, Hooks, P>,
+    y: &'y Yard<'static, Hooked<Lock, Hooks, P>>,
 }
 
 impl<P: StaticPolicy> Run<'_, P> {
     fn h(&self) -> &Hooks {
-        self.y.platform()
+        self.y.hooks()
     }
 
     fn take(&self, order: u8, gfp: Gfp) -> Option<Pfn> {
@@ -363,8 +370,8 @@ fn each_in_turn<P: StaticPolicy>(step: usize, scenario: fn(&Run<'_, P>), wanted:
     let all = Reused::new(machine);
     let mut called = BTreeSet::new();
     for n in (1u64..).step_by(step) {
-        let y: Yard<'static, Lock, Hooks, P> = all.next(Hooks::default());
-        let h = y.platform();
+        let y: Yard<'static, Hooked<Lock, Hooks, P>> = all.next(Hooks::default());
+        let h = y.hooks();
         h.left.set(n);
         scenario(&Run { y: &y });
         let panicked = h.panicked.get();
@@ -439,9 +446,9 @@ fn a_panic_while_memory_is_filled_loses_no_count() {
 #[test]
 fn a_panic_while_a_section_is_initialised_leaves_it_reserved() {
     let all = Reused::new(Machine::normal(3 * S).cpus(&[0]));
-    let y: Yard<'static, Lock, Hooks, InitOnFree> = all.next_deferred(Hooks::default());
+    let y: Yard<'static, Hooked<Lock, Hooks, InitOnFree>> = all.next_deferred(Hooks::default());
     let before = y.zone_info(NORMAL).unwrap().managed;
-    y.platform().left.set(5);
+    y.hooks().left.set(5);
     assert_eq!(tried(|| y.init_section(NodeId(0))), None);
     assert!(y.finish_deferred(), "no thread is busy with the section");
     y.validate().unwrap();
@@ -461,7 +468,7 @@ fn a_panic_while_a_zone_is_restored_leaves_it_blank() {
     let records = state.records();
     let all = Reused::new(state.machine.clone());
     for n in 0..records.len() {
-        let y: Yard<'static, Lock, Hooks> = all.next_blank(Hooks::default());
+        let y: Yard<'static, Hooked<Lock, Hooks>> = all.next_blank(Hooks::default());
         let some = records.iter().copied().enumerate().map(|(i, record)| {
             if i == n {
                 panics();
@@ -473,6 +480,6 @@ fn a_panic_while_a_zone_is_restored_leaves_it_blank() {
         y.validate().unwrap();
         y.restore(NORMAL, records.iter().copied()).unwrap();
         y.validate().unwrap();
-        assert_eq!(y.platform().cpu(), CpuId(0));
+        assert_eq!(y.hooks().cpu(), CpuId(0));
     }
 }

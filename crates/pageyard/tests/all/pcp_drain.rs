@@ -13,7 +13,7 @@ const CPU: CpuId = CpuId(0);
 
 /// The frames that went to the zone, in that order.
 fn drained<P: StaticPolicy>(y: &Y<'_, P>) -> Vec<u64> {
-    let events = y.platform().events();
+    let events = y.hooks().events();
     events
         .iter()
         .filter_map(|e| if let Event::Drain { pfn, .. } = e { Some(pfn.0) } else { None })
@@ -29,7 +29,7 @@ fn give_back<P: StaticPolicy>(s: State, pfn: u64, order: u8, n: i32) -> Vec<u64>
     let s = s.limits(1, count, count).cpu(0, |c| c.tuning.free_count = n - pages);
     // The cap of free_count (batch << 5) is above every n used here.
     s.block(pfn, order, false).run(|y: &Y<'_, P>| {
-        y.platform().watch();
+        y.hooks().watch();
         y.free(Pfn(pfn), o(order)).unwrap();
         let v = normal(y);
         let left: i32 = v.all_cached().map(|(_, _, l)| 1 << common::view::list_order(l)).sum();
@@ -106,11 +106,11 @@ fn s5_14_a_tick_decays_high_and_drains_the_excess_batch_by_batch() {
         .cached(0, 1, &cached)
         .cpu(0, |c| c.tuning.high = 800);
     s.run(|y: &Y<'_>| {
-        y.platform().watch();
+        y.hooks().watch();
         assert!(y.tick(CPU), "high is above its minimum still");
         let t = y.pageset(ZONE, CPU).unwrap();
         assert_eq!((t.high, t.count), (700, 700), "max(1000 − 320, 800 − 100, 100)");
-        let chunks = y.platform().events();
+        let chunks = y.hooks().events();
         let sizes: Vec<u32> = chunks
             .iter()
             .filter_map(|e| match e {
@@ -169,7 +169,7 @@ fn s5_16_drains_empty_every_list_and_are_accounted_to_the_cpu_that_drains() {
         .cpu(0, |c| c.threshold = 125)
         .cpu(1, |c| c.threshold = 125);
     s.run(|y: &Y<'_>| {
-        y.platform().on(0);
+        y.hooks().on(0);
         y.drain_cpu(CpuId(1), None);
         let v = normal(y);
         assert_eq!((v.cpus[0].diff, v.cpus[1].diff), (2, 0));
@@ -212,7 +212,7 @@ fn s5_12_blocks_freed_one_by_one_end_the_same() {
             for step in 0..40_000 {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let pick = (random >> 33) as usize;
-                y.platform().on((pick % 2) as u32);
+                y.hooks().on((pick % 2) as u32);
                 // Bursts of one kind, so that neighbours are cached in a row.
                 if step / 700 % 2 == 0 {
                     let order = o([0, 0, 0, 0, 0, 1, 2, 3][pick / 2 % 8]);

@@ -57,11 +57,11 @@ fn s5_17_without_high_order_lists_only_single_pages_are_cached() {
 /// The sizes of the refills that requests of an order cause.
 fn refills(s: &State, order: u8, requests: usize) -> Vec<(u32, u32)> {
     s.run(|y: &Y<'_>| {
-        y.platform().watch();
+        y.hooks().watch();
         for _ in 0..requests {
             y.alloc(o(order), Gfp::HIGHUSER_MOVABLE).unwrap();
         }
-        let sizes = y.platform().events();
+        let sizes = y.hooks().events();
         sizes
             .into_iter()
             .filter_map(|e| match e {
@@ -131,7 +131,7 @@ fn s5_9_frees_push_at_the_head_and_requests_pop_there() {
             y.free(Pfn(p), o(0)).unwrap();
         }
         assert_eq!(normal(y).cached(0, 1), [2, 1, 0]);
-        y.platform().watch();
+        y.hooks().watch();
         let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC;
         assert_eq!(y.alloc(o(0), gfp), Ok(Pfn(2)));
         assert_eq!(y.cpu_stats(ZONE, CPU).unwrap().hits(), 1);

@@ -49,7 +49,7 @@ fn at_a_frame_in_every_other_state() {
         assert_eq!(at(1200, 0, MOVABLE), Err(PlaceError::Withheld(Pfn(1200), Isolate)));
         let both = Gfp::MOVABLE | Gfp::RECLAIMABLE;
         assert_eq!(at(300, 0, both), Err(PlaceError::Alloc(AllocError::BadType)));
-        y.platform().on(9);
+        y.hooks().on(9);
         let unknown = AllocError::UnknownCpu(CpuId(9));
         assert_eq!(at(300, 0, MOVABLE), Err(PlaceError::Alloc(unknown)));
     });

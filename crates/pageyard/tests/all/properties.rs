@@ -74,7 +74,7 @@ fn survives_a_snapshot<P: StaticPolicy>(machine: &Machine, ops: &[Op], more: &[O
         let twin = Machine { knobs: y.knobs(), ..machine.clone() };
         twin.restored(&snapshot, |z: &Y<'_, P>| {
             assert_eq!(all_records(z), snapshot, "restored as it was");
-            z.platform().on(pageyard::Platform::cpu(y.platform()).0);
+            z.hooks().on(pageyard::Platform::cpu(y.hooks()).0);
             let mut t = Session::new(z, &twin);
             t.owned = s.owned.clone();
             s.answers.clear();

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use common::state::State;
 use common::{Lock, Machine, Y, leaked, o};
 use pageyard::{
-    Gfp, Mark, NodeCaches, NodeReclaim, NodeReclaimJob, Oom, Platform, ReclaimJob, Yard, ZoneId,
-    ZoneKind,
+    Defences, Gfp, Hooked, Mark, NodeCaches, NodeReclaim, NodeReclaimJob, Observer, Oom, Platform,
+    Reclaim, ReclaimJob, Yard, ZoneId, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -106,7 +106,9 @@ impl Allocating {
     }
 }
 
-impl Platform for Allocating {
+impl Platform for Allocating {}
+
+impl Reclaim for Allocating {
     fn reclaim(&self, _: &ReclaimJob) -> u64 {
         Self::called("reclaim");
         1
@@ -133,12 +135,15 @@ impl Platform for Allocating {
     }
 }
 
+impl Observer for Allocating {}
+impl Defences for Allocating {}
+
 /// §2.10: what a hook asks for that frees or counts memory leads to no other such hook, whichever of
 /// them it is.
 #[test]
 fn a_hook_that_counts_memory_may_allocate() {
     let machine = Machine::normal(4096).knobs(|k| k.zone_reclaim_mode = 1);
-    let y: &'static Yard<'static, Lock, Allocating> = leaked(&machine, Allocating);
+    let y: &'static Yard<'static, Hooked<Lock, Allocating>> = leaked(&machine, Allocating);
     REQUEST.set(Some(Box::new(|| {
         for order in [0, 1, 4] {
             _ = y.alloc(o(order), Gfp::KERNEL | Gfp::NOWARN);

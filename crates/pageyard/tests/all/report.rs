@@ -7,7 +7,10 @@ use std::sync::{Barrier, Mutex};
 
 use common::check::{Owned, check};
 use common::{Lock, Machine, o};
-use pageyard::{Gfp, IsolateError, MigrateType, Order, Pfn, Platform, Yard, ZoneKind};
+use pageyard::{
+    Defences, Gfp, Hooked, IsolateError, MigrateType, Observer, Order, Pfn, Platform, Reclaim,
+    Yard, ZoneKind,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -20,11 +23,13 @@ struct Balloon {
 }
 
 impl Platform for Balloon {
-    const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
-
     fn now(&self) -> u64 {
         self.clock.load(Relaxed)
     }
+}
+
+impl Reclaim for Balloon {
+    const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
 
     fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
         self.calls.lock().unwrap().push(blocks.to_vec());
@@ -32,16 +37,19 @@ impl Platform for Balloon {
     }
 }
 
-type Y<'a> = Yard<'a, Lock, Balloon>;
+impl Observer for Balloon {}
+impl Defences for Balloon {}
+
+type Y<'a> = Yard<'a, Hooked<Lock, Balloon>>;
 
 fn at(y: &Y<'_>, seconds: u64) -> Option<u64> {
-    y.platform().clock.store(seconds * SECOND, Relaxed);
+    y.hooks().clock.store(seconds * SECOND, Relaxed);
     y.report_free_blocks()
 }
 
 /// The blocks of each call since the last look.
 fn told(y: &Y<'_>) -> Vec<Vec<(Pfn, Order)>> {
-    std::mem::take(&mut *y.platform().calls.lock().unwrap())
+    std::mem::take(&mut *y.hooks().calls.lock().unwrap())
 }
 
 fn blocks(y: &Y<'_>) -> Vec<(Pfn, Order)> {
@@ -105,10 +113,10 @@ fn s9_9_smaller_blocks_are_not_told() {
 fn s9_9_what_was_not_taken_note_of_is_told_again() {
     let m = machine();
     m.run_on(Balloon::default(), |y: &Y<'_>| {
-        y.platform().deaf.store(true, Relaxed);
+        y.hooks().deaf.store(true, Relaxed);
         assert!(at(y, 2).is_some() && at(y, 4).is_some());
         assert_eq!(blocks(y).len(), 64, "48 blocks, some of them again");
-        y.platform().deaf.store(false, Relaxed);
+        y.hooks().deaf.store(false, Relaxed);
         assert!(at(y, 6).is_some());
         assert_eq!(at(y, 8), None);
         let mut seen = blocks(y);
@@ -189,12 +197,12 @@ fn few() -> Machine {
 fn s9_9_a_few_blocks_not_taken_note_of_are_told_again() {
     let m = few();
     m.run_on(Balloon::default(), |y: &Y<'_>| {
-        y.platform().deaf.store(true, Relaxed);
+        y.hooks().deaf.store(true, Relaxed);
         for pass in 1..4 {
             assert_eq!(at(y, 2 * pass), Some(2 * SECOND), "pass {pass}");
             assert_eq!(blocks(y).len(), 24);
         }
-        y.platform().deaf.store(false, Relaxed);
+        y.hooks().deaf.store(false, Relaxed);
         assert_eq!(at(y, 8), None);
         assert_eq!(blocks(y).len(), 24);
         assert_eq!(at(y, 100), None);
@@ -259,7 +267,7 @@ fn s9_9_as_much_as_is_asked_for_at_once() {
         assert_eq!(state(), (1024, all - 1024, 512));
         check(y, &m, &Owned::new());
         // Who takes no note is not asked on.
-        y.platform().deaf.store(true, Relaxed);
+        y.hooks().deaf.store(true, Relaxed);
         assert_eq!(y.report_free_pages(zone, Order::ZERO, u64::MAX), 0);
         assert_eq!(told(y).len(), 1);
         assert_eq!(state(), (1024, all - 1024, 512));
@@ -272,7 +280,7 @@ fn s9_9_as_much_as_is_asked_for_at_once() {
         y.free(large, Order::MAX).unwrap();
         y.isolate(common::frames(8192..9216), MigrateType::Movable).unwrap();
         y.unisolate(common::frames(8192..9216), MigrateType::Movable).unwrap();
-        y.platform().deaf.store(false, Relaxed);
+        y.hooks().deaf.store(false, Relaxed);
         y.report_free_pages(zone, Order::ZERO, u64::MAX);
         assert_eq!(state().0, 0, "nothing is counted twice or lost");
         assert_eq!(y.reported(ZoneKind::Dma), None);
@@ -322,11 +330,13 @@ fn s9_9_a_small_zone_keeps_blocks_for_its_requests() {
 struct Slow([Barrier; 2]);
 
 impl Platform for Slow {
-    const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
-
     fn now(&self) -> u64 {
         u64::MAX
     }
+}
+
+impl Reclaim for Slow {
+    const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
 
     fn report_free(&self, _: &[(Pfn, Order)]) -> bool {
         self.0.iter().for_each(|b| _ = b.wait());
@@ -334,12 +344,15 @@ impl Platform for Slow {
     }
 }
 
+impl Observer for Slow {}
+impl Defences for Slow {}
+
 /// §4.11: what a hook holds is neither free nor its owner's, in its second pageblock too.
 #[test]
 fn s4_11_a_block_that_is_being_reported_cannot_be_isolated() {
     let m = few();
     let slow = Slow([(); 2].map(|()| Barrier::new(2)));
-    m.run_on(&slow, |y: &Yard<'_, Lock, &Slow>| {
+    m.run_on(&slow, |y: &Yard<'_, Hooked<Lock, &Slow>>| {
         std::thread::scope(|s| {
             s.spawn(|| y.report_free_blocks());
             slow.0[0].wait();

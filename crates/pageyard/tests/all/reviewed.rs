@@ -11,9 +11,9 @@ use common::{Lock, Machine, Reused, frames, o};
 use pageyard::policy::{Linux612, Poisoned, Rules, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{
-    CmaArea, CpuId, Event, Gfp, HotplugError, InitError, MigrateType, NodeId, Order, OwnerRecord,
-    PageOwner, Pfn, Platform, Priority, Record, Relocation, SECTION_PAGES, Task, Yard, ZONE_KINDS,
-    ZoneId, ZoneKind, ZoneRecord,
+    CmaArea, CpuId, Defences, Event, Gfp, Hooked, HotplugError, InitError, MigrateType, NodeId,
+    Observer, Order, OwnerRecord, PageOwner, Pfn, Platform, Priority, Reclaim, Record, Relocation,
+    SECTION_PAGES, Task, Yard, ZONE_KINDS, ZoneId, ZoneKind, ZoneRecord,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
@@ -42,19 +42,25 @@ impl Platform for Hooks {
         let wanders = matches!(self.then.get(), Then::Wanders);
         CpuId(if self.relocated.get() && wanders { 99 } else { 0 })
     }
+}
 
+impl Reclaim for Hooks {
     fn relocate(&self, _: Pfn, _: Pfn, _: Order) -> Relocation {
         self.relocated.set(true);
         self.answer.get().expect("nothing moves yet")
     }
+}
 
+impl Observer for Hooks {}
+
+impl Defences for Hooks {
     fn poison(&self, _: Pfn, _: Order) {
         let panics = matches!(self.then.get(), Then::Panics);
         assert!(!(self.relocated.get() && panics), "planted");
     }
 }
 
-type Y<P> = Yard<'static, Lock, Hooks, P>;
+type Y<P> = Yard<'static, Hooked<Lock, Hooks, P>>;
 
 /// A page that can move: its owner has it, or the place that it was moved to, at the end.
 fn page_moves<P: StaticPolicy>(answer: Relocation, then: Then, moves: impl Fn(&Y<P>, Pfn)) {
@@ -64,10 +70,10 @@ fn page_moves<P: StaticPolicy>(answer: Relocation, then: Then, moves: impl Fn(&Y
     y.set_movable(page, o(0), true).unwrap();
     // One that does not move, far away.
     y.alloc_at(Pfn(8192 + 5), o(0), Gfp::KERNEL).unwrap();
-    y.platform().answer.set(Some(answer));
-    y.platform().then.set(then);
+    y.hooks().answer.set(Some(answer));
+    y.hooks().then.set(then);
     let ended = catch_unwind(AssertUnwindSafe(|| moves(&y, page)));
-    assert!(y.platform().relocated.replace(false), "nothing was to move");
+    assert!(y.hooks().relocated.replace(false), "nothing was to move");
     assert_eq!(ended.is_err(), matches!(then, Then::Panics));
     y.drain_all(None);
     y.validate().unwrap();
@@ -100,9 +106,9 @@ fn contig<P: StaticPolicy>(y: &Y<P>, page: Pfn) {
     let block = page.0 & !511;
     let range = frames(block..block + 512);
     if y.alloc_contig(range.clone(), MigrateType::Movable, Gfp::KERNEL).is_ok() {
-        let relocated = y.platform().relocated.replace(false);
+        let relocated = y.hooks().relocated.replace(false);
         y.free_contig(range).unwrap();
-        y.platform().relocated.set(relocated);
+        y.hooks().relocated.set(relocated);
     }
 }
 
@@ -138,7 +144,7 @@ fn blank() -> Reused {
 #[test]
 fn a_restored_block_lies_in_a_pageblock_with_a_record() {
     let all = blank();
-    let y: Yard<'static, Lock, (), Linux612> = all.next_blank(());
+    let y: Yard<'static, Hooked<Lock, (), Linux612>> = all.next_blank(());
     let stray = Record::Allocated { pfn: Pfn(S + 7), order: o(0), movable: false };
     let refused = y.restore(NORMAL, section(0).into_iter().chain([stray])).unwrap_err();
     assert!(refused.to_string().contains("a pageblock that has no record"), "{refused}");
@@ -148,7 +154,7 @@ fn a_restored_block_lies_in_a_pageblock_with_a_record() {
 #[test]
 fn a_restored_zone_manages_what_its_blocks_have() {
     let all = blank();
-    let y: Yard<'static, Lock, (), Linux612> = all.next_blank(());
+    let y: Yard<'static, Hooked<Lock, (), Linux612>> = all.next_blank(());
     let mut records = section(0);
     let Record::Zone(zone) = &mut records[0] else { unreachable!("it is first") };
     (zone.present, zone.managed) = (1, 1);
@@ -160,7 +166,7 @@ fn a_restored_zone_manages_what_its_blocks_have() {
 #[test]
 fn ranges_and_places_are_refused_while_a_zone_is_restored() {
     let all = blank();
-    let y: Yard<'static, Lock, (), Linux612> = all.next_blank(());
+    let y: Yard<'static, Hooked<Lock, (), Linux612>> = all.next_blank(());
     let (page, range) = (Pfn(1024), frames(1024..1025));
     let records = section(0);
     let mut left = records.len();
@@ -181,7 +187,7 @@ fn ranges_and_places_are_refused_while_a_zone_is_restored() {
 #[test]
 fn a_zone_that_was_emptied_and_restored_serves_its_node() {
     let machine = Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[1]);
-    let y: Yard<'static, Lock, (), Linux612> = Reused::new(machine).next(());
+    let y: Yard<'static, Hooked<Lock, (), Linux612>> = Reused::new(machine).next(());
     y.offline(frames(S..2 * S)).unwrap();
     assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).is_err(), "the node is empty");
     y.restore(ZoneId { node: NodeId(1), kind: NORMAL }, section(S)).unwrap();
@@ -194,7 +200,7 @@ fn a_zone_that_was_emptied_and_restored_serves_its_node() {
 #[test]
 fn lists_are_restored_only_where_requests_may_use_them() {
     let all = Reused::new(Machine::normal(2 * S).cpus(&[0, 0]));
-    let y: Yard<'static, Lock, (), Linux612> = all.next_blank(());
+    let y: Yard<'static, Hooked<Lock, (), Linux612>> = all.next_blank(());
     let limits = Limits { batch: 4, high_min: 8, high_max: 8 };
     let mut lists = common::state::cpu(1);
     let with = |lists| section(0).into_iter().chain([Record::Cpu(lists)]);
@@ -239,7 +245,7 @@ struct Calls {
     inside: Cell<bool>,
 }
 
-type Y2 = Yard<'static, Lock, Calls, Linux612>;
+type Y2 = Yard<'static, Hooked<Lock, Calls, Linux612>>;
 
 impl Platform for Calls {
     fn cpu(&self) -> CpuId {
@@ -249,7 +255,9 @@ impl Platform for Calls {
     fn pause(&self) {
         assert!(!self.inside.get(), "it waits for itself");
     }
+}
 
+impl Reclaim for Calls {
     fn relocate(&self, _: Pfn, to: Pfn, order: Order) -> Relocation {
         self.asked.set(self.asked.get() + 1);
         let yard = self.yard.get().expect("nothing moves yet");
@@ -264,9 +272,12 @@ impl Platform for Calls {
     }
 }
 
+impl Observer for Calls {}
+impl Defences for Calls {}
+
 fn calls(machine: Machine) -> &'static Y2 {
     let yard: &'static Y2 = Box::leak(Box::new(Reused::new(machine).next(Calls::default())));
-    yard.platform().yard.set(Some(yard));
+    yard.hooks().yard.set(Some(yard));
     yard
 }
 
@@ -280,7 +291,7 @@ fn a_hook_that_brings_memory_while_memory_leaves_is_refused() {
     let range = frames(section..section + S);
     let refused = y.offline(range.clone()).unwrap_err();
     assert!(matches!(refused, HotplugError::Refused(_)), "the page stays: {refused}");
-    assert_eq!(y.platform().nested.get(), Some(HotplugError::Nested));
+    assert_eq!(y.hooks().nested.get(), Some(HotplugError::Nested));
     y.free(page, o(0)).unwrap();
     y.offline(range.clone()).unwrap();
     y.online(range).unwrap();
@@ -295,9 +306,9 @@ fn compaction_leaves_a_place_that_its_hook_freed() {
     y.set_movable(page, o(0), true).unwrap();
     // One that does not move, far away.
     y.alloc_at(Pfn(8192 + 5), o(0), Gfp::KERNEL).unwrap();
-    y.platform().frees_target.set(true);
+    y.hooks().frees_target.set(true);
     y.compact_zone(NORMAL, None, Priority::SyncFull);
-    assert!(y.platform().asked.get() > 0, "nothing was to move");
+    assert!(y.hooks().asked.get() > 0, "nothing was to move");
     y.drain_all(None);
     y.validate().unwrap();
     let info = y.zone_info(NORMAL).unwrap();
@@ -324,18 +335,24 @@ impl Platform for Once {
         CpuId(0)
     }
 
-    fn event(&self, _: CpuId, event: Event) {
-        if let Event::Free { .. } = event {
-            Once::count(&self.frees);
-        }
-    }
-
     fn prepare(&self, _: Pfn, _: Order, _: Gfp) {
         Once::count(&self.prepares);
     }
 }
 
-fn once() -> Yard<'static, Lock, Once, Linux612> {
+impl Reclaim for Once {}
+
+impl Observer for Once {
+    fn event(&self, _: CpuId, event: Event) {
+        if let Event::Free { .. } = event {
+            Once::count(&self.frees);
+        }
+    }
+}
+
+impl Defences for Once {}
+
+fn once() -> Yard<'static, Hooked<Lock, Once, Linux612>> {
     Reused::new(Machine::normal(16384).cpus(&[0])).next(Once::default())
 }
 
@@ -346,7 +363,7 @@ fn an_area_has_the_pages_back_that_were_freed_before_a_hook_panicked() {
     let words: Vec<_> = (0..8).map(|_| std::sync::atomic::AtomicU64::new(0)).collect();
     let area: CmaArea<'_, Lock> = CmaArea::new(&y, frames(512..1024), o(0), &words).unwrap();
     let first = area.alloc(&y, 8, 1, Gfp::KERNEL).unwrap();
-    y.platform().frees.set(4);
+    y.hooks().frees.set(4);
     catch_unwind(AssertUnwindSafe(|| area.free(&y, first, 8))).unwrap_err();
     assert_eq!(area.stats().used, 5);
     area.free(&y, Pfn(first.0 + 3), 5).unwrap();
@@ -358,7 +375,7 @@ fn an_area_has_the_pages_back_that_were_freed_before_a_hook_panicked() {
 #[test]
 fn a_bulk_request_fills_no_slot_whose_page_was_not_prepared() {
     let y = once();
-    y.platform().prepares.set(3);
+    y.hooks().prepares.set(3);
     let mut slots = [None; 8];
     catch_unwind(AssertUnwindSafe(|| y.alloc_bulk(Gfp::KERNEL, &mut slots))).unwrap_err();
     assert_eq!(slots.iter().flatten().count(), 2, "{slots:?}");

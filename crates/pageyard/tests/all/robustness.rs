@@ -106,7 +106,7 @@ proptest! {
         m.run(|y: &Y<'_>| {
             for (n, kind, t, cpu) in &calls {
                 // CPUs 3 and 4 are unknown.
-                y.platform().on(*cpu);
+                y.hooks().on(*cpu);
                 everything(y, n, *kind, *t);
             }
         });
@@ -262,7 +262,7 @@ fn restore_and_use<P: StaticPolicy>(all: Vec<Record>, n: &[u64; 6]) {
             y.restore(ZoneKind::Normal, good).unwrap();
         }
         for cpu in 0..2 {
-            y.platform().on(cpu);
+            y.hooks().on(cpu);
             everything(y, n, ZoneKind::Normal, MigrateType::Movable);
             for order in [0, 1, 3, 9, 10] {
                 for gfp in [Gfp::KERNEL, Gfp::ATOMIC | Gfp::MEMALLOC, Gfp::HIGHUSER_MOVABLE] {

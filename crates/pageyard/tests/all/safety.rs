@@ -11,8 +11,9 @@ use common::{Lock, Machine, frames, o};
 use pageyard::poison::{self, Corruption, POISON_BYTE};
 use pageyard::policy::*;
 use pageyard::{
-    AllocError, BadPage, CmaArea, ContigError, Event, FreeError, Gfp, Link, MigrateType, Order,
-    PAGE_SIZE, PageFlags, PageState, Pfn, Place, PlaceError, Platform, Report, Yard, ZoneKind,
+    AllocError, BadPage, CmaArea, ContigError, Defences, Event, FreeError, Gfp, Hooked, Link,
+    MigrateType, Observer, Order, PAGE_SIZE, PageFlags, PageState, Pfn, Place, PlaceError,
+    Platform, Reclaim, Report, Yard, ZoneKind,
 };
 
 const PAGES: u64 = 4096;
@@ -75,12 +76,6 @@ impl Platform for Host {
         self.clock.load(Relaxed)
     }
 
-    fn event(&self, _: pageyard::CpuId, event: Event) {
-        if let Event::Free { pfn, .. } = event {
-            self.frees.lock().unwrap().push(pfn);
-        }
-    }
-
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         self.prepared.lock().unwrap().push(gfp);
         if gfp.contains(Gfp::ZERO) {
@@ -88,13 +83,25 @@ impl Platform for Host {
             self.bytes(pfn, order, |b| b.fill(0));
         }
     }
+}
 
-    fn page_state(&self, pfn: Pfn) -> PageState {
-        self.states.lock().unwrap().get(&pfn.0).copied().unwrap_or(PageState::UNUSED)
+impl Reclaim for Host {}
+
+impl Observer for Host {
+    fn event(&self, _: pageyard::CpuId, event: Event) {
+        if let Event::Free { pfn, .. } = event {
+            self.frees.lock().unwrap().push(pfn);
+        }
     }
 
     fn report(&self, report: Report) {
         self.reports.lock().unwrap().push(report);
+    }
+}
+
+impl Defences for Host {
+    fn page_state(&self, pfn: Pfn) -> PageState {
+        self.states.lock().unwrap().get(&pfn.0).copied().unwrap_or(PageState::UNUSED)
     }
 
     fn poison(&self, pfn: Pfn, order: Order) {
@@ -120,7 +127,7 @@ impl Platform for Host {
     }
 }
 
-type Y<'y, P> = Yard<'y, Lock, Host, P>;
+type Y<'y, P> = Yard<'y, Hooked<Lock, Host, P>>;
 
 fn run<P: StaticPolicy>(f: impl for<'y> FnOnce(&Y<'y, P>)) {
     Machine::normal(PAGES).run_on(Host::new(), f);
@@ -173,7 +180,7 @@ fn pages_are_checked_only_where_the_policy_says_so_11_1() {
         let mut taken = false;
         run::<P>(|y| {
             let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-            y.platform().set(p, |s| s.flags = PageFlags::LOCKED);
+            y.hooks().set(p, |s| s.flags = PageFlags::LOCKED);
             y.free(p, Order::ZERO).unwrap();
             taken = y.out_of_use(N).unwrap().bad == 0;
         });
@@ -204,17 +211,17 @@ fn a_page_that_is_bad_when_freed_is_leaked_11_2() {
                 let free = y.zone_info(N).unwrap().managed;
                 let block = y.alloc(order, gfp).unwrap();
                 let last = Pfn(block.0 + u64::from(order.pages()) - 1);
-                y.platform().set(last, |s| s.refcount = 1);
+                y.hooks().set(last, |s| s.refcount = 1);
                 way(y, block, order);
                 let why = BadPage::RefCount(1);
                 let report = Report::BadPage { pfn: last, block, order, why, at_alloc: false };
-                assert_eq!(y.platform().reports(), [report]);
-                assert_eq!(*y.platform().frees.lock().unwrap(), [block], "it was freed");
+                assert_eq!(y.hooks().reports(), [report]);
+                assert_eq!(*y.hooks().frees.lock().unwrap(), [block], "it was freed");
                 let pages = u64::from(order.pages());
                 assert_eq!(y.out_of_use(N).unwrap().bad, pages);
                 assert_eq!(y.zone_info(N).unwrap().managed, free, "managed stays");
                 // It never comes back, even if it is in order again.
-                y.platform().forget(last);
+                y.hooks().forget(last);
                 assert_eq!(y.free(block, order), Err(FreeError::OutOfUse));
                 if order > Order::ZERO {
                     assert_eq!(y.free(last, Order::ZERO), Err(FreeError::OutOfUse));
@@ -238,16 +245,16 @@ fn tails_of_a_compound_block_are_checked_for_their_link_11_1() {
         let order = o(2);
         let compound = |damage: Option<fn(&mut PageState)>| {
             let head = y.alloc(order, Gfp::KERNEL | Gfp::COMP).unwrap();
-            y.platform().set(head, |s| s.link = Link::Head);
+            y.hooks().set(head, |s| s.link = Link::Head);
             for i in 1..4 {
-                y.platform().set(Pfn(head.0 + i), |s| s.link = Link::Tail(head));
+                y.hooks().set(Pfn(head.0 + i), |s| s.link = Link::Tail(head));
             }
             if let Some(damage) = damage {
-                y.platform().set(Pfn(head.0 + 2), damage);
+                y.hooks().set(Pfn(head.0 + 2), damage);
             }
             y.free(head, order).unwrap();
-            y.platform().states.lock().unwrap().clear();
-            y.platform().reports().into_iter().find_map(|r| match r {
+            y.hooks().states.lock().unwrap().clear();
+            y.hooks().reports().into_iter().find_map(|r| match r {
                 Report::BadPage { why, .. } => Some(why),
                 _ => None,
             })
@@ -265,15 +272,15 @@ fn allocation_passes_over_a_bad_page_5_7_11_2() {
             // The next two blocks are known from a first allocation.
             let next: Vec<Pfn> = (0..3).map(|_| y.alloc(order, Gfp::KERNEL).unwrap()).collect();
             next.iter().rev().for_each(|&p| y.free(p, order).unwrap());
-            y.platform().set(next[0], |s| s.mapping = true);
+            y.hooks().set(next[0], |s| s.mapping = true);
             // A faulty page is nobody's mistake: no report.
-            y.platform().set(next[1], |s| s.flags = PageFlags::HWPOISON);
+            y.hooks().set(next[1], |s| s.flags = PageFlags::HWPOISON);
             let got = y.alloc(order, Gfp::KERNEL).unwrap();
             assert!(!next[..2].contains(&got), "a good one");
             let why = BadPage::Mapping;
             let report =
                 Report::BadPage { pfn: next[0], block: next[0], order, why, at_alloc: true };
-            assert_eq!(y.platform().reports(), [report]);
+            assert_eq!(y.hooks().reports(), [report]);
             assert_eq!(y.out_of_use(N).unwrap().bad, 2 * u64::from(order.pages()));
             check(y, &Machine::normal(PAGES), &Owned::from([(got, order)]));
         });
@@ -284,12 +291,12 @@ fn allocation_passes_over_a_bad_page_5_7_11_2() {
 fn where_every_page_is_bad_the_request_fails_11_2() {
     run::<PageChecked>(|y| {
         for p in 0..PAGES {
-            y.platform().set(Pfn(p), |s| s.refcount = 7);
+            y.hooks().set(Pfn(p), |s| s.refcount = 7);
         }
         assert_eq!(y.alloc(Order::ZERO, Gfp::ATOMIC | Gfp::MEMALLOC), Err(AllocError::NoMemory));
         assert_eq!(y.out_of_use(N).unwrap().bad, PAGES);
         assert_eq!(y.zone_info(N).unwrap().free_exact, 0);
-        assert_eq!(y.platform().reports().len(), 60, "within a minute");
+        assert_eq!(y.hooks().reports().len(), 60, "within a minute");
     });
 }
 
@@ -299,16 +306,16 @@ fn bad_pages_are_reported_sixty_times_a_minute_11_2() {
         let bad = |n: usize| {
             for _ in 0..n {
                 let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-                y.platform().set(p, |s| s.charged = true);
+                y.hooks().set(p, |s| s.charged = true);
                 y.free(p, Order::ZERO).unwrap();
             }
-            y.platform().reports()
+            y.hooks().reports()
         };
         assert_eq!(bad(60).len(), 60);
         assert_eq!(bad(25).len(), 0);
-        y.platform().clock.fetch_add(59_999_999_999, Relaxed);
+        y.hooks().clock.fetch_add(59_999_999_999, Relaxed);
         assert_eq!(bad(1).len(), 0, "a minute is not over");
-        y.platform().clock.fetch_add(1, Relaxed);
+        y.hooks().clock.fetch_add(1, Relaxed);
         let next = bad(61);
         assert_eq!(next[0], Report::BadPagesSuppressed(26));
         assert_eq!(next.len(), 61, "the count, and sixty more");
@@ -343,17 +350,17 @@ fn a_single_bit_is_told_from_other_damage_11_4() {
 #[test]
 fn free_memory_holds_the_pattern_11_4() {
     run::<Poisoned>(|y| {
-        assert!(y.platform().all_are(Pfn(0), o(10), POISON_BYTE), "from the start");
+        assert!(y.hooks().all_are(Pfn(0), o(10), POISON_BYTE), "from the start");
         for order in [0, 3, 4, 10].map(o) {
             let p = y.alloc(order, Gfp::KERNEL).unwrap();
-            assert!(y.platform().all_are(p, order, POISON_BYTE));
-            y.platform().bytes(p, order, |b| b.fill(9));
+            assert!(y.hooks().all_are(p, order, POISON_BYTE));
+            y.hooks().bytes(p, order, |b| b.fill(9));
             y.free(p, order).unwrap();
-            assert!(y.platform().all_are(p, order, POISON_BYTE));
+            assert!(y.hooks().all_are(p, order, POISON_BYTE));
         }
-        assert_eq!(y.platform().reports(), []);
+        assert_eq!(y.hooks().reports(), []);
         let p = y.alloc(o(1), Gfp::KERNEL | Gfp::ZERO).unwrap();
-        assert!(y.platform().all_are(p, o(1), 0), "verified, then zeroed");
+        assert!(y.hooks().all_are(p, o(1), 0), "verified, then zeroed");
     });
 }
 
@@ -362,11 +369,11 @@ fn damage_to_the_pattern_is_reported_and_the_block_handed_out_11_4() {
     run::<Poisoned>(|y| {
         let p = y.alloc(o(1), Gfp::KERNEL).unwrap();
         y.free(p, o(1)).unwrap();
-        y.platform().bytes(p, o(1), |b| b[5000] ^= 0x10);
+        y.hooks().bytes(p, o(1), |b| b[5000] ^= 0x10);
         assert_eq!(y.alloc(o(1), Gfp::KERNEL), Ok(p));
         let corruption = Corruption { first: 5000, last: 5000, single_bit: true };
         let report = Report::Poison { block: p, order: o(1), corruption };
-        assert_eq!(y.platform().reports(), [report]);
+        assert_eq!(y.hooks().reports(), [report]);
         assert_eq!(y.out_of_use(N).unwrap().pages(), 0);
 
         // At most ten in five seconds.
@@ -374,12 +381,12 @@ fn damage_to_the_pattern_is_reported_and_the_block_handed_out_11_4() {
             for _ in 0..n {
                 let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
                 y.free(p, Order::ZERO).unwrap();
-                y.platform().bytes(p, Order::ZERO, |b| b[0] = 0);
+                y.hooks().bytes(p, Order::ZERO, |b| b[0] = 0);
             }
-            y.platform().reports()
+            y.hooks().reports()
         };
         assert_eq!(damage(30).len(), 9);
-        y.platform().clock.fetch_add(5_000_000_000, Relaxed);
+        y.hooks().clock.fetch_add(5_000_000_000, Relaxed);
         assert_eq!(damage(1)[0], Report::PoisonSuppressed(20));
     });
 }
@@ -389,46 +396,46 @@ fn init_on_alloc_zeroes_always_11_5() {
     run::<InitOnAlloc>(|y| {
         for gfp in [Gfp::KERNEL, Gfp::KERNEL | Gfp::ZERO] {
             let p = y.alloc(o(2), gfp).unwrap();
-            assert!(y.platform().all_are(p, o(2), 0));
-            y.platform().bytes(p, o(2), |b| b.fill(9));
+            assert!(y.hooks().all_are(p, o(2), 0));
+            y.hooks().bytes(p, o(2), |b| b.fill(9));
             y.free(p, o(2)).unwrap();
-            assert!(y.platform().all_are(p, o(2), 9), "not at free");
+            assert!(y.hooks().all_are(p, o(2), 9), "not at free");
         }
         let mut slots = [None; 4];
         y.alloc_bulk(Gfp::KERNEL, &mut slots).unwrap();
-        assert!(slots.iter().all(|s| y.platform().all_are(s.unwrap(), Order::ZERO, 0)));
+        assert!(slots.iter().all(|s| y.hooks().all_are(s.unwrap(), Order::ZERO, 0)));
     });
 }
 
 #[test]
 fn init_on_free_zeroes_at_free_and_never_again_11_5() {
     run::<InitOnFree>(|y| {
-        assert!(y.platform().all_are(Pfn(0), o(10), 0), "what it was given is zeroed too");
-        let start = y.platform().zeroed.load(Relaxed);
+        assert!(y.hooks().all_are(Pfn(0), o(10), 0), "what it was given is zeroed too");
+        let start = y.hooks().zeroed.load(Relaxed);
         assert_eq!(start, PAGES);
-        y.platform().prepared.lock().unwrap().clear();
+        y.hooks().prepared.lock().unwrap().clear();
         let p = y.alloc(o(2), Gfp::KERNEL | Gfp::ZERO).unwrap();
-        assert!(y.platform().all_are(p, o(2), 0));
-        assert_eq!(*y.platform().prepared.lock().unwrap(), [Gfp::KERNEL], "ZERO was done");
-        assert_eq!(y.platform().zeroed.load(Relaxed), start);
-        y.platform().bytes(p, o(2), |b| b.fill(9));
+        assert!(y.hooks().all_are(p, o(2), 0));
+        assert_eq!(*y.hooks().prepared.lock().unwrap(), [Gfp::KERNEL], "ZERO was done");
+        assert_eq!(y.hooks().zeroed.load(Relaxed), start);
+        y.hooks().bytes(p, o(2), |b| b.fill(9));
         y.free(p, o(2)).unwrap();
-        assert!(y.platform().all_are(p, o(2), 0));
-        assert_eq!(y.platform().zeroed.load(Relaxed), start + 4);
+        assert!(y.hooks().all_are(p, o(2), 0));
+        assert_eq!(y.hooks().zeroed.load(Relaxed), start + 4);
     });
 }
 
 #[test]
 fn poisoning_overrides_init_on_alloc_and_free_11_4_11_5() {
     run::<Poisoned<InitOnAlloc<InitOnFree>>>(|y| {
-        assert!(y.platform().all_are(Pfn(0), o(10), POISON_BYTE));
+        assert!(y.hooks().all_are(Pfn(0), o(10), POISON_BYTE));
         let p = y.alloc(o(2), Gfp::KERNEL).unwrap();
-        assert!(y.platform().all_are(p, o(2), POISON_BYTE), "not zeroed");
+        assert!(y.hooks().all_are(p, o(2), POISON_BYTE), "not zeroed");
         let q = y.alloc(o(2), Gfp::KERNEL | Gfp::ZERO).unwrap();
-        assert!(y.platform().all_are(q, o(2), 0), "zeroed because it was asked for");
+        assert!(y.hooks().all_are(q, o(2), 0), "zeroed because it was asked for");
         y.free(q, o(2)).unwrap();
-        assert!(y.platform().all_are(q, o(2), POISON_BYTE));
-        assert_eq!(y.platform().reports(), []);
+        assert!(y.hooks().all_are(q, o(2), POISON_BYTE));
+        assert_eq!(y.hooks().reports(), []);
     });
 }
 
@@ -437,7 +444,7 @@ fn poisoning_overrides_init_on_alloc_and_free_11_4_11_5() {
 #[test]
 fn free_memory_is_unmapped_11_6() {
     run::<Unmapped<Poisoned>>(|y| {
-        let unmapped = || y.platform().unmapped.lock().unwrap().iter().filter(|&&u| u).count();
+        let unmapped = || y.hooks().unmapped.lock().unwrap().iter().filter(|&&u| u).count();
         assert_eq!(unmapped() as u64, PAGES);
         let blocks: Vec<_> =
             [0, 1, 4, 9].map(|order| (y.alloc(o(order), Gfp::KERNEL).unwrap(), o(order))).into();
@@ -448,7 +455,7 @@ fn free_memory_is_unmapped_11_6() {
         assert_eq!(unmapped() as u64, PAGES - 1);
         assert_eq!(y.alloc_bulk_each(100, Gfp::KERNEL, |_| {}).unwrap(), 100);
         assert_eq!(unmapped() as u64, PAGES - 101);
-        assert_eq!(y.platform().reports(), []);
+        assert_eq!(y.hooks().reports(), []);
     });
 }
 
@@ -456,7 +463,7 @@ fn free_memory_is_unmapped_11_6() {
 fn a_bad_page_is_not_handed_out_at_a_chosen_place_11_1_11_2() {
     run::<PageChecked>(|y| {
         let bad = || y.out_of_use(N).unwrap().bad;
-        let spoil = |p| y.platform().set(p, |s| s.refcount = 7);
+        let spoil = |p| y.hooks().set(p, |s| s.refcount = 7);
         spoil(Pfn(301));
         let at = || y.alloc_at(Pfn(300), o(1), Gfp::KERNEL);
         assert_eq!(at(), Err(PlaceError::InUse(Pfn(300))));
@@ -480,7 +487,7 @@ fn a_bad_page_keeps_a_range_from_being_handed_out_11_1_11_2() {
     run::<PageChecked>(|y| {
         let bad = || y.out_of_use(N).unwrap().bad;
         for p in [2000, 2005, 2050, 3072] {
-            y.platform().set(Pfn(p), |s| s.refcount = 7);
+            y.hooks().set(Pfn(p), |s| s.refcount = 7);
         }
         let take = |r, gfp| y.alloc_contig(frames(r), MigrateType::Movable, gfp);
         assert_eq!(take(1990..2010, Gfp::KERNEL), Err(ContigError::Busy(Pfn(2000))));

@@ -225,7 +225,7 @@ fn s9_4_counting_a_free_list_stops_at_100000() {
 fn s9_8_show_mem() {
     let s = state();
     s.run::<Linux612, _>(|y: &Y<'_>| {
-        y.platform().on(1);
+        y.hooks().on(1);
         let mut text = String::new();
         y.write_show_mem(&mut text, &Kernel).unwrap();
         assert_eq!(
@@ -238,7 +238,7 @@ fn s9_8_show_mem() {
              Node 0 Normal: 0*4kB 0*8kB 1*16kB (H) 2*32kB (U) 0*64kB 0*128kB 0*256kB 0*512kB \
              0*1024kB 0*2048kB 1*4096kB (M) = 4176kB\n"
         );
-        y.platform().on(0);
+        y.hooks().on(0);
         let mut text = String::new();
         y.write_show_mem(&mut text, &()).unwrap();
         assert!(text.contains(" free_pcp:12kB local_pcp:0kB "), "{text}");

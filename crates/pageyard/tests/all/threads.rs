@@ -13,7 +13,7 @@ use common::check::{Owned, check, free_in_pageblocks};
 use common::view::view;
 use common::{Lock, Machine, o};
 use pageyard::policy::*;
-use pageyard::{CpuId, Gfp, Order, Pfn, Yard, ZoneKind};
+use pageyard::{CpuId, Gfp, Hooked, Order, Pfn, Yard, ZoneKind};
 
 const THREADS: usize = 4;
 const STEPS: usize = 6_000;
@@ -42,8 +42,8 @@ impl Claims {
 
 type Block = (Pfn, Order);
 
-struct Worker<'s, 'y, P> {
-    y: &'s Yard<'y, Lock, ByThread, P>,
+struct Worker<'s, 'y, P: Policy> {
+    y: &'s Yard<'y, Hooked<Lock, ByThread, P>>,
     claims: &'s Claims,
     random: Random,
     held: Vec<Block>,
@@ -153,7 +153,7 @@ fn run<P: StaticPolicy + Send + Sync>() {
         .zone(ZoneKind::Normal, 4096..24_576)
         .reserved(5000..5100)
         .cpus(&[0, 0, 0, 1]);
-    m.run_on(ByThread, |y: &Yard<'_, Lock, ByThread, P>| {
+    m.run_on(ByThread, |y: &Yard<'_, Hooked<Lock, ByThread, P>>| {
         let before: Vec<_> = y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect();
         let claims = Claims((0..24_576).map(|_| AtomicU8::new(0)).collect());
         let (senders, inboxes): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| channel()).unzip();

@@ -5,20 +5,25 @@ use crate::common;
 use std::cell::RefCell;
 
 use pageyard::policy::{Base, Linux612, TwoPassBulkFree};
-use pageyard::{Gfp, Pfn, Platform, Yard};
+use pageyard::{Defences, Gfp, Hooked, Observer, Pfn, Platform, Reclaim, Yard};
 
 use common::{Lock, Machine, o};
 
 #[derive(Default)]
 struct Told(RefCell<Vec<u64>>);
 
-impl Platform for Told {
+impl Platform for Told {}
+impl Reclaim for Told {}
+
+impl Observer for Told {
     const SEES_TOUCHES: bool = true;
 
     fn touch(&self, pfn: Pfn) {
         self.0.borrow_mut().push(pfn.0);
     }
 }
+
+impl Defences for Told {}
 
 impl Told {
     fn since(&self) -> Vec<u64> {
@@ -29,31 +34,31 @@ impl Told {
 #[test]
 fn s1_7_and_1_9_a_split_and_a_merge_tell_of_every_block_and_its_neighbours() {
     // Eight blocks of order 10 on one list, ascending.
-    Machine::normal(8192).run_on(Told::default(), |y: &Yard<'_, Lock, Told, Linux612>| {
-        y.platform().since();
+    Machine::normal(8192).run_on(Told::default(), |y: &Yard<'_, Hooked<Lock, Told, Linux612>>| {
+        y.hooks().since();
         let pfn = y.alloc(o(5), Gfp::HIGHUSER_MOVABLE).unwrap();
         assert_eq!(pfn, Pfn(0));
         // The head of the list and the next one; then what the split leaves, on empty lists.
-        assert_eq!(y.platform().since(), [0, 1024, 512, 256, 128, 64, 32]);
+        assert_eq!(y.hooks().since(), [0, 1024, 512, 256, 128, 64, 32]);
         y.free(pfn, o(5)).unwrap();
         // Buddy by buddy; then the whole is put before the one that is first by now.
-        assert_eq!(y.platform().since(), [32, 64, 128, 256, 512, 0, 1024]);
+        assert_eq!(y.hooks().since(), [32, 64, 128, 256, 512, 0, 1024]);
     });
 }
 
 #[test]
 fn s5_12a_gathered_pages_are_told_of_before_they_are_freed() {
     type P = TwoPassBulkFree<Base>;
-    Machine::normal(8192).run_on(Told::default(), |y: &Yard<'_, Lock, Told, P>| {
+    Machine::normal(8192).run_on(Told::default(), |y: &Yard<'_, Hooked<Lock, Told, P>>| {
         let pages: Vec<_> = (0..5).map(|_| y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
         y.drain_all(None);
         for &pfn in &pages {
             y.free(pfn, o(0)).unwrap();
         }
-        y.platform().since();
+        y.hooks().since();
         y.drain_all(None);
         // From the cold end: in the order in which they came.
-        let told = y.platform().since();
+        let told = y.hooks().since();
         assert!(told.iter().take(5).eq(pages.iter().map(|p| &p.0)), "{told:?}");
     });
 }

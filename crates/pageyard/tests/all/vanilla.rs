@@ -126,7 +126,7 @@ fn mixed_load<P: StaticPolicy>() -> ZoneStats {
             (seed >> 33) % n
         };
         for i in 0..40_000 {
-            y.platform().on((i / 50 % 2) as u32);
+            y.hooks().on((i / 50 % 2) as u32);
             let order = [0, 0, 0, 1, 3, 4][random(6) as usize];
             // The mix shifts, so that types have to take each other's blocks.
             let gfp = types[(random(2) + i / 4000) as usize % 4];

@@ -9,8 +9,8 @@ use common::{Lock, Machine, Y, o};
 use pageyard::policy::{Base, Linux612, StaticPolicy};
 use pageyard::tuning::CacheSlice;
 use pageyard::{
-    CpuId, CpuSample, Event, Finding, FixedBy, Gfp, HighReason, History, MigrateType, Noted, Pfn,
-    Platform, Ring, Verdict, Yard, ZoneId, ZoneKind,
+    CpuId, CpuSample, Defences, Event, Finding, FixedBy, Gfp, HighReason, History, Hooked,
+    MigrateType, Noted, Observer, Pfn, Platform, Reclaim, Ring, Verdict, Yard, ZoneId, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -85,9 +85,9 @@ fn remote_frees_are_told_from_high_being_too_low() {
     machine().run(|y: &Y<'_>| {
         let v = judge(y, 10, || {
             for _ in 0..10 {
-                y.platform().on(0);
+                y.hooks().on(0);
                 let pages = take(y, 1900, 0);
-                y.platform().on(1);
+                y.hooks().on(1);
                 give(y, pages, 0);
                 y.tick(CpuId(0));
                 y.tick(CpuId(1));
@@ -115,10 +115,10 @@ fn remote_frees_may_have_many_ends() {
     Machine::normal(65536).cpus(&[0; 5]).run(|y: &Y<'_>| {
         let v = judge(y, 1, || {
             for _ in 0..5 {
-                y.platform().on(0);
+                y.hooks().on(0);
                 let mut pages = take(y, 4000, 0);
                 for cpu in 1..5 {
-                    y.platform().on(cpu);
+                    y.hooks().on(cpu);
                     give(y, pages.split_off(pages.len() - 1000), 0);
                 }
             }
@@ -238,9 +238,9 @@ fn drains_on_request_are_told() {
             for _ in 0..20 {
                 swing(y, 100, 0, 1);
                 // Another CPU drains, and has it in its counters.
-                y.platform().on(1);
+                y.hooks().on(1);
                 y.drain_all(Some(ZONE.into()));
-                y.platform().on(0);
+                y.hooks().on(0);
             }
         });
         let Finding::Requested { pages, .. } = only(&v) else { panic!("{v:#?}") };
@@ -301,9 +301,9 @@ fn a_boost_that_has_gone_leaves_lists_unsettled() {
 #[test]
 fn pages_on_a_cpu_that_allocates_none_are_stranded() {
     machine().run(|y: &Y<'_>| {
-        y.platform().on(1);
+        y.hooks().on(1);
         swing(y, 3000, 0, 1);
-        y.platform().on(0);
+        y.hooks().on(0);
         let work = || {
             for _ in 0..5 {
                 swing(y, 200, 0, 10);
@@ -359,18 +359,24 @@ struct Recorder<'h> {
 }
 
 impl Platform for Recorder<'_> {
-    const SEES_TUNING: bool = true;
-
     fn cpu(&self) -> CpuId {
         CpuId(self.cpu.load(Relaxed))
     }
+}
+
+impl Reclaim for Recorder<'_> {}
+
+impl Observer for Recorder<'_> {
+    const SEES_TUNING: bool = true;
 
     fn event(&self, cpu: CpuId, event: Event) {
         self.history.note(1, cpu, &event);
     }
 }
 
-type Recorded<'y, 'r, 'h> = Yard<'y, Lock, &'r Recorder<'h>, Linux612>;
+impl Defences for Recorder<'_> {}
+
+type Recorded<'y, 'r, 'h> = Yard<'y, Hooked<Lock, &'r Recorder<'h>, Linux612>>;
 
 /// Runs something on a yard that remembers the changes of `high`.
 fn recorded(f: impl FnOnce(&Recorded<'_, '_, '_>)) {
@@ -382,7 +388,7 @@ fn recorded(f: impl FnOnce(&Recorded<'_, '_, '_>)) {
 }
 
 fn ring(y: &Recorded<'_, '_, '_>, cpu: u32) -> Ring<8> {
-    y.platform().history.read(ZONE, CpuId(cpu)).unwrap()
+    y.hooks().history.read(ZONE, CpuId(cpu)).unwrap()
 }
 
 /// The last change of CPU 0.
@@ -477,7 +483,7 @@ fn the_history_misses_nothing() {
             rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let r = rng >> 33;
             let cpu = (r >> 8) % 2;
-            y.platform().cpu.store(cpu as u32, Relaxed);
+            y.hooks().cpu.store(cpu as u32, Relaxed);
             let grow = step / 3000 % 2 == 0;
             if (r % 8 < 5) == grow {
                 let order = [0, 0, 0, 1, 2, 3, 9, 0][(r >> 4) as usize % 8];

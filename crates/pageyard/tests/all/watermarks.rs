@@ -34,7 +34,7 @@ fn s3_4_a_refused_claim_boosts_and_wakes_reclaim_in_the_same_attempt() {
     crowded().run(|y: &Y<'_>| {
         y.alloc(o(0), GFP).unwrap();
         assert_eq!(boost(y), (512, false), "set, then cleared by the attempt that set it");
-        assert_eq!(y.platform().wakes(), [(o(0), ZONE)]);
+        assert_eq!(y.hooks().wakes(), [(o(0), ZONE)]);
         let s = y.zone_stats(ZONE).unwrap();
         assert_eq!((s.boosts, s.claims_refused, s.steals, s.claims_part), (1, 1, 1, 0));
     });
@@ -45,7 +45,7 @@ fn s3_4_a_request_without_kswapd_boosts_but_neither_sets_nor_clears_the_flag() {
     crowded().run(|y: &Y<'_>| {
         y.alloc(o(0), Gfp::empty()).unwrap();
         assert_eq!(boost(y), (512, false));
-        assert!(y.platform().wakes().is_empty());
+        assert!(y.hooks().wakes().is_empty());
     });
     // The flag is pending: a request without KSWAPD leaves it, the next with KSWAPD clears it.
     crowded().set(|z| z.flags = 1).run(|y: &Y<'_>| {
@@ -53,7 +53,7 @@ fn s3_4_a_request_without_kswapd_boosts_but_neither_sets_nor_clears_the_flag() {
         assert!(boost(y).1);
         y.alloc(o(0), GFP).unwrap();
         assert!(!boost(y).1);
-        assert_eq!(y.platform().wakes(), [(o(0), ZONE)]);
+        assert_eq!(y.hooks().wakes(), [(o(0), ZONE)]);
     });
 }
 
@@ -64,13 +64,13 @@ fn s3_4_an_attempt_that_gets_nothing_wakes_reclaim_too() {
     s.run(|y: &Y<'_>| {
         assert!(y.alloc(o(0), GFP).is_err());
         assert!(!boost(y).1);
-        assert!(y.platform().wakes().is_empty(), "balanced, as far as it can see (§7.1)");
+        assert!(y.hooks().wakes().is_empty(), "balanced, as far as it can see (§7.1)");
     });
     let s = s.set(|z| z.boost = 9);
     s.run(|y: &Y<'_>| {
         assert!(y.alloc(o(0), GFP).is_err());
         assert!(!boost(y).1);
-        assert_eq!(y.platform().wakes().len(), 3, "once for the flag, twice by the ladder");
+        assert_eq!(y.hooks().wakes().len(), 3, "once for the flag, twice by the ladder");
         assert_eq!(boost(y).0, 9);
     });
 }
@@ -109,7 +109,7 @@ fn s3_4_no_boost_without_factor_in_small_zones_or_without_a_high_mark() {
     let boosted = |s: State| {
         s.run(|y: &Y<'_>| {
             y.alloc(o(0), GFP).unwrap();
-            assert!(y.platform().wakes().is_empty());
+            assert!(y.hooks().wakes().is_empty());
             y.zone_info(ZONE).unwrap().boost
         })
     };

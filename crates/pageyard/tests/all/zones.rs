@@ -137,7 +137,7 @@ fn s2_1_order_10_is_the_largest_block() {
 fn s11_8_an_unknown_cpu_is_an_error_and_changes_nothing() {
     Machine::normal(8192).run(|y: &Y<'_>| {
         let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
-        y.platform().on(1);
+        y.hooks().on(1);
         let before = common::all_records(y);
         let cpu = pageyard::CpuId(1);
         assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::UnknownCpu(cpu)));
@@ -149,7 +149,7 @@ fn s11_8_an_unknown_cpu_is_an_error_and_changes_nothing() {
         assert!(!y.tick(cpu));
         y.drain_all(None);
         assert_eq!(common::all_records(y), before);
-        y.platform().on(0);
+        y.hooks().on(0);
         y.free_batch(&[(Pfn(pfn.0), o(0))]).unwrap();
     });
 }

@@ -7,8 +7,8 @@ use std::hint::black_box;
 
 use pageyard::policy::{Linux612, PageChecked, StaticPolicy};
 use pageyard::{
-    CpuId, Gfp, InitError, Knobs, Layout, Link, NodeChoice, NodeId, Order, PageFlags, PageState,
-    Pfn, Platform, Report, Yard, ZoneKind, ZoneSpec,
+    CpuId, Defences, Gfp, Hooked, InitError, Knobs, Layout, Link, NodeChoice, NodeId, Observer,
+    Order, PageFlags, PageState, Pfn, Platform, Reclaim, Report, Yard, ZoneKind, ZoneSpec,
 };
 
 use crate::{Lock, Memory};
@@ -204,7 +204,17 @@ impl Platform for Pages {
     fn cpu(&self) -> CpuId {
         CpuId(CPU.get())
     }
+}
 
+impl Reclaim for Pages {}
+
+impl Observer for Pages {
+    fn report(&self, report: Report) {
+        panic!("all pages are in order: {report}");
+    }
+}
+
+impl Defences for Pages {
     #[inline(always)]
     fn page_state(&self, pfn: Pfn) -> PageState {
         let p = &self.0[(pfn.0 - FIRST) as usize];
@@ -217,13 +227,9 @@ impl Platform for Pages {
             link: if p.head == 0 { Link::Single } else { Link::Tail(Pfn(p.head as u64)) },
         }
     }
-
-    fn report(&self, report: Report) {
-        panic!("all pages are in order: {report}");
-    }
 }
 
-type Core<'y, P> = Yard<'y, Lock, Pages, P>;
+type Core<'y, P> = Yard<'y, Hooked<Lock, Pages, P>>;
 
 /// On an allocator that has done the pattern with `size` operations before: `n` operations more, at
 /// most `size`.

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use pageyard::{CpuId, Event, Platform};
+use pageyard::{CpuId, Defences, Event, Observer, Platform, Reclaim};
 use pageyard_host::Watch;
 
 use super::super::metrics::{Holds, Seen};
@@ -103,7 +103,10 @@ impl Watch for ZoneLocks {
 #[derive(Debug)]
 pub(super) struct Moves;
 
-impl Platform for Moves {
+impl Platform for Moves {}
+impl Reclaim for Moves {}
+
+impl Observer for Moves {
     #[inline]
     fn event(&self, _: CpuId, event: Event) {
         match event {
@@ -116,3 +119,5 @@ impl Platform for Moves {
         }
     }
 }
+
+impl Defences for Moves {}

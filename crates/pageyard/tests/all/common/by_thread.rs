@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use pageyard::{CpuId, Platform};
+use pageyard::{CpuId, Defences, Observer, Platform, Reclaim};
 
 thread_local! {
     /// The CPU that this thread is.
@@ -18,3 +18,7 @@ impl Platform for ByThread {
         CpuId(CPU.get())
     }
 }
+
+impl Reclaim for ByThread {}
+impl Observer for ByThread {}
+impl Defences for ByThread {}

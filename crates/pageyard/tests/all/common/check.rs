@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lock_api::RawMutex;
 use pageyard::policy::Policy;
-use pageyard::{MigrateType, Order, Pfn, Platform, Yard};
+use pageyard::{Config, MigrateType, Order, Pfn, Yard};
 
 use super::Machine;
 use super::view::{View, list_order, view};
@@ -13,11 +12,7 @@ use super::view::{View, list_order, view};
 pub(crate) type Owned = BTreeMap<Pfn, Order>;
 
 /// Panics where an invariant is broken; the module doc of `properties.rs` lists them.
-pub(crate) fn check<R: RawMutex, E: Platform, P: Policy>(
-    y: &Yard<'_, R, E, P>,
-    machine: &Machine,
-    owned: &Owned,
-) {
+pub(crate) fn check<C: Config>(y: &Yard<'_, C>, machine: &Machine, owned: &Owned) {
     y.validate().unwrap_or_else(|e| panic!("{e}"));
     let mut allocated = 0;
     for kind in y.zone_ids() {
@@ -63,11 +58,7 @@ fn frames_are_in_one_place(v: &View, machine: &Machine) -> u64 {
     all.iter().map(|&(_, o)| 1 << o).sum()
 }
 
-fn counters_match<R: RawMutex, E: Platform, P: Policy>(
-    y: &Yard<'_, R, E, P>,
-    kind: pageyard::ZoneId,
-    v: &View,
-) {
+fn counters_match<C: Config>(y: &Yard<'_, C>, kind: pageyard::ZoneId, v: &View) {
     let info = y.zone_info(kind).unwrap();
     let sum = |keep: &dyn Fn(MigrateType) -> bool| -> u64 {
         v.all_free().filter(|f| keep(f.2)).map(|(_, o, _)| 1 << o).sum()

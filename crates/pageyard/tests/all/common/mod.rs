@@ -19,15 +19,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use lock_api::RawMutex;
 use pageyard::policy::{Linux612, Policy, Rules, StaticPolicy};
 use pageyard::{
-    CpuId, Event, Frame, InitError, Knobs, Layout, Needs, NodeId, Order, OwnedStorage, Pageblock,
-    Pfn, Platform, Record, Storage, Yard, ZoneId, ZoneKind, ZoneSpec,
+    Config, CpuId, Defences, Event, Frame, Hooked, Hooks, InitError, Knobs, Layout, Needs, NodeId,
+    Observer, Order, OwnedStorage, Pageblock, Pfn, Platform, Reclaim, Record, Storage, Yard,
+    ZoneId, ZoneKind, ZoneSpec,
 };
 
 /// The lock of most tests.
 pub(crate) type Lock = spin::mutex::SpinMutex<()>;
 
 /// The yard of most tests.
-pub(crate) type Y<'a, P = Linux612> = Yard<'a, Lock, Stage, P>;
+pub(crate) type Y<'a, P = Linux612> = Yard<'a, Hooked<Lock, Stage, P>>;
 
 /// A platform that is told which CPU runs, and remembers what it was called for.
 #[derive(Debug, Default)]
@@ -74,22 +75,28 @@ impl Platform for Stage {
         CpuId(self.cpu.load(Relaxed))
     }
 
-    fn event(&self, cpu: CpuId, event: Event) {
-        if self.watching.load(Relaxed) {
-            self.events.lock().unwrap().push((cpu, event));
-        }
-    }
-
     fn prepare(&self, pfn: Pfn, _: Order, _: pageyard::Gfp) {
         if self.watching.load(Relaxed) {
             self.prepared.lock().unwrap().push(pfn);
         }
     }
+}
 
+impl Reclaim for Stage {
     fn wake_reclaim(&self, _: NodeId, order: Order, highest: ZoneKind) {
         self.wakes.lock().unwrap().push((order, highest));
     }
 }
+
+impl Observer for Stage {
+    fn event(&self, cpu: CpuId, event: Event) {
+        if self.watching.load(Relaxed) {
+            self.events.lock().unwrap().push((cpu, event));
+        }
+    }
+}
+
+impl Defences for Stage {}
 
 /// A block's order.
 pub(crate) fn o(order: u8) -> Order {
@@ -200,10 +207,10 @@ impl Machine {
     }
 
     /// A yard with everything free, on any platform and lock.
-    pub(crate) fn run_on<R: RawMutex, E: Platform, P: StaticPolicy, T>(
+    pub(crate) fn run_on<C: Config<Policy: StaticPolicy>, T>(
         &self,
-        platform: E,
-        f: impl for<'y> FnOnce(&Yard<'y, R, E, P>) -> T,
+        platform: C::Hooks,
+        f: impl for<'y> FnOnce(&Yard<'y, C>) -> T,
     ) -> T {
         self.with_storage(|layout, storage| f(&Yard::new(layout, storage, platform).unwrap()))
     }
@@ -250,7 +257,7 @@ impl Machine {
     /// The same for a yard with these rules.
     pub(crate) fn refusal_of(&self, rules: &Rules) -> Option<InitError> {
         self.with_storage(|layout, storage| {
-            Yard::<Lock, (), _>::with_policy((), rules).init(layout, storage).err()
+            Yard::<Hooked<Lock, (), _>>::with_policy((), rules).init(layout, storage).err()
         })
     }
 
@@ -295,27 +302,22 @@ fn rest<'y, R: RawMutex>(needs: &Needs) -> OwnedStorage<'y, R> {
 }
 
 /// A zone's snapshot as a list.
-pub(crate) fn records<R: RawMutex, E: Platform, P: Policy>(
-    y: &Yard<'_, R, E, P>,
-    zone: impl Into<ZoneId>,
-) -> Vec<Record> {
+pub(crate) fn records<C: Config>(y: &Yard<'_, C>, zone: impl Into<ZoneId>) -> Vec<Record> {
     let mut all = Vec::new();
     assert!(y.snapshot(zone, |r| all.push(r)), "there is no such zone");
     all
 }
 
 /// The snapshots of all zones.
-pub(crate) fn all_records<R: RawMutex, E: Platform, P: Policy>(
-    y: &Yard<'_, R, E, P>,
-) -> Vec<(ZoneId, Vec<Record>)> {
+pub(crate) fn all_records<C: Config>(y: &Yard<'_, C>) -> Vec<(ZoneId, Vec<Record>)> {
     y.zone_ids().map(|k| (k, records(y, k))).collect()
 }
 
 /// A yard that lives as long as the test program, so that its platform can refer to it.
-pub(crate) fn leaked<E: Platform, P: StaticPolicy>(
+pub(crate) fn leaked<E: Hooks, P: StaticPolicy>(
     machine: &Machine,
     platform: E,
-) -> &'static Yard<'static, Lock, E, P> {
+) -> &'static Yard<'static, Hooked<Lock, E, P>> {
     let layout = machine.layout();
     Box::leak(Box::new(
         Yard::new(&layout, OwnedStorage::new(&layout).unwrap().leak(), platform).unwrap(),
@@ -337,28 +339,28 @@ impl Reused {
     }
 
     /// The next yard, with everything free.
-    pub(crate) fn next<R: RawMutex, E: Platform, P: StaticPolicy>(
+    pub(crate) fn next<C: Config<Policy: StaticPolicy>>(
         &self,
-        platform: E,
-    ) -> Yard<'static, R, E, P> {
+        platform: C::Hooks,
+    ) -> Yard<'static, C> {
         Yard::new(&self.machine.layout(), self.storage(), platform).unwrap()
     }
 
     /// The next yard, of which most is initialised later (§8.2).
-    pub(crate) fn next_deferred<R: RawMutex, E: Platform, P: StaticPolicy>(
+    pub(crate) fn next_deferred<C: Config<Policy: StaticPolicy>>(
         &self,
-        platform: E,
-    ) -> Yard<'static, R, E, P> {
+        platform: C::Hooks,
+    ) -> Yard<'static, C> {
         // A blank one leaves the frames as new.
-        drop(self.next_blank::<R, _, P>(()));
+        drop(self.next_blank::<Hooked<C::Lock, (), C::Policy>>(()));
         Yard::deferred(&self.machine.layout(), self.storage(), platform).unwrap()
     }
 
     /// The next yard, without memory.
-    pub(crate) fn next_blank<R: RawMutex, E: Platform, P: StaticPolicy>(
+    pub(crate) fn next_blank<C: Config<Policy: StaticPolicy>>(
         &self,
-        platform: E,
-    ) -> Yard<'static, R, E, P> {
+        platform: C::Hooks,
+    ) -> Yard<'static, C> {
         Yard::blank(&self.machine.layout(), self.storage(), platform).unwrap()
     }
 
@@ -369,10 +371,10 @@ impl Reused {
 }
 
 /// A yard of which most is initialised later (§8.2).
-pub(crate) fn deferred<E: Platform, P: StaticPolicy>(
+pub(crate) fn deferred<E: Hooks, P: StaticPolicy>(
     machine: &Machine,
     platform: E,
-) -> &'static Yard<'static, Lock, E, P> {
+) -> &'static Yard<'static, Hooked<Lock, E, P>> {
     let machine: &'static Machine = Box::leak(Box::new(machine.clone()));
     let layout = machine.layout();
     Box::leak(Box::new(

@@ -282,7 +282,7 @@ impl<'s, 'y, P: Policy> Session<'s, 'y, P> {
             Op::Batch { from, n } => self.free_batch(from, n),
             Op::BadFree { pfn, order } => self.bad_free(pfn, order),
             Op::Cpu(n) => {
-                y.platform().on(cpu(n).0);
+                y.hooks().on(cpu(n).0);
             }
             Op::Tick(n) => {
                 y.tick(cpu(n));

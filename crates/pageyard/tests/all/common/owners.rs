@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use lock_api::RawMutex;
 use pageyard::policy::StaticPolicy;
 use pageyard::{
-    CompactEvent, CpuId, Event, Gfp, NodeId, Order, PageState, Pfn, Platform, Relocation, Yard,
-    ZoneKind,
+    CompactEvent, CpuId, Defences, Event, Gfp, Hooked, NodeId, Observer, Order, PageState, Pfn,
+    Platform, Reclaim, Relocation, Yard, ZoneKind,
 };
 
 pub(crate) use super::by_thread::CPU;
@@ -42,7 +42,7 @@ pub(crate) struct Owners {
 }
 
 /// The yard of these tests.
-pub(crate) type Y<'a> = Yard<'a, Lock, Owners>;
+pub(crate) type Y<'a> = Yard<'a, Hooked<Lock, Owners>>;
 
 impl Owners {
     /// Everybody moves when asked.
@@ -117,24 +117,12 @@ impl Platform for Owners {
         CpuId(CPU.get())
     }
 
-    fn page_state(&self, pfn: Pfn) -> PageState {
-        let refcount = u32::from(pfn.0 == self.bad.load(Relaxed));
-        PageState { refcount, ..PageState::UNUSED }
-    }
-
     fn now(&self) -> u64 {
         self.clock.load(Relaxed)
     }
+}
 
-    fn event(&self, _: CpuId, event: Event) {
-        if let Event::Compact(e) = event {
-            let mut events = self.events.lock().unwrap();
-            if events.len() < 1 << 20 {
-                events.push(e);
-            }
-        }
-    }
-
+impl Reclaim for Owners {
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         self.asked.fetch_add(1, Relaxed);
         let mut t = self.table.lock().unwrap();
@@ -169,9 +157,27 @@ impl Platform for Owners {
     }
 }
 
+impl Observer for Owners {
+    fn event(&self, _: CpuId, event: Event) {
+        if let Event::Compact(e) = event {
+            let mut events = self.events.lock().unwrap();
+            if events.len() < 1 << 20 {
+                events.push(e);
+            }
+        }
+    }
+}
+
+impl Defences for Owners {
+    fn page_state(&self, pfn: Pfn) -> PageState {
+        let refcount = u32::from(pfn.0 == self.bad.load(Relaxed));
+        PageState { refcount, ..PageState::UNUSED }
+    }
+}
+
 /// Allocates a block with contents; `movable`: its owner can move it.
 pub(crate) fn take<R: RawMutex, P: StaticPolicy>(
-    y: &Yard<'_, R, Owners, P>,
+    y: &Yard<'_, Hooked<R, Owners, P>>,
     order: u8,
     gfp: Gfp,
     movable: bool,
@@ -180,43 +186,52 @@ pub(crate) fn take<R: RawMutex, P: StaticPolicy>(
     if movable {
         y.set_movable(pfn, o(order), true).unwrap();
     }
-    y.platform().own(pfn, o(order));
+    y.hooks().own(pfn, o(order));
     Some(pfn)
 }
 
 /// Notes a block that the yard has handed out by itself.
-pub(crate) fn took<R: RawMutex>(y: &Yard<'_, R, Owners>, pfn: Pfn, order: u8) {
-    y.platform().own(pfn, o(order));
+pub(crate) fn took<R: RawMutex>(y: &Yard<'_, Hooked<R, Owners>>, pfn: Pfn, order: u8) {
+    y.hooks().own(pfn, o(order));
 }
 
 /// Frees a block, wherever it is by now; whether there was one at this frame.
-pub(crate) fn put<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, R, Owners, P>, pfn: Pfn) -> bool {
-    let Some(order) = y.platform().disown(pfn) else { return false };
+pub(crate) fn put<R: RawMutex, P: StaticPolicy>(
+    y: &Yard<'_, Hooked<R, Owners, P>>,
+    pfn: Pfn,
+) -> bool {
+    let Some(order) = y.hooks().disown(pfn) else { return false };
     y.free(pfn, order).unwrap();
     true
 }
 
 /// Frees the first block at or after this frame; whether there was one.
-pub(crate) fn put_near<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, R, Owners, P>, pfn: Pfn) -> bool {
-    let found = y.platform().table.lock().unwrap().blocks.range(pfn..).next().map(|(&p, _)| p);
+pub(crate) fn put_near<R: RawMutex, P: StaticPolicy>(
+    y: &Yard<'_, Hooked<R, Owners, P>>,
+    pfn: Pfn,
+) -> bool {
+    let found = y.hooks().table.lock().unwrap().blocks.range(pfn..).next().map(|(&p, _)| p);
     // It may be gone by now.
     found.is_some_and(|pfn| put(y, pfn))
 }
 
 /// Contents and invariants.
-pub(crate) fn all_is_well<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, R, Owners, P>, m: &Machine) {
-    y.platform().verify();
-    check(y, m, &y.platform().owned());
+pub(crate) fn all_is_well<R: RawMutex, P: StaticPolicy>(
+    y: &Yard<'_, Hooked<R, Owners, P>>,
+    m: &Machine,
+) {
+    y.hooks().verify();
+    check(y, m, &y.hooks().owned());
 }
 
 /// Whole pageblocks that are free.
-pub(crate) fn huge_free<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, R, Owners, P>) -> u64 {
+pub(crate) fn huge_free<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, Hooked<R, Owners, P>>) -> u64 {
     let b = y.free_blocks(ZoneKind::Normal).unwrap();
     b[9] + 2 * b[10]
 }
 
 /// Free pages of the NORMAL zone.
-pub(crate) fn free_pages<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, R, Owners, P>) -> u64 {
+pub(crate) fn free_pages<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, Hooked<R, Owners, P>>) -> u64 {
     let b = y.free_blocks(ZoneKind::Normal).unwrap();
     b.iter().enumerate().map(|(o, n)| n << o).sum()
 }
@@ -233,7 +248,7 @@ impl Random {
 
 /// Fills the zone with movable blocks of these orders, then frees each with this chance in percent.
 pub(crate) fn fragment<R: RawMutex>(
-    y: &Yard<'_, R, Owners>,
+    y: &Yard<'_, Hooked<R, Owners>>,
     seed: u64,
     orders: &[u8],
     percent: usize,

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lock_api::RawMutex;
-use pageyard::policy::Policy;
-use pageyard::{CpuRecord, MigrateType, Platform, Record, Yard, ZoneId, ZoneKind, ZoneRecord};
+use pageyard::{Config, CpuRecord, MigrateType, Record, Yard, ZoneId, ZoneKind, ZoneRecord};
 
 /// A zone's state.
 #[derive(Clone, PartialEq, Debug)]
@@ -83,15 +81,12 @@ impl View {
 }
 
 /// The state of a zone now.
-pub(crate) fn view<R: RawMutex, E: Platform, P: Policy>(
-    y: &Yard<'_, R, E, P>,
-    zone: impl Into<ZoneId>,
-) -> View {
+pub(crate) fn view<C: Config>(y: &Yard<'_, C>, zone: impl Into<ZoneId>) -> View {
     View::of(&super::records(y, zone))
 }
 
 /// The state of the NORMAL zone now.
-pub(crate) fn normal<R: RawMutex, E: Platform, P: Policy>(y: &Yard<'_, R, E, P>) -> View {
+pub(crate) fn normal<C: Config>(y: &Yard<'_, C>) -> View {
     view(y, ZoneKind::Normal)
 }
 

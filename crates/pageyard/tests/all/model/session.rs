@@ -41,7 +41,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     /// The yard and the model agree, frame by frame, and so do the yard's parts with each other.
     pub(super) fn check(&self) {
         self.y.validate().unwrap_or_else(|e| panic!("{e}"));
-        let t = self.y.platform().table.borrow();
+        let t = self.y.hooks().table.borrow();
         assert_eq!(t.complaint, None);
         let mut seen = vec![Where::Nowhere; t.frames().len()];
         for zone in self.y.zone_ids() {
@@ -95,12 +95,12 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let blocks = self.len().div_ceil(u64::from(PAGEBLOCK_PAGES));
         let labels = (0..blocks).map(|b| self.y.block_type(Pfn(b << 9))).collect();
         let guards = self.y.zone_ids().map(|z| self.y.out_of_use(z).unwrap().guards).sum();
-        Before { zones, labels, freed: self.y.platform().freed.get(), guards }
+        Before { zones, labels, freed: self.y.hooks().freed.get(), guards }
     }
 
     /// A block was handed out on a request with these flags.
     fn took(&self, pfn: Pfn, order: Order, gfp: Gfp, before: &Before) {
-        let taken = self.y.platform().table.borrow_mut().take(pfn.0, order.get(), false);
+        let taken = self.y.hooks().table.borrow_mut().take(pfn.0, order.get(), false);
         taken.unwrap_or_else(|e| panic!("{e}"));
         let label = before.labels[(pfn.0 >> 9) as usize];
         let movable = gfp.contains(Gfp::MOVABLE);
@@ -129,7 +129,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let zone = before.zones.iter().find(|z| Some(id(z)) == self.y.zone_of(pfn)).unwrap();
         let mut most = zone.free.max(zone.free_exact);
         if gfp.contains(Gfp::DIRECT_RECLAIM) {
-            most += zone.cached + self.y.platform().freed.get() - before.freed;
+            most += zone.cached + self.y.hooks().freed.get() - before.freed;
             // Guards become free pages with what is freed beside them.
             most += before.guards;
         }
@@ -159,11 +159,11 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     // The steps.
 
     fn len(&self) -> u64 {
-        self.y.platform().table.borrow().len()
+        self.y.hooks().table.borrow().len()
     }
 
     fn pick(&self, n: usize) -> Option<(Pfn, Order)> {
-        let t = self.y.platform().table.borrow();
+        let t = self.y.hooks().table.borrow();
         let n = n.checked_rem(t.blocks.len())?;
         t.blocks.iter().nth(n).map(|(&p, b)| (Pfn(p), o(b.order)))
     }
@@ -176,7 +176,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
 
     fn alloc(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> bool {
         let before = self.before();
-        let here = self.y.node_of(CpuId(self.y.platform().cpu.get())).unwrap();
+        let here = self.y.node_of(CpuId(self.y.hooks().cpu.get())).unwrap();
         let wanted = nodes.preferred.unwrap_or(here);
         match self.port.alloc(nodes, order, gfp) {
             Ok(pfn) => {
@@ -211,11 +211,11 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     }
 
     fn give(&self, pfn: Pfn, order: Order) {
-        self.y.platform().table.borrow_mut().give(pfn.0, order.get());
+        self.y.hooks().table.borrow_mut().give(pfn.0, order.get());
     }
 
     pub(super) fn apply(&self, op: &Op) {
-        let (y, world) = (self.y, self.y.platform());
+        let (y, world) = (self.y, self.y.hooks());
         match *op {
             Op::Alloc { order, gfp, node, n } => {
                 let nodes = node.map_or(NodeChoice::LOCAL, |n| NodeId(n).into());
@@ -379,7 +379,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
 
     /// A block goes back but for its first page.
     fn keep_first(&self, pfn: Pfn, order: Order) {
-        let mut t = self.y.platform().table.borrow_mut();
+        let mut t = self.y.hooks().table.borrow_mut();
         let movable = t.blocks[&pfn.0].movable;
         t.give(pfn.0, order.get());
         t.set(pfn.0..pfn.0 + 1, Where::Owned);
@@ -387,7 +387,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     }
 
     fn bad_free(&self, pfn: Pfn, order: Order) {
-        let t = self.y.platform().table.borrow();
+        let t = self.y.hooks().table.borrow();
         if t.blocks.get(&pfn.0).is_some_and(|b| b.order == order.get()) {
             return;
         }
@@ -431,7 +431,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let before = self.before();
         let all = pfn.0..pfn.0 + u64::from(order.pages());
         let idle = {
-            let t = self.y.platform().table.borrow();
+            let t = self.y.hooks().table.borrow();
             all.clone().all(|p| t.frame(p) == Where::Idle)
         };
         if self.port.alloc_at(pfn, order, gfp).is_err() {
@@ -440,7 +440,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         assert!(idle, "{pfn} of order {order} was not to be had");
         reached("a chosen place");
         // The frame says the zone, whatever the flags say.
-        let taken = self.y.platform().table.borrow_mut().take(pfn.0, order.get(), false);
+        let taken = self.y.hooks().table.borrow_mut().take(pfn.0, order.get(), false);
         taken.unwrap_or_else(|e| panic!("{e}"));
         let z = before.zones.iter().find(|z| Some(id(z)) == self.y.zone_of(pfn)).unwrap();
         let most = z.free.max(z.free_exact) + z.cached;
@@ -451,7 +451,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
 
     /// Single pages of a range are a caller's.
     fn own_range(&self, range: Range<u64>) {
-        let mut t = self.y.platform().table.borrow_mut();
+        let mut t = self.y.hooks().table.borrow_mut();
         for p in range {
             t.take(p, 0, false).unwrap_or_else(|e| panic!("{e}"));
         }
@@ -461,7 +461,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     fn labels_changed(&self) {
         // Per-CPU lists keep what they have from pageblocks that have another type now.
         self.y.drain_all(None);
-        let mut t = self.y.platform().table.borrow_mut();
+        let mut t = self.y.hooks().table.borrow_mut();
         let isolated = |b: &u64| self.y.block_type(Pfn(*b << 9)) == Some(MigrateType::Isolate);
         t.isolated.retain(isolated);
     }
@@ -481,7 +481,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         reached(if block { "a contiguous block" } else { "a contiguous range" });
         if block {
             let order = pages.trailing_zeros() as u8;
-            let taken = self.y.platform().table.borrow_mut().take(start, order, false);
+            let taken = self.y.hooks().table.borrow_mut().take(start, order, false);
             taken.unwrap_or_else(|e| panic!("{e}"));
         } else {
             self.own_range(start..start + pages);
@@ -499,12 +499,12 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
             return self.check();
         }
         reached("an isolated range");
-        self.y.platform().table.borrow_mut().isolated.extend(first..end);
+        self.y.hooks().table.borrow_mut().isolated.extend(first..end);
     }
 
     fn section(&self, n: u64) -> (Range<u64>, Range<Pfn>, bool, bool) {
         let range = n * SECTION_PAGES..(n + 1) * SECTION_PAGES;
-        let t = self.y.platform().table.borrow();
+        let t = self.y.hooks().table.borrow();
         let there = range.clone().filter(|&p| t.frame(p) != Where::Nowhere).count() as u64;
         (range.clone(), Pfn(range.start)..Pfn(range.end), there == 0, there == SECTION_PAGES)
     }
@@ -516,7 +516,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
                 assert!(absent, "section {n} was there");
                 assert!(self.y.zone_of(range.start).is_some(), "section {n} is of no zone");
                 reached("memory that comes");
-                self.y.platform().table.borrow_mut().plug(frames, true);
+                self.y.hooks().table.borrow_mut().plug(frames, true);
             }
             Err(HotplugError::Refused(_)) => {
                 let zone = |p| self.y.zone_of(Pfn(p));
@@ -534,7 +534,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         if self.y.offline(range).is_ok() {
             assert!(whole, "section {n} was not all there");
             reached("memory that goes");
-            let mut t = self.y.platform().table.borrow_mut();
+            let mut t = self.y.hooks().table.borrow_mut();
             for p in frames.clone() {
                 assert!(t.frame(p) != Where::Owned, "frame {p:#x} is in use, and gone");
             }
@@ -547,13 +547,13 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
 
     fn poison(&self, pfn: Pfn) {
         let y = self.y;
-        let was = y.platform().table.borrow().frame(pfn.0);
-        let known = y.platform().table.borrow().poisoned.contains(&pfn.0);
+        let was = y.hooks().table.borrow().frame(pfn.0);
+        let known = y.hooks().table.borrow().poisoned.contains(&pfn.0);
         if was == Where::Nowhere || known {
             return self.unchanged(|| assert!(y.poison_frame(pfn).is_err()));
         }
         self.port.poison(pfn).unwrap();
-        let mut t = y.platform().table.borrow_mut();
+        let mut t = y.hooks().table.borrow_mut();
         t.poisoned.insert(pfn.0);
         if was == Where::Owned {
             reached("a faulty frame in use");
@@ -567,16 +567,16 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     pub(super) fn finish(&self) {
         self.check();
         let y = self.y;
-        y.platform().reclaim.set(Mood::Refusing);
+        y.hooks().reclaim.set(Mood::Refusing);
         while let Some((pfn, order)) = self.pick(0) {
             self.port.free(pfn, order).unwrap();
             self.give(pfn, order);
         }
-        let blocks: Vec<u64> = y.platform().table.borrow().isolated.iter().copied().collect();
+        let blocks: Vec<u64> = y.hooks().table.borrow().isolated.iter().copied().collect();
         for b in blocks {
             y.unisolate(Pfn(b << 9)..Pfn((b << 9) + 1), MigrateType::Movable).unwrap();
         }
-        y.platform().table.borrow_mut().isolated.clear();
+        y.hooks().table.borrow_mut().isolated.clear();
         y.drain_all(None);
         self.check();
         for zone in y.zone_ids() {

@@ -3,14 +3,17 @@
 use std::cell::{Cell, OnceCell, RefCell};
 
 use pageyard::policy::StaticPolicy;
-use pageyard::{CpuId, Order, OwnedStorage, Pfn, Platform, ReclaimJob, Relocation, Yard, ZoneId};
+use pageyard::{
+    CpuId, Defences, Hooked, Observer, Order, OwnedStorage, Pfn, Platform, Reclaim, ReclaimJob,
+    Relocation, Yard, ZoneId,
+};
 
 use super::reach::reached;
 use super::table::Table;
 use crate::common::{Lock, Machine, o};
 
 /// A yard that its own hooks can call.
-pub(super) type Y<'y, P> = Yard<'y, Lock, World<'y, P>, P>;
+pub(super) type Y<'y, P> = Yard<'y, Hooked<Lock, World<'y, P>, P>>;
 
 /// How a hook behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +81,9 @@ impl<P: StaticPolicy> Platform for World<'_, P> {
         self.clock.set(self.clock.get() + 1000);
         self.clock.get()
     }
+}
 
+impl<P: StaticPolicy> Reclaim for World<'_, P> {
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         let mood = match self.relocate.get() {
             Mood::Moody if self.next().is_multiple_of(3) => Mood::Busy,
@@ -129,6 +134,9 @@ impl<P: StaticPolicy> Platform for World<'_, P> {
     }
 }
 
+impl<P: StaticPolicy> Observer for World<'_, P> {}
+impl<P: StaticPolicy> Defences for World<'_, P> {}
+
 /// A yard over a machine, and the model of it.
 pub(super) fn with_yard<P: StaticPolicy>(machine: &Machine, f: impl for<'y> FnOnce(&'y Y<'y, P>)) {
     let layout = machine.layout();
@@ -144,6 +152,6 @@ pub(super) fn with_yard<P: StaticPolicy>(machine: &Machine, f: impl for<'y> FnOn
         yard: OnceCell::new(),
     };
     let yard: Y<'_, P> = Yard::new(&layout, maps.storage(), world).unwrap();
-    assert!(yard.platform().yard.set(&yard).is_ok());
+    assert!(yard.hooks().yard.set(&yard).is_ok());
     f(&yard);
 }
