@@ -18,7 +18,7 @@ public() {
         FNR == 1 { type = ""; tests = 0; file = FILENAME; sub(/.*\//, "", file); sub(/\.rs$/, "", file) }
         /^#\[cfg\(test\)\]/ { tests = 1 }
         tests { next }
-        /^ *impl[< ]/ { type = $0; sub(/^ *impl(<[^>]*>)? /, "", type); sub(/[< ].*/, "", type) }
+        /^ *impl[< ]/ { type = $0; sub(/^ *impl(<([^<>]|<[^<>]*>)*>)? /, "", type); sub(/[< ].*/, "", type) }
         /^ *pub (const )?(unsafe )?fn / {
             name = $0; sub(/^.*fn /, "", name); sub(/[(<].*/, "", name)
             print ($0 ~ /^pub/ ? file : type) "::" name

@@ -90,7 +90,7 @@ fn text() -> String {
 const HEAD: &str = "\
 # Knobs
 
-Written by `pageyard knobs --markdown` from the table in `crates/pageyard/src/knob_table.rs`; change
+Written by `pageyard knobs --markdown` from the table in `crates/pageyard/src/allocator/knob_table.rs`; change
 that, not this page.
 
 Names are the kernel's (its sysctls, boot parameters and build options); `ours` are those that it

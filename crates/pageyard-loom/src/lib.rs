@@ -12,9 +12,9 @@
 #![allow(dead_code, unreachable_pub)] // files made for other crates
 #![allow(unsafe_code)] // of theirs
 
-#[path = "../../pageyard/src/turn.rs"]
-mod turn;
-#[path = "../../pageyard/src/wakeups.rs"]
+#[path = "../../pageyard/src/base/busy.rs"]
+mod busy;
+#[path = "../../pageyard/src/base/wakeups.rs"]
 mod wakeups;
 
 #[path = "../../pageyard-host/src/handshake.rs"]
@@ -28,9 +28,13 @@ mod seqlock;
 #[path = "../../pageyard-host/src/wake_flag.rs"]
 mod wake_flag;
 
-/// What the core's files find in `crate::units`.
-mod units {
-    pub(crate) use pageyard::{Order, ZoneKind};
+/// What the core's files find in `crate::base`.
+mod base {
+    pub(crate) use crate::sync;
+
+    pub(crate) mod units {
+        pub(crate) use pageyard::{Order, ZoneKind};
+    }
 }
 
 pub mod models;

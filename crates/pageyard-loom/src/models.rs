@@ -13,7 +13,7 @@ use crate::magazine::{KINDS, Kind, Magazine, ROOM, Ready};
 use crate::roster::{Limits, Roster};
 use crate::seqlock::{HEAD, length, publish, snapshot};
 use crate::sync::{AtomicU64, Ordering, build_guards_eagerly, leave_out_fences};
-use crate::turn::Turn;
+use crate::busy::Turn;
 use crate::wake_flag::WakeFlag;
 use crate::wakeups::Wakeups;
 

@@ -59,7 +59,8 @@ fn call_init<'a, P: StaticPolicy>(
     layout: &Layout<'_>,
     storage: Storage<'a, Lock>,
 ) -> Result<Y<'a, P>, InitError> {
-    let mut y = Yard::without_memory(Parts::new(Machine));
+    let hooks = Parts::defences(Parts::observer(Parts::reclaim(Parts::new(Machine), ()), ()), ());
+    let mut y = Yard::without_memory(hooks);
     std::hint::black_box(y.hooks_mut());
     y.init(layout, storage)?;
     Ok(y)

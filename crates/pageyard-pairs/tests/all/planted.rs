@@ -36,7 +36,7 @@ fn torn(file: &'static str) -> Bug {
 #[test]
 fn a_turn_that_does_not_exclude_is_found() {
     finds(
-        Bug::Atomics(Fault::Forced("src/turn.rs")),
+        Bug::Atomics(Fault::Forced("src/base/busy.rs")),
         "offline",
         &["online"],
         "on a list of order 10, but not of it",
@@ -48,7 +48,7 @@ fn a_turn_that_does_not_exclude_is_found() {
 fn a_free_that_does_not_exclude_others_is_found() {
     let names = ["free-same", "free-same-direct", "free-same-batch"];
     finds(
-        torn("src/frame.rs"),
+        torn("src/base/frame.rs"),
         "fresh",
         &names,
         "blocks on all per-CPU lists: counted 2, there are 1",
@@ -59,13 +59,13 @@ fn a_free_that_does_not_exclude_others_is_found() {
 #[test]
 fn a_section_that_is_initialised_twice_is_found() {
     let words = "linked to another frame than the one before";
-    finds(torn("src/deferred.rs"), "deferred", &["init-section"], words);
+    finds(torn("src/ranges/deferred.rs"), "deferred", &["init-section"], words);
 }
 
 /// Nobody sees that a pageblock has a poisoned frame.
 #[test]
 fn a_free_that_does_not_look_for_poison_is_found() {
-    let blind = Bug::Atomics(Fault::Blind("src/frame.rs", 0x40));
+    let blind = Bug::Atomics(Fault::Blind("src/base/frame.rs", 0x40));
     finds(blind, "fresh", &["free-poisoned", "alloc-0"], "poisoned and in use");
 }
 

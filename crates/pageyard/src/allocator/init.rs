@@ -1,0 +1,403 @@
+//! Start-up: an embedder describes its memory ([`Layout`]), hands over room for the maps, and gets
+//! an allocator in which every usable frame is free (spec §8.1).
+
+use core::ops::Range;
+
+use lock_api::{Mutex, RawMutex};
+
+use crate::allocator::knobs::Knobs;
+use crate::allocator::layout::{InitError, Layout, Storage, common, section_end};
+use crate::allocator::start::{Deferred, Start};
+use crate::allocator::vm_events::EventCounters;
+use crate::allocator::yard::Yard;
+use crate::base::busy::Turn;
+use crate::base::frame::{Map, State};
+use crate::base::reclaimers::Reclaimers;
+use crate::base::sync::{AtomicU64, Ordering::Relaxed};
+use crate::base::units::{
+    CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneKind,
+};
+use crate::base::unwind::Rollback;
+use crate::base::watermark::HIGH;
+use crate::embedder::config::Config;
+use crate::embedder::policy::StaticPolicy;
+use crate::zone::area::End;
+use crate::zone::at::At;
+use crate::zone::late::Late;
+use crate::zone::node::{Node, rebuild_orders};
+use crate::zone::state::{CpuSlot, Zone};
+
+impl<'a, C: Config<Policy: StaticPolicy>> Yard<'a, C> {
+    /// An allocator in which every usable frame that is not reserved is free.
+    ///
+    /// # Errors
+    /// [`InitError`]; nothing was written to the storage then.
+    pub fn new(
+        layout: &Layout<'_>,
+        storage: Storage<'a, C::Lock>,
+        hooks: impl Into<C::Hooks>,
+    ) -> Result<Self, InitError> {
+        let mut yard = Self::without_memory(hooks.into());
+        yard.init(layout, storage)?;
+        Ok(yard)
+    }
+
+    /// An allocator without memory, whose requests all fail, until [`init`](Yard::init) gives it
+    /// some. Together they are [`new`](Yard::new) for small stacks: a yard has some KiB, and what
+    /// returns it by value may have copies of it on the way.
+    pub const fn without_memory(hooks: C::Hooks) -> Self {
+        Self::with_policy(hooks, C::Policy::POLICY)
+    }
+
+    /// An allocator with the layout's zones, no frame of which is memory yet: for
+    /// [`restore`](Yard::restore). The layout's ranges are checked but not used.
+    ///
+    /// # Errors
+    /// [`InitError`]; nothing was written to the storage then.
+    pub fn blank(
+        layout: &Layout<'_>,
+        storage: Storage<'a, C::Lock>,
+        hooks: impl Into<C::Hooks>,
+    ) -> Result<Self, InitError> {
+        let mut yard = Self::without_memory(hooks.into());
+        yard.init_blank(layout, storage)?;
+        Ok(yard)
+    }
+}
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// [`without_memory`](Yard::without_memory) for a policy that is a value, as `&Rules` are.
+    pub const fn with_policy(hooks: C::Hooks, policy: C::Policy) -> Self {
+        Yard {
+            zones: &[],
+            nodes: &[],
+            homes: &[],
+            hooks,
+            cpus: 0,
+            knobs: Mutex::new(Knobs::DEFAULT),
+            settings: Mutex::new(()),
+            hotplug: Turn::new(),
+            hotplug_task: AtomicU64::new(0),
+            draining: Mutex::new(()),
+            oom: Turn::new(),
+            reclaimers: Reclaimers::new(),
+            warned: AtomicU64::new(0),
+            zonelist_changes: AtomicU64::new(0),
+            events: EventCounters::new(),
+            deferred: None,
+            policy,
+        }
+    }
+
+    /// Makes every usable frame that is not reserved free, in place. What the yard had before is
+    /// forgotten, but for what it has counted.
+    ///
+    /// # Errors
+    /// [`InitError`]; nothing was written to the storage then, and the yard is as it was.
+    pub fn init(
+        &mut self,
+        layout: &Layout<'_>,
+        storage: Storage<'a, C::Lock>,
+    ) -> Result<(), InitError> {
+        self.build(layout, storage, Start::Whole)?;
+        self.recalculate();
+        self.regroup();
+        Ok(())
+    }
+
+    /// Gives the yard the layout's zones, no frame of which is memory yet, in place
+    /// ([`blank`](Yard::blank)).
+    ///
+    /// # Errors
+    /// [`InitError`]; nothing was written to the storage then, and the yard is as it was.
+    pub fn init_blank(
+        &mut self,
+        layout: &Layout<'_>,
+        storage: Storage<'a, C::Lock>,
+    ) -> Result<(), InitError> {
+        self.build(layout, storage, Start::Blank)
+    }
+
+    /// Below a certain amount of memory, keeping types apart would only waste it (§2.4).
+    pub(crate) fn regroup(&self) {
+        let above: u64 = self
+            .zones
+            .iter()
+            .map(|z| z.managed.load(Relaxed).saturating_sub(z.watermarks.effective(HIGH)))
+            .sum();
+        for zone in self.zones {
+            let _lock = zone.lock.lock();
+            zone.ungrouped.store(above < TYPES as u64 * u64::from(PAGEBLOCK_PAGES), Relaxed);
+            zone.refresh_ample(self.rules());
+        }
+    }
+
+    pub(crate) fn build(
+        &mut self,
+        layout: &Layout<'_>,
+        storage: Storage<'a, C::Lock>,
+        start: Start<'_, 'a>,
+    ) -> Result<(), InitError> {
+        let populated = !matches!(start, Start::Blank);
+        InitError::check(self.rules())?;
+        let needs = layout.needs::<C::Lock>()?;
+        let room = |what, needed, given| {
+            if given < needed { Err(InitError::TooSmall { what, needed, given }) } else { Ok(()) }
+        };
+        room("frame descriptors", needs.frames, storage.frames.len())?;
+        room("pageblock entries", needs.blocks, storage.blocks.len())?;
+        room("zones", needs.zones, storage.zones.len())?;
+        room("CPU slots", needs.slots, storage.slots.len())?;
+        room("nodes", needs.nodes, storage.nodes.len())?;
+        room("CPU homes", needs.homes, storage.homes.len())?;
+
+        for (i, slot) in storage.slots.iter_mut().take(needs.slots).enumerate() {
+            *slot = const { CpuSlot::new() };
+            if let Some(node) = layout.cpus.get(i % layout.cpus.len().max(1)) {
+                slot.node.store(node.0.into(), Relaxed);
+            }
+        }
+        let slots: &'a [CpuSlot<C::Lock>] = storage.slots;
+        let (mut frames, mut blocks, mut slots) = (storage.frames, storage.blocks, slots);
+        let ids = (0..needs.nodes).flat_map(|n| {
+            ZoneKind::ALL.into_iter().rev().map(move |kind| (NodeId(n as u16), kind))
+        });
+        let specs = ids.filter_map(|id| layout.zones.iter().find(|z| (z.node, z.kind) == id));
+        for (spec, zone) in specs.zip(storage.zones.iter_mut()) {
+            let own;
+            (own, frames) = frames.split_at(spec.frames().min(frames.len()));
+            let own_blocks;
+            (own_blocks, blocks) = blocks.split_at(spec.blocks().min(blocks.len()));
+            let cpus;
+            (cpus, slots) = slots.split_at(layout.cpus.len().min(slots.len()));
+            let map = Map::new(own, own_blocks);
+            let late = match start {
+                Start::Deferred(_) => layout.late_part(spec),
+                Start::Blank | Start::Whole => None,
+            };
+            // Where memory is to come, frames are cleared on the way.
+            match start {
+                Start::Blank => map.clear(),
+                Start::Whole | Start::Deferred(_) => map.clear_blocks(),
+            }
+            *zone = const { Zone::new() };
+            zone.map = map;
+            zone.cpus = cpus;
+            zone.base = spec.base();
+            zone.start = spec.span.start;
+            zone.spanned = spec.span.end.0 - spec.span.start.0;
+            zone.kind = spec.kind;
+            zone.node = spec.node;
+            if let Some(late) = late {
+                zone.late = Late::new(late);
+            }
+            if populated {
+                zone.limit_pagesets(self.rules());
+            }
+            zone.boost_factor.store(layout.knobs.watermark_boost_factor, Relaxed);
+            zone.count_numa(layout.knobs.numa_stat);
+            let nofragment = layout.starts_nofragment(spec, needs.nodes);
+            zone.nofragment.store(nofragment, Relaxed);
+        }
+        sort_by_start(storage.zones.get_mut(..needs.zones).unwrap_or(&mut []));
+        let zones: &'a [Zone<'a, C::Lock>] = storage.zones.get(..needs.zones).unwrap_or(&[]);
+        if populated {
+            for zone in zones {
+                populate::<C>(zone, layout, &self.hooks, self.policy);
+            }
+        }
+
+        for (i, node) in storage.nodes.iter_mut().take(needs.nodes).enumerate() {
+            let id = NodeId(i as u16);
+            let first = zones.iter().take_while(|z| z.node < id).count();
+            let own = zones.iter().filter(|z| z.node == id).count();
+            let distances = layout.distances.get(i * needs.nodes..).unwrap_or(&[]);
+            let distances = distances.get(..needs.nodes).unwrap_or(&[]);
+            *node = const { Node::new() };
+            node.set(id, zones.get(first..first + own).unwrap_or(&[]), distances);
+            let cpus = layout.cpus.iter().filter(|&&n| n == id).count();
+            node.cpus.store(cpus as u32, Relaxed);
+        }
+        let nodes: &'a [Node<'a, C::Lock>] = storage.nodes.get(..needs.nodes).unwrap_or(&[]);
+        // Of a blank yard's zones nobody knows yet which will have memory.
+        let serves = |z: &Zone<'a, C::Lock>| !populated || z.is_populated();
+        rebuild_orders(nodes, |id| zones.iter().any(|z| z.node == id && serves(z)));
+        let mut homes = storage.homes.iter_mut().take(needs.homes);
+        for ((cpu, &node), home) in (0..).map(CpuId).zip(layout.cpus).zip(&mut homes) {
+            home.set(cpu, node, |highest| {
+                let order = nodes.get(usize::from(node.0))?.order();
+                let near = order.filter_map(|n| nodes.get(usize::from(n.0)));
+                near.flat_map(|n| n.zones_up_to(highest)).find(|z| serves(z))
+            });
+        }
+        self.zones = zones;
+        self.nodes = nodes;
+        self.homes = storage.homes.get(..needs.homes).unwrap_or(&[]);
+        self.cpus = layout.cpus.len() as u32;
+        *self.knobs.get_mut() = layout.knobs;
+        self.deferred = match start {
+            Start::Deferred(layout) => Some(Deferred::new(*layout)),
+            Start::Blank | Start::Whole => None,
+        };
+        Ok(())
+    }
+}
+
+/// Frees a zone's usable memory, as much of it as is not initialised later.
+fn populate<C: Config>(
+    zone: &Zone<'_, C::Lock>,
+    layout: &Layout<'_>,
+    hooks: &C::Hooks,
+    policy: C::Policy,
+) {
+    let span = zone.start..zone.end();
+    let present: u64 = layout.usable.iter().map(|r| common(r, &span)).sum();
+    zone.present.store(present, Relaxed);
+    let Some(at) = zone.at::<C>(hooks, CpuId(0), policy) else { return };
+    let end = zone.late.start().unwrap_or(span.end);
+    let all = !zone.late.is_deferred();
+    if all {
+        zone.map.reserve(0, zone.first_index());
+    }
+    let mut from = span.start;
+    while from < end {
+        // One section after the other: its descriptors are in the caches when they are put on lists.
+        let next = section_end(from).min(end);
+        if all && let Some(idx) = zone.index_of(from) {
+            let pages = next.0.wrapping_sub(from.0) as u32;
+            zone.map.reserve(idx, pages);
+        }
+        at.init_frames(layout, from..next);
+        from = next;
+    }
+    // No CPU is to start with a debt.
+    let locked = at.lock();
+    locked.fold(locked.slot.diff());
+    drop(locked);
+    if let Some(seed) = layout.knobs.shuffle_seed {
+        zone.seed_shuffle(seed);
+        if !zone.late.is_deferred() {
+            at.shuffle();
+        }
+    }
+}
+
+impl<C: Config> At<'_, '_, C> {
+    /// Frees what is usable of a range of the zone's frames as naturally aligned blocks, as large
+    /// as they go, ascending, to the tails of the lists (§8.1). How many pages that were.
+    ///
+    /// The range begins and ends with a section, or with the zone, so that no free block reaches
+    /// over its edges; nobody else may work on it.
+    pub(crate) fn init_frames(&self, layout: &Layout<'_>, range: Range<Pfn>) -> u64 {
+        let zone = self.zone;
+        let runs = || {
+            let mut from = range.start;
+            let range = range.clone();
+            core::iter::from_fn(move || {
+                let run = layout.next_free(&range, from)?;
+                from = run.end;
+                Some(run)
+            })
+        };
+        for r in layout.usable {
+            label(zone, &(r.start.max(range.start)..r.end.min(range.end)));
+        }
+        let mut pages = 0;
+        for run in runs() {
+            let n = run.end.0.wrapping_sub(run.start.0);
+            if let Some(idx) = zone.index_of(run.start) {
+                zone.map.set_states(idx, n as u32, State::TAIL);
+            }
+            pages += n;
+        }
+        zone.managed.fetch_add(pages, Relaxed);
+        let each_block = |f: &dyn Fn(u32, u8)| {
+            for run in runs() {
+                let mut pfn = run.start;
+                while pfn < run.end {
+                    let fits = (run.end.0 - pfn.0).ilog2() as u8;
+                    let order = (pfn.0.trailing_zeros() as u8).min(fits).min(MAX_ORDER);
+                    if let Some(idx) = zone.index_of(pfn) {
+                        f(idx, order);
+                    }
+                    pfn.0 += 1 << order;
+                }
+            }
+        };
+        // Nobody has this memory yet: it is filled without a lock.
+        if self.rules().safety.fills() {
+            let unfilled = Rollback::new(|| self.stay_reserved(&mut runs()));
+            each_block(&|idx, order| self.fill(idx, order));
+            unfilled.disarm();
+        }
+        let locked = self.lock();
+        each_block(&|idx, order| locked.free_block(idx, order));
+        pages
+    }
+}
+
+impl<C: Config> At<'_, '_, C> {
+    /// A hook panicked before these frames were free: they are memory, but not managed.
+    #[cold]
+    fn stay_reserved(&self, runs: &mut dyn Iterator<Item = Range<Pfn>>) {
+        let zone = self.zone;
+        let _locked = self.lock();
+        for run in runs {
+            let pages = run.end.0.wrapping_sub(run.start.0);
+            if let Some(idx) = zone.index_of(run.start) {
+                zone.map.set_states(idx, pages as u32, State::RESERVED);
+            }
+            zone.managed.fetch_sub(pages, Relaxed);
+        }
+    }
+}
+
+/// Every pageblock with memory in it starts movable (§8.1).
+fn label<R: RawMutex>(zone: &Zone<'_, R>, range: &Range<Pfn>) {
+    let start = range.start.max(zone.start);
+    let end = range.end.min(zone.end());
+    let mut pfn = start;
+    while pfn < end {
+        if let Some(idx) = zone.index_of(pfn) {
+            zone.map.set_block_type(idx, MigrateType::Movable);
+        }
+        pfn = Pfn(((pfn.0 >> PAGEBLOCK_ORDER) + 1) << PAGEBLOCK_ORDER);
+    }
+}
+
+/// Notes the order of the zones' starts in the zones themselves, so that the zone of a frame is
+/// found by bisection.
+fn sort_by_start<R: RawMutex>(zones: &mut [Zone<'_, R>]) {
+    for nth in 0..zones.len() {
+        let below = |i: usize| {
+            let start = zones.get(i).map(|z| z.start);
+            zones.iter().filter(|z| Some(z.start) < start).count()
+        };
+        let index = (0..zones.len()).find(|&i| below(i) == nth).unwrap_or(0);
+        if let Some(zone) = zones.get_mut(nth) {
+            zone.nth_by_start = index as u16;
+        }
+    }
+}
+
+impl<C: Config> crate::zone::at::Locked<'_, '_, C> {
+    /// Memory that was never free, and is filled, becomes so, at the tail (§8.1). Frames that were
+    /// poisoned meanwhile stay out of use.
+    pub(crate) fn free_block(&self, idx: u32, order: u8) {
+        let map = &self.zone.map;
+        if map.is_tainted(idx, order) {
+            return self.free_around(idx, order);
+        }
+        let t = map.block_type(idx);
+        if order == MAX_ORDER && t == map.block_type(idx + PAGEBLOCK_PAGES) {
+            // The same as below, for most of all memory: nothing is left to merge with.
+            self.account(1 << order, t);
+            return self.list_free(idx, order, t, End::Tail);
+        }
+        let step = order.min(PAGEBLOCK_ORDER);
+        for piece in 0..1u32 << (order - step) {
+            let idx = idx + (piece << step);
+            self.free_one(idx, step, self.zone.map.block_type(idx), End::Tail);
+        }
+    }
+}

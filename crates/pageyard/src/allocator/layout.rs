@@ -1,0 +1,491 @@
+//! What an embedder says of its memory: zones, usable and reserved ranges, CPUs, distances, settings
+//! (spec §8.1). Everything is validated before anything is written.
+
+use core::alloc::{Layout as Bytes, LayoutError};
+use core::fmt::{self, Write};
+use core::ops::Range;
+
+use lock_api::RawMutex;
+
+use crate::allocator::knob_error::KnobError;
+use crate::allocator::knobs::Knobs;
+use crate::base::frame::{Frame, Pageblock};
+use crate::base::node_mask::MAX_NODES;
+use crate::base::put::put;
+use crate::base::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind};
+use crate::embedder::policy::Rules;
+use crate::zone::node::{Home, LOCAL_DISTANCE, Node};
+use crate::zone::state::{CpuSlot, Zone};
+
+/// One zone of a layout.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ZoneSpec {
+    /// Which zone.
+    pub kind: ZoneKind,
+    /// Of which node.
+    pub node: NodeId,
+    /// Its frames, from the first to one past the last, holes included.
+    pub span: Range<Pfn>,
+}
+
+/// A machine's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout<'l> {
+    /// The zones, in any order; no two overlap. Nodes are numbered from 0; a node that no zone
+    /// names has no memory, one that no CPU names has no CPUs.
+    pub zones: &'l [ZoneSpec],
+    /// Where there is memory, in any order; no two ranges overlap. Everything else in the zones
+    /// is a hole.
+    pub usable: &'l [Range<Pfn>],
+    /// Memory that is in use already and never becomes free, in any order.
+    pub reserved: &'l [Range<Pfn>],
+    /// The node of each CPU: as many as there are CPUs, by number.
+    pub cpus: &'l [NodeId],
+    /// How far the nodes are from each other, row by row, as firmware tells it: 10 from a node to
+    /// itself, more to others. Empty: all others are equally far (20). Its rows say how many nodes
+    /// there are, where zones and CPUs do not name them all.
+    pub distances: &'l [u8],
+    /// The settings to start with.
+    pub knobs: Knobs,
+}
+
+/// How much room an allocator's maps need: lengths of the slices of [`Storage`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Needs {
+    /// Frame descriptors.
+    pub frames: usize,
+    /// Pageblock entries.
+    pub blocks: usize,
+    /// Zones.
+    pub zones: usize,
+    /// CPU slots: one per zone and CPU.
+    pub slots: usize,
+    /// Nodes.
+    pub nodes: usize,
+    /// CPU homes: one per CPU.
+    pub homes: usize,
+    /// Bytes of all of them together.
+    pub bytes: usize,
+}
+
+impl Needs {
+    /// Returns the size and alignment, in bytes, of one region that holds all maps: zones, CPU
+    /// slots, CPU homes, nodes, frame descriptors, pageblock entries, in this order, each aligned.
+    /// `bytes` is ignored: padding comes on top of it.
+    ///
+    /// # Errors
+    /// [`InitError::MapsTooLarge`] if the region would exceed what an object of this target may have.
+    ///
+    /// ```
+    /// # use pageyard::Needs;
+    /// # type Lock = spin::mutex::SpinMutex<()>;
+    /// let needs = Needs { frames: 1024, blocks: 2, zones: 1, slots: 1, nodes: 1, homes: 1, bytes: 0 };
+    /// assert!(needs.metadata::<Lock>()?.size() >= 1024 * 16);
+    /// # Ok::<(), pageyard::InitError>(())
+    /// ```
+    pub fn metadata<R: RawMutex>(&self) -> Result<Bytes, InitError> {
+        let place = |sum: Bytes, part: Result<Bytes, LayoutError>| Ok(sum.extend(part?)?.0);
+        Bytes::array::<Zone<'_, R>>(self.zones)
+            .and_then(|sum| place(sum, Bytes::array::<CpuSlot<R>>(self.slots)))
+            .and_then(|sum| place(sum, Bytes::array::<Home<'_, R>>(self.homes)))
+            .and_then(|sum| place(sum, Bytes::array::<Node<'_, R>>(self.nodes)))
+            .and_then(|sum| place(sum, Bytes::array::<Frame>(self.frames)))
+            .and_then(|sum| place(sum, Bytes::array::<Pageblock>(self.blocks)))
+            .map(|sum| sum.pad_to_align())
+            .map_err(|_| InitError::MapsTooLarge)
+    }
+}
+
+/// Room for an allocator's maps, handed over for as long as it lives. Slices may be longer than
+/// needed. What they hold before does not matter.
+#[derive(Debug)]
+pub struct Storage<'a, R: RawMutex> {
+    /// Frame descriptors.
+    pub frames: &'a [Frame],
+    /// Pageblock entries.
+    pub blocks: &'a [Pageblock],
+    /// Zones.
+    pub zones: &'a mut [Zone<'a, R>],
+    /// CPU slots.
+    pub slots: &'a mut [CpuSlot<R>],
+    /// Nodes.
+    pub nodes: &'a mut [Node<'a, R>],
+    /// CPU homes.
+    pub homes: &'a mut [Home<'a, R>],
+}
+
+/// Why an allocator could not be made. Nothing was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InitError {
+    /// The layout has no zone.
+    NoZones,
+    /// The layout has no CPU.
+    NoCpus,
+    /// Zone number `0` ends before it starts, or is empty.
+    EmptyZone(usize),
+    /// Zone number `0` has more than 2^32 - 4096 frames, or frame numbers of 2^52 or more.
+    ZoneTooLarge(usize),
+    /// Two zones, by number, overlap.
+    ZonesOverlap(usize, usize),
+    /// Two zones, by number, are of the same kind and node.
+    SameKind(usize, usize),
+    /// A node's number is not below [`MAX_NODES`].
+    TooManyNodes(NodeId),
+    /// There are `0` distances, which is not the square of a number of nodes that includes all that
+    /// zones and CPUs name.
+    DistanceCount(usize),
+    /// The distance from one node to another is not 10 to itself, or not above 10 to another one.
+    BadDistance(NodeId, NodeId),
+    /// Usable range number `0` is empty or ends before it starts.
+    EmptyRange(usize),
+    /// Two usable ranges, by number, overlap.
+    RangesOverlap(usize, usize),
+    /// Usable range number `0` is not wholly inside zones.
+    OutsideZones(usize),
+    /// Reserved range number `0` ends before it starts.
+    BadReserved(usize),
+    /// The maps would be larger than any object of this target may be.
+    MapsTooLarge,
+    /// A setting is out of its range.
+    Knob(KnobError),
+    /// A rule of the policy is larger than `most`.
+    Rule {
+        /// Which rule.
+        name: &'static str,
+        /// Its value.
+        value: u8,
+        /// The largest value.
+        most: u8,
+    },
+    /// A slice of the storage is shorter than [`Needs`] says, or a region for all maps is smaller than
+    /// [`Layout::metadata`] says.
+    TooSmall {
+        /// Which slice, or the bytes of the region.
+        what: &'static str,
+        /// How many entries it needs.
+        needed: usize,
+        /// How many it has.
+        given: usize,
+    },
+    /// The heap has no room for a map, of maps that the core allocates itself (feature `alloc`).
+    NoMemory {
+        /// Which map.
+        what: &'static str,
+        /// Bytes that it takes.
+        bytes: usize,
+    },
+}
+
+impl InitError {
+    /// Checks the rules of an embedder's own policy.
+    pub(crate) const fn check(rules: &Rules) -> Result<(), InitError> {
+        match rules.out_of_range() {
+            Some((name, value, most)) => Err(InitError::Rule { name, value, most }),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what [`Display`](fmt::Display) shows, on less stack than `core::fmt` takes.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_to(&self, out: &mut impl Write) -> fmt::Result {
+        match *self {
+            InitError::NoZones => put!(out, "the layout has no zone"),
+            InitError::NoCpus => put!(out, "the layout has no CPU"),
+            InitError::EmptyZone(i) => put!(out, "zone ", i, " has no frames"),
+            InitError::ZoneTooLarge(i) => {
+                let most = " is too large: at most 2^32 - 4096 frames, below frame 2^52";
+                put!(out, "zone ", i, most)
+            }
+            InitError::ZonesOverlap(i, j) => put!(out, "zones ", i, " and ", j, " overlap"),
+            InitError::SameKind(i, j) => {
+                put!(out, "zones ", i, " and ", j, " are of the same kind and node")
+            }
+            InitError::TooManyNodes(n) => {
+                put!(out, "node ", n.0, ": nodes are numbered from 0 to ", MAX_NODES - 1)
+            }
+            InitError::DistanceCount(n) => {
+                put!(out, n, " distances, but there must be one for each pair of nodes, or none")
+            }
+            InitError::BadDistance(a, b) => {
+                put!(out, "the distance from node ", a.0, " to node ", b.0, " must be ")?;
+                put!(out, if a == b { "10" } else { "above 10" })
+            }
+            InitError::EmptyRange(i) => put!(out, "usable range ", i, " has no frames"),
+            InitError::RangesOverlap(i, j) => {
+                put!(out, "usable ranges ", i, " and ", j, " overlap")
+            }
+            InitError::OutsideZones(i) => {
+                put!(out, "usable range ", i, " reaches outside the zones")
+            }
+            InitError::BadReserved(i) => {
+                put!(out, "reserved range ", i, " ends before it starts")
+            }
+            InitError::MapsTooLarge => {
+                put!(out, "the maps of the layout are larger than this target's address space")
+            }
+            InitError::Knob(e) => e.write_to(out),
+            InitError::Rule { name, value, most } => {
+                put!(out, "the policy's ", name, " is ", value, "; at most ", most)
+            }
+            InitError::TooSmall { what, needed, given } => {
+                put!(out, "room for ", given, ' ', what, ", but the layout needs ", needed)
+            }
+            InitError::NoMemory { what, bytes } => {
+                put!(out, what, ": the heap has no room for ", bytes, " bytes")
+            }
+        }
+    }
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_to(f)
+    }
+}
+
+impl core::error::Error for InitError {}
+
+const ALIGN: u64 = 1 << MAX_ORDER;
+/// Links are 32 bits, one value is "none", and a block's end must not wrap.
+const MOST_FRAMES: u64 = (1 << 32) - 4096;
+
+fn overlaps(a: &Range<Pfn>, b: &Range<Pfn>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+impl ZoneSpec {
+    pub(crate) fn base(&self) -> u64 {
+        self.span.start.0 & !(ALIGN - 1)
+    }
+
+    /// Frames in the zone's map, those before its start included.
+    pub(crate) fn frames(&self) -> usize {
+        (self.span.end.0 - self.base()) as usize
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.frames().div_ceil(PAGEBLOCK_PAGES as usize)
+    }
+}
+
+impl Layout<'_> {
+    /// How much room the maps of an allocator with this layout need.
+    ///
+    /// # Errors
+    /// [`InitError`] says what is wrong with the layout.
+    pub fn needs<R: RawMutex>(&self) -> Result<Needs, InitError> {
+        self.needs_within::<R>(isize::MAX as u128)
+    }
+
+    /// Returns the size and alignment, in bytes, of one region that holds all maps of an allocator
+    /// with this layout (§8.1). The crate `pageyard-carve` makes such a region a [`Storage`].
+    ///
+    /// ```
+    /// # use pageyard::{Knobs, Layout, NodeId, Pfn, ZoneKind, ZoneSpec};
+    /// # type Lock = spin::mutex::SpinMutex<()>;
+    /// # let span = Pfn(0)..Pfn(1024);
+    /// # let layout = Layout {
+    /// #     zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
+    /// #     usable: &[span],
+    /// #     reserved: &[],
+    /// #     cpus: &[NodeId(0)],
+    /// #     distances: &[],
+    /// #     knobs: Knobs::default(),
+    /// # };
+    /// let region = layout.metadata::<Lock>()?;
+    /// println!("{} bytes, aligned to {}", region.size(), region.align());
+    /// # assert!(region.size() >= layout.needs::<Lock>()?.bytes);
+    /// # Ok::<(), pageyard::InitError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InitError`] says what is wrong with the layout.
+    pub fn metadata<R: RawMutex>(&self) -> Result<Bytes, InitError> {
+        self.needs::<R>()?.metadata::<R>()
+    }
+
+    /// The same on a target on which no object is larger than `most` bytes.
+    fn needs_within<R: RawMutex>(&self, most: u128) -> Result<Needs, InitError> {
+        self.validate()?;
+        let sum = |of: fn(&ZoneSpec) -> usize| self.zones.iter().map(|z| of(z) as u128).sum();
+        // 128 bits hold the sums of any layout that fits into memory.
+        let (frames, blocks): (u128, u128) = (sum(ZoneSpec::frames), sum(ZoneSpec::blocks));
+        let (zones, nodes, homes) = (self.zones.len(), self.nodes(), self.cpus.len());
+        let slots = zones as u128 * homes as u128;
+        let bytes = frames * size_of::<Frame>() as u128
+            + blocks * size_of::<Pageblock>() as u128
+            + zones as u128 * size_of::<Zone<'_, R>>() as u128
+            + slots * size_of::<CpuSlot<R>>() as u128
+            + nodes as u128 * size_of::<Node<'_, R>>() as u128
+            + homes as u128 * size_of::<Home<'_, R>>() as u128;
+        if bytes > most {
+            return Err(InitError::MapsTooLarge);
+        }
+        // No count is larger than its bytes.
+        let [frames, blocks, slots, bytes] = [frames, blocks, slots, bytes].map(|n| n as usize);
+        Ok(Needs { frames, blocks, zones, slots, nodes, homes, bytes })
+    }
+
+    /// The nodes that zones and CPUs name.
+    fn named(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.zones.iter().map(|z| z.node).chain(self.cpus.iter().copied())
+    }
+
+    /// How many nodes there are.
+    fn nodes(&self) -> usize {
+        let named = self.named().map(|n| usize::from(n.0) + 1).max().unwrap_or(0);
+        named.max(self.distances.len().isqrt())
+    }
+
+    fn validate_nodes(&self) -> Result<(), InitError> {
+        if let Some(n) = self.named().find(|n| usize::from(n.0) >= MAX_NODES) {
+            return Err(InitError::TooManyNodes(n));
+        }
+        let nodes = self.nodes();
+        if nodes > MAX_NODES {
+            return Err(InitError::TooManyNodes(NodeId(nodes.min(1 << 15) as u16 - 1)));
+        }
+        if !self.distances.is_empty() && nodes * nodes != self.distances.len() {
+            return Err(InitError::DistanceCount(self.distances.len()));
+        }
+        for (i, &d) in self.distances.iter().enumerate() {
+            let (from, to) = (i / nodes.max(1), i % nodes.max(1));
+            let holds = if from == to { d == LOCAL_DISTANCE } else { d > LOCAL_DISTANCE };
+            if !holds {
+                return Err(InitError::BadDistance(NodeId(from as u16), NodeId(to as u16)));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate(&self) -> Result<(), InitError> {
+        if self.zones.is_empty() {
+            return Err(InitError::NoZones);
+        }
+        if self.cpus.is_empty() {
+            return Err(InitError::NoCpus);
+        }
+        self.knobs.check().map_err(InitError::Knob)?;
+        self.validate_nodes()?;
+        for (i, z) in self.zones.iter().enumerate() {
+            if z.span.start >= z.span.end {
+                return Err(InitError::EmptyZone(i));
+            }
+            if z.span.end.0 - z.base() > MOST_FRAMES || z.span.end.0 > 1 << 52 {
+                return Err(InitError::ZoneTooLarge(i));
+            }
+            for (j, o) in self.zones.iter().enumerate().take(i) {
+                if overlaps(&z.span, &o.span) {
+                    return Err(InitError::ZonesOverlap(j, i));
+                }
+                if z.kind == o.kind && z.node == o.node {
+                    return Err(InitError::SameKind(j, i));
+                }
+            }
+        }
+        for (i, r) in self.usable.iter().enumerate() {
+            if r.start >= r.end {
+                return Err(InitError::EmptyRange(i));
+            }
+            if let Some(j) = self.usable.iter().take(i).position(|o| overlaps(r, o)) {
+                return Err(InitError::RangesOverlap(j, i));
+            }
+            let inside: u64 = self.zones.iter().map(|z| common(r, &z.span)).sum();
+            if inside != r.end.0 - r.start.0 {
+                return Err(InitError::OutsideZones(i));
+            }
+        }
+        match self.reserved.iter().position(|r| r.start > r.end) {
+            Some(i) => Err(InitError::BadReserved(i)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether requests that prefer the zone keep blocks apart at first (§2.7): of a NORMAL zone,
+    /// where there is another zone of the node to turn to, or no other node.
+    pub(crate) fn starts_nofragment(&self, zone: &ZoneSpec, nodes: usize) -> bool {
+        let dma32 = |z: &ZoneSpec| z.node == zone.node && z.kind == ZoneKind::Dma32;
+        let populated = |z: &ZoneSpec| self.usable.iter().any(|r| overlaps(r, &z.span));
+        zone.kind == ZoneKind::Normal
+            && (nodes == 1 || self.zones.iter().any(|z| dma32(z) && populated(z)))
+    }
+
+    /// The next run of frames of a zone that are usable and not reserved, at or after `from`.
+    pub(crate) fn next_free(&self, span: &Range<Pfn>, from: Pfn) -> Option<Range<Pfn>> {
+        let mut at = from.max(span.start);
+        loop {
+            let range = self
+                .usable
+                .iter()
+                .filter(|r| r.end > at && r.start < span.end)
+                .min_by_key(|r| r.start)?;
+            at = at.max(range.start);
+            match self.reserved.iter().filter(|r| r.start <= at && at < r.end).map(|r| r.end).max()
+            {
+                Some(end) => at = end,
+                None if at < range.end.min(span.end) => {
+                    let reserved = self.reserved.iter().filter(|r| r.start > at && r.start < r.end);
+                    let end = reserved.map(|r| r.start).fold(range.end.min(span.end), Pfn::min);
+                    return Some(at..end);
+                }
+                None => {}
+            }
+            if at >= span.end {
+                return None;
+            }
+        }
+    }
+}
+
+/// How many frames two ranges share.
+pub(crate) fn common(a: &Range<Pfn>, b: &Range<Pfn>) -> u64 {
+    a.end.min(b.end).0.saturating_sub(a.start.max(b.start).0)
+}
+
+/// Where the section that holds a frame ends.
+pub(crate) fn section_end(pfn: Pfn) -> Pfn {
+    Pfn((pfn.0 / SECTION_PAGES).saturating_add(1).saturating_mul(SECTION_PAGES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Lock = spin::mutex::SpinMutex<()>;
+
+    #[test]
+    fn maps_larger_than_the_address_space_are_refused() {
+        // 1 TiB on a 32-bit target: 2^28 descriptors of 16 bytes.
+        let span = |start: u64, end: u64| Pfn(start << 20)..Pfn(end << 20);
+        let zone = |kind, span| ZoneSpec { kind, node: NodeId(0), span };
+        let zones = [zone(ZoneKind::Normal, span(0, 100)), zone(ZoneKind::Movable, span(100, 256))];
+        let layout = Layout {
+            zones: &zones,
+            usable: &[],
+            reserved: &[],
+            cpus: &[NodeId(0)],
+            distances: &[],
+            knobs: Knobs::default(),
+        };
+        let most = i32::MAX as u128;
+        assert_eq!(layout.needs_within::<Lock>(most), Err(InitError::MapsTooLarge));
+        // Each zone alone fits, or does not.
+        let first = Layout { zones: &zones[..1], ..layout };
+        assert_eq!(first.needs_within::<Lock>(most).unwrap().frames, 100 << 20);
+        let second = Layout { zones: &zones[1..], ..layout };
+        assert_eq!(second.needs_within::<Lock>(most), Err(InitError::MapsTooLarge));
+        let whole = layout.needs::<Lock>().unwrap();
+        assert_eq!((whole.frames, whole.blocks), (256 << 20, 256 << 11));
+        assert_eq!(layout.needs_within::<Lock>(whole.bytes as u128), Ok(whole));
+        // Padding is less than an alignment for each map.
+        let region = layout.metadata::<Lock>().unwrap();
+        assert_eq!((region.align(), region.size() % 128), (128, 0));
+        assert!((whole.bytes..whole.bytes + 3 * 128).contains(&region.size()), "{region:?}");
+        let absurd = Needs { frames: usize::MAX, ..whole };
+        assert_eq!(absurd.metadata::<Lock>(), Err(InitError::MapsTooLarge));
+        let less = whole.bytes as u128 - 1;
+        assert_eq!(layout.needs_within::<Lock>(less), Err(InitError::MapsTooLarge));
+    }
+}

@@ -1,0 +1,153 @@
+//! Room for an allocator's maps on the heap (feature `alloc`).
+
+use core::fmt;
+
+use heap::vec::Vec;
+use lock_api::RawMutex;
+
+use crate::allocator::layout::{InitError, Layout, Needs, Storage};
+use crate::base::frame::{Frame, Pageblock};
+use crate::zone::node::{Home, Node};
+use crate::zone::state::{CpuSlot, Zone};
+
+/// Room on the heap for the maps of one allocator (§8.1). Needs feature `alloc`.
+///
+/// The allocator borrows its maps, and its zones borrow from the other maps. So one `OwnedStorage`
+/// serves one [`Yard`](crate::Yard) and must outlive it: declare it first, as in the example.
+/// [`leak`](OwnedStorage::leak) makes it last as long as the program.
+///
+/// ```
+/// use pageyard::{Bare, CpuId, Gfp, Knobs, Layout, NodeId, Order, OwnedStorage, Pfn, Yard};
+/// use pageyard::{ZoneKind, ZoneSpec};
+///
+/// type Lock = spin::mutex::SpinMutex<()>;
+///
+/// let span = Pfn(0x100000)..Pfn(0x104000);
+/// let layout = Layout {
+///     zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
+///     usable: &[span],
+///     reserved: &[],
+///     cpus: &[NodeId(0)],
+///     distances: &[],
+///     knobs: Knobs::default(),
+/// };
+/// let mut maps = OwnedStorage::new(&layout)?;
+/// let yard: Yard<'_, Bare<Lock, ()>> = Yard::new(&layout, maps.storage(), ())?;
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// yard.free(page, Order::ZERO)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// It has no `Drop` of its own: `storage` borrows it for `'a`, which ends only as it is dropped.
+pub struct OwnedStorage<'a, R: RawMutex> {
+    frames: Vec<Frame>,
+    blocks: Vec<Pageblock>,
+    zones: Vec<Zone<'a, R>>,
+    slots: Vec<CpuSlot<R>>,
+    nodes: Vec<Node<'a, R>>,
+    homes: Vec<Home<'a, R>>,
+}
+
+pub(crate) fn reserve<T>(what: &'static str, n: usize) -> Result<Vec<T>, InitError> {
+    let mut all = Vec::new();
+    let bytes = n.saturating_mul(size_of::<T>());
+    all.try_reserve_exact(n).map_err(|_| InitError::NoMemory { what, bytes })?;
+    Ok(all)
+}
+
+impl<'a, R: RawMutex> OwnedStorage<'a, R> {
+    /// Allocates the maps of an allocator with this layout.
+    ///
+    /// # Errors
+    /// [`InitError`]: what is wrong with the layout, or [`InitError::NoMemory`], which names the map
+    /// that the heap has no room for.
+    pub fn new(layout: &Layout<'_>) -> Result<Self, InitError> {
+        Self::for_needs(&layout.needs::<R>()?)
+    }
+
+    /// Allocates as many entries as `needs` says; its `bytes` are ignored. For maps that come from
+    /// several places: set a count to 0 and replace that slice of the
+    /// [`storage`](OwnedStorage::storage).
+    ///
+    /// ```
+    /// # use pageyard::{Frame, Needs, OwnedStorage, Storage};
+    /// # type Lock = spin::mutex::SpinMutex<()>;
+    /// static FRAMES: [Frame; 1024] = [const { Frame::new() }; 1024];
+    ///
+    /// let needs = Needs { frames: 0, blocks: 2, zones: 1, slots: 1, nodes: 1, homes: 1, bytes: 0 };
+    /// let mut rest = OwnedStorage::<Lock>::for_needs(&needs)?;
+    /// let storage = Storage { frames: &FRAMES, ..rest.storage() };
+    /// # assert_eq!((storage.frames.len(), storage.blocks.len()), (1024, 2));
+    /// # Ok::<(), pageyard::InitError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InitError::NoMemory`] names the map that the heap has no room for.
+    pub fn for_needs(needs: &Needs) -> Result<Self, InitError> {
+        // All memory is there before any of it is written.
+        let mut maps = OwnedStorage {
+            frames: reserve("frame descriptors", needs.frames)?,
+            blocks: reserve("pageblock entries", needs.blocks)?,
+            zones: reserve("zones", needs.zones)?,
+            slots: reserve("CPU slots", needs.slots)?,
+            nodes: reserve("nodes", needs.nodes)?,
+            homes: reserve("CPU homes", needs.homes)?,
+        };
+        maps.frames.resize_with(needs.frames, Frame::new);
+        maps.blocks.resize_with(needs.blocks, Pageblock::new);
+        maps.zones.resize_with(needs.zones, Zone::new);
+        maps.slots.resize_with(needs.slots, CpuSlot::new);
+        maps.nodes.resize_with(needs.nodes, Node::new);
+        maps.homes.resize_with(needs.homes, Home::new);
+        Ok(maps)
+    }
+
+    /// Lends the maps to one allocator, for as long as they exist.
+    pub fn storage(&'a mut self) -> Storage<'a, R> {
+        Storage {
+            frames: &self.frames,
+            blocks: &self.blocks,
+            zones: &mut self.zones,
+            slots: &mut self.slots,
+            nodes: &mut self.nodes,
+            homes: &mut self.homes,
+        }
+    }
+
+    /// Gives the maps up: they stay allocated until the program ends, so an allocator on them can be
+    /// kept in a static.
+    ///
+    /// ```
+    /// # use pageyard::{Bare, Knobs, Layout, NodeId, OwnedStorage, Pfn, Yard, ZoneKind, ZoneSpec};
+    /// # type Lock = spin::mutex::SpinMutex<()>;
+    /// # let span = Pfn(0)..Pfn(1024);
+    /// # let layout = Layout {
+    /// #     zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
+    /// #     usable: &[span],
+    /// #     reserved: &[],
+    /// #     cpus: &[NodeId(0)],
+    /// #     distances: &[],
+    /// #     knobs: Knobs::default(),
+    /// # };
+    /// let maps = OwnedStorage::new(&layout)?.leak();
+    /// let yard: Yard<'static, Bare<Lock, ()>> = Yard::new(&layout, maps, ())?;
+    /// # Ok::<(), pageyard::InitError>(())
+    /// ```
+    pub fn leak(self) -> Storage<'a, R> {
+        Storage {
+            frames: self.frames.leak(),
+            blocks: self.blocks.leak(),
+            zones: self.zones.leak(),
+            slots: self.slots.leak(),
+            nodes: self.nodes.leak(),
+            homes: self.homes.leak(),
+        }
+    }
+}
+
+impl<R: RawMutex> fmt::Debug for OwnedStorage<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (frames, blocks) = (self.frames.len(), self.blocks.len());
+        let mut text = f.debug_struct("OwnedStorage");
+        text.field("frames", &frames).field("blocks", &blocks).finish_non_exhaustive()
+    }
+}

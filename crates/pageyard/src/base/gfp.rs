@@ -1,0 +1,237 @@
+//! Request flags, and the tables from flags to zone, type and watermark (spec §2.1–2.6).
+
+use crate::base::units::{MigrateType, ZoneKind};
+
+bitflags::bitflags! {
+    /// What a request asks for, numbered as in the kernel (spec §2.1).
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub struct Gfp: u32 {
+        /// From the DMA zone.
+        const DMA = 0x1;
+        /// High memory will do.
+        const HIGHMEM = 0x2;
+        /// From the DMA32 zone.
+        const DMA32 = 0x4;
+        /// The pages can be moved.
+        const MOVABLE = 0x8;
+        /// The pages can be reclaimed.
+        const RECLAIMABLE = 0x10;
+        /// Urgent: may dip below the minimum watermark.
+        const HIGH = 0x20;
+        /// May start I/O.
+        const IO = 0x40;
+        /// May call into file systems.
+        const FS = 0x80;
+        /// Wants zeroed pages; the embedder's [`prepare`](crate::Platform::prepare) does it.
+        const ZERO = 0x100;
+        /// May reclaim, and so may sleep.
+        const DIRECT_RECLAIM = 0x400;
+        /// May wake the background reclaimer.
+        const KSWAPD_RECLAIM = 0x800;
+        /// The pages will be dirtied soon.
+        const WRITE = 0x1000;
+        /// Do not report a failure.
+        const NOWARN = 0x2000;
+        /// Try hard, but do fail.
+        const RETRY_MAYFAIL = 0x4000;
+        /// Never fail.
+        const NOFAIL = 0x8000;
+        /// Do not try hard.
+        const NORETRY = 0x10000;
+        /// May use all reserves: the caller is freeing memory.
+        const MEMALLOC = 0x20000;
+        /// Compound: the block is one unit.
+        const COMP = 0x40000;
+        /// No reserves, whoever the caller is.
+        const NOMEMALLOC = 0x80000;
+        /// Within the caller's cpuset.
+        const HARDWALL = 0x100000;
+        /// On this node only.
+        const THISNODE = 0x200000;
+        /// Charged to a memory control group.
+        const ACCOUNT = 0x400000;
+
+        /// Both reclaim bits (spec §2.2).
+        const RECLAIM = Self::DIRECT_RECLAIM.bits() | Self::KSWAPD_RECLAIM.bits();
+        /// From interrupt handlers and the like.
+        const ATOMIC = Self::HIGH.bits() | Self::KSWAPD_RECLAIM.bits();
+        /// Must not sleep, can live with a failure.
+        const NOWAIT = Self::KSWAPD_RECLAIM.bits() | Self::NOWARN.bits();
+        /// May reclaim without I/O.
+        const NOIO = Self::RECLAIM.bits();
+        /// May reclaim without file systems.
+        const NOFS = Self::RECLAIM.bits() | Self::IO.bits();
+        /// Ordinary kernel memory.
+        const KERNEL = Self::RECLAIM.bits() | Self::IO.bits() | Self::FS.bits();
+        /// Memory for user space that the kernel also uses.
+        const USER = Self::KERNEL.bits() | Self::HARDWALL.bits();
+        /// Memory for user space.
+        const HIGHUSER = Self::USER.bits() | Self::HIGHMEM.bits();
+        /// Memory for user space that can be moved.
+        const HIGHUSER_MOVABLE = Self::HIGHUSER.bits() | Self::MOVABLE.bits();
+
+        // Bits that the core does not interpret (accounting tags and the like) pass through.
+        const _ = !0;
+    }
+}
+
+impl Gfp {
+    /// The highest zone that may serve the request (spec §2.3), or `None` for a combination of
+    /// zone bits that means nothing. Whether that zone has memory is not asked here.
+    pub const fn highest_zone(self) -> Option<ZoneKind> {
+        // One entry per value of the low four bits. A lone MOVABLE is a property of the pages;
+        // only together with HIGHMEM does it open the movable zone.
+        const TABLE: [Option<ZoneKind>; 16] = {
+            let mut t = [None; 16];
+            t[0x0] = Some(ZoneKind::Normal);
+            t[0x1] = Some(ZoneKind::Dma);
+            t[0x2] = Some(ZoneKind::Normal);
+            t[0x4] = Some(ZoneKind::Dma32);
+            t[0x8] = Some(ZoneKind::Normal);
+            t[0x9] = Some(ZoneKind::Dma);
+            t[0xa] = Some(ZoneKind::Movable);
+            t[0xc] = Some(ZoneKind::Dma32);
+            t
+        };
+        TABLE[(self.bits() & 0xf) as usize]
+    }
+
+    /// The highest zone and the type (spec §2.3, §2.4) by one look-up; `None` where the flags
+    /// contradict each other.
+    #[inline]
+    pub(crate) const fn route(self) -> Option<(ZoneKind, MigrateType)> {
+        const TABLE: [Option<(ZoneKind, MigrateType)>; 32] = {
+            let mut table = [None; 32];
+            let mut bits = 0;
+            while bits < 32 {
+                let gfp = Gfp::from_bits_retain(bits as u32);
+                if let (Some(zone), Some(t)) = (gfp.highest_zone(), gfp.migrate_type()) {
+                    table[bits] = Some((zone, t));
+                }
+                bits += 1;
+            }
+            table
+        };
+        TABLE[(self.bits() & 31) as usize]
+    }
+
+    /// The type of the pages (spec §2.4), or `None` where both type bits are set.
+    pub const fn migrate_type(self) -> Option<MigrateType> {
+        match self.bits() & (Gfp::MOVABLE.bits() | Gfp::RECLAIMABLE.bits()) {
+            0 => Some(MigrateType::Unmovable),
+            0x8 => Some(MigrateType::Movable),
+            0x10 => Some(MigrateType::Reclaimable),
+            _ => None,
+        }
+    }
+}
+
+bitflags::bitflags! {
+    /// How far one attempt may go (spec §2.6). The two lowest bits are the watermark's index.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(crate) struct AllocFlags: u32 {
+        const WMARK = 0x3;
+        const NO_WATERMARKS = 0x4;
+        const OOM = 0x8;
+        const NON_BLOCK = 0x10;
+        const MIN_RESERVE = 0x20;
+        const CPUSET = 0x40;
+        const CMA = 0x80;
+        const NOFRAGMENT = 0x100;
+        const HIGHATOMIC = 0x200;
+        const KSWAPD = 0x800;
+        const RESERVES = Self::OOM.bits() | Self::NON_BLOCK.bits()
+            | Self::MIN_RESERVE.bits() | Self::HIGHATOMIC.bits();
+    }
+}
+
+impl AllocFlags {
+    pub(crate) const WMARK_MIN: AllocFlags = AllocFlags::from_bits_retain(0);
+    pub(crate) const WMARK_LOW: AllocFlags = AllocFlags::from_bits_retain(1);
+
+    /// Which of the zone's marks is tested.
+    #[inline]
+    pub(crate) const fn mark(self) -> usize {
+        (self.bits() & 3) as usize
+    }
+
+    /// What an attempt always takes from the request: its KSWAPD bit, and CMA for movable pages.
+    #[inline]
+    pub(crate) const fn of(gfp: Gfp) -> AllocFlags {
+        let kswapd = gfp.bits() & AllocFlags::KSWAPD.bits();
+        let cma = (gfp.bits() & Gfp::MOVABLE.bits()) << 4;
+        AllocFlags::from_bits_retain(kswapd | cma)
+    }
+
+    /// Flags of the slow path (spec §2.9).
+    pub(crate) const fn slow(gfp: Gfp, order: u8) -> AllocFlags {
+        let mut f = AllocFlags::WMARK_MIN.union(AllocFlags::of(gfp));
+        let high = gfp.contains(Gfp::HIGH);
+        if high {
+            f = f.union(AllocFlags::MIN_RESERVE);
+        }
+        if !gfp.contains(Gfp::DIRECT_RECLAIM) && !gfp.contains(Gfp::NOMEMALLOC) {
+            f = f.union(AllocFlags::NON_BLOCK);
+            if order > 0 && high {
+                f = f.union(AllocFlags::HIGHATOMIC);
+            }
+        }
+        f
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zone_table_of_2_3() {
+        let zone = |bits: u32| Gfp::from_bits_retain(bits).highest_zone();
+        assert_eq!(zone(0), Some(ZoneKind::Normal));
+        assert_eq!(zone(1), Some(ZoneKind::Dma));
+        assert_eq!(zone(2), Some(ZoneKind::Normal));
+        assert_eq!(zone(4), Some(ZoneKind::Dma32));
+        assert_eq!(zone(8), Some(ZoneKind::Normal), "MOVABLE alone is not the movable zone");
+        assert_eq!(zone(9), Some(ZoneKind::Dma));
+        assert_eq!(zone(0xa), Some(ZoneKind::Movable));
+        assert_eq!(zone(0xc), Some(ZoneKind::Dma32));
+        for bad in [3, 5, 6, 7, 0xb, 0xd, 0xe, 0xf] {
+            assert_eq!(zone(bad), None, "{bad:#x}");
+        }
+    }
+
+    #[test]
+    fn type_of_2_4() {
+        assert_eq!(Gfp::KERNEL.migrate_type(), Some(MigrateType::Unmovable));
+        assert_eq!(Gfp::HIGHUSER_MOVABLE.migrate_type(), Some(MigrateType::Movable));
+        assert_eq!((Gfp::KERNEL | Gfp::RECLAIMABLE).migrate_type(), Some(MigrateType::Reclaimable));
+        assert_eq!((Gfp::MOVABLE | Gfp::RECLAIMABLE).migrate_type(), None);
+    }
+
+    #[test]
+    fn the_route_is_zone_and_type() {
+        for bits in 0..64 {
+            let gfp = Gfp::from_bits_retain(bits | Gfp::FS.bits());
+            assert_eq!(gfp.route(), gfp.highest_zone().zip(gfp.migrate_type()), "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn compounds_of_2_2() {
+        assert_eq!(Gfp::KERNEL.bits(), 0xcc0);
+        assert_eq!(Gfp::ATOMIC.bits(), 0x820);
+        assert_eq!(Gfp::HIGHUSER_MOVABLE.bits(), 0x100cca);
+    }
+
+    #[test]
+    fn slow_path_flags_of_2_9() {
+        let f = AllocFlags::slow(Gfp::ATOMIC, 1);
+        assert!(f.contains(AllocFlags::HIGHATOMIC | AllocFlags::NON_BLOCK));
+        assert!(f.contains(AllocFlags::MIN_RESERVE | AllocFlags::KSWAPD));
+        assert!(!AllocFlags::slow(Gfp::ATOMIC, 0).contains(AllocFlags::HIGHATOMIC));
+        assert!(!AllocFlags::slow(Gfp::NOWAIT, 1).contains(AllocFlags::HIGHATOMIC));
+        let none = AllocFlags::slow(Gfp::ATOMIC | Gfp::NOMEMALLOC, 1);
+        assert!(!none.intersects(AllocFlags::NON_BLOCK | AllocFlags::HIGHATOMIC));
+        assert!(!AllocFlags::slow(Gfp::KERNEL, 0).contains(AllocFlags::NON_BLOCK));
+    }
+}

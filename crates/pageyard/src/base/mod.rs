@@ -1,0 +1,15 @@
+//! What everything else is made of: units, flags, the frame map, lists, watermarks, counters.
+
+pub(crate) mod busy;
+pub(crate) mod frame;
+pub(crate) mod gfp;
+pub(crate) mod list;
+pub(crate) mod node_mask;
+pub(crate) mod put;
+pub(crate) mod reclaimers;
+pub(crate) mod stats;
+pub(crate) mod sync;
+pub(crate) mod units;
+pub(crate) mod unwind;
+pub(crate) mod wakeups;
+pub mod watermark;

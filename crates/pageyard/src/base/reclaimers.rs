@@ -1,0 +1,120 @@
+//! The tasks that are inside a hook that frees or moves memory. Memory they ask for meanwhile must
+//! not lead to another reclaim, and may come from the reserves (spec §2.10).
+
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Tasks that are known each by itself.
+const KNOWN: usize = 64;
+/// Counters for those beyond.
+const COUNTERS: usize = 256;
+
+/// Any number of tasks. The first 64 at a time are known exactly. Those beyond are counted in two
+/// counters each, which their numbers choose: every one of them is still recognised, and as long as
+/// they are there, a task that has nothing to do with it may be taken for one by chance (with one
+/// task beyond, for one in some 30,000). It then uses the reserves and does not reclaim, which is
+/// better than a reclaim inside a reclaim without end.
+#[derive(Debug)]
+pub(crate) struct Reclaimers {
+    known: [AtomicU64; KNOWN],
+    beyond: [AtomicU32; COUNTERS],
+}
+
+impl Reclaimers {
+    pub(crate) const fn new() -> Self {
+        Reclaimers {
+            known: [const { AtomicU64::new(0) }; KNOWN],
+            beyond: [const { AtomicU32::new(0) }; COUNTERS],
+        }
+    }
+
+    /// The task enters a hook. As often as it enters, it has to leave.
+    #[inline(never)]
+    pub(crate) fn enter(&self, task: u64) {
+        if !self.replace(0, !task) {
+            self.counters(task).for_each(|n| _ = n.fetch_add(1, Relaxed));
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn leave(&self, task: u64) {
+        if !self.replace(!task, 0) {
+            self.counters(task).for_each(|n| _ = n.fetch_sub(1, Relaxed));
+        }
+    }
+
+    pub(crate) fn has(&self, task: u64) -> bool {
+        let entry = !task;
+        entry != 0 && self.known.iter().any(|s| s.load(Relaxed) == entry)
+            || self.counters(task).all(|n| n.load(Relaxed) > 0)
+    }
+
+    /// Changes one entry. 0 stands for none, and so for no task.
+    fn replace(&self, old: u64, new: u64) -> bool {
+        old != new
+            && self.known.iter().any(|s| s.compare_exchange(old, new, Relaxed, Relaxed).is_ok())
+    }
+
+    /// The two counters of a task, which may be one.
+    fn counters(&self, task: u64) -> impl Iterator<Item = &AtomicU32> {
+        // Neighbouring numbers are to be far apart.
+        let mixed = task.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let places = [mixed >> 56, mixed >> 48 & 0xff];
+        places.into_iter().filter_map(|i| self.beyond.get(i as usize))
+    }
+}
+
+/// A task inside a hook that frees or moves memory, until this is dropped, also by a panic.
+pub(crate) struct Inside<'r> {
+    reclaimers: &'r Reclaimers,
+    task: u64,
+}
+
+impl<'r> Inside<'r> {
+    pub(crate) fn new(reclaimers: &'r Reclaimers, task: u64) -> Self {
+        reclaimers.enter(task);
+        Inside { reclaimers, task }
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.reclaimers.leave(self.task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tasks that are asked for; Miri takes its time.
+    const MANY: u64 = if cfg!(miri) { 1000 } else { 100_000 };
+
+    /// Spec §2.10: whoever is inside is recognised, however many there are, and nobody is once all
+    /// have left.
+    #[test]
+    fn everybody_inside_is_recognised() {
+        let r = Reclaimers::new();
+        let tasks = || (0..500).chain([u64::MAX, u64::MAX - 1]);
+        for round in 1..4u64 {
+            tasks().for_each(|t| r.enter(t));
+            assert!(tasks().all(|t| r.has(t)), "round {round}");
+        }
+        // A task that left as often as it came is gone, whichever way each time was counted.
+        for _ in 1..4 {
+            assert!(tasks().all(|t| r.has(t)));
+            tasks().for_each(|t| r.leave(t));
+        }
+        assert!(!tasks().any(|t| r.has(t)));
+        assert!((0..MANY).all(|t| !r.has(t)));
+    }
+
+    #[test]
+    fn few_are_known_exactly() {
+        let r = Reclaimers::new();
+        (0..64).for_each(|t| r.enter(t));
+        assert!((64..MANY).all(|t| !r.has(t)));
+        r.enter(64);
+        let mistaken = (65..MANY + 65).filter(|&t| r.has(t)).count();
+        assert!(r.has(64) && mistaken < 10, "{mistaken} of {MANY}");
+    }
+}

@@ -1,0 +1,530 @@
+//! Counters. Each is written under one lock and read without any, so reading a
+//! live allocator costs it nothing; a reader may see two counters of one event a moment apart.
+
+use crate::base::sync::{AtomicU64, Ordering::Relaxed};
+use crate::base::units::{MigrateType, TYPES};
+
+/// Why pages went from a per-CPU list to the zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum DrainReason {
+    /// A free found the lists at `high` (§5.9).
+    High = 0,
+    /// A run of high-order frees (§5.9, the seed's *free_high*).
+    FreeHigh = 1,
+    /// The tick lowered `high` (§5.14).
+    Decay = 2,
+    /// The tick found the lists of a remote node unused (§5.15).
+    Expire = 3,
+    /// Somebody asked for it (§5.16).
+    Drain = 4,
+}
+
+/// How many reasons there are.
+pub(crate) const REASONS: usize = 5;
+
+/// Rows of the tables by order: a power of two, so that an index cut to four bits always fits.
+const ROWS: usize = 16;
+
+/// A counter with one writer at a time: whoever holds the lock that its owner names.
+#[derive(Debug)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    const fn new() -> Self {
+        Counter(AtomicU64::new(0))
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Blocks by order and type.
+#[derive(Debug)]
+pub(crate) struct Table([[Counter; TYPES]; ROWS]);
+
+impl Table {
+    const fn new() -> Self {
+        Table([const { [const { Counter::new() }; TYPES] }; ROWS])
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(&self, order: u8, t: MigrateType) {
+        self.0[(order & 15) as usize][t as usize].add(1);
+    }
+
+    /// Blocks of all orders and types.
+    fn blocks(&self) -> u64 {
+        self.0.iter().flatten().map(Counter::get).sum()
+    }
+
+    /// Base pages of all orders and types.
+    fn pages(&self) -> u64 {
+        let row = |row: &[Counter; TYPES]| row.iter().map(Counter::get).sum::<u64>();
+        self.0.iter().enumerate().map(|(order, counts)| row(counts) << order).sum()
+    }
+
+    fn add_to(&self, sum: &mut BlockCounts) {
+        for (row, into) in self.0.iter().zip(&mut sum.0) {
+            for (c, s) in row.iter().zip(into) {
+                *s += c.get();
+            }
+        }
+    }
+}
+
+/// How many blocks, by order and migrate type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockCounts(pub [[u64; TYPES]; 11]);
+
+impl BlockCounts {
+    /// Blocks of all orders and types.
+    pub fn blocks(&self) -> u64 {
+        self.0.iter().flatten().sum()
+    }
+
+    /// Base pages of all orders and types.
+    pub fn pages(&self) -> u64 {
+        self.0.iter().enumerate().map(|(o, row)| row.iter().sum::<u64>() << o).sum()
+    }
+}
+
+/// How many of the blocks that a CPU handed out in a zone are NUMA events (§9.1): all, but for those
+/// handed out while `numa_stat` was off (§10). So nothing is counted twice where blocks are handed
+/// out.
+///
+/// One word, so that nobody reads half of a switch. On: the blocks that are not counted. Off, with
+/// the highest bit: those that were counted until then.
+#[derive(Debug)]
+pub(crate) struct NumaPart(AtomicU64);
+
+impl NumaPart {
+    const OFF: u64 = 1 << 63;
+
+    /// Of so many blocks handed out, how many count.
+    pub(crate) fn of(&self, handed_out: u64) -> u64 {
+        match self.0.load(Relaxed) {
+            word if word & Self::OFF != 0 => word & !Self::OFF,
+            left_out => handed_out.saturating_sub(left_out),
+        }
+    }
+
+    /// Begins to count, or ends it, after so many blocks; one caller at a time.
+    pub(crate) fn switch(&self, on: bool, handed_out: u64) {
+        let was_on = self.0.load(Relaxed) & Self::OFF == 0;
+        if on != was_on {
+            // Both ways the same: what counted becomes what is left out of the rest, and back.
+            let rest = handed_out.saturating_sub(self.0.load(Relaxed) & !Self::OFF);
+            self.0.store(if on { rest } else { rest | Self::OFF }, Relaxed);
+        }
+    }
+}
+
+/// Counters of one CPU in one zone, written under its per-CPU list's lock (`direct_*`: under the
+/// zone lock; `numa`: by whoever changes the setting).
+#[derive(Debug)]
+pub(crate) struct CpuCounters {
+    pub(crate) numa: NumaPart,
+    pub(crate) allocs: Table,
+    pub(crate) frees: Table,
+    pub(crate) direct_allocs: Table,
+    pub(crate) direct_frees: Table,
+    pub(crate) refills: Counter,
+    pub(crate) refilled_pages: Counter,
+    pub(crate) empty_refills: Counter,
+    pub(crate) drains: [Counter; REASONS],
+    pub(crate) drained_pages: [Counter; REASONS],
+    pub(crate) ticks: Counter,
+}
+
+/// What one CPU did in one zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CpuStats {
+    /// Blocks handed out.
+    pub allocs: BlockCounts,
+    /// Blocks taken back.
+    pub frees: BlockCounts,
+    /// Of the blocks handed out, how many came straight from the zone.
+    pub direct_allocs: u64,
+    /// Of the blocks taken back, how many went straight to the zone.
+    pub direct_frees: u64,
+    /// Base pages of the blocks that came straight from the zone.
+    pub direct_alloc_pages: u64,
+    /// Base pages of the blocks that went straight to the zone.
+    pub direct_free_pages: u64,
+    /// Refills of a per-CPU list that got something. A request served by the list without one is
+    /// a hit: `hits = allocs - direct_allocs - refills`.
+    pub refills: u64,
+    /// Base pages that refills took from the zone.
+    pub refilled_pages: u64,
+    /// Refills that got nothing.
+    pub empty_refills: u64,
+    /// Bulk frees by [`DrainReason`](crate::DrainReason); those of a tick count each batch.
+    pub drains: [u64; REASONS],
+    /// Base pages that they gave back.
+    pub drained_pages: [u64; REASONS],
+    /// Ticks of the statistics worker.
+    pub ticks: u64,
+}
+
+impl CpuStats {
+    /// Bulk frees for any reason.
+    pub fn all_drains(&self) -> u64 {
+        self.drains.iter().sum()
+    }
+
+    /// Base pages given back by bulk frees for any reason.
+    pub fn all_drained_pages(&self) -> u64 {
+        self.drained_pages.iter().sum()
+    }
+
+    /// Base pages that came to the per-CPU lists, by refills and frees, less those that left them:
+    /// how much more the lists hold than when the counters were 0. Takes no lock; while the CPU is
+    /// in the middle of something, this may be some pages off.
+    pub fn cached_pages(&self) -> i64 {
+        let came = self.refilled_pages.wrapping_add(self.frees.pages());
+        let went = self.all_drained_pages().wrapping_add(self.allocs.pages());
+        let direct = self.direct_alloc_pages.wrapping_sub(self.direct_free_pages);
+        came.wrapping_sub(went).wrapping_add(direct) as i64
+    }
+
+    /// Requests that found their per-CPU list filled.
+    pub fn hits(&self) -> u64 {
+        self.allocs.blocks().saturating_sub(self.direct_allocs + self.refills)
+    }
+
+    /// What was added since an earlier reading of the same counters.
+    pub fn since(&self, earlier: &CpuStats) -> CpuStats {
+        let less = |a: &u64, b: &u64| a.wrapping_sub(*b);
+        let mut s = *self;
+        for (s, e) in [(&mut s.allocs, &earlier.allocs), (&mut s.frees, &earlier.frees)] {
+            for (s, e) in s.0.iter_mut().flatten().zip(e.0.iter().flatten()) {
+                *s = less(s, e);
+            }
+        }
+        for (s, e) in s.drains.iter_mut().zip(&earlier.drains) {
+            *s = less(s, e);
+        }
+        for (s, e) in s.drained_pages.iter_mut().zip(&earlier.drained_pages) {
+            *s = less(s, e);
+        }
+        CpuStats {
+            direct_allocs: less(&s.direct_allocs, &earlier.direct_allocs),
+            direct_frees: less(&s.direct_frees, &earlier.direct_frees),
+            direct_alloc_pages: less(&s.direct_alloc_pages, &earlier.direct_alloc_pages),
+            direct_free_pages: less(&s.direct_free_pages, &earlier.direct_free_pages),
+            refills: less(&s.refills, &earlier.refills),
+            refilled_pages: less(&s.refilled_pages, &earlier.refilled_pages),
+            empty_refills: less(&s.empty_refills, &earlier.empty_refills),
+            ticks: less(&s.ticks, &earlier.ticks),
+            ..s
+        }
+    }
+
+    /// Adds another CPU's, or another zone's.
+    pub fn add(&mut self, o: &CpuStats) {
+        for (s, x) in [(&mut self.allocs, &o.allocs), (&mut self.frees, &o.frees)] {
+            for (s, x) in s.0.iter_mut().flatten().zip(x.0.iter().flatten()) {
+                *s += x;
+            }
+        }
+        self.direct_allocs += o.direct_allocs;
+        self.direct_frees += o.direct_frees;
+        self.direct_alloc_pages += o.direct_alloc_pages;
+        self.direct_free_pages += o.direct_free_pages;
+        self.refills += o.refills;
+        self.refilled_pages += o.refilled_pages;
+        self.empty_refills += o.empty_refills;
+        self.ticks += o.ticks;
+        for i in 0..REASONS {
+            self.drains[i] += o.drains[i];
+            self.drained_pages[i] += o.drained_pages[i];
+        }
+    }
+}
+
+impl CpuCounters {
+    pub(crate) const fn new() -> Self {
+        CpuCounters {
+            numa: NumaPart(AtomicU64::new(0)),
+            allocs: Table::new(),
+            frees: Table::new(),
+            direct_allocs: Table::new(),
+            direct_frees: Table::new(),
+            refills: Counter::new(),
+            refilled_pages: Counter::new(),
+            empty_refills: Counter::new(),
+            drains: [const { Counter::new() }; REASONS],
+            drained_pages: [const { Counter::new() }; REASONS],
+            ticks: Counter::new(),
+        }
+    }
+
+    /// Blocks handed out.
+    pub(crate) fn handed_out(&self) -> u64 {
+        self.allocs.blocks() + self.direct_allocs.blocks()
+    }
+
+    /// Blocks taken back.
+    pub(crate) fn taken_back(&self) -> u64 {
+        self.frees.blocks() + self.direct_frees.blocks()
+    }
+
+    /// Base pages handed out.
+    pub(crate) fn pages_out(&self) -> u64 {
+        self.allocs.pages() + self.direct_allocs.pages()
+    }
+
+    /// Base pages taken back.
+    pub(crate) fn pages_back(&self) -> u64 {
+        self.frees.pages() + self.direct_frees.pages()
+    }
+
+    pub(crate) fn read(&self) -> CpuStats {
+        let mut s = CpuStats::default();
+        self.direct_allocs.add_to(&mut s.allocs);
+        self.direct_frees.add_to(&mut s.frees);
+        s.direct_allocs = s.allocs.blocks();
+        s.direct_frees = s.frees.blocks();
+        s.direct_alloc_pages = s.allocs.pages();
+        s.direct_free_pages = s.frees.pages();
+        self.allocs.add_to(&mut s.allocs);
+        self.frees.add_to(&mut s.frees);
+        s.refills = self.refills.get();
+        s.refilled_pages = self.refilled_pages.get();
+        s.empty_refills = self.empty_refills.get();
+        s.ticks = self.ticks.get();
+        for i in 0..REASONS {
+            s.drains[i] = self.drains[i].get();
+            s.drained_pages[i] = self.drained_pages[i].get();
+        }
+        s
+    }
+}
+
+/// Buckets of the lock histograms: bucket `i` counts times from 2^(i-1) up to 2^i nanoseconds.
+pub const LOCK_BUCKETS: usize = 40;
+
+/// Counters of a zone, written under its lock.
+#[derive(Debug)]
+pub(crate) struct ZoneCounters {
+    pub(crate) lock_holds: Counter,
+    pub(crate) pages_taken: Counter,
+    pub(crate) pages_returned: Counter,
+    pub(crate) claims_whole: Counter,
+    pub(crate) claims_part: Counter,
+    pub(crate) claims_refused: Counter,
+    pub(crate) steals: Counter,
+    pub(crate) mismatches: Counter,
+    pub(crate) merges_relabelled: Counter,
+    pub(crate) merges_refused: Counter,
+    pub(crate) boosts: Counter,
+    pub(crate) highatomic_reserved: Counter,
+    pub(crate) highatomic_unreserved: Counter,
+    pub(crate) type_check_failures: Counter,
+    pub(crate) wait_ns: Counter,
+    pub(crate) hold_ns: Counter,
+    pub(crate) waits: LockHistogram,
+    pub(crate) holds: LockHistogram,
+}
+
+#[derive(Debug)]
+pub(crate) struct LockHistogram([Counter; LOCK_BUCKETS]);
+
+impl LockHistogram {
+    const fn new() -> Self {
+        LockHistogram([const { Counter::new() }; LOCK_BUCKETS])
+    }
+
+    pub(crate) fn note(&self, ns: u64) {
+        let bucket = (u64::BITS - ns.leading_zeros()) as usize;
+        if let Some(c) = self.0.get(bucket.min(LOCK_BUCKETS - 1)) {
+            c.add(1);
+        }
+    }
+
+    fn read(&self) -> [u64; LOCK_BUCKETS] {
+        core::array::from_fn(|i| self.0.get(i).map_or(0, Counter::get))
+    }
+}
+
+/// Where a zone's blocks went, in blocks (§9.1), but for those handed out while
+/// [`numa_stat`](crate::Knobs::numa_stat) was off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NumaStats {
+    /// Handed out here as preferred.
+    pub hit: u64,
+    /// Handed out here though another node was preferred.
+    pub miss: u64,
+    /// Preferred here, but handed out by another node.
+    pub foreign: u64,
+    /// Handed out here because it was this node's turn.
+    pub interleave: u64,
+    /// Handed out to CPUs of the zone's node.
+    pub local: u64,
+    /// Handed out to CPUs of other nodes.
+    pub other: u64,
+}
+
+/// What happened in one zone, besides the counts by CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneStats {
+    /// Times the zone lock was taken.
+    pub lock_holds: u64,
+    /// Base pages that left the free lists for requests and refills (the seeds' *alloc_zone*).
+    pub pages_taken: u64,
+    /// Base pages that came back to them.
+    pub pages_returned: u64,
+    /// Free blocks of a pageblock or more that changed their type whole (§4.4).
+    pub claims_whole: u64,
+    /// Pageblocks converted because enough of them was free or alike (§4.4).
+    pub claims_part: u64,
+    /// Pageblocks looked at and left to their type.
+    pub claims_refused: u64,
+    /// Blocks taken from another type without claiming (§4.5).
+    pub steals: u64,
+    /// Blocks handed out whose pageblock has another type than was asked for (§4.10).
+    pub mismatches: u64,
+    /// Merges that relabelled a pageblock (§1.7e).
+    pub merges_relabelled: u64,
+    /// Merges that did not take place because of the types (§1.7c).
+    pub merges_refused: u64,
+    /// Times the watermarks were boosted (§3.4).
+    pub boosts: u64,
+    /// Blocks reserved for high-order atomic requests (§3.8).
+    pub highatomic_reserved: u64,
+    /// Such reservations undone.
+    pub highatomic_unreserved: u64,
+    /// Differences found by [`TypeChecked`](crate::policy::TypeChecked) (§4.8).
+    pub type_check_failures: u64,
+    /// Requests that the zone and those below it could not serve, counted at the preferred zone.
+    pub failures: u64,
+    /// Requests and frees that found their per-CPU list busy and used the zone (§5.6).
+    pub bypasses: u64,
+    /// Whose requests it served.
+    pub numa: NumaStats,
+    /// Nanoseconds spent waiting for the zone lock, where the platform measures it.
+    pub wait_ns: u64,
+    /// Nanoseconds for which it was held, where the platform measures it.
+    pub hold_ns: u64,
+    /// Waits by length.
+    pub waits: [u64; LOCK_BUCKETS],
+    /// Holds by length.
+    pub holds: [u64; LOCK_BUCKETS],
+}
+
+/// A zone's main counters, those of its CPUs summed: what fits on a small stack, as
+/// [`CpuStats`] and [`ZoneStats`] do not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ZoneTotals {
+    /// Blocks handed out.
+    pub allocs: u64,
+    /// Blocks taken back.
+    pub frees: u64,
+    /// Refills of per-CPU lists that got something.
+    pub refills: u64,
+    /// Requests that the zone and those below it could not serve, counted at the preferred zone.
+    pub failures: u64,
+    /// Times the zone lock was taken.
+    pub lock_holds: u64,
+    /// Base pages that left the free lists for requests and refills.
+    pub pages_taken: u64,
+    /// Base pages that came back to them.
+    pub pages_returned: u64,
+    /// Blocks handed out whose pageblock has another type than was asked for.
+    pub mismatches: u64,
+}
+
+impl ZoneCounters {
+    pub(crate) const fn new() -> Self {
+        ZoneCounters {
+            lock_holds: Counter::new(),
+            pages_taken: Counter::new(),
+            pages_returned: Counter::new(),
+            claims_whole: Counter::new(),
+            claims_part: Counter::new(),
+            claims_refused: Counter::new(),
+            steals: Counter::new(),
+            mismatches: Counter::new(),
+            merges_relabelled: Counter::new(),
+            merges_refused: Counter::new(),
+            boosts: Counter::new(),
+            highatomic_reserved: Counter::new(),
+            highatomic_unreserved: Counter::new(),
+            type_check_failures: Counter::new(),
+            wait_ns: Counter::new(),
+            hold_ns: Counter::new(),
+            waits: LockHistogram::new(),
+            holds: LockHistogram::new(),
+        }
+    }
+
+    /// What the zone counts itself, all others 0.
+    pub(crate) fn totals(&self) -> ZoneTotals {
+        ZoneTotals {
+            lock_holds: self.lock_holds.get(),
+            pages_taken: self.pages_taken.get(),
+            pages_returned: self.pages_returned.get(),
+            mismatches: self.mismatches.get(),
+            ..ZoneTotals::default()
+        }
+    }
+
+    pub(crate) fn read(&self, failures: u64, bypasses: u64, numa: NumaStats) -> ZoneStats {
+        ZoneStats {
+            lock_holds: self.lock_holds.get(),
+            pages_taken: self.pages_taken.get(),
+            pages_returned: self.pages_returned.get(),
+            claims_whole: self.claims_whole.get(),
+            claims_part: self.claims_part.get(),
+            claims_refused: self.claims_refused.get(),
+            steals: self.steals.get(),
+            mismatches: self.mismatches.get(),
+            merges_relabelled: self.merges_relabelled.get(),
+            merges_refused: self.merges_refused.get(),
+            boosts: self.boosts.get(),
+            highatomic_reserved: self.highatomic_reserved.get(),
+            highatomic_unreserved: self.highatomic_unreserved.get(),
+            type_check_failures: self.type_check_failures.get(),
+            failures,
+            bypasses,
+            numa,
+            wait_ns: self.wait_ns.get(),
+            hold_ns: self.hold_ns.get(),
+            waits: self.waits.read(),
+            holds: self.holds.read(),
+        }
+    }
+}
+
+/// How far a CPU's part of a counter may go before it is folded (§9.3, the normal value).
+pub fn stat_threshold(cpus: u32, managed: u64) -> u32 {
+    let fls = |x: u64| u64::BITS - x.leading_zeros();
+    (2 * fls(cpus.into()) * (1 + fls(managed >> 15))).min(125)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_of_9_3_and_c_1() {
+        for (cpus, managed, want) in [
+            (2, 3840, 4),
+            (2, 772497, 24),
+            (2, 622592, 24),
+            (2, 1343488, 28),
+            (4, 110560, 18),
+            (4, 3840, 6),
+            (1024, 1 << 28, 125),
+        ] {
+            assert_eq!(stat_threshold(cpus, managed), want, "{cpus} CPUs, {managed} pages");
+        }
+    }
+}

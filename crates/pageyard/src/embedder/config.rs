@@ -1,0 +1,70 @@
+//! What an allocator is made of, by types.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use lock_api::RawMutex;
+
+use crate::embedder::hooks::Hooks;
+use crate::embedder::parts::Parts;
+use crate::embedder::platform::Platform;
+use crate::embedder::policy::{Linux612, Policy};
+
+/// What an allocator is made of: its kind of lock, its hooks, its policy.
+///
+/// [`Bare`] and [`Hooked`] are configurations with defaults; an embedder may also name its own:
+///
+/// ```
+/// use pageyard::{AllocError, Config, Gfp, Order, Parts, Pfn, Platform, Yard};
+///
+/// struct Machine;
+/// impl Platform for Machine {}
+///
+/// struct Kernel;
+/// impl Config for Kernel {
+///     type Lock = spin::mutex::SpinMutex<()>;
+///     type Hooks = Parts<Machine>;
+///     type Policy = pageyard::policy::Linux612;
+/// }
+/// fn largest(yard: &Yard<'_, Kernel>) -> Result<Pfn, AllocError> {
+///     yard.alloc(Order::MAX, Gfp::KERNEL)
+/// }
+/// ```
+pub trait Config {
+    /// The lock of zones and per-CPU lists: any lock with an `impl lock_api::RawMutex`.
+    type Lock: RawMutex;
+    /// The machine and what hooks into the allocator.
+    type Hooks: Hooks;
+    /// How the allocator behaves.
+    type Policy: Policy;
+}
+
+/// A platform `E` with locks `L` and policy `P`, without further hooks.
+pub struct Bare<L, E, P = Linux612>(PhantomData<(L, E, P)>);
+
+impl<L: RawMutex, E: Platform, P: Policy> Config for Bare<L, E, P> {
+    type Lock = L;
+    type Hooks = Parts<E>;
+    type Policy = P;
+}
+
+/// Hooks `H`, which include the platform, with locks `L` and policy `P`.
+pub struct Hooked<L, H, P = Linux612>(PhantomData<(L, H, P)>);
+
+impl<L: RawMutex, H: Hooks, P: Policy> Config for Hooked<L, H, P> {
+    type Lock = L;
+    type Hooks = H;
+    type Policy = P;
+}
+
+impl<L, E, P> fmt::Debug for Bare<L, E, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bare")
+    }
+}
+
+impl<L, H, P> fmt::Debug for Hooked<L, H, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hooked")
+    }
+}

@@ -1,0 +1,68 @@
+//! Why `high` of the per-CPU lists changes (spec §5.4, §5.8, §5.10, §5.14).
+
+/// Why `high` changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum HighReason {
+    /// It follows its limits: a knob, the watermarks or the boost moved them, or the lists were
+    /// disabled or enabled (§5.4, §5.5).
+    Limits = 0,
+    /// A refill: room for what it brings (§5.8).
+    Refill = 1,
+    /// More was freed in a row than fits: room for the next time (§5.10).
+    Free = 2,
+    /// A run of high-order frees (§5.10).
+    FreeHigh = 3,
+    /// Background reclaim is at work (§5.10).
+    Reclaim = 4,
+    /// The zone is below its high watermark (§5.10).
+    BelowHigh = 5,
+    /// A tick (§5.14).
+    Decay = 6,
+}
+
+/// How many reasons there are.
+pub(crate) const HIGH_REASONS: usize = 7;
+
+impl HighReason {
+    /// All reasons.
+    pub const ALL: [HighReason; HIGH_REASONS] = [
+        HighReason::Limits,
+        HighReason::Refill,
+        HighReason::Free,
+        HighReason::FreeHigh,
+        HighReason::Reclaim,
+        HighReason::BelowHigh,
+        HighReason::Decay,
+    ];
+
+    /// In a word or two.
+    pub const fn name(self) -> &'static str {
+        match self {
+            HighReason::Limits => "limits",
+            HighReason::Refill => "refill",
+            HighReason::Free => "free",
+            HighReason::FreeHigh => "free_high",
+            HighReason::Reclaim => "reclaim",
+            HighReason::BelowHigh => "below_high",
+            HighReason::Decay => "decay",
+        }
+    }
+}
+
+/// One change of `high`, with the state around it. Counts are base pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HighChange {
+    /// What it was.
+    pub from: i32,
+    /// What it is now.
+    pub to: i32,
+    /// Pages on the lists at this moment; a refill's are not there yet.
+    pub count: i32,
+    /// Refills of this CPU's lists of this zone so far.
+    pub refills: u64,
+    /// Bulk frees by this CPU in this zone so far.
+    pub drains: u64,
+    /// Why.
+    pub reason: HighReason,
+}

@@ -1,0 +1,62 @@
+//! The machine under the allocator.
+
+use crate::base::gfp::Gfp;
+use crate::base::units::{CpuId, Order, Pfn};
+
+/// The machine under the allocator: all that an embedder has to supply.
+///
+/// Every method has a default, which suits one CPU without a clock. What the allocator can ask for
+/// beyond this (reclaim, events, defences) is in [`Reclaim`](crate::Reclaim),
+/// [`Observer`](crate::Observer) and [`Defences`](crate::Defences).
+///
+/// [`cpu`](Platform::cpu) and [`now`](Platform::now) may be called with locks held; they must not
+/// call back into the allocator and must not panic. The others are called without any lock. Where one
+/// of those panics, the panic reaches the allocator's caller and the yard stays consistent.
+///
+/// ```
+/// use pageyard::{CpuId, Platform};
+///
+/// struct Machine;
+/// impl Platform for Machine {
+///     fn cpu(&self) -> CpuId { CpuId(0) }
+/// }
+/// ```
+pub trait Platform {
+    /// Whether yards on this platform may be [initialised later](crate::Yard::deferred) (§8.2). If
+    /// not, no request spends code or stack on it.
+    const DEFERS: bool = true;
+
+    /// Returns the CPU that executes the caller. The caller need not stay there: a thread that
+    /// migrates meanwhile uses the other CPU's list, which is locked, and is only slower.
+    fn cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+
+    /// Returns the time in nanoseconds, from any start.
+    fn now(&self) -> u64 {
+        0
+    }
+
+    /// Waits about a tick: another task is dealing with the shortage.
+    fn pause(&self) {
+        core::hint::spin_loop();
+    }
+
+    /// Prepares a block for its caller: zeroes it if `gfp` contains [`ZERO`](Gfp::ZERO).
+    ///
+    /// `gfp` is the request's, except for `ZERO`, which says what the policy decided (§11.5): always
+    /// set with `init_on_alloc`, never with `init_on_free`, since the memory is zero already. That
+    /// policy calls this with `ZERO` alone when a block becomes free.
+    #[inline(always)]
+    fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
+        let _ = (pfn, order, gfp);
+    }
+}
+
+/// One CPU without a clock.
+impl Platform for () {}
+
+impl<T: Platform> Platform for &T {
+    const DEFERS: bool = T::DEFERS;
+    crate::forward_hooks!(@deref: cpu now pause prepare);
+}

@@ -1,0 +1,558 @@
+//! How the allocator behaves: a policy gives its [`Rules`].
+//!
+//! The policies here are types of size zero whose rules are a constant, so what such a policy does not
+//! use costs nothing at run time. A reference to [`Rules`] is a policy too: one that is chosen when the
+//! program runs, with the same answers.
+//!
+//! [`Linux612`] answers as Linux 6.12 does. The tuning series that led there is [`Base`] to
+//! [`Step10`] (spec §5.17): each differs from `Linux612` in the per-CPU lists' tuning alone, so
+//! that two columns of an experiment differ in the named step only. [`Vanilla`],
+//! [`TwoPassBulkFree`] and [`NoHighOrder`] change one thing of the policy they wrap and compose:
+//! `TwoPassBulkFree<NoHighOrder<Base>>` is a policy. [`Linux61`] is a whole older kernel.
+
+use core::marker::PhantomData;
+
+use crate::base::gfp::Gfp;
+
+/// What gives an allocator its rules.
+pub trait Policy: Copy {
+    /// What the allocator is to do: the same at every call.
+    fn rules(&self) -> &Rules;
+}
+
+/// Rules that are chosen when the program runs.
+///
+/// ```
+/// use pageyard::policy::{Linux612, Policy, Rules, StaticPolicy};
+///
+/// let chosen = Rules { high_order_lists: false, ..Linux612::RULES };
+/// assert!(!(&chosen).rules().high_order_lists);
+/// ```
+impl Policy for &Rules {
+    #[inline]
+    fn rules(&self) -> &Rules {
+        self
+    }
+}
+
+/// A policy that is known when the program is compiled.
+pub trait StaticPolicy: Policy {
+    /// Its name in tables and on the command line.
+    const NAME: &'static str;
+    /// What it does.
+    const RULES: Rules;
+    /// The only value.
+    const POLICY: Self;
+}
+
+/// Everything a policy may choose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// Orders 1 to 3 and 9 are kept on the per-CPU lists, not order 0 alone (§5.2).
+    pub high_order_lists: bool,
+    /// How a bulk free walks the lists (§5.12, §5.12a).
+    pub bulk_free: BulkFree,
+    /// A page that enters a per-CPU list keeps the type it had then, and is given back under it,
+    /// whatever has become of its block meanwhile. Off: the block's type is read when the page
+    /// is given back, under the zone lock (§4.10a).
+    pub carried_types: bool,
+    /// How a request is served when its own type has nothing (§4.4–4.6).
+    pub fallback: Fallback,
+    /// A block that a request may not claim still gives up its free pages to the lists of the
+    /// request's type, where they wait for the next such request; only the label stays. Off: lists
+    /// and labels change together, and what is left of a stolen block stays where it was (§4.10e).
+    pub moves_unclaimed: bool,
+    /// A fallback that only takes a page boosts the watermarks like a claim (before 6.12.29, §3.4).
+    pub boost_on_steal: bool,
+    /// The limits of the per-CPU lists are computed anew with everything else that depends on the
+    /// size of the zones (§8.3). Off: once, at the start.
+    pub limits_follow: bool,
+    /// How the per-CPU lists are tuned.
+    pub pcp: PcpRules,
+    /// Compare block type and list type at every list operation and count differences (§4.8).
+    pub type_checks: bool,
+    /// What is done against mistakes of callers and faults of memory.
+    pub safety: Safety,
+}
+
+/// Checks and defences (spec §11), all off by default. They are part of the policy, so that what
+/// is off leaves no instruction behind; the kernel has boot parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Safety {
+    /// Look at the embedder's own description of every page when it is freed and when it is handed
+    /// out ([`Defences::page_state`](crate::Defences::page_state), §11.1). Whatever else is on here
+    /// but guards turns this on too.
+    pub page_checks: bool,
+    /// Fill free memory with a pattern, and verify it before it is handed out (§11.4).
+    pub poison: bool,
+    /// Zero all memory that is handed out (§11.5). Without effect where `poison` is on.
+    pub init_on_alloc: bool,
+    /// Zero memory when it is freed, and no more when it is handed out, not even where ZERO is
+    /// asked for (§11.5). Without effect where `poison` is on.
+    pub init_on_free: bool,
+    /// Unmap memory while it is free (§11.6).
+    pub unmap: bool,
+    /// Parts of orders below this that a split leaves over become guards (§11.6). 0: none; at most
+    /// [`MAX_GUARD_ORDER`].
+    pub guard_min_order: u8,
+}
+
+/// The largest [`Safety::guard_min_order`], half of the largest order as in the kernel (spec §10).
+pub const MAX_GUARD_ORDER: u8 = 5;
+/// The most that [`PcpRules::scale_max`] may be.
+pub const MAX_SCALE: u8 = 6;
+
+impl Rules {
+    /// Returns a rule of an embedder's own policy that is out of range: its name, its value and the
+    /// largest value allowed.
+    pub(crate) const fn out_of_range(&self) -> Option<(&'static str, u8, u8)> {
+        if self.pcp.scale_max > MAX_SCALE {
+            return Some(("scale_max", self.pcp.scale_max, MAX_SCALE));
+        }
+        if self.safety.guard_min_order > MAX_GUARD_ORDER {
+            return Some(("guard_min_order", self.safety.guard_min_order, MAX_GUARD_ORDER));
+        }
+        None
+    }
+}
+
+impl Safety {
+    /// Nothing.
+    pub const OFF: Safety = Safety {
+        page_checks: false,
+        poison: false,
+        init_on_alloc: false,
+        init_on_free: false,
+        unmap: false,
+        guard_min_order: 0,
+    };
+
+    /// Whether pages are checked (§11.1).
+    pub const fn checks_pages(&self) -> bool {
+        self.page_checks || self.poison || self.init_on_alloc || self.init_on_free || self.unmap
+    }
+
+    /// Whether anything is to be done for a block between its owner and the lists.
+    pub(crate) const fn at_free(&self) -> bool {
+        self.checks_pages()
+    }
+
+    /// Whether memory is zeroed when it is freed; poisoning overrides that (§11.4).
+    pub(crate) const fn zeroes_free(&self) -> bool {
+        self.init_on_free && !self.poison
+    }
+
+    /// Whether anything is done to memory that becomes free.
+    pub(crate) const fn fills(&self) -> bool {
+        self.poison || self.zeroes_free() || self.unmap
+    }
+
+    /// The flags by which a block is prepared: whether it is to be zeroed now (§11.5).
+    pub(crate) const fn prepared_as(&self, gfp: Gfp) -> Gfp {
+        if self.zeroes_free() {
+            gfp.difference(Gfp::ZERO)
+        } else if self.init_on_alloc && !self.poison {
+            gfp.union(Gfp::ZERO)
+        } else {
+            gfp
+        }
+    }
+}
+
+/// How pages go from per-CPU lists to the zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BulkFree {
+    /// One pass under the zone lock: a list is emptied before the next is looked at (§5.12).
+    /// Neighbours that follow each other there are freed as one.
+    SinglePass,
+    /// The same, each block by itself, as the kernel does it: the same answers at the kernel's cost.
+    BlockByBlock,
+    /// Pages are gathered first, then freed under the lock (§5.12a).
+    TwoPass,
+}
+
+/// Whose pages a request gets when its own type has none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fallback {
+    /// Look for a block to claim, from the largest down; only then steal, from the smallest up
+    /// (§4.4, §4.5).
+    ClaimThenSteal,
+    /// One search for the largest block; what cannot be claimed of it is stolen from it (§4.6).
+    LargestBlock,
+}
+
+/// The tuning of the per-CPU lists, step by step (spec §5.17).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PcpRules {
+    /// What `high` is where it is not tuned, and where it begins where it is.
+    pub high: High,
+    /// S of §5.8: how often a batch may double, at most [`MAX_SCALE`].
+    pub scale_max: u8,
+    /// Step 1: a high-order free drains the lists only if the one before was high-order too.
+    pub free_high_twice: bool,
+    /// Steps 2 and 3: from which cache slice on one batch stays cached before that drain.
+    pub keep_batch: KeepBatch,
+    /// Step 4: the number freed at once doubles at most `scale_max` times.
+    pub free_scale_capped: bool,
+    /// Step 5: refills double too.
+    pub alloc_scale: bool,
+    /// Step 7: `high` moves between its limits.
+    pub growth: Growth,
+    /// Step 8: what being below the high watermark means for the lists.
+    pub below_high: BelowHigh,
+    /// Step 9: `high` decays at most by the smallest count since the last tick.
+    pub count_min: bool,
+    /// Step 10: frees are counted in pages, not in doublings.
+    pub free_count: bool,
+    /// With `free_count`: high-order frees drain the lists only once half of `high_min` has been
+    /// freed in a row beyond a batch, as from Linux 6.16 on (B.3).
+    pub free_high_late: bool,
+    /// By how much `high` falls in a tick without need for it.
+    pub decay: Decay,
+}
+
+/// What the `high` of a zone's per-CPU lists follows from (§5.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum High {
+    /// The CPU's share of the low watermark, and four batches at least.
+    ShareOfLow,
+    /// Six batches, as up to Linux 5.13; none where the batch is below one page.
+    SixBatches,
+}
+
+/// When FREE_HIGH_BATCH is set for a CPU (§5.13).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeepBatch {
+    /// Never.
+    Never,
+    /// The CPU's slices of all data and unified caches hold more than four batches.
+    AllLevelsAbove4,
+    /// The CPU's slice of the last-level cache holds more than three batches.
+    LastLevelAbove3,
+}
+
+/// When a refill raises `high`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Growth {
+    /// Never: `high` is fixed.
+    Fixed,
+    /// Unless background reclaim is at work (the series as first sent).
+    UnlessReclaim,
+    /// Unless the zone is below its high watermark.
+    UnlessBelowHigh,
+}
+
+/// What the per-CPU lists know of the high watermark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BelowHigh {
+    /// Nothing.
+    Ignored,
+    /// Every request tests the high watermark first.
+    TestedAlways,
+    /// The high watermark is tested only while it was last seen to hold (§2.8 step 5).
+    TestedWhileClear,
+}
+
+/// The decay of `high` in one tick (§5.14).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decay {
+    /// None, and nothing is drained by the tick.
+    None,
+    /// To four fifths, draining the excess in one go.
+    Fifth,
+    /// By one eighth, draining the excess batch by batch.
+    Eighth,
+}
+
+const LINUX612: Rules = Rules {
+    high_order_lists: true,
+    bulk_free: BulkFree::SinglePass,
+    carried_types: false,
+    fallback: Fallback::ClaimThenSteal,
+    moves_unclaimed: false,
+    boost_on_steal: false,
+    limits_follow: true,
+    pcp: PcpRules {
+        high: High::ShareOfLow,
+        scale_max: 5,
+        free_high_twice: true,
+        keep_batch: KeepBatch::LastLevelAbove3,
+        free_scale_capped: true,
+        alloc_scale: true,
+        growth: Growth::UnlessBelowHigh,
+        below_high: BelowHigh::TestedWhileClear,
+        count_min: false,
+        free_count: true,
+        free_high_late: false,
+        decay: Decay::Eighth,
+    },
+    type_checks: false,
+    safety: Safety::OFF,
+};
+
+const BASE: PcpRules = PcpRules {
+    high: High::ShareOfLow,
+    scale_max: 5,
+    free_high_twice: false,
+    keep_batch: KeepBatch::Never,
+    free_scale_capped: false,
+    alloc_scale: false,
+    growth: Growth::Fixed,
+    below_high: BelowHigh::Ignored,
+    count_min: false,
+    free_count: false,
+    free_high_late: false,
+    decay: Decay::None,
+};
+const STEP1: PcpRules = PcpRules { free_high_twice: true, ..BASE };
+const STEP3: PcpRules = PcpRules { keep_batch: KeepBatch::AllLevelsAbove4, ..STEP1 };
+const STEP5: PcpRules = PcpRules { free_scale_capped: true, alloc_scale: true, ..STEP3 };
+const STEP7: PcpRules = PcpRules { growth: Growth::UnlessReclaim, decay: Decay::Fifth, ..STEP5 };
+const STEP8: PcpRules =
+    PcpRules { growth: Growth::UnlessBelowHigh, below_high: BelowHigh::TestedAlways, ..STEP7 };
+const STEP9: PcpRules = PcpRules { count_min: true, ..STEP8 };
+const STEP10: PcpRules = PcpRules { free_count: true, ..STEP9 };
+
+/// What a policy's name on a command line stands for.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<T> {
+    /// The name of the type.
+    pub name: &'static str,
+    /// The type's documentation.
+    pub about: &'static str,
+    /// The rules, or what becomes of another policy's.
+    pub makes: T,
+}
+
+/// Declares policies that are plain types.
+macro_rules! policies {
+    ($($(#[doc = $doc:literal])* $name:ident = $text:literal, $rules:expr;)*) => {
+        $(
+            $(#[doc = $doc])*
+            #[derive(Clone, Copy, Debug, Default)]
+            pub struct $name;
+            impl Policy for $name {
+                #[inline(always)]
+                fn rules(&self) -> &Rules {
+                    const { &Self::RULES }
+                }
+            }
+            impl StaticPolicy for $name {
+                const NAME: &'static str = $text;
+                const RULES: Rules = $rules;
+                const POLICY: Self = $name;
+            }
+        )*
+
+        /// All policies that are whole, in the order of the kernel's history: for programs whose
+        /// users choose one by its name.
+        pub const POLICIES: &[Named<&'static Rules>] = &[
+            $(Named { name: $text, about: concat!($($doc, "\n"),*), makes: &$name::RULES },)*
+        ];
+    };
+}
+
+policies! {
+    /// Linux 6.12 as it stands after its stable updates (6.12.117): what the oracle recorded.
+    Linux612 = "Linux612", LINUX612;
+    /// The per-CPU lists of Linux 6.6, before the auto-tuning series: `high` is fixed, refills
+    /// take one batch, frees double without bound, any high-order free after a bulk free drains
+    /// everything.
+    Base = "Base", Rules { pcp: BASE, ..LINUX612 };
+    /// [`Base`] and step 1 of the auto-tuning series (2023): two consecutive high-order frees are
+    /// needed to drain the lists.
+    Step1 = "Step1", Rules { pcp: STEP1, ..LINUX612 };
+    /// [`Step1`] and steps 2 and 3: where the CPU's share of the caches (all levels, as the series
+    /// first had it) holds more than four batches, one batch stays cached.
+    Step3 = "Step3", Rules { pcp: STEP3, ..LINUX612 };
+    /// [`Step3`] and steps 4 and 5: the number freed at once is capped at 2^5 batches, and refills
+    /// double up to the same.
+    Step5 = "Step5", Rules { pcp: STEP5, ..LINUX612 };
+    /// [`Step5`] and steps 6 and 7: `high` grows by what is refilled (not while reclaim is active)
+    /// and by what is freed, and decays to four fifths a second.
+    Step7 = "Step7", Rules { pcp: STEP7, ..LINUX612 };
+    /// [`Step7`] and step 8: below the high watermark `high` does not grow, and shrinks on frees.
+    Step8 = "Step8", Rules { pcp: STEP8, ..LINUX612 };
+    /// [`Step8`] and step 9: `high` decays by no more than the smallest count since the last tick.
+    /// 6.12 dropped this step.
+    Step9 = "Step9", Rules { pcp: STEP9, ..LINUX612 };
+    /// [`Step9`] and step 10, the whole series as first sent: a count of freed pages takes the
+    /// place of the doublings. 6.12 differs from it in the cache rule (last level, three
+    /// batches), the decay (one eighth, batch by batch), the floor of the shrinking (a batch), and
+    /// in testing the high watermark only while it held.
+    Step10 = "Step10", Rules { pcp: STEP10, ..LINUX612 };
+    /// Linux 6.1.192: no auto-tuning but for the cap of bulk frees at 2^5 batches, which its
+    /// stable updates brought; types carried by cached pages; one fallback search, which boosts
+    /// the watermarks even where it only takes a page. (Its bulk frees also stop looking at the
+    /// lowest and highest lists once those are empty, §5.12; that changes no answer.)
+    Linux61 = "Linux61", Rules {
+        pcp: PcpRules { free_scale_capped: true, ..BASE },
+        carried_types: true,
+        fallback: Fallback::LargestBlock,
+        moves_unclaimed: true,
+        boost_on_steal: true,
+        ..LINUX612
+    };
+}
+
+/// Declares policies that change one thing of another policy.
+macro_rules! modifiers {
+    ($($(#[doc = $doc:literal])* $name:ident = $text:literal, |$rules:ident| $change:expr;)*) => {
+        $(
+            $(#[doc = $doc])*
+            #[derive(Clone, Copy, Debug, Default)]
+            pub struct $name<P = Linux612>(PhantomData<P>);
+            impl<P> $name<P> {
+                const fn change($rules: Rules) -> Rules {
+                    $change
+                }
+            }
+            impl<P: StaticPolicy> Policy for $name<P> {
+                #[inline(always)]
+                fn rules(&self) -> &Rules {
+                    const { &Self::RULES }
+                }
+            }
+            impl<P: StaticPolicy> StaticPolicy for $name<P> {
+                const NAME: &'static str = $text;
+                const RULES: Rules = Self::change(P::RULES);
+                const POLICY: Self = $name(PhantomData);
+            }
+        )*
+
+        /// All that change one thing of another policy, but for [`Guarded`], which has a number:
+        /// [`guarded`].
+        ///
+        /// ```
+        /// use pageyard::policy::{Base, MODIFIERS, StaticPolicy, Vanilla};
+        ///
+        /// let vanilla = MODIFIERS.iter().find(|m| m.name == "Vanilla").unwrap();
+        /// assert_eq!((vanilla.makes)(Base::RULES), Vanilla::<Base>::RULES);
+        /// ```
+        pub const MODIFIERS: &[Named<fn(Rules) -> Rules>] = &[
+            $(Named {
+                name: $text,
+                about: concat!($($doc, "\n"),*),
+                makes: $name::<Linux612>::change,
+            },)*
+        ];
+    };
+}
+
+modifiers! {
+    /// The fallback of Linux 6.12.0, with the hygiene series in place (§4.6).
+    LargestFirst = "LargestFirst", |r| Rules {
+        fallback: Fallback::LargestBlock,
+        boost_on_steal: true,
+        ..r
+    };
+    /// Mobility grouping before the hygiene series of 2024: [`LargestFirst`], where cached pages
+    /// carry their type and a block's free pages change lists without it, so that lists come to
+    /// hold pages of other types' blocks (§4.10).
+    Vanilla = "Vanilla", |r| Rules {
+        carried_types: true,
+        moves_unclaimed: true,
+        fallback: Fallback::LargestBlock,
+        boost_on_steal: true,
+        ..r
+    };
+    /// Bulk frees as in Linux 5.0 to 5.17: pages are gathered on a private list first and freed
+    /// under the zone lock afterwards (§5.12a; "vanilla" of the 2022 series, seed figures A.1).
+    TwoPassBulkFree = "TwoPassBulkFree", |r| Rules { bulk_free: BulkFree::TwoPass, ..r };
+    /// Bulk frees block by block (§5.12): for comparisons with what kernels spend under a zone's lock.
+    BlockByBlock = "BlockByBlock", |r| Rules { bulk_free: BulkFree::BlockByBlock, ..r };
+    /// High-order pages kept off the per-CPU lists: the "revert" column of the 2022 series (seed
+    /// figures A.1), and Linux before 5.14.
+    NoHighOrder = "NoHighOrder", |r| Rules { high_order_lists: false, ..r };
+    /// Limits of the per-CPU lists that are computed at the start alone, and so for the one early
+    /// section of a zone that is [initialised later](crate::Yard::deferred): the defect of Linux
+    /// 5.4 (§8.3, seed figures A.5).
+    EarlyLimits = "EarlyLimits", |r| Rules { limits_follow: false, ..r };
+    /// High-order frees drain the lists later, as from Linux 6.16 on: what gave back the network
+    /// throughput that step 10 had cost (B.3).
+    LateFreeHigh = "LateFreeHigh", |r| Rules {
+        pcp: PcpRules { free_high_late: true, ..r.pcp },
+        ..r
+    };
+    /// A fixed `high` of six batches, as in Linux 5.4, where the defect of [`EarlyLimits`] hurt:
+    /// `EarlyLimits<SixBatches<Base>>` is the machine of seed figures A.5.
+    SixBatches = "SixBatches", |r| Rules {
+        pcp: PcpRules { high: High::SixBatches, growth: Growth::Fixed, ..r.pcp },
+        ..r
+    };
+    /// Every list operation compares the block's type with the list's (§4.8) and counts what
+    /// differs in [`ZoneStats::type_check_failures`](crate::ZoneStats::type_check_failures).
+    TypeChecked = "TypeChecked", |r| Rules { type_checks: true, ..r };
+    /// The embedder's description of each page is looked at on its way in and out (§11.1).
+    PageChecked = "PageChecked", |r| Rules {
+        safety: Safety { page_checks: true, ..r.safety },
+        ..r
+    };
+    /// Free memory holds a pattern that is verified before it is handed out (§11.4).
+    Poisoned = "Poisoned", |r| Rules { safety: Safety { poison: true, ..r.safety }, ..r };
+    /// All memory is zeroed when it is handed out (§11.5).
+    InitOnAlloc = "InitOnAlloc", |r| Rules {
+        safety: Safety { init_on_alloc: true, ..r.safety },
+        ..r
+    };
+    /// All memory is zeroed when it is freed, and at no other time (§11.5).
+    InitOnFree = "InitOnFree", |r| Rules {
+        safety: Safety { init_on_free: true, ..r.safety },
+        ..r
+    };
+    /// Free memory is unmapped (§11.6, the kernel's `debug_pagealloc`).
+    Unmapped = "Unmapped", |r| Rules { safety: Safety { unmap: true, ..r.safety }, ..r };
+}
+
+/// The rules of [`Guarded<MIN_ORDER, P>`](Guarded) where those of `P` are `rules`. An order above
+/// [`MAX_GUARD_ORDER`] is refused where an allocator is made.
+pub const fn guarded(min_order: u8, rules: Rules) -> Rules {
+    Rules { safety: Safety { guard_min_order: min_order, ..rules.safety }, ..rules }
+}
+
+/// Parts of orders below `MIN_ORDER` that a split leaves over become guards (§11.6, the kernel's
+/// `debug_guardpage_minorder`). Orders above [`MAX_GUARD_ORDER`] do not compile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Guarded<const MIN_ORDER: u8, P = Linux612>(PhantomData<P>);
+
+impl<const MIN_ORDER: u8, P: StaticPolicy> Policy for Guarded<MIN_ORDER, P> {
+    #[inline(always)]
+    fn rules(&self) -> &Rules {
+        const { &Self::RULES }
+    }
+}
+
+impl<const MIN_ORDER: u8, P: StaticPolicy> StaticPolicy for Guarded<MIN_ORDER, P> {
+    const POLICY: Self = Guarded(PhantomData);
+    const NAME: &'static str = "Guarded";
+    const RULES: Rules = {
+        assert!(MIN_ORDER <= MAX_GUARD_ORDER, "guards are smaller than order 5");
+        guarded(MIN_ORDER, P::RULES)
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_can_be_chosen_by_name() {
+        let whole = |name| POLICIES.iter().find(|p| p.name == name).map(|p| *p.makes);
+        assert_eq!(whole("Linux61"), Some(Linux61::RULES));
+        for m in MODIFIERS {
+            assert_ne!((m.makes)(Base::RULES), Base::RULES, "{}", m.name);
+            assert!(m.about.len() > 20 && whole(m.name).is_none());
+        }
+        assert_eq!(guarded(3, Base::RULES), Guarded::<3, Base>::RULES);
+    }
+
+    #[test]
+    fn policies_compose() {
+        type P = TwoPassBulkFree<NoHighOrder<Vanilla<Base>>>;
+        let r = P::RULES;
+        assert_eq!(r.bulk_free, BulkFree::TwoPass);
+        assert!(!r.high_order_lists && r.carried_types);
+        assert_eq!(r.pcp, Base::RULES.pcp);
+        assert_eq!(<Vanilla>::RULES.pcp, Linux612::RULES.pcp);
+    }
+}

@@ -1,0 +1,470 @@
+//! A zone's complete state as a stream of [`Record`]s, and back: for conformance, debugging, tests.
+
+use core::fmt;
+
+use lock_api::RawMutex;
+
+use crate::allocator::yard::Yard;
+use crate::base::frame::{Kind, State};
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{
+    CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZONE_KINDS, ZoneId,
+};
+use crate::embedder::config::Config;
+use crate::embedder::policy::Rules;
+use crate::pcp::pageset::{LISTS, Pageset, is_cached_order, list_order, list_type};
+use crate::pcp::tuning::{Limits, MAX_BATCH, MAX_PAGES, Tuning};
+use crate::zone::area::End;
+use crate::zone::defences_state::change;
+use crate::zone::state::{FLAGS, Zone};
+
+/// The fields of a zone that its lists do not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneRecord {
+    /// Pages that are memory.
+    pub present: u64,
+    /// Pages that the allocator manages.
+    pub managed: u64,
+    /// MIN, LOW, HIGH, PROMO without the boost.
+    pub watermarks: [u64; 4],
+    /// The boost.
+    pub boost: u64,
+    /// Bit 0 BOOSTED_WATERMARK, 1 RECLAIM_ACTIVE, 2 BELOW_HIGH.
+    pub flags: u32,
+    /// Pages in highatomic blocks.
+    pub reserved_highatomic: u64,
+    /// Pageblocks that are isolated.
+    pub isolated_blocks: u64,
+    /// Lowmem reserve per highest zone.
+    pub lowmem_reserve: [u64; ZONE_KINDS],
+    /// The free counter without the CPUs' parts.
+    pub nr_free: i64,
+    /// Limits of the pagesets (§5.4), as they are when not disabled.
+    pub limits: Limits,
+    /// Requests that prefer this zone start with NOFRAGMENT.
+    pub nofragment: bool,
+    /// Mobility grouping is off.
+    pub ungrouped: bool,
+}
+
+/// One CPU's pageset, without its lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuRecord {
+    /// Which CPU.
+    pub cpu: CpuId,
+    /// Its node.
+    pub node: NodeId,
+    /// The pageset's fields; `count` is the sum of its lists.
+    pub tuning: Tuning,
+    /// Ticks until an unused remote pageset expires.
+    pub expire: u8,
+    /// The CPU's part of the free counter.
+    pub diff: i32,
+    /// Above this, the part is folded.
+    pub threshold: u32,
+}
+
+/// One piece of a zone's state.
+///
+/// A [snapshot](Yard::snapshot) is one `Zone`, then the pageblocks with memory in ascending order,
+/// then the free lists (orders ascending, types ascending, each from head to tail), then the
+/// allocated blocks and guards in ascending order, then for each CPU one `Cpu` and its cached
+/// blocks (lists ascending, each from head to tail). Frames that no record names are holes,
+/// reserved, or [out of use](crate::OutOfUse), bad or poisoned: after a restore they are reserved,
+/// and a frame that was poisoned while in use is no longer. Frame numbers are absolute.
+///
+/// [`restore`](Yard::restore) takes the records after the zone's in any order that keeps the order
+/// within each list, has a pageblock before the blocks in it, and a CPU before what it caches.
+///
+/// The type under which a block is cached is its list's, or its pageblock's where that has no list
+/// of its own. Counters are no part of the state: those of a restored zone start at 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Record {
+    /// The zone itself; the first record.
+    Zone(ZoneRecord),
+    /// The pageblock that holds this frame has memory, and this type.
+    Block {
+        /// The pageblock's first frame; at the zone's start, the zone's.
+        pfn: Pfn,
+        /// Its type.
+        migrate_type: MigrateType,
+    },
+    /// The next free block of the list of its order and type.
+    Free {
+        /// Its first frame.
+        pfn: Pfn,
+        /// Its order.
+        order: Order,
+        /// The list's type.
+        migrate_type: MigrateType,
+    },
+    /// A block that is kept off the lists by a policy with guards (§11.6).
+    Guard {
+        /// Its first frame.
+        pfn: Pfn,
+        /// Its order.
+        order: Order,
+    },
+    /// A block that a caller owns.
+    Allocated {
+        /// Its first frame.
+        pfn: Pfn,
+        /// Its order.
+        order: Order,
+        /// The owner can move it.
+        movable: bool,
+    },
+    /// A CPU's pageset.
+    Cpu(CpuRecord),
+    /// The next block on one of a CPU's lists.
+    Cached {
+        /// Whose.
+        cpu: CpuId,
+        /// Which of the 14 lists (§5.2).
+        list: usize,
+        /// The block's first frame; its order is the list's.
+        pfn: Pfn,
+    },
+}
+
+/// A snapshot was refused; the zone is blank as before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RestoreError {
+    /// The position of the record at fault, from 0.
+    pub record: usize,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "record {}: {}", self.record, self.what)
+    }
+}
+
+impl core::error::Error for RestoreError {}
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Hands a zone's complete state to `each`, record by record, without any lock. Call it while no
+    /// other thread is inside the allocator, and do not change the yard in `each`. Whether there is
+    /// such a zone.
+    pub fn snapshot(&self, zone: impl Into<ZoneId>, mut each: impl FnMut(Record)) -> bool {
+        let Some(z) = self.zone(zone) else { return false };
+        each(Record::Zone(z.record()));
+        let mut idx = 0;
+        while idx < z.map.len() {
+            if !z.map.block_is_absent(idx) {
+                let pfn = z.pfn(idx).max(z.start);
+                each(Record::Block { pfn, migrate_type: z.map.block_type(idx) });
+            }
+            idx += PAGEBLOCK_PAGES;
+        }
+        for order in (0..=MAX_ORDER).filter_map(Order::new) {
+            for migrate_type in MigrateType::ALL {
+                for idx in z.areas.list(order.get(), migrate_type).iter(&z.map) {
+                    each(Record::Free { pfn: z.pfn(idx), order, migrate_type });
+                }
+            }
+        }
+        for idx in 0..z.map.len() {
+            let state = z.map.frame(idx).state();
+            let (pfn, Some(order)) = (z.pfn(idx), Order::new(state.order())) else { continue };
+            match state.kind() {
+                Kind::Allocated => {
+                    each(Record::Allocated { pfn, order, movable: state.is_movable() })
+                }
+                Kind::Guard => each(Record::Guard { pfn, order }),
+                _ => {}
+            }
+        }
+        for (i, slot) in z.cpus.iter().enumerate() {
+            let cpu = CpuId(i as u32);
+            let tuning = *slot.pageset.lock().tuning();
+            each(Record::Cpu(CpuRecord {
+                cpu,
+                node: NodeId(slot.node.load(Relaxed) as u16),
+                tuning,
+                expire: slot.expire.load(Relaxed),
+                diff: slot.diff(),
+                threshold: slot.threshold.load(Relaxed),
+            }));
+            for list in 0..LISTS {
+                let mut next = slot.pageset.lock().list(list).first();
+                // A list that a caller's mistake has spoilt still ends.
+                for _ in 0..z.map.len() {
+                    let Some(idx) = next.filter(|&idx| z.map.get(idx.into()).is_some()) else {
+                        break;
+                    };
+                    each(Record::Cached { cpu, list, pfn: z.pfn(idx) });
+                    next = Some(z.map.frame(idx).next());
+                }
+            }
+        }
+        true
+    }
+
+    /// Gives a blank zone (see [`Yard::blank`]) the state that a snapshot tells. Blocks that are
+    /// neither free nor cached may be left out; their frames are then reserved.
+    ///
+    /// The records are asked for without any lock. Until the last one is read, the zone has no memory
+    /// for requests. Like [`online`](Yard::online) this brings memory, and one call does so at a time:
+    /// the iterator must not call either of them.
+    ///
+    /// # Errors
+    /// [`RestoreError`] names the record at fault; the zone is blank again. So it is if the iterator
+    /// panics.
+    pub fn restore(
+        &self,
+        zone: impl Into<ZoneId>,
+        records: impl IntoIterator<Item = Record>,
+    ) -> Result<(), RestoreError> {
+        let refuse = |what| Err(RestoreError { record: 0, what });
+        let Some(zone) = self.zone(zone) else { return refuse("there is no such zone") };
+        let Some(_turn) = self.begin_hotplug() else {
+            return refuse("memory comes or goes further up on this task's stack");
+        };
+        if zone.is_populated() {
+            return refuse("the zone has memory already; restore into a blank yard");
+        }
+        if zone.disabled.load(Relaxed) > 0 {
+            return refuse("the zone's per-CPU lists are disabled; enable them first");
+        }
+        let unfinished = Unfinished { zone };
+        let mut at = 0;
+        let read = zone.read_records(self.rules(), records, &mut at);
+        let record = read.map_err(|what| RestoreError { record: at, what })?;
+        zone.publish(self.rules(), &record);
+        core::mem::forget(unfinished);
+        // Those of a blank yard have all nodes; but they are rewritten where memory came or went.
+        if self.zonelist_changes.load(Relaxed) > 0 {
+            self.rebuild_zonelists();
+        }
+        Ok(())
+    }
+}
+
+/// A zone that is being restored: dropped early, also by a panic, it is blank again.
+struct Unfinished<'z, 'a, R: RawMutex> {
+    zone: &'z Zone<'a, R>,
+}
+
+impl<R: RawMutex> Drop for Unfinished<'_, '_, R> {
+    fn drop(&mut self) {
+        self.zone.make_blank();
+    }
+}
+
+fn ensure(holds: bool, what: &'static str) -> Result<(), &'static str> {
+    if holds { Ok(()) } else { Err(what) }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    fn record(&self) -> ZoneRecord {
+        ZoneRecord {
+            present: self.present.load(Relaxed),
+            managed: self.managed.load(Relaxed),
+            watermarks: self.watermarks.marks(),
+            boost: self.watermarks.boost(),
+            flags: self.flags.load(Relaxed) & FLAGS,
+            reserved_highatomic: self.reserved_highatomic.load(Relaxed),
+            isolated_blocks: self.isolated_blocks.load(Relaxed),
+            lowmem_reserve: self.watermarks.reserves(),
+            nr_free: self.nr_free.load(Relaxed),
+            limits: self.limits.get(),
+            nofragment: self.nofragment.load(Relaxed),
+            ungrouped: self.ungrouped.load(Relaxed),
+        }
+    }
+
+    fn read_records(
+        &self,
+        rules: &Rules,
+        records: impl IntoIterator<Item = Record>,
+        at: &mut usize,
+    ) -> Result<ZoneRecord, &'static str> {
+        let mut zone = None;
+        for (i, record) in records.into_iter().enumerate() {
+            *at = i;
+            ensure(
+                (i == 0) == matches!(record, Record::Zone(_)),
+                "the zone comes first, and only once",
+            )?;
+            // A CPU's list is locked before a zone: no record needs both at once.
+            let lock = self.lock.lock();
+            match record {
+                Record::Zone(z) => {
+                    self.check_zone(&z)?;
+                    zone = Some(z);
+                }
+                Record::Block { pfn, migrate_type } => {
+                    let idx = self.index_of(pfn).ok_or("the frame is outside the zone")?;
+                    ensure(self.map.block_is_absent(idx), "the pageblock appears twice")?;
+                    self.map.set_block_type(idx, migrate_type);
+                }
+                Record::Free { pfn, order, migrate_type } => {
+                    let idx = self.occupy(pfn, order.get())?;
+                    let last = idx + order.pages() - 1;
+                    ensure(
+                        rules.carried_types
+                            || [idx, last].iter().all(|&i| self.map.block_type(i) == migrate_type),
+                        "the block is on another type's list than its pageblock's",
+                    )?;
+                    self.areas.insert(&self.map, idx, order.get(), migrate_type, End::Tail);
+                    if migrate_type == MigrateType::HighAtomic {
+                        self.free_highatomic.fetch_add(order.pages().into(), Relaxed);
+                    }
+                    if migrate_type == MigrateType::Cma {
+                        self.free_cma.fetch_add(order.pages().into(), Relaxed);
+                    }
+                }
+                Record::Allocated { pfn, order, movable } => {
+                    let idx = self.occupy(pfn, order.get())?;
+                    let t = self.map.block_type(idx);
+                    let state = State::new(Kind::Allocated, order.get(), t).with_movable(movable);
+                    self.map.frame(idx).set_state(state);
+                }
+                Record::Guard { pfn, order } => {
+                    let guards = rules.safety.guard_min_order;
+                    ensure(order.get() < guards, "the policy has no guards of this order")?;
+                    let idx = self.occupy(pfn, order.get())?;
+                    let t = self.map.block_type(idx);
+                    self.map.frame(idx).set_state(State::new(Kind::Guard, order.get(), t));
+                    change(&self.safety.guards, order.pages().into());
+                }
+                Record::Cpu(c) => {
+                    drop(lock);
+                    self.read_cpu(rules, &c)?;
+                }
+                Record::Cached { cpu, list, pfn } => {
+                    ensure(list < LISTS, "there are 14 lists, numbered from 0")?;
+                    let slot = self.slot(cpu).ok_or("the layout has no such CPU")?;
+                    let order = list_order(list);
+                    ensure(is_cached_order(rules, order), "the policy has no list of this order")?;
+                    let idx = self.occupy(pfn, order)?;
+                    let t = self.map.block_type(idx);
+                    let t = if t.is_mergeable() { list_type(list) } else { t };
+                    self.map.frame(idx).set_state(State::new(Kind::Cached, order, t));
+                    drop(lock);
+                    slot.pageset.lock().list(list).push_tail(&self.map, idx);
+                }
+            }
+        }
+        let zone = zone.ok_or("the zone has no memory")?;
+        for slot in self.cpus {
+            let pageset = slot.pageset.lock();
+            let pages = |i| (pageset.list(i).iter(&self.map).count() as i32) << list_order(i);
+            let cached: i32 = (0..LISTS).map(pages).sum();
+            ensure(pageset.tuning().count == cached, "a CPU's count is not what its lists hold")?;
+        }
+        let blocks = (0..self.map.len()).filter(|&i| self.map.frame(i).state() != State::RESERVED);
+        let mut pages = 0;
+        for idx in blocks {
+            ensure(!self.map.block_is_absent(idx), "a block in a pageblock that has no record")?;
+            pages += 1;
+        }
+        ensure(pages <= zone.managed, "more pages in blocks than managed")?;
+        Ok(zone)
+    }
+
+    fn check_zone(&self, z: &ZoneRecord) -> Result<(), &'static str> {
+        ensure(z.present > 0 && z.present <= self.spanned, "present is not within the span")?;
+        ensure(z.managed <= z.present, "more pages managed than present")?;
+        ensure(z.watermarks.is_sorted() && z.watermarks[3] < 1 << 52, "watermarks do not ascend")?;
+        ensure(z.boost < 1 << 52, "the boost is larger than any zone")?;
+        ensure(z.lowmem_reserve.iter().all(|&r| r < 1 << 52), "a reserve larger than any zone")?;
+        ensure(z.nr_free.unsigned_abs() < 1 << 52, "a counter larger than any zone")?;
+        ensure(z.flags <= FLAGS, "only the lowest three flags have a meaning")?;
+        check_limits(&z.limits)
+    }
+
+    /// The zone itself, once all that it holds is in place: from here on requests find it.
+    fn publish(&self, rules: &Rules, z: &ZoneRecord) {
+        {
+            let _held = self.limits_lock.lock();
+            self.limits.set(z.limits);
+        }
+        let _lock = self.lock.lock();
+        self.watermarks.set_marks(z.watermarks);
+        self.watermarks.set_boost(z.boost);
+        self.watermarks.set_reserve(z.lowmem_reserve);
+        self.flags.store(z.flags, Relaxed);
+        self.reserved_highatomic.store(z.reserved_highatomic, Relaxed);
+        self.isolated_blocks.store(z.isolated_blocks, Relaxed);
+        self.nofragment.store(z.nofragment, Relaxed);
+        self.ungrouped.store(z.ungrouped, Relaxed);
+        self.nr_free.store(z.nr_free, Relaxed);
+        self.refresh_ample(rules);
+        self.managed.store(z.managed, Relaxed);
+        self.present.store(z.present, Relaxed);
+    }
+
+    fn read_cpu(&self, rules: &Rules, c: &CpuRecord) -> Result<(), &'static str> {
+        let slot = self.slot(c.cpu).ok_or("the layout has no such CPU")?;
+        let t = &c.tuning;
+        ensure(slot.node.load(Relaxed) == c.node.0.into(), "the layout has the CPU elsewhere")?;
+        ensure(
+            slot.up.load(Relaxed) || t.count == 0 && t.limits == Limits::DISABLED,
+            "the CPU is down, and has no lists; bring it up first",
+        )?;
+        check_limits(&t.limits)?;
+        let pages = 0..=MAX_PAGES;
+        ensure(
+            [t.count, t.high, t.free_count, t.count_min].iter().all(|n| pages.contains(n)),
+            "a count of the pageset is negative or above 2^28",
+        )?;
+        ensure(t.alloc_factor <= 6 && t.free_factor <= 14, "a factor of the pageset is too large")?;
+        ensure(t.flags < 4, "a pageset has two flags")?;
+        ensure(c.threshold <= 1 << 16, "the threshold is above 2^16")?;
+        ensure(c.diff.unsigned_abs() <= c.threshold, "the CPU's part exceeds its threshold")?;
+        slot.pageset.lock().tune(&rules.pcp, |now| *now = *t);
+        slot.expire.store(c.expire, Relaxed);
+        slot.threshold.store(c.threshold, Relaxed);
+        slot.set_diff(c.diff);
+        Ok(())
+    }
+
+    /// The frames of a block, until now reserved, become its tails.
+    fn occupy(&self, pfn: Pfn, order: u8) -> Result<u32, &'static str> {
+        let pages = 1u32 << order;
+        ensure(pfn.0 & u64::from(pages - 1) == 0, "the block is not aligned to its size")?;
+        let idx = self.index_of(pfn).ok_or("the block is outside the zone")?;
+        ensure(
+            self.index_of(Pfn(pfn.0 + u64::from(pages) - 1)).is_some(),
+            "the block reaches outside the zone",
+        )?;
+        for i in idx..idx + pages {
+            let frame = self.map.frame(i);
+            ensure(frame.state() == State::RESERVED, "the block overlaps another one")?;
+            ensure(!frame.is_poisoned(), "the block has a frame that is faulty")?;
+            frame.set_state(State::TAIL);
+        }
+        Ok(idx)
+    }
+
+    /// Undoes what records that were read have done. Nothing of the zone itself is changed by then.
+    fn make_blank(&self) {
+        for slot in self.cpus {
+            *slot.pageset.lock() = Pageset::new();
+            slot.expire.store(0, Relaxed);
+            slot.threshold.store(0, Relaxed);
+            slot.set_diff(0);
+        }
+        let _lock = self.lock.lock();
+        // A frame that is faulty stays so.
+        self.map.set_states(0, self.map.len(), State::RESERVED);
+        self.map.clear_blocks();
+        self.areas.clear();
+        self.safety.clear();
+        self.free_highatomic.store(0, Relaxed);
+        self.free_cma.store(0, Relaxed);
+    }
+}
+
+fn check_limits(l: &Limits) -> Result<(), &'static str> {
+    ensure((1..=MAX_BATCH).contains(&l.batch), "a batch is 1 to 2^14 pages")?;
+    let pages = 0..=MAX_PAGES;
+    ensure(
+        pages.contains(&l.high_min) && pages.contains(&l.high_max),
+        "high_min and high_max are 0 to 2^28 pages",
+    )
+}

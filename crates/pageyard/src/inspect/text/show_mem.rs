@@ -1,0 +1,208 @@
+//! The report on memory that a kernel logs when a request fails (§9.8): for every zone one line of
+//! sizes, one of reserves, one of free blocks.
+//!
+//! The spec names the first and the last fields of the first line and leaves the middle open. The
+//! middle is what reports in public logs show, with their capital K where they have one. The
+//! summary lines of the machine and its nodes around the zones belong to the kernel's other parts
+//! and are not written.
+
+use core::fmt::{self, Write};
+
+use lock_api::RawMutex;
+
+use super::{Extra, populated, zone_stat};
+use crate::allocator::yard::Yard;
+use crate::base::put::put;
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{CpuId, MAX_ORDER, MigrateType, NodeId, PAGE_SIZE, TYPES};
+use crate::embedder::config::Config;
+use crate::embedder::platform::Platform;
+use crate::zone::state::Zone;
+
+/// Orders that a report shows.
+const ORDERS: usize = MAX_ORDER as usize + 1;
+
+/// What a report says of one zone. Counts are pages; it prints kB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneReport<'t> {
+    /// Its node.
+    pub node: NodeId,
+    /// Its name, such as `DMA32`.
+    pub zone: &'t str,
+    /// Free pages.
+    pub free: u64,
+    /// The boost of the marks.
+    pub boost: u64,
+    /// MIN, LOW, HIGH as they are in force: with the boost (§3.3).
+    pub marks: [u64; 3],
+    /// Pages in blocks reserved for high-order atomic requests (§3.8).
+    pub reserved_highatomic: u64,
+    /// Free pages of those blocks.
+    pub free_highatomic: u64,
+    /// Pages that are memory.
+    pub present: u64,
+    /// Pages that the allocator manages.
+    pub managed: u64,
+    /// Pages on the lists of all CPUs.
+    pub free_pcp: u64,
+    /// Pages on the lists of the CPU that reports.
+    pub local_pcp: u64,
+    /// Free pages of contiguous-memory areas.
+    pub free_cma: u64,
+    /// Reserve against requests for each higher zone (§3.5).
+    pub protection: &'t [u64],
+}
+
+/// The free blocks of one order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockSupply {
+    /// How many.
+    pub blocks: u64,
+    /// For each migrate type, whether some of them are on its list. None: the types are not shown.
+    pub types: [bool; TYPES],
+}
+
+fn kb(pages: u64) -> u64 {
+    pages.saturating_mul(PAGE_SIZE / 1024)
+}
+
+/// A type's letter in the list of free blocks.
+const fn letter(t: MigrateType) -> char {
+    match t {
+        MigrateType::Unmovable => 'U',
+        MigrateType::Movable => 'M',
+        MigrateType::Reclaimable => 'E',
+        MigrateType::HighAtomic => 'H',
+        MigrateType::Cma => 'C',
+        MigrateType::Isolate => 'I',
+    }
+}
+
+impl ZoneReport<'_> {
+    /// Writes the lines of sizes and of reserves. `stat` tells the zone's counters by name
+    /// ([`ZONE_STATS`](super::ZONE_STATS)), in pages.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_sizes(&self, out: &mut impl Write, stat: impl Fn(&str) -> u64) -> fmt::Result {
+        let [min, low, high] = self.marks;
+        put!(out, "Node ", self.node.0, ' ', self.zone)?;
+        let mut size = |name: &str, pages, unit| put!(out, ' ', name, ':', kb(pages), unit);
+        size("free", self.free, "kB")?;
+        size("boost", self.boost, "kB")?;
+        size("min", min, "kB")?;
+        size("low", low, "kB")?;
+        size("high", high, "kB")?;
+        size("reserved_highatomic", self.reserved_highatomic, "KB")?;
+        size("free_highatomic", self.free_highatomic, "KB")?;
+        size("active_anon", stat("nr_zone_active_anon"), "kB")?;
+        size("inactive_anon", stat("nr_zone_inactive_anon"), "kB")?;
+        size("active_file", stat("nr_zone_active_file"), "kB")?;
+        size("inactive_file", stat("nr_zone_inactive_file"), "kB")?;
+        size("unevictable", stat("nr_zone_unevictable"), "kB")?;
+        size("writepending", stat("nr_zone_write_pending"), "kB")?;
+        size("present", self.present, "kB")?;
+        size("managed", self.managed, "kB")?;
+        size("mlocked", stat("nr_mlock"), "kB")?;
+        size("bounce", stat("nr_bounce"), "kB")?;
+        size("free_pcp", self.free_pcp, "kB")?;
+        size("local_pcp", self.local_pcp, "kB")?;
+        size("free_cma", self.free_cma, "kB")?;
+        out.write_str("\nlowmem_reserve[]:")?;
+        self.protection.iter().try_for_each(|&n| put!(out, ' ', n))?;
+        out.write_str("\n")
+    }
+
+    /// Writes the line of free blocks, from order 0 up.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_blocks(
+        &self,
+        out: &mut impl Write,
+        orders: impl IntoIterator<Item = BlockSupply>,
+    ) -> fmt::Result {
+        put!(out, "Node ", self.node.0, ' ', self.zone, ": ")?;
+        let (mut size, mut total) = (PAGE_SIZE / 1024, 0u64);
+        for BlockSupply { blocks, types } in orders {
+            put!(out, blocks, '*', size, "kB ")?;
+            if types.contains(&true) {
+                out.write_str("(")?;
+                for (t, _) in MigrateType::ALL.into_iter().zip(types).filter(|(_, any)| *any) {
+                    put!(out, letter(t))?;
+                }
+                out.write_str(") ")?;
+            }
+            total = total.saturating_add(blocks.saturating_mul(size));
+            size = size.saturating_mul(2);
+        }
+        put!(out, "= ", total, "kB\n")
+    }
+}
+
+impl<C: Config> Yard<'_, C> {
+    /// Writes the report on memory (§9.8) of every zone that has any: first the sizes and reserves
+    /// of all zones, then their free blocks. The CPU that calls is the local one.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    #[inline(never)]
+    pub fn write_show_mem(&self, out: &mut impl Write, extra: &impl Extra) -> fmt::Result {
+        let local = self.hooks.cpu();
+        populated(self.zones).try_for_each(|z| write_sizes(out, z, local, extra))?;
+        populated(self.zones).try_for_each(|z| write_blocks(out, z))
+    }
+}
+
+#[inline(never)]
+fn write_blocks<R: RawMutex>(out: &mut impl Write, z: &Zone<'_, R>) -> fmt::Result {
+    sizes(z).write_blocks(out, blocks(z))
+}
+
+#[inline(never)]
+fn write_sizes<R: RawMutex>(
+    out: &mut impl Write,
+    z: &Zone<'_, R>,
+    local: CpuId,
+    extra: &impl Extra,
+) -> fmt::Result {
+    let cached = z.cpus.iter().map(|c| c.pageset.lock().tuning().count.max(0) as u64);
+    let protection = z.watermarks.reserves();
+    let mut report = sizes(z);
+    report.local_pcp = cached.clone().nth(local.0 as usize).unwrap_or(0);
+    report.free_pcp = cached.sum();
+    report.protection = &protection;
+    report.write_sizes(out, |name| zone_stat(z, name, extra))
+}
+
+/// The sizes of a zone, but for its reserves and per-CPU lists.
+fn sizes<'z, R: RawMutex>(z: &'z Zone<'_, R>) -> ZoneReport<'z> {
+    let boost = z.watermarks.boost();
+    let [min, low, high, _] = z.watermarks.marks().map(|mark| mark.saturating_add(boost));
+    let supply = z.supply();
+    ZoneReport {
+        node: z.node,
+        zone: z.kind.name(),
+        free: supply.free,
+        boost,
+        marks: [min, low, high],
+        reserved_highatomic: z.reserved_highatomic.load(Relaxed),
+        free_highatomic: supply.highatomic,
+        present: z.present.load(Relaxed),
+        managed: z.managed.load(Relaxed),
+        free_pcp: 0,
+        local_pcp: 0,
+        free_cma: supply.cma,
+        protection: &[],
+    }
+}
+
+/// A zone's free blocks at one moment.
+fn blocks<R: RawMutex>(z: &Zone<'_, R>) -> [BlockSupply; ORDERS] {
+    let _lock = z.lock.lock();
+    core::array::from_fn(|order| {
+        let order = order as u8;
+        let types = MigrateType::ALL.map(|t| !z.areas.list(order, t).is_empty());
+        BlockSupply { blocks: z.areas.blocks(order), types }
+    })
+}

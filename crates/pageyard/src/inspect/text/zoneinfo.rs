@@ -1,0 +1,233 @@
+//! `zoneinfo`: the size, the marks, the counters and the per-CPU lists of every zone.
+
+use core::fmt::{self, Write};
+
+use super::{Extra, NODE_STATS, NUMA_STATS, ZONE_STATS, cma_pages, nodes, zone_of, zone_stat};
+use crate::allocator::yard::Yard;
+use crate::base::put::{Left, Right, put};
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{CpuId, NodeId, Pfn, ZONE_KINDS, ZoneKind};
+use crate::base::watermark::zone_marks;
+use crate::embedder::config::Config;
+
+/// One zone. Counts are pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneText<'t> {
+    /// Its node.
+    pub node: NodeId,
+    /// Its name, such as `DMA32`.
+    pub zone: &'t str,
+    /// Free pages.
+    pub free: u64,
+    /// The boost of the marks.
+    pub boost: u64,
+    /// MIN, LOW, HIGH as they are in force: with the boost (§3.3).
+    pub marks: [u64; 3],
+    /// PROMO, with the boost; `None`: the line is left out, as before 6.2.
+    pub promo: Option<u64>,
+    /// Pages from first to last, holes included.
+    pub spanned: u64,
+    /// Pages that are memory. 0: nothing follows the zone's protection.
+    pub present: u64,
+    /// Pages that the allocator manages.
+    pub managed: u64,
+    /// Pages of contiguous-memory areas.
+    pub cma: u64,
+    /// Reserve against requests for each higher zone (§3.5).
+    pub protection: &'t [u64],
+    /// Whether reclaim has given up on the node.
+    pub unreclaimable: bool,
+    /// The first frame.
+    pub start: Pfn,
+}
+
+/// One CPU's lists in a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PagesetText {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// Pages on the lists.
+    pub count: i64,
+    /// Pages at which a drain begins.
+    pub high: i64,
+    /// Pages moved at once.
+    pub batch: i64,
+    /// The least and the largest `high`, which 6.18 prints, in wider columns; `None`: the 6.12
+    /// form.
+    pub limits: Option<[i64; 2]>,
+    /// The CPU's part of a counter is folded above this; `None`: the line is left out.
+    pub threshold: Option<u64>,
+}
+
+/// Writes the section of a node's counters. It stands in the first zone of a node that has memory,
+/// behind the zone's heading.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_node_stats<N: AsRef<str>>(
+    out: &mut impl Write,
+    stats: impl IntoIterator<Item = (N, u64)>,
+) -> fmt::Result {
+    out.write_str("  per-node stats\n")?;
+    write_stats(out, stats)
+}
+
+fn write_stats<N: AsRef<str>>(
+    out: &mut impl Write,
+    stats: impl IntoIterator<Item = (N, u64)>,
+) -> fmt::Result {
+    stats
+        .into_iter()
+        .try_for_each(|(name, n)| put!(out, "      ", Left(name.as_ref(), 12), ' ', n, '\n'))
+}
+
+impl ZoneText<'_> {
+    /// Writes the zone's first line.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_heading(&self, out: &mut impl Write) -> fmt::Result {
+        put!(out, "Node ", self.node.0, ", zone ", Right(self.zone, 8), '\n')
+    }
+
+    /// Writes everything behind the heading and the node's counters. A zone without memory has
+    /// neither counters nor per-CPU lists: they are not asked for.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_body<N: AsRef<str>>(
+        &self,
+        out: &mut impl Write,
+        stats: impl IntoIterator<Item = (N, u64)>,
+        pagesets: impl IntoIterator<Item = PagesetText>,
+    ) -> fmt::Result {
+        put!(out, "  pages free     ", self.free, '\n')?;
+        let [min, low, high] = self.marks;
+        let mut size = |label, n| put!(out, "        ", Left(label, 9), n, '\n');
+        size("boost", self.boost)?;
+        size("min", min)?;
+        size("low", low)?;
+        size("high", high)?;
+        if let Some(promo) = self.promo {
+            size("promo", promo)?;
+        }
+        size("spanned", self.spanned)?;
+        size("present", self.present)?;
+        size("managed", self.managed)?;
+        size("cma", self.cma)?;
+        out.write_str("        protection: (")?;
+        for (i, &n) in self.protection.iter().enumerate() {
+            put!(out, if i > 0 { ", " } else { "" }, n)?;
+        }
+        out.write_str(")\n")?;
+        if self.present == 0 {
+            return Ok(());
+        }
+        write_stats(out, stats)?;
+        out.write_str("  pagesets\n")?;
+        pagesets.into_iter().try_for_each(|p| p.write(out))?;
+        put!(out, "  node_unreclaimable:  ", u8::from(self.unreclaimable), '\n')?;
+        put!(out, "  start_pfn:           ", self.start.0, '\n')
+    }
+}
+
+impl PagesetText {
+    fn write(&self, out: &mut impl Write) -> fmt::Result {
+        put!(out, "    cpu: ", self.cpu.0, '\n')?;
+        let wide = if self.limits.is_some() { "   " } else { "" };
+        let mut row = |label, wide, n: i64| put!(out, "              ", label, wide, n, '\n');
+        row("count: ", wide, self.count)?;
+        row("high:  ", wide, self.high)?;
+        row("batch: ", wide, self.batch)?;
+        if let Some([min, max]) = self.limits {
+            row("high_min: ", "", min)?;
+            row("high_max: ", "", max)?;
+        }
+        match self.threshold {
+            Some(n) => put!(out, "  vm stats threshold: ", n, '\n'),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<C: Config> Yard<'_, C> {
+    /// Writes `zoneinfo` (§9.4): all five kinds of zones of every node, in 6.12's form. What the
+    /// allocator does not count itself comes from `extra`.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    #[inline(never)]
+    pub fn write_zoneinfo(&self, out: &mut impl Write, extra: &impl Extra) -> fmt::Result {
+        for node in nodes(self.zones) {
+            let mut node_shown = false;
+            for kind in ZoneKind::ALL {
+                let Some(z) = zone_of(self.zones, node, kind) else {
+                    write_absent(out, node, kind)?;
+                    continue;
+                };
+                let boost = z.watermarks.boost();
+                let [min, low, high, promo] =
+                    z.watermarks.marks().map(|mark| mark.saturating_add(boost));
+                let text = ZoneText {
+                    node,
+                    zone: kind.name(),
+                    free: z.supply().free,
+                    boost,
+                    marks: [min, low, high],
+                    promo: Some(promo),
+                    spanned: z.spanned,
+                    present: z.present.load(Relaxed),
+                    managed: z.managed.load(Relaxed),
+                    cma: cma_pages(z),
+                    protection: &z.watermarks.reserves(),
+                    unreclaimable: self.is_hopeless(node) || extra.is_unreclaimable(node),
+                    start: z.start,
+                };
+                text.write_heading(out)?;
+                if text.present > 0 && !node_shown {
+                    node_shown = true;
+                    let stats = NODE_STATS.iter().map(|&n| (n, extra.node_stat(node, n)));
+                    write_node_stats(out, stats)?;
+                }
+                let names = ZONE_STATS.iter().chain(&NUMA_STATS);
+                let stats = names.map(|&name| (name, zone_stat(z, name, extra)));
+                let up = z.cpus.iter().enumerate().filter(|(_, slot)| slot.up.load(Relaxed));
+                let pagesets = up.map(|(cpu, slot)| {
+                    let tuning = *slot.pageset.lock().tuning();
+                    PagesetText {
+                        cpu: CpuId(cpu as u32),
+                        count: tuning.count.into(),
+                        high: tuning.high.into(),
+                        batch: tuning.limits.batch.into(),
+                        limits: None,
+                        threshold: Some(slot.threshold.load(Relaxed).into()),
+                    }
+                });
+                text.write_body(out, stats, pagesets)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A zone that the layout does not have: marks as they come out for no pages (§3.2), else zeros.
+fn write_absent(out: &mut impl Write, node: NodeId, kind: ZoneKind) -> fmt::Result {
+    let [min, low, high, promo] = zone_marks(kind, 0, 0, 0, 0);
+    let text = ZoneText {
+        node,
+        zone: kind.name(),
+        free: 0,
+        boost: 0,
+        marks: [min, low, high],
+        promo: Some(promo),
+        spanned: 0,
+        present: 0,
+        managed: 0,
+        cma: 0,
+        protection: &[0; ZONE_KINDS],
+        unreclaimable: false,
+        start: Pfn(0),
+    };
+    text.write_heading(out)?;
+    text.write_body(out, [("", 0); 0], [])
+}

@@ -1,0 +1,503 @@
+//! What the tuning of the per-CPU lists achieves in a zone, CPU by CPU, and what stands in its way
+//! where it does not: a pure function of the counters before and after an interval.
+
+use crate::allocator::knobs::Knobs;
+use crate::allocator::yard::{Yard, ZoneInfo};
+use crate::base::stats::{CpuStats, DrainReason};
+use crate::base::units::{COSTLY_ORDER, CpuId, MigrateType, PAGEBLOCK_ORDER, TYPES, ZoneId};
+use crate::embedder::config::Config;
+use crate::embedder::policy::{Decay, Growth, Rules};
+use crate::pcp::tuning::{FREE_HIGH_BATCH, Tuning};
+
+/// One CPU in one zone at one moment ([`Yard::cpu_sample`](crate::Yard::cpu_sample)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CpuSample {
+    /// Its counters.
+    pub stats: CpuStats,
+    /// Its lists' tuning.
+    pub tuning: Tuning,
+}
+
+/// All CPUs in one zone over a stretch of time.
+#[derive(Clone, Copy, Debug)]
+pub struct Interval<'s> {
+    /// The zone, at the end.
+    pub zone: &'s ZoneInfo,
+    /// The CPUs by number, at the beginning.
+    pub before: &'s [CpuSample],
+    /// The CPUs by number, at the end.
+    pub after: &'s [CpuSample],
+    /// How long it was, in nanoseconds. 0, without a clock, is taken for a second. The longer the
+    /// better: some seconds show whether the tick keeps up.
+    pub ns: u64,
+    /// The settings.
+    pub knobs: &'s Knobs,
+    /// The policy's rules.
+    pub rules: &'s Rules,
+}
+
+/// What was found about a CPU's lists of a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// The zone.
+    pub zone: ZoneId,
+    /// The CPU.
+    pub cpu: CpuId,
+    /// What was found.
+    pub finding: Finding,
+}
+
+/// Traffic between a CPU's lists and the zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Churn {
+    /// Pages a second, both ways together.
+    pub pages: u64,
+    /// Refills a second.
+    pub refills: u64,
+    /// Bulk frees a second.
+    pub drains: u64,
+}
+
+/// What fixes `high`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FixedBy {
+    /// `percpu_pagelist_high_fraction` has this value.
+    Fraction(u32),
+    /// `pcp_autotune` is off.
+    Switch,
+    /// The policy does not tune.
+    Policy,
+    /// The lists are disabled.
+    Disabled,
+    /// The zone is so small that its limits meet (§5.4).
+    Size,
+}
+
+/// A finding with its evidence. Pages are base pages; `high` is in pages.
+///
+/// A CPU that works has one of the first twelve; the last two may come beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Finding {
+    /// The lists serve nearly everything.
+    Settled {
+        /// Requests served without the zone, in thousandths.
+        hits: u32,
+        /// Of the pages that came and went, those that did not pass the zone, in thousandths.
+        kept: u32,
+        /// `high` now.
+        high: i32,
+    },
+    /// One CPU allocates what others free, so the lists of neither can help.
+    RemoteFrees {
+        /// Who allocates and refills.
+        from: CpuId,
+        /// Who frees and drains; where there are several, the one that frees most.
+        to: CpuId,
+        /// How many CPUs are on the other side of the one that was looked at.
+        others: u32,
+        /// The type of the pages.
+        migrate_type: MigrateType,
+        /// Pages a second that go this way.
+        pages: u64,
+        /// Pages a second that `from` refills, of all types.
+        refilled: u64,
+        /// Pages a second that `to` drains, of all types.
+        drained: u64,
+    },
+    /// Memory fills or empties: pages of a type are allocated that nobody frees, or the other way
+    /// round. Each passes the zone once.
+    OneWay {
+        /// It fills.
+        fills: bool,
+        /// The type of the pages.
+        migrate_type: MigrateType,
+        /// Pages a second more one way than the other.
+        pages: u64,
+    },
+    /// Background reclaim keeps the lists short (§5.10).
+    ReclaimActive {
+        /// The traffic.
+        churn: Churn,
+        /// The most that lists hold meanwhile.
+        most: i32,
+    },
+    /// High-order frees drain the lists (§5.9).
+    FreeHighDrains {
+        /// The traffic.
+        churn: Churn,
+        /// Pages a second that these drains give back.
+        pages: u64,
+        /// One batch is kept from them (FREE_HIGH_BATCH, §5.13).
+        keeps_batch: bool,
+    },
+    /// `high` is fixed, and too low for the work.
+    PinnedLow {
+        /// The traffic.
+        churn: Churn,
+        /// Where it is fixed.
+        high: i32,
+        /// By what.
+        by: FixedBy,
+    },
+    /// The zone is below its high watermark, so `high` may not grow (§5.8, §5.10).
+    BelowHigh {
+        /// The traffic.
+        churn: Churn,
+        /// `high` now.
+        high: i32,
+        /// Free pages.
+        free: u64,
+        /// The watermark.
+        mark: u64,
+    },
+    /// Somebody drains the lists again and again (§5.16).
+    Requested {
+        /// The traffic.
+        churn: Churn,
+        /// Pages a second drained on request in the zone.
+        pages: u64,
+    },
+    /// Work comes in bursts, and between them ticks give back what the next one fetches (§5.14,
+    /// §5.15).
+    Sawtooth {
+        /// The traffic.
+        churn: Churn,
+        /// Pages a second that ticks drain.
+        decayed: u64,
+        /// `high` now.
+        high: i32,
+    },
+    /// `high` is as high as it may be, and too low for the work.
+    AtLimit {
+        /// The traffic.
+        churn: Churn,
+        /// `high` now.
+        high: i32,
+        /// Its limit.
+        high_max: i32,
+    },
+    /// `high` rises: the tuning is at work and not done.
+    Growing {
+        /// The traffic.
+        churn: Churn,
+        /// `high` at the beginning.
+        from: i32,
+        /// `high` now.
+        to: i32,
+    },
+    /// Refills and drains go on for none of these reasons.
+    Unsettled {
+        /// The traffic.
+        churn: Churn,
+        /// `high` now.
+        high: i32,
+    },
+    /// Pages are cached on a CPU that allocates nothing.
+    Stranded {
+        /// Pages on its lists.
+        pages: i32,
+        /// Free pages of the zone, those on lists included.
+        free: u64,
+        /// Ticks of the CPU in the interval.
+        ticks: u64,
+    },
+    /// `high` is above its lower limit, the CPU works, and no tick comes to lower it.
+    TickMissing {
+        /// How long none has come, in seconds.
+        seconds: u64,
+        /// `high` now.
+        high: i32,
+        /// Its lower limit.
+        high_min: i32,
+    },
+}
+
+/// Fewer pages than so many batches tell nothing: a cold list's refills double from one batch to
+/// 16 (§5.8), which is start-up, not a steady state.
+const LEAST_BATCHES: u64 = 16;
+/// Settled lists pass at most one in so many pages on to the zone. A page that bounces counts as
+/// often there as here, so work that the lists do not help at all is at one in one; what the decay
+/// costs a busy CPU, an eighth of its lists a second, is far below one in ten.
+const SETTLED: u64 = 10;
+/// Stranded are pages of so many parts of the zone's free memory: one in a hundred would be missed.
+const STRANDED: u64 = 100;
+/// Ticks may be late; so many in a row are not.
+const TICKS_MISSED: u64 = 3;
+
+impl Interval<'_> {
+    /// Judges every CPU, and tells each verdict. A CPU that did too little gets none.
+    ///
+    /// Where `before` and `after` differ in length, CPUs that one of them lacks are left out.
+    pub fn verdicts(&self, mut tell: impl FnMut(Verdict)) {
+        let zone = ZoneId { node: self.zone.node, kind: self.zone.kind };
+        for number in 0..self.cpus() {
+            let cpu = CpuId(number as u32);
+            let Some(work) = self.work(number) else { continue };
+            let least = LEAST_BATCHES * work.after.limits.batch.max(1) as u64;
+            let judged = if work.requested >= least { self.judge(number, &work) } else { None };
+            let found = [judged, self.stranded(&work), self.tick_missing(&work)];
+            for finding in found.into_iter().flatten() {
+                tell(Verdict { zone, cpu, finding });
+            }
+        }
+    }
+
+    fn cpus(&self) -> usize {
+        self.before.len().min(self.after.len())
+    }
+
+    /// What a CPU did.
+    fn work(&self, cpu: usize) -> Option<Work> {
+        let (before, after) = (self.before.get(cpu)?, self.after.get(cpu)?);
+        let stats = after.stats.since(&before.stats);
+        let pages = |rows: &[[u64; TYPES]]| -> u64 {
+            let rows = rows.iter().zip(0u8..).filter(|&(_, o)| self.is_cached(o));
+            rows.map(|(row, o)| row.iter().fold(0, |a: u64, n| a.saturating_add(n << o))).sum()
+        };
+        let requested = pages(&stats.allocs.0).saturating_add(pages(&stats.frees.0));
+        Some(Work { stats, requested, before: before.tuning, after: after.tuning })
+    }
+
+    fn is_cached(&self, order: u8) -> bool {
+        let high_order = order <= COSTLY_ORDER || order == PAGEBLOCK_ORDER;
+        order == 0 || self.rules.high_order_lists && high_order
+    }
+
+    /// Pages of a type that a CPU allocated more than it freed, in orders that lists keep.
+    fn net(&self, cpu: usize, t: MigrateType) -> i64 {
+        let (Some(b), Some(a)) = (self.before.get(cpu), self.after.get(cpu)) else { return 0 };
+        let of = |rows: &[[u64; TYPES]], o: usize| {
+            rows.get(o).and_then(|row| row.get(t as usize)).copied().unwrap_or(0)
+        };
+        let mut net = 0i64;
+        for order in (0u8..11).filter(|&o| self.is_cached(o)) {
+            let o = usize::from(order);
+            let allocs = of(&a.stats.allocs.0, o).wrapping_sub(of(&b.stats.allocs.0, o));
+            let frees = of(&a.stats.frees.0, o).wrapping_sub(of(&b.stats.frees.0, o));
+            net = net.wrapping_add((allocs.wrapping_sub(frees) << order) as i64);
+        }
+        net
+    }
+
+    fn judge(&self, cpu: usize, work: &Work) -> Option<Finding> {
+        let passed = work.passed();
+        if passed.saturating_mul(SETTLED) <= work.requested {
+            let requests = work.stats.hits().saturating_add(work.stats.refills);
+            return Some(Finding::Settled {
+                hits: thousandths(work.stats.hits(), requests),
+                kept: thousandths(work.requested - passed, work.requested),
+                high: work.after.high,
+            });
+        }
+        let net = |t: &MigrateType| self.net(cpu, *t).unsigned_abs();
+        let t = MigrateType::ALL.into_iter().max_by_key(net)?;
+        // Pages that leave for good explain at least half of the traffic.
+        if net(&t).saturating_mul(2) >= passed {
+            return self.imbalance(cpu, t);
+        }
+        Some(self.local(work))
+    }
+
+    /// More of a type is allocated than freed on this CPU, or less. Do others make up for it?
+    fn imbalance(&self, cpu: usize, t: MigrateType) -> Option<Finding> {
+        let own = self.net(cpu, t);
+        let opposite = |of: usize, own: i64| {
+            let net = self.net(of, t);
+            if net.signum() == -own.signum() { net.unsigned_abs() } else { 0 }
+        };
+        let others = || (0..self.cpus()).filter(|&c| c != cpu).map(|c| (opposite(c, own), c));
+        let total = others().fold(0u64, |sum, (n, _)| sum.saturating_add(n));
+        let flow = own.unsigned_abs().min(total);
+        let partner = others().max_by_key(|&(n, c)| (n, core::cmp::Reverse(c)));
+        let fills = own > 0;
+        let Some((most, partner)) =
+            partner.filter(|_| flow.saturating_mul(2) >= own.unsigned_abs())
+        else {
+            let pages = self.rate(own.unsigned_abs());
+            return Some(Finding::OneWay { fills, migrate_type: t, pages });
+        };
+        // One verdict for the two of them, unless another CPU is that one's partner.
+        let theirs = self.net(partner, t);
+        let back = (0..self.cpus())
+            .filter(|&c| c != partner)
+            .map(|c| (opposite(c, theirs), c))
+            .max_by_key(|&(n, c)| (n, core::cmp::Reverse(c)));
+        if !fills && back.is_some_and(|(_, c)| c == cpu) && self.is_judged_remote(partner, t) {
+            return None;
+        }
+        let (from, to) = if fills { (cpu, partner) } else { (partner, cpu) };
+        let moved = |c: usize, pages: fn(&Work) -> u64| self.work(c).map_or(0, |w| pages(&w));
+        Some(Finding::RemoteFrees {
+            from: CpuId(from as u32),
+            to: CpuId(to as u32),
+            // A CPU that takes a tenth of what the first one does is no party to it.
+            others: others().filter(|&(n, _)| n > 0 && n >= most / 10).count() as u32,
+            migrate_type: t,
+            pages: self.rate(flow),
+            refilled: self.rate(moved(from, |w| w.stats.refilled_pages)),
+            drained: self.rate(moved(to, |w| w.stats.all_drained_pages())),
+        })
+    }
+
+    /// Whether a CPU gets a verdict of its own for its imbalance in this type.
+    fn is_judged_remote(&self, cpu: usize, t: MigrateType) -> bool {
+        self.work(cpu).is_some_and(|w| {
+            let least = LEAST_BATCHES * w.after.limits.batch.max(1) as u64;
+            let net = |t: &MigrateType| self.net(cpu, *t).unsigned_abs();
+            let first = MigrateType::ALL.into_iter().max_by_key(net);
+            w.requested >= least
+                && w.passed().saturating_mul(SETTLED) > w.requested
+                && first == Some(t)
+                && net(&t).saturating_mul(2) >= w.passed()
+        })
+    }
+
+    /// Pages come back to the CPU that allocates them, and pass the zone all the same: why?
+    fn local(&self, work: &Work) -> Finding {
+        let s = &work.stats;
+        let churn = Churn {
+            pages: self.rate(work.passed()),
+            refills: self.rate(s.refills),
+            drains: self.rate(s.all_drains()),
+        };
+        let Tuning { high, limits, .. } = work.after;
+        let by = |reason: DrainReason| s.drained_pages.get(reason as usize).copied().unwrap_or(0);
+        let most_of = |pages: u64| pages > 0 && pages.saturating_mul(2) >= s.all_drained_pages();
+        if self.zone.reclaim_active {
+            let most = limits.batch.saturating_mul(4).min(high);
+            return Finding::ReclaimActive { churn, most };
+        }
+        if most_of(by(DrainReason::FreeHigh)) {
+            let keeps_batch = work.after.flags & FREE_HIGH_BATCH != 0;
+            let pages = self.rate(by(DrainReason::FreeHigh));
+            return Finding::FreeHighDrains { churn, pages, keeps_batch };
+        }
+        // Counted where the drainer runs, so looked for in the whole zone.
+        let requested = (0..self.cpus())
+            .filter_map(|c| self.work(c))
+            .map(|w| w.stats.drained_pages.get(DrainReason::Drain as usize).copied().unwrap_or(0))
+            .fold(0, u64::saturating_add);
+        if most_of(requested) {
+            return Finding::Requested { churn, pages: self.rate(requested) };
+        }
+        if limits.high_max <= limits.high_min {
+            return Finding::PinnedLow { churn, high, by: self.fixed_by(work) };
+        }
+        if self.zone.below_high {
+            let [_, _, mark, _] = self.zone.watermarks;
+            let mark = mark.saturating_add(self.zone.boost);
+            return Finding::BelowHigh { churn, high, free: self.zone.free, mark };
+        }
+        let ticks = by(DrainReason::Decay).saturating_add(by(DrainReason::Expire));
+        if most_of(ticks) {
+            return Finding::Sawtooth { churn, decayed: self.rate(ticks), high };
+        }
+        // A tick may just have taken its eighth.
+        if high >= limits.high_max - (limits.high_max >> 3) {
+            return Finding::AtLimit { churn, high, high_max: limits.high_max };
+        }
+        if high > work.before.high {
+            return Finding::Growing { churn, from: work.before.high, to: high };
+        }
+        Finding::Unsettled { churn, high }
+    }
+
+    fn fixed_by(&self, work: &Work) -> FixedBy {
+        let limits = work.after.limits;
+        if limits.high_max == 0 {
+            FixedBy::Disabled
+        } else if matches!(self.rules.pcp.growth, Growth::Fixed) {
+            FixedBy::Policy
+        } else if self.knobs.percpu_pagelist_high_fraction != 0 {
+            FixedBy::Fraction(self.knobs.percpu_pagelist_high_fraction)
+        } else if !self.knobs.pcp_autotune {
+            FixedBy::Switch
+        } else {
+            FixedBy::Size
+        }
+    }
+
+    fn stranded(&self, work: &Work) -> Option<Finding> {
+        let asked = work.stats.allocs.blocks() > work.stats.direct_allocs;
+        let pages = work.after.count;
+        let free = self.zone.free_exact.saturating_add(self.zone.cached);
+        let held = pages.max(0) as u64;
+        (!asked && held > 0 && held.saturating_mul(STRANDED) >= free).then_some(Finding::Stranded {
+            pages,
+            free,
+            ticks: work.stats.ticks,
+        })
+    }
+
+    fn tick_missing(&self, work: &Work) -> Option<Finding> {
+        let Tuning { high, limits, .. } = work.after;
+        let decays = !matches!(self.rules.pcp.decay, Decay::None);
+        let due = self.knobs.stat_interval.saturating_mul(TICKS_MISSED);
+        let seconds = self.ns / NS;
+        // The kernel lets a CPU that is idle sleep through its ticks; one that works gets them.
+        (decays
+            && work.requested > 0
+            && work.stats.ticks == 0
+            && seconds >= due
+            && work.before.high > limits.high_min
+            && high > limits.high_min)
+            .then_some(Finding::TickMissing { seconds, high, high_min: limits.high_min })
+    }
+
+    /// Per second, rounded.
+    fn rate(&self, n: u64) -> u64 {
+        let ns = u128::from(if self.ns == 0 { NS } else { self.ns });
+        let rate = (u128::from(n) * u128::from(NS) + ns / 2).checked_div(ns).unwrap_or(0);
+        rate.min(u64::MAX.into()) as u64
+    }
+}
+
+const NS: u64 = 1_000_000_000;
+
+impl<C: Config> Yard<'_, C> {
+    /// One CPU in a zone as it is now, for [`verdicts`](Yard::verdicts).
+    pub fn cpu_sample(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<CpuSample> {
+        let zone = zone.into();
+        let (stats, tuning) = (self.cpu_stats(zone, cpu)?, self.pageset(zone, cpu)?);
+        Some(CpuSample { stats, tuning })
+    }
+
+    /// Judges the tuning of all CPUs' lists of a zone between two moments; each CPU's samples are
+    /// in `before` and `after` by its number, taken `ns` nanoseconds apart. Whether there is such a
+    /// zone. See [`Interval`].
+    pub fn verdicts(
+        &self,
+        zone: impl Into<ZoneId>,
+        before: &[CpuSample],
+        after: &[CpuSample],
+        ns: u64,
+        tell: impl FnMut(Verdict),
+    ) -> bool {
+        let Some(zone) = self.zone_info(zone) else { return false };
+        let knobs = self.knobs();
+        let interval =
+            Interval { zone: &zone, before, after, ns, knobs: &knobs, rules: self.rules() };
+        interval.verdicts(tell);
+        true
+    }
+}
+
+/// What one CPU did in the interval.
+struct Work {
+    stats: CpuStats,
+    /// Pages that it asked for and gave back, in orders that lists keep.
+    requested: u64,
+    before: Tuning,
+    after: Tuning,
+}
+
+impl Work {
+    /// Pages that its lists fetched from the zone and gave back to it.
+    fn passed(&self) -> u64 {
+        self.stats.refilled_pages.saturating_add(self.stats.all_drained_pages())
+    }
+}
+
+fn thousandths(part: u64, of: u64) -> u32 {
+    (u128::from(part) * 1000).checked_div(of.into()).unwrap_or(1000) as u32
+}

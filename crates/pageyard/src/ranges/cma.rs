@@ -1,0 +1,369 @@
+//! Contiguous memory areas (spec §4.12): pageblocks that only movable pages use meanwhile, and a
+//! bitmap of what is taken from them as a whole.
+
+use core::cell::Cell;
+use core::fmt;
+use core::ops::Range;
+
+use lock_api::{Mutex, RawMutex};
+
+use crate::allocator::vm_events::VmEvent;
+use crate::allocator::yard::Yard;
+use crate::base::gfp::Gfp;
+use crate::base::sync::{AtomicU64, Ordering::Relaxed};
+use crate::base::units::{MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
+use crate::base::unwind::{Finally, Rollback};
+use crate::embedder::config::Config;
+use crate::ranges::contig::ContigError;
+use crate::ranges::isolate::{IsolateError, Purpose, each_block};
+use crate::request::free::BatchError;
+use crate::zone::at::Locked;
+
+/// Why an area, or memory from one, was not to be had.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CmaError {
+    /// An area is made of whole pageblocks, and begins at a multiple of what a bit stands for.
+    Misaligned(Range<Pfn>),
+    /// The range means nothing, or holds pages that are reserved, isolated or cannot move.
+    Isolate(IsolateError),
+    /// The bitmap has too few words.
+    TooSmall {
+        /// How many it needs.
+        needed: usize,
+        /// How many it has.
+        given: usize,
+    },
+    /// No pages were asked for.
+    NoPages,
+    /// An alignment is a power of two, in pages.
+    BadAlign(u64),
+    /// No free part of the area is large enough.
+    Full,
+    /// The contiguous range failed: the last one tried, if there was no place but busy ones.
+    Contig(ContigError),
+    /// The range was not allocated from this area.
+    NotOurs(Pfn),
+    /// A page of the range is not its owner's to free.
+    Free(BatchError),
+}
+
+impl fmt::Display for CmaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CmaError::Misaligned(r) => write!(
+                f,
+                "the area from {} to {} is not made of whole pageblocks, or begins within what \
+                 one bit stands for",
+                r.start, r.end
+            ),
+            CmaError::Isolate(e) => e.fmt(f),
+            CmaError::TooSmall { needed, given } => {
+                write!(f, "a bitmap of {given} words, but the area needs {needed}")
+            }
+            CmaError::NoPages => f.write_str("no pages were asked for"),
+            CmaError::BadAlign(n) => {
+                write!(f, "an alignment of {n} pages; it must be a power of two")
+            }
+            CmaError::Full => f.write_str("no free part of the area is large enough"),
+            CmaError::Contig(e) => e.fmt(f),
+            CmaError::NotOurs(p) => write!(f, "the range at {p} was not taken from this area"),
+            CmaError::Free(e) => e.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for CmaError {}
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Makes whole pageblocks into CMA ones: from now on only movable requests are served from
+    /// them. Done at start-up, it finds them free; later, what is in use there must be movable.
+    ///
+    /// # Errors
+    /// [`CmaError::Misaligned`] or [`CmaError::Isolate`]; the pageblocks are movable ones then. Busy
+    /// ones ([`IsolateError::errno`]) may be free another time.
+    pub fn make_cma(&self, range: Range<Pfn>) -> Result<(), CmaError> {
+        let whole = |p: Pfn| p.0 & u64::from(PAGEBLOCK_PAGES - 1) == 0;
+        if !whole(range.start) || !whole(range.end) {
+            return Err(CmaError::Misaligned(range));
+        }
+        let movable = MigrateType::Movable;
+        let (at, frames) = self.frames_of(range, movable).map_err(CmaError::Isolate)?;
+        at.isolate(frames.clone(), movable, Purpose::Use).map_err(CmaError::Isolate)?;
+        // Cached pages would come back as any type; those taken since the test already did.
+        self.drain_zone(&at);
+        let labelled = at.lock().make_cma(&frames);
+        labelled.map_err(|e| {
+            at.unisolate(frames, movable);
+            CmaError::Isolate(e)
+        })
+    }
+}
+
+impl<C: Config> Locked<'_, '_, C> {
+    /// Isolated pageblocks that hold only what can move become CMA ones, all of them or none.
+    fn make_cma(&self, frames: &Range<u32>) -> Result<(), IsolateError> {
+        let zone = self.zone;
+        let unmovable = zone
+            .unmovable_over(frames.start)
+            .or_else(|| zone.unmovable_in(frames.clone(), MigrateType::Movable, Purpose::Use));
+        if let Some(idx) = unmovable {
+            return Err(IsolateError::Unmovable(zone.pfn(idx)));
+        }
+        let blocks = || each_block(frames.clone());
+        // A contiguous range that failed may have ended the isolation of some.
+        if let Some(lost) = blocks().find(|&b| zone.map.block_type(b) != MigrateType::Isolate) {
+            return Err(IsolateError::Isolated(zone.pfn(lost)));
+        }
+        blocks().for_each(|block| self.unisolate_block(block, MigrateType::Cma));
+        Ok(())
+    }
+}
+
+/// What an area did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CmaStats {
+    /// Requests served (`cma_alloc_success`).
+    pub alloc_success: u64,
+    /// Requests refused (`cma_alloc_fail`).
+    pub alloc_fail: u64,
+    /// Pages taken at the moment, rounded up to whole bits.
+    pub used: u64,
+}
+
+/// One contiguous memory area of a yard.
+///
+/// `M` is the kind of its own two locks. One is held for a moment, for the bitmap. The other is
+/// held while a range is emptied, pages being [moved](crate::Reclaim::relocate) and room for them being
+/// made included, because two such attempts in one pageblock would refuse each other: where
+/// those may sleep, `M` must be a lock under which one may. They must not allocate from the area.
+#[derive(Debug)]
+pub struct CmaArea<'b, M: RawMutex> {
+    base: Pfn,
+    bits: u64,
+    bit: Order,
+    bitmap: &'b [AtomicU64],
+    map_lock: Mutex<M, ()>,
+    turn: Mutex<M, ()>,
+    success: AtomicU64,
+    fail: AtomicU64,
+}
+
+impl<'b, M: RawMutex> CmaArea<'b, M> {
+    /// Words of bitmap that an area of so many pages needs, where one bit stands for a block of
+    /// order `bit`.
+    pub const fn words(pages: u64, bit: Order) -> usize {
+        (pages >> bit.get()).div_ceil(64) as usize
+    }
+
+    /// Makes a range of a yard an area ([`Yard::make_cma`]). Everything is taken from it in
+    /// multiples of 2^`bit` pages.
+    ///
+    /// # Errors
+    /// [`CmaError::TooSmall`] for the bitmap, and those of [`Yard::make_cma`].
+    pub fn new<C: Config>(
+        yard: &Yard<'_, C>,
+        range: Range<Pfn>,
+        bit: Order,
+        bitmap: &'b [AtomicU64],
+    ) -> Result<Self, CmaError> {
+        let pages = range.end.0.saturating_sub(range.start.0);
+        if (range.start.0 | pages) & u64::from(bit.pages() - 1) != 0 {
+            return Err(CmaError::Misaligned(range));
+        }
+        let (needed, given) = (Self::words(pages, bit), bitmap.len());
+        if given < needed {
+            return Err(CmaError::TooSmall { needed, given });
+        }
+        yard.make_cma(range.clone())?;
+        bitmap.iter().for_each(|w| w.store(0, Relaxed));
+        Ok(CmaArea {
+            base: range.start,
+            bits: pages >> bit.get(),
+            bit,
+            bitmap,
+            map_lock: Mutex::new(()),
+            turn: Mutex::new(()),
+            success: AtomicU64::new(0),
+            fail: AtomicU64::new(0),
+        })
+    }
+
+    /// Its frames.
+    pub fn range(&self) -> Range<Pfn> {
+        self.base..self.pfn(self.bits)
+    }
+
+    /// Its counters.
+    pub fn stats(&self) -> CmaStats {
+        let used: u32 = self.bitmap.iter().map(|w| w.load(Relaxed).count_ones()).sum();
+        CmaStats {
+            alloc_success: self.success.load(Relaxed),
+            alloc_fail: self.fail.load(Relaxed),
+            used: u64::from(used) << self.bit.get(),
+        }
+    }
+
+    /// Takes `pages` pages, the first a multiple of `align`: first fit; a place that turns out busy
+    /// is given up for the next aligned one (spec §4.12). `gfp` is as in [`Yard::alloc_contig`].
+    ///
+    /// The yard is the one that the area was made of.
+    ///
+    /// # Errors
+    /// [`CmaError::Full`], [`CmaError::Contig`], or what is wrong with the request.
+    pub fn alloc<C: Config>(
+        &self,
+        yard: &Yard<'_, C>,
+        pages: u64,
+        align: u64,
+        gfp: Gfp,
+    ) -> Result<Pfn, CmaError> {
+        let answer = self.first_fit(yard, pages, align, gfp);
+        let (counter, event) = match answer {
+            Ok(_) => (&self.success, VmEvent::CmaAllocSuccess),
+            Err(_) => (&self.fail, VmEvent::CmaAllocFail),
+        };
+        counter.fetch_add(1, Relaxed);
+        yard.count_event(event, 1);
+        answer
+    }
+
+    fn first_fit<C: Config>(
+        &self,
+        yard: &Yard<'_, C>,
+        pages: u64,
+        align: u64,
+        gfp: Gfp,
+    ) -> Result<Pfn, CmaError> {
+        if pages == 0 {
+            return Err(CmaError::NoPages);
+        }
+        if !align.is_power_of_two() {
+            return Err(CmaError::BadAlign(align));
+        }
+        let mut from = 0;
+        let mut last = CmaError::Full;
+        loop {
+            let Some(bits) = self.claim(from, pages, align) else { return Err(last) };
+            let pfn = self.pfn(bits.start);
+            let range = pfn..Pfn(pfn.0.saturating_add(pages));
+            let refused = Rollback::new(|| self.release(bits.clone()));
+            let turn = self.turn.lock();
+            let taken = yard.alloc_contig(range, MigrateType::Cma, gfp);
+            drop(turn);
+            let Err(e) = taken else {
+                refused.disarm();
+                return Ok(pfn);
+            };
+            drop(refused);
+            from = bits.start + 1;
+            if !e.is_busy() {
+                return Err(CmaError::Contig(e));
+            }
+            last = CmaError::Contig(e);
+        }
+    }
+
+    /// Gives back what [`alloc`](Self::alloc) took, or part of it, in whole bits. What was taken as
+    /// one block ([`Gfp::COMP`]) goes back as a whole.
+    ///
+    /// Where a hook panics, pages that it was not asked about stay with their owner. Those in a bit
+    /// of which a page is free already go back by [`Yard::free`], all others by this.
+    ///
+    /// # Errors
+    /// [`CmaError::NotOurs`] or [`CmaError::Free`]; nothing has changed.
+    pub fn free<C: Config>(
+        &self,
+        yard: &Yard<'_, C>,
+        pfn: Pfn,
+        pages: u64,
+    ) -> Result<(), CmaError> {
+        let bits = self.bits_of(pfn, pages).ok_or(CmaError::NotOurs(pfn))?;
+        {
+            let _lock = self.map_lock.lock();
+            if self.run(bits.clone(), false).is_some() {
+                return Err(CmaError::NotOurs(pfn));
+            }
+        }
+        let freed = Cell::new(0);
+        let _release = Finally(|| {
+            let end = bits.start.saturating_add(self.bits_for(freed.get()));
+            if end > bits.start {
+                self.release(bits.start..end);
+            }
+        });
+        let range = pfn..Pfn(pfn.0.saturating_add(pages));
+        yard.free_contig_each(range, || freed.set(freed.get() + 1)).map_err(CmaError::Free)
+    }
+
+    fn pfn(&self, bit: u64) -> Pfn {
+        Pfn(self.base.0.wrapping_add(bit << self.bit.get()))
+    }
+
+    fn bits_for(&self, pages: u64) -> u64 {
+        pages.div_ceil(self.bit.pages().into())
+    }
+
+    fn bits_of(&self, pfn: Pfn, pages: u64) -> Option<Range<u64>> {
+        let offset = pfn.0.checked_sub(self.base.0)?;
+        let start = offset >> self.bit.get();
+        let end = start.checked_add(self.bits_for(pages))?;
+        let whole = start << self.bit.get() == offset;
+        (whole && pages > 0 && end <= self.bits).then_some(start..end)
+    }
+
+    /// Sets the bits of the first aligned free place at or after `from`.
+    fn claim(&self, from: u64, pages: u64, align: u64) -> Option<Range<u64>> {
+        let _lock = self.map_lock.lock();
+        let bits = self.bits_for(pages);
+        let align = align.max(self.bit.pages().into());
+        let mut from = from;
+        loop {
+            let pfn = self.pfn(from).0.checked_next_multiple_of(align)?;
+            let start = pfn.checked_sub(self.base.0)? >> self.bit.get();
+            let end = start.checked_add(bits)?;
+            if end > self.bits {
+                return None;
+            }
+            match self.run(start..end, true) {
+                None => {
+                    self.set(start..end, true);
+                    return Some(start..end);
+                }
+                Some(taken) => from = taken + 1,
+            }
+        }
+    }
+
+    fn release(&self, bits: Range<u64>) {
+        let _lock = self.map_lock.lock();
+        self.set(bits, false);
+    }
+
+    /// The last bit in the range that has this value.
+    fn run(&self, bits: Range<u64>, value: bool) -> Option<u64> {
+        words(bits).rev().find_map(|(i, mask)| {
+            let word = self.bitmap.get(i).map_or(0, |w| w.load(Relaxed));
+            let hits = mask & if value { word } else { !word };
+            let last = 63u32.checked_sub(hits.leading_zeros())?;
+            Some((i as u64) << 6 | u64::from(last))
+        })
+    }
+
+    fn set(&self, bits: Range<u64>, value: bool) {
+        for (i, mask) in words(bits) {
+            let Some(w) = self.bitmap.get(i) else { continue };
+            let word = w.load(Relaxed);
+            w.store(if value { word | mask } else { word & !mask }, Relaxed);
+        }
+    }
+}
+
+/// The words that a range of bits, not empty, lies in, and which of their bits.
+fn words(bits: Range<u64>) -> impl DoubleEndedIterator<Item = (usize, u64)> {
+    let last = bits.end.saturating_sub(1);
+    (bits.start >> 6..(last >> 6) + 1).map(move |i| {
+        let below = if i == bits.start >> 6 { !0 << (bits.start & 63) } else { !0 };
+        let above = if i == last >> 6 { !0 >> (63 - (last & 63)) } else { !0u64 };
+        (i as usize, below & above)
+    })
+}

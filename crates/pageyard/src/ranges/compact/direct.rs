@@ -1,0 +1,260 @@
+//! Compaction on behalf of a request (spec §2.10, §7.6), or because somebody asks for it (§10).
+
+use super::Job;
+use super::pass::{Outcome, Pass};
+use super::sort::Sorting;
+use crate::allocator::yard::Yard;
+use crate::base::gfp::{AllocFlags, Gfp};
+use crate::base::node_mask::NodeChoice;
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{CpuId, NodeId, Order, Pfn, ZoneId};
+use crate::embedder::compact_events::{CompactEvent, CompactResult, Mode, Priority};
+use crate::embedder::config::Config;
+use crate::embedder::events::Event;
+use crate::embedder::hooks::Observer;
+use crate::embedder::platform::Platform;
+use crate::request::alloc::{AllocError, Request};
+use crate::zone::at::At;
+use crate::zone::compaction_state::Count;
+use crate::zone::state::Zone;
+
+/// What a direct compaction came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Compacted {
+    /// The best that a zone reported.
+    pub result: CompactResult,
+    /// A block of the order, allocated to the caller (§7.7).
+    pub captured: Option<Pfn>,
+}
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Compacts for a request, as its slow path does (§2.10): the zones that may serve it, best
+    /// first, until one has a block for it. A block that [was captured](Compacted::captured) is
+    /// the caller's, as if allocated. Without one, the stall counts as a success where the result is
+    /// [`Success`](CompactResult::Success) (§9.1).
+    ///
+    /// # Errors
+    /// [`AllocError`] for flags that mean nothing; a lack of memory is no error.
+    pub fn compact_for(
+        &self,
+        order: Order,
+        gfp: Gfp,
+        priority: Priority,
+    ) -> Result<Compacted, AllocError> {
+        let req = self.request(order, gfp, NodeChoice::LOCAL)?;
+        let done = self.compact_direct(&req, AllocFlags::slow(gfp, order.get()), priority);
+        if let Some(pfn) = done.captured {
+            self.note_compacted(self.locate(pfn).map(|(zone, _)| zone), order, req.cpu);
+            self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
+        } else if done.result > CompactResult::Deferred {
+            // Nobody tries to allocate here: that a block can be had is as good as having it.
+            let success = done.result == CompactResult::Success;
+            self.count_outcome(if success { Count::Success } else { Count::Fail });
+        }
+        Ok(done)
+    }
+
+    /// Compacts the zones that may serve a request (§7.6), and counts the stall. What the request gets
+    /// then is to be told to [`note_compacted`](Self::note_compacted), unless the result is `Skipped`
+    /// or `Deferred`.
+    #[inline(always)]
+    pub(crate) fn compact_direct(
+        &self,
+        req: &Request,
+        flags: AllocFlags,
+        priority: Priority,
+    ) -> Compacted {
+        let order = req.order;
+        let mut done = Compacted { result: CompactResult::Skipped, captured: None };
+        if order == Order::ZERO {
+            return done;
+        }
+        let full = priority == Priority::SyncFull;
+        let job = Job {
+            order: Some(order),
+            migrate_type: req.migrate_type,
+            highest: req.highest,
+            flags,
+            mode: if priority == Priority::Async { Mode::Async } else { Mode::SyncLight },
+            direct: true,
+            whole: full,
+            ignore_skips: full,
+            any_target: full,
+            ..Job::ALL
+        };
+        let event = CompactEvent::TryToCompact { order, gfp: req.gfp, priority };
+        self.hooks.event(req.cpu, Event::Compact(event));
+        let mut tried = 0;
+        while let Some(at) = self.nth_to_compact(req, flags, tried) {
+            tried += 1;
+            if !full && at.is_deferred(order) {
+                done.result = done.result.max(CompactResult::Deferred);
+                continue;
+            }
+            let mut outcome = Outcome::none(self.begins(&at, &job));
+            if outcome.result == CompactResult::Continue {
+                // A wanted order is not sorted for: one pass.
+                outcome = self.run_pass(&at, &job, None);
+            }
+            done.result = done.result.max(outcome.result);
+            if outcome.result == CompactResult::Success {
+                at.undefer(order, false);
+                let good = |&idx: &u32| at.may_be_handed_out(idx, order.get());
+                done.captured = outcome.captured.filter(good).map(|idx| at.zone.pfn(idx));
+                break;
+            }
+            if priority != Priority::Async && is_failure(outcome.result) {
+                at.defer(order);
+            }
+        }
+        if done.result > CompactResult::Deferred
+            && let Some(at) = self.nth_to_compact(req, flags, 0)
+        {
+            at.zone.compaction.count(Count::Stall, 1);
+        }
+        done
+    }
+
+    /// The zones that may be compacted for a request, by number: the list itself would lie on the
+    /// stack below the compaction.
+    #[inline(never)]
+    fn nth_to_compact<'y>(
+        &'y self,
+        req: &Request,
+        flags: AllocFlags,
+        n: usize,
+    ) -> Option<At<'y, 'a, C>> {
+        let bound = flags.contains(AllocFlags::CPUSET);
+        let hardwall = req.gfp.contains(Gfp::HARDWALL);
+        let zone = self
+            .zones_for(req)
+            .filter(|z| !bound || req.context.allows(z.node, hardwall))
+            .filter(|z| z.kind <= req.highest)
+            .nth(n)?;
+        self.at(zone, req.cpu)
+    }
+
+    /// What became of a request after its compaction: the zone that served it, if one did.
+    pub(crate) fn note_compacted(
+        &self,
+        served: Option<&Zone<'a, C::Lock>>,
+        order: Order,
+        cpu: CpuId,
+    ) {
+        let Some(zone) = served else { return self.count_outcome(Count::Fail) };
+        zone.compaction.count(Count::Success, 1);
+        zone.compaction.flush.store(false, Relaxed);
+        if let Some(at) = self.at(zone, cpu) {
+            at.undefer(order, true);
+        }
+    }
+
+    /// What became of a request after its compaction, where no zone served it.
+    fn count_outcome(&self, outcome: Count) {
+        if let Some(zone) = self.zones.first() {
+            zone.compaction.count(outcome, 1);
+        }
+    }
+
+    /// Compacts one zone, for a block of an order that movable pages may use, or, with `None`, as
+    /// far as it goes. Deferral is neither asked nor changed. `None` where there is no such zone.
+    pub fn compact_zone(
+        &self,
+        zone: impl Into<ZoneId>,
+        order: Option<Order>,
+        priority: Priority,
+    ) -> Option<CompactResult> {
+        let full = priority == Priority::SyncFull;
+        let job = match order {
+            None => Job::ALL,
+            Some(_) => Job {
+                order,
+                mode: if priority == Priority::Async { Mode::Async } else { Mode::SyncLight },
+                whole: full,
+                ignore_skips: full,
+                any_target: full,
+                ..Job::ALL
+            },
+        };
+        let at = self.at(self.zone(zone)?, self.hooks.cpu())?;
+        Some(self.compact_one(&at, &job))
+    }
+
+    /// Compacts all zones of a node as far as it goes, after draining the per-CPU lists.
+    pub fn compact_node(&self, node: NodeId) {
+        self.drain_all(None);
+        self.compact_zones(self.zones_of(node), &Job::ALL);
+    }
+
+    /// Compacts all zones as far as it goes (`compact_memory`, §10), after draining the per-CPU
+    /// lists: a page on one would keep its block from merging.
+    pub fn compact_all(&self) {
+        self.drain_all(None);
+        self.compact_zones(self.zones.iter(), &Job::ALL);
+    }
+
+    pub(super) fn compact_zones(
+        &self,
+        zones: impl Iterator<Item = &'a Zone<'a, C::Lock>>,
+        job: &Job,
+    ) {
+        let cpu = self.hooks.cpu();
+        for zone in zones.filter(|z| z.is_populated()) {
+            if let Some(at) = self.at(zone, cpu) {
+                self.compact_one(&at, job);
+            }
+        }
+    }
+
+    /// One zone, if it is worth it.
+    #[inline(never)]
+    pub(super) fn compact_one(&self, at: &At<'_, 'a, C>, job: &Job) -> CompactResult {
+        let result = self.begins(at, job);
+        if result != CompactResult::Continue {
+            return result;
+        }
+        let mut sorting = Sorting::new(job);
+        let mut first = None;
+        loop {
+            let outcome = self.run_pass(at, job, sorting.only());
+            let result = *first.get_or_insert(outcome.result);
+            if !sorting.goes_on(at.zone, &outcome) {
+                return result;
+            }
+        }
+    }
+
+    /// Inlined, so that what lies on the stack of a request is one frame.
+    #[inline(always)]
+    fn run_pass(&self, at: &At<'_, 'a, C>, job: &Job, only: Option<u8>) -> Outcome {
+        let mut pass = self.pass(at, job, only);
+        let _inside = self.enter_reclaim();
+        pass.run()
+    }
+
+    /// A pass that begins, with the settings as they are now.
+    #[inline(never)]
+    fn pass<'z>(&self, at: &'z At<'z, 'a, C>, job: &'z Job, only: Option<u8>) -> Pass<'z, 'a, C> {
+        let unevictable = self.knobs.lock().compact_unevictable_allowed;
+        let stop_at = if job.proactive { super::stop_at(self.proactiveness()) } else { 0 } as u32;
+        Pass::new(at, job, unevictable, stop_at, only)
+    }
+
+    /// Whether a run is worth it: `Continue`.
+    #[inline(never)]
+    fn begins(&self, at: &At<'_, 'a, C>, job: &Job) -> CompactResult {
+        let Some(order) = job.order else { return CompactResult::Continue };
+        let result = at.suits(order, job, self.extfrag_threshold());
+        if result == CompactResult::Continue
+            && at.zone.compaction.deferral.get().is_restarting(order)
+        {
+            at.zone.forget_skips();
+        }
+        result
+    }
+}
+
+/// A run that went as far as it could, without success (§7.6).
+pub(super) fn is_failure(result: CompactResult) -> bool {
+    matches!(result, CompactResult::Complete | CompactResult::PartialSkipped)
+}

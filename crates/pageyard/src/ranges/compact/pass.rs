@@ -1,0 +1,511 @@
+//! One pass of both scanners over a zone (spec §7.4).
+
+use super::capture::Wish;
+use super::collected::{Batch, Held};
+use super::{Job, block_start};
+use crate::base::frame::{Kind, NIL, State};
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{Order, PAGEBLOCK_PAGES, Pfn};
+use crate::base::unwind::Rollback;
+use crate::embedder::compact_events::{CompactEvent, CompactResult, Mode};
+use crate::embedder::config::Config;
+use crate::embedder::hooks::{Defences, Reclaim, Relocation};
+use crate::zone::at::At;
+use crate::zone::compaction_state::Count;
+
+/// How often a busy block is asked for.
+const ASYNC_TRIES: u8 = 3;
+const SYNC_TRIES: u8 = 10;
+
+pub(super) struct Pass<'z, 'a, C: Config> {
+    pub(super) at: &'z At<'z, 'a, C>,
+    pub(super) job: &'z Job,
+    /// Blocks that reclaim must leave alone may be moved (`compact_unevictable_allowed`, §10).
+    pub(super) unevictable: bool,
+    /// Only blocks of exactly this order are moved, and only into free blocks that hold them.
+    pub(super) only: Option<u8>,
+    /// The next frame of the ascending scanner.
+    pub(super) migrate: u32,
+    /// The next frame of the descending scanner: it goes pageblock by pageblock, ascending inside.
+    pub(super) free: u32,
+    pub(super) held: Held,
+    pub(super) batch: Batch,
+    /// Somebody held the zone lock, and the run is not to wait.
+    pub(super) contended: bool,
+    /// Fast searches in vain, one after the other.
+    pub(super) misses: u32,
+    whole: bool,
+    /// The score at which a proactive run stops.
+    stop_at: u32,
+    wish: Option<Wish>,
+    captured: Option<u32>,
+    /// The first frame that was given back since this CPU's lists were last drained; [`NIL`]: none
+    /// was.
+    moved_from: u32,
+    /// Pages moved.
+    pub(super) moved: u32,
+}
+
+/// What a pass came to.
+#[derive(Clone, Copy)]
+pub(super) struct Outcome {
+    pub(super) result: CompactResult,
+    pub(super) captured: Option<u32>,
+    /// Pages moved.
+    pub(super) moved: u32,
+}
+
+impl Outcome {
+    /// Nothing was done.
+    pub(super) fn none(result: CompactResult) -> Outcome {
+        Outcome { result, captured: None, moved: 0 }
+    }
+}
+
+/// The next step, which the pass itself takes.
+#[derive(Clone, Copy)]
+pub(super) enum Next {
+    /// A place for a block of this order is sought.
+    Find(u8),
+    /// This block was moved away from, and becomes free.
+    GiveBack(u32, u8),
+    /// A frame of this held block failed: what is left of it becomes free.
+    FreePoisoned(u32, u8),
+    Done,
+}
+
+/// What became of one block.
+pub(super) enum Asked {
+    /// It has moved, and its owner freed what it left, against the contract.
+    Gone,
+    Busy,
+    Refused,
+    /// It has moved ([`Next::GiveBack`]), or the place was none ([`Next::FreePoisoned`]).
+    Next(Next),
+}
+
+/// What became of a batch.
+#[derive(PartialEq, Eq)]
+enum Moved {
+    All,
+    /// Some blocks stayed.
+    Some,
+    /// There is no free block left to move anything to.
+    NoPlace,
+}
+
+impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
+    #[inline]
+    pub(super) fn new(
+        at: &'z At<'z, 'a, C>,
+        job: &'z Job,
+        unevictable: bool,
+        stop_at: u32,
+        only: Option<u8>,
+    ) -> Pass<'z, 'a, C> {
+        let zone = at.zone;
+        let (first, last) = (zone.first_index(), block_start(zone.map.len().saturating_sub(1)));
+        let c = &zone.compaction;
+        let (mut migrate, mut free, mut whole) = (first, last, job.whole);
+        if !job.whole {
+            let kept = c.free_at.load(Relaxed);
+            if (block_start(first)..last).contains(&kept) {
+                free = kept;
+            }
+            let kept = c.migrate_at[usize::from(job.mode != Mode::Async)].load(Relaxed);
+            if (first..zone.map.len()).contains(&kept) {
+                migrate = kept;
+            }
+            whole = migrate <= first;
+        }
+        let wish = match job.order {
+            Some(order) if job.direct => Some(Wish { order, migrate_type: job.migrate_type }),
+            _ => None,
+        };
+        Pass {
+            at,
+            job,
+            unevictable,
+            only,
+            migrate,
+            free,
+            held: Held::none(),
+            batch: Batch::default(),
+            contended: false,
+            misses: 0,
+            whole,
+            stop_at,
+            wish,
+            captured: None,
+            moved_from: NIL,
+            moved: 0,
+        }
+    }
+
+    /// From where the scanners are until the pass is done.
+    #[inline(always)]
+    pub(super) fn run(&mut self) -> Outcome {
+        self.tell_begin();
+        let zone = self.at.zone;
+        let cursors = &zone.compaction.migrate_at;
+        // While an asynchronous run finds nothing at all, a synchronous one need not look there.
+        let mut in_step =
+            self.job.mode == Mode::Async && cursors[0].load(Relaxed) == cursors[1].load(Relaxed);
+        let mut result = loop {
+            if let Some(result) = self.finished() {
+                break result;
+            }
+            self.collect();
+            if self.batch.is_empty() {
+                if in_step {
+                    cursors[1].store(cursors[0].load(Relaxed), Relaxed);
+                }
+            } else {
+                in_step = false;
+                match self.move_batch() {
+                    Moved::NoPlace if !self.met() => break CompactResult::Contended,
+                    Moved::Some if self.job.direct && self.job.mode == Mode::Async => {
+                        // The block that these belong to will not become free: on to the next.
+                        let order = self.job.order.unwrap_or_default();
+                        self.migrate = chunk_end(self.migrate.saturating_sub(1), order);
+                        self.moved_from = NIL;
+                    }
+                    _ => {}
+                }
+            }
+            self.drain_behind();
+            if self.captured.is_some() {
+                break CompactResult::Success;
+            }
+        };
+        self.release();
+        if let Some(order) = self.only
+            && result == CompactResult::Complete
+        {
+            self.pack(order);
+        }
+        if self.captured.is_some() {
+            result = CompactResult::Success;
+        }
+        self.tell_end(result);
+        zone.compaction.count(Count::Moved, self.moved.into());
+        Outcome { result, captured: self.captured.take(), moved: self.moved }
+    }
+
+    /// Both scanners are in one pageblock (§7.4).
+    pub(super) fn met(&self) -> bool {
+        block_start(self.free) <= block_start(self.migrate)
+    }
+
+    /// How the pass ends, if it does now (§7.5).
+    #[inline(never)]
+    fn finished(&self) -> Option<CompactResult> {
+        let answer = self.verdict();
+        let result = match answer {
+            CompactResult::Continue | CompactResult::NoSuitablePage if self.contended => {
+                CompactResult::Contended
+            }
+            answer => answer,
+        };
+        let zone = self.at.zone.id();
+        self.at.tell(CompactEvent::Finished { zone, order: self.job.order, result });
+        match result {
+            CompactResult::Continue | CompactResult::NoSuitablePage => None,
+            result => Some(result),
+        }
+    }
+
+    fn verdict(&self) -> CompactResult {
+        let zone = self.at.zone;
+        if self.met() {
+            zone.reset_cursors();
+            if self.job.direct {
+                zone.compaction.flush.store(true, Relaxed);
+            }
+            return if self.whole {
+                CompactResult::Complete
+            } else {
+                CompactResult::PartialSkipped
+            };
+        }
+        if self.job.proactive {
+            return if zone.has_flag(crate::zone::state::RECLAIM_ACTIVE) {
+                CompactResult::PartialSkipped
+            } else if zone.score() <= self.stop_at.into() {
+                CompactResult::Success
+            } else {
+                CompactResult::Continue
+            };
+        }
+        // A pageblock that was begun is finished, so that no fallback has to mix types in it.
+        let Some(order) = self.job.order.filter(|_| self.migrate.is_multiple_of(PAGEBLOCK_PAGES))
+        else {
+            return CompactResult::Continue;
+        };
+        if zone.has_block_for(order, self.job.migrate_type) {
+            CompactResult::Success
+        } else {
+            CompactResult::NoSuitablePage
+        }
+    }
+
+    /// Asks the owners of all blocks of the batch, busy ones again, and gives back what was moved
+    /// away from. Each step is called from here: its frame does not lie below the next one's.
+    #[inline(always)]
+    fn move_batch(&mut self) -> Moved {
+        self.batch.tries = if self.job.mode == Mode::Async { ASYNC_TRIES } else { SYNC_TRIES };
+        loop {
+            match self.move_next() {
+                Next::Find(order) => self.refill(order),
+                Next::Done => return self.end_batch(),
+                next => self.free_next(next),
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn free_next(&mut self, next: Next) {
+        match next {
+            Next::GiveBack(idx, order) => self.give_back(idx, order),
+            Next::FreePoisoned(idx, order) => self.free_poisoned(idx, order),
+            Next::Find(_) | Next::Done => {}
+        }
+    }
+
+    /// Moves blocks of the batch until one has left its place, or has none to go to.
+    #[inline(never)]
+    fn move_next(&mut self) -> Next {
+        loop {
+            let Some((idx, order)) = self.batch.current() else {
+                if !self.batch.begin_round() || self.captured.is_some() {
+                    return Next::Done;
+                }
+                continue;
+            };
+            let place = self.held.take(&self.at.zone.map, order);
+            if place.is_none() && !self.batch.no_place {
+                if !self.batch.sought && self.held.has_room() {
+                    self.batch.sought = true;
+                    return Next::Find(order);
+                }
+                self.batch.no_place = self.held.is_empty();
+            }
+            match place.map(|to| self.move_block(idx, to, order)) {
+                Some(Asked::Busy) => self.batch.keep(order),
+                Some(Asked::Refused) | None => self.batch.note_stayed(order),
+                Some(Asked::Gone) => self.batch.note_moved(order),
+                Some(Asked::Next(next)) => {
+                    match next {
+                        Next::FreePoisoned(..) => self.batch.keep(order),
+                        _ => self.batch.note_moved(order),
+                    }
+                    return next;
+                }
+            }
+        }
+    }
+
+    /// Counts and tells what became of the batch.
+    #[inline(never)]
+    fn end_batch(&mut self) -> Moved {
+        let (migrated, failed) = self.batch.outcome();
+        self.moved = self.moved.saturating_add(migrated);
+        self.at.zone.compaction.count(Count::NotMoved, failed.into());
+        self.at.tell(CompactEvent::Migratepages { migrated, failed });
+        if self.batch.no_place {
+            Moved::NoPlace
+        } else if failed > 0 {
+            Moved::Some
+        } else {
+            Moved::All
+        }
+    }
+
+    /// Asks the owner of a block to move it to a held one. The caller takes the
+    /// step that is left.
+    #[inline(never)]
+    pub(super) fn move_block(&mut self, from: u32, to: u32, order: u8) -> Asked {
+        let zone = self.at.zone;
+        let (source, target) = (zone.map.frame(from), zone.map.frame(to));
+        let was = source.state();
+        let (Some(o), true) = (Order::new(order), is_source(was, order)) else {
+            // It has been freed meanwhile.
+            self.held.put(&zone.map, to, order);
+            return Asked::Refused;
+        };
+        // The owner may free it before `relocate` has even returned.
+        let state = State::new(Kind::Allocated, order, was.migrate_type());
+        target.hand_out(state.with_movable(true));
+        if zone.map.poisoned_at_hand_out(to..to.saturating_add(o.pages())).is_some() {
+            target.set_state(State::new(Kind::Held, order, was.migrate_type()));
+            return Asked::Next(Next::FreePoisoned(to, order));
+        }
+        let (at, held) = (self.at, &mut self.held);
+        let unmoved = Rollback::new(|| {
+            // Unless the hook has freed it.
+            if !target.leave_as(order) {
+                return;
+            }
+            if self.at.rules().safety.fills() {
+                at.give_up(to, order);
+            } else {
+                held.put(&zone.map, to, order);
+            }
+        });
+        if self.at.rules().safety.unmap {
+            at.hooks.map(zone.pfn(to), o);
+        }
+        let answer = at.hooks.relocate(zone.pfn(from), zone.pfn(to), o);
+        unmoved.disarm();
+        if answer == Relocation::Moved {
+            if !source.leave_as(order) {
+                return Asked::Gone;
+            }
+            source.set_state(State::new(Kind::Held, order, was.migrate_type()));
+            return Asked::Next(Next::GiveBack(from, order));
+        }
+        if !target.leave_as(order) {
+            // The hook freed it, against the contract.
+            return Asked::Refused;
+        }
+        // Its owner may have begun to copy.
+        let unfilled = Rollback::new(|| at.give_up(to, order));
+        at.fill(to, order);
+        unfilled.disarm();
+        self.held.put(&zone.map, to, order);
+        if answer == Relocation::Busy { Asked::Busy } else { Asked::Refused }
+    }
+
+    /// A held block of which a frame has failed becomes free but for that.
+    #[cold]
+    #[inline(never)]
+    fn free_poisoned(&mut self, idx: u32, order: u8) {
+        // No place is larger than what was to move there.
+        let freed = self.at.lock().free_piece(idx, order, &mut self.wish);
+        self.captured = self.captured.or(freed);
+    }
+
+    /// A block that was moved away from becomes free: straight to the zone, so that it merges now.
+    #[inline(never)]
+    pub(super) fn give_back(&mut self, idx: u32, order: u8) {
+        let at = self.at;
+        if !at.leaves_owner(idx, order) {
+            return;
+        }
+        self.moved_from = self.moved_from.min(idx);
+        let zone = at.lock();
+        zone.slot.counters.direct_frees.add(order, zone.zone.map.block_type(idx));
+        // No source is larger than a pageblock.
+        self.captured = self.captured.or(zone.free_piece(idx, order, &mut self.wish));
+    }
+
+    /// Once the scanner has left the block that is wanted, pages of it on this CPU's lists are all
+    /// that may keep it from merging.
+    #[inline(always)]
+    fn drain_behind(&mut self) {
+        let Some(order) = self.job.order else { return };
+        if self.moved_from < chunk_start(self.migrate, order) {
+            self.at.drain(self.at.cpu);
+            self.moved_from = NIL;
+        }
+    }
+
+    /// Gives back the places that were not needed. The next run finds them again.
+    #[inline(never)]
+    pub(super) fn release(&mut self) {
+        let zone = self.at.zone;
+        let mut highest = None;
+        while !self.held.is_empty() {
+            let locked = self.at.lock();
+            let mut pages = 0;
+            while pages < super::CLUSTER
+                && let Some((idx, order)) = self.held.take_any(&zone.map)
+            {
+                pages += 1 << order;
+                highest = highest.max(Some(idx));
+                self.captured = self.captured.or(locked.free_held(idx, order, &mut self.wish));
+            }
+            if pages == 0 {
+                break;
+            }
+        }
+        if let Some(block) = highest.map(block_start) {
+            let kept = zone.compaction.free_at.load(Relaxed);
+            if kept != NIL && block > kept {
+                zone.compaction.free_at.store(block, Relaxed);
+            }
+        }
+    }
+
+    fn ends(&self) -> (Pfn, Pfn) {
+        let zone = self.at.zone;
+        (zone.start, Pfn(zone.start.0.saturating_add(zone.spanned)))
+    }
+
+    fn tell_begin(&self) {
+        let (zone_start, zone_end) = self.ends();
+        let (migrate, free) = (self.at.zone.pfn(self.migrate), self.at.zone.pfn(self.free));
+        let mode = self.job.mode;
+        self.at.tell(CompactEvent::Begin { zone_start, migrate, free, zone_end, mode });
+    }
+
+    fn tell_end(&self, result: CompactResult) {
+        let (zone_start, zone_end) = self.ends();
+        let (migrate, free) = (self.at.zone.pfn(self.migrate), self.at.zone.pfn(self.free));
+        let mode = self.job.mode;
+        self.at.tell(CompactEvent::End { zone_start, migrate, free, zone_end, mode, result });
+    }
+
+    fn count_scan(&self, all: Count, background: Count, scanned: u32, taken: u32) {
+        let c = &self.at.zone.compaction;
+        c.count(Count::Isolated, taken.into());
+        c.count(all, scanned.into());
+        if self.job.background {
+            c.count(background, scanned.into());
+        }
+    }
+
+    pub(super) fn scanned_for_sources(&self, start: u32, end: u32, scanned: u32, taken: u32) {
+        self.count_scan(Count::MigrateScanned, Count::DaemonMigrateScanned, scanned, taken);
+        let (start, end) = (self.at.zone.pfn(start), self.at.zone.pfn(end));
+        self.at.tell(CompactEvent::IsolateMigratepages { start, end, scanned, taken });
+    }
+
+    pub(super) fn scanned_for_targets(&self, start: u32, end: u32, scanned: u32, taken: u32) {
+        self.count_scan(Count::FreeScanned, Count::DaemonFreeScanned, scanned, taken);
+        let (start, end) = (self.at.zone.pfn(start), self.at.zone.pfn(end));
+        self.at.tell(CompactEvent::IsolateFreepages { start, end, scanned, taken });
+    }
+}
+
+/// Where a hook panics, nothing stays held, and what was captured is free again.
+impl<C: Config> Drop for Pass<'_, '_, C> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.held.is_empty() && self.captured.is_none() {
+            return;
+        }
+        self.wish = None;
+        self.release();
+        if let (Some(idx), Some(order)) = (self.captured, self.job.order)
+            && self.at.zone.map.frame(idx).leave_as(order.get())
+        {
+            self.at.give_up(idx, order.get());
+        }
+    }
+}
+
+/// Whether this is the head of a block that its owner can move.
+pub(super) fn is_source(state: State, order: u8) -> bool {
+    state.is(Kind::Allocated, order) && state.is_movable()
+}
+
+/// The first frame of the block of an order that holds a frame.
+pub(super) const fn chunk_start(idx: u32, order: Order) -> u32 {
+    idx & !(order.pages() - 1)
+}
+
+/// One past the last frame of the block of an order that holds a frame.
+pub(super) const fn chunk_end(idx: u32, order: Order) -> u32 {
+    chunk_start(idx, order).saturating_add(order.pages())
+}

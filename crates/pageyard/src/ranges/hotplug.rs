@@ -1,0 +1,379 @@
+//! Memory that comes and goes, section by section (spec §8.4). The layout's zones span all there may
+//! ever be; what is not usable at the start may come later.
+
+use core::fmt;
+use core::ops::Range;
+
+use lock_api::RawMutex;
+
+use crate::allocator::yard::Yard;
+use crate::base::busy::Taken;
+use crate::base::frame::{Kind, State};
+use crate::base::gfp::Gfp;
+use crate::base::sync::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
+use crate::base::units::{
+    CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind,
+};
+use crate::base::unwind::Rollback;
+use crate::embedder::config::Config;
+use crate::embedder::platform::Platform;
+use crate::pcp::tuning::Limits;
+use crate::ranges::contig::ContigError;
+use crate::ranges::isolate::{IsolateError, Purpose};
+use crate::zone::at::{At, Locked};
+use crate::zone::defences_state::change;
+use crate::zone::node::rebuild_orders;
+use crate::zone::state::{OVERTAKEN, Zone};
+
+/// How often sections are isolated and emptied before what is still in use there makes them stay.
+/// The kernel goes on until it is stopped.
+const TRIES: usize = 8;
+
+/// How often a request walks the zonelists that change again and again.
+const MOST_WALKS: u32 = 16;
+/// How often a request looks whether the zonelists are complete again.
+const MOST_PAUSES: u32 = 1 << 16;
+
+/// Why memory did not come, or did not go. It is what it was, though blocks may have moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HotplugError {
+    /// This end of the range is not a section's: not a multiple of [`SECTION_PAGES`].
+    Misaligned(Pfn),
+    /// There is memory at this frame already.
+    Present(Pfn),
+    /// There is no memory at this frame.
+    Hole(Pfn),
+    /// [Deferred initialisation](Yard::deferred) is not finished.
+    Deferred,
+    /// A hook of `online`, `offline` or `restore` called one of them: it would wait for itself. By
+    /// [`Reclaim::task`](crate::Reclaim::task).
+    Nested,
+    /// The range means nothing, does not lie in one zone, or cannot be emptied.
+    Refused(ContigError),
+}
+
+impl fmt::Display for HotplugError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HotplugError::Misaligned(p) => {
+                write!(f, "frame {p} is not a multiple of a section's {SECTION_PAGES} pages")
+            }
+            HotplugError::Present(p) => write!(f, "there is memory at frame {p} already"),
+            HotplugError::Hole(p) => write!(f, "there is no memory at frame {p}"),
+            HotplugError::Deferred => f.write_str("deferred initialisation is not finished"),
+            HotplugError::Nested => {
+                f.write_str("memory comes or goes further up on this task's stack; return first")
+            }
+            HotplugError::Refused(e) => e.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for HotplugError {}
+
+impl From<ContigError> for HotplugError {
+    fn from(e: ContigError) -> Self {
+        HotplugError::Refused(e)
+    }
+}
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Memory has come: whole sections of one zone's span, none of which was there (spec §8.4).
+    /// All of it becomes free and movable; watermarks, limits and reserves follow, and where the
+    /// zone was empty, the order in which nodes are tried. Requests may go on meanwhile.
+    ///
+    /// Memory that was reserved is no part of this: descriptors need no room of their own here.
+    ///
+    /// # Errors
+    /// [`HotplugError`]; nothing has changed.
+    pub fn online(&self, range: Range<Pfn>) -> Result<(), HotplugError> {
+        let _turn = self.begin_hotplug().ok_or(HotplugError::Nested)?;
+        let (at, frames) = self.sections(range)?;
+        let zone = at.zone;
+        if let Some(block) = blocks(&frames).find(|&b| !zone.map.block_is_absent(b)) {
+            return Err(HotplugError::Present(zone.pfn(block)));
+        }
+        let was_empty = !zone.is_populated();
+        at.arrive(frames.clone());
+        if was_empty {
+            self.rebuild_zonelists();
+        }
+        at.unisolate(frames, MigrateType::Movable);
+        if self.knobs.lock().shuffle_seed.is_some() {
+            at.shuffle();
+        }
+        self.recalculate();
+        Ok(())
+    }
+
+    /// Memory is to go: whole sections of one zone, all of them memory (spec §8.4). What is in use
+    /// there is [moved](crate::Reclaim::relocate) elsewhere; once the sections are empty, the allocator
+    /// forgets them. Requests may go on meanwhile, though the zone's per-CPU lists are disabled.
+    ///
+    /// Nothing reserved and nothing unmovable may lie there. It may be all that the zone has. Frames
+    /// that [are poisoned](Yard::poison_frame) go with their section; if it comes back, they stay out
+    /// of use, unless they were [made good](Yard::unpoison_frame) meanwhile.
+    ///
+    /// # Errors
+    /// [`HotplugError`]; all of the memory is still there, its pageblocks movable.
+    pub fn offline(&self, range: Range<Pfn>) -> Result<(), HotplugError> {
+        let _turn = self.begin_hotplug().ok_or(HotplugError::Nested)?;
+        let (at, frames) = self.sections(range)?;
+        let zone = at.zone;
+        if let Some(block) = blocks(&frames).find(|&b| zone.map.block_is_absent(b)) {
+            return Err(HotplugError::Hole(zone.pfn(block)));
+        }
+        let disabled = self.disable_pcp(zone.id());
+        self.isolate_to_leave(&at, &frames).map_err(ContigError::from)?;
+        let refused = Rollback::new(|| at.unisolate(frames.clone(), MigrateType::Movable));
+        self.empty(&at, &frames)?;
+        refused.disarm();
+        drop(disabled);
+        self.recalculate();
+        if !zone.is_populated() {
+            self.forget_pagesets(zone);
+            self.rebuild_zonelists();
+        }
+        Ok(())
+    }
+
+    /// Waits until no other task changes memory. `None`: this one does, further up on its stack.
+    pub(crate) fn begin_hotplug(&self) -> Option<HotplugTurn<'_>> {
+        let task = !self.task();
+        loop {
+            if let Some(turn) = self.hotplug.try_take() {
+                self.hotplug_task.store(task, Relaxed);
+                return Some(HotplugTurn { _turn: turn, task: &self.hotplug_task });
+            }
+            // Only this task has written its own number.
+            if task != 0 && self.hotplug_task.load(Relaxed) == task {
+                return None;
+            }
+            self.hooks.pause();
+        }
+    }
+
+    /// This CPU at the zone of a range of whole sections, and the range's indices there.
+    #[allow(clippy::type_complexity)] // As `frames_of`.
+    fn sections(&self, range: Range<Pfn>) -> Result<(At<'_, 'a, C>, Range<u32>), HotplugError> {
+        if self.deferred.as_ref().is_some_and(|d| !d.is_finished()) {
+            return Err(HotplugError::Deferred);
+        }
+        for end in [range.start, range.end] {
+            if end.0 & (SECTION_PAGES - 1) != 0 {
+                return Err(HotplugError::Misaligned(end));
+            }
+        }
+        Ok(self.frames_of(range, MigrateType::Movable).map_err(ContigError::from)?)
+    }
+
+    /// Isolates sections that are to go. What compaction or a report holds at the moment is free, or
+    /// in use, soon.
+    fn isolate_to_leave(
+        &self,
+        at: &At<'_, 'a, C>,
+        frames: &Range<u32>,
+    ) -> Result<(), IsolateError> {
+        let isolate = || at.isolate(frames.clone(), MigrateType::Movable, Purpose::Leave);
+        for _ in 1..TRIES {
+            match isolate() {
+                Err(IsolateError::Unmovable(p)) if !at.zone.stays(p) => self.hooks.pause(),
+                answer => return answer,
+            }
+        }
+        isolate()
+    }
+
+    /// Takes everything in isolated sections off the lists, once nothing is in use there, and
+    /// forgets the sections.
+    fn empty(&self, at: &At<'_, 'a, C>, frames: &Range<u32>) -> Result<(), ContigError> {
+        let gfp = Gfp::USER | Gfp::NOWARN;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.empty_and_take(at, frames, None, Purpose::Leave, gfp) {
+                Err(e) if e.is_busy() && tries < TRIES => self.hooks.pause(),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// A zone without memory keeps nothing on per-CPU lists, and its counter is exact.
+    #[inline(never)]
+    fn forget_pagesets(&self, zone: &Zone<'a, C::Lock>) {
+        let _held = zone.limits_lock.lock();
+        zone.limits.set(Limits::DISABLED);
+        zone.limit_pagesets(self.rules());
+        for cpu in (0..self.cpus).map(CpuId) {
+            if let Some(at) = self.at(zone, cpu) {
+                let locked = at.lock();
+                locked.fold(at.slot.diff());
+            }
+        }
+    }
+
+    /// A zone has got its first memory, or lost its last (§2.5).
+    pub(crate) fn rebuild_zonelists(&self) {
+        self.zonelist_changes.fetch_add(1, Relaxed);
+        fence(Release);
+        rebuild_orders(self.nodes, |id| {
+            self.node(id).is_some_and(|n| n.zones.iter().any(Zone::is_populated))
+        });
+        for zone in self.zones {
+            for kind in ZoneKind::ALL {
+                zone.clear_flag(OVERTAKEN << kind as u32);
+            }
+            zone.nofragment.store(self.starts_nofragment(zone), Relaxed);
+        }
+        for home in self.homes {
+            for kind in ZoneKind::ALL {
+                let Some((quick, _)) = home.quick[kind as usize & 7] else { continue };
+                let first = self.first_zone(home.node, kind);
+                if !first.is_some_and(|zone| core::ptr::eq(zone, quick)) {
+                    quick.set_flag(OVERTAKEN << kind as u32);
+                }
+            }
+        }
+        self.zonelist_changes.fetch_add(1, Release);
+        self.regroup();
+    }
+
+    /// A number that changes whenever the zonelists do. While they are rewritten, which takes
+    /// microseconds, this waits for the end, asleep if the request may sleep; but not for ever: it
+    /// may be the very thread that rewrites them that the request has interrupted. Then the number is
+    /// odd.
+    pub(crate) fn zonelists(&self, gfp: Gfp) -> u64 {
+        // What the request has read of the lists, it has read before this.
+        fence(Acquire);
+        let mut changes = self.zonelist_changes.load(Acquire);
+        for _ in 0..MOST_PAUSES {
+            if changes.is_multiple_of(2) {
+                break;
+            }
+            self.pause_if_allowed(gfp);
+            changes = self.zonelist_changes.load(Acquire);
+        }
+        changes
+    }
+
+    /// Repeats a walk of the zonelists that found nothing while they were rewritten.
+    pub(crate) fn walk<T>(&self, gfp: Gfp, mut walk: impl FnMut() -> Option<T>) -> Option<T> {
+        let mut lists = self.zonelists(gfp);
+        for _ in 0..MOST_WALKS {
+            if let found @ Some(_) = walk() {
+                return found;
+            }
+            let now = self.zonelists(gfp);
+            if now == lists {
+                break;
+            }
+            lists = now;
+        }
+        None
+    }
+
+    /// Pauses: asleep if a request with these flags may sleep.
+    pub(crate) fn pause_if_allowed(&self, gfp: Gfp) {
+        if gfp.contains(Gfp::DIRECT_RECLAIM) {
+            self.hooks.pause();
+        } else {
+            core::hint::spin_loop();
+        }
+    }
+
+    pub(crate) fn first_zone(
+        &self,
+        node: NodeId,
+        highest: ZoneKind,
+    ) -> Option<&'a Zone<'a, C::Lock>> {
+        let mut near = self.node(node)?.order().filter_map(|n| self.node(n));
+        near.find_map(|n| n.zones_up_to(highest).iter().find(|z| z.is_populated()))
+    }
+
+    /// As at the start (§2.7): of a NORMAL zone, where there is another zone of the node to turn to,
+    /// or no other node.
+    fn starts_nofragment(&self, zone: &Zone<'a, C::Lock>) -> bool {
+        let beside = |z: &Zone<'a, C::Lock>| z.kind == ZoneKind::Dma32 && z.is_populated();
+        zone.kind == ZoneKind::Normal
+            && (self.nodes.len() == 1
+                || self.node(zone.node).is_some_and(|n| n.zones.iter().any(beside)))
+    }
+}
+
+/// The right to bring memory or take it away, until this is dropped.
+pub(crate) struct HotplugTurn<'y> {
+    // Released after `drop` below has run.
+    _turn: Taken<'y>,
+    task: &'y AtomicU64,
+}
+
+impl Drop for HotplugTurn<'_> {
+    fn drop(&mut self) {
+        self.task.store(0, Relaxed);
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// Whether a frame that refused to be isolated is reserved, out of use, or in use.
+    fn stays(&self, pfn: Pfn) -> bool {
+        let Some(idx) = self.index_of(pfn) else { return true };
+        let kind =
+            self.map.block_over(idx).map_or(self.map.frame(idx).state().kind(), |b| b.1.kind());
+        !matches!(kind, Kind::Held | Kind::Leaving | Kind::Free | Kind::Cached | Kind::Tail)
+    }
+}
+
+/// The pageblocks of whole sections.
+fn blocks(frames: &Range<u32>) -> impl Iterator<Item = u32> + use<> {
+    frames.clone().step_by(PAGEBLOCK_PAGES as usize)
+}
+
+fn pages(frames: &Range<u32>) -> u32 {
+    frames.end.wrapping_sub(frames.start)
+}
+
+impl<C: Config> At<'_, '_, C> {
+    /// New sections: free, in isolated pageblocks, from which nothing is handed out yet.
+    fn arrive(&self, frames: Range<u32>) {
+        let zone = self.zone;
+        zone.present.fetch_add(pages(&frames).into(), Relaxed);
+        zone.managed.fetch_add(pages(&frames).into(), Relaxed);
+        for block in blocks(&frames) {
+            // Frames and label change together: a range that is isolated meanwhile finds a hole, or
+            // an isolated pageblock.
+            let _locked = self.lock();
+            zone.map.set_states(block, PAGEBLOCK_PAGES, State::TAIL);
+            zone.map.set_block_type(block, MigrateType::Isolate);
+            zone.isolated_blocks.fetch_add(1, Relaxed);
+            zone.map.refresh_taint(block);
+        }
+        let largest = || frames.clone().step_by(1 << MAX_ORDER);
+        let unfilled = Rollback::new(|| self.lock().forget(&frames));
+        largest().for_each(|block| self.fill(block, MAX_ORDER));
+        unfilled.disarm();
+        let locked = self.lock();
+        largest().for_each(|block| locked.free_block(block, MAX_ORDER));
+    }
+}
+
+impl<C: Config> Locked<'_, '_, C> {
+    /// Empty sections, on no list any more, are no memory. What is faulty keeps its mark.
+    #[inline(never)]
+    pub(crate) fn forget(&self, frames: &Range<u32>) {
+        let zone = self.zone;
+        let run = zone.map.run(frames.start, pages(frames)).iter();
+        let poisoned = run.filter(|f| f.state().kind() == Kind::Poisoned).count();
+        change(&zone.safety.poisoned, -(poisoned as i64));
+        // A contiguous range that failed may have ended the isolation of some.
+        let is_isolated = |&b: &u32| zone.map.block_type(b) == MigrateType::Isolate;
+        let isolated = blocks(frames).filter(is_isolated).count() as u64;
+        zone.isolated_blocks.fetch_sub(isolated, Relaxed);
+        zone.map.clear_range(frames.start, pages(frames));
+        zone.managed.fetch_sub(pages(frames).into(), Relaxed);
+        zone.present.fetch_sub(pages(frames).into(), Relaxed);
+    }
+}

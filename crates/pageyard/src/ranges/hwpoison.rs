@@ -1,0 +1,212 @@
+//! Frames whose memory is faulty are taken out of use (spec §11.3).
+//!
+//! A free frame is taken at once. For one in use, its owner must be waited for, and the way back of
+//! a block must not become longer for it. So the frame is marked, and its pageblock *tainted*,
+//! which the free path sees in the byte that it reads anyway for the block's type: blocks of
+//! a tainted pageblock go to the zone, which keeps the marked frames. The free path reads that byte
+//! under its CPU's list's lock; whoever marks a frame takes all those locks once afterwards, so
+//! every free either saw the taint or is seen.
+
+use core::fmt;
+
+use crate::allocator::yard::Yard;
+use crate::base::frame::{Kind, State};
+use crate::base::units::{CpuId, PAGEBLOCK_ORDER, Pfn};
+use crate::base::unwind::Rollback;
+use crate::embedder::config::Config;
+use crate::embedder::platform::Platform;
+use crate::zone::area::End;
+use crate::zone::at::Locked;
+use crate::zone::defences_state::change;
+
+/// What became of a poisoned frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Poisoned {
+    /// It is out of use.
+    Removed,
+    /// A caller owns it; it goes out of use when its block is freed.
+    WhenFreed,
+}
+
+/// Why a frame was not poisoned, or not made good again. Nothing has changed then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PoisonError {
+    /// The frame lies in no zone.
+    Foreign,
+    /// The frame is a hole, or was never handed over to the allocator.
+    Reserved,
+    /// The frame is poisoned already.
+    Already,
+    /// The frame is not poisoned.
+    NotPoisoned,
+    /// The frame is out of use already, as part of a block with a bad page (§11.2).
+    Bad,
+}
+
+impl fmt::Display for PoisonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PoisonError::Foreign => "the frame lies in no zone of this allocator",
+            PoisonError::Reserved => "the frame is reserved: it was never the allocator's",
+            PoisonError::Already => "the frame is poisoned already",
+            PoisonError::NotPoisoned => "the frame is not poisoned",
+            PoisonError::Bad => "the frame is out of use already, as part of a bad block",
+        })
+    }
+}
+
+impl core::error::Error for PoisonError {}
+
+/// How often the per-CPU lists are drained for a frame that others take up again and again. Each
+/// time somebody would have to refill with it between two of our steps.
+const TRIES: u32 = 1000;
+
+impl<C: Config> Yard<'_, C> {
+    /// Takes a frame with faulty memory out of use (§11.3). A free one is split out of its block
+    /// at once, also from the per-CPU lists, which are drained for it. One that is in use goes when
+    /// its block is freed: the rest of the block becomes free, the frame does not.
+    ///
+    /// The frame stays one of the zone's managed pages, and is counted in
+    /// [`OutOfUse::poisoned`](crate::OutOfUse::poisoned).
+    ///
+    /// # Errors
+    /// [`PoisonError`]; nothing has changed.
+    pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
+        let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
+        let at = self.at(zone, self.hooks.cpu());
+        let at = at.or_else(|| self.at(zone, CpuId(0))).ok_or(PoisonError::Foreign)?;
+        {
+            let locked = at.lock();
+            let frame = zone.map.frame(idx);
+            if frame.state().kind() == Kind::Reserved {
+                return Err(PoisonError::Reserved);
+            }
+            if frame.is_poisoned() {
+                return Err(PoisonError::Already);
+            }
+            if zone.map.block_over(idx).is_some_and(|(_, s)| s.kind() == Kind::Bad) {
+                return Err(PoisonError::Bad);
+            }
+            zone.map.poison(idx);
+            if locked.remove_poisoned(idx) {
+                return Ok(Poisoned::Removed);
+            }
+        }
+        for _ in 0..TRIES {
+            for cpu in 0..self.cpus {
+                at.drain(CpuId(cpu));
+            }
+            let locked = at.lock();
+            if locked.remove_poisoned(idx) {
+                return Ok(Poisoned::Removed);
+            }
+            if !zone.map.block_over(idx).is_some_and(|(_, s)| s.kind() == Kind::Cached) {
+                break;
+            }
+        }
+        Ok(Poisoned::WhenFreed)
+    }
+
+    /// Undoes [`poison_frame`](Yard::poison_frame): the memory is good after all. A frame that was
+    /// taken out of use is free again.
+    ///
+    /// # Errors
+    /// [`PoisonError`]; nothing has changed.
+    pub fn unpoison_frame(&self, pfn: Pfn) -> Result<(), PoisonError> {
+        let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
+        let at = self.at(zone, self.hooks.cpu());
+        let at = at.or_else(|| self.at(zone, CpuId(0))).ok_or(PoisonError::Foreign)?;
+        let frame = zone.map.frame(idx);
+        {
+            let _locked = at.lock();
+            if !frame.is_poisoned() {
+                return Err(PoisonError::NotPoisoned);
+            }
+            frame.set_poisoned(false);
+            zone.map.refresh_taint(idx);
+            let state = frame.state();
+            if state.kind() != Kind::Poisoned {
+                return Ok(());
+            }
+            change(&zone.safety.poisoned, -1);
+            frame.set_state(State::new(Kind::Held, 0, state.migrate_type()));
+        }
+        let unfilled = Rollback::new(|| at.lock().poison_again(idx));
+        at.fill(idx, 0);
+        unfilled.disarm();
+        // It may have been poisoned again meanwhile.
+        at.lock().free_around(idx, 0);
+        Ok(())
+    }
+
+    /// Whether a frame is poisoned, out of use already or not. `None` outside the zones.
+    pub fn is_poisoned(&self, pfn: Pfn) -> Option<bool> {
+        let (zone, idx) = self.locate(pfn)?;
+        Some(zone.map.frame(idx).is_poisoned())
+    }
+}
+
+impl<C: Config> Locked<'_, '_, C> {
+    /// Takes a frame out of use if it is part of a free block or of a guard.
+    fn remove_poisoned(&self, idx: u32) -> bool {
+        let Some((head, state)) = self.zone.map.block_over(idx) else { return false };
+        let (order, t) = (state.order(), state.migrate_type());
+        match state.kind() {
+            Kind::Poisoned => return true,
+            Kind::Free => self.carve(head, state, idx, 0),
+            Kind::Guard => {
+                change(&self.zone.safety.guards, -(1 << order));
+                self.zone.map.frame(head).set_state(State::TAIL);
+                self.split_around(head, order, idx, 0, |part, o| {
+                    self.guard(part, o, t);
+                    0
+                });
+            }
+            _ => return false,
+        }
+        self.keep(idx);
+        true
+    }
+
+    /// A poisoned frame that is in no block any more.
+    fn keep(&self, idx: u32) {
+        self.zone.map.frame(idx).set_state(State::new(Kind::Poisoned, 0, self.type_of(idx)));
+        change(&self.zone.safety.poisoned, 1);
+        self.zone.map.refresh_taint(idx);
+    }
+
+    /// A frame that is held stays out of use after all.
+    fn poison_again(&self, idx: u32) {
+        self.zone.map.poison(idx);
+        self.keep(idx);
+    }
+
+    fn type_of(&self, idx: u32) -> crate::base::units::MigrateType {
+        self.zone.map.block_type(idx)
+    }
+
+    /// Frees a block but for its poisoned frames, in the largest pieces without one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn free_around(&self, idx: u32, order: u8) {
+        let map = &self.zone.map;
+        // The head may be a piece's, or a frame to keep; nothing may take it for allocated.
+        map.frame(idx).set_state(State::TAIL);
+        let end = idx.saturating_add(1 << order);
+        let mut at = idx;
+        while at < end {
+            let clean = |o: &u8| !map.run(at, 1 << o).iter().any(|f| f.is_poisoned());
+            let most = (at.trailing_zeros() as u8).min((end - at).ilog2() as u8);
+            match (0..=most.min(PAGEBLOCK_ORDER)).rev().find(clean) {
+                Some(o) => {
+                    self.free_one(at, o, self.type_of(at), End::Head);
+                    at += 1 << o;
+                }
+                None => {
+                    self.keep(at);
+                    at += 1;
+                }
+            }
+        }
+    }
+}

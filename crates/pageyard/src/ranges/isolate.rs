@@ -1,0 +1,326 @@
+//! Isolation (spec §4.11): pageblocks of which nothing is handed out until that is undone, so that
+//! a range can be emptied and stays empty.
+
+use core::fmt;
+use core::ops::Range;
+
+use lock_api::RawMutex;
+
+use crate::allocator::yard::Yard;
+use crate::base::frame::Kind;
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind};
+use crate::embedder::config::Config;
+use crate::embedder::platform::Platform;
+use crate::zone::area::End;
+use crate::zone::at::{At, Locked};
+use crate::zone::state::Zone;
+
+/// What a range is isolated and emptied for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Its frames are to serve somebody.
+    Use,
+    /// The memory is to go (§8.4). Frames that are faulty may go with it.
+    Leave,
+}
+
+/// Why a range was not isolated. What had been isolated for it is so no longer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IsolateError {
+    /// The range has no frames, or ends before it starts.
+    EmptyRange,
+    /// A frame of the range lies in no zone, or in another one than the first frame.
+    OutsideZone(Pfn),
+    /// Pageblocks cannot be given this type: highatomic blocks are reserved by requests, isolated
+    /// ones are what is to be undone.
+    BadType(MigrateType),
+    /// The pageblock that begins at this frame reaches over an edge of the zone.
+    ZoneEdge(Pfn),
+    /// The pageblock that begins at this frame is isolated already, or another caller ended its
+    /// isolation too early ([`make_cma`](Yard::make_cma)).
+    Isolated(Pfn),
+    /// This frame is reserved or out of use, or its owner cannot move it.
+    Unmovable(Pfn),
+    /// The platform named a CPU that the yard was not told of.
+    UnknownCpu(CpuId),
+}
+
+impl IsolateError {
+    /// The kernel's error number: -16 (EBUSY) where another time may do, else -22 (EINVAL).
+    pub const fn errno(self) -> i32 {
+        match self {
+            IsolateError::ZoneEdge(_) | IsolateError::Isolated(_) | IsolateError::Unmovable(_) => {
+                -16
+            }
+            _ => -22,
+        }
+    }
+}
+
+impl fmt::Display for IsolateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IsolateError::EmptyRange => f.write_str("the range has no frames"),
+            IsolateError::OutsideZone(p) => {
+                write!(f, "frame {p} does not lie in the zone of the range's first frame")
+            }
+            IsolateError::BadType(t) => {
+                write!(f, "a range becomes unmovable, movable, reclaimable or CMA, not {t}")
+            }
+            IsolateError::ZoneEdge(p) => {
+                write!(f, "the pageblock at {p} reaches over an edge of its zone")
+            }
+            IsolateError::Isolated(p) => write!(f, "the pageblock at {p} is isolated already"),
+            IsolateError::Unmovable(p) => {
+                write!(f, "frame {p} is reserved or out of use, or in use and not movable")
+            }
+            IsolateError::UnknownCpu(c) => {
+                write!(f, "the platform runs on CPU {}, for which the layout has no node", c.0)
+            }
+        }
+    }
+}
+
+impl core::error::Error for IsolateError {}
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Isolates every pageblock that the range touches (spec §4.11): none of its free pages is
+    /// handed out, and what is freed into it stays there, until [`unisolate`](Yard::unisolate).
+    ///
+    /// Refused where a pageblock is isolated already, or a frame of the range cannot be had: it is
+    /// reserved, [out of use](crate::OutOfUse), held by compaction or reporting at the moment, or in
+    /// use and not [movable](Yard::set_movable). In the movable zone whatever is in use counts as
+    /// movable; in CMA blocks nothing refuses if `t` is [`Cma`](MigrateType::Cma), everything if it
+    /// is not. Pages that are on per-CPU lists stay
+    /// there and may still be allocated: [drain](Yard::drain_all) them afterwards.
+    ///
+    /// `t` is the type that the pageblocks get back where a later one refuses.
+    ///
+    /// # Errors
+    /// [`IsolateError`] names the first frame or pageblock that refused.
+    pub fn isolate(&self, range: Range<Pfn>, t: MigrateType) -> Result<(), IsolateError> {
+        let (at, frames) = self.frames_of(range, t)?;
+        at.isolate(frames, t, Purpose::Use)
+    }
+
+    /// Ends the isolation of every pageblock that the range touches: those still isolated get type
+    /// `t`, whatever they had before (spec §4.11). Others stay as they are.
+    ///
+    /// # Errors
+    /// [`IsolateError`] for a range or a type that means nothing; nothing has changed then.
+    pub fn unisolate(&self, range: Range<Pfn>, t: MigrateType) -> Result<(), IsolateError> {
+        let (at, frames) = self.frames_of(range, t)?;
+        for block in each_block(blocks_of(&frames)) {
+            at.lock().unisolate_block(block, t);
+        }
+        Ok(())
+    }
+
+    /// This CPU at the zone of a range, and the range's indices there.
+    #[allow(clippy::type_complexity)] // A pair; a name for it would only be one more to look up.
+    pub(crate) fn frames_of(
+        &self,
+        range: Range<Pfn>,
+        t: MigrateType,
+    ) -> Result<(At<'_, 'a, C>, Range<u32>), IsolateError> {
+        if !t.is_mergeable() && t != MigrateType::Cma {
+            return Err(IsolateError::BadType(t));
+        }
+        if range.start >= range.end {
+            return Err(IsolateError::EmptyRange);
+        }
+        let (zone, first) =
+            self.locate(range.start).ok_or(IsolateError::OutsideZone(range.start))?;
+        let zone_end = Pfn(zone.start.0.wrapping_add(zone.spanned));
+        if range.end > zone_end {
+            return Err(IsolateError::OutsideZone(zone_end));
+        }
+        let pages = range.end.0.wrapping_sub(range.start.0) as u32;
+        let cpu = self.hooks.cpu();
+        let at = self.at(zone, cpu).ok_or(IsolateError::UnknownCpu(cpu))?;
+        Ok((at, first..first.wrapping_add(pages)))
+    }
+}
+
+/// The pageblocks that a range touches: from the first one's first index to the last one's end.
+pub(crate) fn blocks_of(frames: &Range<u32>) -> Range<u32> {
+    let mask = PAGEBLOCK_PAGES - 1;
+    frames.start & !mask..frames.end.wrapping_add(mask) & !mask
+}
+
+/// Each of these pageblocks.
+pub(crate) fn each_block(blocks: Range<u32>) -> impl Iterator<Item = u32> {
+    blocks.step_by(PAGEBLOCK_PAGES as usize)
+}
+
+impl<C: Config> At<'_, '_, C> {
+    /// The first pageblock, the last one, then those between; one hold of the zone lock for each.
+    pub(crate) fn isolate(
+        &self,
+        frames: Range<u32>,
+        t: MigrateType,
+        purpose: Purpose,
+    ) -> Result<(), IsolateError> {
+        let blocks = blocks_of(&frames);
+        let (first, last) = (blocks.start, blocks.end.wrapping_sub(PAGEBLOCK_PAGES));
+        let one = |block| self.lock().isolate_block(block, &frames, t, purpose);
+        one(first)?;
+        if last == first {
+            return Ok(());
+        }
+        if let Err(e) = one(last) {
+            self.unisolate(first..first + PAGEBLOCK_PAGES, t);
+            return Err(e);
+        }
+        for block in each_block(first + PAGEBLOCK_PAGES..last) {
+            if let Err(e) = one(block) {
+                self.unisolate(first..block, t);
+                self.unisolate(last..blocks.end, t);
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends an isolation that served the allocator itself. CMA blocks stay CMA ones, whoever had
+    /// isolated them: the type is a promise to the owner of their area.
+    pub(crate) fn unisolate(&self, frames: Range<u32>, t: MigrateType) {
+        for block in each_block(blocks_of(&frames)) {
+            let locked = self.lock();
+            let cma = self.zone.map.is_isolated_cma(block);
+            locked.unisolate_block(block, if cma { MigrateType::Cma } else { t });
+        }
+    }
+}
+
+impl<C: Config> Locked<'_, '_, C> {
+    fn isolate_block(
+        &self,
+        block: u32,
+        frames: &Range<u32>,
+        t: MigrateType,
+        purpose: Purpose,
+    ) -> Result<(), IsolateError> {
+        let z = self.zone;
+        let was = z.map.block_type(block);
+        if was == MigrateType::Isolate {
+            return Err(IsolateError::Isolated(z.pfn(block)));
+        }
+        let end = block.saturating_add(PAGEBLOCK_PAGES);
+        let tested = frames.start.max(block)..frames.end.min(end);
+        if let Some(idx) = z.unmovable_in(tested, t, purpose) {
+            return Err(IsolateError::Unmovable(z.pfn(idx)));
+        }
+        if !self.relabel(block, MigrateType::Isolate) {
+            return Err(IsolateError::ZoneEdge(z.pfn(block)));
+        }
+        z.isolated_blocks.fetch_add(1, Relaxed);
+        if was == MigrateType::HighAtomic && purpose == Purpose::Leave {
+            // It goes, or becomes movable again: no longer the reserve's either way.
+            let reserved = z.reserved_highatomic.load(Relaxed);
+            let left = reserved.saturating_sub(PAGEBLOCK_PAGES.into());
+            z.reserved_highatomic.store(left, Relaxed);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unisolate_block(&self, block: u32, t: MigrateType) {
+        let z = self.zone;
+        if z.map.block_type(block) != MigrateType::Isolate {
+            return;
+        }
+        let state = z.map.frame(block).state();
+        let buddy = block ^ PAGEBLOCK_PAGES;
+        // Only this case needs a merge: any other one took place while the block was isolated, or
+        // is the label's own affair.
+        if state.is(Kind::Free, PAGEBLOCK_ORDER)
+            && z.map.frame(buddy).state().is(Kind::Free, PAGEBLOCK_ORDER)
+            && z.map.block_type(buddy) != MigrateType::Isolate
+        {
+            let t = self.effective_type(t);
+            self.unlist(block, PAGEBLOCK_ORDER, state.migrate_type(), false);
+            self.account(-(PAGEBLOCK_PAGES as i32), state.migrate_type());
+            z.map.set_block_type(block, t);
+            z.report.without_news(|| self.free_one(block, PAGEBLOCK_ORDER, t, End::Tail));
+        } else {
+            self.relabel(block, t);
+        }
+        let isolated = z.isolated_blocks.load(Relaxed);
+        z.isolated_blocks.store(isolated.saturating_sub(1), Relaxed);
+    }
+
+    /// Gives a pageblock another type, free pages included. A free block that it is only part of
+    /// is taken out and freed again in pieces. `false` at an edge of the zone.
+    fn relabel(&self, block: u32, t: MigrateType) -> bool {
+        let map = &self.zone.map;
+        if self.block_start(block).is_none() {
+            return false;
+        }
+        let large = self.zone.free_over(block);
+        let state = map.frame(large).state();
+        if state.kind() == Kind::Free && state.order() > PAGEBLOCK_ORDER {
+            let was = state.migrate_type();
+            self.check_type(large, was);
+            self.unlist(large, state.order(), was, false);
+            self.account(-(1 << state.order()), was);
+            map.set_block_type(block, self.effective_type(t));
+            self.free_pieces(large, state.order());
+        } else {
+            self.convert(block, map.block_type(block), t);
+        }
+        true
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// The head of the free block that the frame lies in, else the frame itself. Zone lock held.
+    pub(crate) fn free_over(&self, idx: u32) -> u32 {
+        let free = self.map.block_over(idx).filter(|(_, state)| state.kind() == Kind::Free);
+        free.map_or(idx, |(head, _)| head)
+    }
+
+    /// The first frame, within one pageblock, that keeps it from being isolated (§4.11). Only heads
+    /// count: the other frames of a block in use say nothing, as in the kernel. Those of a block that
+    /// is held do: it is about to become free or somebody's.
+    pub(crate) fn unmovable_in(
+        &self,
+        frames: Range<u32>,
+        t: MigrateType,
+        purpose: Purpose,
+    ) -> Option<u32> {
+        let mut idx = frames.start;
+        // What a zone without memory has is being restored.
+        if !self.is_populated() {
+            return Some(idx);
+        }
+        if self.map.block_type(idx) == MigrateType::Cma {
+            return if t == MigrateType::Cma { None } else { Some(idx) };
+        }
+        // The rest of a held block is on its way elsewhere as well as its head.
+        if self.map.block_over(idx).is_some_and(|(_, state)| state.kind() == Kind::Held) {
+            return Some(idx);
+        }
+        while idx < frames.end {
+            let state = self.map.frame(idx).state();
+            idx = match state.kind() {
+                Kind::Poisoned if purpose == Purpose::Leave => idx + 1,
+                // What compaction holds is about to be somebody's, or free; guards and faulty
+                // frames stay where they are.
+                Kind::Reserved | Kind::Held | Kind::Guard | Kind::Bad | Kind::Poisoned => {
+                    return Some(idx);
+                }
+                Kind::Allocated | Kind::Leaving
+                    if !state.is_movable() && self.kind != ZoneKind::Movable =>
+                {
+                    return Some(idx);
+                }
+                Kind::Tail => idx + 1,
+                Kind::Free | Kind::Cached | Kind::Allocated | Kind::Leaving => {
+                    idx.saturating_add(1 << state.order())
+                }
+            };
+        }
+        None
+    }
+}

@@ -1,0 +1,196 @@
+//! Emptying a range of frames (spec §4.12): what is in use there and can move, moves.
+
+use core::ops::Range;
+
+use lock_api::RawMutex;
+
+use crate::allocator::yard::Yard;
+use crate::base::frame::Kind;
+use crate::base::gfp::Gfp;
+use crate::base::node_mask::NodeChoice;
+use crate::base::units::{Order, Pfn, ZoneKind};
+use crate::base::unwind::Rollback;
+use crate::embedder::config::Config;
+use crate::embedder::hooks::{Defences, Reclaim, Relocation};
+use crate::ranges::contig::ContigError;
+use crate::ranges::isolate::blocks_of;
+use crate::request::free::FreeError;
+use crate::zone::at::At;
+use crate::zone::state::Zone;
+
+/// Blocks that are tried together.
+const BATCH: usize = 32;
+/// How often each of them is tried.
+const TRIES: usize = 5;
+
+/// One block on its way out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Done,
+    Again,
+    Never,
+}
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Moves the movable blocks that have a frame in the range to other places. A block that does
+    /// not move ends the attempt, but is no error: it may be freed before anybody looks.
+    ///
+    /// # Errors
+    /// [`ContigError::NoMemory`] where there is no place to move to.
+    pub(crate) fn evacuate(
+        &self,
+        at: &At<'_, 'a, C>,
+        frames: &Range<u32>,
+        gfp: Gfp,
+    ) -> Result<(), ContigError> {
+        let mut idx = at.zone.movable_over(frames.start).unwrap_or(frames.start);
+        while idx < frames.end {
+            let first = idx;
+            for _ in 0..BATCH {
+                at.zone.next_movable(&mut idx, frames.end);
+            }
+            // Found anew each time, not remembered: nothing else comes to isolated pageblocks.
+            for _ in 0..TRIES {
+                let mut from = first;
+                while let Some((block, order)) = at.zone.next_movable(&mut from, idx) {
+                    match self.relocate_one(at, block, order, frames, gfp)? {
+                        Step::Done | Step::Again => {}
+                        Step::Never => return Ok(()),
+                    }
+                }
+            }
+            if at.zone.next_movable(&mut { first }, idx).is_some() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// One try for one block.
+    #[inline(always)]
+    fn relocate_one(
+        &self,
+        at: &At<'_, 'a, C>,
+        from: u32,
+        order: Order,
+        frames: &Range<u32>,
+        gfp: Gfp,
+    ) -> Result<Step, ContigError> {
+        let zone = at.zone;
+        let still = |state: crate::base::frame::State| {
+            state.is(Kind::Allocated, order.get()) && state.is_movable()
+        };
+        if !still(zone.map.frame(from).state()) {
+            // Freed, or made another block of, since it was found.
+            return Ok(Step::Done);
+        }
+        let from = zone.pfn(from);
+        let to = self.target(at, order, frames, gfp).ok_or(ContigError::NoMemory)?;
+        // Now, not afterwards: once it has moved, its owner may free it at any time.
+        let _ = self.set_movable(to, order, true);
+        let refused = Rollback::new(|| self.take_back_undelivered(to, order));
+        let moved = self.as_reclaimer(|| self.hooks.relocate(from, to, order));
+        refused.disarm();
+        // What fails here had already been freed, against the contract; the last look will tell.
+        match moved {
+            Relocation::Moved => self.put_back(from, order),
+            Relocation::Busy | Relocation::Refused => self.put_back(to, order),
+        }
+        Ok(match moved {
+            Relocation::Moved => Step::Done,
+            Relocation::Busy => Step::Again,
+            Relocation::Refused => Step::Never,
+        })
+    }
+
+    /// Frees a block that no one owns any more, if it is one: where a hook panics, it is out of use or
+    /// free rather than lost. Out of line: frees are inlined, and each would add to the frame below the
+    /// request for the next place.
+    #[inline(never)]
+    fn put_back(&self, pfn: Pfn, order: Order) {
+        let unfinished = Rollback::new(|| self.take_back_undelivered(pfn, order));
+        let left = self.leave(pfn, order);
+        if let Err(FreeError::UnknownCpu(_)) = left {
+            // The platform has lost its way since the request began.
+            return;
+        }
+        let free = left.ok().filter(|(at, idx)| at.leaves_owner(*idx, order.get()));
+        unfinished.disarm();
+        if let Some((at, idx)) = free {
+            at.put_back(idx, order.get());
+        }
+    }
+
+    /// A block to move to, outside the pageblocks of the range: from the free lists it cannot come
+    /// from there, but a per-CPU list may still hold a page freed while they were being isolated.
+    /// Inlined: all of this lies below a whole request.
+    #[inline(always)]
+    fn target(
+        &self,
+        at: &At<'_, 'a, C>,
+        order: Order,
+        frames: &Range<u32>,
+        gfp: Gfp,
+    ) -> Option<Pfn> {
+        let blocks = blocks_of(frames);
+        let gfp = target_flags(gfp, at.zone.kind);
+        for _ in 0..TRIES {
+            if self.hooks.fail(order, gfp) {
+                return None;
+            }
+            let to = self.alloc_rest(NodeChoice::LOCAL, order, gfp).ok()?;
+            let inside = at.zone.index_of(to).is_some_and(|idx| blocks.contains(&idx));
+            if !inside {
+                return Some(to);
+            }
+            // Its pageblock is isolated: it goes to the zone, and stays there.
+            self.put_back(to, order);
+        }
+        None
+    }
+}
+
+/// How a place to move to is asked for: for a user's movable page, trying as hard as the one who
+/// wants the range may, but not at any price.
+fn target_flags(gfp: Gfp, kind: ZoneKind) -> Gfp {
+    let mut flags = gfp & (Gfp::USER | Gfp::NOWARN) | Gfp::MOVABLE | Gfp::RETRY_MAYFAIL;
+    if kind == ZoneKind::Movable {
+        flags |= Gfp::HIGHMEM;
+    }
+    flags
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// The block in use that reaches over the frame from below: its head, and whether it can move.
+    fn used_over(&self, idx: u32) -> Option<(u32, bool)> {
+        let (head, state) = self.map.block_over(idx)?;
+        let over = head < idx && state.kind() == Kind::Allocated;
+        over.then_some((head, state.is_movable()))
+    }
+
+    fn movable_over(&self, idx: u32) -> Option<u32> {
+        self.used_over(idx).filter(|b| b.1).map(|b| b.0)
+    }
+
+    /// The head of a block in use that reaches over the frame from below and cannot move.
+    pub(crate) fn unmovable_over(&self, idx: u32) -> Option<u32> {
+        self.used_over(idx).filter(|b| !b.1).map(|b| b.0)
+    }
+
+    /// The next movable block in use that begins at or after `idx` and before `end`; `idx` goes
+    /// past it. Read without a lock: what it says is asked again of the block's owner.
+    fn next_movable(&self, idx: &mut u32, end: u32) -> Option<(u32, Order)> {
+        while *idx < end {
+            let here = *idx;
+            let state = self.map.frame(here).state();
+            *idx = match state.kind() {
+                Kind::Tail | Kind::Reserved | Kind::Poisoned => here + 1,
+                _ => here.saturating_add(1 << state.order()),
+            };
+            if state.kind() == Kind::Allocated && state.is_movable() {
+                return Some((here, Order::new(state.order())?));
+            }
+        }
+        None
+    }
+}

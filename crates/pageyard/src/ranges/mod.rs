@@ -1,0 +1,12 @@
+//! Memory by place: isolation, contiguous ranges, compaction, hotplug, reporting.
+
+pub(crate) mod cma;
+pub mod compact;
+pub(crate) mod contig;
+pub(crate) mod deferred;
+pub(crate) mod hotplug;
+pub(crate) mod hwpoison;
+pub(crate) mod isolate;
+pub(crate) mod migrate;
+pub(crate) mod place;
+pub(crate) mod reporting;

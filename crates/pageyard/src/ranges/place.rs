@@ -1,0 +1,396 @@
+//! Blocks at a place of the caller's choice: at one frame, aligned beyond their size, below an
+//! address; what drivers and firmware tables ask for.
+//!
+//! The spec says nothing of these; they follow its nearest relatives. A block at a given frame is
+//! taken as compaction takes a free block (§7.4): above the unboosted MIN mark. A search goes
+//! through the free lists as §4.3 does: own type, CMA for movable pages, then stealing (§4.5).
+
+use core::fmt;
+
+use lock_api::RawMutex;
+
+use crate::allocator::yard::Yard;
+use crate::base::frame::{Kind, State};
+use crate::base::gfp::{AllocFlags, Gfp};
+use crate::base::node_mask::NodeChoice;
+use crate::base::units::{
+    MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind,
+};
+use crate::base::watermark::MIN;
+use crate::embedder::config::Config;
+use crate::embedder::hooks::Defences;
+use crate::ranges::contig::ContigError;
+use crate::ranges::isolate::{Purpose, blocks_of};
+use crate::request::alloc::{AllocError, Request};
+use crate::zone::at::Locked;
+use crate::zone::mobility::fallbacks;
+use crate::zone::state::Zone;
+
+/// Where a block is to lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Its first frame is a multiple of this: a power of two, in pages. A block is aligned to its
+    /// own size anyway.
+    pub align: u64,
+    /// All its frames lie below this one.
+    pub below: Option<Pfn>,
+}
+
+impl Default for Place {
+    /// Anywhere.
+    fn default() -> Self {
+        Place { align: 1, below: None }
+    }
+}
+
+/// Why a block at a chosen place was not to be had. Nothing is taken then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlaceError {
+    /// The request means nothing, or there is no such block.
+    Alloc(AllocError),
+    /// An alignment is a power of two, in pages.
+    BadAlign(u64),
+    /// The frame is not a multiple of the order's size.
+    Misaligned(Pfn),
+    /// The frame lies in no zone.
+    Foreign(Pfn),
+    /// The frame is a hole, or was never handed over to the allocator.
+    Reserved(Pfn),
+    /// The frame is in use, or [out of use](crate::OutOfUse): also where this very request found a
+    /// page of its block to be bad (§11.2).
+    InUse(Pfn),
+    /// The frame is free, but its pageblock is isolated (§4.11), or kept for requests of another
+    /// kind: highatomic (§3.8), or CMA and this one is not movable.
+    Withheld(Pfn, MigrateType),
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlaceError::Alloc(e) => e.fmt(f),
+            PlaceError::BadAlign(n) => {
+                write!(f, "an alignment of {n} pages; it must be a power of two")
+            }
+            PlaceError::Misaligned(p) => {
+                write!(f, "frame {p} is not a multiple of the block's size")
+            }
+            PlaceError::Foreign(p) => write!(f, "frame {p} lies in no zone of this allocator"),
+            PlaceError::Reserved(p) => write!(f, "frame {p} is reserved"),
+            PlaceError::InUse(p) => write!(f, "frame {p} is in use"),
+            PlaceError::Withheld(p, t) => {
+                write!(f, "frame {p} is free, but in a pageblock of type {t}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for PlaceError {}
+
+impl From<AllocError> for PlaceError {
+    fn from(e: AllocError) -> Self {
+        PlaceError::Alloc(e)
+    }
+}
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Allocates the block of 2^`order` pages that begins at `pfn`. Of `gfp`, the type and what
+    /// [`prepare`](crate::Platform::prepare) reads count; the frame says the zone.
+    ///
+    /// All of it must be free: per-CPU lists are drained if some of it is there, nothing is moved
+    /// ([`alloc_contig`](Yard::alloc_contig) does that). The zone must keep its MIN watermark.
+    ///
+    /// # Errors
+    /// [`PlaceError`] names the first frame in the way.
+    pub fn alloc_at(&self, pfn: Pfn, order: Order, gfp: Gfp) -> Result<(), PlaceError> {
+        if self.hooks.fail(order, gfp) {
+            return Err(AllocError::NoMemory.into());
+        }
+        let req = self.request(order, gfp, NodeChoice::LOCAL)?;
+        if pfn.0 & u64::from(order.pages() - 1) != 0 {
+            return Err(PlaceError::Misaligned(pfn));
+        }
+        let (zone, idx) = self.locate(pfn).ok_or(PlaceError::Foreign(pfn))?;
+        if !zone.is_populated() {
+            return Err(PlaceError::InUse(pfn));
+        }
+        let at =
+            self.at(zone, req.cpu).ok_or(PlaceError::Alloc(AllocError::UnknownCpu(req.cpu)))?;
+        let flags = AllocFlags::of(gfp);
+        let take = || at.lock().take_at(idx, order.get(), req.migrate_type, flags);
+        match take() {
+            Err(PlaceError::InUse(p)) if zone.is_cached(p) => {
+                self.drain_zone(&at);
+                take()
+            }
+            answer => answer,
+        }?;
+        if !at.may_be_handed_out(idx, order.get()) {
+            return Err(PlaceError::InUse(pfn));
+        }
+        self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
+        Ok(())
+    }
+
+    /// Allocates a block as [`alloc`](Yard::alloc) does, but at a place that the caller can use.
+    ///
+    /// Where that means more than any block fulfils, the free lists of each zone are searched under
+    /// its lock, first above the LOW watermark and without taking from other types. Per-CPU lists
+    /// are drained before the request fails; nothing is moved or reclaimed
+    /// ([`alloc_contig_pages`](Yard::alloc_contig_pages) moves).
+    ///
+    /// # Errors
+    /// [`PlaceError::BadAlign`], or [`PlaceError::Alloc`].
+    pub fn alloc_with(&self, order: Order, gfp: Gfp, place: Place) -> Result<Pfn, PlaceError> {
+        if !place.align.is_power_of_two() {
+            return Err(PlaceError::BadAlign(place.align));
+        }
+        let req = self.request(order, gfp, NodeChoice::LOCAL)?;
+        let limit = place.below.unwrap_or(Pfn(u64::MAX));
+        // Also of zones that have no memory: it may come before the block is taken.
+        let mut reachable =
+            self.zones.iter().filter(|z| z.kind <= req.highest && req.asked.contains(z.node));
+        if place.align <= order.pages().into() && reachable.all(|z| z.end() <= limit) {
+            return Ok(self.alloc(order, gfp)?);
+        }
+        if self.hooks.fail(order, gfp) {
+            return Err(AllocError::NoMemory.into());
+        }
+        let wanted = Wanted { order: order.get(), align: place.align, limit };
+        let pfn = self.walk(gfp, || self.search(&req, gfp, wanted)).ok_or(AllocError::NoMemory)?;
+        self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
+        Ok(pfn)
+    }
+
+    /// One search of the free lists of all zones, and another one with per-CPU lists drained.
+    fn search(&self, req: &Request, gfp: Gfp, wanted: Wanted) -> Option<Pfn> {
+        let low = AllocFlags::WMARK_LOW | AllocFlags::of(gfp) | AllocFlags::NOFRAGMENT;
+        let slow = AllocFlags::slow(gfp, wanted.order);
+        let zones = || self.zones_for(req).filter(|z| z.start < wanted.limit);
+        for drained in [false, true] {
+            for flags in [low, slow] {
+                for zone in zones() {
+                    let Some(at) = self.at(zone, req.cpu) else { continue };
+                    let mark = zone.watermarks.effective(flags.mark());
+                    if !zone.watermark_fast(wanted.order, mark, req.highest, flags) {
+                        continue;
+                    }
+                    // In the condition itself the lock would be held to the end of the body.
+                    let take = || at.lock().take_placed(wanted, req.migrate_type, flags);
+                    while let Some(idx) = take() {
+                        // A bad block is out of use; the next place is tried (§5.7).
+                        if at.may_be_handed_out(idx, wanted.order) {
+                            return Some(zone.pfn(idx));
+                        }
+                    }
+                }
+            }
+            if !drained {
+                for zone in zones() {
+                    if let Some(at) = self.at(zone, req.cpu) {
+                        self.drain_zone(&at);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes `pages` pages beside each other, the first a multiple of `align`, all in `within`: the
+    /// first place in the zones that `gfp` allows that can be emptied as by
+    /// [`alloc_contig`](Yard::alloc_contig), which says what `t` and `gfp` mean, and how they are
+    /// given back.
+    ///
+    /// # Errors
+    /// [`ContigError::NoPlace`] where every place refused; [`ContigError::NoMemory`] where there is
+    /// no room to move to; [`ContigError::BadAlign`]; [`ContigError::Isolate`] for no pages, or a
+    /// type that means nothing.
+    pub fn alloc_contig_pages(
+        &self,
+        pages: u64,
+        align: u64,
+        within: core::ops::Range<Pfn>,
+        t: MigrateType,
+        gfp: Gfp,
+    ) -> Result<Pfn, ContigError> {
+        if !align.is_power_of_two() {
+            return Err(ContigError::BadAlign(align));
+        }
+        let req =
+            self.request(Order::ZERO, gfp, NodeChoice::LOCAL).map_err(|_| ContigError::NoPlace)?;
+        // Nothing is found, or the search ends with what it says.
+        let found = self.walk(gfp, || self.contig_place(&req, pages, align, &within, (t, gfp)));
+        found.unwrap_or(Err(ContigError::NoPlace))
+    }
+
+    /// Tries each place in the zones of a request. `None`: all of them are busy.
+    fn contig_place(
+        &self,
+        req: &Request,
+        pages: u64,
+        align: u64,
+        within: &core::ops::Range<Pfn>,
+        (t, gfp): (MigrateType, Gfp),
+    ) -> Option<Result<Pfn, ContigError>> {
+        for zone in self.zones_for(req) {
+            let end = within.end.min(zone.end());
+            let mut from = within.start.max(zone.start);
+            while let Some(range) = aligned_range(from, pages, align, end) {
+                let start = range.start;
+                // Places that share pages with one that was refused are not worth all that again.
+                let next = Pfn(start.0.saturating_add(pages.max(align)));
+                if let Some(after) = zone.past_obstacle(range.start, pages, t) {
+                    from = after;
+                    continue;
+                }
+                from = match self.alloc_contig(range, t, gfp) {
+                    Ok(()) => return Some(Ok(start)),
+                    Err(e) if e.is_busy() => next,
+                    Err(e) => return Some(Err(e)),
+                };
+            }
+        }
+        None
+    }
+}
+
+/// The first aligned range at or after a frame that ends by `end`.
+fn aligned_range(from: Pfn, pages: u64, align: u64, end: Pfn) -> Option<core::ops::Range<Pfn>> {
+    let start = from.0.checked_next_multiple_of(align)?;
+    let last = start.checked_add(pages)?;
+    (last <= end.0).then_some(Pfn(start)..Pfn(last))
+}
+
+/// What a search of the free lists is for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    order: u8,
+    align: u64,
+    limit: Pfn,
+}
+
+impl Wanted {
+    /// The first place in a free block, as an offset.
+    fn fits(&self, block: Pfn, order: u8) -> Option<u32> {
+        let pages = 1u64 << self.order;
+        let start = block.0.checked_next_multiple_of(self.align.max(pages))?;
+        let offset = start.wrapping_sub(block.0);
+        let inside = offset < 1 << order && start.checked_add(pages)? <= self.limit.0;
+        inside.then_some(offset as u32)
+    }
+}
+
+impl<C: Config> Locked<'_, '_, C> {
+    fn take_at(
+        &self,
+        idx: u32,
+        order: u8,
+        t: MigrateType,
+        flags: AllocFlags,
+    ) -> Result<(), PlaceError> {
+        let z = self.zone;
+        let end = idx.saturating_add(1 << order);
+        let head = z.free_over(idx);
+        let mut i = head;
+        while i < end {
+            let state = z.map.frame(i).state();
+            let pfn = z.pfn(i);
+            match state.kind() {
+                Kind::Free => {}
+                Kind::Reserved => return Err(PlaceError::Reserved(pfn)),
+                _ => {
+                    return Err(PlaceError::InUse(pfn));
+                }
+            }
+            let list = state.migrate_type();
+            let cma = list == MigrateType::Cma && flags.contains(AllocFlags::CMA);
+            if !list.is_mergeable() && !cma {
+                return Err(PlaceError::Withheld(pfn.max(z.pfn(idx)), list));
+            }
+            i = i.saturating_add(1 << state.order());
+        }
+        let mark = z.watermarks.base(MIN).saturating_add(1 << order);
+        if !z.watermarks.ok(0, mark, ZoneKind::Dma, flags, z.supply(), || true) {
+            return Err(AllocError::NoMemory.into());
+        }
+        // One block around all of it, or several that fill it: whole pageblocks may lie side by
+        // side unmerged.
+        i = head;
+        while i < end {
+            let found = z.map.frame(i).state();
+            self.carve(i, found, i.max(idx), order.min(found.order()));
+            i = i.saturating_add(1 << found.order());
+        }
+        self.occupy(idx, order, t);
+        Ok(())
+    }
+
+    fn take_placed(&self, wanted: Wanted, t: MigrateType, flags: AllocFlags) -> Option<u32> {
+        let z = self.zone;
+        let cma = flags.contains(AllocFlags::CMA).then_some(MigrateType::Cma);
+        let other = !flags.contains(AllocFlags::NOFRAGMENT);
+        let other = fallbacks(t).into_iter().filter(|_| other);
+        for list in [t].into_iter().chain(cma).chain(other) {
+            for order in wanted.order..=MAX_ORDER {
+                let found = z
+                    .areas
+                    .list(order, list)
+                    .iter(&z.map)
+                    .find_map(|head| Some((head, head + wanted.fits(z.pfn(head), order)?)));
+                let Some((head, idx)) = found else { continue };
+                if list != t && list != MigrateType::Cma {
+                    z.counters.mismatches.add(1);
+                }
+                self.carve(head, z.map.frame(head).state(), idx, wanted.order);
+                self.occupy(idx, wanted.order, t);
+                return Some(idx);
+            }
+        }
+        None
+    }
+
+    /// The frames of a block, on no list any more, become a caller's. Whole pageblocks get its
+    /// type, as where they are claimed (§4.4).
+    fn occupy(&self, idx: u32, order: u8, t: MigrateType) {
+        let z = self.zone;
+        let end = idx.saturating_add(1 << order);
+        if order >= PAGEBLOCK_ORDER {
+            let mut block = idx;
+            while block < end {
+                if z.map.block_type(block).is_mergeable() {
+                    z.map.set_block_type(block, self.effective_type(t));
+                }
+                block = block.saturating_add(PAGEBLOCK_PAGES);
+            }
+        }
+        z.map.frame(idx).hand_out(State::new(Kind::Allocated, order, t));
+        z.counters.pages_taken.add(1 << order);
+        self.slot.counters.direct_allocs.add(order, t);
+        self.note_taken(idx, order, t);
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// One past its last frame.
+    pub(crate) fn end(&self) -> Pfn {
+        Pfn(self.start.0.wrapping_add(self.spanned))
+    }
+
+    /// Where a range must begin to get past what would refuse its isolation (§4.11): `None` where
+    /// nothing seems to. Read without the lock, to save an attempt.
+    fn past_obstacle(&self, start: Pfn, pages: u64, t: MigrateType) -> Option<Pfn> {
+        let first = self.index_of(start)?;
+        let blocks = blocks_of(&(first..first.wrapping_add(pages as u32)));
+        let mut block = blocks.start;
+        let mut last = None;
+        while block < blocks.end {
+            let end = block.saturating_add(PAGEBLOCK_PAGES);
+            let isolated = self.map.block_type(block) == MigrateType::Isolate;
+            if isolated || self.unmovable_in(block..end, t, Purpose::Use).is_some() {
+                // The last one counts: no range that begins before it can do without it.
+                last = Some(self.pfn(end));
+            }
+            block = end;
+        }
+        last
+    }
+}

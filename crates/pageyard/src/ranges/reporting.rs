@@ -1,0 +1,317 @@
+//! Free-page reporting: the embedder is told which blocks lie free, so that the memory behind
+//! them can be used elsewhere meanwhile (spec §9.9). For balloons and for host crates.
+//!
+//! A block is reported once for as long as it stays on its list: the mark is part of its state word,
+//! which whoever takes it off, or merges it, writes anew. How many pages bear it is counted where
+//! blocks leave their lists, so that an embedder knows at any time what is still to be reported.
+
+use crate::allocator::yard::Yard;
+use crate::base::frame::{Kind, State};
+use crate::base::gfp::AllocFlags;
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneKind};
+use crate::base::unwind::Rollback;
+use crate::base::watermark::LOW;
+use crate::embedder::config::Config;
+use crate::embedder::hooks::Reclaim;
+use crate::embedder::platform::Platform;
+use crate::zone::area::End;
+use crate::zone::at::{At, Locked};
+
+/// Blocks in one call of the hook.
+const BATCH: usize = 32;
+/// One call for so many blocks of a list, or part of so many, in one pass.
+const BLOCKS_PER_CALL: u64 = 16 * BATCH as u64;
+
+/// Blocks that are looked at under one hold of the zone lock, where the embedder says when.
+const LOOKS: u32 = 4096;
+
+/// Free pages of a zone in blocks of [`Reclaim::REPORT_ORDER`] and above (§9.9).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reported {
+    /// Pages in blocks that have not been reported.
+    pub waiting: u64,
+    /// Pages in blocks that have been, and lie there still.
+    pub reported: u64,
+    /// Pages in blocks that had been reported when requests took them, or a part of them, ever
+    /// since: memory that is fetched back.
+    pub retaken: u64,
+}
+
+impl<C: Config> Yard<'_, C> {
+    /// Reports free blocks to [`Reclaim::report_free`], where that is wanted and due: two seconds
+    /// by [`Platform::now`] after the first of them became free (§9.9). Returns in how many
+    /// nanoseconds to call again; `None`: there is nothing to report. An embedder's thread calls
+    /// it from time to time, best as often as it says.
+    pub fn report_free_blocks(&self) -> Option<u64> {
+        let least = <C::Hooks as Reclaim>::REPORT_ORDER?;
+        let cpu = self.hooks.cpu();
+        let now = self.hooks.now();
+        let mut next = None;
+        for zone in self.zones.iter().filter(|z| z.is_populated()) {
+            let report = &zone.report;
+            if !report.pending.load(Relaxed) {
+                continue;
+            }
+            let due = report.due.load(Relaxed);
+            if now < due {
+                next = Some(next.map_or(due, |n: u64| n.min(due)));
+                continue;
+            }
+            let Some(at) = self.at(zone, cpu) else { continue };
+            report.pending.store(false, Relaxed);
+            if at.report_zone(least) {
+                // Not everything fitted into the budget, or was taken note of.
+                let locked = at.lock();
+                report.request(&self.hooks);
+                drop(locked);
+            }
+            if report.pending.load(Relaxed) {
+                let due = report.due.load(Relaxed);
+                next = Some(next.map_or(due, |n: u64| n.min(due)));
+            }
+        }
+        next.map(|due| due.saturating_sub(now))
+    }
+}
+
+impl<C: Config> Yard<'_, C> {
+    /// How much of a zone's free memory has been reported, and how much has not; `None` where there
+    /// is no such zone, or nothing is ever reported. Takes no lock.
+    pub fn reported(&self, zone: impl Into<ZoneId>) -> Option<Reported> {
+        let least = <C::Hooks as Reclaim>::REPORT_ORDER?;
+        let z = self.zone(zone)?;
+        let (reported, retaken) = (z.report.reported.load(Relaxed), z.report.retaken.load(Relaxed));
+        let free = (least.get()..=MAX_ORDER).map(|o| z.areas.blocks(o) << o).sum::<u64>();
+        Some(Reported { waiting: free.saturating_sub(reported), reported, retaken })
+    }
+
+    /// The fewest pages that were free in a zone at once since this was last called for it, or since
+    /// the start: for embedders who want to know what their load will need again. As the zone's own
+    /// counter has it, without the parts that CPUs keep (§9.2); what is on per-CPU lists is not
+    /// free. `None` where there is no such zone, or nothing is ever reported.
+    pub fn take_lowest_free(&self, zone: impl Into<ZoneId>) -> Option<u64> {
+        <C::Hooks as Reclaim>::REPORT_ORDER?;
+        let cpu = self.hooks.cpu();
+        let at = self.at(self.zone(zone)?, cpu)?;
+        let _locked = at.lock();
+        let now = at.zone.nr_free.load(Relaxed);
+        Some(at.zone.report.lowest.swap(now, Relaxed).min(now).max(0) as u64)
+    }
+
+    /// Reports free blocks of a zone to [`Reclaim::report_free`] at once, up to about `most` pages:
+    /// for embedders with their own idea of when memory is idle, who do not call
+    /// [`report_free_blocks`](Yard::report_free_blocks). What requests use last comes first: the
+    /// largest blocks, down to `least`, and of these the movable ones. All memory was movable once,
+    /// so blocks of another type are there because somebody needed them. At no time are more blocks
+    /// off their lists than 32, or than a quarter of what is free above the LOW mark holds. Where that
+    /// is no block, it is one, if half of it holds one; otherwise there is nothing to report.
+    ///
+    /// Blocks below [`Reclaim::REPORT_ORDER`] are not reported whatever `least` says. With
+    /// [`Order::MAX`] a load that is served from what is left fetches nothing back: smaller blocks that
+    /// are reported are used before larger ones that are not.
+    ///
+    /// Returns how many pages the hook took note of. It ends where the hook takes no note.
+    pub fn report_free_pages(&self, zone: impl Into<ZoneId>, least: Order, most: u64) -> u64 {
+        use MigrateType::{Cma, HighAtomic, Movable, Reclaimable, Unmovable};
+        let cpu = self.hooks.cpu();
+        let at = self.zone(zone).and_then(|z| self.at(z, cpu));
+        let (Some(at), Some(lowest)) = (at, <C::Hooks as Reclaim>::REPORT_ORDER) else { return 0 };
+        let mut done = 0;
+        for order in (lowest.max(least).get()..=MAX_ORDER).rev() {
+            for t in [Movable, Reclaimable, Unmovable, HighAtomic, Cma] {
+                while done < most {
+                    let Some(pages) = at.report_some(order, t, most - done) else { return done };
+                    if pages == 0 {
+                        break;
+                    }
+                    done += pages;
+                }
+            }
+        }
+        done
+    }
+}
+
+impl<C: Config> Locked<'_, '_, C> {
+    /// Takes a free block off its list; `taken`: for a request. That it was reported is forgotten.
+    #[inline(always)]
+    pub(crate) fn unlist(&self, idx: u32, order: u8, t: MigrateType, taken: bool) {
+        self.forget_report(idx, order, taken);
+        self.zone.areas.remove(&self.zone.map, idx, order, t);
+    }
+
+    /// A free block's state is about to be written anew.
+    #[inline(always)]
+    pub(crate) fn forget_report(&self, idx: u32, order: u8, taken: bool) {
+        if let Some(least) = <C::Hooks as Reclaim>::REPORT_ORDER
+            && order >= least.get()
+            && self.zone.map.frame(idx).state().is_reported()
+        {
+            self.zone.report.forget(1 << order, taken);
+        }
+    }
+}
+
+/// Blocks off their lists, for one call of the hook.
+struct Batch {
+    blocks: [(Pfn, Order); BATCH],
+    len: usize,
+    /// The hook took no note of some: it is to be asked again, but not now.
+    refused: bool,
+}
+
+impl<C: Config> At<'_, '_, C> {
+    /// One pass over a zone. Whether something is left for the next one.
+    fn report_zone(&self, least: Order) -> bool {
+        let zone = self.zone;
+        let room = (BATCH as u64) << least.get();
+        let mark = zone.watermarks.effective(LOW).saturating_add(room);
+        let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0, refused: false };
+        let mut left = false;
+        // Blocks off their lists are missed by others: only where there is plenty.
+        if zone.watermarks.ok(0, mark, ZoneKind::Dma, AllocFlags::CMA, zone.supply(), || true) {
+            for order in least.get()..=MAX_ORDER {
+                for t in MigrateType::ALL.into_iter().filter(|&t| t != MigrateType::Isolate) {
+                    left |= self.report_list(order, t, &mut batch);
+                }
+            }
+        }
+        self.report_batch(&mut batch);
+        left || batch.refused
+    }
+
+    /// Reports what is on one list; whether the budget ended first.
+    fn report_list(&self, order: u8, t: MigrateType, batch: &mut Batch) -> bool {
+        let zone = self.zone;
+        let list = zone.areas.list(order, t);
+        let Some(o) = Order::new(order).filter(|_| !list.is_empty() && !batch.refused) else {
+            return false;
+        };
+        let budget = zone.areas.blocks(order).div_ceil(BLOCKS_PER_CALL);
+        for _ in 0..budget {
+            let locked = self.lock();
+            let mut next = list.first();
+            // A list that a caller's mistake has spoilt still ends.
+            let mut looks = zone.map.len();
+            while let Some(idx) = next.filter(|_| batch.len < BATCH && looks > 0) {
+                looks -= 1;
+                let frame = zone.map.frame(idx);
+                next = zone.map.get(frame.next().into()).map(|_| frame.next());
+                let state = frame.state();
+                if state.is_reported() {
+                    continue;
+                }
+                if !state.is(Kind::Free, order) || !locked.hold(idx, order) {
+                    return false;
+                }
+                if let Some(slot) = batch.blocks.get_mut(batch.len) {
+                    *slot = (zone.pfn(idx), o);
+                    batch.len += 1;
+                }
+            }
+            if batch.len < BATCH {
+                return false;
+            }
+            // What was looked at is not looked at again.
+            if let Some(idx) = next {
+                list.rotate_to(&zone.map, idx);
+            }
+            drop(locked);
+            self.report_batch(batch);
+            if next.is_none() || batch.refused {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Reports blocks of one list in one call of the hook, about `most` pages of them. How many it
+    /// was; `None` where the hook took no note, or the zone has no block to spare.
+    fn report_some(&self, order: u8, t: MigrateType, most: u64) -> Option<u64> {
+        let zone = self.zone;
+        let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0, refused: false };
+        let size = Order::new(order)?;
+        let mut spare = true;
+        {
+            let locked = self.lock();
+            let low = zone.watermarks.effective(LOW);
+            let above = zone.supply_exact().free.saturating_sub(low);
+            // In a small zone no block is a quarter.
+            let one = u64::from(above >> order > 1);
+            let room = (above >> order >> 2).max(one).min(BATCH as u64);
+            let wanted = most.div_ceil(1 << order).min(room) as usize;
+            let list = zone.areas.list(order, t);
+            let mut next = list.first().filter(|_| !list.is_empty());
+            spare &= next.is_none() || room > 0;
+            let mut looks = LOOKS;
+            while let Some(idx) = next.filter(|_| batch.len < wanted) {
+                if looks == 0 {
+                    // What was looked at is not looked at again.
+                    list.rotate_to(&zone.map, idx);
+                    break;
+                }
+                looks -= 1;
+                let frame = zone.map.frame(idx);
+                next = zone.map.get(frame.next().into()).map(|_| frame.next());
+                let state = frame.state();
+                if state.is_reported() {
+                    continue;
+                }
+                if !state.is(Kind::Free, order) || !locked.hold(idx, order) {
+                    spare = false;
+                    break;
+                }
+                if let Some(slot) = batch.blocks.get_mut(batch.len) {
+                    *slot = (zone.pfn(idx), size);
+                    batch.len += 1;
+                }
+            }
+        }
+        let pages = (batch.len as u64) << order;
+        self.report_batch(&mut batch);
+        if batch.refused || pages == 0 && !spare { None } else { Some(pages) }
+    }
+
+    /// Calls the hook, and puts the blocks back, also where it panics.
+    fn report_batch(&self, batch: &mut Batch) {
+        let blocks = batch.blocks.get(..batch.len).unwrap_or(&[]);
+        if blocks.is_empty() {
+            return;
+        }
+        let unreported = Rollback::new(|| self.relist(blocks, false));
+        let taken = self.hooks.report_free(blocks);
+        unreported.disarm();
+        self.relist(blocks, taken);
+        batch.refused |= !taken;
+        batch.len = 0;
+    }
+
+    /// Puts blocks back, last in their lists; `taken`: they have been reported.
+    fn relist(&self, blocks: &[(Pfn, Order)], taken: bool) {
+        let zone = self.zone;
+        let locked = self.lock();
+        // That these come back is no news.
+        zone.report.without_news(|| {
+            for &(pfn, order) in blocks {
+                let Some(idx) = zone.index_of(pfn) else { continue };
+                zone.counters.pages_returned.add(order.pages().into());
+                if zone.map.is_tainted(idx, order.get()) {
+                    // A frame of it failed meanwhile.
+                    locked.free_around(idx, order.get());
+                    continue;
+                }
+                // Its second pageblock may have been isolated meanwhile.
+                let step = order.get().min(PAGEBLOCK_ORDER);
+                for piece in (idx..idx + order.pages()).step_by(1 << step) {
+                    locked.free_one(piece, step, zone.map.block_type(piece), End::Tail);
+                }
+                let frame = zone.map.frame(idx);
+                if taken && frame.state().is(Kind::Free, order.get()) {
+                    frame.set_state(State::with_reported(frame.state()));
+                    zone.report.note(1 << order.get());
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,548 @@
+//! The way of a request (spec §2.7, §2.8): flags to zone and type, the first attempt, the walk over
+//! the zones. What follows where that fails is in [`ladder`](crate::request::slow_path).
+
+use core::fmt;
+
+use crate::allocator::yard::Yard;
+use crate::base::frame::{Kind, State};
+use crate::base::gfp::{AllocFlags, Gfp};
+use crate::base::node_mask::{NodeChoice, NodeMask};
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneKind};
+use crate::base::unwind::Rollback;
+use crate::base::watermark::HIGH;
+use crate::embedder::config::Config;
+use crate::embedder::context::{Context, TaskFlags};
+use crate::embedder::events::Event;
+use crate::embedder::hooks::{Defences, Observer, Reclaim};
+use crate::embedder::platform::Platform;
+use crate::embedder::policy::BelowHigh;
+use crate::embedder::reclaim_job::NodeReclaim;
+use crate::pcp::pageset::is_cached_order;
+use crate::zone::at::At;
+use crate::zone::mobility::Source;
+use crate::zone::state::{BELOW_HIGH, BOOSTED_WATERMARK, OVERTAKEN, Zone, first_mark};
+use crate::zone::zonelist::Zonelist;
+
+/// Why a request was not served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AllocError {
+    /// No zone that the request may use has a block it may take.
+    NoMemory,
+    /// The zone bits of the flags mean nothing together (§2.3).
+    BadZone,
+    /// The flags say both MOVABLE and RECLAIMABLE (§2.4).
+    BadType,
+    /// The platform named a CPU that the yard was not told of, or that is down.
+    UnknownCpu(CpuId),
+    /// The request prefers a node that the yard was not told of.
+    UnknownNode(NodeId),
+}
+
+impl fmt::Display for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AllocError::NoMemory => {
+                f.write_str("no zone has a free block that the request may use")
+            }
+            AllocError::BadZone => f.write_str("the request's zone flags contradict each other"),
+            AllocError::BadType => f.write_str("a request is movable or reclaimable, not both"),
+            AllocError::UnknownCpu(c) => {
+                write!(
+                    f,
+                    "the platform runs on CPU {}, which the layout does not name or is down",
+                    c.0
+                )
+            }
+            AllocError::UnknownNode(n) => write!(f, "the layout has no node {}", n.0),
+        }
+    }
+}
+
+impl core::error::Error for AllocError {}
+
+/// The answer to a request in two registers: which it is, and a number that belongs to it. The
+/// plain `Result` is handed over in memory, and the common case, which calls nothing, would have to
+/// go through that memory too (three instructions a request).
+struct Answer(u64, u64);
+
+impl From<Result<Pfn, AllocError>> for Answer {
+    fn from(answer: Result<Pfn, AllocError>) -> Self {
+        match answer {
+            Ok(pfn) => Answer(0, pfn.0),
+            Err(AllocError::NoMemory) => Answer(1, 0),
+            Err(AllocError::BadZone) => Answer(2, 0),
+            Err(AllocError::BadType) => Answer(3, 0),
+            Err(AllocError::UnknownCpu(cpu)) => Answer(4, cpu.0.into()),
+            Err(AllocError::UnknownNode(node)) => Answer(5, node.0.into()),
+        }
+    }
+}
+
+impl From<Answer> for Result<Pfn, AllocError> {
+    #[inline(always)]
+    fn from(Answer(which, number): Answer) -> Self {
+        Err(match which {
+            0 => return Ok(Pfn(number)),
+            1 => AllocError::NoMemory,
+            2 => AllocError::BadZone,
+            3 => AllocError::BadType,
+            4 => AllocError::UnknownCpu(CpuId(number as u32)),
+            _ => AllocError::UnknownNode(NodeId(number as u16)),
+        })
+    }
+}
+
+/// A request, looked up once.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) order: Order,
+    pub(crate) gfp: Gfp,
+    pub(crate) migrate_type: MigrateType,
+    pub(crate) highest: ZoneKind,
+    pub(crate) cpu: CpuId,
+    /// The node whose order of zones counts.
+    pub(crate) node: NodeId,
+    /// The nodes that the caller allows.
+    pub(crate) asked: NodeMask,
+    /// The nodes that may serve this attempt.
+    pub(crate) nodes: NodeMask,
+    /// Pass over nodes with too many dirty pages (§2.8 step 2).
+    pub(crate) spread_dirty: bool,
+    pub(crate) context: Context,
+}
+
+impl Request {
+    /// All nodes, or its own alone where it insists on that.
+    pub(crate) fn reachable(&self) -> NodeMask {
+        if self.gfp.contains(Gfp::THISNODE) { NodeMask::only(self.node) } else { NodeMask::ALL }
+    }
+}
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Allocates a block of 2^`order` pages (spec §2.7).
+    ///
+    /// The block is aligned to its size. It is the caller's until it is given to
+    /// [`free`](Yard::free) with the same order. Its contents are what they were, unless the
+    /// platform [prepares](Platform::prepare) them.
+    ///
+    /// Where no zone can serve it at once, the request climbs the ladder of §2.10 as far as its
+    /// flags allow: it wakes background reclaim, uses reserves, reclaims and compacts through the
+    /// platform's hooks. However they behave, it ends in an answer.
+    ///
+    /// # Errors
+    /// [`AllocError`]; then nothing was taken, though the attempt has left its traces in the
+    /// tuning, as the kernel's does (§2.8).
+    #[inline(always)]
+    pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        self.alloc_from(NodeChoice::LOCAL, order, gfp)
+    }
+
+    #[inline(always)]
+    fn alloc_from(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        if self.hooks.fail(order, gfp) {
+            return Err(AllocError::NoMemory);
+        }
+        match self.alloc_ready(nodes, order, gfp) {
+            Some(pfn) => Ok(pfn),
+            None => self.alloc_rest(nodes, order, gfp),
+        }
+    }
+
+    /// The common case of a request alone; `None` where there is more to be done, and nothing has
+    /// changed. With [`alloc_rest`](Yard::alloc_rest), in a function of its own, what C calls leaves
+    /// no frame of the common case below the rest. Asks no [`Defences::fail`].
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn alloc_ready(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Option<Pfn> {
+        // Written twice: where the compiler does not know the order, single pages, the most common
+        // ones, still get code of their own.
+        if order == Order::ZERO {
+            self.alloc_quick(nodes, Order::ZERO, gfp)
+        } else {
+            self.alloc_quick(nodes, order, gfp)
+        }
+    }
+
+    /// A request that is not the common case; also serves the common case, by more instructions.
+    ///
+    /// # Errors
+    /// As [`alloc_on`](Yard::alloc_on).
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn alloc_rest(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        self.alloc_full(nodes.preferred, nodes.allowed, order, gfp).into()
+    }
+
+    /// Allocates a block as [`alloc`](Yard::alloc) does, from certain nodes: from one preferred
+    /// node on, or within a set of nodes, or both. With [`Gfp::THISNODE`] no other node than the
+    /// preferred one serves.
+    ///
+    /// # Errors
+    /// As [`alloc`](Yard::alloc); also [`AllocError::UnknownNode`].
+    #[inline]
+    pub fn alloc_on(
+        &self,
+        nodes: impl Into<NodeChoice>,
+        order: Order,
+        gfp: Gfp,
+    ) -> Result<Pfn, AllocError> {
+        self.alloc_from(nodes.into(), order, gfp)
+    }
+
+    /// The common case in one piece: the preferred zone is above its high mark and nothing is
+    /// pending there, this CPU's list is not busy and not empty. Anything else is left to
+    /// [`alloc_full`](Self::alloc_full), and nothing has changed by then.
+    #[inline(always)]
+    fn alloc_quick(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Option<Pfn> {
+        let o = order.get();
+        if !is_cached_order(self.rules(), o) {
+            return None;
+        }
+        let (highest, t) = gfp.route()?;
+        let cpu = self.hooks.cpu();
+        let home = self.homes.get(cpu.0 as usize)?;
+        let (zone, slot) = home.quick[highest as usize & 7]?;
+        let remote = zone.node != home.node;
+        if gfp.contains(Gfp::THISNODE) && remote || !self.hooks.is_plain(gfp) {
+            return None;
+        }
+        if nodes != NodeChoice::LOCAL && (remote || !nodes.begins_at(home.node)) {
+            return None;
+        }
+        let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
+        if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK | OVERTAKEN << highest as u32) {
+            return None;
+        }
+        let passes = if o == 0 {
+            zone.watermarks.is_ample(zone.nr_free.load(Relaxed), highest)
+        } else if zone.ungrouped.load(Relaxed) {
+            false
+        } else {
+            let mark = first_mark(self.rules());
+            let flags = AllocFlags::from_bits_retain(mark as u32);
+            zone.watermark_fast(o, zone.watermarks.effective(mark), highest, flags)
+        };
+        if !passes {
+            return None;
+        }
+        let mut pageset = at.slot.pageset.try_lock()?;
+        let idx = pageset.pop(&at, o, t)?;
+        pageset.note_alloc(self.rules());
+        drop(pageset);
+        let pfn = zone.pfn(idx);
+        self.deliver(at.cpu, pfn, order, t, gfp);
+        Some(pfn)
+    }
+
+    /// The whole way of a request. The choice of nodes in two parts, which registers hold.
+    #[cold]
+    #[inline(never)]
+    fn alloc_full(
+        &self,
+        preferred: Option<NodeId>,
+        allowed: NodeMask,
+        order: Order,
+        gfp: Gfp,
+    ) -> Answer {
+        self.whole_way(NodeChoice { preferred, allowed }, order, gfp).into()
+    }
+
+    fn whole_way(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        let mut req = self.request(order, gfp, nodes)?;
+        let answer = match self.fast_path(&req) {
+            Some(pfn) => Some(pfn),
+            None => {
+                // The scope stays; what was for the first attempt alone does not.
+                req.gfp = gfp.difference(req.context.without);
+                self.slow_path(&mut req)
+            }
+        };
+        let migrate_type = req.migrate_type;
+        let Some(pfn) = answer else {
+            self.hooks.event(req.cpu, Event::Alloc { pfn: None, order, migrate_type, gfp });
+            return Err(AllocError::NoMemory);
+        };
+        self.deliver(req.cpu, pfn, order, migrate_type, gfp);
+        Ok(pfn)
+    }
+
+    /// A request's flags looked up, its context asked for (§2.7).
+    #[inline]
+    pub(crate) fn request(
+        &self,
+        order: Order,
+        gfp: Gfp,
+        choice: NodeChoice,
+    ) -> Result<Request, AllocError> {
+        let plain = self.hooks.is_plain(gfp);
+        let context = if plain { Context::default() } else { self.hooks.context() };
+        let mut gfp = gfp.difference(context.without);
+        let highest = gfp.highest_zone().ok_or(AllocError::BadZone)?;
+        let mut migrate_type = gfp.migrate_type().ok_or(AllocError::BadType)?;
+        if self.zones.iter().any(|z| z.ungrouped.load(Relaxed)) {
+            migrate_type = MigrateType::Unmovable;
+        }
+        let cpu = self.hooks.cpu();
+        let home = self.home(cpu).ok_or(AllocError::UnknownCpu(cpu))?;
+        let node = choice.preferred.unwrap_or(home.node);
+        self.node(node).ok_or(AllocError::UnknownNode(node))?;
+        let spread_dirty = !plain && gfp.contains(Gfp::WRITE);
+        let mut asked = choice.allowed;
+        if gfp.contains(Gfp::THISNODE) {
+            asked = asked.and(NodeMask::only(node));
+        }
+        let mut nodes = asked;
+        if let Some(set) = context.cpuset {
+            gfp |= Gfp::HARDWALL;
+            if choice.allowed == NodeMask::ALL && !context.is(TaskFlags::INTERRUPT) {
+                nodes = nodes.and(set.allowed);
+            }
+        }
+        Ok(Request {
+            order,
+            gfp,
+            migrate_type,
+            highest,
+            cpu,
+            node,
+            asked,
+            nodes,
+            spread_dirty,
+            context,
+        })
+    }
+
+    /// The zones that may serve a request, best first.
+    #[inline]
+    pub(crate) fn zones_for(&self, req: &Request) -> Zonelist<'a, C::Lock> {
+        self.zones_in(req, req.nodes)
+    }
+
+    /// The same within other nodes.
+    #[inline]
+    pub(crate) fn zones_in(&self, req: &Request, nodes: NodeMask) -> Zonelist<'a, C::Lock> {
+        Zonelist::new(self.nodes, req.node, req.highest, nodes)
+    }
+
+    /// The zone that a request tries first.
+    #[inline(never)]
+    pub(crate) fn preferred(&self, req: &Request) -> Option<&'a Zone<'a, C::Lock>> {
+        self.zones_for(req).next()
+    }
+
+    /// The first attempt, at the low watermark (§2.7).
+    #[inline]
+    fn fast_path(&self, req: &Request) -> Option<Pfn> {
+        let mut flags = AllocFlags::WMARK_LOW | AllocFlags::of(req.gfp);
+        if req.context.cpuset.is_some() {
+            flags |= AllocFlags::CPUSET;
+        }
+        if self.preferred(req)?.nofragment.load(Relaxed) {
+            flags |= AllocFlags::NOFRAGMENT;
+        }
+        self.attempt(req, flags)
+    }
+
+    /// One walk over the zones (§2.8).
+    #[inline]
+    pub(crate) fn attempt(&self, req: &Request, flags: AllocFlags) -> Option<Pfn> {
+        let mut flags = flags;
+        let mut zones = self.zones_for(req);
+        let preferred = zones.next()?;
+        let mut dirty = NodeMask::NONE;
+        'scan: loop {
+            zones.rewind();
+            for zone in zones.by_ref() {
+                let hardwall = req.gfp.contains(Gfp::HARDWALL);
+                if flags.contains(AllocFlags::CPUSET) && !req.context.allows(zone.node, hardwall) {
+                    continue;
+                }
+                if req.spread_dirty {
+                    if !dirty.contains(zone.node) && !self.hooks.dirty_ok(zone.node) {
+                        dirty = dirty.with(zone.node);
+                    }
+                    if dirty.contains(zone.node) {
+                        continue;
+                    }
+                }
+                if flags.contains(AllocFlags::NOFRAGMENT) && zone.node != preferred.node {
+                    // Better mixed blocks here than memory from afar.
+                    flags.remove(AllocFlags::NOFRAGMENT);
+                    continue 'scan;
+                }
+                let at = self.at(zone, req.cpu)?;
+                if let Some(idx) = self.attempt_at(&at, preferred, req, flags) {
+                    return Some(zone.pfn(idx));
+                }
+            }
+            if !flags.contains(AllocFlags::NOFRAGMENT) {
+                return None;
+            }
+            // Better mixed blocks than none.
+            flags.remove(AllocFlags::NOFRAGMENT);
+        }
+    }
+
+    /// One zone of the walk. A function of its own: inlined, it would have the walk keep most of the
+    /// request in its frame, below all that follows.
+    #[inline(never)]
+    fn attempt_at(
+        &self,
+        at: &At<'_, 'a, C>,
+        preferred: &Zone<'a, C::Lock>,
+        req: &Request,
+        flags: AllocFlags,
+    ) -> Option<u32> {
+        let zone = at.zone;
+        if !at.watermark_holds(req, flags)
+            && !flags.contains(AllocFlags::NO_WATERMARKS)
+            && !self.make_room(at, preferred, req, flags)
+        {
+            return None;
+        }
+        let mut answer = self.serve(at, req, flags);
+        if answer.is_none() {
+            let mut growths = self.growths(zone, req.gfp);
+            answer = growths.find_map(|_| self.serve(at, req, flags));
+        }
+        if answer.is_some() && zone.node != preferred.node {
+            zone.note_numa(|z| &z.numa_miss);
+            preferred.note_numa(|z| &z.numa_foreign);
+        }
+        answer
+    }
+
+    /// A zone failed its mark: whether it may serve after all, because it has grown (§8.2), or
+    /// passes once a near node has freed what it can do without (§2.8 step 6).
+    #[cold]
+    fn make_room(
+        &self,
+        at: &At<'_, 'a, C>,
+        preferred: &Zone<'a, C::Lock>,
+        req: &Request,
+        flags: AllocFlags,
+    ) -> bool {
+        let zone = at.zone;
+        if self.growths(zone, req.gfp).any(|grown| grown || at.mark_holds(req, flags)) {
+            return true;
+        }
+        let near = self.node(preferred.node).is_some_and(|n| n.distance(zone.node) <= NEAR);
+        if !near {
+            return false;
+        }
+        match self.reclaim_node(zone.node, req.order, req.gfp) {
+            NodeReclaim::NoScan | NodeReclaim::Full => false,
+            NodeReclaim::Some | NodeReclaim::Success => at.mark_holds(req, flags),
+        }
+    }
+
+    /// Step 7: takes the block from this CPU's lists or the zone's (§4.3, §5.7).
+    #[inline(always)]
+    fn serve(&self, at: &At<'_, 'a, C>, req: &Request, flags: AllocFlags) -> Option<u32> {
+        let zone = at.zone;
+        let answer = match at.take_cached(req, flags) {
+            Some(idx) => Some(idx),
+            None => at.take_direct(req, flags),
+        };
+        if flags.contains(AllocFlags::KSWAPD)
+            && zone.has_flag(BOOSTED_WATERMARK)
+            && zone.clear_flag(BOOSTED_WATERMARK)
+        {
+            let undelivered = Rollback::new(|| {
+                answer.into_iter().for_each(|i| self.take_back_undelivered(zone.pfn(i), req.order));
+            });
+            self.wake_node(zone.node, Order::ZERO, Gfp::empty(), zone.kind);
+            undelivered.disarm();
+        }
+        if flags.contains(AllocFlags::HIGHATOMIC)
+            && let Some(idx) = answer
+        {
+            at.reserve_highatomic(idx, req.order.get());
+        }
+        answer
+    }
+}
+
+/// Nodes at most this far off are worth freeing memory on before they are passed over (§2.8).
+const NEAR: u8 = 30;
+
+impl<C: Config> At<'_, '_, C> {
+    /// Steps 5 and 6: the high watermark, while it was last seen to hold; then the one asked for.
+    #[inline(never)]
+    fn watermark_holds(&self, req: &Request, flags: AllocFlags) -> bool {
+        let zone = self.zone;
+        let below = zone.has_flag(BELOW_HIGH);
+        let test_high = match self.rules().pcp.below_high {
+            BelowHigh::Ignored => false,
+            BelowHigh::TestedAlways => true,
+            BelowHigh::TestedWhileClear => !below,
+        };
+        if test_high {
+            if self.holds(HIGH, req, flags) {
+                return true;
+            }
+            if !below {
+                zone.set_flag(BELOW_HIGH);
+            }
+        }
+        self.mark_holds(req, flags)
+    }
+
+    /// Step 6: the mark that the attempt is held to.
+    fn mark_holds(&self, req: &Request, flags: AllocFlags) -> bool {
+        self.holds(flags.mark(), req, flags)
+    }
+
+    #[inline]
+    fn holds(&self, mark: usize, req: &Request, flags: AllocFlags) -> bool {
+        let mark = self.zone.watermarks.effective(mark);
+        self.zone.watermark_fast(req.order.get(), mark, req.highest, flags)
+    }
+
+    /// From this CPU's lists (§5.7), where the order is kept there and nobody else is at them.
+    #[inline]
+    fn take_cached(&self, req: &Request, flags: AllocFlags) -> Option<u32> {
+        let order = req.order.get();
+        if !is_cached_order(self.rules(), order) {
+            return None;
+        }
+        let Some(mut pageset) = self.slot.pageset.try_lock() else {
+            self.zone.bypasses.fetch_add(1, Relaxed);
+            return None;
+        };
+        pageset.note_alloc(self.rules());
+        pageset.take(self, order, req.migrate_type, flags)
+    }
+
+    /// From the zone's free lists (§2.8 step 7, §3.8).
+    #[inline(never)]
+    fn take_direct(&self, req: &Request, flags: AllocFlags) -> Option<u32> {
+        loop {
+            let idx = self.take_from_zone(req, flags)?;
+            // A bad block is out of use; the next one is tried (§5.7).
+            if self.may_be_handed_out(idx, req.order.get()) {
+                return Some(idx);
+            }
+        }
+    }
+
+    #[inline]
+    fn take_from_zone(&self, req: &Request, flags: AllocFlags) -> Option<u32> {
+        let order = req.order.get();
+        let t = req.migrate_type;
+        let zone = self.lock();
+        let mut idx = None;
+        if flags.contains(AllocFlags::HIGHATOMIC) {
+            idx = zone.smallest(order, MigrateType::HighAtomic);
+        }
+        idx = idx.or_else(|| zone.take_one(order, t, &mut Source::Own, flags));
+        if idx.is_none() && flags.intersects(AllocFlags::OOM | AllocFlags::NON_BLOCK) {
+            idx = zone.smallest(order, MigrateType::HighAtomic);
+        }
+        let idx = idx?;
+        zone.zone.map.frame(idx).hand_out(State::new(Kind::Allocated, order, t));
+        zone.slot.counters.direct_allocs.add(order, t);
+        Some(idx)
+    }
+}

@@ -1,0 +1,482 @@
+//! The per-CPU lists: pages kept ready for one CPU, filled from the zone and drained to it in
+//! bulk (spec §5).
+
+use crate::base::frame::{Frame, Kind, Map, Owned, Pageblock, State};
+use crate::base::gfp::AllocFlags;
+use crate::base::list::List;
+use crate::base::stats::{Counter, DrainReason};
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{CpuId, MigrateType, Order, ZoneId, ZoneKind};
+use crate::base::watermark::HIGH;
+use crate::embedder::config::Config;
+use crate::embedder::events::Event;
+use crate::embedder::high::{HighChange, HighReason};
+use crate::embedder::hooks::Observer;
+use crate::embedder::policy::{BelowHigh, BulkFree, Decay};
+use crate::pcp::pageset::{Pageset, list_index, list_order, lists_used, next_list};
+use crate::pcp::tuning::{Pressure, Tuning, clamp};
+use crate::zone::area::End;
+use crate::zone::at::{At, Locked};
+use crate::zone::mobility::Source;
+use crate::zone::run::Run;
+use crate::zone::state::BELOW_HIGH;
+
+impl Pageset {
+    /// Takes a block for a caller, if the list has one.
+    #[inline(always)]
+    pub(crate) fn pop<C: Config>(
+        &mut self,
+        at: &At<'_, '_, C>,
+        order: u8,
+        t: MigrateType,
+    ) -> Option<u32> {
+        loop {
+            let (idx, frame) = self.list(list_index(order, t)).pop_head(&at.zone.map)?;
+            self.tuning.note_taken(&at.rules().pcp, order);
+            if !at.may_be_handed_out(idx, order) {
+                // Out of use; the next one is tried (§5.7).
+                continue;
+            }
+            frame.hand_out(State::new(Kind::Allocated, order, t));
+            at.slot.counters.allocs.add(order, t);
+            return Some(idx);
+        }
+    }
+
+    /// Takes a block for a caller, after a refill where the list is empty (§5.7).
+    #[inline]
+    pub(crate) fn take<C: Config>(
+        &mut self,
+        at: &At<'_, '_, C>,
+        order: u8,
+        t: MigrateType,
+        flags: AllocFlags,
+    ) -> Option<u32> {
+        loop {
+            if let Some(idx) = self.pop(at, order, t) {
+                return Some(idx);
+            }
+            self.refill(at, order, t, flags);
+            if !at.rules().safety.checks_pages() {
+                return self.pop(at, order, t);
+            }
+            // A refill of nothing but bad pages is followed by another one.
+            if self.list(list_index(order, t)).is_empty() {
+                return None;
+            }
+        }
+    }
+
+    /// Fills an empty list from the zone, under one hold of its lock (§5.7, §5.8).
+    #[cold]
+    #[inline(never)]
+    fn refill<C: Config>(
+        &mut self,
+        at: &At<'_, '_, C>,
+        order: u8,
+        t: MigrateType,
+        flags: AllocFlags,
+    ) {
+        let was = self.tuning.high;
+        let wanted =
+            self.tune(&at.rules().pcp, |t| t.nr_alloc(&at.rules().pcp, order, at.zone.pressure()));
+        self.note_high(at, was, HighReason::Refill);
+        let list = self.list(list_index(order, t));
+        let map = &at.zone.map;
+        let mut source = Source::Own;
+        let mut blocks = 0;
+        let zone = at.lock();
+        // Without CMA pages about, a request's own lists come first (§4.3).
+        let own_first = at.zone.supply().cma == 0;
+        while blocks < wanted {
+            let run = if own_first && source == Source::Own {
+                zone.take_run(order, t, (wanted - blocks) as u32)
+            } else {
+                None
+            };
+            let run = match run {
+                Some(run) => run,
+                None => match zone.take_one_apart(order, t, &mut source, flags) {
+                    Some(idx) => Run::one(idx, order),
+                    None => break,
+                },
+            };
+            list_run(list, map, run, t);
+            blocks += run.blocks as i32;
+        }
+        let counters = &zone.slot.counters;
+        if blocks > 0 {
+            counters.refills.add(1);
+            counters.refilled_pages.add((blocks as u64) << order);
+        } else {
+            counters.empty_refills.add(1);
+        }
+        drop(zone);
+        self.tuning.count += blocks << order;
+        if let Some(order) = Order::new(order) {
+            let (zone, wanted, blocks) = (at.zone.kind, wanted as u32, blocks as u32);
+            at.hooks.event(at.cpu, Event::Refill { zone, order, wanted, blocks });
+        }
+    }
+
+    /// Takes a block back from a caller; its pageblock's type is `t`. Above `high`, blocks go back
+    /// to the zone (§5.9).
+    #[inline]
+    pub(crate) fn put<C: Config>(
+        &mut self,
+        at: &At<'_, '_, C>,
+        idx: u32,
+        order: u8,
+        t: MigrateType,
+    ) {
+        self.push(at, idx, at.zone.map.frame(idx), order, t);
+        let rules = &at.rules().pcp;
+        let was = self.tuning.high;
+        let pressure = at.zone.pressure();
+        let (free_high, high) = self.tune(&at.rules().pcp, |t| {
+            let free_high = t.note_free(rules, order);
+            (free_high, t.nr_high(rules, free_high, pressure))
+        });
+        self.note_high(at, was, pressure.reason(rules, free_high));
+        if self.tuning.count >= high {
+            self.give_back(at, high, free_high, list_index(order, t));
+        }
+    }
+
+    /// Takes a block back if that needs no more than to put it on its list and count it. `false`:
+    /// nothing has changed, and [`put`](Pageset::put) is to be called. `OWNED`: nobody else can free
+    /// it meanwhile.
+    #[inline(always)]
+    pub(crate) fn put_quietly<C: Config, const OWNED: bool>(
+        &mut self,
+        at: &At<'_, '_, C>,
+        block: Owned<'_>,
+        pageblock: &Pageblock,
+        order: u8,
+    ) -> bool {
+        // Read under the list's lock, for those who poison frames.
+        let Some(t) = pageblock.listed_type() else { return false };
+        if at.zone.pressure() != Pressure::default() || !OWNED && !block.frame.leave(block.seen) {
+            return false;
+        }
+        let quiet = self.tuning.free_quietly(&at.rules().pcp, order, self.room);
+        if quiet {
+            // Told before the block is on the list: from then on others may have it. Where there is
+            // more to do than to tell, it has been done.
+            if !at.rules().safety.at_free() {
+                at.note_free(block.idx, order);
+            }
+            self.push(at, block.idx, block.frame, order, t);
+        } else if !OWNED {
+            block.frame.stay();
+        }
+        quiet
+    }
+
+    /// The same for a block whose return has been told.
+    #[inline(always)]
+    pub(crate) fn put_told<C: Config>(
+        &mut self,
+        at: &At<'_, '_, C>,
+        idx: u32,
+        frame: &Frame,
+        order: u8,
+    ) -> bool {
+        let Some(t) = at.zone.map.pageblock(idx).and_then(Pageblock::listed_type) else {
+            return false;
+        };
+        let quiet = at.zone.pressure() == Pressure::default()
+            && self.tuning.free_quietly(&at.rules().pcp, order, self.room);
+        if quiet {
+            self.push(at, idx, frame, order, t);
+        }
+        quiet
+    }
+
+    /// The block goes on its list; the tuning is left to the caller.
+    #[inline(always)]
+    fn push<C: Config>(
+        &mut self,
+        at: &At<'_, '_, C>,
+        idx: u32,
+        frame: &Frame,
+        order: u8,
+        t: MigrateType,
+    ) {
+        let carried = if at.rules().carried_types { t } else { MigrateType::Unmovable };
+        frame.set_state(State::new(Kind::Cached, order, carried));
+        self.list(list_index(order, t)).push_head(&at.zone.map, idx, frame);
+        at.slot.counters.frees.add(order, t);
+    }
+
+    /// Tells how `high` came from what it was to what it is: first it followed its limits (§5.4).
+    #[inline(always)]
+    fn note_high<C: Config>(&self, at: &At<'_, '_, C>, was: i32, reason: HighReason) {
+        let limits = self.tuning.limits;
+        let within = clamp(was, limits.high_min, limits.high_max);
+        at.tell_high(was, &self.tuning, within, HighReason::Limits);
+        at.tell_high(within, &self.tuning, self.tuning.high, reason);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_back<C: Config>(
+        &mut self,
+        at: &At<'_, '_, C>,
+        high: i32,
+        free_high: bool,
+        index: usize,
+    ) {
+        let n = self.tune(&at.rules().pcp, |t| t.nr_free(&at.rules().pcp, high, free_high));
+        let reason = if free_high { DrainReason::FreeHigh } else { DrainReason::High };
+        self.bulk_free(at, n, index, reason);
+        let zone = at.zone;
+        if !matches!(at.rules().pcp.below_high, BelowHigh::Ignored) && zone.has_flag(BELOW_HIGH) {
+            let mark = zone.watermarks.effective(HIGH);
+            let none = AllocFlags::WMARK_MIN;
+            if zone.watermarks.ok(0, mark, ZoneKind::Movable, none, zone.supply(), || true) {
+                zone.clear_flag(BELOW_HIGH);
+            }
+        }
+    }
+
+    /// Gives about `n` pages back to the zone under one hold of its lock, from the cold ends of
+    /// the lists, starting with list `start` (§5.12).
+    #[inline(never)]
+    pub(crate) fn bulk_free<C: Config>(
+        &mut self,
+        at: &At<'_, '_, C>,
+        n: i32,
+        start: usize,
+        reason: DrainReason,
+    ) {
+        self.bulk_free_here(at, n, start, reason);
+    }
+
+    /// [`bulk_free`](Self::bulk_free) in the caller's frame.
+    #[inline(always)]
+    fn bulk_free_here<C: Config>(
+        &mut self,
+        at: &At<'_, '_, C>,
+        n: i32,
+        start: usize,
+        reason: DrainReason,
+    ) {
+        let before = self.tuning.count;
+        let n = n.min(before);
+        if n <= 0 {
+            return;
+        }
+        let zone = match at.rules().bulk_free {
+            BulkFree::SinglePass | BulkFree::BlockByBlock => {
+                let zone = at.lock();
+                self.single_pass(&zone, n, start);
+                zone
+            }
+            BulkFree::TwoPass => {
+                let gathered = List::new();
+                self.gather(at, n, start, &gathered);
+                let zone = at.lock();
+                while let Some((idx, frame)) = gathered.pop_head(&at.zone.map) {
+                    zone.free_cached(idx, frame.state().order());
+                }
+                zone
+            }
+        };
+        let pages = (before - self.tuning.count).max(0) as u32;
+        let counters = &zone.slot.counters;
+        counters.drains[reason as usize].add(1);
+        counters.drained_pages[reason as usize].add(pages.into());
+        drop(zone);
+        at.hooks.event(at.cpu, Event::BulkFree { zone: at.zone.kind, reason, pages });
+    }
+
+    #[inline(always)]
+    fn single_pass<C: Config>(&mut self, zone: &Locked<'_, '_, C>, n: i32, start: usize) {
+        let mut left = n;
+        let mut index = start;
+        let joins =
+            matches!(zone.rules().bulk_free, BulkFree::SinglePass) && !zone.rules().carried_types;
+        // Every list but the last is left empty, so each is looked at once.
+        for _ in 0..lists_used(zone.rules()) {
+            if left <= 0 {
+                break;
+            }
+            let order = list_order(index);
+            let before = left;
+            while left > 0
+                && let Some(idx) = self.list(index).last()
+            {
+                let mut run = Run::empty_at(idx, order);
+                self.list(index).pop_tail_while(&zone.zone.map, |idx, frame| {
+                    let more = left > 0 && (joins || run.blocks == 0) && run.extend(idx);
+                    if more {
+                        left -= 1 << order;
+                        // A carried type is read once more when the block is freed.
+                        if !zone.rules().carried_types {
+                            frame.set_state(State::TAIL);
+                        }
+                    }
+                    more
+                });
+                if run.blocks == 1 {
+                    zone.free_cached(idx, order);
+                } else {
+                    zone.free_run(run);
+                }
+            }
+            self.tuning.count -= before - left;
+            index = next_list(zone.rules(), index);
+        }
+    }
+
+    /// The first pass of the bulk free that the single pass replaced (§5.12a): pages are unlinked
+    /// and gathered before the zone lock is taken.
+    fn gather<C: Config>(&mut self, at: &At<'_, '_, C>, n: i32, start: usize, gathered: &List) {
+        let map = &at.zone.map;
+        let lists = lists_used(at.rules());
+        let mut left = n;
+        let mut index = (start + lists - 1) % lists;
+        // Not reset between turns: fuller lists give more, the more empty ones were passed.
+        let mut take = 0;
+        while left > 0 && self.tuning.count > 0 {
+            for _ in 0..lists {
+                index = next_list(at.rules(), index);
+                take += 1;
+                if !self.list(index).is_empty() {
+                    break;
+                }
+            }
+            if take == lists as i32 {
+                // All the others are empty: this one gives everything that is still wanted.
+                take = left;
+            }
+            let order = list_order(index);
+            while left > 0 && take > 0 {
+                let Some(idx) = self.list(index).pop_tail(map) else { break };
+                if <C::Hooks as Observer>::SEES_TOUCHES {
+                    at.hooks.touch(at.zone.pfn(idx));
+                }
+                gathered.push_tail(map, idx);
+                left -= 1 << order;
+                self.tuning.count -= 1 << order;
+                take -= 1;
+            }
+        }
+    }
+}
+
+/// The blocks of a run go on a list. Outside the frame of a refill, whose locals would be kept while
+/// the loops use the registers.
+#[inline(never)]
+fn list_run(list: &List, map: &Map<'_>, run: Run, t: MigrateType) {
+    let Run { first, blocks, order, .. } = run;
+    let state = State::new(Kind::Cached, order, t);
+    for frame in map.run(first, blocks << order).iter().step_by(1 << order) {
+        frame.set_state(state);
+    }
+    list.push_tail_run(map, first, blocks, 1 << order);
+}
+
+impl<C: Config> Locked<'_, '_, C> {
+    /// A block leaves a per-CPU list for the zone.
+    #[inline]
+    fn free_cached(&self, idx: u32, order: u8) {
+        let map = &self.zone.map;
+        // While blocks are isolated, what a page carries must not bring it back into use.
+        let carried = self.rules().carried_types && self.zone.isolated_blocks.load(Relaxed) == 0;
+        let t = if carried { map.frame(idx).state().migrate_type() } else { map.block_type(idx) };
+        self.free_one(idx, order, t, End::Head);
+        self.zone.counters.pages_returned.add(1 << order);
+        if let Some(order) = Order::new(order) {
+            let pfn = self.zone.pfn(idx);
+            self.hooks.event(self.cpu, Event::Drain { pfn, order, migrate_type: t });
+        }
+    }
+}
+
+impl<C: Config> At<'_, '_, C> {
+    /// One tick of the statistics worker for this CPU and zone (§5.14, §5.15, §9.2): fold, decay,
+    /// expiry, in this order. Whether another tick is needed.
+    pub(crate) fn tick(&self) -> bool {
+        if self.slot.diff() != 0 {
+            let zone = self.lock();
+            zone.fold(self.slot.diff());
+            self.slot.expire.store(3, Relaxed);
+        }
+        let mut todo = self.decay();
+        let drained = todo > 0;
+        while todo > 0 {
+            // Both locks are dropped between batches, so that nobody waits for the whole excess.
+            let mut pageset = self.slot.pageset.lock();
+            let chunked = matches!(self.rules().pcp.decay, Decay::Eighth);
+            let n = if chunked { todo.min(pageset.tuning.limits.batch.max(1)) } else { todo };
+            pageset.bulk_free(self, n, 0, DrainReason::Decay);
+            todo -= n;
+        }
+        let mut pageset = self.slot.pageset.lock();
+        let again = drained || pageset.tuning.high > pageset.tuning.limits.high_min;
+        let expire = self.slot.expire.load(Relaxed);
+        if expire == 0 || pageset.tuning.count == 0 {
+            return again;
+        }
+        if self.slot.node.load(Relaxed) == u32::from(self.zone.node.0) {
+            self.slot.expire.store(0, Relaxed);
+            return again;
+        }
+        self.slot.expire.store(expire - 1, Relaxed);
+        if expire == 1 {
+            let n = pageset.tuning.count.min(pageset.tuning.limits.batch);
+            pageset.bulk_free(self, n, 0, DrainReason::Expire);
+        }
+        true
+    }
+
+    /// The tick's decay of `high` (§5.14); how many pages are to be drained.
+    fn decay(&self) -> i32 {
+        let mut pageset = self.slot.pageset.lock();
+        let was = pageset.tuning.high;
+        let todo = pageset.tune(&self.rules().pcp, |t| t.decay(&self.rules().pcp));
+        self.slot.counters.ticks.add(1);
+        self.tell_high(was, &pageset.tuning, pageset.tuning.high, HighReason::Decay);
+        todo
+    }
+
+    /// Tells a change of `high` to those who want to know. Behind a constant: an event that nobody
+    /// sees would still read the counters.
+    #[inline(always)]
+    fn tell_high(&self, from: i32, tuning: &Tuning, to: i32, reason: HighReason) {
+        if <C::Hooks as Observer>::SEES_TUNING && from != to {
+            let counters = &self.slot.counters;
+            let change = HighChange {
+                from,
+                to,
+                count: tuning.count,
+                refills: counters.refills.get(),
+                drains: counters.drains.iter().map(Counter::get).sum(),
+                reason,
+            };
+            let zone = ZoneId { node: self.zone.node, kind: self.zone.kind };
+            self.hooks.event(self.cpu, Event::High { zone, change });
+        }
+    }
+
+    /// Drains a CPU's lists of this zone (§5.16). The pages are accounted to the CPU that does it.
+    #[inline(never)]
+    pub(crate) fn drain(&self, owner: CpuId) {
+        let Some(slot) = self.zone.slot(owner) else { return };
+        loop {
+            let mut pageset = slot.pageset.lock();
+            let count = pageset.tuning.count;
+            if count <= 0 {
+                return;
+            }
+            let most = pageset.tuning.limits.batch << self.rules().pcp.scale_max;
+            let n = count.min(most.max(1));
+            pageset.bulk_free_here(self, n, 0, DrainReason::Drain);
+            if n == count {
+                return;
+            }
+        }
+    }
+}

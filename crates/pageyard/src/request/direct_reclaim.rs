@@ -1,0 +1,124 @@
+//! What the allocator and the embedder's reclaim say to each other (spec §3.4, §3.7, §3.9, §7.2,
+//! §7.3).
+
+use lock_api::RawMutex;
+
+use crate::allocator::yard::Yard;
+use crate::base::gfp::{AllocFlags, Gfp};
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{NodeId, Order, ZoneId, ZoneKind};
+use crate::base::watermark::HIGH;
+use crate::embedder::config::Config;
+use crate::embedder::hooks::Reclaim;
+use crate::embedder::reclaim_job::{
+    Mark, NodeReclaim, NodeReclaimJob, ReclaimJob, SWAP_CLUSTER_MAX,
+};
+use crate::request::alloc::Request;
+use crate::zone::state::{RECLAIM_ACTIVE, Zone};
+
+impl ReclaimJob {
+    pub(crate) fn direct(req: &Request, node: NodeId) -> Self {
+        ReclaimJob {
+            node,
+            allowed: req.nodes,
+            highest: req.highest,
+            order: req.order,
+            gfp: req.gfp,
+            pages: SWAP_CLUSTER_MAX,
+            priority: 12,
+            may_write: req.gfp.contains(Gfp::IO),
+            may_swap: req.gfp.contains(Gfp::IO),
+        }
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// The safe form of the test of a mark (§3.7): sums the CPUs' parts of the counter where they
+    /// could matter.
+    pub(crate) fn passes_safely(&self, mark: Mark, order: Order, highest: ZoneKind) -> bool {
+        let mut supply = self.supply();
+        if supply.free < self.drift_mark.load(Relaxed) {
+            supply = self.supply_exact();
+        }
+        let (order, flags) = (order.get(), AllocFlags::WMARK_MIN);
+        let mark = self.watermarks.effective(mark as usize);
+        let has_block = || self.areas.has_block(order, flags);
+        self.watermarks.ok(order, mark, highest, flags, supply, has_block)
+    }
+}
+
+impl<C: Config> Yard<'_, C> {
+    /// Whether a zone passes a mark, boost included, for ordinary requests of this order that may
+    /// use zones up to `highest`: the safe form of §3.7, which sums the CPUs' parts of the counter
+    /// where they could matter. `None` where there is no such zone.
+    pub fn passes(
+        &self,
+        zone: impl Into<ZoneId>,
+        mark: Mark,
+        order: Order,
+        highest: ZoneKind,
+    ) -> Option<bool> {
+        Some(self.zone(zone)?.passes_safely(mark, order, highest))
+    }
+
+    /// Background reclaim begins or ends in a zone (§7.2): per-CPU lists shrink meanwhile. Whether
+    /// there is such a zone.
+    pub fn set_reclaim_active(&self, zone: impl Into<ZoneId>, active: bool) -> bool {
+        let Some(z) = self.zone(zone) else { return false };
+        if active {
+            z.set_flag(RECLAIM_ACTIVE);
+        } else {
+            z.clear_flag(RECLAIM_ACTIVE);
+        }
+        true
+    }
+
+    /// Background reclaim is done in a zone whose watermarks were boosted by `seen` pages when it
+    /// began (§3.4): that much of the boost is taken back. Whether there is such a zone.
+    pub fn lower_boost(&self, zone: impl Into<ZoneId>, seen: u64) -> bool {
+        let Some(z) = self.zone(zone) else { return false };
+        let _lock = z.lock.lock();
+        z.watermarks.set_boost(z.watermarks.boost().saturating_sub(seen));
+        z.refresh_ample(self.rules());
+        true
+    }
+
+    /// Step 6 of §2.8: frees what a near node can do without. With no more of either kind of cache
+    /// than the node is to keep (§10), there is nothing to free.
+    pub(crate) fn reclaim_node(&self, node: NodeId, order: Order, gfp: Gfp) -> NodeReclaim {
+        let knobs = self.knobs();
+        if knobs.zone_reclaim_mode == 0 || self.must_not_reclaim(gfp) {
+            return NodeReclaim::NoScan;
+        }
+        let zones = self.node(node).map_or(&[][..], |n| n.zones);
+        let managed: u64 = zones.iter().map(|z| z.managed.load(Relaxed)).sum();
+        let percent = |ratio: u64| managed.saturating_mul(ratio) / 100;
+        let job = NodeReclaimJob {
+            node,
+            order,
+            gfp,
+            pages: SWAP_CLUSTER_MAX.max(order.pages().into()),
+            may_write: knobs.zone_reclaim_mode & 2 != 0,
+            may_unmap: knobs.zone_reclaim_mode & 4 != 0,
+            min_unmapped: percent(knobs.min_unmapped_ratio),
+            min_slab: percent(knobs.min_slab_ratio),
+        };
+        if let Some(has) = self.as_reclaimer(|| self.hooks.node_caches(&job))
+            && has.unmapped <= job.min_unmapped
+            && has.slab <= job.min_slab
+        {
+            return NodeReclaim::Full;
+        }
+        self.as_reclaimer(|| self.hooks.node_reclaim(&job))
+    }
+
+    /// Pages that ordinary requests never get, in all zones together (§3.9).
+    pub fn total_reserve(&self) -> u64 {
+        let of_zone = |z: &Zone<'_, C::Lock>| {
+            let reserves = z.watermarks.reserves();
+            let most = reserves.iter().skip(z.kind as usize).max().copied().unwrap_or(0);
+            z.managed.load(Relaxed).min(z.watermarks.effective(HIGH).saturating_add(most))
+        };
+        self.zones.iter().map(of_zone).sum()
+    }
+}

@@ -1,0 +1,545 @@
+//! The way back: checks, then this CPU's lists or the zone (spec §1.10, §5.9, §6.2, §6.3, §11.8).
+
+use core::fmt;
+
+use lock_api::{MutexGuard, RawMutex};
+
+use crate::allocator::yard::Yard;
+use crate::base::frame::{Kind, Owned, State};
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{CpuId, Order, Pfn, ZoneKind};
+use crate::base::unwind::Rollback;
+use crate::embedder::config::Config;
+use crate::embedder::events::Event;
+use crate::embedder::hooks::Observer;
+use crate::embedder::platform::Platform;
+use crate::pcp::pageset::{Pageset, is_cached_order};
+use crate::zone::at::At;
+use crate::zone::state::Zone;
+
+/// Why a block was not taken back. Nothing has changed then (spec §11.8).
+///
+/// Of several CPUs that [`free`](Yard::free) one block at the same moment, one succeeds and the
+/// others get an error. Only [`free_owned`](Yard::free_owned) and
+/// [`free_batch_owned`](Yard::free_batch_owned) leave such races to the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreeError {
+    /// The frame lies in no zone.
+    Foreign,
+    /// The frame is a hole, or was never handed over to the allocator.
+    Reserved,
+    /// The block is free already.
+    DoubleFree,
+    /// The frame number is not a multiple of the order's size.
+    Misaligned,
+    /// The block was allocated at another order.
+    WrongOrder {
+        /// That order.
+        allocated: Order,
+    },
+    /// The frame lies inside an allocated block, not at its head.
+    NotHead {
+        /// The head of the block.
+        head: Pfn,
+        /// The order of the block.
+        allocated: Order,
+    },
+    /// The block is out of use since it was freed: a page of it was found bad (§11.2), or its
+    /// memory faulty (§11.3).
+    OutOfUse,
+    /// The platform named a CPU that the yard was not told of, or that is down.
+    UnknownCpu(CpuId),
+}
+
+impl fmt::Display for FreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FreeError::Foreign => f.write_str("the frame lies in no zone of this allocator"),
+            FreeError::Reserved => f.write_str("the frame is reserved: it was never allocated"),
+            FreeError::DoubleFree => f.write_str("the block is free already"),
+            FreeError::Misaligned => {
+                f.write_str("the frame number is not a multiple of the block's size")
+            }
+            FreeError::WrongOrder { allocated } => {
+                write!(f, "the block was allocated at order {allocated}")
+            }
+            FreeError::NotHead { head, allocated } => {
+                write!(f, "the frame lies inside the block of order {allocated} at {head}")
+            }
+            FreeError::OutOfUse => f.write_str("the block is out of use, bad or faulty"),
+            FreeError::UnknownCpu(c) => {
+                write!(
+                    f,
+                    "the platform runs on CPU {}, which the layout does not name or is down",
+                    c.0
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for FreeError {}
+
+/// Why a batch was not taken back. Nothing has changed then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchError {
+    /// The position of the block at fault.
+    pub index: usize,
+    /// What is wrong with it.
+    pub error: FreeError,
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {} of the batch: {}", self.index, self.error)
+    }
+}
+
+impl core::error::Error for BatchError {}
+
+/// How many blocks one batch prepares at once (§6.2).
+const BATCH: usize = 31;
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Takes back a block that [`alloc`](Yard::alloc) handed out. Where the policy checks pages and
+    /// one of them is bad, the block is the allocator's all the same, out of use (§11.2).
+    ///
+    /// Of those that free one block at the same moment, one succeeds (§11.8).
+    ///
+    /// # Errors
+    /// [`FreeError`] says what is wrong with the block or its order; nothing has changed.
+    #[inline(always)]
+    pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free_as::<false>(pfn, order)
+    }
+
+    /// Like [`free`](Yard::free), for a caller that guarantees that no other thread frees the block
+    /// concurrently, as a type that owns it does; saves an atomic exchange. Of two concurrent frees of
+    /// one block both may succeed. Its list then holds it twice, and two requests may get it.
+    ///
+    /// Not an `unsafe` function, as the core touches no memory: bytes are reached by the embedder's
+    /// code, which must rely on this only for blocks whose ownership its types ensure.
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free).
+    #[inline(always)]
+    pub fn free_owned(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free_as::<true>(pfn, order)
+    }
+
+    #[inline(always)]
+    fn free_as<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        // Twice, as in `alloc`.
+        let quick = if order == Order::ZERO {
+            self.free_quick::<OWNED>(pfn, Order::ZERO)
+        } else {
+            self.free_quick::<OWNED>(pfn, order)
+        };
+        match quick {
+            Some(()) => Ok(()),
+            None => self.free_rest(pfn, order),
+        }
+    }
+
+    /// The common case in one piece: the block is what the caller says, this CPU's list is not
+    /// busy and has room. Anything else is left to [`free_rest`](Self::free_rest), and nothing has
+    /// changed by then.
+    #[inline(always)]
+    fn free_quick<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Option<()> {
+        let o = order.get();
+        if !is_cached_order(self.rules(), o) {
+            return None;
+        }
+        let cpu = self.hooks.cpu();
+        // Nearly every page goes back to the CPU's own node, and most of its memory is in the
+        // highest zone.
+        let (zone, slot) = self.homes.get(cpu.0 as usize)?.quick[ZoneKind::Movable as usize]?;
+        let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
+        match zone.allocated(pfn, o) {
+            Some(block) => at.put_quick::<OWNED>(block, o),
+            None => self.free_elsewhere::<OWNED>(pfn, o),
+        }
+    }
+
+    /// The same in any zone. Apart, so that nearly all frees have the code for theirs alone.
+    #[cold]
+    #[inline(never)]
+    fn free_elsewhere<const OWNED: bool>(&self, pfn: Pfn, o: u8) -> Option<()> {
+        let (zone, _) = self.locate(pfn)?;
+        let block = zone.allocated(pfn, o)?;
+        self.at(zone, self.hooks.cpu())?.put_quick::<OWNED>(block, o)
+    }
+
+    /// A free that is not the common case; also serves the common case, by more instructions.
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free).
+    #[doc(hidden)]
+    #[cold]
+    #[inline(never)]
+    pub fn free_rest(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let (at, idx) = self.leave(pfn, order)?;
+        at.take_back(idx, order.get());
+        Ok(())
+    }
+
+    /// Takes back a block straight to the zone, past this CPU's lists: what [`free`](Yard::free)
+    /// does where it finds the lists busy (§5.6).
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free).
+    pub fn free_direct(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let (at, idx) = self.leave(pfn, order)?;
+        if at.leaves_owner(idx, order.get()) {
+            at.put_direct(idx, order.get());
+        }
+        Ok(())
+    }
+
+    /// The block leaves its owner. From here on nobody else can free it, and it has to go somewhere.
+    pub(crate) fn leave(&self, pfn: Pfn, order: Order) -> Result<(At<'_, 'a, C>, u32), FreeError> {
+        let (zone, idx) = self.owned(pfn, order)?;
+        let at = self.here(zone)?;
+        zone.leave(idx, order)?;
+        Ok((at, idx))
+    }
+
+    /// The block if a caller owns it at this order: one comparison with what its head says.
+    #[inline]
+    pub(crate) fn owned(
+        &self,
+        pfn: Pfn,
+        order: Order,
+    ) -> Result<(&'a Zone<'a, C::Lock>, u32), FreeError> {
+        let (zone, idx) = self.locate(pfn).ok_or(FreeError::Foreign)?;
+        if zone.map.frame(idx).state().is(Kind::Allocated, order.get()) {
+            Ok((zone, idx))
+        } else {
+            Err(zone.why_not_free(idx, order))
+        }
+    }
+
+    #[inline]
+    fn here<'z>(&'z self, zone: &'z Zone<'a, C::Lock>) -> Result<At<'z, 'a, C>, FreeError> {
+        let cpu = self.hooks.cpu();
+        self.home(cpu).and_then(|_| self.at(zone, cpu)).ok_or(FreeError::UnknownCpu(cpu))
+    }
+
+    /// Takes back many blocks at once (§6.2): each per-CPU list is locked once for many of them.
+    /// In each group of 31, blocks of orders that per-CPU lists do not keep go to the zone first.
+    ///
+    /// # Errors
+    /// The first block at fault, also where a block appears twice; nothing has changed.
+    pub fn free_batch(&self, blocks: &[(Pfn, Order)]) -> Result<(), BatchError> {
+        self.free_batch_as::<false, _>(blocks, |b| *b)
+    }
+
+    /// The same for blocks of one order.
+    ///
+    /// # Errors
+    /// As [`free_batch`](Yard::free_batch).
+    pub fn free_batch_of(&self, order: Order, blocks: &[Pfn]) -> Result<(), BatchError> {
+        self.free_batch_as::<false, _>(blocks, |&pfn| (pfn, order))
+    }
+
+    /// The same from one who knows that nobody else frees one of the blocks at this very moment, as
+    /// in [`free_owned`](Yard::free_owned).
+    ///
+    /// # Errors
+    /// As [`free_batch`](Yard::free_batch).
+    pub fn free_batch_owned(&self, blocks: &[(Pfn, Order)]) -> Result<(), BatchError> {
+        self.free_batch_as::<true, _>(blocks, |b| *b)
+    }
+
+    fn free_batch_as<const OWNED: bool, B>(
+        &self,
+        blocks: &[B],
+        of: impl Fn(&B) -> (Pfn, Order),
+    ) -> Result<(), BatchError> {
+        // One CPU for the whole batch, whatever the platform says meanwhile.
+        let cpu = self.hooks.cpu();
+        if self.home(cpu).is_none() && !blocks.is_empty() {
+            return Err(BatchError { index: 0, error: FreeError::UnknownCpu(cpu) });
+        }
+        for (index, (pfn, order)) in blocks.iter().map(&of).enumerate() {
+            let left = self.owned(pfn, order).and_then(|(zone, idx)| {
+                if OWNED {
+                    zone.map.frame(idx).leave_unraced();
+                    return Ok(());
+                }
+                zone.leave(idx, order)
+            });
+            if let Err(error) = left {
+                self.stay(blocks.iter().take(index).map(|b| of(b).0));
+                return Err(BatchError { index, error });
+            }
+        }
+        let mut rest = blocks;
+        while let Some((group, later)) = rest.split_at_checked(rest.len().min(BATCH))
+            && !group.is_empty()
+        {
+            for (i, (pfn, order)) in group.iter().map(&of).enumerate() {
+                let Some((zone, idx)) = self.locate(pfn) else { continue };
+                let Some(at) = self.at(zone, cpu) else { continue };
+                // Where a hook panics, what is on no list yet stays with its owner.
+                let unfinished = Rollback::new(|| {
+                    let cached = |order: Order| is_cached_order(self.rules(), order.get());
+                    let left = rest.iter().map(&of).enumerate();
+                    let left = left.filter(|&(n, (_, order))| n >= i || cached(order));
+                    self.stay(left.map(|(_, (pfn, _))| pfn));
+                });
+                if at.leaves_owner(idx, order.get()) && !is_cached_order(self.rules(), order.get())
+                {
+                    at.put_direct(idx, order.get());
+                }
+                unfinished.disarm();
+            }
+            self.free_group(group.iter().map(&of), cpu);
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// The blocks that have left their owner stay with it after all.
+    pub(crate) fn stay(&self, blocks: impl Iterator<Item = Pfn>) {
+        for (zone, idx) in blocks.filter_map(|pfn| self.locate(pfn)) {
+            let frame = zone.map.frame(idx);
+            if frame.state().kind() == Kind::Leaving {
+                frame.stay();
+            }
+        }
+    }
+
+    /// The cached orders of one group, under one lock while they lie in one zone.
+    fn free_group(&self, group: impl Iterator<Item = (Pfn, Order)>, cpu: CpuId) {
+        let mut held: Option<(&Zone<'_, _>, MutexGuard<'_, _, Pageset>)> = None;
+        for (pfn, order) in group.filter(|b| is_cached_order(self.rules(), b.1.get())) {
+            let Some((zone, idx)) = self.locate(pfn) else { continue };
+            let Some(at) = self.at(zone, cpu) else { continue };
+            let frame = zone.map.frame(idx);
+            if !frame.state().is(Kind::Leaving, order.get()) {
+                continue; // a bad page: out of use since it was looked at
+            }
+            self.hooks.event(cpu, Event::FreeBatched { pfn });
+            if let Some((of, pageset)) = &mut held
+                && core::ptr::eq(*of, zone)
+                && pageset.put_told(&at, idx, frame, order.get())
+            {
+                continue;
+            }
+            if !held.as_ref().is_some_and(|(of, _)| core::ptr::eq(*of, zone)) {
+                drop(held.take());
+                held = zone
+                    .slot(at.cpu)
+                    .and_then(|slot| slot.pageset.try_lock())
+                    .map(|guard| (zone, guard));
+            }
+            match &mut held {
+                Some((_, pageset)) => {
+                    if let Some(t) = zone.map.cached_type(idx) {
+                        pageset.put(&at, idx, order.get(), t);
+                        continue;
+                    }
+                }
+                None => _ = zone.bypasses.fetch_add(1, Relaxed),
+            }
+            at.put_direct(idx, order.get());
+        }
+    }
+
+    /// Takes back a block of which somebody else still holds the first page (§6.3): that page
+    /// stays allocated as a block of order 0, the rest is freed from the upper half down.
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free).
+    pub fn free_shared(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let (at, idx) = self.leave(pfn, order)?;
+        let map = &at.zone.map;
+        let was = map.frame(idx).state();
+        let first = State::new(Kind::Allocated, 0, was.migrate_type());
+        map.frame(idx).hand_out(first.with_movable(was.is_movable()));
+        let parts = || (0..order.get()).rev().map(|o| (idx + (1 << o), o));
+        for (part, o) in parts() {
+            map.frame(part).set_state(State::new(Kind::Leaving, o, was.migrate_type()));
+        }
+        for (i, (part, o)) in parts().enumerate() {
+            // Where a hook panics, what is left stays with the owner, each part a block of its own.
+            let unfinished = Rollback::new(|| {
+                self.stay(parts().skip(i).map(|(part, _)| at.zone.pfn(part)));
+            });
+            at.take_back(part, o);
+            unfinished.disarm();
+        }
+        Ok(())
+    }
+
+    /// Turns an allocated block into blocks of a smaller order, each to be freed on its own. Whether
+    /// their owner can move them stays as it was.
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free); also [`FreeError::WrongOrder`] where `into` is larger than `order`.
+    pub fn split(&self, pfn: Pfn, order: Order, into: Order) -> Result<(), FreeError> {
+        let (zone, idx) = self.owned(pfn, order)?;
+        if into > order {
+            return Err(FreeError::WrongOrder { allocated: order });
+        }
+        zone.leave(idx, order)?;
+        let was = zone.map.frame(idx).state();
+        let state = State::new(Kind::Allocated, into.get(), was.migrate_type())
+            .with_movable(was.is_movable());
+        for part in 0..1u32 << (order.get() - into.get()) {
+            zone.map.frame(idx + (part << into.get())).hand_out(state);
+        }
+        Ok(())
+    }
+
+    /// Says whether an allocated block's owner can move its pages (they are on a reclaim list, or
+    /// a driver moves them): what decides whether its pageblock may change its type (§4.4).
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free).
+    pub fn set_movable(&self, pfn: Pfn, order: Order, movable: bool) -> Result<(), FreeError> {
+        let (zone, idx) = self.owned(pfn, order)?;
+        let changed = |seen: State| seen.with_movable(movable);
+        if zone.map.frame(idx).change_allocated(order.get(), changed) {
+            Ok(())
+        } else {
+            Err(zone.why_not_free(idx, order))
+        }
+    }
+}
+
+impl<C: Config> At<'_, '_, C> {
+    /// The common case of a free, once the block is known to be its owner's.
+    #[inline(always)]
+    fn put_quick<const OWNED: bool>(&self, block: Owned<'_>, o: u8) -> Option<()> {
+        if self.rules().safety.at_free() {
+            if !OWNED && !block.frame.leave(block.seen) {
+                return None;
+            }
+            if self.leaves_owner(block.idx, o) && self.put_listed::<true>(block, o).is_none() {
+                self.put_back(block.idx, o);
+            }
+            return Some(());
+        }
+        self.put_listed::<OWNED>(block, o)
+    }
+
+    /// The kernel's event for a block that comes back: before it goes anywhere (§9.5).
+    #[inline(always)]
+    pub(crate) fn note_free(&self, idx: u32, order: u8) {
+        if let Some(order) = Order::new(order) {
+            self.hooks.event(self.cpu, Event::Free { pfn: self.zone.pfn(idx), order });
+        }
+    }
+
+    /// A checked block goes on this CPU's list, where that needs no more than to push and count it.
+    /// `None`: nothing has changed. `OWNED`: nobody else can free it.
+    #[inline(always)]
+    fn put_listed<const OWNED: bool>(&self, block: Owned<'_>, order: u8) -> Option<()> {
+        let pageblock = self.zone.map.pageblock(block.idx)?;
+        let mut pageset = self.slot.pageset.try_lock()?;
+        if !pageset.put_quietly::<_, OWNED>(self, block, pageblock, order) {
+            return None;
+        }
+        // Each way out releases the lock itself: shared, it costs three instructions more.
+        drop(pageset);
+        Some(())
+    }
+
+    /// A block that has left its owner is looked at, and goes where it belongs.
+    pub(crate) fn take_back(&self, idx: u32, order: u8) {
+        if self.leaves_owner(idx, order) {
+            self.put_back(idx, order);
+        }
+    }
+
+    /// A checked block goes to this CPU's lists, or to the zone where they do not take it.
+    #[inline]
+    pub(crate) fn put_back(&self, idx: u32, order: u8) {
+        if is_cached_order(self.rules(), order) {
+            match self.slot.pageset.try_lock() {
+                Some(mut pageset) => {
+                    if let Some(t) = self.zone.map.cached_type(idx) {
+                        return pageset.put(self, idx, order, t);
+                    }
+                }
+                None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
+            }
+        }
+        self.put_direct(idx, order);
+    }
+
+    #[inline(never)]
+    fn put_direct(&self, idx: u32, order: u8) {
+        let zone = self.lock();
+        zone.slot.counters.direct_frees.add(order, self.zone.map.block_type(idx));
+        zone.zone.counters.pages_returned.add(1 << order);
+        if self.zone.map.is_tainted(idx, order) {
+            return zone.free_around(idx, order);
+        }
+        zone.free_pieces(idx, order);
+    }
+}
+
+impl<'a, R: RawMutex> Zone<'a, R> {
+    /// The frame, if a block of this order is allocated there. A frame before the zone's start
+    /// never is, so no other look is needed.
+    #[inline(always)]
+    fn allocated(&self, pfn: Pfn, order: u8) -> Option<Owned<'a>> {
+        let idx = pfn.0.wrapping_sub(self.base);
+        let frame = self.map.get(idx)?;
+        let seen = frame.state();
+        let block = Owned { idx: idx as u32, frame, seen };
+        seen.is(Kind::Allocated, order).then_some(block)
+    }
+
+    /// The block leaves its owner, unless somebody else has freed it since it was looked at.
+    #[inline]
+    pub(crate) fn leave(&self, idx: u32, order: Order) -> Result<(), FreeError> {
+        if self.map.frame(idx).leave_as(order.get()) {
+            Ok(())
+        } else {
+            Err(self.why_not_free(idx, order))
+        }
+    }
+
+    /// What is wrong with a block that is not allocated at this order.
+    #[cold]
+    fn why_not_free(&self, idx: u32, order: Order) -> FreeError {
+        let state = self.map.frame(idx).state();
+        if self.pfn(idx).0 & u64::from(order.pages() - 1) != 0 {
+            return FreeError::Misaligned;
+        }
+        match state.kind() {
+            Kind::Reserved => FreeError::Reserved,
+            Kind::Free | Kind::Cached | Kind::Guard | Kind::Held | Kind::Leaving => {
+                FreeError::DoubleFree
+            }
+            Kind::Bad | Kind::Poisoned => FreeError::OutOfUse,
+            // Another free had it a moment ago, and goes on with it.
+            Kind::Allocated if state.order() == order.get() => FreeError::DoubleFree,
+            Kind::Allocated => self.wrong_order(state),
+            Kind::Tail => self.inside(idx),
+        }
+    }
+
+    fn wrong_order(&self, state: State) -> FreeError {
+        FreeError::WrongOrder { allocated: Order::new(state.order()).unwrap_or_default() }
+    }
+
+    /// A tail: of which block?
+    fn inside(&self, idx: u32) -> FreeError {
+        match self.map.block_over(idx) {
+            Some((head, state)) if state.kind() == Kind::Allocated => {
+                let allocated = Order::new(state.order()).unwrap_or_default();
+                FreeError::NotHead { head: self.pfn(head), allocated }
+            }
+            Some((_, state)) if matches!(state.kind(), Kind::Bad | Kind::Poisoned) => {
+                FreeError::OutOfUse
+            }
+            // Also of none, while a free block merges or is split.
+            _ => FreeError::DoubleFree,
+        }
+    }
+}

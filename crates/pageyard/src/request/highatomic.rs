@@ -1,0 +1,98 @@
+//! Blocks kept for urgent requests of order 1 and above (spec §3.8).
+
+use crate::allocator::yard::Yard;
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{CpuId, MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::base::watermark::highatomic_cap;
+use crate::embedder::config::Config;
+use crate::embedder::platform::Platform;
+use crate::request::alloc::Request;
+use crate::zone::at::{At, Locked};
+use crate::zone::state::Zone;
+
+impl<C: Config> At<'_, '_, C> {
+    /// After such a request was served: keeps the pageblock it was served from, up to about one
+    /// percent of the zone.
+    #[cold]
+    pub(crate) fn reserve_highatomic(&self, idx: u32, order: u8) {
+        let z = self.zone;
+        let cap = highatomic_cap(z.managed.load(Relaxed));
+        if z.reserved_highatomic.load(Relaxed) >= cap {
+            return;
+        }
+        let zone = self.lock();
+        // Asked again: another CPU may have got here first.
+        let reserved = z.reserved_highatomic.load(Relaxed);
+        let t = z.map.block_type(idx);
+        // Every pageblock of it: one may have been isolated since the block was taken.
+        let end = idx.saturating_add(1 << order);
+        let mut blocks = (idx..end).step_by(PAGEBLOCK_PAGES as usize);
+        if reserved >= cap || !blocks.all(|b| z.map.block_type(b).is_mergeable()) {
+            return;
+        }
+        let pages = if order < PAGEBLOCK_ORDER {
+            if zone.convert(idx, t, MigrateType::HighAtomic).is_none() {
+                return;
+            }
+            PAGEBLOCK_PAGES
+        } else {
+            z.map.set_range_type(idx, order, MigrateType::HighAtomic);
+            1 << order
+        };
+        z.reserved_highatomic.store(reserved + u64::from(pages), Relaxed);
+        z.counters.highatomic_reserved.add(1);
+    }
+}
+
+impl<C: Config> Locked<'_, '_, C> {
+    fn unreserve(&self, t: MigrateType, force: bool) -> bool {
+        let z = self.zone;
+        let reserved = z.reserved_highatomic.load(Relaxed);
+        if !force && reserved <= PAGEBLOCK_PAGES.into() {
+            return false;
+        }
+        for o in 0..=MAX_ORDER {
+            let Some(idx) = z.areas.first(o, MigrateType::HighAtomic) else { continue };
+            let pages = u64::from(PAGEBLOCK_PAGES.max(1 << o));
+            let reserved = z.reserved_highatomic.load(Relaxed);
+            z.reserved_highatomic.store(reserved.saturating_sub(pages), Relaxed);
+            if o < PAGEBLOCK_ORDER {
+                if self.convert(idx, MigrateType::HighAtomic, t).unwrap_or(0) == 0 {
+                    continue;
+                }
+            } else {
+                self.forget_report(idx, o, false);
+                z.areas.move_to(&z.map, idx, o, MigrateType::HighAtomic, t);
+                self.account(-(1 << o), MigrateType::HighAtomic);
+                self.account(1 << o, t);
+                z.map.set_range_type(idx, o, t);
+            }
+            z.counters.highatomic_unreserved.add(1);
+            return true;
+        }
+        false
+    }
+}
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Gives one reserved block back to requests of type `t`, where a zone has one with a free
+    /// page in it; without `force` each zone keeps one block. Whether one was found; never for a
+    /// type that requests do not have.
+    pub fn unreserve_highatomic(&self, t: MigrateType, force: bool) -> bool {
+        if !t.is_mergeable() {
+            return false;
+        }
+        let cpu = self.hooks.cpu();
+        self.zones.iter().any(|z| self.unreserve(z, cpu, t, force))
+    }
+
+    /// The same for a request, in the zones that it may use (§2.10).
+    pub(crate) fn unreserve_for(&self, req: &Request, force: bool) -> bool {
+        self.zones_for(req).any(|z| self.unreserve(z, req.cpu, req.migrate_type, force))
+    }
+
+    fn unreserve(&self, zone: &Zone<'a, C::Lock>, cpu: CpuId, t: MigrateType, force: bool) -> bool {
+        let at = self.at(zone, cpu);
+        at.is_some_and(|at| at.lock().unreserve(t, force))
+    }
+}

@@ -1,0 +1,80 @@
+//! Policies that spread requests over nodes: a thin layer above [`Yard::alloc_on`]. (To bind
+//! requests to nodes, give it their mask.)
+
+use crate::allocator::yard::Yard;
+use crate::base::gfp::Gfp;
+use crate::base::node_mask::{MAX_NODES, NodeChoice, NodeMask};
+use crate::base::sync::{AtomicU32, Ordering::Relaxed};
+use crate::base::units::{NodeId, Order, Pfn};
+use crate::embedder::config::Config;
+use crate::request::alloc::AllocError;
+
+/// Nodes that take turns.
+#[derive(Debug)]
+pub struct Interleave {
+    nodes: NodeMask,
+    last: AtomicU32,
+}
+
+impl Interleave {
+    /// The nodes of the mask in turn, from the lowest up.
+    pub const fn new(nodes: NodeMask) -> Self {
+        Interleave { nodes, last: AtomicU32::new(MAX_NODES as u32 - 1) }
+    }
+
+    /// Whose turn it is; `None` where the mask is empty.
+    pub fn next(&self) -> Option<NodeId> {
+        let after = |last: u32| {
+            let turn = |i| (last + i) % MAX_NODES as u32;
+            (1..=MAX_NODES as u32).map(turn).find(|&n| self.nodes.contains(NodeId(n as u16)))
+        };
+        let mut last = self.last.load(Relaxed);
+        loop {
+            let next = after(last)?;
+            match self.last.compare_exchange_weak(last, next, Relaxed, Relaxed) {
+                Ok(_) => return Some(NodeId(next as u16)),
+                Err(now) => last = now,
+            }
+        }
+    }
+}
+
+impl<C: Config> Yard<'_, C> {
+    /// Allocates a block from the node whose turn it is, or from the nearest one that has it.
+    ///
+    /// # Errors
+    /// As [`alloc_on`](Yard::alloc_on).
+    pub fn alloc_interleaved(
+        &self,
+        turns: &Interleave,
+        order: Order,
+        gfp: Gfp,
+    ) -> Result<Pfn, AllocError> {
+        let Some(node) = turns.next() else { return self.alloc(order, gfp) };
+        let pfn = self.alloc_on(node, order, gfp)?;
+        if let Some((zone, _)) = self.locate(pfn)
+            && zone.node == node
+        {
+            zone.note_numa(|z| &z.numa_interleave);
+        }
+        Ok(pfn)
+    }
+
+    /// Allocates a block from the nearest of these nodes that has it without effort; where none
+    /// has, from any node, with all effort that the flags allow.
+    ///
+    /// # Errors
+    /// As [`alloc_on`](Yard::alloc_on).
+    pub fn alloc_preferring(
+        &self,
+        nodes: NodeMask,
+        order: Order,
+        gfp: Gfp,
+    ) -> Result<Pfn, AllocError> {
+        let effort = Gfp::DIRECT_RECLAIM | Gfp::NOFAIL;
+        match self.alloc_on(nodes, order, gfp.difference(effort) | Gfp::NOWARN) {
+            Err(AllocError::NoMemory) => self.alloc_on(NodeChoice::LOCAL, order, gfp),
+            answer => answer,
+        }
+    }
+}

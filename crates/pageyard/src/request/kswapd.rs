@@ -1,0 +1,394 @@
+//! Background reclaim (spec §7.1, §7.2): when it is woken, and what it then does, step by step.
+//! The thread is the embedder's, and so is what it reclaims.
+
+use core::fmt;
+
+use lock_api::RawMutex;
+
+use crate::allocator::yard::Yard;
+use crate::base::gfp::Gfp;
+use crate::base::node_mask::NodeMask;
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{NodeId, Order, ZONE_KINDS, ZoneKind};
+use crate::base::watermark::{HIGH, LOW, MIN};
+use crate::embedder::config::Config;
+use crate::embedder::hooks::Reclaim;
+use crate::embedder::reclaim_job::{Mark, ReclaimJob, SWAP_CLUSTER_MAX};
+use crate::request::alloc::Request;
+use crate::zone::node::Node;
+use crate::zone::state::{RECLAIM_ACTIVE, Zone};
+
+/// The priority at which a run begins; each step down looks at twice as many pages.
+const FIRST_PRIORITY: u8 = 12;
+const NAP_NS: u64 = 100_000_000;
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Wakes background reclaim of every node that may serve the request, once each (§2.10).
+    #[inline(never)]
+    pub(crate) fn wake_eligible(&self, req: &Request) {
+        if !req.gfp.contains(Gfp::KSWAPD_RECLAIM) {
+            return;
+        }
+        let mut last = None;
+        for zone in self.zones_for(req).filter(|z| z.is_managed()) {
+            if last != Some(zone.node) {
+                last = Some(zone.node);
+                self.wake_node(zone.node, req.order, req.gfp, req.highest);
+            }
+        }
+    }
+
+    /// Whether background reclaim has given up on a node (§7.1).
+    pub(crate) fn is_hopeless(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(|node| node.wakeups.is_hopeless())
+    }
+
+    /// Wakes background reclaim of a node, if there is something for it to do (§7.1).
+    pub(crate) fn wake_node(&self, id: NodeId, order: Order, gfp: Gfp, highest: ZoneKind) {
+        let Some(node) = self.node(id) else { return };
+        let w = &node.wakeups;
+        w.merge(order, highest);
+        if w.is_at_work() {
+            return;
+        }
+        if w.is_hopeless() || self.is_balanced(node, order, highest) && !is_boosted(node, highest) {
+            // There may be enough memory in pieces too small.
+            if !gfp.contains(Gfp::DIRECT_RECLAIM) {
+                self.request_compaction(id, order, highest);
+            }
+            return;
+        }
+        self.hooks.wake_reclaim(id, order, highest);
+    }
+
+    /// Somebody freed memory of the node: background reclaim may try again.
+    pub(crate) fn note_reclaim(&self, node: NodeId) {
+        if let Some(node) = self.node(node) {
+            node.wakeups.failures.store(0, Relaxed);
+        }
+    }
+
+    /// Whether a zone of the node, from the lowest up, has what requests of this order want (§7.1).
+    /// Where there is no memory, there is nothing to balance.
+    fn is_balanced(&self, node: &Node<'a, C::Lock>, order: Order, highest: ZoneKind) -> bool {
+        let mark = if self.knobs().memory_tiering { Mark::Promo } else { Mark::High };
+        let mut managed = node.zones_up_to(highest).iter().rev().filter(|z| z.is_managed());
+        let mut any = false;
+        managed.any(|z| {
+            any = true;
+            z.passes_safely(mark, order, highest)
+        }) || !any
+    }
+
+    /// Whether direct reclaimers of a node need not wait (§7.3): more is free than half of the MIN
+    /// marks, or nothing can be expected of waiting.
+    pub(crate) fn reserve_holds(&self, node: NodeId) -> bool {
+        let Some(node) = self.node(node) else { return true };
+        if node.wakeups.is_hopeless() {
+            return true;
+        }
+        let low = || node.zones_up_to(ZoneKind::Normal).iter().filter(|z| z.is_managed());
+        let reserve: u64 = low().map(|z| z.watermarks.effective(MIN)).sum();
+        let free: u64 = low().map(|z| z.supply().free).sum();
+        reserve == 0 || free > reserve / 2
+    }
+
+    /// The background reclaimer of a node; `None` where there is no such node. One at a time: run
+    /// it in a thread that sleeps until [`wake_reclaim`](Reclaim::wake_reclaim).
+    ///
+    /// ```no_run
+    /// # use pageyard::{Config, NodeId, ReclaimTask, Yard};
+    /// # fn run<C: Config>(yard: &Yard<'_, C>,
+    /// #     reclaim: impl Fn(&pageyard::ReclaimJob) -> u64,
+    /// #     sleep: impl Fn(Option<u64>)) -> Option<()> {
+    /// let mut kswapd = yard.kswapd(NodeId(0))?;
+    /// let mut freed = 0;
+    /// loop {
+    ///     match kswapd.next(freed) {
+    ///         ReclaimTask::Reclaim(job) => freed = reclaim(&job),
+    ///         ReclaimTask::Nap(ns) => sleep(Some(ns)),
+    ///         ReclaimTask::Sleep => sleep(None), // until it is woken
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn kswapd(&self, node: NodeId) -> Option<Kswapd<'_, 'a, C>> {
+        let node = self.node(node)?;
+        Some(Kswapd {
+            yard: self,
+            node,
+            state: State::Asleep,
+            order: Order::ZERO,
+            asked: Order::ZERO,
+            highest: ZoneKind::Normal,
+            pressed: false,
+        })
+    }
+}
+
+fn is_boosted<R: RawMutex>(node: &Node<'_, R>, highest: ZoneKind) -> bool {
+    node.zones_up_to(highest).iter().any(|z| z.watermarks.boost() > 0)
+}
+
+/// What a background reclaimer does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReclaimTask {
+    /// Free memory, and say how many pages came of it.
+    Reclaim(ReclaimJob),
+    /// Sleep so many nanoseconds, or until woken.
+    Nap(u64),
+    /// Sleep until woken.
+    Sleep,
+}
+
+/// The background reclaimer of one node, as a state machine ([`Yard::kswapd`]).
+pub struct Kswapd<'y, 'a, C: Config> {
+    yard: &'y Yard<'a, C>,
+    node: &'a Node<'a, C::Lock>,
+    state: State,
+    /// What the present run is for.
+    order: Order,
+    /// The order that was asked for, even where single pages are all that is reclaimed for by now:
+    /// it is compaction's business.
+    asked: Order,
+    highest: ZoneKind,
+    /// Thresholds of counters are those under pressure.
+    pressed: bool,
+}
+
+impl<C: Config> fmt::Debug for Kswapd<'_, '_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kswapd").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    Asleep,
+    /// Balanced a moment ago; asleep soon, unless somebody asks.
+    Napping,
+    Balancing(Run),
+}
+
+/// One run of reclaim.
+#[derive(Debug)]
+struct Run {
+    priority: u8,
+    /// The boosts seen when it began, per kind of zone.
+    boosts: [u64; ZONE_KINDS],
+    /// How much of them is still to be reclaimed; 0 once memory is short in earnest.
+    for_boost: u64,
+    boost_only: bool,
+    order: Order,
+    tried: bool,
+    freed: u64,
+}
+
+impl<'a, C: Config> Kswapd<'_, 'a, C> {
+    /// The next thing to do; `freed` is how many pages the last [`ReclaimTask::Reclaim`] freed.
+    pub fn next(&mut self, freed: u64) -> ReclaimTask {
+        match &mut self.state {
+            State::Balancing(run) => {
+                run.account(freed);
+                let stuck = run.boost_only && freed == 0;
+                if stuck || run.priority == 0 {
+                    return self.finish();
+                }
+                self.go_on()
+            }
+            State::Asleep | State::Napping => self.begin(),
+        }
+    }
+
+    fn zones(&self) -> &'a [Zone<'a, C::Lock>] {
+        self.node.zones_up_to(self.highest)
+    }
+
+    /// Woken, or at the end of a nap.
+    fn begin(&mut self) -> ReclaimTask {
+        let napped = matches!(self.state, State::Napping);
+        match self.node.wakeups.take() {
+            Some((order, highest)) => {
+                (self.order, self.asked, self.highest) = (order, order, highest);
+            }
+            // Nobody asked during the nap. If that is still enough, to bed.
+            None if napped => {
+                if self.yard.is_balanced(self.node, self.order, self.highest) {
+                    return self.sleep();
+                }
+            }
+            None => return self.sleep(),
+        }
+        self.wake();
+        let mut boosts = [0; ZONE_KINDS];
+        for z in self.zones() {
+            z.set_flag(RECLAIM_ACTIVE);
+            if let Some(b) = boosts.get_mut(z.kind as usize) {
+                *b = z.watermarks.boost();
+            }
+        }
+        let for_boost = boosts.iter().sum();
+        self.state = State::Balancing(Run {
+            priority: FIRST_PRIORITY,
+            boosts,
+            for_boost,
+            boost_only: for_boost > 0,
+            order: self.order,
+            tried: false,
+            freed: 0,
+        });
+        self.go_on()
+    }
+
+    fn go_on(&mut self) -> ReclaimTask {
+        let State::Balancing(run) = &mut self.state else { return ReclaimTask::Sleep };
+        let balanced = self.yard.is_balanced(self.node, run.order, self.highest);
+        if !balanced && run.boost_only {
+            // Memory is short in earnest: from here on everything may be used.
+            run.boost_only = false;
+            run.for_boost = 0;
+            run.priority = FIRST_PRIORITY;
+        }
+        if balanced && run.for_boost == 0 {
+            return self.finish();
+        }
+        let managed = self.node.zones_up_to(self.highest).iter().filter(|z| z.is_managed());
+        let goal: u64 = managed.map(|z| z.watermarks.effective(HIGH).max(SWAP_CLUSTER_MAX)).sum();
+        let job = ReclaimJob {
+            node: self.node.id,
+            allowed: NodeMask::only(self.node.id),
+            highest: self.highest,
+            order: run.order,
+            gfp: Gfp::KERNEL,
+            pages: if run.boost_only {
+                goal.min(run.for_boost.max(SWAP_CLUSTER_MAX))
+            } else {
+                goal
+            },
+            priority: run.priority,
+            may_write: !run.boost_only,
+            may_swap: !run.boost_only,
+        };
+        run.priority = run.priority.saturating_sub(1);
+        run.tried = true;
+        ReclaimTask::Reclaim(job)
+    }
+
+    /// The run is over: the boosts that it saw are worked off (§3.4), and if that was enough, a
+    /// nap follows.
+    fn finish(&mut self) -> ReclaimTask {
+        let State::Balancing(run) = core::mem::replace(&mut self.state, State::Napping) else {
+            return ReclaimTask::Sleep;
+        };
+        let failures = &self.node.wakeups.failures;
+        if run.freed > 0 {
+            failures.store(0, Relaxed);
+        } else if run.tried {
+            failures.fetch_add(1, Relaxed);
+        }
+        let mut boosted = false;
+        for z in self.zones() {
+            z.clear_flag(RECLAIM_ACTIVE);
+            let seen = run.boosts.get(z.kind as usize).copied().unwrap_or(0);
+            if seen > 0 {
+                boosted = true;
+                self.yard.lower_boost(z.id(), seen);
+            }
+        }
+        if boosted {
+            // Blocks were mixed: better to repair that before it spreads.
+            self.yard.request_compaction(self.node.id, Order::HUGE, self.highest);
+        }
+        if self.node.wakeups.is_hopeless() {
+            self.before_sleep();
+            return self.sleep();
+        }
+        // After giving up on the order, single pages are what counts.
+        self.order = run.order;
+        if !self.yard.is_balanced(self.node, self.order, self.highest) {
+            self.node.wakeups.merge(self.order, self.highest);
+        }
+        if self.node.wakeups.is_asked() {
+            return ReclaimTask::Nap(0);
+        }
+        self.before_sleep();
+        ReclaimTask::Nap(if self.node.wakeups.lie_down() { NAP_NS } else { 0 })
+    }
+
+    fn wake(&mut self) {
+        self.node.wakeups.at_work.store(true, Relaxed);
+        if !self.pressed {
+            self.pressed = true;
+            self.set_thresholds(true);
+        }
+    }
+
+    fn before_sleep(&self) {
+        self.yard.forget_skip_hints(self.node.id);
+        self.yard.request_compaction(self.node.id, self.asked, self.highest);
+    }
+
+    fn sleep(&mut self) -> ReclaimTask {
+        self.state = State::Asleep;
+        if self.pressed {
+            self.pressed = false;
+            self.set_thresholds(false);
+        }
+        let w = &self.node.wakeups;
+        if w.lie_down() || w.is_hopeless() { ReclaimTask::Sleep } else { ReclaimTask::Nap(0) }
+    }
+
+    /// Awake, counters are to be exact near the marks (§9.3).
+    fn set_thresholds(&self, pressure: bool) {
+        let cpus = self.yard.cpus_up();
+        for z in self.node.zones.iter().filter(|z| z.drift_mark.load(Relaxed) != 0) {
+            let threshold = if pressure {
+                let w = &z.watermarks;
+                pressure_threshold(cpus, w.base(LOW).saturating_sub(w.base(MIN)))
+            } else {
+                crate::base::stats::stat_threshold(cpus, z.managed.load(Relaxed))
+            };
+            for slot in z.cpus {
+                slot.threshold.store(threshold, Relaxed);
+            }
+        }
+    }
+}
+
+/// A reclaimer that stops leaves nothing behind that only it would undo; another one may follow.
+impl<C: Config> Drop for Kswapd<'_, '_, C> {
+    fn drop(&mut self) {
+        if matches!(self.state, State::Balancing(_)) {
+            for z in self.zones() {
+                z.clear_flag(RECLAIM_ACTIVE);
+            }
+        }
+        if self.pressed {
+            self.set_thresholds(false);
+        }
+        if !self.node.wakeups.lie_down() && !self.node.wakeups.is_hopeless() {
+            self.yard.hooks.wake_reclaim(self.node.id, self.order, self.highest);
+        }
+    }
+}
+
+impl Run {
+    fn account(&mut self, freed: u64) {
+        self.freed = self.freed.saturating_add(freed);
+        self.for_boost = self.for_boost.saturating_sub(freed);
+        // Enough for the order was freed; what is missing then is not memory.
+        if self.order > Order::ZERO && self.freed >= 2 * u64::from(self.order.pages()) {
+            self.order = Order::ZERO;
+        }
+        if freed > 0 {
+            // A step that freed something is worth repeating before looking harder.
+            self.priority = (self.priority + 1).min(FIRST_PRIORITY);
+        }
+    }
+}
+
+/// How far a CPU's part of a counter may go before it is folded while background reclaim is awake
+/// (§9.3): `gap` is the distance from MIN to LOW, in pages.
+pub(crate) fn pressure_threshold(cpus: u32, gap: u64) -> u32 {
+    (gap / u64::from(cpus.max(1))).clamp(1, 125) as u32
+}

@@ -1,0 +1,589 @@
+//! The slow path (spec §2.9, §2.10): what a request that the first attempt did not serve does,
+//! rung by rung, until it has its block or may not go further.
+//!
+//! The kernel's ladder may go round for ever while its parts claim progress. Here every loop is
+//! bounded: a request gives up once its reclaims claim to have freed every page of its zones once
+//! over, or claim progress for [`MAX_IN_VAIN`] rounds after which no more pages are free.
+
+use crate::allocator::vm_events::VmEvent;
+use crate::allocator::yard::Yard;
+use crate::base::frame::{Kind, State};
+use crate::base::gfp::{AllocFlags, Gfp};
+use crate::base::reclaimers::Inside;
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{COSTLY_ORDER, MigrateType, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::base::watermark::{HIGH, MIN};
+use crate::embedder::compact_events::{CompactResult, Priority};
+use crate::embedder::config::Config;
+use crate::embedder::context::TaskFlags;
+use crate::embedder::hooks::{Observer, Reclaim};
+use crate::embedder::platform::Platform;
+use crate::embedder::reclaim_job::{Oom, ReclaimJob, Throttle};
+use crate::request::alloc::Request;
+use crate::request::compact_retry::{Retries, should_retry};
+
+/// How often reclaim may fail in a row (§2.10).
+const MAX_RECLAIM_RETRIES: u32 = 16;
+/// How often memory may be sought by the out-of-memory hook, or waited for while another task is
+/// at it. Each time comes after [`MAX_RECLAIM_RETRIES`] rounds without progress.
+const MAX_OOM_ROUNDS: u16 = 1000;
+/// How often in a row reclaim may claim progress though no more pages are free than a round before.
+/// Other requests may have taken them, but not time and again just as many.
+const MAX_IN_VAIN: u16 = 64;
+/// Failures are reported once in this time.
+const WARN_INTERVAL_NS: u64 = 10_000_000_000;
+
+/// Where a rung leads.
+enum Step {
+    /// The request has its block.
+    Served(Pfn),
+    /// To the next rung.
+    On,
+    /// Once more from *retry*.
+    Retry,
+    /// Once more from *restart*.
+    Restart,
+    /// To the end of the ladder.
+    NoPage,
+    /// It failed.
+    Failed,
+}
+
+/// What is to be tried after a compaction.
+enum Left {
+    Nothing,
+    /// This block is the request's.
+    Captured(Pfn),
+    Attempt,
+}
+
+/// One request on the ladder.
+pub(crate) struct Climb<'r> {
+    /// The caller's own: a copy would lie on the stack below all rungs.
+    req: &'r mut Request,
+    flags: AllocFlags,
+    /// What the zonelists looked like when the request last started; the context has the cpuset's
+    /// cookie of then.
+    zonelists: u64,
+    /// The last direct reclaim freed something.
+    progress: bool,
+    /// Pages that all of them freed, by their own account.
+    claimed: u32,
+    /// Pages that were free after the last one.
+    free: u32,
+    /// Reclaims since there were more of these than before.
+    in_vain: u16,
+    /// Reclaims without progress since the last one with.
+    no_progress_loops: u32,
+    compacted: CompactResult,
+    /// What [`compacted`](Self::compacted) left to be tried.
+    left: Left,
+    /// The request compacted before it reclaimed.
+    compacted_first: bool,
+    retries: Retries,
+    /// Times round, in all.
+    rounds: u32,
+    oom_rounds: u16,
+    tries: u32,
+}
+
+/// Rungs, one after the other, until one leads elsewhere. They are called by name: how much stack
+/// calls through pointers take could not be read from the machine code.
+macro_rules! climb {
+    ($yard:ident, $c:ident: $($rung:ident),+) => {{
+        let mut step = Step::On;
+        $(if let Step::On = step {
+            step = $yard.$rung(&mut $c);
+        })+
+        step
+    }};
+}
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// The ladder (§2.10). Inlined, so that a request has one frame below all rungs.
+    #[inline(always)]
+    pub(crate) fn slow_path(&self, req: &mut Request) -> Option<Pfn> {
+        let mut c = Climb {
+            req,
+            flags: AllocFlags::empty(),
+            zonelists: 0,
+            progress: false,
+            claimed: 0,
+            free: 0,
+            in_vain: 0,
+            no_progress_loops: 0,
+            compacted: CompactResult::Skipped,
+            left: Left::Nothing,
+            compacted_first: false,
+            retries: Retries::default(),
+            rounds: 0,
+            oom_rounds: 0,
+            tries: 0,
+        };
+        let mut step = Step::Restart;
+        loop {
+            step = match step {
+                Step::Served(pfn) => return Some(pfn),
+                Step::Failed => return None,
+                Step::Restart => climb!(
+                    self, c: restart, wake_reclaim, attempt_now, compact_first, try_compacted,
+                    unless_hopeless
+                ),
+                Step::On | Step::Retry => climb!(
+                    self, c: unless_changed, wake_reclaim, use_reserves, attempt_now, may_reclaim,
+                    reclaim_directly, compact_directly, try_compacted, may_retry, worth_reclaiming_again,
+                    worth_compacting_again, unless_changed, out_of_memory
+                ),
+                Step::NoPage => climb!(self, c: unless_changed, no_page),
+            };
+            c.rounds = c.rounds.saturating_add(1);
+        }
+    }
+
+    /// *restart*: counters to zero, cookies noted, flags of §2.9.
+    #[inline(never)]
+    fn restart(&self, c: &mut Climb<'_>) -> Step {
+        c.progress = false;
+        c.no_progress_loops = 0;
+        c.compacted = CompactResult::Skipped;
+        c.compacted_first = false;
+        c.retries = Retries::default();
+        c.req.context = self.hooks.context();
+        c.zonelists = self.zonelists(c.req.gfp);
+        c.req.spread_dirty = false;
+        c.req.nodes = c.req.asked;
+        c.flags = AllocFlags::slow(c.req.gfp, c.req.order.get()) | AllocFlags::CPUSET;
+        let context = &c.req.context;
+        if c.req.gfp.contains(Gfp::DIRECT_RECLAIM) {
+            if context.is(TaskFlags::REALTIME) && !context.is(TaskFlags::INTERRUPT) {
+                c.flags |= AllocFlags::MIN_RESERVE;
+            }
+        } else if c.req.gfp.contains(Gfp::HIGH) {
+            c.flags.remove(AllocFlags::CPUSET);
+        }
+        let sane = context.cpuset.is_none_or(|set| {
+            let within = c.req.nodes.and(set.allowed);
+            !c.req.gfp.contains(Gfp::HARDWALL) || self.zones_in(c.req, within).next().is_some()
+        });
+        if sane && self.preferred(c.req).is_some() { Step::On } else { Step::NoPage }
+    }
+
+    /// Background reclaim is woken.
+    #[inline(never)]
+    fn wake_reclaim(&self, c: &mut Climb<'_>) -> Step {
+        self.wake_eligible(c.req);
+        Step::On
+    }
+
+    /// The attempt of *restart*, where the MIN mark counts, and that of *retry*.
+    #[inline(always)]
+    fn attempt_now(&self, c: &mut Climb<'_>) -> Step {
+        self.try_for(c.req, c.flags)
+    }
+
+    fn try_for(&self, req: &Request, flags: AllocFlags) -> Step {
+        match self.attempt(req, flags) {
+            Some(pfn) => {
+                if flags.contains(AllocFlags::NO_WATERMARKS) {
+                    self.mark_pfmemalloc(pfn, req.order);
+                }
+                Step::Served(pfn)
+            }
+            None => Step::On,
+        }
+    }
+
+    /// A large block, or one of pages that do not move, is more likely to need compaction than
+    /// reclaim.
+    #[inline(always)]
+    fn compact_first(&self, c: &mut Climb<'_>) -> Step {
+        let costly = c.req.order.get() > COSTLY_ORDER;
+        let stays = c.req.migrate_type != MigrateType::Movable;
+        let wanted = costly || c.req.order > Order::ZERO && stays;
+        let entitled = self.reserve_flags(c.req).is_some();
+        let may_sleep = c.req.gfp.contains(Gfp::DIRECT_RECLAIM);
+        if !wanted || !may_sleep || !can_compact(c.req) || entitled {
+            return Step::On;
+        }
+        c.compacted_first = true;
+        c.retries.priority = Priority::Async;
+        self.compact_directly(c)
+    }
+
+    /// Whether reclaim may still help where the first compaction did not.
+    fn unless_hopeless(&self, c: &mut Climb<'_>) -> Step {
+        if !c.compacted_first {
+            return Step::On;
+        }
+        if c.req.order.get() > COSTLY_ORDER && c.req.gfp.contains(Gfp::NORETRY) {
+            let hopeless = matches!(c.compacted, CompactResult::Skipped | CompactResult::Deferred);
+            // Of the node alone, more is not to be had without much effort.
+            if hopeless || c.req.gfp.contains(Gfp::THISNODE) {
+                return Step::NoPage;
+            }
+        } else {
+            c.retries = Retries::default();
+        }
+        Step::On
+    }
+
+    /// One direct compaction at the priority reached (§7.3–7.7). What it captured is not taken yet:
+    /// the attempt that follows does not lie on its stack.
+    #[inline(never)]
+    fn compact_directly(&self, c: &mut Climb<'_>) -> Step {
+        c.compacted = CompactResult::Skipped;
+        if can_compact(c.req) {
+            let done = self.compact_direct(c.req, c.flags, c.retries.priority);
+            c.compacted = done.result;
+            c.left = match done.captured {
+                Some(pfn) => Left::Captured(pfn),
+                None if done.result > CompactResult::Deferred => Left::Attempt,
+                None => Left::Nothing,
+            };
+        }
+        Step::On
+    }
+
+    /// An attempt where a compaction did anything.
+    #[inline(never)]
+    fn try_compacted(&self, c: &mut Climb<'_>) -> Step {
+        let step = match core::mem::replace(&mut c.left, Left::Nothing) {
+            Left::Nothing => return Step::On,
+            Left::Captured(pfn) => Step::Served(pfn),
+            Left::Attempt => self.try_for(c.req, c.flags),
+        };
+        let served = match step {
+            Step::Served(pfn) => self.locate(pfn).map(|(zone, _)| zone),
+            _ => None,
+        };
+        self.note_compacted(served, c.req.order, c.req.cpu);
+        step
+    }
+
+    /// *Cookies*: begin anew where the zones that the request may use have changed meanwhile. What
+    /// else has become of the caller, a victim of the killer perhaps, counts from now on.
+    #[inline(never)]
+    fn unless_changed(&self, c: &mut Climb<'_>) -> Step {
+        let context = self.hooks.context();
+        c.req.context.flags = context.flags;
+        let changed =
+            context.cookie != c.req.context.cookie || self.zonelists(c.req.gfp) != c.zonelists;
+        if changed && u64::from(c.rounds) <= self.managed(c.req) {
+            return Step::Restart;
+        }
+        Step::On
+    }
+
+    /// *retry*: a request that is entitled to reserves uses them from now on.
+    #[inline(never)]
+    fn use_reserves(&self, c: &mut Climb<'_>) -> Step {
+        let reserves = self.reserve_flags(c.req);
+        if let Some(flags) = reserves {
+            // They replace the others: neither NON_BLOCK nor HIGHATOMIC is kept.
+            c.flags = flags | AllocFlags::of(c.req.gfp);
+        }
+        if reserves.is_some() || !c.flags.contains(AllocFlags::CPUSET) {
+            c.req.nodes = c.req.reachable();
+        }
+        Step::On
+    }
+
+    fn reserve_flags(&self, req: &Request) -> Option<AllocFlags> {
+        if req.gfp.contains(Gfp::NOMEMALLOC) {
+            return None;
+        }
+        if req.gfp.contains(Gfp::MEMALLOC) || self.frees_memory(req) {
+            return Some(AllocFlags::NO_WATERMARKS);
+        }
+        let context = &req.context;
+        let victim = context.is(TaskFlags::OOM_VICTIM) && !context.is(TaskFlags::INTERRUPT);
+        victim.then_some(AllocFlags::OOM)
+    }
+
+    /// The caller reclaims, and asks for memory to do so. An interrupt does not, whomever it
+    /// interrupts.
+    fn frees_memory(&self, req: &Request) -> bool {
+        let context = &req.context;
+        context.is(TaskFlags::MEMALLOC)
+            || !context.is(TaskFlags::INTERRUPT) && self.reclaimers.has(self.task())
+    }
+
+    /// Whether a request may not lead to reclaim: it may not sleep, or comes out of reclaim.
+    pub(crate) fn must_not_reclaim(&self, gfp: Gfp) -> bool {
+        !gfp.contains(Gfp::DIRECT_RECLAIM) || self.reclaimers.has(self.task())
+    }
+
+    /// From here on the request sleeps, if it may.
+    #[inline(never)]
+    fn may_reclaim(&self, c: &mut Climb<'_>) -> Step {
+        if !c.req.gfp.contains(Gfp::DIRECT_RECLAIM) || self.frees_memory(c.req) {
+            return Step::NoPage;
+        }
+        Step::On
+    }
+
+    /// Direct reclaim (§7.3), and an attempt where it freed something; then one more, for which what
+    /// lies in reserved blocks and on per-CPU lists comes back.
+    #[inline(never)]
+    fn reclaim_directly(&self, c: &mut Climb<'_>) -> Step {
+        let freed = self.reclaim(c.req);
+        c.progress = freed > 0;
+        c.claimed = c.claimed.saturating_add(u32::try_from(freed).unwrap_or(u32::MAX));
+        if freed == 0 {
+            return Step::On;
+        }
+        if let served @ Step::Served(_) = self.try_for(c.req, c.flags) {
+            return served;
+        }
+        self.unreserve_for(c.req, false);
+        self.drain_all(None);
+        self.note_free(c);
+        self.try_for(c.req, c.flags)
+    }
+
+    /// Whether the claims of reclaim are seen in the counters. Outside the frame of the attempts.
+    #[inline(never)]
+    fn note_free(&self, c: &mut Climb<'_>) {
+        let free: u64 = self.zones_for(c.req).map(|z| z.supply_exact().free).sum();
+        let free = u32::try_from(free).unwrap_or(u32::MAX);
+        c.in_vain = if free > c.free { 0 } else { c.in_vain.saturating_add(1) };
+        c.free = free;
+    }
+
+    /// Whether what reclaim claims is still to be believed.
+    fn is_credible(&self, c: &Climb<'_>) -> bool {
+        c.in_vain <= MAX_IN_VAIN
+            && c.claimed < u32::MAX
+            && u64::from(c.claimed) <= self.managed(c.req)
+    }
+
+    /// Outside the frame of the attempts that follow.
+    #[inline(never)]
+    fn reclaim(&self, req: &Request) -> u64 {
+        let Some(preferred) = self.preferred(req) else { return 0 };
+        if self.throttle(req, preferred.node) == Throttle::Killed {
+            // Whoever is dying is no reason to kill anybody.
+            return 1;
+        }
+        self.count_event(VmEvent::allocstall(req.highest), 1);
+        let job = ReclaimJob::direct(req, preferred.node);
+        let freed = self.as_reclaimer(|| self.hooks.reclaim(&job));
+        if freed > 0 {
+            self.note_reclaim(preferred.node);
+        }
+        freed
+    }
+
+    /// Calls a hook that frees, counts or moves memory. Requests that it makes are known by the task
+    /// and never lead to another such hook.
+    #[inline(always)]
+    pub(crate) fn as_reclaimer<T>(&self, hook: impl FnOnce() -> T) -> T {
+        let _inside = self.enter_reclaim();
+        hook()
+    }
+
+    /// The same until the guard is dropped.
+    #[inline(always)]
+    pub(crate) fn enter_reclaim(&self) -> Inside<'_> {
+        Inside::new(&self.reclaimers, self.task())
+    }
+
+    /// How many pages of a zone the embedder could free.
+    fn reclaimable(&self, zone: ZoneId) -> u64 {
+        self.as_reclaimer(|| self.hooks.reclaimable(zone))
+    }
+
+    /// A user's task waits while background reclaim has less than half of the MIN marks left (§7.3).
+    fn throttle(&self, req: &Request, node: NodeId) -> Throttle {
+        if !req.context.is(TaskFlags::USER) || self.reserve_holds(node) {
+            return Throttle::Done;
+        }
+        self.wake_node(node, req.order, req.gfp, ZoneKind::Normal);
+        let second = (!req.gfp.contains(Gfp::FS)).then_some(1_000_000_000);
+        self.hooks.throttle(node, second, &|| self.reserve_holds(node))
+    }
+
+    /// Who does not insist fails here; so does a costly request unless it asked to be tried hard
+    /// and may compact.
+    fn may_retry(&self, c: &mut Climb<'_>) -> Step {
+        let costly = c.req.order.get() > COSTLY_ORDER;
+        let tries_hard = c.req.gfp.contains(Gfp::RETRY_MAYFAIL) && can_compact(c.req);
+        if c.req.gfp.contains(Gfp::NORETRY) || costly && !tries_hard {
+            return Step::NoPage;
+        }
+        Step::On
+    }
+
+    /// *Reclaim retry*: whether what could still be reclaimed would do.
+    #[inline(never)]
+    fn worth_reclaiming_again(&self, c: &mut Climb<'_>) -> Step {
+        if c.progress && c.req.order.get() <= COSTLY_ORDER {
+            c.no_progress_loops = 0;
+        } else {
+            c.no_progress_loops = c.no_progress_loops.saturating_add(1);
+        }
+        if self.is_credible(c) {
+            let hopeful = c.no_progress_loops <= MAX_RECLAIM_RETRIES
+                && self.zones_for(c.req).any(|zone| {
+                    let more = self.reclaimable(zone.id());
+                    let mut supply = zone.supply_exact();
+                    supply.free = supply.free.saturating_add(more);
+                    let (order, mark) = (c.req.order.get(), zone.watermarks.effective(MIN));
+                    let has_block = || zone.areas.has_block(order, c.flags);
+                    zone.watermarks.ok(order, mark, c.req.highest, c.flags, supply, has_block)
+                });
+            if hopeful {
+                self.hooks.pause();
+                return Step::Retry;
+            }
+            if self.unreserve_for(c.req, true) {
+                return Step::Retry;
+            }
+        }
+        Step::On
+    }
+
+    /// Pages of the request's zones.
+    fn managed(&self, req: &Request) -> u64 {
+        self.zones_for(req).map(|z| z.managed.load(Relaxed)).sum()
+    }
+
+    /// *Compact retry* (§7.6).
+    #[inline(never)]
+    fn worth_compacting_again(&self, c: &mut Climb<'_>) -> Step {
+        let Request { order, highest, .. } = *c.req;
+        let more = |zone| self.reclaimable(zone);
+        let suitable = || self.zones_for(c.req).any(|z| z.could_be_compacted(order, highest, more));
+        if c.progress
+            && can_compact(c.req)
+            && self.is_credible(c)
+            && should_retry(order, c.compacted, &mut c.retries, suitable)
+        {
+            return Step::Retry;
+        }
+        Step::On
+    }
+
+    /// *OOM*: one task at a time makes somebody give up memory.
+    #[inline(never)]
+    fn out_of_memory(&self, c: &mut Climb<'_>) -> Step {
+        c.oom_rounds += 1;
+        if c.oom_rounds > MAX_OOM_ROUNDS {
+            return Step::NoPage;
+        }
+        let Some(_turn) = self.oom.try_take() else {
+            self.hooks.pause();
+            return Self::after_progress(c);
+        };
+        // Somebody may have freed memory while this request came here.
+        let gfp = c.req.gfp;
+        c.req.gfp = gfp.difference(Gfp::DIRECT_RECLAIM) | Gfp::HARDWALL;
+        let high = AllocFlags::from_bits_retain(HIGH as u32) | AllocFlags::CPUSET;
+        let last = self.try_for(c.req, high);
+        c.req.gfp = gfp;
+        if let served @ Step::Served(_) = last {
+            return served;
+        }
+        if c.req.context.is(TaskFlags::DUMPING)
+            || c.req.order.get() > COSTLY_ORDER
+            || c.req.gfp.intersects(Gfp::RETRY_MAYFAIL | Gfp::THISNODE)
+            || c.req.highest < ZoneKind::Normal
+        {
+            return Step::NoPage;
+        }
+        // Without FS, what the dying would free cannot be reclaimed from here: others will.
+        let killed = !c.req.gfp.contains(Gfp::FS) || self.ask_to_kill(c.req) == Oom::Progress;
+        if !killed && !c.req.gfp.contains(Gfp::NOFAIL) {
+            return Step::NoPage;
+        }
+        if c.req.gfp.contains(Gfp::NOFAIL) {
+            for cpuset in [AllocFlags::CPUSET, AllocFlags::empty()] {
+                let all = AllocFlags::NO_WATERMARKS | cpuset;
+                if let served @ Step::Served(_) = self.try_for(c.req, all) {
+                    return served;
+                }
+            }
+        }
+        let victim = c.req.context.is(TaskFlags::OOM_VICTIM);
+        if victim && (c.flags.contains(AllocFlags::OOM) || c.req.gfp.contains(Gfp::NOMEMALLOC)) {
+            return Step::NoPage;
+        }
+        if !killed {
+            return Step::NoPage;
+        }
+        // There is memory to reclaim again.
+        (c.claimed, c.in_vain) = (0, 0);
+        Self::after_progress(c)
+    }
+
+    /// Outside the frame of the attempts around it.
+    #[inline(never)]
+    fn ask_to_kill(&self, req: &Request) -> Oom {
+        let node = self.preferred(req).map_or(req.node, |z| z.node);
+        let job = ReclaimJob::direct(req, node);
+        self.as_reclaimer(|| self.hooks.out_of_memory(&job))
+    }
+
+    fn after_progress(c: &mut Climb<'_>) -> Step {
+        c.no_progress_loops = 0;
+        Step::Retry
+    }
+
+    /// *nopage*: who may not fail goes on as long as the embedder wants that; all others are told.
+    #[inline(never)]
+    fn no_page(&self, c: &mut Climb<'_>) -> Step {
+        if c.req.gfp.contains(Gfp::NOFAIL | Gfp::DIRECT_RECLAIM) {
+            // No deeper into the reserves than this: whoever frees memory needs the rest.
+            let some = AllocFlags::MIN_RESERVE | AllocFlags::of(c.req.gfp);
+            for cpuset in [AllocFlags::CPUSET, AllocFlags::empty()] {
+                if let served @ Step::Served(_) = self.try_for(c.req, some | cpuset) {
+                    return served;
+                }
+            }
+            c.tries = c.tries.saturating_add(1);
+            if self.hooks.keep_trying(c.req.order, c.tries) {
+                c.rounds = 0;
+                (c.claimed, c.in_vain) = (0, 0);
+                c.oom_rounds = 0;
+                return Step::Retry;
+            }
+        }
+        if let Some(preferred) = self.preferred(c.req) {
+            preferred.failures.fetch_add(1, Relaxed);
+        }
+        if !c.req.gfp.contains(Gfp::NOWARN) {
+            self.warn(c.req);
+        }
+        Step::Failed
+    }
+
+    fn warn(&self, req: &Request) {
+        let now = self.hooks.now();
+        let last = self.warned.load(Relaxed);
+        let due = last == 0 || now.saturating_sub(last) >= WARN_INTERVAL_NS;
+        if due && self.warned.compare_exchange(last, now.max(1), Relaxed, Relaxed).is_ok() {
+            self.hooks.warn(req.order, req.gfp);
+        }
+    }
+
+    fn mark_pfmemalloc(&self, pfn: Pfn, order: Order) {
+        if let Some((zone, idx)) = self.locate(pfn) {
+            zone.map.frame(idx).change_allocated(order.get(), State::with_pfmemalloc);
+        }
+    }
+
+    /// Whether a block that a caller owns was taken from the last reserves (§2.11), so that it
+    /// should serve to free memory, and to nothing else.
+    pub fn is_pfmemalloc(&self, pfn: Pfn) -> bool {
+        self.locate(pfn).is_some_and(|(zone, idx)| {
+            let state = zone.map.frame(idx).state();
+            state.kind() == Kind::Allocated && state.is_pfmemalloc()
+        })
+    }
+}
+
+/// Whether a request may compact: there is something to compact for, and what moves pages may need
+/// I/O.
+fn can_compact(req: &Request) -> bool {
+    req.gfp.contains(Gfp::IO) && req.order > Order::ZERO
+}

@@ -1,0 +1,180 @@
+//! A zone as one CPU uses it, and the zone with its lock held (spec §1.3, §1.6).
+
+use core::ops::Deref;
+
+use lock_api::{MutexGuard, RawMutex};
+
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{CpuId, MigrateType, PAGEBLOCK_PAGES};
+use crate::base::watermark::{HIGH, boost_cap};
+use crate::embedder::config::Config;
+use crate::embedder::hooks::{Observer, Reclaim};
+use crate::embedder::platform::Platform;
+use crate::embedder::policy::{Policy, Rules};
+use crate::zone::state::{BOOSTED_WATERMARK, CpuSlot, Zone};
+
+/// One CPU at one zone: what every request path works on.
+pub(crate) struct At<'z, 'a, C: Config> {
+    pub(crate) zone: &'z Zone<'a, C::Lock>,
+    pub(crate) hooks: &'z C::Hooks,
+    pub(crate) cpu: CpuId,
+    pub(crate) slot: &'z CpuSlot<C::Lock>,
+    policy: C::Policy,
+}
+
+impl<'a, R: RawMutex> Zone<'a, R> {
+    /// The zone as one CPU uses it; `None` for a CPU that the yard was not told of.
+    #[inline]
+    pub(crate) fn at<'z, C: Config<Lock = R>>(
+        &'z self,
+        hooks: &'z C::Hooks,
+        cpu: CpuId,
+        policy: C::Policy,
+    ) -> Option<At<'z, 'a, C>> {
+        Some(At::new(self, hooks, cpu, self.slot(cpu)?, policy))
+    }
+}
+
+impl<C: Config> Clone for At<'_, '_, C> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C: Config> Copy for At<'_, '_, C> {}
+
+impl<'z, 'a, C: Config> At<'z, 'a, C> {
+    /// `slot` must be the CPU's slot of the zone.
+    #[inline(always)]
+    pub(crate) fn new(
+        zone: &'z Zone<'a, C::Lock>,
+        hooks: &'z C::Hooks,
+        cpu: CpuId,
+        slot: &'z CpuSlot<C::Lock>,
+        policy: C::Policy,
+    ) -> Self {
+        At { zone, hooks, cpu, slot, policy }
+    }
+
+    #[inline(always)]
+    pub(crate) fn rules(&self) -> &Rules {
+        self.policy.rules()
+    }
+
+    /// Takes the zone lock; this CPU's part of the counters changes.
+    #[inline]
+    pub(crate) fn lock(&self) -> Locked<'_, 'a, C> {
+        let asked = if <C::Hooks as Observer>::MEASURE_LOCKS { self.hooks.now() } else { 0 };
+        self.held(asked, self.zone.lock.lock())
+    }
+
+    /// Takes the zone lock where nobody holds it.
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_, 'a, C>> {
+        let asked = if <C::Hooks as Observer>::MEASURE_LOCKS { self.hooks.now() } else { 0 };
+        Some(self.held(asked, self.zone.lock.try_lock()?))
+    }
+
+    #[inline]
+    fn held<'l>(&'l self, asked: u64, guard: MutexGuard<'l, C::Lock, ()>) -> Locked<'l, 'a, C> {
+        let counters = &self.zone.counters;
+        counters.lock_holds.add(1);
+        let mut since = 0;
+        if <C::Hooks as Observer>::MEASURE_LOCKS {
+            since = self.hooks.now();
+            let waited = since.saturating_sub(asked);
+            counters.wait_ns.add(waited);
+            counters.waits.note(waited);
+        }
+        Locked { at: self, since, _guard: guard }
+    }
+}
+
+/// A zone whose lock is held. Everything that changes free lists is a method of this.
+pub(crate) struct Locked<'z, 'a, C: Config> {
+    at: &'z At<'z, 'a, C>,
+    since: u64,
+    // Released after `drop` below has run.
+    _guard: MutexGuard<'z, C::Lock, ()>,
+}
+
+impl<'z, 'a, C: Config> Deref for Locked<'z, 'a, C> {
+    type Target = At<'z, 'a, C>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        self.at
+    }
+}
+
+impl<C: Config> Drop for Locked<'_, '_, C> {
+    #[inline]
+    fn drop(&mut self) {
+        if <C::Hooks as Observer>::MEASURE_LOCKS {
+            let held = self.hooks.now().saturating_sub(self.since);
+            self.zone.counters.hold_ns.add(held);
+            self.zone.counters.holds.note(held);
+        }
+    }
+}
+
+impl<C: Config> Locked<'_, '_, C> {
+    /// Every change of what is free goes through here (§4.7), in exactly the steps that the spec
+    /// names: they decide when the CPU's part is folded (§9.2), and so are observable.
+    #[inline]
+    pub(crate) fn account(&self, pages: i32, t: MigrateType) {
+        if t == MigrateType::Isolate {
+            return;
+        }
+        let x = self.slot.diff() + pages;
+        if x.unsigned_abs() > self.slot.threshold.load(Relaxed) {
+            self.fold(x);
+        } else {
+            self.slot.set_diff(x);
+        }
+        self.account_special(pages.into(), t);
+    }
+
+    /// Free pages of the types that are also counted apart.
+    #[inline]
+    pub(crate) fn account_special(&self, pages: i64, t: MigrateType) {
+        let part = match t {
+            MigrateType::HighAtomic => &self.zone.free_highatomic,
+            MigrateType::Cma => &self.zone.free_cma,
+            _ => return,
+        };
+        part.store(part.load(Relaxed).wrapping_add_signed(pages), Relaxed);
+        self.zone.refresh_ample(self.rules());
+    }
+
+    /// Adds the CPU's part to the zone's counter.
+    pub(crate) fn fold(&self, part: i32) {
+        self.add_free(part.into());
+        self.slot.set_diff(0);
+    }
+
+    /// Changes the zone's counter.
+    #[inline]
+    pub(crate) fn add_free(&self, pages: i64) {
+        let free = self.zone.nr_free.load(Relaxed).wrapping_add(pages);
+        self.zone.nr_free.store(free, Relaxed);
+        if <C::Hooks as Reclaim>::REPORT_ORDER.is_some() {
+            self.zone.report.saw(free);
+        }
+    }
+
+    /// Boosts the watermarks after a claim on behalf of another type (§3.4).
+    pub(crate) fn boost(&self, kswapd: bool) {
+        let w = &self.zone.watermarks;
+        let managed = self.zone.managed.load(Relaxed);
+        let factor = self.zone.boost_factor.load(Relaxed);
+        let Some(cap) = boost_cap(managed, w.base(HIGH), factor) else { return };
+        let block = u64::from(PAGEBLOCK_PAGES);
+        w.set_boost(cap.min(w.boost().saturating_add(block)));
+        self.zone.refresh_ample(self.rules());
+        self.zone.counters.boosts.add(1);
+        if kswapd {
+            self.zone.set_flag(BOOSTED_WATERMARK);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The buddy system on a locked zone: free with merging, placement, split (spec §1.6–1.10).
+
+use crate::base::frame::{Kind, NIL, State};
+use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER};
+use crate::embedder::config::Config;
+use crate::embedder::events::Event;
+use crate::embedder::hooks::{Observer, Reclaim};
+use crate::pcp::pageset::is_cached_order;
+use crate::zone::area::End;
+use crate::zone::at::Locked;
+
+impl<C: Config> Locked<'_, '_, C> {
+    /// Frees one block under a type, merging as far as it goes (§1.7). Its head's state is
+    /// overwritten.
+    ///
+    /// `end` places the result where the caller wants it; `Head` leaves that to chance, where
+    /// lists are shuffled, and to the likely-merge rule (§1.8).
+    #[inline]
+    pub(crate) fn free_one(&self, idx: u32, order: u8, t: MigrateType, end: End) {
+        self.account(1 << order, t);
+        self.check_type(idx, t);
+        self.zone.map.frame(idx).set_state(State::TAIL);
+        self.merge(idx, order, t, end);
+    }
+
+    /// Merges a block that is on no list and accounted for already, as far as it goes, and puts
+    /// the result on its list. Its frames must all be tails.
+    #[inline]
+    pub(crate) fn merge(&self, idx: u32, order: u8, t: MigrateType, end: End) {
+        self.merge_unless(idx, order, t, end, |_, _| false);
+    }
+
+    /// [`merge`](Self::merge) that offers the block at every step below the largest order, and
+    /// leaves it to the one who takes it (§1.7a).
+    #[inline(always)]
+    pub(crate) fn merge_unless(
+        &self,
+        idx: u32,
+        order: u8,
+        t: MigrateType,
+        end: End,
+        mut taken: impl FnMut(u32, u8) -> bool,
+    ) {
+        let map = &self.zone.map;
+        let (mut idx, mut order) = (idx, order);
+        while order < MAX_ORDER {
+            if taken(idx, order) {
+                return;
+            }
+            let buddy = idx ^ (1 << order);
+            let state = map.frame(buddy).state();
+            if !state.is(Kind::Free, order) {
+                if order < self.rules().safety.guard_min_order && state.is(Kind::Guard, order) {
+                    self.unguard(buddy, order, t);
+                    idx &= buddy;
+                    order += 1;
+                    continue;
+                }
+                break;
+            }
+            let theirs = state.migrate_type();
+            if order >= PAGEBLOCK_ORDER && !self.may_merge(idx, buddy, order, t) {
+                break;
+            }
+            self.tell_links(buddy, order, theirs);
+            self.unlist(buddy, order, theirs, false);
+            if self.rules().carried_types && theirs != t {
+                // The pages change lists, and so do the counts that are kept by list.
+                self.account_special(-(1 << order), theirs);
+                self.account_special(1 << order, t);
+            }
+            idx &= buddy;
+            order += 1;
+        }
+        let end = match end {
+            End::Head if order == MAX_ORDER => self.zone.random_end(),
+            End::Head if self.pair_is_likely(idx, order) => End::Tail,
+            end => end,
+        };
+        self.list_free(idx, order, t, end);
+    }
+
+    /// Puts a block that has become free, and cannot merge, on its list.
+    #[inline(always)]
+    pub(crate) fn list_free(&self, idx: u32, order: u8, t: MigrateType, end: End) {
+        self.zone.areas.insert(&self.zone.map, idx, order, t, end);
+        self.tell_links(idx, order, t);
+        if let Some(least) = <C::Hooks as Reclaim>::REPORT_ORDER
+            && order >= least.get()
+        {
+            self.zone.report.request(self.hooks);
+        }
+    }
+
+    /// Two whole pageblocks or more meet (§1.7c, e): only mergeable types do, and the buddy's
+    /// blocks take the freed block's type.
+    #[cold]
+    fn may_merge(&self, idx: u32, buddy: u32, order: u8, t: MigrateType) -> bool {
+        let map = &self.zone.map;
+        let (ours, theirs) = if self.rules().carried_types {
+            // Without the hygiene rules a list says nothing certain about the block.
+            (map.block_type(idx), map.block_type(buddy))
+        } else {
+            (t, map.frame(buddy).state().migrate_type())
+        };
+        if ours == theirs {
+            return true;
+        }
+        if !ours.is_mergeable() || !theirs.is_mergeable() {
+            self.zone.counters.merges_refused.add(1);
+            return false;
+        }
+        if !self.rules().carried_types {
+            map.set_range_type(buddy, order, t);
+            self.zone.counters.merges_relabelled.add(1);
+        }
+        true
+    }
+
+    /// The likely-merge rule (§1.8): the block's buddy is in use, but the block that both would
+    /// make has a free partner; better not to hand this one out soon.
+    #[inline]
+    fn pair_is_likely(&self, idx: u32, order: u8) -> bool {
+        if order > MAX_ORDER - 2 {
+            return false;
+        }
+        let pair = idx & !((2 << order) - 1);
+        let partner = pair ^ (2 << order);
+        self.zone.map.frame(partner).state().is(Kind::Free, order + 1)
+    }
+
+    /// Frees a block of any order under its blocks' own types, in pieces of a pageblock at most
+    /// (§1.10).
+    #[inline]
+    pub(crate) fn free_pieces(&self, idx: u32, order: u8) {
+        let step = order.min(PAGEBLOCK_ORDER);
+        let end = idx + (1 << order);
+        let mut piece = idx;
+        while piece < end {
+            self.free_one(piece, step, self.zone.map.block_type(piece), End::Head);
+            piece += 1 << step;
+        }
+    }
+
+    /// Gives back the upper halves of a block until `low` is left (§1.9); how many pages of them
+    /// are free, and no guards.
+    #[inline]
+    pub(crate) fn split(&self, idx: u32, low: u8, high: u8, t: MigrateType) -> u32 {
+        let mut order = high;
+        while order > low {
+            order -= 1;
+            self.leave(idx + (1 << order), order, t);
+        }
+        let guards_to = low.max(self.rules().safety.guard_min_order).min(high);
+        (1 << high) - (1 << guards_to)
+    }
+
+    /// A part that a split leaves over: free, or a guard where it is too small (§11.6).
+    #[inline]
+    pub(crate) fn leave(&self, idx: u32, order: u8, t: MigrateType) {
+        if order < self.rules().safety.guard_min_order {
+            self.guard(idx, order, t);
+        } else {
+            self.zone.areas.insert(&self.zone.map, idx, order, t, End::Head);
+            self.tell_links(idx, order, t);
+        }
+    }
+
+    /// Takes a block of `low`, wherever it lies, out of a free block that says `found`; what is left
+    /// and right of it stays on its list, as after a split (§1.9).
+    pub(crate) fn carve(&self, head: u32, found: State, idx: u32, low: u8) {
+        let (high, t) = (found.order(), found.migrate_type());
+        self.check_type(head, t);
+        self.unlist(head, high, t, true);
+        let back = self.split_around(head, high, idx, low, |part, o| {
+            self.leave(part, o, t);
+            if o < self.rules().safety.guard_min_order { 0 } else { 1 << o }
+        });
+        self.account(back - (1 << high), t);
+    }
+
+    /// Halves a block until only the one of `low` at `idx` is left; the other halves, each handed to
+    /// `each`, sum up to what that says.
+    pub(crate) fn split_around(
+        &self,
+        head: u32,
+        high: u8,
+        idx: u32,
+        low: u8,
+        each: impl Fn(u32, u8) -> i32,
+    ) -> i32 {
+        let (mut first, mut sum) = (head, 0);
+        for o in (low..high).rev() {
+            let upper = first + (1 << o);
+            let part = if idx >= upper { core::mem::replace(&mut first, upper) } else { upper };
+            sum += each(part, o);
+        }
+        sum
+    }
+
+    /// Takes a block of `low` from a free block of `high` that is on the list of `t`.
+    #[inline]
+    pub(crate) fn take(&self, idx: u32, low: u8, high: u8, t: MigrateType) {
+        self.check_type(idx, t);
+        self.tell_links(idx, high, t);
+        self.unlist(idx, high, t, true);
+        let back = self.split(idx, low, high, t) as i32;
+        self.account(back - (1 << high), t);
+        self.zone.counters.pages_taken.add(1 << low);
+    }
+
+    /// The smallest sufficient block on the lists of a type (§4.3, step 1).
+    #[inline]
+    pub(crate) fn smallest(&self, order: u8, t: MigrateType) -> Option<u32> {
+        let mut o = order;
+        while o <= MAX_ORDER {
+            if let Some(idx) = self.zone.areas.first(o, t) {
+                self.take(idx, order, o, t);
+                self.note_taken(idx, order, t);
+                return Some(idx);
+            }
+            o += 1;
+        }
+        None
+    }
+
+    /// Tells a platform that prices memory whose descriptors are used where a free block is on its
+    /// list: its own and its neighbours'.
+    #[inline(always)]
+    pub(crate) fn tell_links(&self, idx: u32, order: u8, t: MigrateType) {
+        if !<C::Hooks as Observer>::SEES_TOUCHES {
+            return;
+        }
+        self.hooks.touch(self.zone.pfn(idx));
+        let frame = self.zone.map.frame(idx);
+        // What the first one's `prev` says means nothing.
+        let first = self.zone.areas.first(order, t) == Some(idx);
+        for n in [if first { NIL } else { frame.prev() }, frame.next()] {
+            if n != NIL {
+                self.hooks.touch(self.zone.pfn(n));
+            }
+        }
+    }
+
+    /// The kernel's event for a block that leaves the free lists.
+    #[inline]
+    pub(crate) fn note_taken(&self, idx: u32, order: u8, t: MigrateType) {
+        if let Some(order) = Order::new(order) {
+            let refill = is_cached_order(self.rules(), order.get()) && t.is_mergeable();
+            let pfn = self.zone.pfn(idx);
+            self.hooks.event(self.cpu, Event::ZoneLocked { pfn, order, migrate_type: t, refill });
+        }
+    }
+
+    /// The debug check of §4.8.
+    #[inline]
+    pub(crate) fn check_type(&self, idx: u32, t: MigrateType) {
+        if self.rules().type_checks && self.zone.map.block_type(idx) != t {
+            self.zone.counters.type_check_failures.add(1);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a zone remembers from one compaction to the next (spec §7.4, §7.6, §7.8).
+
+use crate::base::frame::NIL;
+use crate::base::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::base::units::ZoneKind;
+use crate::embedder::compact_events::Deferral;
+
+/// One counter of [`CompactStats`].
+#[derive(Clone, Copy)]
+pub(crate) enum Count {
+    Stall,
+    Fail,
+    Success,
+    MigrateScanned,
+    FreeScanned,
+    Isolated,
+    DaemonWake,
+    DaemonMigrateScanned,
+    DaemonFreeScanned,
+    Moved,
+    NotMoved,
+}
+
+/// What a zone remembers from one run to the next. Several runs may share it; it holds hints and
+/// counts, nothing on which correctness rests.
+#[derive(Debug)]
+pub(crate) struct Compaction {
+    /// The pageblock in which the next descent begins; [`NIL`]: the zone's last.
+    pub(crate) free_at: AtomicU32,
+    /// Where the next ascent begins: asynchronous runs, others.
+    pub(crate) migrate_at: [AtomicU32; 2],
+    pub(crate) deferral: SharedDeferral,
+    /// A request's run went through the whole zone: the hints are to be forgotten when background
+    /// reclaim goes to sleep.
+    pub(crate) flush: AtomicBool,
+    pub(crate) counts: [AtomicU64; 16],
+}
+
+impl Compaction {
+    pub(crate) const fn new() -> Self {
+        Compaction {
+            free_at: AtomicU32::new(NIL),
+            migrate_at: [const { AtomicU32::new(0) }; 2],
+            deferral: SharedDeferral::new(),
+            flush: AtomicBool::new(false),
+            counts: [const { AtomicU64::new(0) }; 16],
+        }
+    }
+
+    pub(crate) fn count(&self, what: Count, n: u64) {
+        self.counts[what as usize & 15].fetch_add(n, Relaxed);
+    }
+
+    pub(crate) fn get(&self, what: Count) -> u64 {
+        self.counts[what as usize & 15].load(Relaxed)
+    }
+}
+
+/// A zone's, changed by any CPU.
+#[derive(Debug)]
+pub(crate) struct SharedDeferral(AtomicU32);
+
+impl SharedDeferral {
+    pub(super) const fn new() -> Self {
+        SharedDeferral(AtomicU32::new(0))
+    }
+
+    pub(crate) fn get(&self) -> Deferral {
+        Deferral::from_bits(self.0.load(Relaxed))
+    }
+
+    /// Changes it as a whole; what the change said, and the new value.
+    pub(crate) fn change<T>(&self, change: impl Fn(&mut Deferral) -> T) -> (T, Deferral) {
+        let mut old = self.0.load(Relaxed);
+        loop {
+            let mut new = Deferral::from_bits(old);
+            let said = change(&mut new);
+            match self.0.compare_exchange_weak(old, new.to_bits(), Relaxed, Relaxed) {
+                Ok(_) => return (said, new),
+                Err(now) => old = now,
+            }
+        }
+    }
+}
+
+/// What a node's background compaction was asked for.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    /// The order wanted; 0: nothing.
+    pub(crate) order: AtomicU8,
+    /// The highest zone that may serve it.
+    pub(crate) highest: AtomicU8,
+    /// When the score is looked at next; `u64::MAX`: nobody has set the clock.
+    pub(crate) check_at: AtomicU64,
+    /// The score is to be acted on now.
+    pub(crate) triggered: AtomicBool,
+}
+
+impl Daemon {
+    pub(crate) const fn new() -> Self {
+        Daemon {
+            order: AtomicU8::new(0),
+            highest: AtomicU8::new(ZoneKind::Device as u8),
+            check_at: AtomicU64::new(u64::MAX),
+            triggered: AtomicBool::new(false),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Memory nodes: which zones each has, how far it is from the others, and the order in which its
+//! requests try them (spec §1.2, §2.5).
+
+use lock_api::RawMutex;
+
+use crate::base::node_mask::{MAX_NODES, NodeMask};
+use crate::base::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use crate::base::units::{CpuId, NodeId, ZoneKind};
+use crate::base::wakeups::Wakeups;
+use crate::zone::state::{CpuSlot, Zone};
+
+/// The distance of a node to itself; the unit in which firmware gives the others.
+pub const LOCAL_DISTANCE: u8 = 10;
+
+/// The distance between two nodes where the layout says nothing.
+pub const REMOTE_DISTANCE: u8 = 20;
+
+/// One node. Memory for them comes from the embedder; [`Node::new`] makes an empty one.
+#[derive(Debug)]
+pub struct Node<'a, R: RawMutex> {
+    pub(crate) id: NodeId,
+    /// From the highest kind down.
+    pub(crate) zones: &'a [Zone<'a, R>],
+    /// CPUs that are up.
+    pub(crate) cpus: AtomicU32,
+    distances: [u8; MAX_NODES],
+    /// The nodes whose zones this node's requests try, nearest first: as many as `reach` says.
+    /// Rewritten when a node gets its first memory or loses its last.
+    order: [AtomicU8; MAX_NODES],
+    reach: AtomicU32,
+    pub(crate) wakeups: Wakeups,
+}
+
+impl<R: RawMutex> Node<'_, R> {
+    /// A node without memory and CPUs.
+    pub const fn new() -> Self {
+        Node {
+            id: NodeId(0),
+            zones: &[],
+            cpus: AtomicU32::new(0),
+            distances: [REMOTE_DISTANCE; MAX_NODES],
+            order: [const { AtomicU8::new(0) }; MAX_NODES],
+            reach: AtomicU32::new(0),
+            wakeups: Wakeups::new(),
+        }
+    }
+}
+
+impl<R: RawMutex> Default for Node<'_, R> {
+    fn default() -> Self {
+        Node::new()
+    }
+}
+
+impl<'a, R: RawMutex> Node<'a, R> {
+    pub(crate) fn set(&mut self, id: NodeId, zones: &'a [Zone<'a, R>], distances: &[u8]) {
+        self.id = id;
+        self.zones = zones;
+        for (n, d) in self.distances.iter_mut().enumerate() {
+            let local = n == usize::from(id.0);
+            let unsaid = if local { LOCAL_DISTANCE } else { REMOTE_DISTANCE };
+            *d = distances.get(n).copied().unwrap_or(unsaid);
+        }
+    }
+
+    /// The distance to another node.
+    pub(crate) fn distance(&self, to: NodeId) -> u8 {
+        self.distances.get(usize::from(to.0)).copied().unwrap_or(u8::MAX)
+    }
+
+    /// Its zones that a request may use, best first. Those without memory are to be passed over.
+    pub(crate) fn zones_up_to(&self, highest: ZoneKind) -> &'a [Zone<'a, R>] {
+        let first = self.zones.iter().take_while(|z| z.kind > highest).count();
+        self.zones.get(first..).unwrap_or(&[])
+    }
+
+    /// The nodes that its requests try, nearest first.
+    pub(crate) fn order(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let reach = self.reach.load(Relaxed) as usize;
+        self.order.iter().take(reach).map(|n| NodeId(n.load(Relaxed).into()))
+    }
+}
+
+/// Writes every node's order anew (§2.5): the local node first, where it has memory, then the
+/// nearest; among equals those that come after it, those without CPUs, and those that fewer nodes
+/// turn to first.
+pub(crate) fn rebuild_orders<R: RawMutex>(nodes: &[Node<'_, R>], serves: impl Fn(NodeId) -> bool) {
+    let mut load = [0u32; MAX_NODES];
+    for local in nodes {
+        let mut left = NodeMask::NONE;
+        for n in nodes.iter().filter(|n| serves(n.id)) {
+            left = left.with(n.id);
+        }
+        let mut reach = 0;
+        let mut previous = local.id;
+        while let Some(next) = nearest(local, nodes, left, &load) {
+            if local.distance(next) != local.distance(previous)
+                && let Some(l) = load.get_mut(usize::from(next.0))
+            {
+                *l += 1;
+            }
+            previous = next;
+            left = NodeMask(left.0 & !NodeMask::only(next).0);
+            if let Some(slot) = local.order.get(reach) {
+                slot.store(next.0 as u8, Relaxed);
+            }
+            reach += 1;
+        }
+        local.reach.store(reach as u32, Relaxed);
+    }
+}
+
+fn nearest<R: RawMutex>(
+    local: &Node<'_, R>,
+    nodes: &[Node<'_, R>],
+    left: NodeMask,
+    load: &[u32; MAX_NODES],
+) -> Option<NodeId> {
+    if left.contains(local.id) {
+        return Some(local.id);
+    }
+    let cost = |n: &&Node<'_, R>| {
+        let wraps = u32::from(n.id < local.id);
+        let busy = u32::from(n.cpus.load(Relaxed) > 0);
+        let far = u32::from(local.distance(n.id)) + wraps + busy;
+        // The load decides between equals only; it is at most one for each node.
+        far * 2 * MAX_NODES as u32 + load.get(usize::from(n.id.0)).copied().unwrap_or(0)
+    };
+    Some(nodes.iter().filter(|n| left.contains(n.id)).min_by_key(cost)?.id)
+}
+
+/// Where one CPU's requests go at first: what the common case looks up. Memory for them comes from
+/// the embedder; [`Home::new`] makes an empty one.
+#[derive(Debug)]
+#[repr(align(128))] // found by a shift
+pub struct Home<'a, R: RawMutex> {
+    pub(crate) node: NodeId,
+    pub(crate) up: AtomicBool,
+    /// Per highest zone, the zone to try first and the CPU's part of it. Eight of them, so that an
+    /// index cut to three bits always fits.
+    pub(crate) quick: [Option<(&'a Zone<'a, R>, &'a CpuSlot<R>)>; 8],
+}
+
+impl<R: RawMutex> Home<'_, R> {
+    /// A CPU that the yard was not told of.
+    pub const fn new() -> Self {
+        Home { node: NodeId(0), up: AtomicBool::new(true), quick: [const { None }; 8] }
+    }
+}
+
+impl<R: RawMutex> Default for Home<'_, R> {
+    fn default() -> Self {
+        Home::new()
+    }
+}
+
+impl<'a, R: RawMutex> Home<'a, R> {
+    pub(crate) fn set(
+        &mut self,
+        cpu: CpuId,
+        node: NodeId,
+        first: impl Fn(ZoneKind) -> Option<&'a Zone<'a, R>>,
+    ) {
+        self.node = node;
+        *self.up.get_mut() = true;
+        for kind in ZoneKind::ALL {
+            let quick = first(kind).and_then(|zone| Some((zone, zone.slot(cpu)?)));
+            self.quick[kind as usize & 7] = quick;
+        }
+    }
+}

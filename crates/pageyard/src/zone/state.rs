@@ -1,0 +1,340 @@
+//! A zone: its map, its free areas, its marks and counters, and the lock over them (spec §1.3).
+
+use lock_api::{Mutex, RawMutex};
+
+use crate::base::frame::Map;
+use crate::base::gfp::AllocFlags;
+use crate::base::stats::{CpuCounters, ZoneCounters};
+use crate::base::sync::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Relaxed},
+};
+use crate::base::units::{CpuId, NodeId, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId, ZoneKind};
+use crate::base::watermark::{HIGH, LOW, Supply, Watermarks};
+use crate::embedder::policy::{BelowHigh, Rules};
+use crate::pcp::pageset::Pageset;
+use crate::pcp::tuning::{Limits, Pressure};
+use crate::zone::area::FreeAreas;
+use crate::zone::compaction_state::{Compaction, Daemon};
+use crate::zone::defences_state::ZoneSafety;
+use crate::zone::late::Late;
+use crate::zone::reporting_state::Reporting;
+
+/// A claim boosted the watermarks; the next attempt that may wake background reclaim does so.
+pub(crate) const BOOSTED_WATERMARK: u32 = 1;
+/// Background reclaim is at work.
+pub(crate) const RECLAIM_ACTIVE: u32 = 2;
+/// The high watermark was last seen to fail.
+pub(crate) const BELOW_HIGH: u32 = 4;
+/// The flags that are the zone's state.
+pub(crate) const FLAGS: u32 = 7;
+/// Shifted by a highest zone: some CPU's requests up to there have a better zone to try first, by
+/// now, than the one that its home names.
+pub(crate) const OVERTAKEN: u32 = 1 << 8;
+
+/// One CPU's part of one zone. Memory for them comes from the embedder.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct CpuSlot<R: RawMutex> {
+    /// The per-CPU lists. Order of locks: this one, then the zone's.
+    pub(crate) pageset: Mutex<R, Pageset>,
+    /// The CPU's part of the zone's free counter (§9.2). Zone lock.
+    pub(crate) diff: AtomicU32,
+    /// Above this, the part is folded into the counter.
+    pub(crate) threshold: AtomicU32,
+    /// Ticks until an unused remote pageset is drained (§5.15).
+    pub(crate) expire: AtomicU8,
+    pub(crate) node: AtomicU32,
+    /// The CPU is up. Of one that is down the lists are disabled and empty (§8.5).
+    pub(crate) up: AtomicBool,
+    pub(crate) counters: CpuCounters,
+}
+
+impl<R: RawMutex> CpuSlot<R> {
+    /// A slot that no yard uses yet.
+    pub const fn new() -> Self {
+        CpuSlot {
+            pageset: Mutex::new(Pageset::new()),
+            diff: AtomicU32::new(0),
+            threshold: AtomicU32::new(0),
+            expire: AtomicU8::new(0),
+            node: AtomicU32::new(0),
+            up: AtomicBool::new(true),
+            counters: CpuCounters::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn diff(&self) -> i32 {
+        self.diff.load(Relaxed) as i32
+    }
+
+    #[inline]
+    pub(crate) fn set_diff(&self, n: i32) {
+        self.diff.store(n as u32, Relaxed);
+    }
+}
+
+impl<R: RawMutex> Default for CpuSlot<R> {
+    fn default() -> Self {
+        CpuSlot::new()
+    }
+}
+
+/// A zone's reference copy of the limits: written under `limits_lock`, read by anybody.
+#[derive(Debug)]
+pub(crate) struct SharedLimits([AtomicI32; 3]);
+
+impl SharedLimits {
+    const fn disabled() -> Self {
+        let Limits { batch, high_min, high_max } = Limits::DISABLED;
+        SharedLimits([AtomicI32::new(batch), AtomicI32::new(high_min), AtomicI32::new(high_max)])
+    }
+
+    pub(crate) fn get(&self) -> Limits {
+        let [batch, high_min, high_max] = self.0.each_ref().map(|n| n.load(Relaxed));
+        Limits { batch, high_min, high_max }
+    }
+
+    pub(crate) fn set(&self, l: Limits) {
+        for (n, v) in self.0.iter().zip([l.batch, l.high_min, l.high_max]) {
+            n.store(v, Relaxed);
+        }
+    }
+}
+
+/// One zone. Memory for them comes from the embedder; [`Zone::new`] makes an empty one.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Zone<'a, R: RawMutex> {
+    // What every request reads comes first.
+    pub(crate) map: Map<'a>,
+    pub(crate) cpus: &'a [CpuSlot<R>],
+    /// The frame of index 0: the zone's start rounded down to the largest block.
+    pub(crate) base: u64,
+    pub(crate) start: Pfn,
+    /// Of the zone at this position of the yard's: which zone starts in that place, lowest first.
+    pub(crate) nth_by_start: u16,
+    /// Pages from the first to the last, holes included.
+    pub(crate) spanned: u64,
+    pub(crate) flags: AtomicU32,
+    pub(crate) kind: ZoneKind,
+    /// Requests that prefer this zone start with NOFRAGMENT (§2.7).
+    pub(crate) nofragment: AtomicBool,
+    pub(crate) node: NodeId,
+    pub(crate) watermarks: Watermarks,
+    /// The zone's free counter, without the CPUs' parts. May be negative for a moment.
+    pub(crate) nr_free: AtomicI64,
+    pub(crate) free_highatomic: AtomicU64,
+    pub(crate) free_cma: AtomicU64,
+
+    pub(crate) lock: Mutex<R, ()>,
+    pub(crate) areas: FreeAreas,
+    pub(crate) present: AtomicU64,
+    pub(crate) managed: AtomicU64,
+    pub(crate) reserved_highatomic: AtomicU64,
+    pub(crate) isolated_blocks: AtomicU64,
+    pub(crate) boost_factor: AtomicU64,
+    /// Mobility grouping is off: every block is unmovable (§2.4).
+    pub(crate) ungrouped: AtomicBool,
+    /// The limits that the CPUs' pagesets have, or have again once they are enabled (§5.4).
+    pub(crate) limits: SharedLimits,
+    /// Held while limits change.
+    pub(crate) limits_lock: Mutex<R, ()>,
+    /// By how many the lists are disabled (§5.5). Changes under `limits_lock`.
+    pub(crate) disabled: AtomicU32,
+    /// The stale or current mark below which counters are summed exactly (§9.3).
+    pub(crate) drift_mark: AtomicU64,
+    pub(crate) counters: ZoneCounters,
+    /// State of the random numbers of shuffled lists; 0: not shuffled (§1.11). Zone lock.
+    pub(crate) shuffle: AtomicU64,
+    pub(crate) failures: AtomicU64,
+    pub(crate) bypasses: AtomicU64,
+    /// Blocks handed out here though another node was preferred, and the other way round (§9.1).
+    pub(crate) numa_miss: AtomicU64,
+    pub(crate) numa_foreign: AtomicU64,
+    pub(crate) numa_interleave: AtomicU64,
+    /// NUMA events are counted (`numa_stat`).
+    pub(crate) numa_counted: AtomicBool,
+    pub(crate) compaction: Compaction,
+    /// Background compaction of the node, in the first of its zones.
+    pub(crate) daemon: Daemon,
+    pub(crate) report: Reporting,
+    pub(crate) safety: ZoneSafety,
+    /// What is initialised later (§8.2).
+    pub(crate) late: Late,
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// A zone without memory.
+    pub const fn new() -> Self {
+        Zone {
+            map: Map::EMPTY,
+            cpus: &[],
+            base: 0,
+            flags: AtomicU32::new(0),
+            kind: ZoneKind::Normal,
+            nofragment: AtomicBool::new(false),
+            node: NodeId(0),
+            watermarks: Watermarks::new(),
+            nr_free: AtomicI64::new(0),
+            free_highatomic: AtomicU64::new(0),
+            free_cma: AtomicU64::new(0),
+            lock: Mutex::new(()),
+            areas: FreeAreas::new(),
+            start: Pfn(0),
+            nth_by_start: 0,
+            spanned: 0,
+            present: AtomicU64::new(0),
+            managed: AtomicU64::new(0),
+            reserved_highatomic: AtomicU64::new(0),
+            isolated_blocks: AtomicU64::new(0),
+            boost_factor: AtomicU64::new(0),
+            ungrouped: AtomicBool::new(false),
+            limits: SharedLimits::disabled(),
+            limits_lock: Mutex::new(()),
+            disabled: AtomicU32::new(0),
+            drift_mark: AtomicU64::new(0),
+            counters: ZoneCounters::new(),
+            shuffle: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            bypasses: AtomicU64::new(0),
+            numa_miss: AtomicU64::new(0),
+            numa_foreign: AtomicU64::new(0),
+            numa_interleave: AtomicU64::new(0),
+            numa_counted: AtomicBool::new(true),
+            compaction: Compaction::new(),
+            daemon: Daemon::new(),
+            report: Reporting::new(),
+            safety: ZoneSafety::new(),
+            late: Late::none(),
+        }
+    }
+}
+
+impl<R: RawMutex> Default for Zone<'_, R> {
+    fn default() -> Self {
+        Zone::new()
+    }
+}
+
+impl<'a, R: RawMutex> Zone<'a, R> {
+    /// The index of a frame, or `None` for a frame outside the zone.
+    #[inline]
+    pub(crate) fn index_of(&self, pfn: Pfn) -> Option<u32> {
+        let inside = pfn.0.wrapping_sub(self.start.0) < self.spanned;
+        if inside { Some(pfn.0.wrapping_sub(self.base) as u32) } else { None }
+    }
+
+    #[inline]
+    pub(crate) fn pfn(&self, idx: u32) -> Pfn {
+        Pfn(self.base.wrapping_add(u64::from(idx)))
+    }
+
+    /// Index of the zone's first frame: 0 where the zone starts at a multiple of the largest block.
+    pub(crate) fn first_index(&self) -> u32 {
+        self.start.0.wrapping_sub(self.base) as u32
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, cpu: CpuId) -> Option<&'a CpuSlot<R>> {
+        self.cpus.get(cpu.0 as usize)
+    }
+
+    /// Whether there is memory in it (§1.2).
+    #[inline]
+    pub(crate) fn is_populated(&self) -> bool {
+        self.present.load(Relaxed) != 0
+    }
+
+    /// Whether the allocator manages any of its memory (§1.2).
+    pub(crate) fn is_managed(&self) -> bool {
+        self.managed.load(Relaxed) != 0
+    }
+
+    /// Its pageblocks that have memory, by type.
+    pub(crate) fn pageblocks(&self) -> [u64; TYPES] {
+        let mut counts = [0; TYPES];
+        let mut idx = 0;
+        while idx < self.map.len() {
+            if !self.map.block_is_absent(idx) {
+                counts[self.map.block_type(idx) as usize] += 1;
+            }
+            idx += PAGEBLOCK_PAGES;
+        }
+        counts
+    }
+
+    #[inline]
+    pub(crate) fn has_flag(&self, flag: u32) -> bool {
+        self.flags.load(Relaxed) & flag != 0
+    }
+
+    pub(crate) fn set_flag(&self, flag: u32) {
+        self.flags.fetch_or(flag, AcqRel);
+    }
+
+    /// Clears a flag; whether it was set.
+    pub(crate) fn clear_flag(&self, flag: u32) -> bool {
+        self.flags.fetch_and(!flag, AcqRel) & flag != 0
+    }
+
+    #[inline]
+    pub(crate) fn pressure(&self) -> Pressure {
+        let flags = self.flags.load(Relaxed);
+        Pressure {
+            reclaim_active: flags & RECLAIM_ACTIVE != 0,
+            below_high: flags & BELOW_HIGH != 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn supply(&self) -> Supply {
+        Supply {
+            free: self.nr_free.load(Relaxed).max(0) as u64,
+            highatomic: self.free_highatomic.load(Relaxed),
+            cma: self.free_cma.load(Relaxed),
+        }
+    }
+
+    /// With the CPUs' parts of the counter (§3.7, *snapshot*).
+    pub(crate) fn supply_exact(&self) -> Supply {
+        let parts: i64 = self.cpus.iter().map(|c| i64::from(c.diff())).sum();
+        let free = self.nr_free.load(Relaxed).saturating_add(parts).max(0) as u64;
+        Supply { free, ..self.supply() }
+    }
+
+    /// The fast form of the watermark test, against any mark (§3.7).
+    #[inline]
+    pub(crate) fn watermark_fast(
+        &self,
+        order: u8,
+        mark: u64,
+        highest: ZoneKind,
+        flags: AllocFlags,
+    ) -> bool {
+        self.watermarks.ok_fast(order, mark, highest, flags, self.supply(), || {
+            self.areas.has_block(order, flags)
+        })
+    }
+
+    /// To be called after every change of a mark, the boost, a reserve, the pages withheld from
+    /// ordinary requests, or of grouping, under the zone lock like the change itself.
+    pub(crate) fn refresh_ample(&self, rules: &Rules) {
+        let never = self.ungrouped.load(Relaxed);
+        self.watermarks.refresh_ample(first_mark(rules), self.supply(), never);
+    }
+
+    pub(crate) fn id(&self) -> ZoneId {
+        ZoneId { node: self.node, kind: self.kind }
+    }
+}
+
+/// The mark that a request tests first (§2.8 step 5, or without it §2.7).
+#[inline(always)]
+pub(crate) const fn first_mark(rules: &Rules) -> usize {
+    match rules.pcp.below_high {
+        BelowHigh::Ignored => LOW,
+        BelowHigh::TestedAlways | BelowHigh::TestedWhileClear => HIGH,
+    }
+}
