@@ -29,7 +29,7 @@ Examples:
 /// The trace is a recording of the kernel's page events (mm_page_alloc, mm_page_free, …) as text
 /// or as a .pgy file, plain or compressed. Its zones, CPUs and per-CPU lists are taken from the
 /// state files beside it or attached to it. docs/replay.md says what is inferred and how far a
-/// replay can be trusted; the README has the command that records a trace.
+/// replay can be trusted, and has the command that records a trace.
 ///
 /// Exit code: 0, or 2 if the trace cannot be read or replayed.
 #[derive(clap::Args)]
