@@ -55,7 +55,9 @@ const FILES: &[&str] = &[
     "crates/pageyard-host/src/front.rs",
     "crates/pageyard-host/src/give_back.rs",
     "crates/pageyard-host/src/magazine.rs",
+    "crates/pageyard-host/src/movable.rs",
     "crates/pageyard-host/src/relocate.rs",
+    "crates/pageyard-host/src/usage.rs",
     "crates/pageyard-host/src/worker.rs",
 ];
 const PACKAGES: &[&str] = &["pageyard", HOST_PACKAGE, "pageyard-tests"];
