@@ -3,7 +3,7 @@
 
 use super::actor::{Measure, Plan};
 use super::{Params, Recipe, Site, WorkloadError};
-use crate::replay::Choice;
+use crate::policies::Choice;
 use crate::result::{Metric, RunResult, World};
 use crate::track::Track;
 

@@ -13,7 +13,7 @@ use super::actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, 
 use super::metrics::{self, Counts, Observed, Waits};
 use super::watch::{Course, Recorder, Recording, Watch};
 use super::{Score, WorkloadError};
-use crate::replay::Choice;
+use crate::policies::Choice;
 
 /// One run.
 #[derive(Clone, Copy)]

@@ -8,8 +8,7 @@ use lock_api::RawMutex;
 use pageyard::policy::Policy;
 use pageyard::tuning::{Limits, MAX_BATCH, MAX_PAGES};
 use pageyard::{CpuId, KnobError, Knobs, Platform, Yard};
-
-use super::error::printable;
+use pageyard_trace::printable;
 
 /// A limit of the per-CPU lists, for which the kernel has no file.
 struct Limit {
