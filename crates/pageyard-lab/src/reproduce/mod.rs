@@ -23,7 +23,6 @@ mod truth;
 use serde::Serialize;
 
 use experiment::Run;
-use outcome::SIDES;
 
 pub use agree::{Agreement, Column, Kind};
 pub use error::ReproduceError;

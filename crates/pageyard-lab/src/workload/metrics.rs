@@ -5,8 +5,8 @@ use pageyard::policy::Policy;
 use pageyard::{CpuId, DrainReason, Platform, Yard};
 use pageyard_machine::{Histogram, LockStats, Stats};
 
-use super::Score;
 use super::actor::Measure;
+use super::recipe::Score;
 use crate::result::Better;
 
 /// Counters of the whole allocator.
