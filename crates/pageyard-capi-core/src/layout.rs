@@ -126,7 +126,7 @@ pub(crate) fn zone_spec(z: &pageyard_zone) -> Result<ZoneSpec, pageyard_status> 
 }
 
 /// How many bytes of room a layout takes, from an address that is a multiple of [`ALIGN`].
-/// `handle.rs` carves the room in the same order.
+/// `create.rs` carves the room in the same order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) bytes: usize,

@@ -17,6 +17,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod create;
 pub mod flags;
 pub mod handle;
 pub mod hooks;

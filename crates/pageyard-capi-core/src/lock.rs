@@ -8,7 +8,6 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use lock_api::{GuardSend, RawMutex};
 
-use crate::hooks::pageyard_platform;
 use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LOCKS, pageyard_status};
 
 /// Room for one lock, for the caller's lock functions. All zero at first: a lock that nobody holds.
@@ -35,12 +34,16 @@ const UNDECIDED: u32 = 0;
 const DECIDING: u32 = 1;
 const DECIDED: u32 = 2;
 
-/// The lock functions of a table are in force from now on, for all yards of the program.
+/// These lock functions are in force from now on, for all yards of the program.
 ///
 /// # Errors
 /// Some of them are missing, or a yard uses others.
-pub(crate) fn decide(table: &pageyard_platform) -> Result<(), pageyard_status> {
-    let functions = match (table.lock, table.try_lock, table.unlock) {
+pub(crate) fn decide(
+    lock: Option<Lock>,
+    try_lock: Option<TryLock>,
+    unlock: Option<Lock>,
+) -> Result<(), pageyard_status> {
+    let functions = match (lock, try_lock, unlock) {
         (Some(lock), Some(try_lock), Some(unlock)) => {
             [lock as *mut (), try_lock as *mut (), unlock as *mut ()]
         }

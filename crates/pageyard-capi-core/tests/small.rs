@@ -8,8 +8,9 @@ use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 
+use pageyard_capi_core::create::{pageyard_core_create, pageyard_core_destroy};
 use pageyard_capi_core::flags::*;
-use pageyard_capi_core::handle::{pageyard_core, pageyard_core_create, pageyard_core_destroy};
+use pageyard_capi_core::handle::pageyard_core;
 use pageyard_capi_core::layout::*;
 use pageyard_capi_core::maintain::*;
 use pageyard_capi_core::request::*;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use pageyard::policy::{self, Guarded, Linux612, MODIFIERS, POLICIES, StaticPolicy};
-use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, ReplayError, Settings, by_names, on_hosts};
+use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, PolicyError, Settings, by_names};
+use pageyard_lab::workload::on_hosts;
 use serde::Serialize;
 
 use crate::output::{self, print_json};
@@ -31,9 +32,9 @@ pub(crate) struct Choices {
 struct Policies(Vec<Choice>);
 
 impl FromStr for Policies {
-    type Err = ReplayError;
+    type Err = PolicyError;
 
-    fn from_str(text: &str) -> Result<Policies, ReplayError> {
+    fn from_str(text: &str) -> Result<Policies, PolicyError> {
         by_names(text).map(Policies)
     }
 }

@@ -1,4 +1,4 @@
-//! A block that somebody owns.
+//! Blocks that somebody owns, and the requests for them.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::slice;
 
 use pageyard::policy::{Linux612, Policy};
-use pageyard::{Order, PAGE_SIZE, Pfn};
+use pageyard::{AllocError, FreeError, Gfp, NodeId, Order, PAGE_SIZE, Pfn};
 
 use crate::magazine::{Kind, TAG, without};
 use crate::yard::HostYard;
@@ -120,5 +120,75 @@ impl<P: Policy> Drop for Block<'_, P> {
 impl<P: Policy> fmt::Debug for Block<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Block").field("pfn", &self.pfn()).field("order", &self.order()).finish()
+    }
+}
+
+impl<P: Policy> HostYard<P> {
+    /// A block of 2^`order` pages; zeros where `gfp` says [`ZERO`](Gfp::ZERO).
+    ///
+    /// # Errors
+    /// As [`Yard::alloc`](pageyard::Yard::alloc); above all, there is none. In a child after a fork, there is none ever.
+    #[inline(always)]
+    pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Block<'_, P>, AllocError> {
+        let (start, kind) = self.take_block(order, gfp)?;
+        // SAFETY: it is allocated, of this order, and known to no one else
+        // (`pages_have_one_owner_while_pressure_comes_and_goes`, `threads_that_wander_never_share_a_page`).
+        Ok(unsafe { Block::new(self, start, order, kind) })
+    }
+
+    /// A block that was just allocated.
+    pub(crate) fn block(&self, pfn: Pfn, order: Order, kind: Option<Kind>) -> Option<Block<'_, P>> {
+        let start = self.start_of(pfn, order)?;
+        // SAFETY: it was just allocated, and is known to no one else
+        // (`threads_that_wander_never_share_a_page`, `pages_come_and_go_many_at_once`).
+        Some(unsafe { Block::new(self, start, order, kind) })
+    }
+
+    /// The same, preferably of a node.
+    ///
+    /// # Errors
+    /// As [`Yard::alloc_on`](pageyard::Yard::alloc_on); and as [`alloc`](HostYard::alloc).
+    pub fn alloc_on(
+        &self,
+        node: NodeId,
+        order: Order,
+        gfp: Gfp,
+    ) -> Result<Block<'_, P>, AllocError> {
+        if !self.is_here() {
+            return Err(AllocError::NoMemory);
+        }
+        let pfn = match self.raw().alloc_on(node, order, gfp) {
+            Err(AllocError::NoMemory) if self.drain_threads() > 0 => {
+                self.raw().alloc_on(node, order, gfp)
+            }
+            answer => answer,
+        }
+        .inspect_err(|&error| self.note_failure(error, order, gfp))?;
+        self.block(pfn, order, Kind::of(order, gfp)).ok_or(AllocError::NoMemory)
+    }
+
+    /// What [`Block::into_raw`] took apart, together again; `None` where the frames are not of this
+    /// yard.
+    ///
+    /// # Safety
+    /// The numbers are those of a block of this yard whose ownership was given up, and that was not
+    /// made a block again since.
+    #[inline]
+    pub unsafe fn from_raw(&self, pfn: Pfn, order: Order) -> Option<Block<'_, P>> {
+        let kind = Kind::of_type(order, self.raw().core().block_type(pfn)?);
+        self.block(pfn, order, kind)
+    }
+
+    /// Gives back a block whose ownership was given up: past the front cache, to the allocator,
+    /// which checks it. So a block that is given back twice in a row is an error the second time,
+    /// unless it was handed out again in between.
+    ///
+    /// # Safety
+    /// As [`from_raw`](HostYard::from_raw), and nobody uses its memory any more.
+    ///
+    /// # Errors
+    /// As [`Yard::free`](pageyard::Yard::free). In a child after a fork, nothing is done and nothing said.
+    pub unsafe fn free_raw(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        if self.is_here() { self.raw().free(pfn, order) } else { Ok(()) }
     }
 }

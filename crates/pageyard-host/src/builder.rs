@@ -15,6 +15,7 @@ use crate::limits::{Limits, pages};
 use crate::maps::LayoutParts;
 use crate::memory::{LARGEST, Region, system_page};
 use crate::raw_yard::RawYard;
+use crate::service::ServiceOptions;
 use crate::signals::SystemFiles;
 use crate::tell;
 use crate::topology::{Topology, list};
@@ -37,19 +38,7 @@ pub struct Builder {
     knobs: Knobs,
     tick: Option<Duration>,
     front: FrontCache,
-    pub(crate) service: ServiceOptions,
-}
-
-/// Options of what happens in the background.
-#[derive(Clone, Debug)]
-pub(crate) struct ServiceOptions {
-    pub(crate) backing: Backing,
-    pub(crate) fallback: bool,
-    pub(crate) limits: Limits,
-    /// `None`: not said.
-    pub(crate) give_back: Option<Option<GiveBack>>,
-    pub(crate) system: Option<SystemFiles>,
-    pub(crate) publish: bool,
+    service: ServiceOptions,
 }
 
 impl Builder {
@@ -143,7 +132,7 @@ impl Builder {
     }
 
     /// How idle memory goes back, or why it does not.
-    pub(crate) fn gives_back(&self) -> Result<GiveBack, &'static str> {
+    fn gives_back(&self) -> Result<GiveBack, &'static str> {
         match (self.service.give_back, self.service.backing) {
             (Some(None), _) => Err("switched off"),
             (_, Backing::HugeTlb(_)) => Err("pages of hugetlbfs are reserved for the yard"),
@@ -434,7 +423,7 @@ impl Builder {
             return Err(BuildError::Together(what));
         }
         let raw = self.on(self.region()?, true, ())?;
-        HostYard::new(raw, self.tick, self.front, self)
+        HostYard::new(raw, self.tick, self.front, self.gives_back(), &self.service)
     }
 }
 

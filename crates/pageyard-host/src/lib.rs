@@ -45,6 +45,7 @@
 #[cfg(test)]
 mod aborts;
 mod backing;
+mod balloon;
 mod barrier;
 mod behind;
 mod bell;
@@ -73,6 +74,7 @@ mod maps;
 mod memory;
 #[cfg(miri)]
 mod miri;
+mod movable;
 mod page;
 #[cfg(feature = "planted")]
 #[doc(hidden)]
@@ -91,6 +93,7 @@ mod sync;
 mod tell;
 pub mod topology;
 mod upkeep;
+mod usage;
 mod wake_flag;
 mod watched;
 mod worker;
@@ -111,11 +114,12 @@ pub use held::report_locks;
 pub use limits::{LimitError, Limits};
 pub use lock::HostLock;
 pub use memory::Region;
+pub use movable::{Movable, Pinned};
 pub use page::{PageError, read_stats};
 pub use platform::HostPlatform;
 pub use pressure::{Cause, Level, PressureEvent};
 pub use raw_yard::{RawYard, Words};
-pub use relocate::{Movable, Moving, Pinned, Relocator};
+pub use relocate::{Moving, Relocator};
 pub use service::Status;
 pub use shrink::{Registration, Shrinker};
 pub use signals::{GroupMemory, SystemFiles, Watching};

@@ -199,6 +199,15 @@ impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
     }
 }
 
+impl<P: Policy> RawYard<P, HostLock> {
+    /// Keeps what the hard limit wants ([`Balloon::adjust`](crate::balloon::Balloon::adjust)). Whether that is all.
+    pub(crate) fn adjust_balloon(&self) -> bool {
+        self.service().balloon.adjust(&self.yard, |pfn, order| {
+            let _ = self.yard.hooks().discard(pfn, order, false);
+        })
+    }
+}
+
 impl<P: Policy, W: Watch, E: Hooks> RawYard<P, Watched<W>, E> {
     /// From now on, `W` is told of waits for and holds of the zones' locks.
     pub fn watch_zone_locks(&self) {

@@ -7,15 +7,18 @@ use std::{fmt, io, mem};
 
 use pageyard::{Context, Gfp, NodeId, Order, ReclaimJob, Relocation, TaskFlags};
 
+use crate::backing::Backing;
+use crate::balloon::Balloon;
 use crate::bell::Bell;
 use crate::callback::guarded;
 use crate::fork::Birthplace;
+use crate::give_back::GiveBack;
 use crate::held::{Class, Mutex, MutexGuard};
-use crate::limits::Balloon;
+use crate::limits::Limits;
 use crate::pressure::{Level, Listener};
 use crate::relocate::{Movables, Moving, Relocator};
 use crate::shrink::{Registry, Shrinker, count_all, shrink_all};
-use crate::signals::Watching;
+use crate::signals::{SystemFiles, Watching};
 use crate::tell::Tell;
 
 thread_local! {
@@ -87,6 +90,18 @@ pub struct Status {
     pub moved: u64,
     /// Ticks of the statistics worker.
     pub ticks: u64,
+}
+
+/// Options of what happens in the background.
+#[derive(Clone, Debug)]
+pub(crate) struct ServiceOptions {
+    pub(crate) backing: Backing,
+    pub(crate) fallback: bool,
+    pub(crate) limits: Limits,
+    /// `None`: not said.
+    pub(crate) give_back: Option<Option<GiveBack>>,
+    pub(crate) system: Option<SystemFiles>,
+    pub(crate) publish: bool,
 }
 
 /// Shared between a yard, its platform and its worker.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
-use crate::worker::Usage;
+use crate::usage::Usage;
 
 /// Places of a zone that the map shows at most.
 const MAP: u64 = 64;

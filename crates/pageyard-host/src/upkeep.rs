@@ -15,15 +15,17 @@ use pageyard::{
 use crate::block::Block;
 use crate::limits::{LimitError, Limits};
 use crate::lock::HostLock;
+use crate::movable::Movable;
 use crate::platform::HostPlatform;
 use crate::platform::current_task;
 use crate::pressure::{Level, PressureEvent};
-use crate::relocate::{Movable, Relocator};
+use crate::relocate::Relocator;
 use crate::service::{HotplugTurn, Status};
 use crate::shrink::{Registration, Registry, Shrinker};
 use crate::signals::Watching;
 use crate::stats::YardStats;
-use crate::worker::{Usage, Worker};
+use crate::usage::Usage;
+use crate::worker::Worker;
 use crate::yard::HostYard;
 
 /// What happens in the background, and who is asked or told.
@@ -102,7 +104,7 @@ impl<P: Policy> HostYard<P> {
             // What lies on lists may be all that is missing.
             self.drain();
         }
-        let done = balloon.adjust(self.raw());
+        let done = self.raw().adjust_balloon();
         self.raw().service().tell.limits(limits, done);
         self.wake_worker();
         Ok(done)
@@ -156,7 +158,7 @@ impl<P: Policy> HostYard<P> {
         // Where the system does not take it (hugetlbfs), it stays with the process.
         let pages = sections.end.0 - sections.start.0;
         let _ = self.raw().region().discard(sections.start, pages, false);
-        self.raw().service().balloon.adjust(self.raw());
+        self.raw().adjust_balloon();
         Ok(())
     }
 
@@ -171,7 +173,7 @@ impl<P: Policy> HostYard<P> {
         }
         let _turn = self.begin_hotplug(&sections)?;
         self.raw().core().online(sections)?;
-        self.raw().service().balloon.adjust(self.raw());
+        self.raw().adjust_balloon();
         Ok(())
     }
 

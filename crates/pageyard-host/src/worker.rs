@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use pageyard::policy::{Linux612, Policy};
 use pageyard::{
-    CpuId, Gfp, Hooked, Kswapd, NodeId, NodeMask, Order, ReclaimJob, ReclaimTask, ZoneId, ZoneInfo,
-    ZoneKind,
+    CpuId, Gfp, Hooked, Kswapd, NodeId, NodeMask, Order, ReclaimJob, ReclaimTask, ZoneId, ZoneKind,
 };
 
 use crate::callback::guarded;
@@ -29,6 +28,7 @@ use crate::service::States;
 use crate::signals::{Signals, SystemFiles};
 use crate::stats::YardStats;
 use crate::tell::Told;
+use crate::usage::Usage;
 
 const MS: u64 = 1_000_000;
 /// Between two looks while something changes, while nothing does, and while moreover nothing is left
@@ -115,29 +115,6 @@ pub struct Worker<'y, P: Policy = Linux612> {
     _working: Working,
 }
 
-/// What a yard has, in pages.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Usage {
-    pub(crate) managed: u64,
-    pub(crate) used: u64,
-    pub(crate) waiting: u64,
-    pub(crate) reported: u64,
-    pub(crate) retaken: u64,
-    /// A node is below its LOW mark; all are below their MIN marks.
-    low: bool,
-    none: bool,
-}
-
-/// Less is free than the LOW mark with its boost: background reclaim is due.
-fn is_low(zone: &ZoneInfo) -> bool {
-    zone.free_exact < zone.watermarks[1].saturating_add(zone.boost)
-}
-
-/// Ordinary requests get nothing.
-fn is_at_min(zone: &ZoneInfo) -> bool {
-    zone.free_exact <= zone.watermarks[0]
-}
-
 /// What shrinkers are asked for where the system or the group is short: a part of what is in use.
 fn share_for_system(used: u64, group: Option<bool>, stalled: bool) -> u64 {
     match group {
@@ -151,35 +128,6 @@ fn share_for_system(used: u64, group: Option<bool>, stalled: bool) -> u64 {
 /// So much more is backed than the target that idle memory will go back before long.
 fn has_spare(resident: u64, target: u64, used: u64) -> bool {
     resident > target + used / 64 + 1024
-}
-
-impl Usage {
-    pub(crate) fn of<P: Policy>(raw: &RawYard<P, HostLock>) -> Usage {
-        let mut sum = Usage { none: true, ..Usage::default() };
-        let mut idle = 0;
-        for zone in raw.core().zone_ids() {
-            let (Some(info), Some(report)) =
-                (raw.core().zone_info(zone), raw.core().reported(zone))
-            else {
-                continue;
-            };
-            sum.managed += info.managed;
-            idle += info.free_exact + info.cached;
-            sum.waiting += report.waiting;
-            sum.reported += report.reported;
-            sum.retaken += report.retaken;
-            sum.low |= is_low(&info);
-            sum.none &= is_at_min(&info);
-        }
-        let kept = raw.service().balloon.pages();
-        sum.used = sum.managed.saturating_sub(idle + kept);
-        sum
-    }
-
-    /// Pages that the system backs, as far as is known.
-    pub(crate) fn resident<P: Policy>(&self, raw: &RawYard<P, HostLock>) -> u64 {
-        self.managed.saturating_sub(self.reported + raw.service().balloon.pages())
-    }
 }
 
 impl<'y, P: Policy> Worker<'y, P> {
@@ -236,7 +184,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             now = clock::now();
         }
         let service = self.raw.service();
-        service.balloon.adjust(self.raw);
+        self.raw.adjust_balloon();
         if !self.signals.look(now) {
             service.set_states(states(&self.signals, self.plan));
         }
@@ -536,37 +484,7 @@ impl Drop for Keeper {
 
 #[cfg(test)]
 mod tests {
-    use pageyard::ZONE_KINDS;
-
     use super::*;
-
-    fn zone(free_exact: u64) -> ZoneInfo {
-        ZoneInfo {
-            kind: ZoneKind::Normal,
-            node: NodeId(0),
-            start: pageyard::Pfn(0),
-            spanned: 1 << 14,
-            present: 1 << 14,
-            managed: 1 << 14,
-            free: 0,
-            free_exact,
-            cached: 0,
-            watermarks: [256, 320, 384, 448],
-            boost: 100,
-            lowmem_reserve: [0; ZONE_KINDS],
-            reserved_highatomic: 0,
-            free_highatomic: 0,
-            below_high: false,
-            reclaim_active: false,
-            boosted: false,
-        }
-    }
-
-    #[test]
-    fn a_zone_is_low_below_its_mark_with_the_boost() {
-        assert!(is_low(&zone(419)) && !is_low(&zone(420)));
-        assert!(is_at_min(&zone(256)) && !is_at_min(&zone(257)));
-    }
 
     #[test]
     fn spare_is_above_the_target_a_64th_of_use_and_two_pageblocks() {

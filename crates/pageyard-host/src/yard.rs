@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use pageyard::policy::{Linux612, Policy, StaticPolicy};
 use pageyard::{
-    AllocError, CpuId, CpuStats, FreeError, Gfp, Hooked, Knobs, NodeId, Order, Pfn, Yard, ZoneId,
-    ZoneInfo, ZoneStats,
+    AllocError, CpuId, CpuStats, Gfp, Hooked, Knobs, NodeId, Order, Pfn, Yard, ZoneId, ZoneInfo,
+    ZoneStats,
 };
 
 use crate::behind::Behind;
-use crate::block::Block;
-use crate::builder::Builder;
 use crate::error::{BuildError, of};
 use crate::fork::Birthplace;
 use crate::front::{Front, FrontCache, FrontStats, FrontThread};
+use crate::give_back::GiveBack;
 use crate::held::allocating;
 use crate::lock::HostLock;
 use crate::magazine::{self, Kind, Ready};
 use crate::page::Page;
 use crate::platform::HostPlatform;
 use crate::raw_yard::RawYard;
+use crate::service::ServiceOptions;
 use crate::signals::SystemFiles;
 use crate::worker::{Keeper, Plan};
 
@@ -88,14 +88,15 @@ impl Answer {
 }
 
 impl<P: Policy> HostYard<P> {
-    /// A block of 2^`order` pages; zeros where `gfp` says [`ZERO`](Gfp::ZERO).
-    ///
-    /// # Errors
-    /// As [`Yard::alloc`]; above all, there is none. In a child after a fork, there is none ever.
+    /// A request ([`alloc`](HostYard::alloc)): where the block is, and as what the front cache keeps it.
     // Always inlined, with what `alloc_bare` inlines: what order and flags decide is decided by the
     // compiler then, where they are constants, as nearly everywhere.
     #[inline(always)]
-    pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Block<'_, P>, AllocError> {
+    pub(crate) fn take_block(
+        &self,
+        order: Order,
+        gfp: Gfp,
+    ) -> Result<(NonNull<u8>, Option<Kind>), AllocError> {
         let _ends = allocating();
         let kind = Kind::of(order, gfp);
         let own = kind.and_then(|kind| Some(self.hand_out(self.front.pop(kind)?, kind, gfp)));
@@ -104,9 +105,7 @@ impl<P: Policy> HostYard<P> {
             None if self.front.is_on() => self.alloc_behind(order, gfp, kind).start()?,
             None => self.alloc_bare(order, gfp).start()?,
         };
-        // SAFETY: it is allocated, of this order, and known to no one else
-        // (`pages_have_one_owner_while_pressure_comes_and_goes`, `threads_that_wander_never_share_a_page`).
-        Ok(unsafe { Block::new(self, start, order, kind) })
+        Ok((start, kind))
     }
 
     /// Past the cache.
@@ -165,7 +164,7 @@ impl<P: Policy> HostYard<P> {
 
     /// Where a block is.
     #[inline(always)]
-    fn start_of(&self, pfn: Pfn, order: Order) -> Option<NonNull<u8>> {
+    pub(crate) fn start_of(&self, pfn: Pfn, order: Order) -> Option<NonNull<u8>> {
         self.raw.region().address(pfn, order.pages().into())
     }
 
@@ -189,37 +188,6 @@ impl<P: Policy> HostYard<P> {
         self.front.drain()
     }
 
-    /// A block that was just allocated.
-    pub(crate) fn block(&self, pfn: Pfn, order: Order, kind: Option<Kind>) -> Option<Block<'_, P>> {
-        let start = self.start_of(pfn, order)?;
-        // SAFETY: it was just allocated, and is known to no one else
-        // (`threads_that_wander_never_share_a_page`, `pages_come_and_go_many_at_once`).
-        Some(unsafe { Block::new(self, start, order, kind) })
-    }
-
-    /// The same, preferably of a node.
-    ///
-    /// # Errors
-    /// As [`Yard::alloc_on`]; and as [`alloc`](HostYard::alloc).
-    pub fn alloc_on(
-        &self,
-        node: NodeId,
-        order: Order,
-        gfp: Gfp,
-    ) -> Result<Block<'_, P>, AllocError> {
-        if !self.born.is_here() {
-            return Err(AllocError::NoMemory);
-        }
-        let pfn = match self.raw.alloc_on(node, order, gfp) {
-            Err(AllocError::NoMemory) if self.front.drain() > 0 => {
-                self.raw.alloc_on(node, order, gfp)
-            }
-            answer => answer,
-        }
-        .inspect_err(|&error| self.note_failure(error, order, gfp))?;
-        self.block(pfn, order, Kind::of(order, gfp)).ok_or(AllocError::NoMemory)
-    }
-
     /// Whether an address is of the yard's memory.
     #[inline]
     pub fn holds(&self, address: *const u8) -> bool {
@@ -229,10 +197,7 @@ impl<P: Policy> HostYard<P> {
     /// A block by its address.
     #[inline(always)]
     pub(crate) fn take(&self, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
-        let block = self.alloc(order, gfp).ok()?;
-        let start = block.as_ptr();
-        std::mem::forget(block);
-        Some(start)
+        self.take_block(order, gfp).ok().map(|(start, _)| start)
     }
 
     /// Takes back what [`take`](HostYard::take) gave for such flags.
@@ -278,35 +243,10 @@ impl<P: Policy> HostYard<P> {
         self.raw.region().frame(start.as_ptr()).unwrap_or(Pfn(0))
     }
 
-    /// What [`Block::into_raw`] took apart, together again; `None` where the frames are not of this
-    /// yard.
-    ///
-    /// # Safety
-    /// The numbers are those of a block of this yard whose ownership was given up, and that was not
-    /// made a block again since.
-    #[inline]
-    pub unsafe fn from_raw(&self, pfn: Pfn, order: Order) -> Option<Block<'_, P>> {
-        let kind = Kind::of_type(order, self.raw.core().block_type(pfn)?);
-        self.block(pfn, order, kind)
-    }
-
-    /// Gives back a block whose ownership was given up: past the front cache, to the allocator,
-    /// which checks it. So a block that is given back twice in a row is an error the second time,
-    /// unless it was handed out again in between.
-    ///
-    /// # Safety
-    /// As [`from_raw`](HostYard::from_raw), and nobody uses its memory any more.
-    ///
-    /// # Errors
-    /// As [`Yard::free`]. In a child after a fork, nothing is done and nothing said.
-    pub unsafe fn free_raw(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if self.born.is_here() { self.raw.free(pfn, order) } else { Ok(()) }
-    }
-
     /// The allocator itself.
     ///
     /// # Safety
-    /// Nothing is given back through it, split or moved that a [`Block`] owns, and its platform's
+    /// Nothing is given back through it, split or moved that a [`Block`](crate::Block) owns, and its platform's
     /// methods, which write to memory, are left to it.
     pub unsafe fn core(&self) -> &Yard<'_, Hooked<HostLock, HostPlatform, P>> {
         self.raw.core()
@@ -393,7 +333,8 @@ impl<P: StaticPolicy + Send + Sync + 'static> HostYard<P> {
         raw: RawYard<P, HostLock>,
         tick: Option<Duration>,
         front: FrontCache,
-        options: &Builder,
+        gives: Result<GiveBack, &'static str>,
+        options: &ServiceOptions,
     ) -> Result<Self, BuildError> {
         let born = Birthplace::here();
         let raw = Arc::new(raw);
@@ -402,10 +343,9 @@ impl<P: StaticPolicy + Send + Sync + 'static> HostYard<P> {
         let front = Arc::new(Front::new(front, raw.region().pages(), fills, behind));
         let (ticked, drained) = ((front.clone(), raw.clone()), (front.clone(), raw.clone()));
         let seen = front.clone();
-        let gives = options.gives_back();
         let zones = raw.core().zones();
         let room = (16 << 10) + zones * ((4 << 10) + raw.cpus().len() * 512);
-        let page = options.service.publish.then(|| Page::new(room)).transpose();
+        let page = options.publish.then(|| Page::new(room)).transpose();
         let plan = Arc::new(Plan {
             every: tick.unwrap_or(Duration::from_secs(1)),
             tick: Box::new(move || {
@@ -420,11 +360,10 @@ impl<P: StaticPolicy + Send + Sync + 'static> HostYard<P> {
             give_back: gives.ok(),
             keeps: gives.err().map(str::to_owned),
             page: of("publish", page)?,
-            system: options.service.system.clone().unwrap_or_else(SystemFiles::detect),
+            system: options.system.clone().unwrap_or_else(SystemFiles::detect),
         });
-        let balloon = &raw.service().balloon;
-        balloon.set(options.service.limits);
-        balloon.adjust(&raw);
+        raw.service().balloon.set(options.limits);
+        raw.adjust_balloon();
         let region = raw.region();
         raw.service().tell.made(region.pages(), zones, raw.cpus().len(), region.backing());
         let keeper = tick.map(|_| Keeper::start(raw.clone(), plan.clone())).transpose();

@@ -4,59 +4,21 @@
 use pageyard::policy::Policy;
 use pageyard::{CpuId, Hooks, NodeId, ReclaimJob, ReclaimTask};
 
-use crate::machine::{Scope, SimYard};
-use crate::raw;
-use crate::state::{NOBODY, State};
-use crate::task::Task;
+use crate::alarm::{Thread, alarm};
+use crate::cpu::NOBODY;
+use crate::fiber;
+use crate::platform::SimYard;
+use crate::task::{Scope, Task};
 
 /// The interval of the statistics worker (`vm.stat_interval`, §10).
 const STAT_INTERVAL_NS: u64 = 1_000_000_000;
-
-/// A background thread of a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Thread {
-    Reclaim = 0,
-    Compaction = 1,
-}
-
-fn alarm(node: NodeId, thread: Thread) -> usize {
-    usize::from(node.0) * 2 + thread as usize
-}
-
-impl State {
-    /// A node's thread has something to do.
-    pub(crate) fn ring(&mut self, node: NodeId, thread: Thread) {
-        let Some(alarm) = self.alarms.get_mut(alarm(node, thread)) else { return };
-        alarm.rung = true;
-        let task = std::mem::replace(&mut alarm.task, NOBODY);
-        if task != NOBODY {
-            self.wake(task);
-        }
-    }
-
-    /// The running task sleeps until its alarm rings, or for so long. Whether it must suspend
-    /// itself.
-    fn await_alarm(&mut self, node: NodeId, thread: Thread, most_ns: Option<u64>) -> bool {
-        let (me, until) = (self.task, most_ns.map(|ns| self.clock() + ns * 1000));
-        let alarm = &mut self.alarms[alarm(node, thread)];
-        if std::mem::take(&mut alarm.rung) {
-            return false;
-        }
-        alarm.task = me;
-        match until {
-            Some(time) => self.sleep_until(time),
-            None => drop(self.wait()),
-        }
-        true
-    }
-}
 
 impl Task<'_, '_> {
     fn await_alarm(&self, node: NodeId, thread: Thread, most_ns: Option<u64>) {
         self.sync();
         let state = &self.scope.state;
         if state.borrow_mut().await_alarm(node, thread, most_ns) {
-            raw::suspend();
+            fiber::suspend();
             let mut state = state.borrow_mut();
             let alarm = &mut state.alarms[alarm(node, thread)];
             alarm.rung = false;

@@ -28,21 +28,28 @@
 
 #![deny(unsafe_code)]
 
+mod alarm;
 mod background;
 mod cache;
 pub mod calibrate;
 mod channel;
+mod channels;
 pub mod costs;
+mod cpu;
 pub mod explore;
+mod fiber;
 mod histogram;
 mod layout;
 mod lock;
+mod lock_state;
 mod machine;
 mod memory;
+mod options;
 mod platform;
 mod queue;
 mod raw;
 mod rng;
+mod schedule;
 mod shared;
 pub mod spec;
 mod state;
@@ -56,12 +63,15 @@ pub use cache::{LEVELS, LINE, Level};
 pub use costs::Costs;
 pub use histogram::Histogram;
 pub use layout::MachineLayout;
-pub use lock::{LockName, SimLock};
-pub use machine::{LockKind, Machine, Options, Scope, SimYard, Stalls, Stuck};
+pub use lock::SimLock;
+pub use lock_state::LockName;
+pub use machine::{Machine, Stuck};
 pub use memory::{Memory, Rooms};
-pub use platform::SimPlatform;
+pub use options::{LockKind, Options, Stalls};
+pub use platform::{SimPlatform, SimYard};
 pub use rng::Rng;
 pub use spec::{MachineSpec, size};
 pub use stats::{CpuTimes, LockStats, Stats};
-pub use task::{Task, Touch};
+pub use task::{Scope, Task};
+pub use traffic::Touch;
 pub use wait::{Pipe, WaitQueue};

@@ -5,90 +5,22 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use corosensei::stack::DefaultStack;
 use pageyard::policy::{Policy, StaticPolicy};
-use pageyard::{Hooked, Hooks, InitError, Layout, NodeId, Storage, Yard, ZoneSpec};
+use pageyard::{Hooks, InitError, Layout, NodeId, Storage, Yard, ZoneSpec};
 
-use crate::costs::Costs;
-use crate::explore::Schedule;
+use crate::cpu::Spent;
+use crate::fiber::Fiber;
 use crate::layout::MachineLayout;
-use crate::lock::{LockName, SimLock};
-use crate::platform::SimPlatform;
-use crate::raw::Fiber;
+use crate::lock::SimLock;
+use crate::lock_state::{LockName, LockState};
+use crate::options::Options;
+use crate::platform::{SimPlatform, SimYard};
+use crate::schedule::Schedule;
 use crate::shared::Current;
 use crate::spec::MachineSpec;
 use crate::state::{Doing, Phase, State};
 use crate::stats::Stats;
-use crate::task::{Program, Task};
-
-/// An allocator on the machine; `E` is what the embedder adds ([`SimPlatform`]).
-pub type SimYard<'a, P, E = ()> = Yard<'a, Hooked<SimLock, SimPlatform<E>, P>>;
-
-/// How the machine's locks choose who is next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LockKind {
-    /// In order of arrival, each spinning on a line of its own (MCS, Linux's qspinlock).
-    Queued,
-    /// All try at once on one line: the nearer one likely wins, and each further one slows the
-    /// hand-over down.
-    TestAndSet,
-}
-
-/// Virtual CPUs whose host has something else to do, of all moments, while they hold a lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stalls {
-    /// So many acquisitions ...
-    pub of: u64,
-    /// ... in so many are followed by a stall ...
-    pub in_all: u64,
-    /// ... of so many nanoseconds.
-    pub ns: u64,
-}
-
-/// What may differ between runs on the same hardware.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Options {
-    /// Decides between what is due at once, and whatever is random.
-    pub seed: u64,
-    /// The kind of its locks.
-    pub lock: LockKind,
-    /// What things cost.
-    pub costs: Costs,
-    /// Bytes of memory; the hardware's where nothing is said.
-    pub memory: Option<u64>,
-    /// Bytes of a frame descriptor: 16 as this allocator's, or 64 as Linux's. Decides how many
-    /// share a cache line.
-    pub descriptor: u32,
-    /// How many nanoseconds a CPU may be ahead of others when it touches pages, or its own lists.
-    /// That saves switches on the host; the results are reproducible, but not the same as with
-    /// another value. A zone's lock, and everything else that others use, is taken strictly in
-    /// order of time.
-    pub look_ahead_ns: u64,
-    /// Stalls with locks held; none where nothing is said.
-    pub stalls: Option<Stalls>,
-    /// The allocator begins with one section of each node's last zone and gets the rest before
-    /// anything runs (§8.2): what is computed of the zones' sizes is then computed twice, or, by
-    /// policies with that defect, for the one section alone.
-    pub deferred: bool,
-    /// Bytes of a task's stack on the host. Only what is used takes memory.
-    pub stack: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            seed: 0,
-            lock: LockKind::Queued,
-            costs: Costs::default(),
-            memory: None,
-            descriptor: 16,
-            look_ahead_ns: 1000,
-            stalls: None,
-            deferred: false,
-            stack: 256 << 10,
-        }
-    }
-}
+use crate::task::{Scope, Task};
 
 /// The run cannot go on: tasks are left, and none of them ever will be due.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -364,7 +296,7 @@ impl Machine {
     /// who look often, while tasks run too.
     pub fn zone_waits(&self) -> Vec<u64> {
         let state = self.state.borrow();
-        state.cpus.iter().map(|c| c.spent[crate::state::Spent::ZoneWait as usize]).collect()
+        state.cpus.iter().map(|c| c.spent[Spent::ZoneWait as usize]).collect()
     }
 
     /// Counts from now on, so that a phase is measured by itself.
@@ -378,7 +310,7 @@ impl Machine {
             cpu.spent = Default::default();
             cpu.lines = Default::default();
         }
-        state.locks.iter_mut().for_each(crate::lock::LockState::forget);
+        state.locks.iter_mut().for_each(LockState::forget);
     }
 
     /// The virtual time in nanoseconds: of the running task's CPU, or where the last run ended.
@@ -410,52 +342,5 @@ impl Drop for Over<'_> {
         let mut state = self.0.borrow_mut();
         state.phase = Phase::Idle;
         state.naming = None;
-    }
-}
-
-/// Where tasks of a run begin. They may use what lives for `'env`.
-pub struct Scope<'env> {
-    pub(crate) state: Rc<RefCell<State>>,
-    /// Tasks that have no fiber yet.
-    spawned: RefCell<Vec<(u32, Program<'env>)>>,
-    stacks: RefCell<Vec<DefaultStack>>,
-    stack: usize,
-}
-
-impl<'env> Scope<'env> {
-    /// A task on a CPU.
-    ///
-    /// # Panics
-    /// There is no such CPU.
-    pub fn spawn(&self, cpu: pageyard::CpuId, program: impl FnOnce(&Task<'_, 'env>) + 'env) {
-        self.add(cpu, false, Box::new(program));
-    }
-
-    /// A task whose end nobody waits for, such as one of the kernel's threads: when all others have
-    /// ended it goes on until it sleeps or waits, and not beyond. Where others run on its CPU, it
-    /// takes their place as soon as it is woken.
-    ///
-    /// # Panics
-    /// There is no such CPU.
-    pub fn spawn_daemon(&self, cpu: pageyard::CpuId, program: impl FnOnce(&Task<'_, 'env>) + 'env) {
-        self.add(cpu, true, Box::new(program));
-    }
-
-    pub(crate) fn add(&self, cpu: pageyard::CpuId, daemon: bool, program: Program<'env>) {
-        let mut state = self.state.borrow_mut();
-        assert!((cpu.0 as usize) < state.cpus.len(), "the machine has no CPU {}", cpu.0);
-        let task = state.spawn(cpu.0, daemon);
-        self.spawned.borrow_mut().push((task, program));
-    }
-
-    fn stack(&self) -> DefaultStack {
-        let pooled = self.stacks.borrow_mut().pop();
-        pooled.unwrap_or_else(|| DefaultStack::new(self.stack).expect("memory for a task's stack"))
-    }
-}
-
-impl fmt::Debug for Scope<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").field("spawned", &self.spawned.borrow().len()).finish()
     }
 }

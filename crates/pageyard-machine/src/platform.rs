@@ -5,14 +5,16 @@ use std::rc::Rc;
 
 use pageyard::poison::Corruption;
 use pageyard::{
-    CompactEvent, CpuId, Defences, Event, Gfp, Hooks, NodeId, Observer, Order, Pfn, Platform,
-    Reclaim, ReclaimJob, Relocation, Throttle, ZoneKind,
+    CompactEvent, CpuId, Defences, Event, Gfp, Hooked, Hooks, NodeId, Observer, Order, Pfn,
+    Platform, Reclaim, ReclaimJob, Relocation, Throttle, Yard, ZoneKind,
 };
 
-use crate::background::Thread;
-use crate::raw;
-use crate::state::{Phase, Spent, State};
-use crate::task::Touch;
+use crate::alarm::Thread;
+use crate::cpu::Spent;
+use crate::fiber;
+use crate::lock::SimLock;
+use crate::state::{Phase, State};
+use crate::traffic::Touch;
 
 /// How long a pause is, and how often one who is throttled looks: the kernel's tick at 250 Hz.
 const TICK_PS: u64 = 4_000_000_000;
@@ -33,6 +35,9 @@ pub struct SimPlatform<E = ()> {
     state: Rc<RefCell<State>>,
     embedder: E,
 }
+
+/// An allocator on the machine; `E` is what the embedder adds ([`SimPlatform`]).
+pub type SimYard<'a, P, E = ()> = Yard<'a, Hooked<SimLock, SimPlatform<E>, P>>;
 
 impl<E> SimPlatform<E> {
     pub(crate) fn new(state: Rc<RefCell<State>>, embedder: E) -> Self {
@@ -55,7 +60,7 @@ impl<E> SimPlatform<E> {
     #[inline]
     fn point(&self) {
         if self.running(State::point) == Some(true) {
-            raw::suspend();
+            fiber::suspend();
             self.running(State::point);
         }
     }
@@ -67,7 +72,7 @@ impl<E> SimPlatform<E> {
             s.sleep_until(until);
         });
         if slept.is_some() {
-            raw::suspend();
+            fiber::suspend();
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Locks in virtual time: who gets one, when, and what that costs.
 
-use crate::lock::{LockName, LockState, SimLock, Waiter};
-use crate::machine::LockKind;
+use crate::cpu::{NOBODY, Spent};
+use crate::lock::SimLock;
+use crate::lock_state::{LockName, LockState, Waiter};
+use crate::options::LockKind;
 use crate::shared::Outcome;
-use crate::state::{Doing, NOBODY, Spent, State};
+use crate::state::{Doing, State};
 
 /// Lines that come with a zone's lock from the CPU that held it before: the heads of the lists of an
 /// order, and the zone's counters.

@@ -5,20 +5,18 @@
 //! the earliest goes on. Ties are broken by the seed.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
-use crate::cache::{Caches, LEVELS};
+use crate::cache::Caches;
+use crate::channels::Channels;
 use crate::costs::Costs;
-use crate::explore::Schedule;
-use crate::lock::{LockName, LockState};
-use crate::machine::{LockKind, Stalls};
+use crate::cpu::{CpuState, NOBODY, Spent};
+use crate::lock_state::{LockName, LockState};
+use crate::options::{LockKind, Options, Stalls};
 use crate::rng::{Rng, mix};
-use crate::spec::{MachineSpec, Place};
-use crate::threads::{ALONE, Threads};
-use crate::traffic::Channels;
-
-/// No task, no CPU.
-pub(crate) const NOBODY: u32 = u32::MAX;
+use crate::schedule::Schedule;
+use crate::spec::MachineSpec;
+use crate::threads::Threads;
 
 /// What the machine is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,55 +26,6 @@ pub(crate) enum Phase {
     /// Locks that are taken get a name.
     Naming,
     Running,
-}
-
-/// What a CPU spends its time on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
-pub(crate) enum Spent {
-    /// The task's own work.
-    Think,
-    /// Reading, writing and zeroing pages.
-    Touch,
-    /// In the allocator, its locks included as long as nobody has to wait.
-    Alloc,
-    /// Spinning on a zone's lock.
-    ZoneWait,
-    /// Spinning on another lock.
-    OtherWait,
-    /// Stalled with a lock held, as a virtual CPU whose host has something else to do.
-    Stall,
-    /// From task to task.
-    Switch,
-    Idle,
-}
-
-pub(crate) const SPENTS: usize = 8;
-
-#[derive(Debug)]
-pub(crate) struct CpuState {
-    pub(crate) clock: u64,
-    pub(crate) spent: [u64; SPENTS],
-    /// Who runs.
-    pub(crate) task: u32,
-    /// It spins for a lock.
-    pub(crate) spins: bool,
-    /// How long its instructions take, in thousandths of what they take on a core alone.
-    pub(crate) slow: u64,
-    /// Who waits for the CPU.
-    queue: VecDeque<u32>,
-    slice_start: u64,
-    /// Somebody in the queue should run soon.
-    resched: bool,
-    /// Lines touched, by where they were found.
-    pub(crate) lines: [u64; LEVELS],
-    /// The line of descriptors that was touched last.
-    pub(crate) last_line: u64,
-    /// The core has told of a block since the CPU got a lock.
-    pub(crate) told: bool,
-    /// Since then a block went to the zone.
-    pub(crate) gave: bool,
-    pub(crate) place: Place,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -190,25 +139,10 @@ impl State {
     pub(crate) fn new(
         number: u32,
         spec: &MachineSpec,
-        options: &crate::machine::Options,
+        options: &Options,
         homes: Vec<(u64, u16)>,
         frames: u64,
     ) -> Self {
-        let cpu = |&place: &Place| CpuState {
-            clock: 0,
-            spent: [0; SPENTS],
-            task: NOBODY,
-            spins: false,
-            slow: ALONE,
-            queue: VecDeque::new(),
-            slice_start: 0,
-            resched: false,
-            lines: [0; LEVELS],
-            last_line: 0,
-            told: false,
-            gave: false,
-            place,
-        };
         State {
             phase: Phase::Idle,
             number,
@@ -223,7 +157,7 @@ impl State {
             horizon: u64::MAX,
             order: BinaryHeap::with_capacity(spec.cpus.len()),
             next: None,
-            cpus: spec.cpus.iter().map(cpu).collect(),
+            cpus: spec.cpus.iter().map(|&place| CpuState::new(place)).collect(),
             tasks: Vec::new(),
             free_tasks: Vec::new(),
             spawned: 0,
@@ -341,6 +275,25 @@ impl State {
         let task = &mut self.tasks[self.task as usize];
         task.pointed = !task.pointed;
         task.pointed
+    }
+
+    // --- hardware threads of a core ---
+
+    /// A CPU has a task now, or has none any more.
+    fn set_task(&mut self, cpu: u32, task: u32) {
+        self.threads.set_task(&mut self.cpus, &self.costs, cpu, task);
+    }
+
+    /// A CPU begins to spin, or ends.
+    pub(crate) fn set_spinning(&mut self, cpu: u32, spins: bool) {
+        self.cpus[cpu as usize].spins = spins;
+        self.threads.slow_down(&mut self.cpus, &self.costs, cpu);
+    }
+
+    /// How long the running CPU's own instructions take that take so long on a core alone.
+    #[inline]
+    pub(crate) fn own(&self, ps: u64) -> u64 {
+        self.cpus[self.cpu as usize].own(ps)
     }
 
     // --- tasks ---
@@ -514,7 +467,7 @@ impl State {
         self.task = NOBODY;
         self.live = 0;
         self.horizon = u64::MAX;
-        self.no_tasks();
+        self.threads.clear(&mut self.cpus, &self.costs);
         for cpu in &mut self.cpus {
             cpu.queue.clear();
             cpu.resched = false;

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use crate::cache::LEVELS;
+use crate::cpu::{CpuState, SPENTS, Spent};
 use crate::histogram::Histogram;
-use crate::lock::{LockName, LockState};
-use crate::state::{CpuState, SPENTS, Spent, State};
+use crate::lock_state::{LockName, LockState};
+use crate::state::State;
 
 /// What one CPU spent its time on, in picoseconds. The parts add up to the elapsed time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

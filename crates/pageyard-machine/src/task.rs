@@ -1,22 +1,66 @@
-//! What a task can do.
+//! Tasks: where they begin, and what they can do.
 
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+use corosensei::stack::DefaultStack;
 use pageyard::{CpuId, NodeId, Order, Pfn};
 
 use crate::cache::LINE;
 use crate::channel::PART;
-use crate::machine::Scope;
-use crate::raw;
-use crate::state::{Spent, State};
+use crate::cpu::Spent;
+use crate::fiber;
+use crate::state::State;
+use crate::traffic::Touch;
 
-pub(crate) type Program<'env> = Box<dyn FnOnce(&Task<'_, 'env>) + 'env>;
+type Program<'env> = Box<dyn FnOnce(&Task<'_, 'env>) + 'env>;
 
-/// How a page's contents are used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Touch {
-    /// All of it is read or written, line by line.
-    Use,
-    /// All of it is zeroed.
-    Clear,
+/// Where tasks of a run begin. They may use what lives for `'env`.
+pub struct Scope<'env> {
+    pub(crate) state: Rc<RefCell<State>>,
+    /// Tasks that have no fiber yet.
+    pub(crate) spawned: RefCell<Vec<(u32, Program<'env>)>>,
+    pub(crate) stacks: RefCell<Vec<DefaultStack>>,
+    pub(crate) stack: usize,
+}
+
+impl<'env> Scope<'env> {
+    /// A task on a CPU.
+    ///
+    /// # Panics
+    /// There is no such CPU.
+    pub fn spawn(&self, cpu: CpuId, program: impl FnOnce(&Task<'_, 'env>) + 'env) {
+        self.add(cpu, false, Box::new(program));
+    }
+
+    /// A task whose end nobody waits for, such as one of the kernel's threads: when all others have
+    /// ended it goes on until it sleeps or waits, and not beyond. Where others run on its CPU, it
+    /// takes their place as soon as it is woken.
+    ///
+    /// # Panics
+    /// There is no such CPU.
+    pub fn spawn_daemon(&self, cpu: CpuId, program: impl FnOnce(&Task<'_, 'env>) + 'env) {
+        self.add(cpu, true, Box::new(program));
+    }
+
+    pub(crate) fn add(&self, cpu: CpuId, daemon: bool, program: Program<'env>) {
+        let mut state = self.state.borrow_mut();
+        assert!((cpu.0 as usize) < state.cpus.len(), "the machine has no CPU {}", cpu.0);
+        let task = state.spawn(cpu.0, daemon);
+        self.spawned.borrow_mut().push((task, program));
+    }
+
+    pub(crate) fn stack(&self) -> DefaultStack {
+        let pooled = self.stacks.borrow_mut().pop();
+        pooled.unwrap_or_else(|| DefaultStack::new(self.stack).expect("memory for a task's stack"))
+    }
+}
+
+impl fmt::Debug for Scope<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("spawned", &self.spawned.borrow().len()).finish()
+    }
 }
 
 /// The running task. All times are virtual.
@@ -33,14 +77,14 @@ impl<'env> Task<'_, 'env> {
     /// Lets others go first: all that are due earlier, but for what the task may run ahead.
     fn catch_up(&self, strictly: bool) {
         while self.with(|s| s.must_wait(strictly)) {
-            raw::suspend();
+            fiber::suspend();
         }
     }
 
     /// Ends when it is over for others too: the CPU is busy until then.
     pub(crate) fn end(&self) {
         while self.with(|s| s.is_late()) {
-            raw::suspend();
+            fiber::suspend();
         }
     }
 
@@ -114,7 +158,7 @@ impl<'env> Task<'_, 'env> {
     pub fn sleep_until(&self, ns: u64) {
         self.catch_up(false);
         self.with(|s| s.sleep_until(ns * 1000));
-        raw::suspend();
+        fiber::suspend();
     }
 
     /// Sleeps for so long.
@@ -127,7 +171,7 @@ impl<'env> Task<'_, 'env> {
     pub fn sync(&self) {
         self.catch_up(true);
         if self.with(|s| s.point()) {
-            raw::suspend();
+            fiber::suspend();
             self.with(|s| s.point());
         }
     }
@@ -142,7 +186,7 @@ impl<'env> Task<'_, 'env> {
             assert!((to.0 as usize) < s.cpus.len(), "the machine has no CPU {}", to.0);
             s.migrate(to.0);
         });
-        raw::suspend();
+        fiber::suspend();
     }
 
     /// A random number below `n`, from a stream of the task's own.
@@ -182,7 +226,7 @@ impl<'env> Task<'_, 'env> {
     pub(crate) fn wait(&self, line_up: impl FnOnce(u32)) {
         let me = self.with(|s| s.wait());
         line_up(me);
-        raw::suspend();
+        fiber::suspend();
     }
 
     pub(crate) fn wake(&self, task: u32) {

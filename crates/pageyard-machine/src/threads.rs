@@ -1,10 +1,8 @@
 //! Hardware threads of a core: which of them are busy, and how much they slow each other down.
 
+use crate::costs::Costs;
+use crate::cpu::{ALONE, CpuState, NOBODY};
 use crate::spec::MachineSpec;
-use crate::state::{NOBODY, State};
-
-/// Instructions take as long as they do on a core alone.
-pub(crate) const ALONE: u64 = 1000;
 
 /// What the threads of a core do.
 #[derive(Debug)]
@@ -27,83 +25,61 @@ impl Threads {
         }
         Threads { of_core, busy: vec![0; spec.cores()], active: 0 }
     }
-}
 
-impl State {
     /// A CPU has a task now, or has none any more.
-    pub(crate) fn set_task(&mut self, cpu: u32, task: u32) {
-        let state = &mut self.cpus[cpu as usize];
+    pub(crate) fn set_task(&mut self, cpus: &mut [CpuState], costs: &Costs, cpu: u32, task: u32) {
+        let state = &mut cpus[cpu as usize];
         let before = std::mem::replace(&mut state.task, task);
         if (before == NOBODY) == (task == NOBODY) {
             return;
         }
-        let core = usize::from(state.place.core);
-        let busy = &mut self.threads.busy[core];
+        let busy = &mut self.busy[usize::from(state.place.core)];
         if task == NOBODY {
             *busy -= 1;
-            self.threads.active -= u64::from(*busy == 0);
+            self.active -= u64::from(*busy == 0);
         } else {
-            self.threads.active += u64::from(*busy == 0);
+            self.active += u64::from(*busy == 0);
             *busy += 1;
         }
-        self.slow_down(core);
+        self.slow_down(cpus, costs, cpu);
     }
 
-    /// A CPU begins to spin, or ends.
-    pub(crate) fn set_spinning(&mut self, cpu: u32, spins: bool) {
-        let state = &mut self.cpus[cpu as usize];
-        state.spins = spins;
-        let core = usize::from(state.place.core);
-        self.slow_down(core);
-    }
-
-    /// How much longer instructions of a core's threads take from now on: each other thread adds
-    /// its part.
-    fn slow_down(&mut self, core: usize) {
-        let threads = &self.threads.of_core[core];
+    /// How much longer instructions of the threads of a CPU's core take from now on: each other thread
+    /// adds its part.
+    pub(crate) fn slow_down(&self, cpus: &mut [CpuState], costs: &Costs, cpu: u32) {
+        let threads = &self.of_core[usize::from(cpus[cpu as usize].place.core)];
         if threads.len() < 2 {
             return;
         }
-        let (work, spin) = (self.costs.smt_work, self.costs.smt_spin);
         for &me in threads {
             let mut slow = ALONE;
             for &other in threads.iter().filter(|&&t| t != me) {
-                let other = &self.cpus[other as usize];
-                let part = if other.spins { spin } else { work };
+                let other = &cpus[other as usize];
+                let part = if other.spins { costs.smt_spin } else { costs.smt_work };
                 slow += if other.task == NOBODY { 0 } else { part.saturating_sub(ALONE) };
             }
-            self.cpus[me as usize].slow = slow;
-        }
-    }
-
-    /// How long the running CPU's own instructions take that take so long on a core alone.
-    #[inline]
-    pub(crate) fn own(&self, ps: u64) -> u64 {
-        match self.cpus[self.cpu as usize].slow {
-            ALONE => ps,
-            slow => ps * slow / ALONE,
+            cpus[me as usize].slow = slow;
         }
     }
 
     /// Cores with a task.
     pub(crate) fn active_cores(&self) -> u64 {
-        self.threads.active.max(1)
+        self.active.max(1)
     }
 
-    /// Threads with a task of the running CPU's core.
-    pub(crate) fn busy_threads(&self) -> u64 {
-        let core = self.cpus[self.cpu as usize].place.core;
-        u64::from(self.threads.busy[usize::from(core)].max(1))
+    /// Threads with a task of a core.
+    pub(crate) fn busy_threads(&self, core: u16) -> u64 {
+        u64::from(self.busy[usize::from(core)].max(1))
     }
 
     /// No CPU has a task any more.
-    pub(crate) fn no_tasks(&mut self) {
-        for cpu in 0..self.cpus.len() as u32 {
-            self.cpus[cpu as usize].spins = false;
-            self.set_task(cpu, NOBODY);
+    pub(crate) fn clear(&mut self, cpus: &mut [CpuState], costs: &Costs) {
+        for cpu in 0..cpus.len() as u32 {
+            cpus[cpu as usize].spins = false;
+            self.set_task(cpus, costs, cpu, NOBODY);
         }
-        for core in 0..self.threads.of_core.len() {
-            self.slow_down(core);
+        for cpu in 0..cpus.len() as u32 {
+            self.slow_down(cpus, costs, cpu);
         }
     }
 }

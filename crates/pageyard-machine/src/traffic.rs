@@ -9,68 +9,18 @@
 use pageyard::{Order, Pfn};
 
 use crate::cache::{LINE, Level, Line, between};
-use crate::channel::Channel;
-use crate::spec::{MachineSpec, Place};
-use crate::state::{Spent, State};
-use crate::task::Touch;
+use crate::channels::Passage;
+use crate::cpu::Spent;
+use crate::spec::Place;
+use crate::state::State;
 
-/// Memories and links of a machine.
-#[derive(Debug)]
-pub(crate) struct Channels {
-    /// Of each node, where the bandwidth is known.
-    memory: Vec<Channel>,
-    /// From each socket to each, where it is known.
-    links: Vec<Channel>,
-    sockets: usize,
-    /// The socket of each node.
-    socket_of: Vec<u16>,
-    /// Time spent waiting for these, in picoseconds, of all CPUs.
-    pub(crate) waited: u64,
-}
-
-/// The way of lines to a CPU: what they pass, and who else may.
-#[derive(Clone, Copy)]
-struct Passage {
-    memory: Option<usize>,
-    link: Option<usize>,
-}
-
-impl Channels {
-    pub(crate) fn new(spec: &MachineSpec) -> Channels {
-        let sockets = spec.sockets();
-        let mut socket_of = vec![0; spec.nodes.into()];
-        for place in &spec.cpus {
-            socket_of[usize::from(place.node)] = place.socket;
-        }
-        let channels = |n, rate: Option<u64>| {
-            rate.map_or(vec![], |b| (0..n).map(|_| Channel::new(b)).collect())
-        };
-        Channels {
-            memory: channels(spec.nodes.into(), spec.bandwidth),
-            links: channels(sockets * sockets, spec.link),
-            sockets,
-            socket_of,
-            waited: 0,
-        }
-    }
-
-    fn link(&self, from: u16, to: u16) -> Option<usize> {
-        let at = usize::from(from) * self.sockets + usize::from(to);
-        (from != to && at < self.links.len()).then_some(at)
-    }
-
-    /// From a node's memory to a socket.
-    fn passage(&self, node: u16, to: u16) -> Passage {
-        let at = usize::from(node);
-        let memory = (at < self.memory.len()).then_some(at);
-        Passage { memory, link: self.link(self.socket_of[at], to) }
-    }
-
-    /// The channels of a passage.
-    fn of(&mut self, passage: Passage) -> impl Iterator<Item = &mut Channel> {
-        let memory = passage.memory.map(|m| &mut self.memory[m]);
-        memory.into_iter().chain(passage.link.map(|l| &mut self.links[l]))
-    }
+/// How a page's contents are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touch {
+    /// All of it is read or written, line by line.
+    Use,
+    /// All of it is zeroed.
+    Clear,
 }
 
 impl State {
@@ -119,7 +69,7 @@ impl State {
         };
         let mut cost = line * lines;
         if let Some(passage) = passage {
-            let (now, cores) = (self.clock(), self.active_cores());
+            let (now, cores) = (self.clock(), self.threads.active_cores());
             let mut loaded = 0;
             for channel in self.channels.of(passage) {
                 // Others move as much meanwhile, each.
@@ -144,7 +94,7 @@ impl State {
         let (now, lines) = (self.clock(), bytes.div_ceil(LINE));
         let latency = level.latency(&self.costs);
         let mut wait = 0;
-        let most = self.active_cores() * self.costs.lines_in_flight;
+        let most = self.threads.active_cores() * self.costs.lines_in_flight;
         for channel in self.channels.of(passage) {
             let most = (most * channel.line).saturating_sub(latency);
             wait = wait.max(channel.queued(now).min(most));
@@ -179,7 +129,7 @@ impl State {
 
     /// How long one line is behind others, which takes so long where there are none.
     fn wait_of_a_line(&mut self, passage: Passage, now: u64, latency: u64) -> u64 {
-        let most = self.active_cores() * self.costs.lines_in_flight;
+        let most = self.threads.active_cores() * self.costs.lines_in_flight;
         let mut wait = 0;
         for channel in self.channels.of(passage) {
             let most = (most * channel.line).saturating_sub(latency);
@@ -191,7 +141,8 @@ impl State {
 
     /// Lines that the running CPU can have under way: its part of its core's.
     fn own_lines(&self) -> u64 {
-        (self.costs.lines_in_flight / self.busy_threads()).max(1)
+        let core = self.cpus[self.cpu as usize].place.core;
+        (self.costs.lines_in_flight / self.threads.busy_threads(core)).max(1)
     }
 
     /// Where a line is, or a page, and what it passes; now it is here.

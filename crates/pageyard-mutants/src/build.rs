@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use crate::Result;
+use crate::error::Result;
 use crate::list::Mutant;
 use crate::rewrite::{Region, rewrite};
 

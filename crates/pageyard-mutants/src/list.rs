@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use crate::Result;
+use crate::error::Result;
 
 /// One small change of the code.
 pub struct Mutant {

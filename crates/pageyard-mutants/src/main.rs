@@ -4,6 +4,7 @@
 //! test runs. A mutant is tried with the tests that reach it until one fails.
 
 mod build;
+mod error;
 mod list;
 mod record;
 mod rewrite;
@@ -16,11 +17,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use build::{Left, Tree};
+use error::Result;
 use list::Mutant;
 use record::{Record, Verdict};
 use tests::{End, Test, Tried};
-
-type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 const HELP: &str = "\
 Compiles the mutants of the core's lists and request paths and of the host's thread cache and background work into one build, and
@@ -55,7 +55,9 @@ const FILES: &[&str] = &[
     "crates/pageyard-host/src/front.rs",
     "crates/pageyard-host/src/give_back.rs",
     "crates/pageyard-host/src/magazine.rs",
+    "crates/pageyard-host/src/movable.rs",
     "crates/pageyard-host/src/relocate.rs",
+    "crates/pageyard-host/src/usage.rs",
     "crates/pageyard-host/src/worker.rs",
 ];
 const PACKAGES: &[&str] = &["pageyard", HOST_PACKAGE, "pageyard-tests"];

@@ -7,7 +7,7 @@ use std::ops::Range;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-use crate::Result;
+use crate::error::Result;
 use crate::list::{Genre, Mutant};
 
 /// A file with its mutants in it.

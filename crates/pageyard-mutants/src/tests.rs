@@ -12,8 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::build::Program;
+use crate::error::Result;
 use crate::list::Mutant;
 
 /// One test of a program.

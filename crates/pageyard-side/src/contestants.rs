@@ -9,19 +9,7 @@ use pageyard_bench::contestants::{BuddySlab, BuddySystem, Contestant, FrameCore,
 use pageyard_host::{Block, Builder, FrontCache, HostLock, HostYard, cpu};
 
 use crate::frames::{Bitmap, Frames};
-
-/// Where pages come from.
-pub trait Pages: Sync + 'static {
-    /// A block that somebody has.
-    type Block: Send;
-    fn take<const ORDER: u8>(&self) -> Self::Block;
-    fn start(block: &Self::Block) -> NonNull<u8>;
-    fn give<const ORDER: u8>(&self, block: Self::Block);
-    /// How often a lock was taken that all threads share, where that is counted.
-    fn shared_locks(&self) -> Option<u64> {
-        None
-    }
-}
+use crate::pages::Pages;
 
 /// Bytes that each yard has.
 const SIZE: u64 = 1 << 30;

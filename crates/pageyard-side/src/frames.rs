@@ -8,7 +8,7 @@ use bitmap_allocator::{BitAlloc, BitAlloc1M};
 use pageyard_bench::contestants::{Contestant, FRAMES};
 use spin::mutex::SpinMutex;
 
-use crate::contestants::Pages;
+use crate::pages::Pages;
 
 /// One that manages so many frames, by numbers.
 pub struct Frames<C>(pub C);

@@ -6,6 +6,7 @@
 
 mod contestants;
 mod frames;
+mod pages;
 mod patterns;
 mod table;
 
@@ -17,7 +18,8 @@ use std::process::{Command, ExitCode, Stdio};
 use clap::Parser;
 use pageyard_bench::patterns::Rng;
 
-use contestants::{NAMES, Pages, Visitor};
+use contestants::{NAMES, Visitor};
+use pages::Pages;
 use patterns::{Found, PATTERNS};
 
 /// Times pages from pageyard-host beside those from other allocators.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pageyard_bench::patterns::Rng;
 use pageyard_host::{clock, cpu};
 
-use crate::contestants::Pages;
+use crate::pages::Pages;
 
 /// What a pattern came to, run by run.
 pub type Found = BTreeMap<String, Vec<f64>>;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::found::Found;
-use crate::ways::TABLE;
 
 /// How often each operation was done, by its name, and what else is counted.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -20,42 +19,6 @@ impl Counts {
     /// How often something was done.
     pub fn get(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
-    }
-}
-
-/// What one thread did.
-#[derive(Default)]
-pub(crate) struct Tally {
-    /// By row of the table.
-    pub(crate) rows: Vec<u64>,
-    /// Pages that were handed out.
-    pub(crate) pages: u64,
-    /// Of these, pages that were requested as zero.
-    pub(crate) zeros: u64,
-    /// Requests that were refused.
-    pub(crate) refused: u64,
-    /// Items whose patterns were checked.
-    pub(crate) checked: u64,
-    /// Items that were released by another thread than the one that got them.
-    pub(crate) exchanged: u64,
-}
-
-impl Tally {
-    pub(crate) fn new() -> Tally {
-        Tally { rows: vec![0; TABLE.len()], ..Tally::default() }
-    }
-
-    pub(crate) fn add_to(&self, counts: &mut Counts) {
-        TABLE.iter().zip(&self.rows).for_each(|(row, &n)| counts.add(row.name, n));
-        for (what, n) in [
-            ("pages", self.pages),
-            ("zeros", self.zeros),
-            ("refused", self.refused),
-            ("checked", self.checked),
-            ("exchanged", self.exchanged),
-        ] {
-            counts.add(what, n);
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::owners::Owner;
+use crate::owner::Owner;
 
 /// Something that must not happen.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
@@ -88,4 +88,9 @@ pub enum Found {
         /// A row of the table of ways.
         operation: &'static str,
     },
+}
+
+/// Is told of what is found.
+pub(crate) trait Report: Sync {
+    fn report(&self, done: Result<(), Found>);
 }

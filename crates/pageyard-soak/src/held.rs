@@ -8,7 +8,7 @@ use pageyard_host::{Block, InYard, Movable, PageRange};
 
 use crate::found::Found;
 use crate::house::House;
-use crate::owners::Owner;
+use crate::owner::Owner;
 use crate::raw::Heap;
 
 const PAGE: usize = PAGE_SIZE as usize;
@@ -61,7 +61,7 @@ fn frames(first: u64, bytes: &[u8]) -> Range<u64> {
 }
 
 fn pattern(owner: Owner, page: usize, at: usize) -> u64 {
-    (owner.token() ^ (page as u64) << 12 ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    (owner.number() ^ (page as u64) << 12 ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Whether memory is zero: all of the first pages, and the places of the others.

@@ -7,17 +7,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use pageyard::{Gfp, Order, PAGE_SIZE, Pfn, Poisoned, ReclaimJob, SECTION_PAGES};
-use pageyard_host::{HostYard, Limits, PageAlloc, Region, Registration, Shrinker};
+use pageyard::{Gfp, Order, PAGE_SIZE, Pfn, Poisoned, SECTION_PAGES};
+use pageyard_host::{HostYard, Limits, PageAlloc, Region};
 
 use crate::SoakError;
 use crate::counts::Counts;
 use crate::found::Found;
-use crate::held::Held;
+use crate::owner::Names;
 use crate::owners::Owners;
 use crate::phase::{Shape, Upkeep};
-use crate::raw::{self, Pool};
-use crate::world::World;
+use crate::raw;
 
 /// Looks at a yard whose own worker may hold blocks at the moment.
 const LOOKS: u32 = 2000;
@@ -39,32 +38,27 @@ pub(crate) struct Absent {
 
 /// A yard, and what else belongs to it.
 pub(crate) struct House {
-    number: usize,
+    pub(crate) number: usize,
     shape: Shape,
     pub(crate) yard: HostYard,
     pub(crate) owners: Owners,
     /// Where the first frame lies.
     base: usize,
     pub(crate) heap: PageAlloc<System>,
-    /// What a shrinker frees.
-    pub(crate) cache: Mutex<Vec<Held>>,
-    /// Blocks that a relocator moves.
-    pub(crate) pool: Pool,
     pub(crate) absent: Mutex<Absent>,
     /// For each section, held while it goes offline or comes back.
     turns: Box<[Mutex<()>]>,
-    pub(crate) registrations: Mutex<Vec<Registration>>,
 }
 
 impl House {
-    pub(crate) fn new(number: usize, shape: Shape) -> Result<House, SoakError> {
+    pub(crate) fn new(number: usize, shape: Shape, names: Names) -> Result<House, SoakError> {
         let yard = shape.build()?;
         let first = yard.alloc(Order::ZERO, Gfp::KERNEL).map_err(|_| SoakError::Empty)?;
         let offset = first.pfn().0 - Region::FIRST.0;
         let base = first.as_ptr().addr().get() - (offset * PAGE_SIZE) as usize;
         drop(first);
         let pages = shape.size.div_ceil(PAGE_SIZE);
-        let owners = Owners::new(Region::FIRST.0..Region::FIRST.0 + pages);
+        let owners = Owners::new(Region::FIRST.0..Region::FIRST.0 + pages, names);
         Ok(House {
             number,
             shape,
@@ -72,11 +66,8 @@ impl House {
             owners,
             base,
             heap: PageAlloc::new(System),
-            cache: Mutex::default(),
-            pool: Pool::default(),
             absent: Mutex::default(),
             turns: (0..pages.div_ceil(SECTION_PAGES)).map(|_| Mutex::default()).collect(),
-            registrations: Mutex::default(),
         })
     }
 
@@ -116,24 +107,20 @@ impl House {
         frames.end - frames.start
     }
 
-    /// Returns what the shrinker and the relocator have, and ends their registrations.
-    pub(crate) fn close(&'static self) -> Result<(), Found> {
-        // A call of them may go on until the worker's step ends.
-        lock(&self.registrations).clear();
+    /// Waits until the step of the yard's own worker has ended that is under way.
+    pub(crate) fn wait_for_worker(&self) -> Result<(), Found> {
         let seen = self.yard.status().ticks;
         let ended = || self.yard.status().ticks > seen + 1;
         if matches!(self.shape.upkeep, Upkeep::Own(_)) && !eventually(self.shape.upkeep, ended) {
             return Err(Found::Wrong("the yard's own worker does not tick".into()));
         }
-        let all = std::mem::take(&mut *lock(&self.cache));
-        all.into_iter().try_for_each(Held::release)?;
-        std::iter::from_fn(|| self.pool.take(self)).try_for_each(Held::release)
+        Ok(())
     }
 
     /// Fails unless the yard is empty: first with the frames that are poisoned at the end, then
     /// without.
     pub(crate) fn prove_empty(&self) -> Result<(), Found> {
-        if !raw::finish_deferred(self) {
+        if !raw::finish_deferred(&self.yard) {
             return Err(Found::Wrong("deferred initialisation does not end".into()));
         }
         while self.online()? {}
@@ -209,7 +196,7 @@ impl House {
         let (first, second) = thread::scope(|s| {
             let other = || {
                 ready.store(true, Relaxed);
-                raw::online(self, frames.clone())
+                raw::online(&self.yard, frames.clone())
             };
             // The system may have no room for one more thread.
             let other = thread::Builder::new().spawn_scoped(s, other).ok();
@@ -263,25 +250,4 @@ fn eventually(upkeep: Upkeep, mut f: impl FnMut() -> bool) -> bool {
         }
         f()
     })
-}
-
-/// Frees what a yard's cache holds.
-pub(crate) struct Frees(pub(crate) &'static World, pub(crate) &'static House);
-
-impl Shrinker for Frees {
-    fn count(&self) -> u64 {
-        self.1.cache.try_lock().map_or(0, |all| all.iter().map(Held::pages).sum())
-    }
-
-    fn shrink(&self, job: &ReclaimJob) -> u64 {
-        let mut freed = 0;
-        while freed < job.pages {
-            // Its own lock is not held while it frees.
-            let held = self.1.cache.try_lock().ok().and_then(|mut all| all.pop());
-            let Some(held) = held else { break };
-            freed += held.pages();
-            self.0.report(held.release());
-        }
-        freed
-    }
 }

@@ -19,22 +19,27 @@
 //! # Ok::<(), pageyard_soak::SoakError>(())
 //! ```
 
+mod callbacks;
 mod counts;
 mod found;
 mod hand;
 mod held;
 mod house;
+mod owner;
 mod owners;
 mod phase;
+mod pool;
 mod raw;
 mod run;
 mod settings;
+mod tally;
 mod ways;
+mod work;
 mod world;
 
 pub use counts::{Counts, Finding, Report};
 pub use found::Found;
-pub use owners::Owner;
+pub use owner::Owner;
 pub use phase::Phase;
 pub use run::soak;
 

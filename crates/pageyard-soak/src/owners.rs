@@ -1,62 +1,10 @@
 //! The shadow map: the owner of each page of a yard.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use serde::{Serialize, Serializer};
-
 use crate::found::Found;
-use crate::ways::TABLE;
-
-/// The owner of a page: an item of one thread, or a state of the page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Owner(u64);
-
-/// Bits of an item's number, and of the row of the table that got it.
-const SERIAL: u32 = 40;
-const ROW: u32 = 8;
-
-impl Owner {
-    /// The yard's.
-    pub const FREE: Owner = Owner(0);
-    /// Taken out of the yard with its section.
-    pub(crate) const OFFLINE: Owner = Owner(u64::MAX);
-    /// Out of use, with faulty memory.
-    pub(crate) const POISONED: Owner = Owner(u64::MAX - 1);
-
-    /// An item that a thread got by a row of the table. Threads count from 1.
-    pub(crate) fn new(thread: u64, row: usize, serial: u64) -> Owner {
-        let serial = serial & ((1 << SERIAL) - 1);
-        Owner(thread << (SERIAL + ROW) | (row as u64) << SERIAL | serial)
-    }
-
-    /// What distinguishes its pattern from those of other owners.
-    pub(crate) fn token(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = (self.0 >> SERIAL) as usize & ((1 << ROW) - 1);
-        match *self {
-            Owner::FREE => f.write_str("the yard"),
-            Owner::OFFLINE => f.write_str("an offline section"),
-            Owner::POISONED => f.write_str("the poisoned frames"),
-            Owner(n) => {
-                let (thread, serial) = (n >> (SERIAL + ROW), n & ((1 << SERIAL) - 1));
-                write!(f, "thread {thread} (item {serial}, by {})", TABLE[row].name)
-            }
-        }
-    }
-}
-
-impl Serialize for Owner {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
+use crate::owner::{Names, Owner};
 
 /// The owner of each page. An owner enters itself after it has got a page and leaves before it gives
 /// the page back.
@@ -64,13 +12,16 @@ impl Serialize for Owner {
 /// The exchanges are relaxed: the yard alone orders a return before the next hand-out.
 pub(crate) struct Owners {
     first: u64,
+    /// Numbers of owners.
     pages: Box<[AtomicU64]>,
+    names: Names,
 }
 
 impl Owners {
-    pub(crate) fn new(frames: Range<u64>) -> Owners {
-        let pages = (frames.start..frames.end).map(|_| AtomicU64::new(Owner::FREE.0)).collect();
-        Owners { first: frames.start, pages }
+    pub(crate) fn new(frames: Range<u64>, names: Names) -> Owners {
+        let pages =
+            (frames.start..frames.end).map(|_| AtomicU64::new(Owner::FREE.number())).collect();
+        Owners { first: frames.start, pages, names }
     }
 
     /// Frame numbers of all pages.
@@ -78,17 +29,24 @@ impl Owners {
         self.first..self.first + self.pages.len() as u64
     }
 
-    fn swap(&self, frame: u64, owner: Owner) -> Owner {
-        Owner(self.pages[(frame - self.first) as usize].swap(owner.0, Relaxed))
+    fn owner(&self, number: u64) -> Owner {
+        Owner::from_number(number, self.names)
+    }
+
+    /// Enters the owner of a page. Fails with the one it had if that is not `was`.
+    fn swap(&self, frame: u64, owner: Owner, was: Owner) -> Result<(), Owner> {
+        let number = self.pages[(frame - self.first) as usize].swap(owner.number(), Relaxed);
+        if number == was.number() { Ok(()) } else { Err(self.owner(number)) }
     }
 
     /// Enters the owner of pages that were handed out.
     pub(crate) fn take(&self, frames: Range<u64>, to: Owner) -> Result<(), Found> {
         for frame in frames {
-            let owner = self.swap(frame, to);
-            if owner != Owner::FREE {
-                return Err(Found::HandedOut { frame, owner, to });
-            }
+            self.swap(frame, to, Owner::FREE).map_err(|owner| Found::HandedOut {
+                frame,
+                owner,
+                to,
+            })?;
         }
         Ok(())
     }
@@ -96,10 +54,11 @@ impl Owners {
     /// Removes the owner of pages that are about to be given back.
     pub(crate) fn give(&self, frames: Range<u64>, by: Owner) -> Result<(), Found> {
         for frame in frames {
-            let owner = self.swap(frame, Owner::FREE);
-            if owner != by {
-                return Err(Found::NotOwner { frame, owner, by });
-            }
+            self.swap(frame, Owner::FREE, by).map_err(|owner| Found::NotOwner {
+                frame,
+                owner,
+                by,
+            })?;
         }
         Ok(())
     }
@@ -114,8 +73,9 @@ impl Owners {
     ) -> Result<(), Found> {
         for frame in frames {
             let page = &self.pages[(frame - self.first) as usize];
-            let changed = page.fetch_update(Relaxed, Relaxed, |n| Some(change(Owner(n))?.0));
-            changed.map_err(|n| Found::HandedOut { frame, owner: Owner(n), to })?;
+            let changed =
+                page.fetch_update(Relaxed, Relaxed, |n| change(self.owner(n)).map(Owner::number));
+            changed.map_err(|n| Found::HandedOut { frame, owner: self.owner(n), to })?;
         }
         Ok(())
     }
@@ -154,7 +114,7 @@ impl Owners {
 
     /// The first page that is neither free nor poisoned, and its owner.
     pub(crate) fn first_owned(&self) -> Option<(u64, Owner)> {
-        let owners = self.pages.iter().map(|owner| Owner(owner.load(Relaxed)));
+        let owners = self.pages.iter().map(|owner| self.owner(owner.load(Relaxed)));
         let owned = |&(_, owner): &(u64, Owner)| ![Owner::FREE, Owner::POISONED].contains(&owner);
         self.frames().zip(owners).find(owned)
     }
@@ -164,13 +124,15 @@ impl Owners {
 mod tests {
     use super::*;
 
+    const NAMES: Names = &["alloc", "alloc_on"];
+
     #[test]
     fn a_page_has_one_owner_at_a_time() {
-        let owners = Owners::new(100..200);
-        let (a, b) = (Owner::new(1, 0, 7), Owner::new(2, 1, 7));
+        let owners = Owners::new(100..200, NAMES);
+        let (a, b) = (Owner::new(1, 0, 7, NAMES), Owner::new(2, 1, 7, NAMES));
         assert_eq!(owners.take(110..120, a), Ok(()));
         assert_eq!(owners.take(119..130, b), Err(Found::HandedOut { frame: 119, owner: a, to: b }));
-        let owners = Owners::new(100..200);
+        let owners = Owners::new(100..200, NAMES);
         assert_eq!(owners.take(110..120, a), Ok(()));
         assert_eq!(owners.first_owned(), Some((110, a)));
         assert_eq!(owners.give(110..111, b), Err(Found::NotOwner { frame: 110, owner: a, by: b }));
@@ -181,12 +143,12 @@ mod tests {
 
     #[test]
     fn a_page_that_is_in_use_cannot_go() {
-        let (a, in_use) = (Owner::new(1, 0, 7), |to| Found::HandedOut {
+        let (a, in_use) = (Owner::new(1, 0, 7, NAMES), |to| Found::HandedOut {
             frame: 110,
-            owner: Owner::new(1, 0, 7),
+            owner: Owner::new(1, 0, 7, NAMES),
             to,
         });
-        let owners = Owners::new(100..200);
+        let owners = Owners::new(100..200, NAMES);
         assert_eq!(owners.take(110..111, a), Ok(()));
         assert_eq!(owners.offline(110..120), Err(in_use(Owner::OFFLINE)));
         assert_eq!(owners.online(110..120), Err(in_use(Owner::FREE)));
@@ -195,8 +157,8 @@ mod tests {
 
     #[test]
     fn a_page_that_is_gone_cannot_be_handed_out() {
-        let a = Owner::new(1, 0, 7);
-        let owners = Owners::new(100..200);
+        let a = Owner::new(1, 0, 7, NAMES);
+        let owners = Owners::new(100..200, NAMES);
         assert_eq!(owners.poison(115), Ok(()));
         assert_eq!(owners.offline(110..120), Ok(()));
         // Poisoned just before its section went.
@@ -204,7 +166,7 @@ mod tests {
         let gone = |frame, owner| Err(Found::HandedOut { frame, owner, to: a });
         assert_eq!(owners.take(112..113, a), gone(112, Owner::OFFLINE));
         assert_eq!(owners.take(115..116, a), gone(115, Owner::POISONED));
-        let owners = Owners::new(100..200);
+        let owners = Owners::new(100..200, NAMES);
         assert_eq!([owners.poison(115), owners.poison(116)], [Ok(()), Ok(())]);
         assert_eq!(owners.offline(110..120), Ok(()));
         assert_eq!(owners.unpoison(116), Ok(()));
@@ -216,7 +178,7 @@ mod tests {
 
     #[test]
     fn an_owner_is_named_by_thread_item_and_way() {
-        assert_eq!(Owner::new(3, 0, 9).to_string(), "thread 3 (item 9, by alloc)");
+        assert_eq!(Owner::new(3, 0, 9, NAMES).to_string(), "thread 3 (item 9, by alloc)");
         assert_eq!(Owner::FREE.to_string(), "the yard");
     }
 }

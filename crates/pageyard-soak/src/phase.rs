@@ -8,7 +8,6 @@ use pageyard::{PAGE_SIZE, SECTION_PAGES};
 use pageyard_host::{Backing, BuildError, Builder, FrontCache, GiveBack, HostYard};
 
 use crate::Plan;
-use crate::ways::row;
 
 /// Bytes of the smallest yard that is drawn: one block of the largest order.
 const LEAST: u64 = 4 << 20;
@@ -163,11 +162,6 @@ impl Phase {
         self.appetite = 3;
         self.swings = 0;
         self.busy.extend(["offline", "online"]);
-    }
-
-    /// The row that each repeating thread repeats.
-    pub(crate) fn repeated(&self) -> impl Iterator<Item = usize> {
-        self.busy.iter().map(|name| row(name))
     }
 }
 

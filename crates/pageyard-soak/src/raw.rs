@@ -1,24 +1,18 @@
-//! All that is unsafe: blocks by number, a relocator, an allocator's memory, forks, and the memory
-//! of a phase.
+//! What is unsafe: blocks by number, an allocator's memory, forks, and the memory of a phase.
 
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::collections::HashMap;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::{Mutex, TryLockError};
 
-use pageyard::{FreeError, NodeId, Order, Pfn, Relocation};
-use pageyard_host::{Block, Moving, PageAlloc, Relocator};
+use pageyard::{FreeError, NodeId, Order, Pfn};
+use pageyard_host::{Block, HostYard, PageAlloc};
 
 use crate::found::Found;
-use crate::held::{Held, Item, Terms};
-use crate::house::{House, lock};
-use crate::world::World;
 
 /// A child that has not ended by then hangs, in seconds.
 const PATIENCE: u32 = 60;
@@ -47,63 +41,63 @@ impl<T: Sync> Shared<T> {
 }
 
 /// Gives a block back by its number.
-pub(crate) fn free_raw(house: &House, block: Block<'static>) -> Result<(), FreeError> {
+pub(crate) fn free_raw(yard: &HostYard, block: Block<'static>) -> Result<(), FreeError> {
     let (pfn, order) = block.into_raw();
     // SAFETY: its ownership was given up just now.
-    unsafe { house.yard.free_raw(pfn, order) }
+    unsafe { yard.free_raw(pfn, order) }
 }
 
 /// Takes a block apart and puts it together again.
-pub(crate) fn through_numbers(house: &'static House, block: Block<'static>) -> Block<'static> {
+pub(crate) fn through_numbers(yard: &'static HostYard, block: Block<'static>) -> Block<'static> {
     let (pfn, order) = block.into_raw();
     // SAFETY: its ownership was given up just now.
-    unsafe { house.yard.from_raw(pfn, order) }.expect("a block of this yard")
+    unsafe { yard.from_raw(pfn, order) }.expect("a block of this yard")
 }
 
 /// Splits a block of several pages into halves.
 pub(crate) fn split(
-    house: &'static House,
+    yard: &'static HostYard,
     block: Block<'static>,
 ) -> Result<[Block<'static>; 2], Found> {
     let (pfn, order) = block.into_raw();
     let half = Order::new(order.get() - 1).unwrap_or_default();
     // SAFETY: no block owns what is split.
-    let done = unsafe { house.yard.core() }.split(pfn, order, half);
+    let done = unsafe { yard.core() }.split(pfn, order, half);
     done.map_err(|e| Found::Wrong(format!("{pfn} of order {order} is not split: {e}")))?;
     let halves = [pfn, Pfn(pfn.0 + u64::from(half.pages()))];
     // SAFETY: both were split from a block whose ownership was given up just now.
-    Ok(halves.map(|pfn| unsafe { house.yard.from_raw(pfn, half) }.expect("a block of this yard")))
+    Ok(halves.map(|pfn| unsafe { yard.from_raw(pfn, half) }.expect("a block of this yard")))
 }
 
 /// Initialises the next section of a deferred yard.
-pub(crate) fn init_section(house: &House) -> bool {
+pub(crate) fn init_section(yard: &HostYard) -> bool {
     // SAFETY: nothing is freed.
-    unsafe { house.yard.core() }.init_section(NodeId(0))
+    unsafe { yard.core() }.init_section(NodeId(0))
 }
 
 /// Ends deferred initialisation. Returns whether it has ended.
-pub(crate) fn finish_deferred(house: &House) -> bool {
+pub(crate) fn finish_deferred(yard: &HostYard) -> bool {
     // SAFETY: nothing is freed.
-    unsafe { house.yard.core() }.finish_deferred()
+    unsafe { yard.core() }.finish_deferred()
 }
 
 /// Takes back a section that is offline, by the allocator behind the host's yard. Returns whether it
 /// did.
-pub(crate) fn online(house: &House, frames: Range<Pfn>) -> bool {
+pub(crate) fn online(yard: &HostYard, frames: Range<Pfn>) -> bool {
     // SAFETY: nothing is freed; no block is in a section that is offline.
-    unsafe { house.yard.core() }.online(frames).is_ok()
+    unsafe { yard.core() }.online(frames).is_ok()
 }
 
 /// Whether the yard's memory is a file.
-pub(crate) fn has_file(house: &House) -> bool {
+pub(crate) fn has_file(yard: &HostYard) -> bool {
     // SAFETY: nothing is written to the file.
-    unsafe { house.yard.fd() }.is_some()
+    unsafe { yard.fd() }.is_some()
 }
 
 /// Hands out the memory of a block a second time, for a planted mistake.
-pub(crate) fn twin(house: &'static House, block: &Block<'static>) -> Item {
+pub(crate) fn twin(yard: &'static HostYard, block: &Block<'static>) -> Block<'static> {
     // SAFETY: none. The caller enters it as owned, which fails, and leaks it.
-    Item::Block(unsafe { house.yard.from_raw(block.pfn(), block.order()) }.expect("a block"))
+    unsafe { yard.from_raw(block.pfn(), block.order()) }.expect("a block")
 }
 
 /// Memory from a yard's [`PageAlloc`], or from the system where the yard has none.
@@ -175,60 +169,6 @@ impl Drop for Heap {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, and freed once.
         unsafe { self.from.dealloc(self.start.as_ptr(), self.layout) };
-    }
-}
-
-/// Blocks that a relocator may move while they are lent to it, by number.
-#[derive(Default)]
-pub(crate) struct Pool(Mutex<HashMap<Pfn, (Order, Terms)>>);
-
-impl Pool {
-    /// Lends a block; anything else is dropped.
-    pub(crate) fn put(&self, held: Held) {
-        let Held { item: Item::Block(block), house, terms } = held else { return };
-        let (pfn, order) = block.into_raw();
-        let mut all = lock(&self.0);
-        all.insert(pfn, (order, terms));
-        // SAFETY: no block owns it. Where this fails, it is not moved.
-        let _ = unsafe { house.yard.core() }.set_movable(pfn, order, true);
-    }
-
-    /// Takes back a block that was lent.
-    pub(crate) fn take(&self, house: &'static House) -> Option<Held> {
-        let mut all = lock(&self.0);
-        let pfn = *all.keys().next()?;
-        let (order, terms) = all.remove(&pfn)?;
-        // SAFETY: `put` gave up its ownership, and the relocator moves what is in the table alone.
-        let block = unsafe { house.yard.from_raw(pfn, order) }.expect("a block of this yard");
-        Some(Held { item: Item::Block(block), house, terms })
-    }
-}
-
-/// Moves the blocks of a yard's pool.
-pub(crate) struct Moves(pub(crate) &'static World, pub(crate) &'static House);
-
-// SAFETY: what it moves is in the pool, so nothing uses it, and stands there by its new place
-// afterwards. All else is refused.
-unsafe impl Relocator for Moves {
-    fn relocate(&self, block: &Moving) -> Relocation {
-        let (from, to, order) = (block.from(), block.to(), block.order());
-        let mut all = match self.1.pool.0.try_lock() {
-            Ok(all) => all,
-            Err(TryLockError::Poisoned(all)) => all.into_inner(),
-            Err(TryLockError::WouldBlock) => return Relocation::Busy,
-        };
-        let Some(&(_, Terms { owner, .. })) = all.get(&from).filter(|(known, _)| *known == order)
-        else {
-            return Relocation::Refused;
-        };
-        let frames = |pfn: Pfn| pfn.0..pfn.0 + u64::from(order.pages());
-        self.0.report(self.1.owners.take(frames(to), owner));
-        // SAFETY: the pool owns the block, and its table is locked.
-        unsafe { block.copy() };
-        self.0.report(self.1.owners.give(frames(from), owner));
-        let lent = all.remove(&from);
-        all.extend(lent.map(|lent| (to, lent)));
-        Relocation::Moved
     }
 }
 

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::counts::{Counts, Finding, Report};
-use crate::found::Found;
+use crate::found::{Found, Report as _};
 use crate::hand::Hand;
 use crate::house::lock;
 use crate::phase::Phase;
 use crate::raw::Shared;
-use crate::ways::TABLE;
+use crate::ways::NAMES;
 use crate::world::World;
 use crate::{Plan, Plant, SoakError};
 
@@ -85,7 +85,7 @@ fn run(
     plant: Option<Plant>,
     is_over: &mut dyn FnMut() -> bool,
 ) -> Result<Over, SoakError> {
-    let shared = Shared::new(World::new(phase.clone(), plant)?);
+    let shared = Shared::new(World::new(phase.clone(), plant, &NAMES)?);
     let world = shared.get();
     world.open();
     let seed = Rng::with_seed(phase.seed ^ phase.number).u64(..);
@@ -152,7 +152,7 @@ fn watch(
             *progress = now;
         }
         if let Some(at) = seen.iter().position(|&(_, looks)| looks > PATIENCE) {
-            let operation = TABLE[(seen[at].0 & 0xff) as usize].name;
+            let operation = world.names[(seen[at].0 & 0xff) as usize];
             return Some(Found::Stuck { thread: format!("{:?}", world.seats[at].role), operation });
         }
     }

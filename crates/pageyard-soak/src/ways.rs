@@ -12,8 +12,8 @@ use pageyard_host::{Block, InYard, Limits, Shrinker, cpu};
 use crate::found::Found;
 use crate::hand::Hand;
 use crate::held::{Item, Rows};
-use crate::house::{Frees, House};
-use crate::raw::{self, Heap, Moves};
+use crate::house::House;
+use crate::raw::{self, Heap};
 use crate::settings::SETTINGS;
 
 /// How a row is done.
@@ -111,19 +111,19 @@ pub(crate) static TABLE: &[Row] = &[
     }),
     give("free_raw", 10, |h, block| {
         let pfn = block.pfn();
-        match raw::free_raw(h, block) {
+        match raw::free_raw(&h.yard, block) {
             // A page of it was poisoned meanwhile.
             Ok(()) | Err(pageyard::FreeError::OutOfUse) => Ok(()),
             Err(e) => Err(Found::Wrong(format!("free_raw of {pfn}: {e}"))),
         }
     }),
     give("from_raw", 10, |h, block| {
-        drop(raw::through_numbers(h, block));
+        drop(raw::through_numbers(&h.yard, block));
         Ok(())
     }),
     give("core", 5, |h, block| {
         if block.order() > Order::ZERO {
-            drop(raw::split(h, block)?);
+            drop(raw::split(&h.yard, block)?);
         }
         Ok(())
     }),
@@ -177,12 +177,12 @@ pub(crate) static TABLE: &[Row] = &[
     }),
     other("online", 2, |_, h| h.online().map(|_| ())),
     other("init_section", 1, |_, h| {
-        raw::init_section(h);
+        raw::init_section(&h.yard);
         Ok(())
     }),
     other("finish_deferred", 1, |_, h| {
         // Another thread may still initialise a section.
-        raw::finish_deferred(h);
+        raw::finish_deferred(&h.yard);
         Ok(())
     }),
     other("poison_frame", 2, |hand, h| {
@@ -191,19 +191,23 @@ pub(crate) static TABLE: &[Row] = &[
     }),
     other("unpoison_frame", 2, |_, h| h.unpoison().map(|_| ())),
     other("register_shrinker", 1, |hand, h| {
-        let added = h.yard.register_shrinker(Frees(hand.world, h));
-        let _ = (Frees(hand.world, h).count(), added);
+        let callbacks = hand.world.callbacks(h);
+        let added = h.yard.register_shrinker(callbacks.shrinker(hand.world));
+        let _ = (callbacks.shrinker(hand.world).count(), added);
         Ok(())
     }),
     other("register_relocator", 8, |hand, h| {
-        drop(h.yard.register_relocator(Moves(hand.world, h)));
+        drop(h.yard.register_relocator(hand.world.callbacks(h).relocator(hand.world, h)));
         hand.lend_or_borrow(h)
     }),
     other("on_pressure", 1, |_, h| {
         drop(h.yard.on_pressure(|event| drop(event.clone())));
         Ok(())
     }),
-    other("resize", 8, |hand, _| hand.resize()),
+    other("resize", 8, |hand, _| {
+        let bytes = bytes(&mut hand.rng);
+        hand.resize(bytes)
+    }),
     other("thread", 2, |hand, h| hand.thread(h)),
     other("fork", 1, |hand, h| hand.fork(h)),
     other("Vec", 4, |hand, _| {
@@ -256,7 +260,7 @@ pub(crate) static TABLE: &[Row] = &[
         hand.with_block(h, |b| h.yard.offset(b) == (b.pfn().0 - first) * PAGE_SIZE)
     }),
     other("fd", 1, |_, h| {
-        let _ = raw::has_file(h);
+        let _ = raw::has_file(&h.yard);
         Ok(())
     }),
     other("validate", 1, |_, h| {
@@ -266,9 +270,16 @@ pub(crate) static TABLE: &[Row] = &[
     }),
 ];
 
-/// The rows of `alloc` and of dropping a block.
-pub(crate) const ALLOC: usize = 0;
-pub(crate) const DROP: usize = 8;
+/// The names of all rows.
+pub(crate) static NAMES: [&str; TABLE.len()] = {
+    let mut names = [""; TABLE.len()];
+    let mut n = 0;
+    while n < TABLE.len() {
+        names[n] = TABLE[n].name;
+        n += 1;
+    }
+    names
+};
 
 /// The row of this name.
 pub(crate) fn row(name: &str) -> usize {
@@ -301,7 +312,7 @@ fn order(rng: &mut Rng) -> Order {
 }
 
 /// Bytes of a collection: from less than a page to a little more than the largest block.
-pub(crate) fn bytes(rng: &mut Rng) -> usize {
+fn bytes(rng: &mut Rng) -> usize {
     let most = 5 << (12 + rng.u32(0..=8));
     rng.usize(1..=most)
 }
@@ -312,6 +323,7 @@ mod tests {
     use std::fs;
 
     use super::TABLE;
+    use crate::hand::{ALLOC, DROP, FREE_BULK};
 
     /// What else is done, by names that no method has.
     const ELSE: &[&str] = &[
@@ -370,6 +382,7 @@ mod tests {
 
     #[test]
     fn the_rows_that_are_known_by_number_are_those() {
-        assert_eq!([super::ALLOC, super::DROP].map(|n| TABLE[n].name), ["alloc", "drop"]);
+        let names = [ALLOC, DROP, FREE_BULK].map(|n| TABLE[n].name);
+        assert_eq!(names, ["alloc", "drop", "free_bulk"]);
     }
 }

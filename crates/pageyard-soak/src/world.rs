@@ -3,12 +3,13 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
+use crate::callbacks::Callbacks;
 use crate::counts::Counts;
-use crate::found::Found;
+use crate::found::{Found, Report};
 use crate::held::Held;
-use crate::house::{Frees, House, lock};
+use crate::house::{House, lock};
+use crate::owner::Names;
 use crate::phase::{Phase, Work};
-use crate::raw::Moves;
 use crate::{Plant, SoakError};
 
 /// What a thread does.
@@ -36,7 +37,11 @@ pub(crate) struct World {
     pub(crate) seats: Vec<Seat>,
     /// Items that any thread may release.
     pub(crate) exchange: Mutex<Vec<Held>>,
+    /// Of each house.
+    callbacks: Vec<Callbacks>,
     pub(crate) houses: Vec<House>,
+    /// Of the table's rows.
+    pub(crate) names: Names,
     /// Threads so far; each one's number is part of its owners.
     pub(crate) threads: AtomicU64,
     /// Workers that are not done yet.
@@ -50,20 +55,28 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(phase: Phase, plant: Option<Plant>) -> Result<World, SoakError> {
-        let houses = phase.yards.iter().enumerate().map(|(n, shape)| House::new(n, *shape));
-        let houses = houses.collect::<Result<_, _>>()?;
+    pub(crate) fn new(
+        phase: Phase,
+        plant: Option<Plant>,
+        names: Names,
+    ) -> Result<World, SoakError> {
+        let houses = phase.yards.iter().enumerate().map(|(n, shape)| House::new(n, *shape, names));
+        let houses = houses.collect::<Result<Vec<_>, _>>()?;
         let workers = phase.workers.iter().map(|&work| Role::Worker(work));
         let swings = std::iter::repeat_n(Role::Swing, phase.swings);
         let others = phase.others.then_some(Role::Others);
-        let roles = workers.chain(swings).chain(others).chain(phase.repeated().map(Role::Repeat));
+        let row = |name| names.iter().position(|n| n == name).unwrap_or_default();
+        let repeated = phase.busy.iter().map(|name| Role::Repeat(row(name)));
+        let roles = workers.chain(swings).chain(others).chain(repeated);
         let seat = |role| Seat { role, progress: AtomicU64::new(0) };
         Ok(World {
             seats: roles.map(seat).collect(),
             working: AtomicUsize::new(phase.workers.len()),
             phase,
             exchange: Mutex::default(),
+            callbacks: houses.iter().map(|_| Callbacks::default()).collect(),
             houses,
+            names,
             threads: AtomicU64::new(0),
             over: AtomicBool::new(false),
             planting: plant.is_some(),
@@ -76,15 +89,9 @@ impl World {
     /// Registers a shrinker, a relocator and a listener with each yard.
     pub(crate) fn open(&'static self) {
         for house in &self.houses {
-            let yard = &house.yard;
-            let added = [
-                yard.register_shrinker(Frees(self, house)),
-                yard.register_relocator(Moves(self, house)),
-                yard.on_pressure(|event| drop(event.clone())),
-            ];
-            lock(&house.registrations).extend(added);
+            self.callbacks(house).open(self, house);
             // There was none before.
-            let _ = house.heap.install(yard);
+            let _ = house.heap.install(&house.yard);
         }
     }
 
@@ -92,16 +99,13 @@ impl World {
     pub(crate) fn close(&'static self) -> Result<(), Found> {
         let left = std::mem::take(&mut *lock(&self.exchange));
         left.into_iter().try_for_each(Held::release)?;
-        self.houses.iter().try_for_each(House::close)?;
+        self.houses.iter().try_for_each(|house| self.callbacks(house).close(house))?;
         self.houses.iter().try_for_each(House::prove_empty)
     }
 
-    /// Ends the phase if something was found; the first finding counts.
-    pub(crate) fn report(&self, done: Result<(), Found>) {
-        if let Err(found) = done {
-            lock(&self.found).get_or_insert(found);
-            self.stop();
-        }
+    /// What is registered with a house's yard.
+    pub(crate) fn callbacks(&self, house: &House) -> &Callbacks {
+        &self.callbacks[house.number]
     }
 
     pub(crate) fn stop(&self) {
@@ -121,5 +125,15 @@ impl World {
     /// Whether this mistake is to be made now.
     pub(crate) fn plant_now(&self, what: Plant) -> bool {
         self.planting && lock(&self.plant).take_if(|plant| *plant == what).is_some()
+    }
+}
+
+impl Report for World {
+    /// Ends the phase if something was found; the first finding counts.
+    fn report(&self, done: Result<(), Found>) {
+        if let Err(found) = done {
+            lock(&self.found).get_or_insert(found);
+            self.stop();
+        }
     }
 }

@@ -194,29 +194,3 @@ pub struct Wake {
     /// The highest zone that may serve it, a number of [`ZONES`].
     pub highest: u8,
 }
-
-/// Number of events of each tracepoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CompactionCounts([u64; crate::compaction_layout::POINTS.len()]);
-
-impl CompactionCounts {
-    /// Counts one event.
-    pub fn add(&mut self, event: &Compaction) {
-        self.0[event.values().0] += 1;
-    }
-
-    /// The kernel's names and the counts.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        crate::compaction_layout::POINTS.iter().map(|p| p.name).zip(self.0)
-    }
-
-    /// All events together.
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
-    /// Those of reclaim.
-    pub fn reclaim(&self) -> u64 {
-        self.iter().filter(|(name, _)| name.starts_with(VMSCAN)).map(|(_, n)| n).sum()
-    }
-}

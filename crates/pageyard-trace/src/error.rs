@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use crate::input::Compression;
+use crate::compression::Compression;
 use crate::printable::printable;
 
 /// A fault in an input, with the place where it was found and a way out of it.

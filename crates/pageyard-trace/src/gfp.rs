@@ -8,7 +8,7 @@
 
 use std::fmt::Write;
 
-use crate::text::parse_number;
+use crate::number::parse_number;
 
 /// Names of single bits, lowest first.
 const BITS: &[(&str, u32)] = &[

@@ -5,11 +5,12 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::attachment::Attachments;
-use crate::check::{MAX_BACKWARD_NS, check_event};
+use crate::compression::Compression;
 use crate::error::{Fault, Position, TraceError};
 use crate::event::Record;
-use crate::input::{Compression, Progress, Source};
+use crate::input::{Progress, Source};
 use crate::pgy::{self, PgyBody};
+use crate::shared::Shared;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 use crate::text::TextBody;
@@ -96,13 +97,7 @@ impl TraceReader {
     ) -> Result<Self, TraceError> {
         let whole = |fault| TraceError::new(name, Position::Whole, fault);
         let mut source = Source::new(input, total).map_err(whole)?;
-        let mut shared = Shared {
-            name: name.into(),
-            lenient: options.lenient,
-            tasks: Tasks::new(),
-            summary: Summary::default(),
-            last_ns: 0,
-        };
+        let mut shared = Shared::new(name, options.lenient);
         if let Err(fault) = source.need(pgy::MAGIC.len()) {
             shared.fault(Position::Byte(0), fault)?;
         }
@@ -214,73 +209,5 @@ impl Iterator for TraceReader {
                 Err(error) => self.failed = Some(error),
             }
         }
-    }
-}
-
-/// What both bodies report to: tasks, counts, and what to do about faults.
-pub(crate) struct Shared {
-    pub(crate) name: Box<str>,
-    pub(crate) lenient: bool,
-    pub(crate) tasks: Tasks,
-    pub(crate) summary: Summary,
-    last_ns: u64,
-}
-
-impl Shared {
-    /// Reports a fault: an error in strict reading, counted in lenient reading. The system's
-    /// failures are always errors.
-    pub(crate) fn fault(&mut self, position: Position, fault: Fault) -> Result<(), TraceError> {
-        let fatal = !self.lenient || matches!(fault, Fault::Io(_));
-        let error = TraceError::new(&self.name, position, fault);
-        if fatal {
-            return Err(error);
-        }
-        self.summary.malformed.add(error);
-        Ok(())
-    }
-
-    /// Counts records and checks that time goes forward. An error comes with the number of
-    /// records before the one it is about.
-    pub(crate) fn accept(
-        &mut self,
-        records: &[Record],
-        position: Position,
-    ) -> Result<(), (usize, TraceError)> {
-        // Local copies keep this loop out of memory; it runs for every record.
-        let mut last_ns = self.last_ns;
-        let mut kinds = self.summary.kinds;
-        let (mut earliest, mut latest) = self.summary.span_ns.unwrap_or((u64::MAX, 0));
-        let mut marks = 0;
-        for (at, record) in records.iter().enumerate() {
-            let t_ns = match record {
-                Record::Event(event) => {
-                    debug_assert!(check_event(event).is_ok());
-                    kinds.add(event);
-                    event.t_ns
-                }
-                Record::Compaction { t_ns, what, .. } => {
-                    self.summary.compaction.add(what);
-                    *t_ns
-                }
-                Record::Mark { t_ns, .. } => {
-                    marks += 1;
-                    *t_ns
-                }
-            };
-            let by_ns = last_ns.saturating_sub(t_ns);
-            if by_ns > MAX_BACKWARD_NS {
-                self.fault(position, Fault::Backwards { by_ns }).map_err(|error| (at, error))?;
-            }
-            last_ns = t_ns;
-            earliest = earliest.min(t_ns);
-            latest = latest.max(t_ns);
-        }
-        self.last_ns = last_ns;
-        self.summary.kinds = kinds;
-        self.summary.marks += marks;
-        if !records.is_empty() {
-            self.summary.span_ns = Some((earliest, latest));
-        }
-        Ok(())
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::compaction::CompactionCounts;
+use crate::compaction::{Compaction, VMSCAN};
+use crate::compaction_layout::POINTS;
 use crate::error::TraceError;
 use crate::event::{Event, Kind};
 use crate::printable::printable;
@@ -46,6 +47,32 @@ impl KindCounts {
     /// All events together.
     pub fn total(&self) -> u64 {
         self.alloc + self.free + self.free_batched + self.zone_locked + self.drain + self.ext_frag
+    }
+}
+
+/// Number of events of each tracepoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactionCounts([u64; POINTS.len()]);
+
+impl CompactionCounts {
+    /// Counts one event.
+    pub fn add(&mut self, event: &Compaction) {
+        self.0[event.values().0] += 1;
+    }
+
+    /// The kernel's names and the counts.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        POINTS.iter().map(|p| p.name).zip(self.0)
+    }
+
+    /// All events together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Those of reclaim.
+    pub fn reclaim(&self) -> u64 {
+        self.iter().filter(|(name, _)| name.starts_with(VMSCAN)).map(|(_, n)| n).sum()
     }
 }
 

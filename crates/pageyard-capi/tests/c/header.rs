@@ -37,6 +37,7 @@ const HEADERS: [Header; 2] = [
             "../pageyard-capi-core/src/hooks.rs",
             "../pageyard-capi-core/src/layout.rs",
             "../pageyard-capi-core/src/handle.rs",
+            "../pageyard-capi-core/src/create.rs",
             "../pageyard-capi-core/src/request.rs",
             "../pageyard-capi-core/src/maintain.rs",
             "../pageyard-capi-core/src/stats.rs",

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use pageyard_trace::Decompressed;
 use serde::Deserialize;
 
-use super::ConformError;
+use super::error::ConformError;
 use super::state::States;
 
 /// One line. An unknown key means a form of recording that is not known.

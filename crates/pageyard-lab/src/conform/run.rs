@@ -9,10 +9,11 @@ use pageyard::{
     Reclaim, Yard, ZoneId, ZoneKind,
 };
 
+use super::error::ConformError;
+use super::outcome::{Difference, Outcome};
 use super::recording::{Line, Lines};
 use super::start::Start;
 use super::state::{State, States};
-use super::{ConformError, Difference, Outcome};
 use crate::memory::{Lock, Memory};
 
 /// The machine of a recording: one CPU at a time.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{PUBLISHED, Report, Round, Series};
+use super::published::PUBLISHED;
+use super::{Report, Round, Series};
 
 /// The round from which the published series with the patches stays at this many steals or fewer
 /// (A.3).

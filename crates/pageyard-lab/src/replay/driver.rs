@@ -12,9 +12,10 @@ use super::figures::{Figures, Matching};
 use super::lists::is_cached;
 use super::machine::Machine;
 use super::map::{FrameMap, Taken};
+use super::observer::Observer;
 use super::plan::{Op, OpKind, ZONE_BITS, unpack_gfp};
 use super::restore::{id_of, order_of};
-use super::run::{Observer, Setting};
+use super::setting::Setting;
 use super::tick::Ticks;
 use super::waiting::Waiting;
 

@@ -2,10 +2,10 @@
 
 use std::io;
 
-use pageyard_trace::TraceError;
-pub(super) use pageyard_trace::printable;
+use pageyard_trace::{TraceError, printable};
 
-use super::settings::SettingError;
+use crate::policies::PolicyError;
+use crate::settings::SettingError;
 
 /// Why a trace could not be replayed. The program's exit code is 2 for these.
 #[derive(Debug, thiserror::Error)]
@@ -72,13 +72,8 @@ pub enum ReplayError {
         input: String,
     },
     /// There is no such policy.
-    #[error("policy {}: {why}", printable(.name))]
-    Policy {
-        /// What was asked for.
-        name: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// A setting that this machine's memory does not allow.
     #[error(transparent)]
     Setting(#[from] SettingError),

@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use super::counts::Moved;
-use super::mirror::Recorded;
+use super::counts::{Moved, Recorded};
 
 /// What one policy did with the trace, or what the kernel recorded itself. Pages are base pages.
 /// `None`: the trace does not tell.
@@ -141,4 +140,18 @@ impl Spread {
             drain_holds: range(|m| m.drain_holds),
         }
     }
+}
+
+/// What a replay costs on a simulated machine, in virtual time. Operations come one after the other:
+/// nobody waits.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Price {
+    /// Nanoseconds in the allocator for each request and each free, ticks and drains included.
+    pub operation_ns: f64,
+    /// How long the zones' locks were held each time, on average.
+    pub hold_ns: f64,
+    /// Of all time in the allocator, that with a zone's lock held, in percent.
+    pub held_percent: f64,
+    /// Of the lines of descriptors, those that no cache of the complex had, in percent.
+    pub miss_percent: f64,
 }

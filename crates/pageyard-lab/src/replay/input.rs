@@ -10,8 +10,8 @@ use pageyard_trace::{
     WriterOptions,
 };
 
-use super::Stage;
 use super::error::ReplayError;
+use super::options::Stage;
 
 /// Where a trace comes from.
 pub enum Input {

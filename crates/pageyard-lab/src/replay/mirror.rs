@@ -7,13 +7,13 @@ use pageyard::Gfp;
 use pageyard_trace::{Event, Kind, Tasks};
 use serde::Serialize;
 
-use super::counts::{Holds, Idle};
+use super::counts::{Holds, Idle, Recorded};
 use super::error::ReplayError;
 use super::input::{Refused, Visitor};
 use super::lists::{LISTS, Lists, is_cached, list_index, list_order, list_type};
 use super::machine::{Kernel, Machine};
-use super::owners::Requests;
 use super::plan::{Op, OpKind, Plan, PlanWriter, pack_gfp};
+use super::requests::Requests;
 use super::scan::{Scan, place};
 
 /// Frames: it appears in the trace.
@@ -73,19 +73,6 @@ pub struct Understanding {
     pub unexplained_refills: u64,
     /// Drains of all CPUs' lists that somebody asked for.
     pub requested_drains: u64,
-}
-
-/// What the kernel itself recorded.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Recorded {
-    pub(super) alloc_blocks: u64,
-    pub(super) alloc_pages: u64,
-    pub(super) free_blocks: u64,
-    pub(super) free_pages: u64,
-    pub(super) failed: u64,
-    pub(super) zone_pages: u64,
-    pub(super) claims: u64,
-    pub(super) steals: u64,
 }
 
 pub(super) struct Mirror<'m, 's> {

@@ -13,91 +13,54 @@ mod driver;
 mod error;
 mod explain;
 mod figures;
+mod held;
 mod input;
 mod lists;
 mod machine;
 mod map;
 mod mirror;
+mod observer;
 mod on_machine;
+mod options;
 mod owners;
 mod plan;
-mod policies;
+mod prepared;
 mod reclaim;
+mod requests;
 mod restore;
 mod room;
 mod run;
 mod scan;
-mod settings;
+mod setting;
 mod start;
 mod table;
 mod tick;
 mod waiting;
 
-use std::path::PathBuf;
 use std::sync::Mutex;
 
-use pageyard::{Order, unusable_index};
-use pageyard_machine::MachineSpec;
 use serde::Serialize;
 
 use crate::track::Track;
+use prepared::Prepared;
+use setting::{Outcome, Setting};
 
+pub use crate::policies::{Choice, DEFAULT_POLICIES, PolicyError, by_name, by_names};
+pub use crate::settings::{SettingError, Settings};
 pub use counts::Moved;
 pub use error::ReplayError;
 pub use explain::{Change, Explained, Said};
-pub use figures::{Figures, Matching, Range, Spread};
+pub use figures::{Figures, Matching, Price, Range, Spread};
+pub use held::Holder;
 pub use input::{Input, Reading};
 pub use machine::{DEFAULT_CACHE_SLICE, Kernel, Machine, MachineOptions, MachineZone};
 pub use mirror::Understanding;
-pub use on_machine::Price;
-pub use owners::{Holder, Owners, owners};
-pub use policies::{Choice, DEFAULT_POLICIES, by_name, by_names, on_hosts};
+pub use options::{Options, Stage};
+pub use owners::{Owners, owners};
 pub use reclaim::{ReclaimFigures, ReclaimSource};
-pub use settings::{SettingError, Settings};
 pub use start::StartFigures;
 pub(crate) use table::TableRow;
 pub use tick::{DEFAULT_PHASE, DELAY, PhaseSource, SPREAD, TickPhase};
-
-/// What is being done, for a progress display.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Reading a text or a stream for the first time. Bytes.
-    Import,
-    /// The first pass. Bytes.
-    Scan,
-    /// The second pass. Bytes.
-    Mirror,
-    /// The policies. Operations, of all runs together.
-    Replay,
-}
-
-/// How to replay.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Policies in the order of the table; the first is what others are compared with.
-    pub policies: Vec<Choice>,
-    /// What the trace does not record (the tick's moments) follows from this number.
-    pub seed: u64,
-    /// With so many seeds, from `seed` on, each policy that depends on ticks is replayed.
-    pub seeds: u64,
-    /// Where within the second ticks come.
-    pub tick_phase: TickPhase,
-    /// The machine, where the trace does not say.
-    pub machine: MachineOptions,
-    /// The folder with the state files; default: beside the trace or attached to it.
-    pub state: Option<PathBuf>,
-    /// Count what is wrong with the trace and go on.
-    pub lenient: bool,
-    /// Runs at once; 0: as many as the machine has CPUs.
-    pub jobs: usize,
-    /// Say of each CPU's lists how their tuning did.
-    pub explain: bool,
-    /// Record a [track](crate::track) of each policy under the seed asked for.
-    pub record: bool,
-    /// The simulated machine on which the seed asked for is replayed, with what that costs there;
-    /// no track and no explanations then.
-    pub on: Option<MachineSpec>,
-}
 
 /// One policy's column.
 #[derive(Clone, Debug, Serialize)]
@@ -162,7 +125,7 @@ pub fn replay(
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Report, ReplayError> {
     let ready = Prepared::new(input, options, false, progress)?;
-    let setting = run::Setting { record: options.record, ..ready.setting() };
+    let setting = Setting { record: options.record, ..ready.setting() };
     let policies = columns(&setting, options, ready.room.runs(), progress)?;
     Ok(Report {
         reading: ready.reading,
@@ -179,116 +142,9 @@ pub fn replay(
     })
 }
 
-/// A trace that has been read, ready to be put to policies.
-struct Prepared {
-    reading: Reading,
-    machine: Machine,
-    start: start::Start,
-    plan: plan::Plan,
-    phase: PhaseSource,
-    reclaim: ReclaimFigures,
-    first_ns: u64,
-    snapshot_ns: u64,
-    recorded: Figures,
-    understanding: Understanding,
-    requests: Option<owners::Requests>,
-    room: room::Room,
-}
-
-impl Prepared {
-    /// Reads the trace; `requests`: and remembers who asked for what.
-    fn new(
-        input: Input,
-        options: &Options,
-        requests: bool,
-        progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
-    ) -> Result<Prepared, ReplayError> {
-        let state = options.state.as_deref();
-        let mut recording = input::Recording::open(input, state, options.lenient, progress)?;
-        let state = std::mem::take(&mut recording.state);
-        let declared = recording.declared_cpus.map_or(0, u32::from);
-        let mut seen = None;
-        let mut survey = || -> Result<scan::Survey, ReplayError> {
-            if let Some(survey) = seen {
-                return Ok(survey);
-            }
-            let mut survey = scan::Survey::default();
-            recording.pass(Stage::Scan, progress, &mut survey)?;
-            seen = Some(survey);
-            Ok(survey)
-        };
-        let machine = Machine::new(&state, &options.machine, || {
-            let survey = survey()?;
-            Ok((survey.highest, survey.cpus.max(declared)))
-        })?;
-        let mut room = room::Room::new(&machine, options, requests)?;
-        if room.is_large() {
-            let span = machine.frames() as u64 * 4096;
-            let said = options.machine.memory.is_some_and(|memory| memory >= span);
-            let events = survey()?.events;
-            if !room.allow(events, said) {
-                return Err(ReplayError::TooLarge {
-                    input: recording.name().to_owned(),
-                    span,
-                    highest: machine.base() + machine.frames() as u64 - 1,
-                    needs: room.least(),
-                    events,
-                    allowed: room.allowed(),
-                });
-            }
-        }
-        let mut scan = scan::Scan::new(&machine);
-        recording.pass(Stage::Scan, progress, &mut scan)?;
-        scan.close();
-        let phase = PhaseSource::new(options.tick_phase, &scan.ticks);
-
-        let frame_map = state.pfnmap_before.as_ref();
-        let plan = plan::PlanWriter::new()?;
-        let mut mirror = mirror::Mirror::new(&machine, &scan, plan, frame_map.is_some());
-        mirror.requests = requests.then(|| owners::Requests::new(machine.frames()));
-        recording.pass(Stage::Mirror, progress, &mut mirror)?;
-        mirror.finish();
-        let start = start::Start::new(&machine, &mirror, frame_map);
-        let idle = mirror.idle.figures(start.cached_pages() as i64);
-        let mut recorded = Figures::recorded(&mirror.recorded, mirror.holds.moved, idle);
-        recorded.unusable_9 = recorded_unusable(&state);
-        let understanding = mirror.understanding;
-        let requests = mirror.requests.take();
-        // The tables of the mirror and the map of frames are done with.
-        let plan = mirror.into_plan()?;
-        Ok(Prepared {
-            reading: recording.reading,
-            start,
-            plan,
-            phase,
-            reclaim: scan.reclaimed,
-            first_ns: scan.first_ns.unwrap_or(0),
-            snapshot_ns: scan.snapshot_ns,
-            recorded,
-            understanding,
-            requests,
-            machine,
-            room,
-        })
-    }
-
-    fn setting(&self) -> run::Setting<'_> {
-        run::Setting {
-            machine: &self.machine,
-            start: &self.start,
-            plan: &self.plan,
-            phase: &self.phase,
-            first_ns: self.first_ns,
-            snapshot_ns: self.snapshot_ns,
-            requests: self.requests.as_ref(),
-            record: false,
-        }
-    }
-}
-
 /// Runs all policies and seeds, several at once, by default as many as there is room for.
 fn columns(
-    setting: &run::Setting<'_>,
+    setting: &Setting<'_>,
     options: &Options,
     room: usize,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
@@ -304,7 +160,7 @@ fn columns(
     };
     let queue = Mutex::new(jobs.iter().copied().enumerate());
     let done = Mutex::new((0, progress));
-    let results: Mutex<Vec<Option<Result<run::Outcome, ReplayError>>>> =
+    let results: Mutex<Vec<Option<Result<Outcome, ReplayError>>>> =
         Mutex::new(jobs.iter().map(|_| None).collect());
     let work = || {
         loop {
@@ -322,7 +178,7 @@ fn columns(
                 }
             };
             let choice = &options.policies[policy];
-            let setting = run::Setting { record: setting.record && seed == 0, ..*setting };
+            let setting = Setting { record: setting.record && seed == 0, ..*setting };
             let number_of = options.seed.wrapping_add(seed);
             let result = match &options.on {
                 Some(spec) if seed == 0 => {
@@ -374,16 +230,4 @@ struct Found {
     explained: Option<Vec<Explained>>,
     track: Option<Track>,
     price: Option<Price>,
-}
-
-/// The index from the free blocks of all zones just before recording ended.
-fn recorded_unusable(state: &pageyard_trace::state::StateDir) -> Option<u32> {
-    let info = [&state.traced_end, &state.after].into_iter().find_map(|s| s.buddyinfo.as_ref())?;
-    let mut blocks = [0; 11];
-    for row in &info.rows {
-        for (sum, n) in blocks.iter_mut().zip(&row.free) {
-            *sum += n;
-        }
-    }
-    Some(unusable_index(&blocks, Order::HUGE))
 }

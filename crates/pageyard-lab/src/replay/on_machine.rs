@@ -6,27 +6,14 @@ use std::cell::RefCell;
 
 use pageyard::CpuId;
 use pageyard_machine::{Machine, MachineSpec, Memory, Options, SimYard, Stats, Task};
-use serde::Serialize;
 
 use super::driver::{Driver, Seat};
 use super::error::ReplayError;
-use super::policies::Choice;
+use super::figures::Price;
+use super::observer::Observer;
 use super::restore::{Parts, refused, restore};
-use super::run::{Observer, Outcome, Setting};
-
-/// What a replay costs on a simulated machine, in virtual time. Operations come one after the other:
-/// nobody waits.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Price {
-    /// Nanoseconds in the allocator for each request and each free, ticks and drains included.
-    pub operation_ns: f64,
-    /// How long the zones' locks were held each time, on average.
-    pub hold_ns: f64,
-    /// Of all time in the allocator, that with a zone's lock held, in percent.
-    pub held_percent: f64,
-    /// Of the lines of descriptors, those that no cache of the complex had, in percent.
-    pub miss_percent: f64,
-}
+use super::setting::{Outcome, Setting};
+use crate::policies::Choice;
 
 /// Bytes that the simulated caches keep for each frame: of its contents, and of its part of a line of
 /// descriptors.

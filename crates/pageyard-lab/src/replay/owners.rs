@@ -3,162 +3,18 @@
 
 use std::fmt;
 
-use pageyard::policy::Policy;
-use pageyard::{
-    Gfp, Hooked, Hooks, MigrateType, NodeId, Order, Owner, PageFlags, Pfn, Task, Yard, ZoneId,
-};
-use pageyard_trace::{Tasks, gfp, printable};
+use pageyard::{MigrateType, Task};
+use pageyard_trace::{gfp, printable};
 use serde_json::{Value, json};
 
 use super::error::ReplayError;
+use super::held::{Held, Holder};
 use super::input::{Input, Reading};
-use super::machine::Machine;
-use super::map::FrameMap;
-use super::policies::by_name;
+use super::options::{Options, Stage};
+use super::prepared::Prepared;
 use super::run::run;
-use super::{Options, Prepared, Stage};
-use crate::memory::Lock;
-use crate::owner::{By, Group, Place, groups, name, text};
-
-/// The request behind a recorded block.
-#[derive(Clone, Copy)]
-struct Request {
-    t_ns: u64,
-    gfp: u32,
-    /// The trace's number for the task.
-    task: u32,
-    /// Of the block when it was handed out, or one of the two below.
-    order: u8,
-}
-
-/// Bytes that are kept for each frame.
-pub(super) const PER_FRAME: u64 = size_of::<Request>() as u64;
-
-/// No block begins here.
-const INSIDE: u8 = 0xff;
-/// A block begins here that left its list without an event: nobody is known to have asked for it.
-const SILENT: u8 = 0xfe;
-
-/// The last request for each recorded block, by the block's first frame.
-pub(super) struct Requests {
-    of: Vec<Request>,
-    /// By the trace's number; entered when they first ask.
-    tasks: Vec<Option<Task>>,
-}
-
-impl Requests {
-    pub(super) fn new(frames: usize) -> Requests {
-        let none = Request { t_ns: 0, gfp: 0, task: 0, order: INSIDE };
-        Requests { of: vec![none; frames], tasks: Vec::new() }
-    }
-
-    /// A task was given a block.
-    pub(super) fn asked(
-        &mut self,
-        frame: u32,
-        order: u8,
-        gfp: u32,
-        t_ns: u64,
-        who: u32,
-        tasks: &Tasks,
-    ) {
-        self.begins(frame, order, Request { t_ns, gfp, task: who, order });
-        let at = who as usize;
-        if self.tasks.len() <= at {
-            self.tasks.resize(at + 1, None);
-        }
-        if self.tasks[at].is_none() {
-            self.tasks[at] = tasks.get(who).map(|t| task(t.pid, &t.comm));
-        }
-    }
-
-    /// A block went without an event.
-    pub(super) fn silent(&mut self, frame: u32, order: u8) {
-        self.begins(frame, order, Request { t_ns: 0, gfp: 0, task: 0, order: SILENT });
-    }
-
-    fn begins(&mut self, frame: u32, order: u8, request: Request) {
-        let block = &mut self.of[frame as usize..frame as usize + (1 << order)];
-        block.iter_mut().for_each(|r| r.order = INSIDE);
-        block[0] = request;
-    }
-
-    /// The request for the block, or for the larger one of which it is what was not freed.
-    fn find(&self, machine: &Machine, frame: u32) -> Option<&Request> {
-        (0..=10)
-            .find_map(|k| {
-                let head = machine.align_down(frame, k)?;
-                let request = &self.of[head as usize];
-                let covers = request.order == SILENT && head == frame
-                    || request.order <= 10 && frame - head < 1 << request.order;
-                covers.then_some(request)
-            })
-            .filter(|r| r.order != SILENT)
-    }
-}
-
-/// A task of the trace as the core has them. The kernel too keeps the first 15 bytes of a name. Its
-/// process is not recorded: 0.
-fn task(pid: u32, comm: &str) -> Task {
-    let mut bytes = [0; 16];
-    let end = (0..=comm.len().min(15)).rev().find(|&n| comm.is_char_boundary(n)).unwrap_or(0);
-    bytes[..end].copy_from_slice(&comm.as_bytes()[..end]);
-    Task { pid, tgid: 0, comm: bytes }
-}
-
-/// A block in use, who asked for it, and where it lies.
-#[derive(Clone, Copy, Debug)]
-pub struct Holder {
-    /// Who asked, for what, and when by the trace's clock.
-    pub owner: Owner,
-    /// Where it lies under the policy.
-    pub place: Place,
-}
-
-/// What is in use when a run has ended.
-pub(super) struct Held {
-    holders: Vec<Holder>,
-    in_use: u64,
-}
-
-/// Looks up the request behind every recorded block that is still in use.
-pub(super) fn held<E: Hooks, P: Policy>(
-    machine: &Machine,
-    yard: &Yard<'_, Hooked<Lock, E, P>>,
-    map: &FrameMap,
-    requests: &Requests,
-) -> Held {
-    let holder = |(recorded, ours, order): (u32, u32, u8)| {
-        let request = requests.find(machine, recorded)?;
-        let pfn = Pfn(machine.base() + u64::from(ours));
-        let zone = &machine.zones[machine.zone_of(pfn.0)?];
-        Some(Holder {
-            owner: Owner {
-                pfn,
-                order: Order::new(order)?,
-                gfp: Gfp::from_bits_retain(request.gfp),
-                task: requests.tasks.get(request.task as usize).copied().flatten()?,
-                since: request.t_ns,
-                stack: 0,
-                moved: None,
-                freed: (0, 0, 0, 0),
-            },
-            place: Place {
-                block_type: yard.block_type(pfn)?,
-                flags: PageFlags::empty(),
-                node: NodeId(zone.node),
-                zone: zone.kind,
-            },
-        })
-    };
-    let mut holders: Vec<Holder> = map.blocks().filter_map(holder).collect();
-    holders.sort_unstable_by_key(|h| h.owner.pfn);
-    let in_use = |z: &super::MachineZone| {
-        let info = yard.zone_info(ZoneId { node: NodeId(z.node), kind: z.kind });
-        info.map_or(0, |i| i.managed.saturating_sub(i.free_exact + i.cached))
-    };
-    Held { holders, in_use: machine.zones.iter().map(in_use).sum() }
-}
+use crate::owner::{By, Group, groups, name, text};
+use crate::policies::by_name;
 
 /// The pages in use at a trace's end under a policy, and who asked for them.
 #[derive(Clone, Debug)]

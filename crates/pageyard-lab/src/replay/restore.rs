@@ -10,7 +10,7 @@ use pageyard::{
 use super::error::ReplayError;
 use super::lists::{LISTS, list_order};
 use super::machine::{Kernel, Machine, MachineZone};
-use super::run::Setting;
+use super::setting::Setting;
 use super::start::{FREE, LIVE, MOVABLE, ORDER};
 use super::tick::ticks_between;
 

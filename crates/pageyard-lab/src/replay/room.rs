@@ -7,8 +7,9 @@ use super::lists::LISTS;
 use super::machine::{Machine, MachineZone};
 use super::mirror::Slot;
 use super::on_machine;
+use super::options::Options;
+use super::requests;
 use super::restore::{Parts, refused};
-use super::{Options, owners};
 use crate::memory::Lock;
 use crate::track;
 
@@ -48,7 +49,7 @@ impl Room {
         let slots = (machine.zones.len() * machine.cpus.len()) as u64;
         let of = |n: u64, each: u64| n.saturating_mul(each);
         let lists = size_of::<Slot>() + size_of::<[Vec<u32>; LISTS]>() + LISTS * 8 + 40;
-        let asked = if requests { owners::PER_FRAME } else { 0 };
+        let asked = if requests { requests::PER_FRAME } else { 0 };
         let needs = Parts::of(machine).layout().needs::<Lock>().map_err(refused)?;
         let sampled = if options.record { track::PER_LIST } else { 0 };
         let lists_of_run = (explain::PER_LIST + sampled) as u64;

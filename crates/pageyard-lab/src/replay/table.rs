@@ -4,8 +4,9 @@ use std::fmt;
 
 use pageyard_trace::printable;
 
-use super::figures::{Figures, Range};
-use super::{Column, DELAY, Price, Report, SPREAD};
+use super::figures::{Figures, Price, Range};
+use super::tick::{DELAY, SPREAD};
+use super::{Column, Report};
 
 /// A row: its label, the field of [`Figures`] in JSON if it is one, and how to get the figure, if the
 /// column has it.

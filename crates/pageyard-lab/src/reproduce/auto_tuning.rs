@@ -5,10 +5,11 @@
 //! groups, as published. The seeds ran for a fixed time, the simulated sockets do a fixed work: what
 //! is counted there is taken per second.
 
+use super::agree::{Column, Kind};
+use super::error::ReproduceError;
+use super::experiment::{Experiment, Run, Scale};
+use super::outcome::{Claim, Comparison, Outcome, SIDES};
 use super::simulated::{Found, Simulated};
-use super::{
-    Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, SIDES, Scale,
-};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "auto-tuning",

@@ -3,8 +3,11 @@
 //!
 //! The one-socket machine of the mail is not described there; `1x36` stands for it.
 
+use super::agree::{Column, Kind};
+use super::error::ReproduceError;
+use super::experiment::{Experiment, Run, Scale};
+use super::outcome::{Comparison, Outcome, SIDES};
 use super::simulated::Simulated;
-use super::{Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, SIDES, Scale};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bulk-free",

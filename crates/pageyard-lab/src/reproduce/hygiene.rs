@@ -1,9 +1,10 @@
 //! Clean free lists (A.3): fifty builds on one heap beside a cache server and huge pages. The run is
 //! [`crate::hygiene`]'s, on a heap of its own; what of the published table it counts is here.
 
-use super::{
-    Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, SIDES, Scale,
-};
+use super::agree::{Column, Kind};
+use super::error::ReproduceError;
+use super::experiment::{Experiment, Run, Scale};
+use super::outcome::{Claim, Comparison, Outcome, SIDES};
 use crate::hygiene::{self, PUBLISHED, Report, Round, Series};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {

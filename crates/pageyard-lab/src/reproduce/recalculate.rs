@@ -8,10 +8,11 @@ use pageyard::policy::{Base, EarlyLimits, Rules, SixBatches, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{CpuId, Hooked, Knobs, Layout, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
 
+use super::agree::{Column, Kind};
+use super::error::ReproduceError;
+use super::experiment::{Experiment, Run, Scale};
+use super::outcome::{Claim, Comparison, Outcome, SIDES};
 use super::simulated::Simulated;
-use super::{
-    Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, SIDES, Scale,
-};
 use crate::{Lock, Memory};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {

@@ -5,10 +5,11 @@
 //! The report names 384 CPUs of AMD and iperf3, not how much was on its way at a time. Which rule the
 //! stream meets depends on just that: so several windows are run.
 
+use super::agree::{Column, Kind};
+use super::error::ReproduceError;
+use super::experiment::{Experiment, Run, Scale};
+use super::outcome::{Claim, Comparison, Outcome, SIDES};
 use super::simulated::Simulated;
-use super::{
-    Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, SIDES, Scale,
-};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "regression",

@@ -7,7 +7,9 @@ use pageyard_machine::Costs;
 use pageyard_machine::costs::TABLE;
 use serde::Serialize;
 
-use super::{Experiment, Options, Report, ReproduceError, Scale, Tell, run};
+use super::error::ReproduceError;
+use super::experiment::{Experiment, Options, Scale, Tell};
+use super::{Report, run};
 
 /// What one cost does to an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]

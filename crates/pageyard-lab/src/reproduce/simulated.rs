@@ -3,7 +3,9 @@
 use pageyard::tuning::Limits;
 use pageyard_machine::MachineSpec;
 
-use super::{Column, Kind, ReproduceError, Run};
+use super::agree::{Column, Kind};
+use super::error::ReproduceError;
+use super::experiment::Run;
 use crate::replay;
 use crate::result::RunResult;
 use crate::workload;

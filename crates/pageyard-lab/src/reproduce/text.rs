@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::{Claim, Column, Comparison, Report, Scale};
+use super::Report;
+use super::agree::Column;
+use super::experiment::Scale;
+use super::outcome::{Claim, Comparison};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,7 +5,10 @@
 use pageyard_machine::calibrate::{apply, calibrate};
 use pageyard_machine::{Costs, MachineSpec};
 
-use super::{Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, Scale};
+use super::agree::{Column, Kind};
+use super::error::ReproduceError;
+use super::experiment::{Experiment, Run, Scale};
+use super::outcome::{Claim, Comparison, Outcome};
 use crate::replay;
 use crate::result::RunResult;
 use crate::workload::{self, Host, HostOptions};

@@ -6,7 +6,7 @@ use pageyard_trace::state::{
 };
 use serde_json::{Map, Value, json};
 
-use super::Form;
+use super::form::Form;
 use super::print::{Report, reports};
 
 /// `null` where the snapshot has not what the text needs.

@@ -10,7 +10,7 @@ use pageyard::text::{
 use pageyard::{CpuId, MigrateType, NodeId, Pfn};
 use pageyard_trace::state::{BlockRow, BuddyInfo, PageTypeInfo, Pageset, Snapshot, Zone, ZoneInfo};
 
-use super::Form;
+use super::form::Form;
 
 /// Prints recorded figures; `None` where the snapshot has not what the text needs. A file that a
 /// kernel printed comes out as it went in.

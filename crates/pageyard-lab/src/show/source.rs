@@ -7,7 +7,8 @@ use std::path::Path;
 use pageyard_trace::state::{Snapshot, StateDir};
 use pageyard_trace::{Decompressed, Options, TraceReader};
 
-use super::{Form, Moment, ShowError};
+use super::error::ShowError;
+use super::form::{Form, Moment};
 
 pub(super) enum Source {
     Trace(Box<States>),

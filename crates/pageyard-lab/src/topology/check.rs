@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use pageyard::tuning::CacheSlice;
 use pageyard::{NodeId, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
+use pageyard_machine::size;
 
 use super::describe::{Cache, Description, Memory, Node, Zone};
+use super::machine::{MOST_CPUS, MOST_NODES, MOST_RANGES, Topology, TopologyError};
 use super::text::{bytes, numbers, range};
-use super::{MOST_CPUS, MOST_NODES, MOST_RANGES, Topology, TopologyError, size};
 
 /// Ends of the zones DMA and DMA32 on x86 (§1.2).
 const DMA_END: u64 = 16 << 20;
@@ -35,47 +36,54 @@ struct Checker<'d> {
     of: &'d Description,
 }
 
-pub(super) fn check(of: &Description) -> Result<Topology, TopologyError> {
-    let c = Checker { of };
-    if of.nodes.is_empty() {
-        return Err(c.error("the machine", "has no node; add a [[node]]".into()));
-    }
-    if of.nodes.len() > MOST_NODES {
-        let what = format!("{} nodes; at most {MOST_NODES} can be", of.nodes.len());
-        return Err(c.error("the machine", what));
-    }
-    let counts: [fn(&Node) -> usize; 2] = [|n| n.memory.len(), |n| n.reserved.len()];
-    for (what, count) in ["memory", "reserved"].into_iter().zip(counts) {
-        let ranges: usize = of.nodes.iter().map(count).sum();
-        if ranges > MOST_RANGES {
-            let what = format!("{ranges} ranges of {what}; at most {MOST_RANGES} can be");
+impl Description {
+    /// What the description means, if it can be.
+    ///
+    /// # Errors
+    /// The first entry that cannot be, and what would mend it.
+    pub fn check(&self) -> Result<Topology, TopologyError> {
+        let of = self;
+        let c = Checker { of };
+        if of.nodes.is_empty() {
+            return Err(c.error("the machine", "has no node; add a [[node]]".into()));
+        }
+        if of.nodes.len() > MOST_NODES {
+            let what = format!("{} nodes; at most {MOST_NODES} can be", of.nodes.len());
             return Err(c.error("the machine", what));
         }
+        let counts: [fn(&Node) -> usize; 2] = [|n| n.memory.len(), |n| n.reserved.len()];
+        for (what, count) in ["memory", "reserved"].into_iter().zip(counts) {
+            let ranges: usize = of.nodes.iter().map(count).sum();
+            if ranges > MOST_RANGES {
+                let what = format!("{ranges} ranges of {what}; at most {MOST_RANGES} can be");
+                return Err(c.error("the machine", what));
+            }
+        }
+        let mut parts = Vec::new();
+        for (n, node) in of.nodes.iter().enumerate() {
+            parts.extend(c.memory(n, node)?);
+        }
+        if parts.is_empty() {
+            let what = "no node has memory; give one memory = [\"1M..2G\"]".into();
+            return Err(c.error("the machine", what));
+        }
+        c.no_overlaps(&parts)?;
+        let zones = c.zones(&parts)?;
+        let reserved = c.reserved(&parts)?;
+        let cpus = c.cpus()?;
+        let pfns = |r: &Range<u64>| Pfn(r.start / PAGE_SIZE)..Pfn(r.end / PAGE_SIZE);
+        Ok(Topology {
+            name: of.name.clone(),
+            zones,
+            usable: parts.iter().map(|p| pfns(&p.span)).collect(),
+            reserved: reserved.iter().map(pfns).collect(),
+            distances: c.distances()?,
+            caches: c.caches(cpus.len())?,
+            cpus,
+            nodes: of.nodes.len(),
+            clock_mhz: of.clock_mhz,
+        })
     }
-    let mut parts = Vec::new();
-    for (n, node) in of.nodes.iter().enumerate() {
-        parts.extend(c.memory(n, node)?);
-    }
-    if parts.is_empty() {
-        let what = "no node has memory; give one memory = [\"1M..2G\"]".into();
-        return Err(c.error("the machine", what));
-    }
-    c.no_overlaps(&parts)?;
-    let zones = c.zones(&parts)?;
-    let reserved = c.reserved(&parts)?;
-    let cpus = c.cpus()?;
-    let pfns = |r: &Range<u64>| Pfn(r.start / PAGE_SIZE)..Pfn(r.end / PAGE_SIZE);
-    Ok(Topology {
-        name: of.name.clone(),
-        zones,
-        usable: parts.iter().map(|p| pfns(&p.span)).collect(),
-        reserved: reserved.iter().map(pfns).collect(),
-        distances: c.distances()?,
-        caches: c.caches(cpus.len())?,
-        cpus,
-        nodes: of.nodes.len(),
-        clock_mhz: of.clock_mhz,
-    })
 }
 
 impl Checker<'_> {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Topology, TopologyError};
+use super::machine::TopologyError;
 
 /// A machine as it is described; [`check`](Description::check) makes a [`Topology`] of it.
 ///
@@ -140,14 +140,6 @@ impl Description {
             what: e.message().to_owned(),
         })?;
         Ok(Description { name: name.into(), ..description })
-    }
-
-    /// What the description means, if it can be.
-    ///
-    /// # Errors
-    /// The first entry that cannot be, and what would mend it.
-    pub fn check(&self) -> Result<Topology, TopologyError> {
-        super::check::check(self)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use pageyard::{PAGE_SIZE, Pfn, ZoneId};
 use serde_json::{Value, json};
 
-use super::Topology;
+use super::machine::Topology;
 
 impl Topology {
     /// Everything that its text says: nodes with their CPUs and zones, distances row by row, for

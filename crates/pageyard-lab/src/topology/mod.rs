@@ -25,29 +25,19 @@
 mod check;
 mod describe;
 mod json;
+mod machine;
 mod table;
 mod text;
 mod zonelist;
 
-use std::fmt;
-use std::ops::Range;
 use std::path::Path;
 
-use pageyard::tuning::CacheSlice;
-use pageyard::{Knobs, Layout, NodeId, Pfn, ZoneSpec};
 use pageyard_machine::spec::read_text;
-use pageyard_trace::printable;
 
 pub use describe::{Cache, Description, Memory, Node, Zone};
+pub use machine::{MOST_CPUS, MOST_NODES, MOST_RANGES, Topology, TopologyError};
 pub use pageyard_machine::size;
 
-/// CPUs are numbered below this, as in traces.
-pub const MOST_CPUS: u32 = 4096;
-/// So many nodes at most, as the kernel's largest build has.
-pub const MOST_NODES: usize = 1024;
-
-/// Ranges of memory at most, and as many that are reserved: each is held against all others.
-pub const MOST_RANGES: usize = 1 << 12;
 /// The longest description in bytes.
 const MOST_TEXT: u64 = 1 << 20;
 
@@ -58,40 +48,6 @@ pub const SHIPPED: [(&str, &str); 4] = [
     ("four-nodes", include_str!("../../topologies/four-nodes.toml")),
     ("eight-sockets", include_str!("../../topologies/eight-sockets.toml")),
 ];
-
-/// A machine that can be.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Topology {
-    name: String,
-    nodes: usize,
-    zones: Vec<ZoneSpec>,
-    usable: Vec<Range<Pfn>>,
-    reserved: Vec<Range<Pfn>>,
-    cpus: Vec<NodeId>,
-    distances: Vec<u8>,
-    caches: Vec<CacheSlice>,
-    clock_mhz: Option<u32>,
-}
-
-/// What is wrong with a description.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TopologyError {
-    /// The file, or the name of what was built.
-    pub file: String,
-    /// The entry: a node, a cache, a line.
-    pub entry: String,
-    /// What is wrong with it, and what would mend it.
-    pub what: String,
-}
-
-impl fmt::Display for TopologyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [file, entry, what] = [&self.file, &self.entry, &self.what].map(|t| printable(t));
-        write!(f, "{file}: {entry}: {what}")
-    }
-}
-
-impl std::error::Error for TopologyError {}
 
 impl Topology {
     /// From a file, or one of the [`SHIPPED`] by name. A file of that name wins.
@@ -110,62 +66,5 @@ impl Topology {
             TopologyError { file: name.to_string(), entry: "the file".into(), what }
         })?;
         Description::from_toml(&name, &text)?.check()
-    }
-
-    /// What an allocator of the whole machine is made from.
-    pub fn layout(&self, knobs: Knobs) -> Layout<'_> {
-        Layout {
-            zones: &self.zones,
-            usable: &self.usable,
-            reserved: &self.reserved,
-            cpus: &self.cpus,
-            distances: &self.distances,
-            knobs,
-        }
-    }
-
-    /// What it is called.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// How many nodes there are; some may have no memory, some no CPUs.
-    pub fn nodes(&self) -> usize {
-        self.nodes
-    }
-
-    /// The zones, by node and kind.
-    pub fn zones(&self) -> &[ZoneSpec] {
-        &self.zones
-    }
-
-    /// Where there is memory.
-    pub fn usable(&self) -> &[Range<Pfn>] {
-        &self.usable
-    }
-
-    /// Where it is in use already.
-    pub fn reserved(&self) -> &[Range<Pfn>] {
-        &self.reserved
-    }
-
-    /// The node of each CPU.
-    pub fn cpus(&self) -> &[NodeId] {
-        &self.cpus
-    }
-
-    /// How far it is from each node to each, row by row: 10 to itself, more to others.
-    pub fn distances(&self) -> &[u8] {
-        &self.distances
-    }
-
-    /// Each CPU's share of its caches; 0 where the description says nothing of them.
-    pub fn caches(&self) -> &[CacheSlice] {
-        &self.caches
-    }
-
-    /// Clock of the CPUs in MHz, where it is known.
-    pub fn clock_mhz(&self) -> Option<u32> {
-        self.clock_mhz
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use pageyard::{PAGE_SIZE, Pfn};
 use pageyard_trace::printable;
 
-use super::Topology;
+use super::machine::Topology;
 use super::text::{bytes, list};
 
 impl fmt::Display for Topology {

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use pageyard_machine::size;
 
+use super::machine::MOST_CPUS;
+
 /// Addresses `from..to`, each written as a size.
 pub(super) fn range(text: &str) -> Result<Range<u64>, String> {
     let Some((from, to)) = text.split_once("..") else {
@@ -24,14 +26,14 @@ pub(super) fn numbers(text: &str) -> Result<Vec<u32>, String> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let first: u32 = first.trim().parse().map_err(|_| wrong())?;
         let last: u32 = last.trim().parse().map_err(|_| wrong())?;
-        if first > last || last >= super::MOST_CPUS {
+        if first > last || last >= MOST_CPUS {
             return Err(format!(
                 "CPUs {part}: the first is not above the last, and they are below {}",
-                super::MOST_CPUS
+                MOST_CPUS
             ));
         }
         out.extend(first..=last);
-        if out.len() > super::MOST_CPUS as usize {
+        if out.len() > MOST_CPUS as usize {
             return Err(format!("CPUs {part}: some are named twice; name each once"));
         }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pageyard::{Hooked, InitError, Knobs, Layout, NodeId, Pfn, Yard, ZoneId, ZoneKind, ZoneSpec};
 
-use super::Topology;
+use super::machine::Topology;
 use crate::{Lock, Memory};
 
 /// Enough of a zone for it to count.

@@ -3,6 +3,8 @@
 use pageyard::{MigrateType, PAGEBLOCK_PAGES, Pfn};
 use serde::{Deserialize, Serialize};
 
+use super::series::{as_many, ascending};
+
 /// The heap over time: frames of cells, a cell being a pageblock or, on a large heap, several
 /// neighbouring ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,9 +57,9 @@ impl HeapTrack {
     /// As [`Track::check`](super::Track).
     pub(super) fn check(&self) -> Result<(), String> {
         let times = self.times_ns.len();
-        super::ascending("heap/times_ns", &self.times_ns)?;
-        super::as_many("heap/in_use", self.in_use.len(), times)?;
-        super::as_many("heap/frames", self.frames.len(), times)?;
+        ascending("heap/times_ns", &self.times_ns)?;
+        as_many("heap/in_use", self.in_use.len(), times)?;
+        as_many("heap/frames", self.frames.len(), times)?;
         let all = self.frames.first().map_or(0, String::len);
         for (i, frame) in self.frames.iter().enumerate() {
             let digits = frame.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase());

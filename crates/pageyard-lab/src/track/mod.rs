@@ -5,9 +5,12 @@
 //! sampled at a fixed period, which doubles (every other sample goes) when there are too many.
 
 mod heap;
+mod series;
 mod tracker;
 
 use serde::{Deserialize, Serialize};
+
+use series::{as_many, ascending};
 
 pub use heap::{Cell, HeapTrack};
 pub(crate) use tracker::{Bounds, Heap, List, Now, PER_LIST, Tracker};
@@ -127,14 +130,6 @@ impl Track {
         }
         self.heap.check()
     }
-}
-
-fn ascending(name: &str, times: &[u64]) -> Result<(), String> {
-    if times.is_sorted() { Ok(()) } else { Err(format!("{name} are not in order")) }
-}
-
-fn as_many(name: &str, n: usize, times: usize) -> Result<(), String> {
-    if n == times { Ok(()) } else { Err(format!("{name} has {n} values for {times} times")) }
 }
 
 impl Latency {

@@ -5,9 +5,10 @@
 use pageyard::tuning::Limits;
 
 use super::actor::{Plan, Stage};
+use super::error::WorkloadError;
 use super::fault::Faults;
 use super::params::{Params, param};
-use super::{Point, Recipe, Score, Site, WorkloadError};
+use super::recipe::{Point, Recipe, Score, Site};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "batch",

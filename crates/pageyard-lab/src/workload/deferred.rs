@@ -13,10 +13,11 @@ use std::sync::Mutex;
 use pageyard::CpuId;
 
 use super::actor::{Measure, Plan, Stage, ZoneView};
+use super::error::WorkloadError;
 use super::kbuild;
 use super::params::Params;
+use super::recipe::{Point, Recipe, Site};
 use super::seats::lock;
-use super::{Point, Recipe, Site, WorkloadError};
 use crate::result::Better;
 
 pub(super) const RECIPE: Recipe = Recipe {

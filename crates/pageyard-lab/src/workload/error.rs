@@ -5,7 +5,7 @@ use pageyard_host::BuildError;
 use pageyard_machine::Stuck;
 use pageyard_trace::printable;
 
-use crate::replay::{SettingError, on_hosts};
+use crate::settings::SettingError;
 
 /// Why a workload could not be run. The program's exit code is 2 for these.
 #[derive(Debug, thiserror::Error)]
@@ -49,10 +49,15 @@ pub enum WorkloadError {
     /// The policy runs on simulated machines alone: it is not compiled for hosts.
     #[error(
         "policy {} runs on simulated machines only; take --on machine:NAME, or one of {}",
-        printable(.0),
-        on_hosts().collect::<Vec<_>>().join(", ")
+        printable(.name),
+        known
     )]
-    MachineOnly(String),
+    MachineOnly {
+        /// Its name.
+        name: String,
+        /// The names of those that are.
+        known: String,
+    },
     /// A setting that this memory does not allow.
     #[error(transparent)]
     Setting(#[from] SettingError),

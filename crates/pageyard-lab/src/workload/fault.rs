@@ -9,8 +9,9 @@ use pageyard::{CpuId, Order};
 
 use super::actor::{Actor, Block, Plan, Stage};
 use super::costs::{FAULT, UNMAP};
+use super::error::WorkloadError;
 use super::params::{Param, Params, param};
-use super::{Point, Recipe, Score, Site, WorkloadError};
+use super::recipe::{Point, Recipe, Score, Site};
 use crate::hygiene::build::{GATHER, flags, gfp};
 
 /// Pages that one table maps.

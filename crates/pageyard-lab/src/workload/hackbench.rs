@@ -11,10 +11,11 @@ use std::sync::Mutex;
 use pageyard::{CpuId, Order};
 
 use super::actor::{Actor, PipeId, Plan, Stage};
+use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::process::Process;
+use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
-use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::hygiene::build::{flags, gfp};
 
 /// Senders of a group, and receivers (stated).

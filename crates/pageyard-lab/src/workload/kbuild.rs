@@ -28,10 +28,11 @@ use std::sync::Mutex;
 use pageyard::{CpuId, NodeId, Order};
 
 use super::actor::{Actor, Block, Plan, Stage};
+use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::process::{Process, take};
+use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::{Seats, lock};
-use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::hygiene::build::{CLASSES, Class, RECLAIMABLE_SLABS, SLABS, WRITTEN, flags, quantile};
 
 /// Classes of the recording.

@@ -15,9 +15,10 @@ use std::sync::Mutex;
 use pageyard::{CpuId, Gfp, MAX_ORDER, Order};
 
 use super::actor::{Actor, BarrierId, Block, Measure, Plan, Stage};
+use super::error::WorkloadError;
 use super::params::{Param, Params, param};
+use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
-use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::result::Better;
 use crate::rng::Rng;
 

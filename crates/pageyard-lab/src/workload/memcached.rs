@@ -8,11 +8,12 @@
 //! lists hold meanwhile, and how often the zone is asked.
 
 use super::actor::{PipeId, Plan, Stage};
+use super::error::WorkloadError;
 use super::params::{Params, param};
+use super::recipe::{Point, Recipe, Score, Site};
 use super::sctp::{BUFFER, Nodes, stay};
 use super::seats::Seats;
 use super::unix::bytes_of;
-use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::hygiene::build::{gfp, order};
 
 /// Of a thousand buffers, those of order 2 (measured).

@@ -3,8 +3,8 @@
 use pageyard::{Config, CpuId, DrainReason, Yard};
 use pageyard_machine::{Histogram, LockStats, Stats};
 
-use super::Score;
 use super::actor::Measure;
+use super::recipe::Score;
 use crate::result::Better;
 
 /// Counters of the whole allocator.

@@ -10,9 +10,10 @@ use std::sync::Mutex;
 use pageyard::{CpuId, Gfp, Order};
 
 use super::actor::{Actor, Block, Measure, Plan, Stage};
+use super::error::WorkloadError;
 use super::params::{Params, param};
+use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
-use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::result::Better;
 
 /// Rounds whose times are dropped (stated).

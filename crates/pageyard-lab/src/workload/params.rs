@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use super::WorkloadError;
+use super::error::WorkloadError;
 
 /// A parameter of a workload.
 #[derive(Clone, Copy, Debug)]

@@ -9,9 +9,10 @@
 
 use super::actor::{Actor, PipeId, Plan, Stage};
 use super::costs::SCTP;
+use super::error::WorkloadError;
 use super::params::{Params, param};
+use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::Seats;
-use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::hygiene::build::{gfp, order};
 
 use pageyard::NodeId;

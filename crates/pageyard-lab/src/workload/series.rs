@@ -2,8 +2,10 @@
 //! disturbs one disturbs all, and each with a seed of its own, the same for all of them.
 
 use super::actor::{Measure, Plan};
-use super::{Params, Recipe, Site, WorkloadError};
-use crate::replay::Choice;
+use super::error::WorkloadError;
+use super::params::Params;
+use super::recipe::{Recipe, Site};
+use crate::policies::Choice;
 use crate::result::{Metric, RunResult, World};
 use crate::track::Track;
 

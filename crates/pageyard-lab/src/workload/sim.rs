@@ -10,10 +10,11 @@ use pageyard_machine::{
 };
 
 use super::actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage, ZoneView};
+use super::error::WorkloadError;
 use super::metrics::{self, Counts, Observed, Waits};
+use super::recipe::Score;
 use super::watch::{Course, Recorder, Recording, Watch};
-use super::{Score, WorkloadError};
-use crate::replay::Choice;
+use crate::policies::Choice;
 
 /// One run.
 #[derive(Clone, Copy)]

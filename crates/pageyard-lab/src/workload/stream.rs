@@ -13,10 +13,11 @@ use pageyard::CpuId;
 
 use super::actor::{Plan, Stage};
 use super::costs::UNIX;
+use super::error::WorkloadError;
 use super::params::{Params, param};
+use super::recipe::{Point, Recipe, Score, Site};
 use super::sctp::BUFFER;
 use super::unix::bytes_of;
-use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::hygiene::build::{gfp, order};
 
 /// KiB of a fragment.

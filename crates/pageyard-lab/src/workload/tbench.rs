@@ -8,10 +8,11 @@
 use pageyard::CpuId;
 
 use super::actor::{Actor, Block, Parcel, PipeId, Plan, Stage};
+use super::error::WorkloadError;
 use super::params::{Params, param};
+use super::recipe::{Point, Recipe, Score, Site};
 use super::sctp::{BUFFER, Nodes};
 use super::unix::bytes_of;
-use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::hygiene::build::{gfp, order};
 
 /// Bytes of a message (assumed).

@@ -23,11 +23,12 @@ use std::sync::Mutex;
 use pageyard::{CpuId, Gfp, MAX_ORDER, Order, PAGE_SIZE};
 
 use super::actor::{Actor, BarrierId, Block, Measure, PipeId, Plan, Stage};
+use super::error::WorkloadError;
 use super::kbuild::Kbuild;
 use super::params::{Params, param};
+use super::recipe::{Point, Recipe, Score, Site};
 use super::sctp::BUFFER;
 use super::seats::lock;
-use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::hygiene::build::{flags, gfp, order};
 use crate::result::Better;
 use crate::rng::Rng;

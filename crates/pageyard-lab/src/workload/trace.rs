@@ -21,9 +21,10 @@ use pageyard::{CpuId, Gfp, MAX_ORDER, Order};
 use pageyard_trace::{Event, Kind, Options, Record, TraceReader};
 
 use super::actor::{Actor, Block, Measure, PipeId, Plan, Stage};
+use super::error::WorkloadError;
 use super::params::{Params, param};
+use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
-use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::result::Better;
 
 /// Who is ahead of the recording by less than this, in nanoseconds, does not wait for it.

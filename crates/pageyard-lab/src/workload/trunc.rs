@@ -10,9 +10,10 @@ use pageyard::{CpuId, Order};
 
 use super::actor::{Block, Plan, Stage};
 use super::costs::FORGET;
+use super::error::WorkloadError;
 use super::params::{Params, param};
+use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
-use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::hygiene::build::{flags, gfp};
 
 /// Pages of a list (stated).

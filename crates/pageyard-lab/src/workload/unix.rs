@@ -10,9 +10,10 @@ use pageyard::Order;
 
 use super::actor::{PipeId, Plan, Stage};
 use super::costs::UNIX;
+use super::error::WorkloadError;
 use super::params::{Params, param};
+use super::recipe::{Point, Recipe, Score, Site};
 use super::sctp::{BUFFER, Nodes};
-use super::{Point, Recipe, Score, Site, WorkloadError};
 use crate::hygiene::build::{gfp, order};
 
 /// Buffers that wait for the reader at most (stated).

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
+use super::hardware::{LOCAL, MOST_CPUS, MachineSpec, Place, SpecError};
 use super::size::size;
-use super::{LOCAL, MOST_CPUS, MachineSpec, Place, SpecError};
 
 /// To another node where nothing is said (ACPI).
 const REMOTE: u8 = 20;

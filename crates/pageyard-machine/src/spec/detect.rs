@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use super::hardware::{LOCAL, MOST_CPUS, MachineSpec, Place, SpecError};
 use super::size::size;
-use super::{LOCAL, MOST_CPUS, MachineSpec, Place, SpecError};
 
 /// Where `/proc/cpuinfo` names no clock. Only what is printed depends on it.
 const ANY_CLOCK: u32 = 2000;

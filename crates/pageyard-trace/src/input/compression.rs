@@ -1,58 +1,19 @@
-//! Which compression an input has, by its first bytes, and the decoders.
+//! The decoders of compressed inputs.
 
-use std::fmt;
 use std::io::{self, BufReader, Read};
 
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 
 use super::bound::Bound;
+use crate::compression::Compression;
 use crate::error::Fault;
-
-/// Compression around an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
-    /// None.
-    None,
-    /// Zstandard, one or more frames.
-    Zstd,
-    /// xz, one or more streams.
-    Xz,
-    /// gzip, one or more members.
-    Gzip,
-}
-
-impl fmt::Display for Compression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Compression::None => "plain",
-            Compression::Zstd => "zstd",
-            Compression::Xz => "xz",
-            Compression::Gzip => "gzip",
-        })
-    }
-}
 
 /// What a decoder of xz may ask for, in bytes: four times what `xz -9` needs. The input's head says
 /// how much it wants, up to 4 GiB. (That of zstd refuses more than 128 MiB itself.)
 const XZ_MEMORY: u64 = 1 << 28;
 
-/// So many first bytes tell the compression.
-pub(crate) const SNIFF: usize = 6;
-
 impl Compression {
-    /// The compression that begins with these bytes.
-    pub(crate) fn sniff(head: &[u8]) -> Self {
-        match head {
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
-            // A skippable frame: tools put one before the first data frame.
-            [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
-            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Compression::Xz,
-            [0x1f, 0x8b, ..] => Compression::Gzip,
-            _ => Compression::None,
-        }
-    }
-
     /// A reader of the decompressed bytes.
     pub(crate) fn decoder(
         self,

@@ -5,7 +5,6 @@ mod compression;
 mod decompressed;
 mod source;
 
-pub use compression::Compression;
 pub(crate) use compression::{Used, decompress_all, read_at_most};
 pub use decompressed::Decompressed;
 pub(crate) use source::Source;

@@ -4,8 +4,8 @@ use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::compression::{Compression, SNIFF};
 use super::{Progress, bound};
+use crate::compression::{Compression, SNIFF};
 use crate::error::Fault;
 
 /// So much is read at once, more and more of it, so that a small input does not cost much.

@@ -9,7 +9,7 @@ use crate::check::MAX_CPUS;
 use crate::error::{Fault, Position, TraceError, excerpt};
 use crate::event::Record;
 use crate::input::{Source, bound};
-use crate::reader::Shared;
+use crate::shared::Shared;
 use crate::state::is_state_file;
 
 /// Reads chunks from a source.

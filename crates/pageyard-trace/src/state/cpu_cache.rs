@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::lines::Lines;
 use crate::check::MAX_CPUS;
 use crate::error::TraceError;
-use crate::text::parse_decimal;
+use crate::number::parse_decimal;
 
 /// One cache as one CPU sees it. What the file does not say is `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

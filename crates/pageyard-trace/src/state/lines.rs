@@ -1,7 +1,7 @@
 //! What the parsers share: numbered lines and faults that name them.
 
 use crate::error::{Fault, Position, TraceError, excerpt};
-use crate::text::parse_decimal;
+use crate::number::parse_decimal;
 
 /// The lines of a file, without blanks at either end, and the number of the current one.
 pub(super) struct Lines<'a> {

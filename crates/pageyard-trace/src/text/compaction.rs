@@ -3,11 +3,11 @@
 
 use std::io::{self, Write};
 
-use super::number::{parse_decimal, parse_number};
 use crate::compaction::{Compaction, STATUSES, ZONES};
 use crate::compaction_layout::{Form, MODES, MOST, POINTS, key, may_be_point};
 use crate::error::{Fault, excerpt};
 use crate::gfp;
+use crate::number::{parse_decimal, parse_number};
 
 /// The tracepoint of this name.
 pub(super) fn point_of(event: &[u8]) -> Option<usize> {

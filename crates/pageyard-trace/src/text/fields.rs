@@ -1,10 +1,10 @@
 //! The fields of the page events (spec §9.5), in any order.
 
-use super::number::parse_number;
 use crate::check::{MAX_ORDER, MAX_PFN, MAX_TYPE, at_most};
 use crate::error::{Fault, excerpt};
 use crate::event::Kind;
 use crate::gfp;
+use crate::number::parse_number;
 
 /// The name of a page event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

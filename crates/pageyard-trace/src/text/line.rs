@@ -12,9 +12,9 @@
 
 use memchr::memchr_iter;
 
-use super::number::parse_decimal;
 use crate::check::{MAX_CPUS, at_most};
 use crate::error::{Fault, excerpt};
+use crate::number::parse_decimal;
 
 /// Longest of the short words between the dash and the time: the thread group, the interrupt state.
 /// Every dash of a line may be tried, so none of them is searched further.

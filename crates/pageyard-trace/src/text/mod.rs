@@ -3,10 +3,8 @@
 mod compaction;
 mod fields;
 mod line;
-mod number;
 mod reader;
 mod writer;
 
-pub(crate) use number::{parse_decimal, parse_number};
 pub(crate) use reader::TextBody;
 pub use writer::TextWriter;

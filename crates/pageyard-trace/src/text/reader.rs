@@ -9,7 +9,7 @@ use crate::error::{Fault, Position, TraceError};
 use crate::event::{Event, Record};
 use crate::input::Source;
 use crate::printable::name_from_bytes;
-use crate::reader::Shared;
+use crate::shared::Shared;
 
 /// Longest line in bytes; marks are at most a page.
 const MAX_LINE: usize = 1 << 16;

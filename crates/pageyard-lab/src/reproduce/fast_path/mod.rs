@@ -11,9 +11,10 @@ use std::thread;
 
 use self::callgrind::{Counts, Failed};
 use self::hot::{PATTERNS, VARIANTS};
-use super::{
-    Claim, Column, Comparison, Experiment, Kind, Outcome, ReproduceError, Run, SIDES, Scale,
-};
+use super::agree::{Column, Kind};
+use super::error::ReproduceError;
+use super::experiment::{Experiment, Run, Scale};
+use super::outcome::{Claim, Comparison, Outcome, SIDES};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: NAME,

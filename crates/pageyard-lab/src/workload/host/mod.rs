@@ -9,7 +9,10 @@ use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 
-use pageyard::policy::StaticPolicy;
+use pageyard::policy::{
+    Base, LateFreeHigh, Linux61, Linux612, StaticPolicy, Step1, Step3, Step5, Step7, Step9, Step10,
+    TwoPassBulkFree, Vanilla,
+};
 use pageyard::{NodeId, PAGE_SIZE, Pfn};
 use pageyard_host::topology::available_memory;
 use pageyard_host::{BuildError, Builder, Region, Topology, cpu};
@@ -18,8 +21,9 @@ use super::actor::{Measure, Plan};
 use super::metrics::{self, Counts, Observed};
 use super::series::Series;
 use super::{Recipe, Score, Site, WorkloadError};
-use crate::replay::{Choice, Settings};
+use crate::policies::Choice;
 use crate::result::{RunResult, World as Where};
+use crate::settings::Settings;
 use times::Moves;
 use world::{HostYard, Pages, World, stage};
 
@@ -44,6 +48,36 @@ const MOST: u64 = 4 << 30;
 const UNIT: u64 = 4 << 20;
 /// Pages that are taken from the system at once.
 const STEP: u64 = (64 << 20) / PAGE_SIZE;
+
+/// Runs a workload on this host's threads, where what a policy costs is measured: with rules that are known when the core is
+/// compiled, which takes seconds for each policy.
+type RealWork = fn(&Setting<'_>, &mut Room) -> Result<Vec<Measure>, WorkloadError>;
+
+/// The policies that workloads run under on this host.
+const ON_HOSTS: [(&str, RealWork); 12] = [
+    ("Base", run::<Base>),
+    ("Step1", run::<Step1>),
+    ("Step3", run::<Step3>),
+    ("Step5", run::<Step5>),
+    ("Step7", run::<Step7>),
+    ("Step9", run::<Step9>),
+    ("Step10", run::<Step10>),
+    ("Linux612", run::<Linux612>),
+    ("LateFreeHigh", run::<LateFreeHigh>),
+    ("Linux61", run::<Linux61>),
+    ("Vanilla", run::<Vanilla>),
+    ("TwoPassBulkFree<Base>", run::<TwoPassBulkFree<Base>>),
+];
+
+/// The names of the policies that workloads run under on this host.
+pub fn on_hosts() -> impl Iterator<Item = &'static str> {
+    ON_HOSTS.iter().map(|&(name, _)| name)
+}
+
+/// What runs workloads under a policy on this host; `None` for policies that the core is not compiled for.
+fn real_work(policy: &Choice) -> Option<RealWork> {
+    ON_HOSTS.iter().find(|&&(name, _)| name == policy.policy()).map(|&(_, work)| work)
+}
 
 /// This host, with memory for runs.
 #[derive(Debug)]
@@ -113,7 +147,10 @@ impl Host {
         tell: &mut dyn FnMut(u64, u64),
     ) -> Result<Vec<RunResult>, WorkloadError> {
         let work = |policy: &Choice| {
-            policy.real_work.ok_or_else(|| WorkloadError::MachineOnly(policy.name.clone()))
+            real_work(policy).ok_or_else(|| WorkloadError::MachineOnly {
+                name: policy.name.clone(),
+                known: on_hosts().collect::<Vec<_>>().join(", "),
+            })
         };
         // A policy that cannot run here shows before anything runs.
         options.policies.iter().try_for_each(|policy| work(policy).map(drop))?;
@@ -187,7 +224,7 @@ pub(crate) struct Room {
     cpus: Vec<u32>,
 }
 
-/// Runs a plan under a policy: `Choice::real_work` of it.
+/// Runs a plan under a policy: one of [`ON_HOSTS`].
 pub(crate) fn run<P: StaticPolicy + Sync>(
     setting: &Setting<'_>,
     room: &mut Room,

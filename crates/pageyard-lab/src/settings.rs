@@ -6,8 +6,7 @@ use std::str::FromStr;
 
 use pageyard::tuning::{Limits, MAX_BATCH, MAX_PAGES};
 use pageyard::{Config, CpuId, KnobError, Knobs, Yard};
-
-use super::error::printable;
+use pageyard_trace::printable;
 
 /// A limit of the per-CPU lists, for which the kernel has no file.
 struct Limit {

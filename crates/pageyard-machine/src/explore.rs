@@ -23,14 +23,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod schedule;
-
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub(crate) use schedule::Schedule;
-
-use crate::machine::{Machine, Options, Stuck};
+use crate::machine::{Machine, Stuck};
+use crate::options::Options;
+use crate::schedule::Schedule;
 use crate::spec::MachineSpec;
 
 /// Which schedules are tried.

@@ -1,15 +1,19 @@
 //! Policies by name.
 
-use pageyard::policy::{
-    self, Base, Decay, LateFreeHigh, Linux61, Linux612, Rules, StaticPolicy, Step1, Step3, Step5,
-    Step7, Step9, Step10, TwoPassBulkFree, Vanilla, guarded,
-};
+use pageyard::policy::{self, Decay, Linux612, Rules, StaticPolicy, guarded};
+use pageyard_trace::printable;
 
-use super::error::ReplayError;
-use super::settings::Settings;
-use crate::workload::{Measure, WorkloadError, host};
+use crate::settings::Settings;
 
-type RealWork = fn(&host::Setting<'_>, &mut host::Room) -> Result<Vec<Measure>, WorkloadError>;
+/// A policy that there is not.
+#[derive(Debug, thiserror::Error)]
+#[error("policy {}: {why}", printable(.name))]
+pub struct PolicyError {
+    /// What was asked for.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
+}
 
 /// A policy, and settings, that can be run.
 #[derive(Clone, Debug)]
@@ -20,27 +24,7 @@ pub struct Choice {
     pub rules: Rules,
     /// What is set once the allocator is there.
     pub settings: Settings,
-    /// Runs a workload on this host's threads, where what a policy costs is measured: with rules that are
-    /// known when the core is compiled. `None` for policies that it is not compiled for: each takes
-    /// seconds.
-    pub(crate) real_work: Option<RealWork>,
 }
-
-/// The policies that workloads run under on this host.
-const ON_HOSTS: [(&str, RealWork); 12] = [
-    ("Base", host::run::<Base>),
-    ("Step1", host::run::<Step1>),
-    ("Step3", host::run::<Step3>),
-    ("Step5", host::run::<Step5>),
-    ("Step7", host::run::<Step7>),
-    ("Step9", host::run::<Step9>),
-    ("Step10", host::run::<Step10>),
-    ("Linux612", host::run::<Linux612>),
-    ("LateFreeHigh", host::run::<LateFreeHigh>),
-    ("Linux61", host::run::<Linux61>),
-    ("Vanilla", host::run::<Vanilla>),
-    ("TwoPassBulkFree<Base>", host::run::<TwoPassBulkFree<Base>>),
-];
 
 /// What a replay runs unless told otherwise.
 pub const DEFAULT_POLICIES: &str = "Base,Step5,Step10,Linux612";
@@ -54,6 +38,11 @@ impl Choice {
         !matches!(self.rules.pcp.decay, Decay::None)
     }
 
+    /// Its name without settings.
+    pub(crate) fn policy(&self) -> &str {
+        self.name.split('+').next().unwrap_or_default()
+    }
+
     /// The same with these settings besides, and after its own.
     #[must_use]
     pub fn with(mut self, settings: &Settings) -> Choice {
@@ -63,42 +52,36 @@ impl Choice {
     }
 }
 
-/// The names of the policies that workloads run under on this host.
-pub fn on_hosts() -> impl Iterator<Item = &'static str> {
-    ON_HOSTS.iter().map(|&(name, _)| name)
-}
-
 /// The policy of this name: one of [`policy::POLICIES`], within any of [`policy::MODIFIERS`] and
 /// `Guarded<N, …>`. A modifier alone is that of [`Linux612`]. Behind it, `+NAME=VALUE` for each of
 /// [`Settings`]. Upper and lower case are one.
 ///
 /// # Errors
-/// [`ReplayError::Policy`] says what is wrong with it.
+/// [`PolicyError`] says what is wrong with it.
 ///
 /// ```
 /// use pageyard_lab::replay::by_name;
 ///
 /// let choice = by_name("vanilla<guarded<3, Base>>+high=400")?;
 /// assert_eq!(choice.name, "Vanilla<Guarded<3, Base>>+high=400");
-/// # Ok::<(), pageyard_lab::replay::ReplayError>(())
+/// # Ok::<(), pageyard_lab::replay::PolicyError>(())
 /// ```
-pub fn by_name(text: &str) -> Result<Choice, ReplayError> {
-    let wrong = |why| ReplayError::Policy { name: text.trim().to_owned(), why };
+pub fn by_name(text: &str) -> Result<Choice, PolicyError> {
+    let wrong = |why| PolicyError { name: text.trim().to_owned(), why };
     let mut parts = text.split('+');
     let (policy, rules) = composed(parts.next().unwrap_or_default()).map_err(wrong)?;
     let mut settings = Settings::default();
     for part in parts {
         settings.add(&part.parse().map_err(|e| wrong(format!("{e}")))?);
     }
-    let real_work = ON_HOSTS.iter().find(|&&(name, _)| name == policy).map(|&(_, work)| work);
-    Ok(Choice { name: format!("{policy}{settings}"), rules, settings, real_work })
+    Ok(Choice { name: format!("{policy}{settings}"), rules, settings })
 }
 
 /// Several, with commas between them.
 ///
 /// # Errors
 /// As [`by_name`], of the first that is wrong.
-pub fn by_names(text: &str) -> Result<Vec<Choice>, ReplayError> {
+pub fn by_names(text: &str) -> Result<Vec<Choice>, PolicyError> {
     let mut depth = 0;
     let between = |c: char| {
         depth += match c {
@@ -177,7 +160,7 @@ fn unknown(name: &str) -> String {
     let what = if name.is_empty() {
         "a name is missing".to_owned()
     } else {
-        format!("there is no {}", super::error::printable(name))
+        format!("there is no {}", printable(name))
     };
     format!(
         "{what}; there are {whole}, and around a policy, as in Vanilla<Base>: {modifiers}, Guarded"
@@ -186,7 +169,7 @@ fn unknown(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pageyard::policy::{Guarded, NoHighOrder, Poisoned, SixBatches};
+    use pageyard::policy::{Base, Guarded, NoHighOrder, Poisoned, SixBatches, Step5, Vanilla};
 
     use super::*;
 
@@ -200,12 +183,6 @@ mod tests {
         assert!(by_name("Linux612").unwrap().ticks_matter());
         assert!(!by_name("TwoPassBulkFree<Base>").unwrap().ticks_matter());
         assert_eq!(by_names(DEFAULT_POLICIES).unwrap().len(), 4);
-        for (name, work) in ON_HOSTS {
-            assert!(
-                by_name(name).unwrap().real_work.is_some_and(|w| std::ptr::fn_addr_eq(w, work))
-            );
-        }
-        assert!(by_name("Vanilla<Base>").unwrap().real_work.is_none());
     }
 
     #[test]

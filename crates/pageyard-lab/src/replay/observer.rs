@@ -1,0 +1,73 @@
+//! What the allocator tells in the course of a run.
+
+use std::cell::{Cell, RefCell};
+
+use pageyard::{CpuId, Defences, DrainReason, Event, Platform, Reclaim};
+
+use super::counts::Holds;
+use super::course::Course;
+use super::explain::Notes;
+use super::setting::Setting;
+
+/// Counts what the allocator tells.
+pub(super) struct Observer {
+    pub(super) cpu: Cell<u32>,
+    pub(super) holds: RefCell<Holds>,
+    /// Pages that came to the lists less pages that the lists gave back, since last asked.
+    pub(super) cached: Cell<i64>,
+    pub(super) tick_pages: Cell<u64>,
+    /// The trace's time.
+    pub(super) now: Cell<u64>,
+    pub(super) notes: Notes,
+    pub(super) course: Course,
+}
+
+impl Observer {
+    pub(super) fn new(setting: &Setting<'_>) -> Observer {
+        Observer {
+            cpu: Cell::new(0),
+            holds: RefCell::new(Holds::new(setting.machine.cpus.len())),
+            cached: Cell::new(0),
+            tick_pages: Cell::new(0),
+            now: Cell::new(setting.first_ns),
+            notes: Notes::new(setting.machine),
+            course: Course::new(),
+        }
+    }
+}
+
+impl Platform for Observer {
+    #[inline(always)]
+    fn cpu(&self) -> CpuId {
+        CpuId(self.cpu.get())
+    }
+}
+
+impl Reclaim for Observer {}
+
+impl pageyard::Observer for Observer {
+    const SEES_TUNING: bool = true;
+
+    #[inline(always)]
+    fn event(&self, cpu: CpuId, event: Event) {
+        match event {
+            Event::Refill { order, blocks, .. } if blocks > 0 => {
+                let pages = u64::from(blocks) << order.get();
+                self.cached.set(self.cached.get() + pages as i64);
+                self.holds.borrow_mut().refill(cpu.0 as usize, pages);
+            }
+            Event::BulkFree { reason, pages, .. } => {
+                self.cached.set(self.cached.get() - i64::from(pages));
+                self.holds.borrow_mut().drain(cpu.0 as usize, pages.into());
+                if matches!(reason, DrainReason::Decay | DrainReason::Expire) {
+                    self.tick_pages.set(self.tick_pages.get() + u64::from(pages));
+                }
+            }
+            Event::Alloc { pfn: Some(pfn), order, .. } => self.course.usage(pfn, order.pages(), 1),
+            Event::Free { pfn, order } => self.course.usage(pfn, order.pages(), -1),
+            _ => self.notes.note(self.now.get(), cpu, &event),
+        }
+    }
+}
+
+impl Defences for Observer {}

@@ -1,0 +1,36 @@
+//! What runs share, and what each of them finds.
+
+use super::explain::Explained;
+use super::figures::{Figures, Price};
+use super::held::Held;
+use super::machine::Machine;
+use super::plan::Plan;
+use super::requests::Requests;
+use super::start::Start;
+use super::tick::PhaseSource;
+use crate::track::Track;
+
+/// What all runs share.
+pub(super) struct Setting<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) start: &'a Start,
+    pub(super) plan: &'a Plan,
+    pub(super) phase: &'a PhaseSource,
+    /// Time of the first record, and of the first snapshot.
+    pub(super) first_ns: u64,
+    pub(super) snapshot_ns: u64,
+    /// Who asked for what, where that is wanted.
+    pub(super) requests: Option<&'a Requests>,
+    /// Whether tracks are recorded.
+    pub(super) record: bool,
+}
+
+/// What a run found.
+pub(super) struct Outcome {
+    pub(super) figures: Figures,
+    pub(super) explained: Vec<Explained>,
+    pub(super) held: Option<Held>,
+    pub(super) track: Option<Track>,
+    /// What it cost, on a simulated machine.
+    pub(super) price: Option<Price>,
+}

@@ -1,0 +1,74 @@
+//! Why an experiment could not be run.
+
+use std::fmt;
+
+use crate::policies::PolicyError;
+use crate::workload::WorkloadError;
+
+/// Why an experiment could not be run.
+#[derive(Debug)]
+pub enum ReproduceError {
+    /// There is no such experiment.
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// It cannot be run here, though others can.
+    Unavailable {
+        /// Its name.
+        experiment: &'static str,
+        /// Why, and what helps.
+        why: String,
+    },
+    /// Instructions could not be counted.
+    Count(String),
+    /// Its workload could not be run.
+    Workload(WorkloadError),
+    /// It names a policy that there is not.
+    Policy(PolicyError),
+    /// It names a machine that is not shipped.
+    Machine(pageyard_machine::spec::SpecError),
+    /// The heap of the hygiene run could not be made.
+    Hygiene(crate::hygiene::HygieneError),
+    /// An allocator could not be made.
+    Init(pageyard::InitError),
+}
+
+impl fmt::Display for ReproduceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReproduceError::Unknown { name, known } => {
+                write!(f, "no experiment {name}; there are {known}, and all")
+            }
+            ReproduceError::Unavailable { experiment, why } => write!(f, "{experiment}: {why}"),
+            ReproduceError::Count(why) => f.write_str(why),
+            ReproduceError::Workload(e) => e.fmt(f),
+            ReproduceError::Policy(e) => e.fmt(f),
+            ReproduceError::Machine(e) => e.fmt(f),
+            ReproduceError::Hygiene(e) => e.fmt(f),
+            ReproduceError::Init(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReproduceError {}
+
+macro_rules! from {
+    ($($error:ty => $variant:ident,)*) => {$(
+        impl From<$error> for ReproduceError {
+            fn from(e: $error) -> Self {
+                ReproduceError::$variant(e)
+            }
+        }
+    )*};
+}
+
+from! {
+    WorkloadError => Workload,
+    PolicyError => Policy,
+    pageyard_machine::spec::SpecError => Machine,
+    crate::hygiene::HygieneError => Hygiene,
+    pageyard::InitError => Init,
+}

@@ -1,0 +1,71 @@
+//! Blocks that a relocator moves.
+
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::sync::{Mutex, TryLockError};
+
+use pageyard::{Order, Pfn, Relocation};
+use pageyard_host::{Moving, Relocator};
+
+use crate::found::Report;
+use crate::held::{Held, Item, Terms};
+use crate::house::{House, lock};
+
+/// Blocks that a relocator may move while they are lent to it, by number.
+#[derive(Default)]
+pub(crate) struct Pool(Mutex<HashMap<Pfn, (Order, Terms)>>);
+
+impl Pool {
+    /// Lends a block; anything else is dropped.
+    pub(crate) fn put(&self, held: Held) {
+        let Held { item: Item::Block(block), house, terms } = held else { return };
+        let (pfn, order) = block.into_raw();
+        let mut all = lock(&self.0);
+        all.insert(pfn, (order, terms));
+        // SAFETY: no block owns it. Where this fails, it is not moved.
+        let _ = unsafe { house.yard.core() }.set_movable(pfn, order, true);
+    }
+
+    /// Takes back a block that was lent.
+    pub(crate) fn take(&self, house: &'static House) -> Option<Held> {
+        let mut all = lock(&self.0);
+        let pfn = *all.keys().next()?;
+        let (order, terms) = all.remove(&pfn)?;
+        // SAFETY: `put` gave up its ownership, and the relocator moves what is in the table alone.
+        let block = unsafe { house.yard.from_raw(pfn, order) }.expect("a block of this yard");
+        Some(Held { item: Item::Block(block), house, terms })
+    }
+}
+
+/// Moves the blocks of a yard's pool.
+pub(crate) struct Moves {
+    pub(crate) to: &'static dyn Report,
+    pub(crate) house: &'static House,
+    pub(crate) pool: &'static Pool,
+}
+
+// SAFETY: what it moves is in the pool, so nothing uses it, and stands there by its new place
+// afterwards. All else is refused.
+unsafe impl Relocator for Moves {
+    fn relocate(&self, block: &Moving) -> Relocation {
+        let (from, to, order) = (block.from(), block.to(), block.order());
+        let mut all = match self.pool.0.try_lock() {
+            Ok(all) => all,
+            Err(TryLockError::Poisoned(all)) => all.into_inner(),
+            Err(TryLockError::WouldBlock) => return Relocation::Busy,
+        };
+        let Some(&(_, Terms { owner, .. })) = all.get(&from).filter(|(known, _)| *known == order)
+        else {
+            return Relocation::Refused;
+        };
+        let frames = |pfn: Pfn| pfn.0..pfn.0 + u64::from(order.pages());
+        self.to.report(self.house.owners.take(frames(to), owner));
+        // SAFETY: the pool owns the block, and its table is locked.
+        unsafe { block.copy() };
+        self.to.report(self.house.owners.give(frames(from), owner));
+        let lent = all.remove(&from);
+        all.extend(lent.map(|lent| (to, lent)));
+        Relocation::Moved
+    }
+}

@@ -1,0 +1,185 @@
+//! What the threads of a phase do, by their seats.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use pageyard::Gfp;
+
+use crate::Plant;
+use crate::found::{Found, Report};
+use crate::hand::{DROP, FREE_BULK, Hand, LAST};
+use crate::held::{Held, Item};
+use crate::house::{House, lock};
+use crate::phase::Work;
+use crate::ways::{TABLE, Way, draw, row};
+use crate::world::Role;
+
+/// Operations of a worker in a phase: about a second's.
+const MIXED: u64 = 10_000;
+/// See `MIXED`: single pages that bear patterns, and those that do not.
+const MARKED_BURSTS: u64 = 500_000;
+const BURSTS: u64 = 2_000_000;
+/// Requests that do not wait, of each type.
+const TYPES: [Gfp; 3] =
+    [Gfp::NOWAIT, Gfp::NOWAIT.union(Gfp::MOVABLE), Gfp::NOWAIT.union(Gfp::RECLAIMABLE)];
+/// Items at one place that any thread takes from.
+const MOST: usize = 1000;
+
+impl Hand {
+    /// Does the seat's work, and returns everything.
+    pub(crate) fn run(mut self) {
+        let role = self.world.seats[self.seat].role;
+        let done = self.work(role);
+        let done = done.and_then(|()| self.release_all());
+        self.world.report(done);
+        if matches!(role, Role::Worker(_)) {
+            self.world.working.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn work(&mut self, role: Role) -> Result<(), Found> {
+        let world = self.world;
+        let mut n = 0;
+        let operations = match role {
+            Role::Worker(Work::Mixed) => MIXED,
+            Role::Worker(Work::Burst(_)) if world.phase.patterns => MARKED_BURSTS,
+            Role::Worker(Work::Burst(_)) => BURSTS,
+            Role::Swing | Role::Repeat(_) | Role::Others => u64::MAX,
+        };
+        while self.operations < operations && !world.is_done() {
+            n += 1;
+            let house = self.house();
+            match role {
+                Role::Worker(Work::Mixed) => self.mix(n)?,
+                Role::Worker(Work::Burst(most)) => {
+                    let gfp = TYPES[self.rng.usize(..TYPES.len())];
+                    let pages = self.rng.usize(1..=most);
+                    self.burst(house, pages, gfp)?;
+                }
+                Role::Swing => self.swing(house)?,
+                Role::Repeat(row) => {
+                    self.other(row, house)?;
+                    self.nap();
+                }
+                Role::Others => {
+                    let row = draw(&mut self.rng, |way| matches!(way, Way::Other(_)));
+                    self.other(row, house)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn other(&mut self, row: usize, house: &'static House) -> Result<(), Found> {
+        self.begin(row);
+        match TABLE[row].way {
+            Way::Other(f) => f(self, house),
+            Way::In(_) | Way::Out(_) => Ok(()),
+        }
+    }
+
+    /// Requests something; `None` if that is refused.
+    fn take(&mut self, house: &'static House) -> Result<Option<Held>, Found> {
+        let row = draw(&mut self.rng, |way| matches!(way, Way::In(_)));
+        let Way::In(f) = TABLE[row].way else { return Ok(None) };
+        let gfp = self.gfp() | if self.rng.u8(..) < 80 { Gfp::ZERO } else { Gfp::empty() };
+        self.begin(row);
+        let item = f(&mut self.rng, house, gfp);
+        self.enter(row, house, item, gfp.contains(Gfp::ZERO), self.world.phase.patterns)
+    }
+
+    /// Returns an item in one of the ways there are.
+    fn give(&mut self, mut held: Held) -> Result<(), Found> {
+        let house = held.house;
+        self.tally.checked += 1;
+        if self.world.plant_now(Plant::WrongOwner) {
+            held.terms.owner = self.owner(DROP);
+        }
+        match held.end()? {
+            item if self.world.plant_now(Plant::Lose) => {
+                std::mem::forget(item);
+            }
+            Item::Block(block) => {
+                let out = draw(&mut self.rng, |way| matches!(way, Way::Out(_)));
+                self.begin(out);
+                if let Way::Out(f) = TABLE[out].way {
+                    f(house, block)?;
+                }
+            }
+            Item::Bulk(all) if self.rng.bool() => {
+                self.begin(FREE_BULK);
+                house.yard.free_bulk(all);
+            }
+            item => {
+                self.begin(DROP);
+                drop(item);
+            }
+        }
+        Ok(())
+    }
+
+    /// Operations of every kind.
+    fn mix(&mut self, turn: u64) -> Result<(), Found> {
+        if turn % 64 == 1 {
+            // In most phases from nothing to half more than there is.
+            let all: u64 = self.world.houses.iter().map(House::pages).sum();
+            let part = all * self.rng.u64(0..=self.world.phase.appetite) / 100;
+            self.appetite = part / self.world.phase.workers.len() as u64;
+        }
+        for _ in 0..32 {
+            let take = match self.appetite {
+                0 => 0,
+                most if self.pages < most => 60,
+                _ => 25,
+            };
+            if self.rng.u8(0..100) < take {
+                let house = self.house();
+                if let Some(held) = self.take(house)? {
+                    self.hold(held);
+                }
+            } else {
+                self.let_go()?;
+            }
+        }
+        if let Some(at) = self.any() {
+            // Other threads' writes are seen while it is held, not only at the end.
+            self.held[at].check()?;
+            self.held[at].mark()?;
+        }
+        let house = self.house();
+        let row = if self.rng.bool() { row("resize") } else { row("register_relocator") };
+        self.other(row, house)?;
+        for _ in 0..16 {
+            let Some(held) = lock(&self.world.exchange).pop() else { break };
+            self.tally.exchanged += 1;
+            self.give(held)?;
+        }
+        Ok(())
+    }
+
+    /// Returns an item, or leaves it to another thread.
+    fn let_go(&mut self) -> Result<(), Found> {
+        let Some(at) = self.any() else { return Ok(()) };
+        let held = self.remove(at);
+        let place = match self.rng.u8(0..100) {
+            0..10 => &self.world.exchange,
+            10..20 => &self.world.callbacks(held.house).cache,
+            _ => return self.give(held),
+        };
+        let mut place = lock(place);
+        if place.len() < MOST {
+            place.push(held);
+            return Ok(());
+        }
+        drop(place);
+        self.give(held)
+    }
+
+    /// Returns everything, and ends with a full cache.
+    fn release_all(&mut self) -> Result<(), Found> {
+        while let Some(held) = self.held.pop() {
+            self.give(held)?;
+        }
+        let house = self.house();
+        self.burst(house, LAST, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN)
+    }
+}

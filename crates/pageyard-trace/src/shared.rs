@@ -1,0 +1,86 @@
+//! What the readers of both forms share.
+
+use crate::check::{MAX_BACKWARD_NS, check_event};
+use crate::error::{Fault, Position, TraceError};
+use crate::event::Record;
+use crate::summary::Summary;
+use crate::tasks::Tasks;
+
+/// What both bodies report to: tasks, counts, and what to do about faults.
+pub(crate) struct Shared {
+    pub(crate) name: Box<str>,
+    lenient: bool,
+    pub(crate) tasks: Tasks,
+    pub(crate) summary: Summary,
+    last_ns: u64,
+}
+
+impl Shared {
+    /// Nothing read yet.
+    pub(crate) fn new(name: &str, lenient: bool) -> Self {
+        Shared {
+            name: name.into(),
+            lenient,
+            tasks: Tasks::new(),
+            summary: Summary::default(),
+            last_ns: 0,
+        }
+    }
+
+    /// Reports a fault: an error in strict reading, counted in lenient reading. The system's
+    /// failures are always errors.
+    pub(crate) fn fault(&mut self, position: Position, fault: Fault) -> Result<(), TraceError> {
+        let fatal = !self.lenient || matches!(fault, Fault::Io(_));
+        let error = TraceError::new(&self.name, position, fault);
+        if fatal {
+            return Err(error);
+        }
+        self.summary.malformed.add(error);
+        Ok(())
+    }
+
+    /// Counts records and checks that time goes forward. An error comes with the number of
+    /// records before the one it is about.
+    pub(crate) fn accept(
+        &mut self,
+        records: &[Record],
+        position: Position,
+    ) -> Result<(), (usize, TraceError)> {
+        // Local copies keep this loop out of memory; it runs for every record.
+        let mut last_ns = self.last_ns;
+        let mut kinds = self.summary.kinds;
+        let (mut earliest, mut latest) = self.summary.span_ns.unwrap_or((u64::MAX, 0));
+        let mut marks = 0;
+        for (at, record) in records.iter().enumerate() {
+            let t_ns = match record {
+                Record::Event(event) => {
+                    debug_assert!(check_event(event).is_ok());
+                    kinds.add(event);
+                    event.t_ns
+                }
+                Record::Compaction { t_ns, what, .. } => {
+                    self.summary.compaction.add(what);
+                    *t_ns
+                }
+                Record::Mark { t_ns, .. } => {
+                    marks += 1;
+                    *t_ns
+                }
+            };
+            let by_ns = last_ns.saturating_sub(t_ns);
+            if by_ns > MAX_BACKWARD_NS {
+                self.fault(position, Fault::Backwards { by_ns }).map_err(|error| (at, error))?;
+            }
+            last_ns = t_ns;
+            earliest = earliest.min(t_ns);
+            latest = latest.max(t_ns);
+        }
+        self.last_ns = last_ns;
+        self.summary.kinds = kinds;
+        self.summary.marks += marks;
+        if !records.is_empty() {
+            self.summary.span_ns = Some((earliest, latest));
+        }
+        Ok(())
+    }
+}
