@@ -152,9 +152,9 @@ impl Plan {
             last_node = last_node.max(node.into());
         }
         let nodes = (last_node as usize + 1).max(parts.distances.len().isqrt());
-        let (zones, homes) = (parts.zones.len(), parts.cpus.len());
-        let slots = zones.checked_mul(homes).ok_or(PAGEYARD_ERR_LAYOUT)?;
-        let needs = Needs { frames, blocks, zones, slots, nodes, homes, bytes: 0 };
+        let (zones, cpu_zones) = (parts.zones.len(), parts.cpus.len());
+        let slots = zones.checked_mul(cpu_zones).ok_or(PAGEYARD_ERR_LAYOUT)?;
+        let needs = Needs { frames, blocks, zones, slots, nodes, cpu_zones, bytes: 0 };
         Self::for_needs(parts, &needs).ok_or(PAGEYARD_ERR_LAYOUT)
     }
 

@@ -8,7 +8,7 @@ use pageyard_capi_core::sized::{self, Growing};
 use pageyard_capi_core::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_OPTION, pageyard_status, status,
 };
-use pageyard_host::{Backing, Builder, FrontCache, HugePages};
+use pageyard_host::{Backing, Builder, HugePages, ThreadCache};
 
 use crate::last_error;
 
@@ -157,7 +157,7 @@ pub(crate) unsafe fn builder(options: *const pageyard_options) -> Result<Builder
     // A page that waits with a thread looks as if somebody had it, and a second free of it would be
     // taken for the first. To callers whose blocks come back past the cache it is of no use anyway.
     let mut builder = Builder::new(o.size)
-        .front_cache(FrontCache::Off)
+        .thread_cache(ThreadCache::Off)
         .huge_pages(huge)
         .prefault(o.flags & PAGEYARD_PREFAULT != 0)
         .deferred(o.flags & PAGEYARD_DEFERRED != 0)

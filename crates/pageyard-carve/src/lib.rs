@@ -39,7 +39,7 @@ use core::ptr;
 use core::slice;
 
 use lock_api::RawMutex;
-use pageyard::{CpuSlot, Frame, Home, InitError, Layout, Needs, Node, Pageblock, Storage, Zone};
+use pageyard::{CpuZones, Frame, InitError, Layout, Needs, Node, Pageblock, PerCpu, Storage, Zone};
 
 /// docs/embedding.md, compiled.
 #[cfg(doctest)]
@@ -115,11 +115,11 @@ fn divide<'a, R: RawMutex>(
     // In the order of `Needs::metadata`.
     let storage = || {
         let zones = carver.slice(needs.zones, |_| const { Zone::new() })?;
-        let slots = carver.slice(needs.slots, |_| const { CpuSlot::new() })?;
-        let homes = carver.slice(needs.homes, |_| const { Home::new() })?;
+        let slots = carver.slice(needs.slots, |_| const { PerCpu::new() })?;
+        let cpu_zones = carver.slice(needs.cpu_zones, |_| const { CpuZones::new() })?;
         let nodes = carver.slice(needs.nodes, |_| const { Node::new() })?;
         let (frames, blocks) = maps(&mut carver, &needs)?;
-        Some(Storage { frames, blocks, zones, slots, nodes, homes })
+        Some(Storage { frames, blocks, zones, slots, nodes, cpu_zones })
     };
     storage().ok_or(too_small)
 }

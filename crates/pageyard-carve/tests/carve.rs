@@ -144,9 +144,9 @@ fn metadata_is_what_carving_takes() {
         assert_eq!((end - start).next_multiple_of(128), size);
         let needs = layout.needs::<Lock>().unwrap();
         let (zones, slots) = (maps.zones.len(), maps.slots.len());
-        let (nodes, homes) = (maps.nodes.len(), maps.homes.len());
+        let (nodes, cpu_zones) = (maps.nodes.len(), maps.cpu_zones.len());
         assert_eq!((maps.frames.len(), maps.blocks.len()), (needs.frames, needs.blocks));
-        assert_eq!((zones, slots, nodes, homes), (2, 4, 2, 2));
+        assert_eq!((zones, slots, nodes, cpu_zones), (2, 4, 2, 2));
     });
 }
 

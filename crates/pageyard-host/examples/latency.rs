@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use pageyard::{Gfp, Order, PAGE_SIZE};
-use pageyard_host::{Block, Builder, FrontCache, HostYard};
+use pageyard_host::{Block, Builder, HostYard, ThreadCache};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -76,8 +76,8 @@ fn work(yard: &HostYard, seed: u64, share: u64, end: Instant) -> Result<Times> {
     Ok(times)
 }
 
-fn run(front: FrontCache, seconds: u64, threads: u64) -> Result<Times> {
-    let yard = Builder::new(SIZE).front_cache(front).prefault(true).build()?;
+fn run(front: ThreadCache, seconds: u64, threads: u64) -> Result<Times> {
+    let yard = Builder::new(SIZE).thread_cache(front).prefault(true).build()?;
     let share = SIZE / PAGE_SIZE / 2 / threads;
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut all = Times::new()?;
@@ -111,7 +111,7 @@ fn main() -> Result<()> {
     );
     println!("| ns | | requests | half | 99% | 99.99% | longest |");
     println!("|---|---|---|---|---|---|---|");
-    for (name, front) in [("front cache", FrontCache::Auto), ("without", FrontCache::Off)] {
+    for (name, front) in [("front cache", ThreadCache::Auto), ("without", ThreadCache::Off)] {
         let times = run(front, seconds, threads)?;
         for ((kind, ..), pair) in KINDS.iter().zip(&times.0) {
             for (what, h) in ["take", "give back"].iter().zip(pair) {

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use pageyard::{Gfp, Order};
-use pageyard_host::{Builder, FrontCache, HostLock, HostYard, RawYard, cpu};
+use pageyard_host::{Builder, HostLock, HostYard, RawYard, ThreadCache, cpu};
 
 fn best(name: &str, mut one: impl FnMut()) {
     const TIMES: u32 = 200_000;
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     best("page, zeroed", || {
         pair(&yard, Order::ZERO, Gfp::KERNEL | Gfp::ZERO);
     });
-    let bare = Builder::new(64 << 20).front_cache(FrontCache::Off).build()?;
+    let bare = Builder::new(64 << 20).thread_cache(ThreadCache::Off).build()?;
     best("page as a block, no front", || {
         pair(&bare, Order::ZERO, Gfp::KERNEL);
     });

@@ -9,7 +9,6 @@ use pageyard::{Hooks, Knobs, NodeId, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
 
 use crate::backing::{Backing, HugePages};
 use crate::error::{BuildError, of};
-use crate::front::FrontCache;
 use crate::give_back::GiveBack;
 use crate::limits::{Limits, pages};
 use crate::maps::LayoutParts;
@@ -17,8 +16,9 @@ use crate::memory::{LARGEST, Region, system_page};
 use crate::raw_yard::RawYard;
 use crate::service::ServiceOptions;
 use crate::signals::SystemFiles;
-use crate::tell;
+use crate::thread_cache::ThreadCache;
 use crate::topology::{Topology, list};
+use crate::trace_events;
 use crate::yard::HostYard;
 
 /// Where addresses end on the machines there are: 47 bits of them.
@@ -37,7 +37,7 @@ pub struct Builder {
     deferred: bool,
     knobs: Knobs,
     tick: Option<Duration>,
-    front: FrontCache,
+    front: ThreadCache,
     service: ServiceOptions,
 }
 
@@ -53,7 +53,7 @@ impl Builder {
             deferred: false,
             knobs: Knobs::default(),
             tick: Some(Duration::from_secs(1)),
-            front: FrontCache::Auto,
+            front: ThreadCache::Auto,
             service: ServiceOptions {
                 backing: Backing::default(),
                 fallback: false,
@@ -214,7 +214,7 @@ impl Builder {
 
     /// What each thread of a [`HostYard`] keeps ready without a lock. A [`RawYard`] has no such
     /// cache.
-    pub fn front_cache(mut self, front: FrontCache) -> Self {
+    pub fn thread_cache(mut self, front: ThreadCache) -> Self {
         self.front = front;
         self
     }
@@ -301,7 +301,7 @@ impl Builder {
                 if !self.service.fallback {
                     return Err(e);
                 }
-                tell::fell_back("huge_pages", &self.huge_pages, &e);
+                trace_events::fell_back("huge_pages", &self.huge_pages, &e);
                 Ok(())
             };
             of("huge_pages", done.or_else(or_less))?;
@@ -324,7 +324,7 @@ impl Builder {
             if !again || !refused {
                 return Err(e);
             }
-            tell::fell_back("backing", &backing, &e);
+            trace_events::fell_back("backing", &backing, &e);
             Region::backed(pages, Backing::Memfd)
         });
         of("backing", done)
@@ -406,7 +406,7 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// As [`build`](Builder::build); also a [front cache](Builder::front_cache) of a given size together
+    /// As [`build`](Builder::build); also a [front cache](Builder::thread_cache) of a given size together
     /// with a policy that checks or fills pages.
     pub fn build_with<P: StaticPolicy + Send + Sync + 'static>(
         &self,
@@ -415,10 +415,10 @@ impl Builder {
             return Err(BuildError::Tick);
         }
         if !self.front.is_possible() {
-            return Err(BuildError::FrontCache);
+            return Err(BuildError::ThreadCache);
         }
-        if P::RULES.safety.checks_pages() && matches!(self.front, FrontCache::Blocks { .. }) {
-            let what = "front_cache: the policy checks or fills pages as they change hands, which a \
+        if P::RULES.safety.checks_pages() && matches!(self.front, ThreadCache::Blocks { .. }) {
+            let what = "thread_cache: the policy checks or fills pages as they change hands, which a \
                         cache in front of it would hide; leave this option out";
             return Err(BuildError::Together(what));
         }

@@ -51,8 +51,8 @@ pub enum BuildError {
     #[error("tick: an interval of no time; give one above 0, or none to do it yourself")]
     Tick,
     /// How many blocks each thread keeps.
-    #[error("front_cache: at most 126 blocks of each kind")]
-    FrontCache,
+    #[error("thread_cache: at most 126 blocks of each kind")]
+    ThreadCache,
     /// A setting of the allocator's.
     #[error("knobs: {0}")]
     Init(#[from] InitError),

@@ -44,11 +44,10 @@
 
 #[cfg(test)]
 mod aborts;
+mod backend;
 mod backing;
 mod balloon;
 mod barrier;
-mod behind;
-mod bell;
 mod block;
 mod builder;
 mod bulk;
@@ -59,14 +58,13 @@ mod collections;
 pub mod cpu;
 mod error;
 mod fork;
-mod fresh;
-mod front;
 mod give_back;
 mod global;
 mod handshake;
 mod held;
 #[cfg(test)]
 mod hooked_alloc;
+mod known_zero;
 mod limits;
 mod lock;
 mod magazine;
@@ -90,10 +88,12 @@ mod shrink;
 mod signals;
 mod stats;
 mod sync;
-mod tell;
+mod thread_cache;
 pub mod topology;
+mod trace_events;
 mod upkeep;
 mod usage;
+mod wake_event;
 mod wake_flag;
 mod watched;
 mod worker;
@@ -106,7 +106,6 @@ pub use bulk::PageRange;
 #[cfg(feature = "allocator-api2")]
 pub use collections::InYard;
 pub use error::BuildError;
-pub use front::{FrontCache, FrontStats, FrontThread};
 pub use give_back::GiveBack;
 pub use global::PageAlloc;
 #[doc(hidden)]
@@ -124,6 +123,7 @@ pub use service::Status;
 pub use shrink::{Registration, Shrinker};
 pub use signals::{GroupMemory, SystemFiles, Watching};
 pub use stats::{CpuStatus, YardStats, ZoneStatus};
+pub use thread_cache::{ThreadCache, ThreadCacheStats, ThreadCacheUse};
 pub use topology::Topology;
 pub use watched::{Watch, Watched};
 pub use worker::Worker;

@@ -9,8 +9,8 @@ use lock_api::RawMutex;
 use std::ops::Range;
 
 use pageyard::{
-    CpuSlot, Frame, Home, InitError, Knobs, Layout, Needs, Node, NodeId, Pageblock, Pfn, Storage,
-    Zone, ZoneSpec,
+    CpuZones, Frame, InitError, Knobs, Layout, Needs, Node, NodeId, Pageblock, PerCpu, Pfn,
+    Storage, Zone, ZoneSpec,
 };
 
 use crate::memory::Mapping;
@@ -46,9 +46,9 @@ pub(crate) struct Maps<R: RawMutex + 'static> {
     frames: Mapping,
     blocks: Mapping,
     zones: NonNull<[Zone<'static, R>]>,
-    slots: NonNull<[CpuSlot<R>]>,
+    slots: NonNull<[PerCpu<R>]>,
     nodes: NonNull<[Node<'static, R>]>,
-    homes: NonNull<[Home<'static, R>]>,
+    cpu_zones: NonNull<[CpuZones<'static, R>]>,
 }
 
 // SAFETY: the pointers own what they point to, as boxes would; that is locks and atomics, and
@@ -94,9 +94,9 @@ impl<R: RawMutex> Maps<R> {
             blocks,
             parts: NonNull::from(Box::leak(Box::new(parts))),
             zones: leak(needs.zones, Zone::new),
-            slots: leak(needs.slots, CpuSlot::new),
+            slots: leak(needs.slots, PerCpu::new),
             nodes: leak(needs.nodes, Node::new),
-            homes: leak(needs.homes, Home::new),
+            cpu_zones: leak(needs.cpu_zones, CpuZones::new),
             needs,
         }))
     }
@@ -125,7 +125,7 @@ impl<R: RawMutex> Maps<R> {
                 zones: &mut *self.zones.as_ptr(),
                 slots: &mut *self.slots.as_ptr(),
                 nodes: &mut *self.nodes.as_ptr(),
-                homes: &mut *self.homes.as_ptr(),
+                cpu_zones: &mut *self.cpu_zones.as_ptr(),
             };
             ((*self.parts.as_ptr()).layout(), storage)
         }
@@ -137,7 +137,7 @@ impl<R: RawMutex> Drop for Maps<R> {
         // SAFETY: these are `leak`'s, and whoever borrowed them is gone (`storage`). Homes and
         // nodes refer to zones, zones to slots and tables.
         unsafe {
-            reclaim(self.homes);
+            reclaim(self.cpu_zones);
             reclaim(self.nodes);
             reclaim(self.zones);
             reclaim(self.slots);

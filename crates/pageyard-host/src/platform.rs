@@ -16,7 +16,7 @@ use pageyard::{
 };
 
 use crate::backing::Backing;
-use crate::fresh::Fresh;
+use crate::known_zero::KnownZero;
 use crate::memory::Region;
 use crate::relocate::Moving;
 use crate::service::Service;
@@ -61,7 +61,7 @@ pub struct HostPlatform<E = ()> {
     /// Whoever owns a block has it alone, so that free memory is nobody's. Then it is known which
     /// pages are still zeros.
     exclusive: bool,
-    fresh: Option<Fresh>,
+    fresh: Option<KnownZero>,
     service: Service,
     embedder: E,
 }
@@ -76,7 +76,7 @@ impl<E> HostPlatform<E> {
     ) -> HostPlatform<E> {
         // Another process may write to a file.
         let known = exclusive && region.backing() == Backing::Anonymous;
-        let fresh = known.then(|| Fresh::new(&region.frames()));
+        let fresh = known.then(|| KnownZero::new(&region.frames()));
         HostPlatform { region, cpus, exclusive, fresh, service, embedder }
     }
 

@@ -9,7 +9,6 @@ use pageyard::{Context, Gfp, NodeId, Order, ReclaimJob, Relocation, TaskFlags};
 
 use crate::backing::Backing;
 use crate::balloon::Balloon;
-use crate::bell::Bell;
 use crate::callback::guarded;
 use crate::fork::Birthplace;
 use crate::give_back::GiveBack;
@@ -19,7 +18,8 @@ use crate::pressure::{Level, Listener};
 use crate::relocate::{Movables, Moving, Relocator};
 use crate::shrink::{Registry, Shrinker, count_all, shrink_all};
 use crate::signals::{SystemFiles, Watching};
-use crate::tell::Tell;
+use crate::trace_events::TraceEvents;
+use crate::wake_event::WakeEvent;
 
 thread_local! {
     /// This thread runs a callback that frees or moves memory: what it asks for may use the reserves,
@@ -107,8 +107,8 @@ pub(crate) struct ServiceOptions {
 /// Shared between a yard, its platform and its worker.
 pub(crate) struct Service {
     pub(crate) born: Birthplace,
-    pub(crate) bell: Bell,
-    pub(crate) tell: Tell,
+    pub(crate) bell: WakeEvent,
+    pub(crate) tell: TraceEvents,
     pub(crate) reclaim: Wanted,
     pub(crate) compaction: Wanted,
     pub(crate) shrinkers: Registry<dyn Shrinker>,
@@ -186,8 +186,8 @@ impl Service {
         let none = || Watching::Not("no worker has begun".into());
         Ok(Service {
             born: Birthplace::here(),
-            bell: Bell::new()?,
-            tell: Tell::new(),
+            bell: WakeEvent::new()?,
+            tell: TraceEvents::new(),
             reclaim: Wanted::default(),
             compaction: Wanted::default(),
             shrinkers: Registry::default(),

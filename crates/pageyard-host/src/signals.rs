@@ -361,7 +361,7 @@ mod tests {
         match &s.psi_state {
             Watching::File(path) => {
                 assert_eq!(path, Path::new("/proc/pressure/memory"));
-                let bell = crate::bell::Bell::new().unwrap();
+                let bell = crate::wake_event::WakeEvent::new().unwrap();
                 assert_eq!(bell.wait(&s.files()[..1], Duration::ZERO).len(), 0);
             }
             Watching::Not(why) => {
@@ -385,7 +385,7 @@ mod tests {
         if !pageyard_unmet::met("MSG_OOB on Unix sockets", sent == 1) {
             return;
         }
-        let bell = crate::bell::Bell::new().unwrap();
+        let bell = crate::wake_event::WakeEvent::new().unwrap();
         for (fd, revents) in bell.wait(&s.files(), Duration::from_secs(3600)) {
             assert!(s.news(fd, revents, 10));
         }
@@ -402,7 +402,7 @@ mod tests {
     /// It would wake the worker at once, each time.
     #[test]
     fn a_file_that_is_gone_is_not_waited_for() {
-        let bell = crate::bell::Bell::new().unwrap();
+        let bell = crate::wake_event::WakeEvent::new().unwrap();
         let files =
             SystemFiles { pressure: None, group: Some("/".into()), group_root: "/nowhere".into() };
         let mut s = Signals::open(&files);

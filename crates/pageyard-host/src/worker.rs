@@ -16,7 +16,6 @@ use pageyard::{
 use crate::callback::guarded;
 use crate::clock;
 use crate::cpu;
-use crate::front::FrontStats;
 use crate::give_back::{GiveBack, Idle, Sample};
 use crate::limits::Limits;
 use crate::lock::HostLock;
@@ -27,7 +26,8 @@ use crate::raw_yard::RawYard;
 use crate::service::States;
 use crate::signals::{Signals, SystemFiles};
 use crate::stats::YardStats;
-use crate::tell::Told;
+use crate::thread_cache::ThreadCacheStats;
+use crate::trace_events::Told;
 use crate::usage::Usage;
 
 const MS: u64 = 1_000_000;
@@ -55,7 +55,7 @@ pub(crate) struct Plan {
     /// Gives what is kept for threads and CPUs back to the zones, under pressure.
     pub(crate) drain: Chore,
     /// What the front cache did.
-    pub(crate) front: Box<dyn Fn() -> FrontStats + Send + Sync>,
+    pub(crate) front: Box<dyn Fn() -> ThreadCacheStats + Send + Sync>,
     pub(crate) give_back: Option<GiveBack>,
     /// Why not, where that is nothing.
     pub(crate) keeps: Option<String>,

@@ -12,10 +12,9 @@ use pageyard::{
     ZoneStats,
 };
 
-use crate::behind::Behind;
+use crate::backend::Backend;
 use crate::error::{BuildError, of};
 use crate::fork::Birthplace;
-use crate::front::{Front, FrontCache, FrontStats, FrontThread};
 use crate::give_back::GiveBack;
 use crate::held::allocating;
 use crate::lock::HostLock;
@@ -25,12 +24,13 @@ use crate::platform::HostPlatform;
 use crate::raw_yard::RawYard;
 use crate::service::ServiceOptions;
 use crate::signals::SystemFiles;
+use crate::thread_cache::{ThreadCache, ThreadCacheStats, ThreadCacheUse, ThreadCaches};
 use crate::worker::{Keeper, Plan};
 
 /// An allocator of real memory in blocks of 4 KiB to 4 MiB, which any number of threads may use at
 /// once. Made by a [`Builder`](crate::Builder).
 pub struct HostYard<P: Policy = Linux612> {
-    front: Arc<Front>,
+    front: Arc<ThreadCaches>,
     raw: Arc<RawYard<P, HostLock>>,
     plan: Arc<Plan>,
     keeper: Option<Keeper>,
@@ -300,12 +300,12 @@ impl<P: Policy> HostYard<P> {
     }
 
     /// What the front cache did and has.
-    pub fn front_stats(&self) -> FrontStats {
+    pub fn front_stats(&self) -> ThreadCacheStats {
         self.front.stats()
     }
 
     /// The same by thread.
-    pub fn front_threads(&self) -> Vec<FrontThread> {
+    pub fn front_threads(&self) -> Vec<ThreadCacheUse> {
         self.front.threads()
     }
 
@@ -332,15 +332,15 @@ impl<P: StaticPolicy + Send + Sync + 'static> HostYard<P> {
     pub(crate) fn new(
         raw: RawYard<P, HostLock>,
         tick: Option<Duration>,
-        front: FrontCache,
+        front: ThreadCache,
         gives: Result<GiveBack, &'static str>,
         options: &ServiceOptions,
     ) -> Result<Self, BuildError> {
         let born = Birthplace::here();
         let raw = Arc::new(raw);
         let fills = P::RULES.safety.checks_pages();
-        let behind = Arc::new(Behind::new(raw.clone()));
-        let front = Arc::new(Front::new(front, raw.region().pages(), fills, behind));
+        let behind = Arc::new(Backend::new(raw.clone()));
+        let front = Arc::new(ThreadCaches::new(front, raw.region().pages(), fills, behind));
         let (ticked, drained) = ((front.clone(), raw.clone()), (front.clone(), raw.clone()));
         let seen = front.clone();
         let zones = raw.core().zones();

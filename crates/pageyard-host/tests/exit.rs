@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use pageyard::{Gfp, Order, ReclaimJob};
-use pageyard_host::{Builder, FrontCache, HostYard, PageAlloc};
+use pageyard_host::{Builder, HostYard, PageAlloc, ThreadCache};
 
 #[global_allocator]
 static PAGES: PageAlloc<System> = PageAlloc::new(System);
@@ -30,7 +30,7 @@ fn main() {
 fn child() {
     static ENDS: AtomicBool = AtomicBool::new(false);
     let yard =
-        Builder::new(64 << 20).tick(None).front_cache(FrontCache::Auto).build().expect("a yard");
+        Builder::new(64 << 20).tick(None).thread_cache(ThreadCache::Auto).build().expect("a yard");
     let yard: &'static HostYard = Box::leak(Box::new(yard));
     PAGES.install(yard).expect("it is the first");
     let shrinker = |_: &ReclaimJob| {

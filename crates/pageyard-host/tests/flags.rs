@@ -9,7 +9,7 @@ use std::slice;
 use allocator_api2::alloc::{Allocator, Global};
 use pageyard::policy::Linux612;
 use pageyard::{Gfp, MigrateType, Order, PAGE_SIZE, Place};
-use pageyard_host::{Builder, FrontCache, HostLock, HostYard, InYard, PageAlloc, RawYard};
+use pageyard_host::{Builder, HostLock, HostYard, InYard, PageAlloc, RawYard, ThreadCache};
 
 /// Each bit that has no name, all of them, and all bits but those that choose zone and type.
 fn hostile() -> Vec<Gfp> {
@@ -43,8 +43,8 @@ fn dirty(yard: &HostYard) {
 
 #[test]
 fn blocks_are_zeros_whatever_else_their_flags_say() {
-    for front in [FrontCache::Auto, FrontCache::Off] {
-        let builder = Builder::new(16 << 20).front_cache(front).tick(None);
+    for front in [ThreadCache::Auto, ThreadCache::Off] {
+        let builder = Builder::new(16 << 20).thread_cache(front).tick(None);
         let yard = builder.build().unwrap();
         dirty(&yard);
         // Twice: what was handed out by the first request is not taken for fresh by the second one.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use pageyard::policy::Linux612;
 use pageyard::{AllocError, CpuId, Gfp, Order, ReclaimJob};
 use pageyard_host::{
-    Backing, Block, Builder, FrontCache, GiveBack, HostYard, Limits, Movable, Shrinker,
+    Backing, Block, Builder, GiveBack, HostYard, Limits, Movable, Shrinker, ThreadCache,
 };
 
 const ONE: Order = Order::ZERO;
@@ -204,9 +204,9 @@ fn fork_with<'y>(
     Some((end, is_of(&again(), 77)))
 }
 
-fn forks_in_the_middle(backing: Backing, front: FrontCache, forks: u64) {
+fn forks_in_the_middle(backing: Backing, front: ThreadCache, forks: u64) {
     let at_once = GiveBack { after: Duration::ZERO, ..GiveBack::default() };
-    let builder = Builder::new(16 << 20).backing(backing).front_cache(front);
+    let builder = Builder::new(16 << 20).backing(backing).thread_cache(front);
     let builder = builder.give_back(Some(at_once)).tick(Some(Duration::from_millis(5)));
     let yard = builder.build().unwrap();
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -279,14 +279,14 @@ fn forks() -> u64 {
 
 #[test]
 fn of_private_memory() {
-    forks_in_the_middle(Backing::Anonymous, FrontCache::Auto, forks());
-    forks_in_the_middle(Backing::Anonymous, FrontCache::Off, forks());
+    forks_in_the_middle(Backing::Anonymous, ThreadCache::Auto, forks());
+    forks_in_the_middle(Backing::Anonymous, ThreadCache::Off, forks());
 }
 
 #[test]
 fn of_shared_memory() {
-    forks_in_the_middle(Backing::Memfd, FrontCache::Auto, forks());
-    forks_in_the_middle(Backing::Memfd, FrontCache::Off, forks());
+    forks_in_the_middle(Backing::Memfd, ThreadCache::Auto, forks());
+    forks_in_the_middle(Backing::Memfd, ThreadCache::Off, forks());
 }
 
 /// What is found: a child that waits for somebody who is not there, one that writes to what it shares

@@ -11,7 +11,7 @@ use pageyard::policy::{
     Guarded, InitOnAlloc, InitOnFree, PageChecked, Poisoned, StaticPolicy, Unmapped,
 };
 use pageyard::{AllocError, Gfp, Order, PAGE_SIZE};
-use pageyard_host::{Block, Builder, FrontCache, HostYard, HugePages};
+use pageyard_host::{Block, Builder, HostYard, HugePages, ThreadCache};
 
 const ONE: Order = Order::ZERO;
 
@@ -265,8 +265,8 @@ fn threads_are_drained_while_they_work() {
 /// Pressure comes and goes while threads refill and flush: their limits change in the middle of both.
 #[test]
 fn pages_have_one_owner_while_pressure_comes_and_goes() {
-    let how = FrontCache::Blocks { pages: 60, huge: 0 };
-    let yard = Builder::new(16 << 20).front_cache(how).tick(None).build().unwrap();
+    let how = ThreadCache::Blocks { pages: 60, huge: 0 };
+    let yard = Builder::new(16 << 20).thread_cache(how).tick(None).build().unwrap();
     let zone = yard.zone_info(yard.zones().next().unwrap()).unwrap();
     // A bit for each page that a thread has.
     let owned: Vec<_> = (0..zone.spanned).map(|_| AtomicBool::new(false)).collect();
@@ -342,19 +342,19 @@ fn yards_go_while_threads_that_used_them_stay() {
 
 #[test]
 fn it_can_be_switched_off_and_sized() {
-    let bare = Builder::new(64 << 20).front_cache(FrontCache::Off).build().unwrap();
+    let bare = Builder::new(64 << 20).thread_cache(ThreadCache::Off).build().unwrap();
     drop(take(&bare, 100));
     assert_eq!(bare.front_stats(), Default::default());
     assert_eq!(used(&bare), 0);
-    let few = FrontCache::Blocks { pages: 8, huge: 0 };
-    let few = Builder::new(64 << 20).front_cache(few).build().unwrap();
+    let few = ThreadCache::Blocks { pages: 8, huge: 0 };
+    let few = Builder::new(64 << 20).thread_cache(few).build().unwrap();
     drop(take(&few, 100));
     drop(few.alloc(huge(), Gfp::KERNEL).unwrap());
     let stats = few.front_stats();
     assert!(stats.pages <= 8 && stats.refilled_pages == 4 * stats.refills, "{stats:?}");
-    let many = FrontCache::Blocks { pages: 127, huge: 0 };
-    let error = Builder::new(64 << 20).front_cache(many).build().unwrap_err();
-    assert!(error.to_string().starts_with("front_cache: "), "{error}");
+    let many = ThreadCache::Blocks { pages: 127, huge: 0 };
+    let error = Builder::new(64 << 20).thread_cache(many).build().unwrap_err();
+    assert!(error.to_string().starts_with("thread_cache: "), "{error}");
 }
 
 /// Whatever happens to pages as they change hands happens behind the cache.
@@ -362,8 +362,8 @@ fn it_can_be_switched_off_and_sized() {
 fn a_policy_that_checks_or_fills_pages_has_no_front_cache() {
     fn check<P: StaticPolicy + Send + Sync + 'static>(keeps_zeros: bool) {
         let builder = Builder::new(16 << 20).tick(None);
-        for how in [FrontCache::Auto, FrontCache::Off] {
-            let yard = builder.clone().front_cache(how).build_with::<P>().unwrap();
+        for how in [ThreadCache::Auto, ThreadCache::Off] {
+            let yard = builder.clone().thread_cache(how).build_with::<P>().unwrap();
             assert!(!yard.front_stats().on, "{}", P::NAME);
             for n in [0, 3, 9] {
                 let take = || yard.alloc(Order::new(n).unwrap(), Gfp::KERNEL).unwrap();
@@ -372,9 +372,9 @@ fn a_policy_that_checks_or_fills_pages_has_no_front_cache() {
                 assert!(!keeps_zeros || again.iter().all(|&b| b == 0), "{}", P::NAME);
             }
         }
-        let how = FrontCache::Blocks { pages: 8, huge: 1 };
-        let error = builder.front_cache(how).build_with::<P>().expect_err(P::NAME);
-        assert!(error.to_string().starts_with("front_cache: the policy"), "{error}");
+        let how = ThreadCache::Blocks { pages: 8, huge: 1 };
+        let error = builder.thread_cache(how).build_with::<P>().expect_err(P::NAME);
+        assert!(error.to_string().starts_with("thread_cache: the policy"), "{error}");
     }
     check::<PageChecked>(false);
     check::<Poisoned>(false);
@@ -382,15 +382,15 @@ fn a_policy_that_checks_or_fills_pages_has_no_front_cache() {
     check::<InitOnAlloc>(true);
     check::<InitOnFree>(true);
     // Guards are not handed out; the cache knows nothing of them.
-    let how = FrontCache::Blocks { pages: 8, huge: 0 };
-    let yard = Builder::new(16 << 20).front_cache(how).build_with::<Guarded<1>>().unwrap();
+    let how = ThreadCache::Blocks { pages: 8, huge: 0 };
+    let yard = Builder::new(16 << 20).thread_cache(how).build_with::<Guarded<1>>().unwrap();
     assert!(yard.front_stats().on);
 }
 
 #[test]
 fn no_more_threads_than_a_quarter_of_the_yard_is_enough_for() {
-    let how = FrontCache::Blocks { pages: 100, huge: 0 };
-    let yard = Builder::new(16 << 20).front_cache(how).tick(None).build().unwrap();
+    let how = ThreadCache::Blocks { pages: 100, huge: 0 };
+    let yard = Builder::new(16 << 20).thread_cache(how).tick(None).build().unwrap();
     let barrier = Barrier::new(8);
     std::thread::scope(|s| {
         let work = || {
@@ -426,8 +426,8 @@ fn in_child(f: impl FnOnce() -> bool) -> bool {
 
 #[test]
 fn a_child_keeps_its_copy_and_gets_no_more() {
-    for how in [FrontCache::Auto, FrontCache::Off] {
-        let yard = Builder::new(64 << 20).front_cache(how).build().unwrap();
+    for how in [ThreadCache::Auto, ThreadCache::Off] {
+        let yard = Builder::new(64 << 20).thread_cache(how).build().unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|s| {
             // Somebody else is inside all the time, maybe under a lock when the child is made.
@@ -532,7 +532,7 @@ fn pages_come_and_go_many_at_once() {
 
 #[test]
 fn an_iterator_that_panics_loses_no_block() {
-    let yard = Builder::new(16 << 20).tick(None).front_cache(FrontCache::Off).build().unwrap();
+    let yard = Builder::new(16 << 20).tick(None).thread_cache(ThreadCache::Off).build().unwrap();
     let yard: HostYard = yard;
     let mut blocks = Vec::new();
     assert_eq!(yard.alloc_bulk(62, Gfp::KERNEL, &mut blocks), Ok(62));

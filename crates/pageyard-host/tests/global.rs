@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 use allocator_api2::alloc::{AllocError, Allocator, Global};
 use pageyard::{Gfp, Order, ReclaimJob, Relocation};
 use pageyard_host::{
-    Block, Builder, FrontCache, HostYard, InYard, Moving, PageAlloc, Relocator, Shrinker,
+    Block, Builder, HostYard, InYard, Moving, PageAlloc, Relocator, Shrinker, ThreadCache,
 };
 
 #[global_allocator]
@@ -87,7 +87,7 @@ fn a_child_goes_on_without_the_yard() {
 
 #[test]
 fn collections_of_a_yard_of_their_own() {
-    let own = Builder::new(32 << 20).front_cache(FrontCache::Off).tick(None).build().unwrap();
+    let own = Builder::new(32 << 20).thread_cache(ThreadCache::Off).tick(None).build().unwrap();
     let mut rows = allocator_api2::vec::Vec::new_in(InYard::new(&own, Global));
     for n in 0..100_000u64 {
         rows.push(n);

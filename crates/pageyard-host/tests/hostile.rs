@@ -19,9 +19,9 @@ use pageyard::{
     CpuId, Gfp, KNOBS, Knobs, NodeId, Order, PAGE_SIZE, Pfn, Relocation, ZoneId, ZoneKind,
 };
 use pageyard_host::{
-    Backing, Builder, FrontCache, GiveBack, GroupMemory, HostLock, HostYard, HugePages, HugeSize,
-    InYard, Limits, Moving, PageAlloc, RawYard, Region, Relocator, SystemFiles, Topology, Watch,
-    Watched, clock, cpu, topology,
+    Backing, Builder, GiveBack, GroupMemory, HostLock, HostYard, HugePages, HugeSize, InYard,
+    Limits, Moving, PageAlloc, RawYard, Region, Relocator, SystemFiles, ThreadCache, Topology,
+    Watch, Watched, clock, cpu, topology,
 };
 
 #[path = "../../pageyard/tests/all/common/public.rs"]
@@ -54,7 +54,7 @@ const ROWS: &[Row] = &[
             "Builder::deferred",
             "Builder::knobs",
             "Builder::tick",
-            "Builder::front_cache",
+            "Builder::thread_cache",
             "Builder::region",
             "Builder::build_raw",
             "Builder::build_on",
@@ -267,9 +267,9 @@ fn yard() -> HostYard {
 
 /// Yards with and without a front cache, which has ways of its own for pages that are known to be zero.
 fn yards() -> [HostYard; 3] {
-    let caches = [FrontCache::Auto, FrontCache::Off, FrontCache::Blocks { pages: 126, huge: 1 }];
+    let caches = [ThreadCache::Auto, ThreadCache::Off, ThreadCache::Blocks { pages: 126, huge: 1 }];
     caches.map(|cache| {
-        Builder::new(SIZE).backing(Backing::Memfd).tick(None).front_cache(cache).build().unwrap()
+        Builder::new(SIZE).backing(Backing::Memfd).tick(None).thread_cache(cache).build().unwrap()
     })
 }
 
@@ -303,8 +303,8 @@ fn builder() {
         built(plain().nodes([n as u16, n as u16]));
         built(plain().cpus([n as u32]));
         built(plain().cpus([0, n as u32, n as u32]));
-        built(plain().front_cache(FrontCache::Blocks { pages: n as u32, huge: 0 }));
-        built(plain().front_cache(FrontCache::Blocks { pages: 0, huge: n as u32 }));
+        built(plain().thread_cache(ThreadCache::Blocks { pages: n as u32, huge: 0 }));
+        built(plain().thread_cache(ThreadCache::Blocks { pages: 0, huge: n as u32 }));
         built(Builder::new(SIZE).tick(Some(Duration::from_nanos(n))));
         built(Builder::new(SIZE).tick(Some(Duration::from_secs(n))));
         for rate in [None, Some(n)] {

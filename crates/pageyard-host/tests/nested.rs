@@ -13,7 +13,7 @@ use std::sync::{Barrier, OnceLock};
 
 use pageyard::{Gfp, Order, Pfn, ReclaimJob, SECTION_PAGES};
 use pageyard_host::{
-    Block, Builder, FrontCache, HostYard, Limits, PageAlloc, PressureEvent, SystemFiles,
+    Block, Builder, HostYard, Limits, PageAlloc, PressureEvent, SystemFiles, ThreadCache,
     report_locks,
 };
 
@@ -241,9 +241,9 @@ fn run(state: &str, yard: Yard) {
 
 #[test]
 fn the_yard_may_be_used_wherever_it_allocates() {
-    let how = FrontCache::Blocks { pages: 4, huge: 0 };
+    let how = ThreadCache::Blocks { pages: 4, huge: 0 };
     // Two sections.
-    let builder = Builder::new(2 * SECTION_PAGES * 4096).front_cache(how);
+    let builder = Builder::new(2 * SECTION_PAGES * 4096).thread_cache(how);
     let builder = builder.tick(None).give_back(None).system(SystemFiles::none()).publish(false);
     let yard: Yard = Box::leak(Box::new(builder.build().unwrap()));
     // SAFETY: the handler writes, and ends the process.

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use pageyard::{Gfp, Order, PAGE_SIZE, ReclaimJob, Relocation};
 use pageyard_host::{
-    Block, Builder, FrontCache, HostYard, HugePages, Limits, Movable, Moving, PageAlloc,
-    Registration, Relocator, Shrinker, SystemFiles, Worker, report_locks,
+    Block, Builder, HostYard, HugePages, Limits, Movable, Moving, PageAlloc, Registration,
+    Relocator, Shrinker, SystemFiles, ThreadCache, Worker, report_locks,
 };
 
 static PAGES: PageAlloc<System> = PageAlloc::new(System);
@@ -194,7 +194,7 @@ fn steps(
 fn nothing_allocates_or_calls_out_under_a_lock() {
     let builder = Builder::new(64 << 20)
         .huge_pages(HugePages::Never)
-        .front_cache(FrontCache::Off)
+        .thread_cache(ThreadCache::Off)
         .system(SystemFiles::none())
         .tick(None);
     let yard: &'static HostYard = Box::leak(Box::new(builder.build().unwrap()));

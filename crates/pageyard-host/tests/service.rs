@@ -474,7 +474,7 @@ fn shrinkers_are_asked_for_a_part_of_what_is_in_use() {
         group_root: dir.path().into(),
     };
     let builder = builder(64 * MIB).system(files).soft_limit(32 * MIB).give_back(None);
-    let yard = forever(builder.tick(None).front_cache(pageyard_host::FrontCache::Off));
+    let yard = forever(builder.tick(None).thread_cache(pageyard_host::ThreadCache::Off));
     let asked: Arc<Mutex<Vec<u64>>> = Arc::default();
     let jobs = asked.clone();
     yard.register_shrinker(move |job: &ReclaimJob| {
@@ -541,7 +541,7 @@ fn statistics_are_published_and_written() {
 #[test]
 fn a_text_for_prometheus() {
     // Without pages that the thread keeps, which are in use too.
-    let yard = builder(64 * MIB).tick(None).front_cache(pageyard_host::FrontCache::Off);
+    let yard = builder(64 * MIB).tick(None).thread_cache(pageyard_host::ThreadCache::Off);
     let yard = yard.build().unwrap();
     let blocks = fill(&yard, 10);
     let mut text = String::new();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use pageyard::policy::Linux612;
 use pageyard::{Gfp, Order};
-use pageyard_host::{Block, Builder, FrontCache, HostYard, HugePages, Limits, SystemFiles};
+use pageyard_host::{Block, Builder, HostYard, HugePages, Limits, SystemFiles, ThreadCache};
 
 const MIB: u64 = 1 << 20;
 const ONE: Order = Order::ZERO;
@@ -13,9 +13,9 @@ const GFP: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
 const ROUNDS: u32 = if cfg!(miri) { 3 } else { 300 };
 
 /// Nothing of the system but memory.
-fn yard(front: FrontCache) -> HostYard<Linux612> {
+fn yard(front: ThreadCache) -> HostYard<Linux612> {
     let b = Builder::new(8 * MIB).system(SystemFiles::none()).publish(false).cpus([0]);
-    b.huge_pages(HugePages::System).front_cache(front).give_back(None).tick(None).build().unwrap()
+    b.huge_pages(HugePages::System).thread_cache(front).give_back(None).tick(None).build().unwrap()
 }
 
 fn is_of(block: &Block<'_>, mark: u8) -> bool {
@@ -36,7 +36,7 @@ fn is_empty(yard: &HostYard<Linux612>) {
 }
 
 /// Blocks of two threads while a third one takes their caches away.
-fn threads(front: FrontCache) {
+fn threads(front: ThreadCache) {
     let yard = yard(front);
     let working = AtomicU32::new(2);
     std::thread::scope(|s| {
@@ -79,17 +79,17 @@ fn threads(front: FrontCache) {
 
 #[test]
 fn threads_with_a_cache_own_their_blocks() {
-    threads(FrontCache::Auto);
+    threads(ThreadCache::Auto);
 }
 
 #[test]
 fn threads_without_a_cache_own_their_blocks() {
-    threads(FrontCache::Off);
+    threads(ThreadCache::Off);
 }
 
 #[test]
 fn a_block_made_on_one_thread_is_freed_on_another() {
-    let yard = yard(FrontCache::Auto);
+    let yard = yard(ThreadCache::Auto);
     let mut blocks: Vec<Block<'_>> = (0..4).map(|_| yard.alloc(ONE, GFP).unwrap()).collect();
     blocks.iter_mut().for_each(|b| mark(b, 7));
     std::thread::scope(|s| {
@@ -103,7 +103,7 @@ fn a_block_made_on_one_thread_is_freed_on_another() {
 
 #[test]
 fn a_movable_block_keeps_its_bytes() {
-    let yard = yard(FrontCache::Auto);
+    let yard = yard(ThreadCache::Auto);
     let movable = yard.alloc_movable(ONE, GFP).unwrap();
     movable.lock()[..4].copy_from_slice(b"here");
     std::thread::scope(|s| {

@@ -278,7 +278,7 @@ fn records(zone: &Zone, types: &PageTypeInfo, cpus: &[NodeId]) -> Vec<Record> {
         nr_free: zone.free as i64,
         limits: Limits { batch: zone.pagesets[0].batch as i32, high_min: 0, high_max: 0 },
         nofragment: false,
-        ungrouped: false,
+        grouping_disabled: false,
     })];
     let start = zone.start_pfn.unwrap();
     let kind = |name: &str| MigrateType::ALL.into_iter().find(|t| t.name() == name).unwrap();

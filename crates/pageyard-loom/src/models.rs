@@ -13,7 +13,7 @@ use crate::magazine::{KINDS, Kind, Magazine, ROOM, Ready};
 use crate::roster::{Limits, Roster};
 use crate::seqlock::{HEAD, length, publish, snapshot};
 use crate::sync::{AtomicU64, Ordering, build_guards_eagerly, leave_out_fences};
-use crate::busy::Turn;
+use crate::busy::BusyFlag;
 use crate::wake_flag::WakeFlag;
 use crate::wakeups::Wakeups;
 
@@ -351,12 +351,12 @@ pub fn asked(planted: Planted) {
 /// not taken again.
 pub fn turn(planted: Planted) {
     build_guards_eagerly(planted.is());
-    struct Shared(Turn, UnsafeCell<u32>);
+    struct Shared(BusyFlag, UnsafeCell<u32>);
     // SAFETY: loom checks every use.
     unsafe impl Sync for Shared {}
     // SAFETY: as above.
     unsafe impl Send for Shared {}
-    let shared = Arc::new(Shared(Turn::new(), UnsafeCell::new(0)));
+    let shared = Arc::new(Shared(BusyFlag::new(), UnsafeCell::new(0)));
     assert!(shared.0.try_take().is_some(), "it is free");
     let part = || {
         let shared = shared.clone();

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 
 use pageyard::{Gfp, Order};
 use pageyard_bench::contestants::{BuddySlab, BuddySystem, Contestant, FrameCore, FrameDepot};
-use pageyard_host::{Block, Builder, FrontCache, HostLock, HostYard, cpu};
+use pageyard_host::{Block, Builder, ThreadCache, HostLock, HostYard, cpu};
 
 use crate::frames::{Bitmap, Frames};
 use crate::pages::Pages;
@@ -18,8 +18,8 @@ const SIZE: u64 = 1 << 30;
 pub struct Yard(&'static HostYard);
 
 impl Yard {
-    pub fn new(front: FrontCache) -> Yard {
-        let yard = Builder::new(SIZE).front_cache(front).build().expect("there is memory");
+    pub fn new(front: ThreadCache) -> Yard {
+        let yard = Builder::new(SIZE).thread_cache(front).build().expect("there is memory");
         Yard(Box::leak(Box::new(yard)))
     }
 }
@@ -220,8 +220,8 @@ pub fn with(name: &str, visitor: impl Visitor) -> Option<()> {
     }
     let peer = is_peer(name);
     match name {
-        "pageyard" => visitor.visit(keep(Yard::new(FrontCache::Auto)), peer),
-        "pageyard-bare" => visitor.visit(keep(Yard::new(FrontCache::Off)), peer),
+        "pageyard" => visitor.visit(keep(Yard::new(ThreadCache::Auto)), peer),
+        "pageyard-bare" => visitor.visit(keep(Yard::new(ThreadCache::Off)), peer),
         "list-floor" => visitor.visit(keep(Floor::new()), peer),
         "glibc" => visitor.visit(&Heap(System), peer),
         "jemalloc" => visitor.visit(&Heap(tikv_jemallocator::Jemalloc), peer),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use pageyard::{PAGE_SIZE, SECTION_PAGES};
-use pageyard_host::{Backing, BuildError, Builder, FrontCache, GiveBack, HostYard};
+use pageyard_host::{Backing, BuildError, Builder, GiveBack, HostYard, ThreadCache};
 
 use crate::Plan;
 
@@ -33,7 +33,7 @@ pub(crate) enum Upkeep {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) size: u64,
-    front: FrontCache,
+    front: ThreadCache,
     pub(crate) upkeep: Upkeep,
     backing: Backing,
     give_back: Option<GiveBack>,
@@ -78,10 +78,10 @@ fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
 impl Shape {
     fn draw(rng: &mut Rng, size: u64) -> Shape {
         let front = match rng.u8(0..16) {
-            0 => FrontCache::Off,
-            1..4 => FrontCache::Auto,
-            4..10 => FrontCache::Blocks { pages: 126, huge: rng.u32(0..=1) },
-            _ => FrontCache::Blocks { pages: rng.u32(1..=126), huge: rng.u32(0..=4) },
+            0 => ThreadCache::Off,
+            1..4 => ThreadCache::Auto,
+            4..10 => ThreadCache::Blocks { pages: 126, huge: rng.u32(0..=1) },
+            _ => ThreadCache::Blocks { pages: rng.u32(1..=126), huge: rng.u32(0..=4) },
         };
         let upkeep = match rng.u8(0..4) {
             0 => Upkeep::Own(Duration::from_millis(rng.u64(1..=50))),
@@ -100,7 +100,7 @@ impl Shape {
             Upkeep::Own(every) => Some(every),
             Upkeep::Steps | Upkeep::Calls => None,
         };
-        let builder = Builder::new(self.size).front_cache(self.front).backing(self.backing);
+        let builder = Builder::new(self.size).thread_cache(self.front).backing(self.backing);
         let builder = builder.give_back(self.give_back).deferred(self.deferred);
         builder.tick(tick).publish(tick.is_some()).build()
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use pageyard::{Gfp, Order, PAGE_SIZE};
-use pageyard_host::{Block, Builder, FrontCache, HostYard, PageAlloc, Region};
+use pageyard_host::{Block, Builder, HostYard, PageAlloc, Region, ThreadCache};
 use pageyard_soak::{Plan, soak};
 
 const SIZE: u64 = 64 << 20;
@@ -105,8 +105,8 @@ unsafe impl GlobalAlloc for Watched {
 }
 
 fn install() -> &'static HostYard {
-    let front = FrontCache::Blocks { pages: 126, huge: 0 };
-    let yard = Builder::new(SIZE).front_cache(front).tick(None).build().unwrap();
+    let front = ThreadCache::Blocks { pages: 126, huge: 0 };
+    let yard = Builder::new(SIZE).thread_cache(front).tick(None).build().unwrap();
     let yard: &'static HostYard = Box::leak(Box::new(yard));
     let block = yard.alloc(Order::ZERO, GFP).unwrap();
     let offset = (block.pfn().0 - Region::FIRST.0) * PAGE_SIZE;

@@ -5,8 +5,8 @@ use pageyard::policy::{
     Guarded, InitOnFree, Linux612, Poisoned as Filled, StaticPolicy, TwoPassBulkFree, Vanilla,
 };
 use pageyard::{
-    Bare, CpuSlot, Defences, Frame, Home, Node, Observer, OwnedStorage, Pageblock, Parts, Platform,
-    Reclaim, Relocation, Storage, Yard, Zone,
+    Bare, CpuZones, Defences, Frame, Node, Observer, OwnedStorage, Pageblock, Parts, PerCpu,
+    Platform, Reclaim, Relocation, Storage, Yard, Zone,
 };
 
 type Lock = spin::mutex::SpinMutex<()>;
@@ -116,9 +116,9 @@ fn call_init_blank<'a, P: Policy>(
 }
 
 #[inline(never)]
-fn call_empty_maps<'a>() -> (CpuSlot<Lock>, Zone<'a, Lock>, Node<'a, Lock>, Home<'a, Lock>) {
+fn call_empty_maps<'a>() -> (PerCpu<Lock>, Zone<'a, Lock>, Node<'a, Lock>, CpuZones<'a, Lock>) {
     std::hint::black_box((Frame::new(), Pageblock::new()));
-    (CpuSlot::new(), Zone::new(), Node::new(), Home::new())
+    (PerCpu::new(), Zone::new(), Node::new(), CpuZones::new())
 }
 
 #[inline(never)]

@@ -11,9 +11,9 @@ extern crate std;
 
 use lock_api::{Mutex, MutexGuard};
 use pageyard::{
-    AllocError, Bare, CpuId, CpuSlot, Frame, FreeError, Gfp, Home, InitError, Knobs, Layout, Node,
-    NodeId, Order, PAGEBLOCK_PAGES, Pageblock, Pfn, Platform, Storage, Yard, Zone, ZoneKind,
-    ZoneSpec,
+    AllocError, Bare, CpuId, CpuZones, Frame, FreeError, Gfp, InitError, Knobs, Layout, Node,
+    NodeId, Order, PAGEBLOCK_PAGES, Pageblock, PerCpu, Pfn, Platform, Storage, Yard, Zone,
+    ZoneKind, ZoneSpec,
 };
 
 type Lock = spin::mutex::SpinMutex<()>;
@@ -31,8 +31,9 @@ static BLOCKS: [Pageblock; PAGES.div_ceil(PAGEBLOCK_PAGES as usize)] =
 // The small ones are taken once, mutably. One zone, one node, two CPUs, and so two slots.
 static ZONES: Mutex<Lock, [Zone<'static, Lock>; 1]> = Mutex::new([Zone::new()]);
 static NODES: Mutex<Lock, [Node<'static, Lock>; 1]> = Mutex::new([Node::new()]);
-static SLOTS: Mutex<Lock, [CpuSlot<Lock>; 2]> = Mutex::new([const { CpuSlot::new() }; 2]);
-static HOMES: Mutex<Lock, [Home<'static, Lock>; 2]> = Mutex::new([const { Home::new() }; 2]);
+static SLOTS: Mutex<Lock, [PerCpu<Lock>; 2]> = Mutex::new([const { PerCpu::new() }; 2]);
+static HOMES: Mutex<Lock, [CpuZones<'static, Lock>; 2]> =
+    Mutex::new([const { CpuZones::new() }; 2]);
 /// The yard, once [`boot`] has made it.
 static YARD: spin::Once<Yard<'static, Bare<Lock, Machine>>> = spin::Once::new();
 
@@ -58,7 +59,7 @@ fn storage() -> Option<Storage<'static, Lock>> {
         zones: take(&ZONES)?,
         slots: take(&SLOTS)?,
         nodes: take(&NODES)?,
-        homes: take(&HOMES)?,
+        cpu_zones: take(&HOMES)?,
     })
 }
 

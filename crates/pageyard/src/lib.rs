@@ -126,13 +126,13 @@ pub use ranges::isolate::IsolateError;
 pub use ranges::place::{Place, PlaceError};
 pub use ranges::reporting::Reported;
 pub use request::alloc::AllocError;
-pub use request::deliver::OutOfUse;
 pub use request::free::{BatchError, FreeError};
 pub use request::interleave::Interleave;
 pub use request::kswapd::{Kswapd, ReclaimTask};
+pub use request::prepare::OutOfUse;
 pub use upkeep::maintain::PcpDisabled;
-pub use zone::node::{Home, LOCAL_DISTANCE, Node, REMOTE_DISTANCE};
-pub use zone::state::{CpuSlot, Zone};
+pub use zone::node::{CpuZones, LOCAL_DISTANCE, Node, REMOTE_DISTANCE};
+pub use zone::state::{PerCpu, Zone};
 
 /// The README's example, compiled.
 #[cfg(all(doctest, feature = "alloc"))]

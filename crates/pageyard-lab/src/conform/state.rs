@@ -190,7 +190,7 @@ impl State {
                 high_max: self.pageset_high_max,
             },
             nofragment: self.nofragment != 0 && !lower,
-            ungrouped: false,
+            grouping_disabled: false,
         })];
         for (i, c) in self.blocks.chars().enumerate() {
             if c == '-' {

@@ -238,7 +238,7 @@ impl Machine {
     }
 
     /// Whether grouping by mobility is off: too little memory (spec §2.4).
-    pub(super) fn ungrouped(&self) -> bool {
+    pub(super) fn grouping_disabled(&self) -> bool {
         let above: u64 = self.zones.iter().map(|z| z.managed.saturating_sub(z.watermarks[2])).sum();
         above < TYPES as u64 * 512
     }

@@ -152,7 +152,7 @@ fn records<'a>(
         nr_free: free,
         limits,
         nofragment,
-        ungrouped: machine.ungrouped(),
+        grouping_disabled: machine.grouping_disabled(),
     });
     let first_block = zone.start >> 9;
     let blocks = (first_block..(zone.end() + 511) >> 9).map(move |block| Record::Block {

@@ -40,7 +40,7 @@ fn layout() -> Layout<'static> {
 }
 
 const NEEDS: Needs =
-    Needs { frames: 7, blocks: 7, zones: 7, slots: 7, nodes: 7, homes: 7, bytes: 7 };
+    Needs { frames: 7, blocks: 7, zones: 7, slots: 7, nodes: 7, cpu_zones: 7, bytes: 7 };
 const BLOCKS: [u64; 11] = [7; 11];
 const PAGE: PageState = PageState::UNUSED;
 const REPORT: ZoneReport<'_> = ZoneReport {

@@ -10,7 +10,7 @@ use crate::allocator::layout::{InitError, Layout, Storage, common, section_end};
 use crate::allocator::start::{Deferred, Start};
 use crate::allocator::vm_events::EventCounters;
 use crate::allocator::yard::Yard;
-use crate::base::busy::Turn;
+use crate::base::busy::BusyFlag;
 use crate::base::frame::{Map, State};
 use crate::base::reclaimers::Reclaimers;
 use crate::base::sync::{AtomicU64, Ordering::Relaxed};
@@ -23,9 +23,9 @@ use crate::embedder::config::Config;
 use crate::embedder::policy::StaticPolicy;
 use crate::zone::area::End;
 use crate::zone::at::At;
-use crate::zone::late::Late;
+use crate::zone::deferred_part::DeferredPart;
 use crate::zone::node::{Node, rebuild_orders};
-use crate::zone::state::{CpuSlot, Zone};
+use crate::zone::state::{PerCpu, Zone};
 
 impl<'a, C: Config<Policy: StaticPolicy>> Yard<'a, C> {
     /// An allocator in which every usable frame that is not reserved is free.
@@ -71,15 +71,15 @@ impl<'a, C: Config> Yard<'a, C> {
         Yard {
             zones: &[],
             nodes: &[],
-            homes: &[],
+            cpu_zones: &[],
             hooks,
             cpus: 0,
             knobs: Mutex::new(Knobs::DEFAULT),
             settings: Mutex::new(()),
-            hotplug: Turn::new(),
+            hotplug: BusyFlag::new(),
             hotplug_task: AtomicU64::new(0),
             draining: Mutex::new(()),
-            oom: Turn::new(),
+            oom: BusyFlag::new(),
             reclaimers: Reclaimers::new(),
             warned: AtomicU64::new(0),
             zonelist_changes: AtomicU64::new(0),
@@ -127,8 +127,9 @@ impl<'a, C: Config> Yard<'a, C> {
             .sum();
         for zone in self.zones {
             let _lock = zone.lock.lock();
-            zone.ungrouped.store(above < TYPES as u64 * u64::from(PAGEBLOCK_PAGES), Relaxed);
-            zone.refresh_ample(self.rules());
+            zone.grouping_disabled
+                .store(above < TYPES as u64 * u64::from(PAGEBLOCK_PAGES), Relaxed);
+            zone.refresh_cached_mark(self.rules());
         }
     }
 
@@ -149,15 +150,15 @@ impl<'a, C: Config> Yard<'a, C> {
         room("zones", needs.zones, storage.zones.len())?;
         room("CPU slots", needs.slots, storage.slots.len())?;
         room("nodes", needs.nodes, storage.nodes.len())?;
-        room("CPU homes", needs.homes, storage.homes.len())?;
+        room("CPU cpu_zones", needs.cpu_zones, storage.cpu_zones.len())?;
 
         for (i, slot) in storage.slots.iter_mut().take(needs.slots).enumerate() {
-            *slot = const { CpuSlot::new() };
+            *slot = const { PerCpu::new() };
             if let Some(node) = layout.cpus.get(i % layout.cpus.len().max(1)) {
                 slot.node.store(node.0.into(), Relaxed);
             }
         }
-        let slots: &'a [CpuSlot<C::Lock>] = storage.slots;
+        let slots: &'a [PerCpu<C::Lock>] = storage.slots;
         let (mut frames, mut blocks, mut slots) = (storage.frames, storage.blocks, slots);
         let ids = (0..needs.nodes).flat_map(|n| {
             ZoneKind::ALL.into_iter().rev().map(move |kind| (NodeId(n as u16), kind))
@@ -172,7 +173,7 @@ impl<'a, C: Config> Yard<'a, C> {
             (cpus, slots) = slots.split_at(layout.cpus.len().min(slots.len()));
             let map = Map::new(own, own_blocks);
             let late = match start {
-                Start::Deferred(_) => layout.late_part(spec),
+                Start::Deferred(_) => layout.deferred_part(spec),
                 Start::Blank | Start::Whole => None,
             };
             // Where memory is to come, frames are cleared on the way.
@@ -189,7 +190,7 @@ impl<'a, C: Config> Yard<'a, C> {
             zone.kind = spec.kind;
             zone.node = spec.node;
             if let Some(late) = late {
-                zone.late = Late::new(late);
+                zone.deferred_part = DeferredPart::new(late);
             }
             if populated {
                 zone.limit_pagesets(self.rules());
@@ -222,8 +223,8 @@ impl<'a, C: Config> Yard<'a, C> {
         // Of a blank yard's zones nobody knows yet which will have memory.
         let serves = |z: &Zone<'a, C::Lock>| !populated || z.is_populated();
         rebuild_orders(nodes, |id| zones.iter().any(|z| z.node == id && serves(z)));
-        let mut homes = storage.homes.iter_mut().take(needs.homes);
-        for ((cpu, &node), home) in (0..).map(CpuId).zip(layout.cpus).zip(&mut homes) {
+        let mut cpu_zones = storage.cpu_zones.iter_mut().take(needs.cpu_zones);
+        for ((cpu, &node), home) in (0..).map(CpuId).zip(layout.cpus).zip(&mut cpu_zones) {
             home.set(cpu, node, |highest| {
                 let order = nodes.get(usize::from(node.0))?.order();
                 let near = order.filter_map(|n| nodes.get(usize::from(n.0)));
@@ -232,7 +233,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         self.zones = zones;
         self.nodes = nodes;
-        self.homes = storage.homes.get(..needs.homes).unwrap_or(&[]);
+        self.cpu_zones = storage.cpu_zones.get(..needs.cpu_zones).unwrap_or(&[]);
         self.cpus = layout.cpus.len() as u32;
         *self.knobs.get_mut() = layout.knobs;
         self.deferred = match start {
@@ -254,8 +255,8 @@ fn populate<C: Config>(
     let present: u64 = layout.usable.iter().map(|r| common(r, &span)).sum();
     zone.present.store(present, Relaxed);
     let Some(at) = zone.at::<C>(hooks, CpuId(0), policy) else { return };
-    let end = zone.late.start().unwrap_or(span.end);
-    let all = !zone.late.is_deferred();
+    let end = zone.deferred_part.start().unwrap_or(span.end);
+    let all = !zone.deferred_part.is_deferred();
     if all {
         zone.map.reserve(0, zone.first_index());
     }
@@ -276,7 +277,7 @@ fn populate<C: Config>(
     drop(locked);
     if let Some(seed) = layout.knobs.shuffle_seed {
         zone.seed_shuffle(seed);
-        if !zone.late.is_deferred() {
+        if !zone.deferred_part.is_deferred() {
             at.shuffle();
         }
     }

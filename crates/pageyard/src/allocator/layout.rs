@@ -14,8 +14,8 @@ use crate::base::node_mask::MAX_NODES;
 use crate::base::put::put;
 use crate::base::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind};
 use crate::embedder::policy::Rules;
-use crate::zone::node::{Home, LOCAL_DISTANCE, Node};
-use crate::zone::state::{CpuSlot, Zone};
+use crate::zone::node::{CpuZones, LOCAL_DISTANCE, Node};
+use crate::zone::state::{PerCpu, Zone};
 
 /// One zone of a layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,15 +62,15 @@ pub struct Needs {
     pub slots: usize,
     /// Nodes.
     pub nodes: usize,
-    /// CPU homes: one per CPU.
-    pub homes: usize,
+    /// CPU cpu_zones: one per CPU.
+    pub cpu_zones: usize,
     /// Bytes of all of them together.
     pub bytes: usize,
 }
 
 impl Needs {
     /// Returns the size and alignment, in bytes, of one region that holds all maps: zones, CPU
-    /// slots, CPU homes, nodes, frame descriptors, pageblock entries, in this order, each aligned.
+    /// slots, CPU cpu_zones, nodes, frame descriptors, pageblock entries, in this order, each aligned.
     /// `bytes` is ignored: padding comes on top of it.
     ///
     /// # Errors
@@ -79,15 +79,15 @@ impl Needs {
     /// ```
     /// # use pageyard::Needs;
     /// # type Lock = spin::mutex::SpinMutex<()>;
-    /// let needs = Needs { frames: 1024, blocks: 2, zones: 1, slots: 1, nodes: 1, homes: 1, bytes: 0 };
+    /// let needs = Needs { frames: 1024, blocks: 2, zones: 1, slots: 1, nodes: 1, cpu_zones: 1, bytes: 0 };
     /// assert!(needs.metadata::<Lock>()?.size() >= 1024 * 16);
     /// # Ok::<(), pageyard::InitError>(())
     /// ```
     pub fn metadata<R: RawMutex>(&self) -> Result<Bytes, InitError> {
         let place = |sum: Bytes, part: Result<Bytes, LayoutError>| Ok(sum.extend(part?)?.0);
         Bytes::array::<Zone<'_, R>>(self.zones)
-            .and_then(|sum| place(sum, Bytes::array::<CpuSlot<R>>(self.slots)))
-            .and_then(|sum| place(sum, Bytes::array::<Home<'_, R>>(self.homes)))
+            .and_then(|sum| place(sum, Bytes::array::<PerCpu<R>>(self.slots)))
+            .and_then(|sum| place(sum, Bytes::array::<CpuZones<'_, R>>(self.cpu_zones)))
             .and_then(|sum| place(sum, Bytes::array::<Node<'_, R>>(self.nodes)))
             .and_then(|sum| place(sum, Bytes::array::<Frame>(self.frames)))
             .and_then(|sum| place(sum, Bytes::array::<Pageblock>(self.blocks)))
@@ -107,11 +107,11 @@ pub struct Storage<'a, R: RawMutex> {
     /// Zones.
     pub zones: &'a mut [Zone<'a, R>],
     /// CPU slots.
-    pub slots: &'a mut [CpuSlot<R>],
+    pub slots: &'a mut [PerCpu<R>],
     /// Nodes.
     pub nodes: &'a mut [Node<'a, R>],
-    /// CPU homes.
-    pub homes: &'a mut [Home<'a, R>],
+    /// CPU cpu_zones.
+    pub cpu_zones: &'a mut [CpuZones<'a, R>],
 }
 
 /// Why an allocator could not be made. Nothing was written.
@@ -312,20 +312,20 @@ impl Layout<'_> {
         let sum = |of: fn(&ZoneSpec) -> usize| self.zones.iter().map(|z| of(z) as u128).sum();
         // 128 bits hold the sums of any layout that fits into memory.
         let (frames, blocks): (u128, u128) = (sum(ZoneSpec::frames), sum(ZoneSpec::blocks));
-        let (zones, nodes, homes) = (self.zones.len(), self.nodes(), self.cpus.len());
-        let slots = zones as u128 * homes as u128;
+        let (zones, nodes, cpu_zones) = (self.zones.len(), self.nodes(), self.cpus.len());
+        let slots = zones as u128 * cpu_zones as u128;
         let bytes = frames * size_of::<Frame>() as u128
             + blocks * size_of::<Pageblock>() as u128
             + zones as u128 * size_of::<Zone<'_, R>>() as u128
-            + slots * size_of::<CpuSlot<R>>() as u128
+            + slots * size_of::<PerCpu<R>>() as u128
             + nodes as u128 * size_of::<Node<'_, R>>() as u128
-            + homes as u128 * size_of::<Home<'_, R>>() as u128;
+            + cpu_zones as u128 * size_of::<CpuZones<'_, R>>() as u128;
         if bytes > most {
             return Err(InitError::MapsTooLarge);
         }
         // No count is larger than its bytes.
         let [frames, blocks, slots, bytes] = [frames, blocks, slots, bytes].map(|n| n as usize);
-        Ok(Needs { frames, blocks, zones, slots, nodes, homes, bytes })
+        Ok(Needs { frames, blocks, zones, slots, nodes, cpu_zones, bytes })
     }
 
     /// The nodes that zones and CPUs name.

@@ -9,7 +9,7 @@ use crate::allocator::yard::Yard;
 use crate::base::units::{NodeId, PAGE_SIZE, Pfn, ZoneKind};
 use crate::embedder::config::Config;
 use crate::embedder::policy::StaticPolicy;
-use crate::zone::state::CpuSlot;
+use crate::zone::state::PerCpu;
 use heap::vec::Vec;
 
 /// The zones of a node by address, as x86-64 has them (§1.2): each kind with the frame it ends at.
@@ -72,7 +72,7 @@ impl<C: Config<Lock: 'static, Policy: StaticPolicy>> Yard<'static, C> {
         let usable = merged(&whole_pages(usable)?)?;
         let reserved = touched_pages(reserved)?;
         // More CPUs than there is memory for are refused before anything is written for each.
-        drop(reserve::<CpuSlot<C::Lock>>("CPU slots", cpus as usize)?);
+        drop(reserve::<PerCpu<C::Lock>>("CPU slots", cpus as usize)?);
         let mut nodes: Vec<NodeId> = reserve("CPUs", cpus as usize)?;
         nodes.resize(cpus as usize, NodeId(0));
         let mut zones: Vec<ZoneSpec> = reserve("zones", ZONES.len())?;
@@ -250,7 +250,7 @@ mod tests {
         let none = Y::from_memory_map(&[0..MIB], &[], 0, ()).map(|_| ());
         assert_eq!(none.unwrap_err(), InitError::NoCpus);
         let many = Y::from_memory_map(&[0..MIB], &[], u32::MAX, ()).map(|_| ());
-        let bytes = u32::MAX as usize * size_of::<CpuSlot<Lock>>();
+        let bytes = u32::MAX as usize * size_of::<PerCpu<Lock>>();
         assert_eq!(many.unwrap_err(), InitError::NoMemory { what: "CPU slots", bytes });
     }
 
@@ -258,7 +258,7 @@ mod tests {
     fn a_heap_without_room_is_an_error_that_names_the_map() {
         use crate::allocator::layout::Needs;
         let least =
-            Needs { frames: 1, blocks: 1, zones: 1, slots: 1, nodes: 1, homes: 1, bytes: 0 };
+            Needs { frames: 1, blocks: 1, zones: 1, slots: 1, nodes: 1, cpu_zones: 1, bytes: 0 };
         type Enlarge = fn(&mut Needs);
         let large: [(&str, Enlarge); 6] = [
             ("frame descriptors", |n| n.frames = usize::MAX),
@@ -266,7 +266,7 @@ mod tests {
             ("zones", |n| n.zones = usize::MAX),
             ("CPU slots", |n| n.slots = usize::MAX / 4096),
             ("nodes", |n| n.nodes = usize::MAX),
-            ("CPU homes", |n| n.homes = usize::MAX),
+            ("CPU cpu_zones", |n| n.cpu_zones = usize::MAX),
         ];
         for (name, enlarge) in large {
             let mut needs = least;

@@ -7,8 +7,8 @@ use lock_api::RawMutex;
 
 use crate::allocator::layout::{InitError, Layout, Needs, Storage};
 use crate::base::frame::{Frame, Pageblock};
-use crate::zone::node::{Home, Node};
-use crate::zone::state::{CpuSlot, Zone};
+use crate::zone::node::{CpuZones, Node};
+use crate::zone::state::{PerCpu, Zone};
 
 /// Room on the heap for the maps of one allocator (§8.1). Needs feature `alloc`.
 ///
@@ -42,9 +42,9 @@ pub struct OwnedStorage<'a, R: RawMutex> {
     frames: Vec<Frame>,
     blocks: Vec<Pageblock>,
     zones: Vec<Zone<'a, R>>,
-    slots: Vec<CpuSlot<R>>,
+    slots: Vec<PerCpu<R>>,
     nodes: Vec<Node<'a, R>>,
-    homes: Vec<Home<'a, R>>,
+    cpu_zones: Vec<CpuZones<'a, R>>,
 }
 
 pub(crate) fn reserve<T>(what: &'static str, n: usize) -> Result<Vec<T>, InitError> {
@@ -73,7 +73,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
     /// # type Lock = spin::mutex::SpinMutex<()>;
     /// static FRAMES: [Frame; 1024] = [const { Frame::new() }; 1024];
     ///
-    /// let needs = Needs { frames: 0, blocks: 2, zones: 1, slots: 1, nodes: 1, homes: 1, bytes: 0 };
+    /// let needs = Needs { frames: 0, blocks: 2, zones: 1, slots: 1, nodes: 1, cpu_zones: 1, bytes: 0 };
     /// let mut rest = OwnedStorage::<Lock>::for_needs(&needs)?;
     /// let storage = Storage { frames: &FRAMES, ..rest.storage() };
     /// # assert_eq!((storage.frames.len(), storage.blocks.len()), (1024, 2));
@@ -90,14 +90,14 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
             zones: reserve("zones", needs.zones)?,
             slots: reserve("CPU slots", needs.slots)?,
             nodes: reserve("nodes", needs.nodes)?,
-            homes: reserve("CPU homes", needs.homes)?,
+            cpu_zones: reserve("CPU cpu_zones", needs.cpu_zones)?,
         };
         maps.frames.resize_with(needs.frames, Frame::new);
         maps.blocks.resize_with(needs.blocks, Pageblock::new);
         maps.zones.resize_with(needs.zones, Zone::new);
-        maps.slots.resize_with(needs.slots, CpuSlot::new);
+        maps.slots.resize_with(needs.slots, PerCpu::new);
         maps.nodes.resize_with(needs.nodes, Node::new);
-        maps.homes.resize_with(needs.homes, Home::new);
+        maps.cpu_zones.resize_with(needs.cpu_zones, CpuZones::new);
         Ok(maps)
     }
 
@@ -109,7 +109,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
             zones: &mut self.zones,
             slots: &mut self.slots,
             nodes: &mut self.nodes,
-            homes: &mut self.homes,
+            cpu_zones: &mut self.cpu_zones,
         }
     }
 
@@ -139,7 +139,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
             zones: self.zones.leak(),
             slots: self.slots.leak(),
             nodes: self.nodes.leak(),
-            homes: self.homes.leak(),
+            cpu_zones: self.cpu_zones.leak(),
         }
     }
 }

@@ -35,7 +35,7 @@ impl<'a> Deferred<'a> {
 impl Layout<'_> {
     /// Of a node's last zone with memory: where the part begins that can be initialised later, and
     /// how many sections it touches. `None` where that is nothing.
-    pub(crate) fn late_part(&self, spec: &ZoneSpec) -> Option<(Pfn, u64)> {
+    pub(crate) fn deferred_part(&self, spec: &ZoneSpec) -> Option<(Pfn, u64)> {
         let first = |z: &ZoneSpec| Some(self.next_free(&z.span, z.span.start)?.start);
         let later = |z: &ZoneSpec| z.node == spec.node && z.kind > spec.kind;
         if self.zones.iter().any(|z| later(z) && first(z).is_some()) {

@@ -7,7 +7,7 @@ use lock_api::{Mutex, RawMutex};
 use crate::allocator::knobs::Knobs;
 use crate::allocator::start::Deferred;
 use crate::allocator::vm_events::EventCounters;
-use crate::base::busy::Turn;
+use crate::base::busy::BusyFlag;
 use crate::base::node_mask::NodeMask;
 use crate::base::reclaimers::Reclaimers;
 use crate::base::stats::{BlockCounts, CpuStats, NumaStats, ZoneStats, ZoneTotals};
@@ -23,8 +23,8 @@ use crate::embedder::platform::Platform;
 use crate::embedder::policy::{Policy, Rules};
 use crate::pcp::tuning::Tuning;
 use crate::zone::at::At;
-use crate::zone::node::{Home, Node};
-use crate::zone::state::{BELOW_HIGH, BOOSTED_WATERMARK, CpuSlot, RECLAIM_ACTIVE, Zone};
+use crate::zone::node::{CpuZones, Node};
+use crate::zone::state::{BELOW_HIGH, BOOSTED_WATERMARK, PerCpu, RECLAIM_ACTIVE, Zone};
 use crate::zone::zonelist::Zonelist;
 
 /// A page allocator over the zones of all nodes.
@@ -38,21 +38,21 @@ pub struct Yard<'a, C: Config> {
     /// By number.
     pub(crate) nodes: &'a [Node<'a, C::Lock>],
     /// By CPU.
-    pub(crate) homes: &'a [Home<'a, C::Lock>],
+    pub(crate) cpu_zones: &'a [CpuZones<'a, C::Lock>],
     pub(crate) hooks: C::Hooks,
     pub(crate) cpus: u32,
     pub(crate) knobs: Mutex<C::Lock, Knobs>,
     /// Held by the one who changes a setting, until what follows from it is in force. Apart from
     /// `knobs`, so that settings can be read meanwhile.
     pub(crate) settings: Mutex<C::Lock, ()>,
-    /// Taken by the one who brings memory or takes it away (§8.4).
-    pub(crate) hotplug: Turn,
+    /// BusyGuard by the one who brings memory or takes it away (§8.4).
+    pub(crate) hotplug: BusyFlag,
     /// The task that has it, inverted; 0: none.
     pub(crate) hotplug_task: AtomicU64,
     /// Held by the one who drains all CPUs (§5.16).
     pub(crate) draining: Mutex<C::Lock, ()>,
-    /// Taken by the one who makes somebody give up memory (§2.10).
-    pub(crate) oom: Turn,
+    /// BusyGuard by the one who makes somebody give up memory (§2.10).
+    pub(crate) oom: BusyFlag,
     /// Tasks inside a hook that frees memory.
     pub(crate) reclaimers: Reclaimers,
     /// When a failure was last reported; 0: never.
@@ -172,7 +172,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// The node of a CPU; `None` for one that the layout does not name.
     pub fn node_of(&self, cpu: CpuId) -> Option<NodeId> {
-        Some(self.homes.get(cpu.0 as usize)?.node)
+        Some(self.cpu_zones.get(cpu.0 as usize)?.node)
     }
 
     /// The distance between two nodes; `None` where there is no such node.
@@ -309,7 +309,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let z = self.zone(zone)?;
         let mut totals = z.counters.totals();
         totals.failures = z.failures.load(Relaxed);
-        for CpuSlot { counters, .. } in z.cpus {
+        for PerCpu { counters, .. } in z.cpus {
             totals.allocs += counters.handed_out();
             totals.frees += counters.taken_back();
             totals.refills += counters.refills.get();

@@ -8,27 +8,27 @@ use crate::base::sync::{
 
 /// Whether somebody has the turn.
 #[derive(Debug, Default)]
-pub(crate) struct Turn(AtomicBool);
+pub(crate) struct BusyFlag(AtomicBool);
 
 /// Gives the turn back when dropped.
 #[derive(Debug)]
-pub(crate) struct Taken<'t>(&'t AtomicBool);
+pub(crate) struct BusyGuard<'t>(&'t AtomicBool);
 
-impl Turn {
-    pub(crate) const fn new() -> Turn {
-        Turn(AtomicBool::new(false))
+impl BusyFlag {
+    pub(crate) const fn new() -> BusyFlag {
+        BusyFlag(AtomicBool::new(false))
     }
 
     /// Takes the turn if it is free.
-    pub(crate) fn try_take(&self) -> Option<Taken<'_>> {
+    pub(crate) fn try_take(&self) -> Option<BusyGuard<'_>> {
         let free = self.0.compare_exchange(false, true, Acquire, Relaxed).is_ok();
         // Lazily: a guard that is built for a failed exchange and dropped would release the turn of
         // the thread that has it.
-        free.then(|| Taken(&self.0))
+        free.then(|| BusyGuard(&self.0))
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         self.0.store(false, Release);
     }
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_held_through_failed_attempts() {
-        let turn = Turn::new();
+        let turn = BusyFlag::new();
         let held = turn.try_take();
         assert!(held.is_some());
         assert!((0..3).all(|_| turn.try_take().is_none()), "it is held");

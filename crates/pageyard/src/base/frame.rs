@@ -54,7 +54,7 @@ pub(crate) enum Kind {
     /// neither free nor anyone's.
     Held = 5,
     /// Head of a block on its way from its owner to a list: one free has it, and others are refused.
-    Leaving = 6,
+    BeingFreed = 6,
     /// Head of a block that is off the lists so that nobody touches it (§11.6).
     Guard = 8,
     /// Head of a block with a bad page in it, out of use for good (§11.2).
@@ -91,7 +91,7 @@ impl State {
             3 => Kind::Cached,
             4 => Kind::Allocated,
             5 => Kind::Held,
-            6 => Kind::Leaving,
+            6 => Kind::BeingFreed,
             8 => Kind::Guard,
             9 => Kind::Bad,
             10 => Kind::Poisoned,
@@ -174,34 +174,34 @@ impl Frame {
     /// A block becomes its owner's. Whoever frees it, rightly or not, has seen this, and so all that
     /// was done to the frame while it was on a list.
     #[inline(always)]
-    pub(crate) fn hand_out(&self, s: State) {
+    pub(crate) fn set_allocated(&self, s: State) {
         self.state.store(s.0, Release);
     }
 
     /// The block leaves its owner, who has seen that it is allocated. However many free it at once,
     /// one is told `true`; for the others nothing has changed.
     #[inline(always)]
-    pub(crate) fn leave(&self, seen: State) -> bool {
-        let leaving = seen.with_kind(Kind::Leaving);
+    pub(crate) fn begin_free(&self, seen: State) -> bool {
+        let leaving = seen.with_kind(Kind::BeingFreed);
         self.state.compare_exchange(seen.0, leaving.0, Acquire, Relaxed).is_ok()
     }
 
     /// The same for one who has not looked yet.
     #[inline]
-    pub(crate) fn leave_as(&self, order: u8) -> bool {
-        self.change_allocated(order, |seen| seen.with_kind(Kind::Leaving))
+    pub(crate) fn begin_free_as(&self, order: u8) -> bool {
+        self.change_allocated(order, |seen| seen.with_kind(Kind::BeingFreed))
     }
 
     /// The same for one who knows that nobody else frees the block.
     #[inline(always)]
-    pub(crate) fn leave_unraced(&self) {
-        self.set_state(self.state().with_kind(Kind::Leaving));
+    pub(crate) fn begin_free_unraced(&self) {
+        self.set_state(self.state().with_kind(Kind::BeingFreed));
     }
 
     /// The block is its owner's again: its free did not come about.
     #[inline]
-    pub(crate) fn stay(&self) {
-        self.hand_out(self.state().with_kind(Kind::Allocated));
+    pub(crate) fn roll_back_free(&self) {
+        self.set_allocated(self.state().with_kind(Kind::Allocated));
     }
 
     /// Changes the state of a block that is allocated at this order; `false` where there is none.
@@ -415,7 +415,7 @@ impl<'a> Map<'a> {
         fence(SeqCst);
     }
 
-    /// The first poisoned frame of blocks that have just been [handed out](Frame::hand_out) without
+    /// The first poisoned frame of blocks that have just been [handed out](Frame::set_allocated) without
     /// a lock that [`poison`](Map::poison) or a drain after it would wait for. Either this sees the
     /// mark, or whoever marked the frame sees that it is allocated.
     pub(crate) fn poisoned_at_hand_out(&self, frames: Range<u32>) -> Option<u32> {
@@ -551,13 +551,13 @@ mod tests {
     fn a_block_leaves_once_and_keeps_what_else_is_known_of_it() {
         let frame = Frame::new();
         let s = State::new(Kind::Allocated, 3, MigrateType::Reclaimable).with_movable(true);
-        frame.hand_out(s);
-        assert!(!frame.leave_as(2), "another order");
-        assert!(frame.leave(s) && !frame.leave(s) && !frame.leave_as(3));
+        frame.set_allocated(s);
+        assert!(!frame.begin_free_as(2), "another order");
+        assert!(frame.begin_free(s) && !frame.begin_free(s) && !frame.begin_free_as(3));
         let leaving = frame.state();
-        assert!(leaving.is(Kind::Leaving, 3) && leaving.is_movable());
-        frame.stay();
+        assert!(leaving.is(Kind::BeingFreed, 3) && leaving.is_movable());
+        frame.roll_back_free();
         assert_eq!(frame.state(), s);
-        assert!(frame.leave_as(3));
+        assert!(frame.begin_free_as(3));
     }
 }

@@ -36,7 +36,7 @@ impl Reclaimers {
     }
 
     #[inline(never)]
-    pub(crate) fn leave(&self, task: u64) {
+    pub(crate) fn exit_reclaim(&self, task: u64) {
         if !self.replace(!task, 0) {
             self.counters(task).for_each(|n| _ = n.fetch_sub(1, Relaxed));
         }
@@ -78,7 +78,7 @@ impl<'r> Inside<'r> {
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.reclaimers.leave(self.task);
+        self.reclaimers.exit_reclaim(self.task);
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
         // A task that left as often as it came is gone, whichever way each time was counted.
         for _ in 1..4 {
             assert!(tasks().all(|t| r.has(t)));
-            tasks().for_each(|t| r.leave(t));
+            tasks().for_each(|t| r.exit_reclaim(t));
         }
         assert!(!tasks().any(|t| r.has(t)));
         assert!((0..MANY).all(|t| !r.has(t)));

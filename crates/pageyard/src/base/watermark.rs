@@ -95,7 +95,7 @@ pub(crate) struct Watermarks {
     reserve: [AtomicU64; 8],
     /// Per highest zone: while more than this is free, a request for one page that claims no
     /// reserve needs no further test. Follows from all the others.
-    ample: [AtomicI64; 8],
+    cached_mark: [AtomicI64; 8],
 }
 
 /// What a zone has, for one test.
@@ -128,7 +128,7 @@ impl Watermarks {
             marks: [const { AtomicU64::new(0) }; 4],
             boost: AtomicU64::new(0),
             reserve: [const { AtomicU64::new(0) }; 8],
-            ample: [const { AtomicI64::new(0) }; 8],
+            cached_mark: [const { AtomicI64::new(0) }; 8],
         }
     }
 
@@ -175,26 +175,26 @@ impl Watermarks {
     }
 
     /// The one comparison that decides most requests: passes exactly where [`ok_fast`] against the
-    /// mark given to [`refresh_ample`] does, for order 0 and no flags.
+    /// mark given to [`refresh_cached_mark`] does, for order 0 and no flags.
     ///
     /// [`ok_fast`]: Self::ok_fast
-    /// [`refresh_ample`]: Self::refresh_ample
+    /// [`refresh_cached_mark`]: Self::refresh_cached_mark
     #[inline(always)]
-    pub(crate) fn is_ample(&self, free: i64, highest: ZoneKind) -> bool {
-        free > self.ample[highest as usize & 7].load(Relaxed)
+    pub(crate) fn is_above_cached_mark(&self, free: i64, highest: ZoneKind) -> bool {
+        free > self.cached_mark[highest as usize & 7].load(Relaxed)
     }
 
     /// To be called after every change of a mark, the boost, a reserve, or the pages withheld.
     /// `never`: no request is to be decided by it.
-    pub(crate) fn refresh_ample(&self, mark: usize, supply: Supply, never: bool) {
-        for (a, pages) in self.ample.iter().zip(self.ample_by_now(mark, supply, never)) {
+    pub(crate) fn refresh_cached_mark(&self, mark: usize, supply: Supply, never: bool) {
+        for (a, pages) in self.cached_mark.iter().zip(self.ample_by_now(mark, supply, never)) {
             a.store(pages, Relaxed);
         }
     }
 
-    /// Whether [`refresh_ample`](Self::refresh_ample) would change nothing.
+    /// Whether [`refresh_cached_mark`](Self::refresh_cached_mark) would change nothing.
     pub(crate) fn ample_is(&self, mark: usize, supply: Supply, never: bool) -> bool {
-        self.ample_by_now(mark, supply, never).eq(self.ample.iter().map(|a| a.load(Relaxed)))
+        self.ample_by_now(mark, supply, never).eq(self.cached_mark.iter().map(|a| a.load(Relaxed)))
     }
 
     #[inline]
@@ -400,17 +400,21 @@ mod tests {
         w.set_boost(50);
         w.set_reserve([0, 0, 30, 70, 70]);
         for (highatomic, cma) in [(0, 0), (40, 0), (40, 20)] {
-            w.refresh_ample(HIGH, Supply { free: 0, highatomic, cma }, false);
+            w.refresh_cached_mark(HIGH, Supply { free: 0, highatomic, cma }, false);
             for free in 0..600 {
                 let supply = Supply { free, highatomic, cma };
                 for highest in ZoneKind::ALL {
                     let mark = w.effective(HIGH);
                     let full = w.ok_fast(0, mark, highest, AllocFlags::WMARK_MIN, supply, || true);
-                    assert_eq!(w.is_ample(free as i64, highest), full, "{supply:?} {highest}");
+                    assert_eq!(
+                        w.is_above_cached_mark(free as i64, highest),
+                        full,
+                        "{supply:?} {highest}"
+                    );
                 }
             }
         }
-        assert!(!w.is_ample(-5, ZoneKind::Dma));
+        assert!(!w.is_above_cached_mark(-5, ZoneKind::Dma));
     }
 
     #[test]
@@ -464,11 +468,11 @@ mod tests {
         assert_eq!([MIN, LOW, HIGH, 3].map(|i| w.effective(i)), [150, 250, 350, 450]);
         let supply = Supply { free: 0, highatomic: 7, cma: 0 };
         assert!(!w.ample_is(HIGH, supply, false));
-        w.refresh_ample(HIGH, supply, false);
+        w.refresh_cached_mark(HIGH, supply, false);
         assert!(w.ample_is(HIGH, supply, false));
         assert!(!w.ample_is(LOW, supply, false) && !w.ample_is(HIGH, supply, true));
-        w.refresh_ample(HIGH, supply, true);
-        assert!(!w.is_ample(i64::MAX, ZoneKind::Normal));
+        w.refresh_cached_mark(HIGH, supply, true);
+        assert!(!w.is_above_cached_mark(i64::MAX, ZoneKind::Normal));
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl<'a> PageOwner<'a> {
         zone: impl Into<ZoneId>,
     ) -> Option<[u64; TYPES]> {
         let zone = yard.zone(zone)?;
-        let grouped = !zone.ungrouped.load(Relaxed);
+        let grouped = !zone.grouping_disabled.load(Relaxed);
         let type_of = |o: &Owner| {
             let t = if grouped { o.gfp.migrate_type() } else { None };
             t.unwrap_or(MigrateType::Unmovable)

@@ -44,7 +44,7 @@ pub struct ZoneRecord {
     /// Requests that prefer this zone start with NOFRAGMENT.
     pub nofragment: bool,
     /// Mobility grouping is off.
-    pub ungrouped: bool,
+    pub grouping_disabled: bool,
 }
 
 /// One CPU's pageset, without its lists.
@@ -272,7 +272,7 @@ impl<R: RawMutex> Zone<'_, R> {
             nr_free: self.nr_free.load(Relaxed),
             limits: self.limits.get(),
             nofragment: self.nofragment.load(Relaxed),
-            ungrouped: self.ungrouped.load(Relaxed),
+            grouping_disabled: self.grouping_disabled.load(Relaxed),
         }
     }
 
@@ -391,9 +391,9 @@ impl<R: RawMutex> Zone<'_, R> {
         self.reserved_highatomic.store(z.reserved_highatomic, Relaxed);
         self.isolated_blocks.store(z.isolated_blocks, Relaxed);
         self.nofragment.store(z.nofragment, Relaxed);
-        self.ungrouped.store(z.ungrouped, Relaxed);
+        self.grouping_disabled.store(z.grouping_disabled, Relaxed);
         self.nr_free.store(z.nr_free, Relaxed);
-        self.refresh_ample(rules);
+        self.refresh_cached_mark(rules);
         self.managed.store(z.managed, Relaxed);
         self.present.store(z.present, Relaxed);
     }

@@ -251,7 +251,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
                 seen.cached += n;
             }
             Kind::Allocated => seen.allocated += n,
-            Kind::Leaving => self.ensure(false, here, Broken::Leaving)?,
+            Kind::BeingFreed => self.ensure(false, here, Broken::BeingFreed)?,
             Kind::Guard => {
                 let buddy = map.frame(idx ^ pages).state();
                 let merged = !buddy.is(Kind::Free, order.get());
@@ -384,7 +384,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
         let z = self.zone;
         let [min, low, high, promo] = z.watermarks.marks();
         self.ensure(min <= low && low <= high && high <= promo, None, Broken::Watermarks)?;
-        let never = z.ungrouped.load(Relaxed);
+        let never = z.grouping_disabled.load(Relaxed);
         let right = !z.is_populated() || z.watermarks.ample_is(self.mark, z.supply(), never);
         self.ensure(right, None, Broken::Ample)
     }

@@ -35,7 +35,7 @@ pub enum Broken {
     /// The block at the frame is between two places, though nobody is at work.
     Held,
     /// The block at the frame is on its way from its owner to a list, and nobody frees it.
-    Leaving,
+    BeingFreed,
     /// There is a block at the frame, in a pageblock without memory.
     Absent,
     /// The free block at the frame is on the list of another type than a pageblock of it has (§4.8).
@@ -153,7 +153,9 @@ impl fmt::Display for Broken {
             Broken::Overlap { head } => write!(f, "also inside the block at {head}"),
             Broken::Lost => f.write_str("in no block"),
             Broken::Held => f.write_str("held, though nobody is at work"),
-            Broken::Leaving => f.write_str("on its way from its owner, though nobody is at work"),
+            Broken::BeingFreed => {
+                f.write_str("on its way from its owner, though nobody is at work")
+            }
             Broken::Absent => f.write_str("in a pageblock without memory"),
             Broken::Label { list, block } => {
                 write!(f, "on the list of type {list} in a pageblock of type {block}")

@@ -123,9 +123,9 @@ impl<'a, C: Config> Yard<'a, C> {
         let order = order.unwrap_or_default();
         let blocks = || frames.clone().step_by(1 << order.get()).map(|idx| at.zone.pfn(idx));
         let undelivered = Rollback::new(|| {
-            blocks().for_each(|pfn| self.take_back_undelivered(pfn, order));
+            blocks().for_each(|pfn| self.return_unprepared(pfn, order));
         });
-        blocks().for_each(|pfn| self.make_ready(at.cpu, pfn, order, t, gfp));
+        blocks().for_each(|pfn| self.report_and_prepare(at.cpu, pfn, order, t, gfp));
         undelivered.disarm();
         Ok(())
     }
@@ -161,8 +161,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         for (index, pfn) in pages().enumerate() {
             let owned = self.owned(pfn, Order::ZERO);
-            if let Err(error) = owned.and_then(|(zone, idx)| zone.leave(idx, Order::ZERO)) {
-                self.stay(pages().take(index));
+            if let Err(error) = owned.and_then(|(zone, idx)| zone.begin_free(idx, Order::ZERO)) {
+                self.roll_back_frees(pages().take(index));
                 return Err(fault(index, error));
             }
         }
@@ -170,7 +170,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
             let Some(at) = self.at(zone, cpu) else { continue };
             // Where a hook panics, the pages that are left stay with their owner.
-            let unfinished = Rollback::new(|| self.stay((pfn.0..range.end.0).map(Pfn)));
+            let unfinished = Rollback::new(|| self.roll_back_frees((pfn.0..range.end.0).map(Pfn)));
             at.take_back(idx, Order::ZERO.get());
             unfinished.disarm();
             each();
@@ -189,7 +189,7 @@ impl<'a, C: Config> Yard<'a, C> {
         gfp: Gfp,
     ) -> Result<(), ContigError> {
         self.drain_zone(at);
-        self.evacuate(at, frames, gfp)?;
+        self.migrate_range(at, frames, gfp)?;
         at.lock().take_range(frames, order.is_some(), purpose)
     }
 
@@ -225,12 +225,12 @@ impl<C: Config> At<'_, '_, C> {
         // they are poisoned.
         let blocks = || frames.clone().step_by(1 << order.get());
         let bad = blocks().fold(None, |bad: Option<u32>, idx| {
-            let good = self.may_be_handed_out(idx, order.get());
+            let good = self.passes_alloc_check(idx, order.get());
             bad.or((!good).then_some(idx))
         });
         let bad = bad.or_else(|| {
             let state = State::new(Kind::Allocated, order.get(), t);
-            blocks().for_each(|idx| map.frame(idx).hand_out(state));
+            blocks().for_each(|idx| map.frame(idx).set_allocated(state));
             map.poisoned_at_hand_out(frames.clone())
         });
         let Some(bad) = bad else { return Ok(()) };

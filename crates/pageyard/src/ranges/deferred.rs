@@ -98,14 +98,14 @@ impl<'a, C: Config> Yard<'a, C> {
         for zone in self.zones {
             while self.grow(zone) {}
         }
-        if !self.zones.iter().all(|z| z.late.left() == 0) {
+        if !self.zones.iter().all(|z| z.deferred_part.left() == 0) {
             return false;
         }
         if deferred.finished.swap(true, AcqRel) {
             return true;
         }
         if deferred.layout.knobs.shuffle_seed.is_some() {
-            for zone in self.zones.iter().filter(|z| z.late.is_deferred()) {
+            for zone in self.zones.iter().filter(|z| z.deferred_part.is_deferred()) {
                 if let Some(at) = self.at(zone, CpuId(0)) {
                     at.shuffle();
                 }
@@ -125,7 +125,7 @@ impl<'a, C: Config> Yard<'a, C> {
         gfp: Gfp,
     ) -> Growths<'g, 'a, C> {
         let grows = |d: &Deferred<'_>| {
-            <C::Hooks as Platform>::DEFERS && !d.is_finished() && zone.late.is_deferred()
+            <C::Hooks as Platform>::DEFERS && !d.is_finished() && zone.deferred_part.is_deferred()
         };
         Growths { yard: self, zone, gfp, ended: !self.deferred.as_ref().is_some_and(grows) }
     }
@@ -135,7 +135,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(never)]
     fn growth(&self, zone: &Zone<'a, C::Lock>, gfp: Gfp) -> Option<(bool, bool)> {
         let grown = self.grow(zone);
-        let left = zone.late.left();
+        let left = zone.deferred_part.left();
         // The last sections may be with others, as their memory is before they are done.
         if !grown && left > 0 && !self.wait_for_section(zone, left, gfp) {
             return None;
@@ -149,7 +149,7 @@ impl<'a, C: Config> Yard<'a, C> {
     fn wait_for_section(&self, zone: &Zone<'a, C::Lock>, left: u64, gfp: Gfp) -> bool {
         (0..MOST_PAUSES).any(|_| {
             self.pause_if_allowed(gfp);
-            zone.late.left() != left
+            zone.deferred_part.left() != left
         })
     }
 
@@ -158,7 +158,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(never)]
     fn grow(&self, zone: &Zone<'a, C::Lock>) -> bool {
         let Some(deferred) = &self.deferred else { return false };
-        let late = &zone.late;
+        let late = &zone.deferred_part;
         let end = zone.end();
         let cpu = self.hooks.cpu();
         // A thread that is none of the yard's CPUs works in the first one's name.

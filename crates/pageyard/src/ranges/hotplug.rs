@@ -7,7 +7,7 @@ use core::ops::Range;
 use lock_api::RawMutex;
 
 use crate::allocator::yard::Yard;
-use crate::base::busy::Taken;
+use crate::base::busy::BusyGuard;
 use crate::base::frame::{Kind, State};
 use crate::base::gfp::Gfp;
 use crate::base::sync::{
@@ -27,7 +27,7 @@ use crate::ranges::isolate::{IsolateError, Purpose};
 use crate::zone::at::{At, Locked};
 use crate::zone::defences_state::change;
 use crate::zone::node::rebuild_orders;
-use crate::zone::state::{OVERTAKEN, Zone};
+use crate::zone::state::{ZONELIST_STALE, Zone};
 
 /// How often sections are isolated and emptied before what is still in use there makes them stay.
 /// The kernel goes on until it is stopped.
@@ -225,16 +225,16 @@ impl<'a, C: Config> Yard<'a, C> {
         });
         for zone in self.zones {
             for kind in ZoneKind::ALL {
-                zone.clear_flag(OVERTAKEN << kind as u32);
+                zone.clear_flag(ZONELIST_STALE << kind as u32);
             }
             zone.nofragment.store(self.starts_nofragment(zone), Relaxed);
         }
-        for home in self.homes {
+        for home in self.cpu_zones {
             for kind in ZoneKind::ALL {
                 let Some((quick, _)) = home.quick[kind as usize & 7] else { continue };
                 let first = self.first_zone(home.node, kind);
                 if !first.is_some_and(|zone| core::ptr::eq(zone, quick)) {
-                    quick.set_flag(OVERTAKEN << kind as u32);
+                    quick.set_flag(ZONELIST_STALE << kind as u32);
                 }
             }
         }
@@ -307,7 +307,7 @@ impl<'a, C: Config> Yard<'a, C> {
 /// The right to bring memory or take it away, until this is dropped.
 pub(crate) struct HotplugTurn<'y> {
     // Released after `drop` below has run.
-    _turn: Taken<'y>,
+    _turn: BusyGuard<'y>,
     task: &'y AtomicU64,
 }
 
@@ -323,7 +323,7 @@ impl<R: RawMutex> Zone<'_, R> {
         let Some(idx) = self.index_of(pfn) else { return true };
         let kind =
             self.map.block_over(idx).map_or(self.map.frame(idx).state().kind(), |b| b.1.kind());
-        !matches!(kind, Kind::Held | Kind::Leaving | Kind::Free | Kind::Cached | Kind::Tail)
+        !matches!(kind, Kind::Held | Kind::BeingFreed | Kind::Free | Kind::Cached | Kind::Tail)
     }
 }
 

@@ -310,13 +310,13 @@ impl<R: RawMutex> Zone<'_, R> {
                 Kind::Reserved | Kind::Held | Kind::Guard | Kind::Bad | Kind::Poisoned => {
                     return Some(idx);
                 }
-                Kind::Allocated | Kind::Leaving
+                Kind::Allocated | Kind::BeingFreed
                     if !state.is_movable() && self.kind != ZoneKind::Movable =>
                 {
                     return Some(idx);
                 }
                 Kind::Tail => idx + 1,
-                Kind::Free | Kind::Cached | Kind::Allocated | Kind::Leaving => {
+                Kind::Free | Kind::Cached | Kind::Allocated | Kind::BeingFreed => {
                     idx.saturating_add(1 << state.order())
                 }
             };

@@ -37,7 +37,7 @@ impl<'a, C: Config> Yard<'a, C> {
     ///
     /// # Errors
     /// [`ContigError::NoMemory`] where there is no place to move to.
-    pub(crate) fn evacuate(
+    pub(crate) fn migrate_range(
         &self,
         at: &At<'_, 'a, C>,
         frames: &Range<u32>,
@@ -88,13 +88,13 @@ impl<'a, C: Config> Yard<'a, C> {
         let to = self.target(at, order, frames, gfp).ok_or(ContigError::NoMemory)?;
         // Now, not afterwards: once it has moved, its owner may free it at any time.
         let _ = self.set_movable(to, order, true);
-        let refused = Rollback::new(|| self.take_back_undelivered(to, order));
+        let refused = Rollback::new(|| self.return_unprepared(to, order));
         let moved = self.as_reclaimer(|| self.hooks.relocate(from, to, order));
         refused.disarm();
         // What fails here had already been freed, against the contract; the last look will tell.
         match moved {
-            Relocation::Moved => self.put_back(from, order),
-            Relocation::Busy | Relocation::Refused => self.put_back(to, order),
+            Relocation::Moved => self.free_prepared(from, order),
+            Relocation::Busy | Relocation::Refused => self.free_prepared(to, order),
         }
         Ok(match moved {
             Relocation::Moved => Step::Done,
@@ -107,17 +107,17 @@ impl<'a, C: Config> Yard<'a, C> {
     /// free rather than lost. Out of line: frees are inlined, and each would add to the frame below the
     /// request for the next place.
     #[inline(never)]
-    fn put_back(&self, pfn: Pfn, order: Order) {
-        let unfinished = Rollback::new(|| self.take_back_undelivered(pfn, order));
-        let left = self.leave(pfn, order);
+    fn free_prepared(&self, pfn: Pfn, order: Order) {
+        let unfinished = Rollback::new(|| self.return_unprepared(pfn, order));
+        let left = self.begin_free(pfn, order);
         if let Err(FreeError::UnknownCpu(_)) = left {
             // The platform has lost its way since the request began.
             return;
         }
-        let free = left.ok().filter(|(at, idx)| at.leaves_owner(*idx, order.get()));
+        let free = left.ok().filter(|(at, idx)| at.prepare_free(*idx, order.get()));
         unfinished.disarm();
         if let Some((at, idx)) = free {
-            at.put_back(idx, order.get());
+            at.free_prepared(idx, order.get());
         }
     }
 
@@ -144,7 +144,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 return Some(to);
             }
             // Its pageblock is isolated: it goes to the zone, and stays there.
-            self.put_back(to, order);
+            self.free_prepared(to, order);
         }
         None
     }

@@ -124,10 +124,10 @@ impl<'a, C: Config> Yard<'a, C> {
             }
             answer => answer,
         }?;
-        if !at.may_be_handed_out(idx, order.get()) {
+        if !at.passes_alloc_check(idx, order.get()) {
             return Err(PlaceError::InUse(pfn));
         }
-        self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
+        self.prepare_alloc(req.cpu, pfn, order, req.migrate_type, gfp);
         Ok(())
     }
 
@@ -157,7 +157,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let wanted = Wanted { order: order.get(), align: place.align, limit };
         let pfn = self.walk(gfp, || self.search(&req, gfp, wanted)).ok_or(AllocError::NoMemory)?;
-        self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
+        self.prepare_alloc(req.cpu, pfn, order, req.migrate_type, gfp);
         Ok(pfn)
     }
 
@@ -178,7 +178,7 @@ impl<'a, C: Config> Yard<'a, C> {
                     let take = || at.lock().take_placed(wanted, req.migrate_type, flags);
                     while let Some(idx) = take() {
                         // A bad block is out of use; the next place is tried (§5.7).
-                        if at.may_be_handed_out(idx, wanted.order) {
+                        if at.passes_alloc_check(idx, wanted.order) {
                             return Some(zone.pfn(idx));
                         }
                     }
@@ -362,7 +362,7 @@ impl<C: Config> Locked<'_, '_, C> {
                 block = block.saturating_add(PAGEBLOCK_PAGES);
             }
         }
-        z.map.frame(idx).hand_out(State::new(Kind::Allocated, order, t));
+        z.map.frame(idx).set_allocated(State::new(Kind::Allocated, order, t));
         z.counters.pages_taken.add(1 << order);
         self.slot.counters.direct_allocs.add(order, t);
         self.note_taken(idx, order, t);

@@ -21,7 +21,7 @@ use crate::embedder::reclaim_job::NodeReclaim;
 use crate::pcp::pageset::is_cached_order;
 use crate::zone::at::At;
 use crate::zone::mobility::Source;
-use crate::zone::state::{BELOW_HIGH, BOOSTED_WATERMARK, OVERTAKEN, Zone, first_mark};
+use crate::zone::state::{BELOW_HIGH, BOOSTED_WATERMARK, ZONELIST_STALE, Zone, first_mark};
 use crate::zone::zonelist::Zonelist;
 
 /// Why a request was not served.
@@ -201,7 +201,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let (highest, t) = gfp.route()?;
         let cpu = self.hooks.cpu();
-        let home = self.homes.get(cpu.0 as usize)?;
+        let home = self.cpu_zones.get(cpu.0 as usize)?;
         let (zone, slot) = home.quick[highest as usize & 7]?;
         let remote = zone.node != home.node;
         if gfp.contains(Gfp::THISNODE) && remote || !self.hooks.is_plain(gfp) {
@@ -211,12 +211,12 @@ impl<'a, C: Config> Yard<'a, C> {
             return None;
         }
         let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
-        if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK | OVERTAKEN << highest as u32) {
+        if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK | ZONELIST_STALE << highest as u32) {
             return None;
         }
         let passes = if o == 0 {
-            zone.watermarks.is_ample(zone.nr_free.load(Relaxed), highest)
-        } else if zone.ungrouped.load(Relaxed) {
+            zone.watermarks.is_above_cached_mark(zone.nr_free.load(Relaxed), highest)
+        } else if zone.grouping_disabled.load(Relaxed) {
             false
         } else {
             let mark = first_mark(self.rules());
@@ -231,7 +231,7 @@ impl<'a, C: Config> Yard<'a, C> {
         pageset.note_alloc(self.rules());
         drop(pageset);
         let pfn = zone.pfn(idx);
-        self.deliver(at.cpu, pfn, order, t, gfp);
+        self.prepare_alloc(at.cpu, pfn, order, t, gfp);
         Some(pfn)
     }
 
@@ -263,7 +263,7 @@ impl<'a, C: Config> Yard<'a, C> {
             self.hooks.event(req.cpu, Event::Alloc { pfn: None, order, migrate_type, gfp });
             return Err(AllocError::NoMemory);
         };
-        self.deliver(req.cpu, pfn, order, migrate_type, gfp);
+        self.prepare_alloc(req.cpu, pfn, order, migrate_type, gfp);
         Ok(pfn)
     }
 
@@ -280,7 +280,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let mut gfp = gfp.difference(context.without);
         let highest = gfp.highest_zone().ok_or(AllocError::BadZone)?;
         let mut migrate_type = gfp.migrate_type().ok_or(AllocError::BadType)?;
-        if self.zones.iter().any(|z| z.ungrouped.load(Relaxed)) {
+        if self.zones.iter().any(|z| z.grouping_disabled.load(Relaxed)) {
             migrate_type = MigrateType::Unmovable;
         }
         let cpu = self.hooks.cpu();
@@ -450,7 +450,7 @@ impl<'a, C: Config> Yard<'a, C> {
             && zone.clear_flag(BOOSTED_WATERMARK)
         {
             let undelivered = Rollback::new(|| {
-                answer.into_iter().for_each(|i| self.take_back_undelivered(zone.pfn(i), req.order));
+                answer.into_iter().for_each(|i| self.return_unprepared(zone.pfn(i), req.order));
             });
             self.wake_node(zone.node, Order::ZERO, Gfp::empty(), zone.kind);
             undelivered.disarm();
@@ -521,7 +521,7 @@ impl<C: Config> At<'_, '_, C> {
         loop {
             let idx = self.take_from_zone(req, flags)?;
             // A bad block is out of use; the next one is tried (§5.7).
-            if self.may_be_handed_out(idx, req.order.get()) {
+            if self.passes_alloc_check(idx, req.order.get()) {
                 return Some(idx);
             }
         }
@@ -534,14 +534,14 @@ impl<C: Config> At<'_, '_, C> {
         let zone = self.lock();
         let mut idx = None;
         if flags.contains(AllocFlags::HIGHATOMIC) {
-            idx = zone.smallest(order, MigrateType::HighAtomic);
+            idx = zone.rmqueue_smallest(order, MigrateType::HighAtomic);
         }
-        idx = idx.or_else(|| zone.take_one(order, t, &mut Source::Own, flags));
+        idx = idx.or_else(|| zone.rmqueue(order, t, &mut Source::Own, flags));
         if idx.is_none() && flags.intersects(AllocFlags::OOM | AllocFlags::NON_BLOCK) {
-            idx = zone.smallest(order, MigrateType::HighAtomic);
+            idx = zone.rmqueue_smallest(order, MigrateType::HighAtomic);
         }
         let idx = idx?;
-        zone.zone.map.frame(idx).hand_out(State::new(Kind::Allocated, order, t));
+        zone.zone.map.frame(idx).set_allocated(State::new(Kind::Allocated, order, t));
         zone.slot.counters.direct_allocs.add(order, t);
         Some(idx)
     }

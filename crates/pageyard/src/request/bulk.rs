@@ -139,7 +139,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let taken = self.take_chunk(source, places);
             for place in chunk.pages.iter_mut().take(taken) {
                 let pfn = source.zone.pfn(*place);
-                self.hand_over(pfn, Order::ZERO, gfp);
+                self.prepare_memory(pfn, Order::ZERO, gfp);
                 // From here on it is the caller's.
                 *place = NIL;
                 each(pfn);
@@ -250,7 +250,7 @@ struct Chunk<'y, 'a, C: Config> {
 impl<C: Config> Drop for Chunk<'_, '_, C> {
     fn drop(&mut self) {
         for &idx in self.pages.iter().filter(|&&idx| idx != NIL) {
-            self.yard.take_back_undelivered(self.zone.pfn(idx), Order::ZERO);
+            self.yard.return_unprepared(self.zone.pfn(idx), Order::ZERO);
         }
     }
 }

@@ -33,11 +33,11 @@ impl Pageset {
         loop {
             let (idx, frame) = self.list(list_index(order, t)).pop_head(&at.zone.map)?;
             self.tuning.note_taken(&at.rules().pcp, order);
-            if !at.may_be_handed_out(idx, order) {
+            if !at.passes_alloc_check(idx, order) {
                 // Out of use; the next one is tried (§5.7).
                 continue;
             }
-            frame.hand_out(State::new(Kind::Allocated, order, t));
+            frame.set_allocated(State::new(Kind::Allocated, order, t));
             at.slot.counters.allocs.add(order, t);
             return Some(idx);
         }
@@ -90,13 +90,13 @@ impl Pageset {
         let own_first = at.zone.supply().cma == 0;
         while blocks < wanted {
             let run = if own_first && source == Source::Own {
-                zone.take_run(order, t, (wanted - blocks) as u32)
+                zone.rmqueue_run(order, t, (wanted - blocks) as u32)
             } else {
                 None
             };
             let run = match run {
                 Some(run) => run,
-                None => match zone.take_one_apart(order, t, &mut source, flags) {
+                None => match zone.rmqueue_cold(order, t, &mut source, flags) {
                     Some(idx) => Run::one(idx, order),
                     None => break,
                 },
@@ -147,7 +147,7 @@ impl Pageset {
     /// nothing has changed, and [`put`](Pageset::put) is to be called. `OWNED`: nobody else can free
     /// it meanwhile.
     #[inline(always)]
-    pub(crate) fn put_quietly<C: Config, const OWNED: bool>(
+    pub(crate) fn push_fast<C: Config, const OWNED: bool>(
         &mut self,
         at: &At<'_, '_, C>,
         block: Owned<'_>,
@@ -156,7 +156,9 @@ impl Pageset {
     ) -> bool {
         // Read under the list's lock, for those who poison frames.
         let Some(t) = pageblock.listed_type() else { return false };
-        if at.zone.pressure() != Pressure::default() || !OWNED && !block.frame.leave(block.seen) {
+        if at.zone.pressure() != Pressure::default()
+            || !OWNED && !block.frame.begin_free(block.seen)
+        {
             return false;
         }
         let quiet = self.tuning.free_quietly(&at.rules().pcp, order, self.room);
@@ -168,14 +170,14 @@ impl Pageset {
             }
             self.push(at, block.idx, block.frame, order, t);
         } else if !OWNED {
-            block.frame.stay();
+            block.frame.roll_back_free();
         }
         quiet
     }
 
     /// The same for a block whose return has been told.
     #[inline(always)]
-    pub(crate) fn put_told<C: Config>(
+    pub(crate) fn push_reported<C: Config>(
         &mut self,
         at: &At<'_, '_, C>,
         idx: u32,
@@ -278,7 +280,7 @@ impl Pageset {
                 self.gather(at, n, start, &gathered);
                 let zone = at.lock();
                 while let Some((idx, frame)) = gathered.pop_head(&at.zone.map) {
-                    zone.free_cached(idx, frame.state().order());
+                    zone.free_from_pcp(idx, frame.state().order());
                 }
                 zone
             }
@@ -320,7 +322,7 @@ impl Pageset {
                     more
                 });
                 if run.blocks == 1 {
-                    zone.free_cached(idx, order);
+                    zone.free_from_pcp(idx, order);
                 } else {
                     zone.free_run(run);
                 }
@@ -381,7 +383,7 @@ fn list_run(list: &List, map: &Map<'_>, run: Run, t: MigrateType) {
 impl<C: Config> Locked<'_, '_, C> {
     /// A block leaves a per-CPU list for the zone.
     #[inline]
-    fn free_cached(&self, idx: u32, order: u8) {
+    fn free_from_pcp(&self, idx: u32, order: u8) {
         let map = &self.zone.map;
         // While blocks are isolated, what a page carries must not bring it back into use.
         let carried = self.rules().carried_types && self.zone.isolated_blocks.load(Relaxed) == 0;

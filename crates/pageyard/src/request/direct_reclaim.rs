@@ -79,7 +79,7 @@ impl<C: Config> Yard<'_, C> {
         let Some(z) = self.zone(zone) else { return false };
         let _lock = z.lock.lock();
         z.watermarks.set_boost(z.watermarks.boost().saturating_sub(seen));
-        z.refresh_ample(self.rules());
+        z.refresh_cached_mark(self.rules());
         true
     }
 

@@ -153,10 +153,10 @@ impl<'a, C: Config> Yard<'a, C> {
         let cpu = self.hooks.cpu();
         // Nearly every page goes back to the CPU's own node, and most of its memory is in the
         // highest zone.
-        let (zone, slot) = self.homes.get(cpu.0 as usize)?.quick[ZoneKind::Movable as usize]?;
+        let (zone, slot) = self.cpu_zones.get(cpu.0 as usize)?.quick[ZoneKind::Movable as usize]?;
         let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
         match zone.allocated(pfn, o) {
-            Some(block) => at.put_quick::<OWNED>(block, o),
+            Some(block) => at.free_fast::<OWNED>(block, o),
             None => self.free_elsewhere::<OWNED>(pfn, o),
         }
     }
@@ -167,7 +167,7 @@ impl<'a, C: Config> Yard<'a, C> {
     fn free_elsewhere<const OWNED: bool>(&self, pfn: Pfn, o: u8) -> Option<()> {
         let (zone, _) = self.locate(pfn)?;
         let block = zone.allocated(pfn, o)?;
-        self.at(zone, self.hooks.cpu())?.put_quick::<OWNED>(block, o)
+        self.at(zone, self.hooks.cpu())?.free_fast::<OWNED>(block, o)
     }
 
     /// A free that is not the common case; also serves the common case, by more instructions.
@@ -178,7 +178,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[cold]
     #[inline(never)]
     pub fn free_rest(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let (at, idx) = self.leave(pfn, order)?;
+        let (at, idx) = self.begin_free(pfn, order)?;
         at.take_back(idx, order.get());
         Ok(())
     }
@@ -189,18 +189,22 @@ impl<'a, C: Config> Yard<'a, C> {
     /// # Errors
     /// As [`free`](Yard::free).
     pub fn free_direct(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let (at, idx) = self.leave(pfn, order)?;
-        if at.leaves_owner(idx, order.get()) {
-            at.put_direct(idx, order.get());
+        let (at, idx) = self.begin_free(pfn, order)?;
+        if at.prepare_free(idx, order.get()) {
+            at.free_to_zone(idx, order.get());
         }
         Ok(())
     }
 
     /// The block leaves its owner. From here on nobody else can free it, and it has to go somewhere.
-    pub(crate) fn leave(&self, pfn: Pfn, order: Order) -> Result<(At<'_, 'a, C>, u32), FreeError> {
+    pub(crate) fn begin_free(
+        &self,
+        pfn: Pfn,
+        order: Order,
+    ) -> Result<(At<'_, 'a, C>, u32), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
         let at = self.here(zone)?;
-        zone.leave(idx, order)?;
+        zone.begin_free(idx, order)?;
         Ok((at, idx))
     }
 
@@ -264,13 +268,13 @@ impl<'a, C: Config> Yard<'a, C> {
         for (index, (pfn, order)) in blocks.iter().map(&of).enumerate() {
             let left = self.owned(pfn, order).and_then(|(zone, idx)| {
                 if OWNED {
-                    zone.map.frame(idx).leave_unraced();
+                    zone.map.frame(idx).begin_free_unraced();
                     return Ok(());
                 }
-                zone.leave(idx, order)
+                zone.begin_free(idx, order)
             });
             if let Err(error) = left {
-                self.stay(blocks.iter().take(index).map(|b| of(b).0));
+                self.roll_back_frees(blocks.iter().take(index).map(|b| of(b).0));
                 return Err(BatchError { index, error });
             }
         }
@@ -286,11 +290,11 @@ impl<'a, C: Config> Yard<'a, C> {
                     let cached = |order: Order| is_cached_order(self.rules(), order.get());
                     let left = rest.iter().map(&of).enumerate();
                     let left = left.filter(|&(n, (_, order))| n >= i || cached(order));
-                    self.stay(left.map(|(_, (pfn, _))| pfn));
+                    self.roll_back_frees(left.map(|(_, (pfn, _))| pfn));
                 });
-                if at.leaves_owner(idx, order.get()) && !is_cached_order(self.rules(), order.get())
+                if at.prepare_free(idx, order.get()) && !is_cached_order(self.rules(), order.get())
                 {
-                    at.put_direct(idx, order.get());
+                    at.free_to_zone(idx, order.get());
                 }
                 unfinished.disarm();
             }
@@ -301,11 +305,11 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// The blocks that have left their owner stay with it after all.
-    pub(crate) fn stay(&self, blocks: impl Iterator<Item = Pfn>) {
+    pub(crate) fn roll_back_frees(&self, blocks: impl Iterator<Item = Pfn>) {
         for (zone, idx) in blocks.filter_map(|pfn| self.locate(pfn)) {
             let frame = zone.map.frame(idx);
-            if frame.state().kind() == Kind::Leaving {
-                frame.stay();
+            if frame.state().kind() == Kind::BeingFreed {
+                frame.roll_back_free();
             }
         }
     }
@@ -317,13 +321,13 @@ impl<'a, C: Config> Yard<'a, C> {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
             let Some(at) = self.at(zone, cpu) else { continue };
             let frame = zone.map.frame(idx);
-            if !frame.state().is(Kind::Leaving, order.get()) {
+            if !frame.state().is(Kind::BeingFreed, order.get()) {
                 continue; // a bad page: out of use since it was looked at
             }
             self.hooks.event(cpu, Event::FreeBatched { pfn });
             if let Some((of, pageset)) = &mut held
                 && core::ptr::eq(*of, zone)
-                && pageset.put_told(&at, idx, frame, order.get())
+                && pageset.push_reported(&at, idx, frame, order.get())
             {
                 continue;
             }
@@ -343,7 +347,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 }
                 None => _ = zone.bypasses.fetch_add(1, Relaxed),
             }
-            at.put_direct(idx, order.get());
+            at.free_to_zone(idx, order.get());
         }
     }
 
@@ -353,19 +357,19 @@ impl<'a, C: Config> Yard<'a, C> {
     /// # Errors
     /// As [`free`](Yard::free).
     pub fn free_shared(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let (at, idx) = self.leave(pfn, order)?;
+        let (at, idx) = self.begin_free(pfn, order)?;
         let map = &at.zone.map;
         let was = map.frame(idx).state();
         let first = State::new(Kind::Allocated, 0, was.migrate_type());
-        map.frame(idx).hand_out(first.with_movable(was.is_movable()));
+        map.frame(idx).set_allocated(first.with_movable(was.is_movable()));
         let parts = || (0..order.get()).rev().map(|o| (idx + (1 << o), o));
         for (part, o) in parts() {
-            map.frame(part).set_state(State::new(Kind::Leaving, o, was.migrate_type()));
+            map.frame(part).set_state(State::new(Kind::BeingFreed, o, was.migrate_type()));
         }
         for (i, (part, o)) in parts().enumerate() {
             // Where a hook panics, what is left stays with the owner, each part a block of its own.
             let unfinished = Rollback::new(|| {
-                self.stay(parts().skip(i).map(|(part, _)| at.zone.pfn(part)));
+                self.roll_back_frees(parts().skip(i).map(|(part, _)| at.zone.pfn(part)));
             });
             at.take_back(part, o);
             unfinished.disarm();
@@ -383,12 +387,12 @@ impl<'a, C: Config> Yard<'a, C> {
         if into > order {
             return Err(FreeError::WrongOrder { allocated: order });
         }
-        zone.leave(idx, order)?;
+        zone.begin_free(idx, order)?;
         let was = zone.map.frame(idx).state();
         let state = State::new(Kind::Allocated, into.get(), was.migrate_type())
             .with_movable(was.is_movable());
         for part in 0..1u32 << (order.get() - into.get()) {
-            zone.map.frame(idx + (part << into.get())).hand_out(state);
+            zone.map.frame(idx + (part << into.get())).set_allocated(state);
         }
         Ok(())
     }
@@ -412,17 +416,18 @@ impl<'a, C: Config> Yard<'a, C> {
 impl<C: Config> At<'_, '_, C> {
     /// The common case of a free, once the block is known to be its owner's.
     #[inline(always)]
-    fn put_quick<const OWNED: bool>(&self, block: Owned<'_>, o: u8) -> Option<()> {
+    fn free_fast<const OWNED: bool>(&self, block: Owned<'_>, o: u8) -> Option<()> {
         if self.rules().safety.at_free() {
-            if !OWNED && !block.frame.leave(block.seen) {
+            if !OWNED && !block.frame.begin_free(block.seen) {
                 return None;
             }
-            if self.leaves_owner(block.idx, o) && self.put_listed::<true>(block, o).is_none() {
-                self.put_back(block.idx, o);
+            if self.prepare_free(block.idx, o) && self.free_to_pcp_fast::<true>(block, o).is_none()
+            {
+                self.free_prepared(block.idx, o);
             }
             return Some(());
         }
-        self.put_listed::<OWNED>(block, o)
+        self.free_to_pcp_fast::<OWNED>(block, o)
     }
 
     /// The kernel's event for a block that comes back: before it goes anywhere (§9.5).
@@ -436,10 +441,10 @@ impl<C: Config> At<'_, '_, C> {
     /// A checked block goes on this CPU's list, where that needs no more than to push and count it.
     /// `None`: nothing has changed. `OWNED`: nobody else can free it.
     #[inline(always)]
-    fn put_listed<const OWNED: bool>(&self, block: Owned<'_>, order: u8) -> Option<()> {
+    fn free_to_pcp_fast<const OWNED: bool>(&self, block: Owned<'_>, order: u8) -> Option<()> {
         let pageblock = self.zone.map.pageblock(block.idx)?;
         let mut pageset = self.slot.pageset.try_lock()?;
-        if !pageset.put_quietly::<_, OWNED>(self, block, pageblock, order) {
+        if !pageset.push_fast::<_, OWNED>(self, block, pageblock, order) {
             return None;
         }
         // Each way out releases the lock itself: shared, it costs three instructions more.
@@ -449,14 +454,14 @@ impl<C: Config> At<'_, '_, C> {
 
     /// A block that has left its owner is looked at, and goes where it belongs.
     pub(crate) fn take_back(&self, idx: u32, order: u8) {
-        if self.leaves_owner(idx, order) {
-            self.put_back(idx, order);
+        if self.prepare_free(idx, order) {
+            self.free_prepared(idx, order);
         }
     }
 
     /// A checked block goes to this CPU's lists, or to the zone where they do not take it.
     #[inline]
-    pub(crate) fn put_back(&self, idx: u32, order: u8) {
+    pub(crate) fn free_prepared(&self, idx: u32, order: u8) {
         if is_cached_order(self.rules(), order) {
             match self.slot.pageset.try_lock() {
                 Some(mut pageset) => {
@@ -467,11 +472,11 @@ impl<C: Config> At<'_, '_, C> {
                 None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
             }
         }
-        self.put_direct(idx, order);
+        self.free_to_zone(idx, order);
     }
 
     #[inline(never)]
-    fn put_direct(&self, idx: u32, order: u8) {
+    fn free_to_zone(&self, idx: u32, order: u8) {
         let zone = self.lock();
         zone.slot.counters.direct_frees.add(order, self.zone.map.block_type(idx));
         zone.zone.counters.pages_returned.add(1 << order);
@@ -496,8 +501,8 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     /// The block leaves its owner, unless somebody else has freed it since it was looked at.
     #[inline]
-    pub(crate) fn leave(&self, idx: u32, order: Order) -> Result<(), FreeError> {
-        if self.map.frame(idx).leave_as(order.get()) {
+    pub(crate) fn begin_free(&self, idx: u32, order: Order) -> Result<(), FreeError> {
+        if self.map.frame(idx).begin_free_as(order.get()) {
             Ok(())
         } else {
             Err(self.why_not_free(idx, order))
@@ -513,7 +518,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         }
         match state.kind() {
             Kind::Reserved => FreeError::Reserved,
-            Kind::Free | Kind::Cached | Kind::Guard | Kind::Held | Kind::Leaving => {
+            Kind::Free | Kind::Cached | Kind::Guard | Kind::Held | Kind::BeingFreed => {
                 FreeError::DoubleFree
             }
             Kind::Bad | Kind::Poisoned => FreeError::OutOfUse,

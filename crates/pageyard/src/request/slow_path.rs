@@ -58,7 +58,7 @@ enum Left {
 }
 
 /// One request on the ladder.
-pub(crate) struct Climb<'r> {
+pub(crate) struct SlowPath<'r> {
     /// The caller's own: a copy would lie on the stack below all rungs.
     req: &'r mut Request,
     flags: AllocFlags,
@@ -103,7 +103,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// The ladder (§2.10). Inlined, so that a request has one frame below all rungs.
     #[inline(always)]
     pub(crate) fn slow_path(&self, req: &mut Request) -> Option<Pfn> {
-        let mut c = Climb {
+        let mut c = SlowPath {
             req,
             flags: AllocFlags::empty(),
             zonelists: 0,
@@ -142,7 +142,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// *restart*: counters to zero, cookies noted, flags of §2.9.
     #[inline(never)]
-    fn restart(&self, c: &mut Climb<'_>) -> Step {
+    fn restart(&self, c: &mut SlowPath<'_>) -> Step {
         c.progress = false;
         c.no_progress_loops = 0;
         c.compacted = CompactResult::Skipped;
@@ -170,14 +170,14 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Background reclaim is woken.
     #[inline(never)]
-    fn wake_reclaim(&self, c: &mut Climb<'_>) -> Step {
+    fn wake_reclaim(&self, c: &mut SlowPath<'_>) -> Step {
         self.wake_eligible(c.req);
         Step::On
     }
 
     /// The attempt of *restart*, where the MIN mark counts, and that of *retry*.
     #[inline(always)]
-    fn attempt_now(&self, c: &mut Climb<'_>) -> Step {
+    fn attempt_now(&self, c: &mut SlowPath<'_>) -> Step {
         self.try_for(c.req, c.flags)
     }
 
@@ -196,7 +196,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// A large block, or one of pages that do not move, is more likely to need compaction than
     /// reclaim.
     #[inline(always)]
-    fn compact_first(&self, c: &mut Climb<'_>) -> Step {
+    fn compact_first(&self, c: &mut SlowPath<'_>) -> Step {
         let costly = c.req.order.get() > COSTLY_ORDER;
         let stays = c.req.migrate_type != MigrateType::Movable;
         let wanted = costly || c.req.order > Order::ZERO && stays;
@@ -211,7 +211,7 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// Whether reclaim may still help where the first compaction did not.
-    fn unless_hopeless(&self, c: &mut Climb<'_>) -> Step {
+    fn unless_hopeless(&self, c: &mut SlowPath<'_>) -> Step {
         if !c.compacted_first {
             return Step::On;
         }
@@ -230,7 +230,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// One direct compaction at the priority reached (§7.3–7.7). What it captured is not taken yet:
     /// the attempt that follows does not lie on its stack.
     #[inline(never)]
-    fn compact_directly(&self, c: &mut Climb<'_>) -> Step {
+    fn compact_directly(&self, c: &mut SlowPath<'_>) -> Step {
         c.compacted = CompactResult::Skipped;
         if can_compact(c.req) {
             let done = self.compact_direct(c.req, c.flags, c.retries.priority);
@@ -246,7 +246,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// An attempt where a compaction did anything.
     #[inline(never)]
-    fn try_compacted(&self, c: &mut Climb<'_>) -> Step {
+    fn try_compacted(&self, c: &mut SlowPath<'_>) -> Step {
         let step = match core::mem::replace(&mut c.left, Left::Nothing) {
             Left::Nothing => return Step::On,
             Left::Captured(pfn) => Step::Served(pfn),
@@ -263,7 +263,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// *Cookies*: begin anew where the zones that the request may use have changed meanwhile. What
     /// else has become of the caller, a victim of the killer perhaps, counts from now on.
     #[inline(never)]
-    fn unless_changed(&self, c: &mut Climb<'_>) -> Step {
+    fn unless_changed(&self, c: &mut SlowPath<'_>) -> Step {
         let context = self.hooks.context();
         c.req.context.flags = context.flags;
         let changed =
@@ -276,7 +276,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// *retry*: a request that is entitled to reserves uses them from now on.
     #[inline(never)]
-    fn use_reserves(&self, c: &mut Climb<'_>) -> Step {
+    fn use_reserves(&self, c: &mut SlowPath<'_>) -> Step {
         let reserves = self.reserve_flags(c.req);
         if let Some(flags) = reserves {
             // They replace the others: neither NON_BLOCK nor HIGHATOMIC is kept.
@@ -315,7 +315,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// From here on the request sleeps, if it may.
     #[inline(never)]
-    fn may_reclaim(&self, c: &mut Climb<'_>) -> Step {
+    fn may_reclaim(&self, c: &mut SlowPath<'_>) -> Step {
         if !c.req.gfp.contains(Gfp::DIRECT_RECLAIM) || self.frees_memory(c.req) {
             return Step::NoPage;
         }
@@ -325,7 +325,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Direct reclaim (§7.3), and an attempt where it freed something; then one more, for which what
     /// lies in reserved blocks and on per-CPU lists comes back.
     #[inline(never)]
-    fn reclaim_directly(&self, c: &mut Climb<'_>) -> Step {
+    fn reclaim_directly(&self, c: &mut SlowPath<'_>) -> Step {
         let freed = self.reclaim(c.req);
         c.progress = freed > 0;
         c.claimed = c.claimed.saturating_add(u32::try_from(freed).unwrap_or(u32::MAX));
@@ -343,7 +343,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Whether the claims of reclaim are seen in the counters. Outside the frame of the attempts.
     #[inline(never)]
-    fn note_free(&self, c: &mut Climb<'_>) {
+    fn note_free(&self, c: &mut SlowPath<'_>) {
         let free: u64 = self.zones_for(c.req).map(|z| z.supply_exact().free).sum();
         let free = u32::try_from(free).unwrap_or(u32::MAX);
         c.in_vain = if free > c.free { 0 } else { c.in_vain.saturating_add(1) };
@@ -351,7 +351,7 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// Whether what reclaim claims is still to be believed.
-    fn is_credible(&self, c: &Climb<'_>) -> bool {
+    fn is_credible(&self, c: &SlowPath<'_>) -> bool {
         c.in_vain <= MAX_IN_VAIN
             && c.claimed < u32::MAX
             && u64::from(c.claimed) <= self.managed(c.req)
@@ -405,7 +405,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Who does not insist fails here; so does a costly request unless it asked to be tried hard
     /// and may compact.
-    fn may_retry(&self, c: &mut Climb<'_>) -> Step {
+    fn may_retry(&self, c: &mut SlowPath<'_>) -> Step {
         let costly = c.req.order.get() > COSTLY_ORDER;
         let tries_hard = c.req.gfp.contains(Gfp::RETRY_MAYFAIL) && can_compact(c.req);
         if c.req.gfp.contains(Gfp::NORETRY) || costly && !tries_hard {
@@ -416,7 +416,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// *Reclaim retry*: whether what could still be reclaimed would do.
     #[inline(never)]
-    fn worth_reclaiming_again(&self, c: &mut Climb<'_>) -> Step {
+    fn worth_reclaiming_again(&self, c: &mut SlowPath<'_>) -> Step {
         if c.progress && c.req.order.get() <= COSTLY_ORDER {
             c.no_progress_loops = 0;
         } else {
@@ -450,7 +450,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// *Compact retry* (§7.6).
     #[inline(never)]
-    fn worth_compacting_again(&self, c: &mut Climb<'_>) -> Step {
+    fn worth_compacting_again(&self, c: &mut SlowPath<'_>) -> Step {
         let Request { order, highest, .. } = *c.req;
         let more = |zone| self.reclaimable(zone);
         let suitable = || self.zones_for(c.req).any(|z| z.could_be_compacted(order, highest, more));
@@ -466,7 +466,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// *OOM*: one task at a time makes somebody give up memory.
     #[inline(never)]
-    fn out_of_memory(&self, c: &mut Climb<'_>) -> Step {
+    fn out_of_memory(&self, c: &mut SlowPath<'_>) -> Step {
         c.oom_rounds += 1;
         if c.oom_rounds > MAX_OOM_ROUNDS {
             return Step::NoPage;
@@ -524,14 +524,14 @@ impl<'a, C: Config> Yard<'a, C> {
         self.as_reclaimer(|| self.hooks.out_of_memory(&job))
     }
 
-    fn after_progress(c: &mut Climb<'_>) -> Step {
+    fn after_progress(c: &mut SlowPath<'_>) -> Step {
         c.no_progress_loops = 0;
         Step::Retry
     }
 
     /// *nopage*: who may not fail goes on as long as the embedder wants that; all others are told.
     #[inline(never)]
-    fn no_page(&self, c: &mut Climb<'_>) -> Step {
+    fn no_page(&self, c: &mut SlowPath<'_>) -> Step {
         if c.req.gfp.contains(Gfp::NOFAIL | Gfp::DIRECT_RECLAIM) {
             // No deeper into the reserves than this: whoever frees memory needs the rest.
             let some = AllocFlags::MIN_RESERVE | AllocFlags::of(c.req.gfp);

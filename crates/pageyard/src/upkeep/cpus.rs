@@ -6,12 +6,12 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::CpuId;
 use crate::embedder::config::Config;
 use crate::pcp::tuning::Limits;
-use crate::zone::node::Home;
+use crate::zone::node::CpuZones;
 
 impl<'a, C: Config> Yard<'a, C> {
     /// Where a CPU is at home, if it is up.
-    pub(crate) fn home(&self, cpu: CpuId) -> Option<&'a Home<'a, C::Lock>> {
-        self.homes.get(cpu.0 as usize).filter(|home| home.up.load(Relaxed))
+    pub(crate) fn home(&self, cpu: CpuId) -> Option<&'a CpuZones<'a, C::Lock>> {
+        self.cpu_zones.get(cpu.0 as usize).filter(|home| home.up.load(Relaxed))
     }
 
     /// Whether a CPU is up; `false` for one that the layout does not name.
@@ -30,7 +30,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// has, the node of this CPU or not, as the kernel does; zones of other nodes get their own
     /// again with the next [`cpu_dead`](Yard::cpu_dead) or change of a setting.
     pub fn cpu_up(&self, cpu: CpuId) -> bool {
-        let Some(home) = self.homes.get(cpu.0 as usize) else { return false };
+        let Some(home) = self.cpu_zones.get(cpu.0 as usize) else { return false };
         let _writing = self.settings.lock();
         if home.up.load(Relaxed) {
             return false;
@@ -56,7 +56,7 @@ impl<'a, C: Config> Yard<'a, C> {
     ///
     /// Nothing may be under way in its name when this is called, and it is another CPU that calls.
     pub fn cpu_dead(&self, cpu: CpuId) -> bool {
-        let Some(home) = self.homes.get(cpu.0 as usize) else { return false };
+        let Some(home) = self.cpu_zones.get(cpu.0 as usize) else { return false };
         let _writing = self.settings.lock();
         if !home.up.swap(false, Relaxed) {
             return false;

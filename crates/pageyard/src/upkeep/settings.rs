@@ -243,7 +243,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let _lock = z.lock.lock();
             z.watermarks.set_boost(0);
             z.watermarks.set_marks(marks);
-            z.refresh_ample(self.rules());
+            z.refresh_cached_mark(self.rules());
         }
         self.apply_limits(knobs, 0);
     }
@@ -281,7 +281,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 watermark::lowmem_reserve(z.kind as usize, &managed, &knobs.lowmem_reserve_ratio);
             let _lock = z.lock.lock();
             z.watermarks.set_reserve(reserve);
-            z.refresh_ample(self.rules());
+            z.refresh_cached_mark(self.rules());
         }
     }
 

@@ -11,14 +11,14 @@ use crate::embedder::config::Config;
 use crate::embedder::hooks::{Observer, Reclaim};
 use crate::embedder::platform::Platform;
 use crate::embedder::policy::{Policy, Rules};
-use crate::zone::state::{BOOSTED_WATERMARK, CpuSlot, Zone};
+use crate::zone::state::{BOOSTED_WATERMARK, PerCpu, Zone};
 
 /// One CPU at one zone: what every request path works on.
 pub(crate) struct At<'z, 'a, C: Config> {
     pub(crate) zone: &'z Zone<'a, C::Lock>,
     pub(crate) hooks: &'z C::Hooks,
     pub(crate) cpu: CpuId,
-    pub(crate) slot: &'z CpuSlot<C::Lock>,
+    pub(crate) slot: &'z PerCpu<C::Lock>,
     policy: C::Policy,
 }
 
@@ -51,7 +51,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         zone: &'z Zone<'a, C::Lock>,
         hooks: &'z C::Hooks,
         cpu: CpuId,
-        slot: &'z CpuSlot<C::Lock>,
+        slot: &'z PerCpu<C::Lock>,
         policy: C::Policy,
     ) -> Self {
         At { zone, hooks, cpu, slot, policy }
@@ -144,7 +144,7 @@ impl<C: Config> Locked<'_, '_, C> {
             _ => return,
         };
         part.store(part.load(Relaxed).wrapping_add_signed(pages), Relaxed);
-        self.zone.refresh_ample(self.rules());
+        self.zone.refresh_cached_mark(self.rules());
     }
 
     /// Adds the CPU's part to the zone's counter.
@@ -171,7 +171,7 @@ impl<C: Config> Locked<'_, '_, C> {
         let Some(cap) = boost_cap(managed, w.base(HIGH), factor) else { return };
         let block = u64::from(PAGEBLOCK_PAGES);
         w.set_boost(cap.min(w.boost().saturating_add(block)));
-        self.zone.refresh_ample(self.rules());
+        self.zone.refresh_cached_mark(self.rules());
         self.zone.counters.boosts.add(1);
         if kswapd {
             self.zone.set_flag(BOOSTED_WATERMARK);

@@ -149,7 +149,7 @@ impl<C: Config> Locked<'_, '_, C> {
         let mut order = high;
         while order > low {
             order -= 1;
-            self.leave(idx + (1 << order), order, t);
+            self.unlink(idx + (1 << order), order, t);
         }
         let guards_to = low.max(self.rules().safety.guard_min_order).min(high);
         (1 << high) - (1 << guards_to)
@@ -157,7 +157,7 @@ impl<C: Config> Locked<'_, '_, C> {
 
     /// A part that a split leaves over: free, or a guard where it is too small (§11.6).
     #[inline]
-    pub(crate) fn leave(&self, idx: u32, order: u8, t: MigrateType) {
+    pub(crate) fn unlink(&self, idx: u32, order: u8, t: MigrateType) {
         if order < self.rules().safety.guard_min_order {
             self.guard(idx, order, t);
         } else {
@@ -173,7 +173,7 @@ impl<C: Config> Locked<'_, '_, C> {
         self.check_type(head, t);
         self.unlist(head, high, t, true);
         let back = self.split_around(head, high, idx, low, |part, o| {
-            self.leave(part, o, t);
+            self.unlink(part, o, t);
             if o < self.rules().safety.guard_min_order { 0 } else { 1 << o }
         });
         self.account(back - (1 << high), t);
@@ -211,7 +211,7 @@ impl<C: Config> Locked<'_, '_, C> {
 
     /// The smallest sufficient block on the lists of a type (§4.3, step 1).
     #[inline]
-    pub(crate) fn smallest(&self, order: u8, t: MigrateType) -> Option<u32> {
+    pub(crate) fn rmqueue_smallest(&self, order: u8, t: MigrateType) -> Option<u32> {
         let mut o = order;
         while o <= MAX_ORDER {
             if let Some(idx) = self.zone.areas.first(o, t) {

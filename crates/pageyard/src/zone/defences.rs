@@ -20,7 +20,7 @@ impl<C: Config> At<'_, '_, C> {
     /// The first step of a block that comes back: observers are told, its pages checked, their
     /// memory filled. `false`: a page is bad, and the block is out of use (§11.2).
     #[inline(always)]
-    pub(crate) fn leaves_owner(&self, idx: u32, order: u8) -> bool {
+    pub(crate) fn prepare_free(&self, idx: u32, order: u8) -> bool {
         let unfinished = Rollback::new(|| self.not_freed(idx, order));
         self.note_free(idx, order);
         let good = !self.rules().safety.checks_pages() || self.passes_free_check(idx, order);
@@ -38,7 +38,7 @@ impl<C: Config> At<'_, '_, C> {
     fn not_freed(&self, idx: u32, order: u8) {
         let frame = self.zone.map.frame(idx);
         match frame.state().kind() {
-            Kind::Leaving => frame.stay(),
+            Kind::BeingFreed => frame.roll_back_free(),
             Kind::Held => self.set_bad(idx, order),
             _ => {}
         }
@@ -128,7 +128,7 @@ impl<C: Config> At<'_, '_, C> {
     /// Looks at every page of a block that is about to be handed out, where the policy checks pages
     /// (§11.1). `false`: a page is bad, and the block is out of use.
     #[inline(always)]
-    pub(crate) fn may_be_handed_out(&self, idx: u32, order: u8) -> bool {
+    pub(crate) fn passes_alloc_check(&self, idx: u32, order: u8) -> bool {
         !self.rules().safety.checks_pages()
             || order == 0 && self.hooks.page_state(self.zone.pfn(idx)).fits_alloc()
             || self.each_page_fits_alloc(idx, order)

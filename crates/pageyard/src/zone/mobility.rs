@@ -39,7 +39,7 @@ pub(crate) const fn fallbacks(t: MigrateType) -> [MigrateType; 2] {
 impl<C: Config> Locked<'_, '_, C> {
     /// One block for a request of type `t` (§4.3).
     #[inline]
-    pub(crate) fn take_one(
+    pub(crate) fn rmqueue(
         &self,
         order: u8,
         t: MigrateType,
@@ -49,13 +49,13 @@ impl<C: Config> Locked<'_, '_, C> {
         if flags.contains(AllocFlags::CMA) {
             let supply = self.zone.supply();
             if supply.cma > supply.free / 2
-                && let Some(idx) = self.smallest(order, Cma)
+                && let Some(idx) = self.rmqueue_smallest(order, Cma)
             {
                 return Some(idx);
             }
         }
         if *source == Source::Own
-            && let Some(idx) = self.smallest(order, t)
+            && let Some(idx) = self.rmqueue_smallest(order, t)
         {
             self.count_mismatch(idx, t);
             return Some(idx);
@@ -63,16 +63,16 @@ impl<C: Config> Locked<'_, '_, C> {
         self.take_other(order, t, source, flags)
     }
 
-    /// [`take_one`](Self::take_one) outside the frame of a refill.
+    /// [`rmqueue`](Self::rmqueue) outside the frame of a refill.
     #[inline(never)]
-    pub(crate) fn take_one_apart(
+    pub(crate) fn rmqueue_cold(
         &self,
         order: u8,
         t: MigrateType,
         source: &mut Source,
         flags: AllocFlags,
     ) -> Option<u32> {
-        self.take_one(order, t, source, flags)
+        self.rmqueue(order, t, source, flags)
     }
 
     /// A block that comes from a list of type `t` counts as a mismatch where its pageblock is of
@@ -99,7 +99,7 @@ impl<C: Config> Locked<'_, '_, C> {
     ) -> Option<u32> {
         if *source != Source::Steal {
             if flags.contains(AllocFlags::CMA)
-                && let Some(idx) = self.smallest(order, Cma)
+                && let Some(idx) = self.rmqueue_smallest(order, Cma)
             {
                 *source = Source::Cma;
                 return Some(idx);
@@ -174,14 +174,14 @@ impl<C: Config> Locked<'_, '_, C> {
         if self.worth_converting(idx, start) {
             self.convert(idx, from, start);
             counters.claims_part.add(1);
-            let taken = self.smallest(order, self.effective_type(start))?;
+            let taken = self.rmqueue_smallest(order, self.effective_type(start))?;
             self.note_fallback(idx, order, found, start, from, true);
             return Some(taken);
         }
         counters.claims_refused.add(1);
         if self.rules().moves_unclaimed && self.move_free_pages(idx, from, start).is_some() {
             counters.steals.add(1);
-            let taken = self.smallest(order, start)?;
+            let taken = self.rmqueue_smallest(order, start)?;
             self.count_mismatch(taken, start);
             self.note_fallback(idx, order, found, start, from, false);
             return Some(taken);
@@ -192,7 +192,7 @@ impl<C: Config> Locked<'_, '_, C> {
     /// Whether enough of the pageblock is free, or used by pages like the request's (§4.4).
     fn worth_converting(&self, idx: u32, start: MigrateType) -> bool {
         let Some(first) = self.block_start(idx) else { return false };
-        if self.zone.ungrouped.load(Relaxed) {
+        if self.zone.grouping_disabled.load(Relaxed) {
             return true;
         }
         let map = &self.zone.map;
@@ -208,7 +208,7 @@ impl<C: Config> Locked<'_, '_, C> {
                     free += pages;
                     pages
                 }
-                Kind::Allocated | Kind::Leaving => {
+                Kind::Allocated | Kind::BeingFreed => {
                     if state.is_movable() {
                         movable += pages;
                     }
@@ -341,7 +341,7 @@ impl<C: Config> Locked<'_, '_, C> {
 
     /// Without grouping every block is unmovable, whoever asks (§2.4).
     pub(crate) fn effective_type(&self, t: MigrateType) -> MigrateType {
-        if t.is_mergeable() && self.zone.ungrouped.load(Relaxed) { Unmovable } else { t }
+        if t.is_mergeable() && self.zone.grouping_disabled.load(Relaxed) { Unmovable } else { t }
     }
 
     fn note_fallback(
@@ -366,7 +366,7 @@ impl<R: RawMutex> Zone<'_, R> {
     fn claimable(&self, order: u8, start: MigrateType) -> bool {
         order >= PAGEBLOCK_ORDER / 2
             || matches!(start, Unmovable | Reclaimable)
-            || self.ungrouped.load(Relaxed)
+            || self.grouping_disabled.load(Relaxed)
     }
 
     /// Whether a request could claim a free block of exactly this order (§7.5).

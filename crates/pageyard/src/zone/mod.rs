@@ -6,7 +6,7 @@ pub(crate) mod buddy;
 pub(crate) mod compaction_state;
 pub(crate) mod defences;
 pub(crate) mod defences_state;
-pub(crate) mod late;
+pub(crate) mod deferred_part;
 pub(crate) mod mobility;
 pub(crate) mod node;
 pub(crate) mod reporting_state;

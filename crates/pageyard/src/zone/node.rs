@@ -7,7 +7,7 @@ use crate::base::node_mask::{MAX_NODES, NodeMask};
 use crate::base::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use crate::base::units::{CpuId, NodeId, ZoneKind};
 use crate::base::wakeups::Wakeups;
-use crate::zone::state::{CpuSlot, Zone};
+use crate::zone::state::{PerCpu, Zone};
 
 /// The distance of a node to itself; the unit in which firmware gives the others.
 pub const LOCAL_DISTANCE: u8 = 10;
@@ -130,31 +130,31 @@ fn nearest<R: RawMutex>(
 }
 
 /// Where one CPU's requests go at first: what the common case looks up. Memory for them comes from
-/// the embedder; [`Home::new`] makes an empty one.
+/// the embedder; [`CpuZones::new`] makes an empty one.
 #[derive(Debug)]
 #[repr(align(128))] // found by a shift
-pub struct Home<'a, R: RawMutex> {
+pub struct CpuZones<'a, R: RawMutex> {
     pub(crate) node: NodeId,
     pub(crate) up: AtomicBool,
     /// Per highest zone, the zone to try first and the CPU's part of it. Eight of them, so that an
     /// index cut to three bits always fits.
-    pub(crate) quick: [Option<(&'a Zone<'a, R>, &'a CpuSlot<R>)>; 8],
+    pub(crate) quick: [Option<(&'a Zone<'a, R>, &'a PerCpu<R>)>; 8],
 }
 
-impl<R: RawMutex> Home<'_, R> {
+impl<R: RawMutex> CpuZones<'_, R> {
     /// A CPU that the yard was not told of.
     pub const fn new() -> Self {
-        Home { node: NodeId(0), up: AtomicBool::new(true), quick: [const { None }; 8] }
+        CpuZones { node: NodeId(0), up: AtomicBool::new(true), quick: [const { None }; 8] }
     }
 }
 
-impl<R: RawMutex> Default for Home<'_, R> {
+impl<R: RawMutex> Default for CpuZones<'_, R> {
     fn default() -> Self {
-        Home::new()
+        CpuZones::new()
     }
 }
 
-impl<'a, R: RawMutex> Home<'a, R> {
+impl<'a, R: RawMutex> CpuZones<'a, R> {
     pub(crate) fn set(
         &mut self,
         cpu: CpuId,

@@ -81,7 +81,7 @@ impl<C: Config> Locked<'_, '_, C> {
     /// What `most` calls of [`smallest`](Self::smallest) would take before they came to another
     /// free block.
     #[inline(never)]
-    pub(crate) fn take_run(&self, order: u8, t: MigrateType, most: u32) -> Option<Run> {
+    pub(crate) fn rmqueue_run(&self, order: u8, t: MigrateType, most: u32) -> Option<Run> {
         if self.rules().safety.guard_min_order > 0 {
             // What is left of a block may not serve the next item then.
             return None;

@@ -17,7 +17,7 @@ use crate::pcp::tuning::{Limits, Pressure};
 use crate::zone::area::FreeAreas;
 use crate::zone::compaction_state::{Compaction, Daemon};
 use crate::zone::defences_state::ZoneSafety;
-use crate::zone::late::Late;
+use crate::zone::deferred_part::DeferredPart;
 use crate::zone::reporting_state::Reporting;
 
 /// A claim boosted the watermarks; the next attempt that may wake background reclaim does so.
@@ -30,12 +30,12 @@ pub(crate) const BELOW_HIGH: u32 = 4;
 pub(crate) const FLAGS: u32 = 7;
 /// Shifted by a highest zone: some CPU's requests up to there have a better zone to try first, by
 /// now, than the one that its home names.
-pub(crate) const OVERTAKEN: u32 = 1 << 8;
+pub(crate) const ZONELIST_STALE: u32 = 1 << 8;
 
 /// One CPU's part of one zone. Memory for them comes from the embedder.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct CpuSlot<R: RawMutex> {
+pub struct PerCpu<R: RawMutex> {
     /// The per-CPU lists. Order of locks: this one, then the zone's.
     pub(crate) pageset: Mutex<R, Pageset>,
     /// The CPU's part of the zone's free counter (§9.2). Zone lock.
@@ -50,10 +50,10 @@ pub struct CpuSlot<R: RawMutex> {
     pub(crate) counters: CpuCounters,
 }
 
-impl<R: RawMutex> CpuSlot<R> {
+impl<R: RawMutex> PerCpu<R> {
     /// A slot that no yard uses yet.
     pub const fn new() -> Self {
-        CpuSlot {
+        PerCpu {
             pageset: Mutex::new(Pageset::new()),
             diff: AtomicU32::new(0),
             threshold: AtomicU32::new(0),
@@ -75,9 +75,9 @@ impl<R: RawMutex> CpuSlot<R> {
     }
 }
 
-impl<R: RawMutex> Default for CpuSlot<R> {
+impl<R: RawMutex> Default for PerCpu<R> {
     fn default() -> Self {
-        CpuSlot::new()
+        PerCpu::new()
     }
 }
 
@@ -109,7 +109,7 @@ impl SharedLimits {
 pub struct Zone<'a, R: RawMutex> {
     // What every request reads comes first.
     pub(crate) map: Map<'a>,
-    pub(crate) cpus: &'a [CpuSlot<R>],
+    pub(crate) cpus: &'a [PerCpu<R>],
     /// The frame of index 0: the zone's start rounded down to the largest block.
     pub(crate) base: u64,
     pub(crate) start: Pfn,
@@ -136,7 +136,7 @@ pub struct Zone<'a, R: RawMutex> {
     pub(crate) isolated_blocks: AtomicU64,
     pub(crate) boost_factor: AtomicU64,
     /// Mobility grouping is off: every block is unmovable (§2.4).
-    pub(crate) ungrouped: AtomicBool,
+    pub(crate) grouping_disabled: AtomicBool,
     /// The limits that the CPUs' pagesets have, or have again once they are enabled (§5.4).
     pub(crate) limits: SharedLimits,
     /// Held while limits change.
@@ -162,7 +162,7 @@ pub struct Zone<'a, R: RawMutex> {
     pub(crate) report: Reporting,
     pub(crate) safety: ZoneSafety,
     /// What is initialised later (§8.2).
-    pub(crate) late: Late,
+    pub(crate) deferred_part: DeferredPart,
 }
 
 impl<R: RawMutex> Zone<'_, R> {
@@ -190,7 +190,7 @@ impl<R: RawMutex> Zone<'_, R> {
             reserved_highatomic: AtomicU64::new(0),
             isolated_blocks: AtomicU64::new(0),
             boost_factor: AtomicU64::new(0),
-            ungrouped: AtomicBool::new(false),
+            grouping_disabled: AtomicBool::new(false),
             limits: SharedLimits::disabled(),
             limits_lock: Mutex::new(()),
             disabled: AtomicU32::new(0),
@@ -207,7 +207,7 @@ impl<R: RawMutex> Zone<'_, R> {
             daemon: Daemon::new(),
             report: Reporting::new(),
             safety: ZoneSafety::new(),
-            late: Late::none(),
+            deferred_part: DeferredPart::none(),
         }
     }
 }
@@ -237,7 +237,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     }
 
     #[inline]
-    pub(crate) fn slot(&self, cpu: CpuId) -> Option<&'a CpuSlot<R>> {
+    pub(crate) fn slot(&self, cpu: CpuId) -> Option<&'a PerCpu<R>> {
         self.cpus.get(cpu.0 as usize)
     }
 
@@ -320,9 +320,9 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     /// To be called after every change of a mark, the boost, a reserve, the pages withheld from
     /// ordinary requests, or of grouping, under the zone lock like the change itself.
-    pub(crate) fn refresh_ample(&self, rules: &Rules) {
-        let never = self.ungrouped.load(Relaxed);
-        self.watermarks.refresh_ample(first_mark(rules), self.supply(), never);
+    pub(crate) fn refresh_cached_mark(&self, rules: &Rules) {
+        let never = self.grouping_disabled.load(Relaxed);
+        self.watermarks.refresh_cached_mark(first_mark(rules), self.supply(), never);
     }
 
     pub(crate) fn id(&self) -> ZoneId {

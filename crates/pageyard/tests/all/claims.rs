@@ -261,7 +261,7 @@ fn s4_9_conversion_moves_free_blocks_ascending_to_the_tails_and_leaves_used_page
 
 #[test]
 fn s2_4_without_grouping_everything_is_claimed_as_unmovable() {
-    let s = State::new(4096).free(512, 0).used(513..1024, true).set(|z| z.ungrouped = true);
+    let s = State::new(4096).free(512, 0).used(513..1024, true).set(|z| z.grouping_disabled = true);
     s.run(|y: &Checked<'_>| {
         y.alloc(o(0), RECLAIMABLE).unwrap();
         assert_eq!(claims(y), [0, 1, 0, 0]);

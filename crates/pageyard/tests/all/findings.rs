@@ -28,7 +28,7 @@ fn s6_1_a_bulk_request_for_more_than_there_can_be_respects_the_watermarks() {
 fn s2_4_without_grouping_every_request_is_unmovable() {
     // 1024 pages are too few for six types.
     Machine::normal(1024).run(|y: &Y<'_>| {
-        assert!(normal(y).zone.ungrouped);
+        assert!(normal(y).zone.grouping_disabled);
         y.hooks().watch();
         y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap();
         let asked = y.hooks().events().into_iter().find_map(|e| match e {
@@ -82,7 +82,7 @@ fn s5_2_restore_refuses_lists_that_the_policy_does_not_have() {
 fn a_refused_restore_leaves_the_zone_blank() {
     let s = State::new(4096)
         .cpus(&[3])
-        .set(|z| (z.nofragment, z.ungrouped) = (false, true))
+        .set(|z| (z.nofragment, z.grouping_disabled) = (false, true))
         .cpu(0, |c| (c.threshold, c.expire, c.tuning.free_count) = (5, 3, 9))
         .free(0, 9);
     s.machine.blank(|y: &Y<'_>| {

@@ -323,7 +323,7 @@ hostile! {
     });
     &'static Layout<'static>: layouts();
     &'static Needs: usize::values().into_iter().flat_map(|n| {
-        [NEEDS, Needs { frames: n, ..NEEDS }, Needs { slots: n, homes: n, ..NEEDS }].map(|n| &*leak(n))
+        [NEEDS, Needs { frames: n, ..NEEDS }, Needs { slots: n, cpu_zones: n, ..NEEDS }].map(|n| &*leak(n))
     });
 }
 
@@ -422,9 +422,9 @@ fn no_argument_does_on_an_unknown_cpu() {
 
 /// What makes a yard, which the table has not: `robustness.rs` makes yards of any layout.
 const MAKERS: [&str; 24] = [
-    "CpuSlot::new",
+    "PerCpu::new",
     "Frame::new",
-    "Home::new",
+    "CpuZones::new",
     "Node::new",
     "OwnedStorage::for_needs",
     "OwnedStorage::leak",

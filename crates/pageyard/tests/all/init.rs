@@ -4,7 +4,7 @@ use crate::common;
 
 use common::check::{Owned, check};
 use common::{Lock, Machine, Maps, Stage, Y, frames};
-use pageyard::{CpuSlot, Frame, InitError, Needs, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
+use pageyard::{Frame, InitError, Needs, NodeId, PerCpu, Pfn, Yard, ZoneKind, ZoneSpec};
 
 /// Two zones, with something to get wrong in everything.
 fn good() -> Machine {
@@ -66,7 +66,7 @@ fn too_little_room_is_refused_and_nothing_is_written() {
         |n| n.zones -= 1,
         |n| n.slots -= 1,
         |n| n.nodes -= 1,
-        |n| n.homes -= 1,
+        |n| n.cpu_zones -= 1,
     ];
     for (i, shorten) in shorter.into_iter().enumerate() {
         let mut short = needs;
@@ -155,7 +155,7 @@ fn s1_2_present_counts_memory_and_managed_what_is_not_reserved() {
 fn needs_count_every_map_and_more_room_is_no_harm() {
     let n = good().cpus(&[0, 0, 1]).layout().needs::<Lock>().unwrap();
     assert_eq!((n.frames, n.blocks, n.zones, n.slots), (8192, 16, 2, 6));
-    assert!(n.bytes >= 8192 * size_of::<Frame>() + 16 + 6 * size_of::<CpuSlot<Lock>>());
+    assert!(n.bytes >= 8192 * size_of::<Frame>() + 16 + 6 * size_of::<PerCpu<Lock>>());
     // A zone's map begins at a multiple of the largest block.
     let odd = Machine::new().zone(ZoneKind::Normal, 1500..3000).layout().needs::<Lock>().unwrap();
     assert_eq!((odd.frames, odd.blocks), (3000 - 1024, 4));

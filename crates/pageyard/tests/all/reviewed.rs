@@ -126,7 +126,7 @@ fn section(start: u64) -> Vec<Record> {
         nr_free: S as i64,
         limits: Limits { batch: 1, high_min: 0, high_max: 0 },
         nofragment: false,
-        ungrouped: false,
+        grouping_disabled: false,
     };
     let t = MigrateType::Movable;
     let block = |pfn| Record::Block { pfn: Pfn(pfn), migrate_type: t };

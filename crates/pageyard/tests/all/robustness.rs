@@ -160,7 +160,7 @@ prop_compose! {
         nr_free in -1000..1i64 << 50,
         flags in 0..9u32,
         limits in limits(),
-        (nofragment, ungrouped, plain) in any::<(bool, bool, bool)>(),
+        (nofragment, grouping_disabled, plain) in any::<(bool, bool, bool)>(),
     ) -> ZoneRecord {
         let mut marks = watermarks;
         if plain {
@@ -178,7 +178,7 @@ prop_compose! {
             nr_free,
             limits: if plain { Limits { batch: 7, high_min: 30, high_max: 400 } } else { limits },
             nofragment,
-            ungrouped,
+            grouping_disabled,
         }
     }
 }

@@ -132,9 +132,9 @@ fn blocks_between_two_places() {
     assert_eq!(planted(|_, z, block| z.map.frame(block).set_state(held)), Broken::Held);
     let leaving = planted(|_, z, block| {
         let f = z.map.frame(block);
-        assert!(f.leave(f.state()));
+        assert!(f.begin_free(f.state()));
     });
-    assert_eq!(leaving, Broken::Leaving);
+    assert_eq!(leaving, Broken::BeingFreed);
 }
 
 #[test]

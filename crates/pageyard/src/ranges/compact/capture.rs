@@ -74,7 +74,7 @@ impl<C: Config> Locked<'_, '_, C> {
         let order = wanted.order;
         self.account(-(order.pages() as i32), t);
         let state = State::new(Kind::Allocated, order.get(), wanted.migrate_type);
-        self.zone.map.frame(idx).hand_out(state);
+        self.zone.map.frame(idx).set_allocated(state);
         self.zone.counters.pages_taken.add(order.pages().into());
         self.slot.counters.direct_allocs.add(order.get(), wanted.migrate_type);
         if t != wanted.migrate_type {

@@ -45,7 +45,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let done = self.compact_direct(&req, AllocFlags::slow(gfp, order.get()), priority);
         if let Some(pfn) = done.captured {
             self.note_compacted(self.locate(pfn).map(|(zone, _)| zone), order, req.cpu);
-            self.deliver(req.cpu, pfn, order, req.migrate_type, gfp);
+            self.prepare_alloc(req.cpu, pfn, order, req.migrate_type, gfp);
         } else if done.result > CompactResult::Deferred {
             // Nobody tries to allocate here: that a block can be had is as good as having it.
             let success = done.result == CompactResult::Success;
@@ -99,7 +99,7 @@ impl<'a, C: Config> Yard<'a, C> {
             done.result = done.result.max(outcome.result);
             if outcome.result == CompactResult::Success {
                 at.undefer(order, false);
-                let good = |&idx: &u32| at.may_be_handed_out(idx, order.get());
+                let good = |&idx: &u32| at.passes_alloc_check(idx, order.get());
                 done.captured = outcome.captured.filter(good).map(|idx| at.zone.pfn(idx));
                 break;
             }

@@ -335,7 +335,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         };
         // The owner may free it before `relocate` has even returned.
         let state = State::new(Kind::Allocated, order, was.migrate_type());
-        target.hand_out(state.with_movable(true));
+        target.set_allocated(state.with_movable(true));
         if zone.map.poisoned_at_hand_out(to..to.saturating_add(o.pages())).is_some() {
             target.set_state(State::new(Kind::Held, order, was.migrate_type()));
             return Asked::Next(Next::FreePoisoned(to, order));
@@ -343,7 +343,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         let (at, held) = (self.at, &mut self.held);
         let unmoved = Rollback::new(|| {
             // Unless the hook has freed it.
-            if !target.leave_as(order) {
+            if !target.begin_free_as(order) {
                 return;
             }
             if self.at.rules().safety.fills() {
@@ -358,13 +358,13 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         let answer = at.hooks.relocate(zone.pfn(from), zone.pfn(to), o);
         unmoved.disarm();
         if answer == Relocation::Moved {
-            if !source.leave_as(order) {
+            if !source.begin_free_as(order) {
                 return Asked::Gone;
             }
             source.set_state(State::new(Kind::Held, order, was.migrate_type()));
             return Asked::Next(Next::GiveBack(from, order));
         }
-        if !target.leave_as(order) {
+        if !target.begin_free_as(order) {
             // The hook freed it, against the contract.
             return Asked::Refused;
         }
@@ -389,7 +389,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
     #[inline(never)]
     pub(super) fn give_back(&mut self, idx: u32, order: u8) {
         let at = self.at;
-        if !at.leaves_owner(idx, order) {
+        if !at.prepare_free(idx, order) {
             return;
         }
         self.moved_from = self.moved_from.min(idx);
@@ -488,7 +488,7 @@ impl<C: Config> Drop for Pass<'_, '_, C> {
         self.wish = None;
         self.release();
         if let (Some(idx), Some(order)) = (self.captured, self.job.order)
-            && self.at.zone.map.frame(idx).leave_as(order.get())
+            && self.at.zone.map.frame(idx).begin_free_as(order.get())
         {
             self.at.give_up(idx, order.get());
         }

@@ -33,7 +33,7 @@ impl<C: Config> Locked<'_, '_, C> {
         self.account(-(1 << order), t);
         zone.map.frame(idx).set_state(State::new(Kind::Held, order, t));
         zone.counters.pages_taken.add(1 << order);
-        if order >= PAGEBLOCK_ORDER - 1 && !zone.ungrouped.load(Relaxed) {
+        if order >= PAGEBLOCK_ORDER - 1 && !zone.grouping_disabled.load(Relaxed) {
             // Half of it or more will hold movable pages.
             let mut block = block_start(idx);
             while block < idx.saturating_add(1 << order) {

@@ -38,7 +38,7 @@ impl State {
                 nr_free: 0,
                 limits: Limits::DISABLED,
                 nofragment: false,
-                ungrouped: false,
+                grouping_disabled: false,
             },
             cpus: vec![cpu(0)],
             machine: Machine::normal(pages),

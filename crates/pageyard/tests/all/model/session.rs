@@ -114,8 +114,8 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     /// Carried types come back as what they are, whatever their pageblock has become; and where types
     /// are not kept apart, per-CPU lists are filled from CMA blocks for whoever comes next.
     fn types_mix(&self) -> bool {
-        let ungrouped = |zone| view(self.y, zone).zone.ungrouped;
-        P::RULES.carried_types || self.y.zone_ids().any(ungrouped)
+        let grouping_disabled = |zone| view(self.y, zone).zone.grouping_disabled;
+        P::RULES.carried_types || self.y.zone_ids().any(grouping_disabled)
     }
 
     /// §3.7: an ordinary request leaves a zone its MIN mark and its reserve. What hooks free and

@@ -43,10 +43,10 @@ impl<C: Config> Yard<'_, C> {
         })
     }
 
-    /// A block that [may be handed out](At::may_be_handed_out) becomes its caller's, whichever way
+    /// A block that [may be handed out](At::passes_alloc_check) becomes its caller's, whichever way
     /// it was found: observers are told, and it is made ready. It is free again where a hook panics.
     #[inline(always)]
-    pub(crate) fn deliver(
+    pub(crate) fn prepare_alloc(
         &self,
         cpu: CpuId,
         pfn: Pfn,
@@ -54,14 +54,14 @@ impl<C: Config> Yard<'_, C> {
         migrate_type: MigrateType,
         gfp: Gfp,
     ) {
-        let undelivered = Rollback::new(|| self.take_back_undelivered(pfn, order));
-        self.make_ready(cpu, pfn, order, migrate_type, gfp);
+        let undelivered = Rollback::new(|| self.return_unprepared(pfn, order));
+        self.report_and_prepare(cpu, pfn, order, migrate_type, gfp);
         undelivered.disarm();
     }
 
-    /// [`deliver`](Self::deliver) of a block that its taker takes back where a hook panics.
+    /// [`prepare_alloc`](Self::prepare_alloc) of a block that its taker takes back where a hook panics.
     #[inline(always)]
-    pub(crate) fn make_ready(
+    pub(crate) fn report_and_prepare(
         &self,
         cpu: CpuId,
         pfn: Pfn,
@@ -70,17 +70,17 @@ impl<C: Config> Yard<'_, C> {
         gfp: Gfp,
     ) {
         self.hooks.event(cpu, Event::Alloc { pfn: Some(pfn), order, migrate_type, gfp });
-        self.hand_over(pfn, order, gfp);
+        self.prepare_memory(pfn, order, gfp);
     }
 
     /// A block is allocated, but a hook panicked before its caller heard of it: it goes back to the
     /// zone, without another hook.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_back_undelivered(&self, pfn: Pfn, order: Order) {
+    pub(crate) fn return_unprepared(&self, pfn: Pfn, order: Order) {
         let Some((zone, idx)) = self.locate(pfn) else { return };
         if let Some(at) = self.at(zone, CpuId(0))
-            && zone.map.frame(idx).leave_as(order.get())
+            && zone.map.frame(idx).begin_free_as(order.get())
         {
             at.give_up(idx, order.get());
         }
@@ -89,7 +89,7 @@ impl<C: Config> Yard<'_, C> {
     /// The last step before a caller has a block: it is mapped, verified and prepared, as the
     /// policy has it.
     #[inline(always)]
-    pub(crate) fn hand_over(&self, pfn: Pfn, order: Order, gfp: Gfp) {
+    pub(crate) fn prepare_memory(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         let safety = &self.rules().safety;
         if safety.unmap {
             self.hooks.map(pfn, order);

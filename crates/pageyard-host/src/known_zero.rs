@@ -17,18 +17,18 @@ const BITS: u64 = u64::BITS as u64;
 /// A page without its bit is zeros, until some page was given back lazily (`MADV_FREE`). From then on
 /// it may hold anything, and the system may still take it: the first write takes it back.
 #[derive(Debug)]
-pub(crate) struct Fresh {
+pub(crate) struct KnownZero {
     first: Pfn,
     used: Box<[AtomicU64]>,
     lazily: AtomicBool,
 }
 
-impl Fresh {
+impl KnownZero {
     /// For pages that the system has just given.
-    pub(crate) fn new(frames: &Range<Pfn>) -> Fresh {
+    pub(crate) fn new(frames: &Range<Pfn>) -> KnownZero {
         let words = (frames.end.0 - frames.start.0).div_ceil(BITS);
         let used = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Fresh { first: frames.start, used, lazily: AtomicBool::new(false) }
+        KnownZero { first: frames.start, used, lazily: AtomicBool::new(false) }
     }
 
     /// The words that so many pages from a frame on lie in, the first page of each, and which bits of
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn pages_are_fresh_once() {
         let region = Region::new(1024).unwrap();
-        let fresh = Fresh::new(&region.frames());
+        let fresh = KnownZero::new(&region.frames());
         let at = |n| Pfn(region.first().0 + n);
         assert!(fresh.use_up(&region, at(0), 1));
         assert!(!fresh.use_up(&region, at(0), 1));
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_page_that_was_given_back_lazily_is_written_to_once() {
         let region = Region::new(1024).unwrap();
-        let fresh = Fresh::new(&region.frames());
+        let fresh = KnownZero::new(&region.frames());
         let at = |n| Pfn(region.first().0 + n);
         // SAFETY: the region is mapped, and the test's alone.
         let word =

@@ -19,9 +19,9 @@ use crate::fork::Birthplace;
 use crate::magazine::{self, Kind, Magazine, ROOM, Ready, Tally, add};
 use crate::roster::{Limits, Roster};
 
-/// What threads keep ready without a lock ([`Builder::front_cache`](crate::Builder::front_cache)).
+/// What threads keep ready without a lock ([`Builder::thread_cache`](crate::Builder::thread_cache)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FrontCache {
+pub enum ThreadCache {
     /// As much as suits the yard's size: up to 126 single pages and 4 blocks of 2 MiB of each type
     /// a thread, a quarter of the yard for all threads together. Nothing where the policy looks at
     /// pages or fills them when they are freed (§11).
@@ -40,11 +40,11 @@ pub enum FrontCache {
     },
 }
 
-impl FrontCache {
+impl ThreadCache {
     /// Whether there can be so many.
     pub(crate) fn is_possible(self) -> bool {
         match self {
-            FrontCache::Blocks { pages, huge } => pages.max(huge) as usize <= ROOM,
+            ThreadCache::Blocks { pages, huge } => pages.max(huge) as usize <= ROOM,
             _ => true,
         }
     }
@@ -53,9 +53,9 @@ impl FrontCache {
     fn limits(self, yard: u64, fills: bool) -> Option<Limits> {
         let (pages, huge) = match self {
             _ if fills => return None,
-            FrontCache::Off => return None,
-            FrontCache::Auto => ((yard / 1024).min(ROOM as u64), (yard >> 15).min(4)),
-            FrontCache::Blocks { pages, huge } => (pages.into(), huge.into()),
+            ThreadCache::Off => return None,
+            ThreadCache::Auto => ((yard / 1024).min(ROOM as u64), (yard >> 15).min(4)),
+            ThreadCache::Blocks { pages, huge } => (pages.into(), huge.into()),
         };
         let each = 3 * pages + 2 * huge * u64::from(Kind::HugeMovable.order().pages());
         let threads = (yard / 4).checked_div(each).unwrap_or(0);
@@ -79,7 +79,7 @@ pub(crate) trait Backing: Send + Sync {
 
 /// What the front cache of a yard did, and has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct FrontStats {
+pub struct ThreadCacheStats {
     /// Whether there is one: not where it was switched off, or the system has no `membarrier`.
     pub on: bool,
     /// Threads that have a part of it.
@@ -108,7 +108,7 @@ pub struct FrontStats {
 
 /// One thread's part of a front cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FrontThread {
+pub struct ThreadCacheUse {
     /// The thread, as the system numbers it.
     pub thread: u32,
     /// Pages that it has.
@@ -124,7 +124,7 @@ pub struct FrontThread {
 }
 
 /// A yard's part of the cache; what a request looks at first.
-pub(crate) struct Front {
+pub(crate) struct ThreadCaches {
     /// 0 where there is no cache.
     id: u64,
     shared: Option<Arc<Shared>>,
@@ -190,12 +190,17 @@ fn thread_number() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-impl Front {
+impl ThreadCaches {
     /// For a yard of so many pages, whose policy fills pages or not.
-    pub(crate) fn new(how: FrontCache, pages: u64, fills: bool, backing: Arc<dyn Backing>) -> Self {
+    pub(crate) fn new(
+        how: ThreadCache,
+        pages: u64,
+        fills: bool,
+        backing: Arc<dyn Backing>,
+    ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let limits = how.limits(pages, fills).filter(|_| barrier::is_available());
-        let Some(limits) = limits else { return Front { id: 0, shared: None } };
+        let Some(limits) = limits else { return ThreadCaches { id: 0, shared: None } };
         let id = NEXT.fetch_add(1, Relaxed);
         let shared = Shared {
             id,
@@ -205,7 +210,7 @@ impl Front {
             past: Tally::default(),
             past_hits: AtomicU64::new(0),
         };
-        Front { id, shared: Some(Arc::new(shared)) }
+        ThreadCaches { id, shared: Some(Arc::new(shared)) }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -262,15 +267,15 @@ impl Front {
         }
     }
 
-    pub(crate) fn stats(&self) -> FrontStats {
+    pub(crate) fn stats(&self) -> ThreadCacheStats {
         let here = self.shared.as_ref().filter(|s| s.born.is_here());
-        here.map_or_else(FrontStats::default, |s| s.stats())
+        here.map_or_else(ThreadCacheStats::default, |s| s.stats())
     }
 
-    pub(crate) fn threads(&self) -> Vec<FrontThread> {
+    pub(crate) fn threads(&self) -> Vec<ThreadCacheUse> {
         let here = self.shared.as_ref().filter(|s| s.born.is_here());
         let Some(shared) = here else { return Vec::new() };
-        let of = |m: &Arc<Magazine>| FrontThread {
+        let of = |m: &Arc<Magazine>| ThreadCacheUse {
             thread: m.thread,
             pages: m.pages(),
             hits: m.hits(),
@@ -293,7 +298,7 @@ impl Front {
     }
 }
 
-impl fmt::Debug for Front {
+impl fmt::Debug for ThreadCaches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.stats().fmt(f)
     }
@@ -477,13 +482,13 @@ impl Shared {
         self.roster.relax(|| self.backing.room())
     }
 
-    fn stats(&self) -> FrontStats {
+    fn stats(&self) -> ThreadCacheStats {
         let list = self.roster.list();
         let sum = |of: fn(&Tally) -> &AtomicU64| {
             let now: u64 = list.iter().map(|m| of(&m.tally).load(Relaxed)).sum();
             now + of(&self.past).load(Relaxed)
         };
-        FrontStats {
+        ThreadCacheStats {
             on: true,
             threads: list.len(),
             pages: list.iter().map(|m| m.pages()).sum(),

@@ -8,7 +8,7 @@ use crate::base::units::Pfn;
 
 /// The part of a zone that is initialised later.
 #[derive(Debug)]
-pub(crate) struct Late {
+pub(crate) struct DeferredPart {
     pub(crate) start: Pfn,
     /// Frames before this one are taken care of by somebody; 0: there is no such part.
     pub(crate) next: AtomicU64,
@@ -16,15 +16,15 @@ pub(crate) struct Late {
     pub(crate) left: AtomicU64,
 }
 
-impl Late {
+impl DeferredPart {
     /// Nothing is initialised later.
     pub(crate) const fn none() -> Self {
-        Late { start: Pfn(0), next: AtomicU64::new(0), left: AtomicU64::new(0) }
+        DeferredPart { start: Pfn(0), next: AtomicU64::new(0), left: AtomicU64::new(0) }
     }
 
     /// All sections from here to the end of the zone, of which there are so many.
     pub(crate) fn new((start, sections): (Pfn, u64)) -> Self {
-        Late { start, next: AtomicU64::new(start.0), left: AtomicU64::new(sections) }
+        DeferredPart { start, next: AtomicU64::new(start.0), left: AtomicU64::new(sections) }
     }
 
     /// Whether some of the zone was not initialised at once, done by now or not.

@@ -9,13 +9,13 @@ use crate::wake_flag::WakeFlag;
 /// Rung by requests that want background work, without a lock; ringing a bell that rings already
 /// costs one exchange.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct WakeEvent {
     fd: OwnedFd,
     flag: WakeFlag,
 }
 
-impl Bell {
-    pub(crate) fn new() -> io::Result<Bell> {
+impl WakeEvent {
+    pub(crate) fn new() -> io::Result<WakeEvent> {
         // SAFETY: takes numbers, no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
@@ -24,7 +24,7 @@ impl Bell {
         // SAFETY: the descriptor was returned just now, so nothing else owns it
         // (`a_bell_wakes_once_however_often_it_was_rung` fails with a closed one).
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Bell { fd, flag: WakeFlag::default() })
+        Ok(WakeEvent { fd, flag: WakeFlag::default() })
     }
 
     pub(crate) fn ring(&self) {
@@ -68,7 +68,7 @@ static ONE: u64 = 1;
 mod tests {
     use super::*;
 
-    impl Bell {
+    impl WakeEvent {
         fn is_readable(&self) -> bool {
             let mut fd = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one entry, which outlives the call.
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_bell_wakes_once_however_often_it_was_rung() {
-        let bell = Bell::new().unwrap();
+        let bell = WakeEvent::new().unwrap();
         let long = Duration::from_secs(3600);
         bell.ring();
         bell.ring();
@@ -94,7 +94,7 @@ mod tests {
     /// A ring between the two halves of a wait must not silence the rings after it.
     #[test]
     fn a_ring_during_a_wait_does_not_suppress_later_rings() {
-        let bell = Bell::new().unwrap();
+        let bell = WakeEvent::new().unwrap();
         for _ in 0..20 {
             std::thread::scope(|s| {
                 let ringer = s.spawn(|| (0..20_000).for_each(|_| bell.ring()));
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn files_are_told_apart() {
         use std::os::unix::net::UnixStream;
-        let bell = Bell::new().unwrap();
+        let bell = WakeEvent::new().unwrap();
         let (a, _keep) = UnixStream::pair().unwrap();
         let (b, other) = UnixStream::pair().unwrap();
         // SAFETY: one byte of ours; out-of-band data is urgent news.

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use pageyard::policy::Policy;
 use pageyard::{Gfp, NodeId, PAGE_SIZE, Pfn, Platform, ZoneId, ZoneKind};
 
-use crate::front::{Backing, in_batches};
 use crate::lock::HostLock;
 use crate::magazine::{Kind, Ready};
 use crate::raw_yard::RawYard;
+use crate::thread_cache::{Backing, in_batches};
 
 /// A yard and where its zones lie.
-pub(crate) struct Behind<P: Policy + 'static> {
+pub(crate) struct Backend<P: Policy + 'static> {
     raw: Arc<RawYard<P, HostLock>>,
     zones: Vec<ZoneId>,
     /// By node: where the memory lies that its threads keep.
     near: Vec<(NodeId, (usize, usize))>,
 }
 
-impl<P: Policy + 'static> Behind<P> {
+impl<P: Policy + 'static> Backend<P> {
     pub(crate) fn new(raw: Arc<RawYard<P, HostLock>>) -> Self {
         let core = raw.core();
         let zones: Vec<ZoneId> = core.zone_ids().collect();
@@ -30,11 +30,11 @@ impl<P: Policy + 'static> Behind<P> {
         let nodes = (0..core.nodes()).map(|n| NodeId(n as u16));
         let first = |node| Some((node, of(core.zonelist(node, ZoneKind::Movable).next()?)?));
         let near = nodes.filter_map(first).collect();
-        Behind { zones, near, raw }
+        Backend { zones, near, raw }
     }
 }
 
-impl<P: Policy + Send + Sync + 'static> Backing for Behind<P> {
+impl<P: Policy + Send + Sync + 'static> Backing for Backend<P> {
     fn take(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize {
         let (region, platform) = (self.raw.region(), self.raw.core().hooks());
         // A page is prepared right before it is handed to `each`.

@@ -12,10 +12,10 @@ use std::fmt;
 use pageyard::{Gfp, NodeId, Order};
 
 use crate::backing::Backing;
-use crate::front::FrontStats;
 use crate::limits::Limits;
 use crate::pressure::{Level, PressureEvent};
 use crate::signals::Watching;
+use crate::thread_cache::ThreadCacheStats;
 
 /// An event of ours, where there are any.
 macro_rules! event {
@@ -27,7 +27,7 @@ macro_rules! event {
 
 /// A yard's events.
 #[derive(Debug)]
-pub(crate) struct Tell {
+pub(crate) struct TraceEvents {
     #[cfg(feature = "tracing")]
     yard: u64,
     #[cfg(feature = "tracing")]
@@ -105,17 +105,20 @@ mod failures {
 #[cfg(feature = "tracing")]
 const FAILURES: u64 = 1_000_000_000;
 
-impl Tell {
+impl TraceEvents {
     /// Of the next yard.
-    pub(crate) fn new() -> Tell {
+    pub(crate) fn new() -> TraceEvents {
         #[cfg(feature = "tracing")]
         {
             use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
             static NEXT: AtomicU64 = AtomicU64::new(1);
-            Tell { yard: NEXT.fetch_add(1, Relaxed), failures: failures::Failures::default() }
+            TraceEvents {
+                yard: NEXT.fetch_add(1, Relaxed),
+                failures: failures::Failures::default(),
+            }
         }
         #[cfg(not(feature = "tracing"))]
-        Tell {}
+        TraceEvents {}
     }
 
     /// It was made.
@@ -180,7 +183,7 @@ impl Tell {
         told: &mut Told,
         now: u64,
         shrunk_directly: u64,
-        front: impl FnOnce() -> FrontStats,
+        front: impl FnOnce() -> ThreadCacheStats,
     ) {
         #[cfg(feature = "tracing")]
         {
@@ -199,7 +202,7 @@ impl Tell {
             if !tracing::enabled!(target: "pageyard", tracing::Level::INFO) {
                 return;
             }
-            let FrontStats { threads, pages, presses, pressed, drained_pages, .. } = front();
+            let ThreadCacheStats { threads, pages, presses, pressed, drained_pages, .. } = front();
             if presses != told.presses || pressed != told.pressed {
                 (told.presses, told.pressed) = (presses, pressed);
                 event!(INFO, yard, pressed, presses, threads, pages, drained_pages, "front cache");
