@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::by_thread::{ByThread, CPU};
-use common::{Machine, Y, check::check, o};
+use common::{LINUX612, Machine, Y, check::check, o};
 use pageyard::{AllocError, BatchError, CpuId, FreeError, Gfp, Pfn, ZoneKind, stat_threshold};
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
@@ -116,7 +116,7 @@ fn s9_3_thresholds_follow_the_cpus() {
 #[test]
 fn s8_5_under_load() {
     let machine = Machine::normal(32768).cpus(&[0; 4]);
-    machine.run_on(ByThread, |y: &pageyard::Yard<'_, common::Lock, ByThread>| {
+    machine.run_on_under(ByThread, LINUX612, |y: &pageyard::Yard<'_, common::Lock, _, _>| {
         std::thread::scope(|s| {
             for cpu in 0..2 {
                 s.spawn(move || {

@@ -4,7 +4,7 @@
 use crate::common;
 
 use common::ops::{Op, Session, config, machine, op};
-use common::{Machine, Y, all_records};
+use common::{Chosen, LINUX612, Machine, all_records};
 use pageyard::policy::*;
 use pageyard::{Event, Pfn, Record, ZoneId, ZoneStats};
 use proptest::prelude::*;
@@ -18,8 +18,8 @@ struct Seen {
     state: Vec<(ZoneId, Vec<Record>)>,
 }
 
-fn seen<P: StaticPolicy>(machine: &Machine, ops: &[Op]) -> Seen {
-    machine.run(|y: &Y<'_, P>| {
+fn seen(rules: Chosen, machine: &Machine, ops: &[Op]) -> Seen {
+    machine.run_under(rules, |y| {
         y.platform().watch();
         let mut s = Session::new(y, machine);
         ops.iter().for_each(|op| s.apply(op));
@@ -39,12 +39,12 @@ proptest! {
         machine in machine(),
         ops in prop::collection::vec(op(), 1..120),
     ) {
-        let today = seen::<Linux612>(&machine, &ops);
-        prop_assert_eq!(&seen::<ZoneByBranches>(&machine, &ops), &today);
-        prop_assert_eq!(&seen::<FlagsAgain>(&machine, &ops), &today);
-        prop_assert_eq!(&seen::<OnePath>(&machine, &ops), &today);
-        prop_assert_eq!(&seen::<TypeAgain>(&machine, &ops), &today);
+        let today = seen(LINUX612, &machine, &ops);
+        prop_assert_eq!(&seen(&<ZoneByBranches>::RULES, &machine, &ops), &today);
+        prop_assert_eq!(&seen(&<FlagsAgain>::RULES, &machine, &ops), &today);
+        prop_assert_eq!(&seen(&<OnePath>::RULES, &machine, &ops), &today);
+        prop_assert_eq!(&seen(&<TypeAgain>::RULES, &machine, &ops), &today);
         type None = ZoneByBranches<FlagsAgain<OnePath<TypeAgain>>>;
-        prop_assert_eq!(&seen::<None>(&machine, &ops), &today);
+        prop_assert_eq!(&seen(&<None>::RULES, &machine, &ops), &today);
     }
 }

@@ -6,10 +6,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use common::state::State;
-use common::{Lock, Machine, Y, leaked, o};
+use common::{LINUX612, Machine, Y, leaked, o};
 use pageyard::{
-    Gfp, Mark, NodeCaches, NodeReclaim, NodeReclaimJob, Oom, Platform, ReclaimJob, Yard, ZoneId,
-    ZoneKind,
+    Gfp, Mark, NodeCaches, NodeReclaim, NodeReclaimJob, Oom, Platform, ReclaimJob, ZoneId, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -138,7 +137,7 @@ impl Platform for Allocating {
 #[test]
 fn a_hook_that_counts_memory_may_allocate() {
     let machine = Machine::normal(4096).knobs(|k| k.zone_reclaim_mode = 1);
-    let y: &'static Yard<'static, Lock, Allocating> = leaked(&machine, Allocating);
+    let y = leaked(&machine, Allocating, LINUX612);
     REQUEST.set(Some(Box::new(|| {
         for order in [0, 1, 4] {
             _ = y.alloc(o(order), Gfp::KERNEL | Gfp::NOWARN);

@@ -4,10 +4,10 @@ use crate::common;
 
 use std::cell::RefCell;
 
-use pageyard::policy::{Base, Linux612, TwoPassBulkFree};
+use pageyard::policy::{Base, StaticPolicy, TwoPassBulkFree};
 use pageyard::{Gfp, Pfn, Platform, Yard};
 
-use common::{Lock, Machine, o};
+use common::{LINUX612, Lock, Machine, o};
 
 #[derive(Default)]
 struct Told(RefCell<Vec<u64>>);
@@ -29,7 +29,7 @@ impl Told {
 #[test]
 fn s1_7_and_1_9_a_split_and_a_merge_tell_of_every_block_and_its_neighbours() {
     // Eight blocks of order 10 on one list, ascending.
-    Machine::normal(8192).run_on(Told::default(), |y: &Yard<'_, Lock, Told, Linux612>| {
+    Machine::normal(8192).run_on_under(Told::default(), LINUX612, |y: &Yard<'_, Lock, _, _>| {
         y.platform().since();
         let pfn = y.alloc(o(5), Gfp::HIGHUSER_MOVABLE).unwrap();
         assert_eq!(pfn, Pfn(0));
@@ -43,8 +43,8 @@ fn s1_7_and_1_9_a_split_and_a_merge_tell_of_every_block_and_its_neighbours() {
 
 #[test]
 fn s5_12a_gathered_pages_are_told_of_before_they_are_freed() {
-    type P = TwoPassBulkFree<Base>;
-    Machine::normal(8192).run_on(Told::default(), |y: &Yard<'_, Lock, Told, P>| {
+    let rules = &<TwoPassBulkFree<Base>>::RULES;
+    Machine::normal(8192).run_on_under(Told::default(), rules, |y: &Yard<'_, Lock, _, _>| {
         let pages: Vec<_> = (0..5).map(|_| y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
         y.drain_all(None);
         for &pfn in &pages {
