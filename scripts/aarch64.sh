@@ -84,8 +84,8 @@ run() {
 
 for part in "${parts[@]}"; do
     case $part in
-    core) run core -p pageyard -p pageyard-tests --lib --test quick ;;
-    trace) run trace -p pageyard-trace --lib --test '*' ;;
+    core) run core -p pageyard --lib --test all ;;
+    trace) run trace -p pageyard-trace --lib --test all ;;
     capi-core) run capi-core -p pageyard-capi-core --lib ;;
     capi) run capi -p pageyard-capi --lib --test c ;;
     # Of the host, its unit tests: the programs in tests/ have not been tried. One maps more than there is, and in the

@@ -31,7 +31,7 @@ units=(magazine:: fresh:: lock:: wake_flag:: callback:: shrink:: relocate:: limi
 if [ "$seeds" = short ]; then
     step "the host: protocols, and a yard with threads"
     run -p pageyard-host --lib -- magazine:: fresh::
-    run -p pageyard-host --test small -- threads_with
+    run -p pageyard-host --test all -- small::threads_with
     step "maps in one region"
     run -p pageyard-carve --test carve
     step "the core's C interface"
@@ -49,4 +49,4 @@ step "the host's protocols, $seeds seeds"
 more="-Zmiri-many-seeds=0..$seeds"
 run -p pageyard-host --lib -- "${units[@]}"
 step "a yard with threads, $seeds seeds"
-run -p pageyard-host --test small
+run -p pageyard-host --test all -- small::

@@ -265,7 +265,7 @@ impl Region {
         loop {
             // SAFETY: the range is ours. Advice that changes contents is given by `discard` alone,
             // for frames that are not in use (`what_is_discarded_is_zero_again`, and for frames in use
-            // tests/service.rs, where what is written stays).
+            // tests/all/service.rs, where what is written stays).
             let done = unsafe {
                 libc::madvise(start.as_ptr().cast(), (pages * PAGE_SIZE) as usize, advice)
             };

@@ -1,5 +1,6 @@
-//! A process that ends in a callback, in the middle of a request: it ends with its code. A program without
-//! libtest, since its allocator is the yard.
+//! A process that ends in a callback, in the middle of a request: it ends with its code.
+//!
+//! A program of its own, without libtest: its global allocator is the yard.
 #![allow(missing_docs)]
 
 use std::alloc::System;

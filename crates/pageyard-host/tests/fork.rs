@@ -2,6 +2,8 @@
 //! the yard's own worker gives memory back, while another thread forks. The child does all that a
 //! program might do with its copy of the yard: nothing waits, nothing is handed out, nothing in shared
 //! memory changes. The parent goes on, and its yard is whole at the end.
+//!
+//! A program of its own: it forks, and a child has the locks of other tests as their threads left them.
 
 #![allow(unsafe_code)] // forks
 
@@ -9,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use pageyard::policy::Linux612;
-use pageyard::{AllocError, CpuId, Gfp, Order, ReclaimJob};
+use pageyard::{AllocError, CpuId, Gfp, Order, PAGE_SIZE, ReclaimJob};
 use pageyard_host::{
     Backing, Block, Builder, GiveBack, HostYard, Limits, Movable, Shrinker, ThreadCache,
 };
@@ -316,4 +318,64 @@ fn a_child_that_waits_or_meddles_is_found() {
     assert_eq!(fork_with(&yard, ONE, writes), Some((End::Well, false)));
     assert_eq!(fork_with(&yard, ONE, |_| Ok(())), Some((End::Well, true)));
     assert_eq!(in_child(SECONDS, || std::process::abort()), End::Crashed(libc::SIGABRT));
+}
+
+fn take(yard: &HostYard, n: usize) -> Vec<Block<'_>> {
+    (0..n).map(|_| yard.alloc(ONE, Gfp::KERNEL).unwrap()).collect()
+}
+
+#[test]
+fn a_child_keeps_its_copy_and_gets_no_more() {
+    for how in [ThreadCache::Auto, ThreadCache::Off] {
+        let yard = Builder::new(64 << 20).thread_cache(how).build().unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            // Somebody else is inside all the time, maybe under a lock when the child is made.
+            s.spawn(|| {
+                while !stop.load(Relaxed) {
+                    drop(take(&yard, 50));
+                }
+            });
+            for round in 0..20 {
+                let mut mine = yard.alloc(ONE, Gfp::KERNEL).unwrap();
+                let mut other = Some(yard.alloc(ONE, Gfp::KERNEL).unwrap());
+                mine.fill(round);
+                let before = yard.front_stats().hits;
+                let end = in_child(SECONDS, || {
+                    let same = mine.iter().all(|&b| b == round);
+                    mine.fill(0xff);
+                    let none = yard.alloc(ONE, Gfp::KERNEL).map(|_| ())
+                        == Err(AllocError::NoMemory)
+                        && yard.alloc(order(9), Gfp::KERNEL).is_err();
+                    drop(other.take());
+                    yard.drain();
+                    yard.tick();
+                    if same && none { Ok(()) } else { Err(line!()) }
+                });
+                assert_eq!(end, End::Well);
+                assert!(mine.iter().all(|&b| b == round), "the child's copy is its own");
+                assert!(yard.front_stats().hits >= before);
+            }
+            stop.store(true, Relaxed);
+        });
+        yard.drain();
+        // What children dropped stays the parent's to drop.
+        still(&yard);
+    }
+}
+
+#[test]
+fn a_child_can_drop_the_yard_and_make_its_own() {
+    let yard = Builder::new(64 << 20).build().unwrap();
+    drop(take(&yard, 10));
+    let mut yard = Some(yard);
+    let end = in_child(SECONDS, || {
+        drop(yard.take());
+        let own: HostYard = Builder::new(32 << 20).build().map_err(|_| line!())?;
+        let mut block = own.alloc(ONE, Gfp::KERNEL).map_err(|_| line!())?;
+        block.fill(1);
+        if block.len() == PAGE_SIZE as usize { Ok(()) } else { Err(line!()) }
+    });
+    assert_eq!(end, End::Well);
+    assert!(yard.is_some_and(|yard| yard.alloc(ONE, Gfp::KERNEL).is_ok()));
 }

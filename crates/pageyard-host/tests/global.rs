@@ -1,4 +1,6 @@
 //! A yard as this test program's own allocator, threads and forks included.
+//!
+//! A program of its own: its global allocator is the yard.
 
 #![allow(unsafe_code)] // a fork
 

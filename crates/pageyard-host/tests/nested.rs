@@ -3,6 +3,8 @@
 //!
 //! Where a thread waits for a lock that it holds, debug builds abort and name it (`held.rs`); a watchdog
 //! does for all else.
+//!
+//! A program of its own: its global allocator is the yard.
 
 #![allow(unsafe_code)] // an allocator, and a signal handler
 

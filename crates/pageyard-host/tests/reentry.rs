@@ -2,6 +2,8 @@
 //! shrinkers and relocators, which call back, and compaction asks for the movable blocks. A lock of the
 //! yard's that is held while it allocates, frees, or calls out ends this program: debug builds abort and
 //! name it (`held.rs`); in release builds it is a deadlock, and the watchdog names the step.
+//!
+//! A program of its own: its global allocator is the yard.
 
 #![allow(unsafe_code)] // a global allocator, and a relocator
 

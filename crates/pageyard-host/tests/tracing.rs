@@ -1,4 +1,6 @@
 //! The events of feature `tracing`, as a subscriber of the program's sees them.
+//!
+//! A program of its own: a process has one global subscriber, and it sees the events of all yards.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -3,10 +3,12 @@
 //! stop it, or make it panic.
 //!
 //! `PAGEYARD_CASES=100000 cargo test --release -p pageyard-lab --test limits` tries as many changes of
-//! each; `-- FORMAT...` tries only these. It is no test of libtest's: limits are those of a process.
+//! each; `-- FORMAT...` tries only these. A program of its own, without libtest: it sets limits of its process.
 
 #![allow(missing_docs, unreachable_pub)]
 
+#[path = "../../../fuzz/bodies/corpora.rs"]
+mod corpora;
 #[path = "../../../fuzz/bodies/lab.rs"]
 mod lab;
 #[path = "../../../fuzz/bodies/machine.rs"]
@@ -42,12 +44,6 @@ const FORMATS: [Format; 8] = [
 /// Says where a child is to begin: which format, or which wrong reader.
 const CHILD: &str = "PAGEYARD_LIMITS";
 
-fn corpus(name: &str) -> Vec<u8> {
-    let path = format!("{}/../../fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
-    let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
-    if name.ends_with(".zst") { zstd::decode_all(&bytes[..]).unwrap() } else { bytes }
-}
-
 /// Sets the limits of this process, and from then on those of each input.
 fn within_limits(corpus: &[u8], changed: usize, read: impl Fn(&[u8])) {
     let limit = |resource, n| {
@@ -69,16 +65,16 @@ fn within_limits(corpus: &[u8], changed: usize, read: impl Fn(&[u8])) {
 fn child(what: &str) {
     match what {
         // What must be found: each breaks one of the limits, at some change of the corpus.
-        "greedy" => within_limits(&corpus("state.zst"), 100, |data| {
+        "greedy" => within_limits(&corpora::read("state.zst"), 100, |data| {
             let all = vec![1u8; (600 << 20) + data.len()];
             assert!(std::hint::black_box(&all).len() > data.len());
         }),
-        "endless" => within_limits(&corpus("state.zst"), 100, |data| {
+        "endless" => within_limits(&corpora::read("state.zst"), 100, |data| {
             while std::hint::black_box(data.len()) < usize::MAX {}
         }),
         name => {
             let (_, file, read, changed) = FORMATS.iter().find(|f| f.0 == name).unwrap();
-            within_limits(&corpus(file), *changed, read);
+            within_limits(&corpora::read(file), *changed, read);
         }
     }
 }

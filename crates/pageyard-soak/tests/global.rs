@@ -1,5 +1,7 @@
 //! A yard as the allocator of the soak itself: with the owner of each of its pages on record, while
 //! its pressure comes and goes, and threads tick and drain it.
+//!
+//! A program of its own: its global allocator is the yard.
 
 #![allow(unsafe_code)] // an allocator
 

@@ -1,5 +1,6 @@
-//! A defect of the thread cache as it once was: one page with two owners, or lost. A program of its
-//! own, as the switch is the whole process's.
+//! A defect of the thread cache as it once was: one page with two owners, or lost.
+//!
+//! A program of its own: the switch of the defect is one for the process.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

@@ -1,4 +1,6 @@
 //! The list of the tests that were skipped in this run, printed after all others.
+//!
+//! A program of its own, without libtest, which would capture what it prints.
 
 #![allow(clippy::print_stdout)]
 

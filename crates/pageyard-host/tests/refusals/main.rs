@@ -5,6 +5,8 @@
 //! does so in a process of its own, so that a crash is told as what it is.
 //!
 //! `PAGEYARD_REFUSE_ALL=1` tries more errors, and every file.
+//!
+//! A program of its own: it has a global allocator without system calls, and filters those of its process.
 
 #![allow(unsafe_code)] // a filter for system calls, and a heap without any
 

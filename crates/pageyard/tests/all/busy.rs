@@ -7,7 +7,7 @@ use crate::common;
 use std::cell::Cell;
 
 use common::owners::*;
-use common::{Machine, Stage, o};
+use common::{LINUX612, Machine, Stage, o};
 use lock_api::RawMutex;
 use pageyard::{CompactResult, CpuId, Gfp, Hooked, Order, Priority, Yard, ZoneKind};
 
@@ -113,7 +113,7 @@ fn s5_16_a_second_drainer_of_all_zones_returns_at_once() {
 #[test]
 fn s7_6_asynchronous_compaction_ends_at_a_zone_lock_that_somebody_holds() {
     let m = Machine::normal(32_768);
-    m.run_on(Owners::willing(), |y: &Yard<'_, Hooked<Refusing, Owners>>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_, Refusing>| {
         fragment(y, 1, &[0], 50);
         let run = |priority| {
             BUSY.set(true);

@@ -4,9 +4,9 @@ use crate::common;
 
 use common::state::State;
 use common::view::normal;
-use common::{Y, o};
+use common::{Chosen, Y, o};
 use pageyard::MigrateType::{HighAtomic, Movable, Reclaimable, Unmovable};
-use pageyard::policy::TypeChecked;
+use pageyard::policy::{StaticPolicy, TypeChecked};
 use pageyard::{Event, Gfp, Pfn, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -14,9 +14,9 @@ const UNMOVABLE: Gfp = Gfp::KERNEL;
 const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
 const RECLAIMABLE: Gfp = Gfp::KERNEL.union(Gfp::RECLAIMABLE);
 
-type Checked<'y> = Y<'y, TypeChecked>;
+const CHECKED: Chosen = &<TypeChecked>::RULES;
 
-fn claims(y: &Checked<'_>) -> [u64; 4] {
+fn claims(y: &Y<'_>) -> [u64; 4] {
     let s = y.zone_stats(ZONE).unwrap();
     assert_eq!(s.type_check_failures, 0);
     [s.claims_whole, s.claims_part, s.claims_refused, s.steals]
@@ -26,7 +26,7 @@ fn claims(y: &Checked<'_>) -> [u64; 4] {
 fn s4_4_504_alike_pages_of_a_movable_block_are_claimed_for_an_unmovable_page() {
     // One free order-3 block, the rest in use by owners that cannot move.
     let s = State::new(4096).free(512, 3).used(520..1024, false);
-    s.run(|y: &Checked<'_>| {
+    s.run_under(CHECKED, |y| {
         assert_eq!(y.alloc(o(0), UNMOVABLE), Ok(Pfn(512)));
         assert_eq!(claims(y), [0, 1, 0, 0]);
         let v = normal(y);
@@ -44,7 +44,7 @@ fn reclaimable_from_unmovable(free: u64) -> [u64; 4] {
         s = s.free(at, order);
         at += 1 << order;
     }
-    s.run(|y: &Checked<'_>| {
+    s.run_under(CHECKED, |y| {
         let pfn = y.alloc(o(0), RECLAIMABLE).unwrap();
         let label = y.block_type(pfn).unwrap();
         let c = claims(y);
@@ -73,12 +73,12 @@ fn s4_4_movable_marks_are_alike_for_a_movable_request() {
             .used(612..612 + marked, true)
             .used(612 + marked..1024, false)
     };
-    with(160).run(|y: &Checked<'_>| {
+    with(160).run_under(CHECKED, |y| {
         assert_eq!(y.alloc(o(4), MOVABLE), Ok(Pfn(576)), "the smallest sufficient of its own");
         assert_eq!(claims(y), [0, 1, 0, 0]);
         assert_eq!(normal(y).label(512), Movable);
     });
-    with(155).run(|y: &Checked<'_>| {
+    with(155).run_under(CHECKED, |y| {
         y.alloc(o(4), MOVABLE).unwrap();
         assert_eq!(claims(y), [0, 0, 2, 1], "100 + 155 < 256: refused at orders 6 and 5");
     });
@@ -89,7 +89,7 @@ fn s4_4_what_can_move_is_not_alike_for_others_in_a_movable_block() {
     // 64 are free; the rest is in use, some of it by owners that can move.
     let with = |movable: u64| {
         let s = State::new(4096).free(512, 6).used(576..576 + movable, true);
-        s.used(576 + movable..1024, false).run(|y: &Checked<'_>| {
+        s.used(576 + movable..1024, false).run_under(CHECKED, |y| {
             assert_eq!(y.alloc(o(0), UNMOVABLE), Ok(Pfn(512)));
             claims(y)
         })
@@ -103,7 +103,7 @@ fn s4_4_each_frame_of_a_larger_block_counts_by_its_mark() {
     // 128 free, one movable order-7 block: 256 together.
     let s =
         State::new(4096).label(1, Unmovable).free(512, 7).block(640, 7, true).block(768, 8, false);
-    s.run(|y: &Checked<'_>| {
+    s.run_under(CHECKED, |y| {
         assert_eq!(y.alloc(o(4), MOVABLE), Ok(Pfn(512)));
         assert_eq!(claims(y), [0, 1, 0, 0]);
     });
@@ -114,7 +114,7 @@ fn s4_4_cached_and_reserved_frames_are_alike_for_others_in_a_movable_block() {
     // 8 free, 248 cached, 256 reserved; nothing is marked movable.
     let cached: Vec<u64> = (520..768).collect();
     let s = State::new(4096).limits(1, 1000, 1000).free(512, 3).cached(0, 1, &cached);
-    s.run(|y: &Checked<'_>| {
+    s.run_under(CHECKED, |y| {
         y.alloc(o(1), UNMOVABLE).unwrap();
         assert_eq!(claims(y), [0, 1, 0, 0]);
         assert_eq!(normal(y).cached(0, 1), cached, "what is cached stays where it is");
@@ -128,7 +128,7 @@ fn s4_2_movable_requests_claim_no_small_blocks_and_look_no_further_down() {
     for p in (512..1024).step_by(16) {
         s = s.free(p, 3).block(p + 8, 3, true);
     }
-    s.run(|y: &Checked<'_>| {
+    s.run_under(CHECKED, |y| {
         y.alloc(o(0), MOVABLE).unwrap();
         assert_eq!(claims(y), [0, 0, 0, 1]);
         assert_eq!(y.zone_stats(ZONE).unwrap().boosts, 0);
@@ -139,7 +139,7 @@ fn s4_2_movable_requests_claim_no_small_blocks_and_look_no_further_down() {
 fn s4_1_the_order_of_fallbacks() {
     // A whole free block of each other type: which one is taken?
     let taken = |gfp, a, b| {
-        State::new(4096).label(0, a).label(2, b).free(0, 9).free(1024, 9).run(|y: &Checked<'_>| {
+        State::new(4096).label(0, a).label(2, b).free(0, 9).free(1024, 9).run_under(CHECKED, |y| {
             y.hooks().watch();
             y.alloc(o(0), gfp).unwrap();
             y.hooks()
@@ -162,7 +162,7 @@ fn s4_1_the_order_of_fallbacks() {
 
 #[test]
 fn s4_4_an_order_10_block_is_claimed_with_both_its_pageblocks() {
-    State::new(4096).free(1024, 10).run(|y: &Checked<'_>| {
+    State::new(4096).free(1024, 10).run_under(CHECKED, |y| {
         assert_eq!(y.alloc(o(4), RECLAIMABLE), Ok(Pfn(1024)));
         let v = normal(y);
         assert_eq!((v.label(1024), v.label(1536)), (Reclaimable, Reclaimable));
@@ -174,7 +174,7 @@ fn s4_4_an_order_10_block_is_claimed_with_both_its_pageblocks() {
 #[test]
 fn s4_4_a_pageblock_across_the_zone_s_edge_is_refused_after_the_boost() {
     let m = common::Machine::new().zone(ZoneKind::Normal, 300..4096);
-    m.run(|y: &Checked<'_>| {
+    m.run_under(CHECKED, |y| {
         // Take all whole blocks and what else is beyond the first pageblock.
         let whole: Vec<Pfn> =
             std::iter::from_fn(|| y.alloc(o(9), MOVABLE | Gfp::MEMALLOC).ok()).collect();
@@ -192,7 +192,7 @@ fn s4_4_a_pageblock_across_the_zone_s_edge_is_refused_after_the_boost() {
 #[test]
 fn s4_5_a_steal_takes_the_smallest_block_and_leaves_the_rest_to_its_type() {
     let s = State::new(4096).label(1, Reclaimable).free(512, 6).free(580, 2).used(600..1024, false);
-    s.run(|y: &Checked<'_>| {
+    s.run_under(CHECKED, |y| {
         assert_eq!(y.alloc(o(0), UNMOVABLE), Ok(Pfn(580)));
         assert_eq!(claims(y), [0, 0, 2, 1]);
         let v = normal(y);
@@ -210,7 +210,7 @@ fn s4_3_a_refill_that_steals_once_goes_on_stealing() {
         s = s.free(p, 0).used(p + 1..p + 2, false);
     }
     let s = s.set(|z| (z.watermarks, z.nr_free) = ([0, 0, 3000, 4000], 8000));
-    s.run(|y: &Checked<'_>| {
+    s.run_under(CHECKED, |y| {
         y.alloc(o(0), RECLAIMABLE).unwrap();
         assert_eq!(claims(y), [0, 0, 1, 31], "one claim refused, one boost");
         assert_eq!(y.zone_info(ZONE).unwrap().boost, 512);
@@ -227,7 +227,7 @@ fn s4_3_a_refill_that_steals_once_goes_on_stealing() {
 #[test]
 fn s4_4_highatomic_blocks_are_never_claimed_or_robbed() {
     let s = State::new(4096).label(1, HighAtomic).free(512, 9);
-    s.run(|y: &Checked<'_>| {
+    s.run_under(CHECKED, |y| {
         // (The counter of free highatomic pages keeps ordinary requests away before that.)
         for gfp in [UNMOVABLE, MOVABLE, RECLAIMABLE] {
             // (Without NORETRY the reserved block would be given back in the end.)
@@ -250,7 +250,7 @@ fn s4_9_conversion_moves_free_blocks_ascending_to_the_tails_and_leaves_used_page
         .used(640..652, false)
         .used(681..700, false)
         .free(4000, 0);
-    s.run(|y: &Checked<'_>| {
+    s.run_under(CHECKED, |y| {
         assert_eq!(y.alloc(o(5), UNMOVABLE), Ok(Pfn(512)));
         let v = normal(y);
         assert_eq!(v.free(0, Unmovable), [4000, 652, 680, 700]);
@@ -262,7 +262,7 @@ fn s4_9_conversion_moves_free_blocks_ascending_to_the_tails_and_leaves_used_page
 #[test]
 fn s2_4_without_grouping_everything_is_claimed_as_unmovable() {
     let s = State::new(4096).free(512, 0).used(513..1024, true).set(|z| z.grouping_disabled = true);
-    s.run(|y: &Checked<'_>| {
+    s.run_under(CHECKED, |y| {
         y.alloc(o(0), RECLAIMABLE).unwrap();
         assert_eq!(claims(y), [0, 1, 0, 0]);
         assert_eq!(y.block_type(Pfn(512)), Some(Unmovable));

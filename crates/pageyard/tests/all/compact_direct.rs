@@ -5,12 +5,11 @@ use crate::common;
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::owners::*;
-use common::{Lock, Machine, o};
+use common::{LINUX612, Machine, o};
 use pageyard::compact::Background;
 use pageyard::policy::{PageChecked, StaticPolicy};
 use pageyard::{
-    CompactEvent, CompactResult, Gfp, Hooked, MigrateType, NodeId, Order, Priority, Relocation,
-    Yard, ZoneKind,
+    CompactEvent, CompactResult, Gfp, MigrateType, NodeId, Order, Priority, Relocation, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -24,7 +23,7 @@ fn machine() -> Machine {
 #[test]
 fn s7_6_huge_pages_are_served_until_memory_runs_out() {
     let m = machine();
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let free = free_pages(y);
         let mut served = 0;
@@ -60,7 +59,7 @@ fn s7_6_huge_pages_are_served_until_memory_runs_out() {
 #[test]
 fn s7_7_the_block_is_taken_as_it_merges() {
     let m = machine();
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         // Everything is in use but every other page of the upper half; the lowest block of order 4
         // is free but for one page.
         let mut all = Vec::new();
@@ -85,7 +84,7 @@ fn s7_7_the_block_is_taken_as_it_merges() {
 }
 
 /// A heap in which one move frees a block of the order, in a movable pageblock.
-fn nearly<P: StaticPolicy>(y: &Yard<'_, Hooked<Lock, Owners, P>>, order: u8) {
+fn nearly(y: &Y<'_>, order: u8) {
     let mut all = Vec::new();
     while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, true) {
         all.push(pfn.0);
@@ -101,14 +100,14 @@ fn nearly<P: StaticPolicy>(y: &Yard<'_, Hooked<Lock, Owners, P>>, order: u8) {
 #[test]
 fn s7_7_small_blocks_of_movable_pageblocks_are_not_taken_for_others() {
     let m = machine();
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         nearly(y, 3);
         let done = y.compact_for(o(3), Gfp::KERNEL, Priority::SyncLight).unwrap();
         assert_eq!(done.captured, None);
         assert_eq!(done.result, CompactResult::Success, "it may be claimed");
         all_is_well(y, &m);
     });
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         nearly(y, 9);
         let done = y.compact_for(o(9), Gfp::KERNEL, Priority::SyncLight).unwrap();
         assert_eq!(done.captured, Some(pageyard::Pfn(0)), "whole pageblocks are");
@@ -119,7 +118,7 @@ fn s7_7_small_blocks_of_movable_pageblocks_are_not_taken_for_others() {
 
 #[test]
 fn s11_2_a_block_with_a_bad_page_is_not_captured() {
-    machine().run_on(Owners::willing(), |y: &Yard<'_, Hooked<Lock, Owners, PageChecked>>| {
+    machine().run_on_under(Owners::willing(), &<PageChecked>::RULES, |y: &Y<'_>| {
         nearly(y, 9);
         y.hooks().bad.store(3, Relaxed);
         let done = y.compact_for(o(9), THP, Priority::SyncLight).unwrap();
@@ -134,14 +133,14 @@ fn s11_2_a_block_with_a_bad_page_is_not_captured() {
 #[test]
 fn s9_1_every_stall_is_a_success_or_a_failure() {
     let m = machine();
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         nearly(y, 3);
         let done = y.compact_for(o(3), Gfp::KERNEL, Priority::SyncLight).unwrap();
         assert_eq!((done.captured, done.result), (None, CompactResult::Success));
         let s = y.compact_stats();
         assert_eq!((s.stall, s.success, s.fail), (1, 1, 0));
     });
-    m.run_on(Owners::answering(|_, _| Relocation::Refused), |y: &Y<'_>| {
+    m.run_on_under(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let done = y.compact_for(Order::HUGE, THP, Priority::SyncLight).unwrap();
         assert_eq!(done.result, CompactResult::Complete);
@@ -156,7 +155,7 @@ fn s7_7_blocks_of_cma_and_isolated_pageblocks_are_not_taken() {
     let first = || common::frames(0..512);
     for t in [MigrateType::Cma, MigrateType::Isolate] {
         for order in [3, 9] {
-            m.run_on(Owners::willing(), |y: &Y<'_>| {
+            m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
                 nearly(y, order);
                 match t {
                     MigrateType::Cma => y.make_cma(first()).unwrap(),
@@ -179,7 +178,7 @@ fn s7_7_blocks_of_cma_and_isolated_pageblocks_are_not_taken() {
 #[test]
 fn s7_4_an_asynchronous_request_moves_only_out_of_blocks_of_its_type() {
     let m = machine();
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 2, &[0], 50);
         let done = y.compact_for(o(9), Gfp::KERNEL, Priority::Async).unwrap();
         assert_ne!(done.result, CompactResult::Success);
@@ -194,7 +193,7 @@ fn s7_4_an_asynchronous_request_moves_only_out_of_blocks_of_its_type() {
 #[test]
 fn s7_5_nothing_is_done_where_a_block_is_free_or_memory_is_short() {
     let m = machine();
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         let done = y.compact_for(Order::HUGE, THP, Priority::SyncFull).unwrap();
         assert_eq!((done.result, done.captured), (CompactResult::Success, None));
         fragment(y, 1, &[0], 3);
@@ -211,7 +210,7 @@ fn s7_5_nothing_is_done_where_a_block_is_free_or_memory_is_short() {
 #[test]
 fn s7_5_a_low_fragmentation_index_means_want_of_memory() {
     let m = machine().knobs(|k| k.extfrag_threshold = 1000);
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let done = y.compact_for(Order::HUGE, THP, Priority::SyncLight).unwrap();
         assert_eq!(done.result, CompactResult::Skipped);
@@ -223,7 +222,7 @@ fn s7_5_a_low_fragmentation_index_means_want_of_memory() {
 #[test]
 fn s7_6_a_zone_that_failed_is_passed_over() {
     let m = machine();
-    m.run_on(Owners::answering(|_, _| Relocation::Refused), |y: &Y<'_>| {
+    m.run_on_under(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let run = |p| y.compact_for(Order::HUGE, THP, p).unwrap().result;
         assert_eq!(run(Priority::Async), CompactResult::Complete);
@@ -248,7 +247,7 @@ fn s7_6_a_zone_that_failed_is_passed_over() {
 #[test]
 fn s7_4_skip_hints() {
     let m = machine();
-    m.run_on(Owners::answering(|_, _| Relocation::Refused), |y: &Y<'_>| {
+    m.run_on_under(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
         // Pages in use that nobody can move, everywhere.
         let mut all = Vec::new();
         while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, false) {
@@ -279,7 +278,7 @@ fn s7_4_skip_hints() {
 #[test]
 fn s7_4_events_tell_the_run() {
     let m = machine();
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         y.hooks().events.lock().unwrap().clear();
         let before = y.compact_stats();
@@ -317,7 +316,7 @@ fn s7_4_events_tell_the_run() {
 #[test]
 fn s7_4_half_a_pageblock_taken_makes_it_movable() {
     let m = machine();
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         // At the top an unmovable pageblock, half of it free; movable pages with holes below.
         let mut all = Vec::new();
         while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, true) {
@@ -343,7 +342,7 @@ fn asks_for(y: &Y<'_>, order: u8) -> bool {
 #[test]
 fn s7_8_the_background_does_what_it_was_asked_for() {
     let m = machine();
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         assert!(!asks_for(y, 9), "there are blocks enough");
         y.compact_background(NODE);
         fragment(y, 1, &[0], 50);
@@ -364,7 +363,7 @@ fn s7_8_the_background_does_what_it_was_asked_for() {
 #[test]
 fn s7_8_the_background_defers_too() {
     let m = machine();
-    m.run_on(Owners::answering(|_, _| Relocation::Busy), |y: &Y<'_>| {
+    m.run_on_under(Owners::answering(|_, _| Relocation::Busy), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         assert!(asks_for(y, 9));
         y.compact_background(NODE);
@@ -381,7 +380,7 @@ const MS: u64 = 1_000_000;
 #[test]
 fn s7_8_a_fragmented_node_is_compacted_by_itself() {
     let m = machine();
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         assert!(y.fragmentation_score(NODE) > 90);
         let at = |ms| {
@@ -405,7 +404,7 @@ fn s7_8_a_fragmented_node_is_compacted_by_itself() {
 #[test]
 fn s7_8_no_improvement_no_hurry() {
     let m = machine();
-    m.run_on(Owners::answering(|_, _| Relocation::Refused), |y: &Y<'_>| {
+    m.run_on_under(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let at = |ms| {
             y.hooks().clock.store(ms * MS, Relaxed);
@@ -419,7 +418,7 @@ fn s7_8_no_improvement_no_hurry() {
         assert!(at(1002).worked, "an operator wrote the knob");
     });
     let m = machine().knobs(|k| k.compaction_proactiveness = 0);
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         assert_eq!(y.compact_background(NODE).sleep, None);
         y.hooks().clock.store(3600 * 1000 * MS, Relaxed);
@@ -430,7 +429,7 @@ fn s7_8_no_improvement_no_hurry() {
 #[test]
 fn s10_compaction_leaves_unevictable_blocks_where_they_are_if_it_is_told_to() {
     let m = machine().knobs(|k| k.compact_unevictable_allowed = false);
-    m.run_on(Owners::willing().unevictable(|_| true), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing().unevictable(|_| true), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0, 3], 50);
         let asked = || y.hooks().asked.load(Relaxed);
         for how in [Priority::Async, Priority::SyncLight, Priority::SyncFull] {
@@ -451,7 +450,7 @@ fn s10_compaction_leaves_unevictable_blocks_where_they_are_if_it_is_told_to() {
         all_is_well(y, &m);
     });
     // Of those that may move, each still does, and none of the others.
-    m.run_on(Owners::willing().unevictable(|p| p.0 < 8192), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing().unevictable(|p| p.0 < 8192), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let low = |y: &Y<'_>| -> Vec<_> {
             y.hooks().owned().into_keys().filter(|p| p.0 < 8192).collect()

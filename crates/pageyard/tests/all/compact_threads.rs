@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use common::owners::*;
-use common::{Lock, Machine, o};
+use common::{Chosen, Machine, o};
 use pageyard::policy::{Linux612, StaticPolicy, TypeChecked, Vanilla};
-use pageyard::{CpuId, Gfp, Hooked, NodeId, Pfn, Priority, Relocation, Yard, ZoneKind};
+use pageyard::{CpuId, Gfp, NodeId, Pfn, Priority, Relocation, ZoneKind};
 
 const PAGES: u64 = 24_576;
 const STEPS: usize = 60_000;
 
-fn work<P: StaticPolicy>(y: &Yard<'_, Hooked<Lock, Owners, P>>, cpu: u32) {
+fn work(y: &Y<'_>, cpu: u32) {
     CPU.set(cpu);
     let mut random = Random(cpu.into());
     for step in 0..STEPS {
@@ -38,14 +38,14 @@ fn work<P: StaticPolicy>(y: &Yard<'_, Hooked<Lock, Owners, P>>, cpu: u32) {
     }
 }
 
-fn run<P: StaticPolicy + Send + Sync>() {
+fn run(rules: Chosen) {
     let m = Machine::normal(PAGES).cpus(&[0; 5]);
     let answer: Answer = |pfn, _| match pfn.0 % 17 {
         0 => Relocation::Refused,
         1 => Relocation::Busy,
         _ => Relocation::Moved,
     };
-    m.run_on(Owners::answering(answer), |y: &Yard<'_, Hooked<Lock, Owners, P>>| {
+    m.run_on_under(Owners::answering(answer), rules, |y: &Y<'_>| {
         let done = AtomicBool::new(false);
         thread::scope(|s| {
             let workers: Vec<_> = (0..2).map(|cpu| s.spawn(move || work(y, cpu))).collect();
@@ -91,10 +91,10 @@ fn run<P: StaticPolicy + Send + Sync>() {
 
 #[test]
 fn contents_survive_under_linux612() {
-    run::<TypeChecked<Linux612>>();
+    run(&<TypeChecked<Linux612>>::RULES);
 }
 
 #[test]
 fn contents_survive_under_vanilla() {
-    run::<Vanilla>();
+    run(&<Vanilla>::RULES);
 }

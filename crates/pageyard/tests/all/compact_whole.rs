@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::owners::*;
-use common::{Machine, o};
+use common::{LINUX612, Machine, o};
 use pageyard::{CompactResult, Gfp, Priority, Relocation, ZoneKind};
 
 const PAGES: u64 = 32_768;
@@ -16,7 +16,7 @@ fn machine() -> Machine {
 fn s7_4_single_pages_leave_every_huge_page_that_their_number_allows() {
     let m = machine();
     for (seed, percent) in [(1, 50), (2, 30), (3, 80), (4, 97), (5, 7)] {
-        m.run_on(Owners::willing(), |y: &Y<'_>| {
+        m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
             fragment(y, seed, &[0], percent);
             let free = free_pages(y);
             let before = huge_free(y);
@@ -32,7 +32,7 @@ fn s7_4_single_pages_leave_every_huge_page_that_their_number_allows() {
 fn s7_4_blocks_of_all_orders_leave_every_huge_page_that_their_number_allows() {
     let m = machine();
     for seed in 0..12 {
-        m.run_on(Owners::willing(), |y: &Y<'_>| {
+        m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
             let orders: &[u8] = match seed % 4 {
                 0 => &[0, 0, 0, 1, 2, 3],
                 1 => &[3, 3, 5, 2],
@@ -58,7 +58,7 @@ fn s7_4_holes_and_reserved_frames_are_passed_over() {
         .usable(700..6_000)
         .usable(7_777..19_999)
         .reserved(3_000..3_010);
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 9, &[0, 0, 2], 50);
         let before = huge_free(y);
         y.compact_all();
@@ -77,7 +77,7 @@ fn s7_4_holes_and_reserved_frames_are_passed_over() {
 fn s7_4_pages_that_cannot_move_limit_it_to_what_the_scanners_can_do() {
     let m = machine();
     for seed in 0..8 {
-        m.run_on(Owners::willing(), |y: &Y<'_>| {
+        m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
             let mut random = Random(seed);
             let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC;
             let (mut all, mut pinned) = (Vec::new(), vec![0u64; (PAGES / 512) as usize]);
@@ -118,7 +118,7 @@ fn s7_4_owners_that_never_move_end_the_run_and_change_nothing() {
     for (answer, tries) in
         [((|_, _| Relocation::Refused) as Answer, 1), ((|_, _| Relocation::Busy) as Answer, 10)]
     {
-        m.run_on(Owners::answering(answer), |y: &Y<'_>| {
+        m.run_on_under(Owners::answering(answer), LINUX612, |y: &Y<'_>| {
             fragment(y, 7, &[0, 3], 50);
             let before = common::view::normal(y);
             let owned = y.hooks().owned();
@@ -150,7 +150,7 @@ fn s7_4_some_owners_refuse() {
         1 => Relocation::Busy,
         _ => Relocation::Moved,
     };
-    m.run_on(Owners::answering(answer), |y: &Y<'_>| {
+    m.run_on_under(Owners::answering(answer), LINUX612, |y: &Y<'_>| {
         fragment(y, 8, &[0, 0, 0, 1, 2], 60);
         y.compact_all();
         all_is_well(y, &m);
@@ -163,7 +163,7 @@ fn s7_4_some_owners_refuse() {
 #[test]
 fn s7_4_targets_leave_the_zone_above_its_min_mark() {
     let m = machine().knobs(|k| k.user_min_free_kbytes = Some(8192));
-    m.run_on(Owners::willing(), |y: &Y<'_>| {
+    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 3, &[0], 6);
         let info = y.zone_info(ZoneKind::Normal).unwrap();
         assert!(info.free < info.watermarks[0], "the zone is below its mark: {info:?}");

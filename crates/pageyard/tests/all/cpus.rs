@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::by_thread::{ByThread, CPU};
-use common::{Machine, Y, check::check, o};
+use common::{LINUX612, Machine, Y, check::check, o};
 use pageyard::{
     AllocError, BatchError, CpuId, FreeError, Gfp, Hooked, Pfn, ZoneKind, stat_threshold,
 };
@@ -118,31 +118,36 @@ fn s9_3_thresholds_follow_the_cpus() {
 #[test]
 fn s8_5_under_load() {
     let machine = Machine::normal(32768).cpus(&[0; 4]);
-    machine.run_on(ByThread, |y: &pageyard::Yard<'_, Hooked<common::Lock, ByThread>>| {
-        std::thread::scope(|s| {
-            for cpu in 0..2 {
-                s.spawn(move || {
-                    CPU.set(cpu);
-                    for i in 0..4000u32 {
-                        let order = o((i % 4) as u8);
-                        let a = y.alloc(order, Gfp::KERNEL).unwrap();
-                        y.free(a, order).unwrap();
+    machine.run_on_under(
+        ByThread,
+        LINUX612,
+        |y: &pageyard::Yard<'_, Hooked<common::Lock, _, _>>| {
+            std::thread::scope(|s| {
+                for cpu in 0..2 {
+                    s.spawn(move || {
+                        CPU.set(cpu);
+                        for i in 0..4000u32 {
+                            let order = o((i % 4) as u8);
+                            let a = y.alloc(order, Gfp::KERNEL).unwrap();
+                            y.free(a, order).unwrap();
+                        }
+                    });
+                }
+                s.spawn(|| {
+                    CPU.set(2);
+                    for _ in 0..300 {
+                        assert!(y.cpu_dead(CpuId(3)));
+                        assert!(y.cpu_up(CpuId(3)));
+                        // What runs there for a while.
+                        CPU.set(3);
+                        let a: Vec<Pfn> =
+                            (0..8).map(|_| y.alloc(o(0), Gfp::KERNEL).unwrap()).collect();
+                        a.iter().for_each(|&p| y.free(p, o(0)).unwrap());
+                        CPU.set(2);
                     }
                 });
-            }
-            s.spawn(|| {
-                CPU.set(2);
-                for _ in 0..300 {
-                    assert!(y.cpu_dead(CpuId(3)));
-                    assert!(y.cpu_up(CpuId(3)));
-                    // What runs there for a while.
-                    CPU.set(3);
-                    let a: Vec<Pfn> = (0..8).map(|_| y.alloc(o(0), Gfp::KERNEL).unwrap()).collect();
-                    a.iter().for_each(|&p| y.free(p, o(0)).unwrap());
-                    CPU.set(2);
-                }
             });
-        });
-        check(y, &machine, &Default::default());
-    });
+            check(y, &machine, &Default::default());
+        },
+    );
 }

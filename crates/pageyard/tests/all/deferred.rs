@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use common::by_thread::{ByThread, CPU};
 use common::check::check;
-use common::{Lock, Machine, Stage, Y, deferred, o};
+use common::{Chosen, LINUX612, Machine, Stage, Y, deferred, o};
 use pageyard::policy::{Base, EarlyLimits, SixBatches, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{
-    CpuId, Defences, Gfp, Hooked, NodeId, Observer, Order, Pfn, Platform, Reclaim, SECTION_PAGES,
-    Yard, ZoneId, ZoneKind,
+    CpuId, Defences, Gfp, NodeId, Observer, Order, Pfn, Platform, Reclaim, SECTION_PAGES, ZoneId,
+    ZoneKind,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
 const S: u64 = SECTION_PAGES;
 
-fn managed(y: &Y<'_, impl StaticPolicy>, zone: impl Into<ZoneId>) -> u64 {
+fn managed(y: &Y<'_>, zone: impl Into<ZoneId>) -> u64 {
     y.zone_info(zone).unwrap().managed
 }
 
@@ -31,7 +31,7 @@ fn s8_2_one_section_of_each_last_zone_is_there_at_once() {
         .zone_on(0, NORMAL, 2 * S..8 * S)
         .zone_on(1, NORMAL, 8 * S + 512..16 * S)
         .cpus(&[0, 1]);
-    let y: &Y<'_> = deferred(&machine, Stage::default());
+    let y = deferred(&machine, Stage::default(), LINUX612);
     let node1 = ZoneId { node: NodeId(1), kind: NORMAL };
     assert_eq!(managed(y, ZoneKind::Dma32), 2 * S, "not a last zone");
     assert_eq!(managed(y, NORMAL), S);
@@ -57,7 +57,7 @@ fn s8_2_the_end_is_the_same() {
         .reserved(2 * S - 10..2 * S + 10)
         .reserved(7 * S..8 * S)
         .knobs(|k| k.huge_pages = true);
-    let y: &Y<'_> = deferred(&machine, Stage::default());
+    let y = deferred(&machine, Stage::default(), LINUX612);
     assert!(y.finish_deferred());
     let late = common::view::view(y, NORMAL);
     machine.run(|whole: &Y<'_>| {
@@ -75,7 +75,7 @@ fn s8_2_the_end_is_the_same() {
 #[test]
 fn s8_2_requests_grow_the_zone() {
     let machine = Machine::normal(6 * S);
-    let y: &Y<'_> = deferred(&machine, Stage::default());
+    let y = deferred(&machine, Stage::default(), LINUX612);
     let mut owned = common::check::Owned::new();
     let atomic = Gfp::ATOMIC | Gfp::NOWARN;
     for i in 0.. {
@@ -112,7 +112,7 @@ fn s2_8_a_request_without_watermarks_grows_the_zone() {
     impl Observer for Reclaimer {}
     impl Defences for Reclaimer {}
     let machine = Machine::normal(4 * S);
-    let y: &'static Yard<'static, Hooked<Lock, Reclaimer>> = deferred(&machine, Reclaimer);
+    let y = deferred(&machine, Reclaimer, LINUX612);
     let mut n = 0;
     while y.alloc(Order::MAX, Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN).is_ok() {
         n += 1;
@@ -129,7 +129,7 @@ fn s8_2_threads_initialise_while_others_allocate() {
             .zone_on(1, NORMAL, 12 * S..24 * S)
             .reserved(3 * S + 100..3 * S + 300)
             .cpus(&[0, 0, 1, 1, 0, 1]);
-        let y: &'static Yard<'static, Hooked<Lock, ByThread>> = deferred(&machine, ByThread);
+        let y = deferred(&machine, ByThread, LINUX612);
         let owned = std::thread::scope(|s| {
             for cpu in 0..3u16 {
                 s.spawn(move || {
@@ -211,8 +211,7 @@ impl Defences for Halting {}
 fn s8_2_requests_wait_for_a_section_that_another_thread_has() {
     for way in ["with watermarks", "without", "in bulk"] {
         let machine = Machine::normal(3 * S).cpus(&[0, 0]);
-        let y: &'static Yard<'static, Hooked<Lock, Halting>> =
-            deferred(&machine, Halting::default());
+        let y = deferred(&machine, Halting::default(), LINUX612);
         CPU.set(0);
         assert!(y.init_section(NodeId(0)));
         let other = std::thread::spawn(move || {
@@ -245,7 +244,7 @@ fn s8_2_requests_wait_for_a_section_that_another_thread_has() {
 #[test]
 fn s8_2_bulk_requests_grow_the_zone() {
     let machine = Machine::normal(6 * S);
-    let y: &Y<'_> = deferred(&machine, Stage::default());
+    let y = deferred(&machine, Stage::default(), LINUX612);
     let mut slots = vec![None; 2 * S as usize];
     assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut slots), Ok(slots.len()));
     assert_eq!(managed(y, NORMAL), 3 * S, "no farther");
@@ -259,7 +258,7 @@ fn s8_2_bulk_requests_grow_the_zone() {
 }
 
 /// The pagesets of seed figures A.5, by batch and high: two sockets, here with four CPUs each.
-fn pagesets<P: StaticPolicy + 'static>() -> Vec<(i32, i32, usize)> {
+fn pagesets(rules: Chosen) -> Vec<(i32, i32, usize)> {
     let gib = 1 << 18;
     // What Linux's own start leaves: DMA of 15 MiB, DMA32 below 4 GiB, the rest.
     let machine = Machine::new()
@@ -268,7 +267,7 @@ fn pagesets<P: StaticPolicy + 'static>() -> Vec<(i32, i32, usize)> {
         .zone_on(0, NORMAL, 4 * gib..6 * gib)
         .zone_on(1, NORMAL, 6 * gib..8 * gib)
         .cpus(&[0, 0, 0, 0, 1, 1, 1, 1]);
-    let y: &Y<'_, P> = deferred(&machine, Stage::default());
+    let y = deferred(&machine, Stage::default(), rules);
     while y.init_section(NodeId(0)) || y.init_section(NodeId(1)) {}
     assert!(y.finish_deferred());
     let mut all = Vec::<(i32, i32, usize)>::new();
@@ -291,15 +290,18 @@ fn pagesets<P: StaticPolicy + 'static>() -> Vec<(i32, i32, usize)> {
 /// quarters with 63/378.
 #[test]
 fn a_5_the_seeds_pagesets() {
-    assert_eq!(pagesets::<EarlyLimits<SixBatches<Base>>>(), [(1, 0, 8), (7, 42, 16), (63, 378, 8)]);
-    assert_eq!(pagesets::<SixBatches<Base>>(), [(1, 0, 8), (63, 378, 24)]);
+    assert_eq!(
+        pagesets(&<EarlyLimits<SixBatches<Base>>>::RULES),
+        [(1, 0, 8), (7, 42, 16), (63, 378, 8)]
+    );
+    assert_eq!(pagesets(&<SixBatches<Base>>::RULES), [(1, 0, 8), (63, 378, 24)]);
 }
 
 /// §8.3 under the rules of 6.12: the batch is the same, `high` follows the low watermark.
 #[test]
 fn s8_3_limits_are_computed_for_all_of_the_zone() {
     let machine = Machine::normal(16 * S);
-    let y: &Y<'_> = deferred(&machine, Stage::default());
+    let y = deferred(&machine, Stage::default(), LINUX612);
     let limits = |y: &Y<'_>| y.pageset(NORMAL, CpuId(0)).unwrap().limits;
     let marks = |y: &Y<'_>| y.zone_info(NORMAL).unwrap().watermarks;
     let (early, early_marks) = (limits(y), marks(y));
@@ -313,14 +315,14 @@ fn s8_3_limits_are_computed_for_all_of_the_zone() {
     assert_eq!(limits(y).high_min, marks(y)[1] as i32, "one CPU's share of the low mark");
     assert_eq!(limits(y).batch, 63);
 
-    let y: &Y<'_, EarlyLimits> = deferred(&machine, Stage::default());
+    let y = deferred(&machine, Stage::default(), &<EarlyLimits>::RULES);
     y.finish_deferred();
     assert_eq!(y.pageset(NORMAL, CpuId(0)).unwrap().limits, early, "the defect");
     assert_eq!(y.zone_info(NORMAL).unwrap().watermarks, marks(deferred_done(&machine)));
 }
 
 fn deferred_done(machine: &Machine) -> &'static Y<'static> {
-    let y: &Y<'_> = deferred(machine, Stage::default());
+    let y = deferred(machine, Stage::default(), LINUX612);
     y.finish_deferred();
     y
 }

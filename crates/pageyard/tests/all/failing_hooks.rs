@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use common::check::{Owned, check};
-use common::{Lock, Machine, frames, leaked, o};
+use common::{Chosen, LINUX612, Lock, Machine, frames, leaked, o};
 use pageyard::poison::Corruption;
 use pageyard::policy::{Linux612, Poisoned, StaticPolicy, TypeChecked};
 use pageyard::{
@@ -20,14 +20,14 @@ use pageyard::{
     TaskFlags, Throttle, Yard, ZoneId, ZoneKind,
 };
 
-type Y<P> = Yard<'static, Hooked<Lock, &'static Hooks<P>, P>>;
+type Y = Yard<'static, Hooked<Lock, &'static Hooks, Chosen>>;
 
 /// Blocks by their first frame; which of them may move.
 type Blocks = BTreeMap<Pfn, (Order, bool)>;
 
 /// Hooks that do what they are for, all but one call.
-struct Hooks<P: StaticPolicy + 'static> {
-    yard: OnceCell<&'static Y<P>>,
+struct Hooks {
+    yard: OnceCell<&'static Y>,
     /// Calls of hooks until the one that fails; 0: none does.
     left: Cell<u64>,
     /// Which one it was.
@@ -43,7 +43,7 @@ struct Hooks<P: StaticPolicy + 'static> {
     forgets: bool,
 }
 
-impl<P: StaticPolicy> Hooks<P> {
+impl Hooks {
     fn leaked(jumps: bool, forgets: bool) -> &'static Self {
         Box::leak(Box::new(Hooks {
             yard: OnceCell::new(),
@@ -92,7 +92,7 @@ impl<P: StaticPolicy> Hooks<P> {
     }
 }
 
-impl<P: StaticPolicy> Platform for Hooks<P> {
+impl Platform for Hooks {
     fn now(&self) -> u64 {
         self.now.set(self.now.get() + 1_000_000);
         let turn = self.now.get() / 1_000_000;
@@ -105,7 +105,7 @@ impl<P: StaticPolicy> Platform for Hooks<P> {
     }
 }
 
-impl<P: StaticPolicy> Reclaim for Hooks<P> {
+impl Reclaim for Hooks {
     const REPORT_ORDER: Option<Order> = Order::new(9);
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
@@ -188,9 +188,9 @@ impl<P: StaticPolicy> Reclaim for Hooks<P> {
     }
 }
 
-impl<P: StaticPolicy> Observer for Hooks<P> {}
+impl Observer for Hooks {}
 
-impl<P: StaticPolicy> Defences for Hooks<P> {
+impl Defences for Hooks {
     fn fail(&self, _: Order, _: Gfp) -> bool {
         self.fails("fail")
     }
@@ -207,13 +207,13 @@ impl<P: StaticPolicy> Defences for Hooks<P> {
 }
 
 /// What a scenario works with.
-struct Run<P: StaticPolicy + 'static> {
-    y: &'static Y<P>,
-    h: &'static Hooks<P>,
+struct Run {
+    y: &'static Y,
+    h: &'static Hooks,
     k: u64,
 }
 
-impl<P: StaticPolicy> Run<P> {
+impl Run {
     /// All is set up: from now on, calls count.
     fn begin(&self) {
         self.h.called.borrow_mut().clear();
@@ -255,18 +255,18 @@ impl<P: StaticPolicy> Run<P> {
 }
 
 /// Requests of every kind where memory is short: every rung of the ladder.
-fn ladder<P: StaticPolicy>(r: &Run<P>) {
+fn ladder(r: &Run) {
     r.fill(300);
     requests(r);
 }
 
 /// The same where pages are there, but no blocks.
-fn pieces<P: StaticPolicy>(r: &Run<P>) {
+fn pieces(r: &Run) {
     r.fill(2000);
     requests(r);
 }
 
-fn requests<P: StaticPolicy>(r: &Run<P>) {
+fn requests(r: &Run) {
     r.begin();
     for gfp in [Gfp::KERNEL, Gfp::ATOMIC, Gfp::HIGHUSER_MOVABLE | Gfp::WRITE, Gfp::NOIO] {
         (0..3).for_each(|_| _ = r.take(0, gfp));
@@ -288,7 +288,7 @@ fn requests<P: StaticPolicy>(r: &Run<P>) {
 }
 
 /// Until nothing is left at all, and the killer has to find somebody.
-fn exhaustion<P: StaticPolicy>(r: &Run<P>) {
+fn exhaustion(r: &Run) {
     r.fill(0);
     let before = r.h.cache.borrow().len();
     r.h.cache.borrow_mut().truncate(20);
@@ -299,7 +299,7 @@ fn exhaustion<P: StaticPolicy>(r: &Run<P>) {
 }
 
 /// Blocks that move: compaction, isolation, contiguous ranges; and free blocks that are reported.
-fn moves<P: StaticPolicy>(r: &Run<P>) {
+fn moves(r: &Run) {
     for n in 0..400 {
         r.take([0, 1, 0, 2][n % 4], Gfp::HIGHUSER_MOVABLE);
     }
@@ -323,7 +323,7 @@ fn moves<P: StaticPolicy>(r: &Run<P>) {
 }
 
 /// A section goes, with what is in use there, and comes back.
-fn sections<P: StaticPolicy>(r: &Run<P>) {
+fn sections(r: &Run) {
     for _ in 0..40 {
         r.take(0, Gfp::HIGHUSER_MOVABLE);
         r.take(9, Gfp::HIGHUSER_MOVABLE);
@@ -365,17 +365,18 @@ struct Tried {
 }
 
 /// With call `1`, `1 + step`, ... failing.
-fn each_in_turn<P: StaticPolicy>(
+fn each_in_turn(
+    rules: Chosen,
     machine: &Machine,
-    scenario: fn(&Run<P>),
+    scenario: fn(&Run),
     range: Range<u64>,
     step: usize,
     (jumps, forgets): (bool, bool),
 ) -> Tried {
     let mut hooks = BTreeSet::new();
     for (n, k) in range.step_by(step).enumerate() {
-        let h = Hooks::<P>::leaked(jumps, forgets);
-        let y: &'static Y<P> = leaked(machine, h);
+        let h = Hooks::leaked(jumps, forgets);
+        let y: &'static Y = leaked(machine, h, rules);
         assert!(h.yard.set(y).is_ok());
         let run = Run { y, h, k };
         scenario(&run);
@@ -424,28 +425,38 @@ fn tell(name: &str, tried: &Tried, wanted: &[&str]) {
 
 #[test]
 fn every_rung_of_the_ladder() {
-    let tried = each_in_turn::<TypeChecked>(&small(), ladder, 1..20_000, step(1), (false, false));
+    let tried =
+        each_in_turn(&<TypeChecked>::RULES, &small(), ladder, 1..20_000, step(1), (false, false));
     let wanted = ["fail", "is_plain", "context", "dirty_ok", "reclaim", "node_reclaim", "throttle"];
     tell("ladder", &tried, &wanted);
-    let tried = each_in_turn::<TypeChecked>(&small(), pieces, 1..20_000, step(4), (false, false));
+    let tried =
+        each_in_turn(&<TypeChecked>::RULES, &small(), pieces, 1..20_000, step(4), (false, false));
     tell("pieces", &tried, &["relocate", "is_unevictable"]);
-    let tried = each_in_turn::<Linux612>(&small(), exhaustion, 1..20_000, step(4), (false, false));
+    let tried = each_in_turn(LINUX612, &small(), exhaustion, 1..20_000, step(4), (false, false));
     tell("exhaustion", &tried, &["reclaim", "reclaimable", "out_of_memory", "keep_trying"]);
 }
 
 #[test]
 fn pages_that_move_or_do_not() {
-    let tried = each_in_turn::<TypeChecked>(&medium(), moves, 1..20_000, step(2), (false, false));
+    let tried =
+        each_in_turn(&<TypeChecked>::RULES, &medium(), moves, 1..20_000, step(2), (false, false));
     tell("moves", &tried, &["relocate", "is_unevictable", "report_free"]);
-    let tried = each_in_turn::<TypeChecked>(&large(), sections, 1..20_000, step(5), (false, false));
+    let tried =
+        each_in_turn(&<TypeChecked>::RULES, &large(), sections, 1..20_000, step(5), (false, false));
     tell("sections", &tried, &["relocate"]);
 }
 
 /// §11.1, §11.4: a page that is found to be bad is out of use; no other is lost.
 #[test]
 fn pages_that_are_found_bad() {
-    let tried =
-        each_in_turn::<Poisoned<Linux612>>(&small(), ladder, 1..200_000, step(31), (false, false));
+    let tried = each_in_turn(
+        &<Poisoned<Linux612>>::RULES,
+        &small(),
+        ladder,
+        1..200_000,
+        step(31),
+        (false, false),
+    );
     tell("ladder with checks", &tried, &["page_state", "check_poison"]);
 }
 
@@ -454,14 +465,14 @@ fn pages_that_are_found_bad() {
 fn a_clock_that_jumps() {
     // No call fails.
     let none = 1 << 40..1 << 41;
-    for scenario in [ladder::<TypeChecked>, pieces, exhaustion] {
-        each_in_turn(&small(), scenario, none.clone(), 1, (true, false));
+    for scenario in [ladder, pieces, exhaustion] {
+        each_in_turn(&<TypeChecked>::RULES, &small(), scenario, none.clone(), 1, (true, false));
     }
-    each_in_turn::<TypeChecked>(&medium(), moves, none, 1, (true, false));
+    each_in_turn(&<TypeChecked>::RULES, &medium(), moves, none, 1, (true, false));
 }
 
 #[test]
 #[should_panic(expected = "is in use, but nobody owns it")]
 fn a_page_that_is_forgotten_is_found() {
-    each_in_turn::<TypeChecked>(&small(), ladder, 1..20_000, 1, (false, true));
+    each_in_turn(&<TypeChecked>::RULES, &small(), ladder, 1..20_000, 1, (false, true));
 }

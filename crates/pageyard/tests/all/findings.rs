@@ -7,9 +7,9 @@ use std::panic::catch_unwind;
 
 use common::state::State;
 use common::view::{normal, view};
-use common::{Machine, Maps, Stage, Y, o, records};
+use common::{LINUX612, Machine, Maps, Stage, Y, o, records};
 use pageyard::MigrateType::{HighAtomic, Isolate, Movable, Unmovable};
-use pageyard::policy::{NoHighOrder, TwoPassBulkFree, Vanilla};
+use pageyard::policy::{NoHighOrder, StaticPolicy, TwoPassBulkFree, Vanilla};
 use pageyard::{CpuId, Event, Gfp, InitError, Layout, MigrateType, Pfn, Yard, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -70,10 +70,10 @@ fn s6_3_the_page_that_stays_keeps_its_movable_mark() {
 #[test]
 fn s5_2_restore_refuses_lists_that_the_policy_does_not_have() {
     let s = State::new(4096).limits(1, 100, 100).cached(0, 4, &[0, 2]);
-    s.machine.blank(|y: &Y<'_, NoHighOrder>| {
+    s.machine.blank_under(&<NoHighOrder>::RULES, |y| {
         assert!(y.restore(ZONE, s.records()).is_err());
     });
-    s.machine.blank(|y: &Y<'_, TwoPassBulkFree<NoHighOrder>>| {
+    s.machine.blank_under(&<TwoPassBulkFree<NoHighOrder>>::RULES, |y| {
         assert!(y.restore(ZONE, s.records()).is_err());
     });
 }
@@ -168,7 +168,7 @@ fn s3_8_reserved_blocks_are_given_back_to_types_that_requests_have() {
 #[test]
 fn s4_10_a_snapshot_keeps_the_type_that_a_cached_page_carries() {
     let s = State::new(4096).limits(1, 100, 100).cached(0, 0, &[8]).used(9..10, false);
-    s.run(|y: &Y<'_, Vanilla>| {
+    s.run_under(&<Vanilla>::RULES, |y| {
         y.drain_all(None);
         assert_eq!(normal(y).free(0, Unmovable), [8], "it was on the unmovable list");
         assert!(normal(y).free(0, Movable).is_empty());
@@ -187,7 +187,7 @@ fn s4_7_free_highatomic_counts_what_is_on_its_lists_with_carried_types_too() {
         .used(0..1, false)
         .free(1, 0)
         .used(2..512, false);
-    s.run(|y: &Y<'_, Vanilla>| {
+    s.run_under(&<Vanilla>::RULES, |y| {
         y.free(Pfn(0), o(0)).unwrap();
         assert!(y.unreserve_highatomic(Movable, true));
         y.drain_all(None);
@@ -234,7 +234,8 @@ fn storage_may_be_used_again() {
     let mut first = None;
     for _ in 0..2 {
         maps.lend(&needs, |storage| {
-            let y: Y<'_> = Yard::new(&layout, storage, Stage::default()).unwrap();
+            let mut y: Y<'_> = Yard::with_policy(Stage::default(), LINUX612);
+            y.init(&layout, storage).unwrap();
             let fresh = view(&y, ZONE);
             assert_eq!(first.get_or_insert(fresh.clone()), &fresh);
             for order in [0, 0, 9, 5] {

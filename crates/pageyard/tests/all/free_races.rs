@@ -9,7 +9,7 @@ use std::thread;
 
 use common::by_thread::{ByThread, CPU};
 use common::check::{Owned, check};
-use common::{Lock, Machine, o};
+use common::{Chosen, LINUX612, Lock, Machine, o};
 use pageyard::policy::*;
 use pageyard::{FreeError, Gfp, Hooked, Order, Pfn, Yard, ZoneKind};
 
@@ -18,12 +18,12 @@ const BLOCKS: usize = 256;
 /// Blocks that threads run through side by side, once all have come.
 const RUN: usize = 32;
 
-type Y<'y, P> = Yard<'y, Hooked<Lock, ByThread, P>>;
+type Y<'y> = Yard<'y, Hooked<Lock, ByThread, Chosen>>;
 
 /// A way to free a block.
-type Way<P> = fn(&Y<'_, P>, Pfn, Order) -> Result<(), FreeError>;
+type Way = fn(&Y<'_>, Pfn, Order) -> Result<(), FreeError>;
 
-fn ways<P: StaticPolicy>() -> [Way<P>; 6] {
+fn ways() -> [Way; 6] {
     [
         |y, pfn, order| y.free(pfn, order),
         |y, pfn, order| y.free_direct(pfn, order),
@@ -63,12 +63,12 @@ struct Target {
     freed: AtomicU32,
 }
 
-fn race<P: StaticPolicy + Send + Sync>(threads: usize) {
+fn race(rules: Chosen, threads: usize) {
     let m = Machine::new()
         .zone(ZoneKind::Dma32, 0..16_384)
         .zone(ZoneKind::Normal, 16_384..32_768)
         .cpus(&[0, 0, 0]);
-    m.run_on(ByThread, |y: &Y<'_, P>| {
+    m.run_on_under(ByThread, rules, |y: &Y<'_>| {
         for round in 0..ROUNDS {
             let one = |n: usize| {
                 let order = o([0, 0, 1, 0, 3, 0, 5, 0][n % 8]);
@@ -113,15 +113,15 @@ fn race<P: StaticPolicy + Send + Sync>(threads: usize) {
 
 #[test]
 fn s11_8_one_of_two_frees_is_told_that_it_was_free() {
-    race::<Linux612>(2);
+    race(LINUX612, 2);
 }
 
 #[test]
 fn s11_8_one_of_three_frees_where_pages_are_checked() {
-    race::<PageChecked<Linux612>>(3);
+    race(&<PageChecked<Linux612>>::RULES, 3);
 }
 
 #[test]
 fn s11_8_one_of_two_frees_in_two_passes() {
-    race::<TwoPassBulkFree<Step9>>(2);
+    race(&<TwoPassBulkFree<Step9>>::RULES, 2);
 }

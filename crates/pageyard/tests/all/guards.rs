@@ -5,7 +5,7 @@ use crate::common;
 use common::check::{Owned, check, free_in_pageblocks};
 use common::ops::{Session, op};
 use common::view::view;
-use common::{Lock, Machine, Y, all_records, o};
+use common::{LINUX612, Lock, Machine, Y, all_records, o};
 use pageyard::policy::*;
 use pageyard::{
     AllocError, Defences, FaultPlan, Faults, FreeError, Gfp, Hooked, NodeId, Observer, Order, Pfn,
@@ -18,7 +18,7 @@ const N: ZoneKind = ZoneKind::Normal;
 #[test]
 fn small_remainders_become_guards_and_merge_again_11_6_1_7d() {
     let m = Machine::normal(8192);
-    m.run(|y: &Y<'_, TypeChecked<Guarded<3>>>| {
+    m.run_under(&<TypeChecked<Guarded<3>>>::RULES, |y| {
         let before = free_in_pageblocks(&view(y, N));
         // Past the per-CPU lists, so that one block is split and no more.
         let pcp = y.disable_pcp(N).unwrap();
@@ -50,7 +50,7 @@ fn small_remainders_become_guards_and_merge_again_11_6_1_7d() {
 
 #[test]
 fn requests_as_large_as_guards_leave_none_below_them_11_6() {
-    Machine::normal(8192).run(|y: &Y<'_, Guarded<3>>| {
+    Machine::normal(8192).run_under(&<Guarded<3>>::RULES, |y| {
         let pcp = y.disable_pcp(N).unwrap();
         let p = y.alloc(o(2), Gfp::KERNEL).unwrap();
         assert_eq!(view(y, N).guards.into_iter().collect::<Vec<_>>(), [(p.0 ^ 4, 2)]);
@@ -66,10 +66,10 @@ fn requests_as_large_as_guards_leave_none_below_them_11_6() {
 #[test]
 fn guards_survive_a_snapshot() {
     let m = Machine::normal(8192);
-    m.run(|y: &Y<'_, Guarded<4>>| {
+    m.run_under(&<Guarded<4>>::RULES, |y| {
         let p = y.alloc(o(1), Gfp::KERNEL).unwrap();
         let state = all_records(y);
-        m.restored(&state, |again: &Y<'_, Guarded<4>>| {
+        m.restored(&<Guarded<4>>::RULES, &state, |again| {
             assert_eq!(all_records(again), state);
             again.free(p, o(1)).unwrap();
             again.drain_all(None);
@@ -164,7 +164,7 @@ fn requests_fail_at_their_entry_and_leave_no_trace_2_7_11_7() {
     let plan = FaultPlan { times: 5, min_order: Order::ZERO, ..ALWAYS };
     // By reference: the hook is passed on.
     let platform = Faulty(Faults::new(plan));
-    m.run_on(&platform, |y: &Yard<'_, Hooked<Lock, &Faulty>>| {
+    m.run_on_under(&platform, LINUX612, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         let before = all_records(y);
         assert_eq!(y.alloc(Order::ZERO, Gfp::ATOMIC), Err(AllocError::NoMemory));
         let mut slots = [None; 8];
@@ -194,7 +194,7 @@ proptest! {
         poison in proptest::collection::vec(0u64..8192, 0..20),
     ) {
         let m = Machine::normal(8192).cpus(&[0, 0, 1]);
-        m.run(|y: &Y<'_, TypeChecked<Guarded<3, Poisoned>>>| {
+        m.run_under(&<TypeChecked<Guarded<3, Poisoned>>>::RULES, |y| {
             let start = free_in_pageblocks(&view(y, N));
             let mut s = Session::new(y, &m);
             let mut marked = std::collections::BTreeSet::new();
@@ -225,7 +225,7 @@ proptest! {
         let m = Machine::normal(8192);
         let plan = FaultPlan { per_mille: 300, min_order: Order::ZERO, seed, ..FaultPlan::NONE };
         let platform = Faulty(Faults::new(plan));
-        m.run_on(&platform, |y: &Yard<'_, Hooked<Lock, &Faulty, Guarded<5>>>| {
+        m.run_on_under(&platform, &<Guarded<5>>::RULES, |y: &Yard<'_, Hooked<Lock, _, _>>| {
             let mut owned = Owned::new();
             for (order, free) in requests {
                 if free && let Some((p, order)) = owned.pop_first() {
@@ -248,7 +248,7 @@ proptest! {
 #[test]
 fn a_block_at_a_chosen_place_leaves_guards_11_6() {
     let m = Machine::normal(8192);
-    m.run(|y: &Y<'_, TypeChecked<Guarded<3>>>| {
+    m.run_under(&<TypeChecked<Guarded<3>>>::RULES, |y| {
         y.alloc_at(Pfn(300), Order::ZERO, Gfp::KERNEL).unwrap();
         let guards: Vec<_> = view(y, N).guards.into_iter().collect();
         assert_eq!(guards, [(296, 2), (301, 0), (302, 1)]);
@@ -265,7 +265,7 @@ fn a_block_at_a_chosen_place_leaves_guards_11_6() {
 fn requests_for_a_chosen_place_fail_at_their_entry_too_2_7_11_7() {
     let plan = FaultPlan { times: 3, min_order: Order::ZERO, ..ALWAYS };
     let platform = Faulty(Faults::new(plan));
-    Machine::normal(8192).run_on(&platform, |y: &Yard<'_, Hooked<Lock, &Faulty>>| {
+    Machine::normal(8192).run_on_under(&platform, LINUX612, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         let none = Err(PlaceError::Alloc(AllocError::NoMemory));
         let before = all_records(y);
         assert_eq!(y.alloc_at(Pfn(300), Order::ZERO, Gfp::ATOMIC), none);

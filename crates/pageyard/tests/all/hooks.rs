@@ -6,7 +6,7 @@ use crate::common;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Machine, frames, o};
+use common::{Chosen, LINUX612, Machine, frames, o};
 use pageyard::poison::Corruption;
 use pageyard::policy::{InitOnFree, Poisoned, StaticPolicy, Unmapped};
 use pageyard::{
@@ -161,52 +161,68 @@ impl Defences for &Hooks {
 /// The contract of [`Platform`]: only hooks that look may be called with locks held.
 #[test]
 fn hooks_are_called_without_locks_by_single_requests() {
-    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
-        for i in 0..9000 {
-            if let Ok(pfn) = y.alloc(o(0), Gfp::ATOMIC)
-                && i % 9 == 0
-            {
-                y.free(pfn, o(0)).unwrap();
+    Machine::normal(8192).run_on_under(
+        &Hooks::default(),
+        LINUX612,
+        |y: &Yard<'_, Hooked<Counted, _, _>>| {
+            for i in 0..9000 {
+                if let Ok(pfn) = y.alloc(o(0), Gfp::ATOMIC)
+                    && i % 9 == 0
+                {
+                    y.free(pfn, o(0)).unwrap();
+                }
             }
-        }
-        assert!(y.alloc(o(5), Gfp::NOWAIT).is_err());
-    });
+            assert!(y.alloc(o(5), Gfp::NOWAIT).is_err());
+        },
+    );
 }
 
 #[test]
 fn hooks_are_called_without_locks_by_bulk_requests_in_an_array() {
-    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
-        assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut [None; 8]), Ok(8));
-    });
+    Machine::normal(8192).run_on_under(
+        &Hooks::default(),
+        LINUX612,
+        |y: &Yard<'_, Hooked<Counted, _, _>>| {
+            assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut [None; 8]), Ok(8));
+        },
+    );
 }
 
 #[test]
 fn hooks_are_called_without_locks_by_bulk_requests_as_a_list() {
-    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
-        let mut held = 0;
-        y.alloc_bulk_each(8, Gfp::KERNEL, |_| held = held.max(HELD.get())).unwrap();
-        assert_eq!(held, 0, "the caller's code may allocate, read counters, panic");
-    });
+    Machine::normal(8192).run_on_under(
+        &Hooks::default(),
+        LINUX612,
+        |y: &Yard<'_, Hooked<Counted, _, _>>| {
+            let mut held = 0;
+            y.alloc_bulk_each(8, Gfp::KERNEL, |_| held = held.max(HELD.get())).unwrap();
+            assert_eq!(held, 0, "the caller's code may allocate, read counters, panic");
+        },
+    );
 }
 
 #[test]
 fn hooks_are_called_without_locks_by_placed_requests() {
-    Machine::normal(8192).run_on(&Hooks::default(), |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
-        for place in [
-            Place { align: 64, ..Place::default() },
-            Place { below: Some(Pfn(8000)), ..Place::default() },
-        ] {
-            y.alloc_with(o(3), Gfp::KERNEL, place).unwrap();
-        }
-    });
+    Machine::normal(8192).run_on_under(
+        &Hooks::default(),
+        LINUX612,
+        |y: &Yard<'_, Hooked<Counted, _, _>>| {
+            for place in [
+                Place { align: 64, ..Place::default() },
+                Place { below: Some(Pfn(8000)), ..Place::default() },
+            ] {
+                y.alloc_with(o(3), Gfp::KERNEL, place).unwrap();
+            }
+        },
+    );
 }
 
 /// What fills memory that comes: at the start, later, and when it is good again (§8.1, §8.4,
 /// §11.3–11.6).
-fn memory_that_comes<P: StaticPolicy>(fills: &'static str) {
+fn memory_that_comes(rules: Chosen, fills: &'static str) {
     let hooks = Hooks::default();
     let machine = Machine::new().span(NORMAL, 0..4 * S).usable(0..S).usable(2 * S..3 * S);
-    machine.run_on(&hooks, |y: &Yard<'_, Hooked<Counted, &Hooks, P>>| {
+    machine.run_on_under(&hooks, rules, |y: &Yard<'_, Hooked<Counted, _, _>>| {
         let count = || hooks.calls.borrow().get(fills).copied().unwrap_or(0);
         assert_eq!(count() as u64, (2 * S) >> 10, "§8.1: the largest blocks");
         y.online(frames(S..2 * S)).unwrap();
@@ -221,17 +237,17 @@ fn memory_that_comes<P: StaticPolicy>(fills: &'static str) {
 
 #[test]
 fn s11_4_memory_that_comes_is_poisoned_without_locks() {
-    memory_that_comes::<Poisoned>("poison");
+    memory_that_comes(&<Poisoned>::RULES, "poison");
 }
 
 #[test]
 fn s11_5_memory_that_comes_is_zeroed_without_locks() {
-    memory_that_comes::<InitOnFree>("zero");
+    memory_that_comes(&<InitOnFree>::RULES, "zero");
 }
 
 #[test]
 fn s11_6_memory_that_comes_is_unmapped_without_locks() {
-    memory_that_comes::<Unmapped>("unmap");
+    memory_that_comes(&<Unmapped>::RULES, "unmap");
 }
 
 /// §8.4: blocks move, and requests on the embedder's side go on, while sections are emptied: limits
@@ -239,7 +255,7 @@ fn s11_6_memory_that_comes_is_unmapped_without_locks() {
 #[test]
 fn s8_4_memory_goes_without_locks() {
     let hooks = Hooks::default();
-    Machine::normal(4 * S).run_on(&hooks, |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
+    Machine::normal(4 * S).run_on_under(&hooks, LINUX612, |y: &Yard<'_, Hooked<Counted, _, _>>| {
         let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN;
         for _ in 0..2 * S {
             let pfn = y.alloc(o(0), gfp).unwrap();
@@ -261,7 +277,7 @@ fn s8_4_memory_goes_without_locks() {
 #[test]
 fn s2_10_nothing_left_is_told_without_locks() {
     let hooks = Hooks::default();
-    Machine::normal(8192).run_on(&hooks, |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
+    Machine::normal(8192).run_on_under(&hooks, LINUX612, |y: &Yard<'_, Hooked<Counted, _, _>>| {
         while y.alloc(o(0), Gfp::KERNEL).is_ok() {}
         while y.alloc(o(0), Gfp::KERNEL | Gfp::NOFAIL).is_ok() {}
         hooks.saw(&["wake_reclaim", "reclaim", "out_of_memory", "keep_trying", "warn"]);
@@ -271,20 +287,24 @@ fn s2_10_nothing_left_is_told_without_locks() {
 /// §5.5: limits that change while a zone's lists are disabled are in force afterwards; guards nest.
 #[test]
 fn s5_5_limits_change_while_lists_are_disabled() {
-    Machine::normal(1 << 18).run_on(&Hooks::default(), |y: &Yard<'_, Hooked<Counted, &Hooks>>| {
-        let limits = || y.pageset(NORMAL, CpuId(0)).unwrap().limits;
-        let before = limits();
-        let first = y.disable_pcp(NORMAL).unwrap();
-        assert_eq!(HELD.get(), 0, "the guard is no lock");
-        let disabled = limits();
-        let second = y.disable_pcp(NORMAL).unwrap();
-        y.set_percpu_pagelist_high_fraction(8).unwrap();
-        assert_eq!(limits(), disabled);
-        drop(first);
-        assert_eq!(limits(), disabled, "the other guard is still there");
-        drop(second);
-        assert!(limits() != disabled && limits() != before);
-    });
+    Machine::normal(1 << 18).run_on_under(
+        &Hooks::default(),
+        LINUX612,
+        |y: &Yard<'_, Hooked<Counted, _, _>>| {
+            let limits = || y.pageset(NORMAL, CpuId(0)).unwrap().limits;
+            let before = limits();
+            let first = y.disable_pcp(NORMAL).unwrap();
+            assert_eq!(HELD.get(), 0, "the guard is no lock");
+            let disabled = limits();
+            let second = y.disable_pcp(NORMAL).unwrap();
+            y.set_percpu_pagelist_high_fraction(8).unwrap();
+            assert_eq!(limits(), disabled);
+            drop(first);
+            assert_eq!(limits(), disabled, "the other guard is still there");
+            drop(second);
+            assert!(limits() != disabled && limits() != before);
+        },
+    );
 }
 
 /// Complains where a block is said to come back when it may already be somebody else's.

@@ -19,12 +19,12 @@ use pageyard::{
 const N: ZoneKind = ZoneKind::Normal;
 const PAGES: u64 = 8192;
 
-fn run(f: impl for<'y> FnOnce(&Y<'y, TypeChecked>)) {
-    Machine::normal(PAGES).cpus(&[0, 0]).run(f);
+fn run(f: impl for<'y> FnOnce(&Y<'y>)) {
+    Machine::normal(PAGES).cpus(&[0, 0]).run_under(&<TypeChecked>::RULES, f);
 }
 
 /// Invariants hold, and so many frames are out of use.
-fn check_poisoned<P: StaticPolicy>(y: &Y<'_, P>, owned: &Owned, poisoned: u64) {
+fn check_poisoned(y: &Y<'_>, owned: &Owned, poisoned: u64) {
     check(y, &Machine::normal(PAGES), owned);
     let out = y.out_of_use(N).unwrap();
     assert_eq!(OutOfUse { poisoned, guards: out.guards, bad: 0 }, out);
@@ -33,7 +33,7 @@ fn check_poisoned<P: StaticPolicy>(y: &Y<'_, P>, owned: &Owned, poisoned: u64) {
 }
 
 /// Takes everything; nobody may get a poisoned frame.
-fn nobody_gets<P: StaticPolicy>(y: &Y<'_, P>, poisoned: &[u64]) {
+fn nobody_gets(y: &Y<'_>, poisoned: &[u64]) {
     let mut got = 0;
     while let Ok(p) = y.alloc(Order::ZERO, Gfp::ATOMIC | Gfp::MEMALLOC) {
         assert!(!poisoned.contains(&p.0), "{p} is poisoned");
@@ -96,7 +96,7 @@ fn a_cached_frame_is_drained_and_removed_11_3() {
 /// By every way of freeing, at every kind of order, wherever in the block the frame lies.
 #[test]
 fn an_allocated_frame_goes_when_its_block_is_freed_11_3() {
-    type Way = fn(&Y<'_, TypeChecked>, Pfn, Order);
+    type Way = fn(&Y<'_>, Pfn, Order);
     let ways: [Way; 3] = [
         |y, p, o| y.free(p, o).unwrap(),
         |y, p, o| y.free_direct(p, o).unwrap(),
@@ -221,7 +221,7 @@ fn lists_that_are_counted_apart_stay_right_11_3() {
         .label(0, MigrateType::HighAtomic)
         .label(1, MigrateType::Isolate);
     state.zone.reserved_highatomic = 512;
-    state.free(0, 9).free(512, 9).free(1024, 10).run(|y: &Y<'_, TypeChecked>| {
+    state.free(0, 9).free(512, 9).free(1024, 10).run_under(&<TypeChecked>::RULES, |y| {
         y.poison_frame(Pfn(3)).unwrap();
         y.poison_frame(Pfn(513)).unwrap();
         check(y, &Machine::normal(2048), &Owned::new());
@@ -232,7 +232,7 @@ fn lists_that_are_counted_apart_stay_right_11_3() {
         check(y, &Machine::normal(2048), &Owned::new());
         assert_eq!(y.zone_info(N).unwrap().free_exact, 512 + 1024);
     });
-    Machine::normal(PAGES).run(|y: &Y<'_, Guarded<4>>| {
+    Machine::normal(PAGES).run_under(&<Guarded<4>>::RULES, |y| {
         let used = y.alloc(o(4), Gfp::KERNEL).unwrap();
         let one = y.alloc(Order::ZERO, Gfp::KERNEL | Gfp::RECLAIMABLE).unwrap();
         y.drain_all(None);
@@ -255,7 +255,7 @@ fn lists_that_are_counted_apart_stay_right_11_3() {
 #[test]
 fn frames_are_poisoned_while_others_work_11_3() {
     let m = Machine::normal(PAGES).cpus(&[0, 0, 0, 0]);
-    m.run_on(ByThread, |y: &Yard<'_, Hooked<Lock, ByThread, TypeChecked>>| {
+    m.run_on_under(ByThread, &<TypeChecked>::RULES, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         let stop = AtomicBool::new(false);
         let poisoned = Mutex::new(Vec::new());
         thread::scope(|s| {

@@ -4,6 +4,7 @@ use crate::common;
 
 use common::check::{Owned, check};
 use common::{Lock, Machine, Maps, Stage, Y, frames};
+use pageyard::policy::Linux612;
 use pageyard::{Frame, InitError, Needs, NodeId, PerCpu, Pfn, Yard, ZoneKind, ZoneSpec};
 
 /// Two zones, with something to get wrong in everything.
@@ -75,7 +76,7 @@ fn too_little_room_is_refused_and_nothing_is_written() {
         // The maps' fields are private, but they can be printed.
         let before = format!("{maps:?}");
         maps.lend(&short, |storage| {
-            let answer: Result<Y<'_>, _> = Yard::new(&layout, storage, Stage::default());
+            let answer: Result<Y<'_, Linux612>, _> = Yard::new(&layout, storage, Stage::default());
             let Err(InitError::TooSmall { needed, given, .. }) = answer else { panic!("{i}") };
             assert_eq!(needed, given + 1);
         });

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use common::by_thread::{ByThread, CPU};
 use common::interpose::{Interposed, at_each_point, crossed, point, wait};
 use common::state::State;
-use common::{Machine, Reused, frames, o};
-use pageyard::policy::{InitOnFree, Linux612, PageChecked, StaticPolicy};
+use common::{Chosen, Machine, Reused, frames, o};
+use pageyard::policy::{InitOnFree, PageChecked, StaticPolicy};
 use pageyard::{
     ContigError, CpuId, Defences, Gfp, Hooked, MigrateType, NodeId, Observer, Order, PageState,
     Pfn, Place, PlaceError, Platform, Priority, Reclaim, Record, Relocation, SECTION_PAGES, Yard,
@@ -84,7 +84,7 @@ impl Defences for Mover {
     }
 }
 
-type Y<P = Linux612> = Yard<'static, Hooked<Interposed, Mover, P>>;
+type Y = Yard<'static, Hooked<Interposed, Mover, Chosen>>;
 
 /// As another CPU.
 fn elsewhere<T>(f: impl FnOnce() -> T) -> T {
@@ -99,23 +99,23 @@ fn elsewhere<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-fn take<P: StaticPolicy>(y: &Y<P>, order: u8) -> Pfn {
+fn take(y: &Y, order: u8) -> Pfn {
     let pfn = y.alloc(o(order), USER).unwrap();
     y.hooks().blocks.borrow_mut().insert(pfn, o(order));
     y.set_movable(pfn, o(order), true).unwrap();
     pfn
 }
 
-fn valid<P: StaticPolicy>(y: &Y<P>) {
+fn valid(y: &Y) {
     y.validate().unwrap_or_else(|e| panic!("{e}"));
 }
 
-fn types<P: StaticPolicy>(y: &Y<P>, range: Range<u64>) -> Vec<MigrateType> {
+fn types(y: &Y, range: Range<u64>) -> Vec<MigrateType> {
     range.step_by(512).map(|p| y.block_type(Pfn(p)).unwrap()).collect()
 }
 
 /// Marks a frame as faulty, and remembers it where no caller owned it at that moment.
-fn poison<P: StaticPolicy>(y: &Y<P>, pfn: Pfn) {
+fn poison(y: &Y, pfn: Pfn) {
     let owned = y.set_movable(pfn, o(0), true).is_ok();
     if y.poison_frame(pfn).is_ok() && !owned {
         y.hooks().faulty.borrow_mut().push(pfn);
@@ -123,7 +123,7 @@ fn poison<P: StaticPolicy>(y: &Y<P>, pfn: Pfn) {
 }
 
 /// Faulty frames are out of use.
-fn faulty_frames_are_out_of_use<P: StaticPolicy>(y: &Y<P>) {
+fn faulty_frames_are_out_of_use(y: &Y) {
     for &pfn in y.hooks().faulty.borrow().iter() {
         let taken = y.alloc_at(pfn, o(0), Gfp::KERNEL);
         assert_eq!(taken, Err(PlaceError::InUse(pfn)), "{pfn} is faulty, and handed out");
@@ -163,7 +163,7 @@ fn online_excludes_online() {
 /// leaves no count of isolated pageblocks behind.
 #[test]
 fn a_contiguous_range_that_began_before_sections_came_leaves_counts_right() {
-    type Y = Yard<'static, Hooked<Interposed, ByThread>>;
+    type Y = Yard<'static, Hooked<Interposed, ByThread, Chosen>>;
     let mut machine = Machine::normal(2 * S).cpus(&[0, 0]);
     machine.usable = vec![frames(0..S)];
     let all = Reused::new(machine);
@@ -285,12 +285,12 @@ fn a_refused_range_leaves_cma_blocks_cma() {
 /// §11.3, §8.2: a frame that is poisoned while its section is initialised is not handed out.
 #[test]
 fn a_frame_poisoned_while_it_is_initialised_stays_out_of_use() {
-    let all = Reused::new(Machine::normal(3 * S).cpus(&[0, 0]));
+    let all = Reused::under(&<InitOnFree>::RULES, Machine::normal(3 * S).cpus(&[0, 0]));
     let mut later = Vec::new();
     for frame in [S + 5, 2 * S + 1023, 2 * S + 9000] {
         later.push(at_each_point(
             || {
-                let y: Y<InitOnFree> = all.next_deferred(Mover::default());
+                let y: Y = all.next_deferred(Mover::default());
                 y.hooks().interrupted.set(true);
                 y
             },
@@ -339,12 +339,12 @@ fn a_frame_poisoned_while_compaction_holds_it_stays_out_of_use() {
 /// §11.3, §4.12: a frame that is poisoned while a contiguous range is emptied is not part of it.
 #[test]
 fn a_frame_poisoned_while_a_range_is_taken_is_not_in_it() {
-    let all = Reused::new(Machine::normal(8192).cpus(&[0, 0]));
+    let all = Reused::under(&<PageChecked>::RULES, Machine::normal(8192).cpus(&[0, 0]));
     let taken = Rc::new(Cell::new(false));
     let set = taken.clone();
     at_each_point(
         || {
-            let y: Y<PageChecked> = all.next(Mover::default());
+            let y: Y = all.next(Mover::default());
             y.hooks().interrupted.set(true);
             y
         },

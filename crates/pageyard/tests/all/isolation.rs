@@ -6,7 +6,7 @@ use common::state::State;
 use common::view::normal;
 use common::{Machine, Y, frames, o};
 use pageyard::MigrateType::{Cma, HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
-use pageyard::policy::Vanilla;
+use pageyard::policy::{StaticPolicy, Vanilla};
 use pageyard::{CpuId, Gfp, IsolateError, Pfn, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -192,7 +192,7 @@ fn s4_11_a_batch_with_isolated_pages_s6_2() {
 #[test]
 fn s4_10_carried_types_do_not_leave_isolation() {
     let s = State::new(1024).used(0..511, true).free(512, 9).limits(31, 100, 100);
-    s.cached(0, 1, &[511]).run(|y: &Y<'_, Vanilla>| {
+    s.cached(0, 1, &[511]).run_under(&<Vanilla>::RULES, |y| {
         y.isolate(frames(0..512), Movable).unwrap();
         y.drain_all(Some(ZONE.into()));
         assert_eq!(normal(y).free(0, Isolate), [511]);

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
 use common::owners::*;
-use common::{Lock, Machine, frames, o};
+use common::{Chosen, Machine, frames, o};
 use pageyard::policy::{Linux612, StaticPolicy, TypeChecked, Vanilla};
-use pageyard::{CpuId, Gfp, Hooked, MigrateType, Pfn, Relocation, Yard, ZoneKind};
+use pageyard::{CpuId, Gfp, MigrateType, Pfn, Relocation, ZoneKind};
 
 const PAGES: u64 = 24_576;
 /// Below it pageblocks are isolated, above it contiguous ranges taken: taking one ends an isolation
@@ -54,10 +54,8 @@ impl Drop for EndsAll<'_> {
     }
 }
 
-type Yd<'y, P> = Yard<'y, Hooked<Lock, Owners, P>>;
-
 /// Allocates and frees until the others are done, and looks at what it gets.
-fn work<P: StaticPolicy>(y: &Yd<'_, P>, cpu: u32, withheld: &Withheld, done: &AtomicBool) {
+fn work(y: &Y<'_>, cpu: u32, withheld: &Withheld, done: &AtomicBool) {
     CPU.set(cpu);
     let _guard = EndsAll(done);
     let mut random = Random(cpu.into());
@@ -86,13 +84,13 @@ fn work<P: StaticPolicy>(y: &Yd<'_, P>, cpu: u32, withheld: &Withheld, done: &At
 }
 
 /// Blocks in a range of whole pageblocks that have an owner.
-fn owned_in<P: StaticPolicy>(y: &Yd<'_, P>, range: &Range<u64>) -> Vec<Pfn> {
+fn owned_in(y: &Y<'_>, range: &Range<u64>) -> Vec<Pfn> {
     let owned = y.hooks().owned();
     owned.range(Pfn(range.start)..Pfn(range.end)).map(|(&p, _)| p).collect()
 }
 
 /// Isolates pageblocks, keeps them for a while, lets them go. How often that was granted.
-fn isolate<P: StaticPolicy>(y: &Yd<'_, P>, withheld: &Withheld, done: &AtomicBool) -> u32 {
+fn isolate(y: &Y<'_>, withheld: &Withheld, done: &AtomicBool) -> u32 {
     CPU.set(2);
     let _guard = EndsAll(done);
     let (mut random, mut granted) = (Random(2), 0);
@@ -128,7 +126,7 @@ fn isolate<P: StaticPolicy>(y: &Yd<'_, P>, withheld: &Withheld, done: &AtomicBoo
 }
 
 /// Takes contiguous ranges and gives them back. How many there were.
-fn take_ranges<P: StaticPolicy>(y: &Yd<'_, P>, withheld: &Withheld, done: &AtomicBool) -> u32 {
+fn take_ranges(y: &Y<'_>, withheld: &Withheld, done: &AtomicBool) -> u32 {
     CPU.set(3);
     let _guard = EndsAll(done);
     let (mut random, mut taken) = (Random(3), 0);
@@ -178,14 +176,14 @@ fn take_ranges<P: StaticPolicy>(y: &Yd<'_, P>, withheld: &Withheld, done: &Atomi
     taken
 }
 
-fn run<P: StaticPolicy + Send + Sync>() {
+fn run(rules: Chosen) {
     let m = Machine::normal(PAGES).cpus(&[0; 4]);
     let answer: Answer = |pfn, _| match pfn.0 % 997 {
         0 => Relocation::Refused,
         1..10 => Relocation::Busy,
         _ => Relocation::Moved,
     };
-    m.run_on(Owners::answering(answer), |y: &Yd<'_, P>| {
+    m.run_on_under(Owners::answering(answer), rules, |y: &Y<'_>| {
         let withheld = Withheld {
             frames: (0..PAGES).map(|_| AtomicBool::new(false)).collect(),
             inside: RwLock::new(()),
@@ -219,10 +217,10 @@ fn run<P: StaticPolicy + Send + Sync>() {
 
 #[test]
 fn isolated_blocks_and_ranges_are_withheld_under_linux612() {
-    run::<TypeChecked<Linux612>>();
+    run(&<TypeChecked<Linux612>>::RULES);
 }
 
 #[test]
 fn isolated_blocks_and_ranges_are_withheld_under_vanilla() {
-    run::<Vanilla>();
+    run(&<Vanilla>::RULES);
 }

@@ -2,10 +2,8 @@
 
 use crate::common;
 
-use common::{Machine, Y, o};
-use pageyard::policy::{
-    Base, Guarded, InitOnAlloc, InitOnFree, Linux612, Poisoned, StaticPolicy, Unmapped,
-};
+use common::{Chosen, LINUX612, Machine, Y, o};
+use pageyard::policy::{Base, Guarded, InitOnAlloc, InitOnFree, Poisoned, StaticPolicy, Unmapped};
 use pageyard::{
     Access, CpuId, Defences, Gfp, Hooked, KNOBS, Knob, KnobError, Knobs, Observer, Platform,
     Reclaim, ZoneKind,
@@ -80,7 +78,7 @@ fn s5_4_a_fraction_fixes_high_and_0_frees_it_again() {
         y.set_percpu_pagelist_high_fraction(0).unwrap();
         assert_eq!(limits(1), tuned);
     });
-    Machine::normal(65536).run(|y: &Y<'_, Base>| {
+    Machine::normal(65536).run_under(&Base::RULES, |y| {
         let l = y.pageset(ZONE, CPU).unwrap().limits;
         assert_eq!(l.high_min, l.high_max, "before the series high is fixed anyway (§5.17)");
     });
@@ -112,7 +110,7 @@ fn s3_5_ratios_below_1_switch_the_reserve_off() {
 }
 
 /// A setting's text.
-fn read<P: StaticPolicy>(y: &Y<'_, P>, name: &str) -> Result<String, KnobError> {
+fn read(y: &Y<'_>, name: &str) -> Result<String, KnobError> {
     let mut text = String::new();
     y.knob(name, &mut text).map(|()| text)
 }
@@ -154,7 +152,7 @@ fn s10_every_knob_reads_as_its_default_and_takes_that_again() {
 
 #[test]
 fn s10_boot_settings_of_safety_are_read_from_the_policy() {
-    fn settings<P: StaticPolicy>() -> [String; 5] {
+    fn settings(rules: Chosen) -> [String; 5] {
         let names = [
             "page_poison",
             "init_on_alloc",
@@ -162,7 +160,7 @@ fn s10_boot_settings_of_safety_are_read_from_the_policy() {
             "debug_pagealloc",
             "debug_guardpage_minorder",
         ];
-        Machine::normal(65536).run(|y: &Y<'_, P>| {
+        Machine::normal(65536).run_under(rules, |y| {
             names.map(|name| {
                 let written = y.set_knob(name, "1");
                 assert_eq!(written, Err(KnobError::ReadOnly { name, chosen: "the policy" }));
@@ -170,11 +168,11 @@ fn s10_boot_settings_of_safety_are_read_from_the_policy() {
             })
         })
     }
-    assert_eq!(settings::<Linux612>(), ["N", "N", "N", "N", "0"]);
-    assert_eq!(settings::<Poisoned>(), ["Y", "N", "N", "N", "0"]);
-    assert_eq!(settings::<InitOnAlloc>(), ["N", "Y", "N", "N", "0"]);
-    assert_eq!(settings::<InitOnFree>(), ["N", "N", "Y", "N", "0"]);
-    assert_eq!(settings::<Unmapped<Guarded<4, Base>>>(), ["N", "N", "N", "Y", "4"]);
+    assert_eq!(settings(LINUX612), ["N", "N", "N", "N", "0"]);
+    assert_eq!(settings(&<Poisoned>::RULES), ["Y", "N", "N", "N", "0"]);
+    assert_eq!(settings(&<InitOnAlloc>::RULES), ["N", "Y", "N", "N", "0"]);
+    assert_eq!(settings(&<InitOnFree>::RULES), ["N", "N", "Y", "N", "0"]);
+    assert_eq!(settings(&<Unmapped<Guarded<4, Base>>>::RULES), ["N", "N", "N", "Y", "4"]);
 }
 
 #[test]

@@ -6,8 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::common;
-use common::{Lock, Machine, leaked, o};
-use pageyard::policy::Linux612;
+use common::{Chosen, LINUX612, Lock, Machine, leaked, o};
 use pageyard::{
     AllocError, Context, Defences, Gfp, Hooked, NodeId, Observer, Oom, Order, Pfn, Platform,
     Reclaim, ReclaimJob, TaskFlags, Throttle, VmEvent, Yard, ZoneId, ZoneKind,
@@ -16,7 +15,7 @@ use pageyard::{
 const ZONE: ZoneKind = ZoneKind::Normal;
 const PAGES: u64 = 1 << 13;
 
-type Y = Yard<'static, Hooked<Lock, &'static Hooks, Linux612>>;
+type Y = Yard<'static, Hooked<Lock, &'static Hooks, Chosen>>;
 
 thread_local! {
     static CONTEXT: Cell<Context> = Cell::new(Context::default());
@@ -144,7 +143,7 @@ impl Defences for Hooks {}
 /// A zone in which every page is held by the hooks.
 fn full() -> (&'static Y, &'static Hooks) {
     let hooks: &'static Hooks = Box::leak(Box::default());
-    let yard: &'static Y = leaked(&Machine::normal(PAGES), hooks);
+    let yard: &'static Y = leaked(&Machine::normal(PAGES), hooks, LINUX612);
     assert!(hooks.yard.set(yard).is_ok());
     let gfp = Gfp::MEMALLOC | Gfp::NOWARN;
     let all: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(Order::ZERO, gfp).ok()).collect();
@@ -382,7 +381,7 @@ fn two_threads_that_reclaim_at_once_both_get_an_answer() {
 /// More tasks than anybody counts, each inside a reclaim that waits for the next one's.
 #[derive(Default)]
 struct Crowd {
-    yard: OnceLock<&'static Yard<'static, Hooked<Lock, &'static Crowd>>>,
+    yard: OnceLock<&'static Yard<'static, Hooked<Lock, &'static Crowd, Chosen>>>,
     task: AtomicU64,
     inside: std::sync::Mutex<std::collections::BTreeSet<u64>>,
     again: AtomicU32,
@@ -423,7 +422,7 @@ impl Defences for Crowd {}
 #[test]
 fn a_hundred_tasks_in_reclaim_are_all_known() {
     let crowd: &'static Crowd = Box::leak(Box::default());
-    let yard = leaked(&Machine::normal(4 * PAGES), crowd);
+    let yard = leaked(&Machine::normal(4 * PAGES), crowd, LINUX612);
     assert!(crowd.yard.set(yard).is_ok());
     while yard.alloc(Order::ZERO, Gfp::NOWAIT).is_ok() {}
     for _ in 0..2 {

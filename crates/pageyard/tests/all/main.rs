@@ -1,21 +1,61 @@
-//! Tests of the core that work for long, in one program: compiled and linked once, they share the allocator's code.
-//! The others are a program of `pageyard-tests`.
+//! The core, tested from outside, in one program: compiled and linked once, the tests share the allocator's code.
 
+mod attempts;
+mod batch;
+mod buddy;
+mod bulk;
+mod busy;
+mod claims;
+mod cma;
 mod common;
-#[path = "../../../../fuzz/bodies/replay.rs"]
-mod replay;
-
 mod compact_direct;
+mod compact_rules;
 mod compact_threads;
 mod compact_whole;
+mod contig;
 mod corpus;
+mod counters;
+mod cpus;
+mod deferred;
+mod error_texts;
 mod failing_hooks;
+mod fast_path;
+mod findings;
+mod free_errors;
 mod free_races;
+mod guards;
+mod highatomic;
+mod hooks;
+mod hostile;
 mod hotplug;
 mod hwpoison;
+mod init;
+mod interleaved;
+mod isolation;
 mod isolation_threads;
+mod knobs;
+mod kswapd;
 mod ladder;
+mod lock_times;
 mod model;
+mod nodes;
 mod panicking_hooks;
+mod pcp_drain;
+mod pcp_lists;
+mod place;
+mod properties;
+mod reclaim;
+#[path = "../../../../fuzz/bodies/replay.rs"]
+mod replay;
 mod report;
+mod reviewed;
+mod robustness;
+mod safety;
 mod shuffle;
+mod text;
+mod threads;
+mod touches;
+mod vanilla;
+mod verdicts;
+mod watermarks;
+mod zones;

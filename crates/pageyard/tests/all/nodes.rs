@@ -4,8 +4,7 @@ use crate::common;
 
 use std::cell::Cell;
 
-use common::{Machine, Y, o};
-use pageyard::policy::Linux612;
+use common::{Chosen, LINUX612, Machine, Y, o};
 use pageyard::{
     AllocError, Context, CpuId, Cpuset, Defences, Gfp, Hooked, Hooks, Interleave, NodeCaches,
     NodeChoice, NodeId, NodeMask, NodeReclaim, NodeReclaimJob, Observer, Order, Pfn, Platform,
@@ -27,19 +26,19 @@ fn order_of(y: &Y<'_>, node: u16) -> Vec<u16> {
     y.zonelist(NodeId(node), ZoneKind::Normal).map(|z| z.node.0).collect()
 }
 
-fn node_of<E: Hooks>(y: &Yard<'_, Hooked<common::Lock, E>>, pfn: Pfn) -> u16 {
+fn node_of<E: Hooks>(y: &Yard<'_, Hooked<common::Lock, E, Chosen>>, pfn: Pfn) -> u16 {
     y.zone_of(pfn).unwrap().node.0
 }
 
 /// Takes everything that requests of a node alone get.
-fn exhaust<E: Hooks>(y: &Yard<'_, Hooked<common::Lock, E>>, node: u16) -> Vec<Pfn> {
+fn exhaust<E: Hooks>(y: &Yard<'_, Hooked<common::Lock, E, Chosen>>, node: u16) -> Vec<Pfn> {
     let gfp = Gfp::THISNODE | Gfp::MEMALLOC | Gfp::NOWARN;
     std::iter::from_fn(|| y.alloc_on(NodeId(node), Order::ZERO, gfp).ok()).collect()
 }
 
 #[test]
 fn equals_take_turns_as_second_choice_2_5() {
-    nodes(4).run::<Linux612, _>(|y| {
+    nodes(4).run(|y| {
         assert_eq!(order_of(y, 0), [0, 1, 2, 3]);
         assert_eq!(order_of(y, 1), [1, 2, 3, 0]);
         assert_eq!(order_of(y, 2), [2, 3, 0, 1]);
@@ -56,7 +55,7 @@ fn nearer_nodes_come_first_2_5() {
         20, 30, 10, 30,
         30, 20, 30, 10,
     ];
-    nodes(4).distances(&rows).run::<Linux612, _>(|y| {
+    nodes(4).distances(&rows).run(|y| {
         assert_eq!(order_of(y, 0), [0, 2, 1, 3]);
         assert_eq!(order_of(y, 1)[..2], [1, 3]);
         assert_eq!(order_of(y, 3)[..2], [3, 1]);
@@ -67,7 +66,7 @@ fn nearer_nodes_come_first_2_5() {
 
 #[test]
 fn a_node_without_cpus_is_the_better_second_choice_2_5() {
-    nodes(3).cpus(&[0, 1]).run::<Linux612, _>(|y| {
+    nodes(3).cpus(&[0, 1]).run(|y| {
         assert_eq!(order_of(y, 0), [0, 2, 1], "nobody computes on node 2");
     });
 }
@@ -80,7 +79,7 @@ fn within_a_node_the_highest_zone_comes_first_2_5() {
         .zone(ZoneKind::Normal, PAGES..2 * PAGES)
         .zone_on(1, ZoneKind::Normal, 2 * PAGES..3 * PAGES)
         .zone_on(1, ZoneKind::Movable, 3 * PAGES..4 * PAGES);
-    m.run::<Linux612, _>(|y| {
+    m.run(|y| {
         let list = |highest| -> Vec<(u16, ZoneKind)> {
             y.zonelist(NodeId(0), highest).map(|z| (z.node.0, z.kind)).collect()
         };
@@ -95,7 +94,7 @@ fn within_a_node_the_highest_zone_comes_first_2_5() {
 
 #[test]
 fn requests_stay_near_and_are_counted_9_1() {
-    nodes(2).run::<Linux612, _>(|y| {
+    nodes(2).run(|y| {
         let id = |n| ZoneId { node: NodeId(n), kind: ZoneKind::Normal };
         let near = y.alloc(o(0), Gfp::KERNEL).unwrap();
         assert_eq!(node_of(y, near), 0);
@@ -123,7 +122,7 @@ fn requests_stay_near_and_are_counted_9_1() {
 
 #[test]
 fn masks_choose_and_unknown_nodes_are_refused() {
-    nodes(3).run::<Linux612, _>(|y| {
+    nodes(3).run(|y| {
         let mask = NodeMask::only(NodeId(1)).with(NodeId(2));
         let pfn = y.alloc_on(mask, o(4), Gfp::KERNEL).unwrap();
         assert_eq!(node_of(y, pfn), 1);
@@ -145,7 +144,7 @@ fn cpus_of_a_node_without_memory_use_the_nearest() {
         .zone_on(1, ZoneKind::Normal, 0..PAGES)
         .zone_on(2, ZoneKind::Normal, PAGES..2 * PAGES)
         .distances(&[10, 40, 20, 40, 10, 40, 20, 40, 10]);
-    m.run::<Linux612, _>(|y| {
+    m.run(|y| {
         assert_eq!(order_of(y, 0), [2, 1]);
         let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
         assert_eq!(node_of(y, pfn), 2);
@@ -159,7 +158,7 @@ fn cpus_of_a_node_without_memory_use_the_nearest() {
 
 #[test]
 fn nodes_take_turns() {
-    nodes(3).run::<Linux612, _>(|y| {
+    nodes(3).run(|y| {
         let turns = Interleave::new(NodeMask::only(NodeId(0)).with(NodeId(2)));
         let got: Vec<u16> = (0..5)
             .map(|_| node_of(y, y.alloc_interleaved(&turns, o(0), Gfp::KERNEL).unwrap()))
@@ -173,7 +172,7 @@ fn nodes_take_turns() {
 
 #[test]
 fn preferred_nodes_are_left_only_when_they_are_empty() {
-    nodes(3).run::<Linux612, _>(|y| {
+    nodes(3).run(|y| {
         let mask = NodeMask::only(NodeId(1));
         let pfn = y.alloc_preferring(mask, o(0), Gfp::KERNEL).unwrap();
         assert_eq!(node_of(y, pfn), 1);
@@ -192,7 +191,7 @@ fn mixing_blocks_is_better_than_memory_from_afar_2_8_3() {
         .zone(ZoneKind::Normal, PAGES..2 * PAGES)
         .zone_on(1, ZoneKind::Normal, 2 * PAGES..3 * PAGES)
         .knobs(|k| k.watermark_boost_factor = 0);
-    m.run::<Linux612, _>(|y| {
+    m.run(|y| {
         // Node 0: DMA32 taken, NORMAL movable but for one page in two pageblocks' pairs.
         let gfp = Gfp::MOVABLE | Gfp::THISNODE | Gfp::MEMALLOC | Gfp::NOWARN;
         let mut taken: Vec<Pfn> = std::iter::from_fn(|| y.alloc(o(0), gfp).ok()).collect();
@@ -210,7 +209,7 @@ fn mixing_blocks_is_better_than_memory_from_afar_2_8_3() {
 fn node_1_alone_keeps_nofragment_only_with_a_lower_zone_2_7() {
     // Where there are other nodes and no DMA32 zone here, requests do not start with NOFRAGMENT.
     let nofragment = |m: Machine, node| {
-        m.run::<Linux612, _>(|y| {
+        m.run(|y| {
             let mut found = None;
             y.snapshot((NodeId(node), ZoneKind::Normal), |r| {
                 if let pageyard::Record::Zone(z) = r {
@@ -275,48 +274,64 @@ impl Defences for Tasks {}
 
 #[test]
 fn cpusets_confine_requests_2_7() {
-    nodes(3).run_on::<Hooked<common::Lock, Tasks>, _>(Tasks::default(), |y| {
-        let only = |n| NodeMask::only(NodeId(n));
-        let set = |allowed, hardwall, flags| {
-            let cpuset = Some(Cpuset { allowed, hardwall });
-            y.hooks().context.set(Context { cpuset, flags, ..Context::default() });
-        };
-        set(only(1), only(1), TaskFlags::empty());
-        assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 1);
-        exhaust(y, 1);
-        assert_eq!(y.alloc(o(0), Gfp::USER | Gfp::NOWARN), Err(AllocError::NoMemory));
-        // A larger set around it is hard-walled: kernel memory may come from there.
-        set(only(1), only(1).with(NodeId(2)), TaskFlags::empty());
-        let got = y.alloc(o(0), Gfp::NOWAIT).unwrap();
-        assert_eq!(node_of(y, got), 2);
-        assert_eq!(y.alloc(o(0), Gfp::USER | Gfp::NOWARN), Err(AllocError::NoMemory));
-        // Interrupts belong to no set.
-        set(only(1), only(1), TaskFlags::INTERRUPT);
-        assert_eq!(node_of(y, y.alloc(o(0), Gfp::ATOMIC).unwrap()), 0);
-    });
+    nodes(3).run_on_under(
+        Tasks::default(),
+        LINUX612,
+        |y: &Yard<'_, Hooked<common::Lock, _, _>>| {
+            let only = |n| NodeMask::only(NodeId(n));
+            let set = |allowed, hardwall, flags| {
+                let cpuset = Some(Cpuset { allowed, hardwall });
+                y.hooks().context.set(Context { cpuset, flags, ..Context::default() });
+            };
+            set(only(1), only(1), TaskFlags::empty());
+            assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 1);
+            exhaust(y, 1);
+            assert_eq!(y.alloc(o(0), Gfp::USER | Gfp::NOWARN), Err(AllocError::NoMemory));
+            // A larger set around it is hard-walled: kernel memory may come from there.
+            set(only(1), only(1).with(NodeId(2)), TaskFlags::empty());
+            let got = y.alloc(o(0), Gfp::NOWAIT).unwrap();
+            assert_eq!(node_of(y, got), 2);
+            assert_eq!(y.alloc(o(0), Gfp::USER | Gfp::NOWARN), Err(AllocError::NoMemory));
+            // Interrupts belong to no set.
+            set(only(1), only(1), TaskFlags::INTERRUPT);
+            assert_eq!(node_of(y, y.alloc(o(0), Gfp::ATOMIC).unwrap()), 0);
+        },
+    );
 }
 
 #[test]
 fn scopes_take_flags_away_2_7() {
-    nodes(1).run_on::<Hooked<common::Lock, Tasks>, _>(Tasks::default(), |y| {
-        let without = Gfp::MOVABLE;
-        y.hooks().context.set(Context { without, ..Context::default() });
-        let pfn = y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap();
-        assert_eq!(y.block_type(pfn), Some(pageyard::MigrateType::Unmovable), "pinned for long");
-    });
+    nodes(1).run_on_under(
+        Tasks::default(),
+        LINUX612,
+        |y: &Yard<'_, Hooked<common::Lock, _, _>>| {
+            let without = Gfp::MOVABLE;
+            y.hooks().context.set(Context { without, ..Context::default() });
+            let pfn = y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap();
+            assert_eq!(
+                y.block_type(pfn),
+                Some(pageyard::MigrateType::Unmovable),
+                "pinned for long"
+            );
+        },
+    );
 }
 
 #[test]
 fn dirty_pages_are_spread_2_8_2() {
-    nodes(2).run_on::<Hooked<common::Lock, Tasks>, _>(Tasks::default(), |y| {
-        y.hooks().dirty.set(1);
-        let write = Gfp::HIGHUSER_MOVABLE | Gfp::WRITE;
-        assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 1);
-        assert_eq!(node_of(y, y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap()), 0);
-        // With every node at its limit, the slow path no longer asks.
-        y.hooks().dirty.set(3);
-        assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 0);
-    });
+    nodes(2).run_on_under(
+        Tasks::default(),
+        LINUX612,
+        |y: &Yard<'_, Hooked<common::Lock, _, _>>| {
+            y.hooks().dirty.set(1);
+            let write = Gfp::HIGHUSER_MOVABLE | Gfp::WRITE;
+            assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 1);
+            assert_eq!(node_of(y, y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap()), 0);
+            // With every node at its limit, the slow path no longer asks.
+            y.hooks().dirty.set(3);
+            assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 0);
+        },
+    );
 }
 
 #[test]
@@ -324,7 +339,7 @@ fn a_node_reclaims_before_a_farther_one_is_used_2_8_6() {
     let m = nodes(2).distances(&[10, 31, 31, 10]);
     for mode in [0, 1] {
         let m = m.clone().knobs(|k| k.zone_reclaim_mode = mode);
-        m.run_on::<Hooked<common::Lock, Tasks>, _>(Tasks::default(), |y| {
+        m.run_on_under(Tasks::default(), LINUX612, |y: &Yard<'_, Hooked<common::Lock, _, _>>| {
             exhaust(y, 0);
             y.hooks().node_reclaims.set(0);
             assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 1);
@@ -343,7 +358,7 @@ fn a_node_is_reclaimed_up_to_a_distance_of_30() {
             90, 90, 10,
         ];
         let m = nodes(3).distances(&rows).knobs(|k| k.zone_reclaim_mode = 1);
-        m.run_on::<Hooked<common::Lock, Tasks>, _>(Tasks::default(), |y| {
+        m.run_on_under(Tasks::default(), LINUX612, |y: &Yard<'_, Hooked<common::Lock, _, _>>| {
             exhaust(y, 0);
             exhaust(y, 1);
             y.hooks().node_reclaims.set(0);
@@ -361,7 +376,7 @@ fn blocks_are_mixed_here_before_another_node_serves() {
         .zone(ZoneKind::Dma32, 0..PAGES)
         .zone(ZoneKind::Normal, PAGES..2 * PAGES)
         .zone_on(1, ZoneKind::Normal, 2 * PAGES..3 * PAGES);
-    m.run::<Linux612, _>(|y| {
+    m.run(|y| {
         // Node 0 has movable pageblocks, half of each free: mixing is all that it can do.
         let movable = Gfp::HIGHUSER_MOVABLE | Gfp::THISNODE | Gfp::MEMALLOC | Gfp::NOWARN;
         let halves: Vec<Pfn> =
@@ -384,7 +399,7 @@ fn s10_reclaim_of_a_node_leaves_it_the_share_of_the_settings() {
         k.min_unmapped_ratio = 3;
         k.min_slab_ratio = 7;
     });
-    m.run_on::<Hooked<common::Lock, Tasks>, _>(Tasks::default(), |y| {
+    m.run_on_under(Tasks::default(), LINUX612, |y: &Yard<'_, Hooked<common::Lock, _, _>>| {
         exhaust(y, 0);
         let asked = |caches: Option<(u64, u64)>| {
             let p = y.hooks();
@@ -415,7 +430,7 @@ fn s10_reclaim_of_a_node_leaves_it_the_share_of_the_settings() {
 #[test]
 fn s10_without_numa_stat_the_events_of_9_1_stay_what_they_were() {
     let id = |n| ZoneId { node: NodeId(n), kind: ZoneKind::Normal };
-    nodes(2).run::<Linux612, _>(|y| {
+    nodes(2).run(|y| {
         let stats = || [0, 1].map(|n| y.zone_stats(id(n)).unwrap().numa);
         let turns = Interleave::new(NodeMask::only(NodeId(1)));
         // At least one event of each kind.
@@ -447,7 +462,7 @@ fn s10_without_numa_stat_the_events_of_9_1_stay_what_they_were() {
             assert!(before.iter().zip(&more).all(|(b, m)| b < m), "{before:?} {more:?}");
         }
     });
-    nodes(2).knobs(|k| k.numa_stat = false).run::<Linux612, _>(|y| {
+    nodes(2).knobs(|k| k.numa_stat = false).run(|y| {
         let hits = || y.zone_stats(id(0)).unwrap().numa.hit;
         y.alloc(o(0), Gfp::KERNEL).unwrap();
         assert_eq!(hits(), 0, "off from the start");

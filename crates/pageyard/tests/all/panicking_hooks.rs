@@ -9,9 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::AtomicU64;
 
 use common::state::State;
-use common::{Lock, Machine, Reused, frames, o};
+use common::{Chosen, LINUX612, Lock, Machine, Reused, frames, o};
 use pageyard::poison::Corruption;
-use pageyard::policy::{InitOnFree, Linux612, Poisoned, StaticPolicy, Unmapped};
+use pageyard::policy::{InitOnFree, Poisoned, StaticPolicy, Unmapped};
 use pageyard::{
     CmaArea, Context, CpuId, Defences, Gfp, Hooked, MigrateType, NodeCaches, NodeId, NodeReclaim,
     NodeReclaimJob, Observer, Oom, Order, Pfn, Platform, Priority, Reclaim, ReclaimJob, Relocation,
@@ -210,11 +210,11 @@ fn tried<T>(f: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-struct Run<'y, P: StaticPolicy> {
-    y: &'y Yard<'static, Hooked<Lock, Hooks, P>>,
+struct Run<'y> {
+    y: &'y Yard<'static, Hooked<Lock, Hooks, Chosen>>,
 }
 
-impl<P: StaticPolicy> Run<'_, P> {
+impl Run<'_> {
     fn h(&self) -> &Hooks {
         self.y.hooks()
     }
@@ -362,15 +362,15 @@ impl<P: StaticPolicy> Run<'_, P> {
 }
 
 /// Once for each call of a hook; how often.
-fn each_in_turn<P: StaticPolicy>(step: usize, scenario: fn(&Run<'_, P>), wanted: &[&str]) {
+fn each_in_turn(rules: Chosen, step: usize, scenario: fn(&Run<'_>), wanted: &[&str]) {
     let machine = Machine::normal(2 * S).cpus(&[0]).knobs(|k| {
         k.zone_reclaim_mode = 1;
         k.compact_unevictable_allowed = false;
     });
-    let all = Reused::new(machine);
+    let all = Reused::under(rules, machine);
     let mut called = BTreeSet::new();
     for n in (1u64..).step_by(step) {
-        let y: Yard<'static, Hooked<Lock, Hooks, P>> = all.next(Hooks::default());
+        let y: Yard<'_, Hooked<Lock, _, _>> = all.next(Hooks::default());
         let h = y.hooks();
         h.left.set(n);
         scenario(&Run { y: &y });
@@ -386,7 +386,7 @@ fn each_in_turn<P: StaticPolicy>(step: usize, scenario: fn(&Run<'_, P>), wanted:
         y.drain_all(None);
         y.validate().unwrap();
         let (info, out) = (y.zone_info(NORMAL).unwrap(), y.out_of_use(NORMAL).unwrap());
-        let fills = P::RULES.safety != pageyard::policy::Safety::OFF;
+        let fills = rules.safety != pageyard::policy::Safety::OFF;
         assert!(fills || out.bad == 0, "call {n}, {panicked:?}: {out:?}");
         let here = format!("call {n}, {panicked:?}: {out:?}");
         assert_eq!(info.free_exact + out.pages(), info.managed, "{here}: a page is lost");
@@ -401,7 +401,7 @@ fn each_in_turn<P: StaticPolicy>(step: usize, scenario: fn(&Run<'_, P>), wanted:
     }
 }
 
-fn everything<P: StaticPolicy>(r: &Run<'_, P>) {
+fn everything(r: &Run<'_>) {
     r.requests();
     r.moves();
     r.ranges();
@@ -410,13 +410,13 @@ fn everything<P: StaticPolicy>(r: &Run<'_, P>) {
 #[test]
 fn a_panic_in_a_request_or_a_free_loses_nothing() {
     let wanted = ["fail", "prepare", "is_plain", "context", "dirty_ok", "each"];
-    each_in_turn::<Linux612>(1, |r| r.requests(), &wanted);
+    each_in_turn(LINUX612, 1, |r| r.requests(), &wanted);
 }
 
 #[test]
 fn a_panic_while_blocks_move_loses_nothing() {
     let wanted = ["relocate", "is_unevictable", "report_free", "pause", "prepare"];
-    each_in_turn::<Linux612>(3, everything, &wanted);
+    each_in_turn(LINUX612, 3, everything, &wanted);
 }
 
 #[test]
@@ -432,21 +432,21 @@ fn a_panic_where_memory_is_short_loses_nothing() {
         "warn",
         "wake_reclaim",
     ];
-    each_in_turn::<Linux612>(1, |r| r.shortage(), &wanted);
+    each_in_turn(LINUX612, 1, |r| r.shortage(), &wanted);
 }
 
 #[test]
 fn a_panic_while_memory_is_filled_loses_no_count() {
-    each_in_turn::<InitOnFree>(7, everything, &["zero"]);
-    each_in_turn::<Poisoned>(7, everything, &["poison", "check_poison"]);
-    each_in_turn::<Unmapped>(7, everything, &["map", "unmap"]);
+    each_in_turn(&<InitOnFree>::RULES, 7, everything, &["zero"]);
+    each_in_turn(&<Poisoned>::RULES, 7, everything, &["poison", "check_poison"]);
+    each_in_turn(&<Unmapped>::RULES, 7, everything, &["map", "unmap"]);
 }
 
 /// §8.2: a section whose filling panics is not managed; the others are, and initialisation ends.
 #[test]
 fn a_panic_while_a_section_is_initialised_leaves_it_reserved() {
-    let all = Reused::new(Machine::normal(3 * S).cpus(&[0]));
-    let y: Yard<'static, Hooked<Lock, Hooks, InitOnFree>> = all.next_deferred(Hooks::default());
+    let all = Reused::under(&<InitOnFree>::RULES, Machine::normal(3 * S).cpus(&[0]));
+    let y: Yard<'_, Hooked<Lock, _, _>> = all.next_deferred(Hooks::default());
     let before = y.zone_info(NORMAL).unwrap().managed;
     y.hooks().left.set(5);
     assert_eq!(tried(|| y.init_section(NodeId(0))), None);
@@ -468,7 +468,7 @@ fn a_panic_while_a_zone_is_restored_leaves_it_blank() {
     let records = state.records();
     let all = Reused::new(state.machine.clone());
     for n in 0..records.len() {
-        let y: Yard<'static, Hooked<Lock, Hooks>> = all.next_blank(Hooks::default());
+        let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(Hooks::default());
         let some = records.iter().copied().enumerate().map(|(i, record)| {
             if i == n {
                 panics();

@@ -4,15 +4,15 @@ use crate::common;
 
 use common::state::State;
 use common::view::normal;
-use common::{Machine, Y, o};
-use pageyard::policy::{BlockByBlock, Linux612, StaticPolicy, TwoPassBulkFree};
+use common::{Chosen, LINUX612, Machine, Y, o};
+use pageyard::policy::{BlockByBlock, StaticPolicy, TwoPassBulkFree};
 use pageyard::{CpuId, DrainReason, Event, Gfp, Pfn, Record, ZoneId, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 const CPU: CpuId = CpuId(0);
 
 /// The frames that went to the zone, in that order.
-fn drained<P: StaticPolicy>(y: &Y<'_, P>) -> Vec<u64> {
+fn drained(y: &Y<'_>) -> Vec<u64> {
     let events = y.hooks().events();
     events
         .iter()
@@ -22,13 +22,13 @@ fn drained<P: StaticPolicy>(y: &Y<'_, P>) -> Vec<u64> {
 
 /// Frees one more block on list `start` so that exactly `n` pages are given back from there.
 /// The block itself lies at the head, so the tail goes first.
-fn give_back<P: StaticPolicy>(s: State, pfn: u64, order: u8, n: i32) -> Vec<u64> {
+fn give_back(rules: Chosen, s: State, pfn: u64, order: u8, n: i32) -> Vec<u64> {
     // high = count after the free; nr_free = clamp(free_count, batch, high − batch) = n.
     let count = s.cpus[0].tuning.count + (1 << order);
     let pages = 1 << order;
     let s = s.limits(1, count, count).cpu(0, |c| c.tuning.free_count = n - pages);
     // The cap of free_count (batch << 5) is above every n used here.
-    s.block(pfn, order, false).run(|y: &Y<'_, P>| {
+    s.block(pfn, order, false).run_under(rules, |y| {
         y.hooks().watch();
         y.free(Pfn(pfn), o(order)).unwrap();
         let v = normal(y);
@@ -55,8 +55,8 @@ fn example() -> State {
 
 #[test]
 fn s5_12_the_list_that_was_freed_to_is_drained_first_from_its_tail() {
-    assert_eq!(give_back::<pageyard::policy::Linux612>(example(), C, 1, 3), [D, C], "4 pages");
-    assert_eq!(give_back::<pageyard::policy::Linux612>(example(), C, 1, 5), [D, C, B]);
+    assert_eq!(give_back(LINUX612, example(), C, 1, 3), [D, C], "4 pages");
+    assert_eq!(give_back(LINUX612, example(), C, 1, 5), [D, C, B]);
 }
 
 /// By hand: list 0 holds six pages, list 4 [c, d]; start 4, n = 8.
@@ -74,12 +74,12 @@ fn s5_12a_two_passes_give_more_from_a_list_the_more_empty_ones_were_passed() {
     // Turn 2: lists 5..13 and 0, ten looked at, take 10: all six pages of list 0 (n = 0).
     let zero: Vec<u64> = six.iter().rev().copied().collect();
     let want: Vec<u64> = [D].into_iter().chain(zero).collect();
-    assert_eq!(give_back::<TwoPassBulkFree>(s(), C, 1, 8), want);
+    assert_eq!(give_back(&<TwoPassBulkFree>::RULES, s(), C, 1, 8), want);
     // With n = 9, one page is still wanted. Take has 4 left; turn 3 looks at lists 1..4: 8, c.
     let want: Vec<u64> = want.into_iter().chain([C]).collect();
-    assert_eq!(give_back::<TwoPassBulkFree>(s(), C, 1, 9), want);
+    assert_eq!(give_back(&<TwoPassBulkFree>::RULES, s(), C, 1, 9), want);
     // One pass empties list 4 first.
-    let one = give_back::<pageyard::policy::Linux612>(s(), C, 1, 8);
+    let one = give_back(LINUX612, s(), C, 1, 8);
     assert_eq!(one, [D, C, six[5], six[4], six[3], six[2]]);
 }
 
@@ -95,7 +95,7 @@ fn s5_12a_take_is_counted_down_and_stops_a_turn_before_the_list_is_empty() {
     // Turn 1: list 1, take 1. Turn 2: list 2, take 1. Turn 3: lists 3..13, 0, 1: take 13, the
     // three still wanted.
     let want = [m[7], r[7], m[6], m[5], m[4]];
-    assert_eq!(give_back::<TwoPassBulkFree>(s, D, 0, 5), want);
+    assert_eq!(give_back(&<TwoPassBulkFree>::RULES, s, D, 0, 5), want);
 }
 
 #[test]
@@ -205,8 +205,8 @@ fn s5_5_disabling_empties_the_lists_and_enabling_starts_from_high_min() {
 /// §5.12: freeing neighbours as one is an implementation of freeing them one by one.
 #[test]
 fn s5_12_blocks_freed_one_by_one_end_the_same() {
-    fn lists<P: StaticPolicy>() -> Vec<(ZoneId, Vec<Record>)> {
-        Machine::normal(1 << 15).cpus(&[0, 0]).run(|y: &Y<'_, P>| {
+    fn lists(rules: Chosen) -> Vec<(ZoneId, Vec<Record>)> {
+        Machine::normal(1 << 15).cpus(&[0, 0]).run_under(rules, |y| {
             let mut held = Vec::new();
             let mut random = 1u64;
             for step in 0..40_000 {
@@ -226,5 +226,5 @@ fn s5_12_blocks_freed_one_by_one_end_the_same() {
             common::all_records(y)
         })
     }
-    assert!(lists::<BlockByBlock<Linux612>>() == lists::<Linux612>());
+    assert!(lists(&<BlockByBlock>::RULES) == lists(LINUX612));
 }

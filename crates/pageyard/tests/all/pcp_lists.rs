@@ -6,7 +6,7 @@ use common::state::State;
 use common::view::normal;
 use common::{Machine, Y, o};
 use pageyard::MigrateType::{HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
-use pageyard::policy::{Base, NoHighOrder};
+use pageyard::policy::{Base, NoHighOrder, StaticPolicy};
 use pageyard::{CpuId, Event, Gfp, MigrateType, Pfn, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -47,7 +47,7 @@ fn s5_2_every_order_and_type_has_its_list() {
 #[test]
 fn s5_17_without_high_order_lists_only_single_pages_are_cached() {
     let s = State::new(4096).limits(1, 2000, 2000).block(512, 1, false).block(514, 0, false);
-    s.run(|y: &Y<'_, NoHighOrder>| {
+    s.run_under(&<NoHighOrder>::RULES, |y| {
         y.free(Pfn(512), o(1)).unwrap();
         y.free(Pfn(514), o(0)).unwrap();
         assert_eq!(normal(y).all_cached().collect::<Vec<_>>(), [(514, 0, 1)]);
@@ -226,7 +226,7 @@ fn s5_10_below_high_lowers_high_and_a_drain_above_it_clears_the_flag() {
         assert!(!y.zone_info(ZONE).unwrap().below_high, "51 free pages are above HIGH 0");
     });
     // Before step 8 nobody looked at the mark here.
-    s.clone().cpu(0, |c| c.tuning.high = 500).run(|y: &Y<'_, Base>| {
+    s.clone().cpu(0, |c| c.tuning.high = 500).run_under(&Base::RULES, |y| {
         y.free(Pfn(600), o(0)).unwrap();
         assert_eq!(y.pageset(ZONE, CPU).unwrap().count, 501 - 8, "a batch is drained");
         assert!(y.zone_info(ZONE).unwrap().below_high);

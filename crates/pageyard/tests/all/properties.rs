@@ -14,26 +14,29 @@
 //! 10. a snapshot restored gives the same snapshot, and a yard that behaves the same from then on;
 //! 11. rules that are a value do what the same rules known to the compiler do.
 //!
-//! `PROPTEST_CASES=1000 cargo test -p pageyard-tests --test quick properties` looks longer than the default.
+//! `PROPTEST_CASES=1000 cargo test -p pageyard --test all properties` looks longer than the default.
 
 use crate::common;
+
+use std::ops::Range;
 
 use common::check::free_in_pageblocks;
 use common::ops::{Op, Session, config, machine, op};
 use common::view::{View, view};
-use common::{Machine, Y, all_records};
+use common::{Chosen, Machine, Stage, Y, all_records};
 use pageyard::policy::*;
 use pageyard::{MigrateType, Pfn, Record, ZoneId, ZoneKind};
-use proptest::prelude::*;
+use proptest::collection::vec;
+use proptest::test_runner::TestRunner;
 
 type Records = Vec<(ZoneId, Vec<Record>)>;
 
-fn free_frames<P: Policy>(y: &Y<'_, P>) -> Vec<Vec<(u64, u8)>> {
+fn free_frames(y: &Y<'_>) -> Vec<Vec<(u64, u8)>> {
     y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect()
 }
 
 /// Invariants 1 to 9.
-fn keeps_its_invariants(rules: &Rules, machine: &Machine, ops: &[Op]) {
+fn keeps_its_invariants(rules: Chosen, machine: &Machine, ops: &[Op]) {
     machine.run_under(rules, |y| {
         let before = free_frames(y);
         let mut s = Session::new(y, machine);
@@ -58,7 +61,7 @@ fn keeps_its_invariants(rules: &Rules, machine: &Machine, ops: &[Op]) {
 
 /// Invariant 11: what operations answer, and the state that they leave.
 fn outcome<P: Policy>(policy: P, machine: &Machine, ops: &[Op]) -> (Vec<Option<Pfn>>, Records) {
-    machine.run_under(policy, |y| {
+    machine.run_on_under(Stage::default(), policy, |y: &Y<'_, P>| {
         let mut s = Session::new(y, machine);
         ops.iter().for_each(|op| s.apply(op));
         (s.answers.clone(), all_records(y))
@@ -66,13 +69,13 @@ fn outcome<P: Policy>(policy: P, machine: &Machine, ops: &[Op]) -> (Vec<Option<P
 }
 
 /// Invariant 10. (Not for carried types: a snapshot does not say which type a cached page carries.)
-fn survives_a_snapshot<P: StaticPolicy>(machine: &Machine, ops: &[Op], more: &[Op]) {
-    machine.run(|y: &Y<'_, P>| {
+fn survives_a_snapshot(rules: Chosen, machine: &Machine, ops: &[Op], more: &[Op]) {
+    machine.run_under(rules, |y| {
         let mut s = Session::new(y, machine);
         ops.iter().for_each(|op| s.apply(op));
         let snapshot = all_records(y);
         let twin = Machine { knobs: y.knobs(), ..machine.clone() };
-        twin.restored(&snapshot, |z: &Y<'_, P>| {
+        twin.restored(rules, &snapshot, |z| {
             assert_eq!(all_records(z), snapshot, "restored as it was");
             z.hooks().on(pageyard::Platform::cpu(y.hooks()).0);
             let mut t = Session::new(z, &twin);
@@ -88,21 +91,31 @@ fn survives_a_snapshot<P: StaticPolicy>(machine: &Machine, ops: &[Op], more: &[O
     });
 }
 
+/// Tries a property with random machines and operations: so many of the first ones, and some more.
+fn for_all(first: Range<usize>, property: fn(&Machine, &[Op], &[Op])) {
+    let mut runner = TestRunner::new(config());
+    let all = (machine(), vec(op(), first), vec(op(), 1..40));
+    let tried = runner.run(&all, |(machine, first, more)| {
+        property(&machine, &first, &more);
+        Ok(())
+    });
+    tried.unwrap_or_else(|e| {
+        panic!(
+            "{e}
+{runner}"
+        )
+    });
+}
+
 macro_rules! invariants_under {
-    ($($test:ident: $policy:ty;)*) => {
-        proptest! {
-            #![proptest_config(config())]
-            $(
-                #[test]
-                fn $test(
-                    machine in machine(),
-                    ops in prop::collection::vec(op(), 1..120),
-                ) {
-                    keeps_its_invariants(&<$policy>::RULES, &machine, &ops);
-                }
-            )*
+    ($($test:ident: $policy:ty;)*) => {$(
+        #[test]
+        fn $test() {
+            for_all(1..120, |machine, ops, _| {
+                keeps_its_invariants(&<$policy>::RULES, machine, ops);
+            });
         }
-    };
+    )*};
 }
 
 invariants_under! {
@@ -124,21 +137,14 @@ invariants_under! {
 }
 
 macro_rules! snapshots_under {
-    ($($test:ident: $policy:ty;)*) => {
-        proptest! {
-            #![proptest_config(config())]
-            $(
-                #[test]
-                fn $test(
-                    machine in machine(),
-                    ops in prop::collection::vec(op(), 1..80),
-                    more in prop::collection::vec(op(), 1..40),
-                ) {
-                    survives_a_snapshot::<$policy>(&machine, &ops, &more);
-                }
-            )*
+    ($($test:ident: $policy:ty;)*) => {$(
+        #[test]
+        fn $test() {
+            for_all(1..80, |machine, ops, more| {
+                survives_a_snapshot(&<$policy>::RULES, machine, ops, more);
+            });
         }
-    };
+    )*};
 }
 
 snapshots_under! {
@@ -150,21 +156,15 @@ snapshots_under! {
 }
 
 macro_rules! values_are_types {
-    ($($test:ident: $policy:ty;)*) => {
-        proptest! {
-            #![proptest_config(config())]
-            $(
-                #[test]
-                fn $test(
-                    machine in machine(),
-                    ops in prop::collection::vec(op(), 1..120),
-                ) {
-                    let known = outcome(<$policy>::POLICY, &machine, &ops);
-                    assert_eq!(outcome(&<$policy>::RULES, &machine, &ops), known);
-                }
-            )*
+    ($($test:ident: $policy:ty;)*) => {$(
+        #[test]
+        fn $test() {
+            for_all(1..120, |machine, ops, _| {
+                let known = outcome(<$policy>::POLICY, machine, ops);
+                assert_eq!(outcome(&<$policy>::RULES, machine, ops), known);
+            });
         }
-    };
+    )*};
 }
 
 values_are_types! {

@@ -6,10 +6,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use common::state::State;
-use common::{Lock, Machine, Y, leaked, o};
+use common::{LINUX612, Machine, Y, leaked, o};
 use pageyard::{
-    Defences, Gfp, Hooked, Mark, NodeCaches, NodeReclaim, NodeReclaimJob, Observer, Oom, Platform,
-    Reclaim, ReclaimJob, Yard, ZoneId, ZoneKind,
+    Defences, Gfp, Mark, NodeCaches, NodeReclaim, NodeReclaimJob, Observer, Oom, Platform, Reclaim,
+    ReclaimJob, ZoneId, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -143,7 +143,7 @@ impl Defences for Allocating {}
 #[test]
 fn a_hook_that_counts_memory_may_allocate() {
     let machine = Machine::normal(4096).knobs(|k| k.zone_reclaim_mode = 1);
-    let y: &'static Yard<'static, Hooked<Lock, Allocating>> = leaked(&machine, Allocating);
+    let y = leaked(&machine, Allocating, LINUX612);
     REQUEST.set(Some(Box::new(|| {
         for order in [0, 1, 4] {
             _ = y.alloc(o(order), Gfp::KERNEL | Gfp::NOWARN);

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use common::{Lock, Machine, Reused, frames, o};
+use common::{Chosen, LINUX612, Lock, Machine, Reused, frames, o};
 use pageyard::policy::{Linux612, Poisoned, Rules, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{
@@ -60,12 +60,12 @@ impl Defences for Hooks {
     }
 }
 
-type Y<P> = Yard<'static, Hooked<Lock, Hooks, P>>;
+type Y = Yard<'static, Hooked<Lock, Hooks, Chosen>>;
 
 /// A page that can move: its owner has it, or the place that it was moved to, at the end.
-fn page_moves<P: StaticPolicy>(answer: Relocation, then: Then, moves: impl Fn(&Y<P>, Pfn)) {
-    let all = Reused::new(Machine::normal(16384).cpus(&[0]));
-    let y: Y<P> = all.next(Hooks::default());
+fn page_moves(rules: Chosen, answer: Relocation, then: Then, moves: impl Fn(&Y, Pfn)) {
+    let all = Reused::under(rules, Machine::normal(16384).cpus(&[0]));
+    let y: Y = all.next(Hooks::default());
     let page = y.alloc(o(0), MOVABLE).unwrap();
     y.set_movable(page, o(0), true).unwrap();
     // One that does not move, far away.
@@ -88,7 +88,7 @@ fn page_moves<P: StaticPolicy>(answer: Relocation, then: Then, moves: impl Fn(&Y
 /// Spec §7.4: the place that a block was not moved to is free, or out of use.
 #[test]
 fn compaction_loses_no_target_where_filling_it_panics() {
-    page_moves::<Poisoned>(Relocation::Refused, Then::Panics, |y, _| {
+    page_moves(&<Poisoned>::RULES, Relocation::Refused, Then::Panics, |y, _| {
         _ = y.compact_zone(NORMAL, None, Priority::SyncFull);
     });
 }
@@ -97,12 +97,12 @@ fn compaction_loses_no_target_where_filling_it_panics() {
 #[test]
 fn a_contiguous_range_loses_neither_place_of_a_block() {
     for answer in [Relocation::Refused, Relocation::Moved] {
-        page_moves::<Poisoned>(answer, Then::Panics, contig);
-        page_moves::<Linux612>(answer, Then::Wanders, contig);
+        page_moves(&<Poisoned>::RULES, answer, Then::Panics, contig);
+        page_moves(LINUX612, answer, Then::Wanders, contig);
     }
 }
 
-fn contig<P: StaticPolicy>(y: &Y<P>, page: Pfn) {
+fn contig(y: &Y, page: Pfn) {
     let block = page.0 & !511;
     let range = frames(block..block + 512);
     if y.alloc_contig(range.clone(), MigrateType::Movable, Gfp::KERNEL).is_ok() {
@@ -144,7 +144,7 @@ fn blank() -> Reused {
 #[test]
 fn a_restored_block_lies_in_a_pageblock_with_a_record() {
     let all = blank();
-    let y: Yard<'static, Hooked<Lock, (), Linux612>> = all.next_blank(());
+    let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
     let stray = Record::Allocated { pfn: Pfn(S + 7), order: o(0), movable: false };
     let refused = y.restore(NORMAL, section(0).into_iter().chain([stray])).unwrap_err();
     assert!(refused.to_string().contains("a pageblock that has no record"), "{refused}");
@@ -154,7 +154,7 @@ fn a_restored_block_lies_in_a_pageblock_with_a_record() {
 #[test]
 fn a_restored_zone_manages_what_its_blocks_have() {
     let all = blank();
-    let y: Yard<'static, Hooked<Lock, (), Linux612>> = all.next_blank(());
+    let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
     let mut records = section(0);
     let Record::Zone(zone) = &mut records[0] else { unreachable!("it is first") };
     (zone.present, zone.managed) = (1, 1);
@@ -166,7 +166,7 @@ fn a_restored_zone_manages_what_its_blocks_have() {
 #[test]
 fn ranges_and_places_are_refused_while_a_zone_is_restored() {
     let all = blank();
-    let y: Yard<'static, Hooked<Lock, (), Linux612>> = all.next_blank(());
+    let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
     let (page, range) = (Pfn(1024), frames(1024..1025));
     let records = section(0);
     let mut left = records.len();
@@ -187,7 +187,7 @@ fn ranges_and_places_are_refused_while_a_zone_is_restored() {
 #[test]
 fn a_zone_that_was_emptied_and_restored_serves_its_node() {
     let machine = Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[1]);
-    let y: Yard<'static, Hooked<Lock, (), Linux612>> = Reused::new(machine).next(());
+    let y: Yard<'_, Hooked<Lock, _, _>> = Reused::new(machine).next(());
     y.offline(frames(S..2 * S)).unwrap();
     assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).is_err(), "the node is empty");
     y.restore(ZoneId { node: NodeId(1), kind: NORMAL }, section(S)).unwrap();
@@ -200,7 +200,7 @@ fn a_zone_that_was_emptied_and_restored_serves_its_node() {
 #[test]
 fn lists_are_restored_only_where_requests_may_use_them() {
     let all = Reused::new(Machine::normal(2 * S).cpus(&[0, 0]));
-    let y: Yard<'static, Hooked<Lock, (), Linux612>> = all.next_blank(());
+    let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
     let limits = Limits { batch: 4, high_min: 8, high_max: 8 };
     let mut lists = common::state::cpu(1);
     let with = |lists| section(0).into_iter().chain([Record::Cpu(lists)]);
@@ -222,7 +222,7 @@ fn a_restored_zone_leaves_faulty_frames_alone() {
     const MOVABLE: ZoneKind = ZoneKind::Movable;
     let second: Range<Pfn> = frames(S..2 * S);
     let machine = Machine::new().zone(NORMAL, 0..S).zone(MOVABLE, S..2 * S).cpus(&[0]);
-    machine.run::<Linux612, _>(|y| {
+    machine.run(|y| {
         let page = Pfn(S + 7);
         y.poison_frame(page).unwrap();
         y.offline(second.clone()).unwrap();
@@ -245,7 +245,7 @@ struct Calls {
     inside: Cell<bool>,
 }
 
-type Y2 = Yard<'static, Hooked<Lock, Calls, Linux612>>;
+type Y2 = Yard<'static, Hooked<Lock, Calls, Chosen>>;
 
 impl Platform for Calls {
     fn cpu(&self) -> CpuId {
@@ -352,7 +352,7 @@ impl Observer for Once {
 
 impl Defences for Once {}
 
-fn once() -> Yard<'static, Hooked<Lock, Once, Linux612>> {
+fn once() -> Yard<'static, Hooked<Lock, Once, Chosen>> {
     Reused::new(Machine::normal(16384).cpus(&[0])).next(Once::default())
 }
 

@@ -1,13 +1,13 @@
 //! Whatever is asked, nothing panics: frame numbers, flags, CPUs and records from anywhere.
 //!
-//! `PROPTEST_CASES=10000 cargo test -p pageyard-tests --test quick robustness` looks longer.
+//! `PROPTEST_CASES=10000 cargo test -p pageyard --test all robustness` looks longer.
 
 use crate::common;
 
 use common::ops::op;
 use common::state::State;
 use common::view::View;
-use common::{Machine, Y, all_records, o, records};
+use common::{Chosen, LINUX612, Machine, Y, all_records, o, records};
 use pageyard::policy::*;
 use pageyard::tuning::{CacheSlice, Limits, Tuning};
 use pageyard::{
@@ -47,7 +47,7 @@ fn any_kind() -> impl Strategy<Value = ZoneKind> {
 
 /// Every public method once, with these numbers. Only bulk requests are kept small: each page of
 /// one would be a page of the test's time.
-fn everything<P: StaticPolicy>(y: &Y<'_, P>, n: &[u64; 6], kind: ZoneKind, t: MigrateType) {
+fn everything(y: &Y<'_>, n: &[u64; 6], kind: ZoneKind, t: MigrateType) {
     let (pfn, order) = (Pfn(n[0]), o((n[1] % 11) as u8));
     let gfp = Gfp::from_bits_retain(n[2] as u32);
     let cpu = CpuId(n[3] as u32);
@@ -246,8 +246,8 @@ fn mended(zone: ZoneRecord, mut rest: Vec<Record>) -> Vec<Record> {
 }
 
 /// Restores if it can; then the yard works on what it was told, true or not.
-fn restore_and_use<P: StaticPolicy>(all: Vec<Record>, n: &[u64; 6]) {
-    Machine::normal(4096).cpus(&[0, 1]).blank(|y: &Y<'_, P>| {
+fn restore_and_use(rules: Chosen, all: Vec<Record>, n: &[u64; 6]) {
+    Machine::normal(4096).cpus(&[0, 1]).blank_under(rules, |y| {
         let before = View::of(&records(y, ZoneKind::Normal));
         if let Err(e) = y.restore(ZoneKind::Normal, all.iter().copied()) {
             assert!(e.record <= all.len(), "{e}");
@@ -285,7 +285,7 @@ proptest! {
         all in prop::collection::vec(record(), 0..12),
         n in prop::array::uniform6(edge()),
     ) {
-        restore_and_use::<Linux612>(all, &n);
+        restore_and_use(LINUX612, all, &n);
     }
 
     #[test]
@@ -295,9 +295,9 @@ proptest! {
         n in prop::array::uniform6(edge()),
     ) {
         let all = mended(zone, rest.clone());
-        restore_and_use::<Linux612>(all.clone(), &n);
-        restore_and_use::<TwoPassBulkFree<Step9>>(all.clone(), &n);
-        restore_and_use::<Vanilla<Base>>(all, &n);
+        restore_and_use(LINUX612, all.clone(), &n);
+        restore_and_use(&<TwoPassBulkFree<Step9>>::RULES, all.clone(), &n);
+        restore_and_use(&<Vanilla<Base>>::RULES, all, &n);
     }
 }
 

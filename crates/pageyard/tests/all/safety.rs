@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use common::check::{Owned, check};
-use common::{Lock, Machine, frames, o};
+use common::{Chosen, LINUX612, Lock, Machine, frames, o};
 use pageyard::poison::{self, Corruption, POISON_BYTE};
 use pageyard::policy::*;
 use pageyard::{
@@ -127,10 +127,10 @@ impl Defences for Host {
     }
 }
 
-type Y<'y, P> = Yard<'y, Hooked<Lock, Host, P>>;
+type Y<'y> = Yard<'y, Hooked<Lock, Host, Chosen>>;
 
-fn run<P: StaticPolicy>(f: impl for<'y> FnOnce(&Y<'y, P>)) {
-    Machine::normal(PAGES).run_on(Host::new(), f);
+fn run(rules: Chosen, f: impl for<'y> FnOnce(&Y<'y>)) {
+    Machine::normal(PAGES).run_on_under(Host::new(), rules, f);
 }
 
 const N: ZoneKind = ZoneKind::Normal;
@@ -176,9 +176,9 @@ fn what_is_checked_of_a_page_11_1() {
 
 #[test]
 fn pages_are_checked_only_where_the_policy_says_so_11_1() {
-    fn frees_a_locked_page<P: StaticPolicy>() -> bool {
+    fn frees_a_locked_page(rules: Chosen) -> bool {
         let mut taken = false;
-        run::<P>(|y| {
+        run(rules, |y| {
             let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
             y.hooks().set(p, |s| s.flags = PageFlags::LOCKED);
             y.free(p, Order::ZERO).unwrap();
@@ -186,19 +186,19 @@ fn pages_are_checked_only_where_the_policy_says_so_11_1() {
         });
         taken
     }
-    assert!(frees_a_locked_page::<Linux612>(), "off by default");
-    assert!(frees_a_locked_page::<Guarded<2>>());
-    assert!(!frees_a_locked_page::<PageChecked>());
-    assert!(!frees_a_locked_page::<Poisoned>(), "poisoning turns the checks on");
-    assert!(!frees_a_locked_page::<InitOnAlloc>());
-    assert!(!frees_a_locked_page::<InitOnFree>());
-    assert!(!frees_a_locked_page::<Unmapped>());
+    assert!(frees_a_locked_page(LINUX612), "off by default");
+    assert!(frees_a_locked_page(&<Guarded<2>>::RULES));
+    assert!(!frees_a_locked_page(&<PageChecked>::RULES));
+    assert!(!frees_a_locked_page(&<Poisoned>::RULES), "poisoning turns the checks on");
+    assert!(!frees_a_locked_page(&<InitOnAlloc>::RULES));
+    assert!(!frees_a_locked_page(&<InitOnFree>::RULES));
+    assert!(!frees_a_locked_page(&<Unmapped>::RULES));
 }
 
 /// By every way that a block can come back.
 #[test]
 fn a_page_that_is_bad_when_freed_is_leaked_11_2() {
-    type Way = fn(&Y<'_, PageChecked>, Pfn, Order);
+    type Way = fn(&Y<'_>, Pfn, Order);
     let ways: [Way; 3] = [
         |y, p, o| y.free(p, o).unwrap(),
         |y, p, o| y.free_direct(p, o).unwrap(),
@@ -206,7 +206,7 @@ fn a_page_that_is_bad_when_freed_is_leaked_11_2() {
     ];
     for way in ways {
         for order in [0, 2, 3, 5, 9, 10].map(o) {
-            run::<PageChecked>(|y| {
+            run(&<PageChecked>::RULES, |y| {
                 let gfp = Gfp::KERNEL;
                 let free = y.zone_info(N).unwrap().managed;
                 let block = y.alloc(order, gfp).unwrap();
@@ -241,7 +241,7 @@ fn a_page_that_is_bad_when_freed_is_leaked_11_2() {
 
 #[test]
 fn tails_of_a_compound_block_are_checked_for_their_link_11_1() {
-    run::<PageChecked>(|y| {
+    run(&<PageChecked>::RULES, |y| {
         let order = o(2);
         let compound = |damage: Option<fn(&mut PageState)>| {
             let head = y.alloc(order, Gfp::KERNEL | Gfp::COMP).unwrap();
@@ -268,7 +268,7 @@ fn tails_of_a_compound_block_are_checked_for_their_link_11_1() {
 #[test]
 fn allocation_passes_over_a_bad_page_5_7_11_2() {
     for order in [0, 3, 4, 9].map(o) {
-        run::<PageChecked>(|y| {
+        run(&<PageChecked>::RULES, |y| {
             // The next two blocks are known from a first allocation.
             let next: Vec<Pfn> = (0..3).map(|_| y.alloc(order, Gfp::KERNEL).unwrap()).collect();
             next.iter().rev().for_each(|&p| y.free(p, order).unwrap());
@@ -289,7 +289,7 @@ fn allocation_passes_over_a_bad_page_5_7_11_2() {
 
 #[test]
 fn where_every_page_is_bad_the_request_fails_11_2() {
-    run::<PageChecked>(|y| {
+    run(&<PageChecked>::RULES, |y| {
         for p in 0..PAGES {
             y.hooks().set(Pfn(p), |s| s.refcount = 7);
         }
@@ -302,7 +302,7 @@ fn where_every_page_is_bad_the_request_fails_11_2() {
 
 #[test]
 fn bad_pages_are_reported_sixty_times_a_minute_11_2() {
-    run::<PageChecked>(|y| {
+    run(&<PageChecked>::RULES, |y| {
         let bad = |n: usize| {
             for _ in 0..n {
                 let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
@@ -349,7 +349,7 @@ fn a_single_bit_is_told_from_other_damage_11_4() {
 
 #[test]
 fn free_memory_holds_the_pattern_11_4() {
-    run::<Poisoned>(|y| {
+    run(&<Poisoned>::RULES, |y| {
         assert!(y.hooks().all_are(Pfn(0), o(10), POISON_BYTE), "from the start");
         for order in [0, 3, 4, 10].map(o) {
             let p = y.alloc(order, Gfp::KERNEL).unwrap();
@@ -366,7 +366,7 @@ fn free_memory_holds_the_pattern_11_4() {
 
 #[test]
 fn damage_to_the_pattern_is_reported_and_the_block_handed_out_11_4() {
-    run::<Poisoned>(|y| {
+    run(&<Poisoned>::RULES, |y| {
         let p = y.alloc(o(1), Gfp::KERNEL).unwrap();
         y.free(p, o(1)).unwrap();
         y.hooks().bytes(p, o(1), |b| b[5000] ^= 0x10);
@@ -393,7 +393,7 @@ fn damage_to_the_pattern_is_reported_and_the_block_handed_out_11_4() {
 
 #[test]
 fn init_on_alloc_zeroes_always_11_5() {
-    run::<InitOnAlloc>(|y| {
+    run(&<InitOnAlloc>::RULES, |y| {
         for gfp in [Gfp::KERNEL, Gfp::KERNEL | Gfp::ZERO] {
             let p = y.alloc(o(2), gfp).unwrap();
             assert!(y.hooks().all_are(p, o(2), 0));
@@ -409,7 +409,7 @@ fn init_on_alloc_zeroes_always_11_5() {
 
 #[test]
 fn init_on_free_zeroes_at_free_and_never_again_11_5() {
-    run::<InitOnFree>(|y| {
+    run(&<InitOnFree>::RULES, |y| {
         assert!(y.hooks().all_are(Pfn(0), o(10), 0), "what it was given is zeroed too");
         let start = y.hooks().zeroed.load(Relaxed);
         assert_eq!(start, PAGES);
@@ -427,7 +427,7 @@ fn init_on_free_zeroes_at_free_and_never_again_11_5() {
 
 #[test]
 fn poisoning_overrides_init_on_alloc_and_free_11_4_11_5() {
-    run::<Poisoned<InitOnAlloc<InitOnFree>>>(|y| {
+    run(&<Poisoned<InitOnAlloc<InitOnFree>>>::RULES, |y| {
         assert!(y.hooks().all_are(Pfn(0), o(10), POISON_BYTE));
         let p = y.alloc(o(2), Gfp::KERNEL).unwrap();
         assert!(y.hooks().all_are(p, o(2), POISON_BYTE), "not zeroed");
@@ -443,7 +443,7 @@ fn poisoning_overrides_init_on_alloc_and_free_11_4_11_5() {
 /// every step. Poison is written before unmapping and verified after mapping.
 #[test]
 fn free_memory_is_unmapped_11_6() {
-    run::<Unmapped<Poisoned>>(|y| {
+    run(&<Unmapped<Poisoned>>::RULES, |y| {
         let unmapped = || y.hooks().unmapped.lock().unwrap().iter().filter(|&&u| u).count();
         assert_eq!(unmapped() as u64, PAGES);
         let blocks: Vec<_> =
@@ -461,7 +461,7 @@ fn free_memory_is_unmapped_11_6() {
 
 #[test]
 fn a_bad_page_is_not_handed_out_at_a_chosen_place_11_1_11_2() {
-    run::<PageChecked>(|y| {
+    run(&<PageChecked>::RULES, |y| {
         let bad = || y.out_of_use(N).unwrap().bad;
         let spoil = |p| y.hooks().set(p, |s| s.refcount = 7);
         spoil(Pfn(301));
@@ -484,7 +484,7 @@ fn a_bad_page_is_not_handed_out_at_a_chosen_place_11_1_11_2() {
 
 #[test]
 fn a_bad_page_keeps_a_range_from_being_handed_out_11_1_11_2() {
-    run::<PageChecked>(|y| {
+    run(&<PageChecked>::RULES, |y| {
         let bad = || y.out_of_use(N).unwrap().bad;
         for p in [2000, 2005, 2050, 3072] {
             y.hooks().set(Pfn(p), |s| s.refcount = 7);

@@ -5,7 +5,6 @@ use crate::common;
 
 use common::state::State;
 use common::{Machine, Y, o};
-use pageyard::policy::Linux612;
 use pageyard::text::{
     CMA_EVENTS, EVENTS, Extra, MACHINE_STATS, NODE_STATS, NUMA_STATS, ZONE_STATS,
 };
@@ -91,7 +90,7 @@ fn s9_4_zoneinfo_has_every_zone_and_every_line() {
   start_pfn:           0
 " + &absent(" Movable", 32)
         + &absent("  Device", 0);
-    state().run::<Linux612, _>(|y: &Y<'_>| {
+    state().run(|y: &Y<'_>| {
         let mut text = String::new();
         y.write_zoneinfo(&mut text, &()).unwrap();
         assert_eq!(text, expected);
@@ -128,7 +127,7 @@ impl Extra for Kernel {
 
 #[test]
 fn the_embedder_adds_what_the_allocator_does_not_know() {
-    state().run::<Linux612, _>(|y: &Y<'_>| {
+    state().run(|y: &Y<'_>| {
         let mut text = String::new();
         y.write_zoneinfo(&mut text, &Kernel).unwrap();
         for line in
@@ -152,7 +151,7 @@ fn the_embedder_adds_what_the_allocator_does_not_know() {
 
 #[test]
 fn s9_4_buddyinfo_and_pagetypeinfo() {
-    state().run::<Linux612, _>(|y: &Y<'_>| {
+    state().run(|y: &Y<'_>| {
         let mut text = String::new();
         y.write_buddyinfo(&mut text).unwrap();
         let row = "Node 0, zone   Normal      0      0      1      2      0      0      0      0      0      0      1 \n";
@@ -181,7 +180,7 @@ Node 0, zone   Normal            1            2            0            1       
 #[test]
 fn contiguous_memory_has_its_rows_where_there_is_any() {
     let s = State::new(1024).label(1, MigrateType::Cma).free(512, 0);
-    s.run::<Linux612, _>(|y: &Y<'_>| {
+    s.run(|y: &Y<'_>| {
         let mut text = String::new();
         y.write_pagetypeinfo(&mut text).unwrap();
         let lines: Vec<_> = text.lines().collect();
@@ -213,7 +212,7 @@ fn s9_4_counting_a_free_list_stops_at_100000() {
         for i in 0..blocks {
             s = s.free(2 * i, 0);
         }
-        s.run::<Linux612, _>(|y: &Y<'_>| {
+        s.run(|y: &Y<'_>| {
             let mut text = String::new();
             y.write_pagetypeinfo(&mut text).unwrap();
             assert!(text.contains(&format!("type      Movable {shown}     0 ")), "{text}");
@@ -224,7 +223,7 @@ fn s9_4_counting_a_free_list_stops_at_100000() {
 #[test]
 fn s9_8_show_mem() {
     let s = state();
-    s.run::<Linux612, _>(|y: &Y<'_>| {
+    s.run(|y: &Y<'_>| {
         y.hooks().on(1);
         let mut text = String::new();
         y.write_show_mem(&mut text, &Kernel).unwrap();
@@ -251,7 +250,7 @@ fn s9_8_show_mem() {
         .free(512, 0)
         .free(1024, 0)
         .free(1536, 0);
-    all.run::<Linux612, _>(|y: &Y<'_>| {
+    all.run(|y: &Y<'_>| {
         let mut text = String::new();
         y.write_show_mem(&mut text, &()).unwrap();
         assert!(text.contains("Normal: 4*4kB (UMEI) 0*8kB "), "{text}");

@@ -11,7 +11,7 @@ use std::thread;
 use common::by_thread::{ByThread, CPU};
 use common::check::{Owned, check, free_in_pageblocks};
 use common::view::view;
-use common::{Lock, Machine, o};
+use common::{Chosen, Lock, Machine, o};
 use pageyard::policy::*;
 use pageyard::{CpuId, Gfp, Hooked, Order, Pfn, Yard, ZoneKind};
 
@@ -42,8 +42,8 @@ impl Claims {
 
 type Block = (Pfn, Order);
 
-struct Worker<'s, 'y, P: Policy> {
-    y: &'s Yard<'y, Hooked<Lock, ByThread, P>>,
+struct Worker<'s, 'y> {
+    y: &'s Yard<'y, Hooked<Lock, ByThread, Chosen>>,
     claims: &'s Claims,
     random: Random,
     held: Vec<Block>,
@@ -51,7 +51,7 @@ struct Worker<'s, 'y, P: Policy> {
     others: Vec<Sender<Vec<Block>>>,
 }
 
-impl<P: StaticPolicy> Worker<'_, '_, P> {
+impl Worker<'_, '_> {
     fn own(&mut self, pfn: Pfn, order: Order) {
         self.claims.mark(pfn, order, 0, 1);
         self.held.push((pfn, order));
@@ -147,13 +147,13 @@ impl<P: StaticPolicy> Worker<'_, '_, P> {
     }
 }
 
-fn run<P: StaticPolicy + Send + Sync>() {
+fn run(rules: Chosen) {
     let m = Machine::new()
         .zone(ZoneKind::Dma32, 0..4096)
         .zone(ZoneKind::Normal, 4096..24_576)
         .reserved(5000..5100)
         .cpus(&[0, 0, 0, 1]);
-    m.run_on(ByThread, |y: &Yard<'_, Hooked<Lock, ByThread, P>>| {
+    m.run_on_under(ByThread, rules, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         let before: Vec<_> = y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect();
         let claims = Claims((0..24_576).map(|_| AtomicU8::new(0)).collect());
         let (senders, inboxes): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| channel()).unzip();
@@ -186,7 +186,7 @@ fn run<P: StaticPolicy + Send + Sync>() {
         check(y, &m, &Owned::new());
         let after: Vec<_> = y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect();
         assert_eq!(after, before, "all of it came back together");
-        if !P::RULES.carried_types {
+        if !rules.carried_types {
             let failures: u64 =
                 y.zone_ids().map(|k| y.zone_stats(k).unwrap().type_check_failures).sum();
             assert_eq!(failures, 0);
@@ -196,15 +196,15 @@ fn run<P: StaticPolicy + Send + Sync>() {
 
 #[test]
 fn four_threads_under_linux612() {
-    run::<TypeChecked<Linux612>>();
+    run(&<TypeChecked<Linux612>>::RULES);
 }
 
 #[test]
 fn four_threads_under_two_passes_and_step_9() {
-    run::<TypeChecked<TwoPassBulkFree<Step9>>>();
+    run(&<TypeChecked<TwoPassBulkFree<Step9>>>::RULES);
 }
 
 #[test]
 fn four_threads_under_vanilla() {
-    run::<Vanilla>();
+    run(&<Vanilla>::RULES);
 }

@@ -4,10 +4,10 @@ use crate::common;
 
 use std::cell::RefCell;
 
-use pageyard::policy::{Base, Linux612, TwoPassBulkFree};
+use pageyard::policy::{Base, StaticPolicy, TwoPassBulkFree};
 use pageyard::{Defences, Gfp, Hooked, Observer, Pfn, Platform, Reclaim, Yard};
 
-use common::{Lock, Machine, o};
+use common::{LINUX612, Lock, Machine, o};
 
 #[derive(Default)]
 struct Told(RefCell<Vec<u64>>);
@@ -34,31 +34,40 @@ impl Told {
 #[test]
 fn s1_7_and_1_9_a_split_and_a_merge_tell_of_every_block_and_its_neighbours() {
     // Eight blocks of order 10 on one list, ascending.
-    Machine::normal(8192).run_on(Told::default(), |y: &Yard<'_, Hooked<Lock, Told, Linux612>>| {
-        y.hooks().since();
-        let pfn = y.alloc(o(5), Gfp::HIGHUSER_MOVABLE).unwrap();
-        assert_eq!(pfn, Pfn(0));
-        // The head of the list and the next one; then what the split leaves, on empty lists.
-        assert_eq!(y.hooks().since(), [0, 1024, 512, 256, 128, 64, 32]);
-        y.free(pfn, o(5)).unwrap();
-        // Buddy by buddy; then the whole is put before the one that is first by now.
-        assert_eq!(y.hooks().since(), [32, 64, 128, 256, 512, 0, 1024]);
-    });
+    Machine::normal(8192).run_on_under(
+        Told::default(),
+        LINUX612,
+        |y: &Yard<'_, Hooked<Lock, _, _>>| {
+            y.hooks().since();
+            let pfn = y.alloc(o(5), Gfp::HIGHUSER_MOVABLE).unwrap();
+            assert_eq!(pfn, Pfn(0));
+            // The head of the list and the next one; then what the split leaves, on empty lists.
+            assert_eq!(y.hooks().since(), [0, 1024, 512, 256, 128, 64, 32]);
+            y.free(pfn, o(5)).unwrap();
+            // Buddy by buddy; then the whole is put before the one that is first by now.
+            assert_eq!(y.hooks().since(), [32, 64, 128, 256, 512, 0, 1024]);
+        },
+    );
 }
 
 #[test]
 fn s5_12a_gathered_pages_are_told_of_before_they_are_freed() {
-    type P = TwoPassBulkFree<Base>;
-    Machine::normal(8192).run_on(Told::default(), |y: &Yard<'_, Hooked<Lock, Told, P>>| {
-        let pages: Vec<_> = (0..5).map(|_| y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
-        y.drain_all(None);
-        for &pfn in &pages {
-            y.free(pfn, o(0)).unwrap();
-        }
-        y.hooks().since();
-        y.drain_all(None);
-        // From the cold end: in the order in which they came.
-        let told = y.hooks().since();
-        assert!(told.iter().take(5).eq(pages.iter().map(|p| &p.0)), "{told:?}");
-    });
+    let rules = &<TwoPassBulkFree<Base>>::RULES;
+    Machine::normal(8192).run_on_under(
+        Told::default(),
+        rules,
+        |y: &Yard<'_, Hooked<Lock, _, _>>| {
+            let pages: Vec<_> =
+                (0..5).map(|_| y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+            y.drain_all(None);
+            for &pfn in &pages {
+                y.free(pfn, o(0)).unwrap();
+            }
+            y.hooks().since();
+            y.drain_all(None);
+            // From the cold end: in the order in which they came.
+            let told = y.hooks().since();
+            assert!(told.iter().take(5).eq(pages.iter().map(|p| &p.0)), "{told:?}");
+        },
+    );
 }

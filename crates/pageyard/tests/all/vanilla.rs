@@ -4,7 +4,7 @@ use crate::common;
 
 use common::state::State;
 use common::view::normal;
-use common::{Machine, Y, o};
+use common::{Chosen, LINUX612, Machine, Y, o};
 use pageyard::MigrateType::{HighAtomic, Movable, Reclaimable, Unmovable};
 use pageyard::policy::{LargestFirst, Linux612, StaticPolicy, TypeChecked, Vanilla};
 use pageyard::{Gfp, Pfn, ZoneKind, ZoneStats};
@@ -19,7 +19,7 @@ fn s4_6_the_largest_block_is_robbed_when_its_claim_fails() {
         .free(580, 2)
         .used(600..1024, false)
         .set(|z| (z.watermarks, z.nr_free) = ([0, 0, 1000, 2000], 4000));
-    s.run(|y: &Y<'_, LargestFirst>| {
+    s.run_under(&<LargestFirst>::RULES, |y| {
         assert_eq!(y.alloc(o(0), Gfp::KERNEL), Ok(Pfn(512)), "not the smallest, at 580");
         let z = y.zone_stats(ZONE).unwrap();
         assert_eq!((z.claims_refused, z.steals, z.boosts), (1, 1, 1));
@@ -35,7 +35,7 @@ fn s4_6_movable_requests_that_cannot_claim_take_the_smallest() {
         .free(580, 1)
         .used(600..1024, false)
         .set(|z| (z.watermarks, z.nr_free) = ([0, 0, 1000, 2000], 4000));
-    s.run(|y: &Y<'_, LargestFirst>| {
+    s.run_under(&<LargestFirst>::RULES, |y| {
         assert_eq!(y.alloc(o(0), Gfp::HIGHUSER_MOVABLE), Ok(Pfn(580)));
         let z = y.zone_stats(ZONE).unwrap();
         assert_eq!((z.steals, z.boosts), (1, 1), "before 6.12.29 a steal boosted too");
@@ -43,13 +43,13 @@ fn s4_6_movable_requests_that_cannot_claim_take_the_smallest() {
 }
 
 /// A movable page is cached, its block becomes unmovable, the page is drained.
-fn drained_after_conversion<P: StaticPolicy>() -> (Vec<u64>, Vec<u64>) {
+fn drained_after_conversion(rules: Chosen) -> (Vec<u64>, Vec<u64>) {
     let s = State::new(4096)
         .limits(1, 1000, 1000)
         .used(512..513, true)
         .used(513..700, false)
         .free(1020, 2);
-    s.run(|y: &Y<'_, P>| {
+    s.run_under(rules, |y| {
         y.free(Pfn(512), o(0)).unwrap();
         y.alloc(o(1), Gfp::KERNEL).unwrap();
         assert_eq!(y.block_type(Pfn(512)), Some(Unmovable));
@@ -61,20 +61,20 @@ fn drained_after_conversion<P: StaticPolicy>() -> (Vec<u64>, Vec<u64>) {
 
 #[test]
 fn s4_10a_the_type_is_the_block_s_when_it_is_given_back_and_not_when_it_was_cached() {
-    assert_eq!(drained_after_conversion::<Linux612>(), (vec![], vec![512]));
-    assert_eq!(drained_after_conversion::<Vanilla>(), (vec![512], vec![]), "mixed");
+    assert_eq!(drained_after_conversion(LINUX612), (vec![], vec![512]));
+    assert_eq!(drained_after_conversion(&<Vanilla>::RULES), (vec![512], vec![]), "mixed");
 }
 
 /// A request that may not claim a block: its answer, and what lies on lists other than their
 /// block's.
-fn refused_claim<P: StaticPolicy>() -> (Pfn, Vec<u64>, Vec<u64>, ZoneStats) {
+fn refused_claim(rules: Chosen) -> (Pfn, Vec<u64>, Vec<u64>, ZoneStats) {
     let s = State::new(4096)
         .label(1, Reclaimable)
         .free(512, 6)
         .free(580, 2)
         .used(600..1024, false)
         .set(|z| (z.watermarks, z.nr_free) = ([0, 0, 1000, 2000], 4000));
-    s.run(|y: &Y<'_, P>| {
+    s.run_under(rules, |y| {
         let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
         assert_eq!(y.block_type(Pfn(512)), Some(Reclaimable), "not worth claiming");
         let v = normal(y);
@@ -85,11 +85,11 @@ fn refused_claim<P: StaticPolicy>() -> (Pfn, Vec<u64>, Vec<u64>, ZoneStats) {
 
 #[test]
 fn s4_10e_lists_change_only_with_the_label() {
-    let (pfn, stranded, left, _) = refused_claim::<LargestFirst>();
+    let (pfn, stranded, left, _) = refused_claim(&<LargestFirst>::RULES);
     assert_eq!((pfn, stranded), (Pfn(512), vec![]));
     assert_eq!(left.iter().sum::<u64>(), 513 + 514 + 516 + 520 + 528 + 544 + 580);
 
-    let (pfn, stranded, left, z) = refused_claim::<Vanilla>();
+    let (pfn, stranded, left, z) = refused_claim(&<Vanilla>::RULES);
     assert_eq!(pfn, Pfn(580), "all of the block's free pages are the request's now");
     assert_eq!(stranded, [581, 582, 512]);
     assert_eq!(left, []);
@@ -98,21 +98,21 @@ fn s4_10e_lists_change_only_with_the_label() {
 
 #[test]
 fn s4_10e_the_rest_of_a_stolen_block_stays_with_its_type() {
-    fn unmovable_after_a_movable_steal<P: StaticPolicy>() -> Vec<u64> {
+    fn unmovable_after_a_movable_steal(rules: Chosen) -> Vec<u64> {
         let s = State::new(4096).label(1, Unmovable).free(512, 3).used(600..1024, false);
-        s.run(|y: &Y<'_, P>| {
+        s.run_under(rules, |y| {
             assert_eq!(y.alloc(o(0), Gfp::HIGHUSER_MOVABLE), Ok(Pfn(512)));
             let v = normal(y);
             (0..3).flat_map(|o| v.free(o, Unmovable).to_vec()).collect()
         })
     }
-    assert_eq!(unmovable_after_a_movable_steal::<LargestFirst>(), [513, 514, 516]);
-    assert_eq!(unmovable_after_a_movable_steal::<Vanilla>(), []);
+    assert_eq!(unmovable_after_a_movable_steal(&<LargestFirst>::RULES), [513, 514, 516]);
+    assert_eq!(unmovable_after_a_movable_steal(&<Vanilla>::RULES), []);
 }
 
 /// Mixed-mobility work that fills and empties the zone again and again.
-fn mixed_load<P: StaticPolicy>() -> ZoneStats {
-    Machine::normal(16384).cpus(&[0, 0]).run(|y: &Y<'_, P>| {
+fn mixed_load(rules: Chosen) -> ZoneStats {
+    Machine::normal(16384).cpus(&[0, 0]).run_under(rules, |y| {
         let types = [
             Gfp::KERNEL,
             Gfp::HIGHUSER_MOVABLE,
@@ -146,8 +146,8 @@ fn mixed_load<P: StaticPolicy>() -> ZoneStats {
 
 #[test]
 fn s4_8_with_hygiene_no_list_ever_holds_another_type_and_without_it_many_do() {
-    let clean = mixed_load::<TypeChecked<Linux612>>();
-    let vanilla = mixed_load::<TypeChecked<Vanilla>>();
+    let clean = mixed_load(&<TypeChecked<Linux612>>::RULES);
+    let vanilla = mixed_load(&<TypeChecked<Vanilla>>::RULES);
     assert_eq!(clean.type_check_failures, 0);
     assert!(vanilla.type_check_failures > 0, "carried types mix the lists");
     assert_eq!(clean.mismatches, clean.steals, "stealing is the only source (§4.5)");
@@ -160,7 +160,7 @@ fn s4_10_free_pages_are_counted_by_the_list_that_they_come_to_lie_on() {
     // Two pages of a block are free on one list, the next two are freed under the block's type.
     let counted = |label, list| {
         let s = State::new(1024).label(0, label).free_as(2, 1, list).block(0, 1, false);
-        s.set(|z| z.reserved_highatomic = 512).run(|y: &Y<'_, Vanilla>| {
+        s.set(|z| z.reserved_highatomic = 512).run_under(&<Vanilla>::RULES, |y| {
             let count = || y.zone_info(ZONE).unwrap().free_highatomic;
             let before = count();
             y.free_direct(Pfn(0), o(1)).unwrap();

@@ -21,12 +21,12 @@ fn machine() -> Machine {
     Machine::normal(65536).cpus(&[0, 0])
 }
 
-fn sample<P: StaticPolicy>(y: &Y<'_, P>) -> Vec<CpuSample> {
+fn sample(y: &Y<'_>) -> Vec<CpuSample> {
     (0..y.cpus()).map(|c| y.cpu_sample(ZONE, CpuId(c)).unwrap()).collect()
 }
 
 /// The verdicts over some work that takes so many seconds.
-fn judge<P: StaticPolicy>(y: &Y<'_, P>, seconds: u64, work: impl FnOnce()) -> Vec<Verdict> {
+fn judge(y: &Y<'_>, seconds: u64, work: impl FnOnce()) -> Vec<Verdict> {
     let before = sample(y);
     work();
     let mut verdicts = Vec::new();
@@ -45,16 +45,16 @@ fn only(verdicts: &[Verdict]) -> Finding {
     found[0]
 }
 
-fn take<P: StaticPolicy>(y: &Y<'_, P>, n: usize, order: u8) -> Vec<Pfn> {
+fn take(y: &Y<'_>, n: usize, order: u8) -> Vec<Pfn> {
     (0..n).map(|_| y.alloc(o(order), Gfp::KERNEL).unwrap()).collect()
 }
 
-fn give<P: StaticPolicy>(y: &Y<'_, P>, pages: Vec<Pfn>, order: u8) {
+fn give(y: &Y<'_>, pages: Vec<Pfn>, order: u8) {
     pages.into_iter().for_each(|p| y.free(p, o(order)).unwrap());
 }
 
 /// So many blocks up and down, so many times.
-fn swing<P: StaticPolicy>(y: &Y<'_, P>, n: usize, order: u8, times: usize) {
+fn swing(y: &Y<'_>, n: usize, order: u8, times: usize) {
     for _ in 0..times {
         let pages = take(y, n, order);
         give(y, pages, order);
@@ -191,7 +191,7 @@ fn a_fixed_high_is_told_with_what_fixes_it() {
         assert_eq!(fixed(v), (0, FixedBy::Disabled));
         drop(guard);
     });
-    machine().run(|y: &Y<'_, Base>| {
+    machine().run_under(&Base::RULES, |y| {
         let v = judge(y, 1, || swing(y, 800, 0, 20));
         assert_eq!(fixed(v), (320, FixedBy::Policy));
     });

@@ -1,7 +1,7 @@
 //! What the tests share: machines to run a yard on, states made by hand, views of a snapshot, and
 //! the invariants that hold whenever nobody is inside the allocator.
 
-// Every test file is a program of its own and uses its own part of this.
+// Other packages and the fuzz targets include this file, and each uses its own part.
 #![allow(dead_code)]
 
 pub(crate) mod by_thread;
@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use lock_api::RawMutex;
-use pageyard::policy::{Linux612, Policy, Rules, StaticPolicy};
+use pageyard::policy::{Linux612, Rules, StaticPolicy};
 use pageyard::{
     Config, CpuId, Defences, Event, Frame, Hooked, Hooks, InitError, Knobs, Layout, Needs, NodeId,
     Observer, Order, OwnedStorage, Pageblock, Pfn, Platform, Reclaim, Record, Storage, Yard,
@@ -27,8 +27,15 @@ use pageyard::{
 /// The lock of most tests.
 pub(crate) type Lock = spin::mutex::SpinMutex<()>;
 
+/// The policy of most tests. As its rules are a value, all policies share one instance of the allocator's code, which
+/// would otherwise be compiled once for each of them.
+pub(crate) type Chosen = &'static Rules;
+
+/// The rules of most tests.
+pub(crate) const LINUX612: Chosen = &Linux612::RULES;
+
 /// The yard of most tests.
-pub(crate) type Y<'a, P = Linux612> = Yard<'a, Hooked<Lock, Stage, P>>;
+pub(crate) type Y<'a, P = Chosen> = Yard<'a, Hooked<Lock, Stage, P>>;
 
 /// A platform that is told which CPU runs, and remembers what it was called for.
 #[derive(Debug, Default)]
@@ -202,8 +209,13 @@ impl Machine {
     }
 
     /// A yard with everything free.
-    pub(crate) fn run<P: StaticPolicy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
-        self.run_on(Stage::default(), f)
+    pub(crate) fn run<T>(&self, f: impl for<'y> FnOnce(&Y<'y>) -> T) -> T {
+        self.run_under(LINUX612, f)
+    }
+
+    /// A yard with everything free, under any rules.
+    pub(crate) fn run_under<T>(&self, rules: Chosen, f: impl for<'y> FnOnce(&Y<'y>) -> T) -> T {
+        self.run_on_under(Stage::default(), rules, f)
     }
 
     /// A yard with everything free, on any platform and lock.
@@ -212,41 +224,61 @@ impl Machine {
         platform: C::Hooks,
         f: impl for<'y> FnOnce(&Yard<'y, C>) -> T,
     ) -> T {
-        self.with_storage(|layout, storage| f(&Yard::new(layout, storage, platform).unwrap()))
+        self.run_on_under(platform, C::Policy::POLICY, f)
     }
 
-    /// A yard with everything free, under a policy that is a value.
-    pub(crate) fn run_under<P: Policy, T>(
+    /// A yard with everything free, on any platform and lock, under any policy.
+    pub(crate) fn run_on_under<C: Config, T>(
         &self,
-        policy: P,
-        f: impl for<'y> FnOnce(&Y<'y, P>) -> T,
+        platform: C::Hooks,
+        policy: C::Policy,
+        f: impl for<'y> FnOnce(&Yard<'y, C>) -> T,
     ) -> T {
-        self.with_storage(|layout, storage| {
-            let mut y = Yard::with_policy(Stage::default(), policy);
-            y.init(layout, storage).unwrap();
-            f(&y)
-        })
+        once(f, |f| self.with_yard(platform, policy, f))
     }
 
     /// A yard without memory.
-    pub(crate) fn blank<P: StaticPolicy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
-        self.with_storage(|layout, storage| {
-            f(&Yard::blank(layout, storage, Stage::default()).unwrap())
-        })
+    pub(crate) fn blank<T>(&self, f: impl for<'y> FnOnce(&Y<'y>) -> T) -> T {
+        self.blank_under(LINUX612, f)
     }
 
-    /// A yard whose zones have the states that these snapshots tell.
-    pub(crate) fn restored<P: StaticPolicy, T>(
+    /// A yard without memory, under any rules.
+    pub(crate) fn blank_under<T>(&self, rules: Chosen, f: impl for<'y> FnOnce(&Y<'y>) -> T) -> T {
+        self.restored(rules, &[], f)
+    }
+
+    /// A yard whose zones have the states that these snapshots tell, under any rules.
+    pub(crate) fn restored<T>(
         &self,
+        rules: Chosen,
         zones: &[(ZoneId, Vec<Record>)],
-        f: impl for<'y> FnOnce(&Y<'y, P>) -> T,
+        f: impl for<'y> FnOnce(&Y<'y>) -> T,
     ) -> T {
-        self.blank(|y| {
-            for (kind, records) in zones {
-                y.restore(*kind, records.iter().copied()).unwrap();
-            }
-            f(y)
-        })
+        once(f, |f| self.with_restored(rules, zones, f))
+    }
+
+    fn with_yard<C: Config>(&self, platform: C::Hooks, policy: C::Policy, f: Call<'_, C>) {
+        let layout = self.layout();
+        let mut maps = OwnedStorage::new(&layout).unwrap();
+        let mut y = Yard::with_policy(platform, policy);
+        y.init(&layout, maps.storage()).unwrap();
+        f(&y);
+    }
+
+    fn with_restored(
+        &self,
+        rules: Chosen,
+        zones: &[(ZoneId, Vec<Record>)],
+        f: Call<'_, Hooked<Lock, Stage, Chosen>>,
+    ) {
+        let layout = self.layout();
+        let mut maps = OwnedStorage::new(&layout).unwrap();
+        let mut y = Yard::with_policy(Stage::default(), rules);
+        y.init_blank(&layout, maps.storage()).unwrap();
+        for (kind, records) in zones {
+            y.restore(*kind, records.iter().copied()).unwrap();
+        }
+        f(&y);
     }
 
     /// Why no yard can be made, if so.
@@ -256,19 +288,23 @@ impl Machine {
 
     /// The same for a yard with these rules.
     pub(crate) fn refusal_of(&self, rules: &Rules) -> Option<InitError> {
-        self.with_storage(|layout, storage| {
-            Yard::<Hooked<Lock, (), _>>::with_policy((), rules).init(layout, storage).err()
-        })
-    }
-
-    fn with_storage<R: RawMutex, T>(
-        &self,
-        f: impl for<'y> FnOnce(&Layout<'_>, Storage<'y, R>) -> T,
-    ) -> T {
         let layout = self.layout();
         let mut maps = OwnedStorage::new(&layout).unwrap();
-        f(&layout, maps.storage())
+        Yard::<Hooked<Lock, (), _>>::with_policy((), rules).init(&layout, maps.storage()).err()
     }
+}
+
+/// What a test does with its yard.
+type Call<'f, C> = &'f mut dyn for<'y> FnMut(&Yard<'y, C>);
+
+/// Calls `run` with a call of `f`. What makes a yard is compiled once for all tests then, and not once for each.
+fn once<C: Config, T>(
+    f: impl for<'y> FnOnce(&Yard<'y, C>) -> T,
+    run: impl FnOnce(Call<'_, C>),
+) -> T {
+    let (mut f, mut answer) = (Some(f), None);
+    run(&mut |y| answer = f.take().map(|f| f(y)));
+    answer.expect("there is a yard")
 }
 
 /// The maps of a yard, which may be lent to one after the other.
@@ -314,54 +350,66 @@ pub(crate) fn all_records<C: Config>(y: &Yard<'_, C>) -> Vec<(ZoneId, Vec<Record
 }
 
 /// A yard that lives as long as the test program, so that its platform can refer to it.
-pub(crate) fn leaked<E: Hooks, P: StaticPolicy>(
+pub(crate) fn leaked<E: Hooks>(
     machine: &Machine,
     platform: E,
-) -> &'static Yard<'static, Hooked<Lock, E, P>> {
+    rules: Chosen,
+) -> &'static Yard<'static, Hooked<Lock, E, Chosen>> {
     let layout = machine.layout();
-    Box::leak(Box::new(
-        Yard::new(&layout, OwnedStorage::new(&layout).unwrap().leak(), platform).unwrap(),
-    ))
+    let y = Box::leak(Box::new(Yard::with_policy(platform, rules)));
+    y.init(&layout, OwnedStorage::new(&layout).unwrap().leak()).unwrap();
+    y
 }
 
 /// A machine for yards that live one after the other, and have the large maps from each other.
 #[derive(Debug)]
 pub(crate) struct Reused {
+    rules: Chosen,
     machine: &'static Machine,
     maps: &'static Maps,
 }
 
 impl Reused {
     pub(crate) fn new(machine: Machine) -> Self {
+        Reused::under(LINUX612, machine)
+    }
+
+    pub(crate) fn under(rules: Chosen, machine: Machine) -> Self {
         let machine: &'static Machine = Box::leak(Box::new(machine));
         let needs = machine.layout().needs::<Lock>().unwrap();
-        Reused { machine, maps: Box::leak(Box::new(Maps::new(&needs))) }
+        Reused { rules, machine, maps: Box::leak(Box::new(Maps::new(&needs))) }
     }
 
     /// The next yard, with everything free.
-    pub(crate) fn next<C: Config<Policy: StaticPolicy>>(
+    pub(crate) fn next<R: RawMutex, E: Hooks>(
         &self,
-        platform: C::Hooks,
-    ) -> Yard<'static, C> {
-        Yard::new(&self.machine.layout(), self.storage(), platform).unwrap()
+        platform: E,
+    ) -> Yard<'static, Hooked<R, E, Chosen>> {
+        let mut y = Yard::with_policy(platform, self.rules);
+        y.init(&self.machine.layout(), self.storage()).unwrap();
+        y
     }
 
     /// The next yard, of which most is initialised later (§8.2).
-    pub(crate) fn next_deferred<C: Config<Policy: StaticPolicy>>(
+    pub(crate) fn next_deferred<R: RawMutex, E: Hooks>(
         &self,
-        platform: C::Hooks,
-    ) -> Yard<'static, C> {
+        platform: E,
+    ) -> Yard<'static, Hooked<R, E, Chosen>> {
         // A blank one leaves the frames as new.
-        drop(self.next_blank::<Hooked<C::Lock, (), C::Policy>>(()));
-        Yard::deferred(&self.machine.layout(), self.storage(), platform).unwrap()
+        drop(self.next_blank::<R, _>(()));
+        let mut y = Yard::with_policy(platform, self.rules);
+        y.init_deferred(&self.machine.layout(), self.storage()).unwrap();
+        y
     }
 
     /// The next yard, without memory.
-    pub(crate) fn next_blank<C: Config<Policy: StaticPolicy>>(
+    pub(crate) fn next_blank<R: RawMutex, E: Hooks>(
         &self,
-        platform: C::Hooks,
-    ) -> Yard<'static, C> {
-        Yard::blank(&self.machine.layout(), self.storage(), platform).unwrap()
+        platform: E,
+    ) -> Yard<'static, Hooked<R, E, Chosen>> {
+        let mut y = Yard::with_policy(platform, self.rules);
+        y.init_blank(&self.machine.layout(), self.storage()).unwrap();
+        y
     }
 
     fn storage<R: RawMutex>(&self) -> Storage<'static, R> {
@@ -371,13 +419,14 @@ impl Reused {
 }
 
 /// A yard of which most is initialised later (§8.2).
-pub(crate) fn deferred<E: Hooks, P: StaticPolicy>(
+pub(crate) fn deferred<E: Hooks>(
     machine: &Machine,
     platform: E,
-) -> &'static Yard<'static, Hooked<Lock, E, P>> {
+    rules: Chosen,
+) -> &'static Yard<'static, Hooked<Lock, E, Chosen>> {
     let machine: &'static Machine = Box::leak(Box::new(machine.clone()));
     let layout = machine.layout();
-    Box::leak(Box::new(
-        Yard::deferred(&layout, OwnedStorage::new(&layout).unwrap().leak(), platform).unwrap(),
-    ))
+    let y = Box::leak(Box::new(Yard::with_policy(platform, rules)));
+    y.init_deferred(&layout, OwnedStorage::new(&layout).unwrap().leak()).unwrap();
+    y
 }

@@ -5,7 +5,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::RawMutex;
-use pageyard::policy::StaticPolicy;
 use pageyard::{
     CompactEvent, CpuId, Defences, Event, Gfp, Hooked, NodeId, Observer, Order, PageState, Pfn,
     Platform, Reclaim, Relocation, Yard, ZoneKind,
@@ -13,7 +12,7 @@ use pageyard::{
 
 pub(crate) use super::by_thread::CPU;
 use super::check::{Owned, check};
-use super::{Lock, Machine, o};
+use super::{Chosen, Lock, Machine, o};
 
 /// What a hook answers to "can this block move?", before anything is moved.
 pub(crate) type Answer = fn(Pfn, Order) -> Relocation;
@@ -42,7 +41,7 @@ pub(crate) struct Owners {
 }
 
 /// The yard of these tests.
-pub(crate) type Y<'a> = Yard<'a, Hooked<Lock, Owners>>;
+pub(crate) type Y<'a, R = Lock> = Yard<'a, Hooked<R, Owners, Chosen>>;
 
 impl Owners {
     /// Everybody moves when asked.
@@ -176,12 +175,7 @@ impl Defences for Owners {
 }
 
 /// Allocates a block with contents; `movable`: its owner can move it.
-pub(crate) fn take<R: RawMutex, P: StaticPolicy>(
-    y: &Yard<'_, Hooked<R, Owners, P>>,
-    order: u8,
-    gfp: Gfp,
-    movable: bool,
-) -> Option<Pfn> {
+pub(crate) fn take<R: RawMutex>(y: &Y<'_, R>, order: u8, gfp: Gfp, movable: bool) -> Option<Pfn> {
     let pfn = y.alloc(o(order), gfp).ok()?;
     if movable {
         y.set_movable(pfn, o(order), true).unwrap();
@@ -191,47 +185,38 @@ pub(crate) fn take<R: RawMutex, P: StaticPolicy>(
 }
 
 /// Notes a block that the yard has handed out by itself.
-pub(crate) fn took<R: RawMutex>(y: &Yard<'_, Hooked<R, Owners>>, pfn: Pfn, order: u8) {
+pub(crate) fn took<R: RawMutex>(y: &Y<'_, R>, pfn: Pfn, order: u8) {
     y.hooks().own(pfn, o(order));
 }
 
 /// Frees a block, wherever it is by now; whether there was one at this frame.
-pub(crate) fn put<R: RawMutex, P: StaticPolicy>(
-    y: &Yard<'_, Hooked<R, Owners, P>>,
-    pfn: Pfn,
-) -> bool {
+pub(crate) fn put<R: RawMutex>(y: &Y<'_, R>, pfn: Pfn) -> bool {
     let Some(order) = y.hooks().disown(pfn) else { return false };
     y.free(pfn, order).unwrap();
     true
 }
 
 /// Frees the first block at or after this frame; whether there was one.
-pub(crate) fn put_near<R: RawMutex, P: StaticPolicy>(
-    y: &Yard<'_, Hooked<R, Owners, P>>,
-    pfn: Pfn,
-) -> bool {
+pub(crate) fn put_near<R: RawMutex>(y: &Y<'_, R>, pfn: Pfn) -> bool {
     let found = y.hooks().table.lock().unwrap().blocks.range(pfn..).next().map(|(&p, _)| p);
     // It may be gone by now.
     found.is_some_and(|pfn| put(y, pfn))
 }
 
 /// Contents and invariants.
-pub(crate) fn all_is_well<R: RawMutex, P: StaticPolicy>(
-    y: &Yard<'_, Hooked<R, Owners, P>>,
-    m: &Machine,
-) {
+pub(crate) fn all_is_well<R: RawMutex>(y: &Y<'_, R>, m: &Machine) {
     y.hooks().verify();
     check(y, m, &y.hooks().owned());
 }
 
 /// Whole pageblocks that are free.
-pub(crate) fn huge_free<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, Hooked<R, Owners, P>>) -> u64 {
+pub(crate) fn huge_free<R: RawMutex>(y: &Y<'_, R>) -> u64 {
     let b = y.free_blocks(ZoneKind::Normal).unwrap();
     b[9] + 2 * b[10]
 }
 
 /// Free pages of the NORMAL zone.
-pub(crate) fn free_pages<R: RawMutex, P: StaticPolicy>(y: &Yard<'_, Hooked<R, Owners, P>>) -> u64 {
+pub(crate) fn free_pages<R: RawMutex>(y: &Y<'_, R>) -> u64 {
     let b = y.free_blocks(ZoneKind::Normal).unwrap();
     b.iter().enumerate().map(|(o, n)| n << o).sum()
 }
@@ -247,12 +232,7 @@ impl Random {
 }
 
 /// Fills the zone with movable blocks of these orders, then frees each with this chance in percent.
-pub(crate) fn fragment<R: RawMutex>(
-    y: &Yard<'_, Hooked<R, Owners>>,
-    seed: u64,
-    orders: &[u8],
-    percent: usize,
-) {
+pub(crate) fn fragment<R: RawMutex>(y: &Y<'_, R>, seed: u64, orders: &[u8], percent: usize) {
     let mut random = Random(seed);
     let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC;
     let mut blocks = Vec::new();

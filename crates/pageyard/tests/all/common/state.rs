@@ -3,11 +3,10 @@
 
 use std::ops::Range;
 
-use pageyard::policy::StaticPolicy;
 use pageyard::tuning::{Limits, Tuning};
 use pageyard::{CpuId, CpuRecord, MigrateType, NodeId, Pfn, Record, ZoneKind, ZoneRecord};
 
-use super::{Machine, Y, o};
+use super::{Chosen, LINUX612, Machine, Y, o};
 
 /// A NORMAL zone from frame 0, as records to be.
 ///
@@ -140,8 +139,13 @@ impl State {
     }
 
     /// A yard in this state.
-    pub(crate) fn run<P: StaticPolicy, T>(&self, f: impl for<'y> FnOnce(&Y<'y, P>) -> T) -> T {
-        self.machine.restored(&[(ZoneKind::Normal.into(), self.records())], f)
+    pub(crate) fn run<T>(&self, f: impl for<'y> FnOnce(&Y<'y>) -> T) -> T {
+        self.run_under(LINUX612, f)
+    }
+
+    /// A yard in this state, under any policy.
+    pub(crate) fn run_under<T>(&self, rules: Chosen, f: impl for<'y> FnOnce(&Y<'y>) -> T) -> T {
+        self.machine.restored(rules, &[(ZoneKind::Normal.into(), self.records())], f)
     }
 }
 

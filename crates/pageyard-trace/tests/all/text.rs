@@ -1,11 +1,10 @@
 //! Every form of text that is read.
 
-mod common;
-
-use common::{TEXT, error, open, read, records};
 use pageyard_trace::{
     Compression, Event, Fault, Format, Kind, Options, Position, Record, TextWriter, TraceReader,
 };
+
+use crate::common::{TEXT, error, open, read, records};
 
 fn event(line: &str) -> (Event, TraceReader) {
     let text = format!("{line}\n");

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pageyard_lab::owner::By;
 use pageyard_lab::replay::{Input, MachineOptions, Options, Owners, TickPhase, by_name, owners};
 use pageyard_trace::{Kind, Record, TraceReader};
+
+use crate::sample;
 
 fn options(policies: &[&str]) -> Options {
     Options {
@@ -32,12 +34,8 @@ fn small(text: &str) -> Owners {
     owners(input, &options, &mut |_, _, _| {}).unwrap()
 }
 
-fn sample() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy")
-}
-
 fn of_sample(policies: &[&str]) -> Owners {
-    owners(Input::Path(sample()), &options(policies), &mut |_, _, _| {}).unwrap()
+    owners(Input::Path(sample("kbuild.pgy")), &options(policies), &mut |_, _, _| {}).unwrap()
 }
 
 /// One request is freed again, one in part; another's page left its list without an event, and a
@@ -151,7 +149,7 @@ fn by_hand(path: &Path) -> BTreeMap<(u32, u64), u64> {
 /// Under every policy the same requests are open; where their pages are is the policy's.
 #[test]
 fn s9_7_of_a_recorded_build_the_owners_are_those_that_its_events_leave() {
-    let expected = by_hand(&sample());
+    let expected = by_hand(&sample("kbuild.pgy"));
     let mut texts = Vec::new();
     for policy in ["Linux612", "Base"] {
         let owners = of_sample(&[policy]);

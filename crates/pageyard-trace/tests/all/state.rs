@@ -7,12 +7,12 @@ use pageyard_trace::state::{
 };
 use pageyard_trace::{Attachments, Position};
 
-const ZONEINFO_6_1: &[u8] = include_bytes!("data/zoneinfo-6.1");
-const ZONEINFO_6_12: &[u8] = include_bytes!("data/zoneinfo-6.12-two-nodes");
-const ZONEINFO_6_18: &[u8] = include_bytes!("data/zoneinfo-6.18");
-const BUDDYINFO: &[u8] = include_bytes!("data/buddyinfo-two-nodes");
-const PAGETYPEINFO: &[u8] = include_bytes!("data/pagetypeinfo-two-nodes");
-const CPU_CACHE: &[u8] = include_bytes!("data/cpu_cache");
+const ZONEINFO_6_1: &[u8] = include_bytes!("../data/zoneinfo-6.1");
+const ZONEINFO_6_12: &[u8] = include_bytes!("../data/zoneinfo-6.12-two-nodes");
+const ZONEINFO_6_18: &[u8] = include_bytes!("../data/zoneinfo-6.18");
+const BUDDYINFO: &[u8] = include_bytes!("../data/buddyinfo-two-nodes");
+const PAGETYPEINFO: &[u8] = include_bytes!("../data/pagetypeinfo-two-nodes");
+const CPU_CACHE: &[u8] = include_bytes!("../data/cpu_cache");
 
 #[test]
 fn zoneinfo_of_6_1() {

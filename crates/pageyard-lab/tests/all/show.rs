@@ -23,9 +23,7 @@ use pageyard_trace::state::{
 use pageyard_trace::{Attachments, Options, TraceReader};
 use serde_json::Value;
 
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
+use crate::{repository, sample};
 
 fn shared() -> Option<PathBuf> {
     std::env::var_os("PAGEYARD_SHARED").map(PathBuf::from)
@@ -40,8 +38,8 @@ fn sorted(folder: &Path) -> Vec<PathBuf> {
 
 /// State files by trace: that of the sample, then those of the shared folder.
 fn traces() -> Vec<(String, Attachments)> {
-    let sample = repository().join("samples/kbuild.pgy");
-    let reader = TraceReader::open(&sample, Options::default()).unwrap();
+    let trace = sample("kbuild.pgy");
+    let reader = TraceReader::open(&trace, Options::default()).unwrap();
     let mut all = vec![("kbuild.pgy".to_owned(), reader.attachments().clone())];
     if let Some(shared) = shared() {
         for folder in sorted(&shared.join("traces")).into_iter().filter(|p| p.is_dir()) {
@@ -65,7 +63,7 @@ fn two_nodes() -> (String, Attachments) {
 
 /// Recordings of the oracle.
 fn recordings() -> Vec<PathBuf> {
-    let mut all = sorted(&repository().join("samples/oracle"));
+    let mut all = sorted(&sample("oracle"));
     if let Some(shared) = shared() {
         all.extend(sorted(&shared.join("oracle")));
     }
@@ -446,12 +444,12 @@ fn an_allocator_in_a_recorded_state_prints_the_recorded_files() {
 
 #[test]
 fn show_mem_of_a_trace_is_made_from_its_files() {
-    let sample = repository().join("samples/kbuild.pgy");
-    let report = show(&sample, Form::ShowMem, When::default()).unwrap();
+    let trace = sample("kbuild.pgy");
+    let report = show(&trace, Form::ShowMem, When::default()).unwrap();
     assert_eq!(report.state, "before");
     let lines: Vec<_> = report.text.lines().collect();
     assert_eq!(lines.len(), 6, "{}", report.text);
-    let info = show(&sample, Form::Zoneinfo, When::default()).unwrap().json;
+    let info = show(&trace, Form::Zoneinfo, When::default()).unwrap().json;
     let dma32 = info["zones"].as_array().unwrap().iter().find(|z| z["zone"] == "DMA32").unwrap();
     let start = format!("Node 0 DMA32 free:{}kB boost:0kB ", number(&dma32["free"]) * 4);
     assert!(lines[2].starts_with(&start), "{}", report.text);
@@ -459,22 +457,22 @@ fn show_mem_of_a_trace_is_made_from_its_files() {
     assert!(lines[4].contains("3*4096kB (M) = "), "{}", report.text);
     // Without a pagetypeinfo nobody knows the types.
     let at = When { at: Some(Moment::TracedStart), line: None };
-    let report = show(&sample, Form::ShowMem, at).unwrap();
+    let report = show(&trace, Form::ShowMem, at).unwrap();
     assert!(report.text.contains(" 3*4096kB = "), "{}", report.text);
 }
 
 #[test]
 fn what_is_not_there_is_named() {
-    let sample = repository().join("samples/kbuild.pgy");
+    let trace = sample("kbuild.pgy");
     let at = |at| When { at: Some(at), line: None };
-    let e = show(&sample, Form::Vmstat, at(Moment::TracedEnd)).unwrap_err();
+    let e = show(&trace, Form::Vmstat, at(Moment::TracedEnd)).unwrap_err();
     assert!(matches!(e, ShowError::Missing { .. }));
     let e = e.to_string();
     assert!(e.contains("no vmstat at \"traced_end\"") && e.ends_with("before, after"), "{e}");
-    let e = show(&sample, Form::Vmstat, When { line: Some(1), at: None }).unwrap_err();
+    let e = show(&trace, Form::Vmstat, When { line: Some(1), at: None }).unwrap_err();
     assert!(e.to_string().contains("use --at"), "{e}");
 
-    let recording = repository().join("samples/oracle/reserves-1.jsonl.zst");
+    let recording = sample("oracle/reserves-1.jsonl.zst");
     let e = show(&recording, Form::Vmstat, at(Moment::Before)).unwrap_err();
     assert!(e.to_string().contains("use --line"), "{e}");
 

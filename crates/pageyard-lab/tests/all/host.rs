@@ -1,12 +1,11 @@
 //! Workloads on this host: each runs on threads and real memory, and gives everything back (a run that
 //! loses a page is an error). Nothing is said of how long anything takes.
 
-mod small;
-
 use pageyard_lab::replay;
 use pageyard_lab::result::{RunResult, World};
 use pageyard_lab::workload::{self, Host, HostOptions, RECIPES, WorkloadError};
-use small::small;
+
+use crate::small::small;
 
 /// Small forms that fit on two CPUs, and on one where the workload does.
 fn options(name: &str, policies: &[&str]) -> HostOptions {

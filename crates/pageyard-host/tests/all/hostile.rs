@@ -24,7 +24,7 @@ use pageyard_host::{
     Watch, Watched, clock, cpu, topology,
 };
 
-#[path = "../../pageyard/tests/all/common/public.rs"]
+#[path = "../../../pageyard/tests/all/common/public.rs"]
 mod public;
 
 use public::{functions, functions_under};
@@ -853,7 +853,7 @@ fn a_row() {
 
 fn run_row(row: usize) -> Result<(), String> {
     let mut command = pageyard_unmet::command(std::env::current_exe().unwrap());
-    command.args(["--exact", "a_row", "--nocapture"]).env(ROW, row.to_string());
+    command.args(["--exact", "hostile::a_row", "--nocapture"]).env(ROW, row.to_string());
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     if output.status.success() && said.contains(&format!("done with row {row}")) {

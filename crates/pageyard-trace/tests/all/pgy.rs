@@ -1,11 +1,10 @@
 //! The compact file: round trips, and no damage that goes unnoticed.
 
-mod common;
-
-use common::{TEXT, attachments, error, open, pgy, read};
 use pageyard_trace::{
     Attachments, Fault, Format, Options, Record, Summary, TextWriter, TraceWriter, WriterOptions,
 };
+
+use crate::common::{TEXT, attachments, error, open, pgy, read};
 
 fn sample() -> (Vec<Record>, Vec<u8>) {
     let (records, reader) = read(TEXT.as_bytes(), Options::default()).unwrap();

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 use pageyard_lab::conform::{ConformError, Outcome, run_file};
 
+use crate::sample;
+
 fn recording(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/oracle").join(name)
+    sample("oracle").join(name)
 }
 
 fn identical(name: &str, answers: u64, states: u64) {

@@ -1,10 +1,9 @@
 //! Compaction's and reclaim's tracepoints in the kernel's form.
 
-mod common;
-
-use common::{error, pgy, read};
 use pageyard_trace::compaction::{Deferral, Isolated, STATUSES, Scanners, Wake, Wanted};
 use pageyard_trace::{Attachments, Compaction, Options, Position, Record, TextWriter};
+
+use crate::common::{error, pgy, read};
 
 /// One line for every tracepoint, by the formats that 6.12 stores in a `trace.dat`.
 const LINES: [&str; 20] = [

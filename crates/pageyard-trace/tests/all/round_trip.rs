@@ -1,14 +1,13 @@
 //! Any trace survives `.pgy` and text.
 
-mod common;
-
-use common::{pgy, read};
 use pageyard_trace::compaction::{Deferral, Isolated, STATUSES, Scanners, Wake, Wanted, ZONES};
 use pageyard_trace::{Attachments, Compaction, Event, Kind, Options, Record, Tasks, TextWriter};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+
+use crate::common::{TEXT, pgy, read};
 
 fn frame() -> impl Strategy<Value = u64> {
     prop_oneof![1u64..1000, 1u64..=pageyard_trace::MAX_PFN]
@@ -237,9 +236,9 @@ proptest! {
 
     #[test]
     fn any_damage_to_text_is_read_without_panic(
-        cuts in vec((0usize..common::TEXT.len(), any::<u8>()), 1..10)
+        cuts in vec((0usize..TEXT.len(), any::<u8>()), 1..10)
     ) {
-        let mut bytes = common::TEXT.as_bytes().to_vec();
+        let mut bytes = TEXT.as_bytes().to_vec();
         for (at, byte) in cuts {
             bytes[at] = byte;
         }

@@ -1,13 +1,14 @@
 //! Replays of small traces with outcomes that can be worked out by hand, and of a real one.
 
 use std::io::Cursor;
-use std::path::Path;
 
 use pageyard::policy::{MODIFIERS, POLICIES};
 use pageyard_lab::replay::{
     Input, Kernel, MachineOptions, Options, ReclaimSource, ReplayError, Report, TickPhase, by_name,
     by_names, replay,
 };
+
+use crate::sample;
 
 /// One event in the form of `trace-cmd report`: CPU, task, microseconds, event and fields.
 struct Trace(String);
@@ -372,7 +373,7 @@ fn off(ours: u64, recorded: u64) -> f64 {
 /// The machine is true to what it runs: its locks, its coroutines and its prices change no answer.
 #[test]
 fn a_recorded_build_on_a_machine_has_the_same_counters() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy");
+    let path = sample("kbuild.pgy");
     let plain = Options { machine: MachineOptions::default(), seeds: 1, ..options("Linux612") };
     let desktop = pageyard_machine::MachineSpec::shipped("desktop").unwrap();
     let priced = Options { on: Some(desktop), ..plain.clone() };
@@ -399,7 +400,7 @@ fn a_machine_that_is_too_small_is_refused() {
 /// A build on a real 6.12: what the policy that stands for it moves is what the kernel moved.
 #[test]
 fn a_recorded_build() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy");
+    let path = sample("kbuild.pgy");
     let o = Options {
         tick_phase: TickPhase::Inferred,
         machine: MachineOptions::default(),
@@ -431,7 +432,7 @@ fn a_recorded_build() {
 /// What the allocator says of its lists in that build, with the numbers behind it.
 #[test]
 fn a_recorded_build_explained() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy");
+    let path = sample("kbuild.pgy");
     let o = Options {
         policies: vec![by_name("Base").unwrap(), by_name("Linux612").unwrap()],
         machine: MachineOptions::default(),
@@ -465,7 +466,7 @@ fn a_recorded_build_explained() {
 /// Also those that keep no high-order blocks on their lists, where the kernel had some at the start.
 #[test]
 fn every_policy_replays_a_recorded_build() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy");
+    let path = sample("kbuild.pgy");
     let whole = POLICIES.iter().map(|p| p.name.to_owned());
     let around = MODIFIERS.iter().map(|m| format!("{}<Step10>", m.name));
     let more = ["TwoPassBulkFree<NoHighOrder<Base>>", "Guarded<2, Vanilla>"].map(str::to_owned);
@@ -488,7 +489,7 @@ fn every_policy_replays_a_recorded_build() {
 /// A track's steps add up to what the run counted, and recording changes nothing.
 #[test]
 fn a_recorded_replay_counts_the_same() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy");
+    let path = sample("kbuild.pgy");
     let policies = ["Base", "Linux612"].map(|p| by_name(p).unwrap()).to_vec();
     let machine = MachineOptions::default();
     let o = Options { policies, machine, ..options("Linux612") };
@@ -543,7 +544,7 @@ fn a_time_that_no_clock_has_is_refused() {
 /// Settings are those of their column alone, and what they change is what the allocator then does.
 #[test]
 fn settings_are_of_their_column() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/kbuild.pgy");
+    let path = sample("kbuild.pgy");
     let run = |policies: &str| {
         let policies = by_names(policies).unwrap();
         let o = Options { policies, seeds: 1, ..options("Linux612") };

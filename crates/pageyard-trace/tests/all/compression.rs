@@ -1,11 +1,10 @@
 //! Compressed inputs: whole, joined, cut, damaged.
 
-mod common;
-
 use std::io::Write;
 
-use common::{TEXT, error, read, records};
 use pageyard_trace::{Compression, Fault, Options};
+
+use crate::common::{TEXT, error, read, records};
 
 fn pack(compression: Compression, bytes: &[u8]) -> Vec<u8> {
     match compression {

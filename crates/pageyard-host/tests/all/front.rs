@@ -1,7 +1,7 @@
-//! The front cache: nothing in two hands, nothing stranded, whoever sleeps, ends, forks or runs
-//! out of memory.
+//! The front cache: no page has two owners and none is stranded when threads sleep, end or run out of memory.
+//! Forks are in `tests/fork.rs`.
 
-#![allow(unsafe_code)] // a fork
+#![allow(unsafe_code)] // a thread that ends itself, and the core of a yard
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Barrier, mpsc};
@@ -403,80 +403,6 @@ fn no_more_threads_than_a_quarter_of_the_yard_is_enough_for() {
         threads.into_iter().for_each(|t| t.join().unwrap());
     });
     assert_eq!(used(&yard), 0);
-}
-
-/// Runs something in a child process; whether it ended well.
-fn in_child(f: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child asks the yard, which knows what is allowed there, and ends at once.
-    match unsafe { libc::fork() } {
-        -1 => panic!("fork: {}", std::io::Error::last_os_error()),
-        0 => {
-            let well = f();
-            // SAFETY: takes a number.
-            unsafe { libc::_exit(if well { 0 } else { 1 }) }
-        }
-        child => {
-            let mut status = 0;
-            // SAFETY: the pointer is to a number of ours.
-            let got = unsafe { libc::waitpid(child, &mut status, 0) };
-            got == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
-        }
-    }
-}
-
-#[test]
-fn a_child_keeps_its_copy_and_gets_no_more() {
-    for how in [ThreadCache::Auto, ThreadCache::Off] {
-        let yard = Builder::new(64 << 20).thread_cache(how).build().unwrap();
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|s| {
-            // Somebody else is inside all the time, maybe under a lock when the child is made.
-            s.spawn(|| {
-                while !stop.load(Relaxed) {
-                    drop(take(&yard, 50));
-                }
-            });
-            for round in 0..20 {
-                let mut mine = yard.alloc(ONE, Gfp::KERNEL).unwrap();
-                let mut other = Some(yard.alloc(ONE, Gfp::KERNEL).unwrap());
-                mine.fill(round);
-                let before = yard.front_stats().hits;
-                let child = in_child(|| {
-                    let same = mine.iter().all(|&b| b == round);
-                    mine.fill(0xff);
-                    let none = yard.alloc(ONE, Gfp::KERNEL).map(|_| ())
-                        == Err(AllocError::NoMemory)
-                        && yard.alloc(huge(), Gfp::KERNEL).is_err();
-                    drop(other.take());
-                    yard.drain();
-                    yard.tick();
-                    same && none
-                });
-                assert!(child);
-                assert!(mine.iter().all(|&b| b == round), "the child's copy is its own");
-                assert!(yard.front_stats().hits >= before);
-            }
-            stop.store(true, Relaxed);
-        });
-        yard.drain();
-        assert_eq!(used(&yard), 0, "what children dropped stays the parent's to drop");
-    }
-}
-
-#[test]
-fn a_child_can_drop_the_yard_and_make_its_own() {
-    let yard = Builder::new(64 << 20).build().unwrap();
-    drop(take(&yard, 10));
-    let mut yard = Some(yard);
-    let well = in_child(|| {
-        drop(yard.take());
-        let Ok(own) = Builder::new(32 << 20).build() else { return false };
-        let Ok(mut block) = own.alloc(ONE, Gfp::KERNEL) else { return false };
-        block.fill(1);
-        block.len() == PAGE_SIZE as usize
-    });
-    assert!(well);
-    assert!(yard.is_some_and(|yard| yard.alloc(ONE, Gfp::KERNEL).is_ok()));
 }
 
 #[test]

@@ -1,31 +1,27 @@
 //! What the fuzzers have found worth keeping (`fuzz/`), replayed on stable with changes: no reader
 //! panics or hangs, and what is read without complaint is written and read back the same.
-#![allow(missing_docs, unreachable_pub)]
 
-#[path = "../../../fuzz/bodies/replay.rs"]
+#[path = "../../../../fuzz/bodies/corpora.rs"]
+mod corpora;
+#[path = "../../../../fuzz/bodies/replay.rs"]
 mod replay;
-#[path = "../../../fuzz/bodies/trace.rs"]
+#[allow(missing_docs, unreachable_pub)]
+#[path = "../../../../fuzz/bodies/trace.rs"]
 mod trace;
-
-fn corpus(name: &str) -> Vec<u8> {
-    let path = format!("{}/../../fuzz/corpus/{name}.zst", env!("CARGO_MANIFEST_DIR"));
-    let packed = std::fs::File::open(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
-    zstd::decode_all(packed).unwrap()
-}
 
 #[test]
 fn recordings() {
-    replay::replay(&corpus("ftrace"), 10_000, trace::recording);
+    replay::replay(&corpora::read("ftrace.zst"), 10_000, trace::recording);
 }
 
 #[test]
 fn compact_traces() {
-    replay::replay(&corpus("pgy"), 10_000, trace::pgy);
+    replay::replay(&corpora::read("pgy.zst"), 10_000, trace::pgy);
 }
 
 #[test]
 fn state_files() {
-    replay::replay(&corpus("state"), 20_000, trace::state);
+    replay::replay(&corpora::read("state.zst"), 20_000, trace::state);
 }
 
 /// A reader that takes what it reads for what it should be.
@@ -40,5 +36,5 @@ fn trusting(data: &[u8]) {
 #[test]
 fn a_reader_that_trusts_its_input_is_found_out() {
     let trusting = |data: &[u8]| trusting(data.get(1..).unwrap_or_default());
-    replay::finds("a node that is no number", &corpus("state"), 4000, trusting);
+    replay::finds("a node that is no number", &corpora::read("state.zst"), 4000, trusting);
 }

@@ -1,5 +1,4 @@
 //! What the tests share.
-#![allow(dead_code)]
 
 use std::io::Cursor;
 

@@ -1,15 +1,14 @@
 //! Workloads on the simulated machine: the same seed gives the same bytes, everything is given back
 //! (a run that loses a page is an error), and each shows what it is for.
 
-mod small;
-
 use pageyard_lab::replay;
 use pageyard_lab::result::{RunResult, World};
 use pageyard_lab::table::Source;
 use pageyard_lab::track::ListTrack;
 use pageyard_lab::workload::{self, Options, RECIPES};
 use pageyard_machine::MachineSpec;
-use small::small;
+
+use crate::small::small;
 
 fn options(name: &str, policies: &[&str]) -> Options {
     Options {

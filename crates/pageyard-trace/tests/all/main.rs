@@ -1,0 +1,11 @@
+//! Traces and state files, tested from outside, in one program.
+
+mod common;
+mod compaction;
+mod compression;
+mod corpus;
+mod pgy;
+mod round_trip;
+mod sample;
+mod state;
+mod text;
