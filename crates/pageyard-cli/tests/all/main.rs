@@ -4,6 +4,7 @@ mod cli;
 mod compare;
 mod failures;
 mod fast_path;
+mod figures;
 mod picture;
 mod policies;
 mod reproduce;
