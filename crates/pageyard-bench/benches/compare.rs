@@ -1,10 +1,10 @@
-//! All contestants in all timed patterns, paired in one run, as one table.
+//! Compares all contestants in all timed patterns, in one run with interleaved rounds.
 //!
-//! Its own runner rather than criterion's (for that see `single.rs`): criterion and divan measure
-//! one function for seconds and then the next, so on a shared machine a ratio of two of them
-//! compares two different moments, and they time by the wall. Here a round runs every contestant
-//! once, in an order of its own, time is the CPU time of the thread, and ratios are taken round by
-//! round before their median is.
+//! This bench has its own runner instead of criterion (see `single.rs` for that). Criterion and
+//! divan measure one function for seconds and then the next. On a shared machine, a ratio of two
+//! such results compares two different moments. They also measure wall time. Here, each round runs
+//! every contestant once, in random order, and measures the CPU time of the thread. Ratios are
+//! computed per round before their median is taken.
 //!
 //! `cargo bench -p pageyard-bench [-- --quick] [--rounds N] [--seed N] [--only PATTERN] [--json FILE]`
 
@@ -18,9 +18,9 @@ use pageyard_bench::contestants::{
 use pageyard_bench::patterns::{HELD, PATTERNS, Pattern, Rng, Sample};
 use serde::Serialize;
 
-/// The hot pair is to take at most this much of the floor's time.
+/// Goal for the hot pair: its maximum time relative to the floor.
 const PAIR_GOAL: f64 = 1.15;
-/// How often a run in which a thread lost its CPU is done again.
+/// How often a run is repeated in which a thread lost its CPU.
 const RETRIES: usize = 10;
 
 /// Times pageyard beside its peers.
@@ -46,10 +46,10 @@ struct Args {
     bench: bool,
 }
 
-/// The rows that are ours.
+/// The rows of this project.
 const OURS: [&str; 2] = [Pageyard::NAME, PageyardOwned::NAME];
 
-/// One contestant, ready to run, of a type that its holder need not know.
+/// One contestant, ready to run, with its type erased.
 struct Entry {
     name: &'static str,
     run: Box<dyn Fn(u64) -> Sample>,
@@ -69,7 +69,7 @@ impl Visitor for Entries {
     }
 }
 
-/// A median and what half of the values lie between.
+/// A median and the quartiles around it.
 #[derive(Clone, Copy, Serialize)]
 struct Spread {
     median: f64,
@@ -101,7 +101,7 @@ struct Column {
     rounds: Vec<f64>,
 }
 
-/// How one of ours stands.
+/// The result of one of this project's rows.
 #[derive(Serialize)]
 struct Standing {
     contestant: &'static str,
@@ -116,7 +116,7 @@ struct Outcome {
     threads: usize,
     best_peer: &'static str,
     ours: Vec<Standing>,
-    /// The part of the runs in which, after all retries, a thread still lost its CPU.
+    /// Fraction of runs in which a thread lost its CPU even after all retries.
     disturbed: f64,
     contestants: Vec<Column>,
 }
@@ -139,7 +139,7 @@ fn measure(pattern: Pattern, args: &Args, rounds: usize, pairs: usize) -> Outcom
     let entries = entries.made;
     let mut times = vec![Vec::new(); entries.len()];
     let mut disturbed = 0;
-    // Rounds that do not count, after which caches are warm and all records have been touched.
+    // Warm-up rounds, to fill the caches and touch all records.
     entries.iter().for_each(|e| {
         (e.run)(args.seed);
         (e.run)(args.seed);
@@ -271,7 +271,7 @@ fn main() -> std::io::Result<()> {
     };
     print(&report);
     match args.json {
-        // Whole or not at all.
+        // Written to a temporary file first, so that the result is complete or absent.
         Some(file) => {
             let (text, part) =
                 (serde_json::to_string_pretty(&report)?, file.with_extension("part"));

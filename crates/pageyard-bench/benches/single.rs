@@ -1,6 +1,6 @@
-//! The timed patterns one by one by criterion, for its baselines and its plots over time:
-//! `cargo bench -p pageyard-bench --features criterion --bench single -- --save-baseline NAME`.
-//! Ratios between contestants are `compare`'s business.
+//! Runs each timed pattern under criterion, for its baselines and its plots over time:
+//! `cargo bench -p pageyard-bench --features criterion --bench single -- --save-baseline NAME`. For
+//! ratios between contestants, use `compare`.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ impl Visitor for Bench<'_> {
         for pattern in PATTERNS.into_iter().filter(|p| p.timed) {
             let a = A::new();
             self.0.bench_function(&format!("{}/{}", pattern.name, A::NAME), |b| {
-                // What criterion is told is thread CPU time per operation, not the wall's.
+                // Criterion gets thread CPU time per operation, not wall time.
                 b.iter_custom(|times| {
                     (0..times)
                         .map(|n| Duration::from_secs_f64(pattern.run(&a, 20_000, n).ns / 1e9))

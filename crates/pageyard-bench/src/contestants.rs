@@ -1,8 +1,8 @@
-//! The allocators that are compared. Each manages [`FRAMES`] frames for [`CPUS`] CPUs, in the form
-//! its documentation recommends, and gets what it keeps in memory from address space that is
-//! reserved for it: beyond that nothing is touched.
+//! The allocators under comparison. Each manages [`FRAMES`] frames for [`CPUS`] CPUs, configured as
+//! its documentation recommends. Allocators that keep records in the managed memory get a reserved
+//! address range for them; no other page is touched.
 
-// The peers' calls are unsafe; this crate is not part of the library.
+// The peers' APIs are unsafe; this crate is not part of the library.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -23,30 +23,30 @@ use pageyard::{
 };
 use spin::mutex::SpinMutex;
 
-/// Frames that each contestant manages: 1 GiB.
+/// Number of frames that each contestant manages: 1 GiB.
 pub const FRAMES: usize = 1 << 18;
-/// CPUs that each contestant serves.
+/// Number of CPUs that each contestant serves.
 pub const CPUS: usize = 2;
 
 pub(crate) const PAGE: usize = pageyard::PAGE_SIZE as usize;
-/// Orders 0 to 10, as Linux has them.
+/// Orders 0 to 10, as in Linux.
 const ORDERS: usize = 11;
 const BIGGEST: usize = PAGE << (ORDERS - 1);
 
-/// An allocator of blocks of 2^order frames. A block is named by any number that its allocator
-/// understands. Orders are constants where the patterns call, as they are for most callers.
+/// An allocator of blocks of 2^order frames. Each allocator chooses how to encode a block as a
+/// number. The patterns pass orders as constants, as most callers do.
 pub trait Contestant: Sync + Sized {
-    /// Its name in tables.
+    /// Name in tables.
     const NAME: &'static str;
-    /// All frames free.
+    /// Creates the allocator with all frames free.
     fn new() -> Self;
-    /// Allocates; the patterns never ask for more than there is.
+    /// Allocates a block. The patterns never exhaust the memory.
     fn alloc(&self, order: u8) -> usize;
-    /// Frees what was allocated with that order.
+    /// Frees a block that was allocated with this order.
     fn free(&self, block: usize, order: u8);
 }
 
-/// Where the current CPU comes from.
+/// Hooks that only report the current CPU.
 #[derive(Debug)]
 pub struct Machine;
 
@@ -70,16 +70,16 @@ impl FrameCpu for Machine {
 
 type Lock = SpinMutex<()>;
 
-/// Requests as page faults make them.
+/// Flags of a page fault's request.
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
 /// The first frame that pageyard manages.
 pub(crate) const FIRST: u64 = 1 << 20;
 
-/// What runs pageyard: a platform with a name in tables.
+/// Hooks for pageyard, with a name in tables.
 pub trait Embedder: Hooks + Sync + 'static {
-    /// The name.
+    /// Name in tables.
     const NAME: &'static str;
-    /// For [`FRAMES`] frames.
+    /// Creates hooks for [`FRAMES`] frames.
     fn new() -> Self;
 }
 
@@ -91,11 +91,11 @@ impl Embedder for Machine {
     }
 }
 
-/// This project's: one zone, any platform and policy.
+/// Pageyard with one zone, any hooks and any policy.
 #[derive(Debug)]
 pub struct Ours<E: Embedder, P: StaticPolicy + 'static>(Yard<'static, Hooked<Lock, E, P>>);
 
-/// This project's as it is by default.
+/// Pageyard with its default configuration.
 pub type Pageyard = Ours<Machine, Linux612>;
 
 impl<E: Embedder, P: StaticPolicy + Sync + 'static> Contestant for Ours<E, P> {
@@ -111,7 +111,7 @@ impl<E: Embedder, P: StaticPolicy + Sync + 'static> Contestant for Ours<E, P> {
             distances: &[],
             knobs: Knobs::default(),
         };
-        // Kept for as long as the program runs, like a kernel's.
+        // Kept until the program ends, as in a kernel.
         let storage = OwnedStorage::new(&layout).expect("the layout is sound").leak();
         Ours(Yard::new(&layout, storage, E::new()).expect("the storage fits"))
     }
@@ -129,7 +129,7 @@ impl<E: Embedder, P: StaticPolicy + Sync + 'static> Contestant for Ours<E, P> {
     }
 }
 
-/// The same with order and flags that the compiler does not know.
+/// Pageyard with order and flags hidden from the compiler.
 #[derive(Debug)]
 pub struct PageyardOpaque(Pageyard);
 
@@ -154,7 +154,8 @@ impl Contestant for PageyardOpaque {
     }
 }
 
-/// The same where a type owns each block, so that no two CPUs can free one at once.
+/// Pageyard with `free_owned`, for types that own their block, so that no two CPUs free it
+/// concurrently.
 #[derive(Debug)]
 pub struct PageyardOwned(Pageyard);
 
@@ -177,8 +178,8 @@ impl Contestant for PageyardOwned {
     }
 }
 
-/// The floor: a stack of blocks per order under one spin lock. It never splits nor merges; no
-/// shared allocator without per-CPU parts does less.
+/// The floor: a stack of blocks per order under one spin lock. It never splits or merges. No shared
+/// allocator without per-CPU parts does less work.
 #[derive(Debug)]
 pub struct Floor(SpinMutex<[Vec<usize>; ORDERS]>);
 
@@ -204,14 +205,14 @@ impl Contestant for Floor {
     }
 }
 
-/// Address space for a peer that keeps its records in the memory it manages.
+/// Address space for a peer that keeps its records in the managed memory.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: it is only an address and a size.
+// SAFETY: the struct is only an address and a size.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -232,12 +233,12 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: allocated so, and the peer goes with it.
+        // SAFETY: allocated with this layout; the peer that uses it is dropped as well.
         unsafe { dealloc(self.start.as_ptr(), self.layout) }
     }
 }
 
-/// Memory that is mapped where it lies.
+/// Identity-mapped memory.
 #[derive(Debug)]
 pub struct Identity;
 
@@ -258,7 +259,7 @@ const BASE: PageSize = PageSize::from_log2(PAGE.ilog2() as u8);
 type Core = SummaryBuddyAllocator<ORDERS, Identity>;
 type Depot = DepotAllocator<Core, Machine, CPUS>;
 
-/// A peer on its region.
+/// A peer together with its region.
 struct Placed<A> {
     peer: A,
     _region: Region,
@@ -267,12 +268,12 @@ struct Placed<A> {
 impl<A: PhysicalAllocator + RegionInit> Placed<A> {
     fn new(peer: A) -> Self {
         let region = Region::new(FRAMES * PAGE);
-        // SAFETY: the region is the peer's alone, lives as long, and is mapped as `Identity` says.
+        // SAFETY: the peer owns the region, which lives as long and is mapped as `Identity` says.
         unsafe { peer.init_region(region.address(), FRAMES * PAGE) };
         Placed { peer, _region: region }
     }
 
-    /// Asked again where it fails while there is memory, as its documentation says.
+    /// Retries failures while memory is left, as the peer's documentation requires.
     #[inline(always)]
     fn alloc(&self, order: u8) -> usize {
         loop {
@@ -284,7 +285,7 @@ impl<A: PhysicalAllocator + RegionInit> Placed<A> {
 
     #[inline(always)]
     fn free(&self, block: usize, order: u8) {
-        // SAFETY: the patterns free what they allocated, once, with the same order.
+        // SAFETY: the patterns free each allocated block once, with the same order.
         unsafe { self.peer.deallocate_physical(BASE, frames(order), block) };
     }
 }
@@ -294,13 +295,13 @@ const fn frames(order: u8) -> NonZeroUsize {
     NonZeroUsize::MIN.saturating_add((1 << order) - 1)
 }
 
-/// `frame-alloc`: per-CPU magazines and a shared depot over its core.
+/// `frame-alloc`: per-CPU magazines and a shared depot on top of its core.
 pub struct FrameDepot(Placed<Depot>);
 
 /// `frame-alloc`: its core, a lock-free buddy allocator.
 pub struct FrameCore(Placed<Core>);
 
-/// `buddy-slab-allocator`: its page allocator under a spin lock, as its own wrapper has it.
+/// `buddy-slab-allocator`: its page allocator under a spin lock, as in its own wrapper.
 pub struct BuddySlab {
     peer: SpinMutex<BuddyAllocator<PAGE>>,
     _region: Region,
@@ -351,7 +352,7 @@ impl Contestant for BuddySlab {
     fn new() -> Self {
         let region = Region::new(FRAMES * PAGE);
         let mut peer = BuddyAllocator::new();
-        // SAFETY: the region is the peer's alone and lives as long.
+        // SAFETY: the peer owns the region, which lives as long as the peer.
         unsafe {
             let bytes = std::slice::from_raw_parts_mut(region.start.as_ptr(), FRAMES * PAGE);
             peer.init(bytes).expect("the region is sound");
@@ -390,13 +391,13 @@ impl Contestant for BuddySystem {
     }
 }
 
-/// Something to do with each of the contestants.
+/// A generic operation on each contestant type.
 pub trait Visitor {
-    /// Does it with one.
+    /// Visits one contestant.
     fn visit<A: Contestant + 'static>(&mut self);
 }
 
-/// All contestants of the tables: ours first, then the floor, then the peers.
+/// Visits all contestants of the tables: pageyard first, then the floor, then the peers.
 pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<Pageyard>();
     visitor.visit::<PageyardOwned>();

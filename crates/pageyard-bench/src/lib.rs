@@ -1,8 +1,9 @@
-//! What is measured ([`patterns`]) and who takes part ([`contestants`]).
+//! Benchmark patterns ([`patterns`]) and the allocators under comparison ([`contestants`]).
 //!
-//! Two programs use it: the bench `compare` times all contestants in one run, and the binary
-//! `instructions` runs one pattern of one contestant under callgrind for `scripts/instructions.sh`.
-//! The pages that are handed out are never touched: what is measured is the allocators alone.
+//! Two programs use this crate: the bench `compare` times all contestants in one run, and the
+//! binary `instructions` runs one pattern of one contestant under callgrind for
+//! `scripts/instructions.sh`. Allocated pages are never touched, so the results cover only the
+//! allocators.
 
 pub mod contestants;
 pub mod patterns;
@@ -14,13 +15,13 @@ thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The CPU that this thread stands for; 0 at first. All contestants that ask get it from here.
+/// Returns the CPU that this thread simulates; initially 0. All contestants read it here.
 #[inline(always)]
 pub fn cpu() -> u32 {
     CPU.get()
 }
 
-/// This thread stands for that CPU from now on.
+/// Sets the CPU that this thread simulates.
 pub fn set_cpu(cpu: u32) {
     CPU.set(cpu);
 }

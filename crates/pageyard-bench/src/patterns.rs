@@ -1,4 +1,4 @@
-//! The patterns of use that are measured.
+//! The measured usage patterns.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,33 +9,34 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::contestants::{CPUS, Contestant};
 
-/// What is timed.
+/// The timed operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// Blocks of this order (0, 3 or 9), each freed at once.
+    /// Allocates a block of this order (0, 3 or 9) and frees it at once.
     Pair(u8),
-    /// Single frames, one after the other, all kept.
+    /// Allocates single frames and keeps all of them.
     Alloc,
-    /// Single frames freed in the order of their allocation.
+    /// Frees single frames in the order of their allocation.
     FreeInOrder,
-    /// Single frames freed in random order.
+    /// Frees single frames in random order.
     FreeAtRandom,
 }
 
-/// A shape and the number of threads that do it at once, each as a CPU of its own.
+/// A shape and the number of threads that run it concurrently, each on its own CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// Its name in tables.
+    /// Name in tables.
     pub name: &'static str,
-    /// What is timed.
+    /// The timed operation.
     pub shape: Shape,
-    /// How many threads, at most [`CPUS`].
+    /// Number of threads, at most [`CPUS`].
     pub threads: usize,
-    /// Whether it is part of the timed comparison; the others are for instruction counts.
+    /// Whether the pattern is part of the timed comparison. The others are for instruction counts
+    /// only.
     pub timed: bool,
 }
 
-/// Frames that are held at once, by all threads together.
+/// Number of frames held at once, by all threads together.
 pub const HELD: usize = 1 << 16;
 
 const fn pattern(name: &'static str, shape: Shape, threads: usize, timed: bool) -> Pattern {
@@ -55,7 +56,7 @@ pub const PATTERNS: [Pattern; 9] = [
     pattern("pair-2m", Shape::Pair(9), 1, true),
 ];
 
-/// `count` pairs. Not inlined, so that callgrind can tell it from what surrounds it.
+/// Runs `count` pairs. Not inlined, so that callgrind reports it separately.
 #[inline(never)]
 pub fn measured_pairs<A: Contestant, const ORDER: u8>(a: &A, count: usize) {
     for _ in 0..count {
@@ -64,7 +65,7 @@ pub fn measured_pairs<A: Contestant, const ORDER: u8>(a: &A, count: usize) {
     }
 }
 
-/// Fills `held` with single frames.
+/// Fills `held` with single frames. Not inlined, as above.
 #[inline(never)]
 pub fn measured_allocs<A: Contestant>(a: &A, held: &mut [usize]) {
     for slot in held {
@@ -72,7 +73,7 @@ pub fn measured_allocs<A: Contestant>(a: &A, held: &mut [usize]) {
     }
 }
 
-/// Frees these single frames.
+/// Frees these single frames. Not inlined, as above.
 #[inline(never)]
 pub fn measured_frees<A: Contestant>(a: &A, held: &[usize]) {
     for &block in held {
@@ -80,12 +81,12 @@ pub fn measured_frees<A: Contestant>(a: &A, held: &[usize]) {
     }
 }
 
-/// A small generator (SplitMix64): the same numbers from the same seed, everywhere.
+/// A small deterministic generator (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Rng(pub u64);
 
 impl Rng {
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -94,7 +95,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Puts a slice in random order.
+    /// Shuffles a slice.
     pub fn shuffle<T>(&mut self, slice: &mut [T]) {
         for i in (1..slice.len()).rev() {
             slice.swap(i, (self.number() % (i as u64 + 1)) as usize);
@@ -102,14 +103,14 @@ impl Rng {
     }
 }
 
-/// CPU time that this thread has used.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec as u32)
 }
 
-/// Keeps this thread on the `n`-th CPU that it may use, so that two threads run on two of them.
-/// Where that is refused, the scheduler decides.
+/// Pins this thread to the `n`-th CPU it may use, so that two threads run on different CPUs. If
+/// pinning fails, the scheduler decides.
 fn pin(n: usize) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     if let Some(cpu) = (0..CpuSet::MAX_CPU).filter(|&c| allowed.is_set(c)).nth(n) {
@@ -119,7 +120,7 @@ fn pin(n: usize) {
     }
 }
 
-/// Where threads wait for each other without sleep, so that they go on at the same moment.
+/// A spinning barrier, so that all threads continue at the same moment.
 struct Gate {
     threads: usize,
     came: AtomicUsize,
@@ -135,7 +136,7 @@ impl Gate {
     }
 }
 
-/// When a thread began, how long it took by the wall, and what CPU time it used.
+/// A thread's start time, wall time and CPU time.
 struct Timing {
     start: Instant,
     wall: Duration,
@@ -148,12 +149,12 @@ fn timed(work: impl FnOnce()) -> Timing {
     Timing { cpu: cpu_time() - cpu, wall: start.elapsed(), start }
 }
 
-/// What one run of a pattern took.
+/// The result of one run of a pattern.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sample {
-    /// Nanoseconds of thread CPU time per operation (a pair is one), of the slowest thread.
+    /// CPU time of the slowest thread, in ns per operation. A pair is one operation.
     pub ns: f64,
-    /// No thread lost its CPU meanwhile, and all began together: they did work side by side.
+    /// Whether all threads started together and none lost its CPU, so that they ran in parallel.
     pub undisturbed: bool,
 }
 
@@ -163,7 +164,7 @@ impl Sample {
         let first = all.iter().map(|t| t.start).min();
         let undisturbed = all.iter().all(|t| {
             let late = first.map_or(Duration::ZERO, |first| t.start - first);
-            // A tenth, as clocks and interrupts take something too.
+            // A tolerance of 10%, for clocks and interrupts.
             t.wall <= t.cpu.mul_f64(1.1) && late <= t.cpu.mul_f64(0.1)
         });
         Sample { ns: cpu.as_nanos() as f64 / count as f64, undisturbed }
@@ -171,8 +172,8 @@ impl Sample {
 }
 
 impl Pattern {
-    /// Does it once on every thread, with `pairs` pairs where it is about pairs. Everything is
-    /// free again afterwards.
+    /// Runs the pattern once on every thread; pair patterns run `pairs` pairs. Frees all frames
+    /// before it returns.
     pub fn run<A: Contestant>(&self, a: &A, pairs: usize, seed: u64) -> Sample {
         let gate = Gate { threads: self.threads, came: AtomicUsize::new(0) };
         let count = if matches!(self.shape, Shape::Pair(_)) { pairs } else { HELD / self.threads };
@@ -206,12 +207,12 @@ impl Pattern {
                 _ => measured_pairs::<A, 9>(a, count),
             });
         }
-        // Written to, so that the kernel has no page to find for it later.
+        // Written once, so that the timed part takes no page faults on it.
         let mut held = vec![usize::MAX; count];
         if self.shape == Shape::Alloc {
             gate.pass();
             let timing = timed(|| measured_allocs(a, &mut held));
-            // Nobody gives back while another still takes.
+            // No thread frees while another still allocates.
             gate.pass();
             held.iter().for_each(|&block| a.free(block, 0));
             return timing;

@@ -1,7 +1,7 @@
-//! Pageyard with checks and defences (spec §11), for the counts of what they cost beside the same
-//! patterns without.
+//! Pageyard with checks and defences (spec §11), to measure their cost against the same patterns
+//! without them.
 
-// Memory is filled and looked at here.
+// Fills and inspects the managed memory.
 #![allow(unsafe_code)]
 
 use std::slice;
@@ -15,7 +15,7 @@ use pageyard::{
 
 use crate::contestants::{Embedder, FIRST, FRAMES, Ours, PAGE, Region, Visitor};
 
-/// A page as a kernel describes it, in a cache line of its own.
+/// A page descriptor like a kernel's, on its own cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Page {
@@ -27,7 +27,7 @@ struct Page {
     head: usize,
 }
 
-/// Descriptions of all pages, all in order.
+/// Descriptors of all pages; none is bad.
 #[derive(Debug)]
 struct Pages(Vec<Page>);
 
@@ -51,7 +51,7 @@ impl Pages {
     }
 }
 
-/// Every page is looked at on its way in and out.
+/// Checks every page when it is allocated and freed.
 #[derive(Debug)]
 pub struct Checking(Pages);
 
@@ -85,7 +85,7 @@ impl Defences for Checking {
     }
 }
 
-/// The same with memory, which is filled.
+/// Page descriptors and memory, for policies that fill pages.
 #[derive(Debug)]
 struct Memory {
     pages: Pages,
@@ -101,13 +101,13 @@ impl Memory {
     fn with<T>(&self, pfn: Pfn, order: Order, f: impl FnOnce(&mut [u8]) -> T) -> T {
         let at = self.region.address() + (pfn.0 - FIRST) as usize * PAGE;
         let bytes = order.pages() as usize * PAGE;
-        // SAFETY: the block lies in the region, which was exposed, and is the allocator's alone
-        // while it asks for this; nobody else has a reference into it.
+        // SAFETY: the block lies in the region, whose provenance was exposed. During this call the
+        // block belongs to the allocator alone, so there are no other references into it.
         f(unsafe { slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(at), bytes) })
     }
 }
 
-/// Declares embedders with memory.
+/// Declares hooks with memory.
 macro_rules! with_memory {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {$(
         $(#[$doc])*
@@ -162,13 +162,13 @@ macro_rules! with_memory {
 }
 
 with_memory! {
-    /// All memory is zeroed when it is handed out.
+    /// Zeroes memory when it is allocated.
     Zeroing = "pageyard-init-on-alloc";
-    /// Free memory holds a pattern.
+    /// Fills free memory with a pattern.
     Poisoning = "pageyard-poison";
 }
 
-/// The contestants with checks and defences.
+/// Visits the contestants with checks and defences.
 pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<Ours<Checking, PageChecked>>();
     visitor.visit::<Ours<Zeroing, InitOnAlloc>>();

@@ -1,4 +1,4 @@
-//! Making a yard on memory of the caller's, and ending it.
+//! Creates and destroys a yard on the caller's memory.
 
 use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
@@ -18,7 +18,7 @@ use crate::status::{
 };
 use crate::text;
 
-/// The arrays of a layout in the core's terms, and the handle before them.
+/// The handle and the arrays of a layout, converted to the core's types.
 type Described = (
     &'static mut pageyard_core,
     &'static [ZoneSpec],
@@ -26,7 +26,8 @@ type Described = (
     &'static [NodeId],
 );
 
-/// Writes them to the room, in the order of [`Plan`]. Apart from [`build`], whose stack is deep.
+/// Writes the arrays to the room in the order of [`Plan`]. Separate from [`build`] to bound the
+/// depth of the stack.
 #[inline(never)]
 fn describe(carver: &mut Carver<'static>, parts: &Parts<'_>) -> Option<Described> {
     let nothing =
@@ -46,7 +47,7 @@ fn describe(carver: &mut Carver<'static>, parts: &Parts<'_>) -> Option<Described
 }
 
 /// # Safety
-/// Every byte of the room has some value, as memory of a program in C has.
+/// Every byte of the room must be initialized, as memory of a C program is.
 unsafe fn build(
     parts: &Parts<'_>,
     room: &'static mut [MaybeUninit<u8>],
@@ -69,28 +70,30 @@ unsafe fn build(
     };
     layout.needs::<CLock>().map_err(refused)?;
     lock::decide(table.lock, table.try_lock, table.unlock)?;
-    // SAFETY: by the caller's word the bytes have values; what they are does not matter
-    // (`core_level_from_both_libraries` begins with room that is full of garbage).
+    // SAFETY: the caller guarantees that the bytes are initialized; their values do not matter
+    // (`core_level_from_both_libraries` begins with a room full of garbage).
     let storage: Storage<'static, CLock> =
         unsafe { carve_initialized(&layout, carver.into_rest()) }.map_err(refused)?;
     handle.init(CPlatform(table), &layout, storage).map_err(refused)?;
     Ok(handle)
 }
 
-/// Makes a yard in which every usable frame that is not reserved is free.
+/// Creates a yard in which every usable frame that is not reserved is free.
 ///
-/// `room` is memory for its maps, of at least as many `bytes` as pageyard_core_room says, anywhere,
-/// holding anything; it must not be memory that the yard hands out, unless the layout reserves that.
-/// `platform` may be null: one CPU, spin locks, no hooks. `why`, where it is not null, is filled with
-/// a sentence of at most `why_size` bytes, its ending zero included, that says what is wrong with the
-/// layout; empty where that is not the error.
+/// `room` is memory for the yard's maps: at least as many `bytes` as pageyard_core_room returns, at
+/// any address, with any contents. It must not overlap memory that the yard allocates, unless the
+/// layout reserves it. `platform` may be null: one CPU, spin locks, no hooks. If `why` is not null,
+/// it receives a sentence that says what is wrong with the layout, at most `why_size` bytes with
+/// its terminating zero. It is empty unless the error is in the layout.
 ///
 /// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT; PAGEYARD_ERR_ROOM;
 /// PAGEYARD_ERR_LOCKS. The room may then have been written to.
 ///
-/// Threads: any; the yard may be used by others once this has returned, and they know that.
+/// Threads: any. Other threads may use the yard once this function has returned and the handle has
+/// been passed to them with proper synchronization.
 ///
-/// Owner: the room is the library's until pageyard_core_destroy; everything else stays the caller's.
+/// Owner: the library owns the room until pageyard_core_destroy; everything else stays the
+/// caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_create(
     layout: *const pageyard_layout,
@@ -101,7 +104,7 @@ pub unsafe extern "C" fn pageyard_core_create(
     why: *mut c_char,
     why_size: usize,
 ) -> pageyard_status {
-    // SAFETY: the header asks for all of it to be what it is called.
+    // SAFETY: the header requires all pointers to be valid.
     status(unsafe { create(layout, platform, room, bytes, yard, (why, why_size)) })
 }
 
@@ -117,7 +120,7 @@ unsafe fn create(
 ) -> Result<(), pageyard_status> {
     let say = |error: Option<InitError>| {
         if !why.is_null() {
-            // SAFETY: see below. A sentence that does not fit is cut.
+            // SAFETY: see below. A sentence that does not fit is truncated.
             let _ = unsafe {
                 text::put(why, why_size, core::ptr::null_mut(), |out| {
                     error.map_or(Ok(()), |e| e.write_to(out)).map_err(|_| PAGEYARD_ERR_LAYOUT)
@@ -129,7 +132,7 @@ unsafe fn create(
     if room.is_null() || yard.is_null() {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
-    // SAFETY: by the caller's word the pointers are what they are called.
+    // SAFETY: the caller guarantees that the pointers are valid.
     unsafe {
         let parts = Parts::read(layout)?;
         let table =
@@ -138,21 +141,22 @@ unsafe fn create(
         if bytes < plan.bytes {
             return Err(PAGEYARD_ERR_ROOM);
         }
-        // No more of the room than is needed: the caller's number may exceed an address space.
+        // Use only as much of the room as needed: `bytes` may exceed the address space.
         let room = slice::from_raw_parts_mut(room.cast(), plan.bytes);
         let handle = build(&parts, room, table, |e| say(Some(e)))?;
         answer(yard, handle)
     }
 }
 
-/// Ends a yard. Frames that it had handed out stay in whoever's hands they are.
+/// Destroys a yard. Frames that were allocated from it are not affected.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE.
 ///
-/// Threads: nobody else uses the yard, or does afterwards. Owner: the room is the caller's again.
+/// Threads: no other thread may use the yard during or after the call. Owner: the caller owns the
+/// room again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_destroy(yard: *mut pageyard_core) -> pageyard_status {
-    // SAFETY: the header asks for a handle that nobody else uses.
+    // SAFETY: the header requires a valid handle that no other thread uses.
     status(unsafe { handle::of(yard) }.map(|_| {
         // SAFETY: as above.
         unsafe { &*yard }.end();

@@ -1,84 +1,83 @@
-//! Request flags and the numbers of types and zones, for both levels.
+//! Request flags, page types and zone kinds for both headers.
 
 use pageyard::{Gfp, MigrateType, Order, ZoneKind};
 
 use crate::status::{PAGEYARD_ERR_ARGUMENT, pageyard_status};
 
-/// The interface's version: what a structure's `version` field is set to.
+/// Version of the interface: the value of a structure's `version` field.
 pub const PAGEYARD_VERSION: u32 = 1;
-/// Bytes in a page.
+/// Bytes per page.
 pub const PAGEYARD_PAGE_SIZE: u32 = 4096;
 /// The highest order of a block: 2^10 pages, 4 MiB.
 pub const PAGEYARD_MAX_ORDER: u32 = 10;
 
-/// From the DMA zone.
+/// Allocate from the DMA zone.
 pub const PAGEYARD_DMA: u32 = 1 << 0;
-/// From the DMA32 zone.
+/// Allocate from the DMA32 zone.
 pub const PAGEYARD_DMA32: u32 = 1 << 2;
-/// The pages can be moved. With PAGEYARD_HIGHMEM also from the movable zone.
+/// The pages are movable. With PAGEYARD_HIGHMEM, the movable zone may be used too.
 pub const PAGEYARD_MOVABLE: u32 = 1 << 3;
-/// High memory will do.
+/// High memory may be used.
 pub const PAGEYARD_HIGHMEM: u32 = 1 << 1;
-/// The pages can be reclaimed.
+/// The pages are reclaimable.
 pub const PAGEYARD_RECLAIMABLE: u32 = 1 << 4;
-/// Urgent: may dip below the minimum watermark.
+/// Urgent: may allocate below the minimum watermark.
 pub const PAGEYARD_HIGH: u32 = 1 << 5;
 /// Reclaim may start I/O.
 pub const PAGEYARD_IO: u32 = 1 << 6;
 /// Reclaim may call into file systems.
 pub const PAGEYARD_FS: u32 = 1 << 7;
-/// Zeroed pages.
+/// Return zeroed pages.
 pub const PAGEYARD_ZERO: u32 = 1 << 8;
-/// May reclaim, and so may sleep.
+/// May reclaim directly, and so may sleep.
 pub const PAGEYARD_DIRECT_RECLAIM: u32 = 1 << 10;
 /// May wake the background reclaimer.
 pub const PAGEYARD_KSWAPD_RECLAIM: u32 = 1 << 11;
 /// Do not report a failure.
 pub const PAGEYARD_NOWARN: u32 = 1 << 13;
-/// Try hard, but do fail.
+/// Retry hard, but fail if that does not help.
 pub const PAGEYARD_RETRY_MAYFAIL: u32 = 1 << 14;
-/// Does not fail for as long as the `keep_trying` hook says so.
+/// Do not fail as long as the `keep_trying` hook returns nonzero.
 pub const PAGEYARD_NOFAIL: u32 = 1 << 15;
-/// Do not try hard.
+/// Do not retry hard; fail early.
 pub const PAGEYARD_NORETRY: u32 = 1 << 16;
 /// May use all reserves: the caller is freeing memory.
 pub const PAGEYARD_MEMALLOC: u32 = 1 << 17;
-/// The block is one unit.
+/// Compound: the block is treated as one unit.
 pub const PAGEYARD_COMP: u32 = 1 << 18;
-/// No reserves, whoever the caller is.
+/// Never use reserves, whatever the context of the caller.
 pub const PAGEYARD_NOMEMALLOC: u32 = 1 << 19;
-/// Within the caller's set of nodes.
+/// Restrict the request to the caller's set of nodes.
 pub const PAGEYARD_HARDWALL: u32 = 1 << 20;
-/// Of the preferred node only.
+/// Restrict the request to the preferred node.
 pub const PAGEYARD_THISNODE: u32 = 1 << 21;
-/// Ordinary memory: may reclaim, start I/O and call into file systems. What to give where nothing
-/// else is meant.
+/// Ordinary memory: may reclaim, start I/O and call into file systems. The usual choice.
 pub const PAGEYARD_KERNEL: u32 =
     PAGEYARD_DIRECT_RECLAIM | PAGEYARD_KSWAPD_RECLAIM | PAGEYARD_IO | PAGEYARD_FS;
-/// From interrupt handlers and the like: must not sleep, may dip into reserves.
+/// For interrupt handlers and other atomic contexts: must not sleep, may use reserves.
 pub const PAGEYARD_ATOMIC: u32 = PAGEYARD_HIGH | PAGEYARD_KSWAPD_RECLAIM;
-/// Must not sleep, can live with a failure.
+/// Must not sleep and tolerates failure.
 pub const PAGEYARD_NOWAIT: u32 = PAGEYARD_KSWAPD_RECLAIM | PAGEYARD_NOWARN;
 /// Memory that its owner can move, from any zone.
 pub const PAGEYARD_HIGHUSER_MOVABLE: u32 =
     PAGEYARD_KERNEL | PAGEYARD_HARDWALL | PAGEYARD_HIGHMEM | PAGEYARD_MOVABLE;
 
-/// Nobody can move these pages.
+/// The pages cannot be moved.
 pub const PAGEYARD_TYPE_UNMOVABLE: u32 = 0;
-/// Their owner can be told to use another frame.
+/// The owner of the pages can switch to another frame.
 pub const PAGEYARD_TYPE_MOVABLE: u32 = 1;
-/// They cannot move but can be given up.
+/// The pages cannot be moved but can be reclaimed.
 pub const PAGEYARD_TYPE_RECLAIMABLE: u32 = 2;
 
-/// Addresses that the oldest devices reach.
+/// Addresses that the oldest devices can reach.
 pub const PAGEYARD_ZONE_DMA: u32 = 0;
-/// Addresses that 32-bit devices reach.
+/// Addresses that 32-bit devices can reach.
 pub const PAGEYARD_ZONE_DMA32: u32 = 1;
-/// Everything else.
+/// All other memory.
 pub const PAGEYARD_ZONE_NORMAL: u32 = 2;
-/// Memory that holds movable pages only.
+/// Memory for movable pages only.
 pub const PAGEYARD_ZONE_MOVABLE: u32 = 3;
-/// Memory of devices: never handed out by requests.
+/// Device memory; requests never allocate from it.
 pub const PAGEYARD_ZONE_DEVICE: u32 = 4;
 
 const _: () = {
@@ -109,13 +108,13 @@ const _: () = {
     assert!(PAGEYARD_ZONE_DEVICE == ZoneKind::Device as u32);
 };
 
-/// An order from C.
+/// Converts an order from C.
 #[inline]
 pub fn order(order: u32) -> Result<Order, pageyard_status> {
     u8::try_from(order).ok().and_then(Order::new).ok_or(PAGEYARD_ERR_ARGUMENT)
 }
 
-/// Flags from C; what the core does not know passes through.
+/// Converts flags from C. Flags that the core does not know pass through.
 #[inline]
 pub fn gfp(flags: u32) -> Gfp {
     Gfp::from_bits_retain(flags)

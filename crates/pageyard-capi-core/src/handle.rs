@@ -1,4 +1,4 @@
-//! The handle of a yard on memory of the caller's.
+//! The handle of a yard on the caller's memory.
 
 use core::mem::{ManuallyDrop, offset_of};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -15,13 +15,13 @@ pub type CoreYard = Yard<'static, Hooked<CLock, CPlatform, Linux612>>;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pageyrd1");
 
-/// An allocator on the caller's memory. Handles are checked: one that is null, misaligned, or of a
-/// yard that was destroyed and whose room has not been written since is answered with
-/// PAGEYARD_ERR_HANDLE. A pointer to anything else is not told apart from a handle for sure: it is
-/// read, which faults where no memory is.
+/// An allocator on the caller's memory. Functions check handles. They return PAGEYARD_ERR_HANDLE
+/// for a handle that is null, misaligned, or of a destroyed yard whose room has not been written
+/// since. A pointer to anything else is not reliably detected: it is read, which faults if it is
+/// not mapped.
 pub struct pageyard_core(Body);
 
-/// The word comes first: of a pointer to something else no more is read.
+/// The magic word comes first: of a pointer that is not a handle, only the word is read.
 #[repr(C)]
 struct Body {
     magic: AtomicU64,
@@ -29,13 +29,14 @@ struct Body {
 }
 
 impl pageyard_core {
-    /// No handle yet. A constant is copied to its place; a value would be made on the stack first.
+    /// Returns storage that is not a handle yet. A constant, because it is copied to its place; a
+    /// value would be built on the stack first.
     pub(crate) const fn unmade() -> Self {
         let yard = ManuallyDrop::new(Yard::without_memory(CPlatform(pageyard_platform::none())));
         pageyard_core(Body { magic: AtomicU64::new(0), yard })
     }
 
-    /// Makes the yard; from now on this is a handle.
+    /// Initializes the yard and makes this a valid handle.
     pub(crate) fn init(
         &mut self,
         platform: CPlatform,
@@ -48,7 +49,8 @@ impl pageyard_core {
         Ok(())
     }
 
-    /// This is a handle no more. The yard is atomics and the caller's memory: there is nothing to be given up.
+    /// Invalidates the handle. The yard consists of atomics and the caller's memory, so nothing is
+    /// dropped.
     pub(crate) fn end(&self) {
         self.0.magic.store(0, Ordering::Relaxed);
     }
@@ -56,25 +58,25 @@ impl pageyard_core {
 
 const _: () = assert!(offset_of!(pageyard_core, 0) == 0 && offset_of!(Body, magic) == 0);
 
-/// The yard of a handle.
+/// Returns the yard of a handle.
 ///
 /// # Errors
-/// It is none, as far as that can be seen.
+/// Fails if the pointer is detectably not a handle.
 ///
 /// # Safety
-/// The pointer is null, misaligned, or to memory that may be read; if that holds a yard, it is not
-/// destroyed meanwhile.
+/// The pointer must be null, misaligned, or point to readable memory. If that holds a yard, the
+/// yard must not be destroyed meanwhile.
 #[inline]
 pub unsafe fn of<'h>(handle: *const pageyard_core) -> Result<&'h CoreYard, pageyard_status> {
     if handle.is_null() || !handle.is_aligned() {
         return Err(PAGEYARD_ERR_HANDLE);
     }
-    // SAFETY: by the caller's word it may be read, and it is aligned; an atomic may be any bytes
-    // (`misuse_is_an_error` faults without the checks above).
+    // SAFETY: the caller guarantees that it is readable, and it is aligned. An atomic accepts any
+    // bytes (`misuse_is_an_error` faults without the checks above).
     if unsafe { &(*handle).0.magic }.load(Ordering::Relaxed) != MAGIC {
         return Err(PAGEYARD_ERR_HANDLE);
     }
-    // SAFETY: the word is written last and taken away first, so there is a yard (a stale handle in
+    // SAFETY: the word is written last and cleared first, so there is a yard (a stale handle in
     // `misuse_is_an_error`).
     Ok(unsafe { &(*handle).0.yard })
 }

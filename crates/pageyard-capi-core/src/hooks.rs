@@ -1,4 +1,4 @@
-//! What the caller supplies: a table of functions.
+//! The table of functions that the caller supplies.
 
 use core::ffi::c_void;
 
@@ -11,46 +11,46 @@ use crate::flags::PAGEYARD_VERSION;
 use crate::lock::pageyard_lock;
 use crate::sized::Growing;
 
-/// What `relocate` answers: contents and owner are at the new place.
+/// Result of `relocate`: the contents and the owner are at the new place.
 pub const PAGEYARD_MOVED: i32 = 0;
-/// What `relocate` answers: not now, somebody is using it.
+/// Result of `relocate`: the block is in use now; a later attempt may succeed.
 pub const PAGEYARD_MOVE_BUSY: i32 = 1;
-/// What `relocate` answers: it cannot move, or has no owner any more.
+/// Result of `relocate`: the block cannot be moved, or has no owner any more.
 pub const PAGEYARD_MOVE_REFUSED: i32 = 2;
 
-/// Memory to be freed for a request that could not be served.
+/// A reclaim request, made when an allocation could not be served.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pageyard_reclaim_job {
-    /// How many pages to free.
+    /// Number of pages to free.
     pub pages: u64,
-    /// The nodes whose memory would help, a bit for each.
+    /// Nodes whose memory is useful, one bit per node.
     pub allowed: u64,
-    /// The flags of the request.
+    /// Flags of the failed request.
     pub flags: u32,
-    /// Its order.
+    /// Order of the failed request.
     pub order: u32,
-    /// The node where memory is wanted most.
+    /// Preferred node of the request.
     pub node: u32,
-    /// Zones up to this one (PAGEYARD_ZONE numbers) would help.
+    /// Highest useful zone (a PAGEYARD_ZONE number). Lower zones are useful too.
     pub highest_zone: u32,
-    /// 12 at first, then down to 1: how hard to look.
+    /// Scan priority, from 12 (first pass) down to 1 (most aggressive).
     pub priority: u32,
     /// Whether pages may be written back or swapped out: 0 or 1.
     pub may_write: u32,
 }
 
-/// The machine under a yard: functions of the caller's. Set everything to zero, then `struct_size`
-/// to sizeof(struct pageyard_platform), `version` to PAGEYARD_VERSION, and what there is. Every
-/// function may be missing (null).
+/// The hooks of a yard: functions that the caller supplies. Set the structure to zero, then set
+/// `struct_size` to sizeof(struct pageyard_platform), `version` to PAGEYARD_VERSION, and the
+/// functions you have. Every function is optional (null).
 ///
-/// Owner: pageyard_core_create copies the table; what `context` points to must live as long as the
+/// Owner: pageyard_core_create copies the table. What `context` points to must live as long as the
 /// yard.
 ///
 /// Threads: functions are called on the thread or CPU that calls the library, any number at once.
-/// `cpu`, `now`, `lock`, `try_lock` and `unlock` may be called with locks held and must not call the
-/// library; the others are called without any lock, may sleep and may make requests. No function may
-/// leave by an exception or longjmp.
+/// `cpu`, `now`, `lock`, `try_lock` and `unlock` may be called with locks held and must not call
+/// the library. The others are called without locks held, may sleep and may make requests. No
+/// function may exit through an exception or longjmp.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pageyard_platform {
@@ -58,71 +58,75 @@ pub struct pageyard_platform {
     pub struct_size: u32,
     /// PAGEYARD_VERSION.
     pub version: u32,
-    /// Handed to every function but the lock functions.
+    /// Passed to every function except the lock functions.
     pub context: *mut c_void,
-    /// The CPU that executes the caller, from 0, below the layout's `cpu_count`. It need not stay
-    /// there. Missing: 0.
+    /// Returns the CPU that runs the caller, from 0 up to the layout's `cpu_count` - 1. The caller
+    /// may migrate afterwards. If null: always 0.
     pub cpu: Option<unsafe extern "C" fn(context: *mut c_void) -> u32>,
-    /// Nanoseconds since any start. Missing: 0 always; then nothing that waits for time to pass does
-    /// (reports of failures are not held back, background compaction does not look by itself).
+    /// Returns nanoseconds since an arbitrary start. If null: always 0, and everything that waits
+    /// for time to pass is disabled: failure reports are not rate-limited, and background
+    /// compaction does not start by itself.
     pub now: Option<unsafe extern "C" fn(context: *mut c_void) -> u64>,
-    /// A pause of about a tick: another thread is dealing with the shortage. Missing: a processor's
-    /// hint that it spins.
+    /// Pauses for about one tick while another thread handles the shortage. If null: a spin-loop
+    /// hint.
     pub pause: Option<unsafe extern "C" fn(context: *mut c_void)>,
-    /// Waits for a lock and takes it. All three lock functions are there, or none: then a spin lock
-    /// is used. A program has one kind of lock: all yards give the same three. Where requests are
-    /// also made by interrupt handlers, lock and try_lock turn interrupts off and unlock restores
-    /// them.
+    /// Acquires a lock, waiting if necessary. Supply all three lock functions or none; without them
+    /// a spin lock is used. All yards of a program must use the same three functions. If interrupt
+    /// handlers make requests too, lock and try_lock must disable interrupts and unlock must
+    /// restore them.
     pub lock: Option<unsafe extern "C" fn(lock: *mut pageyard_lock)>,
-    /// Takes a lock if nobody holds it; whether it did: not 0. Never waits.
+    /// Acquires a lock if it is free, and returns nonzero if it did. Never waits.
     pub try_lock: Option<unsafe extern "C" fn(lock: *mut pageyard_lock) -> i32>,
-    /// Gives a lock back. Called by the holder.
+    /// Releases a lock. Called by the holder.
     pub unlock: Option<unsafe extern "C" fn(lock: *mut pageyard_lock)>,
-    /// Zeroes a block that a request with PAGEYARD_ZERO is about to get. Missing: blocks are handed
-    /// out as they are.
+    /// Zeroes a block for a request with PAGEYARD_ZERO before the request returns. If null: blocks
+    /// are returned with their old contents.
     pub zero: Option<unsafe extern "C" fn(context: *mut c_void, pfn: u64, order: u32)>,
-    /// A number that tells the calling task from others, so that a reclaim that asks for memory
-    /// itself is known by it. Missing: the CPU's.
+    /// Returns a number that identifies the calling task. It lets the library recognize requests
+    /// made from within `reclaim`. If null: the CPU number.
     pub task: Option<unsafe extern "C" fn(context: *mut c_void) -> u64>,
-    /// Frees memory; how many pages it freed. Requests it makes may use all reserves. Missing: 0.
+    /// Frees memory and returns the number of pages freed. Requests made by this function may use
+    /// all reserves. If null: 0.
     pub reclaim:
         Option<unsafe extern "C" fn(context: *mut c_void, job: *const pageyard_reclaim_job) -> u64>,
-    /// How many pages of a zone `reclaim` could still free. Missing: 0, so that `reclaim` is not
-    /// tried again when it freed too little.
+    /// Returns how many pages of a zone `reclaim` could still free. If null: 0, so `reclaim` is not
+    /// retried when it frees too little.
     pub reclaimable:
         Option<unsafe extern "C" fn(context: *mut c_void, node: u32, zone: u32) -> u64>,
-    /// Nothing could be reclaimed: make somebody give up memory; not 0 where somebody does. One
-    /// call at a time. Missing: 0.
+    /// Called when nothing could be reclaimed: force some user to release memory. Returns nonzero
+    /// if one does. One call at a time. If null: 0.
     pub out_of_memory:
         Option<unsafe extern "C" fn(context: *mut c_void, job: *const pageyard_reclaim_job) -> i32>,
-    /// A request with PAGEYARD_NOFAIL has failed `tries` times. Waits for memory; not 0: try again.
-    /// Missing: 0, and the request fails.
+    /// Called when a request with PAGEYARD_NOFAIL has failed `tries` times. Waits for memory;
+    /// returns nonzero to retry. If null: 0, and the request fails.
     pub keep_trying:
         Option<unsafe extern "C" fn(context: *mut c_void, order: u32, tries: u32) -> i32>,
-    /// Moves a block that pageyard_core_set_movable was told of: copies it and makes its owner the
-    /// owner of `to`, or refuses; PAGEYARD_MOVED and its kin. The owner may have given the block
-    /// back a moment ago: look it up under the owner's own lock. After PAGEYARD_MOVED nobody
-    /// touches or frees `from`. Missing: refused.
+    /// Migrates a block that was marked with pageyard_core_set_movable: copies it from `from` to
+    /// `to` and makes its owner use `to`, or refuses. Returns PAGEYARD_MOVED, PAGEYARD_MOVE_BUSY or
+    /// PAGEYARD_MOVE_REFUSED. The owner may have just freed the block, so look it up under the
+    /// owner's own lock. After PAGEYARD_MOVED, nothing may access or free `from`. If null: refused.
     pub relocate:
         Option<unsafe extern "C" fn(context: *mut c_void, from: u64, to: u64, order: u32) -> i32>,
-    /// Background reclaim of a node has work: free memory fell below a watermark for requests of
-    /// this order that may use zones up to `highest_zone`.
+    /// Wakes background reclaim of a node. Free memory fell below a watermark for requests of this
+    /// order that may use zones up to `highest_zone`.
     pub wake_reclaim: Option<
         unsafe extern "C" fn(context: *mut c_void, node: u32, order: u32, highest_zone: u32),
     >,
-    /// Background compaction of a node has work: call pageyard_core_compact_background.
+    /// Wakes background compaction of a node: have pageyard_core_compact_background called.
     pub wake_compaction: Option<unsafe extern "C" fn(context: *mut c_void, node: u32)>,
-    /// A request failed that did not ask for silence; at most one call in ten seconds of `now`.
+    /// Reports that a request without PAGEYARD_NOWARN failed. At most one call per ten seconds of
+    /// `now`.
     pub warn: Option<unsafe extern "C" fn(context: *mut c_void, order: u32, flags: u32)>,
 }
 
-// SAFETY: it begins with the two fields; zero is null, a missing function, or no context.
+// SAFETY: the structure begins with the two fields. Zero is a null pointer, a missing function or
+// no context.
 unsafe impl Growing for pageyard_platform {
     const LEAST: usize = size_of::<pageyard_platform>();
 }
 
 impl pageyard_platform {
-    /// A table without functions.
+    /// Returns a table without functions.
     pub(crate) const fn none() -> Self {
         pageyard_platform {
             struct_size: size_of::<Self>() as u32,
@@ -148,7 +152,7 @@ impl pageyard_platform {
     }
 }
 
-/// A yard's platform: what the table says, or what the core does without.
+/// Hooks that call the table's functions, with defaults for missing ones.
 #[derive(Debug)]
 pub struct CPlatform(pub(crate) pageyard_platform);
 
@@ -165,8 +169,8 @@ fn job(job: &ReclaimJob) -> pageyard_reclaim_job {
     }
 }
 
-// In all calls below: the function is the caller's, called as the table's comments promise, with the
-// context that came with it and pointers that live until it returns.
+// In all calls below, the function is the caller's and is called as the table's comments promise:
+// with the context of the same table, and with pointers that live until it returns.
 impl Platform for CPlatform {
     const DEFERS: bool = false;
 

@@ -1,4 +1,4 @@
-//! What the caller says of its memory, and how much room the maps need.
+//! The caller's description of its memory, and the size of the maps.
 
 use core::alloc::Layout as Bytes;
 use core::ops::Range;
@@ -11,13 +11,13 @@ use crate::lock::CLock;
 use crate::sized::{self, Growing};
 use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LAYOUT, pageyard_status, status};
 
-/// Frames from `start` to one before `end`.
+/// A range of frames from `start` up to, but not including, `end`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pageyard_range {
-    /// The first frame.
+    /// First frame.
     pub start: u64,
-    /// One past the last.
+    /// One past the last frame.
     pub end: u64,
 }
 
@@ -33,10 +33,10 @@ pub struct pageyard_zone {
     pub kind: u32,
 }
 
-/// A machine's memory. Set everything to zero, then `struct_size` to sizeof(struct pageyard_layout),
-/// `version` to PAGEYARD_VERSION, and what there is.
+/// Description of a machine's memory. Set the structure to zero, then set `struct_size` to
+/// sizeof(struct pageyard_layout), `version` to PAGEYARD_VERSION, and the fields that apply.
 ///
-/// Owner: all arrays are the caller's; pageyard_core_create copies what it needs.
+/// Owner: all arrays stay the caller's; pageyard_core_create copies what it needs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pageyard_layout {
@@ -44,36 +44,36 @@ pub struct pageyard_layout {
     pub struct_size: u32,
     /// PAGEYARD_VERSION.
     pub version: u32,
-    /// The zones, in any order, at least one; no two overlap, or are of one kind and node.
+    /// At least one zone, in any order. No two overlap, or have the same kind and node.
     pub zones: *const pageyard_zone,
-    /// How many.
+    /// Number of zones.
     pub zone_count: usize,
-    /// Where there is memory, in any order; no two overlap, all lie in zones.
+    /// Ranges that contain memory, in any order. No two overlap; all lie in zones.
     pub usable: *const pageyard_range,
-    /// How many.
+    /// Number of usable ranges.
     pub usable_count: usize,
-    /// Memory that is in use already and never becomes free.
+    /// Ranges that are already in use and never become free.
     pub reserved: *const pageyard_range,
-    /// How many.
+    /// Number of reserved ranges.
     pub reserved_count: usize,
-    /// The node of each CPU, by number, at least one.
+    /// The node of each CPU, indexed by CPU number. At least one entry.
     pub cpus: *const u16,
-    /// How many.
+    /// Number of CPUs.
     pub cpu_count: usize,
-    /// How far the nodes are from each other, row by row: 10 from a node to itself, more to others.
-    /// Null: all others are equally far.
+    /// Distances between nodes as a matrix, row by row: 10 from a node to itself, more to others.
+    /// Null: all other nodes are equally far.
     pub distances: *const u8,
-    /// How many: the square of the number of nodes, or 0.
+    /// Number of distances: the square of the number of nodes, or 0.
     pub distance_count: usize,
 }
 
-// SAFETY: it begins with the two fields; zero is null and no entries.
+// SAFETY: the structure begins with the two fields. Zero is a null pointer or no entries.
 unsafe impl Growing for pageyard_layout {
     const LEAST: usize = size_of::<pageyard_layout>();
 }
 
 /// # Safety
-/// The pointer is to so many entries, or there are none, or it is null.
+/// `from` must be null or point to `count` entries, unless `count` is 0.
 unsafe fn entries<'l, T>(from: *const T, count: usize) -> Result<&'l [T], pageyard_status> {
     if count == 0 {
         return Ok(&[]);
@@ -82,12 +82,12 @@ unsafe fn entries<'l, T>(from: *const T, count: usize) -> Result<&'l [T], pageya
     if from.is_null() || !from.is_aligned() || !fits {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
-    // SAFETY: by the caller's word there are as many; they are aligned and no more than an address
-    // space holds, as tested (`invalid_and_extreme_numbers_are_errors_or_served`, counts of SIZE_MAX).
+    // SAFETY: the caller guarantees `count` entries. Alignment and size are checked above
+    // (`invalid_and_extreme_numbers_are_errors_or_served`, counts of SIZE_MAX).
     Ok(unsafe { slice::from_raw_parts(from, count) })
 }
 
-/// A layout's arrays.
+/// The arrays of a layout.
 pub(crate) struct Parts<'l> {
     pub(crate) zones: &'l [pageyard_zone],
     pub(crate) usable: &'l [pageyard_range],
@@ -98,9 +98,9 @@ pub(crate) struct Parts<'l> {
 
 impl Parts<'_> {
     /// # Safety
-    /// The pointer is null or to a layout as its comments say.
+    /// The pointer must be null or point to a layout that satisfies its field comments.
     pub(crate) unsafe fn read(layout: *const pageyard_layout) -> Result<Self, pageyard_status> {
-        // SAFETY: by the caller's word; and so below.
+        // SAFETY: guaranteed by the caller, here and below.
         let l = unsafe { sized::read(layout) }?;
         // SAFETY: see above.
         unsafe {
@@ -125,22 +125,23 @@ pub(crate) fn zone_spec(z: &pageyard_zone) -> Result<ZoneSpec, pageyard_status> 
     Ok(ZoneSpec { kind, node: NodeId(node), span: range(&z.span) })
 }
 
-/// How many bytes of room a layout takes, from an address that is a multiple of [`ALIGN`].
+/// Size of the room that a layout needs, from an address that is a multiple of [`ALIGN`].
 /// `create.rs` carves the room in the same order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) bytes: usize,
 }
 
-/// What the room's start is aligned to.
+/// Alignment of the room's start.
 pub(crate) const ALIGN: usize = 128;
 
 impl Plan {
-    /// For a layout whose zones are not absurd; what else is wrong with it, the core says.
+    /// Computes the size for a layout. Checks only that zones end after they begin and that sizes
+    /// do not overflow; the core validates the rest.
     pub(crate) fn of(parts: &Parts<'_>) -> Result<Plan, pageyard_status> {
         let (mut frames, mut blocks, mut last_node) = (0usize, 0usize, 0u64);
         for zone in parts.zones {
-            // From the multiple of the largest block below.
+            // Maps begin at a multiple of the largest block.
             let base = zone.span.start & !((1 << MAX_ORDER) - 1);
             let own = zone.span.end.checked_sub(base).ok_or(PAGEYARD_ERR_LAYOUT)?;
             let own = usize::try_from(own).map_err(|_| PAGEYARD_ERR_LAYOUT)?;
@@ -163,7 +164,7 @@ impl Plan {
         let ranges = parts.usable.len().checked_add(parts.reserved.len())?;
         let after = |sum: Bytes, part: Bytes| Some(sum.extend(part).ok()?.0);
         let sum = Bytes::new::<pageyard_core>();
-        // The layout as the core wants it.
+        // The layout, converted to the core's types.
         let sum = after(sum, Bytes::array::<ZoneSpec>(parts.zones.len()).ok()?)?;
         let sum = after(sum, Bytes::array::<Range<Pfn>>(ranges).ok()?)?;
         let sum = after(sum, Bytes::array::<NodeId>(parts.cpus.len()).ok()?)?;
@@ -172,18 +173,18 @@ impl Plan {
             return None;
         }
         let sum = after(sum, maps)?;
-        // Wherever the room begins.
+        // The room may begin at any address.
         let bytes = sum.size().checked_add(ALIGN - 1)?;
         (bytes <= isize::MAX as usize).then_some(Plan { bytes })
     }
 }
 
-/// How many bytes of room a yard with this layout needs: 16 for each frame, and some more for each
+/// Computes how many bytes of room a yard with this layout needs: 16 per frame, and some more per
 /// zone and CPU.
 ///
-/// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for zones that end before
-/// they begin or exceed the address space. Whether the rest of the layout can be is for
-/// pageyard_core_create to say.
+/// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for zones that end
+/// before they begin or exceed the address space. pageyard_core_create validates the rest of the
+/// layout.
 ///
 /// Threads: any. Owner: everything stays the caller's.
 #[unsafe(no_mangle)]
@@ -191,7 +192,7 @@ pub unsafe extern "C" fn pageyard_core_room(
     layout: *const pageyard_layout,
     bytes: *mut usize,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a layout and a place for the answer.
+    // SAFETY: the header requires a valid layout and a writable result.
     status(unsafe { Parts::read(layout) }.and_then(|parts| {
         let plan = Plan::of(&parts)?;
         // SAFETY: as above.
@@ -199,7 +200,7 @@ pub unsafe extern "C" fn pageyard_core_room(
     }))
 }
 
-/// A layout in the core's terms.
+/// Builds a layout of the core from converted arrays.
 pub(crate) fn layout<'l>(
     specs: &'l [ZoneSpec],
     usable: &'l [Range<Pfn>],

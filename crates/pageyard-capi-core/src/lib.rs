@@ -1,17 +1,17 @@
 //! The C interface of the core: `pageyard_core.h`.
 //!
-//! For kernels, hypervisors and unikernels in C: memory for the maps, locks, the current CPU and the
-//! clock come from the caller, by a table of functions. No heap, no libc, no thread-local storage.
-//! `scripts/install-capi.sh` makes a static library of it that links without any of them. The host's
-//! C interface, `pageyard-capi`, is built on the same types.
+//! For kernels, hypervisors and unikernels written in C. The caller supplies a table of functions
+//! for locks, the current CPU and the clock, and memory for the maps. The library uses no heap, no
+//! libc and no thread-local storage. `scripts/install-capi.sh` builds a static library that links
+//! without them. The host's C interface, `pageyard-capi`, uses the same types.
 //!
-//! Everything here is named as C sees it. The headers are made from these sources, so the comments
-//! speak to authors of C: what, errors, threads, who owns what.
+//! Items have their C names. The headers are generated from these sources, so the doc comments
+//! address C programmers: purpose, errors, threads, ownership.
 
 #![no_std]
 #![allow(unsafe_code)]
-#![allow(non_camel_case_types)] // C's names
-#![allow(clippy::missing_safety_doc)] // the header says what a caller has to ensure
+#![allow(non_camel_case_types)] // C names
+#![allow(clippy::missing_safety_doc)] // the header states what callers must ensure
 #![deny(unsafe_op_in_unsafe_fn)]
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The lock of the core in C: functions of the caller's on a word of the library's, or, without
-//! them, a spin lock.
+//! The lock of the core in C: the caller's functions on words of the library, or a spin lock
+//! without them.
 
 use core::cell::UnsafeCell;
 use core::mem::transmute;
@@ -10,34 +10,34 @@ use lock_api::{GuardSend, RawMutex};
 
 use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LOCKS, pageyard_status};
 
-/// Room for one lock, for the caller's lock functions. All zero at first: a lock that nobody holds.
-/// While nobody holds it, the library may move it, byte by byte, so it must not be on anybody's list
-/// then. The holder may keep something in it, as the state of interrupts.
+/// Storage of one lock, for the caller's lock functions. Initially all zero, which must mean
+/// unlocked. The library may move an unlocked lock byte by byte, so it must not be linked into any
+/// list then. The holder may store data in it, such as the interrupt state.
 #[repr(C)]
 #[derive(Debug)]
 pub struct pageyard_lock {
-    /// The caller's to use.
+    /// For use by the caller's lock functions.
     pub words: [u64; 2],
 }
 
 type Lock = unsafe extern "C" fn(*mut pageyard_lock);
 type TryLock = unsafe extern "C" fn(*mut pageyard_lock) -> i32;
 
-// `RawMutex` gives its methods nothing but the lock itself, and locks are made before a table could
-// be put into them. So a program has one kind of lock.
+// The methods of `RawMutex` receive only the lock itself, and locks are created before a table
+// could be stored in them. So the lock functions are global to the program.
 static LOCK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 static TRY_LOCK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 static UNLOCK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
-/// Whether they are decided upon.
+/// Whether the functions above are set.
 static STATE: AtomicU32 = AtomicU32::new(UNDECIDED);
 const UNDECIDED: u32 = 0;
 const DECIDING: u32 = 1;
 const DECIDED: u32 = 2;
 
-/// These lock functions are in force from now on, for all yards of the program.
+/// Sets the lock functions for all yards of the program.
 ///
 /// # Errors
-/// Some of them are missing, or a yard uses others.
+/// Fails if only some of the functions are given, or if a yard already uses others.
 pub(crate) fn decide(
     lock: Option<Lock>,
     try_lock: Option<TryLock>,
@@ -80,7 +80,7 @@ pub struct CLock {
     room: UnsafeCell<pageyard_lock>,
 }
 
-// SAFETY: a lock is there to be shared; what is in it is touched by the lock functions alone.
+// SAFETY: a lock is made to be shared; only the lock functions access its contents.
 unsafe impl Sync for CLock {}
 // SAFETY: as above.
 unsafe impl Send for CLock {}
@@ -88,8 +88,8 @@ unsafe impl Send for CLock {}
 impl CLock {
     /// The word of the library's own spin lock.
     fn word(&self) -> &AtomicU64 {
-        // SAFETY: the room is aligned for it, lives as long as the lock, and where there are no
-        // functions of the caller's, it is used as an atomic only.
+        // SAFETY: the storage is aligned for it and lives as long as the lock. Without functions of
+        // the caller it is accessed only as an atomic.
         unsafe { AtomicU64::from_ptr(self.room.get().cast()) }
     }
 
@@ -100,20 +100,21 @@ impl CLock {
     }
 }
 
-// SAFETY: without functions of the caller's, the word goes from 0 to 1 by a compare-and-exchange and
-// back by the holder; so one has it at a time. With them, that is what the header asks of them.
+// SAFETY: without functions of the caller, a compare-and-exchange sets the word from 0 to 1 and the
+// holder resets it, so there is one holder at a time. With them, the header requires mutual
+// exclusion.
 unsafe impl RawMutex for CLock {
-    #[allow(clippy::declare_interior_mutable_const)] // what `lock_api` asks for
+    #[allow(clippy::declare_interior_mutable_const)] // required by `lock_api`
     const INIT: Self = CLock { room: UnsafeCell::new(pageyard_lock { words: [0; 2] }) };
     type GuardMarker = GuardSend;
 
     #[inline]
     fn lock(&self) {
-        // SAFETY: null, or what `decide` made from a function of this kind
+        // SAFETY: null, or what `decide` made from a function of this type
         // (`hooks_and_registered_functions_use_the_library` counts what is held by its own).
         let lock = unsafe { transmute::<*mut (), Option<Lock>>(LOCK.load(Ordering::Relaxed)) };
         match lock {
-            // SAFETY: the caller's function, on a lock that lives.
+            // SAFETY: the caller's function, on a live lock.
             Some(lock) => unsafe { lock(self.room.get()) },
             None => {
                 while !self.take() {
@@ -139,7 +140,7 @@ unsafe impl RawMutex for CLock {
         // SAFETY: as in `lock`.
         let unlock = unsafe { transmute::<*mut (), Option<Lock>>(UNLOCK.load(Ordering::Relaxed)) };
         match unlock {
-            // SAFETY: as in `lock`; and the caller of `unlock` holds it.
+            // SAFETY: as in `lock`; the caller of `unlock` holds the lock.
             Some(unlock) => unsafe { unlock(self.room.get()) },
             None => self.word().store(0, Ordering::Release),
         }

@@ -1,12 +1,12 @@
-//! What a library without std needs of its own.
+//! Items that a library without std must define itself.
 
 use core::panic::PanicInfo;
 
-/// Stops here. No panic is reachable from the library's functions.
+/// Stops the program. No panic is reachable from the library's functions.
 #[panic_handler]
 fn panic(_: &PanicInfo<'_>) -> ! {
     loop {
-        // SAFETY: an instruction that no processor executes; the trap is the machine's.
+        // SAFETY: an instruction that always traps.
         #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
         unsafe {
             core::arch::asm!("ud2", options(noreturn, nomem, nostack))
@@ -21,13 +21,13 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     }
 }
 
-/// What the compiler makes of comparing strings, and C's environments without a libc do not have, as
-/// they have memcpy, memmove, memset and memcmp. The installed library keeps it to itself.
+/// The compiler calls bcmp to compare strings. Unlike memcpy, memmove, memset and memcmp, C
+/// environments without a libc do not provide it. The installed library keeps the symbol local.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, bytes: usize) -> i32 {
     for i in 0..bytes {
-        // SAFETY: the compiler calls it with two ranges that may be read. Volatile, so that it does
-        // not make a call of this function from it.
+        // SAFETY: the compiler passes two readable ranges. The reads are volatile so that the
+        // compiler does not turn the loop into a call of this function.
         let (a, b) = unsafe { (a.add(i).read_volatile(), b.add(i).read_volatile()) };
         if a != b {
             return 1;

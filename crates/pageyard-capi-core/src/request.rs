@@ -9,14 +9,14 @@ use crate::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_NODE, of_alloc, of_contig, of_free, pageyard_status, status,
 };
 
-/// Allocates a block of 2^order pages, aligned to its size; its first frame is put to `pfn`. Contents
-/// are what they were, unless PAGEYARD_ZERO asks for zeros and there is a `zero` hook.
+/// Allocates a block of 2^order pages, aligned to its size, and stores its first frame in `pfn`.
+/// The block keeps its old contents unless PAGEYARD_ZERO is set and there is a `zero` hook.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for an order above PAGEYARD_MAX_ORDER or a null
-/// `pfn`; PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_FLAGS, PAGEYARD_ERR_CPU.
+/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for an order above PAGEYARD_MAX_ORDER or a
+/// null `pfn`; PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_FLAGS, PAGEYARD_ERR_CPU.
 ///
-/// Threads: any; with lock functions that turn interrupts off, interrupt handlers too (flags without
-/// PAGEYARD_DIRECT_RECLAIM). Owner: the block is the caller's until pageyard_core_free.
+/// Threads: any. Interrupt handlers may call it without PAGEYARD_DIRECT_RECLAIM if the lock
+/// functions disable interrupts. Owner: the caller owns the block until pageyard_core_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_alloc(
     yard: *const pageyard_core,
@@ -24,14 +24,14 @@ pub unsafe extern "C" fn pageyard_core_alloc(
     flags: u32,
     pfn: *mut u64,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a place for the answer.
+    // SAFETY: the header requires a valid handle and a writable result.
     unsafe { allocate(yard, None, order, flags, pfn) }
 }
 
-/// A request, preferably of a node, whose answer goes to `pfn`.
+/// Allocates a block, preferably from `node`, and stores its first frame in `pfn`.
 ///
 /// # Safety
-/// As [`of`]; and `pfn` is null or may be written.
+/// As for [`of`]. `pfn` must be null or writable.
 #[inline(always)]
 unsafe fn allocate(
     yard: *const pageyard_core,
@@ -40,7 +40,7 @@ unsafe fn allocate(
     flags: u32,
     pfn: *mut u64,
 ) -> pageyard_status {
-    // SAFETY: by the caller's word; and so below.
+    // SAFETY: guaranteed by the caller, here and below.
     let yard = match unsafe { of(yard) } {
         Ok(yard) => yard,
         Err(status) => return status,
@@ -66,18 +66,18 @@ unsafe fn allocate(
     }
 }
 
-/// The common case on a node. Out of line: the compiler would keep what it hands to functions in the
-/// caller's frame, and that below the rest.
+/// Fast path of a request with a preferred node. Not inlined: otherwise the compiler keeps the
+/// arguments of callees in the caller's frame, which deepens the stack.
 #[inline(never)]
 fn ready_on(yard: &CoreYard, node: NodeId, order: Order, gfp: Gfp) -> Option<Pfn> {
     yard.alloc_ready(node.into(), order, gfp)
 }
 
-/// What is not the common case. Called last, with nothing to be done behind it: so the compiler has
-/// it take the common case's place on the stack.
+/// Slow path. It is the last call of its caller, so the compiler turns it into a tail call that
+/// reuses the fast path's stack frame.
 ///
 /// # Safety
-/// `pfn` may be written.
+/// `pfn` must be writable.
 #[cold]
 #[inline(never)]
 unsafe fn allocate_slowly(
@@ -89,14 +89,13 @@ unsafe fn allocate_slowly(
 ) -> pageyard_status {
     let nodes = node.map_or(NodeChoice::LOCAL, NodeChoice::from);
     match yard.alloc_rest(nodes, order, gfp) {
-        // SAFETY: by the caller's word.
+        // SAFETY: guaranteed by the caller.
         Ok(block) => status(unsafe { answer(pfn, block.0) }),
         Err(e) => of_alloc(e),
     }
 }
 
-/// Allocates a block as pageyard_core_alloc does, preferably of a node; with PAGEYARD_THISNODE, of no
-/// other.
+/// Like pageyard_core_alloc, but prefers a node. With PAGEYARD_THISNODE, only that node is used.
 ///
 /// Errors: as pageyard_core_alloc; PAGEYARD_ERR_NODE.
 ///
@@ -109,38 +108,39 @@ pub unsafe extern "C" fn pageyard_core_alloc_on(
     flags: u32,
     pfn: *mut u64,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a place for the answer.
+    // SAFETY: the header requires a valid handle and a writable result.
     unsafe { allocate(yard, Some(node), order, flags, pfn) }
 }
 
-/// A node from C.
+/// Converts a node number from C.
 pub fn node(node: u32) -> Result<NodeId, pageyard_status> {
     u16::try_from(node).map(NodeId).map_err(|_| PAGEYARD_ERR_NODE)
 }
 
-/// Gives a block back, of the order at which it was allocated.
+/// Frees a block. `order` must be the order at which it was allocated.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_CPU; what is wrong with the block:
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_CPU. For an invalid block:
 /// PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_RESERVED, PAGEYARD_ERR_DOUBLE_FREE, PAGEYARD_ERR_MISALIGNED,
 /// PAGEYARD_ERR_WRONG_ORDER, PAGEYARD_ERR_NOT_HEAD, PAGEYARD_ERR_OUT_OF_USE.
 ///
-/// Threads: as pageyard_core_alloc; of those that free the same block at once, one is told
-/// PAGEYARD_OK. Owner: the block is the library's.
+/// Threads: as pageyard_core_alloc. If several threads free the same block at once, only one call
+/// returns PAGEYARD_OK. Owner: the library owns the block again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_free(
     yard: *const pageyard_core,
     pfn: u64,
     order: u32,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle.
+    // SAFETY: the header requires a valid handle.
     status(
         unsafe { of(yard) }
             .and_then(|yard| yard.free(Pfn(pfn), flags::order(order)?).map_err(of_free)),
     )
 }
 
-/// Allocates up to `count` single pages at once, cheaper than one by one; their frames are put to
-/// `pfns`, how many there are to `got`: fewer than asked for, even none, is no error.
+/// Allocates up to `count` single pages in one call, which is cheaper than one call per page.
+/// Stores the frames in `pfns` and their number in `got`. Allocating fewer pages than requested, or
+/// none, is not an error.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FLAGS, PAGEYARD_ERR_CPU.
 ///
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn pageyard_core_alloc_bulk(
     count: usize,
     got: *mut usize,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle, so many places, and one for the answer.
+    // SAFETY: the header requires a valid handle, `count` writable entries and a writable result.
     match unsafe { bulk_ready(yard, flags, pfns, count, got) } {
         Ok(status) => status,
         // SAFETY: as above.
@@ -161,10 +161,11 @@ pub unsafe extern "C" fn pageyard_core_alloc_bulk(
     }
 }
 
-/// The pages that can be had at once. `Err`: none, and one is to be tried by [`bulk_one`].
+/// Allocates the pages that the fast path can supply. Returns `Err` if there are none; the caller
+/// then tries a single page with [`bulk_one`].
 ///
 /// # Safety
-/// As [`pageyard_core_alloc_bulk`].
+/// As for [`pageyard_core_alloc_bulk`].
 #[inline(never)]
 unsafe fn bulk_ready<'y>(
     yard: *const pageyard_core,
@@ -173,7 +174,7 @@ unsafe fn bulk_ready<'y>(
     count: usize,
     got: *mut usize,
 ) -> Result<pageyard_status, &'y CoreYard> {
-    // SAFETY: by the caller's word; and so below.
+    // SAFETY: guaranteed by the caller, here and below.
     let yard = match unsafe { of(yard) } {
         Ok(yard) => yard,
         Err(status) => return Ok(status),
@@ -183,7 +184,7 @@ unsafe fn bulk_ready<'y>(
     }
     let mut n = 0;
     let mut each = |pfn: Pfn| {
-        // SAFETY: as above; no more than `count` are told.
+        // SAFETY: as above; `each` is called at most `count` times.
         unsafe { pfns.add(n).write_unaligned(pfn.0) };
         n += 1;
     };
@@ -195,10 +196,10 @@ unsafe fn bulk_ready<'y>(
     }
 }
 
-/// One page where none could be had at once. Called last, as [`allocate_slowly`] is.
+/// Allocates one page through the slow path. The last call of its caller, like [`allocate_slowly`].
 ///
 /// # Safety
-/// As [`pageyard_core_alloc_bulk`]; `count` is not 0.
+/// As for [`pageyard_core_alloc_bulk`]. `count` must not be 0.
 #[cold]
 #[inline(never)]
 unsafe fn bulk_one(
@@ -209,14 +210,15 @@ unsafe fn bulk_one(
 ) -> pageyard_status {
     let block = yard.alloc_rest(NodeChoice::LOCAL, Order::ZERO, flags::gfp(flags)).ok();
     if let Some(block) = block {
-        // SAFETY: by the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { pfns.write_unaligned(block.0) };
     }
     // SAFETY: as above.
     status(unsafe { answer(got, usize::from(block.is_some())) })
 }
 
-/// Up to `count` single pages, each told with its number. How many.
+/// Allocates up to `count` single pages, passing each with its index to `put`. Returns the number
+/// of pages allocated.
 pub fn alloc_bulk<C: Config>(
     yard: &Yard<'_, C>,
     gfp: Gfp,
@@ -232,9 +234,9 @@ pub fn alloc_bulk<C: Config>(
     Ok(n)
 }
 
-/// Gives `count` blocks of one order back, cheaper than one by one. `done`, where it is not null, is
-/// set to how many were given back: at an error, the block at that position is the one at fault, and
-/// it and all after it are as they were.
+/// Frees `count` blocks of one order, which is cheaper than one call per block. Stops at the first
+/// invalid block. If `done` is not null, it receives the number of blocks freed; after an error
+/// that is the index of the invalid block. That block and all later ones are unchanged.
 ///
 /// Errors: as pageyard_core_free.
 ///
@@ -247,13 +249,13 @@ pub unsafe extern "C" fn pageyard_core_free_bulk(
     order: u32,
     done: *mut usize,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle, so many frames, and a place for the answer.
+    // SAFETY: the header requires a valid handle, `count` frames and a writable result.
     status(unsafe { of(yard) }.and_then(|yard| {
         let order = flags::order(order)?;
         if pfns.is_null() && count > 0 {
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
-        // SAFETY: as above; no more than `count` are asked for.
+        // SAFETY: as above; `get` is called only with indices below `count`.
         let get = |i: usize| Ok(Pfn(unsafe { pfns.add(i).read_unaligned() }));
         let (n, freed) = free_bulk(yard, order, count, get);
         if !done.is_null() {
@@ -264,15 +266,15 @@ pub unsafe extern "C" fn pageyard_core_free_bulk(
     }))
 }
 
-/// Gives back blocks, asked for by number, as far as the first one at fault. How many, and what is
-/// wrong with that one.
+/// Frees the blocks that `get` returns by index, up to the first invalid one. Returns the number of
+/// blocks freed, and the error of the invalid block.
 pub fn free_bulk<C: Config>(
     yard: &Yard<'_, C>,
     order: Order,
     count: usize,
     get: impl Fn(usize) -> Result<Pfn, pageyard_status>,
 ) -> (usize, Result<(), pageyard_status>) {
-    /// As many as the stack has room for: half of what the core prepares at once.
+    /// Limited by the stack: half of what the core prepares at once.
     const GROUP: usize = 15;
     let mut done = 0;
     while done < count {
@@ -293,7 +295,7 @@ pub fn free_bulk<C: Config>(
         match yard.free_batch_of(order, blocks) {
             Ok(()) => done += ready,
             Err(e) => {
-                // Those before it are in order.
+                // The blocks before it are valid.
                 let before = blocks.get(..e.index).unwrap_or(&[]);
                 let freed =
                     yard.free_batch_of(order, before).map_or_else(|e| e.index, |()| before.len());
@@ -307,11 +309,11 @@ pub fn free_bulk<C: Config>(
     (done, Ok(()))
 }
 
-/// Turns an allocated block into blocks of the smaller order `into`, each to be freed on its own.
+/// Splits an allocated block into blocks of the smaller order `into`. Each is freed separately.
 ///
-/// Errors: as pageyard_core_free; PAGEYARD_ERR_WRONG_ORDER where `into` is larger than `order`.
+/// Errors: as pageyard_core_free; PAGEYARD_ERR_WRONG_ORDER if `into` is larger than `order`.
 ///
-/// Threads: the block's owner. Owner: the parts are the caller's.
+/// Threads: the block's owner. Owner: the caller owns the parts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_split(
     yard: *const pageyard_core,
@@ -319,19 +321,19 @@ pub unsafe extern "C" fn pageyard_core_split(
     order: u32,
     into: u32,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle.
+    // SAFETY: the header requires a valid handle.
     status(unsafe { of(yard) }.and_then(|yard| {
         let (order, into) = (flags::order(order)?, flags::order(into)?);
         yard.split(Pfn(pfn), order, into).map_err(of_free)
     }))
 }
 
-/// Says whether the owner of an allocated block can move it: whether the `relocate` hook may be asked
-/// to. `movable` is 0 or 1.
+/// Sets whether an allocated block is movable (`movable` is 0 or 1). The library may pass a movable
+/// block to the `relocate` hook.
 ///
 /// Errors: as pageyard_core_free.
 ///
-/// Threads: the block's owner. Owner: nothing changes hands.
+/// Threads: the block's owner. Owner: no ownership changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_set_movable(
     yard: *const pageyard_core,
@@ -339,20 +341,20 @@ pub unsafe extern "C" fn pageyard_core_set_movable(
     order: u32,
     movable: i32,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle.
+    // SAFETY: the header requires a valid handle.
     status(unsafe { of(yard) }.and_then(|yard| {
         yard.set_movable(Pfn(pfn), flags::order(order)?, movable != 0).map_err(of_free)
     }))
 }
 
-/// Allocates exactly the frames from `start` to one before `end`, as single pages of a type
-/// (PAGEYARD_TYPE numbers) or, with PAGEYARD_COMP, as one block. What is in use there and movable is
-/// moved away by the `relocate` hook.
+/// Allocates exactly the frames from `start` up to, but not including, `end`. They become single
+/// pages of the type `page_type` (a PAGEYARD_TYPE number) or, with PAGEYARD_COMP, one block.
+/// Movable blocks in the range are migrated through the `relocate` hook.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_RANGE, PAGEYARD_ERR_BUSY,
-/// PAGEYARD_ERR_NO_MEMORY. Nothing is taken then, though blocks may have moved.
+/// PAGEYARD_ERR_NO_MEMORY. Nothing is allocated then, but blocks may have been migrated.
 ///
-/// Threads: any that may sleep. Owner: the frames are the caller's until pageyard_core_free_contig.
+/// Threads: any that may sleep. Owner: the caller owns the frames until pageyard_core_free_contig.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_alloc_contig(
     yard: *const pageyard_core,
@@ -361,21 +363,22 @@ pub unsafe extern "C" fn pageyard_core_alloc_contig(
     page_type: u32,
     flags: u32,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle.
+    // SAFETY: the header requires a valid handle.
     status(unsafe { of(yard) }.and_then(|yard| {
         let t = flags::migrate_type(page_type)?;
         yard.alloc_contig(Pfn(start)..Pfn(end), t, flags::gfp(flags)).map_err(of_contig)
     }))
 }
 
-/// Allocates `pages` single pages beside each other, more than a block may have where need be, wherever
-/// they can be had; the first frame is a multiple of `align`, a power of two, and is put to `pfn`.
-/// Otherwise as pageyard_core_alloc_contig.
+/// Allocates `pages` contiguous single pages from anywhere in the yard; they may exceed the largest
+/// block. The first frame is a multiple of `align`, a power of two, and is stored in `pfn`.
+/// Otherwise like pageyard_core_alloc_contig.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_RANGE for no pages or an `align` that
-/// is no power of two; PAGEYARD_ERR_NO_MEMORY. Nothing is taken then, though blocks may have moved.
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_RANGE if `pages` is 0 or
+/// `align` is not a power of two; PAGEYARD_ERR_NO_MEMORY. Nothing is allocated then, but blocks may
+/// have been migrated.
 ///
-/// Threads: any that may sleep. Owner: the frames are the caller's until pageyard_core_free_contig.
+/// Threads: any that may sleep. Owner: the caller owns the frames until pageyard_core_free_contig.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_alloc_contig_pages(
     yard: *const pageyard_core,
@@ -385,7 +388,7 @@ pub unsafe extern "C" fn pageyard_core_alloc_contig_pages(
     flags: u32,
     pfn: *mut u64,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a place for the answer.
+    // SAFETY: the header requires a valid handle and a writable result.
     status(unsafe { of(yard) }.and_then(|yard| {
         let t = flags::migrate_type(page_type)?;
         if pfn.is_null() {
@@ -400,19 +403,19 @@ pub unsafe extern "C" fn pageyard_core_alloc_contig_pages(
     }))
 }
 
-/// Gives back the frames from `start` to one before `end`, all of them single pages, or the one block
-/// that they are.
+/// Frees the frames from `start` up to, but not including, `end`. They must all be single pages, or
+/// form exactly one block.
 ///
-/// Errors: as pageyard_core_free, for the first frame at fault.
+/// Errors: as pageyard_core_free, for the first invalid frame.
 ///
-/// Threads: any. Owner: the frames are the library's.
+/// Threads: any. Owner: the library owns the frames again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_free_contig(
     yard: *const pageyard_core,
     start: u64,
     end: u64,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle.
+    // SAFETY: the header requires a valid handle.
     status(
         unsafe { of(yard) }
             .and_then(|yard| yard.free_contig(Pfn(start)..Pfn(end)).map_err(|e| of_free(e.error))),

@@ -1,4 +1,4 @@
-//! Structures from callers of other versions: each begins with its size and version.
+//! Versioned structures from C, which begin with their size and version.
 
 use core::mem::{MaybeUninit, size_of};
 use core::ptr;
@@ -6,42 +6,42 @@ use core::ptr;
 use crate::flags::PAGEYARD_VERSION;
 use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, pageyard_status};
 
-/// A structure that may grow. It begins with its size and version, each 32 bits, is at least as long
-/// as `LEAST`, and all zero bytes are a valid value, in which what is zero means "not set".
+/// A structure that later versions may extend at its end.
 ///
 /// # Safety
-/// All that is so.
+/// It begins with its size and version, 32 bits each, and is at least `LEAST` bytes long. All zero
+/// bytes are a valid value, in which a zero field means "not set".
 pub unsafe trait Growing: Copy {
-    /// Its length in the first version of the interface; it stays when the structure grows.
+    /// Length in the first version of the interface. It does not change when the structure grows.
     const LEAST: usize;
 }
 
-/// Reads a structure whose caller knows more or fewer fields. What the caller does not know is zero;
-/// what this library does not know must be.
+/// Reads a structure whose caller may know more or fewer fields. Fields that the caller does not
+/// know are zero; fields that this library does not know must be zero.
 ///
 /// # Safety
-/// The pointer is null or to a structure of the size that its first field says.
+/// The pointer must be null or point to a structure of the size in its first field.
 pub unsafe fn read<T: Growing>(from: *const T) -> Result<T, pageyard_status> {
     if from.is_null() || !from.is_aligned() {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
-    // SAFETY: by the caller's word there are at least these two fields
-    // (`wrong_sizes_and_versions_are_refused` has nothing behind them).
+    // SAFETY: the caller guarantees at least these two fields
+    // (`wrong_sizes_and_versions_are_refused` has nothing after them).
     let [size, version] = unsafe { from.cast::<[u32; 2]>().read() };
     let size = size as usize;
-    // A size from garbage is not to be believed.
+    // A bound on the size, which may be garbage.
     if version != PAGEYARD_VERSION || size < T::LEAST || size > 16 * size_of::<T>() {
         return Err(PAGEYARD_ERR_VERSION);
     }
     for at in size_of::<T>()..size {
-        // SAFETY: within the size that the caller gave
+        // SAFETY: within the size that the caller stated
         // (`a_newer_caller_may_not_ask_for_what_is_unknown`).
         if unsafe { from.cast::<u8>().add(at).read() } != 0 {
             return Err(PAGEYARD_ERR_VERSION);
         }
     }
     let mut own = MaybeUninit::<T>::zeroed();
-    // SAFETY: both are at least this long; the rest stays zero, which is a value (`Growing`;
+    // SAFETY: both are at least this long. The rest stays zero, which is a valid value (`Growing`;
     // `an_older_caller_leaves_the_rest_zero`).
     unsafe {
         let bytes = size.min(size_of::<T>());
@@ -50,11 +50,12 @@ pub unsafe fn read<T: Growing>(from: *const T) -> Result<T, pageyard_status> {
     }
 }
 
-/// Writes a structure for a caller who knows more or fewer fields: as much of it as the caller has
-/// room for, the size and version as the caller gave them, zero in what this library does not know.
+/// Writes a structure for a caller that may know more or fewer fields. Writes as much as the
+/// caller's size allows, keeps the caller's size and version, and zeroes fields that this library
+/// does not know.
 ///
 /// # Safety
-/// The pointer is null or to a structure of the size that its first field says, which may be written.
+/// The pointer must be null or point to a writable structure of the size in its first field.
 pub unsafe fn write<T: Growing>(to: *mut T, value: &T) -> Result<(), pageyard_status> {
     if to.is_null() || !to.is_aligned() {
         return Err(PAGEYARD_ERR_ARGUMENT);
@@ -66,7 +67,7 @@ pub unsafe fn write<T: Growing>(to: *mut T, value: &T) -> Result<(), pageyard_st
         return Err(PAGEYARD_ERR_VERSION);
     }
     let (head, own) = (size_of::<[u32; 2]>(), size_of::<T>().min(size));
-    // SAFETY: within both structures; a structure of ours cannot lie in the caller's
+    // SAFETY: within both structures. They cannot overlap, because one is ours and one the caller's
     // (`an_answer_fits_its_reader`).
     unsafe {
         let from = ptr::from_ref(value).cast::<u8>().add(head);
@@ -76,17 +77,17 @@ pub unsafe fn write<T: Growing>(to: *mut T, value: &T) -> Result<(), pageyard_st
     Ok(())
 }
 
-/// A pointer to an answer: null is an error.
+/// Stores a result, or fails if the pointer is null.
 ///
 /// # Safety
-/// The pointer is null, or what it points to may be written.
+/// The pointer must be null or writable.
 #[inline]
 pub unsafe fn answer<T>(to: *mut T, value: T) -> Result<(), pageyard_status> {
     if to.is_null() {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
-    // SAFETY: by the caller's word it may be written. C's compiler aligns what it declares, but a
-    // caller may not (`misuse_is_an_error` gives an odd address).
+    // SAFETY: the caller guarantees that it is writable. The write is unaligned because a C caller
+    // may pass a misaligned pointer (`misuse_is_an_error` passes an odd address).
     unsafe { to.write_unaligned(value) };
     Ok(())
 }
@@ -112,7 +113,7 @@ mod tests {
         b: u64,
     }
 
-    // SAFETY: numbers behind a size and a version.
+    // SAFETY: the size and version are followed by numbers only.
     unsafe impl Growing for Old {
         const LEAST: usize = 16;
     }
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn an_older_caller_leaves_the_rest_zero() {
         let old = Old { size: 16, version: 1, a: 7 };
-        // SAFETY: of the size that it says.
+        // SAFETY: the structure has the size that it states.
         let new = unsafe { read::<New>((&raw const old).cast()) }.unwrap();
         assert_eq!((new.a, new.b), (7, 0));
     }
@@ -132,11 +133,11 @@ mod tests {
     #[test]
     fn a_newer_caller_may_not_ask_for_what_is_unknown() {
         let mut new = New { size: 24, version: 1, a: 7, b: 0 };
-        // SAFETY: of the size that it says.
+        // SAFETY: the structure has the size that it states.
         let old = || unsafe { read::<Old>((&raw const new).cast()) };
         assert_eq!(old().unwrap().a, 7);
         new.b = 1;
-        // SAFETY: of the size that it says.
+        // SAFETY: the structure has the size that it states.
         assert_eq!(unsafe { read::<Old>((&raw const new).cast()) }, Err(PAGEYARD_ERR_VERSION));
     }
 
@@ -144,7 +145,7 @@ mod tests {
     fn wrong_sizes_and_versions_are_refused() {
         for (size, version) in [(8, 1), (0, 1), (16, 0), (16, 2), (1 << 20, 1)] {
             let old = Old { size, version, a: 0 };
-            // SAFETY: it is refused before anything behind the two fields is read.
+            // SAFETY: refused before anything after the two fields is read.
             assert_eq!(unsafe { read::<Old>(&raw const old) }, Err(PAGEYARD_ERR_VERSION));
         }
         // SAFETY: null is allowed.
@@ -155,12 +156,12 @@ mod tests {
     fn an_answer_fits_its_reader() {
         let value = New { size: 0, version: 0, a: 3, b: 4 };
         let mut room = [Old { size: 16, version: 1, a: 0 }, Old { size: 9, version: 9, a: 9 }];
-        // SAFETY: of the size that it says.
+        // SAFETY: the structure has the size that it states.
         unsafe { write::<New>(room.as_mut_ptr().cast(), &value) }.unwrap();
         assert_eq!(room[0], Old { size: 16, version: 1, a: 3 });
         assert_eq!(room[1].a, 9, "nothing behind it is touched");
         let mut wide = New { size: 24, version: 1, a: 0, b: 9 };
-        // SAFETY: of the size that it says.
+        // SAFETY: the structure has the size that it states.
         unsafe { write::<Old>((&raw mut wide).cast(), &Old { size: 0, version: 0, a: 5 }) }
             .unwrap();
         assert_eq!(wide, New { size: 24, version: 1, a: 5, b: 0 });

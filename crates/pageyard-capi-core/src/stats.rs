@@ -1,4 +1,4 @@
-//! Counters as numbers.
+//! Counters in a structure.
 
 use core::fmt::{self, Write};
 
@@ -9,8 +9,8 @@ use crate::handle::{self, pageyard_core};
 use crate::sized::{self, Growing};
 use crate::status::{PAGEYARD_ERR_NODE, pageyard_status, status};
 
-/// What a yard or a zone has and did. Set `struct_size` to sizeof(struct pageyard_stats) and
-/// `version` to PAGEYARD_VERSION before it is filled.
+/// Figures and counters of a yard or a zone. Before the structure is filled in, set `struct_size`
+/// to sizeof(struct pageyard_stats) and `version` to PAGEYARD_VERSION.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct pageyard_stats {
@@ -24,37 +24,37 @@ pub struct pageyard_stats {
     pub free: u64,
     /// Pages on per-CPU lists.
     pub cached: u64,
-    /// The watermarks, in pages, boost not included: at min, only urgent requests are served;
-    /// below low, background reclaim is woken; at high, it stops.
+    /// Watermarks in pages, without boost. At min, only urgent requests are served; below low,
+    /// background reclaim is woken; at high, it stops.
     pub min: u64,
     /// See min.
     pub low: u64,
     /// See min.
     pub high: u64,
-    /// Blocks handed out.
+    /// Blocks allocated.
     pub allocs: u64,
-    /// Blocks taken back.
+    /// Blocks freed.
     pub frees: u64,
-    /// Requests that could not be served.
+    /// Failed requests.
     pub failures: u64,
-    /// Times per-CPU lists were refilled.
+    /// Refills of per-CPU lists.
     pub refills: u64,
-    /// Times the zones' locks were taken.
+    /// Acquisitions of zone locks.
     pub lock_holds: u64,
-    /// Pages that left the zones' free lists.
+    /// Pages removed from the zones' free lists.
     pub pages_taken: u64,
-    /// Pages that came back to them.
+    /// Pages returned to the zones' free lists.
     pub pages_returned: u64,
-    /// Blocks handed out whose pageblock has another type than was asked for.
+    /// Blocks allocated from a pageblock of another type than requested.
     pub mismatches: u64,
 }
 
-// SAFETY: numbers behind the two fields.
+// SAFETY: the two fields are followed by numbers only.
 unsafe impl Growing for pageyard_stats {
     const LEAST: usize = size_of::<pageyard_stats>();
 }
 
-/// Adds a zone's figures.
+/// Adds the figures of a zone to `sum`.
 fn add<C: Config>(sum: &mut pageyard_stats, yard: &Yard<'_, C>, zone: ZoneId) {
     let (Some(info), Some(counts)) = (yard.zone_info(zone), yard.zone_totals(zone)) else { return };
     sum.managed += info.managed;
@@ -74,14 +74,14 @@ fn add<C: Config>(sum: &mut pageyard_stats, yard: &Yard<'_, C>, zone: ZoneId) {
     sum.mismatches += counts.mismatches;
 }
 
-/// The figures of all zones together.
+/// Returns the figures of all zones together.
 pub fn of_yard<C: Config>(yard: &Yard<'_, C>) -> pageyard_stats {
     let mut sum = pageyard_stats::default();
     yard.zone_ids().for_each(|zone| add(&mut sum, yard, zone));
     sum
 }
 
-/// The figures of the zone at this position, if there are so many.
+/// Returns the figures of the zone at this position, or PAGEYARD_ERR_NODE if there is none.
 pub fn of_zone<C: Config>(
     yard: &Yard<'_, C>,
     index: usize,
@@ -92,7 +92,7 @@ pub fn of_zone<C: Config>(
     Ok(sum)
 }
 
-/// All zones as a JSON object.
+/// Writes all zones as a JSON object.
 #[inline(never)]
 pub(crate) fn write_json<C: Config>(yard: &Yard<'_, C>, out: &mut impl Write) -> fmt::Result {
     out.write_str("{\"zones\": [")?;
@@ -143,35 +143,37 @@ fn write_zone<C: Config>(yard: &Yard<'_, C>, zone: ZoneId, out: &mut impl Write)
 
 /// Fills in the figures of all zones together.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a structure whose
-/// first two fields are not set.
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION if the first two fields
+/// of the structure are not set.
 ///
-/// Threads: any; figures may be a moment apart. Owner: the structure stays the caller's.
+/// Threads: any. The figures may be from slightly different times. Owner: the structure stays the
+/// caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_stats(
     yard: *const pageyard_core,
     stats: *mut pageyard_stats,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a structure of its size.
+    // SAFETY: the header requires a valid handle and a structure of the stated size.
     status(unsafe { handle::of(yard) }.and_then(|yard| {
         // SAFETY: as above.
         unsafe { sized::write(stats, &of_yard(yard)) }
     }))
 }
 
-/// Fills in the figures of one zone, by its position: node by node, within a node from the highest
-/// kind down.
+/// Fills in the figures of one zone. `index` is its position: node by node, within a node from the
+/// highest kind down.
 ///
-/// Errors: as pageyard_core_stats; PAGEYARD_ERR_NODE where there are not so many zones.
+/// Errors: as pageyard_core_stats; PAGEYARD_ERR_NODE if there is no zone at this position.
 ///
-/// Threads: any; figures may be a moment apart. Owner: the structure stays the caller's.
+/// Threads: any. The figures may be from slightly different times. Owner: the structure stays the
+/// caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_zone_stats(
     yard: *const pageyard_core,
     index: usize,
     stats: *mut pageyard_stats,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a structure of its size.
+    // SAFETY: the header requires a valid handle and a structure of the stated size.
     status(unsafe { handle::of(yard) }.and_then(|yard| {
         let of_zone = of_zone(yard, index)?;
         // SAFETY: as above.

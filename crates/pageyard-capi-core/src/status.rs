@@ -1,68 +1,71 @@
-//! What functions answer.
+//! Status numbers that functions return.
 
 use core::ffi::{CStr, c_char};
 
 use pageyard::{AllocError, ContigError, FreeError, HotplugError};
 
-/// What a function answers: PAGEYARD_OK, or one of the negative PAGEYARD_ERR numbers. Unless a
-/// function says otherwise, nothing has changed after an error. Numbers are never given another
-/// meaning; later versions may add some.
+/// Result of a function: PAGEYARD_OK, or a negative PAGEYARD_ERR number. Unless a function says
+/// otherwise, an error leaves everything unchanged. The meaning of a number never changes; later
+/// versions may add numbers.
 pub type pageyard_status = i32;
 
-/// It is done.
+/// Success.
 pub const PAGEYARD_OK: pageyard_status = 0;
-/// The handle is null, not aligned as handles are, or of something destroyed.
+/// The handle is null, misaligned or destroyed.
 pub const PAGEYARD_ERR_HANDLE: pageyard_status = -1;
-/// A pointer that must not be null is, or a number is out of its range.
+/// A required pointer is null, or a number is out of range.
 pub const PAGEYARD_ERR_ARGUMENT: pageyard_status = -2;
-/// A structure's size or version is not one that this library knows, or a field is set that it does
-/// not know yet.
+/// The structure's size or version is unknown to this library, or a field that it does not know is
+/// set.
 pub const PAGEYARD_ERR_VERSION: pageyard_status = -3;
-/// An option has a value that it cannot have; pageyard_last_error says which.
+/// An option has an invalid value. pageyard_last_error names the option.
 pub const PAGEYARD_ERR_OPTION: pageyard_status = -4;
-/// The system refused; pageyard_last_error says what.
+/// The operating system refused an operation. pageyard_last_error describes it.
 pub const PAGEYARD_ERR_SYSTEM: pageyard_status = -5;
-/// The layout cannot be.
+/// The layout is invalid.
 pub const PAGEYARD_ERR_LAYOUT: pageyard_status = -6;
-/// The room given is smaller than pageyard_core_room says.
+/// The room is smaller than pageyard_core_room requires.
 pub const PAGEYARD_ERR_ROOM: pageyard_status = -7;
-/// Another yard of this program uses other lock functions; all use the same.
+/// Another yard of this program uses other lock functions. All yards must use the same.
 pub const PAGEYARD_ERR_LOCKS: pageyard_status = -8;
-/// The text did not fit into the buffer.
+/// The text did not fit in the buffer.
 pub const PAGEYARD_ERR_BUFFER: pageyard_status = -9;
 /// There is no free block that the request may use.
 pub const PAGEYARD_ERR_NO_MEMORY: pageyard_status = -10;
-/// The request's flags contradict each other.
+/// The flags of the request contradict each other.
 pub const PAGEYARD_ERR_FLAGS: pageyard_status = -11;
-/// The caller runs on a CPU that the yard was not told of, or that is down.
+/// The calling CPU is unknown to the yard or offline.
 pub const PAGEYARD_ERR_CPU: pageyard_status = -12;
-/// There is no such node, or no such zone.
+/// There is no such node or zone.
 pub const PAGEYARD_ERR_NODE: pageyard_status = -13;
-/// The block is not of this yard.
+/// The block does not belong to this yard.
 pub const PAGEYARD_ERR_FOREIGN: pageyard_status = -20;
-/// The frame is a hole, or was never the allocator's.
+/// The frame is a hole, or was never managed by the allocator.
 pub const PAGEYARD_ERR_RESERVED: pageyard_status = -21;
-/// The block is free already.
+/// The block is already free.
 pub const PAGEYARD_ERR_DOUBLE_FREE: pageyard_status = -22;
 /// The address or frame number is not a multiple of the block's size.
 pub const PAGEYARD_ERR_MISALIGNED: pageyard_status = -23;
 /// The block was allocated at another order.
 pub const PAGEYARD_ERR_WRONG_ORDER: pageyard_status = -24;
-/// The frame lies inside a block, not at its start.
+/// The frame is inside a block, not at its start.
 pub const PAGEYARD_ERR_NOT_HEAD: pageyard_status = -25;
-/// The block is out of use: a page of it is bad or faulty.
+/// The block is out of use because one of its pages is bad or faulty.
 pub const PAGEYARD_ERR_OUT_OF_USE: pageyard_status = -26;
-/// A range means nothing: empty, over zones' edges, not whole sections, or not as it was said.
+/// The range is invalid: empty, across zone boundaries, not in whole sections, or with memory that
+/// is unexpectedly present or absent.
 pub const PAGEYARD_ERR_RANGE: pageyard_status = -30;
-/// A frame of the range is in use and cannot be moved away; or what is to end is calling.
+/// A frame of the range is in use and cannot be migrated, or pageyard_unregister was called from a
+/// registered function.
 pub const PAGEYARD_ERR_BUSY: pageyard_status = -31;
-/// There is no such setting, or it cannot be read or written, or not to this value.
+/// There is no such setting, it cannot be read or written, or the value is not allowed.
 pub const PAGEYARD_ERR_KNOB: pageyard_status = -40;
 
-/// A sentence for a status, in English, without a newline. Never null: a number that this library
-/// does not know gets a sentence that says so.
+/// Returns an English sentence for a status, without a newline. Never returns null; an unknown
+/// number has a sentence too.
 ///
-/// Threads: any. Owner: the text is the library's, constant, and lives as long as it is loaded.
+/// Threads: any. Owner: the library owns the text, which is constant and lives as long as the
+/// library is loaded.
 #[unsafe(no_mangle)]
 pub extern "C" fn pageyard_strerror(status: pageyard_status) -> *const c_char {
     message(status).as_ptr()
@@ -104,7 +107,7 @@ fn message(status: pageyard_status) -> &'static CStr {
     }
 }
 
-/// The status for a request that was not served.
+/// Returns the status for a failed request.
 pub fn of_alloc(error: AllocError) -> pageyard_status {
     match error {
         AllocError::NoMemory => PAGEYARD_ERR_NO_MEMORY,
@@ -114,7 +117,7 @@ pub fn of_alloc(error: AllocError) -> pageyard_status {
     }
 }
 
-/// The status for a block that was not taken back.
+/// Returns the status for a block that could not be freed.
 pub fn of_free(error: FreeError) -> pageyard_status {
     match error {
         FreeError::Foreign => PAGEYARD_ERR_FOREIGN,
@@ -128,7 +131,7 @@ pub fn of_free(error: FreeError) -> pageyard_status {
     }
 }
 
-/// The status for a range that was not to be had.
+/// Returns the status for a range that could not be allocated.
 pub fn of_contig(error: ContigError) -> pageyard_status {
     match error.errno() {
         -16 => PAGEYARD_ERR_BUSY,
@@ -137,7 +140,7 @@ pub fn of_contig(error: ContigError) -> pageyard_status {
     }
 }
 
-/// The status for memory that did not come or go.
+/// Returns the status for failed memory hotplug.
 pub fn of_hotplug(error: HotplugError) -> pageyard_status {
     match error {
         HotplugError::Refused(e) => of_contig(e),
@@ -145,7 +148,7 @@ pub fn of_hotplug(error: HotplugError) -> pageyard_status {
     }
 }
 
-/// A result as a status.
+/// Converts a result to a status.
 pub fn status(result: Result<(), pageyard_status>) -> pageyard_status {
     match result {
         Ok(()) => PAGEYARD_OK,

@@ -1,4 +1,4 @@
-//! Texts into buffers of the caller's.
+//! Texts written to buffers of the caller.
 
 use core::ffi::c_char;
 use core::fmt::{self, Write};
@@ -13,22 +13,22 @@ use crate::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_BUFFER, PAGEYARD_ERR_KNOB, pageyard_status, status,
 };
 
-/// Free blocks by order, a row for each zone, as the kernel's /proc/buddyinfo.
+/// Free blocks by order, one row per zone, in the format of /proc/buddyinfo.
 pub const PAGEYARD_TEXT_BUDDYINFO: u32 = 0;
-/// Free blocks by order and type, as /proc/pagetypeinfo.
+/// Free blocks by order and type, in the format of /proc/pagetypeinfo.
 pub const PAGEYARD_TEXT_PAGETYPEINFO: u32 = 1;
-/// Zones, watermarks, per-CPU lists, as /proc/zoneinfo.
+/// Zones, watermarks and per-CPU lists, in the format of /proc/zoneinfo.
 pub const PAGEYARD_TEXT_ZONEINFO: u32 = 2;
-/// Counters, as /proc/vmstat.
+/// Counters, in the format of /proc/vmstat.
 pub const PAGEYARD_TEXT_VMSTAT: u32 = 3;
-/// The report on memory that the kernel prints when a request fails.
+/// The memory report that the kernel prints when a request fails.
 pub const PAGEYARD_TEXT_SHOW_MEM: u32 = 4;
-/// Zones and their counters as one JSON object: {"zones": [{"node": 0, "kind": "Normal", ...}]},
-/// fields named as those of struct pageyard_stats, and "free_blocks" by order.
+/// Zones and their counters as one JSON object: {"zones": [{"node": 0, "kind": "Normal", ...}]}.
+/// The fields have the names of struct pageyard_stats; "free_blocks" counts by order.
 pub const PAGEYARD_TEXT_JSON: u32 = 5;
 
-/// A buffer of the caller's; counts what does not fit. Texts are written into it directly, never
-/// through `dyn Write` or `core::fmt`: then all their calls are known, and so is their stack.
+/// Writer to a buffer of the caller. Counts the bytes that do not fit. Texts are written directly,
+/// not through `dyn Write` or `core::fmt`, so all calls are static and stack use can be bounded.
 #[derive(Debug)]
 pub struct Buffer {
     to: *mut c_char,
@@ -38,7 +38,7 @@ pub struct Buffer {
 
 impl Buffer {
     /// # Safety
-    /// The pointer is to so many bytes that may be written, until this is gone.
+    /// `to` must point to `size` bytes that stay writable for the lifetime of the result.
     unsafe fn new(to: *mut c_char, size: usize) -> Result<Buffer, pageyard_status> {
         if to.is_null() && size > 0 {
             return Err(PAGEYARD_ERR_ARGUMENT);
@@ -46,10 +46,10 @@ impl Buffer {
         Ok(Buffer { to, size, length: 0 })
     }
 
-    /// Ends the text. Whether all of it fitted.
+    /// Terminates the text. Returns whether all of it fitted.
     fn end(self) -> bool {
         if let Some(last) = self.size.checked_sub(1) {
-            // SAFETY: below the size that was given to `new` (`a_text_is_cut_but_ends`).
+            // SAFETY: below the size passed to `new` (`a_text_is_cut_but_ends`).
             unsafe { self.to.add(self.length.min(last)).write(0) };
         }
         self.length < self.size
@@ -61,9 +61,9 @@ impl Write for Buffer {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = self.size.saturating_sub(1).saturating_sub(self.length).min(text.len());
         if room > 0 {
-            // SAFETY: `length + room` is below the size that was given to `new`; a text of the
-            // library's does not lie in the caller's buffer (`a_text_is_cut_but_ends`, and each size
-            // in `invalid_and_extreme_numbers_are_errors_or_served`).
+            // SAFETY: `length + room` is below the size passed to `new`. The library's text does
+            // not overlap the caller's buffer (`a_text_is_cut_but_ends`, and each size in
+            // `invalid_and_extreme_numbers_are_errors_or_served`).
             unsafe { self.to.cast::<u8>().add(self.length).copy_from(text.as_ptr(), room) };
         }
         self.length = self.length.saturating_add(text.len());
@@ -71,20 +71,22 @@ impl Write for Buffer {
     }
 }
 
-/// Writes a text into a buffer: as much as fits, always ended by a zero byte.
+/// Writes a text to a buffer. A text that is too long is truncated; the result always ends with a
+/// zero byte.
 ///
 /// # Errors
-/// It did not fit; `needed` says how many bytes it takes. Or what `write` says.
+/// Fails if the text did not fit, or if `write` fails. `needed` receives the size of the whole
+/// text.
 ///
 /// # Safety
-/// `to` is to `size` bytes that may be written, or `size` is 0; `needed` is null or may be written.
+/// `to` must point to `size` writable bytes, unless `size` is 0. `needed` must be null or writable.
 pub unsafe fn put(
     to: *mut c_char,
     size: usize,
     needed: *mut usize,
     write: impl FnOnce(&mut Buffer) -> Result<(), pageyard_status>,
 ) -> Result<(), pageyard_status> {
-    // SAFETY: by the caller's word; and so below.
+    // SAFETY: guaranteed by the caller, here and below.
     let mut buffer = unsafe { Buffer::new(to, size) }?;
     let written = write(&mut buffer);
     let length = buffer.length;
@@ -97,10 +99,10 @@ pub unsafe fn put(
     if fits { Ok(()) } else { Err(PAGEYARD_ERR_BUFFER) }
 }
 
-/// A yard's text of this kind.
+/// Writes the text of the given kind.
 ///
 /// # Errors
-/// There is no such kind.
+/// Fails if there is no such kind.
 pub fn write<C: Config>(
     yard: &Yard<'_, C>,
     kind: u32,
@@ -115,25 +117,26 @@ pub fn write<C: Config>(
         PAGEYARD_TEXT_JSON => stats::write_json(yard, out),
         _ => return Err(PAGEYARD_ERR_ARGUMENT),
     };
-    // A buffer takes everything.
+    // A buffer accepts every write, so this error does not occur.
     written.map_err(|_| PAGEYARD_ERR_BUFFER)
 }
 
-/// A string from C.
+/// Reads a string from C.
 ///
 /// # Errors
-/// It is null or not UTF-8.
+/// Fails if the string is null or not UTF-8.
 ///
 /// # Safety
-/// The pointer is null or to a string that ends with a zero byte and does not change meanwhile.
+/// The pointer must be null, or point to a zero-terminated string that does not change meanwhile.
 pub unsafe fn string<'s>(from: *const c_char) -> Result<&'s str, pageyard_status> {
     if from.is_null() {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
     let from = from.cast::<u8>();
     let mut length = 0;
-    // SAFETY: by the caller's word, up to the zero. Volatile: else this becomes a call of strlen,
-    // which there is not without a libc (`the_core_needs_nothing_but_four_functions`).
+    // SAFETY: guaranteed by the caller up to the terminating zero. The read is volatile so that the
+    // compiler does not turn the loop into a call of strlen, which does not exist without a libc
+    // (`the_core_needs_nothing_but_four_functions`).
     while unsafe { from.add(length).read_volatile() } != 0 {
         length += 1;
     }
@@ -142,10 +145,10 @@ pub unsafe fn string<'s>(from: *const c_char) -> Result<&'s str, pageyard_status
     str::from_utf8(bytes).map_err(|_| PAGEYARD_ERR_ARGUMENT)
 }
 
-/// Writes a setting's value.
+/// Writes the value of a setting.
 ///
 /// # Errors
-/// There is no such setting, or it cannot be read.
+/// Fails if there is no such setting, or it cannot be read.
 pub fn knob<C: Config>(
     yard: &Yard<'_, C>,
     name: &str,
@@ -154,14 +157,15 @@ pub fn knob<C: Config>(
     yard.knob(name, out).map_err(|_| PAGEYARD_ERR_KNOB)
 }
 
-/// Writes a text about the yard, one of the PAGEYARD_TEXT kinds, into a buffer of `size` bytes: as
-/// much as fits, ended by a zero byte where `size` is not 0. `needed`, where it is not null, is set
-/// to the bytes that the whole text takes with that byte; a later text may take more.
+/// Writes one of the PAGEYARD_TEXT texts about the yard to a buffer of `size` bytes. The text is
+/// truncated to fit and, unless `size` is 0, ends with a zero byte. If `needed` is not null, it
+/// receives the size of the whole text with that byte. A later text may be longer.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for another kind or a null buffer of a size;
-/// PAGEYARD_ERR_BUFFER where it does not fit (the buffer then holds its beginning).
+/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for an unknown kind, or a null buffer with a
+/// nonzero size; PAGEYARD_ERR_BUFFER if the text was truncated.
 ///
-/// Threads: any; figures of one text may be a moment apart. Owner: the buffer stays the caller's.
+/// Threads: any. The figures of one text may be from slightly different times. Owner: the buffer
+/// stays the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_text(
     yard: *const pageyard_core,
@@ -170,20 +174,20 @@ pub unsafe extern "C" fn pageyard_core_text(
     size: usize,
     needed: *mut usize,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle, a buffer of that size and a place for the answer.
+    // SAFETY: the header requires a valid handle, a buffer of that size and a writable result.
     status(unsafe { handle::of(yard) }.and_then(|yard| {
         // SAFETY: as above.
         unsafe { put(buffer, size, needed, |out| write(yard, kind, out)) }
     }))
 }
 
-/// Writes the value of a setting, by the kernel's name ("min_free_kbytes"), as pageyard_core_text
-/// does.
+/// Writes the value of a setting to a buffer, in the manner of pageyard_core_text. `name` is the
+/// kernel's name of the setting, such as "min_free_kbytes".
 ///
-/// Errors: as pageyard_core_text; PAGEYARD_ERR_KNOB where there is no such setting, or it cannot be
+/// Errors: as pageyard_core_text; PAGEYARD_ERR_KNOB if there is no such setting, or it cannot be
 /// read.
 ///
-/// Threads: any. Owner: all stays the caller's.
+/// Threads: any. Owner: name and buffer stay the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_knob(
     yard: *const pageyard_core,
@@ -192,19 +196,20 @@ pub unsafe extern "C" fn pageyard_core_knob(
     size: usize,
     needed: *mut usize,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle, a string, a buffer of that size and a place.
+    // SAFETY: the header requires a valid handle, string, buffer and result.
     status(unsafe { handle::of(yard) }.and_then(|yard| {
-        // SAFETY: as above; and so below.
+        // SAFETY: as above, here and below.
         let name = unsafe { string(name) }?;
         // SAFETY: see above.
         unsafe { put(buffer, size, needed, |out| knob(yard, name, out)) }
     }))
 }
 
-/// Sets a setting by its name, from text, with everything that follows from it.
+/// Sets a setting, given by name, to a value given as text, and applies everything that depends on
+/// it.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_KNOB where there is no such
-/// setting, it cannot be written, or not to this value.
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_KNOB if there is no such
+/// setting, it cannot be written, or the value is not allowed.
 ///
 /// Threads: any. Owner: the strings stay the caller's.
 #[unsafe(no_mangle)]
@@ -213,7 +218,7 @@ pub unsafe extern "C" fn pageyard_core_set_knob(
     name: *const c_char,
     value: *const c_char,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and two strings.
+    // SAFETY: the header requires a valid handle and two strings.
     status(unsafe { handle::of(yard) }.and_then(|yard| {
         // SAFETY: as above.
         let (name, value) = unsafe { (string(name)?, string(value)?) };

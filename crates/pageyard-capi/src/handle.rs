@@ -1,4 +1,4 @@
-//! A yard of real memory behind a handle.
+//! The handle of a yard of real memory.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -19,34 +19,34 @@ use crate::options::{self, pageyard_options};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pageyrdH");
 
-/// An allocator of real memory. Handles are checked: one that is null, misaligned or was destroyed is
-/// answered with PAGEYARD_ERR_HANDLE, also when other yards were made since. A pointer to anything else
-/// is not told apart from a handle for sure: it is read, which faults where no memory is.
+/// An allocator of real memory. Functions check handles. They return PAGEYARD_ERR_HANDLE for a
+/// handle that is null, misaligned or destroyed, even if other yards were created since. A pointer
+/// to anything else is not reliably detected: it is read, which faults if it is not mapped.
 pub struct pageyard(Body);
 
-/// The word comes first: of a pointer to something else no more is read.
+/// The magic word comes first: of a pointer that is not a handle, only the word is read.
 #[repr(C)]
 struct Body {
     magic: AtomicU64,
     inner: UnsafeCell<Option<Inner>>,
-    /// The handle destroyed before this one.
+    /// The handle that was destroyed before this one.
     before: AtomicPtr<pageyard>,
 }
 
 const _: () = assert!(offset_of!(pageyard, 0) == 0 && offset_of!(Body, magic) == 0);
 
-/// What is behind a handle.
+/// Contents of a handle.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) yard: HostYard,
-    /// Where the first frame lies, which it is, and how many there are.
+    /// Address of the first frame, its number, and the number of frames.
     start: usize,
     first: u64,
     pages: u64,
 }
 
-/// Handles that were destroyed. Their few bytes are kept, so that one that somebody still holds is
-/// known for what it is; leak checkers find them here.
+/// List of destroyed handles. They are never freed, so a stale handle is still recognized. The list
+/// also keeps them reachable for leak checkers.
 static DESTROYED: AtomicPtr<pageyard> = AtomicPtr::new(std::ptr::null_mut());
 
 impl Inner {
@@ -54,7 +54,7 @@ impl Inner {
         let zones = || yard.zones().filter_map(|zone| yard.zone_info(zone));
         let first = zones().map(|z| z.start.0).min().unwrap_or(0);
         let pages = zones().map(|z| z.spanned).sum();
-        // Frames lie in the order of their addresses; any block tells from where on.
+        // Frames are contiguous in the order of their addresses, so one block determines the start.
         let block = yard.alloc(Order::ZERO, Gfp::KERNEL).map_err(of_alloc)?;
         let address = block.as_ptr().as_ptr().expose_provenance();
         let start = address - ((block.pfn().0 - first) * PAGE_SIZE) as usize;
@@ -62,7 +62,7 @@ impl Inner {
         Ok(Inner { yard, start, first, pages })
     }
 
-    /// The frame at an address, which must be a page's.
+    /// Returns the frame at an address, which must be page-aligned.
     #[inline]
     pub(crate) fn frame(&self, address: *const c_void) -> Result<Pfn, pageyard_status> {
         let at = address.addr().wrapping_sub(self.start) as u64;
@@ -75,12 +75,12 @@ impl Inner {
         Ok(Pfn(self.first + at / PAGE_SIZE))
     }
 
-    /// How many frames lie before the one at an address, which must be a page's.
+    /// Returns the number of frames before the one at an address, which must be page-aligned.
     pub(crate) fn frame_number(&self, address: *const c_void) -> Result<u64, pageyard_status> {
         Ok(self.frame(address)?.0 - self.first)
     }
 
-    /// Where a frame lies.
+    /// Returns the address of a frame.
     #[inline]
     pub(crate) fn address(&self, pfn: Pfn) -> Option<NonNull<c_void>> {
         let at = pfn.0.wrapping_sub(self.first);
@@ -92,54 +92,57 @@ impl Inner {
     }
 }
 
-/// What is behind a handle.
+/// Returns the contents of a handle.
 ///
 /// # Errors
-/// It is none, as far as that can be seen.
+/// Fails if the pointer is detectably not a handle.
 ///
 /// # Safety
-/// The pointer is null, misaligned, or to memory that may be read; if that holds a yard, it is not
-/// destroyed meanwhile.
+/// The pointer must be null, misaligned, or point to readable memory. If that holds a yard, the
+/// yard must not be destroyed meanwhile.
 #[inline]
 pub(crate) unsafe fn of<'h>(handle: *const pageyard) -> Result<&'h Inner, pageyard_status> {
     if handle.is_null() || !handle.is_aligned() {
         return Err(PAGEYARD_ERR_HANDLE);
     }
-    // SAFETY: by the caller's word it may be read; an atomic may be any bytes.
+    // SAFETY: the caller guarantees that it is readable; an atomic accepts any bytes.
     if unsafe { &(*handle).0.magic }.load(Ordering::Relaxed) != MAGIC {
         return Err(PAGEYARD_ERR_HANDLE);
     }
-    // SAFETY: what has the word is a handle, and is not being destroyed by the caller's word.
+    // SAFETY: the word identifies a handle, and the caller guarantees that it is not being
+    // destroyed.
     unsafe { &*(*handle).0.inner.get() }.as_ref().ok_or(PAGEYARD_ERR_HANDLE)
 }
 
-/// The same, in the process that made it: a child after a fork has a copy, and locks in whatever state.
+/// Like [`of`], but only in the process that created the yard. After a fork, the child has a copy
+/// whose locks are in an arbitrary state.
 ///
 /// # Errors
-/// As [`of`]; the yard is a parent's.
+/// Fails as [`of`] does, or if the yard belongs to the parent process.
 ///
 /// # Safety
-/// As [`of`].
+/// As for [`of`].
 pub(crate) unsafe fn here<'h>(handle: *const pageyard) -> Result<&'h Inner, pageyard_status> {
-    // SAFETY: by the caller's word.
+    // SAFETY: guaranteed by the caller.
     unsafe { of(handle) }.and_then(|inner| match inner.yard.is_here() {
         true => Ok(inner),
         false => Err(PAGEYARD_ERR_HANDLE),
     })
 }
 
-/// Makes a yard with these options, and puts its handle to `yard`.
+/// Creates a yard with the given options and stores its handle in `yard`.
 ///
-/// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_OPTION for an option that cannot
-/// be, PAGEYARD_ERR_SYSTEM where the system refuses memory or a thread; pageyard_last_error names the
+/// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_OPTION for an invalid option;
+/// PAGEYARD_ERR_SYSTEM if the system refuses memory or a thread. pageyard_last_error names the
 /// option.
 ///
-/// Threads: any. Starts a thread, unless `tick_ns` is 0. In a child after fork, which has a copy, the
-/// yard gives nothing (PAGEYARD_ERR_NO_MEMORY), pageyard_free, pageyard_unregister and pageyard_destroy
-/// are done without effect on the parent, and what would look at the yard or change it is answered
-/// with PAGEYARD_ERR_HANDLE. Memory of PAGEYARD_MEMFD is shared with the child, other memory is copied.
+/// Threads: any. Starts a thread, unless `tick_ns` is 0. After fork, the child has a copy of the
+/// yard: allocations fail with PAGEYARD_ERR_NO_MEMORY; pageyard_free, pageyard_unregister and
+/// pageyard_destroy succeed without an effect on the parent; functions that inspect or change the
+/// yard return PAGEYARD_ERR_HANDLE. PAGEYARD_MEMFD memory is shared with the child, other memory is
+/// copied.
 ///
-/// Owner: the handle is the caller's until pageyard_destroy; the options stay the caller's.
+/// Owner: the caller owns the handle until pageyard_destroy; the options stay the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_create(
     options: *const pageyard_options,
@@ -149,7 +152,7 @@ pub unsafe extern "C" fn pageyard_create(
         if yard.is_null() {
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
-        // SAFETY: the header asks for options.
+        // SAFETY: the header requires valid options.
         let builder = unsafe { options::builder(options) }?;
         let built = builder.build().map_err(|e| {
             last_error::set(&e);
@@ -165,30 +168,31 @@ pub unsafe extern "C" fn pageyard_create(
             inner: UnsafeCell::new(Some(Inner::new(built)?)),
             before: AtomicPtr::default(),
         }));
-        // SAFETY: the header asks for a place for the answer.
+        // SAFETY: the header requires a writable result.
         unsafe { answer(yard, Box::into_raw(handle)) }
     };
     status(create())
 }
 
-/// Ends a yard: its memory goes back to the system, whoever has blocks of it. Its thread has ended when
-/// this returns. The handle is known as destroyed for as long as the program runs; that takes some
-/// hundred bytes.
+/// Destroys a yard and returns its memory to the system, including blocks that are still allocated.
+/// Its thread has exited when this function returns. The library remembers the destroyed handle
+/// until the program exits, which takes a few hundred bytes.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE.
 ///
-/// Threads: nobody else uses the yard or its blocks, or does afterwards. Owner: nothing is the caller's
-/// any more.
+/// Threads: no other thread may use the yard or its blocks during or after the call. Owner: the
+/// caller owns neither the handle nor its blocks any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_destroy(yard: *mut pageyard) -> pageyard_status {
-    // SAFETY: the header asks for a handle that nobody else uses.
+    // SAFETY: the header requires a valid handle that no other thread uses.
     status(unsafe { of(yard) }.and_then(|_| {
-        // SAFETY: `of` has seen a handle.
+        // SAFETY: `of` checked the handle.
         let handle = unsafe { &(*yard).0 };
         if handle.magic.swap(0, Ordering::AcqRel) != MAGIC {
             return Err(PAGEYARD_ERR_HANDLE);
         }
-        // SAFETY: by the header nobody else uses it; and no other call has seen the word with it.
+        // SAFETY: the header requires that no other thread uses it, and only one call wins the swap
+        // of the word.
         drop(unsafe { &mut *handle.inner.get() }.take());
         let keep = |before| {
             handle.before.store(before, Ordering::Relaxed);

@@ -1,12 +1,13 @@
-//! The C interface of the host runtime: `pageyard.h`. With it comes the core's, `pageyard_core.h`, from
-//! `pageyard-capi-core`.
+//! The C interface of the host runtime: `pageyard.h`. The library also contains the core's
+//! interface, `pageyard_core.h`, from `pageyard-capi-core`.
 //!
-//! The headers in `include/` are made from these sources, so the comments speak to authors of C.
-//! `scripts/install-capi.sh` makes and installs the libraries; docs/capi.md says how to use them.
+//! The headers in `include/` are generated from these sources, so the doc comments address C
+//! programmers. `scripts/install-capi.sh` builds and installs the libraries; docs/capi.md describes
+//! their use.
 
 #![allow(unsafe_code)]
-#![allow(non_camel_case_types)] // C's names
-#![allow(clippy::missing_safety_doc)] // the header says what a caller has to ensure
+#![allow(non_camel_case_types)] // C names
+#![allow(clippy::missing_safety_doc)] // the header states what callers must ensure
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod handle;
@@ -16,5 +17,5 @@ pub mod request;
 pub mod upkeep;
 pub mod watch;
 
-/// The core's interface, so that its functions are in the library too.
+/// The core's interface, re-exported so that the library contains its functions.
 pub use pageyard_capi_core as core_level;

@@ -1,4 +1,4 @@
-//! What a yard is made from.
+//! Options for creating a yard.
 
 use std::slice;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use pageyard_host::{Backing, Builder, HugePages, ThreadCache};
 
 use crate::last_error;
 
-/// Huge pages where the system can.
+/// Use huge pages where the system supports them.
 pub const PAGEYARD_HUGE_ADVISE: u32 = 0;
-/// Huge pages as the system does by itself.
+/// Leave huge pages to the system's policy.
 pub const PAGEYARD_HUGE_SYSTEM: u32 = 1;
-/// No huge pages.
+/// Use no huge pages.
 pub const PAGEYARD_HUGE_NEVER: u32 = 2;
 
-/// All memory is taken from the system now, not when it is first written.
+/// Take all memory from the system at creation, not at the first write.
 pub const PAGEYARD_PREFAULT: u32 = 1 << 0;
-/// Only a part is initialised now, the rest when requests want it: a yard of much memory begins at
-/// once.
+/// Initialize only a part of the memory at creation and the rest on demand. A large yard is then
+/// ready at once.
 pub const PAGEYARD_DEFERRED: u32 = 1 << 1;
-/// The memory is a file without a name, which another process may map too (pageyard_file).
+/// Back the memory with an anonymous file that other processes can map (pageyard_file).
 pub const PAGEYARD_MEMFD: u32 = 1 << 2;
-/// Idle memory is not given back to the system.
+/// Do not return idle memory to the system.
 pub const PAGEYARD_KEEP_IDLE: u32 = 1 << 3;
 
-/// Options of a yard. Fill it in with pageyard_options_init, then change what is to differ; it may
-/// grow in later versions, at its end.
+/// Options of a yard. Fill the structure in with pageyard_options_init, then change individual
+/// fields. Later versions may add fields at its end.
 ///
-/// Owner: the arrays are the caller's; pageyard_create copies them.
+/// Owner: the arrays stay the caller's; pageyard_create copies them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pageyard_options {
@@ -40,42 +40,43 @@ pub struct pageyard_options {
     pub struct_size: u32,
     /// PAGEYARD_VERSION.
     pub version: u32,
-    /// Bytes of memory, rounded up to pages; at least 4 MiB for each node.
+    /// Memory in bytes, rounded up to whole pages; at least 4 MiB per node.
     pub size: u64,
-    /// The nodes, by the system's numbers, from which memory comes in equal parts, each a zone of its
-    /// own. Null: all that have memory.
+    /// Node numbers of the system. Each supplies an equal part of the memory, as a zone of its own.
+    /// Null: all nodes that have memory.
     pub nodes: *const u16,
-    /// How many.
+    /// Number of nodes.
     pub node_count: usize,
-    /// The CPUs, by the system's numbers, that get lists of their own; others share one of theirs.
-    /// Null: all that are online.
+    /// CPU numbers of the system. Each gets its own per-CPU lists; other CPUs share the lists of
+    /// one of these. Null: all online CPUs.
     pub cpus: *const u32,
-    /// How many.
+    /// Number of CPUs.
     pub cpu_count: usize,
     /// One of the PAGEYARD_HUGE numbers.
     pub huge_pages: u32,
     /// Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED, PAGEYARD_MEMFD, PAGEYARD_KEEP_IDLE.
     pub flags: u32,
-    /// How often a thread of the yard's own folds statistics and shortens unused lists, in
-    /// nanoseconds. 0: no such thread, and pageyard_tick is the caller's to call.
+    /// Interval in nanoseconds at which a thread of the yard folds statistics and shrinks unused
+    /// lists. 0: no thread; the caller must call pageyard_tick.
     pub tick_ns: u64,
-    /// No more bytes than these are handed out; 0: all. pageyard_set_limits changes both.
+    /// Maximum number of bytes to allocate; 0: no limit. pageyard_set_limits changes both limits.
     pub hard_limit: u64,
-    /// Above these, shrinkers are asked; 0: never.
+    /// Number of bytes in use above which shrinkers are called; 0: never.
     pub soft_limit: u64,
 }
 
-// SAFETY: it begins with the two fields; zero is null, a number, or no entries.
+// SAFETY: the structure begins with the two fields. Zero is a null pointer, a number or no entries.
 unsafe impl Growing for pageyard_options {
-    // The limits came later.
+    // The limits were added after the first version.
     const LEAST: usize = std::mem::offset_of!(pageyard_options, hard_limit);
 }
 
-/// Fills in the defaults for a yard of so many bytes: all nodes, all CPUs, huge pages where the system
-/// can, memory taken as it is written, a tick a second, no limits. `struct_size` is the caller's
-/// sizeof(struct pageyard_options).
+/// Fills in the defaults for a yard of `size` bytes: all nodes, all CPUs, huge pages where the
+/// system supports them, memory taken at the first write, one tick per second, no limits.
+/// `struct_size` must be the caller's sizeof(struct pageyard_options).
 ///
-/// Errors: PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a size that no version of the structure has.
+/// Errors: PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a size that no version of the structure
+/// has.
 ///
 /// Threads: any. Owner: the structure stays the caller's.
 #[unsafe(no_mangle)]
@@ -101,7 +102,7 @@ pub unsafe extern "C" fn pageyard_options_init(
         hard_limit: 0,
         soft_limit: 0,
     };
-    // SAFETY: the header asks for a structure of that size.
+    // SAFETY: the header requires a structure of that size.
     unsafe {
         options.cast::<[u32; 2]>().write([struct_size, PAGEYARD_VERSION]);
         status(sized::write(options, &defaults))
@@ -114,7 +115,7 @@ fn wrong(what: impl std::fmt::Display) -> pageyard_status {
 }
 
 /// # Safety
-/// The pointer is null or to so many entries.
+/// The pointer must be null or point to `count` entries.
 unsafe fn entries<T: Copy>(
     option: &str,
     from: *const T,
@@ -129,16 +130,16 @@ unsafe fn entries<T: Copy>(
     if !from.is_aligned() || count > 1 << 16 {
         return Err(wrong(format_args!("{option}: a pointer that is not aligned, or too many")));
     }
-    // SAFETY: by the caller's word.
+    // SAFETY: guaranteed by the caller.
     Ok(Some(unsafe { slice::from_raw_parts(from, count) }.to_vec()))
 }
 
-/// A builder with these options.
+/// Returns a builder with these options.
 ///
 /// # Safety
-/// The pointer is null or to options as their comments say.
+/// The pointer must be null or point to options that satisfy their field comments.
 pub(crate) unsafe fn builder(options: *const pageyard_options) -> Result<Builder, pageyard_status> {
-    // SAFETY: by the caller's word; and so below.
+    // SAFETY: guaranteed by the caller, here and below.
     let o = unsafe { sized::read(options) }?;
     let huge = match o.huge_pages {
         PAGEYARD_HUGE_ADVISE => HugePages::Advise,
@@ -154,8 +155,8 @@ pub(crate) unsafe fn builder(options: *const pageyard_options) -> Result<Builder
     if o.flags & !known != 0 {
         return Err(wrong(format_args!("flags: {:#x}; {known:#x} are known", o.flags)));
     }
-    // A page that waits with a thread looks as if somebody had it, and a second free of it would be
-    // taken for the first. To callers whose blocks come back past the cache it is of no use anyway.
+    // A page in a thread cache looks allocated, so a double free would not be detected. C callers
+    // free blocks past the cache, so they would not benefit from it anyway.
     let mut builder = Builder::new(o.size)
         .thread_cache(ThreadCache::Off)
         .huge_pages(huge)

@@ -12,15 +12,15 @@ use pageyard_capi_core::status::{
 
 use crate::handle::{here, of, pageyard};
 
-/// Allocates a block of 2^order pages, aligned to its size, and puts its address to `block`. It is
-/// readable and writable; its contents are what was there before, or zeros with PAGEYARD_ZERO in
-/// `flags`. PAGEYARD_KERNEL is what to give for flags where nothing else is meant.
+/// Allocates a block of 2^order pages, aligned to its size, and stores its address in `block`. The
+/// block is readable and writable. It keeps its old contents, unless `flags` contains
+/// PAGEYARD_ZERO. The usual value of `flags` is PAGEYARD_KERNEL.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for an order above PAGEYARD_MAX_ORDER or a null
-/// `block`; PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_FLAGS. `block` is not written then.
+/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for an order above PAGEYARD_MAX_ORDER or a
+/// null `block`; PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_FLAGS. `block` is not written then.
 ///
-/// Threads: any; not signal handlers. Owner: the block is the caller's until pageyard_free, on whatever
-/// thread.
+/// Threads: any, but not signal handlers. Owner: the caller owns the block until pageyard_free,
+/// which any thread may call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_alloc(
     yard: *const pageyard,
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn pageyard_alloc(
     flags: u32,
     block: *mut *mut c_void,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a place for the answer.
+    // SAFETY: the header requires a valid handle and a writable result.
     status(unsafe { of(yard) }.and_then(|inner| {
         let order = flags::order(order)?;
         if block.is_null() {
@@ -42,10 +42,10 @@ pub unsafe extern "C" fn pageyard_alloc(
     }))
 }
 
-/// Allocates a block as pageyard_alloc does, preferably of a node, by the system's number; with
-/// PAGEYARD_THISNODE in `flags`, of no other.
+/// Like pageyard_alloc, but prefers a node, given by the system's number. With PAGEYARD_THISNODE in
+/// `flags`, only that node is used.
 ///
-/// Errors: as pageyard_alloc; PAGEYARD_ERR_NODE where there is no such node.
+/// Errors: as pageyard_alloc; PAGEYARD_ERR_NODE if there is no such node.
 ///
 /// Threads, owner: as pageyard_alloc.
 #[unsafe(no_mangle)]
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn pageyard_alloc_on(
     flags: u32,
     block: *mut *mut c_void,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a place for the answer.
+    // SAFETY: the header requires a valid handle and a writable result.
     status(unsafe { of(yard) }.and_then(|inner| {
         let (node, order) = (self::node(node)?, flags::order(order)?);
         if block.is_null() {
@@ -70,34 +70,36 @@ pub unsafe extern "C" fn pageyard_alloc_on(
     }))
 }
 
-/// Gives a block back, of the order at which it was allocated. Null is given back by doing nothing.
+/// Frees a block. `order` must be the order at which it was allocated. A null `block` is ignored.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; what is wrong with the block: PAGEYARD_ERR_FOREIGN,
-/// PAGEYARD_ERR_DOUBLE_FREE, PAGEYARD_ERR_MISALIGNED, PAGEYARD_ERR_WRONG_ORDER, PAGEYARD_ERR_NOT_HEAD,
-/// PAGEYARD_ERR_OUT_OF_USE.
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT. For an invalid block: PAGEYARD_ERR_FOREIGN,
+/// PAGEYARD_ERR_DOUBLE_FREE, PAGEYARD_ERR_MISALIGNED, PAGEYARD_ERR_WRONG_ORDER,
+/// PAGEYARD_ERR_NOT_HEAD, PAGEYARD_ERR_OUT_OF_USE.
 ///
-/// Threads: any; not signal handlers. Of those that free the same block at once, one is told
-/// PAGEYARD_OK. Owner: the block is the library's; nobody uses its memory any more.
+/// Threads: any, but not signal handlers. If several threads free the same block at once, only one
+/// call returns PAGEYARD_OK. Owner: the library owns the block again; its memory must not be
+/// accessed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_free(
     yard: *const pageyard,
     block: *mut c_void,
     order: u32,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle.
+    // SAFETY: the header requires a valid handle.
     status(unsafe { of(yard) }.and_then(|inner| {
         let order = flags::order(order)?;
         if block.is_null() {
             return Ok(());
         }
         let pfn = inner.frame(block)?;
-        // SAFETY: the header asks for a block of the caller's; another one is refused.
+        // SAFETY: the header requires a block that the caller owns; any other is refused.
         unsafe { inner.yard.free_raw(pfn, order) }.map_err(of_free)
     }))
 }
 
-/// Allocates up to `count` single pages at once, cheaper than one by one. Their addresses are put to
-/// `pages`, how many there are to `got`: fewer than asked for, even none, is no error.
+/// Allocates up to `count` single pages in one call, which is cheaper than one call per page.
+/// Stores the addresses in `pages` and their number in `got`. Allocating fewer pages than
+/// requested, or none, is not an error.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FLAGS.
 ///
@@ -110,17 +112,17 @@ pub unsafe extern "C" fn pageyard_alloc_bulk(
     count: usize,
     got: *mut usize,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle, so many places, and one for the answer.
+    // SAFETY: the header requires a valid handle, `count` writable entries and a writable result.
     status(unsafe { here(yard) }.and_then(|inner| {
         if got.is_null() || pages.is_null() && count > 0 {
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
         let put = |i: usize, pfn: Pfn| {
             let address = inner.address(pfn).map_or(std::ptr::null_mut(), |a| a.as_ptr());
-            // SAFETY: as above; no more than `count` are told.
+            // SAFETY: as above; `put` is called only with indices below `count`.
             unsafe { pages.add(i).write_unaligned(address) };
         };
-        // SAFETY: nothing is given back, split or moved.
+        // SAFETY: nothing is freed, split or moved.
         let core = unsafe { inner.yard.core() };
         let n = alloc_bulk(core, flags::gfp(flags), count, put)?;
         // SAFETY: as above.
@@ -128,9 +130,9 @@ pub unsafe extern "C" fn pageyard_alloc_bulk(
     }))
 }
 
-/// Gives `count` blocks of one order back, cheaper than one by one. `done`, where it is not null, is
-/// set to how many were given back: at an error, the block at that position is the one at fault, and
-/// it and all after it are as they were.
+/// Frees `count` blocks of one order, which is cheaper than one call per block. Stops at the first
+/// invalid block. If `done` is not null, it receives the number of blocks freed; after an error
+/// that is the index of the invalid block. That block and all later ones are unchanged.
 ///
 /// Errors: as pageyard_free; a null block is PAGEYARD_ERR_FOREIGN.
 ///
@@ -143,15 +145,15 @@ pub unsafe extern "C" fn pageyard_free_bulk(
     order: u32,
     done: *mut usize,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle, so many blocks, and a place for the answer.
+    // SAFETY: the header requires a valid handle, `count` blocks and a writable result.
     status(unsafe { here(yard) }.and_then(|inner| {
         let order = flags::order(order)?;
         if blocks.is_null() && count > 0 {
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
-        // SAFETY: as above; no more than `count` are asked for.
+        // SAFETY: as above; `get` is called only with indices below `count`.
         let get = |i: usize| inner.frame(unsafe { blocks.add(i).read_unaligned() });
-        // SAFETY: blocks of this interface are never a `Block`'s of Rust while they are handed out.
+        // SAFETY: while a block of this interface is allocated, no Rust `Block` owns it.
         let core = unsafe { inner.yard.core() };
         let (n, freed) = free_bulk(core, order, count, get);
         if !done.is_null() {
@@ -162,11 +164,11 @@ pub unsafe extern "C" fn pageyard_free_bulk(
     }))
 }
 
-/// Turns an allocated block into blocks of the smaller order `into`, each to be freed on its own.
+/// Splits an allocated block into blocks of the smaller order `into`. Each is freed separately.
 ///
-/// Errors: as pageyard_free; PAGEYARD_ERR_WRONG_ORDER where `into` is larger than `order`.
+/// Errors: as pageyard_free; PAGEYARD_ERR_WRONG_ORDER if `into` is larger than `order`.
 ///
-/// Threads: the block's owner. Owner: the parts are the caller's.
+/// Threads: the block's owner. Owner: the caller owns the parts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_split(
     yard: *const pageyard,
@@ -174,7 +176,7 @@ pub unsafe extern "C" fn pageyard_split(
     order: u32,
     into: u32,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle.
+    // SAFETY: the header requires a valid handle.
     status(unsafe { here(yard) }.and_then(|inner| {
         let (order, into) = (flags::order(order)?, flags::order(into)?);
         let pfn = inner.frame(block)?;
@@ -183,20 +185,21 @@ pub unsafe extern "C" fn pageyard_split(
     }))
 }
 
-/// The frame number of the page that holds an address. Frames are numbered as in a machine whose
-/// memory begins at 4 GiB, in the order of their addresses; blocks are aligned by either.
+/// Stores the frame number of the page that contains an address in `pfn`. Frames are numbered in
+/// the order of their addresses, as on a machine whose memory begins at 4 GiB. Blocks are aligned
+/// both by address and by frame number.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_FOREIGN for an address that is not of
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_FOREIGN for an address outside
 /// this yard's memory.
 ///
-/// Threads: any. Owner: nothing changes hands; the page need not be allocated.
+/// Threads: any. Owner: no ownership changes; the page need not be allocated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_pfn(
     yard: *const pageyard,
     address: *const c_void,
     pfn: *mut u64,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a place for the answer.
+    // SAFETY: the header requires a valid handle and a writable result.
     status(unsafe { of(yard) }.and_then(|inner| {
         let page = address.map_addr(|a| a & !(PAGE_SIZE as usize - 1));
         let frame = inner.frame(page)?;
@@ -205,19 +208,19 @@ pub unsafe extern "C" fn pageyard_pfn(
     }))
 }
 
-/// The address of a frame.
+/// Stores the address of a frame in `address`.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_FOREIGN for a frame that is not of this
-/// yard's.
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_FOREIGN for a frame outside
+/// this yard's memory.
 ///
-/// Threads: any. Owner: nothing changes hands; the page need not be allocated.
+/// Threads: any. Owner: no ownership changes; the page need not be allocated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_address(
     yard: *const pageyard,
     pfn: u64,
     address: *mut *mut c_void,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a place for the answer.
+    // SAFETY: the header requires a valid handle and a writable result.
     status(unsafe { of(yard) }.and_then(|inner| {
         let found = inner.address(Pfn(pfn)).ok_or(PAGEYARD_ERR_FOREIGN)?;
         // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! What happens beside requests: who can do with less memory, who is told that it is short, limits,
-//! and the file that a yard's memory is.
+//! Maintenance outside requests: shrinkers, pressure notifications, limits, and the file behind a
+//! yard's memory.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
@@ -21,15 +21,16 @@ use crate::last_error;
 
 /// Memory is not short.
 pub const PAGEYARD_CALM: u32 = 0;
-/// Caches had better shrink: use is above the soft limit, free memory below a LOW mark, the system
-/// stalls, or the control group comes near its limits.
+/// Caches should shrink: use is above the soft limit, free memory is below a low watermark, the
+/// system stalls, or the control group approaches its limits.
 pub const PAGEYARD_MODERATE: u32 = 1;
-/// Ordinary requests fail or are about to.
+/// Ordinary requests fail, or are about to fail.
 pub const PAGEYARD_CRITICAL: u32 = 2;
 
-/// Somebody who keeps pages that can be had again: a cache, a buffer pool.
+/// A shrinker: callbacks of a user of pages that it can free under memory pressure, such as a cache
+/// or a buffer pool.
 ///
-/// Owner: what `context` points to stays the caller's, and lives until pageyard_unregister has
+/// Owner: what `context` points to stays the caller's and must live until pageyard_unregister has
 /// returned.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -38,23 +39,24 @@ pub struct pageyard_shrinker {
     pub struct_size: u32,
     /// PAGEYARD_VERSION.
     pub version: u32,
-    /// What both functions are given.
+    /// Passed to both functions.
     pub context: *mut c_void,
-    /// How many pages it could give up, about. Null: nobody knows, many.
+    /// Returns about how many pages could be freed. Null: unknown, treated as many.
     pub count: Option<unsafe extern "C" fn(context: *mut c_void) -> u64>,
-    /// Gives up about so many pages, by giving blocks back to the yard; returns how many it was.
-    /// Called by the yard's thread, and by threads whose request (one with PAGEYARD_KERNEL) cannot be
-    /// served: so it tries locks that its users may hold while they allocate, and does not wait for
-    /// them. Its own requests never lead to another call.
+    /// Frees about `pages` pages by freeing blocks to the yard, and returns the number freed. It is
+    /// called by the yard's thread, and by threads whose PAGEYARD_KERNEL request cannot be served.
+    /// It must only try-lock locks that its users may hold while they allocate. Its own requests
+    /// never call a shrinker.
     pub shrink: Option<unsafe extern "C" fn(context: *mut c_void, pages: u64) -> u64>,
 }
 
-// SAFETY: it begins with the two fields; zero is null, or no function.
+// SAFETY: the structure begins with the two fields. Zero is a null pointer or no function.
 unsafe impl Growing for pageyard_shrinker {
     const LEAST: usize = size_of::<pageyard_shrinker>();
 }
 
-/// What a yard's memory is like, and what was done about it ever since. All in pages.
+/// State of a yard's memory, and totals of its maintenance since creation. All figures are in
+/// pages.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct pageyard_upkeep {
@@ -62,45 +64,47 @@ pub struct pageyard_upkeep {
     pub struct_size: u32,
     /// PAGEYARD_VERSION.
     pub version: u32,
-    /// PAGEYARD_CALM, PAGEYARD_MODERATE or PAGEYARD_CRITICAL, when the yard's thread last looked.
+    /// PAGEYARD_CALM, PAGEYARD_MODERATE or PAGEYARD_CRITICAL, at the last check of the yard's
+    /// thread.
     pub level: u32,
-    /// 1 where the yard's thread is at work.
+    /// 1 if the yard's thread is running.
     pub worker: u32,
-    /// In use: handed out, or out of use.
+    /// Pages in use: allocated, or out of use.
     pub used: u64,
-    /// Backed by the system, as far as the allocator knows.
+    /// Pages backed by the system, as far as the allocator knows.
     pub resident: u64,
-    /// To stay backed at the moment.
+    /// Current target for the number of backed pages.
     pub target: u64,
-    /// The limits; UINT64_MAX where there is none.
+    /// Hard limit; UINT64_MAX if there is none.
     pub hard_limit: u64,
-    /// See `hard_limit`.
+    /// Soft limit; UINT64_MAX if there is none.
     pub soft_limit: u64,
-    /// Given back to the system.
+    /// Pages returned to the system.
     pub given_back: u64,
-    /// Of these, fetched again.
+    /// Returned pages that were later backed again.
     pub fetched: u64,
-    /// Freed by shrinkers in the background.
+    /// Pages freed by shrinkers in the background.
     pub shrunk: u64,
-    /// Freed by shrinkers on behalf of requests.
+    /// Pages freed by shrinkers on behalf of requests.
     pub shrunk_directly: u64,
 }
 
-// SAFETY: it begins with the two fields; the rest is numbers.
+// SAFETY: the structure begins with the two fields; the rest is numbers.
 unsafe impl Growing for pageyard_upkeep {
     const LEAST: usize = size_of::<pageyard_upkeep>();
 }
 
-/// Something that is registered with a yard. Checked as the handle of a yard is, also after its end.
+/// A registered shrinker or pressure callback. Checked like the handle of a yard, also after it has
+/// ended.
 pub struct pageyard_registration(Body);
 
-/// The word comes first, as in a yard's handle.
+/// The magic word comes first, as in a yard's handle.
 #[repr(C)]
 struct Body {
     magic: AtomicU64,
-    /// With the process that it was made in.
+    /// With the id of the process that created it.
     inner: UnsafeCell<Option<(Arc<Gate>, Registration, u32)>>,
-    /// The registration ended before this one.
+    /// The registration that ended before this one.
     before: AtomicPtr<pageyard_registration>,
 }
 
@@ -108,15 +112,15 @@ const _: () = assert!(offset_of!(pageyard_registration, 0) == 0 && offset_of!(Bo
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pageyrdR");
 
-/// Registrations that were ended; kept as destroyed yards are.
+/// List of ended registrations, never freed, like destroyed yards.
 static ENDED: AtomicPtr<pageyard_registration> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
-    /// This thread is in a caller's function.
+    /// True while this thread runs a registered function.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a caller's functions may still be called. Held open while one is.
+/// Whether the caller's functions may be called. Read-locked during each call.
 #[derive(Debug)]
 struct Gate(RwLock<bool>);
 
@@ -132,16 +136,16 @@ impl Gate {
         Some(answer)
     }
 
-    /// Returns when no call is on its way any more.
+    /// Closes the gate and waits until no call is in progress.
     fn close(&self) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = false;
     }
 }
 
-/// A caller's shrinker.
+/// A shrinker of the caller.
 struct Called(pageyard_shrinker, Arc<Gate>);
 
-// SAFETY: the header says which threads call the functions.
+// SAFETY: the header states which threads call the functions.
 unsafe impl Send for Called {}
 // SAFETY: as above.
 unsafe impl Sync for Called {}
@@ -150,7 +154,8 @@ impl Shrinker for Called {
     fn count(&self) -> u64 {
         let Called(own, gate) = self;
         let ask = |count: unsafe extern "C" fn(*mut c_void) -> u64| {
-            // SAFETY: the caller's function with the caller's context, which lives: the gate is open.
+            // SAFETY: the caller's function with its context, which is live because the gate is
+            // open.
             gate.pass(|| unsafe { count(own.context) })
         };
         own.count.map_or(Some(u64::MAX), ask).unwrap_or(0)
@@ -166,10 +171,10 @@ impl Shrinker for Called {
     }
 }
 
-/// A caller's listener.
+/// A pressure callback of the caller.
 struct Told(unsafe extern "C" fn(*mut c_void, u32, u32), *mut c_void, Arc<Gate>);
 
-// SAFETY: the header says which thread calls it.
+// SAFETY: the header states which thread calls it.
 unsafe impl Send for Told {}
 // SAFETY: as above.
 unsafe impl Sync for Told {}
@@ -177,13 +182,13 @@ unsafe impl Sync for Told {}
 impl Told {
     fn tell(&self, event: &PressureEvent) {
         let Told(told, context, gate) = self;
-        // SAFETY: the caller's function with the caller's context, which lives: the gate is open.
+        // SAFETY: the caller's function with its context, which is live because the gate is open.
         gate.pass(|| unsafe { told(*context, event.level as u32, event.before as u32) });
     }
 }
 
 /// # Safety
-/// The pointer is null or to a place for the answer.
+/// The pointer must be null or writable.
 unsafe fn registered(
     to: *mut *mut pageyard_registration,
     register: impl FnOnce(Arc<Gate>) -> Registration,
@@ -198,25 +203,26 @@ unsafe fn registered(
         inner: UnsafeCell::new(Some((gate, registration, std::process::id()))),
         before: AtomicPtr::default(),
     }));
-    // SAFETY: by the caller's word.
+    // SAFETY: guaranteed by the caller.
     unsafe { answer(to, Box::into_raw(handle)) }
 }
 
-/// Registers somebody who can do with fewer pages: asked in the background when a node's free memory
-/// falls below the LOW mark or use rises above the soft limit, and by requests that are not served
-/// otherwise. The structure is copied.
+/// Registers a shrinker. The library calls it in the background when a node's free memory falls
+/// below the low watermark or use exceeds the soft limit. It also calls it on behalf of requests
+/// that cannot be served otherwise. The structure is copied.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for a null pointer, or a shrinker without `shrink`;
-/// PAGEYARD_ERR_VERSION.
+/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for a null pointer, or a shrinker without
+/// `shrink`; PAGEYARD_ERR_VERSION.
 ///
-/// Threads: any. Owner: the registration is the caller's until pageyard_unregister.
+/// Threads: any. Owner: the caller owns the registration until pageyard_unregister.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_register_shrinker(
     yard: *const pageyard,
     shrinker: *const pageyard_shrinker,
     registration: *mut *mut pageyard_registration,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle, a structure of its size, and a place for the answer.
+    // SAFETY: the header requires a valid handle, a structure of the stated size and a writable
+    // result.
     status(unsafe {
         here(yard).and_then(|inner| {
             let own = sized::read(shrinker)?;
@@ -226,14 +232,14 @@ pub unsafe extern "C" fn pageyard_register_shrinker(
     })
 }
 
-/// Registers a function that is told when memory becomes short or is not short any more: the level now
-/// and the one before, PAGEYARD_CALM, PAGEYARD_MODERATE or PAGEYARD_CRITICAL. Called by the yard's
-/// thread, without any lock of the yard's: it may use the yard.
+/// Registers a function that is called when the pressure level changes. It receives the new and the
+/// previous level: PAGEYARD_CALM, PAGEYARD_MODERATE or PAGEYARD_CRITICAL. The yard's thread calls
+/// it without any lock of the yard held, so it may use the yard.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for a null pointer other than `context`.
 ///
-/// Threads: any. Owner: the registration is the caller's until pageyard_unregister; what `context`
-/// points to stays the caller's, and lives until then.
+/// Threads: any. Owner: the caller owns the registration until pageyard_unregister; what `context`
+/// points to stays the caller's and must live until then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_on_pressure(
     yard: *const pageyard,
@@ -241,7 +247,7 @@ pub unsafe extern "C" fn pageyard_on_pressure(
     context: *mut c_void,
     registration: *mut *mut pageyard_registration,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a place for the answer.
+    // SAFETY: the header requires a valid handle and a writable result.
     status(unsafe {
         here(yard).and_then(|inner| {
             let told = told.ok_or(PAGEYARD_ERR_ARGUMENT)?;
@@ -253,15 +259,15 @@ pub unsafe extern "C" fn pageyard_on_pressure(
     })
 }
 
-/// Ends a registration. When this returns, its functions are not running on any thread, and are not
-/// called any more. A yard may be destroyed before or after. The registration is known as ended for as
-/// long as the program runs; that takes some dozen bytes.
+/// Ends a registration. When this function returns, the registered functions are not running on any
+/// thread and will not be called again. The yard may be destroyed before or after. The library
+/// remembers the ended registration until the program exits, which takes a few dozen bytes.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, also for one that was ended already; PAGEYARD_ERR_BUSY from within a
-/// registered function, which this would wait for; nothing has changed then.
+/// Errors: PAGEYARD_ERR_HANDLE, also if the registration has already ended; PAGEYARD_ERR_BUSY if
+/// called from a registered function, because this call would wait for it. Nothing changes then.
 ///
-/// Threads: any, but one that holds no lock that the functions wait for. Owner: the registration is
-/// gone.
+/// Threads: any that holds no lock that the registered functions wait for. Owner: the registration
+/// no longer exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_unregister(
     registration: *mut pageyard_registration,
@@ -269,7 +275,7 @@ pub unsafe extern "C" fn pageyard_unregister(
     if registration.is_null() || !registration.is_aligned() {
         return PAGEYARD_ERR_HANDLE;
     }
-    // SAFETY: by the header's word it may be read; an atomic may be any bytes.
+    // SAFETY: the header requires that it is readable; an atomic accepts any bytes.
     let magic = unsafe { &(*registration).0.magic };
     if magic.load(Ordering::Relaxed) != MAGIC {
         return PAGEYARD_ERR_HANDLE;
@@ -280,12 +286,12 @@ pub unsafe extern "C" fn pageyard_unregister(
     if magic.swap(0, Ordering::AcqRel) != MAGIC {
         return PAGEYARD_ERR_HANDLE;
     }
-    // SAFETY: what had the word is one of `registered`, and no other call has seen the word with it.
+    // SAFETY: the word identifies a handle made by `registered`, and only one call wins the swap.
     let own = unsafe { &(*registration).0 };
     // SAFETY: as above.
     if let Some((gate, registration, process)) = unsafe { &mut *own.inner.get() }.take() {
         drop(registration);
-        // In a child after a fork nothing is called, and who is on the way there never arrives.
+        // After a fork, the child calls no functions, and calls that were in progress never finish.
         if process == std::process::id() {
             gate.close();
         }
@@ -298,14 +304,14 @@ pub unsafe extern "C" fn pageyard_unregister(
     status(Ok(()))
 }
 
-/// Sets the limits, in pages; UINT64_MAX: none. Above the hard limit nothing is handed out; above the
-/// soft one shrinkers are asked for what is over. Where more is in use than the hard limit allows,
-/// every request fails until enough was given back.
+/// Sets the limits, in pages; UINT64_MAX means no limit. Requests that would exceed the hard limit
+/// fail; above the soft limit, shrinkers are called for the excess. If more than the hard limit is
+/// already in use, every request fails until enough is freed.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_OPTION for limits that cannot be: pageyard_last_error says
-/// why, and nothing has changed.
+/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_OPTION for invalid limits. pageyard_last_error
+/// describes the problem, and nothing changes.
 ///
-/// Threads: any, but not a registered function. Owner: nothing changes hands.
+/// Threads: any, but not from a registered function. Owner: no ownership changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_set_limits(
     yard: *const pageyard,
@@ -313,7 +319,7 @@ pub unsafe extern "C" fn pageyard_set_limits(
     soft: u64,
 ) -> pageyard_status {
     let some = |limit| (limit != u64::MAX).then_some(limit);
-    // SAFETY: the header asks for a handle.
+    // SAFETY: the header requires a valid handle.
     status(unsafe { here(yard) }.and_then(|inner| {
         let limits = Limits { hard: some(hard), soft: some(soft) };
         inner.yard.set_limits(limits).map(drop).map_err(|e| {
@@ -323,18 +329,19 @@ pub unsafe extern "C" fn pageyard_set_limits(
     }))
 }
 
-/// Fills in how short memory is, and what was done about it.
+/// Fills in the state of memory pressure and the totals of maintenance.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a structure whose first
-/// two fields are not set.
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION if the first two fields
+/// of the structure are not set.
 ///
-/// Threads: any; figures may be a moment apart. Owner: the structure stays the caller's.
+/// Threads: any. The figures may be from slightly different times. Owner: the structure stays the
+/// caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_get_upkeep(
     yard: *const pageyard,
     upkeep: *mut pageyard_upkeep,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a structure of its size.
+    // SAFETY: the header requires a valid handle and a structure of the stated size.
     status(unsafe { here(yard) }.and_then(|inner| {
         let (s, limits) = (inner.yard.status(), inner.yard.limits());
         let all = pageyard_upkeep {
@@ -356,17 +363,20 @@ pub unsafe extern "C" fn pageyard_get_upkeep(
     }))
 }
 
-/// Puts the descriptor of the file that the yard's memory is to `file`, for another process to map: a
-/// yard made with PAGEYARD_MEMFD. A block lies pageyard_offset bytes behind its beginning.
+/// Stores the descriptor of the file behind the yard's memory in `file`, for another process to
+/// map. The yard must have been created with PAGEYARD_MEMFD. pageyard_offset returns the offset of
+/// a block in the file.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_SYSTEM where the memory is not a
-/// file.
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_SYSTEM if the memory is not
+/// backed by a file.
 ///
-/// Threads: any. Owner: the descriptor stays the yard's; who sends it duplicates it by that. Whoever
-/// maps the file leaves alone what is not handed out to him: free pages are emptied at any time.
+/// Threads: any. Owner: the descriptor stays the yard's; sending it to another process duplicates
+/// it. A process that maps the file must access only blocks that it was given: free pages may be
+/// discarded at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_file(yard: *const pageyard, file: *mut c_int) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a place for the answer, and says what others may do.
+    // SAFETY: the header requires a valid handle and a writable result, and states what other
+    // processes may access.
     status(unsafe {
         of(yard).and_then(|inner| {
             let fd = inner.yard.fd().ok_or_else(|| {
@@ -378,18 +388,19 @@ pub unsafe extern "C" fn pageyard_file(yard: *const pageyard, file: *mut c_int) 
     })
 }
 
-/// Puts how many bytes behind the beginning of the yard's file a page lies to `offset`.
+/// Stores the offset of a page in the yard's file, in bytes, in `offset`.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_MISALIGNED.
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN,
+/// PAGEYARD_ERR_MISALIGNED.
 ///
-/// Threads: any. Owner: nothing changes hands.
+/// Threads: any. Owner: no ownership changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_offset(
     yard: *const pageyard,
     page: *const c_void,
     offset: *mut u64,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a place for the answer.
+    // SAFETY: the header requires a valid handle and a writable result.
     status(unsafe {
         of(yard).and_then(|inner| answer(offset, inner.frame_number(page)? * PAGE_SIZE))
     })

@@ -1,4 +1,4 @@
-//! Statistics, texts, settings, and what may be done beside requests.
+//! Statistics, texts, settings, drains and ticks.
 
 use std::ffi::c_char;
 use std::fmt::Write as _;
@@ -13,48 +13,51 @@ use crate::last_error;
 
 /// Fills in the figures of all zones together.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a structure whose first
-/// two fields are not set.
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION if the first two fields
+/// of the structure are not set.
 ///
-/// Threads: any; figures may be a moment apart. Owner: the structure stays the caller's.
+/// Threads: any. The figures may be from slightly different times. Owner: the structure stays the
+/// caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_get_stats(
     yard: *const pageyard,
     stats: *mut pageyard_stats,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a structure of its size; `core` only reads.
+    // SAFETY: the header requires a valid handle and structure; `core` only reads.
     status(unsafe { here(yard).and_then(|inner| write(stats, &of_yard(inner.yard.core()))) })
 }
 
-/// Fills in the figures of one zone, by its position: one for each node, ascending.
+/// Fills in the figures of one zone. `index` is its position: there is one zone per node, in
+/// ascending order.
 ///
-/// Errors: as pageyard_get_stats; PAGEYARD_ERR_NODE where there are not so many zones.
+/// Errors: as pageyard_get_stats; PAGEYARD_ERR_NODE if there is no zone at this position.
 ///
-/// Threads: any; figures may be a moment apart. Owner: the structure stays the caller's.
+/// Threads: any. The figures may be from slightly different times. Owner: the structure stays the
+/// caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_get_zone_stats(
     yard: *const pageyard,
     index: usize,
     stats: *mut pageyard_stats,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a structure of its size; `core` only reads.
+    // SAFETY: the header requires a valid handle and structure; `core` only reads.
     status(unsafe {
         here(yard).and_then(|inner| write(stats, &of_zone(inner.yard.core(), index)?))
     })
 }
 
-/// Asks the system how many of the yard's pages take memory at the moment. Takes time in proportion to
-/// the yard's size.
+/// Asks the system how many of the yard's pages are currently backed by memory. Takes time
+/// proportional to the yard's size.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_SYSTEM.
 ///
-/// Threads: any. Owner: nothing changes hands.
+/// Threads: any. Owner: no ownership changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_resident(
     yard: *const pageyard,
     pages: *mut u64,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and a place for the answer.
+    // SAFETY: the header requires a valid handle and a writable result.
     status(unsafe { of(yard) }.and_then(|inner| {
         let resident = inner.yard.resident().map_err(|e| {
             last_error::set(&e);
@@ -65,14 +68,15 @@ pub unsafe extern "C" fn pageyard_resident(
     }))
 }
 
-/// Writes a text about the yard, one of the PAGEYARD_TEXT kinds, into a buffer of `size` bytes: as
-/// much as fits, ended by a zero byte where `size` is not 0. `needed`, where it is not null, is set
-/// to the bytes that the whole text takes with that byte; a later text may take more.
+/// Writes one of the PAGEYARD_TEXT texts about the yard to a buffer of `size` bytes. The text is
+/// truncated to fit and, unless `size` is 0, ends with a zero byte. If `needed` is not null, it
+/// receives the size of the whole text with that byte. A later text may be longer.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for another kind or a null buffer of a size;
-/// PAGEYARD_ERR_BUFFER where it does not fit (the buffer then holds its beginning).
+/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for an unknown kind, or a null buffer with a
+/// nonzero size; PAGEYARD_ERR_BUFFER if the text was truncated.
 ///
-/// Threads: any; figures of one text may be a moment apart. Owner: the buffer stays the caller's.
+/// Threads: any. The figures of one text may be from slightly different times. Owner: the buffer
+/// stays the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_text(
     yard: *const pageyard,
@@ -81,7 +85,7 @@ pub unsafe extern "C" fn pageyard_text(
     size: usize,
     needed: *mut usize,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle, a buffer and a place for the answer; `core` only reads.
+    // SAFETY: the header requires a valid handle, buffer and result; `core` only reads.
     status(unsafe {
         here(yard).and_then(|inner| {
             put(buffer, size, needed, |out| text::write(inner.yard.core(), kind, out))
@@ -89,12 +93,12 @@ pub unsafe extern "C" fn pageyard_text(
     })
 }
 
-/// Writes the value of a setting, by the kernel's name ("min_free_kbytes"), as pageyard_text does.
-/// docs/knobs.md has them all.
+/// Writes the value of a setting to a buffer, in the manner of pageyard_text. `name` is the
+/// kernel's name of the setting, such as "min_free_kbytes". docs/knobs.md lists all settings.
 ///
-/// Errors: as pageyard_text; PAGEYARD_ERR_KNOB where there is no such setting, or it cannot be read.
+/// Errors: as pageyard_text; PAGEYARD_ERR_KNOB if there is no such setting, or it cannot be read.
 ///
-/// Threads: any. Owner: all stays the caller's.
+/// Threads: any. Owner: name and buffer stay the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_knob(
     yard: *const pageyard,
@@ -103,7 +107,7 @@ pub unsafe extern "C" fn pageyard_knob(
     size: usize,
     needed: *mut usize,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle, a string, a buffer and a place; `core` only reads.
+    // SAFETY: the header requires a valid handle, string, buffer and result; `core` only reads.
     status(unsafe {
         here(yard).and_then(|inner| {
             let name = string(name)?;
@@ -117,10 +121,12 @@ pub unsafe extern "C" fn pageyard_knob(
     })
 }
 
-/// Sets a setting by its name, from text, with everything that follows from it.
+/// Sets a setting, given by name, to a value given as text, and applies everything that depends on
+/// it.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_KNOB where there is no such setting,
-/// it cannot be written, or not to this value: pageyard_last_error says which, and what is allowed.
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_KNOB if there is no such
+/// setting, it cannot be written, or the value is not allowed. pageyard_last_error describes the
+/// problem and the allowed values.
 ///
 /// Threads: any. Owner: the strings stay the caller's.
 #[unsafe(no_mangle)]
@@ -129,7 +135,7 @@ pub unsafe extern "C" fn pageyard_set_knob(
     name: *const c_char,
     value: *const c_char,
 ) -> pageyard_status {
-    // SAFETY: the header asks for a handle and two strings; no block is touched.
+    // SAFETY: the header requires a valid handle and two strings; no block is touched.
     status(unsafe {
         here(yard).and_then(|inner| {
             inner.yard.core().set_knob(string(name)?, string(value)?).map_err(|e| {
@@ -140,25 +146,25 @@ pub unsafe extern "C" fn pageyard_set_knob(
     })
 }
 
-/// Gives everything on per-CPU lists back to the zones, where it merges.
+/// Drains the per-CPU lists to the zones, where blocks merge.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE.
 ///
-/// Threads: any. Owner: nothing changes hands.
+/// Threads: any. Owner: no ownership changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_drain(yard: *const pageyard) -> pageyard_status {
-    // SAFETY: the header asks for a handle.
+    // SAFETY: the header requires a valid handle.
     status(unsafe { here(yard) }.map(|inner| inner.yard.drain()))
 }
 
-/// One tick of the statistics worker for every CPU, to be called about once a second where `tick_ns`
-/// was 0. Binds the calling thread to each of the CPUs in turn, and leaves it on the last.
+/// Runs one tick of the statistics worker for every CPU. Call it about once a second if `tick_ns`
+/// was 0. Binds the calling thread to each CPU in turn and leaves it on the last one.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE.
 ///
-/// Threads: one of its own, that does nothing else. Owner: nothing changes hands.
+/// Threads: a dedicated thread that does nothing else. Owner: no ownership changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_tick(yard: *const pageyard) -> pageyard_status {
-    // SAFETY: the header asks for a handle.
+    // SAFETY: the header requires a valid handle.
     status(unsafe { here(yard) }.map(|inner| inner.yard.tick()))
 }

@@ -1,8 +1,8 @@
 //! Divides one region of memory into the maps of a [`pageyard`] allocator.
 //!
-//! The core has no `unsafe` code, so it cannot place its maps in memory that is only bytes. This crate
-//! does: [`carve`] turns a region of [`Layout::metadata`] bytes into a [`Storage`]. [`Carver`] places
-//! other values in the same region. No heap, no reachable panic.
+//! The core has no `unsafe` code, so it cannot place its maps in raw bytes. This crate does:
+//! [`carve`] turns a region of [`Layout::metadata`] bytes into a [`Storage`]. [`Carver`] places
+//! other values in the same region. It needs no heap and has no reachable panic.
 //!
 //! ```
 //! use core::mem::MaybeUninit;
@@ -41,23 +41,22 @@ use core::slice;
 use lock_api::RawMutex;
 use pageyard::{CpuZones, Frame, InitError, Layout, Needs, Node, Pageblock, PerCpu, Storage, Zone};
 
-/// docs/embedding.md, compiled.
+/// Compiles the examples of docs/embedding.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/embedding.md")]
 struct Embedding;
 
-/// Divides `region` into the maps of an allocator with this layout, and initialises them all. Any
-/// bytes do.
+/// Divides `region` into the maps of an allocator with this layout, and initializes all of them.
+/// The region may be uninitialized.
 ///
-/// The region is borrowed for as long as the allocator lives; afterwards it is its owner's again. It
-/// may begin at any address: the bytes up to the first aligned one are left out. What the maps do not
-/// need stays unused.
+/// The region is borrowed for the allocator's lifetime. It may start at any address: bytes before
+/// the first aligned address are skipped. Bytes that the maps do not need stay unused.
 ///
-/// Writes 16 bytes for each frame. [`carve_initialized`] leaves that to the allocator.
+/// Writes 16 bytes for each frame; [`carve_initialized`] avoids that pass.
 ///
 /// # Errors
-/// [`InitError`]: what is wrong with the layout, or [`TooSmall`](InitError::TooSmall) with how many
-/// bytes are needed from this address on.
+/// [`InitError`] if the layout is invalid. [`TooSmall`](InitError::TooSmall) if the region is too
+/// small, with the number of bytes needed from its start address.
 pub fn carve<'a, R: RawMutex>(
     layout: &Layout<'_>,
     region: &'a mut [MaybeUninit<u8>],
@@ -68,26 +67,27 @@ pub fn carve<'a, R: RawMutex>(
     })
 }
 
-/// Like [`carve`], but takes frame descriptors and pageblock entries as they are, which saves a pass
-/// over them: [`Yard::new`](pageyard::Yard::new) writes them anyway.
+/// Like [`carve`], but does not initialize frame descriptors and pageblock entries. This saves a
+/// pass over them: [`Yard::new`](pageyard::Yard::new) writes them anyway.
 ///
-/// For [`Yard::deferred`](pageyard::Yard::deferred) the bytes have to be zero besides, as fresh memory
+/// For [`Yard::deferred`](pageyard::Yard::deferred), the bytes must also be zero, as fresh memory
 /// from an operating system is.
 ///
 /// # Errors
 /// As [`carve`].
 ///
 /// # Safety
-/// Every byte of the region is initialised, to any value: something wrote it, be it an operating
-/// system or code in another language.
+/// Every byte of the region must be initialized, to any value, for example by an operating system
+/// or by code in another language.
 pub unsafe fn carve_initialized<'a, R: RawMutex>(
     layout: &Layout<'_>,
     region: &'a mut [MaybeUninit<u8>],
 ) -> Result<Storage<'a, R>, InitError> {
     divide(layout, region, |carver, needs| {
-        // SAFETY: by the caller's word the bytes are initialised. Both types are atomic integers and
-        // padding (their documentation makes zero bytes a value of them), of which any bytes are a value
-        // (`maps_of_any_bytes_are_as_good_as_new_ones` fails under Miri if the region was not written).
+        // SAFETY: the caller guarantees that the bytes are initialized. Both types are atomic
+        // integers and padding (their documentation guarantees that zero bytes are valid), so any
+        // bytes are a valid value (`maps_of_any_bytes_are_as_good_as_new_ones` fails under Miri if
+        // the region was not written).
         unsafe {
             let frames = carver.take::<Frame>(needs.frames)?;
             let blocks = carver.take::<Pageblock>(needs.blocks)?;
@@ -112,7 +112,7 @@ fn divide<'a, R: RawMutex>(
         return Err(too_small);
     }
     let mut carver = Carver::new(region);
-    // In the order of `Needs::metadata`.
+    // The order must match `Needs::metadata`.
     let storage = || {
         let zones = carver.slice(needs.zones, |_| const { Zone::new() })?;
         let slots = carver.slice(needs.slots, |_| const { PerCpu::new() })?;
@@ -124,7 +124,7 @@ fn divide<'a, R: RawMutex>(
     storage().ok_or(too_small)
 }
 
-/// Places values in a region of memory, one slice after the other.
+/// Places values in a region of memory, one slice after another.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -142,13 +142,14 @@ pub struct Carver<'a> {
 }
 
 impl<'a> Carver<'a> {
-    /// Begins at the start of the region.
+    /// Creates a carver at the start of the region.
     pub fn new(region: &'a mut [MaybeUninit<u8>]) -> Self {
         Carver { rest: region }
     }
 
-    /// Skips to the next address that is a multiple of `align`, a power of two. `false`: the rest of
-    /// the region has no such address, or `align` is no power of two; nothing is skipped then.
+    /// Skips to the next address that is a multiple of `align`, a power of two. Returns `false`,
+    /// and skips nothing, if the rest of the region has no such address or `align` is not a power
+    /// of two.
     pub fn align_to(&mut self, align: usize) -> bool {
         if !align.is_power_of_two() {
             return false;
@@ -157,27 +158,27 @@ impl<'a> Carver<'a> {
         self.split(skip).is_some()
     }
 
-    /// Carves `n` values, each made by `new` from its index. They are not dropped: when the borrow of
-    /// the region ends, they are bytes again. `None`, and nothing is carved, if the rest of the region
-    /// is too small.
+    /// Carves `n` values, each created by `new` from its index. The values are never dropped: when
+    /// the borrow of the region ends, they are bytes again. Returns `None`, and carves nothing, if
+    /// the rest of the region is too small.
     pub fn slice<T>(&mut self, n: usize, mut new: impl FnMut(usize) -> T) -> Option<&'a mut [T]> {
         let own = self.take::<T>(n)?;
         for (i, slot) in own.iter_mut().enumerate() {
-            // Made in place: an iterator of values would have each on the stack first, and a zone has
-            // some KiB (`no_function_of_the_core_level_takes_more_stack_than_documented`).
+            // Written in place: an iterator of values would put each on the stack first, and a zone
+            // takes several KiB (`no_function_of_the_core_level_takes_more_stack_than_documented`).
             slot.write(new(i));
         }
-        // SAFETY: the loop wrote each of the `n` slots (`garbage_and_padding_do_not_matter` reads them
-        // under Miri).
+        // SAFETY: the loop wrote each of the `n` slots (`garbage_and_padding_do_not_matter` reads
+        // them under Miri).
         Some(unsafe { initialized(own) })
     }
 
-    /// What is left of the region.
+    /// Returns the rest of the region.
     pub fn into_rest(self) -> &'a mut [MaybeUninit<u8>] {
         self.rest
     }
 
-    /// The first `n` bytes of the rest, which begins behind them then.
+    /// Splits off the first `n` bytes of the rest.
     fn split(&mut self, n: usize) -> Option<&'a mut [MaybeUninit<u8>]> {
         if n > self.rest.len() {
             return None;
@@ -187,15 +188,15 @@ impl<'a> Carver<'a> {
         Some(own)
     }
 
-    /// Aligned room for `n` values.
+    /// Splits off aligned room for `n` values.
     fn take<T>(&mut self, n: usize) -> Option<&'a mut [MaybeUninit<T>]> {
         let bytes = n.checked_mul(size_of::<T>())?;
         let skip = self.rest.as_ptr().align_offset(align_of::<T>());
         let own = self.split(skip.checked_add(bytes)?)?.get_mut(skip..)?;
-        // SAFETY: `own` is borrowed exclusively for `'a` and has the bytes of `n` values; `skip` made
-        // its start a multiple of their alignment; a `MaybeUninit` may be any bytes
-        // (`values_are_aligned_wherever_the_region_begins` and `slices_do_not_overlap` find a wrong
-        // alignment or length, under Miri at the latest).
+        // SAFETY: `own` is borrowed exclusively for `'a` and has the bytes of `n` values. `skip`
+        // makes its start a multiple of their alignment, and a `MaybeUninit` may hold any bytes
+        // (`values_are_aligned_wherever_the_region_begins` and `slices_do_not_overlap` detect a
+        // wrong alignment or length, at the latest under Miri).
         Some(unsafe { slice::from_raw_parts_mut(own.as_mut_ptr().cast(), n) })
     }
 }
@@ -207,9 +208,10 @@ impl fmt::Debug for Carver<'_> {
 }
 
 /// # Safety
-/// All entries are initialised.
+/// All entries must be initialized.
 unsafe fn initialized<T>(entries: &mut [MaybeUninit<T>]) -> &mut [T] {
-    // SAFETY: by the caller's word; both slices have the same representation
-    // (`garbage_and_padding_do_not_matter`, `maps_of_any_bytes_are_as_good_as_new_ones`).
+    // SAFETY: the caller guarantees initialized entries, and both slices have the same
+    // representation (`garbage_and_padding_do_not_matter`,
+    // `maps_of_any_bytes_are_as_good_as_new_ones`).
     unsafe { &mut *(ptr::from_mut(entries) as *mut [T]) }
 }

@@ -1,4 +1,5 @@
-//! Regions of all sizes, alignments and contents; small enough for Miri (`scripts/miri.sh`).
+//! Carving regions of various sizes, alignments and contents. Small enough for Miri
+//! (`scripts/miri.sh`).
 
 #![allow(unsafe_code)]
 
@@ -13,7 +14,7 @@ use pageyard_carve::{Carver, carve, carve_initialized};
 type Lock = spin::mutex::SpinMutex<()>;
 type Y<'a> = Yard<'a, Bare<Lock, Two>>;
 
-/// Two CPUs, of which the first asks.
+/// Hooks for two CPUs; all calls come from the first.
 struct Two;
 
 impl Platform for Two {
@@ -24,7 +25,7 @@ impl Platform for Two {
     }
 }
 
-/// Two zones, one of which begins inside a block of the largest order, two nodes, two CPUs.
+/// Two zones on two nodes, two CPUs. The first zone starts inside a block of the largest order.
 fn with_layout<T>(f: impl FnOnce(&Layout<'_>) -> T) -> T {
     let zone = |kind, node, span: std::ops::Range<u64>| ZoneSpec {
         kind,
@@ -41,13 +42,14 @@ fn with_layout<T>(f: impl FnOnce(&Layout<'_>) -> T) -> T {
     })
 }
 
-/// Writes all bytes at once: Miri takes long for one after the other.
+/// Writes all bytes in one call; byte by byte is slow under Miri.
 fn fill(bytes: &mut [MaybeUninit<u8>], byte: u8) {
-    // SAFETY: the whole of a slice that is borrowed mutably.
+    // SAFETY: covers exactly a mutably borrowed slice.
     unsafe { bytes.as_mut_ptr().write_bytes(byte, bytes.len()) };
 }
 
-/// Bytes with one more alignment of room, so that the region may begin at any offset from one.
+/// Returns a buffer for the layout's maps, the index of its first aligned byte, and the size of the
+/// maps. The buffer has one more alignment of room, so that the region may start at any offset.
 fn region(layout: &Layout<'_>, with: Option<u8>) -> (Box<[MaybeUninit<u8>]>, usize, usize) {
     let metadata = layout.metadata::<Lock>().unwrap();
     let mut bytes = Box::new_uninit_slice(metadata.size() + 2 * metadata.align());
@@ -58,10 +60,10 @@ fn region(layout: &Layout<'_>, with: Option<u8>) -> (Box<[MaybeUninit<u8>]>, usi
     (bytes, aligned, metadata.size())
 }
 
-/// Allocates and frees every page, and looks whether each has one owner.
+/// Allocates and frees every page, and checks that no page is allocated twice.
 fn use_up(y: &Y<'_>) {
     let rights = Gfp::ATOMIC | Gfp::MEMALLOC | Gfp::NOWARN;
-    // Miri takes minutes for all pages, and for a look at all descriptors.
+    // Miri takes minutes for all pages and for a validation of all descriptors.
     let most = if cfg!(miri) { 5 } else { usize::MAX };
     let all = std::iter::from_fn(|| y.alloc(Order::ZERO, rights).ok());
     let mut pages: Vec<Pfn> = all.take(most).collect();
@@ -84,7 +86,7 @@ fn garbage_and_padding_do_not_matter() {
             let (mut bytes, aligned, size) = region(layout, with);
             let maps = carve(layout, &mut bytes[aligned..aligned + size]).unwrap();
             use_up(&Y::new(layout, maps, Two).unwrap());
-            // The region is its owner's again, and serves the next yard.
+            // The region is no longer borrowed and serves the next allocator.
             fill(&mut bytes, 1);
         }
     });
@@ -133,7 +135,7 @@ fn a_region_one_byte_short_is_refused_wherever_it_begins() {
     });
 }
 
-/// What the core says of the size, and what carving takes, is the same to the byte.
+/// The size that the core computes equals the size that carving uses, to the byte.
 #[test]
 fn metadata_is_what_carving_takes() {
     with_layout(|layout| {

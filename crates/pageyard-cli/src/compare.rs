@@ -1,4 +1,4 @@
-//! `pageyard compare`: saved results side by side.
+//! `pageyard compare`: compares saved results.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,9 +23,10 @@ Examples:
 
 /// Compare saved results and print a table
 ///
-/// A file holds what `pageyard run --json` printed: a result or a list of them. Every policy of
-/// every file is a column; the first is the base. Runs of the same workload under the same policy
-/// in one file are samples of one column. docs/tables.md explains the forms and how to read them.
+/// A file contains the output of `pageyard run --json`: a result or a list of results. Every policy
+/// of every file is a column; the first is the base. Runs of the same workload under the same
+/// policy in one file are samples of one column. docs/tables.md explains the forms and how to read
+/// them.
 ///
 /// Exit code: 0, or 2 if a file cannot be read or the results cannot be compared.
 #[derive(clap::Args)]
@@ -34,41 +35,41 @@ pub(crate) struct Args {
     /// Saved results, the base first
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The form of the table. pageyard: medians, and changes only where they are shown;
-    /// mmtests-2019, mmtests-2024: as mmtests prints them, by its rule of significance until and
-    /// since December 2024; index: the base is 100; change: plain percentages; change-2024: the
-    /// same of figures one larger; series: every sample
+    /// Form of the table. pageyard: medians, and changes only where the samples show them;
+    /// mmtests-2019, mmtests-2024: as printed by mmtests, with its rule of significance until and
+    /// since December 2024; index: the base is 100; change: plain percentages; change-2024: like
+    /// change, of figures increased by one; series: every sample
     #[arg(long, value_name = "FORM", default_value = "pageyard", value_parser = form())]
     form: Form,
-    /// pageyard: a ratio this near to 1, in percent, is no change that matters
+    /// pageyard: ignore changes whose ratio is within this many percent of 1
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = band)]
     band: f64,
-    /// Decides what the bootstrap and --aa draw
+    /// Random seed of the bootstrap and of --aa
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// mmtests: which rows
+    /// mmtests: which rows to print
     #[arg(long, value_name = "ROWS", default_value = "multiops", value_parser = rows())]
     rows: Rows,
-    /// mmtests: digits after the point
+    /// mmtests: digits after the decimal point
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u8).range(0..=6))]
     precision: u8,
-    /// index and change: what stands for all samples
+    /// index and change: how samples are aggregated
     #[arg(long, value_name = "NAME", default_value = "mean", value_parser = aggregate())]
     aggregate: Aggregate,
-    /// The files are an A/A run, the same thing measured again: print how often each rule would
-    /// raise a false alarm
+    /// Treat the files as an A/A run (the same thing measured twice), and print how often each rule
+    /// would raise a false alarm
     #[arg(long, conflicts_with_all = ["form", "csv", "tsv", "html", "svg"])]
     aa: bool,
-    /// With --aa: how often samples are dealt out anew
+    /// With --aa: number of times the samples are redistributed
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "aa",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     deals: u32,
     /// Print comma-separated values instead of text
     #[arg(long, group = "output")]
     csv: bool,
-    /// Print all samples as mmtests exchanges them: metric, workload, column, interval, value and
-    /// unit, with tabs between
+    /// Print all samples in the exchange format of mmtests: metric, workload, column, interval,
+    /// value and unit, separated by tabs
     #[arg(long, group = "output")]
     tsv: bool,
     /// Print JSON instead of text
@@ -78,12 +79,12 @@ pub(crate) struct Args {
     picture: Picture,
 }
 
-/// A value by one of these names.
+/// Parses one of these names to its value.
 fn named<T: Copy + Send + Sync + 'static>(
     names: &'static [(&'static str, T)],
 ) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(names.iter().map(|n| n.0)).map(move |name| {
-        // The parser before let only these names through.
+        // The parser accepted only these names.
         names.iter().find(|n| n.0 == name).map_or(names[0].1, |n| n.1)
     })
 }

@@ -1,4 +1,4 @@
-//! `pageyard conform`: every answer and every state of the real kernel.
+//! `pageyard conform`: checks every answer and state against the real kernel.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ const EXAMPLES: &str = "\
 Example:
   pageyard conform samples/oracle/*.zst";
 
-/// Hold the allocator against recorded answers and states of the real Linux 6.12.117
+/// Check the allocator against recorded answers and states of the real Linux 6.12.117
 ///
-/// Each recording, of one zone or of two that a request walks in turn, is restored, performed
-/// operation by operation, and compared in full.
+/// Each recording covers one zone, or two zones that a request walks in order. It is restored,
+/// executed operation by operation, and compared in full.
 ///
-/// Exit code: 0 everything is identical, 1 something differs, 2 a file cannot be read.
+/// Exit code: 0 if everything is identical, 1 if something differs, 2 if a file cannot be read.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Sums over all recordings.
+/// Totals of all recordings.
 #[derive(Default, Serialize)]
 struct Total {
     recordings: usize,

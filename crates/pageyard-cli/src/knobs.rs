@@ -1,4 +1,4 @@
-//! `pageyard knobs`: the table of settings, for people, programs and `docs/knobs.md`.
+//! `pageyard knobs`: the table of settings, for users, programs and `docs/knobs.md`.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -9,16 +9,16 @@ use serde::Serialize;
 
 use crate::output::{self, print_json};
 
-/// List the allocator's settings: defaults, ranges, effects
+/// List the allocator's settings with defaults, ranges and effects
 ///
-/// The settings are the allocator's own, by the kernel's names (sysctls, boot parameters, build
-/// options). Programs that embed it read and write them with Yard::knob and Yard::set_knob.
+/// The settings are the allocator's own, under the kernel's names (sysctls, boot parameters, build
+/// options). Programs that embed the allocator access them with Yard::knob and Yard::set_knob.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON instead of text
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
-    /// Print the page docs/knobs.md
+    /// Print the contents of docs/knobs.md
     #[arg(long)]
     markdown: bool,
 }
@@ -43,7 +43,7 @@ impl From<&Knob> for Json {
     }
 }
 
-/// When a setting is chosen, in a word, and what decides where it is none of the allocator's.
+/// Returns in a word when a setting can be chosen, and what decides it if the allocator does not.
 fn access(k: &Knob) -> (&'static str, Option<&'static str>) {
     match k.access {
         Access::RunTime => ("run time", None),
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The effect, and what decides where that is something else.
+/// Returns the effect, and what decides the setting if the allocator does not.
 fn effect(k: &Knob) -> String {
     match access(k).1 {
         Some(decides) => format!("{}; {decides}", k.effect),

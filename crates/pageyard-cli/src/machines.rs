@@ -1,4 +1,4 @@
-//! `pageyard machines`, `pageyard calibrate`: the simulated hardware, and what it costs.
+//! `pageyard machines` and `pageyard calibrate`: the simulated hardware and its costs.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,10 +9,10 @@ use pageyard_machine::{Costs, MachineSpec, calibrate};
 
 use crate::output;
 
-/// List the simulated machines that `pageyard run --on` knows
+/// List the simulated machines for `pageyard run --on`
 ///
-/// Their files are in crates/pageyard-machine/machines; a file of yours can be given in place of a
-/// name, and `detected` is the machine at hand.
+/// Their files are in crates/pageyard-machine/machines. A TOML file can be given in place of a
+/// name; `detected` is the current machine.
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
@@ -24,7 +24,7 @@ pub(crate) fn run(_: &Args) -> output::Outcome {
         "machine", "CPUs", "nodes", "memory", "last level", "private", "MHz"
     )?;
     for name in SHIPPED.iter().map(|s| s.0).chain(["detected"]) {
-        // What cannot be detected is not listed.
+        // Skip a machine that cannot be detected.
         let Ok(spec) = MachineSpec::open(Path::new(name)) else { continue };
         writeln!(
             out,
@@ -40,10 +40,10 @@ pub(crate) fn run(_: &Args) -> output::Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measure on this host what can be measured of the simulated machine's costs
+/// Measure the costs of the simulated machine on this host, as far as possible
 ///
-/// Prints the measurements beside the table of costs, and the table with the source of each number.
-/// The table is not changed by them. Takes some seconds.
+/// Prints the measurements next to the table of costs, with the source of each number. Does not
+/// change the table. Takes a few seconds.
 #[derive(clap::Args)]
 pub(crate) struct Calibrate {}
 

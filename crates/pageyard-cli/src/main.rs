@@ -1,4 +1,4 @@
-//! The program `pageyard`: arguments in, text or JSON out. What it does is done by the libraries.
+//! The program `pageyard`: parses arguments and prints text or JSON. The libraries do the work.
 
 mod compare;
 mod conform;
@@ -38,7 +38,7 @@ Begin with:
   pageyard help replay";
 
 /// The Linux page allocator, outside Linux: replay a real kernel's page events under several
-/// policies, and hold the allocator against recorded answers of the real kernel.
+/// policies, and check the allocator against recorded answers of the real kernel.
 #[derive(Parser)]
 #[command(name = "pageyard", version, max_term_width = 100, after_help = START)]
 struct Cli {
@@ -46,7 +46,7 @@ struct Cli {
     command: Command,
 }
 
-// What each does is said where its arguments are.
+// Each command is described where its arguments are defined.
 #[derive(Subcommand)]
 enum Command {
     Replay(replay::Args),
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(e) => return answer(&e),
     };
-    // Counted instruction by instruction: nothing runs beside it.
+    // Its instructions are counted, so no other thread runs.
     if !matches!(command, Command::HotPath(_))
         && let Err(e) = signals::watch()
     {
@@ -88,18 +88,19 @@ fn main() -> ExitCode {
             if output::is_broken_pipe(e.as_ref()) {
                 return ExitCode::SUCCESS;
             }
-            // One line, whatever it quotes.
+            // One line, whatever the message quotes.
             say!("pageyard: {}", printable(&e.to_string()));
             ExitCode::from(2)
         }
     }
 }
 
-/// Prints help, or what is wrong with the arguments.
+/// Prints help, or an error in the arguments.
 fn answer(e: &clap::Error) -> ExitCode {
     let text = e.render().to_string();
     if e.use_stderr() && text.contains(|c| c != '\n' && is_active(c)) {
-        // It quotes an argument; by itself it is printed in colours.
+        // The message quotes an argument with active characters. `print` would print it unescaped,
+        // with colours.
         say!("{}", text.trim_end());
         return ExitCode::from(2);
     }

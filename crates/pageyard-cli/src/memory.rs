@@ -1,7 +1,8 @@
-//! Where memory runs out, the program ends as by any other error: it says so, leaves no file behind
-//! that is not whole, and its exit code is 2. The standard library would abort.
+//! Handles memory exhaustion like any other error: prints a message, leaves no partial file behind,
+//! and exits with code 2. The standard library would abort.
 //!
-//! What commands read is bounded (docs/limits.md); this is for limits of the system (`ulimit -v`).
+//! The memory use of commands is bounded (docs/limits.md); this is for limits of the system
+//! (`ulimit -v`).
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,19 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::output;
 
-/// What the program was asked for, to be said when nothing can be allocated any more.
+/// The command line, for the message when nothing can be allocated any more.
 static COMMAND: OnceLock<String> = OnceLock::new();
 
-/// Remembers what the program was asked for.
+/// Stores the command line.
 pub(crate) fn named(command: String) {
     let _ = COMMAND.set(command);
 }
 
-/// The system's allocator, which ends the program where it has nothing left.
+/// The system's allocator, except that it ends the program when it is out of memory.
 pub(crate) struct OrEnd;
 
-// SAFETY: every call is the system allocator's own, with the caller's arguments; a null pointer is
-// never returned, which the contract allows.
+// SAFETY: every call is passed to the system allocator with the caller's arguments. A null pointer
+// is never returned, which the contract allows.
 unsafe impl GlobalAlloc for OrEnd {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's contract is the same.
@@ -51,7 +52,7 @@ fn some(block: *mut u8, size: usize) -> *mut u8 {
     if block.is_null() { end(size) } else { block }
 }
 
-/// Says how much was wanted, and ends the program. Nothing is allocated for it.
+/// Prints how much memory was requested, and ends the program. Allocates nothing.
 #[cold]
 fn end(size: usize) -> ! {
     static ENDING: AtomicBool = AtomicBool::new(false);
@@ -60,7 +61,7 @@ fn end(size: usize) -> ! {
         let mut text = [0; 4096];
         let room = text.len();
         let mut rest = &mut text[..];
-        // A command that is too long is cut.
+        // A command that is too long is truncated.
         let _ = write!(rest, "pageyard: no memory for {size} bytes more ");
         let _ = write!(
             rest,

@@ -1,4 +1,4 @@
-//! What the commands share in printing.
+//! Output helpers shared by the commands.
 
 use std::error::Error;
 use std::fs::{File, Permissions};
@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pageyard_trace::is_active;
 
-/// What a command returns: its exit code, or an error that ends it with code 2.
+/// Result of a command: its exit code, or an error that ends the program with code 2.
 pub(crate) type Outcome = Result<std::process::ExitCode, Box<dyn Error>>;
 
-/// Whether an error only says that nobody reads our output any more (`pageyard … | head`).
+/// Returns whether an error only means that the reader closed our output (`pageyard … | head`).
 pub(crate) fn is_broken_pipe(e: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(e);
     while let Some(e) = cause {
@@ -26,7 +26,7 @@ pub(crate) fn is_broken_pipe(e: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Says something on standard error. Where that cannot be written, nobody can be told.
+/// Prints a line on standard error. Failures are ignored, since they cannot be reported.
 macro_rules! say {
     ($($what:tt)*) => {{
         let mut to = $crate::output::Escaping::text(std::io::stderr());
@@ -35,38 +35,39 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// What first could not be written: what it was, why, and what to do.
+/// The first write error, with its file and a fix.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
-/// The file that is being written beside its place. Whoever holds it while the program ends lets no
-/// other begin.
+/// The partial file that is being written. Holding this lock while the program exits prevents
+/// another one from being created.
 static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What could not be written, if that is why a command failed: what comes of it on its way up may
-/// have lost the name.
+/// Returns the write error, if that is why a command failed. The error that the command returns may
+/// have lost the file's name.
 pub(crate) fn not_written() -> Option<io::Error> {
     lock(&FAILED).take()
 }
 
-/// What goes to a terminal passes here, whatever it is made from: no character on which a terminal
-/// acts gets through, but line ends and tabs.
+/// Writer for all output to a terminal. Escapes the characters that a terminal acts on, except line
+/// ends and tabs.
 pub(crate) struct Escaping<W> {
     to: W,
     json: bool,
-    /// The beginning of a character of which the rest was not yet written.
+    /// The first bytes of a character whose remaining bytes have not been written yet.
     begun: Vec<u8>,
 }
 
 impl<W: Write> Escaping<W> {
-    /// Text: characters are escaped as [`printable`](pageyard_trace::printable) has them.
+    /// Escapes for text, like [`printable`](pageyard_trace::printable).
     pub(crate) fn text(to: W) -> Self {
         Escaping { to, json: false, begun: Vec::new() }
     }
 
-    /// JSON, where only strings hold such characters: it means the same escaped.
+    /// Escapes for JSON, where such characters occur only in strings and can be escaped without a
+    /// change of meaning.
     fn json(to: W) -> Self {
         Escaping { json: true, ..Escaping::text(to) }
     }
@@ -120,7 +121,7 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// A place to write to that says its name in errors.
+/// A writer whose errors include its name.
 pub(crate) struct Named<W> {
     to: W,
     name: String,
@@ -128,7 +129,7 @@ pub(crate) struct Named<W> {
 }
 
 impl<W> Named<W> {
-    /// How many bytes were written.
+    /// Returns the number of bytes written.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -154,7 +155,7 @@ impl<W: Write> Write for Named<W> {
     }
 }
 
-/// The error with its place and a way out.
+/// Adds the name and a suggested fix to an error.
 pub(crate) fn named(name: &str, e: &io::Error) -> io::Error {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let fix = match e.kind() {
@@ -169,12 +170,12 @@ pub(crate) fn named(name: &str, e: &io::Error) -> io::Error {
 
 pub(crate) const STDOUT: &str = "standard output";
 
-/// Standard output, for text.
+/// Returns standard output, for text.
 pub(crate) fn stdout() -> Named<Escaping<StdoutLock<'static>>> {
     Named { to: Escaping::text(io::stdout().lock()), name: STDOUT.into(), bytes: 0 }
 }
 
-/// Prints one JSON document and a line end.
+/// Prints one JSON document and a newline.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Box<dyn Error>> {
     let to = Escaping::json(io::stdout().lock());
     let mut out = BufWriter::new(Named { to, name: STDOUT.into(), bytes: 0 });
@@ -184,9 +185,9 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// Writes a file. It is written beside its place and moved there when it is whole, so a failure
-/// leaves nothing behind, and what is read may be what is written. What is no plain file, such as
-/// `/dev/stdout`, is written as it is.
+/// Writes a file. The data goes to a temporary file in the same folder, which replaces `path` when
+/// it is complete. A failure therefore leaves nothing behind, and the input may be the file that is
+/// written. A path that is not a regular file, such as `/dev/stdout`, is written directly.
 pub(crate) fn write_file<T>(
     path: &Path,
     write: impl FnOnce(Named<File>) -> Result<T, Box<dyn Error>>,
@@ -200,8 +201,8 @@ pub(crate) fn write_file<T>(
     let Some(file) = path.file_name() else {
         return Err(failed(io::ErrorKind::IsADirectory.into()).into());
     };
-    // A name that cannot be known before, and that must be new: in a folder where others write too,
-    // another name may be a link to a file of ours.
+    // The temporary name must be unpredictable and new. In a folder that others can write to, a
+    // known name could be a link to one of our files.
     let mut prefix = if file.len() < 200 { file.to_owned() } else { "pageyard".into() };
     prefix.push(".");
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -215,9 +216,9 @@ pub(crate) fn write_file<T>(
     };
     let done = part.as_file().try_clone().map_err(|e| failed(e).into()).and_then(|to| {
         let done = write(Named { to, name: name.clone(), bytes: 0 })?;
-        // Some file systems say only now that there is no room.
+        // Some file systems report a lack of space only here.
         part.as_file().sync_all().map_err(failed)?;
-        // It goes away where it cannot take its place.
+        // The temporary file is deleted if it cannot be renamed.
         part.persist(path).map_err(|e| failed(e.error))?;
         Ok(done)
     });
@@ -225,7 +226,7 @@ pub(crate) fn write_file<T>(
     done
 }
 
-/// The system's error, to which `tempfile` adds the name of a file that the user did not ask for.
+/// Returns the system's error, without the name of the temporary file that `tempfile` adds.
 fn without_path(e: io::Error) -> io::Error {
     let inner = e.get_ref().and_then(|e| e.source()).and_then(|e| e.downcast_ref::<io::Error>());
     match inner.and_then(io::Error::raw_os_error) {
@@ -234,7 +235,7 @@ fn without_path(e: io::Error) -> io::Error {
     }
 }
 
-/// Removes what is not whole, as the program ends.
+/// Removes the partial file when the program exits.
 pub(crate) fn drop_unfinished() {
     let unfinished = lock(&UNFINISHED);
     if let Some(part) = &*unfinished {
@@ -243,7 +244,7 @@ pub(crate) fn drop_unfinished() {
     std::mem::forget(unfinished);
 }
 
-/// The same, unless the file is just being created or has just taken its place.
+/// Like [`drop_unfinished`], but does nothing while the file is being created or renamed.
 pub(crate) fn drop_unfinished_if_free() {
     if let Ok(unfinished) = UNFINISHED.try_lock()
         && let Some(part) = &*unfinished
@@ -269,7 +270,7 @@ mod tests {
             text(&["é\u{1b}[2J\u{9b}\r\u{202e}\n".as_bytes()]),
             "é\\u{1b}[2J\\u{9b}\\r\\u{202e}\n"
         );
-        // A character in two pieces; bytes that are none.
+        // A character in two pieces, and bytes that are not a character.
         assert_eq!(text(&[b"a\xc2", b"\x9b\xe2\x80", b"\xae\x9bz"]), "a\\u{9b}\\u{202e}\\x9bz");
         assert_eq!(text(&[b"\xc3", "\u{a9}".as_bytes()]), "\\xc3©");
     }

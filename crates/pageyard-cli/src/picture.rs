@@ -1,4 +1,4 @@
-//! `--html` and `--svg`: what several commands share.
+//! `--html` and `--svg`, shared by several commands.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use pageyard_lab::picture::{PLOTS, Page};
 
 use crate::output::write_file;
 
-/// Where pictures go.
+/// Output files for plots.
 #[derive(clap::Args)]
 pub(crate) struct Picture {
-    /// Write a page with the table, plots over time and the heap: one file, which needs no network.
-    /// docs/pictures.md says how to read it
+    /// Write a page with the table, plots over time and the heap: a single file that needs no
+    /// network. docs/pictures.md explains how to read it
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write a single plot
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Which plot --svg writes [default: the first that there is]
+    /// Which plot --svg writes [default: the first available]
     #[arg(long, value_name = "NAME", requires = "svg", long_help = plots(), hide_possible_values = true,
           value_parser = PossibleValuesParser::new(PLOTS.map(|p| p.0)))]
     plot: Option<String>,
@@ -31,14 +31,14 @@ fn plots() -> String {
 }
 
 impl Picture {
-    /// Whether anything is to be drawn.
+    /// Returns whether a page or plot is requested.
     pub(crate) fn is_wanted(&self) -> bool {
         self.html.is_some() || self.svg.is_some()
     }
 
-    /// Writes what was asked for; each file whole or not at all.
+    /// Writes the requested files, each completely or not at all.
     pub(crate) fn write(&self, page: &Page) -> Result<(), Box<dyn std::error::Error>> {
-        // What cannot be drawn shows before anything is written.
+        // Render first, so that an error occurs before anything is written.
         let svg = self.svg.as_ref().map(|_| page.svg(self.plot.as_deref())).transpose()?;
         let html = self.html.as_ref().map(|_| page.html());
         for (path, text) in [(&self.html, html), (&self.svg, svg)] {
@@ -50,7 +50,7 @@ impl Picture {
     }
 }
 
-/// How this program was called, as a shell takes it.
+/// Returns the command line of this program, quoted for a shell.
 pub(crate) fn command() -> String {
     let mut words = vec!["pageyard".to_owned()];
     words.extend(std::env::args_os().skip(1).map(|a| quoted(&a.to_string_lossy())));

@@ -1,4 +1,4 @@
-//! Which policies a command runs, and `pageyard policies`, which lists them.
+//! The policies that a command runs, and `pageyard policies`, which lists them.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,19 +11,20 @@ use serde::Serialize;
 
 use crate::output::{self, print_json};
 
-/// What is compared.
+/// The policies to compare.
 #[derive(clap::Args)]
 pub(crate) struct Choices {
     /// Policies, one column each; changes are against the first. `pageyard policies` lists them
     ///
-    /// Modifiers compose, as in TwoPassBulkFree<Vanilla<Base>>. Settings may follow a policy, for its
-    /// column alone: Linux612,Linux612+high=400,Linux612+percpu_pagelist_high_fraction=8.
+    /// Modifiers compose, as in TwoPassBulkFree<Vanilla<Base>>. Settings can follow a policy and
+    /// apply only to its column:
+    /// Linux612,Linux612+high=400,Linux612+percpu_pagelist_high_fraction=8.
     #[arg(long, value_name = "P,P", default_value = DEFAULT_POLICIES)]
     policy: Policies,
-    /// A setting of every column; may be repeated
+    /// A setting for every column; may be repeated
     ///
-    /// NAME is a knob that can be written (`pageyard knobs`), or high, high_min, high_max or batch: the
-    /// limits of each zone's per-CPU lists, in pages.
+    /// NAME is a writable knob (`pageyard knobs`), or high, high_min, high_max or batch: the limits
+    /// of each zone's per-CPU lists, in pages.
     #[arg(long, value_name = "NAME=VALUE")]
     knob: Vec<Settings>,
 }
@@ -40,17 +41,17 @@ impl FromStr for Policies {
 }
 
 impl Choices {
-    /// All of them, with the settings.
+    /// Returns all policies, with the settings applied.
     pub(crate) fn all(&self) -> Vec<Choice> {
         let with_knobs = |choice: &Choice| self.knob.iter().fold(choice.clone(), Choice::with);
         self.policy.0.iter().map(with_knobs).collect()
     }
 }
 
-/// List the policies, and what changes one
+/// List the policies and modifiers
 ///
-/// A policy is what the allocator does: Linux 6.12's rules, those of a step of its history, or either
-/// with something changed. `replay`, `run` and `show` take them by --policy.
+/// A policy selects the allocator's behavior: the rules of Linux 6.12, those of an earlier or later
+/// step, or either with a modification. `replay`, `run` and `show` accept policies with --policy.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON instead of text
@@ -62,9 +63,9 @@ pub(crate) struct Args {
 struct Entry {
     name: &'static str,
     about: String,
-    /// It stands around a policy.
+    /// Whether this is a modifier, which wraps a policy.
     modifier: bool,
-    /// `run --on host` takes it.
+    /// Whether `run --on host` accepts it.
     on_hosts: bool,
 }
 
@@ -75,7 +76,7 @@ impl Entry {
     }
 }
 
-/// Documentation as plain lines: links become their text.
+/// Converts documentation to plain lines: links become their text.
 fn plain(about: &str) -> String {
     let mut text = String::with_capacity(about.len());
     let mut rest = about;

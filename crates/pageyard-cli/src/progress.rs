@@ -1,10 +1,10 @@
-//! A progress bar on standard error, where that is a terminal.
+//! Progress bar on standard error, if that is a terminal.
 
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What is counted.
+/// Unit of progress.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
     Bytes,
@@ -12,7 +12,7 @@ pub(crate) enum Count {
     Runs,
 }
 
-/// The bar. It goes away when it is dropped.
+/// The bar. It disappears when it is dropped.
 pub(crate) struct Bar {
     bar: Option<ProgressBar>,
     stage: Option<String>,
@@ -24,7 +24,7 @@ impl Bar {
         Bar { bar: terminal.then(|| ProgressBar::new(0)), stage: None }
     }
 
-    /// How far a stage is, and how far it goes where that is known.
+    /// Shows the progress of a stage, and its total if known.
     pub(crate) fn show(&mut self, stage: &str, count: Count, at: u64, all: Option<u64>) {
         let Some(bar) = &self.bar else { return };
         if self.stage.as_deref() != Some(stage) {
@@ -46,7 +46,7 @@ impl Bar {
         bar.set_position(at);
     }
 
-    /// Does something without the bar on the screen: prints a line.
+    /// Hides the bar while `f` runs, for example to print a line.
     pub(crate) fn without<T>(&self, f: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => bar.suspend(f),

@@ -1,4 +1,4 @@
-//! `pageyard replay`: what other policies would have done with a recorded trace.
+//! `pageyard replay`: replays a recorded trace under other policies.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,12 @@ Examples:
   pageyard replay samples/kbuild.pgy --on machine:2x56
   trace-cmd report -t | pageyard replay - --json";
 
-/// Replay a kernel's page events under several policies and compare what each would have done
+/// Replay a kernel's page events under several policies and compare the results
 ///
-/// The trace is a recording of the kernel's page events (mm_page_alloc, mm_page_free, …) as text
-/// or as a .pgy file, plain or compressed. Its zones, CPUs and per-CPU lists are taken from the
-/// state files beside it or attached to it. docs/replay.md says what is inferred and how far a
-/// replay can be trusted, and has the command that records a trace.
+/// The trace is a recording of the kernel's page events (mm_page_alloc, mm_page_free, …) as text or
+/// as a .pgy file, plain or compressed. Its zones, CPUs and per-CPU lists are read from the state
+/// files next to it or attached to it. docs/replay.md describes how to record a trace, what is
+/// inferred and how accurate a replay is.
 ///
 /// Exit code: 0, or 2 if the trace cannot be read or replayed.
 #[derive(clap::Args)]
@@ -40,30 +40,30 @@ pub(crate) struct Args {
     trace: PathBuf,
     #[command(flatten)]
     choices: Choices,
-    /// Fixes what the trace does not record: when the statistics worker ticks
+    /// Seed for what the trace does not record: when the statistics worker ticks
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// So many seeds from --seed on are tried to say how far results depend on it; 1: none
+    /// Number of seeds to try, starting at --seed, to measure sensitivity (1 disables it)
     #[arg(long, value_name = "N", default_value_t = 8,
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
-    /// Where in the second ticks come: inferred from the trace's drains, random for each CPU, or a
-    /// fraction of a second
+    /// Phase of the ticks within a second: inferred from the trace's drains, random for each CPU,
+    /// or a fraction of a second
     #[arg(long, value_name = "inferred|random|F", default_value = "inferred")]
     tick_phase: TickPhase,
     #[command(flatten)]
     reading: Reading,
-    /// Runs at once [default: one per CPU, at most 8]
+    /// Maximum number of parallel runs [default: one per CPU, at most 8]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     jobs: usize,
-    /// Say of each CPU's lists how their tuning did, and why high moved
+    /// Explain how the tuning of each CPU's lists performed, and why high changed
     #[arg(long)]
     explain: bool,
-    /// Keep in the JSON what happens over the trace's time; implied by --html and --svg
+    /// Record the replay over time in the JSON; implied by --html and --svg
     #[arg(long)]
     record: bool,
-    /// Replay on a simulated machine, which says what the operations cost there, in virtual time:
-    /// machine: and a name of `pageyard machines` or a TOML file
+    /// Replay on a simulated machine, and report what the operations cost there in virtual time:
+    /// machine: followed by a name from `pageyard machines` or a TOML file
     #[arg(long, value_name = "machine:NAME", value_parser = crate::run::machine,
           conflicts_with_all = ["explain", "record", "html", "svg"])]
     on: Option<MachineSpec>,
@@ -74,23 +74,24 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// How a trace is read, and on what machine it is replayed.
+/// How to read a trace, and the machine on which it is replayed.
 #[derive(clap::Args, Default, PartialEq)]
 pub(crate) struct Reading {
     /// Folder with the machine's state files (zoneinfo.traced_start, before/…, pfnmap.before)
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Memory from address 0 where no zoneinfo tells, such as 2G [default: up to the highest frame].
-    /// Where one does: a machine of this size is replayed even if the trace is short for it
+    /// Memory from address 0, such as 2G. Without zoneinfo, the size of the machine [default: up to
+    /// the highest frame]. With zoneinfo, replays a machine of this size even if the trace is too
+    /// short for it
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// CPUs where no zoneinfo tells [default: those in the trace]
+    /// Number of CPUs without zoneinfo [default: those in the trace]
     #[arg(long, value_name = "N")]
     cpus: Option<u32>,
-    /// Last-level cache per CPU, such as 2M [default: cpu_cache of the state files, else 4M]
+    /// Last-level cache per CPU, such as 2M [default: from cpu_cache in the state files, else 4M]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache_slice: Option<u64>,
-    /// Count what is damaged or contradictory, report it, and go on
+    /// Count damaged or contradictory parts, report them, and continue
     #[arg(long)]
     pub(crate) lenient: bool,
 }
@@ -102,7 +103,7 @@ impl Reading {
     }
 }
 
-/// The trace under this path; `-` is standard input.
+/// Returns the trace at this path; `-` is standard input.
 pub(crate) fn input(trace: &Path) -> Input {
     if trace.as_os_str() == "-" {
         Input::Stream("standard input".into(), Box::new(std::io::stdin()))
@@ -149,7 +150,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How far a replay is.
+/// Shows the progress of a replay.
 pub(crate) fn show(bar: &mut Bar, stage: Stage, at: u64, all: Option<u64>) {
     let (stage, count) = match stage {
         Stage::Import => ("import", Count::Bytes),

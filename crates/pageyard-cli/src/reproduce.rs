@@ -1,4 +1,4 @@
-//! `pageyard reproduce`: the experiments of the seeds, beside what was published.
+//! `pageyard reproduce`: repeats published experiments and compares with the published figures.
 
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -24,36 +24,36 @@ Examples:
   pageyard reproduce recalculate --sensitivity
   pageyard reproduce all -o reproduced.json --html reproduced.html";
 
-/// Run published experiments again, and print what was published beside what is found
+/// Repeat published experiments, and print the published figures next to the new ones
 ///
-/// Each is a mail or commit that changed the page allocator. Machines are simulated: figures are of a
-/// model with one table of costs for all experiments (`pageyard calibrate` prints it), and nothing but
-/// the seed decides. fast-path alone is not simulated: it counts this program's instructions, for
-/// which valgrind must be installed; without it, `all` leaves that experiment out and says so.
+/// Each experiment is a mail or commit that changed the page allocator. Machines are simulated: one
+/// table of costs serves all experiments (`pageyard calibrate` prints it), and results depend only
+/// on the seed. Only fast-path is not simulated. It counts this program's instructions and requires
+/// valgrind; without valgrind, `all` skips that experiment and says so.
 ///
-/// Below each column stands in what it agrees: `direction`, of the published changes those that go the
-/// same way here, by more than 1%; `order`, of the pairs of rows those in the same order; `factor`, the
-/// largest between the two figures.
+/// Below each column is a summary of its agreement. `direction`: how many of the published changes
+/// go the same way here, by more than 1%. `order`: how many pairs of rows are in the same order.
+/// `factor`: the largest ratio between the two figures.
 ///
-/// Exit code: 0, or 2 for a wrong argument.
+/// Exit code: 0, or 2 for an invalid argument.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Experiments by name; all; or list, which names them
+    /// Names of experiments, all, or list (prints the names)
     #[arg(value_name = "NAME", required = true, value_delimiter = ',')]
     experiments: Vec<String>,
-    /// Decides everything that is left to chance
+    /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Runs of each simulated workload, each with a seed of its own; figures are their means
+    /// Runs of each simulated workload, each with its own seed; figures are the means
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
-    /// Shortened runs: seconds instead of minutes
+    /// Shorten the runs to seconds instead of minutes
     #[arg(long)]
     small: bool,
-    /// Instead of the figures, how far they move when each cost of the machine is halved and doubled
-    /// (shortened runs, some 60 of them)
+    /// Print how far the figures move when each cost of the machine is halved and doubled, instead
+    /// of the figures themselves (about 60 shortened runs)
     #[arg(long)]
     sensitivity: bool,
     /// Print JSON instead of text
@@ -66,17 +66,17 @@ pub(crate) struct Args {
     picture: Picture,
 }
 
-/// One exercise of the core's hot paths, for callgrind to count (`pageyard reproduce fast-path`)
+/// Exercise the core's hot paths once, for callgrind to count (`pageyard reproduce fast-path`)
 #[derive(clap::Args)]
 pub(crate) struct HotPath {
-    /// The core, or the core without an idea
+    /// The core, or the core without one design idea
     variant: String,
-    /// What is done
+    /// The operation
     pattern: String,
-    /// Operations to warm up
+    /// Warm-up operations
     #[arg(value_parser = clap::value_parser!(u32).range(1..=131_072))]
     size: u32,
-    /// Operations after that
+    /// Counted operations after the warm-up
     #[arg(value_parser = clap::value_parser!(u32).range(..=131_072))]
     n: u32,
 }
@@ -86,7 +86,7 @@ pub(crate) fn hot_path(args: &HotPath) -> output::Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is written as JSON.
+/// Result of an experiment, as written to JSON.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Found {
@@ -95,7 +95,7 @@ enum Found {
     LeftOut(LeftOut),
 }
 
-/// Of all experiments, one that cannot be run here.
+/// An experiment of `all` that cannot run here.
 #[derive(Serialize)]
 struct LeftOut {
     experiment: &'static str,
@@ -141,13 +141,13 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         };
         drop(bar);
         let found = match found {
-            // Whoever asked for all still gets the others.
+            // With `all`, the other experiments still run.
             Err(ReproduceError::Unavailable { experiment, why }) if every => {
                 Found::LeftOut(LeftOut { experiment, left_out: why })
             }
             found => found?,
         };
-        // An experiment takes minutes: its figures are shown when they are there.
+        // An experiment takes minutes, so its figures are printed as soon as they are available.
         if text {
             let between = if i > 0 { "\n" } else { "" };
             write!(output::stdout(), "{between}{found}")?;

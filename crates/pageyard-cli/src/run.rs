@@ -31,19 +31,19 @@ Examples:
   pageyard run hygiene --rounds 5
   pageyard run hygiene --rounds 1 --memory 256M --trace events.txt";
 
-/// Run a workload on a simulated machine, or on this host's threads, under one policy after the other
+/// Run a workload on a simulated machine or on this host, under one or more policies
 ///
-/// `pageyard workloads` lists them with their parameters, `pageyard machines` the machines. On a
-/// machine all times are virtual: they are of a model, and nothing but the seed decides. Each
-/// iteration has a seed of its own, the same for all policies.
+/// `pageyard workloads` lists the workloads with their parameters, `pageyard machines` the
+/// machines. On a simulated machine all times are virtual, and results depend only on the seed.
+/// Each iteration has its own seed, which is the same for all policies.
 ///
-/// `--on host` runs it for real: threads that stay on the CPUs that this process may use, real memory
-/// (a quarter of what is free, at most 4 GiB, unless --memory says how much), the real clock. Policies take
-/// turns in each iteration. Cache misses are not counted there.
+/// `--on host` runs the workload for real: threads that stay on the CPUs available to this process,
+/// real memory (a quarter of the free memory, at most 4 GiB, unless --memory is given) and the real
+/// clock. Policies take turns in each iteration. Cache misses are not counted.
 ///
 /// An interrupted run prints and writes nothing.
 ///
-/// Exit code: 0, or 2 for a wrong argument.
+/// Exit code: 0, or 2 for an invalid argument.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -55,39 +55,40 @@ pub(crate) struct Args {
 
 #[derive(clap::Args)]
 struct Run {
-    /// The workload's name
+    /// Name of the workload
     #[arg(value_name = "WORKLOAD", required = true)]
     workload: Option<String>,
-    /// Where it runs: host, or machine: and a machine's name or TOML file
+    /// Where to run: host, or machine: followed by a machine's name or TOML file
     #[arg(long, value_name = "host|machine:NAME", default_value = "machine:2x56", value_parser = on)]
     on: On,
-    /// Memory, such as 64G [default: the machine's own; on the host a quarter of what is free, 4G at most]
+    /// Memory, such as 64G [default: the machine's own; on the host a quarter of the free memory,
+    /// at most 4G]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// Bytes of a frame descriptor: 16 as this allocator's, 64 as Linux's: to compare with Linux.
-    /// Machines only
+    /// Size of a frame descriptor in bytes: 16 as in this allocator, or 64 as in Linux, for
+    /// comparison. Simulated machines only
     #[arg(long, value_name = "16|64", default_value = "16", value_parser = descriptor)]
     descriptor: u32,
     #[command(flatten)]
     choices: Choices,
-    /// Decides everything that is left to chance
+    /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How often; each iteration is one sample of every metric
+    /// Number of iterations; each is one sample of every metric
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iterations: u32,
-    /// Parameters of the workload
+    /// Set a parameter of the workload
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
-    /// Print JSON instead of text: a list of results, one for each policy
+    /// Print JSON instead of text: a list of results, one per policy
     #[arg(long)]
     json: bool,
     /// Write the results to a file, as JSON
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Keep in the results what happens over time in the first iteration, so that compare can draw
-    /// it; implied by --html and --svg
+    /// Record the first iteration over time in the results, so that compare can plot it; implied by
+    /// --html and --svg
     #[arg(long)]
     record: bool,
     #[command(flatten)]
@@ -111,7 +112,7 @@ fn on(text: &str) -> Result<On, String> {
     Ok(On::Machine(Box::new(machine(text)?)))
 }
 
-/// A machine behind `machine:`.
+/// Opens the machine after `machine:`.
 pub(crate) fn machine(text: &str) -> Result<MachineSpec, String> {
     let Some(name) = text.strip_prefix("machine:") else {
         return Err("give machine: and a name, such as machine:2x56".into());
@@ -130,31 +131,32 @@ fn setting(text: &str) -> Result<(String, String), String> {
 
 #[derive(Subcommand)]
 enum Workload {
-    /// Kernel builds, a cache server and huge pages on one heap: does memory of different mobility
-    /// stay apart?
+    /// Run kernel builds, a cache server and huge pages on one heap, and check that memory of
+    /// different mobility stays separate
     ///
-    /// The same work is done under two policies, Vanilla (mobility grouping before the hygiene
-    /// patches of 2024) and Linux612, with every list operation checked. Prints steals and type
-    /// mismatches round by round beside the published ones. The machine is simulated; nothing but
-    /// the seed decides. A run of 50 rounds takes minutes.
+    /// Runs the same work under two policies, Vanilla (mobility grouping before the hygiene patches
+    /// of 2024) and Linux612, with every list operation checked. Prints steals and type mismatches
+    /// per round next to the published ones. The machine is simulated, so results depend only on
+    /// the seed. A run of 50 rounds takes minutes.
     ///
-    /// Exit code: 0, or 2 for a wrong argument.
+    /// Exit code: 0, or 2 for an invalid argument.
     #[command(after_help = EXAMPLES)]
     Hygiene(Hygiene),
 }
 
 #[derive(clap::Args)]
 struct Hygiene {
-    /// Decides everything that is left to chance
+    /// Random seed
     #[arg(long, value_name = "N", default_value_t = hygiene::Options::default().seed)]
     seed: u64,
-    /// How many builds, one after another
+    /// Number of consecutive builds
     #[arg(long, value_name = "N", default_value_t = hygiene::Options::default().rounds)]
     rounds: u32,
     /// Size of the heap, such as 512M [default: 512M]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// Write every event under Linux612 as ftrace text; about 100 bytes an event, millions a round
+    /// Write every event under Linux612 as ftrace text; about 100 bytes per event, millions per
+    /// round
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]
@@ -248,7 +250,7 @@ fn run_workload(args: &Run) -> output::Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The results as a page.
+/// Renders the results as a page.
 fn page(results: &[RunResult]) -> Result<Page, TableError> {
     let policies: Vec<_> = results.iter().map(|r| r.policy.as_str()).collect();
     let workload = results.first().map_or("", |r| r.workload.as_str());
@@ -259,7 +261,7 @@ fn page(results: &[RunResult]) -> Result<Page, TableError> {
     Ok(page)
 }
 
-/// The means, a column for each policy.
+/// Formats the means as a table, one column per policy.
 fn table(results: &[RunResult], args: &Run, place: &str) -> String {
     let Some(first) = results.first() else { return String::new() };
     let n = args.iterations;
@@ -290,7 +292,7 @@ fn table(results: &[RunResult], args: &Run, place: &str) -> String {
     out
 }
 
-/// Four digits or more.
+/// Formats a number; four significant digits or more from 1 up.
 fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 || v == 0.0 => format!("{value:.0}"),
@@ -327,7 +329,7 @@ fn run_hygiene(args: &Hygiene) -> output::Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs it with its events going to a file, which appears when it is whole.
+/// Runs the workload and writes its events to a file, which appears once it is complete.
 fn recorded(
     path: &Path,
     options: &hygiene::Options,

@@ -1,4 +1,4 @@
-//! `pageyard show`: a recorded machine state in the kernel's own words.
+//! `pageyard show`: prints a recorded machine state in the kernel's formats.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,34 +22,34 @@ Examples:
   pageyard show samples/oracle/drains-1.jsonl.zst --as show_mem --json";
 
 /// Print a recorded machine state as the kernel's zoneinfo, buddyinfo, pagetypeinfo, vmstat or
-/// show_mem, or who holds what (page_owner)
+/// show_mem, or the owners of pages (page_owner)
 ///
-/// A trace's state is printed from the files that were recorded with it; a recording's state is
-/// restored into the allocator, which prints it. show_mem is the kernel's report on memory at a
-/// failed request, zone by zone.
+/// The state of a trace is printed from the files that were recorded with it. The state of a
+/// recording is restored into the allocator, which prints it. show_mem is the kernel's memory
+/// report for a failed request, zone by zone.
 ///
-/// page_owner says who holds which pages at a trace's end: the trace is replayed, so the pages are
-/// those that the policy gave; the requests are the recorded ones. What a trace does not record
-/// (processes, call stacks, who held pages before it began) is said on standard error, and under
-/// "notes" in JSON.
+/// page_owner prints which task holds which pages at the end of a trace. The trace is replayed, so
+/// the pages are those that the policy chose; the requests are the recorded ones. What a trace does
+/// not record (processes, call stacks, owners of pages before it began) is listed on standard
+/// error, and under "notes" in JSON.
 ///
 /// Exit code: 0, or 2 if there is no such state.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A trace with state files attached (.pgy) or beside it, their folder, or a recording of the
-    /// real kernel (JSON lines, plain or compressed with zstd). For page_owner any trace, or - for
-    /// standard input
+    /// A trace with state files attached (.pgy) or next to it, the folder of state files, or a
+    /// recording of the real kernel (JSON lines, plain or compressed with zstd). For page_owner,
+    /// any trace, or - for standard input
     #[arg(value_name = "TRACE|SNAPSHOT")]
     file: PathBuf,
     /// What to print
     #[arg(long = "as", value_parser = text_of,
           value_name = "zoneinfo|buddyinfo|pagetypeinfo|vmstat|show_mem|page_owner")]
     text: Text,
-    /// Which of a trace's states [default: the earliest that has it]
+    /// Which state of a trace to print [default: the earliest that has it]
     #[arg(long, value_name = "before|traced_start|traced_end|after")]
     at: Option<Moment>,
-    /// Of a recording's states, the last one up to this line [default: the first]
+    /// Print the last state of a recording up to this line [default: the first state]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     line: Option<u64>,
     /// Print JSON instead of text
@@ -61,11 +61,11 @@ pub(crate) struct Args {
 
 #[derive(clap::Args)]
 struct OwnerArgs {
-    /// Sum blocks up by the task that asked (name and pid), by its name alone, or by order and
-    /// flags; whoever holds most pages stands first [default: every block in the kernel's format]
+    /// Group blocks by task (name and pid), by task name, or by order and flags, largest total
+    /// first [default: every block in the kernel's format]
     #[arg(long, value_name = "task|name|request", value_parser = by)]
     by: Option<By>,
-    /// The policy under which the trace is replayed [default: that of the kernel that recorded it]
+    /// Policy under which the trace is replayed [default: that of the kernel that recorded it]
     #[arg(long, value_name = "P", value_parser = by_name)]
     policy: Option<Choice>,
     #[command(flatten)]
@@ -78,7 +78,7 @@ impl OwnerArgs {
     }
 }
 
-/// A text of a state, or one that takes a replay.
+/// A text of a state, or page_owner, which requires a replay.
 #[derive(Clone, Copy)]
 enum Text {
     State(Form),

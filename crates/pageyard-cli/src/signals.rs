@@ -1,25 +1,27 @@
-//! What is tidied up when the program is told to end: files that are not whole, the terminal, programs
-//! that it started. It ends by the signal then, as one without a handler does: 130 in a shell for SIGINT.
+//! Cleanup on a termination signal: partial files, the terminal, and started programs. The program
+//! then dies by the signal, as without a handler: exit code 130 in a shell for SIGINT.
 
 use std::io;
 use std::sync::Arc;
 
 use pageyard_lab::reproduce::fast_path;
-// signal-hook: handlers without unsafe code; crossterm, below `top`, has it too.
+// signal-hook installs handlers without unsafe code here. crossterm, which `top` uses, depends on
+// it too.
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::output;
 
-/// From now on. A file that grows beyond the limit (`ulimit -f`) is an error like others.
+/// Starts to handle signals. Also makes a file that exceeds the limit (`ulimit -f`) an ordinary
+/// error.
 ///
 /// # Errors
-/// The system's.
+/// Fails if the system refuses a handler or the thread.
 pub(crate) fn watch() -> io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let ignored = ignored();
-    // Who ignores one (nohup, a shell in the background) means it.
+    // Signals that were ignored at the start (nohup, a background shell) stay ignored.
     let meant = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|s| ignored >> (s - 1) & 1 == 0);
     let mut signals = Signals::new(meant)?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -33,7 +35,8 @@ pub(crate) fn watch() -> io::Result<()> {
     Ok(())
 }
 
-/// The signals that this process was started to ignore, a bit each from 1 on.
+/// Returns the signals that were ignored when this process started, one bit each, bit 0 for signal
+/// 1.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! `pageyard soak`: random work on real memory, with the owner of every page on record.
+//! `pageyard soak`: random work on real memory, with a record of every page's owner.
 
 use std::error::Error;
 use std::io::Write;
@@ -12,26 +12,27 @@ use crate::progress::{Bar, Count};
 
 /// Load yards of real memory for minutes or hours, and check who owns each page
 ///
-/// Runs phases of about a second. Each makes yards of its own, and threads that come and go request
-/// and return memory by every public way while settings, limits and memory change. A shadow map has
-/// the owner of every page, so a page that is handed out twice, or returned by another owner, is
-/// found; pages bear patterns besides. After each phase everything is returned, and every yard must be
-/// exactly empty. Prints what each phase consists of. Ends with code 1 if something is found.
+/// Runs phases of about a second. Each phase creates its own yards. Threads that start and exit
+/// allocate and free memory through every public interface while settings, limits and memory
+/// change. A shadow map records the owner of every page, which detects pages that are allocated
+/// twice or freed by another owner. In some phases, pages also contain patterns that are
+/// checked. After each phase everything is freed, and every yard must be exactly empty. Prints what
+/// each phase consists of. Exits with code 1 if it finds an error.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How long
+    /// Duration in minutes
     #[arg(long, default_value_t = 2.0, value_name = "N")]
     minutes: f64,
-    /// Memory in the yards of a phase at most
+    /// Maximum memory in the yards of a phase
     #[arg(long, default_value_t = 1024, value_name = "MIB")]
     size: u64,
-    /// Threads that allocate; two for each CPU, but at least four, if not given
+    /// Number of allocating threads [default: two per CPU, at least four]
     #[arg(long)]
     threads: Option<usize>,
-    /// Where random choices start; how the threads interleave differs from run to run
+    /// Random seed; the interleaving of threads still differs from run to run
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Repeat this phase only
+    /// Repeat only this phase
     #[arg(long, value_name = "N")]
     phase: Option<u64>,
     /// Print JSON instead of text
@@ -75,7 +76,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     Ok(if report.found.is_some() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// At once: the phase may be the process's last.
+/// Flushes at once, because the process may die in this phase.
 fn print_phase(phase: &Phase) -> Result<(), Box<dyn Error>> {
     let mut out = output::stdout();
     writeln!(out, "{phase}")?;

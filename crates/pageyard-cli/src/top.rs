@@ -1,4 +1,4 @@
-//! `pageyard top`: the yards of another process, live.
+//! `pageyard top`: shows the yards of another process, live.
 
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
@@ -12,23 +12,23 @@ use crate::output::{self, print_json};
 
 /// Show the yards of a running process: use, limits, pressure, zones, per-CPU lists, fragmentation.
 ///
-/// The process uses pageyard-host and publishes statistics, as it does by default.
+/// The process must use pageyard-host and publish statistics, which is the default.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The process
+    /// Process id
     pid: u32,
-    /// Print what is there now, and end
+    /// Print the current state and exit
     #[arg(long)]
     once: bool,
-    /// Print one JSON document and end: for programs
+    /// Print one JSON document and exit, for use by programs
     #[arg(long)]
     json: bool,
-    /// Seconds between two pictures
+    /// Seconds between updates
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     every: f64,
 }
 
-/// Runs it.
+/// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     if args.json {
         print_json(&read(args.pid)?)?;
@@ -44,7 +44,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the process publishes, which is another's: nothing in it that a terminal acts on.
+/// Reads the statistics that the process publishes. They are untrusted, so active characters are
+/// escaped.
 fn read(pid: u32) -> Result<Vec<YardStats>, PageError> {
     let mut yards = read_stats(pid)?;
     let clean = |text: &mut String| *text = printable(text).into_owned();

@@ -1,4 +1,4 @@
-//! `pageyard topology`: is this machine's description right, and what does it mean?
+//! `pageyard topology`: checks and prints the description of a machine.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,16 +24,16 @@ A description:
 /// Check a machine's description and print it as tables
 ///
 /// Prints nodes, zones, CPUs, distances, the order in which requests try the zones, and caches.
-/// Machines that come with the program: desktop, two-nodes, four-nodes, eight-sockets.
+/// Built-in machines: desktop, two-nodes, four-nodes, eight-sockets.
 ///
 /// Exit code: 0, or 2 if the description is wrong; the error names the entry.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A TOML file, or the name of a machine that comes with the program
+    /// A TOML file, or the name of a built-in machine
     #[arg(value_name = "FILE|NAME")]
     topology: PathBuf,
-    /// Print JSON instead of tables: addresses and sizes in bytes
+    /// Print JSON instead of tables, with addresses and sizes in bytes
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `pageyard trace`: traces in and out of the compact form.
+//! `pageyard trace`: imports, describes and exports traces.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -36,61 +36,61 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Read ftrace text (or a .pgy file) and write the compact form
+    /// Read ftrace text (or a .pgy file) and write a compact .pgy file
     ///
-    /// Takes what `trace-cmd report` prints, with or without -t, and what the kernel's trace and
-    /// trace_pipe files hold; plain, zstd, xz or gzip. The files of /proc that lie beside the
-    /// trace go into the compact file, so that it can be replayed on its own.
+    /// Reads the output of `trace-cmd report`, with or without -t, and the contents of the kernel's
+    /// trace and trace_pipe files; plain or compressed with zstd, xz or gzip. Saved /proc files
+    /// next to the trace are stored in the .pgy file, so that it can be replayed on its own.
     #[command(after_help = IMPORT)]
     Import {
-        /// The trace; - for standard input
+        /// The trace, or - for standard input
         trace: PathBuf,
-        /// The file to write
+        /// Output file
         #[arg(value_name = "FILE.pgy")]
         output: PathBuf,
-        /// Where the machine's state files lie, if not beside the trace
+        /// Folder of the machine's state files, if not next to the trace
         #[arg(long, value_name = "DIR")]
         state: Option<PathBuf>,
-        /// Count damaged places and go on, instead of stopping at the first
+        /// Count damaged parts and continue, instead of stopping at the first
         #[arg(long)]
         lenient: bool,
-        /// How hard to compress, 1 to 19
+        /// Compression level, 1 to 19
         #[arg(long, value_name = "N", default_value_t = 9,
               value_parser = clap::value_parser!(i32).range(1..=19))]
         level: i32,
     },
-    /// Say what a trace holds
+    /// Describe the contents of a trace
     ///
-    /// Events by name, requests that failed, tasks, seconds, state files; what was lost, damaged or
-    /// ignored. The trace is text or a .pgy file, plain or compressed.
+    /// Prints events by name, failed requests, tasks, duration and state files, and what was lost,
+    /// damaged or ignored. The trace is text or a .pgy file, plain or compressed.
     #[command(after_help = "Example:\n  pageyard trace info samples/kbuild.pgy")]
     Info {
-        /// The trace; - for standard input
+        /// The trace, or - for standard input
         trace: PathBuf,
-        /// Count damaged places and go on, instead of stopping at the first
+        /// Count damaged parts and continue, instead of stopping at the first
         #[arg(long)]
         lenient: bool,
         /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
-    /// Write a trace as ftrace text, as `trace-cmd report -t` prints it
+    /// Write a trace as ftrace text, in the format of `trace-cmd report -t`
     ///
-    /// Reading the text gives the same trace again. State files are extracted apart (--state).
+    /// The text reads back as the same trace. State files are extracted separately (--state).
     #[command(after_help = EXPORT)]
     Export {
-        /// The trace; - for standard input
+        /// The trace, or - for standard input
         trace: PathBuf,
-        /// The file to write, instead of standard output
+        /// Output file, instead of standard output
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Write request flags as names, not as a number
+        /// Write request flags as names instead of a number
         #[arg(long)]
         gfp_names: bool,
-        /// Count damaged places and go on, instead of stopping at the first
+        /// Count damaged parts and continue, instead of stopping at the first
         #[arg(long)]
         lenient: bool,
-        /// Extract the state files the trace carries into this folder instead of its events
+        /// Extract the trace's state files to this folder, instead of writing its events
         #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "gfp_names"])]
         state: Option<PathBuf>,
     },
@@ -120,7 +120,7 @@ fn open(trace: &Path, lenient: bool) -> Result<TraceReader> {
     })
 }
 
-/// Refuses to put one form of a trace in the place of the other.
+/// Refuses to overwrite the input with the output.
 fn apart(trace: &Path, output: &Path) -> Result<()> {
     let same =
         trace.canonicalize().ok().is_some_and(|t| output.canonicalize().is_ok_and(|o| t == o));
@@ -131,7 +131,7 @@ fn apart(trace: &Path, output: &Path) -> Result<()> {
     Err(format!("{}: {what}", trace.display()).into())
 }
 
-/// How far a reader is.
+/// Shows the progress of a reader.
 fn show(bar: &mut Bar, reader: &TraceReader) {
     let at = reader.progress();
     bar.show("read", Count::Bytes, at.consumed, at.total);
@@ -193,7 +193,8 @@ fn merge(into: &mut Attachments, from: &Attachments) {
     }
 }
 
-/// What was ignored, lost or damaged goes to standard error: none of it is silent.
+/// Reports ignored, lost and damaged parts on standard error, so that none of them is dropped
+/// silently.
 fn report_trouble(summary: &Summary) {
     if summary.ignored.total() > 0 {
         let names: Vec<_> = summary.ignored.iter().map(|(name, n)| format!("{n} {name}")).collect();
@@ -334,7 +335,7 @@ fn extract(trace: &Path, folder: &Path, lenient: bool) -> output::Outcome {
     }
     let mut out = output::stdout();
     for a in reader.attachments().iter() {
-        // A reader takes only attachments of the state files' names.
+        // A reader accepts only attachments with names of state files.
         let path = folder.join(&a.name);
         let parent = path.parent().unwrap_or(folder);
         std::fs::create_dir_all(parent)

@@ -1,4 +1,4 @@
-//! `pageyard workloads`: what can be run.
+//! `pageyard workloads`: lists the workloads.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use pageyard_lab::workload::RECIPES;
 
 use crate::output;
 
-/// List the workloads that `pageyard run` knows, with their parameters and defaults
+/// List the workloads of `pageyard run` with their parameters and defaults
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 

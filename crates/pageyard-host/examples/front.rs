@@ -1,6 +1,10 @@
-//! What keeps a page ready without a lock costs: a thread's own array, the same with a handshake by
-//! which others can take it away, and an array of the CPU's in a restartable sequence. Best of many
-//! rounds, in nanoseconds; to compare, not to quote.
+//! Costs of keeping a page ready without a lock, in three ways:
+//!
+//! - a thread's own array,
+//! - the same with a handshake by which other threads can claim it,
+//! - a per-CPU array in a restartable sequence.
+//!
+//! Best of many rounds, in nanoseconds; to compare, not to quote.
 
 #![allow(unsafe_code)] // restartable sequences
 
@@ -8,7 +12,7 @@ use std::hint::black_box;
 
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod sequence {
-    //! Arrays by CPU. A thread that is interrupted or moved inside begins again.
+    //! Per-CPU arrays. A thread that is interrupted or moved inside the sequence restarts it.
 
     use std::arch::asm;
     use std::cell::UnsafeCell;
@@ -18,7 +22,7 @@ mod sequence {
     #[repr(C, align(1024))]
     struct OfCpu {
         count: u64,
-        /// Not 0 while somebody else has it.
+        /// Not 0 while another thread has claimed the array.
         stop: u64,
         slots: [u64; ROOM],
     }
@@ -31,7 +35,7 @@ mod sequence {
 
     impl Arrays {
         pub(super) fn new() -> Option<Arrays> {
-            // SAFETY: C strings; glibc defines both symbols, of these types, or neither.
+            // SAFETY: C strings; glibc defines both symbols, with these types, or neither.
             let area = unsafe {
                 let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());
                 let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr());
@@ -47,8 +51,8 @@ mod sequence {
         #[inline(always)]
         pub(super) fn pop(&self) -> Option<u64> {
             let (value, count): (u64, u64);
-            // SAFETY: the CPU's array is changed by the last store alone, which is made only if the
-            // thread was not interrupted since it read the CPU's number. The descriptor is never
+            // SAFETY: only the last store changes the CPU's array, and it is executed only if the
+            // thread was not interrupted since it read the CPU number. The descriptor is never
             // written; `area` is glibc's, and the thread is registered.
             unsafe {
                 asm!(
@@ -170,8 +174,9 @@ mod own {
         } };
     }
 
-    /// With `SHARED`, others can take it away: whoever is inside says so before he looks whether
-    /// somebody else is, and a barrier that the other pays for makes one see the other.
+    /// With `SHARED`, another thread can claim the array. The owner sets `inside` before it checks
+    /// `taken`, and a barrier that the claimer pays for ensures that at least one of them sees the
+    /// other.
     #[inline(always)]
     fn inside<const SHARED: bool, T>(none: T, f: impl FnOnce(&Array) -> T) -> T {
         MINE.with(|mine| {

@@ -1,5 +1,5 @@
-//! How fast memory is back with the system after everything was freed, and what a steady load pays
-//! for that in page faults. Prints what this machine does; nothing is simulated.
+//! How fast memory returns to the system after everything was freed, and what that costs a steady
+//! load in page faults. Prints measurements of this machine; nothing is simulated.
 //!
 //!     cargo run --release -p pageyard-host --example give_back [MiB]
 
@@ -10,7 +10,7 @@ use pageyard_host::{Block, Builder, HostYard, HugePages};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Page faults of this process so far, as `/proc/self/stat` counts them.
+/// Returns the page faults of this process so far, from `/proc/self/stat`.
 fn faults() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     let behind = text.rsplit_once(')').ok_or("/proc/self/stat: no name")?.1;
@@ -58,7 +58,7 @@ fn returned(size: u64, huge: HugePages) -> Result<()> {
     Ok(())
 }
 
-/// A load that holds between half and all of so many pages, for some seconds.
+/// Runs a load that holds between half and all of its pages, for some seconds.
 fn steady(size: u64, gives: bool) -> Result<()> {
     let mut builder = Builder::new(size).huge_pages(HugePages::Never);
     if !gives {

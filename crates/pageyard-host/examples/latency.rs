@@ -1,11 +1,11 @@
-//! How long requests take under load, one by one: half of them, 99%, 99.99%, the longest. Prints what this
-//! machine does; nothing is simulated.
+//! Latency of requests under load: median, 99%, 99.99% and maximum. Prints measurements of this
+//! machine; nothing is simulated.
 //!
 //!     cargo run --release -p pageyard-host --example latency [SECONDS [THREADS]]
 //!
-//! Every thread is measured, two for each CPU unless THREADS says otherwise: it holds up to its share
-//! of 512 MiB, takes and gives back blocks of several orders in random order, and writes to each page. A
-//! thread that loses its CPU while it is asking waits for that too: the longest is the system's.
+//! Every thread is measured, two per CPU unless THREADS is given. It holds up to its share of 512
+//! MiB, allocates and frees blocks of several orders in random order, and writes to each page. If a
+//! thread is preempted during a request, that time counts too: the maximum is the system's.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use pageyard_host::{Block, Builder, HostYard, ThreadCache};
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 const SIZE: u64 = 1 << 30;
-/// What is asked for: a name, an order, how many in a thousand requests.
+/// Kinds of requests: name, order, and number per thousand requests.
 const KINDS: [(&str, u8, u64); 3] = [("4 KiB", 0, 900), ("32 KiB", 3, 90), ("2 MiB", 9, 10)];
 
-/// Nanoseconds of requests, and of giving back, by kind.
+/// Latencies of alloc and free in nanoseconds, by kind.
 struct Times([[Histogram<u64>; 2]; KINDS.len()]);
 
 impl Times {
@@ -102,7 +102,7 @@ fn main() -> Result<()> {
     };
     let cpus = std::thread::available_parallelism()?.get() as u64;
     let (seconds, threads) = (number(1, 10)?, number(2, 2 * cpus)?);
-    // What two looks at the clock take is part of every time below.
+    // Two clock reads are part of every time below.
     let begin = Instant::now();
     (0..100_000).for_each(|_| _ = std::hint::black_box(Instant::now()));
     let clock = begin.elapsed().as_nanos() / 100_000;

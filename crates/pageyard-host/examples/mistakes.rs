@@ -1,6 +1,6 @@
-//! Mistakes on purpose, for `scripts/sanitizers.sh` to see that they are found: `mistakes freed` asks a
-//! yard that is gone, `mistakes raced` lets two threads write to one block. As it is built otherwise,
-//! nothing need be seen of them.
+//! Planted mistakes, which the sanitizers in `scripts/sanitizers.sh` must find. `mistakes freed`
+//! uses a yard after it was freed; `mistakes raced` writes to one block from two threads. Other
+//! builds need not detect them.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ fn yard() -> Box<HostYard> {
 
 fn freed() {
     let yard = Box::into_raw(yard());
-    // SAFETY: none: that is the mistake.
+    // SAFETY: none; that is the mistake.
     unsafe {
         drop(Box::from_raw(yard));
         black_box((*yard).status());
@@ -29,7 +29,7 @@ fn raced() {
     let block = yard.alloc(Order::ZERO, Gfp::KERNEL).expect("a page");
     let at = block.as_ptr().as_ptr() as usize;
     let write = move |byte: u8| {
-        // SAFETY: inside the block; none for both at once: that is the mistake.
+        // SAFETY: inside the block; none for the two concurrent writers, which is the mistake.
         (0..1000).for_each(|_| unsafe { (at as *mut u8).write_volatile(byte) });
     };
     thread::scope(|s| [1, 2].map(|byte| s.spawn(move || write(byte))).into_iter().count());

@@ -1,5 +1,5 @@
-//! What a hot pair costs here, in nanoseconds: of the lock, of another one, of the running CPU, and
-//! of a page. Best of many rounds; to compare, not to quote.
+//! Costs of hot pairs, in nanoseconds: the lock, another lock, the current CPU, and a page. Best of
+//! many rounds; to compare, not to quote.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -18,7 +18,7 @@ fn best(name: &str, mut one: impl FnMut()) {
     println!("{name:24} {least:6.2}");
 }
 
-/// A pair of owned blocks' requests.
+/// Allocates and frees an owned block.
 #[inline(always)]
 fn pair(yard: &HostYard, order: Order, gfp: Gfp) {
     let block = yard.alloc(order, gfp).expect("there is memory");

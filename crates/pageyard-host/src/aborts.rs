@@ -1,10 +1,10 @@
-//! Tests of what ends the process.
+//! Tests of code that aborts the process.
 
 use std::env;
 use std::os::unix::process::ExitStatusExt;
 
-/// Runs the test of this path in a process of its own, where it calls `breaks`: that aborts, having said
-/// this on stderr.
+/// Runs the test of this path in a process of its own, where it calls `breaks`, and checks that
+/// this aborts after writing `says` to stderr.
 pub(crate) fn aborts(test: &str, says: &str, breaks: impl FnOnce()) {
     const PLANTED: &str = "PAGEYARD_PLANTED";
     if env::var_os(PLANTED).is_some() {

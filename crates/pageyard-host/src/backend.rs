@@ -1,4 +1,4 @@
-//! The allocator, as the front cache wants it.
+//! The allocator behind the thread cache.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::magazine::{Kind, Ready};
 use crate::raw_yard::RawYard;
 use crate::thread_cache::{Backing, in_batches};
 
-/// A yard and where its zones lie.
+/// A yard and the places of its zones.
 pub(crate) struct Backend<P: Policy + 'static> {
     raw: Arc<RawYard<P, HostLock>>,
     zones: Vec<ZoneId>,
-    /// By node: where the memory lies that its threads keep.
+    /// By node: address and length of the memory that its threads may keep.
     near: Vec<(NodeId, (usize, usize))>,
 }
 
@@ -37,10 +37,10 @@ impl<P: Policy + 'static> Backend<P> {
 impl<P: Policy + Send + Sync + 'static> Backing for Backend<P> {
     fn take(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize {
         let (region, platform) = (self.raw.region(), self.raw.core().hooks());
-        // A page is prepared right before it is handed to `each`.
+        // A page is prepared right before it is passed to `each`.
         let block = |pfn| Some(Ready::new(region.address(pfn, 1)?, platform.was_zeros(pfn)));
         let each = |pfn| block(pfn).into_iter().for_each(&mut *each);
-        // What is wrong with a request, the request itself will say.
+        // Errors are ignored here: the request itself reports them.
         self.raw.core().alloc_bulk_each(n, gfp, each).unwrap_or(0)
     }
 
@@ -49,14 +49,14 @@ impl<P: Policy + Send + Sync + 'static> Backing for Backend<P> {
         let pfn = |block: Ready| {
             let pfn = region.frame(block.start().as_ptr())?;
             if block.is_zero() {
-                // Nobody had it.
+                // The page was never allocated.
                 self.raw.core().hooks().note_returned(&(pfn..Pfn(pfn.0 + 1)));
             }
             Some(pfn)
         };
         in_batches(kind, blocks, pfn, |batch| {
             if self.raw.free_batch_owned(batch).is_err() {
-                // A page was taken out of use meanwhile; the others go back.
+                // A page was taken out of use in the meantime; free the others.
                 for &(pfn, order) in batch {
                     let _ = self.raw.free_owned(pfn, order);
                 }

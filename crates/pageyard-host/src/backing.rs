@@ -1,4 +1,5 @@
-//! What a region's memory is: whose pages, of what size, and who else may have it.
+//! The kind of memory behind a region: the size of its pages, and whether other processes can map
+//! it.
 
 use std::fmt;
 use std::fs;
@@ -7,19 +8,19 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use pageyard::PAGE_SIZE;
 
-/// Whether the system backs memory with transparent huge pages. Says nothing about
+/// Whether the system backs memory with transparent huge pages. Has no effect on
 /// [`Backing::HugeTlb`], which has no other pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HugePages {
-    /// Where the system can (`MADV_HUGEPAGE`); where it cannot, with small ones.
+    /// Uses huge pages where possible (`MADV_HUGEPAGE`), and small pages elsewhere.
     #[default]
     Advise,
-    /// All of it at once, or an error (`MADV_COLLAPSE`, Linux 6.1, whatever the system's setting
-    /// says). Wants [`prefault`](crate::Builder::prefault).
+    /// Collapses all memory into huge pages at construction, or fails (`MADV_COLLAPSE`, Linux 6.1,
+    /// regardless of the system's setting). Requires [`prefault`](crate::Builder::prefault).
     Collapse,
-    /// As the system does by itself.
+    /// Leaves the choice to the system's setting.
     System,
-    /// Never (`MADV_NOHUGEPAGE`).
+    /// Never uses huge pages (`MADV_NOHUGEPAGE`).
     Never,
 }
 
@@ -33,7 +34,7 @@ pub enum HugeSize {
 }
 
 impl HugeSize {
-    /// In bytes.
+    /// Returns the size in bytes.
     pub const fn bytes(self) -> u64 {
         match self {
             HugeSize::M2 => 2 << 20,
@@ -41,7 +42,7 @@ impl HugeSize {
         }
     }
 
-    /// How many of them nobody has, and how many may be made besides, now.
+    /// Returns how many of these pages are unreserved or may still be allocated as surplus.
     fn available(self) -> Option<u64> {
         let dir = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", self.bytes() >> 10);
         let number = |name: &str| -> Option<u64> {
@@ -62,24 +63,24 @@ impl fmt::Display for HugeSize {
     }
 }
 
-/// Where a yard's memory comes from ([`Builder::backing`](crate::Builder::backing)).
+/// Kind of a yard's memory ([`Builder::backing`](crate::Builder::backing)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Backing {
-    /// Of this process alone. A child that is forked has a copy.
+    /// Private memory of this process. A forked child gets a copy.
     #[default]
     Anonymous,
-    /// A file without a name ([`HostYard::fd`](crate::HostYard::fd)) that another process may map
-    /// too: a VMM's guest memory. It is sealed against a change of its size. A child that is forked
-    /// shares it.
+    /// An anonymous file (memfd, [`HostYard::fd`](crate::HostYard::fd)) that another process may
+    /// map too, for example as a VMM's guest memory. It is sealed against changes of its size. A
+    /// forked child shares it.
     Memfd,
-    /// Pages of hugetlbfs, which an administrator has reserved; shareable as those of
-    /// [`Memfd`](Backing::Memfd). All are reserved for the yard when it is made, and idle ones are
-    /// not given back. The size is to be a multiple of theirs.
+    /// Pages of hugetlbfs, which an administrator has reserved; shareable like
+    /// [`Memfd`](Backing::Memfd). All pages are reserved at construction, and idle ones are not
+    /// returned to the system. The size must be a multiple of the page size.
     HugeTlb(HugeSize),
 }
 
 impl Backing {
-    /// What its addresses and its size are to be multiples of.
+    /// Returns the required alignment of addresses and size.
     pub(crate) fn unit(self) -> u64 {
         match self {
             Backing::HugeTlb(size) => size.bytes(),
@@ -87,7 +88,7 @@ impl Backing {
         }
     }
 
-    /// A file of so many bytes; `None` for memory without one.
+    /// Creates a file of `bytes` bytes; `None` for anonymous memory.
     pub(crate) fn file(self, bytes: u64) -> io::Result<Option<OwnedFd>> {
         let huge = match self {
             Backing::Anonymous => return Ok(None),
@@ -101,12 +102,12 @@ impl Backing {
         if fd < 0 {
             return Err(self.explain(io::Error::last_os_error(), bytes));
         }
-        // SAFETY: the descriptor was returned just now, so nothing else owns it
+        // SAFETY: the descriptor was just returned, so nothing else owns it
         // (`a_file_can_be_mapped_elsewhere_and_keeps_its_size`).
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let length = i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: the descriptor is ours; nothing is mapped of it yet
+        // SAFETY: the descriptor is ours, and the file is not mapped yet
         // (`a_file_can_be_mapped_elsewhere_and_keeps_its_size`).
         let done = unsafe {
             libc::ftruncate(fd.as_raw_fd(), length) == 0
@@ -115,7 +116,7 @@ impl Backing {
         if done { Ok(Some(fd)) } else { Err(self.explain(io::Error::last_os_error(), bytes)) }
     }
 
-    /// What the system refused, in words that say what to do.
+    /// Adds to an error of the system what is missing and how to fix it.
     pub(crate) fn explain(self, error: io::Error, bytes: u64) -> io::Error {
         let Backing::HugeTlb(size) = self else { return error };
         let wanted = bytes / size.bytes();

@@ -1,5 +1,5 @@
-//! The hard limit takes what exceeds it out of circulation, as a balloon does: requests do not know of it, so it costs
-//! them nothing.
+//! The hard limit takes pages above it out of circulation, like a balloon driver. Requests do not
+//! check the limit, so it costs them nothing.
 
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,10 +9,10 @@ use pageyard::{Config, Gfp, MAX_ORDER, NodeId, Order, Pfn, Yard};
 use crate::held::{Class, Mutex};
 use crate::limits::Limits;
 
-/// The limits in force, and the blocks that the hard one keeps.
+/// The limits in force, and the blocks that the hard limit keeps.
 #[derive(Debug)]
 pub(crate) struct Balloon {
-    /// Read and set together: the soft one is never above the hard one.
+    /// Read and set together: the soft limit is never above the hard limit.
     limits: Mutex<Limits>,
     blocks: Mutex<Vec<(Pfn, Order)>>,
     pages: AtomicU64,
@@ -37,17 +37,17 @@ impl Balloon {
         *self.limits.lock() = limits;
     }
 
-    /// Pages it keeps.
+    /// Returns the number of pages that it keeps.
     pub(crate) fn pages(&self) -> u64 {
         self.pages.load(Relaxed)
     }
 
-    /// Keeps as much as the hard limit wants, or as much of that as is free; the rest when this is
-    /// called again. Whether that is all.
+    /// Keeps as many pages as the hard limit requires, as far as they are free, and the rest on
+    /// later calls. Returns whether it keeps all of them.
     ///
     /// The list grows outside the lock: the allocation may reclaim, and a shrinker may set limits.
     ///
-    /// `discard` gives a block's memory back to the system.
+    /// `discard` returns a block's memory to the system.
     pub(crate) fn adjust<C: Config>(
         &self,
         core: &Yard<'_, C>,
@@ -62,7 +62,7 @@ impl Balloon {
                 room.append(&mut blocks);
                 mem::swap(&mut room, &mut blocks);
             }
-            // Not the region's: sections may be offline.
+            // Not the size of the region: sections may be offline.
             let present: u64 = zones().map(|z| z.present).sum();
             let target = self.limits().hard.map_or(0, |hard| present.saturating_sub(hard));
             let mut kept = self.pages();
@@ -78,11 +78,11 @@ impl Balloon {
     }
 }
 
-/// Room for blocks in the list's first allocation.
+/// Capacity of the list's first allocation is twice this number of blocks.
 const LEAST_ROOM: usize = 32;
 
-/// Takes or frees blocks until `kept` is the target, or nothing more is free. `false`: the list is
-/// full.
+/// Allocates or frees blocks until `kept` is the target, or nothing more is free. Returns `false`
+/// if the list is full.
 fn keep<C: Config>(
     core: &Yard<'_, C>,
     discard: &impl Fn(Pfn, Order),
@@ -94,13 +94,13 @@ fn keep<C: Config>(
     let is_full = |blocks: &Vec<_>| blocks.len() == blocks.capacity();
     while *kept > target {
         if is_full(blocks) {
-            // A split adds one.
+            // A split adds one block.
             return false;
         }
         let Some((pfn, order)) = blocks.pop() else { break };
         let pages = u64::from(order.pages());
         if *kept - pages < target && order != Order::ZERO {
-            // Only part of it: the other half stays.
+            // Only part of it must go; the other half stays.
             let half = Order::new(order.get() - 1).unwrap_or_default();
             if core.split(pfn, order, half).is_ok() {
                 blocks.push((pfn, half));
@@ -109,7 +109,7 @@ fn keep<C: Config>(
             }
         }
         *kept -= pages;
-        // It fails only where a page of it was taken out of use meanwhile.
+        // Fails only if a page of the block was taken out of use in the meantime.
         let _ = core.free(pfn, order);
     }
     for order in (0..=MAX_ORDER).rev().filter_map(Order::new) {
@@ -117,7 +117,7 @@ fn keep<C: Config>(
         let mut more = true;
         while more && *kept + pages <= target {
             more = false;
-            // From all nodes alike.
+            // Take from all nodes in turn.
             for &node in nodes {
                 if *kept + pages > target {
                     break;
@@ -136,7 +136,7 @@ fn keep<C: Config>(
     true
 }
 
-/// All that is free of this node, its reserves too, without waking anybody: what is left after that
+/// Takes all free memory of this node, including its reserves, without waking the worker: the rest
 /// is what the hard limit leaves.
 const QUIETLY: Gfp =
     Gfp::THISNODE.union(Gfp::NOWARN).union(Gfp::NORETRY).union(Gfp::MEMALLOC).union(Gfp::MOVABLE);

@@ -1,8 +1,8 @@
 //! A barrier on all threads of the process that one of them pays for (`membarrier`).
 //!
-//! Who is often somewhere says so by a plain store and then looks whether somebody wants to keep
-//! him out; who rarely wants to keep others out says so, makes everybody pass a barrier, and then
-//! looks who is still inside. One of the two sees the other.
+//! A frequent user sets its flag with a plain store and then checks whether another thread wants to
+//! exclude it. The rare excluding thread sets its own flag, makes all threads pass a barrier, and
+//! then checks the user's flag. At least one of the two sees the other.
 
 use std::sync::OnceLock;
 
@@ -15,18 +15,18 @@ fn call(command: libc::c_int) -> bool {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         return true;
     }
-    // SAFETY: takes three numbers.
+    // SAFETY: `membarrier` takes three numbers.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Says that the process will use it. Whether the system can do that.
+/// Registers the process for the barrier. Returns whether the system supports it.
 pub(crate) fn is_available() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| call(REGISTER_PRIVATE_EXPEDITED))
 }
 
-/// Every thread of the process passes a full barrier between the call and the return. `false` where
-/// the system refuses; then nothing may be concluded.
+/// Makes every thread of the process pass a full barrier between the call and the return. Returns
+/// `false` if the system refuses; then the caller must not conclude anything.
 pub(crate) fn all_threads() -> bool {
     call(PRIVATE_EXPEDITED)
 }

@@ -1,4 +1,4 @@
-//! Blocks that somebody owns, and the requests for them.
+//! Owned blocks, and the requests for them.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -11,30 +11,30 @@ use pageyard::{AllocError, FreeError, Gfp, NodeId, Order, PAGE_SIZE, Pfn};
 use crate::magazine::{Kind, TAG, without};
 use crate::yard::HostYard;
 
-/// Pages of a [`HostYard`](crate::HostYard), as bytes; given back when dropped. Their contents are
-/// what was there before, or zeros where that was asked for.
+/// An owned block of a [`HostYard`](crate::HostYard), accessible as bytes and freed on drop. Its
+/// contents are arbitrary old data, or zeros if they were requested.
 pub struct Block<'y, P: Policy = Linux612> {
     yard: &'y HostYard<P>,
-    /// Where it is; its order, and as what the front cache keeps it, in the bits that are 0 in the
-    /// address of a page. So a block is two words, handed over in registers.
+    /// Address, with the order and the thread cache's kind in the bits that are 0 in the address of
+    /// a page. So a block is two words, passed in registers.
     start: NonNull<u8>,
 }
 
-/// Bits of the order.
+/// Mask of the order.
 const ORDER: usize = 0xf;
-/// Where the kind begins, with 0 for none.
+/// Shift of the kind; 0 means none.
 const KIND: u32 = 4;
 
-// SAFETY: a block is the only way to its bytes, as a box is, and comes from and goes back to a yard
-// that any thread may use (`blocks_go_from_thread_to_thread`).
+// SAFETY: a block owns its bytes exclusively, like a box, and its yard may be used by any thread
+// (`blocks_go_from_thread_to_thread`).
 unsafe impl<P: Policy> Send for Block<'_, P> {}
-// SAFETY: shared, a block gives out shared bytes only.
+// SAFETY: a shared block gives out shared bytes only.
 unsafe impl<P: Policy> Sync for Block<'_, P> {}
 
 impl<'y, P: Policy> Block<'y, P> {
     /// # Safety
-    /// The block of this order begins there, is allocated in this exclusive yard, and the caller's
-    /// alone.
+    /// A block of this order begins at `start`. It is allocated in this exclusive yard and belongs
+    /// to the caller alone.
     #[inline(always)]
     pub(crate) unsafe fn new(
         yard: &'y HostYard<P>,
@@ -44,21 +44,21 @@ impl<'y, P: Policy> Block<'y, P> {
     ) -> Self {
         let kind = kind.map_or(0, |kind| kind as usize + 1);
         let tag = usize::from(order.get()) | kind << KIND;
-        // Nothing is there that would have to be cleared; but so the compiler knows the tag.
+        // The tag bits are 0 already; clearing them lets the compiler know.
         Block { yard, start: without(start, TAG).map_addr(|a| a | tag) }
     }
 
-    /// Whether it is this yard's.
+    /// Returns whether the block belongs to this yard.
     pub(crate) fn is_of(&self, yard: &HostYard<P>) -> bool {
         std::ptr::eq(self.yard, yard)
     }
 
-    /// Its first frame.
+    /// Returns the first frame.
     pub fn pfn(&self) -> Pfn {
         self.yard.pfn_at(self.as_ptr())
     }
 
-    /// Its order.
+    /// Returns the order.
     #[inline(always)]
     pub fn order(&self) -> Order {
         Order::new((self.start.as_ptr().addr() & ORDER) as u8).unwrap_or_default()
@@ -70,13 +70,13 @@ impl<'y, P: Policy> Block<'y, P> {
         Kind::ALL.get(kind.wrapping_sub(1)).copied()
     }
 
-    /// Where its bytes are.
+    /// Returns the address of the bytes.
     #[inline(always)]
     pub fn as_ptr(&self) -> NonNull<u8> {
         without(self.start, TAG)
     }
 
-    /// Gives up the ownership without giving the block back: it is in use until
+    /// Releases ownership without freeing the block. It stays in use until
     /// [`HostYard::from_raw`](crate::HostYard::from_raw) makes it a block again.
     pub fn into_raw(self) -> (Pfn, Order) {
         let raw = (self.pfn(), self.order());
@@ -95,9 +95,9 @@ impl<P: Policy> Deref for Block<'_, P> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the pages are mapped and readable as long as the yard lives, were given by the
-        // system as zeros, and are the block's alone (`threads_that_wander_never_share_a_page`,
-        // `a_full_yard_says_so_and_recovers`).
+        // SAFETY: the pages are mapped and readable as long as the yard lives, were initialised to
+        // zero by the system, and belong to the block alone
+        // (`threads_that_wander_never_share_a_page`, `a_full_yard_says_so_and_recovers`).
         unsafe { slice::from_raw_parts(self.as_ptr().as_ptr(), self.bytes()) }
     }
 }
@@ -124,27 +124,29 @@ impl<P: Policy> fmt::Debug for Block<'_, P> {
 }
 
 impl<P: Policy> HostYard<P> {
-    /// A block of 2^`order` pages; zeros where `gfp` says [`ZERO`](Gfp::ZERO).
+    /// Allocates a block of 2^`order` pages, zeroed if `gfp` contains [`ZERO`](Gfp::ZERO).
     ///
     /// # Errors
-    /// As [`Yard::alloc`](pageyard::Yard::alloc); above all, there is none. In a child after a fork, there is none ever.
+    /// As [`Yard::alloc`](pageyard::Yard::alloc), most often [`NoMemory`](AllocError::NoMemory). In
+    /// a child after a fork, always [`NoMemory`](AllocError::NoMemory).
     #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Block<'_, P>, AllocError> {
         let (start, kind) = self.take_block(order, gfp)?;
-        // SAFETY: it is allocated, of this order, and known to no one else
-        // (`pages_have_one_owner_while_pressure_comes_and_goes`, `threads_that_wander_never_share_a_page`).
+        // SAFETY: it is allocated at this order and not known elsewhere
+        // (`pages_have_one_owner_while_pressure_comes_and_goes`,
+        // `threads_that_wander_never_share_a_page`).
         Ok(unsafe { Block::new(self, start, order, kind) })
     }
 
-    /// A block that was just allocated.
+    /// Makes an owned block of a block that was just allocated.
     pub(crate) fn block(&self, pfn: Pfn, order: Order, kind: Option<Kind>) -> Option<Block<'_, P>> {
         let start = self.start_of(pfn, order)?;
-        // SAFETY: it was just allocated, and is known to no one else
+        // SAFETY: it was just allocated and is not known elsewhere
         // (`threads_that_wander_never_share_a_page`, `pages_come_and_go_many_at_once`).
         Some(unsafe { Block::new(self, start, order, kind) })
     }
 
-    /// The same, preferably of a node.
+    /// Like [`alloc`](HostYard::alloc), preferably on a node.
     ///
     /// # Errors
     /// As [`Yard::alloc_on`](pageyard::Yard::alloc_on); and as [`alloc`](HostYard::alloc).
@@ -167,27 +169,28 @@ impl<P: Policy> HostYard<P> {
         self.block(pfn, order, Kind::of(order, gfp)).ok_or(AllocError::NoMemory)
     }
 
-    /// What [`Block::into_raw`] took apart, together again; `None` where the frames are not of this
-    /// yard.
+    /// Makes an owned block again of the result of [`Block::into_raw`]; `None` if the frames are
+    /// not of this yard.
     ///
     /// # Safety
-    /// The numbers are those of a block of this yard whose ownership was given up, and that was not
-    /// made a block again since.
+    /// `pfn` and `order` are those of a block of this yard whose ownership was released by
+    /// [`Block::into_raw`] and has not been restored since.
     #[inline]
     pub unsafe fn from_raw(&self, pfn: Pfn, order: Order) -> Option<Block<'_, P>> {
         let kind = Kind::of_type(order, self.raw().core().block_type(pfn)?);
         self.block(pfn, order, kind)
     }
 
-    /// Gives back a block whose ownership was given up: past the front cache, to the allocator,
-    /// which checks it. So a block that is given back twice in a row is an error the second time,
-    /// unless it was handed out again in between.
+    /// Frees a block whose ownership was released. It bypasses the thread cache and goes to the
+    /// allocator, which checks it. So a double free is an error, unless the block was allocated
+    /// again in between.
     ///
     /// # Safety
-    /// As [`from_raw`](HostYard::from_raw), and nobody uses its memory any more.
+    /// As [`from_raw`](HostYard::from_raw), and nothing uses the memory any more.
     ///
     /// # Errors
-    /// As [`Yard::free`](pageyard::Yard::free). In a child after a fork, nothing is done and nothing said.
+    /// As [`Yard::free`](pageyard::Yard::free). In a child after a fork, does nothing and returns
+    /// `Ok`.
     pub unsafe fn free_raw(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         if self.is_here() { self.raw().free(pfn, order) } else { Ok(()) }
     }

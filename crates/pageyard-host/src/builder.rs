@@ -1,4 +1,4 @@
-//! What a yard is made from.
+//! Options of a yard, and construction from them.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::topology::{Topology, list};
 use crate::trace_events;
 use crate::yard::HostYard;
 
-/// Where addresses end on the machines there are: 47 bits of them.
+/// Largest size of a yard, half of the 47-bit address space.
 const MOST: u64 = 1 << 46;
-/// How much is populated at once.
+/// Pages populated per call.
 const STEP: u64 = (256 << 20) / PAGE_SIZE;
 
-/// Options of a yard. What is not said is decided by the machine.
+/// Options of a yard. Anything not set is derived from the machine.
 #[derive(Clone, Debug)]
 pub struct Builder {
     size: u64,
@@ -42,7 +42,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A yard of so many bytes, rounded up to pages.
+    /// Creates options for a yard of `size` bytes, rounded up to pages.
     pub fn new(size: u64) -> Self {
         Builder {
             size,
@@ -65,11 +65,12 @@ impl Builder {
         }
     }
 
-    /// A yard of so many percent of the memory that this process may still use: of what the system has
-    /// available, or what the tightest control group leaves, whichever is less.
+    /// Creates options for a yard of `percent` percent of the memory that this process may still
+    /// use. That is what the system has available or what the tightest control group leaves,
+    /// whichever is less.
     ///
     /// # Errors
-    /// `percent` is 0 or above 100, or the system does not tell.
+    /// `percent` is 0 or above 100, or the system does not report its available memory.
     pub fn of_available(percent: u8) -> Result<Self, BuildError> {
         if !(1..=100).contains(&percent) {
             return Err(BuildError::Together("size: give 1 to 100 percent of what is available"));
@@ -81,57 +82,58 @@ impl Builder {
         Ok(Self::new(part as u64 / LARGEST * LARGEST))
     }
 
-    /// What the memory is: this process's own, a file, pages of hugetlbfs.
+    /// Sets the kind of memory: anonymous, a file (memfd), or pages of hugetlbfs.
     pub fn backing(mut self, backing: Backing) -> Self {
         self.service.backing = backing;
         self
     }
 
-    /// Where the [`backing`](Builder::backing) is not to be had, or huge pages that are insisted on,
-    /// the yard is made of ordinary memory of the same kind instead: a file of small pages for
-    /// hugetlbfs, and what the system can for [`HugePages::Collapse`]. By default that is an error.
+    /// Falls back to ordinary memory if huge pages are not available. A file of small pages (memfd)
+    /// replaces a [`backing`](Builder::backing) of hugetlbfs. [`HugePages::Collapse`] is replaced
+    /// by whatever huge pages the system provides. By default both are errors.
     pub fn fallback(mut self, fallback: bool) -> Self {
         self.service.fallback = fallback;
         self
     }
 
-    /// No more than so many bytes are handed out ([`Limits::hard`]). For a [`HostYard`].
+    /// Limits the memory in use to `bytes` bytes ([`Limits::hard`]). For a [`HostYard`].
     pub fn hard_limit(mut self, bytes: u64) -> Self {
         self.service.limits.hard = Some(pages(bytes));
         self
     }
 
-    /// Above so many bytes in use, shrinkers are asked ([`Limits::soft`]). For a [`HostYard`].
+    /// Calls the shrinkers when more than `bytes` bytes are in use ([`Limits::soft`]). For a
+    /// [`HostYard`].
     pub fn soft_limit(mut self, bytes: u64) -> Self {
         self.service.limits.soft = Some(pages(bytes));
         self
     }
 
-    /// How idle memory goes back to the system; `None`: never. By default as [`GiveBack`] says,
-    /// unless the memory was to be taken at once ([`prefault`](Builder::prefault)) or is of
-    /// hugetlbfs. The worker does it ([`tick`](Builder::tick)). For a [`HostYard`].
+    /// Sets how idle memory is returned to the system; `None` disables it. The default is that of
+    /// [`GiveBack`], unless [`prefault`](Builder::prefault) is set or the memory is of hugetlbfs.
+    /// The worker does the work ([`tick`](Builder::tick)). For a [`HostYard`].
     pub fn give_back(mut self, how: Option<GiveBack>) -> Self {
         self.service.give_back = Some(how);
         self
     }
 
-    /// What the worker watches of the system: [`SystemFiles::detect`] by default,
-    /// [`SystemFiles::none`] for nothing. What cannot be read is not watched
-    /// ([`Status`](crate::Status) says so). For a [`HostYard`].
+    /// Sets the system files that the worker watches: [`SystemFiles::detect`] by default,
+    /// [`SystemFiles::none`] for none. Files that cannot be read are not watched
+    /// ([`Status`](crate::Status) reports why). For a [`HostYard`].
     pub fn system(mut self, files: SystemFiles) -> Self {
         self.service.system = Some(files);
         self
     }
 
-    /// Whether the worker publishes statistics, twice a second, for `pageyard top` and
-    /// [`read_stats`](crate::read_stats): in a nameless file of this process. On by default. For a
-    /// [`HostYard`].
+    /// Sets whether the worker publishes statistics twice a second, for `pageyard top` and
+    /// [`read_stats`](crate::read_stats), in an anonymous file (memfd) of this process. On by
+    /// default. For a [`HostYard`].
     pub fn publish(mut self, publish: bool) -> Self {
         self.service.publish = publish;
         self
     }
 
-    /// How idle memory goes back, or why it does not.
+    /// Returns how idle memory is returned to the system, or why it is not.
     fn gives_back(&self) -> Result<GiveBack, &'static str> {
         match (self.service.give_back, self.service.backing) {
             (Some(None), _) => Err("switched off"),
@@ -162,58 +164,58 @@ impl Builder {
         Err(BuildError::Together(what))
     }
 
-    /// The nodes, by the system's numbers, from which memory comes in equal parts, each a zone of
-    /// its own. By default all that have memory.
+    /// Sets the nodes, by the system's numbers, that contribute equal parts of the memory. Each
+    /// part is a zone. By default all nodes with memory.
     pub fn nodes(mut self, nodes: impl IntoIterator<Item = u16>) -> Self {
         self.nodes = Some(nodes.into_iter().collect());
         self
     }
 
-    /// The CPUs, by the system's numbers, that get lists of their own; a thread that runs elsewhere
-    /// shares one of theirs. By default all that are online. The fewer, the longer their lists.
+    /// Sets the CPUs, by the system's numbers, that get per-CPU lists of their own. A thread on any
+    /// other CPU shares the lists of one of these. By default all online CPUs. Fewer CPUs get
+    /// longer lists.
     pub fn cpus(mut self, cpus: impl IntoIterator<Item = u32>) -> Self {
         self.cpus = Some(cpus.into_iter().collect());
         self
     }
 
-    /// How the memory is backed.
+    /// Sets the huge page mode.
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
         self.huge_pages = huge_pages;
         self
     }
 
-    /// All memory is taken from the system now, not when it is first written.
+    /// Allocates all memory from the system at construction, not on first write.
     pub fn prefault(mut self, prefault: bool) -> Self {
         self.prefault = prefault;
         self
     }
 
-    /// Only the first part of each zone is initialised now; the rest when requests want it, or by
-    /// [`init_section`](pageyard::Yard::init_section) and
-    /// [`finish_deferred`](pageyard::Yard::finish_deferred). A yard of much memory begins at once
-    /// then, and until it is finished its descriptors take no memory that is not in use.
+    /// Initialises only the first part of each zone at construction. The rest follows when requests
+    /// need it, or by [`init_section`](pageyard::Yard::init_section) and
+    /// [`finish_deferred`](pageyard::Yard::finish_deferred). A large yard then starts at once, and
+    /// unused descriptors take no memory until it is finished.
     pub fn deferred(mut self, deferred: bool) -> Self {
         self.deferred = deferred;
         self
     }
 
-    /// The allocator's settings to start with.
+    /// Sets the initial knobs of the allocator.
     pub fn knobs(mut self, knobs: Knobs) -> Self {
         self.knobs = knobs;
         self
     }
 
-    /// How often a thread of a [`HostYard`]'s own, its worker, folds statistics and shortens unused
-    /// lists; once a second by default. `None`: no thread, and the caller runs
-    /// [`HostYard::worker`] on one of its own, or calls [`HostYard::tick`] at least. A [`RawYard`]
-    /// never has one.
+    /// Sets how often the worker thread of a [`HostYard`] folds statistics and shortens unused
+    /// per-CPU lists; once a second by default. With `None` there is no worker thread: the caller
+    /// runs [`HostYard::worker`] on its own thread, or at least calls [`HostYard::tick`]. A
+    /// [`RawYard`] never has a worker thread.
     pub fn tick(mut self, interval: Option<Duration>) -> Self {
         self.tick = interval;
         self
     }
 
-    /// What each thread of a [`HostYard`] keeps ready without a lock. A [`RawYard`] has no such
-    /// cache.
+    /// Sets the size of the thread cache of a [`HostYard`]. A [`RawYard`] has no thread cache.
     pub fn thread_cache(mut self, front: ThreadCache) -> Self {
         self.front = front;
         self
@@ -246,8 +248,8 @@ impl Builder {
         if nodes.is_empty() || twice { Err(BuildError::Nodes) } else { Ok(nodes) }
     }
 
-    /// Frames of each node's part of so many pages, in multiples of the largest block but for the
-    /// last one.
+    /// Splits `pages` pages into one range of frames per node. Each is a multiple of the largest
+    /// block, except for the last one.
     fn parts(pages: u64, first: Pfn, nodes: usize) -> Vec<Range<Pfn>> {
         let block = LARGEST / PAGE_SIZE;
         let end = first.0 + pages;
@@ -258,11 +260,11 @@ impl Builder {
         (0..).zip(starts).map(part).collect()
     }
 
-    /// Memory for a yard of this size and on these nodes. It can be used for one after the other
-    /// ([`build_on`](Builder::build_on), [`RawYard::into_region`]).
+    /// Maps memory for a yard of this size on these nodes. Several yards can use it one after the
+    /// other ([`build_on`](Builder::build_on), [`RawYard::into_region`]).
     ///
     /// # Errors
-    /// What is wrong with the options, or what the system refuses.
+    /// Invalid options, or an error of the system.
     pub fn region(&self) -> Result<Region, BuildError> {
         let topology = Topology::detect()?;
         let nodes = self.checked_nodes(&topology)?;
@@ -309,7 +311,7 @@ impl Builder {
         Ok(region)
     }
 
-    /// The addresses, and what is behind them.
+    /// Maps the memory, with the fallback if it is allowed.
     fn mapped(&self) -> Result<Region, BuildError> {
         let pages = self.size.div_ceil(PAGE_SIZE);
         let backing = self.service.backing;
@@ -319,7 +321,7 @@ impl Builder {
         let first = Region::backed(pages, backing);
         let again = self.service.fallback && matches!(backing, Backing::HugeTlb(_));
         let done = first.or_else(|e| {
-            // What is wrong with the size is not the system's to mend.
+            // The fallback does not help with an invalid size.
             let refused = e.kind() != std::io::ErrorKind::InvalidInput;
             if !again || !refused {
                 return Err(e);
@@ -357,10 +359,10 @@ impl Builder {
         RawYard::new(plan, self.deferred, region, cpus, &topology, exclusive, embedder)
     }
 
-    /// A yard by frame number.
+    /// Builds a yard that is used by frame number.
     ///
     /// # Errors
-    /// What is wrong with the options, or what the system refuses.
+    /// Invalid options, or an error of the system.
     pub fn build_raw<P: StaticPolicy, R: RawMutex, E: Hooks>(
         &self,
         embedder: E,
@@ -368,10 +370,11 @@ impl Builder {
         self.on(self.region()?, false, embedder)
     }
 
-    /// A yard by frame number on memory that there is already, whatever is in it; its size counts.
+    /// Builds a yard that is used by frame number on an existing region, whose contents may be
+    /// anything. The region's size replaces the builder's.
     ///
     /// # Errors
-    /// What is wrong with the options.
+    /// Invalid options.
     pub fn build_on<P: StaticPolicy, R: RawMutex, E: Hooks>(
         &self,
         region: Region,
@@ -380,7 +383,7 @@ impl Builder {
         self.on(region, false, embedder)
     }
 
-    /// Makes a yard of owned blocks with the default policy.
+    /// Builds a yard of owned blocks with the default policy.
     ///
     /// ```
     /// use pageyard_host::Builder;
@@ -390,12 +393,12 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// What is wrong with the options, or what the system refuses.
+    /// Invalid options, or an error of the system.
     pub fn build(&self) -> Result<HostYard, BuildError> {
         self.build_with()
     }
 
-    /// Makes a yard of owned blocks with another policy: [`build`](Builder::build) for `P`.
+    /// Builds a yard of owned blocks with another policy: [`build`](Builder::build) for `P`.
     ///
     /// ```
     /// use pageyard::policy::PageChecked;
@@ -406,8 +409,8 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// As [`build`](Builder::build); also a [front cache](Builder::thread_cache) of a given size together
-    /// with a policy that checks or fills pages.
+    /// As [`build`](Builder::build). Also fails for a [thread cache](Builder::thread_cache) of a
+    /// given size together with a policy that checks or fills pages.
     pub fn build_with<P: StaticPolicy + Send + Sync + 'static>(
         &self,
     ) -> Result<HostYard<P>, BuildError> {
@@ -427,8 +430,8 @@ impl Builder {
     }
 }
 
-/// From node to node, for all numbers up to the last; nothing where that is only one, or the
-/// firmware does not tell.
+/// Returns the node distance matrix, row by row up to the highest node number; empty with only one
+/// node. Uses defaults where the firmware reports no distance.
 fn distances(topology: &Topology) -> Vec<u8> {
     let count = topology.nodes.iter().map(|n| n.number + 1).max().unwrap_or(1);
     if count == 1 {

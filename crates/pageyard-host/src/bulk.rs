@@ -1,4 +1,4 @@
-//! Many blocks at once, at certain places, beside each other.
+//! Many blocks at once, blocks with larger alignment, and contiguous ranges.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -15,17 +15,17 @@ use crate::magazine::Kind;
 use crate::memory::LARGEST;
 use crate::yard::HostYard;
 
-/// Blocks given back at once.
+/// Blocks freed per batch.
 const BATCH: usize = 62;
-/// Pages asked for at once.
+/// Pages requested per batch.
 const CHUNK: usize = 1024;
 
 impl<P: Policy> HostYard<P> {
-    /// Appends up to `n` single pages, as many as there are: per-CPU lists are locked once for many
-    /// of them. Returns the number of pages appended.
+    /// Allocates up to `n` single pages and appends them to `blocks`. Locks the per-CPU lists once
+    /// for many pages. Returns the number of pages appended.
     ///
     /// # Errors
-    /// Flags that mean nothing. A lack of memory is none, also where it is `blocks` that cannot grow.
+    /// Fails only on invalid flags; a shortage returns fewer pages, also if `blocks` cannot grow.
     pub fn alloc_bulk<'y>(
         &'y self,
         n: usize,
@@ -39,19 +39,19 @@ impl<P: Policy> HostYard<P> {
         let mut got = 0;
         let mut drained = false;
         while got < n {
-            // What is asked for may be far more than there is.
+            // `n` may be far more than the yard has.
             let wanted = (n - got).min(CHUNK);
             if blocks.try_reserve(wanted).is_err() {
                 break;
             }
-            // Reserved, so that nothing is asked for while the lists are at work.
+            // Reserved above, so that nothing is allocated while the lists are locked.
             let each = |pfn| blocks.extend(self.block(pfn, Order::ZERO, kind));
             let more = self.raw().core().alloc_bulk_each(wanted, gfp, each)?;
             got += more;
             if more > 1 {
                 continue;
             }
-            // Memory is short, or the lists were busy: one by one.
+            // Memory is short, or the lists were busy: allocate one by one.
             match self.alloc(Order::ZERO, gfp) {
                 Ok(block) if got < n => {
                     blocks.push(block);
@@ -66,8 +66,8 @@ impl<P: Policy> HostYard<P> {
         Ok(got)
     }
 
-    /// Gives blocks back at once: per-CPU lists are locked once for many of them. As dropping each,
-    /// but past what threads keep.
+    /// Frees blocks in bulk, locking the per-CPU lists once for many of them. Equivalent to
+    /// dropping each, except that it bypasses the thread cache.
     pub fn free_bulk<'y>(&'y self, blocks: impl IntoIterator<Item = Block<'y, P>>) {
         let mut batch = Batch { yard: self, blocks: [(Pfn(0), Order::ZERO); BATCH], n: 0 };
         for block in blocks {
@@ -79,15 +79,15 @@ impl<P: Policy> HostYard<P> {
 
     fn free_all(&self, batch: &[(Pfn, Order)]) {
         if self.raw().free_batch_owned(batch).is_err() {
-            // A page was taken out of use meanwhile; the others go back.
+            // A page was taken out of use in the meantime; free the others.
             for &(pfn, order) in batch {
                 let _ = self.raw().free_owned(pfn, order);
             }
         }
     }
 
-    /// A block whose address is a multiple of `align` bytes: beyond its own size, to which every
-    /// block is aligned up to 4 MiB.
+    /// Allocates a block whose address is a multiple of `align` bytes. Without this, every block is
+    /// aligned to its own size, up to 4 MiB.
     ///
     /// # Errors
     /// As [`Yard::alloc_with`](pageyard::Yard::alloc_with), with the alignment in pages.
@@ -111,7 +111,7 @@ impl<P: Policy> HostYard<P> {
             if align > LARGEST {
                 return self.take_at_multiple(order, align, gfp);
             }
-            // Up to here, addresses are multiples where frame numbers are.
+            // Up to `LARGEST`, addresses are aligned if frame numbers are.
             self.raw().core().alloc_with(
                 order,
                 gfp,
@@ -126,8 +126,8 @@ impl<P: Policy> HostYard<P> {
         block.ok_or(AllocError::NoMemory.into())
     }
 
-    /// Takes the first block whose address is a multiple of `align` and that is free. Each is asked
-    /// for by itself: nothing else is taken meanwhile.
+    /// Allocates the first free block whose address is a multiple of `align`. Tries one place at a
+    /// time, so that it holds nothing else in the meantime.
     fn take_at_multiple(&self, order: Order, align: u64, gfp: Gfp) -> Result<Pfn, PlaceError> {
         let region = self.raw().region();
         let none = AllocError::NoMemory.into();
@@ -140,7 +140,7 @@ impl<P: Policy> HostYard<P> {
             let pfn = Pfn(region.first().0 + (at - start) / PAGE_SIZE);
             match self.raw().core().alloc_at(pfn, order, gfp) {
                 Ok(()) => return Ok(pfn),
-                // The flags, which are wrong everywhere.
+                // Invalid flags fail at every place.
                 Err(PlaceError::Alloc(error)) if error != AllocError::NoMemory => {
                     return Err(error.into());
                 }
@@ -152,8 +152,8 @@ impl<P: Policy> HostYard<P> {
         Err(none)
     }
 
-    /// So many pages beside each other, however many; the first a multiple of `align` pages by its
-    /// frame number. What threads keep is taken away first, as it would be in the way.
+    /// Allocates any number of contiguous pages; the first frame number is a multiple of `align`
+    /// pages. Drains the threads' magazines first, because their pages would be in the way.
     ///
     /// # Errors
     /// As [`Yard::alloc_contig_pages`](pageyard::Yard::alloc_contig_pages).
@@ -169,7 +169,7 @@ impl<P: Policy> HostYard<P> {
         self.drain_threads();
         let t = gfp.migrate_type().unwrap_or(MigrateType::Movable);
         let all = self.raw().region().frames();
-        // As single pages: that is how they are given back.
+        // As single pages, because they are freed as single pages.
         let gfp = gfp.difference(Gfp::COMP);
         let first = self.raw().core().alloc_contig_pages(pages, align, all, t, gfp)?;
         let start = self.raw().region().address(first, pages).ok_or(ContigError::NoPlace)?;
@@ -177,31 +177,31 @@ impl<P: Policy> HostYard<P> {
     }
 }
 
-/// Pages beside each other that somebody owns, as bytes; given back when dropped.
+/// Owned contiguous pages, accessible as bytes and freed on drop.
 pub struct PageRange<'y, P: Policy = Linux612> {
     yard: &'y HostYard<P>,
     start: NonNull<u8>,
     frames: Range<Pfn>,
 }
 
-// SAFETY: a range is the only way to its bytes, as a box is, and comes from and goes back to a yard
-// that any thread may use (`ranges_go_from_thread_to_thread`).
+// SAFETY: a range owns its bytes exclusively, like a box, and its yard may be used by any thread
+// (`ranges_go_from_thread_to_thread`).
 unsafe impl<P: Policy> Send for PageRange<'_, P> {}
-// SAFETY: shared, a range gives out shared bytes only.
+// SAFETY: a shared range gives out shared bytes only.
 unsafe impl<P: Policy> Sync for PageRange<'_, P> {}
 
 impl<P: Policy> PageRange<'_, P> {
-    /// Its frames.
+    /// Returns the frames.
     pub fn frames(&self) -> Range<Pfn> {
         self.frames.clone()
     }
 
-    /// Where its bytes are.
+    /// Returns the address of the bytes.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Where its bytes begin in the file of [`HostYard::fd`], for another process to map.
+    /// Returns the offset of the bytes in the file of [`HostYard::fd`], for another process to map.
     pub fn offset(&self) -> u64 {
         (self.frames.start.0 - self.yard.raw().region().first().0) * PAGE_SIZE
     }
@@ -215,8 +215,8 @@ impl<P: Policy> Deref for PageRange<'_, P> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the pages are mapped and readable as long as the yard lives, were given by the
-        // system as zeros, and are the range's alone (`ranges_are_larger_than_any_block`).
+        // SAFETY: the pages are mapped and readable as long as the yard lives, were initialised to
+        // zero by the system, and belong to the range alone (`ranges_are_larger_than_any_block`).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes()) }
     }
 }
@@ -231,7 +231,7 @@ impl<P: Policy> DerefMut for PageRange<'_, P> {
 impl<P: Policy> Drop for PageRange<'_, P> {
     fn drop(&mut self) {
         if self.yard.is_here() && self.yard.raw().core().free_contig(self.frames()).is_err() {
-            // A page was taken out of use meanwhile; the others go back.
+            // A page was taken out of use in the meantime; free the others.
             for pfn in self.frames.start.0..self.frames.end.0 {
                 let _ = self.yard.raw().free(Pfn(pfn), Order::ZERO);
             }
@@ -245,8 +245,7 @@ impl<P: Policy> fmt::Debug for PageRange<'_, P> {
     }
 }
 
-/// Blocks on their way back. What is left of them goes when this is dropped, also where the iterator
-/// that they come from panics.
+/// A batch of blocks to free. Drop frees the rest, also if the iterator that supplies them panics.
 struct Batch<'y, P: Policy> {
     yard: &'y HostYard<P>,
     blocks: [(Pfn, Order); BATCH],

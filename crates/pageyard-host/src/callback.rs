@@ -2,17 +2,18 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls an embedder's function; `None` where it panicked. The panic hook has run then.
+/// Calls an embedder's function. Returns `None` if it panicked, after the panic hook has run.
 ///
-/// Unwinding must not go on into the allocator. It may have blocks in hand, and its caller may be a
+/// Unwinding must not continue into the allocator. It may hold blocks, and its caller may be a
 /// request of `GlobalAlloc`, which must not unwind.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
-    // What the function left half done is the embedder's; of the yard's it changes nothing directly.
+    // State that the function left inconsistent is the embedder's; it does not change the yard
+    // directly.
     let payload = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(answer) => return Some(answer),
         Err(payload) => payload,
     };
-    // The payload's own drop may panic. What that leaves is forgotten.
+    // The payload's own drop may panic; that second payload is forgotten.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);
     }

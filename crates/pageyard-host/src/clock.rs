@@ -2,19 +2,19 @@
 
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a timespec of ours. Both clocks exist on every Linux, so it is
-    // written; if it were not, it holds zeros.
+    // SAFETY: the pointer is to a local timespec. Both clocks exist on every Linux, so it is
+    // written; otherwise it holds zeros.
     unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Time that only goes forward, from some start of the system's.
+/// Returns the monotonic time, from a starting point of the system's choice.
 #[inline]
 pub fn now() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// Time for which the calling thread had a CPU. Costs a system call.
+/// Returns the CPU time of the calling thread. Costs a system call.
 pub fn thread() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }

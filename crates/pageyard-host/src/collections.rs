@@ -1,4 +1,4 @@
-//! A yard as the allocator of single collections (`allocator-api2`).
+//! A yard as the allocator of individual collections (`allocator-api2`).
 
 use std::alloc::Layout;
 use std::fmt;
@@ -11,11 +11,12 @@ use pageyard::policy::{Linux612, Policy};
 use crate::global::order_for;
 use crate::yard::HostYard;
 
-/// An allocator of pages and more, up to 4 MiB, from a yard, and of all else from `F`. A size is
-/// rounded up to a power of two of pages, and a collection is told how much it has.
+/// An allocator that serves sizes from a page up to 4 MiB from a yard, and all others from `F`.
+/// Sizes are rounded up to a power of two of pages, and collections learn the actual size.
 ///
-/// What the fallback serves for a page or more must not lie in the same yard's memory, as an address
-/// there is taken for a block of the yard's: such memory is given back to `F`, and the request fails.
+/// Memory that the fallback returns for a page or more must not lie in the same yard. Such an
+/// address would be taken for a block of the yard, so it is freed to `F` again, and the request
+/// fails.
 ///
 /// ```
 /// use allocator_api2::alloc::Global;
@@ -34,7 +35,8 @@ pub struct InYard<'y, F, P: Policy = Linux612> {
 }
 
 impl<'y, F, P: Policy> InYard<'y, F, P> {
-    /// With what small requests, and those for which the yard has no memory, are served from.
+    /// Creates the allocator. `fallback` serves small requests, and those for which the yard has no
+    /// memory.
     pub fn new(yard: &'y HostYard<P>, fallback: F) -> Self {
         InYard { yard, fallback }
     }
@@ -52,11 +54,11 @@ impl<F, P: Policy> fmt::Debug for InYard<'_, F, P> {
     }
 }
 
-// SAFETY: a block of the yard is as large as is said and aligned to its own size, which is no less
-// than the alignment; it stays where it is, whoever moves this, until it comes back, to this or a
-// clone, which have the same yard (`collections_of_a_yard_of_their_own`). Any other address is the
-// fallback's; so is one in the yard whose layout is less than a page, and it is told to be no larger
-// than was asked for, so that it comes back as such a layout
+// SAFETY: a block of the yard is as large as returned and aligned to its own size, which is at
+// least the alignment. It stays in place when this allocator moves, until it is freed to this
+// allocator or a clone, which share the yard (`collections_of_a_yard_of_their_own`). Any other
+// address is the fallback's. That includes an address in the yard with a layout of less than a
+// page. Its size is returned as no larger than requested, so that it is freed with such a layout
 // (`pages_of_the_yard_are_not_taken_from_the_fallback`).
 unsafe impl<F: Allocator, P: Policy> Allocator for InYard<'_, F, P> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
@@ -73,7 +75,7 @@ unsafe impl<F: Allocator, P: Policy> Allocator for InYard<'_, F, P> {
             if order_for(layout).is_none() {
                 return Ok(NonNull::slice_from_raw_parts(start, layout.size()));
             }
-            // SAFETY: it is the fallback's, of this layout, and used by no one yet
+            // SAFETY: the fallback allocated it for this layout, and nothing uses it yet
             // (`pages_of_the_yard_are_not_taken_from_the_fallback`).
             unsafe { self.fallback.deallocate(start, layout) };
             Err(AllocError)
@@ -83,10 +85,10 @@ unsafe impl<F: Allocator, P: Policy> Allocator for InYard<'_, F, P> {
 
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
         match order_for(layout).filter(|_| self.yard.holds(start.as_ptr())) {
-            // SAFETY: it is the yard's, of this order: any layout that fits the block says the
-            // same. It is unused from now on (`collections_of_a_yard_of_their_own`).
+            // SAFETY: the block is the yard's, of this order: any layout that fits the block gives
+            // the same order. It is no longer used (`collections_of_a_yard_of_their_own`).
             Some(order) => unsafe { self.yard.give(start, order, Gfp::KERNEL) },
-            // SAFETY: the caller's word.
+            // SAFETY: as the caller guarantees.
             None => unsafe { self.fallback.deallocate(start, layout) },
         }
     }

@@ -1,8 +1,8 @@
-//! On which CPU a thread runs, and where it may.
+//! The CPU that a thread runs on, and the CPUs that it may run on.
 //!
-//! glibc registers every thread with the kernel's restartable sequences and says where in a thread's
-//! own memory the kernel keeps the CPU's number (`__rseq_offset`, since 2.35): one load. Elsewhere
-//! `sched_getcpu` is called.
+//! glibc (since 2.35) registers every thread for restartable sequences. `__rseq_offset` gives the
+//! place in thread-local storage where the kernel keeps the CPU number, so reading it takes one
+//! load. Without it, `sched_getcpu` is called.
 
 use std::io;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 #[cfg(miri)]
 use crate::miri as libc;
 
-/// Nobody has looked for it yet.
+/// Not looked up yet.
 const UNKNOWN: isize = isize::MIN;
-/// There is none.
+/// Not available.
 const NONE: isize = isize::MAX;
 
-/// Where a thread's `cpu_id` lies, from its thread pointer.
+/// Offset of a thread's `cpu_id` from its thread pointer.
 static CPU_ID: AtomicIsize = AtomicIsize::new(UNKNOWN);
 
-/// The CPU that executes the caller, as the system numbers them. The thread may be on another one
-/// by the time this returns.
+/// Returns the current CPU, by the system's number. The thread may have moved to another one by the
+/// time this returns.
 #[inline]
 pub fn current() -> u32 {
     let offset = CPU_ID.load(Relaxed);
@@ -32,7 +32,7 @@ pub fn current() -> u32 {
     slow()
 }
 
-/// Whether the number comes from the kernel's restartable sequences, without a call.
+/// Returns whether the number comes from the kernel's restartable sequences, without a call.
 pub fn is_registered() -> bool {
     slow();
     CPU_ID.load(Relaxed) != NONE
@@ -43,9 +43,9 @@ fn slow() -> u32 {
     if CPU_ID.load(Relaxed) == UNKNOWN {
         CPU_ID.store(find().unwrap_or(NONE), Relaxed);
     }
-    // SAFETY: takes nothing.
+    // SAFETY: `sched_getcpu` takes no arguments.
     let cpu = unsafe { libc::sched_getcpu() };
-    // It fails only on kernels without the call; any CPU is right then, only slower.
+    // Fails only on kernels without the call; any CPU is correct then, only slower.
     u32::try_from(cpu).unwrap_or(0)
 }
 
@@ -55,14 +55,15 @@ fn slow() -> u32 {
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 fn find() -> Option<isize> {
-    /// Of `cpu_id` in the kernel's `struct rseq`, a stable interface: after `cpu_id_start`, u32.
+    /// Offset of `cpu_id` in the kernel's `struct rseq`, a stable interface: after `cpu_id_start`,
+    /// a u32.
     const FIELD: isize = 4;
     // SAFETY: the names are C strings. glibc defines the two symbols as a ptrdiff_t and an unsigned
-    // int that do not change once a program's main has begun.
+    // int, which do not change once `main` has begun.
     unsafe {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
         let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
-        // A size of 0: the program was told not to register.
+        // A size of 0 means that registration is disabled for the program.
         if offset.is_null() || size.is_null() || *size == 0 { None } else { Some(*offset + FIELD) }
     }
 }
@@ -76,13 +77,13 @@ fn find() -> Option<isize> {
     None
 }
 
-/// What the kernel has written there; `None` for a thread that is not registered.
+/// Returns the CPU that the kernel has written; `None` for a thread that is not registered.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn registered(offset: isize) -> Option<u32> {
     let cpu: u32;
-    // SAFETY: `offset` is glibc's, so the word lies in the area that it has set apart in every
-    // thread's static block. The kernel alone writes it, and only while the thread does not run
+    // SAFETY: `offset` is glibc's, so the word lies in the area reserved in every thread's static
+    // TLS block. Only the kernel writes it, and only while the thread does not run
     // (`both_ways_agree`).
     unsafe {
         std::arch::asm!(
@@ -95,7 +96,7 @@ fn registered(offset: isize) -> Option<u32> {
     (cpu as i32 >= 0).then_some(cpu)
 }
 
-/// What the kernel has written there; `None` for a thread that is not registered.
+/// Returns the CPU that the kernel has written; `None` for a thread that is not registered.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 fn registered(offset: isize) -> Option<u32> {
@@ -119,13 +120,13 @@ fn registered(_: isize) -> Option<u32> {
     None
 }
 
-/// Bits of a mask of CPUs that the kernel may want: more than any Linux is built for.
+/// Bits of a CPU mask: more than any Linux is built for.
 const MOST: usize = 1 << 16;
 
-/// The CPUs that the calling thread may use, ascending.
+/// Returns the CPUs that the calling thread may use, ascending.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn allowed() -> io::Result<Vec<u32>> {
     if cfg!(miri) {
         return Ok(vec![0, 1]);
@@ -142,10 +143,10 @@ pub fn allowed() -> io::Result<Vec<u32>> {
     Ok((0..MOST as u32).filter(is_set).collect())
 }
 
-/// Keeps the calling thread on these CPUs.
+/// Binds the calling thread to these CPUs.
 ///
 /// # Errors
-/// The system's: none of them is there, or may be used.
+/// The system's error: none of the CPUs exists or is allowed.
 pub fn bind(cpus: &[u32]) -> io::Result<()> {
     let mut mask = vec![0u64; MOST / 64];
     for &cpu in cpus {

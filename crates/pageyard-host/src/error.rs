@@ -1,78 +1,78 @@
-//! Why a yard could not be made.
+//! Errors of building a yard.
 
 use std::io;
 
 use pageyard::InitError;
 
-/// An option that cannot be, or that the system refuses. Each names the option.
+/// An invalid option, or an error of the system. Each names the option.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The size.
+    /// The size is out of range.
     #[error("size {given} bytes: give at least {least} for {nodes} node(s), at most {most}")]
     Size {
-        /// What was asked for.
+        /// Requested size in bytes.
         given: u64,
-        /// The least there can be: the largest block for each node.
+        /// Minimum in bytes: the largest block for each node.
         least: u64,
-        /// The most there can be.
+        /// Maximum in bytes.
         most: u64,
-        /// How many nodes share it.
+        /// Number of nodes.
         nodes: usize,
     },
-    /// A CPU that lists are to be kept for is not there.
+    /// A requested CPU is not online.
     #[error("cpus: CPU {cpu} is not online; there are {online}")]
     Cpu {
-        /// Which.
+        /// CPU number.
         cpu: u32,
-        /// Those that are.
+        /// CPUs online.
         online: String,
     },
-    /// No CPU is to have lists.
+    /// No CPU was given.
     #[error("cpus: name at least one")]
     NoCpus,
-    /// A node that memory is to come from is not there, or has none.
+    /// A requested node does not exist or has no memory.
     #[error("nodes: node {node} has no memory; there are {known}")]
     Node {
-        /// Which.
+        /// Node number.
         node: u16,
-        /// Those that have memory.
+        /// Nodes with memory.
         known: String,
     },
-    /// No node is to have memory, or one twice.
+    /// No node was given, or one was given twice.
     #[error("nodes: name at least one, and each once")]
     Nodes,
-    /// The limits.
+    /// Invalid limits.
     #[error(transparent)]
     Limits(#[from] crate::limits::LimitError),
-    /// Two options that do not go together.
+    /// Options that contradict each other, or a value out of range.
     #[error("{0}")]
     Together(&'static str),
-    /// The interval of the tick.
+    /// The interval of the tick is zero.
     #[error("tick: an interval of no time; give one above 0, or none to do it yourself")]
     Tick,
-    /// How many blocks each thread keeps.
+    /// The thread cache is too large.
     #[error("thread_cache: at most 126 blocks of each kind")]
     ThreadCache,
-    /// A setting of the allocator's.
+    /// The core allocator rejects its layout or knobs.
     #[error("knobs: {0}")]
     Init(#[from] InitError),
-    /// What `/sys` says of the machine is not understood.
+    /// The machine's topology in `/sys` cannot be read or parsed.
     #[error("topology: {0}")]
     Topology(#[from] crate::topology::TopologyError),
-    /// The system's pages are not of 4 KiB.
+    /// The system's page size is not 4 KiB.
     #[error("the system's pages are of {0} bytes; this crate is for 4096")]
     SystemPage(u64),
-    /// The system refused.
+    /// The system refused a request.
     #[error("{option}: {error}")]
     System {
-        /// The option that asked for it.
+        /// Option that caused the request.
         option: &'static str,
-        /// What it said.
+        /// Error of the system.
         error: io::Error,
     },
 }
 
-/// Names the option that made a request of the system.
+/// Attributes an error of the system to an option.
 pub(crate) fn of<T>(option: &'static str, result: io::Result<T>) -> Result<T, BuildError> {
     result.map_err(|error| BuildError::System { option, error })
 }

@@ -1,34 +1,35 @@
-//! When idle memory goes back to the system: what has lain free for a while, and no more than the
-//! load is likely to want again. Pure arithmetic; the worker asks it and does it.
+//! When idle memory is returned to the system: memory that has been free for a while, and that the
+//! load is unlikely to need soon. Pure arithmetic; the worker calls it and does the work.
 //!
-//! All is counted in pages. `resident` is what the system backs, as far as the allocator knows: all
-//! of its memory but what it gave back and nobody fetched since. The target is the most that was in
-//! use at any time during the last [`after`](GiveBack::after), an eighth more, and never below the
-//! [`floor`](GiveBack::floor); what is resident above it goes back, at [`rate`](GiveBack::rate) at
-//! most. The allocator keeps account of peaks between two looks. Where the load fetches back what was
-//! given all the same, for blocks of a size or type that is not left, that raises the target by as much.
+//! All quantities are in pages. `resident` is what the system backs, as far as the allocator knows:
+//! all memory except what was returned and not taken again since. The target is the peak use during
+//! the last [`after`](GiveBack::after) plus an eighth, and at least the [`floor`](GiveBack::floor).
+//! Memory resident above the target is returned, at most at [`rate`](GiveBack::rate). The allocator
+//! records peaks between two steps. If the load still takes returned memory again, because no block
+//! of that size or type is left, the target rises by as much.
 //!
-//! Requests use the smallest blocks that will do. So while use goes up and down, only the largest
-//! blocks go: what is left is used before them.
+//! Requests use the smallest blocks that fit. So while use goes up and down, only the largest
+//! blocks are returned: requests use the smaller ones first.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use pageyard::{PAGE_SIZE, PAGEBLOCK_PAGES};
 
-/// How idle memory is given back to the system ([`Builder::give_back`](crate::Builder::give_back)).
+/// How idle memory is returned to the system ([`Builder::give_back`](crate::Builder::give_back)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GiveBack {
-    /// Memory that was in use within this time stays. Default: one second.
+    /// Memory that was in use within this time stays resident. Default: one second.
     pub after: Duration,
-    /// So many bytes stay resident in any case. Default: 0.
+    /// Bytes that stay resident in any case. Default: 0.
     pub floor: u64,
-    /// So many bytes a second at most; `None`, the default: the whole yard in a quarter of a second.
+    /// Maximum rate in bytes per second. `None`, the default: the whole yard in a quarter of a
+    /// second.
     pub rate: Option<u64>,
-    /// `MADV_FREE` instead of `MADV_DONTNEED`: the system takes the pages when it needs them, and
-    /// until then they count as resident. A page that it has not taken yet costs no fault when it is
-    /// handed out again, but one write, which takes it back; pages are not known to be zeros any more.
-    /// Only for [`Backing::Anonymous`](crate::Backing::Anonymous) memory.
+    /// Uses `MADV_FREE` instead of `MADV_DONTNEED`. The system takes the pages when it needs them,
+    /// and until then they count as resident. Allocating a page that it has not taken yet costs one
+    /// write, which keeps the page, instead of a fault. Pages are no longer known to be zero. Only
+    /// for [`Backing::Anonymous`](crate::Backing::Anonymous) memory.
     pub lazily: bool,
 }
 
@@ -38,49 +39,49 @@ impl Default for GiveBack {
     }
 }
 
-/// What a yard looks like at one moment, in pages.
+/// State of a yard at one moment, in pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) now: u64,
-    /// Not free, and not on a per-CPU list.
+    /// Neither free nor on a per-CPU list.
     pub(crate) used: u64,
-    /// The most that was not free at once since the last look.
+    /// Peak of pages not free, since the last step.
     pub(crate) peak: u64,
-    /// All but what was given back and lies there still.
+    /// All pages except those returned to the system and not taken again.
     pub(crate) resident: u64,
-    /// Free, in blocks large enough to be given back, and not given back.
+    /// Free in blocks large enough to return, and not returned.
     pub(crate) waiting: u64,
-    /// Given back and taken again by requests, ever since.
+    /// Returned and then taken again by requests, since the yard began.
     pub(crate) retaken: u64,
 }
 
-/// The state of it.
+/// State of the calculation.
 #[derive(Debug)]
 pub(crate) struct Idle {
     after: u64,
     floor: u64,
-    /// Pages a second.
+    /// Pages per second.
     rate: u64,
     /// Times and uses, with falling uses: the first one is the peak.
     peaks: VecDeque<(u64, u64)>,
     target: u64,
-    /// What was in use when that last changed much, and when it did.
+    /// Use when it last changed much, and the time of that.
     level: (u64, u64),
     retaken: u64,
-    /// When the rate was last charged, and what it still allows.
+    /// Time of the last credit update, and pages that the rate still allows.
     charged: u64,
     credit: u64,
 }
 
 impl Idle {
-    /// For a yard of so many pages.
+    /// Creates the state for a yard of `pages` pages.
     pub(crate) fn new(how: &GiveBack, pages: u64, now: u64) -> Idle {
         let rate = how.rate.map_or(pages.saturating_mul(4), |r| r / PAGE_SIZE);
         Idle {
             after: u64::try_from(how.after.as_nanos()).unwrap_or(u64::MAX),
             floor: how.floor.div_ceil(PAGE_SIZE),
             rate: rate.max(1),
-            // What it will need, nobody knows yet.
+            // Future use is not known yet, so assume all of it.
             peaks: VecDeque::from([(now, pages)]),
             target: pages,
             level: (0, now),
@@ -90,7 +91,8 @@ impl Idle {
         }
     }
 
-    /// How many pages to give back now. Under `pressure` recent use does not count, the floor does.
+    /// Returns how many pages to return now. Under `pressure` recent use does not count, but the
+    /// floor does.
     pub(crate) fn step(&mut self, s: &Sample, pressure: bool) -> u64 {
         let fetched = s.retaken.saturating_sub(self.retaken);
         self.retaken = s.retaken;
@@ -100,7 +102,7 @@ impl Idle {
         }
         let mut use_ = s.peak;
         if fetched > 0 {
-            // Since the last look more was wanted than was left.
+            // Since the last step, requests took more than was left resident.
             use_ = use_.max(self.target.saturating_add(fetched).min(s.resident));
         }
         while self.peaks.back().is_some_and(|&(_, u)| u <= use_) {
@@ -118,24 +120,24 @@ impl Idle {
         let passed = u128::from(s.now.saturating_sub(self.charged).min(second));
         self.charged = s.now;
         let earned = (passed * u128::from(self.rate) / u128::from(second)) as u64;
-        // What is not used is not saved for a burst.
+        // Limit the credit, so that unused credit does not allow a burst.
         self.credit = self.credit.saturating_add(earned).min(self.rate / 4 + 1);
         let spare = s.resident.saturating_sub(self.target).min(s.waiting);
-        // Peaks differ a little from second to second.
+        // Peaks vary slightly from second to second.
         if spare < block + peak / 64 { 0 } else { spare.min(self.credit) }
     }
 
-    /// So many pages were given.
+    /// Records that `pages` pages were returned.
     pub(crate) fn given(&mut self, pages: u64) {
         self.credit = self.credit.saturating_sub(pages);
     }
 
-    /// Whether use has been about the same for a while: all that is free is idle.
+    /// Returns whether use has been about constant for a while, so that all free memory is idle.
     pub(crate) fn is_quiet(&self) -> bool {
         self.charged.saturating_sub(self.level.1) >= self.after
     }
 
-    /// What is to stay resident.
+    /// Returns how many pages are to stay resident.
     pub(crate) fn target(&self) -> u64 {
         self.target
     }
@@ -148,7 +150,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const PAGES: u64 = 1 << 18;
 
-    /// A yard and a load, and a worker that looks every 100 ms.
+    /// A yard, a load, and a worker that runs a step every 100 ms.
     struct Yard {
         idle: Idle,
         now: u64,
@@ -227,7 +229,7 @@ mod tests {
         let mut y = Yard::new(GiveBack::default());
         let mut rounds = 0;
         for _ in 0..1000 {
-            // Of a kind that is not left: nothing in use says so.
+            // Memory of a kind that is not left; the pages in use do not show it.
             let before = y.retaken;
             y.use_(200_000);
             rounds += u64::from(y.retaken > before);
@@ -275,8 +277,8 @@ mod tests {
         assert!(y.resident < 1000 + 512, "{}", y.resident);
     }
 
-    /// What a yard of 2^18 pages that are all backed gives at a look that comes when the pages in use at
-    /// its start are forgotten, for this peak and so many pages in use and backed; and its target.
+    /// Runs one step on a yard of 2^18 pages, when its initial use is forgotten, with this peak and
+    /// these pages in use and resident. Returns the pages to return, and the target.
     fn given(peak: u64, used: u64, resident: u64, pressure: bool) -> (u64, u64) {
         let mut idle = Idle::new(&GiveBack::default(), PAGES, 0);
         let s = Sample { now: 2 * SECOND, used, peak, resident, waiting: PAGES, retaken: 0 };

@@ -1,4 +1,4 @@
-//! A yard as the program's allocator.
+//! A yard as the program's global allocator.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::fmt;
@@ -11,11 +11,11 @@ use pageyard::{Gfp, MAX_ORDER, Order, PAGE_SIZE};
 use crate::held::allocating;
 use crate::yard::HostYard;
 
-/// What an allocator asks for: it can live without, so nobody waits for long.
+/// Flags of allocator requests. The fallback can serve them, so they must not wait long.
 const GFP: Gfp = Gfp::KERNEL.union(Gfp::NOWARN).union(Gfp::NORETRY);
 
-/// The smallest block for a layout of a page or more; `None` for less, and for more than the
-/// largest block.
+/// Returns the smallest block order for a layout of a page or more; `None` for smaller layouts and
+/// for those above the largest block.
 #[inline]
 pub(crate) fn order_for(layout: Layout) -> Option<Order> {
     let page = PAGE_SIZE as usize;
@@ -26,20 +26,20 @@ pub(crate) fn order_for(layout: Layout) -> Option<Order> {
     Order::new(bytes.div_ceil(page).next_power_of_two().trailing_zeros() as u8)
 }
 
-/// An allocator of pages and more, up to 4 MiB, from a yard, and of all else from `F`: for
-/// `#[global_allocator]`.
+/// A `#[global_allocator]` that serves sizes from a page up to 4 MiB from a yard, and all others
+/// from `F`.
 ///
-/// A size is rounded up to a power of two of pages. Until a yard is [installed](PageAlloc::install),
-/// while it has no memory, and in a child after a fork, everything is `F`'s.
+/// Sizes are rounded up to a power of two of pages. `F` serves everything until a yard is
+/// [installed](PageAlloc::install), while the yard has no memory, and in a child after a fork.
 ///
-/// What the fallback serves for a page or more must not lie in the yard's memory, as a given address
-/// there is taken for a block of the yard's: such memory is given back to `F`, and the request fails.
-/// This is seen once the yard is installed, so `F` must not have handed out any of it before.
+/// Memory that the fallback returns for a page or more must not lie in the yard. Such an address
+/// would be taken for a block of the yard, so it is freed to `F` again, and the request fails. The
+/// check works only once the yard is installed, so `F` must not have allocated such memory earlier.
 ///
-/// It allocates nothing for a request of its own. What the yard needs when a thread first uses it
-/// (a list and the thread's part of the front cache, some KiB) it asks of the program's allocator,
-/// this one: small parts come from `F`, large ones from the yard past the front cache, without a
-/// lock that is held.
+/// Serving a request allocates nothing else. On a thread's first use, the yard needs some KiB for a
+/// list and the thread's part of the thread cache. It requests them from the program's allocator,
+/// which is this one. Small parts come from `F`, large ones from the yard past the thread cache,
+/// and no lock is held.
 ///
 /// ```
 /// use std::alloc::System;
@@ -68,20 +68,21 @@ impl<F, P: Policy> fmt::Debug for PageAlloc<F, P> {
 }
 
 impl<F, P: Policy + 'static> PageAlloc<F, P> {
-    /// With what small requests, and all before there is a yard, are served from.
+    /// Creates an allocator without a yard. `fallback` serves small requests, and all requests
+    /// until a yard is installed.
     pub const fn new(fallback: F) -> Self {
         PageAlloc { yard: OnceLock::new(), fallback }
     }
 
-    /// From now on, pages come from this yard, for good.
+    /// Serves pages from this yard from now on. It cannot be replaced.
     ///
     /// # Errors
-    /// The yard, where there is one already.
+    /// Returns the yard if one is installed already.
     pub fn install(&self, yard: &'static HostYard<P>) -> Result<(), &'static HostYard<P>> {
         self.yard.set(yard)
     }
 
-    /// Whether an address is of the yard's memory.
+    /// Returns whether an address lies in the yard's memory.
     pub fn is_of_yard(&self, address: *const u8) -> bool {
         self.yard.get().is_some_and(|yard| yard.holds(address))
     }
@@ -94,11 +95,11 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
         no_unwind(|| yard.take(order, gfp))
     }
 
-    /// Memory of the fallback's for this layout, unless it would be taken for the yard's when it comes
-    /// back: then null, and the fallback has it again.
+    /// Returns memory of the fallback, unless `dealloc` would take it for a block of the yard; then
+    /// frees it to the fallback and returns null.
     ///
     /// # Safety
-    /// The fallback has just handed it out for the layout, or it is null.
+    /// The fallback has just allocated it for the layout, or it is null.
     unsafe fn told_apart(&self, start: *mut u8, layout: Layout) -> *mut u8
     where
         F: GlobalAlloc,
@@ -106,13 +107,13 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
         if order_for(layout).is_none() || !self.is_of_yard(start) {
             return start;
         }
-        // SAFETY: it is the fallback's, of this layout, and used by no one yet
+        // SAFETY: the fallback allocated it for this layout, and nothing uses it yet
         // (`pages_of_the_yard_are_not_taken_from_the_fallback`).
         unsafe { self.fallback.dealloc(start, layout) };
         ptr::null_mut()
     }
 
-    /// The yard and the order of a block that came from it.
+    /// Returns the yard and the order of a block that came from it.
     #[inline]
     fn origin(&self, start: *mut u8, layout: Layout) -> Option<(&'static HostYard<P>, Order)> {
         let _ends = allocating();
@@ -121,18 +122,19 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
     }
 }
 
-/// Ends the process where a panic would go on from here.
+/// Aborts the process if a panic unwinds past it.
 struct Bomb;
 
 impl Drop for Bomb {
     fn drop(&mut self) {
-        // The panic hook has said why.
+        // The panic hook has already reported the panic.
         std::process::abort()
     }
 }
 
-/// Calls what must not unwind: callers of an allocator are compiled as if nothing did. What embedders
-/// registered with the yard does not get here with a panic (`callback.rs`); a defect would.
+/// Calls code that must not unwind: callers of an allocator are compiled on the assumption that it
+/// never does. Panics of embedders' callbacks do not reach this point (`callback.rs`); those from
+/// defects would.
 #[inline(always)]
 fn no_unwind<T>(call: impl FnOnce() -> T) -> T {
     let bomb = Bomb;
@@ -141,18 +143,19 @@ fn no_unwind<T>(call: impl FnOnce() -> T) -> T {
     answer
 }
 
-// SAFETY: a block of the yard is as large as the layout and aligned to its own size, which is no
-// less than the alignment; it is the caller's alone until it comes back
-// (`the_smallest_block_that_is_large_and_aligned_enough`, `a_program_runs_on_it`). An address inside
-// the yard's memory whose layout is a block's came from the yard, with that order (`told_apart`,
-// `pages_of_the_yard_are_not_taken_from_the_fallback`); any other is the fallback's, which keeps the
-// contract itself. No method unwinds (`a_panic_does_not_leave_an_allocation`).
+// SAFETY: a block of the yard is at least as large as the layout. It is aligned to its own size,
+// which is at least the alignment, and belongs to the caller alone until it is freed
+// (`the_smallest_block_that_is_large_and_aligned_enough`, `a_program_runs_on_it`). An address
+// inside the yard's memory with a layout of a block came from the yard with that order
+// (`told_apart`, `pages_of_the_yard_are_not_taken_from_the_fallback`). Any other address is the
+// fallback's, which keeps the contract itself. No method unwinds
+// (`a_panic_does_not_leave_an_allocation`).
 unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for PageAlloc<F, P> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match self.take(layout, GFP) {
             Some(start) => start.as_ptr(),
-            // SAFETY: the caller's word.
+            // SAFETY: as the caller guarantees.
             None => unsafe { self.told_apart(self.fallback.alloc(layout), layout) },
         }
     }
@@ -161,7 +164,7 @@ unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for P
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         match self.take(layout, GFP | Gfp::ZERO) {
             Some(start) => start.as_ptr(),
-            // SAFETY: the caller's word.
+            // SAFETY: as the caller guarantees.
             None => unsafe { self.told_apart(self.fallback.alloc_zeroed(layout), layout) },
         }
     }
@@ -169,12 +172,12 @@ unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for P
     #[inline]
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         match (self.origin(start, layout), NonNull::new(start)) {
-            // SAFETY: it is the yard's, of this order, and unused from now on, by the caller's word
-            // (`a_program_runs_on_it`, tests/nested.rs).
+            // SAFETY: the block is the yard's, of this order, and by the caller's guarantee no
+            // longer used (`a_program_runs_on_it`, tests/nested.rs).
             (Some((yard, order)), Some(start)) => no_unwind(|| unsafe {
                 yard.give(start, order, GFP);
             }),
-            // SAFETY: the caller's word.
+            // SAFETY: as the caller guarantees.
             _ => unsafe { self.fallback.dealloc(start, layout) },
         }
     }
@@ -188,11 +191,11 @@ unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for P
             return start;
         }
         if old.is_none() && order_for(wanted).is_none() {
-            // SAFETY: the caller's word; it is the fallback's and stays there.
+            // SAFETY: as the caller guarantees; the block stays in the fallback.
             return unsafe { self.fallback.realloc(start, layout, size) };
         }
-        // SAFETY: the new block is another one, both are as large as is copied, and the old one is
-        // given back with its own layout (`a_program_runs_on_it`, whose vectors grow and shrink).
+        // SAFETY: the blocks do not overlap, and both are at least as large as the copy. The old
+        // one is freed with its own layout (`a_program_runs_on_it`, whose vectors grow and shrink).
         unsafe {
             let new = self.alloc(wanted);
             if !new.is_null() {

@@ -1,26 +1,25 @@
-//! Taking magazines away from threads that go in and out without a lock (see
-//! [`barrier`](crate::barrier)).
+//! Claiming magazines from owners that use them without a lock (see [`barrier`](crate::barrier)).
 
 use std::ops::Deref;
 
 use crate::magazine::Magazine;
 use crate::sync::yield_now;
 
-/// How often one who is inside his magazine is waited for.
+/// Number of checks for an owner that is inside its magazine.
 const PATIENCE: u32 = 1000;
 
-/// Takes the magazines that are meant away from their owners, hands each to `take` once its owner is
-/// outside, and gives it back. Whoever is inside for too long keeps his. `barrier` makes all threads
-/// pass one, or says that it cannot.
+/// Claims the magazines that `meant` selects, passes each to `take` once its owner is outside, and
+/// releases it. An owner that is inside for too long keeps its blocks. `barrier` makes all threads
+/// pass a barrier, or returns `false` if it cannot.
 ///
-/// One does this at a time with the magazines of a list.
+/// One caller at a time for the magazines of a list.
 pub(crate) fn take_away<M: Deref<Target = Magazine>>(
     list: &[M],
     meant: impl Fn(&Magazine) -> bool,
     barrier: impl FnOnce() -> bool,
     mut take: impl FnMut(&Magazine),
 ) {
-    // Asked once: the answer may change something.
+    // Called once per magazine, because the call may change its state.
     let claimed = list.iter().filter(|m| meant(m)).inspect(|m| m.claim());
     if claimed.fold(0, |n, _| n + 1) == 0 {
         return;
@@ -34,7 +33,8 @@ pub(crate) fn take_away<M: Deref<Target = Magazine>>(
     }
 }
 
-/// Whether the owner has left, who goes in for some nanoseconds only, unless he lost his CPU there.
+/// Waits until the owner is outside; `false` if it stays inside. An owner is inside for some
+/// nanoseconds only, unless it is preempted there.
 fn waits_until_left(m: &Magazine) -> bool {
     (0..PATIENCE).any(|n| {
         if n > 0 {

@@ -1,39 +1,40 @@
-//! The locks of this crate. Debug builds check the order in which threads take them, as the kernel's
-//! lockdep does: a cycle is found when its parts were ever seen, not only when threads meet in it.
+//! The locks of this crate. Debug builds check the order in which threads take them, as the
+//! kernel's lockdep does. A cycle is found once each of its orders has been seen, even without a
+//! deadlock.
 //!
-//! Requests for memory count as a lock of their own, [`Class::Allocation`], under which a request may
-//! take what [`NEEDED`] names. So a thread that allocates while it holds one of these is found at once,
-//! whether that request would have needed the lock or not. The check writes to stderr and aborts: a
-//! panic would allocate, and unwind out of allocators. It allocates nothing.
+//! Requests for memory count as a lock of their own, [`Class::Allocation`], under which a request
+//! may take the locks in [`NEEDED`]. So a thread that allocates while it holds one of these is
+//! found at once, whether or not that request needs the lock. The check writes to stderr and
+//! aborts, because a panic would allocate and unwind out of allocators. It allocates nothing.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::{self, PoisonError, TryLockError};
 
-/// What a lock protects; locks of a class are taken under the same others.
+/// What a lock protects. All locks of a class follow the same order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Class {
-    /// A request for memory, or memory that is given back, of the yard or of the program's allocator.
+    /// An allocation or free, of the yard or of the program's allocator.
     Allocation,
-    /// The allocator's own locks ([`HostLock`](crate::HostLock)).
+    /// The core allocator's locks ([`HostLock`](crate::HostLock)).
     Core,
     /// The list of the threads' magazines.
     Magazines,
-    /// What embedders registered.
+    /// A registry of embedders' callbacks.
     Registry,
-    /// Which frames are movable blocks.
+    /// The table of movable blocks.
     Movables,
     /// The blocks that a hard limit keeps.
     Balloon,
-    /// The limits themselves.
+    /// The limits.
     Limits,
-    /// What the worker sees.
+    /// The worker's states.
     States,
-    /// A movable block, whose user may do anything meanwhile.
+    /// A movable block, held while its owner's code runs.
     Movable,
-    /// Memory comes or goes, and embedders are called meanwhile.
+    /// Memory hotplug, held while embedders' callbacks run.
     Hotplug,
 }
 
@@ -67,19 +68,20 @@ impl Class {
         }
     }
 
-    /// Whether a thread may hold several of the class, whose order is not told apart here.
+    /// Whether a thread may hold several locks of the class; their order is not checked.
     const fn nests(self) -> bool {
         matches!(self, Class::Allocation | Class::Core)
     }
 
-    /// Whether its order is checked. Not of what is held while an embedder's code runs, which may do
-    /// anything that its own locks allow; the yard itself only tries such a lock under others.
+    /// Whether the order is checked. Not for locks held while an embedder's code runs, which may do
+    /// anything that its own locks allow. Under other locks, the yard itself only uses `try_lock`
+    /// on these.
     const fn is_ordered(self) -> bool {
         !matches!(self, Class::Movable | Class::Hotplug)
     }
 
-    /// Whether [`report_locks`] tells of it. Not of those that are taken all the time, which would
-    /// share a cache line for it.
+    /// Whether [`report_locks`] reports the class. Not for frequently taken locks, whose holders
+    /// would share a cache line for it.
     const fn is_told(self) -> bool {
         !matches!(self, Class::Allocation | Class::Core)
     }
@@ -89,8 +91,8 @@ impl Class {
     }
 }
 
-/// What a request for memory may take: it drains magazines and compacts, and it calls shrinkers and
-/// relocators, which may use every method of the yard.
+/// Locks that a request for memory may take: it drains magazines and compacts, and it calls
+/// shrinkers and relocators, which may use every method of the yard.
 #[cfg(debug_assertions)]
 const NEEDED: u32 = Class::Core.bit()
     | Class::Magazines.bit()
@@ -100,22 +102,22 @@ const NEEDED: u32 = Class::Core.bit()
     | Class::Limits.bit()
     | Class::States.bit();
 
-/// A lock of a class. A panic of its holder does not poison it: what it protects is whole at every
-/// point where the holder may panic.
+/// A lock of a class. A panic of its holder does not poison it: the protected data is consistent at
+/// every point where the holder may panic.
 #[derive(Debug)]
 pub(crate) struct Mutex<T> {
     class: Tag,
     inner: sync::Mutex<T>,
 }
 
-/// A lock that is held.
+/// A held lock.
 pub(crate) struct Guard<G> {
     // Dropped first.
     inner: G,
     _held: Held,
 }
 
-/// A [`Mutex`] that is held.
+/// A held [`Mutex`].
 pub(crate) type MutexGuard<'m, T> = Guard<sync::MutexGuard<'m, T>>;
 
 impl<T> Mutex<T> {
@@ -129,7 +131,7 @@ impl<T> Mutex<T> {
         Guard { inner, _held: Held::new(self.class) }
     }
 
-    /// The lock, unless another thread, or this one, holds it.
+    /// Takes the lock unless any thread, including this one, holds it.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = match self.inner.try_lock() {
             Ok(guard) => guard,
@@ -140,7 +142,7 @@ impl<T> Mutex<T> {
     }
 }
 
-// Release builds check nothing: a lock is the standard library's, and nothing is done for a request.
+// Without debug assertions, a lock is the standard library's, and a request does no extra work.
 #[cfg(not(debug_assertions))]
 const _: () = {
     assert!(size_of::<Mutex<u64>>() == size_of::<sync::Mutex<u64>>());
@@ -168,7 +170,7 @@ impl<G: fmt::Debug> fmt::Debug for Guard<G> {
     }
 }
 
-/// That the calling thread holds a lock of a class.
+/// Marks that the calling thread holds a lock of a class.
 struct Held(Tag, PhantomData<*const ()>);
 
 impl Held {
@@ -186,7 +188,7 @@ impl Drop for Held {
     }
 }
 
-/// The calling thread asks for memory, or gives some back, until this is dropped.
+/// Marks that the calling thread allocates or frees memory, until it is dropped.
 #[must_use]
 pub(crate) struct Allocating(#[allow(dead_code, reason = "dropped with this")] Held);
 
@@ -200,12 +202,12 @@ pub(crate) fn allocating() -> Allocating {
 use check::Tag;
 pub(crate) use check::{gave, taking, took};
 
-/// Nothing, where there are no checks.
+/// No-op checks for builds without debug assertions.
 #[cfg(not(debug_assertions))]
 mod check {
     use super::Class;
 
-    /// What a lock keeps of its class.
+    /// Class stored in a lock.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Tag;
 
@@ -228,7 +230,7 @@ mod check {
 
     use super::{Class, NEEDED};
 
-    /// What a lock keeps of its class.
+    /// Class stored in a lock.
     pub(crate) type Tag = Class;
 
     pub(crate) const fn tag(class: Class) -> Tag {
@@ -237,31 +239,31 @@ mod check {
 
     const CLASSES: usize = Class::ALL.len();
 
-    /// By class: those that were taken while one of it was held.
+    /// By class: the classes taken while a lock of this class was held.
     static AFTER: [AtomicU32; CLASSES] = {
         let mut after = [const { AtomicU32::new(0) }; CLASSES];
         after[Class::Allocation as usize] = AtomicU32::new(NEEDED);
         after
     };
-    /// By class: the thread that took one of it last, until it gave that back.
+    /// By class: the thread that last took a lock of it, until it released that lock.
     static HOLDER: [AtomicU32; CLASSES] = [const { AtomicU32::new(0) }; CLASSES];
 
     thread_local! {
-        /// By class: how many the thread holds. Without a destructor, so that it can be asked to the
-        /// end of the thread.
+        /// By class: how many locks the thread holds. Without a destructor, so that it can be read
+        /// until the thread has ended.
         static HELD: [Cell<u32>; CLASSES] = const { [const { Cell::new(0) }; CLASSES] };
         static THREAD: Cell<u32> = const { Cell::new(0) };
     }
 
     fn thread() -> u32 {
         if THREAD.get() == 0 {
-            // SAFETY: takes nothing.
+            // SAFETY: `gettid` takes no arguments.
             THREAD.set(unsafe { libc::gettid() as u32 });
         }
         THREAD.get()
     }
 
-    /// The calling thread is about to wait for a lock of a class.
+    /// Checks the order before the calling thread waits for a lock of a class.
     pub(crate) fn taking(class: Class) {
         if !class.is_ordered() {
             return;
@@ -278,7 +280,8 @@ mod check {
             if after.load(SeqCst) & class.bit() != 0 {
                 continue;
             }
-            // Told first, then looked at: of two threads that close a cycle at once, one sees it.
+            // Set first, then checked: if two threads close a cycle at the same time, at least one
+            // of them sees it.
             after.fetch_or(class.bit(), SeqCst);
             if leads_to(class, before) {
                 match class {
@@ -289,8 +292,7 @@ mod check {
         }
     }
 
-    /// Whether the second of two classes was ever taken under the first one, or under what was taken
-    /// under that, and so on.
+    /// Returns whether `to` was ever taken under `from`, directly or through other classes.
     fn leads_to(from: Class, to: Class) -> bool {
         let mut seen = AFTER[from as usize].load(SeqCst);
         for _ in 0..CLASSES {
@@ -300,7 +302,7 @@ mod check {
         seen & to.bit() != 0
     }
 
-    /// It has it.
+    /// Records that the calling thread took a lock of a class.
     pub(crate) fn took(class: Class) {
         HELD.with(|held| held[class as usize].set(held[class as usize].get() + 1));
         if class.is_told() {
@@ -308,7 +310,7 @@ mod check {
         }
     }
 
-    /// It has given it back.
+    /// Records that the calling thread released a lock of a class.
     pub(crate) fn gave(class: Class) {
         HELD.with(|held| held[class as usize].set(held[class as usize].get().saturating_sub(1)));
         if class.is_told() {
@@ -352,13 +354,13 @@ mod check {
     }
 
     fn say(text: &str) {
-        // SAFETY: so many bytes of a string; where they do not go out, nothing is said.
+        // SAFETY: writes the bytes of a valid string. A failed write is ignored.
         unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
     }
 }
 
-/// Writes which threads hold which locks to stderr, without allocating or locking: for watchdogs of
-/// tests, signal handlers too. Says nothing in release builds.
+/// Writes to stderr which threads hold which locks, without allocating or locking. For watchdogs of
+/// tests and for signal handlers. Does nothing in release builds.
 #[doc(hidden)]
 pub fn report_locks() {
     #[cfg(debug_assertions)]
@@ -374,7 +376,7 @@ mod tests {
     use super::*;
     use crate::{HostLock, PageAlloc};
 
-    /// The test of this name aborts, and says so.
+    /// Checks that the named test aborts with this message.
     fn aborts(test: &str, says: &str, breaks: impl FnOnce()) {
         crate::aborts::aborts(
             &format!("held::tests::{test}"),
@@ -393,7 +395,7 @@ mod tests {
         aborts("an_allocation_under_a_lock_that_it_may_need_aborts", says, || {
             let pages: PageAlloc<System> = PageAlloc::new(System);
             let (list, layout) = (magazines(), Layout::new::<u64>());
-            // SAFETY: the layout is not empty, and the block is given back with it.
+            // SAFETY: the layout is not empty, and the block is freed with the same layout.
             let once = || unsafe { pages.dealloc(pages.alloc(layout), layout) };
             once();
             let _held = list.lock();

@@ -1,5 +1,5 @@
-//! The unit tests' allocator: calls a function of the test's at each allocation and release, which
-//! looks whether a lock is held there that an allocation may need.
+//! The unit tests' allocator. It calls a function of the test at each allocation and deallocation,
+//! which checks whether a lock is held that an allocation may need.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -14,7 +14,7 @@ thread_local! {
 }
 
 fn call_hook() {
-    // Not for what the function itself allocates.
+    // Not called for allocations of the hook itself.
     if let Some(hook) = HOOK.take() {
         hook();
         HOOK.set(Some(hook));
@@ -25,19 +25,19 @@ fn call_hook() {
 unsafe impl GlobalAlloc for Hooked {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         call_hook();
-        // SAFETY: the caller's word.
+        // SAFETY: as the caller guarantees.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         call_hook();
-        // SAFETY: the caller's word.
+        // SAFETY: as the caller guarantees.
         unsafe { System.dealloc(start, layout) }
     }
 }
 
-/// Runs `body`; how often this thread allocated or released memory in it, and how often `is_free` did
-/// not hold then.
+/// Runs `body`. Returns how often this thread allocated or freed memory in it, and how often
+/// `is_free` returned `false` then.
 pub(crate) fn allocations_in(is_free: impl Fn() -> bool, body: impl FnOnce()) -> (u64, u64) {
     let (all, held) = (Cell::new(0), Cell::new(0));
     let hook = || {
@@ -51,7 +51,7 @@ pub(crate) fn allocations_in(is_free: impl Fn() -> bool, body: impl FnOnce()) ->
         }
     }
     let hook: &dyn Fn() = &hook;
-    // SAFETY: only the lifetime changes; the hook is taken away before this returns or unwinds.
+    // SAFETY: only the lifetime changes; the hook is removed before this returns or unwinds.
     HOOK.set(Some(unsafe { std::mem::transmute::<&dyn Fn(), &'static dyn Fn()>(hook) }));
     let unhook = Unhook;
     body();
@@ -59,7 +59,8 @@ pub(crate) fn allocations_in(is_free: impl Fn() -> bool, body: impl FnOnce()) ->
     (all.get(), held.get())
 }
 
-/// As [`allocations_in`]: memory was allocated or released, and never with the lock held.
+/// Like [`allocations_in`]; checks that memory was allocated or freed, and never with the lock
+/// held.
 pub(crate) fn assert_free(is_free: impl Fn() -> bool, body: impl FnOnce()) {
     let (all, held) = allocations_in(is_free, body);
     assert!(all > 0, "nothing was allocated");

@@ -1,5 +1,5 @@
-//! Which pages were not handed out since the system had them: their contents need not be zeroed, or
-//! they have to be taken back first.
+//! Tracks pages not allocated since the system provided them: they need no zeroing, or must be
+//! written before use.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -8,14 +8,15 @@ use pageyard::Pfn;
 
 use crate::memory::Region;
 
-/// Pages of a word.
+/// Pages per word.
 const BITS: u64 = u64::BITS as u64;
 
-/// A bit for each page that was handed out since the system gave it: 32 KiB for a GiB. Each is
-/// changed by the owner of its page, and words are shared by neighbours.
+/// A bit for each page, set once the page was allocated since the system provided it; 32 KiB per
+/// GiB. The owner of a page changes its bit; neighbouring pages share words.
 ///
-/// A page without its bit is zeros, until some page was given back lazily (`MADV_FREE`). From then on
-/// it may hold anything, and the system may still take it: the first write takes it back.
+/// A page whose bit is clear is zero, until the first page is returned lazily (`MADV_FREE`). From
+/// then on such a page may hold anything, and the system may still take it; the first write keeps
+/// it.
 #[derive(Debug)]
 pub(crate) struct KnownZero {
     first: Pfn,
@@ -24,15 +25,15 @@ pub(crate) struct KnownZero {
 }
 
 impl KnownZero {
-    /// For pages that the system has just given.
+    /// Creates the bitmap for pages that the system has just provided.
     pub(crate) fn new(frames: &Range<Pfn>) -> KnownZero {
         let words = (frames.end.0 - frames.start.0).div_ceil(BITS);
         let used = (0..words).map(|_| AtomicU64::new(0)).collect();
         KnownZero { first: frames.start, used, lazily: AtomicBool::new(false) }
     }
 
-    /// The words that so many pages from a frame on lie in, the first page of each, and which bits of
-    /// each are theirs.
+    /// Returns the words that cover `pages` pages from a frame on, with the first page of each word
+    /// and the mask of the bits in range.
     #[inline]
     fn words(&self, pfn: Pfn, pages: u64) -> impl Iterator<Item = (u64, &AtomicU64, u64)> {
         let start = pfn.0.saturating_sub(self.first.0);
@@ -46,14 +47,14 @@ impl KnownZero {
         })
     }
 
-    /// The pages of this region are handed out. Whether all of them are zeros.
+    /// Records that pages of this region are allocated. Returns whether all of them are zero.
     #[inline]
     pub(crate) fn use_up(&self, region: &Region, pfn: Pfn, pages: u64) -> bool {
         let mut zeros = true;
         for (first, word, mask) in self.words(pfn, pages) {
             let was = word.load(Relaxed);
             zeros &= was & mask == 0;
-            // Mostly only looked at: so neighbours on several CPUs share the line.
+            // Usually only read, so that CPUs using neighbouring pages share the cache line.
             if was & mask != mask {
                 zeros &= self.first_use(region, first, word, mask & !was);
             }
@@ -61,28 +62,29 @@ impl KnownZero {
         zeros
     }
 
-    /// Pages of a word are handed out for the first time since the system had them. Whether they are
-    /// zeros.
+    /// Records the first allocation of pages of a word since the system provided them. Returns
+    /// whether they are zero.
     #[cold]
     fn first_use(&self, region: &Region, first: u64, word: &AtomicU64, bits: u64) -> bool {
         word.fetch_or(bits, Relaxed);
-        // Set before the first page was given back lazily, by a thread that then gave it to the
-        // allocator, which gave it to this one.
+        // Set before the first page is returned lazily by a thread that then frees the page to the
+        // allocator, from which this thread got it. So this load sees it.
         if !self.lazily.load(Relaxed) {
             return true;
         }
         for bit in (0..BITS).filter(|bit| bits >> bit & 1 != 0) {
             if let Some(page) = region.address(Pfn(first + bit), 1) {
                 // SAFETY: the word is mapped and aligned, and the page is the allocator's, whose
-                // contents nothing relies on. Atomic, so that the write stays, as it takes the page
-                // back (`pages_given_back_lazily_are_taken_back_before_they_are_handed_out`).
+                // contents nothing relies on. The store is atomic, so that it is not optimised
+                // away: it keeps the page
+                // (`pages_given_back_lazily_are_taken_back_before_they_are_handed_out`).
                 unsafe { AtomicU64::from_ptr(page.as_ptr().cast()) }.store(0, Relaxed);
             }
         }
         false
     }
 
-    /// The pages are free, and zeros: they were not written to after all, or the system took their
+    /// Records that free pages are zero: they were not written after all, or the system took their
     /// memory back.
     pub(crate) fn renew(&self, pfn: Pfn, pages: u64) {
         for (_, word, mask) in self.words(pfn, pages) {
@@ -90,7 +92,7 @@ impl KnownZero {
         }
     }
 
-    /// The pages are free, and about to be given back lazily.
+    /// Records that free pages are about to be returned lazily.
     pub(crate) fn lend(&self, pfn: Pfn, pages: u64) {
         self.lazily.store(true, Relaxed);
         self.renew(pfn, pages);
@@ -109,7 +111,7 @@ mod tests {
         assert!(fresh.use_up(&region, at(0), 1));
         assert!(!fresh.use_up(&region, at(0), 1));
         assert!(fresh.use_up(&region, at(1), 1));
-        // Over several words, and where one page of many was used.
+        // Across several words, and with one of many pages used.
         assert!(fresh.use_up(&region, at(60), 200));
         assert!(!fresh.use_up(&region, at(259), 2));
         assert!(fresh.use_up(&region, at(261), 39));
@@ -119,13 +121,13 @@ mod tests {
         assert!(fresh.use_up(&region, at(2), 58), "all between");
     }
 
-    /// The system may take a page that was given back lazily until it is written to.
+    /// Until it is written, the system may take a page that was returned lazily.
     #[test]
     fn a_page_that_was_given_back_lazily_is_written_to_once() {
         let region = Region::new(1024).unwrap();
         let fresh = KnownZero::new(&region.frames());
         let at = |n| Pfn(region.first().0 + n);
-        // SAFETY: the region is mapped, and the test's alone.
+        // SAFETY: the region is mapped and belongs to the test alone.
         let word =
             |n| unsafe { AtomicU64::from_ptr(region.address(at(n), 1).unwrap().cast().as_ptr()) };
         assert!(fresh.use_up(&region, at(0), 300), "nothing was given back lazily yet");
@@ -135,7 +137,7 @@ mod tests {
         assert!(!fresh.use_up(&region, at(140), 170));
         assert!(!fresh.use_up(&region, at(50), 100));
         for n in 0..400 {
-            // Those that were lent, and the first ten that were never handed out.
+            // The pages returned lazily, and the first ten that were never allocated.
             let written = (50..150).contains(&n) || (300..310).contains(&n);
             assert_eq!(word(n).load(Relaxed), if written { 0 } else { 7 }, "{n}");
         }

@@ -1,13 +1,14 @@
-//! The allocator over real memory on Linux.
+//! The page allocator over real memory on Linux.
 //!
-//! - [`HostYard`] hands out [`Block`]s: owned, as bytes, given back when they are dropped.
-//! - [`RawYard`] hands out frame numbers; their memory is only ever seen as atomic words, so that
-//!   every method of it is safe, whatever its callers do with the numbers.
-//! - [`Builder`] makes both: size, nodes, CPUs, huge pages, settings.
-//! - [`Worker`] does the background work, on a thread of the yard's or of the embedder's: reclaim by
-//!   [`Shrinker`]s, compaction of [`Movable`] blocks, [`Limits`], pressure, memory given back
-//!   ([`GiveBack`]), statistics ([`YardStats`]). `docs/host.md` in the repository describes it.
-//! - [`Region`] is the memory, [`Topology`] the machine around it, [`HostLock`] the lock.
+//! - [`HostYard`] allocates [`Block`]s: owned, accessible as bytes, freed on drop.
+//! - [`RawYard`] allocates frame numbers. Their memory is only accessible as atomic words, so all
+//!   its methods are safe, whatever callers do with the numbers.
+//! - [`Builder`] builds both: size, nodes, CPUs, huge pages, knobs.
+//! - [`Worker`] does the background work, on the yard's own thread or on one of the embedder. The
+//!   work is reclaim by [`Shrinker`]s, compaction of [`Movable`] blocks, [`Limits`], pressure
+//!   events, returning idle memory ([`GiveBack`]), statistics ([`YardStats`]). `docs/host.md` in
+//!   the repository describes it.
+//! - [`Region`] is the memory, [`Topology`] describes the machine, [`HostLock`] is the lock.
 //!
 //! ```
 //! use pageyard::{Gfp, Order};
@@ -21,23 +22,25 @@
 //! ```
 //!
 //! # Events
-//! With the feature `tracing`, a yard tells of its background work, of changes and of failures: events
-//! with the target `pageyard`. `docs/host.md` lists them.
+//! With the feature `tracing`, a yard emits events for background work, changes and failures, with
+//! the target `pageyard`. `docs/host.md` lists them.
 //!
-//! With the C interface and `pageyard-carve` this is the only crate that holds `unsafe`; every such block says why it is
-//! sound.
+//! Of the crates for embedders, only this one, the C interface and `pageyard-carve` contain
+//! `unsafe`; every such block states why it is sound.
 //!
 //! # Limits
-//! Base pages are 4 KiB, the system's too.
+//! Base pages are 4 KiB, in this crate and in the system.
 //!
 //! # Forks
-//! A yard is of use in the process that made it. After a `fork` of the C library's the child has a
-//! copy of every block (of memory that is a file, [`Backing`], the block itself), to be read, written and dropped; but no yard of the parent's gives it
-//! anything: a request is [`NoMemory`](pageyard::AllocError::NoMemory), what is dropped is
-//! forgotten, and nothing waits for a lock that another thread of the parent's held. The child can
-//! make yards of its own. Other methods than those of blocks, `alloc`, `alloc_on`, `free_raw`,
-//! `drain`, `tick` and `drop` are not for it. A child made past the C library (by the bare system
-//! call) is not noticed.
+//! A yard works only in the process that built it. After a `fork` by the C library, the child has a
+//! copy of every block; blocks in memory that is a file ([`Backing`]) are shared with the parent.
+//! The child may read, write and drop them. But it cannot allocate from the parent's yards: a
+//! request fails with [`NoMemory`](pageyard::AllocError::NoMemory). Dropped blocks are forgotten.
+//! Nothing waits for a lock that another thread of the parent held.
+//!
+//! The child can build yards of its own. Of the parent's yards it may only use the methods of
+//! blocks, `alloc`, `alloc_on`, `free_raw`, `drain`, `tick` and `drop`. A child created by the bare
+//! system call, not through the C library, is not detected.
 
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]

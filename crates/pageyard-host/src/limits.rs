@@ -1,38 +1,38 @@
-//! How much a yard may hand out. The reserves are within the hard limit.
+//! Limits of the memory that a yard may use. The reserves are within the hard limit.
 
 use pageyard::{MAX_ORDER, PAGE_SIZE};
 
 /// Limits of a yard, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
-    /// No more than so many are handed out or lie on per-CPU lists, the reserves included: ordinary
-    /// requests fail at the MIN mark before, critical ones
-    /// ([`HIGH`](pageyard::Gfp::HIGH), [`MEMALLOC`](pageyard::Gfp::MEMALLOC)) go on up to here.
+    /// Maximum number of pages in use or on per-CPU lists, including the reserves. Ordinary
+    /// requests already fail at the MIN watermark; critical ones ([`HIGH`](pageyard::Gfp::HIGH),
+    /// [`MEMALLOC`](pageyard::Gfp::MEMALLOC)) succeed up to this limit.
     pub hard: Option<u64>,
-    /// Above this, shrinkers are asked for what is over, and the level of pressure is
-    /// [`Moderate`](crate::Level::Moderate) at least.
+    /// Above this number of pages in use, shrinkers are asked for the excess, and the pressure
+    /// level is at least [`Moderate`](crate::Level::Moderate).
     pub soft: Option<u64>,
 }
 
-/// Limits that cannot be.
+/// Invalid limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LimitError {
-    /// The hard limit is more than there is, or too little to serve anybody.
+    /// The hard limit exceeds the size of the yard, or is too small to serve requests.
     #[error("hard_limit: {given} pages; give {least} to {most}")]
     Hard {
-        /// What was asked for.
+        /// Requested limit in pages.
         given: u64,
-        /// The least there can be: the largest block for each node.
+        /// Minimum in pages: the largest block for each node.
         least: u64,
-        /// The most there can be: all of the yard.
+        /// Maximum in pages: the whole yard.
         most: u64,
     },
-    /// The soft limit is more than the hard one.
+    /// The soft limit exceeds the hard limit or the size of the yard.
     #[error("soft_limit: {given} pages are more than the hard limit, {hard}")]
     Soft {
-        /// What was asked for.
+        /// Requested limit in pages.
         given: u64,
-        /// The hard limit, or the size of the yard.
+        /// The hard limit, or the size of the yard, in pages.
         hard: u64,
     },
 }
@@ -52,7 +52,7 @@ impl Limits {
     }
 }
 
-/// Bytes as pages, rounded down.
+/// Converts bytes to pages, rounding down.
 pub(crate) fn pages(bytes: u64) -> u64 {
     bytes / PAGE_SIZE
 }

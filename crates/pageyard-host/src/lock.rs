@@ -1,9 +1,9 @@
-//! The lock of an allocator on the host: spin for a while, then sleep in the kernel.
+//! The lock of an allocator on the host: spins for a while, then sleeps in the kernel.
 //!
-//! A release is a plain store, not an exchange: the lock's most frequent user, a per-CPU list, is
-//! only ever tried, and then a pair costs one exchange instead of two. So a release may overlook
-//! one who goes to sleep in the same nanoseconds; nobody sleeps for longer than [`NAP`] without
-//! looking again.
+//! A release is a plain store, not an exchange. The most frequent user of the lock, a per-CPU list,
+//! only uses `try_lock`, so a lock and unlock pair costs one exchange instead of two. A release may
+//! therefore miss a thread that goes to sleep at the same moment, so no thread sleeps longer than
+//! [`NAP`] without checking again.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -16,20 +16,20 @@ use crate::held::{Class, gave, taking, took};
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 
-/// Looks while spinning: the distance between two doubles up to [`FARTHEST`] pauses, and a zone's
-/// lock is rarely held for longer than all of them take, some tens of microseconds.
+/// Number of attempts while spinning. The distance between two doubles up to [`FARTHEST`] pauses. A
+/// zone lock is rarely held longer than all of them take, some tens of microseconds.
 const LOOKS: u32 = 64;
 const FARTHEST: u32 = 64;
-/// The longest sleep, in nanoseconds.
+/// Longest sleep, in nanoseconds.
 const NAP: i64 = 1_000_000;
 
-/// A lock for short holds: a word, and how many sleep.
+/// A lock for short critical sections: a state word and the number of sleepers.
 ///
-/// It is the lock inside a [`RawYard`](crate::RawYard), or a `pageyard::Yard` of the program's own.
-/// Debug builds take every one of them for such a lock, and abort where a thread that holds one takes
-/// another lock of a [`HostYard`](crate::HostYard): its methods are not called under a program's own
-/// `HostLock`, nor in a platform's `event`, which may be called under the locks of a zone. For a
-/// program's own data, use [`std::sync::Mutex`].
+/// It is the lock inside a [`RawYard`](crate::RawYard), or inside a `pageyard::Yard` of the
+/// program's own. Debug builds treat every `HostLock` as such a lock, and abort if a thread that
+/// holds one takes another lock of a [`HostYard`](crate::HostYard). So do not call methods of a
+/// `HostYard` while holding a `HostLock` of your own, nor in the `event` hook, which may be called
+/// under zone locks. For a program's own data, use [`std::sync::Mutex`].
 #[derive(Debug)]
 pub struct HostLock {
     state: AtomicU32,
@@ -37,14 +37,15 @@ pub struct HostLock {
 }
 
 impl HostLock {
-    /// A lock that nobody holds.
+    /// Creates an unlocked lock.
     pub const fn new() -> Self {
         HostLock { state: AtomicU32::new(FREE), sleepers: AtomicU32::new(0) }
     }
 
     #[inline]
     fn take(&self) -> bool {
-        // Only looking leaves the line where it is.
+        // Checked before the exchange: a read alone does not take the cache line away from other
+        // CPUs.
         let taken = self.state.load(Relaxed) == FREE
             && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok();
         if taken {
@@ -53,7 +54,7 @@ impl HostLock {
         taken
     }
 
-    /// Waits for the lock and takes it. For how many nanoseconds the thread slept meanwhile.
+    /// Waits for the lock and takes it. Returns for how many nanoseconds the thread slept.
     #[cold]
     pub(crate) fn wait(&self) -> u64 {
         taking(Class::Core);
@@ -74,13 +75,13 @@ impl HostLock {
         clock::now() - began
     }
 
-    /// How many threads sleep until it is released.
+    /// Returns the number of sleeping threads.
     #[cfg(test)]
     pub(crate) fn sleepers(&self) -> u32 {
         self.sleepers.load(Relaxed)
     }
 
-    /// Until a release wakes it, or for a nap.
+    /// Sleeps until a release wakes the thread, at most for [`NAP`].
     fn sleep(&self) {
         let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP };
         // SAFETY: the word and the timespec live until the call returns. The kernel puts the thread
@@ -103,10 +104,10 @@ impl Default for HostLock {
     }
 }
 
-/// Wakes one who sleeps on a word.
+/// Wakes one thread that sleeps on a word.
 #[cold]
 fn wake(word: *mut u32) {
-    // SAFETY: the kernel uses the address as a name only; it does not have to be mapped any more
+    // SAFETY: the kernel uses the address only as a key; it need not be mapped any more
     // (`one_who_sleeps_is_woken`).
     unsafe {
         libc::syscall(
@@ -119,13 +120,14 @@ fn wake(word: *mut u32) {
     }
 }
 
-// SAFETY: the word goes from FREE to HELD in `take` only, by a compare-and-exchange, and back in
-// `unlock` only, which the holder alone may call; so one has it at a time. Acquire and Release
-// order what is done under it (`one_at_a_time`, and the thread sanitizer).
+// SAFETY: the word goes from FREE to HELD only in `take` and `lock`, by a compare-and-exchange. It
+// goes back only in `unlock`, which only the holder may call, so there is one holder at a time.
+// Acquire and Release order the accesses made under the lock (`one_at_a_time`, and the thread
+// sanitizer).
 unsafe impl RawMutex for HostLock {
-    #[allow(clippy::declare_interior_mutable_const)] // what `lock_api` asks for
+    #[allow(clippy::declare_interior_mutable_const)] // required by `lock_api`
     const INIT: Self = HostLock::new();
-    // What a thread holds is its own, where debug builds keep account of it.
+    // Debug builds record which thread holds a lock.
     type GuardMarker = GuardNoSend;
 
     #[inline]
@@ -146,7 +148,7 @@ unsafe impl RawMutex for HostLock {
     #[inline]
     unsafe fn unlock(&self) {
         gave(Class::Core);
-        // Asked before the release, after which the next holder may do away with the lock.
+        // Read before the release, after which the next holder may free the lock.
         let wakes = self.sleepers.load(Relaxed) != 0;
         let word = self.state.as_ptr();
         self.state.store(FREE, Release);
@@ -179,7 +181,7 @@ mod tests {
                         let mut sum = sum.lock();
                         let was = *sum;
                         if n % 1000 == 0 {
-                            // Others wait until they sleep.
+                            // Long enough that the waiting threads go to sleep.
                             std::thread::sleep(Duration::from_micros(300));
                         }
                         *sum = was + 1;
@@ -192,7 +194,7 @@ mod tests {
     }
 
     fn sleepers<T>(lock: &Mutex<HostLock, T>) -> u32 {
-        // SAFETY: looked at only; nobody unlocks.
+        // SAFETY: only reads; it does not unlock.
         unsafe { lock.raw() }.sleepers()
     }
 
@@ -211,7 +213,7 @@ mod tests {
         let held = lock.lock();
         std::thread::scope(|s| {
             let waiter = s.spawn(|| {
-                // SAFETY: taken here, and given back by the same thread.
+                // SAFETY: taken and released by the same thread.
                 unsafe {
                     let slept = lock.raw().wait();
                     lock.raw().unlock();

@@ -1,10 +1,10 @@
-//! A thread's own blocks of a yard, which it takes and puts back without a lock.
+//! A thread's own blocks of a yard, which it pops and pushes without a lock.
 //!
-//! Others take them away by a handshake that costs the owner two plain stores (see
-//! [`barrier`](crate::barrier)): the owner says that he is inside, then looks whether the magazine
-//! is taken; who takes it away says so, lets all threads pass a barrier, then looks whether the
-//! owner is inside. The blocks were measured against arrays by CPU in restartable sequences
-//! (`examples/front.rs`): as fast, and this works on any architecture and with any C library.
+//! Other threads claim a magazine by a handshake that costs the owner two plain stores (see
+//! [`barrier`](crate::barrier)). The owner sets `inside`, then checks `taken`. The claimer sets
+//! `taken`, makes all threads pass a barrier, then checks `inside`. Per-CPU arrays in restartable
+//! sequences were measured against this (`examples/front.rs`): they are no faster, and this works
+//! on any architecture and with any C library.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -14,15 +14,15 @@ use pageyard::{Gfp, MigrateType, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, light_barrier};
 
-/// The most blocks of a kind.
+/// Maximum number of blocks of a kind.
 pub(crate) const ROOM: usize = 126;
 /// Bits that are 0 in the address of a page.
 pub(crate) const TAG: usize = PAGE_SIZE as usize - 1;
-/// Kinds of blocks.
+/// Number of kinds.
 pub(crate) const KINDS: usize = 5;
 
-/// What a magazine keeps apart: single pages and those of 2 MiB, by their type, so that types mix
-/// no more than they do while the blocks are in use.
+/// Kinds that a magazine keeps apart: single pages and blocks of 2 MiB, by migrate type. So the
+/// cache mixes types no more than blocks in use do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -33,20 +33,20 @@ pub(crate) enum Kind {
     HugeMovable,
 }
 
-/// Requests that any block of the type on the thread's node will do for.
+/// Flags of requests that any block of the type on the thread's node satisfies.
 const PLAIN: Gfp = Gfp::DMA.union(Gfp::DMA32).union(Gfp::THISNODE).union(Gfp::ACCOUNT).complement();
 
 impl Kind {
     pub(crate) const ALL: [Kind; KINDS] =
         [Kind::Unmovable, Kind::Movable, Kind::Reclaimable, Kind::HugeUnmovable, Kind::HugeMovable];
 
-    /// Of what such a request gets; `None`: a magazine has nothing for it.
+    /// Returns the kind of block that a request gets; `None` if a magazine does not keep it.
     #[inline(always)]
     pub(crate) fn of(order: Order, gfp: Gfp) -> Option<Kind> {
         if PLAIN.contains(gfp) { Kind::of_type(order, gfp.migrate_type()?) } else { None }
     }
 
-    /// Of a block of a type.
+    /// Returns the kind of a block of this order and type.
     #[inline(always)]
     pub(crate) fn of_type(order: Order, t: MigrateType) -> Option<Kind> {
         match (order.get(), t) {
@@ -69,7 +69,7 @@ impl Kind {
     }
 }
 
-/// A block in a magazine: where it is, and in the lowest bit whether it is known to be zeros.
+/// A block in a magazine: its address, and in the lowest bit whether it is known to be zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready(NonNull<u8>);
 
@@ -86,32 +86,32 @@ impl Ready {
 
     #[inline(always)]
     pub(crate) fn start(self) -> NonNull<u8> {
-        // All of the tag: so the compiler sees that the bits are 0.
+        // Clears the whole tag, so that the compiler knows that these bits are 0.
         without(self.0, TAG)
     }
 }
 
-/// A page's address without what was added to it.
+/// Returns a page's address without its tag bits.
 #[inline(always)]
 pub(crate) fn without(tagged: NonNull<u8>, tag: usize) -> NonNull<u8> {
-    // SAFETY: no page begins at 0, so another bit is set than those of the tag, which is smaller
-    // than a page (`what_is_known_to_be_zero_is_known_once`).
+    // SAFETY: no page begins at 0, so a bit outside the tag is set, because the tag is smaller than
+    // a page (`what_is_known_to_be_zero_is_known_once`).
     unsafe { NonNull::new_unchecked(tagged.as_ptr().map_addr(|a| a & !(tag & TAG))) }
 }
 
-/// Blocks of one kind; the last in is the first out.
+/// Blocks of one kind, in last-in, first-out order.
 #[repr(C, align(64))]
 struct Stack {
-    /// How many there are in the lowest bits, above them how many were ever popped: so that one
-    /// addition counts both.
+    /// Number of blocks in the lowest bits; above them the number of blocks ever popped. One
+    /// addition updates both.
     head: AtomicU64,
-    /// How many it may have, at most [`ROOM`]: anybody sets it.
+    /// Maximum number of blocks, at most [`ROOM`]; any thread may set it.
     limit: AtomicU64,
-    /// One more than there may be: any count that fits in its bits is an index.
+    /// One more than [`ROOM`], so that any value of the count bits is a valid index.
     blocks: [AtomicPtr<u8>; COUNT as usize + 1],
 }
 
-/// The bits of the count.
+/// Mask of the count.
 const COUNT: u64 = 127;
 
 impl Stack {
@@ -139,9 +139,9 @@ impl Stack {
             return None;
         }
         let block = self.blocks[(count - 1) as usize].load(Relaxed);
-        // One more hit, one block less; the hits wrap after years.
+        // One hit more, one block less; the hits wrap after years.
         self.head.store(head.wrapping_add(COUNT), Relaxed);
-        // SAFETY: `push` and `fill` wrote what lies below the count, none of it null
+        // SAFETY: `push` and `fill` wrote the slots below the count, none of them null
         // (`a_limit_that_changes_during_a_fill_neither_loses_nor_doubles_a_block`; loom's `fill`).
         Some(Ready(unsafe { NonNull::new_unchecked(block) }))
     }
@@ -154,17 +154,18 @@ impl Stack {
             return false;
         }
         self.blocks[count as usize].store(block.0.as_ptr(), Relaxed);
-        // The limit is below the most that the count can be.
+        // The limit is below the maximum of the count bits, so this does not carry.
         self.head.store(head.wrapping_add(1), Relaxed);
         true
     }
 
-    /// Pushes as many of `blocks` as fit, the first of them on top; how many of them, from the first.
+    /// Pushes as many of `blocks` as fit, the first on top. Returns how many of them it took, from
+    /// the first.
     fn fill(&self, blocks: &[Option<Ready>]) -> usize {
         let head = self.head.load(Relaxed);
         let count = (head & COUNT) as usize;
-        // Read once: another thread may lower it at any time, and what is counted here must be what
-        // is pushed.
+        // Read once: another thread may lower the limit at any time, and exactly the blocks counted
+        // here must be pushed.
         let room = (self.limit.load(Relaxed) as usize).saturating_sub(count);
         let n = blocks.len().min(room);
         let mut pushed = 0;
@@ -176,7 +177,7 @@ impl Stack {
         n
     }
 
-    /// Takes the `n` blocks that lie there longest.
+    /// Removes the `n` oldest blocks.
     fn take_cold(&self, n: usize, to: &mut [Option<Ready>]) -> usize {
         let head = self.head.load(Relaxed);
         let count = (head & COUNT) as usize;
@@ -192,7 +193,7 @@ impl Stack {
     }
 }
 
-/// Counters of slow ways; the owner's, or of whoever has taken the magazine away.
+/// Slow path counters, written by the owner or by the thread that claimed the magazine.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) refills: AtomicU64,
@@ -203,7 +204,7 @@ pub(crate) struct Tally {
     pub(crate) drained: AtomicU64,
 }
 
-/// A plain addition: one writes at a time.
+/// Adds without a locked instruction: there is one writer at a time.
 #[inline(always)]
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
@@ -212,17 +213,18 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
 /// One thread's blocks of one yard.
 #[repr(C, align(128))]
 pub(crate) struct Magazine {
-    /// The owner is at the stacks. Only he writes it.
+    /// Set while the owner uses the stacks. Only the owner writes it.
     inside: AtomicU32,
-    /// Somebody else is, or will be. Written under the lock of the yard's list of magazines.
+    /// Set while another thread has claimed the magazine. Written under the lock of the yard's list
+    /// of magazines.
     taken: AtomicU32,
-    /// What lies on the owner's node: addresses from here on, and how many.
+    /// Address range of the owner's node: start and length in bytes.
     near: AtomicUsize,
     near_bytes: AtomicUsize,
-    /// The owner, as the system numbers threads.
+    /// Thread ID of the owner.
     pub(crate) thread: u32,
     pub(crate) tally: Tally,
-    /// What the activity was when it was last asked for.
+    /// Activity at the last call of `is_idle`.
     seen: AtomicU64,
     stacks: [Stack; KINDS],
 }
@@ -241,7 +243,7 @@ impl Magazine {
         }
     }
 
-    /// The owner's way to the stacks; `None` while the magazine is taken.
+    /// Runs `f` on the stacks for the owner; `None` while the magazine is claimed.
     #[inline(always)]
     fn enter<T>(&self, f: impl FnOnce(&[Stack; KINDS]) -> Option<T>) -> Option<T> {
         self.inside.store(1, Relaxed);
@@ -251,27 +253,28 @@ impl Magazine {
         answer
     }
 
-    /// By the owner: a block of the kind.
+    /// Pops a block of the kind. Called by the owner.
     #[inline(always)]
     pub(crate) fn pop(&self, kind: Kind) -> Option<Ready> {
         self.enter(|stacks| stacks[kind as usize].pop())
     }
 
-    /// By the owner: keeps a block, whose contents are anything. `false`: it does not.
+    /// Keeps a block with arbitrary contents; `false` if it does not. Called by the owner.
     #[inline(always)]
     pub(crate) fn push(&self, kind: Kind, start: NonNull<u8>) -> bool {
         self.is_near(start)
             && self.enter(|s| s[kind as usize].push(Ready(start)).then_some(())).is_some()
     }
 
-    /// Whether a block lies on the owner's node.
+    /// Returns whether a block lies on the owner's node.
     #[inline(always)]
     pub(crate) fn is_near(&self, start: NonNull<u8>) -> bool {
         let at = start.as_ptr().addr().wrapping_sub(self.near.load(Relaxed));
         at < self.near_bytes.load(Relaxed)
     }
 
-    /// By the owner: blocks on his node lie there. Whether he is still on the node he was on.
+    /// Sets the address range of the owner's node. Returns whether the owner is still on the same
+    /// node. Called by the owner.
     pub(crate) fn set_near(&self, start: usize, bytes: usize) -> bool {
         let was = self.near.load(Relaxed);
         self.near.store(start, Relaxed);
@@ -279,8 +282,8 @@ impl Magazine {
         was == start || was == 0
     }
 
-    /// Keeps fetched blocks, as many as fit, the first of them on top. Returns how many of `blocks`
-    /// the magazine has now, counted from the first: the caller still has exactly the rest. For the
+    /// Keeps fetched blocks, as many as fit, the first on top. Returns how many of `blocks` the
+    /// magazine took, counted from the first; the caller still owns exactly the rest. Called by the
     /// owner.
     pub(crate) fn fill(&self, kind: Kind, blocks: &[Option<Ready>]) -> usize {
         #[cfg(feature = "planted")]
@@ -290,7 +293,7 @@ impl Magazine {
         self.enter(|stacks| Some(stacks[kind as usize].fill(blocks))).unwrap_or(0)
     }
 
-    /// [`fill`](Magazine::fill) as it once was: each push reads the limit again.
+    /// [`fill`](Magazine::fill) with a past defect: each push reads the limit again.
     #[cfg(feature = "planted")]
     fn fill_as_it_was(&self, kind: Kind, blocks: &[Option<Ready>]) -> usize {
         let put = self.enter(|stacks| {
@@ -302,7 +305,7 @@ impl Magazine {
         put.unwrap_or(0)
     }
 
-    /// By the owner: gives up the `n` blocks that lie there longest; how many there were.
+    /// Removes the `n` oldest blocks and returns their number. Called by the owner.
     pub(crate) fn take_cold(&self, kind: Kind, n: usize, to: &mut [Option<Ready>]) -> usize {
         self.enter(|stacks| Some(stacks[kind as usize].take_cold(n, to))).unwrap_or(0)
     }
@@ -311,31 +314,32 @@ impl Magazine {
         self.stacks[kind as usize].limit.load(Relaxed) as u32
     }
 
-    /// By anybody: how many blocks of a kind it may have from now on. What it has, it keeps.
+    /// Sets how many blocks of a kind the magazine may keep; blocks above the limit stay. Called by
+    /// any thread.
     pub(crate) fn set_limit(&self, kind: Kind, limit: u32) {
         self.stacks[kind as usize].limit.store(u64::from(limit).min(ROOM as u64), Relaxed);
     }
 
-    /// Pages in it, as seen from afar.
+    /// Returns the number of pages in it; may be stale when read by another thread.
     pub(crate) fn pages(&self) -> u64 {
         let pages = |k: &Kind| self.stacks[*k as usize].count() * u64::from(k.order().pages());
         Kind::ALL.iter().map(pages).sum()
     }
 
-    /// Requests that it served.
+    /// Returns the number of requests served.
     pub(crate) fn hits(&self) -> u64 {
         self.stacks.iter().map(Stack::hits).sum()
     }
 
-    /// Whether nothing happened to it since this was asked before; one asks at a time.
+    /// Returns whether the magazine is unused since the last call. One caller at a time.
     pub(crate) fn is_idle(&self) -> bool {
         let slow = self.tally.refills.load(Relaxed) + self.tally.flushes.load(Relaxed);
         let now = self.hits().wrapping_add(slow << 24).wrapping_add(self.pages() << 48);
         self.seen.swap(now, Relaxed) == now
     }
 
-    /// By another than the owner: says that he wants it. To be followed by a barrier, and in any
-    /// case by [`give_up`](Magazine::give_up).
+    /// Announces the claim of a thread other than the owner. A barrier must follow, and in any case
+    /// [`give_up`](Magazine::give_up).
     pub(crate) fn claim(&self) {
         self.taken.store(1, Relaxed);
     }
@@ -344,53 +348,54 @@ impl Magazine {
         self.taken.load(Relaxed) != 0
     }
 
-    /// After the barrier: whether the owner is outside, and so will stay there.
+    /// Returns whether the owner is outside, and so stays outside until `give_up`. Called after the
+    /// barrier.
     pub(crate) fn is_left(&self) -> bool {
         self.inside.load(Acquire) == 0
     }
 
-    /// By the one whose it is now: takes what is there.
+    /// Drains a kind. The caller must hold the claim.
     pub(crate) fn take_all(&self, kind: Kind, to: &mut [Option<Ready>; ROOM]) -> usize {
         self.stacks[kind as usize].take_cold(ROOM, to)
     }
 
-    /// It is the owner's again.
+    /// Releases the claim.
     pub(crate) fn give_up(&self) {
         self.taken.store(0, Release);
     }
 }
 
-/// Bytes of a kind's blocks.
+/// Returns the size of a block of a kind in bytes.
 pub(crate) fn bytes(kind: Kind) -> usize {
     (u64::from(kind.order().pages()) * PAGE_SIZE) as usize
 }
 
-/// How many yards a thread finds its magazines of at once; with more, it searches.
+/// Number of yards whose magazine a thread finds directly; beyond that it searches.
 const SEATS: usize = 4;
 
-/// A yard's number, and the thread's magazine of it.
+/// A yard's ID and the thread's magazine for it.
 #[derive(Clone, Copy)]
 struct Seat {
     yard: u64,
     magazine: *const Magazine,
 }
 
-/// Of no yard: not even of those without a cache, which all have number 0.
+/// Matches no yard, not even those without a cache, whose ID is 0.
 const EMPTY: Seat = Seat { yard: u64::MAX, magazine: ptr::null() };
 
 thread_local! {
-    // Without a destructor, so that finding it is an addition to the thread pointer.
+    // Without a destructor, so that the access is an offset from the thread pointer.
     static SEAT: [Cell<Seat>; SEATS] = const { [const { Cell::new(EMPTY) }; SEATS] };
 }
 
-/// Whether the calling thread finds its magazine of a yard at once.
+/// Returns whether the calling thread finds its magazine of a yard directly.
 #[inline(always)]
 pub(crate) fn has_seat(yard: u64) -> bool {
     SEAT.with(|seats| seats[yard as usize % SEATS].get().yard == yard)
 }
 
-/// Asks the calling thread's magazine of a yard; `None` where it has none at hand. Yards have
-/// numbers above 0 that are never used again.
+/// Runs `f` on the calling thread's magazine of a yard; `None` if it has no seat. Yard IDs are
+/// above 0 and never reused.
 #[inline(always)]
 pub(crate) fn with_mine<T>(yard: u64, f: impl FnOnce(&Magazine) -> Option<T>) -> Option<T> {
     SEAT.with(|seats| {
@@ -398,22 +403,23 @@ pub(crate) fn with_mine<T>(yard: u64, f: impl FnOnce(&Magazine) -> Option<T>) ->
         if seat.yard != yard {
             return None;
         }
-        // SAFETY: whoever sits there keeps the magazine alive for as long as the yard is asked for and
-        // the seat is not left (`sit`); and nothing in `f` leaves it
+        // SAFETY: the caller of `sit` keeps the magazine alive until the seat is cleared or the
+        // yard is no longer used. Nothing in `f` clears the seat
         // (`yards_go_while_threads_that_used_them_stay`).
         f(unsafe { &*seat.magazine })
     })
 }
 
-/// The thread finds this magazine from now on.
+/// Sets the calling thread's magazine of a yard.
 ///
 /// # Safety
-/// It lives until [`forget_seats`] was called on this thread, or nobody asks for the yard any more.
+/// The magazine lives until [`forget_seats`] is called on this thread, or the yard is no longer
+/// used.
 pub(crate) unsafe fn sit(yard: u64, magazine: *const Magazine) {
     SEAT.with(|seats| seats[yard as usize % SEATS].set(Seat { yard, magazine }));
 }
 
-/// The calling thread finds no magazine of any yard any more.
+/// Clears all seats of the calling thread.
 pub(crate) fn forget_seats() {
     SEAT.with(|seats| seats.iter().for_each(|seat| seat.set(EMPTY)));
 }

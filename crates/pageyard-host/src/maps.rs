@@ -1,5 +1,5 @@
-//! Room for an allocator's maps: descriptors and pageblocks in memory of their own that is taken as
-//! it is written, the rest on the heap.
+//! Storage for an allocator's maps. Descriptors and pageblocks lie in mappings of their own, which
+//! take memory as it is written; the rest is on the heap.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use pageyard::{
 
 use crate::memory::Mapping;
 
-/// What a layout is made of. An allocator that is initialised later borrows it.
+/// The parts of a layout. An allocator with deferred initialisation keeps borrowing them.
 #[derive(Debug)]
 pub(crate) struct LayoutParts {
     pub(crate) zones: Box<[ZoneSpec]>,
@@ -38,7 +38,7 @@ impl LayoutParts {
     }
 }
 
-/// The maps of one allocator, which borrows them for as long as it lives. Whoever keeps both drops
+/// The maps of one allocator, which borrows them as long as it lives. The owner of both must drop
 /// the allocator first.
 pub(crate) struct Maps<R: RawMutex + 'static> {
     needs: Needs,
@@ -51,8 +51,8 @@ pub(crate) struct Maps<R: RawMutex + 'static> {
     cpu_zones: NonNull<[CpuZones<'static, R>]>,
 }
 
-// SAFETY: the pointers own what they point to, as boxes would; that is locks and atomics, and
-// references to each other.
+// SAFETY: the pointers own what they point to, as boxes would: locks, atomics, and references to
+// each other.
 unsafe impl<R: RawMutex + Send + Sync> Send for Maps<R> {}
 // SAFETY: as above.
 unsafe impl<R: RawMutex + Send + Sync> Sync for Maps<R> {}
@@ -69,22 +69,22 @@ fn leak<T>(n: usize, new: impl Fn() -> T) -> NonNull<[T]> {
 }
 
 /// # Safety
-/// The pointer is one of [`leak`]'s, and nobody else uses it any more.
+/// The pointer is from [`leak`], and nothing uses it any more.
 unsafe fn reclaim<T>(all: NonNull<[T]>) {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     drop(unsafe { Box::from_raw(all.as_ptr()) });
 }
 
-/// A mapping of entries of a kind that all zero bytes are one of.
+/// Maps a table of entries for which all zero bytes are a valid value.
 fn table<T>(n: usize) -> io::Result<Mapping> {
     let table = Mapping::new((n * size_of::<T>()).max(1), true)?;
-    // Descriptors are looked up all over, between uses of all of memory.
+    // Descriptors are accessed all over, between accesses to all of memory.
     table.prefer_huge_pages();
     Ok(table)
 }
 
 impl<R: RawMutex> Maps<R> {
-    /// Room for a layout's maps.
+    /// Allocates the maps of a layout.
     pub(crate) fn new(parts: LayoutParts) -> Result<io::Result<Self>, InitError> {
         let needs = parts.layout().needs::<R>()?;
         let tables = table::<Frame>(needs.frames)
@@ -101,23 +101,23 @@ impl<R: RawMutex> Maps<R> {
         }))
     }
 
-    /// Bytes of all maps, whether they take memory yet or not.
+    /// Returns the size of the mapped tables in bytes, whether or not they take memory yet.
     pub(crate) fn bytes(&self) -> usize {
         self.frames.bytes() + self.blocks.bytes()
     }
 
-    /// All of it and the layout, to be handed to an allocator.
+    /// Returns the layout and the storage for an allocator.
     ///
     /// # Safety
-    /// Called once. The allocator, and all that was borrowed from it, is dropped before this.
+    /// Called once. The allocator, and everything borrowed from it, is dropped before this.
     pub(crate) unsafe fn storage(&self) -> (Layout<'static>, Storage<'static, R>) {
         let Needs { frames, blocks, .. } = self.needs;
         let frames = ptr::slice_from_raw_parts(self.frames.start().as_ptr().cast(), frames);
         let blocks = ptr::slice_from_raw_parts(self.blocks.start().as_ptr().cast(), blocks);
-        // SAFETY: the tables are mapped, page-aligned, as long as said, and all zero, which both
+        // SAFETY: the tables are mapped, page-aligned, of this length, and all zero, which both
         // `Frame` and `Pageblock` document as a valid value; both are atomics. The others are
-        // initialised, and by the caller's word nobody else has them. That 'static is too long is
-        // the caller's to make good.
+        // initialised, and by the caller's guarantee nothing else uses them. `'static` is longer
+        // than their lifetime; the caller ensures that they are dropped in time.
         unsafe {
             let storage = Storage {
                 frames: &*frames,
@@ -134,8 +134,8 @@ impl<R: RawMutex> Maps<R> {
 
 impl<R: RawMutex> Drop for Maps<R> {
     fn drop(&mut self) {
-        // SAFETY: these are `leak`'s, and whoever borrowed them is gone (`storage`). Homes and
-        // nodes refer to zones, zones to slots and tables.
+        // SAFETY: these are from `leak`, and their borrower is gone (`storage`). `CpuZones` and
+        // nodes refer to zones, and zones to slots and tables.
         unsafe {
             reclaim(self.cpu_zones);
             reclaim(self.nodes);

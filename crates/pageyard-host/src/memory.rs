@@ -1,4 +1,4 @@
-//! Memory of the system's, mapped: the pages that a yard hands out, and room for its maps.
+//! Memory mapped from the system: the pages of a yard and room for its maps.
 
 use std::io;
 use std::ops::Range;
@@ -11,33 +11,33 @@ use crate::backing::{Backing, HugePages};
 #[cfg(miri)]
 use crate::miri as libc;
 
-/// Bytes of the largest block, to a multiple of which a region is aligned: then a block that is
-/// aligned by its frame number is aligned in memory too, and huge pages fit.
+/// Bytes of the largest block. Regions are aligned to a multiple of it, so that a block aligned by
+/// frame number is aligned in memory too and huge pages fit.
 pub(crate) const LARGEST: u64 = PAGE_SIZE << MAX_ORDER;
 
-/// How often a place is looked for that no other thread takes in between.
+/// Attempts to find addresses that no other thread maps in between.
 const PLACES: u32 = 10;
 
-/// How often advice is given that the system asks to give again.
+/// Attempts at an `madvise` call that fails with `EINTR` or `EAGAIN`.
 const ADVICES: u32 = 1000;
 
-/// Addresses that are this process's; unmapped when dropped.
+/// An address range of this process; unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// What of it is not ours any more, in bytes from the start.
+    /// The part that no longer belongs to this mapping, in bytes from the start.
     lost: Range<usize>,
 }
 
-// SAFETY: a mapping is addresses; what may be done with what is there, its users say.
+// SAFETY: a mapping is an address range; code that accesses the memory states its own conditions.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Addresses for so many bytes, zeroed and readable and writable or, without `access`, neither.
-    /// They take memory when they are first written.
+    /// Maps `bytes` bytes of zeroed memory: readable and writable with `access`, inaccessible
+    /// without. Memory is allocated on first write.
     pub(crate) fn new(bytes: usize, access: bool) -> io::Result<Mapping> {
         let protection = if access { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -50,13 +50,13 @@ impl Mapping {
         Ok(Mapping { start, bytes, lost: 0..0 })
     }
 
-    /// Makes so many bytes of it readable and writable.
+    /// Makes a part of the mapping readable and writable.
     fn open(&self, place: Range<usize>) -> io::Result<()> {
         if place.start > place.end || place.end > self.bytes {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the place lies within the mapping, which is ours and not in use
+        // SAFETY: the range lies within the mapping, which this object owns and nothing uses yet
         // (`memory_is_taken_when_it_is_populated`).
         let done = unsafe {
             libc::mprotect(self.start.add(place.start).as_ptr().cast(), place.len(), access)
@@ -64,26 +64,27 @@ impl Mapping {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Lets a file lie there, in the place of so many bytes of it.
+    /// Maps a file over a part of the mapping.
     ///
     /// # Errors
-    /// The system's. Then the place is given up: it is free for others, or has been taken by one of
-    /// them in between (`AlreadyExists`). What lies over a mapping instead (`MAP_FIXED` alone) may be
-    /// refused before or after the system has taken away what was there, and nobody can tell.
+    /// The system's error. The range is then unmapped: it is free for other mappings, or another
+    /// thread has mapped it in between (`AlreadyExists`). A plain `MAP_FIXED` over the old mapping
+    /// is no alternative: if it fails, the old mapping may or may not be gone.
     fn lay(&mut self, place: Range<usize>, file: &OwnedFd, flags: libc::c_int) -> io::Result<()> {
         if place.start > place.end || place.end > self.bytes {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: the place lies within the mapping (`addresses_lost_to_a_refusal_are_left_alone`).
+        // SAFETY: the range lies within the mapping (`addresses_lost_to_a_refusal_are_left_alone`).
         let start = unsafe { self.start.add(place.start).as_ptr() };
-        // SAFETY: it is ours and not in use (`a_file_can_be_mapped_elsewhere_and_keeps_its_size`).
+        // SAFETY: the range is ours and unused
+        // (`a_file_can_be_mapped_elsewhere_and_keeps_its_size`).
         if unsafe { libc::munmap(start.cast(), place.len()) } != 0 {
             return Err(io::Error::last_os_error());
         }
         self.lost = place.clone();
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | flags;
-        // SAFETY: nothing that exists changes, as nothing is replaced
+        // SAFETY: `MAP_FIXED_NOREPLACE` replaces no existing mapping
         // (`addresses_lost_to_a_refusal_are_left_alone`).
         let at =
             unsafe { libc::mmap(start.cast(), place.len(), access, flags, file.as_raw_fd(), 0) };
@@ -91,7 +92,7 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         if at != start.cast() {
-            // Linux before 4.17 takes the place for a wish.
+            // Linux before 4.17 treats the address as a hint.
             // SAFETY: it was mapped just now.
             unsafe { libc::munmap(at, place.len()) };
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -108,10 +109,10 @@ impl Mapping {
         self.bytes
     }
 
-    /// Asks for huge pages, where the system has any: fewer address translations are missed.
+    /// Asks for transparent huge pages, to reduce TLB misses.
     pub(crate) fn prefer_huge_pages(&self) {
-        // SAFETY: the addresses are ours; the advice changes no contents. Where it is refused, pages
-        // stay as they are.
+        // SAFETY: the addresses are ours, and the advice changes no contents. If it is refused, the
+        // pages stay as they are.
         unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) };
     }
 }
@@ -120,19 +121,19 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         for part in [0..self.lost.start, self.lost.end..self.bytes] {
             if !part.is_empty() {
-                // SAFETY: the addresses are ours, and a borrow of what is there borrows the mapping's
-                // owner, so there is none any more (`addresses_lost_to_a_refusal_are_left_alone`).
+                // SAFETY: the addresses are ours. A borrow of the memory borrows the mapping's
+                // owner, so no borrow is left (`addresses_lost_to_a_refusal_are_left_alone`).
                 unsafe { libc::munmap(self.start.add(part.start).as_ptr().cast(), part.len()) };
             }
         }
     }
 }
 
-/// Pages of memory with frame numbers: from [`first`](Region::first) on, in the order of their
-/// addresses. Before and behind it are addresses that fault.
+/// Pages of memory with frame numbers: from [`first`](Region::first) on, in address order. Guard
+/// addresses before and after it fault.
 #[derive(Debug)]
 pub struct Region {
-    /// Where the pages are; a guard of a page or more on both sides.
+    /// Start of the pages; at least one guard page lies on each side.
     start: NonNull<u8>,
     pages: u64,
     first: Pfn,
@@ -141,29 +142,30 @@ pub struct Region {
     _mapping: Mapping,
 }
 
-// SAFETY: a region is addresses and numbers. It gives out pointers, whose users say what may be
-// done with them.
+// SAFETY: a region is addresses and numbers. It returns pointers; code that dereferences them
+// states its own conditions.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Frame number of the first page of every region: that of 4 GiB, where the large zone of a
+    /// Frame number of the first page of every region: that of 4 GiB, where the Normal zone of a
     /// machine begins.
     pub const FIRST: Pfn = Pfn((4 << 30) / PAGE_SIZE);
 
-    /// So many pages, none of which takes memory yet.
+    /// Maps `pages` pages. None of them takes memory yet.
     ///
     /// # Errors
-    /// The system's: there are not so many addresses, or they may not be used.
+    /// The system's error: too few addresses, or mapping is not permitted.
     pub fn new(pages: u64) -> io::Result<Region> {
         Region::backed(pages, Backing::Anonymous)
     }
 
-    /// The same, of a certain kind. Pages of hugetlbfs are reserved at once.
+    /// Like [`new`](Region::new), with the given backing. Pages of hugetlbfs are reserved at once.
     ///
     /// # Errors
-    /// As [`new`](Region::new); the kind is not to be had, or the size no multiple of its pages.
+    /// As [`new`](Region::new); also fails if the backing is not available, or if the size is not a
+    /// multiple of its page size.
     pub fn backed(pages: u64, backing: Backing) -> io::Result<Region> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
         let unit = backing.unit();
@@ -177,7 +179,7 @@ impl Region {
         let all = usize::try_from(all).map_err(|_| too_large())?;
         let file = backing.file(bytes)?;
         let placed = |n| match Region::place(all, align, bytes, backing, file.as_ref()) {
-            // Another thread was faster.
+            // Another thread mapped the range first.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && n < PLACES => None,
             other => Some(other),
         };
@@ -187,7 +189,8 @@ impl Region {
         Ok(Region { start, pages, first: Self::FIRST, backing, file, _mapping: mapping })
     }
 
-    /// Addresses for all of it, and where in them the memory lies: so many bytes of it.
+    /// Maps `all` bytes of addresses and places `bytes` bytes of memory inside them. Returns the
+    /// mapping and the start of the memory.
     fn place(
         all: usize,
         align: u64,
@@ -196,11 +199,11 @@ impl Region {
         file: Option<&OwnedFd>,
     ) -> io::Result<(Mapping, NonNull<u8>)> {
         let mut mapping = Mapping::new(all, false)?;
-        // Past at least a page of guard. What is left behind the end is no less than that.
+        // Leaves at least one guard page in front. The rest behind the end is no smaller.
         let skip = mapping.start().as_ptr().addr() as u64 + PAGE_SIZE;
         let skip = skip.next_multiple_of(align) - (skip - PAGE_SIZE);
-        // SAFETY: the distance is below the length of the mapping, by what the caller added
-        // (`frames_and_addresses`).
+        // SAFETY: the distance is less than the length of the mapping, because the caller added the
+        // room for it (`frames_and_addresses`).
         let start = unsafe { mapping.start().add(skip as usize) };
         let place = skip as usize..(skip + bytes) as usize;
         match (file, backing) {
@@ -211,36 +214,37 @@ impl Region {
         Ok((mapping, start))
     }
 
-    /// What its memory is.
+    /// Returns the kind of memory.
     pub fn backing(&self) -> Backing {
         self.backing
     }
 
-    /// The file that holds its memory, from its first frame on; `None` where there is none.
+    /// Returns the file that holds the memory, from the first frame on; `None` if there is no file.
     ///
     /// # Safety
-    /// Whoever writes to the file, or maps it and writes there, in this process or another one,
-    /// leaves alone what somebody here borrows as bytes.
+    /// Nothing writes to the file, or to a mapping of it, where code in this process borrows bytes.
+    /// That includes writes by other processes.
     pub unsafe fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
-    /// Its first frame.
+    /// Returns the first frame.
     pub fn first(&self) -> Pfn {
         self.first
     }
 
-    /// How many pages it has.
+    /// Returns the number of pages.
     pub fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// All its frames.
+    /// Returns the range of all frames.
     pub fn frames(&self) -> Range<Pfn> {
         self.first..Pfn(self.first.0 + self.pages)
     }
 
-    /// Where so many pages from this frame on lie; `None` where they are not all inside.
+    /// Returns the address of `pages` pages from this frame on; `None` unless all of them are
+    /// inside.
     #[inline]
     pub fn address(&self, pfn: Pfn, pages: u64) -> Option<NonNull<u8>> {
         let at = pfn.0.wrapping_sub(self.first.0);
@@ -251,7 +255,7 @@ impl Region {
         Some(unsafe { self.start.add((at * PAGE_SIZE) as usize) })
     }
 
-    /// The frame that holds an address; `None` outside.
+    /// Returns the frame that holds an address; `None` outside.
     #[inline]
     pub fn frame(&self, address: *const u8) -> Option<Pfn> {
         let at = (address.addr() as u64).wrapping_sub(self.start.as_ptr().addr() as u64);
@@ -263,9 +267,9 @@ impl Region {
         let start = self.address(frames.start, pages).ok_or(io::ErrorKind::InvalidInput)?;
         let mut tries = 0;
         loop {
-            // SAFETY: the range is ours. Advice that changes contents is given by `discard` alone,
-            // for frames that are not in use (`what_is_discarded_is_zero_again`, and for frames in use
-            // tests/all/service.rs, where what is written stays).
+            // SAFETY: the range is ours. Only `discard` gives advice that changes contents, and
+            // only for frames that are not in use (`what_is_discarded_is_zero_again`; for frames in
+            // use, tests/all/service.rs, where written data stays).
             let done = unsafe {
                 libc::madvise(start.as_ptr().cast(), (pages * PAGE_SIZE) as usize, advice)
             };
@@ -281,11 +285,11 @@ impl Region {
         }
     }
 
-    /// Says how all of it is to be backed. [`Collapse`](HugePages::Collapse) is for memory that is
-    /// populated. Where the system knows no huge pages, that is no error unless they are insisted on.
+    /// Sets the huge page mode of the whole region. [`Collapse`](HugePages::Collapse) requires
+    /// populated memory. A system without huge pages is an error only for `Collapse`.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn set_huge_pages(&self, huge: HugePages) -> io::Result<()> {
         let advice = match huge {
             _ if matches!(self.backing, Backing::HugeTlb(_)) => return Ok(()),
@@ -305,12 +309,12 @@ impl Region {
         }
     }
 
-    /// Gives the memory of frames back to the system: what is in them is lost, and the next touch
-    /// takes memory again. `lazily`: when the system needs it; until then what was in them may still
-    /// be there. For frames that nobody uses.
+    /// Returns the memory of unused frames to the system. Their contents are lost, and the next
+    /// access allocates memory again. With `lazily`, the system takes the memory when it needs it;
+    /// until then the contents may still be there.
     ///
     /// # Errors
-    /// The system's; `Unsupported` for pages of hugetlbfs, which would not be anybody else's.
+    /// The system's error; `Unsupported` for pages of hugetlbfs, which nothing else could use.
     pub(crate) fn discard(&self, pfn: Pfn, pages: u64, lazily: bool) -> io::Result<()> {
         let advice = match self.backing {
             Backing::Anonymous if lazily => libc::MADV_FREE,
@@ -321,19 +325,19 @@ impl Region {
         self.advise(&(pfn..Pfn(pfn.0.saturating_add(pages))), advice)
     }
 
-    /// Makes frames take memory now rather than when they are first written.
+    /// Allocates memory for frames now rather than on first write.
     ///
     /// # Errors
-    /// The system's: there is not so much memory.
+    /// The system's error: there is not enough memory.
     pub fn populate(&self, frames: &Range<Pfn>) -> io::Result<()> {
         match self.advise(frames, libc::MADV_POPULATE_WRITE) {
-            // Before Linux 5.14.
+            // Linux before 5.14 has no `MADV_POPULATE_WRITE`.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 for pfn in frames.start.0..frames.end.0 {
                     let page = self.address(Pfn(pfn), 1).ok_or(io::ErrorKind::InvalidInput)?;
-                    // SAFETY: the word is the page's own, aligned and inside. An atomic addition of
-                    // nothing writes, and leaves what is there, whatever else uses it. (Old kernels
-                    // alone come here; no test does.)
+                    // SAFETY: the word is aligned and inside the page. An atomic addition of 0
+                    // writes and keeps the contents, whatever else uses them. (Only old kernels
+                    // reach this; no test does.)
                     unsafe {
                         std::sync::atomic::AtomicU64::from_ptr(page.as_ptr().cast())
                             .fetch_add(0, std::sync::atomic::Ordering::Relaxed);
@@ -345,19 +349,19 @@ impl Region {
         }
     }
 
-    /// Wants frames on a node's memory, or elsewhere where that is full. Those that take memory
-    /// already stay where they are.
+    /// Requests memory of a node for frames, with fallback to other nodes if it is full. Frames
+    /// that already have memory stay where they are.
     ///
     /// # Errors
-    /// The system's: there is no such node, or it may not be used.
+    /// The system's error: the node does not exist or is not allowed.
     pub fn prefer_node(&self, frames: &Range<Pfn>, node: NodeId) -> io::Result<()> {
         let pages = frames.end.0.saturating_sub(frames.start.0);
         let start = self.address(frames.start, pages).ok_or(io::ErrorKind::InvalidInput)?;
         let mut mask = [0u64; 16];
         let word = mask.get_mut(usize::from(node.0) / 64).ok_or(io::ErrorKind::InvalidInput)?;
         *word = 1 << (node.0 % 64);
-        // SAFETY: the range is ours; the mask is as long as said, in bits, and one more as the
-        // system wants it (`nodes_beyond_the_mask_are_refused`).
+        // SAFETY: the range is ours. The length given is that of the mask in bits plus one, as the
+        // system expects (`nodes_beyond_the_mask_are_refused`).
         let done = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -372,10 +376,10 @@ impl Region {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// How many of its pages take memory at the moment.
+    /// Returns the number of pages that take memory at the moment.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn resident(&self) -> io::Result<u64> {
         const STEP: u64 = 1 << 18;
         let mut seen = vec![0u8; STEP.min(self.pages) as usize];
@@ -398,12 +402,12 @@ impl Region {
     }
 }
 
-/// Makes huge pages now; not in the library for every target.
+/// Collapses into huge pages synchronously; the `libc` crate lacks it for some targets.
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// Bytes of the system's pages.
+/// Returns the system's page size in bytes.
 pub(crate) fn system_page() -> u64 {
-    // SAFETY: takes a number.
+    // SAFETY: `sysconf` takes a number.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
 }
 
@@ -438,14 +442,14 @@ mod tests {
         region.populate(&part).unwrap();
         assert_eq!(region.resident().unwrap(), 100);
         let page = region.address(part.start, 1).unwrap();
-        // SAFETY: the page is mapped, and nobody else uses it.
+        // SAFETY: the page is mapped, and nothing else uses it.
         assert_eq!(unsafe { page.cast::<u64>().read() }, 0);
         assert!(region.populate(&(Pfn(0)..Pfn(1))).is_err());
     }
 
     #[test]
     fn resident_pages_are_counted_step_by_step() {
-        // More than one step, the last one of some pages.
+        // More than one step, with a short last one.
         let pages = (1 << 18) + 100;
         let region = Region::new(pages).unwrap();
         region.set_huge_pages(HugePages::Never).unwrap();
@@ -463,7 +467,7 @@ mod tests {
             let error = region.prefer_node(&region.frames(), NodeId(node)).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "node {node}");
         }
-        // The last one of the mask, which no machine here has.
+        // The last node of the mask, which no test machine has.
         assert!(region.prefer_node(&region.frames(), NodeId(1023)).is_err());
     }
 
@@ -474,7 +478,7 @@ mod tests {
             region.set_huge_pages(HugePages::Never).unwrap();
             region.populate(&region.frames()).unwrap();
             let page = region.address(region.first(), 1).unwrap().cast::<u64>();
-            // SAFETY: the page is mapped, and nobody else uses it.
+            // SAFETY: the page is mapped, and nothing else uses it.
             unsafe { page.write(7) };
             region.discard(region.first(), 1024, false).unwrap();
             assert_eq!(region.resident().unwrap(), 1024, "{backing:?}");
@@ -489,9 +493,9 @@ mod tests {
         use std::os::unix::fs::FileExt;
         let region = Region::backed(1024, Backing::Memfd).unwrap();
         let page = region.address(Pfn(region.first().0 + 3), 1).unwrap().cast::<u64>();
-        // SAFETY: the page is mapped, and nobody else uses it.
+        // SAFETY: the page is mapped, and nothing else uses it.
         unsafe { page.write(0x1122) };
-        // SAFETY: it is written to where nobody borrows it.
+        // SAFETY: nothing borrows the bytes that are written.
         let fd = unsafe { region.fd() }.unwrap();
         let file = std::fs::File::from(fd.try_clone_to_owned().unwrap());
         let mut word = [0; 8];
@@ -518,7 +522,7 @@ mod tests {
         };
         assert!(told(513, HugeSize::M2).unwrap().contains("no multiple"));
         for size in [HugeSize::M2, HugeSize::G1] {
-            // More than there are, wherever this runs.
+            // More than any test machine has.
             let wanted = told((1 << 45) / PAGE_SIZE, size).unwrap();
             assert!(wanted.contains("huge pages of"), "{wanted}");
             let one = told(size.bytes() / PAGE_SIZE, size);
@@ -526,7 +530,8 @@ mod tests {
         }
     }
 
-    /// What the system has taken away before it refused a file is not taken from whoever has it now.
+    /// Addresses that the system unmapped before it refused a file may belong to another mapping by
+    /// now; drop must not unmap them.
     #[test]
     fn addresses_lost_to_a_refusal_are_left_alone() {
         let page = system_page() as usize;
@@ -536,7 +541,7 @@ mod tests {
         let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
         assert!(mapping.lay(0..17 * page, &file, 0).is_err());
         assert!(mapping.lay(place.clone(), &file, 0).is_err());
-        // SAFETY: nobody uses the place, which was this test's.
+        // SAFETY: the range belonged to this test, and nothing uses it.
         let others = unsafe {
             let start = mapping.start().add(place.start).as_ptr().cast();
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -548,7 +553,7 @@ mod tests {
         let is_mapped = |page_at: usize| {
             let mut seen = [0u8; 1];
             let at = start.wrapping_add(page_at * page).cast();
-            // SAFETY: one page, one byte for it; what is there is not touched.
+            // SAFETY: one page and one byte for it; the memory itself is not accessed.
             unsafe { libc::mincore(at, page, seen.as_mut_ptr()) == 0 }
         };
         assert!((4..12).all(is_mapped));

@@ -1,4 +1,4 @@
-//! Blocks that their owner lets compaction move.
+//! Blocks that compaction may move.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -15,8 +15,8 @@ use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
 use crate::relocate::Slot;
 
-/// Pages that the yard may move while nobody looks at them; made by
-/// [`HostYard::alloc_movable`](crate::HostYard::alloc_movable), given back when dropped.
+/// A block that compaction may move while it is not locked. Allocated by
+/// [`HostYard::alloc_movable`](crate::HostYard::alloc_movable), freed on drop.
 pub struct Movable<'y, P: Policy = Linux612> {
     yard: &'y RawYard<P, HostLock>,
     slot: Arc<Slot>,
@@ -24,27 +24,32 @@ pub struct Movable<'y, P: Policy = Linux612> {
 
 impl<'y, P: Policy> Movable<'y, P> {
     /// # Safety
-    /// The block is allocated in this exclusive yard at this order, and the caller's alone.
+    /// The block is allocated in this exclusive yard at this order, and belongs to the caller
+    /// alone.
     pub(crate) unsafe fn new(yard: &'y RawYard<P, HostLock>, pfn: Pfn, order: Order) -> Self {
         let slot = Arc::new(Slot::new(pfn, order));
-        // Compaction may have found another block here, and ask for this one before it is movable.
+        // Compaction may have found an earlier block here, and ask for this one before it is marked
+        // as movable.
         let here = slot.busy.lock();
         yard.service().movables.add(yard.region().pages(), pfn, &slot);
-        // It is allocated at this order, so this cannot fail; if it did, it would not be moved.
+        // Cannot fail, because the block is allocated at this order. If it did, the block would not
+        // be moved.
         let _ = yard.core().set_movable(pfn, order, true);
         drop(here);
         Movable { yard, slot }
     }
 
-    /// Its order.
+    /// Returns the order.
     pub fn order(&self) -> Order {
         self.slot.order
     }
 
-    /// Its bytes, which stay where they are until the guard is dropped. Waits where it is being
-    /// moved, or another thread has a guard: in a child after a fork for ever, if that was so just
-    /// then. A guard that is forgotten ([`mem::forget`](std::mem::forget)) keeps the block locked and
-    /// in its place until the `Movable` is dropped.
+    /// Returns the bytes, which stay in place until the guard is dropped.
+    ///
+    /// Waits while the block is being moved or another thread holds a guard. In a child after a
+    /// fork, it waits forever if that was the case at the time of the fork. A forgotten guard
+    /// ([`mem::forget`](std::mem::forget)) keeps the block locked and in place until the `Movable`
+    /// is dropped.
     pub fn lock(&self) -> Pinned<'_> {
         let busy = self.slot.busy.lock();
         self.slot.pinned.store(true, Relaxed);
@@ -67,8 +72,8 @@ impl<P: Policy> Drop for Movable<'_, P> {
         if !self.yard.service().born.is_here() {
             return;
         }
-        // A guard borrows this, so there is none; but one may have been forgotten, and have the lock
-        // for good. Then nothing moves the block.
+        // A guard borrows this, so none is left. But a guard may have been forgotten, which holds
+        // the lock forever; then nothing moves the block.
         let forgotten = self.slot.pinned.load(Relaxed);
         let moving = (!forgotten).then(|| self.slot.busy.lock());
         let pfn = self.slot.place();
@@ -78,7 +83,7 @@ impl<P: Policy> Drop for Movable<'_, P> {
     }
 }
 
-/// The bytes of a [`Movable`], which stay where they are as long as this lives.
+/// The bytes of a [`Movable`], which stay in place as long as this lives.
 #[derive(Debug)]
 pub struct Pinned<'m> {
     pfn: Pfn,
@@ -89,7 +94,7 @@ pub struct Pinned<'m> {
 }
 
 impl Pinned<'_> {
-    /// Where the block is at the moment.
+    /// Returns the first frame of the block at the moment.
     pub fn pfn(&self) -> Pfn {
         self.pfn
     }
@@ -106,7 +111,7 @@ impl Deref for Pinned<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the pages are mapped as long as the yard lives, which the movable borrows, and the
+        // SAFETY: the pages are mapped as long as the yard lives, which the movable borrows. The
         // slot's lock is held, so that they are this guard's alone and do not move
         // (`a_block_in_use_is_busy`, `movable_blocks_are_moved_together_with_their_contents`).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes) }

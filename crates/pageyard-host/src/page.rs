@@ -1,10 +1,17 @@
-//! The statistics page: a nameless file of the process that others read through
-//! `/proc/PID/fd`. It goes when its process goes, so none is ever stale.
+//! The statistics page: an anonymous file (memfd) of the process that other processes read through
+//! `/proc/PID/fd`. It disappears with its process, so a page is never stale.
 //!
-//! Words of 64 bits, as the machine orders them: 0 the magic number, 1 the version, 2 the length of
-//! the file in bytes, 3 a sequence number, odd while the rest is being written, 4 the length of the
-//! text in bytes, then the text: a [`YardStats`] as JSON. A reader copies the file by reading it, and
-//! has one whole text where the sequence number was the same even one before and after.
+//! It consists of 64-bit words in native byte order:
+//!
+//! - 0: magic number
+//! - 1: version
+//! - 2: length of the file in bytes
+//! - 3: sequence number, odd while the rest is being written
+//! - 4: length of the text in bytes
+//! - from 5: the text, a [`YardStats`] as JSON
+//!
+//! A reader copies the file with `read`. The copy is consistent if the sequence number was the same
+//! even value before and after.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -22,47 +29,47 @@ use crate::sync::{AtomicU64, Ordering::Relaxed};
 /// "pgyrdtop".
 const MAGIC: u64 = 0x7067_7972_6474_6f70;
 const VERSION: u64 = 1;
-/// Bytes of text that a reader takes from all pages of a process together: any process may publish
-/// what looks like a page. Parsed, a text takes up to eight times as much.
+/// Bytes of text that a reader accepts from all pages of a process together, because any process
+/// may publish a fake page. Parsed, a text takes up to eight times as much memory.
 const MOST: u64 = 16 << 20;
-/// Descriptors of pages that a reader looks at.
+/// Maximum number of page descriptors that a reader examines.
 const MOST_PAGES: usize = 1024;
-/// What keeps the length of a page as it is.
+/// Seals that fix the length of a page.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
-/// The name that `/proc/PID/fd` shows.
+/// Name that `/proc/PID/fd` shows.
 const NAME: &str = "/memfd:pageyard-stats";
 
-/// A page that this process publishes.
+/// A statistics page that this process publishes.
 #[derive(Debug)]
 pub(crate) struct Page {
-    // Kept open: it is by this that others find it.
+    // Kept open: other processes find the page by this descriptor.
     _file: OwnedFd,
     words: NonNull<AtomicU64>,
     count: usize,
 }
 
-// SAFETY: the words are atomics, mapped as long as the page lives, by whichever thread
+// SAFETY: the words are atomics and stay mapped as long as the page lives, on any thread
 // (`a_reader_never_sees_half_of_a_text` writes on another one).
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// With room for a text of so many bytes.
+    /// Creates a page with room for a text of `room` bytes.
     pub(crate) fn new(room: usize) -> io::Result<Page> {
         let bytes = (room.min(MOST as usize) + HEAD * 8).next_multiple_of(4096);
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string that is static.
+        // SAFETY: the name is a static C string.
         let fd = unsafe { libc::memfd_create(c"pageyard-stats".as_ptr(), flags) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was returned just now, so nothing else owns it
+        // SAFETY: the descriptor was just returned, so nothing else owns it
         // (`a_long_text_does_without_its_cpus` fails with a closed one).
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         let seals = SEALS | libc::F_SEAL_SEAL;
-        // SAFETY: the descriptor is ours, and the mapping a new one at an address of the system's, so
-        // that nothing that exists changes; it is as long as the file, which is sealed
+        // SAFETY: the descriptor is ours. The mapping is new, at an address that the system
+        // chooses, so nothing existing changes. It is as long as the file, which is sealed
         // (`a_page_keeps_its_length`).
         let start = unsafe {
             if libc::ftruncate(fd, bytes as i64) != 0
@@ -85,8 +92,9 @@ impl Page {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped until `drop`, aligned, as many as said, and sealed against shrinking, so that
-        // none of them faults (`a_page_keeps_its_length`); all uses of them are atomic.
+        // SAFETY: the words stay mapped until `drop`, aligned and `count` long. The file is sealed
+        // against shrinking, so that no access faults (`a_page_keeps_its_length`). All accesses are
+        // atomic.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.count) }
     }
 
@@ -96,7 +104,7 @@ impl Page {
         let room = (words.len() - HEAD) * 8;
         let mut text = serde_json::to_vec(stats).unwrap_or_default();
         if text.len() > room {
-            // Its lists by CPU are the long part.
+            // The per-CPU lists are the long part of the text.
             let mut short = stats.clone();
             short.zones.iter_mut().for_each(|z| z.cpus.clear());
             text = serde_json::to_vec(&short).unwrap_or_default();
@@ -110,40 +118,41 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, as long as said, and was borrowed through `self` only.
+        // SAFETY: the mapping is ours, of this length, and was borrowed through `self` only.
         unsafe { libc::munmap(self.words.as_ptr().cast(), self.count * 8) };
     }
 }
 
-/// Why a page cannot be read.
+/// Why a statistics page cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// There is no such process, or we may not look at it.
+    /// The process does not exist, or access to it is denied.
     #[error("process {pid}: {error}; name a running process of yours")]
     Process {
-        /// Which.
+        /// Process ID.
         pid: u32,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
-    /// It has no yard.
+    /// The process publishes no statistics page.
     #[error(
         "process {0} has no yard that publishes statistics (to fix: give a process that uses \
          pageyard-host, with a worker and Builder::publish on)"
     )]
     NoYard(u32),
-    /// It is not as it should be.
+    /// The page is malformed.
     #[error("{file}: {what}")]
     Wrong {
-        /// Which file.
+        /// Name of the file.
         file: String,
         /// What is wrong.
         what: String,
     },
 }
 
-/// Reads one page from its file, with a text of at most `room` bytes, which it takes off `room`; `None`
-/// where it had no text yet, or was being written all the time.
+/// Reads one page from its file. The text may be at most `room` bytes long, and its length is
+/// subtracted from `room`. Returns `None` if there is no text yet, or if it was being written all
+/// the time.
 fn read_page(file: &File, name: &str, room: &mut u64) -> Result<Option<YardStats>, PageError> {
     let wrong = |what: String| PageError::Wrong { file: name.into(), what };
     let bytes = file.metadata().map_err(|e| wrong(e.to_string()))?.len();
@@ -175,9 +184,9 @@ fn read_page(file: &File, name: &str, room: &mut u64) -> Result<Option<YardStats
     serde_json::from_slice(&text).map(Some).map_err(|e| wrong(e.to_string()))
 }
 
-/// Opens a descriptor of another process if it is a page: a memfd of fixed length. `None`: it is
-/// something else with such a name, or gone. Nothing else is opened, as a FIFO would block, and a
-/// device might act on it.
+/// Opens a descriptor of another process if it is a page: a memfd of fixed length. Returns `None`
+/// if it is something else with such a name, or gone. It opens no other file: a FIFO would block,
+/// and a device might act on the open.
 fn open_page(path: &Path) -> Option<File> {
     let open = |path: &Path, flags| OpenOptions::new().read(true).custom_flags(flags).open(path);
     let place = open(path, libc::O_PATH).ok()?;
@@ -186,26 +195,26 @@ fn open_page(path: &Path) -> Option<File> {
     }
     let again = format!("/proc/self/fd/{}", place.as_raw_fd());
     let file = open(again.as_ref(), libc::O_NONBLOCK | libc::O_NOCTTY).ok()?;
-    // SAFETY: the descriptor is open, and the call takes numbers only (`only_a_sealed_memfd_is_opened`).
+    // SAFETY: the descriptor is open, and the call takes numbers only
+    // (`only_a_sealed_memfd_is_opened`).
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    // An error is less than 0, and has all bits.
+    // An error is -1, in which all bits are set.
     (seals >= 0 && seals & SEALS == SEALS).then_some(file)
 }
 
-/// What the yards of a process publish, in the order of their descriptors. A page on several
-/// descriptors counts once. The process need not be trusted: what it makes this take is bounded by
-/// the length of its texts, 16 MiB together.
+/// Reads the statistics that the yards of a process publish, in the order of their descriptors. A
+/// page open on several descriptors counts once. The process need not be trusted: memory use is
+/// bounded by the total length of its texts, 16 MiB.
 ///
 /// # Errors
-/// There is no such process, it may not be looked at, it publishes nothing, or something is wrong
-/// with a page.
+/// The process does not exist, access is denied, it publishes nothing, or a page is malformed.
 pub fn read_stats(pid: u32) -> Result<Vec<YardStats>, PageError> {
     let error = |error| PageError::Process { pid, error };
     let dir = format!("/proc/{pid}/fd");
     let mut found = Vec::new();
     for entry in fs::read_dir(&dir).map_err(error)? {
         let path = entry.map_err(error)?.path();
-        // Descriptors come and go meanwhile.
+        // Descriptors may be closed in the meantime.
         let Ok(link) = fs::read_link(&path) else { continue };
         if link.to_string_lossy().starts_with(NAME) {
             let number = path.file_name().and_then(|n| n.to_str()?.parse::<u32>().ok());
@@ -240,7 +249,7 @@ mod tests {
         read_page(file, "page", &mut 100_000)
     }
 
-    /// One that this process publishes, to be found by its mark.
+    /// A page of this process, recognisable by its `used` value.
     fn published(used: u64) -> Page {
         let page = Page::new(16 << 10).unwrap();
         page.write(&YardStats { used, ..YardStats::default() });
@@ -272,7 +281,7 @@ mod tests {
         let told = again().unwrap_err().to_string();
         assert_eq!(told, "page: the statistics of the process are longer than 16 MiB");
         assert_eq!(room, 1);
-        // A page that says so costs nothing: 64 MiB, none of which is there.
+        // A page that only claims a long text costs nothing: 64 MiB, none of them allocated.
         let long = Page::new(64 << 20).unwrap();
         assert_eq!(long.count as u64 * 8, MOST + 4096);
         long.words()[4].store(MOST, Relaxed);
@@ -306,7 +315,7 @@ mod tests {
         let name = CString::new(fifo.to_str().unwrap()).unwrap();
         // SAFETY: the name is a C string that lives until the call returns.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-        // A reader would be waited for here if there were one, and would wait itself.
+        // If this opened the FIFO for reading, it would block, and the writer below would succeed.
         let reads = std::thread::spawn({
             let fifo = fifo.clone();
             move || open_page(&fifo).is_none()

@@ -1,4 +1,4 @@
-//! The host as the allocator's platform: running CPU, clock, real memory.
+//! The hooks of an allocator on the host: current CPU, clock, real memory.
 
 use std::cell::Cell;
 use std::io;
@@ -22,18 +22,18 @@ use crate::relocate::Moving;
 use crate::service::Service;
 use crate::{clock, cpu};
 
-/// Words of a page.
+/// Words per page.
 pub(crate) const WORDS: usize = PAGE_SIZE as usize / 8;
-/// How long a pause is, and how often one who is throttled looks: the kernel's tick at 250 Hz.
+/// Length of a pause, and polling interval of a throttled thread: the kernel's tick at 250 Hz.
 const TICK: Duration = Duration::from_millis(4);
 
-/// Which of a yard's CPUs stands for each of the system's: itself, or for one that the yard keeps
-/// no lists for, another one.
+/// Maps each of the system's CPUs to a CPU of the yard: to itself, or to another one if the yard
+/// keeps no lists for it.
 #[derive(Debug)]
 pub(crate) struct CpuTable(Box<[CpuId]>);
 
 impl CpuTable {
-    /// For these CPUs of the yard, at least one.
+    /// Creates the table for these CPUs of the yard, at least one.
     pub(crate) fn new(cpus: &[u32]) -> Self {
         let last = cpus.iter().max().map_or(0, |&c| c as usize);
         let of = |n: usize| {
@@ -52,14 +52,14 @@ impl CpuTable {
     }
 }
 
-/// The allocator's view of the host. `E` is a platform with what an embedder adds: reclaim, who owns
-/// what, failures, events; its CPU, its clock and its pauses are not asked.
+/// The allocator's hooks on the host. `E` is the embedder's hooks: reclaim, ownership, failures,
+/// events. The CPU, clock and pause hooks of `E` are not called.
 #[derive(Debug)]
 pub struct HostPlatform<E = ()> {
     region: Arc<Region>,
     cpus: CpuTable,
-    /// Whoever owns a block has it alone, so that free memory is nobody's. Then it is known which
-    /// pages are still zeros.
+    /// Each block has one owner at a time, so that nothing uses free memory. Then the allocator can
+    /// track which pages are still zero.
     exclusive: bool,
     fresh: Option<KnownZero>,
     service: Service,
@@ -80,25 +80,25 @@ impl<E> HostPlatform<E> {
         HostPlatform { region, cpus, exclusive, fresh, service, embedder }
     }
 
-    /// What a worker does on requests' behalf. Of an exclusive yard's only.
+    /// Returns the state shared with the worker. Only an exclusive yard uses it.
     pub(crate) fn service(&self) -> &Service {
         &self.service
     }
 
-    /// What the embedder added.
+    /// Returns the embedder's hooks.
     pub fn embedder(&self) -> &E {
         &self.embedder
     }
 
-    /// The system took these pages' memory back, so that they will be zeros when they are next
-    /// read (`MADV_DONTNEED`, not `MADV_FREE`). They are free, and nobody is given them meanwhile.
+    /// Records that the system took back the memory of free pages, so that they read as zeros next
+    /// time (`MADV_DONTNEED`, not `MADV_FREE`). They stay unallocated during this call.
     pub(crate) fn note_returned(&self, frames: &Range<Pfn>) {
         if let Some(fresh) = &self.fresh {
             fresh.renew(frames.start, frames.end.0.saturating_sub(frames.start.0));
         }
     }
 
-    /// Gives free pages' memory back to the system ([`Region::discard`]).
+    /// Returns the memory of free pages to the system ([`Region::discard`]).
     pub(crate) fn discard(&self, pfn: Pfn, order: Order, lazily: bool) -> io::Result<()> {
         let pages = u64::from(order.pages());
         if let Some(fresh) = self.fresh.as_ref().filter(|_| lazily) {
@@ -111,13 +111,15 @@ impl<E> HostPlatform<E> {
         Ok(())
     }
 
-    /// Somebody may write to the pages from now on. Whether they are known to be zeros.
+    /// Records that the pages may be written from now on. Returns whether they are known to be
+    /// zero.
     #[inline]
     pub(crate) fn use_up(&self, pfn: Pfn, pages: u64) -> bool {
         self.fresh.as_ref().is_some_and(|fresh| fresh.use_up(&self.region, pfn, pages))
     }
 
-    /// Whether this page was known to be zeros when it was prepared, by this thread and as the last one.
+    /// Returns whether this page was known to be zero when it was prepared, if it is the last one
+    /// that this thread prepared.
     pub(crate) fn was_zeros(&self, pfn: Pfn) -> bool {
         self.fresh.is_some() && PREPARED_ZEROS.get() == pfn.0
     }
@@ -126,13 +128,13 @@ impl<E> HostPlatform<E> {
         &self.region
     }
 
-    /// A block as words that anybody may use at any time.
+    /// Returns a block as atomic words, which any thread may use at any time.
     pub(crate) fn words(&self, pfn: Pfn, order: Order) -> Option<&[AtomicU64]> {
         let pages = u64::from(order.pages());
         let start = self.region.address(pfn, pages)?;
-        // SAFETY: the pages are mapped for as long as the region lives, aligned, and were given by
-        // the system as zeros. Where the yard is not exclusive, all uses of them are atomic; where
-        // it is, this is asked only for blocks that are the allocator's at the moment
+        // SAFETY: the pages are mapped as long as the region lives, aligned, and initialised to
+        // zero by the system. In a yard that is not exclusive, all accesses are atomic. In an
+        // exclusive yard, this is called only for blocks that the allocator holds at the moment
         // (`a_raw_yard_by_frame_number`, `a_policy_that_checks_or_fills_pages_has_no_front_cache`).
         Some(unsafe {
             slice::from_raw_parts(start.as_ptr().cast::<AtomicU64>(), pages as usize * WORDS)
@@ -149,20 +151,20 @@ impl<E> HostPlatform<E> {
         }
         let pages = u64::from(order.pages());
         if let Some(start) = self.region.address(pfn, pages) {
-            // SAFETY: the pages are mapped; the block is the allocator's, and in an exclusive yard
-            // in no other use then (`blocks_are_zeros_whatever_else_their_flags_say`,
+            // SAFETY: the pages are mapped. The allocator holds the block, so in an exclusive yard
+            // nothing else uses it (`blocks_are_zeros_whatever_else_their_flags_say`,
             // `threads_that_wander_never_share_a_page`).
             unsafe { start.write_bytes(0, (pages * PAGE_SIZE) as usize) };
         }
     }
 }
 
-/// Stores a word everywhere. The compiler takes atomic stores one by one; the processor has an
-/// instruction that brings lines in whole.
+/// Stores a word in all of `words`. The compiler emits atomic stores one by one; `rep stosq` writes
+/// whole cache lines.
 fn store(words: &[AtomicU64], word: u64) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: to the program these are relaxed stores to these words, each of them whole, as the
-    // instruction's repeated steps are; the direction flag is clear, as the ABI has it
+    // SAFETY: to the program these are relaxed stores to these words. Each is done whole, as the
+    // repeated steps of the instruction are. The direction flag is clear, as the ABI requires
     // (`frames_are_zeros_whatever_else_their_flags_say`, `every_word_is_stored_and_none_beside`).
     unsafe {
         std::arch::asm!(
@@ -180,11 +182,11 @@ fn store(words: &[AtomicU64], word: u64) {
 }
 
 thread_local! {
-    /// Its address tells threads apart.
+    /// Its address identifies the thread.
     static HERE: u8 = const { 0 };
-    /// The first frame of the block that was last prepared on this thread, if all of it was known to
-    /// be zeros; else 0, which is no frame of a region. It says so to the front cache: nothing of that
-    /// kind travels in flags, where callers could say it too.
+    /// First frame of the block last prepared on this thread, if all of it was known to be zero;
+    /// otherwise 0, which no region contains. It informs the thread cache. Flags do not carry this,
+    /// because callers could set them too.
     static PREPARED_ZEROS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -221,7 +223,7 @@ impl<E: Hooks> Platform for HostPlatform<E> {
 }
 
 impl<E: Hooks> Reclaim for HostPlatform<E> {
-    // Huge pages go back whole; smaller blocks would split them.
+    // Huge pages are returned whole; returning smaller blocks would split them.
     const REPORT_ORDER: Option<Order> = match E::REPORT_ORDER {
         None => Some(Order::HUGE),
         some => some,

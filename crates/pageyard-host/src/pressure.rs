@@ -1,4 +1,4 @@
-//! How short memory is, and who wants to be told.
+//! Memory pressure: levels, causes and events.
 
 use std::fmt;
 
@@ -6,15 +6,17 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 #[repr(u8)]
 pub enum Level {
-    /// It is not.
+    /// No shortage.
     #[default]
     Calm = 0,
-    /// Caches had better shrink: use is above the soft limit, free memory is below a LOW mark, the
-    /// system stalls, or the control group comes near its limits.
+    /// Caches should shrink. Use is above the soft limit, free memory is below a LOW watermark, the
+    /// system stalls, or the control group is close to its limits.
     Moderate = 1,
-    /// Ordinary requests fail or are about to: free memory of all nodes is below the MIN marks, and
-    /// what is left is for requests that may use the reserves; or the control group is within a 32nd
-    /// of its `memory.max`.
+    /// Ordinary requests fail or are about to.
+    ///
+    /// - Either free memory of all nodes is at or below the MIN watermarks; what is left is for
+    ///   requests that may use the reserves.
+    /// - Or the control group is within a 32nd of its `memory.max`.
     Critical = 2,
 }
 
@@ -33,35 +35,36 @@ impl fmt::Display for Level {
 /// Why memory is short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// More is in use than the soft limit, or where there is none the hard one, says.
+    /// More is in use than the soft limit, or the hard limit if there is no soft one.
     SoftLimit,
-    /// A node has less free than its LOW mark.
+    /// Free memory of a node is below its LOW watermark.
     LowMark,
-    /// No node has more free than its MIN mark: the hard limit, or the end of the memory, is reached.
+    /// Free memory of every node is at or below its MIN watermark: the hard limit or the end of the
+    /// memory is reached.
     MinMark,
     /// Tasks of this system wait for memory (PSI).
     Stall,
-    /// The control group comes near a limit of its, or has run into one.
+    /// The control group is close to a limit, or has reached one.
     Group,
 }
 
-/// What a listener is told when the level changes.
+/// A change of the pressure level, passed to listeners.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PressureEvent {
-    /// The level now.
+    /// New level.
     pub level: Level,
-    /// The level before.
+    /// Previous level.
     pub before: Level,
-    /// Why; nothing where it is calm.
+    /// Causes; empty if the level is calm.
     pub causes: Vec<Cause>,
     /// Pages in use.
     pub used: u64,
-    /// The limits, in pages.
+    /// The soft and the hard limit in pages; `None` if there is none.
     pub soft: Option<u64>,
     /// See `soft`.
     pub hard: Option<u64>,
 }
 
-/// A listener for changes of the level. Called by the worker, without any of the yard's locks. A panic
-/// ends the call, not the worker.
+/// A listener for changes of the pressure level. The worker calls it without any of the yard's
+/// locks. A panic ends the call, not the worker.
 pub(crate) type Listener = dyn Fn(&PressureEvent) + Send + Sync;

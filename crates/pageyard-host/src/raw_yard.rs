@@ -1,4 +1,4 @@
-//! The allocator over real memory by frame number.
+//! The allocator over real memory, used by frame number.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::service::Service;
 use crate::topology::Topology;
 use crate::watched::{self, Watch, Watched};
 
-/// The memory of a block, a word at a time.
+/// The memory of a block as atomic words.
 ///
-/// Whoever has a frame number can have this, owner or not: so the words are atomic, and nothing
-/// else is ever borrowed from the memory.
+/// Any holder of a frame number can get these words, whether it owns the block or not. So the words
+/// are atomic, and nothing else is ever borrowed from the memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'y>(&'y [AtomicU64]);
 
-/// Words of a cache line.
+/// Words per cache line.
 const LINE: usize = 8;
 
 impl<'y> Words<'y> {
-    /// The words themselves.
+    /// Returns all words.
     pub fn all(self) -> &'y [AtomicU64] {
         self.0
     }
 
-    /// Reads and writes one word in every line of the first so many bytes, at least of one.
+    /// Reads and writes one word in every cache line of the first `bytes` bytes, at least one word.
     pub fn touch(self, bytes: u64) {
         let words = bytes.div_ceil(8).clamp(1, self.0.len() as u64) as usize;
         for word in self.0[..words].iter().step_by(LINE) {
@@ -44,14 +44,14 @@ impl<'y> Words<'y> {
     }
 }
 
-/// The allocator over a [`Region`], by frame number. Its memory is only seen as atomic
-/// [`Words`], so that a frame number that is used by one who does not own it is a mistake, but never
-/// undefined behaviour.
+/// The allocator over a [`Region`], used by frame number. Its memory is accessible only as atomic
+/// [`Words`]: using a frame number without owning the block is a mistake, but never undefined
+/// behaviour.
 ///
-/// Made by [`Builder::build_raw`](crate::Builder::build_raw). `R` is its lock, `E` what an embedder
-/// adds ([`HostPlatform`]).
+/// Built by [`Builder::build_raw`](crate::Builder::build_raw). `R` is the type of its locks, `E`
+/// the embedder's hooks ([`HostPlatform`]).
 pub struct RawYard<P: Policy = Linux612, R: RawMutex + 'static = HostLock, E: Hooks = ()> {
-    // Dropped first: it borrows from `maps`.
+    // Dropped first, because it borrows from `maps`.
     yard: Yard<'static, Hooked<R, HostPlatform<E>, P>>,
     maps: Maps<R>,
     cpus: Vec<u32>,
@@ -78,9 +78,9 @@ impl<P: StaticPolicy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         let service = of("worker", Service::new())?;
         let table = CpuTable::new(&cpus);
         let platform = HostPlatform::new(Arc::new(region), table, exclusive, service, embedder);
-        // SAFETY: called once; `yard` is dropped before `maps`, and nothing of it is handed out for
-        // longer than `self` is borrowed (`core`; `a_raw_yard_by_frame_number`, which is dropped and
-        // whose region has another one, and the sanitizers).
+        // SAFETY: called once. `yard` is dropped before `maps`, and references into it do not
+        // outlive the borrow of `self` (`core`; `a_raw_yard_by_frame_number`, which drops a yard
+        // and builds another on its region, and the sanitizers).
         let (layout, storage) = unsafe { maps.storage() };
         let yard = if deferred {
             Yard::deferred(&layout, storage, platform)?
@@ -98,7 +98,7 @@ impl<P: StaticPolicy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
 }
 
 impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
-    /// The allocator itself: all its requests, statistics, settings and texts.
+    /// Returns the core allocator, with all its requests, statistics, knobs and text output.
     pub fn core(&self) -> &Yard<'_, Hooked<R, HostPlatform<E>, P>> {
         &self.yard
     }
@@ -107,22 +107,23 @@ impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         self.yard.hooks().service()
     }
 
-    /// The memory.
+    /// Returns the memory.
     pub fn region(&self) -> &Region {
         self.yard.hooks().region()
     }
 
-    /// The system's CPUs that it keeps lists for; others use one of theirs.
+    /// Returns the system's CPUs that have per-CPU lists; threads on other CPUs share one of these.
     pub fn cpus(&self) -> &[u32] {
         &self.cpus
     }
 
-    /// Bytes of its descriptors and tables, whether they take memory yet or not.
+    /// Returns the size of the descriptors and tables in bytes, whether or not they take memory
+    /// yet.
     pub fn map_bytes(&self) -> usize {
         self.maps.bytes()
     }
 
-    /// A block of 2^`order` pages.
+    /// Allocates a block of 2^`order` pages.
     ///
     /// # Errors
     /// As [`Yard::alloc`].
@@ -131,7 +132,7 @@ impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         self.yard.alloc(order, gfp)
     }
 
-    /// The same, preferably of this node.
+    /// Like [`alloc`](RawYard::alloc), preferably on this node.
     ///
     /// # Errors
     /// As [`Yard::alloc_on`].
@@ -139,16 +140,17 @@ impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         self.yard.alloc_on(node, order, gfp)
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     ///
     /// # Errors
-    /// As [`Yard::free`]: it is not allocated, or not at this order.
+    /// As [`Yard::free`]: the block is not allocated, or not at this order.
     #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.yard.free(pfn, order)
     }
 
-    /// The same for a block that only its caller can give back ([`Yard::free_owned`]).
+    /// Like [`free`](RawYard::free), but the caller guarantees that no other thread frees the block
+    /// concurrently ([`Yard::free_owned`]).
     ///
     /// # Errors
     /// As [`free`](RawYard::free).
@@ -157,7 +159,7 @@ impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         self.yard.free_owned(pfn, order)
     }
 
-    /// Gives blocks back as a list.
+    /// Frees several blocks.
     ///
     /// # Errors
     /// As [`Yard::free_batch`].
@@ -165,7 +167,8 @@ impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         self.yard.free_batch(blocks)
     }
 
-    /// The same for blocks that only their caller can give back ([`Yard::free_batch_owned`]).
+    /// Like [`free_batch`](RawYard::free_batch), but the caller guarantees that no other thread
+    /// frees the blocks concurrently ([`Yard::free_batch_owned`]).
     ///
     /// # Errors
     /// As [`free_batch`](RawYard::free_batch).
@@ -173,25 +176,26 @@ impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         self.yard.free_batch_owned(blocks)
     }
 
-    /// The memory of 2^`order` pages from a frame on; `None` where they are not all the yard's.
+    /// Returns the memory of 2^`order` pages from a frame on; `None` unless all of them are the
+    /// yard's.
     #[inline]
     pub fn words(&self, pfn: Pfn, order: Order) -> Option<Words<'_>> {
         self.yard.hooks().words(pfn, order).map(Words)
     }
 
-    /// One tick of the statistics worker for every CPU (§5.14, §5.15, §9.2), to be called about
-    /// once a second. Binds the calling thread to each of the CPUs in turn, so it needs a thread of
-    /// its own.
+    /// Runs one tick of the statistics worker for every CPU (§5.14, §5.15, §9.2). Call it about
+    /// once a second, from a thread of its own: it binds the calling thread to each of the CPUs in
+    /// turn.
     pub fn tick(&self) {
         for &cpu in &self.cpus {
-            // Where the thread may not go there, its work is done from here: under the same locks,
-            // only farther from the lists.
+            // If the thread may not run on that CPU, the work is done from here, under the same
+            // locks.
             let _ = crate::cpu::bind(&[cpu]);
             self.yard.tick(CpuId(cpu));
         }
     }
 
-    /// The memory, when nobody needs the yard any more; for another one.
+    /// Drops the yard and returns its memory, for another yard.
     pub fn into_region(self) -> Region {
         let region = self.yard.hooks().region().clone();
         drop(self);
@@ -200,7 +204,9 @@ impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
 }
 
 impl<P: Policy> RawYard<P, HostLock> {
-    /// Keeps what the hard limit wants ([`Balloon::adjust`](crate::balloon::Balloon::adjust)). Whether that is all.
+    /// Keeps the pages that the hard limit requires
+    /// ([`Balloon::adjust`](crate::balloon::Balloon::adjust)). Returns whether it keeps all of
+    /// them.
     pub(crate) fn adjust_balloon(&self) -> bool {
         self.service().balloon.adjust(&self.yard, |pfn, order| {
             let _ = self.yard.hooks().discard(pfn, order, false);
@@ -209,10 +215,10 @@ impl<P: Policy> RawYard<P, HostLock> {
 }
 
 impl<P: Policy, W: Watch, E: Hooks> RawYard<P, Watched<W>, E> {
-    /// From now on, `W` is told of waits for and holds of the zones' locks.
+    /// Reports waits for and holds of the zone locks to `W` from now on.
     pub fn watch_zone_locks(&self) {
         for zone in self.yard.zone_ids() {
-            // The one lock that this waits for is the zone's.
+            // The only lock that this waits for is the zone lock.
             watched::mark(|| {
                 let _ = self.yard.free_blocks_by_type(zone);
             });

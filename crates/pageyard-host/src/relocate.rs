@@ -1,4 +1,4 @@
-//! Blocks in use that may be moved: compaction makes large free blocks of what they leave.
+//! Movable blocks: compaction migrates them to make large free blocks.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use pageyard::{Order, PAGE_SIZE, Pfn, Relocation};
 
 use crate::held::{Class, Mutex, MutexGuard};
 
-/// A block that is to move, for a [`Relocator`].
+/// A block to move, passed to a [`Relocator`].
 #[derive(Debug)]
 pub struct Moving {
     pub(crate) from: Pfn,
@@ -19,27 +19,28 @@ pub struct Moving {
 }
 
 impl Moving {
-    /// Where it is.
+    /// Returns the block's current first frame.
     pub fn from(&self) -> Pfn {
         self.from
     }
 
-    /// Where it is to go: free memory of the same size that nobody else has.
+    /// Returns the first frame of the destination: free memory of the same size that nothing else
+    /// uses.
     pub fn to(&self) -> Pfn {
         self.to
     }
 
-    /// Its order.
+    /// Returns the order.
     pub fn order(&self) -> Order {
         self.order
     }
 
-    /// Its bytes now.
+    /// Returns the address of the current bytes.
     pub fn old(&self) -> NonNull<u8> {
         self.old
     }
 
-    /// Its bytes afterwards.
+    /// Returns the address of the destination's bytes.
     pub fn new_place(&self) -> NonNull<u8> {
         self.new
     }
@@ -48,44 +49,44 @@ impl Moving {
         (u64::from(self.order.pages()) * PAGE_SIZE) as usize
     }
 
-    /// Copies all of it.
+    /// Copies all bytes to the destination.
     ///
     /// # Safety
-    /// The caller owns the block, and nobody writes to it meanwhile.
+    /// The caller owns the block, and nothing writes to it during the copy.
     pub unsafe fn copy(&self) {
-        // SAFETY: both places are mapped, as large as said and apart from each other; the new one is
-        // the allocator's, and the old one is not written to, by the caller's word.
+        // SAFETY: both places are mapped, of this size, and do not overlap. The destination is the
+        // allocator's, and by the caller's guarantee nothing writes to the source.
         unsafe { self.new.copy_from_nonoverlapping(self.old, self.bytes()) };
     }
 }
 
-/// Somebody who owns blocks by their numbers ([`Block::into_raw`](crate::Block::into_raw)) and can
-/// move them. It is asked for blocks that were [said to be movable](pageyard::Yard::set_movable).
+/// An owner of blocks by number ([`Block::into_raw`](crate::Block::into_raw)) that can move them.
+/// It is called for blocks [marked as movable](pageyard::Yard::set_movable).
 /// [`Movable`](crate::Movable) needs none.
 ///
 /// # Safety
-/// Whoever answers [`Moved`](Relocation::Moved) owned the block, has copied it, owns its new place
-/// from now on, and sees to it that nobody uses the old one any more. What it does not own, it
-/// answers [`Refused`](Relocation::Refused): also a block of its own that is there by now, but of
-/// another order than [the one to move](Moving::order).
+/// An implementation that returns [`Moved`](Relocation::Moved) owned the block and has copied it.
+/// It owns the new place from now on and ensures that nothing uses the old one. For blocks that it
+/// does not own, it returns [`Refused`](Relocation::Refused). That includes a block of its own that
+/// is at this frame by now, but of another order than [the one to move](Moving::order).
 ///
 /// A panic counts as [`Refused`](Relocation::Refused), once the panic hook has run: the block must
 /// still be where it was.
 pub unsafe trait Relocator: Send + Sync {
-    /// Moves a block, or does not. Called without any of the yard's locks, by the worker or by whoever
-    /// makes a request that needs compaction; it *tries* locks that such a caller may hold. Requests
-    /// that it makes may use the reserves and never lead to reclaim or compaction.
+    /// Moves a block, or refuses. Called without any of the yard's locks, by the worker or on the
+    /// thread of a request that needs compaction. Use `try_lock` on locks that such a caller may
+    /// hold. Requests made in here may use the reserves and never lead to reclaim or compaction.
     fn relocate(&self, block: &Moving) -> Relocation;
 }
 
-/// Frames whose movable blocks share a list.
+/// Number of consecutive frames whose movable blocks share a list.
 const BUCKET: u64 = 16;
 
-/// The movable blocks by their first frames.
+/// The movable blocks by first frame.
 ///
-/// Compaction asks it for every block that it wants to move, on the thread of any request that
-/// allocates. So nothing is allocated or dropped under its lock: there is a fixed number of lists, and
-/// nodes are made before and dropped after it is held.
+/// Compaction looks up every block that it wants to move, on the thread of any request that
+/// allocates. So nothing is allocated or dropped under the lock: the number of lists is fixed, and
+/// nodes are allocated before and dropped after the lock is held.
 #[derive(Debug)]
 pub(crate) struct Movables(Mutex<Table>);
 
@@ -106,11 +107,11 @@ struct Node {
 /// A movable block.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// Held while the block's bytes are in use, or moved.
+    /// Held while the block's bytes are in use or being moved.
     pub(crate) busy: Mutex<()>,
-    /// The first frame. Written with `busy` held.
+    /// First frame. Written with `busy` held.
     place: AtomicU64,
-    /// The owner has `busy`, by a [`Pinned`](crate::Pinned).
+    /// Set while a [`Pinned`](crate::Pinned) of the owner holds `busy`.
     pub(crate) pinned: AtomicBool,
     pub(crate) order: Order,
 }
@@ -179,7 +180,7 @@ impl Movables {
         self.table().blocks == 0
     }
 
-    /// Adds a block of a yard of so many pages.
+    /// Adds a block of a yard of `pages` pages.
     pub(crate) fn add(&self, pages: u64, pfn: Pfn, slot: &Arc<Slot>) {
         let node = Box::new(Node { pfn, slot: slot.clone(), next: None });
         if self.table().buckets.is_empty() {
@@ -188,7 +189,7 @@ impl Movables {
             if table.buckets.is_empty() {
                 std::mem::swap(&mut table.buckets, &mut buckets);
             }
-            // Another thread's were faster: these go without the lock.
+            // If another thread installed its buckets first, these are dropped without the lock.
             drop(table);
         }
         self.table().link(node);
@@ -199,21 +200,22 @@ impl Movables {
         drop(node);
     }
 
-    /// Moves a block if it is one of these; `None` where it is not.
+    /// Moves a block if it is in this table; `None` otherwise.
     pub(crate) fn relocate(&self, block: &Moving) -> Option<Relocation> {
         let slot = self.table().get(block.from)?.clone();
         if slot.order != block.order {
-            // The block that was to move is gone, and another one is there, which wants another
-            // place.
+            // The block that was to move is gone. Another one is there, which needs a different
+            // destination.
             return Some(Relocation::Refused);
         }
         let Some(_busy) = slot.busy.try_lock() else { return Some(Relocation::Busy) };
-        // Its owner may have given it up between the two locks; from here on it cannot.
+        // The owner may have freed the block between the two locks; while `busy` is held, it
+        // cannot.
         if !self.table().get(block.from).is_some_and(|s| Arc::ptr_eq(s, &slot)) {
             return Some(Relocation::Refused);
         }
-        // SAFETY: the slot is the block's owner and locked, so that nothing else uses its bytes; the
-        // order is the slot's (`another_block_in_the_same_place_does_not_move`,
+        // SAFETY: the slot owns the block and is locked, so nothing else uses its bytes; the order
+        // is the slot's (`another_block_in_the_same_place_does_not_move`,
         // `movable_blocks_are_moved_together_with_their_contents`).
         unsafe { block.copy() };
         slot.place.store(block.to.0, Relaxed);
@@ -238,7 +240,7 @@ mod tests {
     const FROM: Pfn = Pfn(1 << 20);
     const TO: Pfn = Pfn((1 << 20) + 64);
 
-    /// A block of order 2 with sevens in it, of a yard of 1,024 pages; and room for it to move to.
+    /// A block of order 2 filled with sevens, in a yard of 1,024 pages, and a destination for it.
     struct One {
         movables: Movables,
         slot: Arc<Slot>,
@@ -260,7 +262,8 @@ mod tests {
         }
     }
 
-    /// What compaction found may be gone when it asks, and a block of another size be there.
+    /// By the time compaction asks, the block that it found may be gone and one of another size be
+    /// there.
     #[test]
     fn another_block_in_the_same_place_does_not_move() {
         let mut one = One::new();
@@ -277,7 +280,7 @@ mod tests {
         assert!(one.movables.is_empty());
     }
 
-    /// Busy, not refused: compaction asks again, as the guard may be dropped at any time.
+    /// Busy, not refused: compaction retries, because the guard may be dropped at any time.
     #[test]
     fn a_block_in_use_is_busy() {
         let mut one = One::new();
@@ -291,7 +294,7 @@ mod tests {
     #[test]
     fn blocks_that_share_a_list_are_told_apart() {
         let movables = Movables::default();
-        // 1,024 pages in 64 lists: frames 1,024 apart share one too.
+        // 1,024 pages in 64 lists: frames 1,024 apart also share a list.
         let all: Vec<_> = (0..2048).map(|n| Arc::new(Slot::new(Pfn(n), order(0)))).collect();
         all.iter().for_each(|slot| movables.add(1024, slot.place(), slot));
         assert_eq!(movables.table().blocks, 2048);

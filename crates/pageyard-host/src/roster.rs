@@ -1,4 +1,4 @@
-//! The magazines of a yard's threads, and how many blocks each of them may keep.
+//! The magazines of a yard's threads, and their limits.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use crate::magazine::{KINDS, Kind, Magazine};
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Class, Mutex, MutexGuard};
 
-/// What threads may keep.
+/// Limits of what threads may keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Blocks of each kind that one thread may keep.
+    /// Maximum number of blocks of each kind per thread.
     pub(crate) blocks: [u32; KINDS],
-    /// Threads that may have a magazine.
+    /// Maximum number of threads with a magazine.
     pub(crate) threads: usize,
 }
 
 /// All magazines of a yard.
 ///
-/// Whether threads are pressed and the limits of their magazines change together, under the lock of
-/// the list: pressed, every limit is 0; else every limit is that of [`Limits`].
+/// The pressed state and the limits of the magazines change together, under the lock of the list.
+/// While pressed, every limit is 0; otherwise every limit is that of [`Limits`].
 pub(crate) struct Roster {
     limits: Limits,
     magazines: Mutex<Vec<Arc<Magazine>>>,
     pub(crate) pressed: AtomicBool,
-    /// How often threads were pressed that were not.
+    /// Number of transitions to pressed.
     presses: AtomicU64,
     /// Length of the list.
     threads: AtomicUsize,
@@ -41,13 +41,13 @@ impl Roster {
         }
     }
 
-    /// Locks the list. Its holder has every magazine that it claims to itself.
+    /// Locks the list. The holder has exclusive use of every magazine that it claims.
     pub(crate) fn list(&self) -> MutexGuard<'_, Vec<Arc<Magazine>>> {
         self.magazines.lock()
     }
 
-    /// Runs `f` on the locked list, which has room for one more. It grows while it is not locked:
-    /// what allocates may need the lock, to drain the magazines.
+    /// Runs `f` on the locked list, which has room for one more magazine. The list grows while it
+    /// is not locked, because an allocation may need the lock to drain the magazines.
     fn with_room<T>(&self, f: impl FnOnce(&mut Vec<Arc<Magazine>>) -> T) -> T {
         let mut spare = Vec::new();
         loop {
@@ -58,7 +58,7 @@ impl Roster {
             }
             if list.len() < list.capacity() {
                 let answer = f(&mut list);
-                // Before what was the list is freed.
+                // Unlock before the old buffer is freed.
                 drop(list);
                 return answer;
             }
@@ -68,7 +68,7 @@ impl Roster {
         }
     }
 
-    /// Whether no thread more may have a magazine at the moment.
+    /// Returns whether the maximum number of threads has a magazine.
     pub(crate) fn is_full(&self) -> bool {
         self.threads.load(Relaxed) >= self.limits.threads
     }
@@ -77,13 +77,13 @@ impl Roster {
         self.pressed.load(Relaxed)
     }
 
-    /// How often threads were pressed that were not. In agreement with
+    /// Returns the number of transitions to pressed. Consistent with
     /// [`is_pressed`](Roster::is_pressed) for the holder of the list.
     pub(crate) fn presses(&self) -> u64 {
         self.presses.load(Relaxed)
     }
 
-    /// Adds the calling thread's magazine. `false` where there are as many as there may be.
+    /// Adds the calling thread's magazine. Returns `false` if the maximum is reached.
     pub(crate) fn join(&self, magazine: &Arc<Magazine>) -> bool {
         self.with_room(|list| {
             if list.len() >= self.limits.threads {
@@ -96,7 +96,8 @@ impl Roster {
         })
     }
 
-    /// Takes the calling thread's magazine off the list; `last` runs while nobody can claim it.
+    /// Removes the calling thread's magazine from the list. Runs `last` while no other thread can
+    /// claim it.
     pub(crate) fn leave(&self, magazine: &Arc<Magazine>, last: impl FnOnce()) {
         let mut list = self.list();
         list.retain(|m| !Arc::ptr_eq(m, magazine));
@@ -104,8 +105,8 @@ impl Roster {
         last();
     }
 
-    /// Takes the magazines that are meant away from their owners, one after the other, and hands
-    /// them to `take`. See [`take_away`].
+    /// Claims the magazines that `meant` selects and passes them to `take`, one after the other.
+    /// See [`take_away`].
     pub(crate) fn drain(
         &self,
         meant: impl Fn(&Magazine) -> bool,
@@ -116,7 +117,7 @@ impl Roster {
         take_away(&list[..], |m| m.pages() > 0 && meant(m), barrier, take);
     }
 
-    /// Threads keep nothing from now on: their magazines are taken away, and stay empty until
+    /// Stops threads from keeping blocks: drains their magazines, which stay empty until
     /// [`relax`](Roster::relax).
     pub(crate) fn press(&self, barrier: impl FnOnce() -> bool, take: impl FnMut(&Magazine)) {
         let list = self.list();
@@ -125,12 +126,13 @@ impl Roster {
             self.pressed.store(true, Relaxed);
         }
         list.iter().for_each(|m| self.allow(m, false));
-        // All of them: an owner that read its limit before may be about to push into an empty one.
+        // All magazines: an owner that read its limit earlier may be about to push into an empty
+        // one.
         take_away(&list[..], |_| true, barrier, take);
     }
 
-    /// Threads may keep blocks again, if there is room for as much as all of them may keep.
-    /// `room`: pages that there are. Returns whether they still may not.
+    /// Lets threads keep blocks again if `room`, in pages, is enough for all that they may keep.
+    /// Returns whether they still must not.
     pub(crate) fn relax(&self, room: impl FnOnce() -> i64) -> bool {
         if !self.pressed.load(Relaxed) {
             return false;
@@ -138,7 +140,8 @@ impl Roster {
         let list = self.list();
         let each: u32 =
             Kind::ALL.iter().map(|&k| self.limits.blocks[k as usize] * k.order().pages()).sum();
-        // Another thread may have relaxed it before this one had the lock; then this changes nothing.
+        // Another thread may have relaxed the roster before this one got the lock; then this
+        // changes nothing.
         if room() < i64::from(each) * list.len() as i64 {
             return self.pressed.load(Relaxed);
         }
@@ -147,7 +150,7 @@ impl Roster {
         false
     }
 
-    /// Sets a magazine's limits. The list is locked.
+    /// Sets a magazine's limits. The caller holds the list.
     fn allow(&self, magazine: &Magazine, some: bool) {
         for kind in Kind::ALL {
             magazine.set_limit(kind, if some { self.limits.blocks[kind as usize] } else { 0 });

@@ -1,8 +1,10 @@
-//! A text in words that others see: one writes it, any number copy it, and nobody waits.
+//! A text in shared words: one writer, any number of readers that copy it, and no waiting.
 //!
-//! The words that both sides know: 3 a sequence number, odd while the rest is being written, 4 the
-//! length of the text in bytes, and from [`HEAD`] on the text. What the first three say is not this
-//! file's business.
+//! Both sides use these words; the first three belong to the caller:
+//!
+//! - 3: sequence number, odd while the rest is being written
+//! - 4: length of the text in bytes
+//! - from [`HEAD`]: the text
 
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU64, fence, yield_now};
@@ -11,16 +13,16 @@ use crate::sync::{AtomicU64, fence, yield_now};
 pub(crate) const HEAD: usize = 5;
 const SEQ: usize = 3;
 const LENGTH: usize = 4;
-/// How often a reader looks that finds the text being written.
+/// Attempts of a reader that finds the text being written.
 const TRIES: u32 = 1000;
-/// How often it copies a text that changes meanwhile: the writer may be hostile, and the text long.
+/// Copies of a text that changes during the copy: the writer may be hostile, and the text long.
 pub(crate) const COPIES: u32 = 64;
 
 /// Replaces the text, which must fit. One writer at a time.
 pub(crate) fn publish(words: &[AtomicU64], text: &[u8]) {
     let seq = words[SEQ].load(Relaxed);
     words[SEQ].store(seq.wrapping_add(1), Relaxed);
-    // Whoever sees a word of the new text sees that it is being written.
+    // A reader that sees a word of the new text also sees that it is being written.
     fence(Release);
     words[LENGTH].store(text.len() as u64, Relaxed);
     for (word, bytes) in words[HEAD..].iter().zip(text.chunks(8)) {
@@ -31,8 +33,9 @@ pub(crate) fn publish(words: &[AtomicU64], text: &[u8]) {
     words[SEQ].store(seq.wrapping_add(2), Release);
 }
 
-/// Copies a text that is whole. `copy` fills the bytes from so many on; `text` says, from the words
-/// before the text, how long it is. `None`: there is none yet, or it was being written all the time.
+/// Copies the text consistently. `copy` fills a buffer with the bytes from an offset on; `text`
+/// returns the length of the text, given the words before it. Returns `None` if there is no text
+/// yet, or if it was being written all the time.
 pub(crate) fn snapshot<E>(
     mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     mut text: impl FnMut(&[u64; HEAD]) -> Result<usize, E>,
@@ -51,14 +54,14 @@ pub(crate) fn snapshot<E>(
             return Ok(None);
         }
         copies += 1;
-        // Nothing is copied that is older than the number says ...
+        // Nothing copied below is older than the sequence number ...
         fence(Acquire);
         bytes.resize(length, 0);
         copy(HEAD * 8, &mut bytes)?;
         // ... or newer.
         fence(Acquire);
         copy(0, &mut head)?;
-        // The length was copied beside the number, before the first fence: it may have been older.
+        // The length was copied together with the number, before the first fence, and may be older.
         let after = words_of(&head);
         if (after[SEQ], after[LENGTH]) == (before[SEQ], before[LENGTH]) {
             return Ok(Some(bytes));
@@ -73,7 +76,7 @@ fn words_of(bytes: &[u8; HEAD * 8]) -> [u64; HEAD] {
     std::array::from_fn(|at| u64::from_ne_bytes(words[at]))
 }
 
-/// How long the text is, as the words before it say.
+/// Returns the length of the text in bytes, from the words before it.
 pub(crate) fn length(head: &[u64; HEAD]) -> u64 {
     head[LENGTH]
 }

@@ -1,4 +1,4 @@
-//! What requests and the worker tell each other, and who was registered with the yard.
+//! State shared by requests and the worker, and the registered callbacks.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::trace_events::TraceEvents;
 use crate::wake_event::WakeEvent;
 
 thread_local! {
-    /// This thread runs a callback that frees or moves memory: what it asks for may use the reserves,
-    /// and does not lead to another reclaim or compaction.
+    /// Set while this thread runs a callback that frees or moves memory. Its requests may use the
+    /// reserves and do not lead to another reclaim or compaction.
     static RECLAIMS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks the thread as a reclaimer until it is dropped.
+/// Marks the thread as reclaiming until it is dropped.
 struct Reclaiming(bool);
 
 impl Reclaiming {
@@ -60,29 +60,30 @@ impl Wanted {
 /// What a yard's worker has done and sees ([`HostYard::status`](crate::HostYard::status)).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// A worker is at work: the yard's own thread, or the embedder's.
+    /// Whether the yard has a worker: its own thread, or the embedder's.
     pub worker: bool,
-    /// Whether the system's stalls for memory (PSI) are watched, and why not.
+    /// Whether the system's memory stalls (PSI) are watched, or why not.
     pub stalls: Watching,
-    /// Whether the limits of a control group (cgroup v2) are watched, and why not.
+    /// Whether the limits of a control group (cgroup v2) are watched, or why not.
     pub group: Watching,
-    /// Why idle memory is not given back, if it is not.
+    /// Why idle memory is not returned to the system, if it is not.
     pub keeps: Option<String>,
-    /// How short memory is.
+    /// Pressure level.
     pub level: Level,
-    /// Pages in use: handed out, or out of use.
+    /// Pages in use: allocated, or out of use.
     pub used: u64,
     /// Pages that the system backs, as far as the allocator knows.
     pub resident: u64,
     /// Pages that are to stay resident at the moment.
     pub target: u64,
-    /// Pages that the hard limit keeps.
+    /// Pages kept out of circulation by the hard limit.
     pub kept: u64,
-    /// Pages given back to the system, and those of them that were fetched again, ever since.
+    /// Pages returned to the system, and pages of those that requests took again, since the yard
+    /// began.
     pub given_back: u64,
     /// See `given_back`.
     pub fetched: u64,
-    /// Pages that shrinkers freed for the worker, and for requests.
+    /// Pages freed by shrinkers, for the worker and for requests.
     pub shrunk: u64,
     /// See `shrunk`.
     pub shrunk_directly: u64,
@@ -92,19 +93,19 @@ pub struct Status {
     pub ticks: u64,
 }
 
-/// Options of what happens in the background.
+/// Options of the background work.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceOptions {
     pub(crate) backing: Backing,
     pub(crate) fallback: bool,
     pub(crate) limits: Limits,
-    /// `None`: not said.
+    /// `None`: not set.
     pub(crate) give_back: Option<Option<GiveBack>>,
     pub(crate) system: Option<SystemFiles>,
     pub(crate) publish: bool,
 }
 
-/// Shared between a yard, its platform and its worker.
+/// State shared by a yard, its hooks and its worker.
 pub(crate) struct Service {
     pub(crate) born: Birthplace,
     pub(crate) bell: WakeEvent,
@@ -117,7 +118,7 @@ pub(crate) struct Service {
     pub(crate) listeners: Registry<Listener>,
     pub(crate) balloon: Balloon,
     pub(crate) hotplug: Hotplug,
-    /// Somebody runs the worker.
+    /// Set while the yard has a worker.
     pub(crate) working: Arc<AtomicBool>,
     pub(crate) lazily: AtomicBool,
     pub(crate) level: AtomicU8,
@@ -125,25 +126,25 @@ pub(crate) struct Service {
     pub(crate) given_back: AtomicU64,
     pub(crate) shrunk: AtomicU64,
     pub(crate) shrunk_directly: AtomicU64,
-    /// The last call of the shrinkers by a request freed nothing.
+    /// Set if the last call of the shrinkers by a request freed nothing.
     barren: AtomicBool,
     pub(crate) moved: AtomicU64,
     pub(crate) ticks: AtomicU64,
     states: Mutex<Arc<States>>,
 }
 
-/// Whether stalls and the group are watched, and why nothing is given back.
+/// Whether stalls and the control group are watched, and why idle memory is not returned.
 pub(crate) type States = (Watching, Watching, Option<String>);
 
-/// A turn at bringing memory or taking it away.
+/// Busy flag for onlining and offlining memory.
 #[derive(Debug)]
 pub(crate) struct Hotplug {
     turn: Mutex<()>,
-    /// The task that has the turn, or 0.
+    /// The task that holds the flag, or 0.
     task: AtomicU64,
 }
 
-/// The turn, until it is dropped.
+/// Holds the busy flag until it is dropped.
 pub(crate) struct HotplugTurn<'s> {
     task: &'s AtomicU64,
     _turn: MutexGuard<'s, ()>,
@@ -156,8 +157,8 @@ impl Default for Hotplug {
 }
 
 impl Hotplug {
-    /// Waits for the turn; `None` where the calling task has it. Relocators run under it, and one
-    /// that wants it too would wait for itself.
+    /// Waits for the busy flag; `None` if the calling task holds it. Relocators run while it is
+    /// held, and one that waited for it would wait for itself.
     pub(crate) fn begin(&self, task: u64) -> Option<HotplugTurn<'_>> {
         // Only the task itself stores its number.
         if self.task.load(Relaxed) == task {
@@ -220,10 +221,10 @@ impl Service {
     pub(crate) fn set_states(&self, states: States) {
         let mut other = Arc::new(states);
         mem::swap(&mut *self.states.lock(), &mut other);
-        // What they were goes without the lock.
+        // The old states are dropped without the lock.
     }
 
-    /// A request failed.
+    /// Records a failed request, and wakes the worker if it has to report it.
     pub(crate) fn failed(&self, order: Order, gfp: Gfp) {
         if self.tell.failed(order, gfp) {
             self.bell.ring();
@@ -234,7 +235,7 @@ impl Service {
         Level::from_u8(self.level.load(Relaxed))
     }
 
-    /// Reclaim by the thread of a request.
+    /// Calls the shrinkers on the thread of a request.
     pub(crate) fn reclaim_directly(&self, job: &ReclaimJob) -> u64 {
         let freed = shrink_all(&self.shrinkers, job);
         self.barren.store(freed == 0, Relaxed);
@@ -242,7 +243,7 @@ impl Service {
         freed
     }
 
-    /// Reclaim by the worker.
+    /// Calls the shrinkers on the worker's thread.
     pub(crate) fn reclaim_behind(&self, job: &ReclaimJob) -> u64 {
         let _mark = Reclaiming::begin();
         let freed = shrink_all(&self.shrinkers, job);
@@ -251,7 +252,7 @@ impl Service {
     }
 
     pub(crate) fn reclaimable(&self) -> u64 {
-        // A count may allocate, and a request asks for counts.
+        // A shrinker's count may allocate, and a request calls for counts.
         let _mark = Reclaiming::begin();
         count_all(&self.shrinkers, !self.barren.load(Relaxed))
     }
@@ -270,7 +271,7 @@ impl Service {
 
     pub(crate) fn relocate(&self, block: &Moving) -> Relocation {
         let ask = || {
-            // A relocator may allocate, and a request that finds no memory compacts.
+            // A relocator may allocate, and a request without memory compacts.
             let _mark = Reclaiming::begin();
             let all = self.relocators.all();
             let mut answers = all.iter().filter_map(|r| guarded(|| r.relocate(block)));
@@ -293,7 +294,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives its answer, or panics, and counts how often it was asked.
+    /// Returns its answer or panics, and counts its calls.
     struct Answers(Option<Relocation>, AtomicU64);
 
     // SAFETY: it moves nothing, and the block does not exist.
@@ -304,8 +305,8 @@ mod tests {
         }
     }
 
-    /// What a service with relocators of these answers says of a block, how often each was asked, and
-    /// how many blocks were moved.
+    /// Returns the answer of a service with these relocators, the number of calls of each, and the
+    /// number of blocks moved.
     fn ask<const N: usize>(answers: [Option<Relocation>; N]) -> (Relocation, [u64; N], u64) {
         let service = Service::new().unwrap();
         let all = answers.map(|answer| Arc::new(Answers(answer, AtomicU64::new(0))));
@@ -316,7 +317,7 @@ mod tests {
         (answer, all.map(|r| r.1.load(Relaxed)), service.moved.load(Relaxed))
     }
 
-    /// Busy is the owner's answer, as Moved is: compaction asks again later.
+    /// Busy is the owner's answer, as Moved is: compaction retries later.
     #[test]
     fn relocators_are_asked_until_one_does_not_refuse() {
         assert_eq!(ask([]), (Refused, [], 0));

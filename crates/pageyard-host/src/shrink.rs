@@ -1,5 +1,5 @@
-//! Embedders that can do with less: asked in the background when memory falls below the LOW mark or
-//! use rises above the soft limit, and by requests that are not served otherwise.
+//! Shrinkers: called in the background when memory falls below the LOW watermark or use rises above
+//! the soft limit, and by requests that cannot be served otherwise.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -11,27 +11,29 @@ use crate::callback::guarded;
 use crate::fork::Birthplace;
 use crate::held::{Class, Mutex};
 
-/// Somebody who keeps pages that can be had again: a cache, a buffer pool.
+/// A callback that frees cached blocks under memory pressure: a cache, a buffer pool.
 ///
-/// Called by the worker, and by whoever makes a request with
-/// [`DIRECT_RECLAIM`](pageyard::Gfp::DIRECT_RECLAIM) (as [`KERNEL`](pageyard::Gfp::KERNEL) has) that
-/// cannot be served: on that thread, without any of the yard's locks. So a shrinker does not wait for
-/// a lock that its own users may hold while they allocate: it *tries* locks, or they allocate with
-/// [`NOWAIT`](pageyard::Gfp::NOWAIT). Requests that it makes itself may use the reserves, and never
-/// lead to another reclaim.
+/// It is called by the worker, and by a request with
+/// [`DIRECT_RECLAIM`](pageyard::Gfp::DIRECT_RECLAIM) (which [`KERNEL`](pageyard::Gfp::KERNEL)
+/// contains) that cannot be served. That call runs on the requesting thread, without any of the
+/// yard's locks.
+///
+/// So a shrinker must not wait for a lock that its own users may hold while they allocate: it uses
+/// `try_lock`, or they allocate with [`NOWAIT`](pageyard::Gfp::NOWAIT). Requests that it makes
+/// itself may use the reserves, and never lead to another reclaim.
 ///
 /// A panic does not leave the yard: the panic hook runs, and the call counts as 0 pages.
 ///
 /// Closures from a job to a number of pages are shrinkers.
 pub trait Shrinker: Send + Sync {
-    /// How many pages it could give up, about. The default, [`u64::MAX`], says that it does not know:
-    /// then it counts for as long as calls free anything.
+    /// Returns about how many pages it could free. The default, [`u64::MAX`], means unknown: it
+    /// counts as long as calls free anything.
     fn count(&self) -> u64 {
         u64::MAX
     }
 
-    /// Gives up about [`job.pages`](ReclaimJob::pages) pages, by giving blocks back to the yard. How
-    /// many it was.
+    /// Frees about [`job.pages`](ReclaimJob::pages) pages, by freeing blocks to the yard. Returns
+    /// the number of pages freed.
     fn shrink(&self, job: &ReclaimJob) -> u64;
 }
 
@@ -41,11 +43,11 @@ impl<F: Fn(&ReclaimJob) -> u64 + Send + Sync> Shrinker for F {
     }
 }
 
-/// Values that were registered, each until its [`Registration`] is dropped.
+/// Registered values, each until its [`Registration`] is dropped.
 pub(crate) struct Registry<T: ?Sized>(Arc<Inner<T>>);
 
-/// Shared with the calls on their way, so replaced as a whole: a reader only counts a reference
-/// under the lock, and nothing is allocated or dropped under it. An allocation may call shrinkers.
+/// Shared with running calls, so replaced as a whole. A reader only counts a reference under the
+/// lock, and nothing is allocated or dropped under it, because an allocation may call shrinkers.
 type List<T> = Arc<Vec<(u64, Arc<T>)>>;
 
 struct Inner<T: ?Sized> {
@@ -58,11 +60,11 @@ impl<T: ?Sized> Inner<T> {
         self.all.lock().clone()
     }
 
-    /// Replaces the list by what `change` puts into an empty one, which is at most one value more.
-    /// `change` may run several times.
+    /// Replaces the list by what `change` puts into an empty one: at most one value more. `change`
+    /// may run several times.
     ///
-    /// An allocation may call a shrinker that registers another one, which changes the list. So room
-    /// is made first, ever more of it, and the new list is filled without an allocation.
+    /// An allocation may call a shrinker that registers another one, which changes the list. So the
+    /// room is reserved first, more each time, and the new list is filled without an allocation.
     fn change(&self, change: impl Fn(&[(u64, Arc<T>)], &mut Vec<(u64, Arc<T>)>)) {
         let mut new: List<T> = Arc::default();
         loop {
@@ -115,7 +117,7 @@ impl<T: ?Sized + Send + Sync + 'static> Registry<T> {
 }
 
 impl<T: ?Sized> Registry<T> {
-    /// All of them now; no lock is held when they are called.
+    /// Returns all registered values. No lock is held while they are called.
     pub(crate) fn all(&self) -> Snapshot<T> {
         Snapshot(Some(self.0.list()))
     }
@@ -125,7 +127,7 @@ impl<T: ?Sized> Registry<T> {
     }
 }
 
-/// What was registered at one moment.
+/// The values registered at one moment.
 pub(crate) struct Snapshot<T: ?Sized>(Option<List<T>>);
 
 impl<T: ?Sized> Snapshot<T> {
@@ -136,13 +138,13 @@ impl<T: ?Sized> Snapshot<T> {
 
 impl<T: ?Sized> Drop for Snapshot<T> {
     fn drop(&mut self) {
-        // Registrations may have ended meanwhile, and these be the last references.
+        // Registrations may have ended in the meantime, which makes these the last references.
         guarded(|| drop(self.0.take()));
     }
 }
 
-/// What was registered stays so until this is dropped. A call that has begun by then may still end
-/// afterwards. [`keep`](Registration::keep) registers it for good.
+/// Keeps a value registered until dropped. A call that has begun by then may end after the drop.
+/// [`keep`](Registration::keep) registers it for good.
 #[must_use = "dropped, it ends the registration"]
 pub struct Registration(Option<Box<dyn FnOnce() + Send + Sync>>);
 
@@ -153,12 +155,12 @@ impl fmt::Debug for Registration {
 }
 
 impl Registration {
-    /// A registration of nothing.
+    /// Returns a registration of nothing.
     pub(crate) fn of_nothing() -> Registration {
         Registration(None)
     }
 
-    /// For as long as the yard lives.
+    /// Keeps the value registered as long as the yard lives.
     pub fn keep(mut self) {
         self.0 = None;
     }
@@ -172,16 +174,16 @@ impl Drop for Registration {
     }
 }
 
-/// Counts that one reclaim keeps; shrinkers beyond are asked a second time.
+/// Number of counts that one reclaim stores; shrinkers beyond are counted a second time.
 const KEPT: usize = 64;
 
-/// A shrinker that panics has nothing.
+/// A shrinker that panics counts as 0 pages.
 fn count(shrinker: &dyn Shrinker) -> u64 {
     guarded(|| shrinker.count()).unwrap_or(0)
 }
 
-/// Has a job done by all shrinkers, each by its share of what they could give up together. Allocates
-/// nothing: a request that finds no memory is waiting.
+/// Splits a job among all shrinkers in proportion to their counts. Returns the number of pages
+/// freed. Allocates nothing, because a request without memory is waiting.
 pub(crate) fn shrink_all(shrinkers: &Registry<dyn Shrinker>, job: &ReclaimJob) -> u64 {
     let all = shrinkers.all();
     let mut counts = [0; KEPT];
@@ -198,7 +200,7 @@ pub(crate) fn shrink_all(shrinkers: &Registry<dyn Shrinker>, job: &ReclaimJob) -
     }
     let share = |count: u64| {
         let exact = (u128::from(job.pages) * u128::from(count)).div_ceil(total);
-        // Where a second count is larger than the total, no more than the whole job.
+        // A second count may exceed the total; limit the share to the whole job.
         exact.min(job.pages.into()).min(count.into()) as u64
     };
     let of = |(n, shrinker): (usize, &dyn Shrinker)| {
@@ -214,9 +216,9 @@ pub(crate) fn shrink_all(shrinkers: &Registry<dyn Shrinker>, job: &ReclaimJob) -
     all.iter().enumerate().map(of).fold(0, u64::saturating_add)
 }
 
-/// What all of them together say they could give up. Those that do not know, and say the default, have
-/// nothing where the last calls were in vain (`believe` is false): a request that waited for them would
-/// wait for as long as it may, every time.
+/// Returns the sum of all shrinkers' counts. Unknown counts (the default) are left out if the last
+/// calls freed nothing (`believe` is false): otherwise a request would wait for them as long as it
+/// may, every time.
 pub(crate) fn count_all(shrinkers: &Registry<dyn Shrinker>, believe: bool) -> u64 {
     let known = |n: &u64| believe || *n != u64::MAX;
     shrinkers.all().iter().map(count).filter(known).fold(0, u64::saturating_add)
@@ -274,14 +276,14 @@ mod tests {
         assert_eq!([asked(0), asked(1)], [vec![], vec![32]]);
         held.remove(0).keep();
         assert_eq!(count_all(&registry, true), 100);
-        // Those that do not know what they have.
+        // Shrinkers with unknown counts.
         registry.add(Arc::new(|job: &ReclaimJob| job.pages)).keep();
         registry.add(Arc::new(|_: &ReclaimJob| 0)).keep();
         assert_eq!(shrink_all(&registry, &job(32)), 17);
         assert_eq!((count_all(&registry, true), count_all(&registry, false)), (u64::MAX, 100));
     }
 
-    /// An embedder's value that the registry drops last.
+    /// An embedder's value whose last reference the registry drops.
     struct Dropped;
 
     impl Drop for Dropped {

@@ -1,5 +1,5 @@
-//! How the system is doing: its stalls for memory (PSI), and the limits of our control group
-//! (cgroup v2). Each is used where it is there, and says why where it is not.
+//! Memory signals of the system: memory stalls (PSI), and the limits of this process's control
+//! group (cgroup v2). Each is used if available; otherwise the state says why not.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -7,18 +7,19 @@ use std::io::{self, Seek, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 
-/// Of every two seconds (the least that the system grants everybody), so many microseconds of some
-/// task waiting for memory are news.
+/// Reports a stall if some task waited for memory for 150,000 µs out of 2 s, the shortest window
+/// open to unprivileged processes.
 const TRIGGER: &str = "some 150000 2000000";
-/// A signal of a stall counts for so long, in nanoseconds: a little longer than until the next one.
+/// How long a stall signal counts, in nanoseconds: a little longer than the interval to the next
+/// one.
 const STALL: u64 = 2_500_000_000;
 
-/// Whether something of the system's is watched.
+/// Whether a file of the system is watched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Watching {
-    /// This file.
+    /// This file is watched.
     File(PathBuf),
-    /// Not, and why.
+    /// Not watched, with the reason.
     Not(String),
 }
 
@@ -31,21 +32,21 @@ impl fmt::Display for Watching {
     }
 }
 
-/// Where the system tells of itself.
+/// The system files to watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SystemFiles {
-    /// Stalls for memory; `None`: not to be watched.
+    /// File of memory stalls; `None`: not watched.
     pub pressure: Option<PathBuf>,
-    /// The directory of the control group whose limits count, with those above it up to
-    /// `group_root`; `None`: not to be watched.
+    /// Directory of the control group whose limits count, together with those of its ancestors up
+    /// to `group_root`; `None`: not watched.
     pub group: Option<PathBuf>,
-    /// Where the tree of control groups begins.
+    /// Root of the control group tree.
     pub group_root: PathBuf,
 }
 
 impl SystemFiles {
-    /// `/proc/pressure/memory`, and the group of this process under the first mount of a cgroup v2
-    /// tree.
+    /// Returns `/proc/pressure/memory`, and the group of this process under the first mount of a
+    /// cgroup v2 tree.
     pub fn detect() -> SystemFiles {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let root = mounts.lines().find_map(|l| {
@@ -63,30 +64,29 @@ impl SystemFiles {
         }
     }
 
-    /// Nothing is watched.
+    /// Returns no files: nothing is watched.
     pub fn none() -> SystemFiles {
         SystemFiles { pressure: None, group: None, group_root: PathBuf::new() }
     }
 }
 
-/// What a control group says of its memory, in bytes; the tightest of a group and those above it.
+/// Memory limits of a control group in bytes, the tightest of a group and its ancestors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupMemory {
-    /// What may still be charged below `memory.high`, above which everybody is slowed; `None`: no
-    /// such limit.
+    /// Bytes left below `memory.high`, above which the group is throttled; `None`: no such limit.
     pub below_high: Option<u64>,
-    /// The same below `memory.max`, above which somebody is killed.
+    /// Bytes left below `memory.max`, above which the OOM killer kills a process of the group.
     pub below_max: Option<u64>,
-    /// `memory.high` and `memory.max` of the group that is tightest in each.
+    /// `memory.high` and `memory.max` of the tightest group for each.
     pub high: Option<u64>,
     /// See `high`.
     pub max: Option<u64>,
-    /// How often a group ran into its `memory.high` or `memory.max` (`memory.events`).
+    /// Number of times that a group reached its `memory.high` or `memory.max` (`memory.events`).
     pub events: u64,
 }
 
 impl GroupMemory {
-    /// Reads a group and those above it; `None` where none of them has a controller of memory.
+    /// Reads a group and its ancestors; `None` if none of them has a memory controller.
     pub fn read(group: &Path, root: &Path) -> Option<GroupMemory> {
         let mut all = GroupMemory::default();
         let mut any = false;
@@ -116,7 +116,7 @@ impl GroupMemory {
     }
 }
 
-/// The files, open, and what they last said.
+/// The open files, and what they last reported.
 #[derive(Debug)]
 pub(crate) struct Signals {
     psi: Option<File>,
@@ -176,18 +176,18 @@ impl Signals {
         signals
     }
 
-    /// What to wait for.
+    /// Returns the files to poll.
     pub(crate) fn files(&self) -> Vec<RawFd> {
         [&self.psi, &self.events].into_iter().flatten().map(AsRawFd::as_raw_fd).collect()
     }
 
-    /// What `poll` said of one of [`files`](Signals::files). Returns whether it is still watched: a
-    /// file that cannot tell anything any more would wake the worker for ever.
+    /// Handles what `poll` reported for one of [`files`](Signals::files). Returns whether the file
+    /// is still watched: a dead file would wake the worker forever.
     pub(crate) fn news(&mut self, fd: RawFd, revents: i16, now: u64) -> bool {
         let is = |file: &Option<File>| file.as_ref().is_some_and(|f| f.as_raw_fd() == fd);
         let gone = revents & (libc::POLLHUP | libc::POLLNVAL) != 0;
         if is(&self.psi) {
-            // An error means that the trigger is gone, as with the group that it was of.
+            // An error means that the trigger is gone, as happens with its control group.
             if !gone && revents & libc::POLLERR == 0 {
                 self.stalled_at = Some(now);
                 return true;
@@ -195,8 +195,8 @@ impl Signals {
             self.psi = None;
             self.psi_state = Watching::Not("the file of stalls is gone".into());
         } else if is(&self.events) {
-            // Every change is an error here, until the file is read to its end. Of a group that was
-            // removed it cannot be read.
+            // Here every change is reported as an error, until the file is read to its end. The
+            // file of a removed group cannot be read.
             if !gone && self.read_events().is_ok() {
                 return true;
             }
@@ -205,7 +205,7 @@ impl Signals {
         false
     }
 
-    /// The group was removed, so this process is in another one.
+    /// Stops watching the group: it was removed, so this process is in another one.
     fn lose_group(&mut self) {
         if let Some(group) = self.group.take() {
             self.group_state = Watching::Not(format!("{}: the group is gone", group.display()));
@@ -214,7 +214,7 @@ impl Signals {
         self.last = GroupMemory::default();
     }
 
-    /// Read to its end, the file tells of the next change only.
+    /// Reads the file to its end, after which it reports only the next change.
     fn read_events(&mut self) -> io::Result<()> {
         if let Some(events) = &mut self.events {
             events.rewind()?;
@@ -223,14 +223,14 @@ impl Signals {
         Ok(())
     }
 
-    /// Reads what is to be read. Returns whether the group, if there was one, is still watched.
+    /// Reads the limits and events. Returns whether the group, if there was one, is still watched.
     pub(crate) fn look(&mut self, now: u64) -> bool {
         let Some(group) = &self.group else { return true };
         let memory = GroupMemory::read(group, &self.root);
         let watched = self.read_events().is_ok();
         if watched {
             let events = self.last.events;
-            // What cannot be read now says nothing of how short memory is.
+            // Files that cannot be read now do not show how short memory is.
             let memory = memory.unwrap_or(GroupMemory { events, ..GroupMemory::default() });
             if memory.events > events {
                 self.hit_at = Some(now);
@@ -246,7 +246,8 @@ impl Signals {
         self.stalled_at.is_some_and(|t| now.saturating_sub(t) < STALL)
     }
 
-    /// The group is at its limits: `Some(true)` where somebody is about to be killed.
+    /// Returns whether the group is near its limits: `Some(true)` if a process is about to be
+    /// killed.
     pub(crate) fn group_short(&self, now: u64) -> Option<bool> {
         let within = |room: Option<u64>, limit: Option<u64>, part: u64| {
             room.zip(limit).is_some_and(|(room, limit)| room < limit / part)
@@ -354,7 +355,7 @@ mod tests {
         assert!(s.files().is_empty());
     }
 
-    /// This system's own file is waited for, unless the system refuses that.
+    /// The system's own file can be polled, unless the system refuses the trigger.
     #[test]
     fn the_systems_stalls_can_be_waited_for() {
         let s = Signals::open(&SystemFiles::detect());
@@ -380,7 +381,7 @@ mod tests {
         let mut s = Signals::of(File::from(OwnedFd::from(one)));
         assert!(!s.stalled(0));
         let byte = [1u8];
-        // SAFETY: one byte of ours; out-of-band data is urgent news, as a stall is.
+        // SAFETY: one byte of ours; out-of-band data is reported as urgent, as a stall is.
         let sent = unsafe { libc::send(other.as_raw_fd(), byte.as_ptr().cast(), 1, libc::MSG_OOB) };
         if !pageyard_unmet::met("MSG_OOB on Unix sockets", sent == 1) {
             return;
@@ -392,14 +393,14 @@ mod tests {
         assert!(s.stalled(10) && s.stalled(9 + STALL) && !s.stalled(10 + STALL));
     }
 
-    /// The other end of a socket, once it is closed, as a file that tells nothing any more.
+    /// One end of a socket whose other end is closed: a file that reports nothing any more.
     fn closed() -> File {
         let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
         drop(other);
         File::from(OwnedFd::from(one))
     }
 
-    /// It would wake the worker at once, each time.
+    /// Otherwise the file would wake the worker at once, each time.
     #[test]
     fn a_file_that_is_gone_is_not_waited_for() {
         let bell = crate::wake_event::WakeEvent::new().unwrap();
@@ -419,7 +420,7 @@ mod tests {
         assert_eq!(s.group_state.to_string(), "not watched: /: the group is gone");
     }
 
-    /// What the files of a group say once it was removed: `POLLERR` for ever, and no text.
+    /// The files of a removed group report `POLLERR` forever, and have no text.
     #[test]
     fn a_group_that_was_removed_is_not_watched() {
         let dir = tempfile::tempdir().unwrap();
@@ -431,7 +432,7 @@ mod tests {
         for by_news in [true, false] {
             let mut s = Signals::open(&files);
             assert!(s.look(1) && s.group_short(1) == Some(true));
-            // It opens, and cannot be read.
+            // Opens, but cannot be read.
             s.events = Some(File::open(d).unwrap());
             let fd = s.files()[0];
             let error = libc::POLLERR | libc::POLLPRI;

@@ -1,5 +1,5 @@
-//! What a live yard looks like, for people and programs outside it: one value that is published,
-//! printed, exported.
+//! Statistics of a live yard, for people and programs outside it: one value that is published,
+//! printed and exported.
 
 use pageyard::policy::Policy;
 use pageyard::{CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, TYPES};
@@ -9,60 +9,61 @@ use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
 use crate::usage::Usage;
 
-/// Places of a zone that the map shows at most.
+/// Maximum number of places of a zone that the map shows.
 const MAP: u64 = 64;
-/// The orders whose unusable share of the free memory is told.
+/// Orders for which the unusable share of free memory is reported.
 const ORDERS: [u8; 3] = [3, 9, 10];
 
-/// A yard at one moment; in pages where nothing else is said. Counts are since the yard began.
+/// Statistics of a yard at one moment, in pages unless stated otherwise. Counters start with the
+/// yard.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct YardStats {
-    /// The process.
+    /// Process ID.
     pub pid: u32,
-    /// Nanoseconds of the system's monotonic clock.
+    /// Time of the sample, in nanoseconds of the monotonic clock.
     pub at_ns: u64,
-    /// How short memory is: `calm`, `moderate`, `critical`.
+    /// Pressure level: `calm`, `moderate`, `critical`.
     pub level: String,
-    /// All of its memory.
+    /// Size of the yard.
     pub pages: u64,
-    /// In use.
+    /// Pages in use.
     pub used: u64,
-    /// Backed by the system, as far as the allocator knows.
+    /// Pages that the system backs, as far as the allocator knows.
     pub resident: u64,
-    /// To stay resident at the moment.
+    /// Pages that are to stay resident at the moment.
     pub target: u64,
-    /// Kept by the hard limit.
+    /// Pages kept out of circulation by the hard limit.
     pub kept: u64,
-    /// The limits.
+    /// The hard and the soft limit; `None` if there is none.
     pub hard_limit: Option<u64>,
     /// See `hard_limit`.
     pub soft_limit: Option<u64>,
-    /// Given back to the system, and fetched again.
+    /// Pages returned to the system, and pages of those that requests took again.
     pub given_back: u64,
     /// See `given_back`.
     pub fetched: u64,
-    /// Freed by shrinkers, for the worker and for requests.
+    /// Pages freed by shrinkers, for the worker and for requests.
     pub shrunk: u64,
     /// Blocks that compaction moved.
     pub moved: u64,
-    /// Its zones, node by node.
+    /// The zones, node by node.
     pub zones: Vec<ZoneStatus>,
 }
 
-/// A zone of it.
+/// Statistics of a zone, in pages unless stated otherwise.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ZoneStatus {
-    /// Its node.
+    /// Node of the zone.
     pub node: u16,
-    /// Its kind.
+    /// Kind of the zone.
     pub kind: String,
-    /// What the allocator manages.
+    /// Pages that the allocator manages.
     pub managed: u64,
-    /// Free.
+    /// Free pages.
     pub free: u64,
-    /// On per-CPU lists.
+    /// Pages on per-CPU lists.
     pub cached: u64,
-    /// MIN, LOW, HIGH, and what is added to them at the moment.
+    /// MIN, LOW and HIGH watermarks, and the boost added to them at the moment.
     pub watermarks: [u64; 3],
     /// See `watermarks`.
     pub boost: u64,
@@ -72,44 +73,44 @@ pub struct ZoneStatus {
     pub pageblocks: Vec<u64>,
     /// Order, and the share of the free memory, in thousandths, that cannot serve it (§9.6).
     pub unusable: Vec<(u8, u32)>,
-    /// Types of pageblocks from the first to the last, evenly spread: `U`, `M`, `R`, `H`, `C`, `I`.
+    /// Types of evenly spaced pageblocks from the first to the last: `U`, `M`, `R`, `H`, `C`, `I`.
     pub map: String,
-    /// Times the zone lock was taken.
+    /// Number of times the zone lock was taken.
     pub lock_holds: u64,
-    /// Requests and frees that found their per-CPU list busy.
+    /// Allocations and frees that found their per-CPU list busy.
     pub bypasses: u64,
-    /// Requests that nobody could serve.
+    /// Requests that failed.
     pub failures: u64,
-    /// Blocks taken from another type (§4.5).
+    /// Blocks stolen from another type (§4.5).
     pub steals: u64,
     /// Per-CPU lists.
     pub cpus: Vec<CpuStatus>,
 }
 
-/// A CPU's lists in a zone.
+/// Statistics of a CPU's lists in a zone.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct CpuStatus {
-    /// Which CPU.
+    /// CPU number.
     pub cpu: u32,
-    /// On its lists.
+    /// Pages on its lists.
     pub count: i32,
-    /// At how many some are given back, and between what that is tuned (§5.4).
+    /// Threshold above which the lists drain, and the range in which it is tuned (§5.4).
     pub high: i32,
     /// See `high`.
     pub high_min: i32,
     /// See `high`.
     pub high_max: i32,
-    /// How many are moved at once, and the doublings of it that the last requests earned.
+    /// Pages moved at once, and the number of doublings of it that recent requests earned.
     pub batch: i32,
     /// See `batch`.
     pub alloc_factor: u8,
-    /// Blocks handed out and taken back.
+    /// Blocks allocated and freed.
     pub allocs: u64,
     /// See `allocs`.
     pub frees: u64,
-    /// Requests that found a page on a list.
+    /// Requests served from a list.
     pub hits: u64,
-    /// Refills of the lists, and times that pages were given back.
+    /// Refills and drains of the lists.
     pub refills: u64,
     /// See `refills`.
     pub drains: u64,
@@ -192,7 +193,8 @@ impl YardStats {
         }
     }
 
-    /// As text for Prometheus: gauges in bytes, counters, one zone or CPU a line.
+    /// Writes the statistics in the Prometheus text format: gauges in bytes, and counters, one line
+    /// per zone and order.
     #[cfg(feature = "prometheus")]
     pub fn write_prometheus(&self, out: &mut impl std::fmt::Write) -> std::fmt::Result {
         let bytes = |pages: u64| pages * pageyard::PAGE_SIZE;

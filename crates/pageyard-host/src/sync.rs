@@ -1,5 +1,5 @@
-//! What the protocols without locks are made of. `crates/pageyard-loom` compiles the files that use
-//! this once more, with loom's.
+//! Primitives of the lock-free protocols. `crates/pageyard-loom` compiles the files that use this
+//! module again, with loom's primitives.
 
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -7,17 +7,16 @@ pub(crate) use std::sync::atomic::{
 
 pub(crate) use crate::held::{Class, Mutex, MutexGuard};
 
-/// What the owner of a magazine passes between saying that he is inside and looking whether it is
-/// taken. The processor may still swap the store and the load; the barrier of the one who takes
-/// magazines away makes up for that.
+/// The barrier between an owner's store to `inside` and its load of `taken`. The processor may
+/// still reorder the store and the load; the barrier of the claiming thread makes up for that.
 #[inline(always)]
 pub(crate) fn light_barrier() {
-    // Miri has no `membarrier`: a fence on either side stands for it.
+    // Miri has no `membarrier`, so both sides use a fence.
     if cfg!(miri) {
         return fence(Ordering::SeqCst);
     }
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// Lets others go on.
+/// Yields to other threads.
 pub(crate) use std::thread::yield_now;

@@ -1,9 +1,14 @@
-//! The cache in front of the allocator: each thread's own blocks, filled and emptied in bulk.
+//! The thread cache: each thread's own blocks in front of the allocator, filled and emptied in
+//! bulk.
 //!
-//! What lies here is in use to the allocator behind it. So that nothing is stranded, it is given
-//! back when the thread ends, when a tick finds it unused since the last one, before a request
-//! fails, and when a zone falls below its low watermark; until the zone has room again for all that
-//! threads may keep, they keep nothing then.
+//! The allocator behind counts blocks in the cache as in use. So that none are stranded, they are
+//! freed:
+//!
+//! - when the thread ends,
+//! - when a tick finds the cache unused since the last one,
+//! - before a request fails,
+//! - when a zone falls below its low watermark; after that, threads keep nothing until the zone has
+//!   room for all that they may keep.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -19,19 +24,19 @@ use crate::fork::Birthplace;
 use crate::magazine::{self, Kind, Magazine, ROOM, Ready, Tally, add};
 use crate::roster::{Limits, Roster};
 
-/// What threads keep ready without a lock ([`Builder::thread_cache`](crate::Builder::thread_cache)).
+/// Size of the thread cache ([`Builder::thread_cache`](crate::Builder::thread_cache)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThreadCache {
-    /// As much as suits the yard's size: up to 126 single pages and 4 blocks of 2 MiB of each type
-    /// a thread, a quarter of the yard for all threads together. Nothing where the policy looks at
-    /// pages or fills them when they are freed (§11).
+    /// Sized by the yard: up to 126 single pages and 4 blocks of 2 MiB per thread and type. All
+    /// threads together keep at most a quarter of the yard. No cache if the policy checks pages or
+    /// fills them on free (§11).
     #[default]
     Auto,
-    /// Nothing: every request takes the way of the per-CPU lists.
+    /// No cache: every request goes to the per-CPU lists.
     Off,
-    /// So many blocks of each type a thread, for as many threads as a quarter of the yard is
-    /// enough for. An error where the policy checks pages or fills them as they change hands (§11):
-    /// the allocator behind the cache, which does that, would not see them.
+    /// A fixed number of blocks per thread and type, for as many threads as fit in a quarter of the
+    /// yard. An error if the policy checks or fills pages on alloc and free (§11): the cache would
+    /// hide them from the allocator, which does that.
     Blocks {
         /// Single pages, at most 126.
         pages: u32,
@@ -41,7 +46,7 @@ pub enum ThreadCache {
 }
 
 impl ThreadCache {
-    /// Whether there can be so many.
+    /// Returns whether the sizes are within the maximum.
     pub(crate) fn is_possible(self) -> bool {
         match self {
             ThreadCache::Blocks { pages, huge } => pages.max(huge) as usize <= ROOM,
@@ -49,7 +54,7 @@ impl ThreadCache {
         }
     }
 
-    /// Limits for a yard of so many pages.
+    /// Returns the limits for a yard of `yard` pages; `fills`: the policy checks or fills pages.
     fn limits(self, yard: u64, fills: bool) -> Option<Limits> {
         let (pages, huge) = match self {
             _ if fills => return None,
@@ -66,94 +71,96 @@ impl ThreadCache {
 
 /// The allocator behind the cache.
 pub(crate) trait Backing: Send + Sync {
-    /// Single pages, each given to `each`: at most as many, none or one where there is a lack.
+    /// Allocates up to `n` single pages and passes each to `each`. When memory is short, allocates
+    /// none or one.
     fn take(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize;
-    /// Takes back blocks of a kind; that they were not handed out if they are still known to be
-    /// zeros.
+    /// Frees blocks of a kind. Blocks still known to be zero are recorded as never allocated.
     fn give(&self, kind: Kind, blocks: &[Option<Ready>]);
-    /// By how many pages the tightest zone is above its low watermark.
+    /// Returns by how many pages the tightest zone is above its low watermark.
     fn room(&self) -> i64;
-    /// Where the memory of the caller's node lies: an address, and bytes.
+    /// Returns the address range of the memory of the caller's node: start and bytes.
     fn near(&self) -> (usize, usize);
 }
 
-/// What the front cache of a yard did, and has.
+/// Statistics of a yard's thread cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ThreadCacheStats {
-    /// Whether there is one: not where it was switched off, or the system has no `membarrier`.
+    /// Whether there is a cache: not if it was disabled, or if the system has no `membarrier`.
     pub on: bool,
-    /// Threads that have a part of it.
+    /// Threads that have a magazine.
     pub threads: usize,
     /// Pages in it.
     pub pages: u64,
-    /// Requests that it served at once.
+    /// Requests served from the cache.
     pub hits: u64,
-    /// How often a thread fetched pages, and how many.
+    /// Number of refills, and pages fetched by them.
     pub refills: u64,
     /// See `refills`.
     pub refilled_pages: u64,
-    /// How often a thread gave blocks back because it had too many, or ended, and their pages.
+    /// Number of times a thread freed blocks because its magazine was full or the thread ended, and
+    /// their pages.
     pub flushes: u64,
     /// See `flushes`.
     pub flushed_pages: u64,
-    /// How often blocks were taken away from a thread, and their pages.
+    /// Number of times blocks were drained from a thread's magazine, and their pages.
     pub drains: u64,
     /// See `drains`.
     pub drained_pages: u64,
-    /// How often a zone was found below its low watermark.
+    /// Number of times a zone was found below its low watermark.
     pub presses: u64,
-    /// Since then there was never room enough: threads keep nothing at the moment.
+    /// Set while threads keep nothing: a zone was below its low watermark and has not had enough
+    /// room since.
     pub pressed: bool,
 }
 
-/// One thread's part of a front cache.
+/// One thread's part of a thread cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ThreadCacheUse {
-    /// The thread, as the system numbers it.
+    /// Thread ID of the system.
     pub thread: u32,
-    /// Pages that it has.
+    /// Pages in the magazine.
     pub pages: u64,
-    /// Requests that they served at once.
+    /// Requests served from the magazine.
     pub hits: u64,
-    /// How often it fetched pages.
+    /// Number of refills.
     pub refills: u64,
-    /// How often it gave blocks back.
+    /// Number of times the thread freed blocks in bulk.
     pub flushes: u64,
-    /// How often its blocks were taken away.
+    /// Number of times the magazine was drained.
     pub drains: u64,
 }
 
-/// A yard's part of the cache; what a request looks at first.
+/// A yard's thread cache; the first thing that a request looks at.
 pub(crate) struct ThreadCaches {
-    /// 0 where there is no cache.
+    /// 0 if there is no cache.
     id: u64,
     shared: Option<Arc<Shared>>,
 }
 
-/// What threads that use the cache share.
+/// State shared by the threads that use the cache.
 struct Shared {
     id: u64,
     backing: Arc<dyn Backing>,
     born: Birthplace,
     roster: Roster,
-    /// Of magazines that are gone.
+    /// Counters of magazines of ended threads.
     past: Tally,
     past_hits: AtomicU64,
 }
 
 thread_local! {
-    /// The thread is on a slow way; what it asks for on the way, it gets behind the cache. So an
-    /// allocator of the program's that is made of a yard may serve what this needs.
+    /// Set while the thread is on a slow path. Requests made there bypass the cache, so that a
+    /// program's allocator built on a yard may serve them.
     static BUSY: Cell<bool> = const { Cell::new(false) };
     static MEMBERSHIPS: Memberships = const { Memberships(RefCell::new(Vec::new())) };
 }
 
-/// Says that the thread is on a slow way.
+/// Marks the thread as being on a slow path.
 struct Busy;
 
 impl Busy {
     fn begin() -> Option<Busy> {
-        // Not `then_some`: that makes a `Busy`, and drops it, where the thread is busy already.
+        // Not `then_some`: it would construct a `Busy` and drop it when the thread is already busy.
         (!BUSY.replace(true)).then(|| Busy)
     }
 }
@@ -164,21 +171,21 @@ impl Drop for Busy {
     }
 }
 
-/// A thread's magazines; given up when it ends.
+/// A thread's magazines; released when the thread ends.
 struct Memberships(RefCell<Vec<(Weak<Shared>, Arc<Magazine>)>>);
 
 impl Drop for Memberships {
     fn drop(&mut self) {
-        // Nothing of what follows goes through the cache again: seats are left first, and there
-        // is no way back to this list.
+        // Nothing below uses the cache again: seats are cleared first, and this list is no longer
+        // reachable.
         magazine::forget_seats();
-        // In use where a callback ends the process in the middle of a join.
+        // Borrowed if a callback ends the process in the middle of a join.
         let all = self.0.try_borrow_mut().map(|mut all| std::mem::take(&mut *all));
         for (shared, magazine) in all.unwrap_or_default() {
             if let Some(shared) = shared.upgrade() {
                 shared.end(&magazine);
-                // The last reference, where the yard is dropped at this moment: with it go values of
-                // the embedder's, which must not unwind out of a thread's end.
+                // May be the last reference, if the yard is dropped at this moment. It then drops
+                // the embedder's values, which must not unwind out of the thread's exit.
                 guarded(|| drop(shared));
             }
         }
@@ -186,12 +193,12 @@ impl Drop for Memberships {
 }
 
 fn thread_number() -> u32 {
-    // SAFETY: takes nothing.
+    // SAFETY: `gettid` takes no arguments.
     unsafe { libc::gettid() as u32 }
 }
 
 impl ThreadCaches {
-    /// For a yard of so many pages, whose policy fills pages or not.
+    /// Creates the cache of a yard of `pages` pages; `fills`: the policy checks or fills pages.
     pub(crate) fn new(
         how: ThreadCache,
         pages: u64,
@@ -217,50 +224,51 @@ impl ThreadCaches {
         self.id != 0
     }
 
-    /// A block of the thread's own.
+    /// Takes a block from the thread's magazine.
     #[inline(always)]
     pub(crate) fn pop(&self, kind: Kind) -> Option<Ready> {
         magazine::with_mine(self.id, |m| m.pop(kind))
     }
 
-    /// Keeps a block. `false`: it is still the caller's.
+    /// Puts a block into the thread's magazine. On `false` the caller keeps the block.
     #[inline(always)]
     pub(crate) fn push(&self, kind: Kind, start: NonNull<u8>) -> bool {
         magazine::with_mine(self.id, |m| m.push(kind, start).then_some(())).is_some()
     }
 
-    /// Fetches pages for the thread, and one for the caller, who found none.
+    /// Refills the thread's magazine with pages and returns one for the caller, whose `pop` failed.
     #[inline]
     pub(crate) fn refill(&self, kind: Kind, gfp: Gfp) -> Option<Ready> {
         if kind.is_huge() && magazine::has_seat(self.id) {
-            // They are not fetched in advance.
+            // Huge blocks are not fetched in advance.
             return None;
         }
         self.shared.as_ref()?.refill(kind, gfp)
     }
 
-    /// Keeps a block for which there was no room. `false`: it is still the caller's.
+    /// Makes room for a block that `push` refused, and keeps it. On `false` the caller keeps the
+    /// block.
     #[inline]
     pub(crate) fn make_room(&self, kind: Kind, start: NonNull<u8>) -> bool {
         if kind.is_huge() && magazine::has_seat(self.id) {
-            // Nor given back together: there is little to share.
+            // Huge blocks are not flushed in bulk either: there is little to share.
             return false;
         }
         self.shared.as_ref().is_some_and(|s| s.make_room(kind, start).is_some())
     }
 
-    /// Takes everything away from all threads; how many pages.
+    /// Drains all magazines. Returns the number of pages.
     pub(crate) fn drain(&self) -> u64 {
         self.shared.as_ref().filter(|s| s.born.is_here()).map_or(0, |s| s.drain(|_| true))
     }
 
-    /// Takes away what nobody used since the last time; everything, where memory is short.
+    /// Drains magazines unused since the last tick; all magazines if memory is short.
     pub(crate) fn tick(&self) {
         let Some(shared) = &self.shared else { return };
         if shared.backing.room() < 0 {
             shared.press();
         } else if shared.stays_pressed() {
-            // What a busy owner kept when its magazine was to be taken away.
+            // Drain what a busy owner kept when its magazine was to be drained.
             shared.drain(|_| true);
         } else {
             shared.drain(Magazine::is_idle);
@@ -290,7 +298,7 @@ impl ThreadCaches {
                 all.extend(list.iter().map(of));
                 return all;
             }
-            // What allocates may need the lock, to drain the magazines.
+            // Reserving memory may need the lock, to drain the magazines.
             let n = list.len();
             drop(list);
             all.reserve(n);
@@ -305,13 +313,14 @@ impl fmt::Debug for ThreadCaches {
 }
 
 impl Shared {
-    /// Says that the thread is on a slow way; `None` where it is already, or must not be: in a
-    /// child, where another thread may have been inside for good.
+    /// Marks the thread as being on a slow path. Returns `None` if it already is, or in a child
+    /// after a fork, where a lock may be held by a thread that no longer exists.
     fn begin(&self) -> Option<Busy> {
         if self.born.is_here() { Busy::begin() } else { None }
     }
 
-    /// The calling thread's magazine, a new one if there is none yet and there may be one more.
+    /// Returns the calling thread's magazine. Creates one if there is none yet and the number of
+    /// threads allows it.
     fn mine(self: &Arc<Self>) -> Option<Arc<Magazine>> {
         let of = |list: &Memberships| {
             let mut list = list.0.try_borrow_mut().ok()?;
@@ -325,16 +334,17 @@ impl Shared {
                     magazine
                 }
             };
-            // SAFETY: the thread's list keeps it alive, until it ends and has left all seats. It is
-            // taken off the list before only when the yard is gone, whose number is never used again
-            // (`yards_go_while_threads_that_used_them_stay`, `a_thread_that_ends_leaves_nothing`).
+            // SAFETY: the thread's list keeps the magazine alive until the thread ends and has
+            // cleared all seats. It is removed from the list earlier only after the yard is gone,
+            // whose ID is never reused (`yards_go_while_threads_that_used_them_stay`,
+            // `a_thread_that_ends_leaves_nothing`).
             unsafe { magazine::sit(self.id, Arc::as_ptr(&magazine)) };
             Some(magazine)
         };
         MEMBERSHIPS.try_with(of).ok().flatten()
     }
 
-    /// A magazine more.
+    /// Creates one more magazine, unless the roster is full.
     fn join(&self) -> Option<Arc<Magazine>> {
         if self.roster.is_full() {
             return None;
@@ -358,7 +368,7 @@ impl Shared {
         }
         let (start, bytes) = self.backing.near();
         if !mine.set_near(start, bytes) {
-            // What it had was of the node that the thread was on.
+            // The blocks in the magazine are from the node that the thread left.
             self.empty(&mine);
         }
         let mut got = [None; ROOM];
@@ -377,7 +387,7 @@ impl Shared {
         let kept = mine.fill(kind, rest);
         add(&mine.tally.refills, 1);
         add(&mine.tally.refilled, n as u64);
-        // It was taken away, or limited, meanwhile.
+        // The magazine was claimed, or its limit lowered, in the meantime.
         self.backing.give(kind, &rest[kept..]);
         *first
     }
@@ -393,7 +403,7 @@ impl Shared {
         if limit == 0 {
             return None;
         }
-        // There was only no seat.
+        // If the push succeeds, only the seat was missing.
         if !mine.push(kind, start) {
             let mut cold = [None; ROOM];
             let n = mine.take_cold(kind, limit.div_ceil(2), &mut cold);
@@ -412,7 +422,7 @@ impl Shared {
         }
     }
 
-    /// By the owner: gives all of it back.
+    /// Frees all blocks of the magazine. Called by the owner.
     fn empty(&self, mine: &Magazine) {
         for kind in Kind::ALL {
             let mut all = [None; ROOM];
@@ -421,7 +431,7 @@ impl Shared {
         }
     }
 
-    /// The owner ends.
+    /// Removes the magazine of a thread that ends, and frees its blocks.
     fn end(&self, mine: &Arc<Magazine>) {
         if !self.born.is_here() {
             return;
@@ -443,7 +453,7 @@ impl Shared {
         });
     }
 
-    /// Takes everything away from the threads that are meant; how many pages.
+    /// Drains the magazines that `meant` selects. Returns the number of pages.
     fn drain(&self, meant: impl Fn(&Magazine) -> bool) -> u64 {
         let _busy = Busy::begin();
         let mut pages = 0;
@@ -451,7 +461,7 @@ impl Shared {
         pages
     }
 
-    /// What lies in a magazine that is ours for the moment goes back.
+    /// Frees all blocks of a claimed magazine. Returns the number of pages.
     fn take_all(&self, m: &Magazine) -> u64 {
         let mut pages = 0;
         for kind in Kind::ALL {
@@ -467,7 +477,7 @@ impl Shared {
         pages
     }
 
-    /// A zone is below its low watermark: threads keep nothing.
+    /// Stops threads from keeping blocks, because a zone is below its low watermark.
     fn press(&self) {
         let _busy = Busy::begin();
         let take = |m: &Magazine| {
@@ -476,8 +486,8 @@ impl Shared {
         self.roster.press(barrier::all_threads, take);
     }
 
-    /// Whether threads may keep nothing. They may again once all of them could fill up and no zone
-    /// would fall below its low watermark.
+    /// Returns whether threads still must not keep blocks. They may again once all of them could
+    /// fill up without any zone falling below its low watermark.
     fn stays_pressed(&self) -> bool {
         self.roster.relax(|| self.backing.room())
     }
@@ -505,7 +515,7 @@ impl Shared {
     }
 }
 
-/// Blocks as the allocator behind wants them, a batch at a time.
+/// Passes blocks to the allocator behind the cache in batches.
 pub(crate) fn in_batches(
     kind: Kind,
     blocks: &[Option<Ready>],

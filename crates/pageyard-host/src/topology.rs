@@ -1,4 +1,4 @@
-//! The machine as the system describes it in `/sys` and `/proc`.
+//! Machine topology, as the system describes it in `/sys` and `/proc`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use pageyard::NodeId;
 use pageyard::tuning::CacheSlice;
 
-/// Something in `/sys` that is not as it should be.
+/// A file in `/sys` that cannot be read or parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopologyError {
-    /// Which file.
+    /// Path of the file.
     pub file: PathBuf,
     /// What is wrong.
     pub what: String,
@@ -25,40 +25,40 @@ impl fmt::Display for TopologyError {
 
 impl std::error::Error for TopologyError {}
 
-/// A CPU that is online.
+/// An online CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cpu {
-    /// Its number.
+    /// CPU number.
     pub number: u32,
-    /// Its node's number.
+    /// Number of its node.
     pub node: u16,
-    /// Its share of the caches (§5.13); 0 where the system tells of none.
+    /// Its share of the caches (§5.13); 0 if the system reports none.
     pub slice: CacheSlice,
 }
 
 /// A node with memory or CPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Its number.
+    /// Node number.
     pub number: u16,
-    /// Bytes of its memory, and of those that nobody uses.
+    /// Total and free memory in bytes.
     pub memory: u64,
     /// See `memory`.
     pub free: u64,
-    /// Distances to all nodes online, in their order.
+    /// Distances to all online nodes, in their order.
     pub distances: Vec<u8>,
 }
 
-/// What there is.
+/// CPUs and nodes of a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
-    /// CPUs online, ascending.
+    /// Online CPUs, ascending.
     pub cpus: Vec<Cpu>,
-    /// Nodes online, ascending; one where the system knows none.
+    /// Online nodes, ascending; a single node if the system reports none.
     pub nodes: Vec<Node>,
 }
 
-/// Numbers as the kernel writes them: `0-3,8`.
+/// Parses a list of numbers in the kernel's format: `0-3,8`.
 pub(crate) fn numbers(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for part in text.trim().split(',').filter(|p| !p.is_empty()) {
@@ -72,7 +72,7 @@ pub(crate) fn numbers(text: &str) -> Option<Vec<u32>> {
     Some(all)
 }
 
-/// The same, to be read.
+/// Formats a list of numbers in the kernel's format.
 pub fn list(numbers: impl IntoIterator<Item = u32>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for n in numbers {
@@ -91,12 +91,12 @@ fn read_numbers(path: &Path) -> Result<Vec<u32>, TopologyError> {
     numbers(&text).ok_or_else(|| error(format!("`{}` is not a list of numbers", text.trim())))
 }
 
-/// A size such as `32K`, as the kernel writes those of caches.
+/// Parses a size such as `32K`, the kernel's format for cache sizes.
 fn kib(text: &str) -> Option<u64> {
     text.trim().strip_suffix('K')?.parse::<u64>().ok().map(|k| k << 10)
 }
 
-/// Shares of the caches of a CPU; what is not described counts as nothing.
+/// Reads a CPU's share of the caches; caches that are not described count as 0.
 fn slice(cpu: &Path) -> CacheSlice {
     let mut last = (0, 0);
     let mut all = 0;
@@ -117,7 +117,7 @@ fn slice(cpu: &Path) -> CacheSlice {
     CacheSlice { last_level: last.1, all_levels: all }
 }
 
-/// A line's number of `/proc/meminfo` or a node's, in bytes.
+/// Reads a line of `/proc/meminfo` or of a node's `meminfo`, in bytes.
 fn meminfo(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find(|l| l.split_whitespace().any(|w| w == name))?;
     let kib: u64 = line.split_whitespace().rev().nth(1)?.parse().ok()?;
@@ -125,15 +125,15 @@ fn meminfo(text: &str, name: &str) -> Option<u64> {
 }
 
 impl Topology {
-    /// This machine.
+    /// Detects this machine.
     ///
     /// # Errors
-    /// What of `/sys` cannot be read or understood.
+    /// A file in `/sys` that cannot be read or parsed.
     pub fn detect() -> Result<Self, TopologyError> {
         Self::detect_in(Path::new("/sys/devices/system"), Path::new("/proc/meminfo"))
     }
 
-    /// The machine that copies of `/sys/devices/system` and `/proc/meminfo` describe.
+    /// Reads the topology from copies of `/sys/devices/system` and `/proc/meminfo`.
     ///
     /// # Errors
     /// As [`detect`](Topology::detect).
@@ -175,13 +175,13 @@ impl Topology {
         Ok(Topology { cpus: cpus.collect(), nodes })
     }
 
-    /// The node of a CPU.
+    /// Returns the node of a CPU.
     pub fn node_of(&self, cpu: u32) -> Option<NodeId> {
         let at = self.cpus.binary_search_by_key(&cpu, |c| c.number).ok()?;
         Some(NodeId(self.cpus[at].node))
     }
 
-    /// The distance between two nodes by number, as firmware tells it.
+    /// Returns the firmware's distance between two nodes.
     pub fn distance(&self, from: u16, to: u16) -> Option<u8> {
         let at = self.nodes.iter().position(|n| n.number == to)?;
         let from = self.nodes.iter().find(|n| n.number == from)?;
@@ -189,8 +189,8 @@ impl Topology {
     }
 }
 
-/// Bytes that programs may still take without anybody having to give up theirs, by the system's own
-/// estimate and by the limits of the control groups that the process is in.
+/// Returns how many bytes programs may still take without forcing reclaim: the system's own
+/// estimate, limited by the control groups of the process.
 pub fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let system = meminfo(&text, "MemAvailable:")?;
@@ -199,7 +199,8 @@ pub fn available_memory() -> Option<u64> {
     Some(limits.fold(system, u64::min))
 }
 
-/// What a control group, and those above it, leave; `None` where nothing is limited or can be read.
+/// Returns what a control group and its ancestors leave; `None` if there is no limit or none can be
+/// read.
 fn group_room(root: &Path, line: &str) -> Option<u64> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (controllers, path) = (parts.next()?, parts.next()?);
@@ -243,7 +244,7 @@ mod tests {
         assert!(available_memory().unwrap() > 0);
     }
 
-    /// A directory of `/sys` as this machine does not have it.
+    /// A `/sys` directory of a machine other than this one.
     fn fake() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {

@@ -1,9 +1,9 @@
-//! Events for operators, by `tracing` (feature `tracing`): what the worker did, what changed, what
-//! failed. Without the feature nothing of it is compiled.
+//! Events for operators, through `tracing` (feature `tracing`): what the worker did, what changed,
+//! what failed. Without the feature, none of it is compiled.
 //!
-//! Nothing is told on the way of a request: a subscriber may allocate, and hold locks while it does,
-//! and its memory may come from the yard. Requests that fail are counted, and the worker tells of
-//! them; else events come from whoever builds a yard or sets its limits.
+//! Requests emit no events on their own thread: a subscriber may allocate and hold locks while it
+//! does, and its memory may come from the yard. Failed requests are counted, and the worker reports
+//! them. Other events come from the thread that builds a yard or sets its limits.
 
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 
@@ -17,7 +17,7 @@ use crate::pressure::{Level, PressureEvent};
 use crate::signals::Watching;
 use crate::thread_cache::ThreadCacheStats;
 
-/// An event of ours, where there are any.
+/// Emits an event, if the feature is enabled.
 macro_rules! event {
     ($level:ident, $($what:tt)+) => {
         #[cfg(feature = "tracing")]
@@ -25,7 +25,7 @@ macro_rules! event {
     };
 }
 
-/// A yard's events.
+/// Emits a yard's events.
 #[derive(Debug)]
 pub(crate) struct TraceEvents {
     #[cfg(feature = "tracing")]
@@ -34,7 +34,7 @@ pub(crate) struct TraceEvents {
     failures: failures::Failures,
 }
 
-/// What the worker has told of so far.
+/// State of what the worker has reported so far.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     #[cfg(feature = "tracing")]
@@ -53,20 +53,20 @@ mod failures {
 
     use pageyard::{Gfp, Order};
 
-    /// Requests that failed and were not told of yet: the last one's flags, above them its order, and
-    /// above that how many they are. One word, as another request may fail while it is taken.
+    /// Failed requests not reported yet: the flags of the last one, above them its order, and above
+    /// that the count. One word, because another request may fail while the worker takes it.
     #[derive(Debug, Default)]
     pub(super) struct Failures(AtomicU64);
 
-    /// Where the order begins, and where the count does.
+    /// Shifts of the order and of the count.
     const ORDER: u32 = 32;
     const COUNT: u32 = 40;
 
     impl Failures {
-        /// Whether it is the first one.
+        /// Adds a failed request. Returns whether it is the first unreported one.
         pub(super) fn add(&self, order: Order, gfp: Gfp) -> bool {
             let last = u64::from(gfp.bits()) | u64::from(order.get()) << ORDER;
-            // The count ends at its most.
+            // The count saturates.
             let one_more =
                 |was: u64| Some((was >> COUNT).saturating_add(1).min(MOST) << COUNT | last);
             self.0.fetch_update(Relaxed, Relaxed, one_more).is_ok_and(|was| was == 0)
@@ -101,12 +101,12 @@ mod failures {
     }
 }
 
-/// Between two events of requests that failed.
+/// Minimum interval between two events of failed requests, in nanoseconds.
 #[cfg(feature = "tracing")]
 const FAILURES: u64 = 1_000_000_000;
 
 impl TraceEvents {
-    /// Of the next yard.
+    /// Creates the events of a new yard.
     pub(crate) fn new() -> TraceEvents {
         #[cfg(feature = "tracing")]
         {
@@ -121,17 +121,17 @@ impl TraceEvents {
         TraceEvents {}
     }
 
-    /// It was made.
+    /// The yard was built.
     pub(crate) fn made(&self, pages: u64, nodes: usize, cpus: usize, backing: Backing) {
         event!(INFO, yard = self.yard, pages, nodes, cpus, ?backing, "yard made");
     }
 
-    /// A worker has begun.
+    /// A worker has started.
     pub(crate) fn began(&self, stalls: &Watching, group: &Watching, keeps: Option<&str>) {
         event!(INFO, yard = self.yard, ?stalls, ?group, keeps, "worker began");
     }
 
-    /// A request failed. Whether the worker has to be told.
+    /// A request failed. Returns whether the worker must be woken.
     pub(crate) fn failed(&self, order: Order, gfp: Gfp) -> bool {
         #[cfg(feature = "tracing")]
         return !gfp.contains(Gfp::NOWARN) && self.failures.add(order, gfp);
@@ -139,7 +139,7 @@ impl TraceEvents {
         false
     }
 
-    /// The level of pressure changed.
+    /// The pressure level changed.
     pub(crate) fn pressure(&self, event: &PressureEvent) {
         let PressureEvent { level, before, causes, used, soft, hard } = event;
         let (level, before) = (*level, *before);
@@ -150,18 +150,18 @@ impl TraceEvents {
         }
     }
 
-    /// Limits were set; `done`: they hold already.
+    /// Limits were set; `done`: they are met already.
     pub(crate) fn limits(&self, limits: Limits, done: bool) {
         let Limits { hard, soft } = limits;
         event!(INFO, yard = self.yard, hard, soft, done, "limits set");
     }
 
-    /// The worker gave idle memory back.
+    /// The worker returned idle memory to the system.
     pub(crate) fn gave_back(&self, pages: u64, resident: u64, target: u64) {
         event!(DEBUG, yard = self.yard, pages, resident, target, "idle memory went back");
     }
 
-    /// The worker asked the shrinkers: for a node that was woken, or for what is too much.
+    /// The worker called the shrinkers: for a node that was woken, or for pages above a limit.
     pub(crate) fn reclaimed(&self, node: Option<NodeId>, order: Order, wanted: u64, freed: u64) {
         let (node, order) = (node.map(|n| n.0), order.get());
         event!(DEBUG, yard = self.yard, node, order, wanted, freed, "reclaim");
@@ -172,12 +172,13 @@ impl TraceEvents {
         event!(DEBUG, yard = self.yard, node = node.0, moved, "compaction");
     }
 
-    /// What threads and CPUs kept was taken away, as the system or the group is short.
+    /// Magazines and per-CPU lists were drained, because the system or the control group is short
+    /// of memory.
     pub(crate) fn drained(&self, level: Level) {
         event!(DEBUG, yard = self.yard, %level, "threads and CPUs drained");
     }
 
-    /// What requests did since the last time, by the worker.
+    /// Reports what requests did since the last call. Called by the worker.
     pub(crate) fn requests(
         &self,
         told: &mut Told,
@@ -211,7 +212,7 @@ impl TraceEvents {
     }
 }
 
-/// What was asked for is not to be had, and something else was taken.
+/// An option was not available, and its fallback is used.
 pub(crate) fn fell_back(option: &str, wanted: &dyn fmt::Debug, why: &dyn fmt::Display) {
     event!(WARN, option, ?wanted, %why, "fallback");
 }

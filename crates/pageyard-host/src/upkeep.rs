@@ -1,4 +1,4 @@
-//! A yard's background work as its users see it: who is asked or told, limits, statistics.
+//! Background work of a yard as its users see it: callbacks, limits, statistics.
 
 use std::fmt;
 use std::ops::Range;
@@ -28,9 +28,9 @@ use crate::usage::Usage;
 use crate::worker::Worker;
 use crate::yard::HostYard;
 
-/// What happens in the background, and who is asked or told.
+/// Background work: callbacks, limits, statistics.
 impl<P: Policy> HostYard<P> {
-    /// A block that compaction may move while nobody looks at it.
+    /// Allocates a block that compaction may move while it is not pinned.
     ///
     /// # Errors
     /// As [`Yard::alloc`]; and as [`alloc`](HostYard::alloc).
@@ -44,23 +44,23 @@ impl<P: Policy> HostYard<P> {
             answer => answer,
         };
         let pfn = pfn.inspect_err(|&error| self.note_failure(error, order, gfp))?;
-        // SAFETY: it was just allocated, at this order, by this yard, which is exclusive
+        // SAFETY: this yard, which is exclusive, just allocated the block at this order
         // (`movable_blocks_are_moved_together_with_their_contents`).
         Ok(unsafe { Movable::new(self.raw(), pfn, order) })
     }
 
-    /// Registers somebody who can do with fewer pages.
+    /// Registers a shrinker: a callback that frees cached blocks under memory pressure.
     pub fn register_shrinker(&self, shrinker: impl Shrinker + 'static) -> Registration {
         self.add(&self.raw().service().shrinkers, Arc::new(shrinker))
     }
 
-    /// Registers somebody who can move blocks of its own.
+    /// Registers a relocator: a callback that moves blocks that its owner holds by number.
     pub fn register_relocator(&self, relocator: impl Relocator + 'static) -> Registration {
         self.add(&self.raw().service().relocators, Arc::new(relocator))
     }
 
-    /// Registers somebody who is told when the level of pressure changes. Called by the worker,
-    /// without any of the yard's locks; it may use the yard.
+    /// Registers a listener for changes of the pressure level. The worker calls it without any of
+    /// the yard's locks; it may use the yard.
     pub fn on_pressure(
         &self,
         told: impl Fn(&PressureEvent) + Send + Sync + 'static,
@@ -76,23 +76,25 @@ impl<P: Policy> HostYard<P> {
         if self.is_here() { to.add(what) } else { Registration::of_nothing() }
     }
 
-    /// How short memory was when the worker last looked.
+    /// Returns the pressure level of the worker's last step.
     pub fn pressure(&self) -> Level {
         self.raw().service().level()
     }
 
-    /// The limits in force; in a child after a fork, none.
+    /// Returns the limits in force; in a child after a fork, none.
     pub fn limits(&self) -> Limits {
         if self.is_here() { self.raw().service().balloon.limits() } else { Limits::default() }
     }
 
-    /// Sets the limits. Where more is in use than the hard limit allows, what is free is taken out of
-    /// circulation now, and the rest by the worker as it is given back, for which it asks the
-    /// shrinkers; until then every request fails. Whether all of it is done: never in a child after
-    /// a fork.
+    /// Sets the limits. Returns whether the yard already keeps to the hard limit; in a child after
+    /// a fork, always `false`.
+    ///
+    /// If more is in use than the hard limit allows, free pages are taken out of circulation now.
+    /// The worker takes the rest as blocks are freed, and calls the shrinkers for it. Until then
+    /// every request fails.
     ///
     /// # Errors
-    /// [`LimitError`]; then nothing has changed.
+    /// [`LimitError`]; nothing has changed then.
     pub fn set_limits(&self, limits: Limits) -> Result<bool, LimitError> {
         limits.check(self.raw().region().pages(), self.zones().count() as u64)?;
         if !self.is_here() {
@@ -101,7 +103,7 @@ impl<P: Policy> HostYard<P> {
         let balloon = &self.raw().service().balloon;
         balloon.set(limits);
         if limits.hard.is_some() {
-            // What lies on lists may be all that is missing.
+            // Pages on per-CPU lists may be all that is missing.
             self.drain();
         }
         let done = self.raw().adjust_balloon();
@@ -110,8 +112,7 @@ impl<P: Policy> HostYard<P> {
         Ok(done)
     }
 
-    /// Compacts all of its memory now: moves what can be moved together, so that large blocks become
-    /// free.
+    /// Compacts all memory now: moves movable blocks together, so that large blocks become free.
     pub fn compact(&self) {
         if self.is_here() {
             self.drain();
@@ -119,9 +120,9 @@ impl<P: Policy> HostYard<P> {
         }
     }
 
-    /// Looks at every structural invariant of the allocator at once ([`Yard::validate`]): for tests.
-    /// Only while no other thread uses the yard, its worker included, does the answer mean something;
-    /// in a child after a fork, nothing is looked at.
+    /// Checks every structural invariant of the allocator at once ([`Yard::validate`]), for tests.
+    /// The result is meaningful only while no other thread, including the worker, uses the yard. In
+    /// a child after a fork, nothing is checked.
     ///
     /// # Errors
     /// The first invariant that does not hold.
@@ -129,41 +130,41 @@ impl<P: Policy> HostYard<P> {
         if self.is_here() { self.raw().core().validate() } else { Ok(()) }
     }
 
-    /// Sets a setting by its name ([`Yard::set_knob`]; docs/knobs.md has them all). In a child after a
-    /// fork, nothing is done.
+    /// Sets a knob by name ([`Yard::set_knob`]; docs/knobs.md lists them all). Does nothing in a
+    /// child after a fork.
     ///
     /// # Errors
-    /// There is no such setting, it cannot be written, or not to this value.
+    /// The knob does not exist, is read-only, or does not accept the value.
     pub fn set_knob(&self, name: &str, value: &str) -> Result<(), KnobError> {
         if self.is_here() { self.raw().core().set_knob(name, value) } else { Ok(()) }
     }
 
-    /// Takes whole sections of memory out of the yard ([`Yard::offline`], §8.4) and gives them back
-    /// to the system. Movable blocks there move; what a [`Block`](crate::Block) owns does not.
+    /// Takes whole sections of memory offline ([`Yard::offline`], §8.4) and returns their memory to
+    /// the system. Movable blocks in them are migrated; a [`Block`](crate::Block) is not.
     ///
-    /// A hard limit counts what is left.
+    /// A hard limit applies to the remaining memory.
     ///
     /// # Errors
-    /// As [`Yard::offline`]; then all of it is in use as before. [`ContigError::Busy`] from within a
-    /// relocator that another `offline` has called.
+    /// As [`Yard::offline`]; the sections stay in use as before. [`ContigError::Busy`] from a
+    /// relocator that another `offline` call runs.
     pub fn offline(&self, sections: Range<Pfn>) -> Result<(), HotplugError> {
         if !self.is_here() {
             return Err(HotplugError::Refused(ContigError::NoMemory));
         }
-        // Another thread must not bring them back before their memory is gone.
+        // Another thread must not online the sections before their memory is discarded.
         let _turn = self.begin_hotplug(&sections)?;
         self.drain();
         let core = self.raw().core();
         patiently(|| core.offline(sections.clone()), || core.hooks().pause())?;
-        // Where the system does not take it (hugetlbfs), it stays with the process.
+        // If the system refuses it (hugetlbfs), the memory stays with the process.
         let pages = sections.end.0 - sections.start.0;
         let _ = self.raw().region().discard(sections.start, pages, false);
         self.raw().adjust_balloon();
         Ok(())
     }
 
-    /// Takes sections back that [`offline`](HostYard::offline) took out. A hard limit keeps them out of
-    /// circulation.
+    /// Brings sections back online that [`offline`](HostYard::offline) took offline. A hard limit
+    /// keeps their pages out of circulation.
     ///
     /// # Errors
     /// As [`Yard::online`]; [`ContigError::Busy`] as for [`offline`](HostYard::offline).
@@ -182,11 +183,11 @@ impl<P: Policy> HostYard<P> {
         turn.ok_or(HotplugError::Refused(ContigError::Busy(sections.start)))
     }
 
-    /// Takes a page with faulty memory out of use ([`Yard::poison_frame`], §11.3): at once where it is
-    /// free, else when its owner gives it back to the allocator behind the front cache.
+    /// Takes a page with faulty memory out of use ([`Yard::poison_frame`], §11.3). A free page is
+    /// taken at once, a page in use when it is freed to the allocator behind the thread cache.
     ///
     /// # Errors
-    /// [`PoisonError`]; nothing has changed. In a child after a fork, no frame is the yard's.
+    /// [`PoisonError`]; nothing has changed then. In a child after a fork, every frame is foreign.
     pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
         if !self.is_here() {
             return Err(PoisonError::Foreign);
@@ -205,14 +206,14 @@ impl<P: Policy> HostYard<P> {
         self.raw().core().unpoison_frame(pfn)
     }
 
-    /// Pages out of use: faulty, bad, or guards.
+    /// Returns the number of pages out of use: faulty, bad, or guard pages.
     pub fn out_of_use(&self) -> u64 {
         let core = self.raw().core();
         core.zone_ids().filter_map(|zone| core.out_of_use(zone)).map(|out| out.pages()).sum()
     }
 
-    /// The worker, for a thread of the caller's own, where the yard has none
-    /// ([`Builder::tick`](crate::Builder::tick)); `None` where somebody is the worker already.
+    /// Returns the worker, to run on a thread of the caller, for a yard that has no worker thread
+    /// ([`Builder::tick`](crate::Builder::tick)). Returns `None` if the yard already has a worker.
     ///
     /// ```
     /// # use pageyard_host::Builder;
@@ -231,14 +232,15 @@ impl<P: Policy> HostYard<P> {
         if self.is_here() { Worker::new(self.raw(), self.plan()) } else { None }
     }
 
-    /// Rings the worker's bell: it takes its next step at once.
+    /// Wakes the worker, which takes its next step at once.
     pub fn wake_worker(&self) {
         if self.is_here() {
             self.raw().service().bell.ring();
         }
     }
 
-    /// What the worker has done and sees. In a child after a fork, that of no worker.
+    /// Returns what the worker has done and sees. In a child after a fork, the status of a yard
+    /// without a worker.
     pub fn status(&self) -> Status {
         let service = self.raw().service();
         let here = self.is_here();
@@ -268,28 +270,30 @@ impl<P: Policy> HostYard<P> {
         }
     }
 
-    /// All of its statistics: what the worker publishes, now. In a child after a fork, zeros.
+    /// Returns all statistics of the yard, in the form that the worker publishes. In a child after
+    /// a fork, zeros.
     pub fn stats(&self) -> YardStats {
         if self.is_here() { YardStats::of(self.raw()) } else { YardStats::default() }
     }
 
-    /// Its free blocks by order, as `/proc/buddyinfo` shows a kernel's.
+    /// Returns the free blocks by order, in the format of `/proc/buddyinfo`.
     pub fn buddyinfo(&self) -> String {
         self.text(|core, out| core.write_buddyinfo(out))
     }
 
-    /// Its free blocks and pageblocks by type, as `/proc/pagetypeinfo` shows a kernel's.
+    /// Returns the free blocks and pageblocks by type, in the format of `/proc/pagetypeinfo`.
     pub fn pagetypeinfo(&self) -> String {
         self.text(|core, out| core.write_pagetypeinfo(out))
     }
 
-    /// Its zones, their marks and lists, as `/proc/zoneinfo` shows a kernel's. What an allocator does
-    /// not know, such as page cache, is 0.
+    /// Returns the zones with their watermarks and lists, in the format of `/proc/zoneinfo`. Values
+    /// that an allocator does not know, such as page cache, are 0.
     pub fn zoneinfo(&self) -> String {
         self.text(|core, out| core.write_zoneinfo(out, &()))
     }
 
-    /// Its counters, as `/proc/vmstat` shows a kernel's; what an allocator does not know is 0.
+    /// Returns the counters, in the format of `/proc/vmstat`. Values that an allocator does not
+    /// know are 0.
     pub fn vmstat(&self) -> String {
         self.text(|core, out| core.write_vmstat(out, &()))
     }
@@ -300,38 +304,38 @@ impl<P: Policy> HostYard<P> {
     ) -> String {
         let mut text = String::new();
         if self.is_here() {
-            // A string takes everything.
+            // Writing to a string cannot fail.
             let _ = write(self.raw().core(), &mut text);
         }
         text
     }
 
-    /// The file that holds its memory, for another process to map; `None` where it is anonymous.
-    /// A block's bytes lie [`offset`](HostYard::offset) behind its beginning.
+    /// Returns the file that holds the memory, for another process to map; `None` for anonymous
+    /// memory. A block's bytes begin at [`offset`](HostYard::offset) in the file.
     ///
     /// # Safety
-    /// Whoever writes to the file, or maps it and writes there, in this process or another one,
-    /// leaves alone what somebody here borrows as bytes.
+    /// Nothing writes to the file, or to a mapping of it, where code in this process borrows bytes.
+    /// That includes writes by other processes.
     pub unsafe fn fd(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe { self.raw().region().fd() }
     }
 
-    /// Where a block's bytes are in the file of [`fd`](HostYard::fd).
+    /// Returns the offset of a block's bytes in the file of [`fd`](HostYard::fd).
     ///
     /// # Panics
-    /// If the block is another yard's: an offset in this one's file would name bytes of another block.
+    /// If the block belongs to another yard: its offset would name other bytes in this yard's file.
     pub fn offset(&self, block: &Block<'_, P>) -> u64 {
         assert!(block.is_of(self), "the block is another yard's; ask that one for its offset");
         (block.pfn().0 - self.raw().region().first().0) * pageyard::PAGE_SIZE
     }
 }
 
-/// How often sections are isolated before what is in use there makes them stay.
+/// Attempts to isolate sections before an unmovable block makes the call fail.
 const TRIES: usize = 8;
 
-/// Makes attempts with pauses between them, as long as something unmovable is in the way: a free block
-/// that a report or compaction holds looks so for the moment.
+/// Retries with pauses while an unmovable block is in the way: a free block that a report or
+/// compaction holds looks unmovable for a moment.
 fn patiently(
     mut attempt: impl FnMut() -> Result<(), HotplugError>,
     pause: impl Fn(),
@@ -354,7 +358,7 @@ mod tests {
     #[test]
     fn what_is_held_for_a_moment_does_not_keep_a_section() {
         let unmovable = HotplugError::Refused(IsolateError::Unmovable(Pfn(7)).into());
-        // Number of refusals, then the answer, attempts and pauses.
+        // Number of refusals before the last answer; returns the answer, attempts and pauses.
         let run = |refusals: usize, last| {
             let (attempts, pauses) = (Cell::new(0), Cell::new(0));
             let attempt = || {

@@ -1,4 +1,4 @@
-//! How much of a yard is in use and backed.
+//! How much of a yard is in use and resident.
 
 use pageyard::ZoneInfo;
 use pageyard::policy::Policy;
@@ -6,7 +6,7 @@ use pageyard::policy::Policy;
 use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
 
-/// What a yard has, in pages.
+/// Use of a yard, in pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) managed: u64,
@@ -14,17 +14,18 @@ pub(crate) struct Usage {
     pub(crate) waiting: u64,
     pub(crate) reported: u64,
     pub(crate) retaken: u64,
-    /// A node is below its LOW mark; all are below their MIN marks.
+    /// Whether a node is below its LOW watermark; whether all are at or below their MIN watermarks.
     pub(crate) low: bool,
     pub(crate) none: bool,
 }
 
-/// Less is free than the LOW mark with its boost: background reclaim is due.
+/// Returns whether free memory is below the LOW watermark with its boost: background reclaim is
+/// due.
 fn is_low(zone: &ZoneInfo) -> bool {
     zone.free_exact < zone.watermarks[1].saturating_add(zone.boost)
 }
 
-/// Ordinary requests get nothing.
+/// Returns whether ordinary requests fail.
 fn is_at_min(zone: &ZoneInfo) -> bool {
     zone.free_exact <= zone.watermarks[0]
 }
@@ -52,7 +53,7 @@ impl Usage {
         sum
     }
 
-    /// Pages that the system backs, as far as is known.
+    /// Returns the pages that the system backs, as far as the allocator knows.
     pub(crate) fn resident<P: Policy>(&self, raw: &RawYard<P, HostLock>) -> u64 {
         self.managed.saturating_sub(self.reported + raw.service().balloon.pages())
     }

@@ -1,4 +1,4 @@
-//! What a worker sleeps on: a wake event that any thread may ring, and files that tell of pressure.
+//! What a worker sleeps on: a wake event that any thread may ring, and files that report pressure.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::wake_flag::WakeFlag;
 
-/// Rung by requests that want background work, without a lock; ringing a bell that rings already
-/// costs one exchange.
+/// Rung without a lock by requests that need background work. Ringing again before the worker has
+/// taken the ring costs one exchange.
 #[derive(Debug)]
 pub(crate) struct WakeEvent {
     fd: OwnedFd,
@@ -16,12 +16,12 @@ pub(crate) struct WakeEvent {
 
 impl WakeEvent {
     pub(crate) fn new() -> io::Result<WakeEvent> {
-        // SAFETY: takes numbers, no pointers.
+        // SAFETY: `eventfd` takes numbers, no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was returned just now, so nothing else owns it
+        // SAFETY: the descriptor was just returned, so nothing else owns it
         // (`a_bell_wakes_once_however_often_it_was_rung` fails with a closed one).
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(WakeEvent { fd, flag: WakeFlag::default() })
@@ -29,22 +29,22 @@ impl WakeEvent {
 
     pub(crate) fn ring(&self) {
         self.flag.ring(|| {
-            // SAFETY: reads eight bytes of a static
-            // (`a_bell_wakes_once_however_often_it_was_rung` fails with fewer).
+            // SAFETY: reads eight bytes of a static (`a_bell_wakes_once_however_often_it_was_rung`
+            // fails with fewer).
             unsafe { libc::write(self.fd.as_raw_fd(), (&raw const ONE).cast(), 8) == 8 }
         });
     }
 
-    /// Sleeps until the bell is rung, one of `files` has urgent news (`POLLPRI`) or is of no use any
-    /// more (`POLLERR`, `POLLHUP`, `POLLNVAL`), or for `most`. Those files, with what they have. An
-    /// early return, for a signal perhaps, looks like one of no news.
+    /// Sleeps until the event is rung, one of `files` reports urgent news (`POLLPRI`) or is dead
+    /// (`POLLERR`, `POLLHUP`, `POLLNVAL`), or `most` has passed. Returns the files that reported
+    /// something, with their events. An early return, for example for a signal, returns no files.
     pub(crate) fn wait(&self, files: &[RawFd], most: Duration) -> Vec<(RawFd, i16)> {
         let poll = |&fd: &RawFd| libc::pollfd { fd, events: libc::POLLPRI, revents: 0 };
         let mut all: Vec<_> = files.iter().map(poll).collect();
         all.push(libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
         let whole = most.as_nanos().div_ceil(1_000_000);
         let ms = i32::try_from(whole).unwrap_or(i32::MAX);
-        // SAFETY: the vector is as long as said, and lives until the call returns
+        // SAFETY: the vector is of this length and lives until the call returns
         // (`files_are_told_apart` fails with a shorter one).
         let ready = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, ms) };
         if ready <= 0 {
@@ -91,7 +91,7 @@ mod tests {
         });
     }
 
-    /// A ring between the two halves of a wait must not silence the rings after it.
+    /// A ring between the two halves of a wait must not suppress later rings.
     #[test]
     fn a_ring_during_a_wait_does_not_suppress_later_rings() {
         let bell = WakeEvent::new().unwrap();
@@ -114,7 +114,7 @@ mod tests {
         let bell = WakeEvent::new().unwrap();
         let (a, _keep) = UnixStream::pair().unwrap();
         let (b, other) = UnixStream::pair().unwrap();
-        // SAFETY: one byte of ours; out-of-band data is urgent news.
+        // SAFETY: one byte of ours; out-of-band data is reported as urgent.
         let sent =
             unsafe { libc::send(other.as_raw_fd(), (&raw const ONE).cast(), 1, libc::MSG_OOB) };
         if !pageyard_unmet::met("MSG_OOB on Unix sockets", sent == 1) {

@@ -1,4 +1,4 @@
-//! The flag in front of a wake event, which saves the system call of every ring but the first.
+//! The flag in front of a wake event; it saves the system call of every ring but the first.
 //!
 //! `crates/pageyard-loom` runs this file under loom, with the eventfd as a counter.
 

@@ -1,5 +1,5 @@
-//! A lock that tells how long it was waited for and held: for measurements. Which locks are watched
-//! is said once, before; the others cost a look at a flag.
+//! A lock that reports how long threads waited for it and held it, for measurements. Watched locks
+//! are marked beforehand; for the others, the cost is a check of a flag.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,23 +12,23 @@ use crate::callback::guarded;
 use crate::clock;
 use crate::lock::HostLock;
 
-/// Who is told, on the thread that waited and held. Called without that lock, but the thread may hold
-/// others of the yard's: a call of the same yard from here may wait for itself. A panic ends the call,
-/// not the operation that took the lock.
+/// Receives the times, on the thread that waited and held. It is called without that lock, but the
+/// thread may hold other locks of the yard: a call of the same yard from here may deadlock. A panic
+/// ends the call, not the operation that took the lock.
 pub trait Watch: 'static {
-    /// Somebody else had the lock; it took `ns` nanoseconds to get it, for `slept` of which the
-    /// thread slept. Called when the lock is given back.
+    /// Another thread held the lock. It took `ns` nanoseconds to get it, and the thread slept for
+    /// `slept` of them. Called when the lock is released.
     fn waited(ns: u64, slept: u64);
     /// The lock was held for `ns` nanoseconds.
     fn held(ns: u64);
 }
 
 thread_local! {
-    /// Locks that this thread takes are to be watched from now on.
+    /// Set while the locks that this thread takes are being marked as watched.
     static MARKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Locks that `f` takes by waiting for them are watched from then on.
+/// Marks the locks that `f` takes with `lock` as watched.
 pub(crate) fn mark(f: impl FnOnce()) {
     MARKING.set(true);
     f();
@@ -39,7 +39,7 @@ pub(crate) fn mark(f: impl FnOnce()) {
 pub struct Watched<W> {
     lock: HostLock,
     watched: AtomicBool,
-    /// When it was taken, and how long it was waited for; the holder's.
+    /// Time at which the lock was taken, and time waited for it. Written by the holder.
     since: AtomicU64,
     waited: AtomicU64,
     slept: AtomicU64,
@@ -72,11 +72,11 @@ impl<W: Watch> Watched<W> {
     }
 }
 
-// SAFETY: the inner lock's, which is taken before and released after whatever else is done; what
-// is told of a hold was copied before the release, since the next holder writes it
+// SAFETY: as for the inner lock, which is taken before and released after everything else. The
+// reported times are copied before the release, because the next holder overwrites them
 // (`waits_and_holds_are_told_of_watched_locks_alone`).
 unsafe impl<W: Watch> RawMutex for Watched<W> {
-    #[allow(clippy::declare_interior_mutable_const)] // what `lock_api` asks for
+    #[allow(clippy::declare_interior_mutable_const)] // required by `lock_api`
     const INIT: Self = Watched {
         lock: HostLock::new(),
         watched: AtomicBool::new(false),
@@ -85,7 +85,7 @@ unsafe impl<W: Watch> RawMutex for Watched<W> {
         slept: AtomicU64::new(0),
         watch: PhantomData,
     };
-    // What is told belongs to one thread.
+    // The times belong to one thread.
     type GuardMarker = GuardNoSend;
 
     #[inline]
@@ -120,7 +120,7 @@ unsafe impl<W: Watch> RawMutex for Watched<W> {
         let (waited, slept) = (self.waited.load(Relaxed), self.slept.load(Relaxed));
         // SAFETY: the caller holds the lock.
         unsafe { self.lock.unlock() };
-        // The allocator goes on after this, with blocks in hand.
+        // A panic must not unwind into the allocator, which goes on after this and may own blocks.
         guarded(|| {
             if waited > 0 {
                 W::waited(waited, slept);
@@ -173,7 +173,7 @@ mod tests {
                 drop(lock.lock());
                 TOLD.get()
             });
-            // SAFETY: looked at only; nobody unlocks.
+            // SAFETY: only reads; it does not unlock.
             while unsafe { lock.raw() }.lock.sleepers() == 0 {
                 std::thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! The background work of a yard: statistics, reclaim, compaction, limits, memory given back.
+//! The background work of a yard: statistics, reclaim, compaction, limits, returning idle memory.
 
 use std::cell::Cell;
 use std::fmt;
@@ -31,33 +31,32 @@ use crate::trace_events::Told;
 use crate::usage::Usage;
 
 const MS: u64 = 1_000_000;
-/// Between two looks while something changes, while nothing does, and while moreover nothing is left
-/// to give back.
+/// Nanoseconds between two steps: while something changes, while nothing does, and while nothing is
+/// left to return to the system either.
 const BUSY: u64 = 100 * MS;
 const QUIET: u64 = 250 * MS;
 const ASLEEP: u64 = 500 * MS;
-/// Between two texts of statistics.
+/// Nanoseconds between two publications of statistics.
 const PUBLISH: u64 = 450 * MS;
-/// Lists that their CPU has not used for so long are drained.
+/// Per-CPU lists unused by their CPU for this many nanoseconds are drained.
 const UNUSED: u64 = 400 * MS;
-/// Reclaims of a node in one step; the rest comes in the next one.
+/// Maximum number of reclaim jobs of a node in one step; the rest follows in the next step.
 const RECLAIMS: u32 = 64;
 
-/// What the worker does besides, for the yard that it works for. It may run with the thread bound to
-/// a CPU.
+/// Work that the worker does for its yard. It may run with the thread bound to a CPU.
 pub(crate) type Chore = Box<dyn Fn() + Send + Sync>;
 
-/// How a worker is to work.
+/// Configuration of a worker.
 pub(crate) struct Plan {
-    /// The tick of the statistics worker, and how often.
+    /// Interval and function of the statistics tick.
     pub(crate) every: Duration,
     pub(crate) tick: Chore,
-    /// Gives what is kept for threads and CPUs back to the zones, under pressure.
+    /// Drains the threads' magazines and the per-CPU lists, under pressure.
     pub(crate) drain: Chore,
-    /// What the front cache did.
+    /// Returns the statistics of the thread cache.
     pub(crate) front: Box<dyn Fn() -> ThreadCacheStats + Send + Sync>,
     pub(crate) give_back: Option<GiveBack>,
-    /// Why not, where that is nothing.
+    /// Why idle memory is not returned, if `give_back` is `None`.
     pub(crate) keeps: Option<String>,
     pub(crate) system: SystemFiles,
     pub(crate) page: Option<Page>,
@@ -76,14 +75,14 @@ impl fmt::Debug for Plan {
 
 type Reclaimer<'y, P> = Kswapd<'y, 'y, Hooked<HostLock, HostPlatform, P>>;
 
-/// A node's background reclaim.
+/// Background reclaim and compaction of a node.
 #[derive(Debug)]
 struct Behind<'y, P: Policy> {
     node: NodeId,
     kswapd: Reclaimer<'y, P>,
-    /// In a nap until then.
+    /// Napping until this time.
     nap: Option<u64>,
-    /// When compaction is due; `None`: when it is woken.
+    /// When compaction is due; `None`: in the next step.
     compact: Option<u64>,
 }
 
@@ -94,8 +93,10 @@ struct Seen {
     since: u64,
 }
 
-/// The background work of a yard, a step at a time ([`HostYard::worker`](crate::HostYard::worker)).
-/// There is one worker of a yard at a time. One that is forgotten leaves the yard without any for good.
+/// The background worker of a yard, run step by step
+/// ([`HostYard::worker`](crate::HostYard::worker)). A yard has at most one worker at a time. A
+/// worker that is forgotten ([`mem::forget`](std::mem::forget)) leaves the yard without one for
+/// good.
 #[derive(Debug)]
 pub struct Worker<'y, P: Policy = Linux612> {
     raw: &'y RawYard<P, HostLock>,
@@ -111,11 +112,12 @@ pub struct Worker<'y, P: Policy = Linux612> {
     /// When statistics are published next.
     publish_at: u64,
     told: Told,
-    /// Last: there is another worker only after all of this one has gone.
+    /// Dropped last: another worker may begin only after all of this one is gone.
     _working: Working,
 }
 
-/// What shrinkers are asked for where the system or the group is short: a part of what is in use.
+/// Returns how many pages the shrinkers are asked for when the system or the control group is
+/// short: a share of the pages in use.
 fn share_for_system(used: u64, group: Option<bool>, stalled: bool) -> u64 {
     match group {
         Some(true) => used / 16,
@@ -125,13 +127,14 @@ fn share_for_system(used: u64, group: Option<bool>, stalled: bool) -> u64 {
     }
 }
 
-/// So much more is backed than the target that idle memory will go back before long.
+/// Returns whether enough memory above the target is resident that idle memory will be returned
+/// soon.
 fn has_spare(resident: u64, target: u64, used: u64) -> bool {
     resident > target + used / 64 + 1024
 }
 
 impl<'y, P: Policy> Worker<'y, P> {
-    /// `None` where somebody else is the worker.
+    /// Creates the worker; `None` if the yard has one.
     pub(crate) fn new(raw: &'y RawYard<P, HostLock>, plan: &'y Plan) -> Option<Self> {
         let working = Working::begin(&raw.service().working)?;
         Some(Worker::begin(raw, plan, working))
@@ -171,11 +174,11 @@ impl<'y, P: Policy> Worker<'y, P> {
         }
     }
 
-    /// Does what is due, and says for how long there is nothing to do then unless the yard's bell
-    /// is rung: [`wait`](Worker::wait) waits for both.
+    /// Does the work that is due. Returns how long there is nothing more to do, unless the yard's
+    /// wake event is rung; [`wait`](Worker::wait) waits for either.
     ///
-    /// Shrinkers, relocators and listeners are called in here. Where a tick is due, the calling thread
-    /// visits each of the yard's CPUs and comes back.
+    /// It calls shrinkers, relocators and listeners. When a tick is due, the calling thread runs on
+    /// each of the yard's CPUs in turn and then returns to its own.
     pub fn step(&mut self) -> Duration {
         let mut now = clock::now();
         if now >= self.tick_at {
@@ -211,7 +214,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             () if usage.waiting > 0 || limits.soft.is_some() => QUIET,
             () => ASLEEP,
         };
-        // Not in step with a load that comes and goes by a clock.
+        // Randomised, to avoid running in step with a periodic load.
         self.draw = self.draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let look = look - look / 4 + (self.draw >> 33) % (look / 2);
         let naps = self.nodes.iter().flat_map(|n| [n.nap, n.compact]).flatten();
@@ -219,7 +222,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         Duration::from_nanos(due.saturating_sub(now).min(look))
     }
 
-    /// Sleeps until the bell is rung, the system tells of a stall, or for `most`.
+    /// Sleeps until the wake event is rung, the system reports a stall, or `most` has passed.
     pub fn wait(&mut self, most: Duration) {
         let service = self.raw.service();
         let heard = service.bell.wait(&self.signals.files(), most);
@@ -231,7 +234,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         }
     }
 
-    /// Works until `stop` is set and [the bell is rung](crate::HostYard::wake_worker).
+    /// Runs until `stop` is set and [the wake event is rung](crate::HostYard::wake_worker).
     pub fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(SeqCst) {
             let most = self.step();
@@ -244,7 +247,7 @@ impl<'y, P: Policy> Worker<'y, P> {
     fn tick(&self) {
         let home = cpu::allowed().unwrap_or_default();
         (self.plan.tick)();
-        // Where that is not allowed any more, it stays where it is.
+        // If the old CPUs are not allowed any more, the thread stays where it is.
         let _ = cpu::bind(&home);
         self.raw.service().ticks.fetch_add(1, Relaxed);
     }
@@ -253,8 +256,8 @@ impl<'y, P: Policy> Worker<'y, P> {
         self.signals.stalled(now) || self.signals.group_short(now).is_some()
     }
 
-    /// How short memory is; tells the listeners when that changes, and asks the shrinkers for what
-    /// use is over the soft limit, or for a part of it where the system is short.
+    /// Updates the pressure level and calls the listeners if it changed. Asks the shrinkers for the
+    /// pages above the limit, or for a share of those in use if the system is short.
     fn judge(&mut self, usage: &Usage, limits: Limits, now: u64) -> Level {
         let service = self.raw.service();
         let (group, stalled) = (self.signals.group_short(now), self.signals.stalled(now));
@@ -310,7 +313,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         }
     }
 
-    /// Background reclaim of the nodes that were woken, or that had a nap.
+    /// Reclaims in the background, on nodes that were woken or whose nap is over.
     fn reclaim(&mut self, now: u64) {
         let service = self.raw.service();
         for n in &mut self.nodes {
@@ -339,7 +342,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         }
     }
 
-    /// Background compaction, as long as there is anything that can be moved.
+    /// Compacts in the background, as long as there is anything movable.
     fn compact(&mut self, now: u64) {
         let service = self.raw.service();
         let useful = service.can_move();
@@ -359,7 +362,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         }
     }
 
-    /// Lists of CPUs on which nobody asks for anything are of no use to anybody.
+    /// Drains the lists of CPUs that have not used them for a while.
     fn drain_unused(&mut self, now: u64) {
         let core = self.raw.core();
         for (cpu, seen) in (0..).map(CpuId).zip(&mut self.seen) {
@@ -377,7 +380,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         }
     }
 
-    /// Gives idle memory back. Whether there is more of it to give soon.
+    /// Returns idle memory to the system. Returns whether there is more to return soon.
     fn give_back(&mut self, pressure: bool, now: u64) -> bool {
         let Some(idle) = &mut self.idle else { return false };
         let usage = Usage::of(self.raw);
@@ -405,7 +408,7 @@ impl<'y, P: Policy> Worker<'y, P> {
     }
 }
 
-/// The yard has a worker, until this is dropped.
+/// Marks the yard as having a worker, until dropped.
 #[derive(Debug)]
 struct Working(Arc<AtomicBool>);
 
@@ -421,7 +424,7 @@ impl Drop for Working {
     }
 }
 
-/// What is watched, and why not.
+/// Returns what is watched and why not, and why idle memory is not returned.
 fn states(signals: &Signals, plan: &Plan) -> States {
     (signals.psi_state.clone(), signals.group_state.clone(), plan.keeps.clone())
 }
@@ -431,11 +434,11 @@ fn nanos(d: Duration) -> u64 {
 }
 
 thread_local! {
-    /// The thread is a yard's worker.
+    /// Set on a yard's worker thread.
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The thread that is a yard's worker until it is dropped.
+/// Handle of a yard's own worker thread, which ends when the handle is dropped.
 pub(crate) struct Keeper {
     stop: Arc<AtomicBool>,
     ring: Box<dyn Fn() + Send + Sync>,
@@ -453,7 +456,8 @@ impl Keeper {
         raw: Arc<RawYard<P, HostLock>>,
         plan: Arc<Plan>,
     ) -> io::Result<Keeper> {
-        // Not in the thread: before that runs, a call of `HostYard::worker` could claim it.
+        // Claimed here, not in the thread: until the thread runs, `HostYard::worker` could claim
+        // it.
         let working = Working::begin(&raw.service().working)
             .ok_or_else(|| io::Error::other("the yard has a worker already"))?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -472,8 +476,9 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.stop.store(true, SeqCst);
         (self.ring)();
-        // A callback that drops its own yard would wait for itself, and callbacks of two workers that
-        // drop each other's for each other. The thread has a reference to what it needs.
+        // A callback that drops its own yard would wait for itself. Callbacks of two workers that
+        // drop each other's yards would wait for each other. The thread holds references to what it
+        // needs.
         if let Some(thread) = self.thread.take()
             && !IS_WORKER.get()
         {

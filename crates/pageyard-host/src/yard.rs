@@ -1,4 +1,4 @@
-//! The allocator over real memory by owned blocks.
+//! The allocator over real memory, used by owned blocks.
 
 use std::fmt;
 use std::io;
@@ -27,8 +27,8 @@ use crate::signals::SystemFiles;
 use crate::thread_cache::{ThreadCache, ThreadCacheStats, ThreadCacheUse, ThreadCaches};
 use crate::worker::{Keeper, Plan};
 
-/// An allocator of real memory in blocks of 4 KiB to 4 MiB, which any number of threads may use at
-/// once. Made by a [`Builder`](crate::Builder).
+/// An allocator of real memory in blocks of 4 KiB to 4 MiB, usable from any number of threads.
+/// Built by a [`Builder`](crate::Builder).
 pub struct HostYard<P: Policy = Linux612> {
     front: Arc<ThreadCaches>,
     raw: Arc<RawYard<P, HostLock>>,
@@ -45,8 +45,8 @@ impl<P: Policy> fmt::Debug for HostYard<P> {
     }
 }
 
-/// The answer to a request in two registers: where the block is, or what was wrong. The plain
-/// `Result` is handed over in memory, and the common case would have to go through that too.
+/// A result in two registers: the block's address, or an error code. A plain `Result` is returned
+/// in memory, which would slow down the common case.
 struct Answer(*mut u8, u64);
 
 impl From<Option<NonNull<u8>>> for Answer {
@@ -88,9 +88,10 @@ impl Answer {
 }
 
 impl<P: Policy> HostYard<P> {
-    /// A request ([`alloc`](HostYard::alloc)): where the block is, and as what the front cache keeps it.
-    // Always inlined, with what `alloc_bare` inlines: what order and flags decide is decided by the
-    // compiler then, where they are constants, as nearly everywhere.
+    /// Serves a request ([`alloc`](HostYard::alloc)). Returns the block's address and its thread
+    /// cache kind.
+    // Always inlined, with what `alloc_bare` inlines: for constant orders and flags, as at nearly
+    // all callers, the compiler then resolves the branches on them.
     #[inline(always)]
     pub(crate) fn take_block(
         &self,
@@ -108,7 +109,7 @@ impl<P: Policy> HostYard<P> {
         Ok((start, kind))
     }
 
-    /// Past the cache.
+    /// Allocates past the thread cache.
     #[inline(always)]
     fn alloc_bare(&self, order: Order, gfp: Gfp) -> Answer {
         if !self.born.is_here() {
@@ -120,7 +121,7 @@ impl<P: Policy> HostYard<P> {
         }
     }
 
-    /// Where the thread has no such block of its own.
+    /// Allocates when the thread's magazine has no such block.
     #[inline(never)]
     fn alloc_behind(&self, order: Order, gfp: Gfp, kind: Option<Kind>) -> Answer {
         match kind.and_then(|kind| Some(self.hand_out(self.front.refill(kind, gfp)?, kind, gfp))) {
@@ -129,7 +130,7 @@ impl<P: Policy> HostYard<P> {
         }
     }
 
-    /// A request failed: tries once more, if that was for want of memory that threads keep.
+    /// Retries a failed request once, if draining the threads' magazines freed any pages.
     #[cold]
     #[inline(never)]
     fn alloc_again(&self, error: AllocError, order: Order, gfp: Gfp) -> Answer {
@@ -143,26 +144,27 @@ impl<P: Policy> HostYard<P> {
         }
     }
 
-    /// A request is answered with an error.
+    /// Records a failed request.
     pub(crate) fn note_failure(&self, error: AllocError, order: Order, gfp: Gfp) {
         if error == AllocError::NoMemory {
             self.raw.service().failed(order, gfp);
         }
     }
 
-    /// Where a block of the front cache's is, prepared for its owner.
+    /// Returns the address of a block from the thread cache, zeroed if the request asks for it.
     #[inline(always)]
     fn hand_out(&self, ready: Ready, kind: Kind, gfp: Gfp) -> NonNull<u8> {
         let start = ready.start();
         if gfp.contains(Gfp::ZERO) && !ready.is_zero() {
-            // SAFETY: the block is mapped, and of this size; it is the cache's, so in no other use
-            // (`the_same_page_comes_back_without_the_allocator`, `threads_are_drained_while_they_work`).
+            // SAFETY: the block is mapped and of this size. It is in the cache, so nothing else
+            // uses it (`the_same_page_comes_back_without_the_allocator`,
+            // `threads_are_drained_while_they_work`).
             unsafe { start.write_bytes(0, magazine::bytes(kind)) };
         }
         start
     }
 
-    /// Where a block is.
+    /// Returns the address of a block.
     #[inline(always)]
     pub(crate) fn start_of(&self, pfn: Pfn, order: Order) -> Option<NonNull<u8>> {
         self.raw.region().address(pfn, order.pages().into())
@@ -176,40 +178,41 @@ impl<P: Policy> HostYard<P> {
         &self.plan
     }
 
-    /// Whether this is the process that made it, not a child after a fork: there it gives nothing, takes
-    /// nothing, and says nothing of what it has.
+    /// Returns whether this is the process that built the yard, not a child after a fork. In a
+    /// child, the yard allocates nothing, frees nothing and reports no statistics.
     #[inline(always)]
     pub fn is_here(&self) -> bool {
         self.born.is_here()
     }
 
-    /// Takes away what threads keep; how many pages.
+    /// Drains the threads' magazines. Returns the number of pages.
     pub(crate) fn drain_threads(&self) -> u64 {
         self.front.drain()
     }
 
-    /// Whether an address is of the yard's memory.
+    /// Returns whether an address lies in the yard's memory.
     #[inline]
     pub fn holds(&self, address: *const u8) -> bool {
         self.raw.region().frame(address).is_some()
     }
 
-    /// A block by its address.
+    /// Allocates a block by address.
     #[inline(always)]
     pub(crate) fn take(&self, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
         self.take_block(order, gfp).ok().map(|(start, _)| start)
     }
 
-    /// Takes back what [`take`](HostYard::take) gave for such flags.
+    /// Frees a block that [`take`](HostYard::take) returned for these flags.
     ///
     /// # Safety
-    /// It did, for this order, and nobody uses it any more.
+    /// [`take`](HostYard::take) returned it at this order, and nothing uses it any more.
     #[inline(always)]
     pub(crate) unsafe fn give(&self, start: NonNull<u8>, order: Order, gfp: Gfp) {
         self.take_back(start, order, Kind::of(order, gfp));
     }
 
-    /// A block's owner gives it up. Little of it is inlined: else no drop of a block would be.
+    /// Frees a block for its owner. Only a little of it is inlined; otherwise no drop of a block
+    /// would be.
     #[inline(always)]
     pub(crate) fn take_back(&self, start: NonNull<u8>, order: Order, kind: Option<Kind>) {
         let _ends = allocating();
@@ -231,67 +234,67 @@ impl<P: Policy> HostYard<P> {
     #[inline(always)]
     fn free_bare(&self, start: NonNull<u8>, order: Order) {
         if self.born.is_here() {
-            // It fails only where a page of it was taken out of use meanwhile; then it stays out.
+            // Fails only if a page of the block was taken out of use in the meantime; then the
+            // block stays out.
             let _ = self.raw.free_owned(self.pfn_at(start), order);
         }
     }
 
-    /// The frame that a block begins with.
+    /// Returns the first frame of a block.
     #[inline]
     pub(crate) fn pfn_at(&self, start: NonNull<u8>) -> Pfn {
-        // Blocks lie inside; frame 0 does not.
+        // Blocks lie inside the region, which does not contain frame 0.
         self.raw.region().frame(start.as_ptr()).unwrap_or(Pfn(0))
     }
 
-    /// The allocator itself.
+    /// Returns the core allocator.
     ///
     /// # Safety
-    /// Nothing is given back through it, split or moved that a [`Block`](crate::Block) owns, and its platform's
-    /// methods, which write to memory, are left to it.
+    /// The caller frees, splits or moves no block through it that a [`Block`](crate::Block) owns.
+    /// It does not call the methods of the yard's hooks, which write to memory.
     pub unsafe fn core(&self) -> &Yard<'_, Hooked<HostLock, HostPlatform, P>> {
         self.raw.core()
     }
 
-    /// How many pages of its memory the system backs at the moment.
+    /// Returns the number of pages that the system backs at the moment.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn resident(&self) -> io::Result<u64> {
         self.raw.region().resident()
     }
 
-    /// The system's CPUs that it keeps lists for.
+    /// Returns the system's CPUs that have per-CPU lists.
     pub fn cpus(&self) -> &[u32] {
         self.raw.cpus()
     }
 
-    /// Its zones: one for each node.
+    /// Returns the zones: one for each node.
     pub fn zones(&self) -> impl Iterator<Item = ZoneId> + '_ {
         self.raw.core().zone_ids()
     }
 
-    /// What a zone has and is; `None` where there is no such zone, and in a child after a fork.
+    /// Returns the state of a zone; `None` if there is no such zone, and in a child after a fork.
     pub fn zone_info(&self, zone: ZoneId) -> Option<ZoneInfo> {
         if self.born.is_here() { self.raw.core().zone_info(zone) } else { None }
     }
 
-    /// Counters of a zone; `None` where there is no such zone.
+    /// Returns the counters of a zone; `None` if there is no such zone.
     pub fn zone_stats(&self, zone: ZoneId) -> Option<ZoneStats> {
         self.raw.core().zone_stats(zone)
     }
 
-    /// Counters of a CPU in a zone; `None` where there is none of either.
+    /// Returns the counters of a CPU in a zone; `None` if the zone or the CPU does not exist.
     pub fn cpu_stats(&self, zone: ZoneId, cpu: CpuId) -> Option<CpuStats> {
         self.raw.core().cpu_stats(zone, cpu)
     }
 
-    /// The settings in force; in a child after a fork, the defaults.
+    /// Returns the knobs in force; in a child after a fork, the defaults.
     pub fn knobs(&self) -> Knobs {
         if self.born.is_here() { self.raw.core().knobs() } else { Knobs::default() }
     }
 
-    /// Gives everything that threads keep and that is on per-CPU lists back to the zones, where it
-    /// merges.
+    /// Drains the threads' magazines and the per-CPU lists to the zones, where free blocks merge.
     pub fn drain(&self) {
         if self.born.is_here() {
             self.front.drain();
@@ -299,18 +302,18 @@ impl<P: Policy> HostYard<P> {
         }
     }
 
-    /// What the front cache did and has.
+    /// Returns the statistics of the thread cache.
     pub fn front_stats(&self) -> ThreadCacheStats {
         self.front.stats()
     }
 
-    /// The same by thread.
+    /// Returns the statistics of the thread cache by thread.
     pub fn front_threads(&self) -> Vec<ThreadCacheUse> {
         self.front.threads()
     }
 
-    /// One tick for every CPU ([`RawYard::tick`]): for a yard without a thread of its own. Binds the
-    /// calling thread.
+    /// Runs one tick for every CPU ([`RawYard::tick`]), for a yard without a worker thread. Binds
+    /// the calling thread.
     pub fn tick(&self) {
         if self.born.is_here() {
             self.front.tick();
@@ -322,7 +325,7 @@ impl<P: Policy> HostYard<P> {
 impl<P: Policy> Drop for HostYard<P> {
     fn drop(&mut self) {
         if !self.born.is_here() {
-            // Its thread is not here; it would be waited for in vain.
+            // The worker thread does not exist in the child; joining it would never return.
             std::mem::forget(self.keeper.take());
         }
     }

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use crate::modules::Crate;
 
-/// Returns the cycles among the files of `c`, and among its sibling modules. Each is a list of the imports that close it,
-/// `a.rs imports b.rs (crate::b::B)`. Of cycles that share a file, one of the shortest stands for all.
+/// Returns the cycles among the files of `c`, and among its sibling modules. Each cycle is a list
+/// of the imports that close it, such as `a.rs imports b.rs (crate::b::B)`. Of cycles that share a
+/// file, only one of the shortest is returned.
 ///
 /// File names are relative to `base`.
 pub fn cycles(c: &Crate, base: &Path) -> Vec<Vec<String>> {
@@ -20,7 +21,7 @@ pub fn cycles(c: &Crate, base: &Path) -> Vec<Vec<String>> {
                 format!("{} imports {} ({})", name(from), name(to), imports[&(from, to)])
             };
             let cycle: Vec<String> = cycle.into_iter().map(line).collect();
-            // A module without submodules is a file, whose cycles were found among the files.
+            // A module without submodules is a file, whose cycles were already found.
             if !found.contains(&cycle) {
                 found.push(cycle);
             }
@@ -29,7 +30,8 @@ pub fn cycles(c: &Crate, base: &Path) -> Vec<Vec<String>> {
     found
 }
 
-/// Imports that close cycles among `groups`: the shortest cycles, none with a group of a shorter one.
+/// Returns the imports that close cycles among `groups`: the shortest cycles, without those that
+/// share a group with a shorter one.
 fn cycles_among<'a>(
     groups: &[BTreeSet<&'a Path>],
     imports: &BTreeMap<(&'a Path, &'a Path), String>,
@@ -58,7 +60,7 @@ fn cycles_among<'a>(
     found
 }
 
-/// The shortest way from a group back to it.
+/// Returns the shortest path from a group back to itself.
 fn shortest<T>(group: usize, edges: &BTreeMap<(usize, usize), T>) -> Option<Vec<usize>> {
     let mut ways = VecDeque::from([vec![group]]);
     let mut seen = BTreeSet::new();

@@ -1,14 +1,17 @@
-//! Which file of a crate imports which, and the cycles among them.
+//! Computes the imports between the files of a crate, and the cycles among them.
 //!
-//! The rule: within a crate, imports between files point one way. A file imports another if its code names an item that the
-//! other defines, by `use` or by a path. Re-exports on the way do not count: the file that defines the item is imported.
-//! `mod x;` imports nothing, and neither does `pub use x::Y` of an item of the file's own submodule, unless the rest of the
-//! file names `Y`. A `mod.rs` is a file like any other: it may import its children, or they may import it, not both.
+//! The rule: within a crate, imports between files point one way. A file imports another if its
+//! code names an item that the other defines, by `use` or by a path. The importer depends on the
+//! file that defines the item, not on files that re-export it. `mod x;` imports nothing. Neither
+//! does `pub use x::Y` of an item of the file's own submodule, unless the rest of the file names
+//! `Y`. A `mod.rs` is a file like any other: either it imports its children or they import it, but
+//! not both.
 //!
-//! The rule holds for folders too. A module and all its submodules count as one, and sibling modules import each other one
-//! way.
+//! The rule also applies to folders. A module and all its submodules count as one unit, and sibling
+//! modules import each other one way.
 //!
-//! Code under `#[cfg(test)]` is left out. Not seen are calls of methods, macros called without a path, and what a macro
+//! Code under `#[cfg(test)]` is ignored. The analysis does not see method calls, macros called
+//! without a path, or the expansion of macros.
 //! expands to.
 
 mod graph;

@@ -1,4 +1,5 @@
-//! The modules of a crate, what each defines and names, and which file defines what a path names.
+//! The modules of a crate: what each defines and names, and which file defines the target of a
+//! path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,26 +9,27 @@ use syn::{ImplItem, Item, TraitItem};
 
 use crate::names::{Names, is_for_tests};
 
-/// Bound of the re-exports that a path may pass through: a `use` of another crate's name can lead back to itself.
+/// Maximum number of re-exports that a path may pass through. A `use` of another crate's name can
+/// lead back to itself.
 const REEXPORTS: u32 = 12;
 
-/// A crate's modules, read from its root file.
+/// The modules of a crate, read from its root file.
 pub struct Crate {
-    /// The root comes first, and each module before its submodules.
+    /// The root comes first, and each module precedes its submodules.
     modules: Vec<Module>,
 }
 
 struct Module {
     parent: usize,
     file: PathBuf,
-    /// Submodules are looked for here.
+    /// Folder that contains the submodules.
     folder: PathBuf,
     children: BTreeMap<String, usize>,
     items: BTreeSet<String>,
     names: Names,
 }
 
-/// What a path leads to.
+/// Target of a path.
 #[derive(Clone, Copy)]
 enum Target {
     Module(usize),
@@ -36,11 +38,11 @@ enum Target {
 }
 
 impl Crate {
-    /// Reads the crate whose root is the file `root`; `read` returns a file's text.
+    /// Reads the crate whose root is the file `root`. `read` returns a file's text.
     ///
     /// # Panics
     ///
-    /// If the root or the file of a module cannot be read or parsed.
+    /// Panics if the root or the file of a module cannot be read or parsed.
     pub fn read(root: &Path, read: &dyn Fn(&Path) -> Option<String>) -> Crate {
         let mut c = Crate { modules: Vec::new() };
         let folder = root.parent().unwrap_or(Path::new("")).to_owned();
@@ -145,18 +147,19 @@ impl Crate {
         module.names.add_code(item.to_token_stream());
     }
 
-    /// The files, the root's first.
+    /// Returns the files.
     pub fn files(&self) -> BTreeSet<&Path> {
         self.modules.iter().map(|m| &*m.file).collect()
     }
 
-    /// Pairs of files: the first names something that the second defines. With each pair, a path by which it does.
+    /// Returns pairs of files of which the first names an item that the second defines, each with
+    /// an example of such a path.
     pub fn imports(&self) -> BTreeMap<(&Path, &Path), String> {
         let mut imports = BTreeMap::new();
         for (me, module) in self.modules.iter().enumerate() {
             let named: BTreeSet<&String> = module.names.paths.iter().map(|p| &p[0]).collect();
             let used = module.names.imports.iter().filter(|i| !i.is_glob);
-            // A re-export of what a submodule defines.
+            // Skip a re-export of an item that a submodule defines.
             let used = used.filter(|i| {
                 let is_own =
                     |to| matches!(to, Target::Item(to) if to != me && self.is_within(to, me));
@@ -166,7 +169,8 @@ impl Crate {
             });
             let is_imported =
                 |name| module.names.imports.iter().any(|i| i.name.as_ref() == Some(name));
-            // A name alone is the module's own or an import of its own, unless it comes by a glob.
+            // A single name is defined or imported by the module itself, unless it comes from a
+            // glob.
             let paths = module.names.paths.iter().filter(|p| p.len() > 1 || !is_imported(&p[0]));
             for path in used.map(|i| &i.path).chain(paths) {
                 if let Some(Target::Item(to)) = self.resolve(me, path, REEXPORTS) {
@@ -180,7 +184,8 @@ impl Crate {
         imports
     }
 
-    /// The groups of modules beside each other: each with the files of every one, its submodules' included.
+    /// Returns the groups of sibling modules. Each module is represented by its files and those of
+    /// its submodules.
     pub fn siblings(&self) -> Vec<Vec<BTreeSet<&Path>>> {
         let files = |of: usize| {
             let within = (of..self.modules.len()).filter(|&m| self.is_within(m, of));
@@ -203,7 +208,8 @@ impl Crate {
         module == of
     }
 
-    /// Returns what `path` in module `from` leads to; `None` for names of other crates, local names and methods.
+    /// Returns the target of `path` in module `from`. Returns `None` for names of other crates,
+    /// local names and methods.
     fn resolve(&self, from: usize, path: &[String], reexports: u32) -> Option<Target> {
         let mut at = from;
         for (i, name) in path.iter().enumerate() {
@@ -215,7 +221,7 @@ impl Crate {
                 name => match self.look_up(at, name, !is_last, reexports) {
                     Some(Target::Module(m)) => m,
                     Some(item) => return Some(item),
-                    // A macro's, if it is not from another crate.
+                    // Defined by a macro, unless it comes from another crate.
                     None => {
                         return (i > 0 && !self.is_imported(at, name)).then_some(Target::Item(at));
                     }
@@ -225,7 +231,8 @@ impl Crate {
         Some(Target::Module(at))
     }
 
-    /// `name` in the scope of `module`: a module before an item if `more` of the path follows, else the other way.
+    /// Resolves `name` in the scope of `module`. If `more` of the path follows, modules take
+    /// precedence over items, otherwise items over modules.
     fn look_up(&self, at: usize, name: &str, more: bool, reexports: u32) -> Option<Target> {
         let module = &self.modules[at];
         let reexports = reexports.checked_sub(1)?;
@@ -259,7 +266,7 @@ impl Crate {
     }
 }
 
-/// The file of `#[path = "..."]`.
+/// Returns the file of `#[path = "..."]`.
 fn given_path(attribute: &syn::Attribute) -> Option<String> {
     match &attribute.meta.require_name_value().ok()?.value {
         syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. })
@@ -275,7 +282,8 @@ fn given_path(attribute: &syn::Attribute) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The imports of a crate of these files, the first its root, as `a b`: `a.rs` imports `b.rs`.
+    /// Returns the imports of a crate with these files, the first of which is its root. `a b` means
+    /// that `a.rs` imports `b.rs`.
     fn imports(files: &[(&str, &str)]) -> Vec<String> {
         let read = |path: &Path| {
             let text = files.iter().find(|(name, _)| Path::new(name) == path)?.1;

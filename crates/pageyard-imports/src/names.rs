@@ -1,4 +1,4 @@
-//! What a piece of code names: its paths, and its `use` declarations as single imports.
+//! The names in a piece of code: its paths, and its `use` declarations as single imports.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::{ItemUse, UseTree, Visibility};
@@ -7,7 +7,7 @@ use syn::{ItemUse, UseTree, Visibility};
 pub(crate) struct Import {
     /// Segments of the path; without the `*` of a glob.
     pub(crate) path: Vec<String>,
-    /// What it is called here; `None` for a glob and for `as _`.
+    /// Local name of the import; `None` for a glob and for `as _`.
     pub(crate) name: Option<String>,
     pub(crate) is_glob: bool,
     pub(crate) is_public: bool,
@@ -16,14 +16,15 @@ pub(crate) struct Import {
 /// Paths and imports of some code.
 #[derive(Default)]
 pub(crate) struct Names {
-    /// Every path as far as it consists of plain names: `a::b` of `a::b::<C>::d`. Names after a dot are none.
+    /// Every path, up to the first segment that is not a plain name: `a::b` of `a::b::<C>::d`.
+    /// Names after a dot are excluded.
     pub(crate) paths: Vec<Vec<String>>,
     pub(crate) imports: Vec<Import>,
 }
 
 impl Names {
     pub(crate) fn add_use(&mut self, item: &ItemUse) {
-        // `::a` is another crate.
+        // A leading `::` refers to another crate.
         if item.leading_colon.is_none() {
             let is_public = !matches!(item.vis, Visibility::Inherited);
             self.add_tree(&item.tree, &mut Vec::new(), is_public);
@@ -52,7 +53,7 @@ impl Names {
         }
     }
 
-    /// Adds what `code` names, the arguments of macros included.
+    /// Adds the names in `code`, including arguments of macros.
     pub(crate) fn add_code(&mut self, code: TokenStream) {
         let tokens: Vec<TokenTree> = code.into_iter().collect();
         let is =
@@ -65,7 +66,7 @@ impl Names {
                 TokenTree::Ident(i) if i == "use" => {
                     let end = (at..tokens.len()).find(|&end| is(end, ';')).unwrap_or(at);
                     let declaration = tokens[at - 1..tokens.len().min(end + 1)].iter().cloned();
-                    // Else `use<'a>` of a return type.
+                    // Parsing fails for the `use<'a>` of a return type.
                     if let Ok(item) = syn::parse2::<ItemUse>(declaration.collect()) {
                         self.add_use(&item);
                         at = end + 1;
@@ -93,7 +94,8 @@ impl Names {
     }
 }
 
-/// Whether `attributes` leave an item to tests: `#[cfg(test)]`, or `test` as one of `all`.
+/// Returns whether `attributes` restrict an item to tests: `#[cfg(test)]`, or `test` as one of
+/// `all`.
 pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().filter(|a| a.path().is_ident("cfg")).any(|a| match &a.meta {
         syn::Meta::List(list) => needs_test(&list.tokens.clone().into_iter().collect::<Vec<_>>()),

@@ -1,11 +1,11 @@
-//! The imports between the files of each crate point one way.
+//! Checks that the imports between the files of each crate point one way.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use pageyard_imports::{Crate, cycles};
 
-/// The root files of a crate: library, program, further programs.
+/// Returns the root files of a crate: the library, the program, and further programs.
 fn roots(package: &Path) -> Vec<PathBuf> {
     let src = package.join("src");
     let programs = fs::read_dir(src.join("bin")).into_iter().flatten().map(|e| e.unwrap().path());

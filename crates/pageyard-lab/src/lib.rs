@@ -1,17 +1,20 @@
-//! The lab: what the allocator does with recorded work, and how that compares.
+//! The lab: runs recorded and simulated work on the allocator and compares the results.
 //!
-//! [`conform`] holds the allocator against answers of the real kernel, operation by operation.
-//! [`owner`] says who holds what, in the form of the kernel.
-//! [`picture`] makes pages and plots of results.
-//! [`replay`] puts a recorded trace to the allocator under several policies.
-//! [`reproduce`] runs the experiments of the seeds and prints what was published beside it.
-//! [`result`] is what a run measured, as data.
-//! [`workload`] runs what the allocator's users do, on a simulated machine or on this host.
-//! [`show`] prints a recorded machine state as the kernel's own files do.
-//! [`stats`] is what tables of results are computed with.
-//! [`table`] prints results side by side, in the forms of several authors and in our own.
-//! [`track`] is what happened over time in a run, where that was recorded.
-//! It knows no allocator internals: it sees answers, snapshots, counters and events.
+//! - [`conform`] checks the allocator against answers of the real kernel, operation by operation.
+//! - [`owner`] prints the owners of blocks in the kernel's format.
+//! - [`picture`] renders results as pages and plots.
+//! - [`replay`] performs a recorded trace on the allocator under several policies.
+//! - [`reproduce`] runs the experiments of the seeds and prints the published figures next to its
+//!   own.
+//! - [`result`] is the measurements of a run as data.
+//! - [`workload`] runs typical workloads of allocator users, on a simulated machine or on this
+//!   host.
+//! - [`show`] prints a recorded machine state as the kernel's own files do.
+//! - [`stats`] computes the statistics in tables of results.
+//! - [`table`] prints results side by side, in the forms of several authors and in Pageyard's own.
+//! - [`track`] is the recorded course of a run over time.
+//!
+//! The lab uses no allocator internals: it observes answers, snapshots, counters and events.
 
 pub mod conform;
 pub mod hygiene;

@@ -1,12 +1,12 @@
-//! Room for the lab's allocators on the heap.
+//! Heap memory for the lab's allocators.
 
-/// The lock of the lab's allocators.
+/// The lock type of the lab's allocators.
 pub type Lock = spin::mutex::SpinMutex<()>;
 
 /// Heap memory for the maps of one allocator.
 ///
-/// An allocator borrows its maps, and its zones borrow from them in turn; so the zones and what
-/// else it keeps are a caller's local variable:
+/// An allocator borrows its maps, and its zones borrow from them in turn. So the caller keeps the
+/// zones and the allocator's other storage in a local variable:
 ///
 /// ```
 /// # use pageyard::{Knobs, Layout, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};

@@ -1,4 +1,4 @@
-//! Who holds what, as text in the kernel's format (spec §9.7), and summed up.
+//! Owners of blocks, as text in the kernel's format (spec §9.7) and as sums.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
@@ -8,20 +8,20 @@ use pageyard::{
 };
 use pageyard_trace::gfp;
 
-/// Where a block lies and what its pages are marked with: what its record does not say.
+/// A block's location and page flags, which its owner record does not include.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The type of its pageblock.
+    /// The type of the block's pageblock.
     pub block_type: MigrateType,
-    /// The marks of its first page.
+    /// The flags of the block's first page.
     pub flags: PageFlags,
-    /// Its node.
+    /// The block's node.
     pub node: NodeId,
-    /// Its zone.
+    /// The block's zone.
     pub zone: ZoneKind,
 }
 
-/// A block's two lines, without the call stack that the kernel prints below them.
+/// Returns a block's two lines, without the call stack that the kernel prints below them.
 pub fn text(owner: &Owner, place: &Place) -> String {
     let Owner { pfn, order, task, since, .. } = owner;
     let mask = owner.gfp.bits();
@@ -41,13 +41,13 @@ pub fn text(owner: &Owner, place: &Place) -> String {
     )
 }
 
-/// A task's name up to its first zero byte.
+/// Returns a task's name up to its first zero byte.
 pub(crate) fn name(task: &Task) -> String {
     let end = task.comm.iter().position(|&b| b == 0).unwrap_or(task.comm.len());
     String::from_utf8_lossy(&task.comm[..end]).into_owned()
 }
 
-/// The names of the marks, then node and zone, joined as the kernel joins them.
+/// Returns the names of the flags, then node and zone, joined as the kernel joins them.
 fn flag_names(place: &Place) -> String {
     let mut out = String::new();
     for (name, _) in place.flags.iter_names() {
@@ -57,23 +57,23 @@ fn flag_names(place: &Place) -> String {
     out
 }
 
-/// What blocks are grouped by.
+/// The key by which blocks are grouped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
-    /// The task, by name and number.
+    /// The task, by name and ID.
     Task,
-    /// The task's name alone: all compilers together.
+    /// The task's name alone: all compilers form one group.
     Name,
-    /// The process, by name and number.
+    /// The process, by name and ID.
     Process,
     /// The call stack.
     Stack,
-    /// Order and request flags.
+    /// The order and request flags.
     Request,
 }
 
 impl By {
-    /// Its name, as a user writes it.
+    /// Returns the name that a user writes.
     pub const fn name(self) -> &'static str {
         match self {
             By::Task => "task",
@@ -85,14 +85,14 @@ impl By {
     }
 }
 
-/// Blocks that have something in common.
+/// Blocks with the same key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// What.
+    /// The key.
     pub what: String,
-    /// How many blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// How many base pages.
+    /// Number of base pages.
     pub pages: u64,
 }
 
@@ -102,7 +102,7 @@ impl Display for Group {
     }
 }
 
-/// Groups of blocks, whoever holds most pages first; among equals by name.
+/// Groups blocks, largest number of pages first; groups of equal size by name.
 pub fn groups(owners: impl IntoIterator<Item = Owner>, by: By) -> Vec<Group> {
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for owner in owners {

@@ -5,45 +5,46 @@ use pageyard_trace::printable;
 
 use crate::settings::Settings;
 
-/// A policy that there is not.
+/// An unknown or malformed policy.
 #[derive(Debug, thiserror::Error)]
 #[error("policy {}: {why}", printable(.name))]
 pub struct PolicyError {
-    /// What was asked for.
+    /// The requested policy.
     pub name: String,
-    /// What is wrong with it.
+    /// What is wrong.
     pub why: String,
 }
 
-/// A policy, and settings, that can be run.
+/// A policy with settings, ready to run.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// Its name in tables, and on the command line.
+    /// Name in tables and on the command line.
     pub name: String,
-    /// What it does. Replays and the simulated machine have the core once, with rules that are a value.
+    /// The policy's rules. Replays and the simulated machine use one instance of the core that
+    /// takes the rules as a value.
     pub rules: Rules,
-    /// What is set once the allocator is there.
+    /// Settings applied after the allocator is built.
     pub settings: Settings,
 }
 
-/// What a replay runs unless told otherwise.
+/// The policies that a replay runs by default.
 pub const DEFAULT_POLICIES: &str = "Base,Step5,Step10,Linux612";
 
-/// The most modifiers around a policy.
+/// Maximum number of nested modifiers.
 const MOST: usize = 32;
 
 impl Choice {
-    /// Whether ticks change what its lists hold, so that their phase matters.
+    /// Returns whether ticks change the contents of the lists, so that their phase matters.
     pub fn ticks_matter(&self) -> bool {
         !matches!(self.rules.pcp.decay, Decay::None)
     }
 
-    /// Its name without settings.
+    /// Returns the name without settings.
     pub(crate) fn policy(&self) -> &str {
         self.name.split('+').next().unwrap_or_default()
     }
 
-    /// The same with these settings besides, and after its own.
+    /// Returns this choice with more settings, applied after its own.
     #[must_use]
     pub fn with(mut self, settings: &Settings) -> Choice {
         self.settings.add(settings);
@@ -52,12 +53,12 @@ impl Choice {
     }
 }
 
-/// The policy of this name: one of [`policy::POLICIES`], within any of [`policy::MODIFIERS`] and
-/// `Guarded<N, …>`. A modifier alone is that of [`Linux612`]. Behind it, `+NAME=VALUE` for each of
-/// [`Settings`]. Upper and lower case are one.
+/// Returns the policy of this name: one of [`policy::POLICIES`], optionally nested in
+/// [`policy::MODIFIERS`] and `Guarded<N, …>`. A modifier alone applies to [`Linux612`]. Each of the
+/// [`Settings`] may follow as `+NAME=VALUE`. Case is ignored.
 ///
 /// # Errors
-/// [`PolicyError`] says what is wrong with it.
+/// Fails with [`PolicyError`], which says what is wrong.
 ///
 /// ```
 /// use pageyard_lab::replay::by_name;
@@ -77,10 +78,10 @@ pub fn by_name(text: &str) -> Result<Choice, PolicyError> {
     Ok(Choice { name: format!("{policy}{settings}"), rules, settings })
 }
 
-/// Several, with commas between them.
+/// Returns several policies, separated by commas.
 ///
 /// # Errors
-/// As [`by_name`], of the first that is wrong.
+/// Fails as [`by_name`] does, for the first wrong name.
 pub fn by_names(text: &str) -> Result<Vec<Choice>, PolicyError> {
     let mut depth = 0;
     let between = |c: char| {
@@ -94,13 +95,13 @@ pub fn by_names(text: &str) -> Result<Vec<Choice>, PolicyError> {
     text.split(between).map(by_name).collect()
 }
 
-/// A modifier as it is written.
+/// A parsed modifier.
 enum Modifier {
     Plain(&'static policy::Named<fn(Rules) -> Rules>),
     Guarded(u8),
 }
 
-/// The name as it is usually written, and the rules.
+/// Returns the canonical name and the rules.
 fn composed(text: &str) -> Result<(String, Rules), String> {
     let mut around = Vec::new();
     let mut rest = text.trim();
@@ -118,7 +119,7 @@ fn composed(text: &str) -> Result<(String, Rules), String> {
             if !within.is_empty() {
                 return Err(format!("{} stands alone: it changes no other policy", whole.name));
             }
-            // Which a modifier is of by itself.
+            // `Linux612` is what a modifier applies to by default, so it is not named.
             if whole.name != Linux612::NAME || around.is_empty() {
                 (name, rules) = (whole.name.to_owned(), *whole.makes);
             }
@@ -201,7 +202,7 @@ mod tests {
             Deep::RULES
         );
         assert_eq!(rules("Guarded<5>"), Guarded::<5>::RULES);
-        // The outer one counts.
+        // The outermost modifier wins.
         assert_eq!(rules("Guarded<1, Guarded<4>>"), Guarded::<1>::RULES);
         assert_eq!(by_name("vanilla<linux612>").unwrap().name, "Vanilla");
     }

@@ -1,5 +1,5 @@
-//! What a run measured, as data: what tables are made of, and what is saved as JSON and compared
-//! later.
+//! The measurements of a run as data. Tables are made from it, and it is saved as JSON for later
+//! comparison.
 
 use std::collections::BTreeMap;
 
@@ -13,55 +13,55 @@ use crate::track::Track;
 pub struct RunResult {
     /// The workload's name.
     pub workload: String,
-    /// Its parameters, as they were given or defaulted.
+    /// Its parameters, as given or by default.
     pub parameters: BTreeMap<String, String>,
     /// The policy's name.
     pub policy: String,
-    /// Where it ran.
+    /// The machine on which it ran.
     pub world: World,
-    /// What everything random was drawn from.
+    /// The seed of everything random.
     pub seed: u64,
     /// Pageyard's version.
     pub version: String,
-    /// What was measured, in the order in which it is to be shown.
+    /// The measurements, in the order in which they are shown.
     pub metrics: Vec<Metric>,
-    /// What happened over time in the first iteration, a track for each point; only where that was
-    /// to be recorded.
+    /// What happened over time in the first iteration, one track per point. Empty unless tracks
+    /// were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tracks: Vec<Track>,
 }
 
-/// Where a workload ran. A simulated result is never to be taken for a measured one.
+/// Where a workload ran. A simulated result must never be mistaken for a measured one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum World {
-    /// On a simulated machine of this name, in virtual time.
+    /// A simulated machine of this name, in virtual time.
     Simulated(String),
-    /// On this host's threads, by its clock: the machine in words.
+    /// This host's threads and clock; the string describes the machine.
     Host(String),
 }
 
-/// One quantity, and every sample of it.
+/// One quantity and all its samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
-    /// Its name, a row's label: `elsp-256`. `Duration User` and `Ops Swap Ins` are totals of the
-    /// whole run, which the forms of mmtests put into tables of their own.
+    /// Name, used as the row's label: `elsp-256`. `Duration User` and `Ops Swap Ins` are totals of
+    /// the whole run; the mmtests forms print these in separate tables.
     pub name: String,
-    /// What it is counted in; empty where it is just a number.
+    /// Unit; empty for a plain number.
     pub unit: String,
-    /// Which way is better.
+    /// Which direction is better.
     pub better: Better,
     /// One sample per iteration, in order.
     pub samples: Vec<f64>,
 }
 
-/// Which way is better.
+/// Which direction is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// Times, costs.
+    /// Lower is better, as for times and costs.
     Lower,
-    /// Rates.
+    /// Higher is better, as for rates.
     Higher,
 }

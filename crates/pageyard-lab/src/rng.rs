@@ -1,6 +1,6 @@
-//! Random numbers that are the same everywhere for the same seed.
+//! Random numbers that depend only on the seed, on any machine.
 
-/// SplitMix64.
+/// SplitMix64 generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(pub(crate) u64);
 
@@ -13,27 +13,27 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// From 0 to 1.
+    /// Returns a number from 0 (inclusive) to 1 (exclusive).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Below `n`; 0 where `n` is 0.
+    /// Returns a number below `n`, or 0 if `n` is 0.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize
     }
 
-    /// Whether something of this probability happens.
+    /// Returns true with this probability.
     pub(crate) fn happens(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
-    /// Exponentially distributed with this mean.
+    /// Returns an exponentially distributed number with this mean.
     pub(crate) fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }
 
-    /// In another order.
+    /// Shuffles the items.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i + 1));

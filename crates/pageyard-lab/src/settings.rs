@@ -1,4 +1,4 @@
-//! Settings that a run is to have: the allocator's knobs, and the limits of the per-CPU lists.
+//! Settings of a run: the allocator's knobs, and the limits of the per-CPU lists.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,7 +8,7 @@ use pageyard::tuning::{Limits, MAX_BATCH, MAX_PAGES};
 use pageyard::{Config, CpuId, KnobError, Knobs, Yard};
 use pageyard_trace::printable;
 
-/// A limit of the per-CPU lists, for which the kernel has no file.
+/// A limit of the per-CPU lists that has no file in the kernel.
 struct Limit {
     name: &'static str,
     takes: RangeInclusive<i32>,
@@ -26,43 +26,43 @@ const LIMITS: [Limit; 4] = [
     Limit { name: "batch", takes: 1..=MAX_BATCH, set: |limits, n| limits.batch = n },
 ];
 
-/// Settings of the allocator by name, in the order in which they are set: every knob that can be written
-/// (`docs/knobs.md`), and `high`, `high_min`, `high_max` and `batch`, the limits of every zone's per-CPU
-/// lists in pages.
+/// Settings of the allocator by name, in the order in which they are applied. These are all
+/// writable knobs (`docs/knobs.md`) and the limits of every zone's per-CPU lists in pages: `high`,
+/// `high_min`, `high_max` and `batch`.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Settings(Vec<(String, String)>);
 
-/// What is wrong with a setting.
+/// An invalid setting.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SettingError {
-    /// It is not of this form.
+    /// The text is not of the form `NAME=VALUE`.
     #[error("{}: give NAME=VALUE, as high=400", printable(.0))]
     Form(String),
-    /// A limit that no list can have.
+    /// The limit is out of range.
     #[error("{name} = {}: it takes a number of pages, {least} to {most}", printable(.value))]
     Limit {
-        /// Which one.
+        /// The limit.
         name: &'static str,
-        /// The least that it takes.
+        /// The smallest valid value.
         least: i32,
-        /// The most that it takes.
+        /// The largest valid value.
         most: i32,
-        /// What was given.
+        /// The given value.
         value: String,
     },
-    /// The limits of a zone's lists do not go together.
+    /// The minimum of a zone's lists exceeds their maximum.
     #[error("{zone}: high_min = {} is above high_max = {} (to fix: set both)",
             .limits.high_min, .limits.high_max)]
     Crossed {
-        /// Which zone's.
+        /// The zone.
         zone: String,
-        /// What they would be.
+        /// The resulting limits.
         limits: Limits,
     },
-    /// There is no such knob.
+    /// The knob does not exist.
     #[error("{0}; besides knobs there are high, high_min, high_max and batch")]
     Unknown(KnobError),
-    /// The allocator refuses it.
+    /// The allocator rejects the value.
     #[error(transparent)]
     Knob(KnobError),
 }
@@ -79,7 +79,7 @@ impl From<KnobError> for SettingError {
 impl FromStr for Settings {
     type Err = SettingError;
 
-    /// One setting, `NAME=VALUE`. Refused are all values that no allocator takes.
+    /// Parses one setting, `NAME=VALUE`. Rejects values that no allocator accepts.
     fn from_str(text: &str) -> Result<Settings, SettingError> {
         let form = || SettingError::Form(text.trim().to_owned());
         let (name, value) = text.split_once('=').ok_or_else(form)?;
@@ -108,7 +108,7 @@ impl Limit {
     }
 }
 
-/// As they stand behind a policy's name: `+NAME=VALUE` for each.
+/// Formats the settings as they follow a policy's name: `+NAME=VALUE` for each.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(name, value)| write!(f, "+{name}={value}"))
@@ -116,17 +116,17 @@ impl fmt::Display for Settings {
 }
 
 impl Settings {
-    /// Whether there are none.
+    /// Returns whether there are no settings.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds others, which come after these.
+    /// Appends other settings, which are applied after these.
     pub fn add(&mut self, others: &Settings) {
         self.0.extend_from_slice(&others.0);
     }
 
-    /// Sets the knobs in their order, then the limits of every zone's lists.
+    /// Sets the knobs in order, then the limits of every zone's lists.
     pub(crate) fn apply<C: Config>(&self, yard: &Yard<'_, C>) -> Result<(), SettingError> {
         let mut changes = Vec::new();
         for (name, value) in &self.0 {

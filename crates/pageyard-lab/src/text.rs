@@ -1,16 +1,16 @@
-//! What errors share.
+//! Helpers for error messages.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use pageyard_trace::printable;
 
-/// A path as it may be printed.
+/// Returns a path in printable form.
 pub(crate) fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()
 }
 
-/// A text as it may be printed, kept.
+/// Makes a text printable in place.
 pub(crate) fn clean(text: &mut String) {
     if let Cow::Owned(escaped) = printable(text) {
         *text = escaped;

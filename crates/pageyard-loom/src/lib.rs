@@ -1,16 +1,17 @@
-//! The small protocols of pageyard under every interleaving and every reordering that Rust's memory
-//! model allows, as far as loom follows it.
+//! Runs pageyard's small protocols under every interleaving and every reordering that Rust's memory
+//! model allows, as far as loom models it.
 //!
-//! The product's own files are compiled here once more: what they take from `crate::sync` is loom's.
-//! Nothing is copied, and the product knows nothing of it.
+//! The product's own files are compiled again here, with loom's types in place of `crate::sync`. No
+//! code is copied, and the product does not depend on loom.
 //!
-//! What has no lock stands in files of its own, and runs as it is ([`models`]). The core's protocols
-//! under locks run in the whole core ([`yard`]), whose atomics are made in constants:
-//! `atomics` lets them be plain values until threads begin.
+//! Lock-free protocols are in files of their own and run unchanged ([`models`]). The core's
+//! protocols under locks run in the whole core ([`yard`]). The core creates its atomics in
+//! constants, so `atomics` lets them be plain values until threads start.
 //!
-//! Each `models` function runs in `loom::model`; with [`Planted`], it has a bug that loom must find.
-#![allow(dead_code, unreachable_pub)] // files made for other crates
-#![allow(unsafe_code)] // of theirs
+//! Each `models` function runs in `loom::model`. With [`Planted`], it contains a bug that loom must
+//! find.
+#![allow(dead_code, unreachable_pub)] // the files are written for other crates
+#![allow(unsafe_code)] // in those files
 
 #[path = "../../pageyard/src/base/busy.rs"]
 mod busy;
@@ -28,7 +29,7 @@ mod seqlock;
 #[path = "../../pageyard-host/src/wake_flag.rs"]
 mod wake_flag;
 
-/// What the core's files find in `crate::base`.
+/// The modules that the core's files import from `crate::base`.
 mod base {
     pub(crate) use crate::sync;
 

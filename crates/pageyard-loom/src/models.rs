@@ -1,4 +1,4 @@
-//! What threads do in each model, and what must hold then.
+//! The models: what the threads do, and what must hold then.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::busy::BusyFlag;
 use crate::wake_flag::WakeFlag;
 use crate::wakeups::Wakeups;
 
-/// Whether a model has its bug.
+/// Whether a model contains its bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
-    /// The product as it is.
+    /// The unchanged product.
     No,
-    /// What its documentation names.
+    /// The bug that the model's documentation names.
     Yes,
 }
 
@@ -32,8 +32,8 @@ impl Planted {
     }
 }
 
-/// Runs `body` under all executions with at most so many preemptions (`LOOM_MAX_PREEMPTIONS` says
-/// otherwise; none: without a bound); how many there were.
+/// Runs `body` under all executions with at most `preemptions` preemptions, or without a bound if
+/// that is `None`. `LOOM_MAX_PREEMPTIONS` overrides it. Returns the number of executions.
 pub fn all(preemptions: Option<usize>, body: impl Fn() + Sync + Send + 'static) -> u64 {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = model.preemption_bound.or(preemptions);
@@ -50,7 +50,7 @@ pub fn all(preemptions: Option<usize>, body: impl Fn() + Sync + Send + 'static) 
 const KIND: Kind = Kind::Movable;
 const PAGE: usize = 4096;
 
-/// Pages whose contents only one thread may use at a time; loom says where two do.
+/// Pages whose contents only one thread may use at a time. Loom reports concurrent use.
 struct Pages([UnsafeCell<u32>; 3]);
 
 impl Pages {
@@ -58,27 +58,27 @@ impl Pages {
         NonNull::new(ptr::without_provenance_mut((n + 1) * PAGE)).expect("not at 0")
     }
 
-    /// By whoever has the block: writes to it. Which one it is.
+    /// Writes to a block; the caller must own it. Returns the block's number.
     fn used(&self, block: Ready) -> usize {
         let n = block.start().as_ptr().addr() / PAGE - 1;
-        // SAFETY: the block is the caller's; loom panics where it is anybody else's.
+        // SAFETY: the block is the caller's; loom panics if another thread uses it.
         self.0[n].with_mut(|page| unsafe { *page += 1 });
         n
     }
 }
 
-// SAFETY: loom checks every use.
+// SAFETY: loom checks every access.
 unsafe impl Sync for Pages {}
 // SAFETY: as above.
 unsafe impl Send for Pages {}
 
-/// In how many executions a magazine was emptied once more, and there was something again.
+/// Number of executions in which a magazine was emptied a second time and held blocks again.
 pub static AGAIN: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// The owner of a magazine takes and puts blocks while others empty it, twice if `twice`: every
-/// block is somebody's, and nobody else's.
+/// The owner of a magazine pops and pushes blocks while another thread empties it, twice if
+/// `twice`. Every block must have exactly one owner.
 ///
-/// Planted: the one who empties it does not wait for the barrier.
+/// Planted: the emptying thread does not wait for the barrier.
 pub fn magazine(planted: Planted, twice: bool) {
     let pages = Arc::new(Pages(std::array::from_fn(|_| UnsafeCell::new(0))));
     let magazine = Arc::new(Magazine::new(1));
@@ -94,7 +94,7 @@ pub fn magazine(planted: Planted, twice: bool) {
             if let Some(block) = magazine.pop(KIND) {
                 mine.push(pages.used(block));
             }
-            // Something that it wrote to goes in.
+            // Push a block that this thread wrote to.
             pages.used(Ready::new(Pages::block(2), false));
             if magazine.push(KIND, Pages::block(2)) {
                 mine.remove(0);
@@ -108,7 +108,7 @@ pub fn magazine(planted: Planted, twice: bool) {
     let mut taken = Vec::new();
     for round in 0..1 + u32::from(twice) {
         if round > 0 {
-            // Loom's bound on preemptions leaves out more than it says.
+            // Loom's bound on preemptions excludes more executions than documented.
             thread::yield_now();
         }
         let barrier = || {
@@ -140,27 +140,27 @@ pub fn magazine(planted: Planted, twice: bool) {
     assert_eq!(all, [0, 1, 2], "every block once");
 }
 
-/// What the owner of a magazine does to it while its limit changes: `Magazine::fill` as it once was.
-/// It read the limit to count what fits, and again for each block.
+/// The former version of `Magazine::fill`, run by the owner while its limit changes. It read the
+/// limit to count the blocks that fit, and again for each block.
 fn fill_as_it_was(m: &Magazine, blocks: &[Option<Ready>]) -> usize {
     let room = u64::from(m.limit(KIND)).saturating_sub(m.pages());
     let n = blocks.len().min(room as usize);
     blocks[..n].iter().rev().flatten().take_while(|b| m.push(KIND, b.start())).count()
 }
 
-/// `Roster::press` as it once was. It set the flag before it had the lock.
+/// The former version of `Roster::press`. It set the flag before it took the lock.
 fn press_as_it_was(roster: &Roster) {
     roster.pressed.swap(true, Ordering::Relaxed);
     roster.list().iter().for_each(|m| m.set_limit(KIND, 0));
 }
 
-/// What all threads pass while magazines are taken away.
+/// The barrier that all threads pass while magazines are emptied.
 fn barrier() -> bool {
     loom::sync::atomic::fence(SeqCst);
     true
 }
 
-/// A yard's magazines, of two threads at most, with room for [`LIMIT`] blocks each.
+/// Creates a yard's roster: at most two threads, with room for [`LIMIT`] blocks each.
 fn roster() -> Roster {
     Roster::new(Limits { blocks: [LIMIT; KINDS], threads: 2 })
 }
@@ -174,15 +174,16 @@ fn join(roster: &Roster, thread: u32) -> Arc<Magazine> {
     magazine
 }
 
-/// Pressed, threads may keep nothing; else what they may keep at most.
+/// Checks that every limit is 0 under pressure, and [`LIMIT`] otherwise.
 fn check_limits(roster: &Roster) {
     let allowed = if roster.is_pressed() { 0 } else { LIMIT };
     let list = roster.list();
     assert!(list.iter().all(|m| m.limit(KIND) == allowed), "a limit of another state");
 }
 
-/// The owner of a magazine fetches blocks, takes and puts one while its limit goes to 0 and comes
-/// back, and its magazine is emptied: every block has one owner, and none is lost.
+/// The owner of a magazine fills it, then pops and pushes a block, while its limit drops to 0 and
+/// returns, and while another thread empties the magazine. Every block must have one owner, and
+/// none may be leaked.
 ///
 /// Planted: [`fill_as_it_was`].
 pub fn fill(planted: Planted) {
@@ -198,7 +199,7 @@ pub fn fill(planted: Planted) {
             } else {
                 magazine.fill(KIND, &fetched)
             };
-            // The rest goes back to the allocator.
+            // The rest is freed to the allocator.
             let rest = fetched[kept..].iter().flatten();
             let mut mine: Vec<_> = rest.map(|&b| pages.used(b)).collect();
             if let Some(block) = magazine.pop(KIND) {
@@ -225,8 +226,8 @@ pub fn fill(planted: Planted) {
     check_limits(&roster);
 }
 
-/// Memory is short, then not any more, while a thread gets its magazine and another ends: limits and
-/// flag say the same.
+/// Memory pressure begins and ends while one thread gets its magazine and another thread ends.
+/// Limits and flag must agree.
 ///
 /// Planted: [`press_as_it_was`].
 pub fn press(planted: Planted) {
@@ -258,9 +259,9 @@ pub fn press(planted: Planted) {
     check_limits(&roster);
 }
 
-/// One writes two texts, another copies what is there: nothing, or one of them whole.
+/// One thread writes two texts while another copies. The copy must hold nothing or one whole text.
 ///
-/// Planted: fences do nothing.
+/// Planted: fences have no effect.
 pub fn page(planted: Planted) {
     leave_out_fences(planted.is());
     let texts = [[1u8; 16].to_vec(), [2u8; 9].to_vec()];
@@ -269,7 +270,7 @@ pub fn page(planted: Planted) {
         let (texts, words) = (texts.clone(), words.clone());
         thread::spawn(move || texts.iter().for_each(|t| publish(&words, t)))
     };
-    // A system call that copies: in no order that the model knows of.
+    // Models a system call that copies in an unspecified order.
     let copy = |at: usize, to: &mut [u8]| {
         for (word, bytes) in words[at / 8..].iter().zip(to.chunks_mut(8)) {
             let n = bytes.len();
@@ -286,16 +287,17 @@ pub fn page(planted: Planted) {
     assert_eq!(last.as_ref(), Some(&texts[1]));
 }
 
-/// Nothing is asked for; loom knows of all its atomics.
+/// Creates `Wakeups` without a request, with all of its atomics registered with loom.
 fn unasked() -> Arc<Wakeups> {
     let wakeups = Arc::new(Wakeups::new());
     assert!(!wakeups.is_asked() && !wakeups.is_at_work() && !wakeups.is_hopeless());
     wakeups
 }
 
-/// Somebody asks for background reclaim that is about to lie down: it is told, or sees that itself.
+/// A thread requests background reclaim while that is about to sleep. Reclaim must be woken or see
+/// the request itself.
 ///
-/// Planted: fences do nothing.
+/// Planted: fences have no effect.
 pub fn lie_down(planted: Planted) {
     leave_out_fences(planted.is());
     let wakeups = unasked();
@@ -316,10 +318,10 @@ pub fn lie_down(planted: Planted) {
     assert!(served || !asleep || woken.load(SeqCst), "asleep, and nobody woke it");
 }
 
-/// Two ask, background reclaim takes what is asked for meanwhile and afterwards: it was told of each
-/// order together with a zone at least as high.
+/// Two threads make requests, and background reclaim takes them both during and after that. It must
+/// receive each order together with a zone at least as high as the request's.
 ///
-/// Planted: order and zone are told one after the other.
+/// Planted: order and zone are published one after the other.
 pub fn asked(planted: Planted) {
     let wakeups = unasked();
     let wants = [(Order::HUGE, ZoneKind::Normal), (Order::ZERO, ZoneKind::Movable)];
@@ -343,16 +345,16 @@ pub fn asked(planted: Planted) {
     }
 }
 
-/// Two threads try to take a turn twice each, also while the other one holds it, and use what only
-/// its holder may use.
+/// Two threads try to take a busy flag twice each, also while the other one holds it, and use data
+/// that only the holder may use.
 ///
-/// Planted: a failed attempt builds the guard and drops it, which releases the other thread's turn.
-/// The second attempt is what finds it: with one attempt each, a turn released under its holder is
-/// not taken again.
+/// Planted: a failed attempt builds the guard and drops it, which releases the other thread's flag.
+/// The second attempt detects it: with one attempt each, a flag released under its holder is not
+/// taken again.
 pub fn turn(planted: Planted) {
     build_guards_eagerly(planted.is());
     struct Shared(BusyFlag, UnsafeCell<u32>);
-    // SAFETY: loom checks every use.
+    // SAFETY: loom checks every access.
     unsafe impl Sync for Shared {}
     // SAFETY: as above.
     unsafe impl Send for Shared {}
@@ -363,7 +365,7 @@ pub fn turn(planted: Planted) {
         move || {
             for _ in 0..2 {
                 if let Some(_held) = shared.0.try_take() {
-                    // SAFETY: the holder of the turn is alone; loom panics where it is not.
+                    // SAFETY: the holder of the flag is alone; loom panics if it is not.
                     shared.1.with_mut(|n| unsafe { *n += 1 });
                     thread::yield_now();
                     // SAFETY: as above.
@@ -378,9 +380,9 @@ pub fn turn(planted: Planted) {
     assert!(shared.0.try_take().is_some(), "it is free at the end");
 }
 
-/// Two threads leave work and ring; a third one waits twice, and once more if the event is readable
-/// at the end. It sees all work, and a later ring still reaches the event. The eventfd is a counter,
-/// relaxed, so that the flag alone orders the work.
+/// Two threads publish work and ring. A third one waits twice, and once more if the event is
+/// readable at the end. It must see all work, and a later ring must still reach the event. The
+/// eventfd is modelled as a relaxed counter, so only the flag orders the work.
 ///
 /// Planted: the flag is cleared before the event is read.
 pub fn ring(planted: Planted) {

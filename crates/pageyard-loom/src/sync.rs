@@ -1,4 +1,4 @@
-//! What the product's files find in `crate::sync`: loom's.
+//! Loom's types, in place of the product's `crate::sync`.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -9,12 +9,12 @@ pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 pub(crate) use loom::thread::yield_now;
 
 std::thread_local! {
-    // Of the thread that runs the model: loom's own are coroutines on it.
+    // Belongs to the thread that runs the model; loom's own threads are coroutines on it.
     static WITHOUT_FENCES: Cell<bool> = const { Cell::new(false) };
     static EAGER_GUARDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on, fences of the product's do nothing, or they do again: a bug to be found.
+/// Plants or removes a bug: fences of the product have no effect.
 pub(crate) fn leave_out_fences(leave_out: bool) {
     WITHOUT_FENCES.set(leave_out);
 }
@@ -25,18 +25,18 @@ pub(crate) fn fence(order: Ordering) {
     }
 }
 
-/// A barrier that all threads are made to pass somewhere has the effect of a full fence at that
-/// place; here stands one where the owner's compiler fence is.
+/// A barrier that all threads are forced to pass acts as a full fence at that point. Here it is a
+/// fence in place of the owner's compiler fence.
 pub(crate) fn light_barrier() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// What the product's locks are for.
+/// The lock classes that the product's files use.
 pub(crate) enum Class {
     Magazines,
 }
 
-/// The product's lock, without its checks.
+/// The product's lock without its checks.
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
@@ -49,15 +49,15 @@ impl<T> Mutex<T> {
     }
 }
 
-/// From now on, a failed exchange of a flag clears the flag, or it does not: what a guard does that
-/// is built before the outcome is known, and dropped.
+/// Plants or removes a bug: a failed exchange of a flag clears the flag. A guard built before the
+/// outcome is known, and dropped, would do that.
 pub(crate) fn build_guards_eagerly(eagerly: bool) {
     EAGER_GUARDS.set(eagerly);
 }
 
-/// Loom's number for code that makes its own in constants, which loom cannot: it is made at its first
-/// use, which must come before the model's threads (loom panics where it does not). That of `default`
-/// is made at once.
+/// Loom's atomic for code that creates its atomics in constants, which loom does not support. It is
+/// created at its first use, which must precede the model's threads; otherwise loom panics.
+/// `default` creates it at once.
 #[derive(Debug)]
 pub(crate) struct AtomicU32 {
     first: u32,
@@ -84,7 +84,7 @@ impl Deref for AtomicU32 {
     }
 }
 
-/// Loom's flag, made as an [`AtomicU32`] is, with the bug of [`build_guards_eagerly`] where that is
+/// Loom's flag, created like an [`AtomicU32`], with the bug of [`build_guards_eagerly`] if that is
 /// planted.
 #[derive(Debug)]
 pub(crate) struct AtomicBool {

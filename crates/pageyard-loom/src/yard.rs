@@ -1,7 +1,9 @@
-//! The core's protocols under its own locks: the lists of a CPU, which its requests only try to
-//! lock, against those who empty them; the counters of the CPUs against those who fold and read them.
+//! The core's protocols under its own locks. A CPU's lists, which its requests only try to lock,
+//! run against threads that drain them. The CPUs' counter deltas run against threads that fold and
+//! read them.
 //!
-//! The whole core runs, on a zone of [`PAGES`] pages; only what the threads do is loom's.
+//! The whole core runs, on a zone of [`PAGES`] pages. Only the actions of the model's threads go
+//! through loom.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,14 +16,14 @@ use pageyard_loom_core::{
     ZoneSpec,
 };
 
-/// How many pages there are.
+/// Number of pages in the zone.
 pub const PAGES: u64 = 64;
 
 loom::thread_local! {
     static CPU: Cell<u32> = Cell::new(0);
 }
 
-/// Knows which CPU a thread of the model is.
+/// Hooks that know which CPU a thread of the model is.
 struct Stage;
 
 impl Platform for Stage {
@@ -36,15 +38,16 @@ impl Platform for Stage {
 
 type Y<'y> = Yard<'y, Bare<Lock, Stage, Linux612>>;
 
-/// What a thread does, as a CPU.
+/// The actions of one thread as a CPU.
 type Part = fn(&Y<'_>);
 
 fn on(cpu: u32) {
     CPU.with(|c| c.set(cpu));
 }
 
-/// A yard for three CPUs: `before` prepares it, `parts` run at once, each as a CPU, and once `after` has
-/// run everything is free, and every counter and list says so.
+/// Runs a model on a yard for three CPUs. `before` prepares the yard, then the `parts` run
+/// concurrently, each as a CPU, then `after` runs. At the end everything must be free, and every
+/// counter and list must agree.
 fn at_once(before: Part, parts: &'static [(u32, Part)], after: Part) {
     roomy(move || model(before, parts, after)).join().expect("it ends");
 }
@@ -90,7 +93,7 @@ fn model(before: Part, parts: &[(u32, Part)], after: Part) {
 
 fn spawn(yard: &Y<'_>, cpu: u32, part: Part) -> thread::JoinHandle<()> {
     let yard: *const Y<'_> = yard;
-    // SAFETY: the caller waits for the thread before the yard goes; a lifetime is all that changes.
+    // SAFETY: the caller waits for the thread before the yard is dropped; only a lifetime changes.
     let yard: &'static Y<'static> = unsafe { &*yard.cast() };
     roomy(move || {
         on(cpu);
@@ -98,67 +101,67 @@ fn spawn(yard: &Y<'_>, cpu: u32, part: Part) -> thread::JoinHandle<()> {
     })
 }
 
-/// A thread with more room than loom gives its own.
+/// Spawns a thread with a larger stack than loom's default.
 fn roomy(body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
-    // In words.
+    // The size is in words.
     thread::Builder::new().stack_size(1 << 15).spawn(body).expect("loom makes it")
 }
 
 std::thread_local! {
-    // Of the thread that runs the model: what its threads have in use.
+    // Belongs to the thread that runs the model: the blocks that its threads have allocated.
     static HELD: RefCell<Vec<(Pfn, Order)>> = const { RefCell::new(Vec::new()) };
-    // Only what the model's threads read is checked.
+    // Whether only the values read by the model's threads are checked.
     static READERS_ONLY: Cell<bool> = const { Cell::new(false) };
-    // How many pages were above the low mark before its threads began, and what a CPU's part adds.
+    // Pages above the low mark before the model's threads began, and the sum of the per-CPU deltas.
     static START: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
 }
 
-/// Takes a block, which somebody gives back later.
+/// Allocates a block, to be freed later.
 fn take(y: &Y<'_>, order: Order) {
     let pfn = y.alloc(order, Gfp::KERNEL).expect("there is a block");
     HELD.with_borrow_mut(|held| held.push((pfn, order)));
 }
 
-/// Gives back what is held.
+/// Frees all allocated blocks.
 fn give(y: &Y<'_>) {
     while let Some((pfn, order)) = HELD.with_borrow_mut(Vec::pop) {
         y.free(pfn, order).expect("it is in use");
     }
 }
 
-/// Takes a block and gives it back. There may be none to be seen while another CPU splits or merges
-/// the last one: the marks are tested without the lock (§3.7).
+/// Allocates and frees a block. The request may fail while another CPU splits or merges the last
+/// block: the watermarks are checked without the lock (§3.7).
 fn borrow(y: &Y<'_>, order: Order) {
     if let Ok(pfn) = y.alloc(order, Gfp::KERNEL) {
         y.free(pfn, order).expect("it is in use");
     }
 }
 
-/// A page comes to a CPU's list, and has to be counted by it.
+/// Puts a page on a CPU's list, which the list's counter must include.
 fn cached(y: &Y<'_>) {
     borrow(y, Order::ZERO);
 }
 
-/// A block that no list of a CPU may have: its pages are counted, and folded.
+/// An order that no per-CPU list holds: its pages are counted in the delta, which is folded.
 const LARGE: Order = match Order::new(4) {
     Some(order) => order,
     None => Order::ZERO,
 };
 
-/// Empties CPU 0's lists.
+/// Drains CPU 0's lists.
 fn empty(y: &Y<'_>) {
-    // The lists' lock.
+    // Planted bug: does not wait for the lock of the lists.
     skip(1);
     y.drain_cpu(CpuId(0), None);
 }
 
-/// A CPU takes a page from its list while another one empties its lists.
+/// A CPU allocates a page from its list while another one drains its lists.
 pub fn drain_and_take(planted: Planted) {
     plant(planted);
     at_once(cached, &[(0, |y| take(y, Order::ZERO)), (1, empty)], give);
 }
 
-/// A CPU gives a page to its list while another one empties its lists.
+/// A CPU frees a page to its list while another one drains its lists.
 pub fn drain_and_give(planted: Planted) {
     plant(planted);
     fn before(y: &Y<'_>) {
@@ -168,66 +171,67 @@ pub fn drain_and_give(planted: Planted) {
     at_once(before, &[(0, give), (1, empty)], give);
 }
 
-/// A CPU takes a page and gives it back while two others empty its lists, one of them all lists.
+/// A CPU allocates and frees a page while two others drain its lists, one of them all lists.
 pub fn drain_by_two(planted: Planted) {
     plant(planted);
     at_once(cached, &[(0, cached), (1, empty), (2, |y| y.drain_all(None))], |_| ());
 }
 
-/// CPU 1 has a page on its list, and a part of the counters.
+/// Gives CPU 1 a page on its list and a nonzero delta.
 fn at_work(y: &Y<'_>) {
     on(1);
     cached(y);
 }
 
-/// CPU 1 goes.
+/// Takes CPU 1 offline.
 fn gone(y: &Y<'_>) {
-    // Settings, limits, the lists twice, the zone.
+    // Planted bug: does not wait for these locks: settings, limits, the lists twice, the zone.
     skip(5);
     assert!(y.cpu_dead(CpuId(1)));
 }
 
-/// A CPU goes while another one empties its lists.
+/// A CPU goes offline while another one drains its lists.
 pub fn offline_and_drain(planted: Planted) {
     plant(planted);
     at_once(at_work, &[(0, gone), (2, |y| y.drain_cpu(CpuId(1), None))], |_| ());
 }
 
-/// A CPU goes while another one takes a block and folds its own part of the counters.
+/// A CPU goes offline while another one allocates a block and folds its own delta.
 pub fn offline_and_take(planted: Planted) {
     plant(planted);
     at_once(at_work, &[(0, gone), (2, |y| take(y, LARGE))], give);
 }
 
-/// CPU 1's tick.
+/// Runs CPU 1's tick.
 fn tick(y: &Y<'_>) {
-    // The zone's lock.
+    // Planted bug: does not wait for the zone lock.
     skip(1);
     y.tick(CpuId(1));
 }
 
-/// A CPU's tick folds its part of the counters while another one's requests do.
+/// A CPU's tick folds its delta while another CPU's requests fold theirs.
 pub fn fold(planted: Planted) {
     plant(planted);
     at_once(at_work, &[(0, |y| take(y, LARGE)), (1, tick)], give);
 }
 
-/// Two CPUs take and give back blocks, and fold their parts each time, while a third one's tick does.
+/// Two CPUs allocate and free blocks and fold their deltas each time, while a third one's tick does
+/// the same.
 pub fn fold_by_three(planted: Planted) {
     plant(planted);
     at_once(at_work, &[(0, |y| borrow(y, LARGE)), (2, |y| borrow(y, LARGE)), (1, tick)], |_| ());
 }
 
-/// Whoever reads the counters without a lock is off by no more than what is on its way.
+/// A thread that reads the counters without a lock is off by at most the pages in flight.
 pub fn read(planted: Planted) {
     plant(planted);
     at_once(start, &[(0, |y| take(y, LARGE)), (1, |y| take(y, LARGE)), (2, look)], give);
 }
 
-/// The same where the reader folds CPU 1's part first.
+/// Like [`read`], but the reader folds CPU 1's delta first.
 ///
-/// Planted: it does so without the zone's lock, and counts the part once more where CPU 1 folds it
-/// meanwhile. The reader has to see that.
+/// Planted: it does so without the zone lock, and counts the delta twice if CPU 1 folds it at the
+/// same time. The reader must notice that.
 pub fn fold_and_read(planted: Planted) {
     plant(planted);
     READERS_ONLY.set(planted != Planted::No);
@@ -236,7 +240,7 @@ pub fn fold_and_read(planted: Planted) {
         start(y);
     }
     fn one(y: &Y<'_>) {
-        // There may be none to be seen, as in `borrow`.
+        // The request may fail, as in `borrow`.
         if let Ok(pfn) = y.alloc(LARGE, Gfp::KERNEL) {
             HELD.with_borrow_mut(|held| held.push((pfn, LARGE)));
         }
@@ -248,7 +252,7 @@ pub fn fold_and_read(planted: Planted) {
     at_once(before, &[(0, one), (1, one), (2, fold_and_look)], give);
 }
 
-/// What the counter says, above the low mark.
+/// Returns the free counter minus the low mark.
 fn above(y: &Y<'_>) -> i64 {
     y.above_low(ZoneKind::Normal).expect("there is such a zone")
 }
@@ -259,7 +263,7 @@ fn start(y: &Y<'_>) {
     START.set((above(y), part));
 }
 
-/// Reads the counter while two take a block each.
+/// Reads the counter while two CPUs allocate a block each.
 fn look(y: &Y<'_>) {
     let n = i64::from(LARGE.pages());
     let (start, part) = START.get();

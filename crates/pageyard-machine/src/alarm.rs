@@ -1,4 +1,4 @@
-//! What wakes the background threads of a node.
+//! The alarms that wake the background threads of a node.
 
 use pageyard::NodeId;
 
@@ -12,13 +12,13 @@ pub(crate) enum Thread {
     Compaction = 1,
 }
 
-/// Where a thread's alarm is among the machine's.
+/// Returns the index of a thread's alarm in the machine's list.
 pub(crate) fn alarm(node: NodeId, thread: Thread) -> usize {
     usize::from(node.0) * 2 + thread as usize
 }
 
 impl State {
-    /// A node's thread has something to do.
+    /// Rings the alarm of a node's thread: it has work.
     pub(crate) fn ring(&mut self, node: NodeId, thread: Thread) {
         let Some(alarm) = self.alarms.get_mut(alarm(node, thread)) else { return };
         alarm.rung = true;
@@ -28,8 +28,8 @@ impl State {
         }
     }
 
-    /// The running task sleeps until its alarm rings, or for so long. Whether it must suspend
-    /// itself.
+    /// Puts the running task to sleep until its alarm rings, or for at most `most_ns` nanoseconds.
+    /// Returns whether the task must suspend itself.
     pub(crate) fn await_alarm(
         &mut self,
         node: NodeId,

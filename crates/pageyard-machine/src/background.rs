@@ -1,4 +1,4 @@
-//! The kernel's threads as tasks: the statistics tick of each CPU, background reclaim and
+//! The kernel's threads as tasks: the statistics tick of each CPU, and background reclaim and
 //! background compaction of each node.
 
 use pageyard::policy::Policy;
@@ -28,8 +28,8 @@ impl Task<'_, '_> {
 }
 
 impl<'env> Scope<'env> {
-    /// Every CPU's statistics worker: folds counters, decays and expires lists once a second
-    /// (§5.14, §5.15, §9.2). Their first ticks are spread over a second, as a kernel's are.
+    /// Spawns every CPU's statistics worker, which folds counters and decays and expires lists once
+    /// a second (§5.14, §5.15, §9.2). Their first ticks are spread over a second, as in a kernel.
     pub fn spawn_ticks<'a: 'env, P: Policy, E: Hooks>(&self, yard: &'env SimYard<'a, P, E>) {
         for cpu in (0..yard.cpus()).map(CpuId) {
             let offset = STAT_INTERVAL_NS / u64::from(yard.cpus()) * u64::from(cpu.0);
@@ -44,8 +44,8 @@ impl<'env> Scope<'env> {
         }
     }
 
-    /// A node's background reclaim (§7.1) on one of its CPUs. `reclaim` frees pages through the
-    /// allocator and says how many.
+    /// Spawns a node's background reclaim (§7.1) on one of its CPUs. `reclaim` frees pages through
+    /// the allocator and returns how many.
     pub fn spawn_kswapd<'a: 'env, P: Policy, E: Hooks>(
         &self,
         yard: &'env SimYard<'a, P, E>,
@@ -72,7 +72,7 @@ impl<'env> Scope<'env> {
         });
     }
 
-    /// A node's background compaction (§7.8) on one of its CPUs.
+    /// Spawns a node's background compaction (§7.8) on one of its CPUs.
     pub fn spawn_kcompactd<'a: 'env, P: Policy, E: Hooks>(
         &self,
         yard: &'env SimYard<'a, P, E>,

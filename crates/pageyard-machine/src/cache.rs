@@ -1,16 +1,16 @@
-//! Where a line is when a CPU wants it.
+//! The cache model: where a line is when a CPU accesses it.
 //!
-//! A cache holds what was brought into it last: for each core, and for each last-level cache, the
-//! machine counts the bytes brought in, and every line (of a page's contents, of descriptors) keeps
-//! a stamp: who touched it last, and how far both counts were when it came in. While fewer bytes than
-//! the cache holds have come in since, the line is still there. That is exact for a cache that
-//! replaces what came in first. One that replaces the least recently used keeps what is used again
-//! and again; here it comes in anew each time that as much as the cache holds has come in.
+//! Caches are modelled as FIFO. For each core and each last-level cache, the machine counts the
+//! bytes brought in. Every line (of a page's contents, of descriptors) keeps a stamp: which core
+//! touched it last, and both counts at that moment. The line is still cached while fewer bytes than
+//! the cache's capacity have come in since. That is exact for a cache that replaces the oldest
+//! line. A least-recently-used cache would keep a line that is used repeatedly; here such a line is
+//! brought in again after every capacity's worth of other bytes.
 //!
 //! A stamp is one word: core + 1 (11 bits), the core's count (24 bits) and the last-level cache's
-//! (29 bits), in pages. Zero, as fresh memory is, means that nobody has touched the line. A count
-//! that has gone once around (64 GiB in a core, 2 TiB in a last-level cache) can make an old line
-//! look new, by chance, in one of some ten thousand cases.
+//! count (29 bits), in pages. Zero, the value of fresh memory, means that no CPU has touched the
+//! line. A count that wraps around (after 64 GiB in a core, 2 TiB in a last-level cache) can make
+//! an old line look new, by chance, in about one of ten thousand cases.
 
 use crate::costs::Costs;
 use crate::spec::{MachineSpec, Place};
@@ -19,9 +19,9 @@ const CORE_BITS: u32 = 24;
 const LAST_BITS: u32 = 29;
 const CORE_MASK: u64 = (1 << CORE_BITS) - 1;
 const LAST_MASK: u64 = (1 << LAST_BITS) - 1;
-/// Counts are kept in bytes and stamped in pages.
+/// Shift from bytes to stamp units: counts are kept in bytes and stamped in pages.
 const UNIT: u32 = 12;
-/// The distance for which the costs of what is remote are given.
+/// The distance for which the costs of remote accesses are given.
 const GIVEN_DISTANCE: u64 = 21;
 
 /// Bytes of a cache line.
@@ -30,7 +30,7 @@ pub const LINE: u64 = 64;
 /// Where a line was found.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
-    /// The core's own caches.
+    /// The core's private caches.
     Private,
     /// The complex's last-level cache.
     LastLevel,
@@ -38,19 +38,19 @@ pub enum Level {
     Complex,
     /// Another complex of the socket.
     Socket,
-    /// Another socket, this far away.
+    /// Another socket, at this distance.
     Remote(u8),
-    /// The own node's memory.
+    /// The local node's memory.
     Memory,
-    /// Another node's memory, this far away.
+    /// Another node's memory, at this distance.
     MemoryRemote(u8),
 }
 
-/// How many kinds of [`Level`] there are.
+/// Number of kinds of [`Level`].
 pub const LEVELS: usize = 7;
 
 impl Level {
-    /// A small number for the kind.
+    /// Returns a small number that identifies the kind.
     pub fn index(self) -> usize {
         match self {
             Level::Private => 0,
@@ -63,12 +63,12 @@ impl Level {
         }
     }
 
-    /// Whether the complex's last-level cache did not have it: a miss as processors count it.
+    /// Whether the access missed the complex's last-level cache: a miss as processors count it.
     pub fn is_miss(self) -> bool {
         self.index() >= Level::Socket.index()
     }
 
-    /// What one access costs that others wait for.
+    /// Returns the latency of one access on which others depend.
     pub(crate) fn latency(self, c: &Costs) -> u64 {
         match self {
             Level::Private => c.private_hit,
@@ -81,7 +81,7 @@ impl Level {
         }
     }
 
-    /// What a line of a run costs whose lines name each other.
+    /// Returns the cost of a line of a chain, where each line names the next.
     pub(crate) fn walk(self, c: &Costs) -> u64 {
         let in_proportion = |cost: u64, to: u64| (cost * self.latency(c)).checked_div(to);
         match self {
@@ -95,7 +95,7 @@ impl Level {
         }
     }
 
-    /// What a line of a run costs.
+    /// Returns the cost of a line of a sequential access.
     pub(crate) fn stream(self, c: &Costs) -> u64 {
         match self {
             Level::Private => c.stream_private,
@@ -111,7 +111,8 @@ fn scaled(cost: u64, distance: u8) -> u64 {
     cost * u64::from(distance) / GIVEN_DISTANCE
 }
 
-/// The way of a line from the CPU that wrote it last to one that wants it.
+/// Returns the level that a line comes from, between the CPU that wrote it last and the one that
+/// accesses it.
 pub(crate) fn between(spec: &MachineSpec, from: Place, to: Place) -> Level {
     if from.core == to.core {
         Level::Private
@@ -127,33 +128,33 @@ pub(crate) fn between(spec: &MachineSpec, from: Place, to: Place) -> Level {
 /// All caches, and the stamps of all lines.
 #[derive(Debug)]
 pub(crate) struct Caches {
-    /// A CPU of each core.
+    /// One CPU of each core.
     cores: Vec<Place>,
     /// Bytes brought into each core's caches, and into each last-level cache.
     brought: Vec<u64>,
     brought_last: Vec<u64>,
-    /// What they hold, in stamped units.
+    /// Their capacities, in stamped units.
     holds: u64,
     holds_last: u64,
-    /// By frame; not backed by memory until they are written.
+    /// Stamps of page contents by frame; not backed by memory until written.
     contents: Vec<u64>,
-    /// By line of descriptors.
+    /// Stamps of descriptors by line.
     descriptors: Vec<u64>,
-    /// Bytes of a descriptor.
+    /// Size of a descriptor in bytes.
     descriptor: u64,
 }
 
 /// What to look up.
 #[derive(Clone, Copy)]
 pub(crate) enum Line {
-    /// A page's contents, all of them.
+    /// All of a page's contents.
     Contents(u64),
     /// The line that holds a frame's descriptor.
     Descriptor(u64),
 }
 
 impl Caches {
-    /// For frames below `frames`.
+    /// Creates the caches for frames below `frames`.
     pub(crate) fn new(spec: &MachineSpec, frames: u64, descriptor: u64) -> Self {
         let mut cores = vec![spec.cpus[0]; spec.cores()];
         for place in &spec.cpus {
@@ -171,14 +172,14 @@ impl Caches {
         }
     }
 
-    /// The line that holds a frame's descriptor.
+    /// Returns the line that holds a frame's descriptor.
     #[inline]
     pub(crate) fn line_of(&self, pfn: u64) -> u64 {
         pfn * self.descriptor / LINE
     }
 
-    /// A CPU touches `bytes` of what the stamp stands for; where it was, and of which socket. `None`:
-    /// in no cache.
+    /// Records that a CPU touches `bytes` bytes of a line. Returns where the line was and the
+    /// socket it came from, or `None` if it was in no cache.
     #[inline]
     pub(crate) fn touch(
         &mut self,
@@ -221,7 +222,7 @@ impl Caches {
                 None
             }
         };
-        // What hits stays where it came in.
+        // A hit does not change when the line came in.
         let (mut came, mut came_last) = (*stamp >> LAST_BITS & CORE_MASK, *stamp & LAST_MASK);
         if level != Some(Level::Private) {
             self.brought[core] += bytes;
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(touch(1, 1), Some(Level::Complex));
         assert_eq!(touch(2, 1), Some(Level::Socket));
         assert_eq!(touch(4, 1), Some(Level::Remote(21)));
-        // CPU 0 brings three pages in: the first is out of its own caches, not of the last level.
+        // CPU 0 brings in three pages: the first leaves its own caches, but not the last level.
         for pfn in 10..13 {
             assert_eq!(touch(0, pfn), None);
         }

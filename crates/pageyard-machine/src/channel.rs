@@ -1,39 +1,39 @@
-//! What moves lines at a bounded rate: a node's memory, a link between two sockets.
+//! A channel moves lines at a bounded rate: a node's memory, or a link between two sockets.
 //!
-//! What is asked of it queues up, and what is queued becomes less as time passes. A line or a page is
-//! asked for at once; a task's own work asks evenly while it lasts, which is noted as two changes
-//! of a rate, so that work of any length costs the host the same. A rate changes only where a window
-//! of about a microsecond begins.
+//! Demand queues up, and the queue drains as time passes. A line or a page is requested at once. A
+//! task's own work requests bytes evenly while it lasts. This is recorded as two changes of a rate,
+//! so work of any length costs the host the same. A rate changes only at the start of a window of
+//! about a microsecond.
 
-/// A window is so many picoseconds as a power of two.
+/// Binary logarithm of a window's length in picoseconds.
 const WINDOW: u32 = 20;
-/// Changes of the rate are noted so many windows ahead.
+/// How many windows ahead changes of the rate can be recorded.
 const AHEAD: u64 = 512;
-/// Work that would last longer than this alone, in picoseconds, is asked for in parts. It may last
-/// some times as long.
+/// The longest work, in picoseconds, that is requested in one part. With contention it may last
+/// several times as long.
 pub(crate) const PART: u64 = (AHEAD / 8) << WINDOW;
 
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// Picoseconds for a line.
+    /// Picoseconds to move a line.
     pub(crate) line: u64,
-    /// Until when it is accounted for.
+    /// The time up to which the channel is accounted for.
     at: u64,
-    /// What is queued then, in picoseconds of moving.
+    /// The queue at that time, in picoseconds of moving.
     queued: u64,
-    /// What work asks of it in the window at hand.
+    /// The demand of work in the current window.
     rate: i64,
-    /// By how much that changes where later windows begin.
+    /// Changes of the rate at the start of later windows.
     changes: Box<[i64]>,
     /// The last window with a change.
     last: u64,
 }
 
 impl Channel {
-    /// One that moves so many bytes a second.
+    /// Creates a channel with this bandwidth in bytes per second.
     pub(crate) fn new(bandwidth: u64) -> Channel {
         Channel {
-            // Rounded up: none is faster than it is.
+            // Rounded up, so that no channel is faster than its bandwidth.
             line: (crate::cache::LINE * 1_000_000_000_000).div_ceil(bandwidth.max(1)),
             at: 0,
             queued: 0,
@@ -43,8 +43,8 @@ impl Channel {
         }
     }
 
-    /// How long what is asked for at a time waits. CPUs are not exactly in order: one that is a
-    /// little late finds what those before it found.
+    /// Returns how long a request made at `now` waits. CPUs are not exactly in order: a CPU that is
+    /// slightly behind sees the queue left by those before it.
     #[inline]
     pub(crate) fn queued(&mut self, now: u64) -> u64 {
         while self.at < now {
@@ -68,13 +68,13 @@ impl Channel {
         self.queued
     }
 
-    /// So many lines are asked for now, after [`queued`](Channel::queued).
+    /// Requests `lines` lines now, after a call of [`queued`](Channel::queued).
     #[inline]
     pub(crate) fn ask(&mut self, lines: u64) {
         self.queued += lines * self.line;
     }
 
-    /// So many bytes are asked for evenly while work lasts, from `now` on.
+    /// Requests `bytes` bytes evenly over `lasts` picoseconds from `now` on.
     pub(crate) fn ask_evenly(&mut self, now: u64, lasts: u64, bytes: u64) {
         self.queued(now);
         let time =
@@ -116,7 +116,7 @@ mod tests {
     fn work_asks_evenly_while_it_lasts() {
         const W: u64 = 1 << WINDOW;
         let mut c = channel();
-        // Twice as much as it moves: 20 windows of moving within 10.
+        // Twice the bandwidth: 20 windows of moving within 10.
         c.ask_evenly(0, 10 * W, 20 * W * 64 / 1000);
         assert_eq!(c.queued(W), 0, "from the next window on");
         let near = |queued: u64, windows: u64| queued.abs_diff(windows * W) < 2_000;
@@ -128,12 +128,12 @@ mod tests {
         assert!(near(rest, 6), "{rest}");
         assert_eq!(c.queued(22 * W), 0);
         assert_eq!(c.rate, 0);
-        // Half as much, by two: nobody waits.
+        // Half the bandwidth, twice: no queue.
         for _ in 0..2 {
             c.ask_evenly(30 * W, 100 * W, 50 * W * 64 / 1000);
         }
         assert_eq!(c.queued(80 * W), 0);
-        // A third fills it up: 1.5 windows of moving a window, for 50 more.
+        // A third one exceeds the bandwidth: 1.5 windows of moving per window, for 50 more.
         c.ask_evenly(80 * W, 50 * W, 25 * W * 64 / 1000);
         let late = c.queued(131 * W);
         assert!(near(late, 25), "{late}");

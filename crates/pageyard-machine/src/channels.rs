@@ -1,23 +1,23 @@
-//! The memories and links of a machine, and the way of lines through them.
+//! The memories and links of a machine, and the channels that lines pass.
 
 use crate::channel::Channel;
 use crate::spec::MachineSpec;
 
-/// Memories and links of a machine.
+/// The memories and links of a machine.
 #[derive(Debug)]
 pub(crate) struct Channels {
-    /// Of each node, where the bandwidth is known.
+    /// One per node, if the bandwidth is known.
     memory: Vec<Channel>,
-    /// From each socket to each, where it is known.
+    /// One from each socket to each, if the bandwidth is known.
     links: Vec<Channel>,
     sockets: usize,
     /// The socket of each node.
     socket_of: Vec<u16>,
-    /// Time spent waiting for these, in picoseconds, of all CPUs.
+    /// Time spent waiting for these, in picoseconds, over all CPUs.
     pub(crate) waited: u64,
 }
 
-/// The way of lines to a CPU: what they pass, and who else may.
+/// The channels that lines pass on their way to a CPU.
 #[derive(Clone, Copy)]
 pub(crate) struct Passage {
     pub(crate) memory: Option<usize>,
@@ -48,14 +48,14 @@ impl Channels {
         (from != to && at < self.links.len()).then_some(at)
     }
 
-    /// From a node's memory to a socket.
+    /// Returns the passage from a node's memory to a socket.
     pub(crate) fn passage(&self, node: u16, to: u16) -> Passage {
         let at = usize::from(node);
         let memory = (at < self.memory.len()).then_some(at);
         Passage { memory, link: self.link(self.socket_of[at], to) }
     }
 
-    /// The channels of a passage.
+    /// Returns the channels of a passage.
     pub(crate) fn of(&mut self, passage: Passage) -> impl Iterator<Item = &mut Channel> {
         let memory = passage.memory.map(|m| &mut self.memory[m]);
         memory.into_iter().chain(passage.link.map(|l| &mut self.links[l]))

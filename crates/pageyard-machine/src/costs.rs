@@ -1,20 +1,21 @@
-//! What things cost in virtual time: one table, each number with its unit and where it is from.
+//! The cost model: what operations cost in virtual time. One table; each number has its unit and
+//! its source.
 //!
-//! A number is never fitted to an experiment. Change one to see what depends on it; a table of
-//! results names the costs that are not the default.
+//! A number is never fitted to an experiment. Change one to see what depends on it; result tables
+//! list the costs that differ from their defaults.
 
 use std::fmt;
 
 /// How well a number is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Confidence {
-    /// Measured by this project; the source says with what.
+    /// Measured by this project; the source names the measurement.
     Measured,
-    /// Published; looked up when it was entered.
+    /// Published; verified against the publication when it was entered.
     Published,
-    /// Published; quoted from knowledge of the publication, not looked up again.
+    /// Published; quoted from memory and not verified again.
     Quoted,
-    /// Nobody's measurement: an order of magnitude.
+    /// Not measured: an order of magnitude.
     Assumed,
 }
 
@@ -29,22 +30,22 @@ impl fmt::Display for Confidence {
     }
 }
 
-/// One number of the table.
+/// One row of the cost table.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// The field of [`Costs`].
+    /// Name of the field of [`Costs`].
     pub name: &'static str,
-    /// Its default.
+    /// Default value.
     pub default: u64,
-    /// Its unit.
+    /// Unit.
     pub unit: &'static str,
-    /// How well it is known.
+    /// How well the value is known.
     pub confidence: Confidence,
-    /// Where it is from.
+    /// Where the value is from.
     pub source: &'static str,
-    /// Reads it.
+    /// Reads the value from a cost model.
     pub get: fn(&Costs) -> u64,
-    /// Changes it.
+    /// Sets the value in a cost model.
     pub set: fn(&mut Costs, u64),
 }
 
@@ -59,7 +60,7 @@ macro_rules! unit {
 
 macro_rules! costs {
     ($( $(#[$doc:meta])* $name:ident = $value:literal $($unit:literal)?, $confidence:ident, $source:literal; )*) => {
-        /// The cost model, in picoseconds of virtual time where nothing else is said.
+        /// The cost model, in picoseconds of virtual time unless a unit is given.
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct Costs { $( $(#[$doc])* pub $name: u64, )* }
 
@@ -69,7 +70,7 @@ macro_rules! costs {
             }
         }
 
-        /// All numbers, in the order of the table.
+        /// All costs, in the order of the table.
         pub const TABLE: &[Cost] = &[ $( Cost {
             name: stringify!($name),
             default: $value,
@@ -83,106 +84,110 @@ macro_rules! costs {
 }
 
 costs! {
-    /// Taking a free lock whose line is in the CPU's own cache; also a failed try.
+    /// Taking a free lock whose line is in the CPU's own cache; also a failed attempt.
     lock = 6_000, Quoted,
         "Fog, Instruction tables: lock cmpxchg 18 to 20 cycles (Skylake); at 3 GHz";
-    /// Releasing a lock that nobody waits for.
+    /// Releasing a lock that has no waiters.
     unlock = 1_500, Quoted, "a store; lock and unlock together: calibrate, row lock pair, says 7,240 of one Xeon";
-    /// Handing a queued lock over, beside the transfer of the line that the next one spins on.
+    /// Passing a queued lock to the next waiter, without the transfer of the line that this waiter
+    /// spins on.
     handover = 6_000, Quoted, "the exchange of the queue's tail or head, as `lock`";
-    /// What each further waiter of a test-and-set lock adds to a hand-over by its own attempts.
+    /// Delay that each further waiter of a test-and-set lock adds to a hand-over by its own
+    /// attempts.
     tas_waiter = 20_000, Assumed,
         "each attempt holds the line for part of a transfer; David et al. (SOSP 2013) show the trend";
-    /// A line in the core's own caches (level 2).
+    /// A line in the core's private caches (level 2).
     private_hit = 4_000, Quoted, "Intel optimization manual: level 2, 14 cycles; at 3.5 GHz";
     /// A line in the complex's last-level cache.
     last_level_hit = 21_200, Quoted, "Molka et al. (ICPP 2015), Haswell-EP: level 3";
-    /// A line that another core of the complex wrote last.
+    /// A line last written by another core of the complex.
     transfer_complex = 49_000, Quoted,
         "Molka et al. (ICPP 2015): modified in another core's level 2; David et al.: 51 ns (109 cycles)";
-    /// A line that a core of another complex of the socket wrote last.
+    /// A line last written by a core of another complex of the socket.
     transfer_socket = 100_000, Quoted,
         "AnandTech, EPYC 7763 (2021): 80 to 112 ns between complexes of a socket";
-    /// A line that a core of another socket at distance 21 wrote last; at other distances in
-    /// proportion.
+    /// A line last written by a core of another socket at distance 21; scaled in proportion for
+    /// other distances.
     transfer_remote = 136_000, Quoted,
         "David et al. (SOSP 2013), Xeon: modified, one hop, 289 cycles at 2.13 GHz";
-    /// A line of the own node's memory that is in no cache.
+    /// A line in the local node's memory and in no cache.
     memory = 96_400, Quoted, "Molka et al. (ICPP 2015): local memory";
-    /// A line of another node's memory at distance 21; at other distances in proportion.
+    /// A line in another node's memory at distance 21; scaled in proportion for other distances.
     memory_remote = 146_000, Quoted, "Molka et al. (ICPP 2015): remote memory";
-    /// A line of a run, read or written one after the other, from the core's caches.
+    /// A line of a sequential read or write, from the core's private caches.
     stream_private = 930, Quoted, "Molka et al. (ICPP 2015): level 2, 69 GB/s";
-    /// The same from the last-level cache.
+    /// A line of a sequential access, from the last-level cache.
     stream_last_level = 2_440, Quoted, "Molka et al. (ICPP 2015): level 3, 26.2 GB/s";
-    /// The same from another core's caches, or another complex's.
+    /// A line of a sequential access, from the caches of another core or another complex.
     stream_transfer = 7_500, Quoted, "Molka et al. (ICPP 2015): core to core, about 8.5 GB/s";
-    /// The same from the own node's memory.
+    /// A line of a sequential access, from the local node's memory.
     stream_memory = 6_200, Quoted, "Molka et al. (ICPP 2015): one core, 10.3 GB/s";
-    /// The same from another node, caches or memory, at distance 21; at others in proportion.
+    /// A line of a sequential access, from another node's caches or memory at distance 21; scaled
+    /// in proportion for other distances.
     stream_remote = 8_000, Quoted, "Molka et al. (ICPP 2015): one core, remote, 8.0 GB/s";
-    /// A line of a run that is followed as a chain, each line naming the next, from the core's
-    /// caches: descriptors on lists. Other cores' caches, and other nodes, in proportion to what one
-    /// line costs there.
+    /// A line of a chain, where each line names the next, from the core's private caches:
+    /// descriptors on lists. Other cores' caches and other nodes are scaled in proportion to the
+    /// cost of a single line there.
     walk_private = 3_240, Measured, "calibrate, row line of a chain in order, of 262K: an Intel Xeon";
-    /// The same from the last-level cache.
+    /// A line of a chain, from the last-level cache.
     walk_last_level = 4_250, Measured,
         "calibrate, row line of a chain in order, of 4192K: an Intel Xeon";
-    /// The same from the own node's memory.
+    /// A line of a chain, from the local node's memory.
     walk_memory = 13_500, Measured,
         "calibrate, row line of a chain in order, of 524288K: an Intel Xeon";
-    /// Zeroing a line that is in the core's caches.
+    /// Zeroing a line that is in the core's private caches.
     clear_hit = 1_220, Measured, "calibrate, row line of a page cleared, of 256K: an Intel Xeon";
-    /// Zeroing a line that is in the last-level cache, or in another core's.
+    /// Zeroing a line that is in the last-level cache or in another core's caches.
     clear_last_level = 2_400, Measured,
         "calibrate, row line of a page cleared, of 4096K: an Intel Xeon";
-    /// Zeroing a line that is in memory, or in another complex.
+    /// Zeroing a line that is in memory or in another complex.
     clear_miss = 4_670, Published,
         "clear_page of 4 KiB on AMD Milan, 13.7 GB/s (Linux commit cb431accb36e)";
-    /// Lines that a core has under way at a time, to memory or to other cores; a count. At full load
-    /// Memory Latency Checker shows, by Little's law, 15 of a Cascade Lake core and 20 of an Ice Lake
-    /// one (published: github, gjbex/Code-optimization, info/).
+    /// Number of lines that a core can have in flight at once, to memory or to other cores. At full
+    /// load Memory Latency Checker shows, by Little's law, 15 for a Cascade Lake core and 20 for an
+    /// Ice Lake one (published: github, gjbex/Code-optimization, info/).
     lines_in_flight = 16 "lines", Quoted,
         "Intel optimization manual: fill buffers of level 1, Golden Cove (12 before)";
-    /// How long instructions take while another thread of the core works, in thousandths of what they
-    /// take on a core alone.
+    /// Duration of instructions while another thread of the core works, in thousandths of their
+    /// duration on an otherwise idle core.
     smt_work = 1_600 "1/1000", Quoted,
         "Marr et al. (Intel Technology Journal, 2002): two threads do 16% to 30% more than one; 1.25 in all";
-    /// The same while the other thread spins for a lock.
+    /// Duration of instructions while the other thread of the core spins for a lock, in
+    /// thousandths.
     smt_spin = 1_050 "1/1000", Assumed,
         "it pauses 140 cycles each time around (Intel optimization manual, Skylake)";
-    /// The instructions of a request that is served, beside locks and descriptors.
+    /// The instructions of a successful request, without locks and descriptors.
     alloc_path = 6_000, Measured,
         "docs/performance.md: alloc-64k 9.9 ns, less the lock's share";
     /// The instructions of a free.
     free_path = 5_000, Measured, "docs/performance.md: free-in-order 8.7 ns, less the lock's share";
-    /// What a page of a bulk request costs beside its descriptor.
+    /// Cost of each page of a bulk request, without its descriptor.
     bulk_page = 2_000, Assumed, "a pop and a store";
     /// The instructions for a block that leaves a free list, under the zone lock.
     zone_take = 300, Measured, "calibrate, row a page from the zone: an Intel Xeon";
     /// The instructions for a block that goes to a free list, under the zone lock.
     zone_free = 860, Measured, "calibrate, row a page to the zone: an Intel Xeon";
-    /// The instructions for a descriptor whose links change: of a block that is put on a free list
-    /// or taken off one, and of its neighbours there.
+    /// The instructions for each descriptor whose links change: that of a block put on a free list
+    /// or taken off one, and those of its neighbours.
     link = 3_100, Measured, "calibrate, row a block on or off a free list: an Intel Xeon";
-    /// Looking at a frame while scanning a pageblock.
+    /// Examining a frame while scanning a pageblock.
     scan_frame = 1_550, Quoted, "stream_memory for a descriptor of 16 bytes";
-    /// From one task to another on a CPU.
+    /// Switching from one task to another on a CPU.
     context_switch = 1_200_000, Assumed, "lmbench lat_ctx on current servers: 1 to 2 us";
-    /// From a wake-up until the sleeper's CPU, which was idle, runs it.
+    /// From a wake-up until the idle CPU of the sleeper runs it.
     wakeup = 2_000_000, Assumed, "an interrupt between CPUs, and leaving the idle loop";
-    /// How long a task runs while others wait for its CPU.
+    /// How long a task runs while other tasks wait for its CPU.
     time_slice = 3_000_000_000, Quoted, "Linux 6.12 base slice: 3 ms on 8 CPUs and more (2.8 from 6.15)";
 }
 
 impl Costs {
-    /// Those that are not the default: name and picoseconds.
+    /// Returns the name and the value of each cost that differs from its default.
     pub fn changed(&self) -> Vec<(&'static str, u64)> {
         let of = |row: &Cost| (row.name, (row.get)(self), row.default);
         TABLE.iter().map(of).filter(|r| r.1 != r.2).map(|r| (r.0, r.1)).collect()
     }
 
-    /// The table: name, value, unit, confidence, source.
+    /// Formats the table: name, value, unit, confidence, source.
     pub fn table(&self) -> String {
         let mut out = format!("{:18} {:>14} {:6} {:9}  source\n", "cost", "value", "unit", "from");
         for row in TABLE {

@@ -1,17 +1,17 @@
-//! A CPU: its clock, what it spends its time on, and who runs on it.
+//! A virtual CPU: its clock, its time accounting, and its tasks.
 
 use std::collections::VecDeque;
 
 use crate::cache::LEVELS;
 use crate::spec::Place;
 
-/// No task, no CPU.
+/// No task or no CPU.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
-/// Instructions take as long as they do on a core alone.
+/// The slowdown factor, in thousandths, of a CPU whose core has no other busy thread.
 pub(crate) const ALONE: u64 = 1000;
 
-/// What a CPU spends its time on.
+/// Categories of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub(crate) enum Spent {
@@ -19,15 +19,15 @@ pub(crate) enum Spent {
     Think,
     /// Reading, writing and zeroing pages.
     Touch,
-    /// In the allocator, its locks included as long as nobody has to wait.
+    /// In the allocator, including uncontended locks.
     Alloc,
-    /// Spinning on a zone's lock.
+    /// Spinning on a zone lock.
     ZoneWait,
     /// Spinning on another lock.
     OtherWait,
-    /// Stalled with a lock held, as a virtual CPU whose host has something else to do.
+    /// Stalled with a lock held, as a virtual CPU that the host has preempted.
     Stall,
-    /// From task to task.
+    /// Switching tasks.
     Switch,
     Idle,
 }
@@ -38,24 +38,24 @@ pub(crate) const SPENTS: usize = 8;
 pub(crate) struct CpuState {
     pub(crate) clock: u64,
     pub(crate) spent: [u64; SPENTS],
-    /// Who runs.
+    /// The running task.
     pub(crate) task: u32,
-    /// It spins for a lock.
+    /// Whether it spins for a lock.
     pub(crate) spins: bool,
-    /// How long its instructions take, in thousandths of what they take on a core alone.
+    /// How long its instructions take, in thousandths of their duration on an otherwise idle core.
     pub(crate) slow: u64,
-    /// Who waits for the CPU.
+    /// Tasks waiting for the CPU.
     pub(crate) queue: VecDeque<u32>,
     pub(crate) slice_start: u64,
-    /// Somebody in the queue should run soon.
+    /// Whether a task in the queue should run soon.
     pub(crate) resched: bool,
     /// Lines touched, by where they were found.
     pub(crate) lines: [u64; LEVELS],
-    /// The line of descriptors that was touched last.
+    /// The last touched line of descriptors.
     pub(crate) last_line: u64,
-    /// The core has told of a block since the CPU got a lock.
+    /// Whether the allocator has reported a block since the CPU acquired a lock.
     pub(crate) told: bool,
-    /// Since then a block went to the zone.
+    /// Whether a block has gone to the zone since then.
     pub(crate) gave: bool,
     pub(crate) place: Place,
 }
@@ -79,7 +79,7 @@ impl CpuState {
         }
     }
 
-    /// How long its own instructions take that take so long on a core alone.
+    /// Returns how long it takes for instructions that take `ps` on an otherwise idle core.
     #[inline]
     pub(crate) fn own(&self, ps: u64) -> u64 {
         match self.slow {

@@ -1,9 +1,10 @@
-//! Interleavings: the same tasks and locks, but a schedule decides who goes on at every operation
-//! on a lock, every event of the allocator and every [`Task::sync`](crate::Task::sync).
+//! Exploration of interleavings. The tasks and locks stay the same, but a schedule decides which
+//! task continues at every operation on a lock, every event of the allocator and every
+//! [`Task::sync`](crate::Task::sync).
 //!
-//! Random schedules come from a seed, and stall tasks that hold locks; exhaustive ones are all that
-//! there are with a bounded number of preemptions (a switch away from a task that could go on).
-//! What a schedule breaks (a panic, a deadlock) is reported with the schedule, which repeats it.
+//! Random schedules come from a seed, and stall tasks that hold locks. Exhaustive exploration tries
+//! every schedule with a bounded number of preemptions (a switch away from a task that could
+//! continue). A failure (a panic, a deadlock) is reported with its schedule, which reproduces it.
 //!
 //! ```
 //! use pageyard::CpuId;
@@ -31,7 +32,7 @@ use crate::options::Options;
 use crate::schedule::Schedule;
 use crate::spec::MachineSpec;
 
-/// Which schedules are tried.
+/// The schedules to try.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Which {
     Random { seed: u64, schedules: u64 },
@@ -46,23 +47,23 @@ pub struct Explorer {
     memory: u64,
 }
 
-/// What was tried, with nothing found.
+/// The result of an exploration that found no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Explored {
-    /// How many schedules.
+    /// Number of schedules tried.
     pub schedules: u64,
-    /// Whether those were all there are within the bound.
+    /// Whether these were all schedules within the bound.
     pub complete: bool,
 }
 
-/// What a schedule broke.
+/// A failure under a schedule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// What went wrong: the message of the panic, or who waits for whom.
+    /// What went wrong: the panic message, or what each task of a deadlock waits for.
     pub why: String,
-    /// The seed of this one schedule, where it was drawn: `Explorer::random(seed, 1)` repeats it.
+    /// The seed of a random schedule: `Explorer::random(seed, 1)` reproduces the failure.
     pub seed: Option<u64>,
-    /// Its choices: [`Explorer::replay`] repeats it.
+    /// The choices of the schedule: [`Explorer::replay`] reproduces the failure.
     pub schedule: String,
 }
 
@@ -79,35 +80,37 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Explorer {
-    /// So many schedules from a seed, with stalls inside critical sections.
+    /// Tries `schedules` random schedules, starting at `seed`, with stalls inside critical
+    /// sections.
     pub fn random(seed: u64, schedules: u64) -> Self {
         Explorer { which: Which::Random { seed, schedules }, memory: 16 << 20 }
     }
 
-    /// All schedules with at most so many preemptions, depth first; at most `most` of them.
+    /// Tries all schedules with at most `preemptions` preemptions, depth first; at most `most` of
+    /// them.
     pub fn exhaustive(preemptions: u32, most: u64) -> Self {
         Explorer { which: Which::Exhaustive { preemptions, most }, memory: 16 << 20 }
     }
 
-    /// The one schedule that a [`Failure`] names.
+    /// Tries the schedule of a [`Failure`].
     pub fn replay(schedule: &str) -> Self {
         Explorer { which: Which::One(schedule.into()), memory: 16 << 20 }
     }
 
-    /// With so many bytes of memory in the machine; 16 MiB where nothing is said.
+    /// Sets the machine's memory in bytes. The default is 16 MiB.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
         self
     }
 
-    /// Runs `body` under each schedule, on a machine of its own that has run nothing. It is to
-    /// panic where something is wrong.
+    /// Runs `body` under each schedule, each time on a new machine. `body` must panic to report a
+    /// failure.
     ///
     /// # Errors
-    /// The first schedule that breaks it.
+    /// Returns the first failure.
     ///
     /// # Panics
-    /// A schedule to be replayed is not one.
+    /// Panics if the schedule to replay is malformed.
     pub fn run(
         &self,
         spec: &MachineSpec,

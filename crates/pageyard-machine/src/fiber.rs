@@ -9,11 +9,11 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 thread_local! {
-    /// The way out of the coroutine that runs on this thread; null while none does.
+    /// The yielder of the coroutine that runs on this thread; null if none does.
     static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
 }
 
-/// A task's stack and where it stands. It may use what lives for `'env`.
+/// A task's stack and execution state. The task may borrow data that lives for `'env`.
 pub(crate) struct Fiber<'env> {
     coroutine: Coroutine<(), (), ()>,
     env: PhantomData<&'env mut ()>,
@@ -31,15 +31,15 @@ impl<'env> Fiber<'env> {
         Fiber { coroutine, env: PhantomData }
     }
 
-    /// Runs until the fiber [suspends](suspend) itself or ends; whether it has ended. A panic
-    /// inside comes out here.
+    /// Runs until the fiber [suspends](suspend) itself or ends. Returns whether it has ended. A
+    /// panic inside the fiber propagates to the caller.
     pub(crate) fn resume(&mut self) -> bool {
-        // A machine may run inside another one's task.
+        // A machine may run inside another machine's task.
         let _outer = Restore(YIELDER.get());
         matches!(self.coroutine.resume(()), CoroutineResult::Return(()))
     }
 
-    /// The stack of a fiber that has ended, for another one.
+    /// Returns the stack of a fiber that has ended, for reuse.
     pub(crate) fn into_stack(self) -> DefaultStack {
         self.coroutine.into_stack()
     }
@@ -53,13 +53,13 @@ impl Drop for Restore {
     }
 }
 
-/// The running fiber stops here until it is resumed.
+/// Suspends the running fiber until it is resumed.
 pub(crate) fn suspend() {
     let yielder = YIELDER.get();
     assert!(!yielder.is_null(), "only a task of a running machine can wait");
-    // SAFETY: the pointer is set by a fiber about itself when it runs first and after each
-    // suspension, and put back to the outer fiber's, or null, when it stops. So it is that of the
-    // fiber that is running now, on whose stack the yielder lies.
+    // SAFETY: a fiber sets the pointer to its own yielder when it first runs and after each
+    // suspension. The pointer is restored to the outer fiber's, or null, when the fiber stops. It
+    // therefore refers to the running fiber, whose stack contains the yielder.
     unsafe { (*yielder).suspend(()) };
     YIELDER.set(yielder);
 }
@@ -93,7 +93,7 @@ mod tests {
                 .collect();
             assert!(!fibers[0].resume() && !fibers[1].resume() && !fibers[0].resume());
             assert!(fibers[0].resume());
-            // The other one is dropped in the middle.
+            // The other fiber is dropped before its end.
         }
         assert_eq!(*log.borrow(), [0, 10, 1, 100, 101]);
     }

@@ -1,9 +1,10 @@
-//! A histogram of times: sixteen buckets to a power of two, so that a quantile is right to 6%.
+//! A histogram of times, with sixteen buckets per power of two, so that quantiles are accurate to
+//! 6%.
 
-/// Sub-buckets to a power of two.
+/// Sub-buckets per power of two.
 const SUB: usize = 16;
 
-/// Counts of values by size.
+/// Counts of values, by bucket.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -18,7 +19,7 @@ fn bucket(value: u64) -> usize {
     (top as usize - 3) * SUB + (value >> (top - 4)) as usize % SUB
 }
 
-/// The least value of a bucket.
+/// Returns the smallest value of a bucket.
 fn least(bucket: usize) -> u64 {
     if bucket < SUB {
         return bucket as u64;
@@ -27,7 +28,7 @@ fn least(bucket: usize) -> u64 {
 }
 
 impl Histogram {
-    /// One more value.
+    /// Adds a value.
     pub fn note(&mut self, value: u64) {
         let b = bucket(value);
         if b >= self.counts.len() {
@@ -37,13 +38,13 @@ impl Histogram {
         self.total += 1;
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// The least value of the bucket in which the given part (in thousandths) of all values ends;
-    /// 0 where there are none.
+    /// Returns the smallest value of the bucket in which the given part (in thousandths) of all
+    /// values ends, or 0 if there are no values.
     pub fn quantile(&self, thousandths: u64) -> u64 {
         let wanted = (u128::from(self.total) * u128::from(thousandths)).div_ceil(1000).max(1);
         let mut seen = 0u128;
@@ -56,14 +57,13 @@ impl Histogram {
         0
     }
 
-    /// The buckets that hold values, in ascending order: the least value of each, and how many it
-    /// holds.
+    /// Returns the non-empty buckets in ascending order: the smallest value of each, and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let all = self.counts.iter().enumerate();
         all.filter(|(_, n)| **n > 0).map(|(b, &n)| (least(b), n))
     }
 
-    /// The values of both.
+    /// Adds all values of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         if other.counts.len() > self.counts.len() {
             self.counts.resize(other.counts.len(), 0);

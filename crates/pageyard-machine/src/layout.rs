@@ -1,4 +1,4 @@
-//! A machine's memory as the allocator is told of it.
+//! A machine's memory layout, as described to the allocator.
 
 use std::ops::Range;
 
@@ -8,18 +8,18 @@ use crate::spec::MachineSpec;
 
 const DMA: Range<u64> = 1 << 20..16 << 20;
 const DMA32: Range<u64> = 16 << 20..2 << 30;
-/// Where memory goes on above the hole for devices.
+/// Start of memory above the device hole.
 const HIGH: u64 = 4 << 30;
-/// Nodes with less than this have one zone only.
+/// Nodes with less memory than this have only one zone.
 const SMALL: u64 = 4 << 30;
-/// Parts are multiples of the largest block, large ones of a section.
+/// Alignment of zone sizes: the largest block, or a section for large zones.
 const BLOCK: u64 = 4 << 20;
 const SECTION: u64 = 128 << 20;
 
-/// Zones, nodes and CPUs of a machine, with its memory in equal parts on all nodes.
+/// The zones, nodes and CPUs of a machine, with its memory divided equally among the nodes.
 ///
-/// The first node begins as x86 machines do: DMA below 16 MiB, DMA32 below 2 GiB, and NORMAL from
-/// 4 GiB on; all other memory is NORMAL, node after node. Where a node has less than 4 GiB, all is
+/// The first node begins as on x86: DMA below 16 MiB, DMA32 below 2 GiB, and NORMAL from 4 GiB on.
+/// All other memory is NORMAL, node after node. If nodes have less than 4 GiB, all memory is
 /// NORMAL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MachineLayout {
@@ -34,7 +34,7 @@ fn pfns(bytes: Range<u64>) -> Range<Pfn> {
 }
 
 impl MachineLayout {
-    /// Of a machine with so many bytes of memory; at least 4 MiB a node are assumed.
+    /// Creates the layout of a machine with `memory` bytes, at least 4 MiB per node.
     pub fn new(spec: &MachineSpec, memory: u64) -> Self {
         let share = memory / u64::from(spec.nodes);
         let unit = if share >= 1 << 30 { SECTION } else { BLOCK };
@@ -60,7 +60,7 @@ impl MachineLayout {
         MachineLayout { zones, usable, cpus, distances: spec.distances.clone() }
     }
 
-    /// What an allocator is made from.
+    /// Returns the layout from which an allocator is initialised.
     pub fn layout(&self, knobs: Knobs) -> Layout<'_> {
         Layout {
             zones: &self.zones,
@@ -72,12 +72,12 @@ impl MachineLayout {
         }
     }
 
-    /// The zones, by node and kind.
+    /// Returns the zones, by node and kind.
     pub fn zones(&self) -> &[ZoneSpec] {
         &self.zones
     }
 
-    /// One past the last frame.
+    /// Returns the frame after the last one.
     pub fn end(&self) -> Pfn {
         self.zones.iter().map(|z| z.span.end).max().unwrap_or_default()
     }

@@ -1,30 +1,31 @@
 //! A deterministic machine of 1 to 1,024 virtual CPUs that runs the pageyard allocator, unchanged,
 //! in virtual time.
 //!
-//! Tasks are coroutines on virtual CPUs. Time passes where they [think](Task::think), where they
-//! touch pages, and where the allocator takes locks and touches descriptors; what each of these
-//! costs stands in one [table](costs). The same seed on the same [hardware](spec) gives the same
-//! result, bit for bit, on any host. Results are of a simulation: say so where they are printed.
+//! Tasks are coroutines on virtual CPUs. Time passes when they [think](Task::think), when they
+//! touch pages, and when the allocator takes locks and touches descriptors. One [table](costs)
+//! lists the cost of each. The same seed on the same [hardware](spec) gives the same result, bit
+//! for bit, on any host. Results come from a simulation: say so where you publish them.
 //!
 //! - [`MachineSpec`] is hardware as data: shipped, from a file, or detected.
-//! - [`Machine`] makes an allocator ([`Machine::yard`]) and runs tasks on it ([`Machine::run`]).
-//! - [`Task`] is what a task can do; [`WaitQueue`] and [`Pipe`] make tasks wait for each other.
-//! - [`Stats`] is what was counted: per CPU, per lock, per level of the caches.
+//! - [`Machine`] creates an allocator ([`Machine::yard`]) and runs tasks on it ([`Machine::run`]).
+//! - [`Task`] is the interface of a task; [`WaitQueue`] and [`Pipe`] make tasks wait for each
+//!   other.
+//! - [`Stats`] holds the statistics: per CPU, per lock, per cache level.
 //! - [`explore`] runs tasks under chosen interleavings instead.
 //!
 //! # What the model leaves out
-//! - Clocks do not change. Threads of a core that slow each other down look at what the others do
-//!   when they begin something, and every 67 us of their own work.
-//! - Lines are not written back, and requests for lines take nothing of a link. Links and caches
-//!   within a socket never fill up, and a line waits only for what is queued before it: memories have
-//!   no banks that are busy.
-//! - Work that moves bytes is slowed down when they cannot come in time with as many lines under way
-//!   as a core can have. A program that waits for one line at a time is slowed down earlier.
-//! - All active cores count where lines wait, whatever they ask for.
+//! - Clock frequencies are constant. The slowdown by other threads of a core is evaluated only when
+//!   a piece of work begins, and every 67 us of that work.
+//! - There is no write-back, and requests for lines use no bandwidth of a link. Links and caches
+//!   within a socket never saturate, and a line waits only for what is queued before it: memories
+//!   have no banks that can be busy.
+//! - Work that moves bytes is slowed down if they cannot arrive in time with the maximum number of
+//!   lines in flight per core. A program that waits for one line at a time is slowed down earlier.
+//! - When a line waits, all active cores are counted, whatever they access.
 //! - A line has one last user: two CPUs that only read it take it from each other.
-//! - List heads cost nothing but with the lock that protects them, and the links of per-CPU lists
-//!   nothing at all: they are the CPU's own.
-//! - Tasks are preempted at their own calls and where they take a lock while holding none.
+//! - List heads cost nothing beyond the lock that protects them. The links of per-CPU lists cost
+//!   nothing at all, since they belong to the CPU.
+//! - Tasks are preempted at their own calls, and when they take a lock while holding none.
 
 #![deny(unsafe_code)]
 

@@ -1,19 +1,19 @@
-//! The simulated lock, as the core holds it.
+//! The simulated lock, as the core uses it.
 
 use std::cell::Cell;
 
 use crate::fiber;
 use crate::shared::{self, Outcome};
 
-/// A lock in virtual time. It finds the machine that runs through a thread-local; where none runs
-/// it is a flag, so that start-up and checks between runs take no time.
+/// A lock in virtual time. It finds the running machine through a thread-local. If none runs, the
+/// lock is a plain flag, so start-up and checks between runs take no time.
 ///
 /// # Panics
-/// Waiting for a lock while no machine runs would wait for ever, and so would using the locks of
-/// one machine in a run of another.
+/// Panics when waiting for a lock while no machine runs, which would wait forever, and when a lock
+/// of one machine is used in a run of another.
 #[derive(Debug)]
 pub struct SimLock {
-    /// Which machine knows it, and under which number; 0: none yet.
+    /// The machine that registered it, and its number there; 0: not registered.
     machine: Cell<u32>,
     id: Cell<u32>,
     held: Cell<bool>,
@@ -37,7 +37,7 @@ impl SimLock {
                 Some(Outcome::Later) => fiber::suspend(),
                 Some(Outcome::Parked) => {
                     fiber::suspend();
-                    // Whoever released it has made this task its owner.
+                    // The releasing task has made this task the owner.
                     return true;
                 }
                 None => return self.take_outside(block),
@@ -45,7 +45,7 @@ impl SimLock {
         }
     }
 
-    /// No machine runs.
+    /// Takes the lock while no machine runs.
     #[cold]
     fn take_outside(&self, block: bool) -> bool {
         shared::with_naming(|state| state.name(self));
@@ -59,7 +59,7 @@ impl SimLock {
         loop {
             match shared::with_running(|state| state.release(self)) {
                 Some(Outcome::Later) => fiber::suspend(),
-                // Handed over: it stays held.
+                // Passed to the next waiter: it stays held.
                 Some(Outcome::Parked) => return,
                 Some(_) => return self.held.set(false),
                 None => {
@@ -74,7 +74,7 @@ impl SimLock {
         self.held.get()
     }
 
-    /// Its number with a machine, if that knows it.
+    /// Returns the lock's number on a machine, if it is registered there.
     #[inline]
     pub(crate) fn number(&self, machine: u32) -> Option<usize> {
         let known = self.machine.get();

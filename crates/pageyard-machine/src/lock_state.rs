@@ -1,4 +1,4 @@
-//! What the machine knows of a lock.
+//! The machine's state of a lock.
 
 use std::collections::VecDeque;
 
@@ -8,18 +8,18 @@ use crate::cache::LEVELS;
 use crate::cpu::{NOBODY, Spent};
 use crate::histogram::Histogram;
 
-/// What a lock is for.
+/// The purpose of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LockName {
     /// A zone's free lists.
     Zone(ZoneId),
     /// One CPU's lists in a zone.
     Pageset(ZoneId, CpuId),
-    /// Any other, by the order in which they were first used.
+    /// Any other lock, numbered in order of first use.
     Other(u32),
 }
 
-/// One who waits.
+/// A waiting task and its CPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
     pub(crate) task: u32,
@@ -33,11 +33,11 @@ pub(crate) struct LockState {
     pub(crate) owner: u32,
     /// The CPU that held it last.
     pub(crate) last: u32,
-    /// The CPU whose lists it protects: that one may run ahead with it.
+    /// The CPU whose lists it protects; that CPU may run ahead with it.
     pub(crate) home: u32,
-    /// Since when it is held.
+    /// The time at which it was acquired.
     pub(crate) since: u64,
-    /// When its home released it: in the future of others, where that ran ahead.
+    /// When its home CPU released it: in the future of other CPUs if the home CPU ran ahead.
     pub(crate) free_at: u64,
     pub(crate) acquired: u64,
     pub(crate) held: u64,
@@ -47,7 +47,7 @@ pub(crate) struct LockState {
     pub(crate) contention: Box<Contention>,
 }
 
-/// What is counted when somebody has to wait, and the details of zone locks.
+/// Statistics of contention, and the details of zone locks.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Contention {
     pub(crate) contended: u64,
@@ -55,9 +55,9 @@ pub(crate) struct Contention {
     pub(crate) waited: u64,
     pub(crate) longest_wait: u64,
     pub(crate) passed: [u64; LEVELS],
-    /// Holds in which blocks left the zone, or none moved; and their time.
+    /// Holds in which blocks left the zone or none moved, and their total time.
     pub(crate) takes: (Histogram, u64),
-    /// Holds in which blocks came back.
+    /// Holds in which blocks returned to the zone, and their total time.
     pub(crate) gives: (Histogram, u64),
     pub(crate) waits: Histogram,
 }
@@ -84,12 +84,12 @@ impl LockState {
         matches!(self.name, LockName::Zone(_))
     }
 
-    /// What waiting for it is.
+    /// Returns the time category of waiting for it.
     pub(crate) fn wait_kind(&self) -> Spent {
         if self.is_zone() { Spent::ZoneWait } else { Spent::OtherWait }
     }
 
-    /// It was held for so long; `gave`: and blocks went to the zone.
+    /// Records a hold of `held` picoseconds; `gave` tells whether blocks went to the zone.
     #[inline]
     pub(crate) fn note_hold(&mut self, held: u64, gave: bool) {
         self.held += held;
@@ -102,7 +102,7 @@ impl LockState {
         }
     }
 
-    /// Somebody waited for so long and has it now.
+    /// Records a wait of `waited` picoseconds that ended with the acquisition of the lock.
     pub(crate) fn note_wait(&mut self, waited: u64) {
         let c = &mut *self.contention;
         c.contended += 1;

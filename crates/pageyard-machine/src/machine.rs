@@ -1,4 +1,4 @@
-//! The machine: what it is made from, how an allocator gets on it, and how it runs.
+//! The simulated machine: construction, attaching an allocator, and running tasks.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -22,10 +22,10 @@ use crate::state::{Doing, Phase, State};
 use crate::stats::Stats;
 use crate::task::{Scope, Task};
 
-/// The run cannot go on: tasks are left, and none of them ever will be due.
+/// A deadlock: tasks remain, but none of them will ever be ready to run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stuck {
-    /// Who waits for what.
+    /// What each remaining task waits for.
     pub tasks: Vec<String>,
 }
 
@@ -73,21 +73,21 @@ pub struct Machine {
     state: Rc<RefCell<State>>,
 }
 
-/// Machines of this process, so that the locks of two are told apart.
+/// Number of machines created in this process; distinguishes the locks of different machines.
 static MACHINES: AtomicU32 = AtomicU32::new(1);
 
 impl Machine {
-    /// A machine on which nothing has run yet.
+    /// Creates a machine on which nothing has run yet.
     pub fn new(spec: &MachineSpec, options: Options) -> Self {
         let memory = options.memory.unwrap_or(spec.memory);
         Machine::with_zones(spec, options, MachineLayout::new(spec, memory).zones())
     }
 
-    /// One whose memory lies as these zones do, and not as
-    /// [`memory_layout`](Machine::memory_layout) says.
+    /// Creates a machine with these zones, instead of those of
+    /// [`memory_layout`](Machine::memory_layout).
     ///
     /// # Panics
-    /// A zone is on a node that the hardware does not have.
+    /// Panics if a zone is on a node that the hardware does not have.
     pub fn with_zones(spec: &MachineSpec, options: Options, zones: &[ZoneSpec]) -> Self {
         let known = zones.iter().all(|z| z.node.0 < spec.nodes);
         assert!(known, "the machine has {} nodes", spec.nodes);
@@ -99,7 +99,7 @@ impl Machine {
         Machine { spec: spec.clone(), options, state: Rc::new(RefCell::new(state)) }
     }
 
-    /// One on which a schedule decides who runs, not time.
+    /// Creates a machine on which a schedule, not time, decides which task runs.
     pub(crate) fn scheduled(spec: &MachineSpec, options: Options, schedule: Schedule) -> Self {
         let machine = Machine::new(spec, options);
         machine.state.borrow_mut().schedule = Some(schedule);
@@ -110,31 +110,31 @@ impl Machine {
         self.state.borrow_mut().schedule.take()
     }
 
-    /// The hardware.
+    /// Returns the hardware description.
     pub fn spec(&self) -> &MachineSpec {
         &self.spec
     }
 
-    /// What it was made with.
+    /// Returns the options that the machine was created with.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Its memory, to build an allocator from.
+    /// Returns the machine's memory layout, from which an allocator can be built.
     pub fn memory_layout(&self) -> MachineLayout {
         MachineLayout::new(&self.spec, self.options.memory.unwrap_or(self.spec.memory))
     }
 
-    /// Its platform, with what an embedder adds.
+    /// Returns the machine's platform, extended with the embedder's hooks.
     pub fn platform<E: Hooks>(&self, embedder: E) -> SimPlatform<E> {
         SimPlatform::new(self.state.clone(), embedder)
     }
 
-    /// An allocator over all memory, whose locks the machine knows by name and which knows its
-    /// caches (§5.13). Where it is to be [deferred](Options::deferred), the storage must be fresh.
+    /// Creates an allocator over all memory. The machine names its locks and sets its cache slices
+    /// (§5.13). With [`Options::deferred`], the storage must be fresh.
     ///
     /// # Errors
-    /// As [`Yard::new`].
+    /// Fails like [`Yard::new`].
     pub fn yard<'a, P: StaticPolicy, E: Hooks>(
         &self,
         layout: &Layout<'a>,
@@ -144,10 +144,10 @@ impl Machine {
         self.yard_with_policy(layout, storage, embedder, P::POLICY)
     }
 
-    /// [`yard`](Machine::yard) for a policy that is a value, as `&Rules` are.
+    /// Like [`yard`](Machine::yard), for a policy that is a value, such as `&Rules`.
     ///
     /// # Errors
-    /// As [`Yard::new`].
+    /// Fails like [`Yard::new`].
     pub fn yard_with_policy<'a, P: Policy, E: Hooks>(
         &self,
         layout: &Layout<'a>,
@@ -166,11 +166,11 @@ impl Machine {
         Ok(yard)
     }
 
-    /// Learns the names of an allocator's locks, and tells it of the caches (§5.13): for one that
-    /// was not made by [`yard`](Machine::yard).
+    /// Names an allocator's locks and sets its cache slices (§5.13). Needed only for an allocator
+    /// that [`yard`](Machine::yard) did not create.
     pub fn adopt<P: Policy, E: Hooks>(&self, yard: &SimYard<'_, P, E>) {
         for zone in yard.zone_ids() {
-            // The one thing that this takes is the zone's lock.
+            // This call takes only the zone's lock.
             self.name_locks(LockName::Zone(zone), || {
                 let _ = yard.free_blocks_by_type(zone);
             });
@@ -187,7 +187,7 @@ impl Machine {
         }
     }
 
-    /// Locks that `f` takes, and that have no name yet, get this one.
+    /// Assigns `name` to every unnamed lock that `f` takes.
     pub fn name_locks(&self, name: LockName, f: impl FnOnce()) {
         {
             let mut state = self.state.borrow_mut();
@@ -201,15 +201,15 @@ impl Machine {
         drop(over);
     }
 
-    /// Runs tasks until all of them have ended, but for [daemons](Task::spawn_daemon). Time goes on
-    /// from where the last run ended.
+    /// Runs tasks until all of them have ended, except for [daemons](Task::spawn_daemon). Time
+    /// continues from the end of the last run.
     ///
     /// # Errors
-    /// [`Stuck`] where tasks are left that wait for each other. The allocator is not to be used any
-    /// more then.
+    /// Returns [`Stuck`] if the remaining tasks wait for each other. The allocator must not be used
+    /// afterwards.
     ///
     /// # Panics
-    /// What a task panics with.
+    /// Propagates a task's panic.
     pub fn run<'env>(&self, start: impl FnOnce(&Scope<'env>)) -> Result<(), Stuck> {
         let scope = Scope {
             state: self.state.clone(),
@@ -217,7 +217,7 @@ impl Machine {
             stacks: RefCell::default(),
             stack: self.options.stack,
         };
-        // Dropped before what they borrow, and while nothing runs.
+        // Fibers are dropped before what they borrow, and while nothing runs.
         let mut fibers: Vec<Option<Fiber<'_>>> = Vec::new();
         {
             let mut state = self.state.borrow_mut();
@@ -286,20 +286,20 @@ impl Machine {
         Err(Stuck { tasks })
     }
 
-    /// What was counted since the machine was made, or since the last
+    /// Returns the statistics counted since the machine was created, or since the last
     /// [`reset_stats`](Machine::reset_stats).
     pub fn stats(&self) -> Stats {
         Stats::of(&self.state.borrow())
     }
 
-    /// What each CPU has spent spinning on zone locks, in picoseconds, since counting began; for those
-    /// who look often, while tasks run too.
+    /// Returns the time that each CPU has spent spinning on zone locks since counting began, in
+    /// picoseconds. Cheap enough for frequent sampling, and allowed while tasks run.
     pub fn zone_waits(&self) -> Vec<u64> {
         let state = self.state.borrow();
         state.cpus.iter().map(|c| c.spent[Spent::ZoneWait as usize]).collect()
     }
 
-    /// Counts from now on, so that a phase is measured by itself.
+    /// Resets all statistics, so that a phase can be measured by itself.
     pub fn reset_stats(&self) {
         let mut state = self.state.borrow_mut();
         state.align();
@@ -313,13 +313,15 @@ impl Machine {
         state.locks.iter_mut().for_each(LockState::forget);
     }
 
-    /// The virtual time in nanoseconds: of the running task's CPU, or where the last run ended.
+    /// Returns the virtual time in nanoseconds: that of the running task's CPU, or the end of the
+    /// last run.
     pub fn now(&self) -> u64 {
         self.state.borrow().clock() / 1000
     }
 
-    /// A number below `n`: under a schedule ([`explore`](crate::explore)) one of its choices, so that
-    /// an embedder's hooks can fail in all ways there are; else random.
+    /// Returns a number below `n`. Under a schedule ([`explore`](crate::explore)) it is one of the
+    /// schedule's choices, so that an embedder's hooks can fail in every possible way; otherwise it
+    /// is random.
     pub fn choose(&self, n: u32) -> u32 {
         let state = &mut *self.state.borrow_mut();
         match &mut state.schedule {
@@ -328,13 +330,13 @@ impl Machine {
         }
     }
 
-    /// The node of a CPU.
+    /// Returns the node of a CPU.
     pub fn node_of(&self, cpu: pageyard::CpuId) -> Option<NodeId> {
         Some(NodeId(self.spec.cpus.get(cpu.0 as usize)?.node))
     }
 }
 
-/// Nothing runs and nothing is named from now on, however it came to that.
+/// Guard that returns the machine to [`Phase::Idle`] on every exit path, panics included.
 struct Over<'m>(&'m Rc<RefCell<State>>);
 
 impl Drop for Over<'_> {

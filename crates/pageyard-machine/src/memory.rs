@@ -1,4 +1,4 @@
-//! Room for an allocator's maps, on a simulated machine or elsewhere.
+//! Memory for an allocator's maps, on a simulated machine or elsewhere.
 
 use std::marker::PhantomData;
 
@@ -11,8 +11,8 @@ use crate::raw;
 /// Heap memory for the maps of one allocator. Descriptors take no real memory until they are
 /// written.
 ///
-/// An allocator borrows its maps, and its zones borrow from them in turn; so the zones and what
-/// else it keeps ([`rooms`](Memory::rooms)) are a caller's local variable.
+/// An allocator borrows its maps, and its zones borrow from them in turn. The zones and the other
+/// parts ([`rooms`](Memory::rooms)) are therefore a local variable of the caller.
 #[derive(Debug)]
 pub struct Memory<R = SimLock> {
     needs: Needs,
@@ -22,28 +22,28 @@ pub struct Memory<R = SimLock> {
 }
 
 impl<R: RawMutex> Memory<R> {
-    /// Room for the layout's maps.
+    /// Allocates memory for the layout's maps.
     ///
     /// # Errors
-    /// What is wrong with the layout.
+    /// Fails if the layout is invalid.
     pub fn for_layout(layout: &Layout<'_>) -> Result<Self, InitError> {
         let needs = layout.needs::<R>()?;
         let blocks = (0..needs.blocks).map(|_| Pageblock::new()).collect();
         Ok(Memory { frames: raw::zeroed_frames(needs.frames), blocks, needs, lock: PhantomData })
     }
 
-    /// Bytes of all maps, whether they take real memory yet or not.
+    /// Returns the size of all maps in bytes, whether or not they take real memory yet.
     pub fn bytes(&self) -> usize {
         self.needs.bytes
     }
 
-    /// Room for all that is not a map.
+    /// Allocates memory for everything that is not a map.
     pub fn rooms<'a>(&self) -> Rooms<'a, R> {
         let needs = Needs { frames: 0, blocks: 0, ..self.needs };
         Rooms(OwnedStorage::for_needs(&needs).expect("the heap holds zones and CPUs"))
     }
 
-    /// All of it, to be handed over.
+    /// Returns all of it as the storage of an allocator.
     pub fn storage<'a>(&'a self, rooms: &'a mut Rooms<'a, R>) -> Storage<'a, R> {
         Storage { frames: &self.frames, blocks: &self.blocks, ..rooms.0.storage() }
     }

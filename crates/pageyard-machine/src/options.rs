@@ -2,53 +2,53 @@
 
 use crate::costs::Costs;
 
-/// How the machine's locks choose who is next.
+/// How the machine's locks choose the next owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockKind {
-    /// In order of arrival, each spinning on a line of its own (MCS, Linux's qspinlock).
+    /// In order of arrival; each waiter spins on its own line (MCS, Linux's qspinlock).
     Queued,
-    /// All try at once on one line: the nearer one likely wins, and each further one slows the
-    /// hand-over down.
+    /// All waiters retry on one line. A nearer waiter is more likely to win, and each further one
+    /// slows down the hand-over.
     TestAndSet,
 }
 
-/// Virtual CPUs whose host has something else to do, of all moments, while they hold a lock.
+/// Stalls of virtual CPUs that hold a lock, as when the host preempts them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stalls {
-    /// So many acquisitions ...
+    /// On average, `of` acquisitions ...
     pub of: u64,
-    /// ... in so many are followed by a stall ...
+    /// ... in `in_all` are followed by a stall ...
     pub in_all: u64,
-    /// ... of so many nanoseconds.
+    /// ... of `ns` nanoseconds.
     pub ns: u64,
 }
 
 /// What may differ between runs on the same hardware.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Decides between what is due at once, and whatever is random.
+    /// Seeds all random decisions, including the order of simultaneous events.
     pub seed: u64,
-    /// The kind of its locks.
+    /// The kind of the machine's locks.
     pub lock: LockKind,
-    /// What things cost.
+    /// The cost model.
     pub costs: Costs,
-    /// Bytes of memory; the hardware's where nothing is said.
+    /// Bytes of memory; `None` uses the hardware's.
     pub memory: Option<u64>,
-    /// Bytes of a frame descriptor: 16 as this allocator's, or 64 as Linux's. Decides how many
-    /// share a cache line.
+    /// Bytes of a frame descriptor: 16 in this allocator, or 64 in Linux. Decides how many share a
+    /// cache line.
     pub descriptor: u32,
-    /// How many nanoseconds a CPU may be ahead of others when it touches pages, or its own lists.
-    /// That saves switches on the host; the results are reproducible, but not the same as with
-    /// another value. A zone's lock, and everything else that others use, is taken strictly in
-    /// order of time.
+    /// How many nanoseconds a CPU may run ahead of others when it touches pages or its own lists.
+    /// This saves switches on the host. Results are reproducible, but differ from those with
+    /// another value. Zone locks and everything else that CPUs share are taken strictly in order of
+    /// time.
     pub look_ahead_ns: u64,
-    /// Stalls with locks held; none where nothing is said.
+    /// Stalls with locks held; `None` disables them.
     pub stalls: Option<Stalls>,
-    /// The allocator begins with one section of each node's last zone and gets the rest before
-    /// anything runs (§8.2): what is computed of the zones' sizes is then computed twice, or, by
-    /// policies with that defect, for the one section alone.
+    /// Starts the allocator with one section of each node's last zone, and initialises the rest
+    /// before anything runs (§8.2). Values derived from zone sizes are then computed twice or, by
+    /// policies with that defect, from the one section alone.
     pub deferred: bool,
-    /// Bytes of a task's stack on the host. Only what is used takes memory.
+    /// Bytes of a task's stack on the host. Only pages that are used take memory.
     pub stack: usize,
 }
 

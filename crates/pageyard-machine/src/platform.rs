@@ -1,4 +1,4 @@
-//! The machine as the allocator's platform: whatever the core tells it of costs time.
+//! The machine as the allocator's platform: every hook that the core calls costs virtual time.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,27 +16,27 @@ use crate::lock::SimLock;
 use crate::state::{Phase, State};
 use crate::traffic::Touch;
 
-/// How long a pause is, and how often one who is throttled looks: the kernel's tick at 250 Hz.
+/// How long a pause is, and how often a throttled task checks: the kernel's tick at 250 Hz.
 const TICK_PS: u64 = 4_000_000_000;
 
-/// The allocator's view of the machine. `E` is a platform with what an embedder adds: reclaim, who
-/// owns what, failures; its clock, its CPU and its pauses are not asked.
+/// The allocator's view of the machine. `E` provides the embedder's hooks: reclaim, ownership,
+/// failures. Its clock, CPU and pauses are not used.
 ///
-/// What is priced:
+/// Priced operations:
 /// - a request and a free, by [`Event::Alloc`] and [`Event::Free`], with the descriptor;
 /// - a block that leaves or enters a zone's free lists, by [`Event::ZoneLocked`] and
-///   [`Event::Drain`], with its descriptor and, where it enters, its buddy's;
+///   [`Event::Drain`], with its descriptor and, when it enters, its buddy's;
 /// - the descriptors whose links free lists use, by [`Platform::touch`];
-/// - a zone's lock, with two lines of what it protects where it comes from another CPU;
-/// - a hold of a zone's lock under which none of this happens as one block that enters;
-/// - what is zeroed, filled, copied; what is scanned for a claim and by compaction.
+/// - a zone lock, with two lines of the data it protects if it comes from another CPU;
+/// - a hold of a zone lock without any of these events, priced as one block that enters;
+/// - zeroing, filling and copying; scanning for a claim and by compaction.
 #[derive(Debug)]
 pub struct SimPlatform<E = ()> {
     state: Rc<RefCell<State>>,
     embedder: E,
 }
 
-/// An allocator on the machine; `E` is what the embedder adds ([`SimPlatform`]).
+/// An allocator on the machine; `E` provides the embedder's hooks ([`SimPlatform`]).
 pub type SimYard<'a, P, E = ()> = Yard<'a, Hooked<SimLock, SimPlatform<E>, P>>;
 
 impl<E> SimPlatform<E> {
@@ -44,19 +44,19 @@ impl<E> SimPlatform<E> {
         SimPlatform { state, embedder }
     }
 
-    /// What the embedder added.
+    /// Returns the embedder's hooks.
     pub fn embedder(&self) -> &E {
         &self.embedder
     }
 
-    /// While the machine runs.
+    /// Calls `f` if the machine is running.
     #[inline]
     fn running<T>(&self, f: impl FnOnce(&mut State) -> T) -> Option<T> {
         let mut state = self.state.borrow_mut();
         (state.phase == Phase::Running).then(|| f(&mut state))
     }
 
-    /// Where a schedule decides, others may go first.
+    /// A point at which a schedule may let other tasks go first.
     #[inline]
     fn point(&self) {
         if self.running(State::point) == Some(true) {
@@ -65,7 +65,7 @@ impl<E> SimPlatform<E> {
         }
     }
 
-    /// The task sleeps for a tick.
+    /// Puts the task to sleep for a tick.
     fn sleep_a_tick(&self) {
         let slept = self.running(|s| {
             let until = s.clock() + TICK_PS;
@@ -166,7 +166,7 @@ impl<E: Hooks> Reclaim for SimPlatform<E> {
         self.embedder.reclaim(job)
     }
 
-    /// Looks every tick of virtual time.
+    /// Checks once per tick of virtual time.
     fn throttle(&self, _: NodeId, most_ns: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
         let until = most_ns.map(|ns| self.now().saturating_add(ns));
         while !enough() && until.is_none_or(|t| self.now() < t) {
@@ -204,7 +204,7 @@ impl<E: Hooks> Reclaim for SimPlatform<E> {
 }
 
 impl<E: Hooks> Observer for SimPlatform<E> {
-    /// The core's own histograms of zone locks are in virtual time then.
+    /// Makes the core's own histograms of zone locks use virtual time.
     const MEASURE_LOCKS: bool = true;
 
     const SEES_TUNING: bool = E::SEES_TUNING;

@@ -1,4 +1,4 @@
-//! Locks in virtual time: who gets one, when, and what that costs.
+//! Locks in virtual time: who acquires one, when, and at what cost.
 
 use crate::cpu::{NOBODY, Spent};
 use crate::lock::SimLock;
@@ -7,12 +7,12 @@ use crate::options::LockKind;
 use crate::shared::Outcome;
 use crate::state::{Doing, State};
 
-/// Lines that come with a zone's lock from the CPU that held it before: the heads of the lists of an
+/// Lines transferred along with a zone lock from the CPU that held it before: the list heads of an
 /// order, and the zone's counters.
 const ZONE_LINES: u64 = 2;
 
 impl State {
-    /// The lock's number; new locks get one.
+    /// Returns the lock's number; registers new locks.
     #[inline]
     fn id(&mut self, lock: &SimLock) -> usize {
         match lock.number(self.number) {
@@ -30,7 +30,7 @@ impl State {
         self.locks.len() - 1
     }
 
-    /// A lock that is taken while names are given.
+    /// Names a lock that is taken in the naming phase.
     pub(crate) fn name(&mut self, lock: &SimLock) {
         if let Some(name) = self.naming
             && lock.number(self.number).is_none()
@@ -45,7 +45,7 @@ impl State {
         if self.point() {
             return true;
         }
-        // A CPU's own lists are its own business, but for rare drains: it may run ahead a little.
+        // A CPU's own lists are private except for rare drains, so the CPU may run ahead a little.
         let slack = if self.locks[id].home == self.cpu { self.look_ahead } else { 0 };
         if !self.is_in_order(slack) {
             self.give_way();
@@ -54,7 +54,7 @@ impl State {
         false
     }
 
-    /// The running task wants a lock.
+    /// Acquires a lock for the running task.
     #[inline]
     pub(crate) fn take(&mut self, lock: &SimLock, block: bool) -> Outcome {
         let id = self.id(lock);
@@ -70,7 +70,7 @@ impl State {
         if lock.owner != NOBODY || (lock.free_at > now && !block) {
             return self.find_busy(id, block);
         }
-        // It is being released, or its home ran ahead and has it at this time.
+        // The lock is being released, or its home CPU ran ahead and holds it at this time.
         let wait = lock.free_at.saturating_sub(now);
         if wait > 0 {
             lock.note_wait(wait);
@@ -117,7 +117,7 @@ impl State {
         lock.waiters.push_back(Waiter { task, cpu });
         self.tasks[task as usize].doing = Doing::Spinning(id);
         if self.schedule.is_some() {
-            // Released, it is anybody's: the task tries again when it goes on.
+            // Once released, any task may acquire it: this task retries when it continues.
             self.tasks[task as usize].pointed = true;
             return Outcome::Later;
         }
@@ -125,7 +125,7 @@ impl State {
         Outcome::Parked
     }
 
-    /// How long one who has just got a lock is stalled.
+    /// Returns how long a task that has just acquired a lock is stalled.
     fn stall(&mut self) -> u64 {
         match self.stalls {
             Some(stalls) if self.rng.happens(stalls.of, stalls.in_all) => stalls.ns * 1000,
@@ -133,11 +133,12 @@ impl State {
         }
     }
 
-    /// The running task releases a lock. [`Parked`](Outcome::Parked): it went to the next one.
+    /// Releases a lock held by the running task. [`Parked`](Outcome::Parked): it was passed to the
+    /// next waiter.
     #[inline]
     pub(crate) fn release(&mut self, lock: &SimLock) -> Outcome {
         let id = self.id(lock);
-        // A block that is freed past the per-CPU lists goes to the zone without a word.
+        // A block freed directly to the zone, past the per-CPU lists, produces no event.
         let told = &mut self.cpus[self.cpu as usize].told;
         if !std::mem::replace(told, true) && self.locks[id].is_zone() {
             self.cpus[self.cpu as usize].gave = true;
@@ -169,7 +170,7 @@ impl State {
         Outcome::Parked
     }
 
-    /// A released lock goes to one of those who wait.
+    /// Passes a released lock to one of its waiters.
     fn hand_over(&mut self, id: usize) {
         let (cpu, now) = (self.cpu, self.clock());
         let next = match self.lock_kind {
@@ -185,7 +186,7 @@ impl State {
         }
         self.set_spinning(waiter.cpu, false);
         let theirs = &mut self.cpus[waiter.cpu as usize];
-        // A CPU that ran ahead to its own lists may have asked after the release.
+        // A CPU that ran ahead to its own lists may have requested it after the release.
         let (asked, granted) = (theirs.clock, theirs.clock.max(now + cost));
         let waited = granted - asked;
         let lock = &mut self.locks[id];
@@ -201,7 +202,7 @@ impl State {
         let task = &mut self.tasks[waiter.task as usize];
         task.doing = Doing::Running;
         task.held += 1;
-        // What the lock protects comes after it.
+        // The lines that the lock protects are transferred after it.
         let lines = if kind == Spent::ZoneWait { ZONE_LINES * passage } else { 0 };
         let stall = self.stall();
         let theirs = &mut self.cpus[waiter.cpu as usize];
@@ -213,7 +214,7 @@ impl State {
         self.push(granted + lines + stall, waiter.task);
     }
 
-    /// Of those who try, one is first: the nearer, the likelier.
+    /// Chooses the waiter that acquires the lock: nearer CPUs are more likely.
     fn nearest_wins(&mut self, id: usize) -> usize {
         let cpu = self.cpu;
         let waiters = &self.locks[id].waiters;

@@ -1,5 +1,5 @@
-//! The unsafe code of locks and memory: the lock's side of the contract with [`lock_api`], and descriptors in memory that is
-//! zero already.
+//! The unsafe code of locks and memory: the lock's side of the contract with [`lock_api`], and
+//! descriptors in zeroed memory.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
@@ -10,11 +10,11 @@ use pageyard::Frame;
 
 use crate::lock::SimLock;
 
-// SAFETY: `take` succeeds only where the flag `held` was clear, which it sets, or where the one who
-// had the lock hands it over, flag and all; `release` clears it. A lock is not `Sync`: one thread
-// uses it at a time, and on that thread nothing happens between look and set.
+// SAFETY: `take` succeeds only if the flag `held` was clear, and sets it, or if the previous owner
+// passes the lock on with the flag set; `release` clears the flag. A lock is not `Sync`: only one
+// thread uses it, and nothing else runs on that thread between the test and the set of the flag.
 unsafe impl RawMutex for SimLock {
-    #[allow(clippy::declare_interior_mutable_const)] // what `lock_api` asks for
+    #[allow(clippy::declare_interior_mutable_const)] // required by `lock_api`
     const INIT: Self = SimLock::new();
     type GuardMarker = GuardNoSend;
 
@@ -39,14 +39,15 @@ unsafe impl RawMutex for SimLock {
     }
 }
 
-/// Descriptors that take no memory until they are written.
+/// Returns zeroed descriptors that take no memory until they are written.
 pub(crate) fn zeroed_frames(n: usize) -> Box<[Frame]> {
     if n == 0 {
         return Box::default();
     }
     let layout = Layout::array::<Frame>(n).expect("descriptors that fit the address space");
-    // SAFETY: the layout is not of size 0. All zero is a valid descriptor: `Frame` documents it,
-    // and is made of atomic integers. The box frees with the layout of `[Frame; n]`, this one.
+    // SAFETY: the layout is not of size 0. All-zero is a valid descriptor: `Frame` documents it,
+    // and consists of atomic integers. The box frees with the layout of `[Frame; n]`, which is this
+    // one.
     unsafe {
         let memory = alloc_zeroed(layout).cast::<Frame>();
         if memory.is_null() {

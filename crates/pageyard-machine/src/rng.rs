@@ -6,30 +6,30 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// From a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Rng(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// Below `n`; 0 where `n` is 0.
+    /// Returns a number below `n`, or 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// Whether something happens that happens `of` times in `in_all`.
+    /// Returns `true` with probability `of / in_all`.
     pub fn happens(&mut self, of: u64, in_all: u64) -> bool {
         self.below(in_all) < of
     }
 
-    /// Log-normally distributed with this median and 99th percentile, within six standard deviations;
-    /// the median where the percentile is not above it. (A sum of twelve draws stands for the normal
-    /// distribution.)
+    /// Returns a log-normally distributed number with this median and 99th percentile, within six
+    /// standard deviations. If the percentile is not above the median, returns the median. (A sum
+    /// of twelve draws approximates the normal distribution.)
     pub fn log_normal(&mut self, median: u64, p99: u64) -> u64 {
         let sum: i128 = (0..12).map(|_| i128::from(self.next_u64() >> 32)).sum();
         let normal = sum - 6 * i128::from(ONE);
@@ -39,7 +39,7 @@ impl Rng {
         let ratio = (u128::from(p99) << 32) / u128::from(median);
         let exponent = normal * log2(ratio) / NORMAL_P99;
         let scaled = u128::from(median) * exp2_fraction(exponent);
-        // What stands before the point is a shift, down or up.
+        // The integer part of the exponent is a shift, down or up.
         let value = match (exponent >> 32) as i32 {
             down @ ..0 => scaled.checked_shr(32 + down.unsigned_abs()).unwrap_or(0),
             up => scaled.saturating_mul(1 << up.min(60)) >> 32,
@@ -47,11 +47,11 @@ impl Rng {
         value.min(u64::MAX.into()) as u64
     }
 
-    /// Exponentially distributed with this mean (von Neumann's method: comparisons only). Rounded
-    /// down to a multiple of 1/2^32 of the mean.
+    /// Returns an exponentially distributed number with this mean (von Neumann's method:
+    /// comparisons only), rounded down to a multiple of 1/2^32 of the mean.
     pub fn exponential(&mut self, mean: u64) -> u64 {
-        // Whole parts are added until a descending run of draws has odd length; then the run's
-        // first draw is the fraction.
+        // Add whole parts until a descending run of draws has odd length; the first draw of that
+        // run is the fraction.
         let mut whole = 0u128;
         loop {
             let first = self.next_u64() >> 32;
@@ -74,12 +74,12 @@ impl Rng {
     }
 }
 
-/// Numbers with 32 bits behind the point.
+/// One, in fixed point with 32 fractional bits.
 const ONE: u64 = 1 << 32;
 /// The 99th percentile of the standard normal distribution, 2.32635.
 const NORMAL_P99: i128 = 9_991_588_038;
 
-/// 2 to the power of 1/2, 1/4, 1/8 and so on, with 62 bits behind the point.
+/// 2 to the power of 1/2, 1/4, 1/8 and so on, with 62 fractional bits.
 const ROOTS: [u64; 32] = {
     let mut roots = [0; 32];
     let mut root = 2u128 << 62;
@@ -92,7 +92,7 @@ const ROOTS: [u64; 32] = {
     roots
 };
 
-/// The binary logarithm of a number of at least 1.
+/// Returns the binary logarithm of a number of at least 1.
 fn log2(x: u128) -> i128 {
     let whole = x.ilog2() - 32;
     // Between 1 and 2; each squaring yields a bit.
@@ -108,7 +108,7 @@ fn log2(x: u128) -> i128 {
     log
 }
 
-/// 2 to the power of the part of `x` behind the point, which also has 32 bits behind the point.
+/// Returns 2 to the power of the fractional part of `x`, with 32 fractional bits.
 fn exp2_fraction(x: i128) -> u128 {
     let mut product = 1u128 << 62;
     for (i, &root) in ROOTS.iter().enumerate() {
@@ -165,7 +165,7 @@ mod tests {
         let draws: Vec<u64> = (0..100_000).map(|_| rng.exponential(1_000_000)).collect();
         let mean = draws.iter().sum::<u64>() / 100_000;
         assert!((980_000..1_020_000).contains(&mean), "{mean}");
-        // e^-1 and e^-3 of them are beyond one and three means.
+        // Shares of e^-1 and e^-3 exceed one and three means.
         let beyond = |k: u64| draws.iter().filter(|&&d| d > k * 1_000_000).count();
         assert!((36_000..37_600).contains(&beyond(1)), "{}", beyond(1));
         assert!((4_700..5_260).contains(&beyond(3)), "{}", beyond(3));

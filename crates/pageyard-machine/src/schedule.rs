@@ -1,36 +1,36 @@
-//! One schedule: which task goes on, choice by choice.
+//! One schedule: which task continues, choice by choice.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::rng::Rng;
 
-/// A schedule that goes on for longer does not end.
+/// A schedule with more steps than this is considered endless.
 const MOST_STEPS: usize = 1_000_000;
-/// One in so many points with a lock held begins a stall ...
+/// One in this many points with a lock held begins a stall ...
 const STALL_ONE_IN: u64 = 16;
-/// ... of up to so many points.
+/// ... of up to this many points.
 const LONGEST_STALL: u64 = 64;
 
 #[derive(Clone, Debug)]
 enum Kind {
     Random(Rng),
-    /// How many preemptions there may be.
+    /// The maximum number of preemptions.
     Bounded(u32),
     Fixed,
 }
 
-/// The choices of a schedule. A choice is a place in the list of those who could go on: the task
-/// that ran last first, then the others by number.
+/// The choices of a schedule. A choice is an index into the list of tasks that can continue: the
+/// task that ran last first, then the others by number.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     kind: Kind,
-    /// What was chosen, and among how many.
+    /// What was chosen, and from how many options.
     choices: Vec<(u32, u32)>,
-    /// How many of them have been taken.
+    /// Number of choices already taken.
     at: usize,
     preemptions: u32,
-    /// Until which step a task is stalled.
+    /// The stalled task, and the step until which it is stalled.
     stalled: Vec<(u32, usize)>,
 }
 
@@ -47,7 +47,7 @@ impl Schedule {
         Schedule::new(Kind::Bounded(preemptions), Vec::new())
     }
 
-    /// The next one, depth first; `None` after the last.
+    /// Returns the next schedule, depth first; `None` after the last.
     pub(crate) fn following(mut self) -> Option<Self> {
         self.choices.truncate(self.at);
         while let Some((chosen, of)) = self.choices.pop() {
@@ -59,8 +59,9 @@ impl Schedule {
         None
     }
 
-    /// Who goes on of `ready`, which ascends; `last` ran last, and `holds` a lock or not. `None`:
-    /// nobody can, or the schedule has no end.
+    /// Chooses the task that continues from `ready`, which is in ascending order. `last` ran last,
+    /// and `holds` tells whether it holds a lock. Returns `None` if no task can continue, or if the
+    /// schedule is endless.
     pub(crate) fn choose(&mut self, ready: &[u32], last: u32, holds: bool) -> Option<u32> {
         if ready.is_empty() || self.at >= MOST_STEPS {
             return None;
@@ -70,7 +71,7 @@ impl Schedule {
         options.extend(goes_on.then_some(last));
         options.extend(ready.iter().filter(|&&t| t != last));
         let chosen = if let Some(&(chosen, _)) = self.choices.get(self.at) {
-            // A fixed one may be of another program: then something goes on all the same.
+            // A fixed schedule may be of another program: clamp the choice.
             (chosen as usize).min(options.len() - 1)
         } else {
             let (chosen, of) = self.decide(&options, goes_on, holds);
@@ -82,7 +83,7 @@ impl Schedule {
         Some(options[chosen])
     }
 
-    /// A choice among `n` things other than who goes on.
+    /// Makes a choice among `n` options that is not about the next task.
     pub(crate) fn pick(&mut self, n: u32) -> u32 {
         if n < 2 {
             return 0;
@@ -99,7 +100,7 @@ impl Schedule {
         chosen
     }
 
-    /// A new choice, and among how many.
+    /// Makes a new choice. Returns it and the number of options.
     fn decide(&mut self, options: &[u32], goes_on: bool, holds: bool) -> (usize, usize) {
         let step = self.at;
         match &mut self.kind {
@@ -126,8 +127,8 @@ impl Schedule {
 }
 
 impl fmt::Display for Schedule {
-    /// The choices, separated by commas; `0*7` is seven times the first. Firsts at the end are left
-    /// out.
+    /// Formats the choices, separated by commas; `0*7` is seven times the first option. Trailing
+    /// zeros are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let taken = &self.choices[..self.at.min(self.choices.len())];
         let end = taken.iter().rposition(|c| c.0 != 0).map_or(0, |i| i + 1);
@@ -168,7 +169,7 @@ impl FromStr for Schedule {
 mod tests {
     use super::*;
 
-    /// Two tasks of two points each: what each schedule runs.
+    /// Two tasks of two points each. Returns the tasks that each schedule runs, in order.
     fn runs(mut schedule: Schedule) -> Vec<Vec<u32>> {
         let mut all = Vec::new();
         loop {

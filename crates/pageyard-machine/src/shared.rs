@@ -1,4 +1,4 @@
-//! The machine's state, where locks and tasks find it.
+//! The thread-local through which locks and tasks find the machine's state.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,21 +10,21 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<RefCell<State>>>> = const { RefCell::new(None) };
 }
 
-/// What became of an operation on a lock.
+/// The outcome of an operation on a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// It is the task's; or released.
+    /// The task now holds the lock; or it was released.
     Taken,
-    /// Somebody else has it, and the task would not wait.
+    /// Another task holds the lock, and this task only tried.
     Refused,
-    /// Others come first: suspend, then try again.
+    /// Other tasks go first: suspend, then try again.
     Later,
-    /// The task waits in line: suspend; it has the lock when it goes on. Or, of a release: the lock
-    /// went straight to the next one.
+    /// Of an acquisition: the task is queued; suspend, and it holds the lock when it continues. Of
+    /// a release: the lock was passed directly to the next waiter.
     Parked,
 }
 
-/// Makes a machine the thread's for as long as the guard lives.
+/// Makes a machine the current one of this thread for the lifetime of the guard.
 pub(crate) struct Current(Option<Rc<RefCell<State>>>);
 
 impl Current {
@@ -46,13 +46,13 @@ fn with_phase<T>(phase: Phase, f: impl FnOnce(&mut State) -> T) -> Option<T> {
     })
 }
 
-/// If a machine runs on this thread.
+/// Calls `f` if a machine runs on this thread.
 #[inline]
 pub(crate) fn with_running<T>(f: impl FnOnce(&mut State) -> T) -> Option<T> {
     with_phase(Phase::Running, f)
 }
 
-/// If a machine names locks.
+/// Calls `f` if a machine on this thread is naming locks.
 pub(crate) fn with_naming<T>(f: impl FnOnce(&mut State) -> T) -> Option<T> {
     with_phase(Phase::Naming, f)
 }

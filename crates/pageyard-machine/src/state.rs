@@ -1,8 +1,8 @@
-//! Who runs when: CPUs with their clocks, tasks, and the order of what is due.
+//! Scheduling: CPUs with their clocks, tasks, and the queue of due events.
 //!
-//! Everything is in virtual time, in whole picoseconds. A task runs on the host until it comes to
-//! something that others could see while another CPU is due earlier; then it goes back in line, and
-//! the earliest goes on. Ties are broken by the seed.
+//! Time is virtual, in whole picoseconds. A task runs on the host until it reaches an operation
+//! that other tasks could observe while another CPU is due earlier. It then returns to the queue,
+//! and the earliest task continues. The seed breaks ties.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -21,24 +21,24 @@ use crate::threads::Threads;
 /// What the machine is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// Nothing: locks are flags, nothing costs time.
+    /// Nothing runs: locks are plain flags, and nothing costs time.
     Idle,
-    /// Locks that are taken get a name.
+    /// Locks that are taken receive a name.
     Naming,
     Running,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Doing {
-    /// On its CPU.
+    /// Runs on its CPU.
     Running,
-    /// In its CPU's queue.
+    /// Waits in its CPU's queue.
     Queued,
-    /// Until its entry in the order is due.
+    /// Sleeps until its entry in the event queue is due.
     Sleeping,
-    /// Until somebody wakes it.
+    /// Waits for a wake-up.
     Waiting,
-    /// For a lock.
+    /// Spins for this lock.
     Spinning(usize),
     Done,
 }
@@ -48,36 +48,37 @@ pub(crate) struct TaskState {
     pub(crate) cpu: u32,
     pub(crate) doing: Doing,
     pub(crate) daemon: bool,
-    /// Locks it holds.
+    /// Number of locks the task holds.
     pub(crate) held: u32,
-    /// It has had its turn at the schedule's present point.
+    /// Whether the task has already yielded at the schedule's current point.
     pub(crate) pointed: bool,
-    /// Counts the entries in the order of what is due that became void.
+    /// Incremented to invalidate the task's entry in the event queue.
     serial: u16,
     pub(crate) rng: Rng,
 }
 
-/// A background thread's alarm.
+/// The alarm of a background thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alarm {
     pub(crate) rung: bool,
-    /// Who sleeps until it rings.
+    /// The task that sleeps until the alarm rings.
     pub(crate) task: u32,
 }
 
-/// Something due at a time.
+/// An event and the time at which it is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Due {
     time: u64,
-    /// Seeded: decides between those due at once.
+    /// Seeded; decides between events that are due at the same time.
     tie: u16,
-    /// The task's [`serial`](TaskState::serial) when this was noted; with another one, it is void.
+    /// The task's [`serial`](TaskState::serial) when the event was queued; the event is void if the
+    /// task's serial has changed.
     serial: u16,
     task: u32,
 }
 
 impl Ord for Due {
-    /// The earliest is the greatest, for [`BinaryHeap`].
+    /// Reverses the order, so that [`BinaryHeap`] yields the earliest event first.
     fn cmp(&self, other: &Self) -> Ordering {
         let key = |d: &Due| (d.time, u64::from(d.tie) << 32 | u64::from(d.task), d.serial);
         key(other).cmp(&key(self))
@@ -93,7 +94,7 @@ impl PartialOrd for Due {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// Tells this machine's locks from another's; never 0.
+    /// Distinguishes this machine's locks from another's; never 0.
     pub(crate) number: u32,
     pub(crate) spec: MachineSpec,
     pub(crate) costs: Costs,
@@ -105,16 +106,16 @@ pub(crate) struct State {
     /// The task that runs on the host, and its CPU.
     pub(crate) task: u32,
     pub(crate) cpu: u32,
-    /// When the next other one is due.
+    /// When the next other event is due.
     horizon: u64,
     order: BinaryHeap<Due>,
-    /// Taken out of the order already, to go on next.
+    /// Already removed from the order; continues next.
     next: Option<Due>,
     pub(crate) cpus: Vec<CpuState>,
     pub(crate) tasks: Vec<TaskState>,
     free_tasks: Vec<u32>,
     spawned: u64,
-    /// Tasks whose end the run waits for.
+    /// Number of tasks whose end the run waits for.
     pub(crate) live: usize,
     pub(crate) locks: Vec<LockState>,
     pub(crate) naming: Option<LockName>,
@@ -126,16 +127,16 @@ pub(crate) struct State {
     pub(crate) homes: Vec<(u64, u16)>,
     /// When counting began.
     pub(crate) since: u64,
-    /// What each node's background threads are told.
+    /// The alarms of each node's background threads.
     pub(crate) alarms: Vec<Alarm>,
-    /// A schedule decides who runs, not time.
+    /// If present, the schedule decides which task runs, not time.
     pub(crate) schedule: Option<Schedule>,
-    /// How often one task made way for another on the host.
+    /// Number of task switches on the host.
     pub(crate) switches: u64,
 }
 
 impl State {
-    #[allow(clippy::too_many_arguments)] // once
+    #[allow(clippy::too_many_arguments)] // called once
     pub(crate) fn new(
         number: u32,
         spec: &MachineSpec,
@@ -191,13 +192,13 @@ impl State {
         cpu.spent[what as usize] += ps;
     }
 
-    /// Instructions of the CPU's own: the core's other threads slow them down.
+    /// Charges the CPU's own instructions, which the core's other threads slow down.
     #[inline]
     pub(crate) fn charge_own(&mut self, what: Spent, ps: u64) {
         self.charge(what, self.own(ps));
     }
 
-    /// Whether nobody else is due before the running task, less what it may run ahead.
+    /// Whether no other task is due before the running task, allowing it to run `slack` ahead.
     #[inline]
     pub(crate) fn is_in_order(&self, slack: u64) -> bool {
         self.schedule.is_some() || self.clock() <= self.horizon.saturating_add(slack)
@@ -209,22 +210,22 @@ impl State {
         Due { time, tie: tie as u16, serial, task }
     }
 
-    /// A task is due at a time.
+    /// Queues a task's event at a time.
     pub(crate) fn push(&mut self, time: u64, task: u32) {
         self.horizon = self.horizon.min(time);
         self.order.push(self.due(time, task));
     }
 
-    /// The running task goes back in line. It must suspend itself then.
+    /// Returns the running task to the queue. It must then suspend itself.
     pub(crate) fn give_way(&mut self) {
         let mine = self.due(self.clock(), self.task);
-        // At once instead of one out, one in. It is late, so somebody is due.
+        // One replacement instead of a pop and a push. The task is late, so the queue is not empty.
         if let Some(mut first) = self.order.peek_mut() {
             self.next = Some(std::mem::replace(&mut *first, mine));
         }
     }
 
-    /// Who goes on now; `None` where nothing is due.
+    /// Returns the task that runs next, or `None` if nothing is due.
     pub(crate) fn next(&mut self) -> Option<u32> {
         if self.schedule.is_some() {
             return self.next_scheduled();
@@ -235,7 +236,7 @@ impl State {
                 continue;
             }
             if self.tasks[due.task as usize].doing == Doing::Sleeping {
-                // When all is done, whoever sleeps sleeps on.
+                // When all tasks have ended, sleeping daemons are not woken.
                 if self.live > 0 {
                     self.make_ready(due.task, due.time);
                 }
@@ -254,7 +255,7 @@ impl State {
         self.cpu = self.tasks[task as usize].cpu;
     }
 
-    /// The schedule chooses among those that can go on.
+    /// Lets the schedule choose among the tasks that can run.
     fn next_scheduled(&mut self) -> Option<u32> {
         let can = |t: &TaskState| t.doing == Doing::Running;
         let ready: Vec<u32> =
@@ -265,8 +266,8 @@ impl State {
         Some(task)
     }
 
-    /// Where a schedule decides: the task stops here once, for others to go first. Whether it must
-    /// suspend itself.
+    /// A point at which a schedule decides: the task stops here once, so that others can go first.
+    /// Returns whether the task must suspend itself.
     #[inline]
     pub(crate) fn point(&mut self) -> bool {
         if self.schedule.is_none() {
@@ -279,18 +280,19 @@ impl State {
 
     // --- hardware threads of a core ---
 
-    /// A CPU has a task now, or has none any more.
+    /// Records that a CPU has a task, or none.
     fn set_task(&mut self, cpu: u32, task: u32) {
         self.threads.set_task(&mut self.cpus, &self.costs, cpu, task);
     }
 
-    /// A CPU begins to spin, or ends.
+    /// Records that a CPU begins or stops spinning.
     pub(crate) fn set_spinning(&mut self, cpu: u32, spins: bool) {
         self.cpus[cpu as usize].spins = spins;
         self.threads.slow_down(&mut self.cpus, &self.costs, cpu);
     }
 
-    /// How long the running CPU's own instructions take that take so long on a core alone.
+    /// Returns how long the running CPU takes for instructions that take `ps` on an otherwise idle
+    /// core.
     #[inline]
     pub(crate) fn own(&self, ps: u64) -> u64 {
         self.cpus[self.cpu as usize].own(ps)
@@ -298,7 +300,7 @@ impl State {
 
     // --- tasks ---
 
-    /// A new task, ready to run on a CPU.
+    /// Creates a task that is ready to run on a CPU.
     pub(crate) fn spawn(&mut self, cpu: u32, daemon: bool) -> u32 {
         self.spawned += 1;
         let rng = Rng::new(mix(self.seed.wrapping_add(self.spawned << 20)));
@@ -328,7 +330,7 @@ impl State {
         task
     }
 
-    /// A task that slept or waited may run again.
+    /// Makes a task that slept or waited ready to run.
     pub(crate) fn make_ready(&mut self, task: u32, at: u64) {
         let t = &mut self.tasks[task as usize];
         let (scheduled, urgent) = (self.schedule.is_some(), t.daemon);
@@ -356,7 +358,7 @@ impl State {
         self.push(clock, task);
     }
 
-    /// The running task leaves its CPU to who waits for it.
+    /// Takes the running task off its CPU, and lets the next queued task run.
     pub(crate) fn leave_cpu(&mut self) {
         if self.schedule.is_some() {
             return;
@@ -385,17 +387,18 @@ impl State {
             && self.schedule.is_none()
     }
 
-    /// The running task goes to the end of its CPU's queue. It must suspend itself then.
+    /// Moves the running task to the end of its CPU's queue. It must then suspend itself.
     pub(crate) fn preempt(&mut self) {
         self.tasks[self.task as usize].doing = Doing::Queued;
         self.cpus[self.cpu as usize].queue.push_back(self.task);
         self.leave_cpu();
     }
 
-    /// The running task stops until a time. It must suspend itself then.
+    /// Puts the running task to sleep until `time`. It must then suspend itself.
     pub(crate) fn sleep_until(&mut self, time: u64) {
         if self.schedule.is_some() {
-            // No time passes; but when all is done, whoever sleeps sleeps on.
+            // No time passes under a schedule, but once all tasks have ended, a sleeping daemon is
+            // not woken.
             if self.live == 0 {
                 self.tasks[self.task as usize].doing = Doing::Waiting;
             }
@@ -407,14 +410,14 @@ impl State {
         self.leave_cpu();
     }
 
-    /// The running task stops until it is woken. It must suspend itself then.
+    /// Stops the running task until it is woken. It must then suspend itself.
     pub(crate) fn wait(&mut self) -> u32 {
         self.tasks[self.task as usize].doing = Doing::Waiting;
         self.leave_cpu();
         self.task
     }
 
-    /// Wakes a task that sleeps or waits, if it does.
+    /// Wakes a task if it sleeps or waits.
     pub(crate) fn wake(&mut self, task: u32) {
         let now = self.clock();
         let t = &mut self.tasks[task as usize];
@@ -426,7 +429,7 @@ impl State {
         self.make_ready(task, now);
     }
 
-    /// Moves the running task to another CPU. It must suspend itself then.
+    /// Moves the running task to another CPU. It must then suspend itself.
     pub(crate) fn migrate(&mut self, to: u32) {
         let now = self.clock();
         self.tasks[self.task as usize].doing = Doing::Waiting;
@@ -435,21 +438,21 @@ impl State {
         self.make_ready(self.task, now);
     }
 
-    /// The running task has ended.
+    /// Ends the running task.
     pub(crate) fn finish(&mut self) {
         let task = &mut self.tasks[self.task as usize];
         assert_eq!(task.held, 0, "a task ended with a lock held");
         task.doing = Doing::Done;
         self.live -= usize::from(!task.daemon);
         self.leave_cpu();
-        // With a schedule, numbers name tasks; they are not used again.
+        // Under a schedule, numbers identify tasks and are not reused.
         if self.schedule.is_none() {
             self.free_tasks.push(self.task);
         }
         self.task = NOBODY;
     }
 
-    /// All clocks go to the latest one's time.
+    /// Advances all clocks to the latest one.
     pub(crate) fn align(&mut self) {
         let now = self.cpus.iter().map(|c| c.clock).max().unwrap_or(0);
         for cpu in &mut self.cpus {
@@ -458,7 +461,7 @@ impl State {
         }
     }
 
-    /// A run begins, or is over, or was given up.
+    /// Resets the scheduler when a run begins, ends, or is abandoned.
     pub(crate) fn clear(&mut self) {
         self.order.clear();
         self.next = None;

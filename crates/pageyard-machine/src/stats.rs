@@ -1,4 +1,4 @@
-//! What the machine counted, in virtual time.
+//! The machine's statistics, in virtual time.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use crate::histogram::Histogram;
 use crate::lock_state::{LockName, LockState};
 use crate::state::State;
 
-/// What one CPU spent its time on, in picoseconds. The parts add up to the elapsed time.
+/// How one CPU spent its time, in picoseconds. The parts add up to the elapsed time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CpuTimes {
     /// The tasks' own work.
     pub think: u64,
     /// Reading, writing and zeroing pages.
     pub touch: u64,
-    /// In the allocator, its locks included as long as nobody had to wait.
+    /// In the allocator, including uncontended locks.
     pub alloc: u64,
     /// Spinning on zone locks.
     pub zone_wait: u64,
@@ -23,9 +23,9 @@ pub struct CpuTimes {
     pub other_wait: u64,
     /// Stalled with a lock held.
     pub stall: u64,
-    /// From task to task, and waking up.
+    /// Switching tasks, and waking up.
     pub switch: u64,
-    /// Without anything to do.
+    /// Idle.
     pub idle: u64,
 }
 
@@ -44,7 +44,7 @@ impl CpuTimes {
         }
     }
 
-    /// All but idle time.
+    /// Returns the sum of everything but idle time.
     pub fn busy(&self) -> u64 {
         self.think
             + self.touch
@@ -67,40 +67,40 @@ impl CpuTimes {
     }
 }
 
-/// What was counted of one lock; times in picoseconds, histograms in nanoseconds.
+/// The statistics of one lock; times in picoseconds, histograms in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LockStats {
     /// Which lock.
     pub name: LockName,
     /// How often it was taken.
     pub acquired: u64,
-    /// How often somebody had to wait for it.
+    /// How often a task had to wait for it.
     pub contended: u64,
-    /// How often somebody only tried, and did not get it.
+    /// How often a try-lock failed.
     pub refused: u64,
-    /// Waiting, of all together.
+    /// Total time spent waiting.
     pub waited: u64,
     /// The longest wait.
     pub longest_wait: u64,
-    /// How long it was held.
+    /// Total time held.
     pub held: u64,
     /// The longest hold.
     pub longest_held: u64,
-    /// How often it came from another CPU, by the way from there ([`Level::index`]).
+    /// How often it came from another CPU, by the distance of that CPU ([`Level::index`]).
     ///
     /// [`Level::index`]: crate::Level::index
     pub passed: [u64; LEVELS],
-    /// Waits.
+    /// Durations of waits.
     pub waits: Histogram,
-    /// Holds; of zone locks only.
+    /// Durations of holds; of zone locks only.
     pub holds: Histogram,
-    /// Of these, those in which blocks left the zone, or none moved: refills above all.
+    /// Of these, holds in which blocks left the zone or none moved, mainly refills.
     pub takes: Histogram,
-    /// How long the lock was held in these.
+    /// Total duration of these.
     pub held_taking: u64,
-    /// Of the holds, those in which blocks came back to the zone: bulk frees above all.
+    /// Of the holds, those in which blocks returned to the zone, mainly bulk frees.
     pub gives: Histogram,
-    /// How long the lock was held in these.
+    /// Total duration of these.
     pub held_giving: u64,
 }
 
@@ -129,23 +129,24 @@ impl LockStats {
     }
 }
 
-/// Everything that was counted.
+/// All statistics.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stats {
-    /// Virtual time that has passed.
+    /// Elapsed virtual time.
     pub elapsed_ns: u64,
-    /// By CPU.
+    /// Times by CPU.
     pub cpus: Vec<CpuTimes>,
-    /// Of locks that were taken or tried, by name.
+    /// Locks that were taken or tried, by name.
     pub locks: Vec<LockStats>,
     /// Cache lines touched, by where they were found ([`Level::index`]).
     ///
     /// [`Level::index`]: crate::Level::index
     pub lines: [u64; LEVELS],
-    /// Picoseconds, of all CPUs, that lines and work took longer because a node's memory or a link
-    /// between sockets was asked for more; part of thinking, touching and the allocator.
+    /// Additional picoseconds, over all CPUs, that lines and work took because the demand on a
+    /// node's memory or a link between sockets exceeded its bandwidth. Included in the think, touch
+    /// and allocator times.
     pub memory_wait: u64,
-    /// How often one task made way for another on the host. Says nothing of the machine.
+    /// Number of task switches on the host; not a property of the simulated machine.
     pub switches: u64,
 }
 
@@ -171,33 +172,33 @@ impl Stats {
         }
     }
 
-    /// All CPUs together.
+    /// Returns the sum over all CPUs.
     pub fn total(&self) -> CpuTimes {
         let mut total = CpuTimes::default();
         self.cpus.iter().for_each(|c| total.add(c));
         total
     }
 
-    /// Part of the CPUs' busy time that was spent spinning on zone locks, in millionths: the seed's
-    /// column *zone lock %* (A.4).
+    /// Returns the share of the CPUs' busy time spent spinning on zone locks, in millionths: the
+    /// seed's column *zone lock %* (A.4).
     pub fn zone_lock_share(&self) -> u64 {
         let total = self.total();
         share(total.zone_wait, total.busy())
     }
 
-    /// Part of the CPUs' busy time that was spent waiting for memory's bandwidth and for links, in
-    /// millionths.
+    /// Returns the share of the CPUs' busy time spent waiting for the bandwidth of memory and
+    /// links, in millionths.
     pub fn memory_wait_share(&self) -> u64 {
         share(self.memory_wait, self.total().busy())
     }
 
-    /// Part of the lines touched that no cache of the CPU's complex had, in millionths.
+    /// Returns the share of touched lines that no cache of the CPU's complex held, in millionths.
     pub fn miss_share(&self) -> u64 {
         let missed = self.lines[crate::cache::Level::Socket.index()..].iter().sum();
         share(missed, self.lines.iter().sum())
     }
 
-    /// The zone locks.
+    /// Returns the zone locks.
     pub fn zone_locks(&self) -> impl Iterator<Item = &LockStats> {
         self.locks.iter().filter(|l| matches!(l.name, LockName::Zone(_)))
     }

@@ -1,4 +1,4 @@
-//! Tasks: where they begin, and what they can do.
+//! Tasks: where they are spawned, and what they can do.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,30 +16,30 @@ use crate::traffic::Touch;
 
 type Program<'env> = Box<dyn FnOnce(&Task<'_, 'env>) + 'env>;
 
-/// Where tasks of a run begin. They may use what lives for `'env`.
+/// Where the tasks of a run are spawned. Tasks may borrow data that lives for `'env`.
 pub struct Scope<'env> {
     pub(crate) state: Rc<RefCell<State>>,
-    /// Tasks that have no fiber yet.
+    /// Tasks without a fiber yet.
     pub(crate) spawned: RefCell<Vec<(u32, Program<'env>)>>,
     pub(crate) stacks: RefCell<Vec<DefaultStack>>,
     pub(crate) stack: usize,
 }
 
 impl<'env> Scope<'env> {
-    /// A task on a CPU.
+    /// Spawns a task on a CPU.
     ///
     /// # Panics
-    /// There is no such CPU.
+    /// Panics if there is no such CPU.
     pub fn spawn(&self, cpu: CpuId, program: impl FnOnce(&Task<'_, 'env>) + 'env) {
         self.add(cpu, false, Box::new(program));
     }
 
-    /// A task whose end nobody waits for, such as one of the kernel's threads: when all others have
-    /// ended it goes on until it sleeps or waits, and not beyond. Where others run on its CPU, it
-    /// takes their place as soon as it is woken.
+    /// Spawns a task that the run does not wait for, such as a kernel thread. When all other tasks
+    /// have ended, it continues until it sleeps or waits, and no further. A woken daemon preempts
+    /// the tasks of its CPU.
     ///
     /// # Panics
-    /// There is no such CPU.
+    /// Panics if there is no such CPU.
     pub fn spawn_daemon(&self, cpu: CpuId, program: impl FnOnce(&Task<'_, 'env>) + 'env) {
         self.add(cpu, true, Box::new(program));
     }
@@ -74,49 +74,50 @@ impl<'env> Task<'_, 'env> {
         f(&mut self.scope.state.borrow_mut())
     }
 
-    /// Lets others go first: all that are due earlier, but for what the task may run ahead.
+    /// Lets tasks that are due earlier run first. Unless `strictly`, the task may stay ahead of
+    /// them by the look-ahead.
     fn catch_up(&self, strictly: bool) {
         while self.with(|s| s.must_wait(strictly)) {
             fiber::suspend();
         }
     }
 
-    /// Ends when it is over for others too: the CPU is busy until then.
+    /// Suspends until no other task is due earlier: the CPU is busy until then.
     pub(crate) fn end(&self) {
         while self.with(|s| s.is_late()) {
             fiber::suspend();
         }
     }
 
-    /// Its CPU.
+    /// Returns the task's CPU.
     pub fn cpu(&self) -> CpuId {
         CpuId(self.with(|s| s.cpu))
     }
 
-    /// The time on its CPU, in nanoseconds.
+    /// Returns the time on the task's CPU, in nanoseconds.
     pub fn now(&self) -> u64 {
         self.with(|s| s.clock()) / 1000
     }
 
-    /// Works for so many nanoseconds outside the allocator. Others may use the CPU when the task's
-    /// time slice is over.
+    /// Works for `ns` nanoseconds outside the allocator. Other tasks may use the CPU when the time
+    /// slice ends.
     pub fn think(&self, ns: u64) {
         let slice = self.with(|s| s.costs.time_slice);
         let most = if self.with(|s| s.spec.siblings) { PART.min(slice) } else { slice };
         self.in_parts(ns, most, |s, part, _| s.charge_own(Spent::Think, part));
     }
 
-    /// Works for so many nanoseconds outside the allocator, while so many bytes come from a node's
-    /// memory, evenly. Takes longer where that memory, or the link from there, is asked for more
-    /// than it moves; on a machine that does not say how much they move, as
+    /// Works for `ns` nanoseconds outside the allocator, while `bytes` bytes arrive evenly from a
+    /// node's memory. This takes longer if the demand exceeds the bandwidth of that memory or of
+    /// the link to it. On a machine that does not state its bandwidth, this is
     /// [`think`](Task::think).
     ///
     /// # Panics
-    /// There is no such node.
+    /// Panics if there is no such node.
     pub fn work(&self, ns: u64, bytes: u64, node: NodeId) {
         let nodes = self.with(|s| s.spec.nodes);
         assert!(node.0 < nodes, "the machine has no node {}", node.0);
-        // What is left of the bytes goes with the last part.
+        // Rounding leaves a remainder of the bytes, which goes with the last part.
         let mut left = bytes;
         let most = self.with(|s| s.costs.time_slice).min(PART);
         self.in_parts(ns, most, |s, part, last| {
@@ -127,47 +128,48 @@ impl<'env> Task<'_, 'env> {
         });
     }
 
-    /// Does something that takes so long in parts: others may use the CPU after a time slice, and
-    /// what the other threads of the core do is looked at anew. The last part is told so.
+    /// Does `ns` nanoseconds of work in parts. Between parts, other tasks may use the CPU after a
+    /// time slice, and the state of the core's other threads is read again. `part` receives whether
+    /// it is the last one.
     fn in_parts(&self, ns: u64, most: u64, mut part: impl FnMut(&mut State, u64, bool)) {
         let (mut left, most) = (ns * 1000, most.max(1));
         while left > 0 {
             let step = left.min(most);
             left -= step;
             self.with(|s| part(s, step, left == 0));
-            // At the end nothing has happened that others could see.
+            // At the end nothing has happened that other tasks could observe.
             if left > 0 {
                 self.catch_up(false);
             }
         }
     }
 
-    /// Uses the contents of a block's pages; what that costs depends on where they are.
+    /// Accesses the contents of a block's pages. The cost depends on where the lines are.
     pub fn touch(&self, pfn: Pfn, order: Order, how: Touch) {
         self.catch_up(false);
         self.with(|s| s.touch_pages(pfn, order, how));
     }
 
-    /// Uses the first so many bytes of a page.
+    /// Accesses the first `bytes` bytes of a page.
     pub fn touch_bytes(&self, pfn: Pfn, bytes: u64) {
         self.catch_up(false);
         self.with(|s| s.touch_lines(pfn, bytes.div_ceil(LINE), Touch::Use));
     }
 
-    /// Sleeps until a time; the CPU is for others. Returns at once where that has passed.
+    /// Sleeps until `ns`, leaving the CPU to other tasks. Returns at once if that time has passed.
     pub fn sleep_until(&self, ns: u64) {
         self.catch_up(false);
         self.with(|s| s.sleep_until(ns * 1000));
         fiber::suspend();
     }
 
-    /// Sleeps for so long.
+    /// Sleeps for `ns` nanoseconds.
     pub fn sleep(&self, ns: u64) {
         self.sleep_until(self.now() + ns);
     }
 
-    /// Lets all that is due earlier happen first. To be called before a task looks at something
-    /// that others change, other than through locks and queues.
+    /// Lets everything that is due earlier happen first. Call this before reading state that other
+    /// tasks change, except for locks and queues.
     pub fn sync(&self) {
         self.catch_up(true);
         if self.with(|s| s.point()) {
@@ -176,10 +178,10 @@ impl<'env> Task<'_, 'env> {
         }
     }
 
-    /// Goes on on another CPU.
+    /// Moves to another CPU.
     ///
     /// # Panics
-    /// There is no such CPU.
+    /// Panics if there is no such CPU.
     pub fn migrate(&self, to: CpuId) {
         self.catch_up(true);
         self.with(|s| {
@@ -189,40 +191,42 @@ impl<'env> Task<'_, 'env> {
         fiber::suspend();
     }
 
-    /// A random number below `n`, from a stream of the task's own.
+    /// Returns a random number below `n`, from the task's own stream.
     pub fn random(&self, n: u64) -> u64 {
         self.with(|s| s.tasks[s.task as usize].rng.below(n))
     }
 
-    /// An exponentially distributed random number with this mean.
+    /// Returns an exponentially distributed random number with this mean.
     pub fn random_exponential(&self, mean: u64) -> u64 {
         self.with(|s| s.tasks[s.task as usize].rng.exponential(mean))
     }
 
-    /// A log-normally distributed random number ([`Rng::log_normal`](crate::Rng::log_normal)).
+    /// Returns a log-normally distributed random number
+    /// ([`Rng::log_normal`](crate::Rng::log_normal)).
     pub fn random_log_normal(&self, median: u64, p99: u64) -> u64 {
         self.with(|s| s.tasks[s.task as usize].rng.log_normal(median, p99))
     }
 
-    /// Another task, which may begin from now on.
+    /// Spawns another task, which may begin from now on.
     ///
     /// # Panics
-    /// There is no such CPU.
+    /// Panics if there is no such CPU.
     pub fn spawn(&self, cpu: CpuId, program: impl FnOnce(&Task<'_, 'env>) + 'env) {
         self.catch_up(true);
         self.scope.add(cpu, false, Box::new(program));
     }
 
-    /// As [`Scope::spawn_daemon`].
+    /// Like [`Scope::spawn_daemon`].
     ///
     /// # Panics
-    /// There is no such CPU.
+    /// Panics if there is no such CPU.
     pub fn spawn_daemon(&self, cpu: CpuId, program: impl FnOnce(&Task<'_, 'env>) + 'env) {
         self.catch_up(true);
         self.scope.add(cpu, true, Box::new(program));
     }
 
-    /// Stops until it is woken; what wakes it is told its name first.
+    /// Stops until woken. First passes the task's number to `line_up`, which registers it with the
+    /// waker.
     pub(crate) fn wait(&self, line_up: impl FnOnce(u32)) {
         let me = self.with(|s| s.wait());
         line_up(me);
@@ -233,7 +237,7 @@ impl<'env> Task<'_, 'env> {
         self.with(|s| s.wake(task));
     }
 
-    /// A line that another CPU wrote comes here.
+    /// Charges the transfer of a line that `cpu` wrote.
     pub(crate) fn fetch_from(&self, cpu: u32) {
         self.with(|s| {
             let cost = s.fetch(cpu, s.cpu, s.clock());
@@ -243,7 +247,8 @@ impl<'env> Task<'_, 'env> {
 }
 
 impl State {
-    /// Whether the running task is ahead of others by more than it may; it has been put in line then.
+    /// Whether the running task is further ahead of other tasks than allowed. If so, it has been
+    /// queued.
     fn is_late(&mut self) -> bool {
         let late = !self.is_in_order(self.look_ahead);
         if late {
@@ -252,7 +257,7 @@ impl State {
         late
     }
 
-    /// Whether the running task must suspend itself for others; it has been put in line then.
+    /// Whether the running task must suspend itself for other tasks. If so, it has been queued.
     fn must_wait(&mut self, strictly: bool) -> bool {
         if self.schedule.is_some() {
             return false;

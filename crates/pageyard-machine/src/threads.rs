@@ -4,14 +4,14 @@ use crate::costs::Costs;
 use crate::cpu::{ALONE, CpuState, NOBODY};
 use crate::spec::MachineSpec;
 
-/// What the threads of a core do.
+/// The state of the threads of all cores.
 #[derive(Debug)]
 pub(crate) struct Threads {
-    /// The CPUs of each core; empty where they do not slow each other down.
+    /// The CPUs of each core; empty if threads do not slow each other down.
     of_core: Vec<Vec<u32>>,
-    /// By core: threads with a task.
+    /// Number of threads with a task, by core.
     busy: Vec<u16>,
-    /// Cores with one.
+    /// Number of cores that have a thread with a task.
     active: u64,
 }
 
@@ -26,7 +26,7 @@ impl Threads {
         Threads { of_core, busy: vec![0; spec.cores()], active: 0 }
     }
 
-    /// A CPU has a task now, or has none any more.
+    /// Records that a CPU has a task, or none.
     pub(crate) fn set_task(&mut self, cpus: &mut [CpuState], costs: &Costs, cpu: u32, task: u32) {
         let state = &mut cpus[cpu as usize];
         let before = std::mem::replace(&mut state.task, task);
@@ -44,8 +44,8 @@ impl Threads {
         self.slow_down(cpus, costs, cpu);
     }
 
-    /// How much longer instructions of the threads of a CPU's core take from now on: each other thread
-    /// adds its part.
+    /// Updates how much slower the threads of a CPU's core are from now on: each other thread adds
+    /// its part.
     pub(crate) fn slow_down(&self, cpus: &mut [CpuState], costs: &Costs, cpu: u32) {
         let threads = &self.of_core[usize::from(cpus[cpu as usize].place.core)];
         if threads.len() < 2 {
@@ -62,17 +62,17 @@ impl Threads {
         }
     }
 
-    /// Cores with a task.
+    /// Returns the number of cores with a task, at least 1.
     pub(crate) fn active_cores(&self) -> u64 {
         self.active.max(1)
     }
 
-    /// Threads with a task of a core.
+    /// Returns the number of threads of a core with a task, at least 1.
     pub(crate) fn busy_threads(&self, core: u16) -> u64 {
         u64::from(self.busy[usize::from(core)].max(1))
     }
 
-    /// No CPU has a task any more.
+    /// Removes the tasks of all CPUs.
     pub(crate) fn clear(&mut self, cpus: &mut [CpuState], costs: &Costs) {
         for cpu in 0..cpus.len() as u32 {
             cpus[cpu as usize].spins = false;

@@ -1,10 +1,10 @@
-//! What lines cost a CPU: the way from where they are, and waiting behind what others asked for.
+//! The cost of lines for a CPU: the latency from where they are, and waiting behind other requests.
 //!
-//! A line of memory waits behind all that is queued at its node's memory, and one of another socket
-//! at the link from there. But those who wait are bounded: a core has so many lines under way and
-//! no more (`lines_in_flight`), so by Little's law a line arrives at the latest when all that the
-//! active cores can have under way has been moved. Whole pages and work wait longer; each active
-//! core gets its part of the rate.
+//! A line of memory waits behind everything queued at its node's memory, and a line of another
+//! socket at the link from there. The wait is bounded, because a core has at most `lines_in_flight`
+//! lines in flight. By Little's law a line arrives at the latest when all lines that the active
+//! cores can have in flight have been moved. Whole pages and work wait longer; each active core
+//! gets its share of the rate.
 
 use pageyard::{Order, Pfn};
 
@@ -14,7 +14,7 @@ use crate::cpu::Spent;
 use crate::spec::Place;
 use crate::state::State;
 
-/// How a page's contents are used.
+/// How a page's contents are accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Touch {
     /// All of it is read or written, line by line.
@@ -24,9 +24,8 @@ pub enum Touch {
 }
 
 impl State {
-    /// The CPU reads and writes a frame's descriptor. In the line of the one before it that costs
-    /// nothing more, beside that line what a line of a chain in order does, elsewhere all of the
-    /// latency.
+    /// Reads and writes a frame's descriptor. This is free if it lies in the same line as the
+    /// previous one, costs a line of a chain in the next line, and the full latency elsewhere.
     #[inline]
     pub(crate) fn access(&mut self, pfn: u64) {
         let line = self.caches.line_of(pfn);
@@ -43,7 +42,7 @@ impl State {
         };
         if let Some(passage) = passage {
             let wait = self.wait_of_a_line(passage, self.clock(), latency);
-            // Of a run, as many as the CPU can have are under way together.
+            // The lines of a chain overlap, as many as the CPU can have in flight.
             let loaded =
                 if away <= 1 { (latency + wait) / self.own_lines() } else { latency + wait };
             self.channels.waited += loaded.saturating_sub(cost);
@@ -72,7 +71,7 @@ impl State {
             let (now, cores) = (self.clock(), self.threads.active_cores());
             let mut loaded = 0;
             for channel in self.channels.of(passage) {
-                // Others move as much meanwhile, each.
+                // Meanwhile the other cores move as much, each.
                 let wait = channel.queued(now).min(lines * cores * channel.line);
                 channel.ask(lines);
                 loaded = loaded.max(wait + lines * channel.line);
@@ -83,9 +82,9 @@ impl State {
         self.charge(Spent::Touch, cost);
     }
 
-    /// The CPU works for so long, and so many bytes come from a node's memory meanwhile; these lines
-    /// are not counted among those touched, as work's hits are not either. At most
-    /// [`PART`](crate::channel::PART).
+    /// Works for `ps` picoseconds while `bytes` bytes arrive from a node's memory, at most
+    /// [`PART`](crate::channel::PART) at a time. These lines are not counted as touched, as the
+    /// cache hits of work are not either.
     pub(crate) fn work(&mut self, ps: u64, bytes: u64, node: u16) {
         let ps = self.own(ps);
         let me = self.cpus[self.cpu as usize].place;
@@ -99,7 +98,7 @@ impl State {
             let most = (most * channel.line).saturating_sub(latency);
             wait = wait.max(channel.queued(now).min(most));
         }
-        // Not sooner than its lines can be here, as many under way as can be.
+        // The work cannot end before its lines have arrived, with as many in flight as possible.
         let lasts = ps.max((lines * (latency + wait)).checked_div(self.own_lines()).unwrap_or(ps));
         for channel in self.channels.of(passage) {
             channel.ask_evenly(now, lasts, bytes);
@@ -111,7 +110,7 @@ impl State {
         self.charge(Spent::Think, lasts);
     }
 
-    /// What a line costs that one CPU has and another wants at a time.
+    /// Returns the cost of a single line that is in the cache of CPU `from` and needed by CPU `to`.
     #[inline]
     pub(crate) fn fetch(&mut self, from: u32, to: u32, now: u64) -> u64 {
         let way = self.way(from, to);
@@ -127,7 +126,7 @@ impl State {
         latency + wait
     }
 
-    /// How long one line is behind others, which takes so long where there are none.
+    /// Returns how long a line with this uncontended latency waits behind others.
     fn wait_of_a_line(&mut self, passage: Passage, now: u64, latency: u64) -> u64 {
         let most = self.threads.active_cores() * self.costs.lines_in_flight;
         let mut wait = 0;
@@ -139,13 +138,15 @@ impl State {
         wait
     }
 
-    /// Lines that the running CPU can have under way: its part of its core's.
+    /// Returns the number of lines that the running CPU can have in flight: its share of its
+    /// core's.
     fn own_lines(&self) -> u64 {
         let core = self.cpus[self.cpu as usize].place.core;
         (self.costs.lines_in_flight / self.threads.busy_threads(core)).max(1)
     }
 
-    /// Where a line is, or a page, and what it passes; now it is here.
+    /// Returns where a line or a page is and which channels it passes, and records that it is here
+    /// now.
     #[inline]
     fn look(&mut self, line: Line, bytes: u64) -> (Level, Option<Passage>) {
         let me = self.cpus[self.cpu as usize].place;
@@ -172,12 +173,12 @@ impl State {
         }
     }
 
-    /// The node of a frame: the last one that does not begin above it.
+    /// Returns the node of a frame: the last one that does not begin above it.
     pub(crate) fn home_of(&self, pfn: u64) -> u16 {
         self.homes.iter().rev().find(|h| h.0 <= pfn).map_or(0, |h| h.1)
     }
 
-    /// The way of a line from CPU to CPU.
+    /// Returns the level that a line comes from, between two CPUs.
     pub(crate) fn way(&self, from: u32, to: u32) -> Level {
         let place = |cpu: u32| self.cpus[cpu as usize].place;
         between(&self.spec, place(from), place(to))

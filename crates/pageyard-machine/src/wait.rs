@@ -5,25 +5,25 @@ use std::collections::VecDeque;
 
 use crate::task::Task;
 
-/// Tasks that sleep until somebody wakes them, first come, first served.
+/// Tasks that sleep until another task wakes them, in FIFO order.
 #[derive(Debug, Default)]
 pub struct WaitQueue {
     tasks: RefCell<VecDeque<u32>>,
 }
 
 impl WaitQueue {
-    /// A queue in which nobody waits.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sleeps until woken. Call [`Task::sync`] before looking at what is waited for; then nothing
-    /// happens between the look and the wait.
+    /// Sleeps until woken. Call [`Task::sync`] before checking the condition; nothing can then
+    /// happen between the check and the wait.
     pub fn wait(&self, task: &Task<'_, '_>) {
         task.wait(|me| self.tasks.borrow_mut().push_back(me));
     }
 
-    /// Wakes the one who has waited longest; whether there was one.
+    /// Wakes the task that has waited longest. Returns whether there was one.
     pub fn wake_one(&self, task: &Task<'_, '_>) -> bool {
         let next = self.tasks.borrow_mut().pop_front();
         if let Some(next) = next {
@@ -32,14 +32,14 @@ impl WaitQueue {
         next.is_some()
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting tasks.
     pub fn wake_all(&self, task: &Task<'_, '_>) {
         while self.wake_one(task) {}
     }
 }
 
-/// A bounded pipe: who sends sleeps while it is full, who receives while it is empty. What was
-/// written on another CPU costs the transfer of a line.
+/// A bounded pipe: senders sleep while it is full, receivers while it is empty. An item sent from
+/// another CPU costs the transfer of a line.
 #[derive(Debug)]
 pub struct Pipe<T> {
     items: RefCell<VecDeque<(u32, T)>>,
@@ -50,7 +50,7 @@ pub struct Pipe<T> {
 }
 
 impl<T> Pipe<T> {
-    /// A pipe for so many items, at least one.
+    /// Creates a pipe for `most` items, at least one.
     pub fn new(most: usize) -> Self {
         Pipe {
             items: RefCell::default(),
@@ -61,10 +61,10 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// Sends an item. It comes back if the pipe is closed.
+    /// Sends an item; waits while the pipe is full.
     ///
     /// # Errors
-    /// The item, where nobody will receive it.
+    /// Returns the item if the pipe is closed.
     pub fn send(&self, task: &Task<'_, '_>, item: T) -> Result<(), T> {
         task.sync();
         while self.items.borrow().len() >= self.most && !self.closed.get() {
@@ -78,7 +78,8 @@ impl<T> Pipe<T> {
         Ok(())
     }
 
-    /// The oldest item; `None` once the pipe is closed and empty.
+    /// Receives the oldest item; waits while the pipe is empty. Returns `None` once the pipe is
+    /// closed and empty.
     pub fn receive(&self, task: &Task<'_, '_>) -> Option<T> {
         task.sync();
         loop {
@@ -95,7 +96,8 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// Nothing more will be sent. Who receives gets what is left; who is about to send gets it back.
+    /// Closes the pipe. Receivers still get the remaining items; waiting senders get their items
+    /// back.
     pub fn close(&self, task: &Task<'_, '_>) {
         task.sync();
         self.closed.set(true);
@@ -103,12 +105,12 @@ impl<T> Pipe<T> {
         self.receivers.wake_all(task);
     }
 
-    /// Items in it.
+    /// Returns the number of items in the pipe.
     pub fn len(&self) -> usize {
         self.items.borrow().len()
     }
 
-    /// Whether nothing is in it.
+    /// Returns whether the pipe is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

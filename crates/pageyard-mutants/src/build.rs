@@ -1,4 +1,4 @@
-//! Builds the tests with all mutants in them, without those that do not compile.
+//! Builds the tests with all mutants included, except those that do not compile.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -13,20 +13,21 @@ use crate::error::Result;
 use crate::list::Mutant;
 use crate::rewrite::{Region, rewrite};
 
-/// The file that asks which mutant is chosen, and where it goes.
+/// The source file that selects a mutant at run time, and the crate that receives it.
 const SWITCH: &str = include_str!("switch.rs");
 const CORE: &str = "crates/pageyard/";
 
-/// Why a mutant is not in the build.
+/// Why a mutant is excluded from the build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// It does not compile.
+    /// The mutant does not compile.
     Unviable,
-    /// It is in a constant, or in a function that a constant calls: computed before the tests run.
+    /// The mutant is in a constant, or in a function that a constant calls, so it is evaluated
+    /// before the tests run.
     Constant,
 }
 
-/// A program of tests.
+/// A test program.
 pub struct Program {
     pub package: String,
     pub target: String,
@@ -40,18 +41,19 @@ impl Program {
     }
 }
 
-/// A copy of the repository's tracked files, with the mutants in it.
+/// A copy of the repository's tracked files, with the mutants inserted.
 pub struct Tree<'a> {
     pub root: &'a Path,
     pub tree: PathBuf,
     pub mutants: &'a [Mutant],
     pub left: BTreeMap<usize, Left>,
-    /// Functions that constants call.
+    /// Functions that are called by constants.
     pub constant: HashSet<String>,
 }
 
 impl<'a> Tree<'a> {
-    /// Copies what git tracks, and what it would track; a file that is the same already keeps its time.
+    /// Copies the files that git tracks or would track. An unchanged file keeps its modification
+    /// time.
     pub fn copy(&self) -> Result<()> {
         let output = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -85,7 +87,7 @@ impl<'a> Tree<'a> {
         remove_others(&self.tree, &wanted)
     }
 
-    /// Builds the test programs of `packages`, leaving out mutants until the rest compiles.
+    /// Builds the test programs of `packages`, removing mutants until the rest compiles.
     pub fn build(&mut self, packages: &[&str], target: &Path) -> Result<Vec<Program>> {
         loop {
             let regions = self.rewrite()?;
@@ -101,7 +103,7 @@ impl<'a> Tree<'a> {
             let before = self.left.len() + self.constant.len();
             for error in &errors {
                 if error.code.as_ref().is_some_and(|code| code.code == "E0015") {
-                    // cannot call non-const method `Path::<T>::name` in constants
+                    // The message is: cannot call non-const method `Path::<T>::name` in constants
                     let function = error.message.split('`').nth(1).unwrap_or_default();
                     let name = function.rsplit("::").next().unwrap_or_default();
                     self.constant.insert(name.to_owned());
@@ -126,7 +128,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Writes the files that have mutants.
+    /// Writes the files that contain mutants.
     fn rewrite(&mut self) -> Result<HashMap<&'a str, Vec<Region>>> {
         let mut files: BTreeMap<&'a str, Vec<(usize, &Mutant)>> = BTreeMap::new();
         for (number, mutant) in self.mutants.iter().enumerate() {
@@ -151,7 +153,7 @@ impl<'a> Tree<'a> {
         cargo.args(command).args(["--lib", "--tests", "--profile", "mutants"]);
         cargo.arg("--message-format=json").arg("--target-dir").arg(target);
         cargo.args(packages.iter().flat_map(|package| ["--package", package]));
-        // A mutant that a lint rejects is one to be found by tests all the same.
+        // Lints are capped: tests must find a mutant even if a lint rejects it.
         cargo.env("RUSTFLAGS", "--cap-lints=allow").env("CARGO_INCREMENTAL", "0");
         cargo.current_dir(&self.tree).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = cargo.spawn()?;
@@ -247,7 +249,8 @@ struct Span {
     is_primary: bool,
 }
 
-/// The mutants that an error is about: those whose text it points into, or else all of the smallest expression around it.
+/// Returns the mutants that an error is about: those whose text it points to, or else all mutants
+/// of the smallest expression around it.
 fn blamed(error: &Diagnostic, regions: &HashMap<&str, Vec<Region>>) -> Vec<usize> {
     for primary in [true, false] {
         for span in error.spans.iter().filter(|span| span.is_primary == primary) {
@@ -273,7 +276,7 @@ fn blamed(error: &Diagnostic, regions: &HashMap<&str, Vec<Region>>) -> Vec<usize
     Vec::new()
 }
 
-/// Writes a file unless it is the same already.
+/// Writes a file unless its contents are unchanged.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     if fs::read(path).is_ok_and(|old| old == bytes) {
         return Ok(());
@@ -284,7 +287,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(fs::write(path, bytes)?)
 }
 
-/// Removes files that are not wanted.
+/// Removes the files that are not in `wanted`.
 fn remove_others(directory: &Path, wanted: &HashSet<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();

@@ -1,4 +1,4 @@
-//! The mutants of cargo-mutants, and the names that the record knows them by.
+//! The mutants of cargo-mutants, and their names in the record.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,12 +15,13 @@ pub struct Mutant {
     /// Path from the root of the repository.
     pub file: String,
     pub genre: Genre,
-    /// What is replaced, in bytes of the file.
+    /// Byte range of the replaced text in the file.
     pub range: Range<usize>,
     pub replacement: String,
-    /// File, change and text of the line: the same in every version of the file that has the line.
+    /// File, change and text of the line. The name is stable across versions of the file that
+    /// contain the line.
     pub name: String,
-    /// As cargo-mutants names it, with its place.
+    /// Name and position as printed by cargo-mutants.
     pub place: String,
 }
 
@@ -56,7 +57,7 @@ struct Place {
     column: usize,
 }
 
-/// Lists the mutants of `files`, paths or patterns from the root.
+/// Lists the mutants of `files`, which are paths or patterns relative to the root.
 pub fn list(root: &Path, packages: &[&str], files: &[&str]) -> Result<Vec<Mutant>> {
     let mut command = Command::new("cargo");
     command.args(["mutants", "--list", "--json", "--no-config", "--dir"]).arg(root);
@@ -103,7 +104,7 @@ fn name(listed: &Listed, text: &str) -> String {
     format!("{} | {change} | {}", listed.file, line.trim()).replace('\t', " ")
 }
 
-/// The byte at a line and a column, both counted from 1, the latter in characters.
+/// Returns the byte offset of a line and column. Both are counted from 1; columns are characters.
 fn offset(text: &str, place: &Place) -> usize {
     let line: usize = text.split_inclusive('\n').take(place.line - 1).map(str::len).sum();
     let column: usize = text[line..].chars().take(place.column - 1).map(char::len_utf8).sum();

@@ -1,7 +1,7 @@
-//! Mutants: each is one small change of the code that some test has to notice.
+//! Mutation tests: each mutant is one small change of the code that some test must detect.
 //!
-//! All of them are compiled into one build, in a copy of the repository; an environment variable chooses one when a
-//! test runs. A mutant is tried with the tests that reach it until one fails.
+//! All mutants are compiled into one build, in a copy of the repository. An environment variable
+//! selects one when a test runs. A mutant is run against the tests that reach it until one fails.
 
 mod build;
 mod error;
@@ -36,7 +36,7 @@ Usage: scripts/mutants.sh [OPTIONS] [FILE]...
   -h, --help      print this
 ";
 
-/// The files whose mutants are tried.
+/// Files whose mutants are tested.
 const FILES: &[&str] = &[
     "crates/pageyard/src/request/alloc.rs",
     "crates/pageyard/src/zone/area.rs",
@@ -64,9 +64,9 @@ const PACKAGES: &[&str] = &["pageyard", HOST_PACKAGE];
 const HOST_PACKAGE: &str = "pageyard-host";
 const HOST: &str = "crates/pageyard-host/";
 
-/// Not used: tests without libtest.
+/// Excluded programs: tests without libtest.
 const SKIPPED_PROGRAMS: &[&str] = &["exit"];
-/// A test that takes longer than this is not used.
+/// Tests that take longer than this are not used.
 const LONGEST: Duration = Duration::from_secs(10);
 
 struct Options {
@@ -151,7 +151,7 @@ fn run() -> Result<()> {
         };
     }
     std::fs::create_dir_all(&tree.tree)?;
-    // Known from the last build: a file that is written again is compiled again.
+    // Known from the last build. Without this, the files would be rewritten and compiled again.
     let constant_functions = work.join("constant-functions");
     if let Ok(names) = std::fs::read_to_string(&constant_functions) {
         tree.constant.extend(names.lines().map(str::to_owned));
@@ -189,7 +189,7 @@ fn run() -> Result<()> {
         print!("{}", record.summary());
         return Ok(());
     }
-    // Tests of the host, which run the core too, are for the host's mutants alone.
+    // Host tests also run the core, but are used only for the host's mutants.
     for host in [false, true] {
         let of_group = |number: &&usize| mutants[**number].file.starts_with(HOST) == host;
         let wanted: Vec<usize> = wanted.iter().filter(of_group).copied().collect();
@@ -204,7 +204,7 @@ fn run() -> Result<()> {
             .collect();
         eprintln!("{} tests, after {} s", tests.len(), start.elapsed().as_secs());
 
-        // Tests that found the last mutants find the next ones soon.
+        // Tests that detected the last mutants are likely to detect the next ones.
         let mut found_by = VecDeque::new();
         for (count, &number) in wanted.iter().enumerate() {
             if start.elapsed() > options.limit {
@@ -230,15 +230,16 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Whether a path is that of the file, or in the folder, that is named.
+/// Returns whether `path` is the named file, or is in the named folder.
 fn is_of(path: &str, name: &str) -> bool {
     let inner = path.split_once("/src/").map_or(path, |(_, inner)| inner);
     inner.strip_suffix(".rs") == Some(name)
         || inner.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Tries one mutant with the tests that reach it, as many as the budget of time allows, one at least. First those that
-/// are short for what they reach of the mutant's file.
+/// Tests one mutant with the tests that reach it, as many as the time budget allows but at least
+/// one. Tests that recently detected a mutant run first. The others follow in ascending order of
+/// their duration, divided by the square of the number of the file's mutants that they reach.
 fn attempt(
     number: usize,
     file: &Range<usize>,

@@ -1,4 +1,4 @@
-//! What was found so far: `scripts/mutants.tsv`, one line for each mutant.
+//! Results so far: `scripts/mutants.tsv`, one line per mutant.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::error::Result;
 
-/// What came of a mutant.
+/// Result of a mutant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
     Killed,
@@ -25,7 +25,7 @@ const VERDICTS: [(Verdict, &str); 5] = [
     (Verdict::Survived, "survived"),
 ];
 
-/// The verdicts by the names of their mutants.
+/// Verdicts by mutant name.
 #[derive(Default)]
 pub struct Record {
     lines: HashMap<String, (Verdict, String)>,
@@ -66,12 +66,12 @@ impl Record {
         self.lines.get(name).map(|(verdict, _)| *verdict)
     }
 
-    /// Whether the mutant is one that survived and may.
+    /// Returns whether there is a reason why the mutant survives.
     pub fn is_explained(&self, name: &str) -> bool {
         self.lines.get(name).is_some_and(|(_, reason)| !reason.is_empty())
     }
 
-    /// Records a verdict. A survivor keeps the reason that was given for it.
+    /// Records a verdict. A survivor keeps its recorded reason.
     pub fn set(&mut self, name: &str, verdict: Verdict) {
         let line = self.lines.entry(name.to_owned()).or_insert((verdict, String::new()));
         line.0 = verdict;
@@ -80,12 +80,12 @@ impl Record {
         }
     }
 
-    /// Drops mutants that are no more.
+    /// Drops mutants that no longer exist.
     pub fn keep(&mut self, names: &HashSet<&str>) {
         self.lines.retain(|name, _| names.contains(&**name));
     }
 
-    /// A table by file, and how many survivors have no reason.
+    /// Returns a table by file, and the number of survivors without a reason.
     pub fn summary(&self) -> String {
         let mut files: BTreeMap<&str, [usize; VERDICTS.len()]> = BTreeMap::new();
         let mut all = [0; VERDICTS.len()];

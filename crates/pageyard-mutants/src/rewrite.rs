@@ -1,4 +1,5 @@
-//! Puts the mutants of a file into its text, each behind a question whether it is chosen.
+//! Inserts the mutants of a file into its text, each guarded by a run-time check whether it is
+//! selected.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -10,14 +11,16 @@ use syn::visit::{self, Visit};
 use crate::error::Result;
 use crate::list::{Genre, Mutant};
 
-/// A file with its mutants in it.
+/// A file with its mutants inserted.
 pub struct Rewritten {
     pub text: String,
-    /// Where in `text` each mutant is, and the expression that it changes.
+    /// Position in `text` of each mutant and of the expression that it changes.
     pub regions: Vec<Region>,
-    /// Those in constants and in functions that constants call, where nothing can be asked at run time.
+    /// Mutants in constants and in functions that constants call, where no run-time check is
+    /// possible.
     pub constant: Vec<usize>,
-    /// Those that cannot compile: an operator beside a `let`, a change after which the expression does not parse.
+    /// Mutants that cannot compile: an operator next to a `let`, or a change after which the
+    /// expression does not parse.
     pub unviable: Vec<usize>,
 }
 
@@ -27,27 +30,28 @@ pub struct Region {
     pub site: Range<usize>,
 }
 
-/// A place of the original that has mutants.
+/// A place in the original text that has mutants.
 struct Site {
     range: Range<usize>,
     form: Form,
 }
 
 enum Form {
-    /// An expression, and what stands there in each mutant.
+    /// An expression, and its replacement in each mutant.
     Expression(Vec<(usize, String)>),
-    /// A guard that is always true in one mutant and always false in another one.
+    /// A guard that is always true in one mutant and always false in another.
     Guard { always: Option<usize>, never: Option<usize> },
-    /// The arm of a match without a guard that one mutant leaves out.
+    /// An arm of a match, without a guard, that a mutant removes.
     Arm(usize),
-    /// A keyword that is left out.
+    /// A keyword that is removed.
     Keyword,
-    /// The start of a function that returns something else.
+    /// The start of a function, and the value that it returns instead in each mutant.
     Function(Vec<(usize, String)>),
 }
 
-/// Rewrites `text` with those of `mutants` that are not in `dropped`. `switch` is the path of the function that is asked.
-/// Constant functions become ordinary ones, but for those that are named in `constant`.
+/// Rewrites `text` with the `mutants` that are not in `dropped`. `switch` is the path of the
+/// function that performs the check. Constant functions become ordinary ones, except those named in
+/// `constant`.
 pub fn rewrite(
     text: &str,
     mutants: &[(usize, &Mutant)],
@@ -76,7 +80,7 @@ pub fn rewrite(
     if let Some((_, mutant)) = finder.at.values().flatten().next() {
         return Err(format!("{}: no such place", mutant.place).into());
     }
-    // Sites nest; of two with the same range the outer one was found first.
+    // Sites nest. Of two with the same range, the outer one was found first.
     finder.sites.sort_by_key(|site| (site.range.start, usize::MAX - site.range.end));
     let mut writer =
         Writer { text, switch, sites: &finder.sites, out: String::new(), regions: Vec::new() };
@@ -93,9 +97,9 @@ struct Finder<'a> {
     text: &'a str,
     /// Mutants by genre and first byte.
     at: HashMap<(u8, usize), Vec<(usize, &'a Mutant)>>,
-    /// Functions that stay constant.
+    /// Functions that remain constant.
     functions: &'a HashSet<String>,
-    /// How many constants the visit is inside of.
+    /// Number of constants that enclose the visited node.
     constant: u32,
     sites: Vec<Site>,
     in_constants: Vec<usize>,
@@ -116,7 +120,7 @@ impl<'a> Finder<'a> {
         self.sites.push(Site { range, form });
     }
 
-    /// Adds the mutants of an expression, of which each replaces `part` by its replacement.
+    /// Adds the mutants of an expression, each of which replaces `part` with its replacement.
     fn expression(
         &mut self,
         range: Range<usize>,
@@ -169,7 +173,8 @@ fn bytes(node: &impl Spanned) -> Range<usize> {
     node.span().byte_range()
 }
 
-/// A condition with `let` in it can neither be copied into parentheses nor joined by `||`.
+/// Returns whether a condition contains `let`. It then cannot be copied into parentheses or joined
+/// with `||`.
 fn has_let(expression: &syn::Expr) -> bool {
     match expression {
         syn::Expr::Let(_) => true,
@@ -257,7 +262,7 @@ impl<'a> Visit<'a> for Finder<'_> {
     }
 
     fn visit_expr_match(&mut self, expression: &'a syn::ExprMatch) {
-        // Without an arm for the rest, a match has to have all the others.
+        // Without a wildcard arm, a match needs all other arms.
         let rest = |arm: &syn::Arm| matches!(arm.pat, syn::Pat::Wild(_)) && arm.guard.is_none();
         if !expression.arms.iter().any(rest) {
             for arm in &expression.arms {
@@ -303,7 +308,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Copies a range of the original; the next sites that lie in it are rewritten.
+    /// Copies a range of the original, rewriting the sites in it.
     fn copy(&mut self, range: Range<usize>) {
         let mut from = range.start;
         while let Some((site, rest)) = self.sites.split_first() {
@@ -353,7 +358,7 @@ impl Writer<'_> {
             }
         }
         let range = start..self.out.len();
-        // Those of sites within have theirs.
+        // Regions of nested sites are already set.
         for region in &mut self.regions[first..] {
             if region.site.is_empty() {
                 region.site = range.clone();
@@ -373,7 +378,7 @@ impl Writer<'_> {
 mod tests {
     use super::*;
 
-    /// Rewrites with mutants given as genre, text that is replaced (its first place) and replacement.
+    /// Rewrites with mutants given as genre, replaced text (its first occurrence) and replacement.
     fn rewritten(text: &str, changes: &[(Genre, &str, &str)]) -> Rewritten {
         let mutants: Vec<Mutant> = changes
             .iter()

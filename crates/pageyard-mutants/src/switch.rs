@@ -1,27 +1,27 @@
-//! Copied into the build by pageyard-mutants: says which mutant is chosen.
+//! Copied into the build by pageyard-mutants: selects a mutant.
 //!
-//! No allocation, no lock, and no system call after the start of the program: allocators and system-call filters are
-//! under test.
+//! Does not allocate, lock, or make system calls after the start of the program, because allocators
+//! and system-call filters are under test.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
-/// No mutant is chosen; the ones that are reached are recorded.
+/// No mutant is selected; the mutants that are reached are recorded.
 const REACH: u32 = u32::MAX;
 const NONE: u32 = u32::MAX - 1;
 
 static CHOSEN: AtomicU32 = AtomicU32::new(NONE);
-/// One byte for each mutant, in a file that the runner reads.
+/// One byte per mutant, in a file that the runner reads.
 static REACHED: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 
-/// Returns true if the mutant is the chosen one.
+/// Returns whether the mutant is the selected one.
 #[inline]
 pub fn mutant(number: u32) -> bool {
     let chosen = CHOSEN.load(Relaxed);
     if chosen == REACH {
-        // SAFETY: the mapping has a byte for each mutant and stays for as long as the process.
+        // SAFETY: the mapping has a byte per mutant and lives as long as the process.
         unsafe { REACHED.load(Relaxed).add(number as usize).write_volatile(1) };
     }
     chosen == number
@@ -50,7 +50,8 @@ extern "C" fn start() {
     const READ_WRITE: c_int = 2;
     const READ_WRITE_PAGES: c_int = 3;
     const SHARED: c_int = 1;
-    // SAFETY: before `main` nothing changes the environment. A file that cannot be mapped ends the process.
+    // SAFETY: nothing changes the environment before `main`. A file that cannot be mapped ends the
+    // process.
     unsafe {
         let path = getenv(c"PAGEYARD_REACH".as_ptr());
         if !path.is_null() {

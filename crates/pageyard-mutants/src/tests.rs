@@ -1,4 +1,5 @@
-//! Runs the tests one by one: first to know which mutants each of them reaches, then with a mutant chosen.
+//! Runs the tests one by one: first to record which mutants each test reaches, then with a mutant
+//! selected.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,34 +21,34 @@ use crate::list::Mutant;
 #[derive(Clone, Deserialize, Serialize)]
 pub struct Test {
     pub name: String,
-    /// How long it takes where no mutant is chosen.
+    /// Duration without a mutant.
     normal: Duration,
-    /// The mutants that it reaches, in order.
+    /// The mutants that the test reaches, in order.
     reaches: Vec<usize>,
 }
 
-/// A program with the tests in it that reach mutants.
+/// A program, with its tests that reach mutants.
 pub struct Tried<'a> {
     program: &'a Program,
     pub tests: Vec<Test>,
 }
 
-/// What is known of a program as long as it is the same file.
+/// Cached data of a program, valid as long as the file is unchanged.
 #[derive(Clone, Deserialize, Serialize)]
 struct Known {
     executable: PathBuf,
     built: SystemTime,
-    /// The mutants by their numbers.
+    /// Hash of the mutants, in the order of their numbers.
     mutants: u64,
     tests: Vec<Test>,
 }
 
-/// How a test ends.
+/// Outcome of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     Passed,
     Failed,
-    /// Stopped after several times its normal time.
+    /// Stopped after a multiple of its normal duration.
     Stopped,
 }
 
@@ -63,8 +64,9 @@ fn list(program: &Program) -> Result<Vec<String>> {
     Ok(names.filter(|name| !name.starts_with(SKIPPED)).map(str::to_owned).collect())
 }
 
-/// Runs each test without a mutant, to know how long it takes and what it reaches. A test that fails or takes longer than
-/// `longest` is not used. What is known of programs that did not change is read from `directory`, and written there.
+/// Runs each test without a mutant to measure its duration and record what it reaches. Tests that
+/// fail or take longer than `longest` are not used. Data of unchanged programs is cached in
+/// `directory`.
 pub fn reach<'a>(
     programs: impl Iterator<Item = &'a Program>,
     mutants: &[Mutant],
@@ -120,7 +122,7 @@ pub fn reach<'a>(
 }
 
 impl Tried<'_> {
-    /// Runs one of the tests with a mutant chosen.
+    /// Runs one of the tests with a mutant selected.
     pub fn run(&self, test: &Test, mutant: usize) -> Result<End> {
         let number = mutant.to_string();
         let child = start_test(self.program, &test.name, ("PAGEYARD_MUTANT", number.as_ref()))?;
@@ -138,7 +140,7 @@ impl Test {
         self.reaches.binary_search(&mutant).is_ok()
     }
 
-    /// How many of these mutants the test reaches.
+    /// Returns the number of these mutants that the test reaches.
     pub fn reached_of(&self, mutants: &Range<usize>) -> usize {
         self.reaches.iter().filter(|mutant| mutants.contains(mutant)).count()
     }
@@ -154,12 +156,12 @@ fn command(program: &Program) -> Command {
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.directory).stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(Stdio::null()).env("RUST_BACKTRACE", "0");
-    // As cargo does; some tests look for files beside theirs.
+    // Set by cargo too; some tests look for files in their package.
     command.env("CARGO_MANIFEST_DIR", &program.directory);
     command
 }
 
-/// Waits for a process, and ends it with its children once it took that much time of CPUs or of the clock.
+/// Waits for a process. Kills it and its children once it exceeds the CPU time or the elapsed time.
 fn wait(mut child: Child, cpu: Duration, clock: Duration) -> Result<End> {
     let start = Instant::now();
     let stat = PathBuf::from(format!("/proc/{}/stat", child.id()));
@@ -178,7 +180,7 @@ fn wait(mut child: Child, cpu: Duration, clock: Duration) -> Result<End> {
     }
 }
 
-/// The time of CPUs that a process used, its threads included.
+/// Returns the CPU time of a process, including its threads.
 fn cpu_time(stat: &Path) -> Option<Duration> {
     let text = fs::read_to_string(stat).ok()?;
     // The name, in parentheses, may contain spaces.

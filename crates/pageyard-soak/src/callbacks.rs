@@ -1,4 +1,4 @@
-//! What is registered with a yard, and what that holds.
+//! The callbacks registered with a yard, and the items they hold.
 
 use std::sync::Mutex;
 
@@ -13,20 +13,20 @@ use crate::pool::{Moves, Pool};
 /// The callbacks of a yard.
 #[derive(Default)]
 pub(crate) struct Callbacks {
-    /// What a shrinker frees.
+    /// Items that the shrinker frees.
     pub(crate) cache: Mutex<Vec<Held>>,
-    /// Blocks that a relocator moves.
+    /// Blocks that the relocator moves.
     pub(crate) pool: Pool,
     registrations: Mutex<Vec<Registration>>,
 }
 
 impl Callbacks {
-    /// The yard's shrinker.
+    /// Returns the yard's shrinker.
     pub(crate) fn shrinker(&'static self, to: &'static dyn Report) -> Frees {
         Frees { to, cache: &self.cache }
     }
 
-    /// The yard's relocator.
+    /// Returns the yard's relocator.
     pub(crate) fn relocator(
         &'static self,
         to: &'static dyn Report,
@@ -45,9 +45,9 @@ impl Callbacks {
         lock(&self.registrations).extend(added);
     }
 
-    /// Returns what the shrinker and the relocator have, and ends their registrations.
+    /// Frees the items of the shrinker and the relocator, and ends their registrations.
     pub(crate) fn close(&self, house: &'static House) -> Result<(), Found> {
-        // A call of them may go on until the worker's step ends.
+        // A call of one of them may continue until the worker's step ends.
         lock(&self.registrations).clear();
         house.wait_for_worker()?;
         let all = std::mem::take(&mut *lock(&self.cache));
@@ -56,7 +56,7 @@ impl Callbacks {
     }
 }
 
-/// Frees what a yard's cache holds.
+/// A shrinker that frees the items of a yard's cache.
 pub(crate) struct Frees {
     pub(crate) to: &'static dyn Report,
     pub(crate) cache: &'static Mutex<Vec<Held>>,
@@ -70,7 +70,7 @@ impl Shrinker for Frees {
     fn shrink(&self, job: &ReclaimJob) -> u64 {
         let mut freed = 0;
         while freed < job.pages {
-            // Its own lock is not held while it frees.
+            // The cache is not locked while an item is freed.
             let held = self.cache.try_lock().ok().and_then(|mut all| all.pop());
             let Some(held) = held else { break };
             freed += held.pages();

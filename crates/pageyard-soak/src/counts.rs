@@ -1,4 +1,4 @@
-//! What was done.
+//! Results of a soak.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::found::Found;
 
-/// How often each operation was done, by its name, and what else is counted.
+/// How often each operation was run, by name, and other counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(transparent)]
 pub struct Counts(pub BTreeMap<&'static str, u64>);
@@ -16,40 +16,40 @@ impl Counts {
         *self.0.entry(what).or_default() += n;
     }
 
-    /// How often something was done.
+    /// Returns the count for a name, or 0.
     pub fn get(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }
 }
 
-/// What was found, and where.
+/// A failure and where it was found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
     /// The seed of the soak.
     pub seed: u64,
-    /// Which phase of it.
+    /// Index of the phase in the soak.
     pub phase: u64,
-    /// What that phase consists of.
+    /// A description of the phase.
     pub configuration: String,
-    /// What was found.
+    /// The failure.
     pub found: Found,
 }
 
-/// How a soak ended.
+/// The result of a soak.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Where random choices started.
+    /// The start of all random choices.
     pub seed: u64,
-    /// Threads that allocated.
+    /// Number of threads that allocated.
     pub threads: usize,
-    /// Bytes of memory in the yards of a phase at most.
+    /// The maximum number of bytes of memory in the yards of a phase.
     pub size: u64,
-    /// How long it took, in seconds.
+    /// The duration in seconds.
     pub seconds: f64,
-    /// Phases that ended.
+    /// Number of completed phases.
     pub phases: u64,
-    /// What was done.
+    /// Counts of operations.
     pub counts: Counts,
-    /// What was found; the soak ended there.
+    /// The failure that ended the soak, if any.
     pub found: Option<Finding>,
 }

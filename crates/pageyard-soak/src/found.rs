@@ -1,34 +1,34 @@
-//! What a soak can find.
+//! The failures that a soak can find.
 
 use serde::Serialize;
 
 use crate::owner::Owner;
 
-/// Something that must not happen.
+/// A failure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
-    /// A page that was handed out belongs to another owner.
+    /// An allocated page belongs to another owner.
     #[error("page {frame:#x} is handed out to {to} while it belongs to {owner}")]
     HandedOut {
         /// Its frame number.
         frame: u64,
-        /// The owner that it has.
+        /// Its current owner.
         owner: Owner,
-        /// The owner that it is handed out to.
+        /// The owner that it was allocated to.
         to: Owner,
     },
-    /// A page is given back by another owner than its own.
+    /// A page is freed by another owner than its own.
     #[error("page {frame:#x} is given back by {by} while it belongs to {owner}")]
     NotOwner {
         /// Its frame number.
         frame: u64,
-        /// The owner that it has.
+        /// Its current owner.
         owner: Owner,
-        /// The owner that gives it back.
+        /// The owner that frees it.
         by: Owner,
     },
-    /// A page does not bear its owner's pattern.
+    /// A page does not carry its owner's pattern.
     #[error(
         "page {frame:#x} of {owner} holds {found:#x} at byte {at}, not {expected:#x}: \
          its contents were overwritten"
@@ -38,14 +38,14 @@ pub enum Found {
         frame: u64,
         /// Its owner.
         owner: Owner,
-        /// Where in the page.
+        /// The byte offset in the page.
         at: usize,
-        /// What was written there.
+        /// The expected value.
         expected: u64,
-        /// What is there.
+        /// The value found.
         found: u64,
     },
-    /// A page that was requested as zero is not.
+    /// A page that was requested as zero is not zero.
     #[error("page {frame:#x} was requested as zero by {owner}, and is not zero")]
     NotZero {
         /// Its frame number.
@@ -53,13 +53,13 @@ pub enum Found {
         /// Its owner.
         owner: Owner,
     },
-    /// A yard is not empty after everything was returned.
+    /// A yard is not empty although everything was freed.
     #[error(
         "yard {yard} is not empty after everything was returned: {used} pages in use, {free} of \
          {managed} free, {poisoned} poisoned, {front} in thread caches; first owner: {owner}"
     )]
     NotEmpty {
-        /// Which yard of the phase.
+        /// Index of the yard in the phase.
         yard: usize,
         /// Pages in use.
         used: u64,
@@ -71,26 +71,26 @@ pub enum Found {
         poisoned: u64,
         /// Pages in thread caches.
         front: u64,
-        /// The first page that has an owner, and which.
+        /// The first page that has an owner, and that owner.
         owner: String,
     },
     /// An operation that must succeed failed, or an invariant does not hold.
     #[error("{0}")]
     Wrong(String),
-    /// A child after a fork got something, hung or crashed.
+    /// A child after a fork obtained memory, hung or crashed.
     #[error("a child after a fork {0}")]
     Child(String),
     /// A thread makes no progress.
     #[error("thread {thread} makes no progress; its last operation is {operation}")]
     Stuck {
-        /// What the thread does.
+        /// The thread's role.
         thread: String,
-        /// A row of the table of ways.
+        /// The name of a row of the operation table.
         operation: &'static str,
     },
 }
 
-/// Is told of what is found.
+/// Receives the result of an operation.
 pub(crate) trait Report: Sync {
     fn report(&self, done: Result<(), Found>);
 }

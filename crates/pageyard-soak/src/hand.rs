@@ -1,4 +1,4 @@
-//! A thread of a phase: what it holds, and what it can do.
+//! A thread of a phase: the items it holds, and its operations.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -27,27 +27,27 @@ const FLAGS: [Gfp; 7] = [
     Gfp::NOWAIT,
     Gfp::ATOMIC,
 ];
-/// Requests that take nearly all there is.
+/// Flags of requests that allocate nearly all memory.
 const SWINGS: Gfp = Gfp::NOWAIT.union(Gfp::MOVABLE).union(Gfp::NOWARN);
-/// Rows of the table by number: `alloc`, dropping a block, `free_bulk`.
+/// Numbers of rows in the table: `alloc`, dropping a block, `free_bulk`.
 pub(crate) const ALLOC: usize = 0;
 pub(crate) const DROP: usize = 8;
 pub(crate) const FREE_BULK: usize = 9;
-/// Pages that a thread takes and returns before it ends.
+/// Pages that a thread allocates and frees before it ends.
 pub(crate) const LAST: usize = 200;
 
 /// A thread of a phase.
 pub(crate) struct Hand {
     pub(crate) world: &'static World,
     pub(crate) rng: Rng,
-    /// Which of the world's seats.
+    /// Index in the world's seats.
     pub(crate) seat: usize,
-    /// Its number among all threads of the phase, from 1.
+    /// The thread's number in the phase, from 1.
     number: u64,
     serial: u64,
     pub(crate) held: Vec<Held>,
     pub(crate) pages: u64,
-    /// Pages that it would like to hold.
+    /// Number of pages that it tries to hold.
     pub(crate) appetite: u64,
     pub(crate) operations: u64,
     pub(crate) tally: Tally,
@@ -87,7 +87,7 @@ impl Hand {
         thread::sleep(Duration::from_micros(self.rng.u64(..500)));
     }
 
-    /// Notes that an operation begins.
+    /// Records that an operation begins.
     pub(crate) fn begin(&mut self, row: usize) {
         self.operations += 1;
         self.tally.rows[row] += 1;
@@ -100,7 +100,7 @@ impl Hand {
         Owner::new(self.number, row, self.serial, self.world.names)
     }
 
-    /// Requests a block by `alloc`; `None` if that is refused.
+    /// Requests a block with `alloc`. Returns `None` if the request fails.
     fn take_block(
         &mut self,
         house: &'static House,
@@ -113,7 +113,7 @@ impl Hand {
         self.enter(ALLOC, house, item, false, patterns)
     }
 
-    /// Enters this thread as the owner of what it was given.
+    /// Enters this thread as the owner of an item it has allocated.
     pub(crate) fn enter(
         &mut self,
         row: usize,
@@ -131,7 +131,7 @@ impl Hand {
                 block[0] = 1;
             } else if self.world.plant_now(Plant::Twice) {
                 let twin = Item::Block(raw::twin(&house.yard, block));
-                // Both stay where they are: one of them is not the caller's.
+                // Both are leaked: one of them does not belong to the caller.
                 std::mem::forget(Held::new(house, twin, self.owner(row), zero, patterns)?);
             }
         }
@@ -162,7 +162,7 @@ impl Hand {
         held
     }
 
-    /// Takes single pages and returns them.
+    /// Allocates single pages and frees them.
     pub(crate) fn burst(
         &mut self,
         house: &'static House,
@@ -178,7 +178,7 @@ impl Hand {
         }
         self.tally.checked += all.len() as u64;
         if self.rng.bool() {
-            // Past the thread's cache, so that the next burst refills it.
+            // Bypasses the thread's cache, so that the next burst refills it.
             self.begin(FREE_BULK);
             let items = all.into_iter().map(Held::end).collect::<Result<Vec<_>, _>>()?;
             house.yard.free_bulk(items.into_iter().filter_map(Item::block));
@@ -191,7 +191,7 @@ impl Hand {
         Ok(())
     }
 
-    /// Takes most of a yard or all of it, the largest blocks first, and returns it.
+    /// Allocates most or all of a yard, the largest blocks first, and frees it.
     pub(crate) fn swing(&mut self, house: &'static House) -> Result<(), Found> {
         let mut all = Vec::new();
         let mut left = house.pages() * self.rng.u64(80..=110) / 100;
@@ -211,7 +211,7 @@ impl Hand {
         Ok(())
     }
 
-    /// Lets an item become larger or smaller.
+    /// Grows or shrinks an item.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Found> {
         let sized = |held: &&mut Held| matches!(held.item, Item::Rows(_) | Item::Heap(_));
         self.held.iter_mut().find(sized).map_or(Ok(()), |held| held.resize(bytes))
@@ -233,7 +233,7 @@ impl Hand {
         Ok(())
     }
 
-    /// A thread that ends with a full cache.
+    /// Runs a thread that ends with a full cache.
     pub(crate) fn thread(&mut self, house: &'static House) -> Result<(), Found> {
         let gfp = self.gfp();
         let mut hand = Hand::new(self.world, self.seat, self.rng.fork());
@@ -241,12 +241,12 @@ impl Hand {
         match thread::Builder::new().spawn(burst).map(|thread| thread.join()) {
             Ok(Ok(done)) => done,
             Ok(Err(_)) => Err(Found::Wrong("a thread panicked".into())),
-            // The system has no room for one more.
+            // The system has no room for another thread.
             Err(_) => Ok(()),
         }
     }
 
-    /// A child after a fork, which must get nothing and see what its parent had.
+    /// Forks a child, which must not be able to allocate and must see its parent's contents.
     pub(crate) fn fork(&mut self, house: &'static House) -> Result<(), Found> {
         let gfp = self.gfp();
         let mut copies = Vec::new();
@@ -278,7 +278,7 @@ impl Hand {
         copies.into_iter().try_for_each(Held::release)
     }
 
-    /// Whether something holds for a block.
+    /// Checks that a condition holds for a block.
     pub(crate) fn with_block(
         &mut self,
         house: &'static House,

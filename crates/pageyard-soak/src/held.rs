@@ -1,4 +1,4 @@
-//! What threads hold, and the patterns that its pages bear.
+//! The items that threads hold, and the patterns in their pages.
 
 use std::ops::Range;
 
@@ -12,39 +12,39 @@ use crate::owner::Owner;
 use crate::raw::Heap;
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Where a page bears its pattern: both ends and two places between.
+/// Offsets of the pattern in a page: both ends and two places between.
 const PLACES: [usize; 4] = [0, 1360, 2728, PAGE - 8];
 
-/// A collection that lies in a yard, where that has memory.
+/// A collection in a yard, as long as the yard has memory.
 pub(crate) type Rows = allocator_api2::vec::Vec<u8, InYard<'static, Global>>;
 
-/// Something from a yard.
+/// An item allocated from a yard.
 pub(crate) enum Item {
     Block(Block<'static>),
-    /// Pages that came together.
+    /// Pages allocated together.
     Bulk(Vec<Block<'static>>),
     Range(PageRange<'static>),
-    /// Its pages are entered as owned only while it is locked: compaction moves it otherwise.
+    /// Its pages are entered as owned only while it is locked; otherwise compaction moves it.
     Movable(Movable<'static>),
     Rows(Rows),
     Heap(Heap),
 }
 
 impl Item {
-    /// The block that it is; `None` where it is something else.
+    /// Returns the block, or `None` for any other item.
     pub(crate) fn block(self) -> Option<Block<'static>> {
         if let Item::Block(block) = self { Some(block) } else { None }
     }
 }
 
-/// Is shown a piece of an item: its frames, its bytes.
+/// Receives one piece of an item: its frames and its bytes.
 type Look<'a> = dyn FnMut(Range<u64>, &mut [u8]) -> Result<(), Found> + 'a;
 
-/// What goes with an item, wherever it is.
+/// Properties that stay with an item wherever it is kept.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) owner: Owner,
-    /// Whether its pages bear patterns.
+    /// Whether its pages carry patterns.
     patterns: bool,
     pages: u64,
 }
@@ -64,7 +64,8 @@ fn pattern(owner: Owner, page: usize, at: usize) -> u64 {
     (owner.number() ^ (page as u64) << 12 ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Whether memory is zero: all of the first pages, and the places of the others.
+/// Returns whether memory is zero. Checks all of the first pages, and only the pattern offsets of
+/// the others.
 fn is_zero(bytes: &[u8]) -> bool {
     let all = bytes.len().min(8 * PAGE);
     bytes[..all].iter().all(|&b| b == 0)
@@ -72,7 +73,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 }
 
 impl Held {
-    /// Enters the owner of an item that was just handed out, and writes its patterns.
+    /// Enters the owner of an item that was just allocated, and writes its patterns.
     pub(crate) fn new(
         house: &'static House,
         item: Item,
@@ -82,7 +83,7 @@ impl Held {
     ) -> Result<Held, Found> {
         let mut held = Held { item, house, terms: Terms { owner, patterns, pages: 0 } };
         if let Err(found) = held.enter() {
-            // It is not the caller's to be given back.
+            // The item belongs to another owner, so it must not be freed.
             std::mem::forget(held);
             return Err(found);
         }
@@ -103,7 +104,7 @@ impl Held {
         self.terms.pages
     }
 
-    /// Shows each piece of the item. That of a movable block is entered as owned meanwhile.
+    /// Calls `f` for each piece of the item. A movable block's piece is entered as owned meanwhile.
     pub(crate) fn each(&mut self, f: &mut Look<'_>) -> Result<(), Found> {
         let Held { item, house, terms: Terms { owner, .. } } = self;
         match item {
@@ -157,7 +158,7 @@ impl Held {
         })
     }
 
-    /// Fails if the pages do not bear the patterns.
+    /// Fails if the pages do not carry the patterns.
     pub(crate) fn check(&mut self) -> Result<(), Found> {
         let (Terms { owner, patterns, .. }, mut n) = (self.terms, 0);
         if !patterns {
@@ -178,7 +179,7 @@ impl Held {
         })
     }
 
-    /// Removes the item's owner and checks its patterns: all that comes before giving it back.
+    /// Removes the item's owner and checks its patterns, in preparation for the free.
     pub(crate) fn end(mut self) -> Result<Item, Found> {
         match self.leave().and_then(|()| self.check()) {
             Ok(()) => Ok(self.item),
@@ -194,7 +195,7 @@ impl Held {
         self.end().map(drop)
     }
 
-    /// Lets the item become larger or smaller.
+    /// Grows or shrinks the item.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Found> {
         self.check()?;
         self.leave()?;

@@ -1,4 +1,4 @@
-//! A yard of a phase with the owners of its pages, and the proof that it is empty afterwards.
+//! A yard of a phase with the owners of its pages, and the check that it is empty afterwards.
 
 use std::alloc::System;
 use std::ops::Range;
@@ -18,35 +18,35 @@ use crate::owners::Owners;
 use crate::phase::{Shape, Upkeep};
 use crate::raw;
 
-/// Looks at a yard whose own worker may hold blocks at the moment.
+/// Limit of checks of a yard whose own worker may currently hold blocks.
 const LOOKS: u32 = 2000;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Parts of a yard's memory that are not in use.
+/// Parts of a yard's memory that are unavailable.
 #[derive(Default)]
 pub(crate) struct Absent {
-    /// First frames of sections that are offline.
+    /// First frames of offline sections.
     pub(crate) sections: Vec<u64>,
-    /// Frames that are poisoned, and whether they were taken out of use at once.
+    /// Poisoned frames, and whether each was taken out of use at once.
     pub(crate) poisoned: Vec<(u64, bool)>,
-    /// Sections that went offline so far, and frames that were poisoned.
+    /// Total number of sections that went offline, and of frames that were poisoned.
     totals: [u64; 2],
 }
 
-/// A yard, and what else belongs to it.
+/// A yard and its associated state.
 pub(crate) struct House {
     pub(crate) number: usize,
     shape: Shape,
     pub(crate) yard: HostYard,
     pub(crate) owners: Owners,
-    /// Where the first frame lies.
+    /// Address of the first frame.
     base: usize,
     pub(crate) heap: PageAlloc<System>,
     pub(crate) absent: Mutex<Absent>,
-    /// For each section, held while it goes offline or comes back.
+    /// One lock per section, held while the section goes offline or online.
     turns: Box<[Mutex<()>]>,
 }
 
@@ -71,7 +71,7 @@ impl House {
         })
     }
 
-    /// Adds what the yard itself counts.
+    /// Adds the yard's own counters.
     pub(crate) fn count(&self, counts: &mut Counts) {
         let (front, status) = (self.yard.front_stats(), self.yard.status());
         let [sections, poisoned] = lock(&self.absent).totals;
@@ -92,7 +92,8 @@ impl House {
         }
     }
 
-    /// Frames of the smallest block for so many bytes at an address; none outside the yard.
+    /// Returns the frames of the smallest block for `bytes` bytes at an address, or an empty range
+    /// outside the yard.
     pub(crate) fn frames(&self, address: *const u8, bytes: usize) -> Range<u64> {
         if !self.yard.holds(address) {
             return 0..0;
@@ -107,7 +108,7 @@ impl House {
         frames.end - frames.start
     }
 
-    /// Waits until the step of the yard's own worker has ended that is under way.
+    /// Waits until the current step of the yard's own worker has ended.
     pub(crate) fn wait_for_worker(&self) -> Result<(), Found> {
         let seen = self.yard.status().ticks;
         let ended = || self.yard.status().ticks > seen + 1;
@@ -117,8 +118,8 @@ impl House {
         Ok(())
     }
 
-    /// Fails unless the yard is empty: first with the frames that are poisoned at the end, then
-    /// without.
+    /// Fails unless the yard is empty. Checks first with the frames that are still poisoned, then
+    /// without them.
     pub(crate) fn prove_empty(&self) -> Result<(), Found> {
         if !raw::finish_deferred(&self.yard) {
             return Err(Found::Wrong("deferred initialisation does not end".into()));
@@ -169,7 +170,7 @@ impl House {
         &self.turns[((start - self.owners.frames().start) / SECTION_PAGES) as usize]
     }
 
-    /// Takes the section that begins at a frame out of the yard, unless it is in use.
+    /// Takes the section that begins at a frame offline, unless it is in use.
     pub(crate) fn offline(&self, start: u64) -> Result<bool, Found> {
         let frames = start..start + SECTION_PAGES;
         let Ok(_turn) = self.turn(start).try_lock() else { return Ok(false) };
@@ -183,22 +184,23 @@ impl House {
         Ok(true)
     }
 
-    /// Takes back a section that is offline. Returns whether there was one.
+    /// Brings an offline section online. Returns whether there was one.
     pub(crate) fn online(&self) -> Result<bool, Found> {
         let Some(start) = lock(&self.absent).sections.pop() else { return Ok(false) };
         let frames = start..start + SECTION_PAGES;
-        // Else it could go offline again before the slower thread asks.
+        // Without this lock, the section could go offline again before the slower thread makes its
+        // call.
         let _turn = lock(self.turn(start));
         self.owners.online(frames.clone())?;
         let frames = Pfn(frames.start)..Pfn(frames.end);
-        // Another thread asks for it at the same time, past the host's lock.
+        // A second thread requests the same section concurrently, bypassing the host's lock.
         let ready = AtomicBool::new(false);
         let (first, second) = thread::scope(|s| {
             let other = || {
                 ready.store(true, Relaxed);
                 raw::online(&self.yard, frames.clone())
             };
-            // The system may have no room for one more thread.
+            // The system may refuse another thread.
             let other = thread::Builder::new().spawn_scoped(s, other).ok();
             while other.is_some() && !ready.load(Relaxed) {
                 thread::yield_now();
@@ -228,7 +230,7 @@ impl House {
         Ok(true)
     }
 
-    /// Unpoisons a frame that is poisoned. Returns whether there was one.
+    /// Unpoisons a poisoned frame. Returns whether there was one.
     pub(crate) fn unpoison(&self) -> Result<bool, Found> {
         let Some((frame, removed)) = lock(&self.absent).poisoned.pop() else { return Ok(false) };
         if removed {
@@ -240,8 +242,8 @@ impl House {
     }
 }
 
-/// Whether something becomes true: at once, or where the yard has a worker of its own, after a
-/// while.
+/// Returns whether a condition becomes true: at once, or after a while if the yard has its own
+/// worker.
 fn eventually(upkeep: Upkeep, mut f: impl FnMut() -> bool) -> bool {
     let looks = if matches!(upkeep, Upkeep::Own(_)) { LOOKS } else { 1 };
     (0..looks).any(|n| {

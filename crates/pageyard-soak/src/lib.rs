@@ -1,13 +1,15 @@
-//! Random work on yards of real memory, with the owner of every page on record.
+//! Runs random operations on yards of real memory and tracks the owner of every page.
 //!
-//! A soak consists of phases of about a second. Each makes yards of its own, whose sizes, thread
-//! caches and workers are drawn from the seed and the phase's number, and threads that come and go.
-//! They request and return memory by every public way while settings, limits and memory change
-//! ([the table](https://docs.rs/pageyard-soak) of ways is `src/ways.rs`). Each page that is handed
-//! out is entered in a shadow map by one atomic exchange, which finds a page that has an owner
-//! already, and leaves it by another one when it is returned. In half of the phases, pages also bear
-//! patterns, and memory that was requested as zero is checked. At the end of a phase everything is
-//! returned, and each yard must be exactly empty.
+//! A soak consists of phases of about a second. Each phase creates its own yards and its own
+//! threads, which start and end during the phase. The seed and the phase's number determine the
+//! yards' sizes, thread caches and workers. The threads allocate and free memory by every public
+//! method while settings, limits and memory change ([the table](https://docs.rs/pageyard-soak) of
+//! methods is `src/ways.rs`).
+//!
+//! A shadow map holds the owner of every page. One atomic exchange enters an allocated page, and
+//! finds a page that already has an owner. Another exchange removes it when it is freed. In half of
+//! the phases, pages also carry patterns, and memory that was requested as zero is checked. At the
+//! end of a phase everything is freed, and each yard must be exactly empty.
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -43,42 +45,42 @@ pub use owner::Owner;
 pub use phase::Phase;
 pub use run::soak;
 
-/// A mistake that is made on purpose, once, to see that it is found.
+/// A mistake that is planted once, on purpose, to check that it is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plant {
-    /// A block is handed out a second time.
+    /// A block is allocated a second time.
     Twice,
-    /// A block is forgotten: it has no owner, and is not free.
+    /// A block is leaked: it has no owner and is not free.
     Lose,
-    /// A page that was requested as zero is not.
+    /// A page that was requested as zero is not zero.
     Dirt,
-    /// A block is given back by a thread that does not own it.
+    /// A block is freed by a thread that does not own it.
     WrongOwner,
     /// A byte of a block is overwritten.
     Scribble,
 }
 
-/// What to do.
+/// The parameters of a soak.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Seconds until the last phase is cut short.
+    /// Seconds after which the last phase is cut short.
     pub seconds: u64,
-    /// Phases at most.
+    /// The maximum number of phases.
     pub phases: u64,
-    /// The number of the one phase to repeat, instead of counting from 1.
+    /// The number of the only phase, which is repeated. `None` counts phases from 1.
     pub only: Option<u64>,
-    /// Bytes of memory in the yards of a phase at most.
+    /// The maximum number of bytes of memory in the yards of a phase.
     pub size: u64,
     /// Threads that allocate.
     pub threads: usize,
-    /// Where random choices start. How the threads interleave differs from run to run.
+    /// The start of all random choices. The interleaving of threads still differs from run to run.
     pub seed: u64,
-    /// A mistake to make.
+    /// A mistake to plant.
     pub plant: Option<Plant>,
 }
 
 impl Plan {
-    /// This many seconds on 1 GiB, with two threads for each CPU but at least four.
+    /// Runs for this many seconds on 1 GiB, with two threads per CPU, at least four.
     pub fn new(seconds: u64) -> Plan {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Plan {
@@ -93,16 +95,16 @@ impl Plan {
     }
 }
 
-/// Why a soak did not run.
+/// Why a soak could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum SoakError {
-    /// A yard cannot be made.
+    /// A yard could not be created.
     #[error(transparent)]
     Build(#[from] pageyard_host::BuildError),
     /// A new yard has no free page.
     #[error("a new yard has no free page")]
     Empty,
-    /// No thread is to allocate, or too many are.
+    /// The number of threads is 0 or too large.
     #[error("threads: {0}; give 1 to 1024")]
     Threads(usize),
     /// A thread could not be started.

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::found::Found;
 use crate::owner::{Names, Owner};
 
-/// The owner of each page. An owner enters itself after it has got a page and leaves before it gives
-/// the page back.
+/// The owner of each page. A thread enters an owner after it has allocated a page, and removes it
+/// before it frees the page.
 ///
-/// The exchanges are relaxed: the yard alone orders a return before the next hand-out.
+/// The exchanges are relaxed: only the yard orders a free before the next allocation.
 pub(crate) struct Owners {
     first: u64,
-    /// Numbers of owners.
+    /// The numbers of the owners.
     pages: Box<[AtomicU64]>,
     names: Names,
 }
@@ -24,7 +24,7 @@ impl Owners {
         Owners { first: frames.start, pages, names }
     }
 
-    /// Frame numbers of all pages.
+    /// Returns the frame numbers of all pages.
     pub(crate) fn frames(&self) -> Range<u64> {
         self.first..self.first + self.pages.len() as u64
     }
@@ -33,13 +33,13 @@ impl Owners {
         Owner::from_number(number, self.names)
     }
 
-    /// Enters the owner of a page. Fails with the one it had if that is not `was`.
+    /// Replaces the owner of a page. Fails with the previous owner if that is not `was`.
     fn swap(&self, frame: u64, owner: Owner, was: Owner) -> Result<(), Owner> {
         let number = self.pages[(frame - self.first) as usize].swap(owner.number(), Relaxed);
         if number == was.number() { Ok(()) } else { Err(self.owner(number)) }
     }
 
-    /// Enters the owner of pages that were handed out.
+    /// Enters the owner of allocated pages.
     pub(crate) fn take(&self, frames: Range<u64>, to: Owner) -> Result<(), Found> {
         for frame in frames {
             self.swap(frame, to, Owner::FREE).map_err(|owner| Found::HandedOut {
@@ -51,7 +51,7 @@ impl Owners {
         Ok(())
     }
 
-    /// Removes the owner of pages that are about to be given back.
+    /// Removes the owner of pages that are about to be freed.
     pub(crate) fn give(&self, frames: Range<u64>, by: Owner) -> Result<(), Found> {
         for frame in frames {
             self.swap(frame, Owner::FREE, by).map_err(|owner| Found::NotOwner {
@@ -63,8 +63,8 @@ impl Owners {
         Ok(())
     }
 
-    /// Changes the owner of pages that are not handed out. Where `change` has no answer for an
-    /// owner, the page is in use.
+    /// Changes the owner of pages that are not allocated. If `change` returns `None` for an owner,
+    /// the page is in use.
     fn change(
         &self,
         frames: Range<u64>,
@@ -80,7 +80,7 @@ impl Owners {
         Ok(())
     }
 
-    /// Notes that a section is offline. Its poisoned frames remain poisoned.
+    /// Records that a section is offline. Its poisoned frames remain poisoned.
     pub(crate) fn offline(&self, frames: Range<u64>) -> Result<(), Found> {
         self.change(frames, Owner::OFFLINE, |owner| match owner {
             Owner::FREE => Some(Owner::OFFLINE),
@@ -89,8 +89,8 @@ impl Owners {
         })
     }
 
-    /// Notes that a section is about to come back. A frame that was unpoisoned meanwhile is entered
-    /// as free already.
+    /// Records that a section is about to go online. A frame that was unpoisoned meanwhile is
+    /// already entered as free.
     pub(crate) fn online(&self, frames: Range<u64>) -> Result<(), Found> {
         self.change(frames, Owner::FREE, |owner| match owner {
             Owner::OFFLINE | Owner::FREE => Some(Owner::FREE),
@@ -99,7 +99,7 @@ impl Owners {
         })
     }
 
-    /// Notes that a free frame is out of use. Its section may have gone offline since.
+    /// Records that a free frame is out of use. Its section may have gone offline since.
     pub(crate) fn poison(&self, frame: u64) -> Result<(), Found> {
         self.change(frame..frame + 1, Owner::POISONED, |owner| match owner {
             Owner::FREE | Owner::OFFLINE => Some(Owner::POISONED),
@@ -107,12 +107,12 @@ impl Owners {
         })
     }
 
-    /// Notes that a poisoned frame is about to come back.
+    /// Records that a poisoned frame is about to be unpoisoned.
     pub(crate) fn unpoison(&self, frame: u64) -> Result<(), Found> {
         self.give(frame..frame + 1, Owner::POISONED)
     }
 
-    /// The first page that is neither free nor poisoned, and its owner.
+    /// Returns the first page that is neither free nor poisoned, and its owner.
     pub(crate) fn first_owned(&self) -> Option<(u64, Owner)> {
         let owners = self.pages.iter().map(|owner| self.owner(owner.load(Relaxed)));
         let owned = |&(_, owner): &(u64, Owner)| ![Owner::FREE, Owner::POISONED].contains(&owner);
@@ -161,7 +161,7 @@ mod tests {
         let owners = Owners::new(100..200, NAMES);
         assert_eq!(owners.poison(115), Ok(()));
         assert_eq!(owners.offline(110..120), Ok(()));
-        // Poisoned just before its section went.
+        // Poisoned just before its section went offline.
         assert_eq!(owners.poison(116), Ok(()));
         let gone = |frame, owner| Err(Found::HandedOut { frame, owner, to: a });
         assert_eq!(owners.take(112..113, a), gone(112, Owner::OFFLINE));

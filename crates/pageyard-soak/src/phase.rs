@@ -1,4 +1,4 @@
-//! What a phase consists of: drawn from the seed and the phase's number alone.
+//! A phase: its yards and threads, determined by the seed and the phase's number alone.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use pageyard_host::{Backing, BuildError, Builder, GiveBack, HostYard, ThreadCach
 
 use crate::Plan;
 
-/// Bytes of the smallest yard that is drawn: one block of the largest order.
+/// Bytes of the smallest yard: one block of the largest order.
 const LEAST: u64 = 4 << 20;
 /// Bytes of the smallest yard in a storm.
 const STORM: u64 = 16 << 20;
 /// Bytes of a section, the unit in which memory goes offline.
 const SECTION: u64 = SECTION_PAGES * PAGE_SIZE;
-/// Operations that a thread of its own repeats in some phases, besides ticks.
+/// Operations, besides ticks, that a dedicated thread repeats in some phases.
 const BUSY: &[&str] = &["drain", "set_limits", "compact"];
 
-/// Which worker a yard has.
+/// The worker of a yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Upkeep {
-    /// Its own thread, with this tick.
+    /// The yard's own thread, with this tick.
     Own(Duration),
-    /// A thread of the soak's that calls `worker`.
+    /// A thread of the soak that calls `worker`.
     Steps,
-    /// None but the calls of `tick`.
+    /// None, except calls of `tick`.
     Calls,
 }
 
-/// What a yard is made with.
+/// The parameters of a yard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) size: u64,
@@ -37,16 +37,16 @@ pub(crate) struct Shape {
     pub(crate) upkeep: Upkeep,
     backing: Backing,
     give_back: Option<GiveBack>,
-    /// Whether the yard starts with its first section alone.
+    /// Whether the yard starts with only its first section.
     pub(crate) deferred: bool,
 }
 
-/// What a thread does that allocates.
+/// The work of a thread that allocates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
     /// Operations of every kind.
     Mixed,
-    /// Takes this many single pages at most, and returns them.
+    /// Allocates at most this many single pages, and frees them.
     Burst(usize),
 }
 
@@ -55,19 +55,19 @@ pub(crate) enum Work {
 pub struct Phase {
     /// The seed of the soak.
     pub seed: u64,
-    /// Which phase of it.
+    /// Index of the phase in the soak.
     pub number: u64,
     pub(crate) yards: Vec<Shape>,
     pub(crate) workers: Vec<Work>,
     /// Threads that repeat one operation each.
     pub(crate) busy: Vec<&'static str>,
-    /// Threads that take most of a yard and return it.
+    /// Number of threads that allocate most of a yard and free it.
     pub(crate) swings: usize,
-    /// Whether a thread draws operations of the table that neither allocate nor free.
+    /// Whether one thread runs the operations of the table that neither allocate nor free.
     pub(crate) others: bool,
-    /// Whether pages bear patterns, which slows the threads down.
+    /// Whether pages carry patterns, which slows the threads down.
     pub(crate) patterns: bool,
-    /// The most that all threads of mixed work would like to hold, in percent of the memory.
+    /// The most that all threads of mixed work together try to hold, in percent of the memory.
     pub(crate) appetite: u64,
 }
 
@@ -110,10 +110,10 @@ impl Phase {
     pub(crate) fn new(plan: &Plan, number: u64) -> Phase {
         let mut rng = Rng::with_seed(plan.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let rng = &mut rng;
-        // Half of the phases are storms: pressure comes and goes while threads refill and drain
-        // their caches of a single yard.
+        // Half of the phases are storms: memory pressure rises and falls while threads refill and
+        // drain their caches of a single yard.
         let storm = rng.bool();
-        // Six yards are more than a thread finds its caches of at once.
+        // With six yards, a thread cannot find all of its caches at once.
         let yards = if storm { 1 } else { one_of(rng, &[1, 1, 2, 6]) };
         let size = if storm { STORM << rng.u32(0..=2) } else { plan.size >> rng.u32(0..=7) };
         let size = (size / yards / LEAST * LEAST).max(LEAST).min(plan.size);
@@ -147,15 +147,15 @@ impl Phase {
         phase
     }
 
-    /// One large yard with little in use, whose sections go offline and come back all the time. Half
-    /// of these yards start with one section and initialise the others while threads use them.
+    /// Uses one large yard with little in use, whose sections repeatedly go offline and online.
+    /// Half of these yards start with one section and initialise the others while threads use them.
     fn move_sections(&mut self, rng: &mut Rng, size: u64) {
         self.yards.truncate(1);
         self.yards[0].size = size;
         if rng.bool() {
             self.yards[0].deferred = true;
             self.busy.push("init_section");
-            // This thread ends the initialisation.
+            // This thread finishes the initialisation.
             self.others = true;
         }
         self.workers.iter_mut().for_each(|work| *work = Work::Mixed);

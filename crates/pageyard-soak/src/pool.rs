@@ -12,27 +12,27 @@ use crate::found::Report;
 use crate::held::{Held, Item, Terms};
 use crate::house::{House, lock};
 
-/// Blocks that a relocator may move while they are lent to it, by number.
+/// Blocks lent to a relocator, which may move them, by frame number.
 #[derive(Default)]
 pub(crate) struct Pool(Mutex<HashMap<Pfn, (Order, Terms)>>);
 
 impl Pool {
-    /// Lends a block; anything else is dropped.
+    /// Lends a block; any other item is dropped.
     pub(crate) fn put(&self, held: Held) {
         let Held { item: Item::Block(block), house, terms } = held else { return };
         let (pfn, order) = block.into_raw();
         let mut all = lock(&self.0);
         all.insert(pfn, (order, terms));
-        // SAFETY: no block owns it. Where this fails, it is not moved.
+        // SAFETY: no `Block` owns it. If this fails, it is not moved.
         let _ = unsafe { house.yard.core() }.set_movable(pfn, order, true);
     }
 
-    /// Takes back a block that was lent.
+    /// Takes back a lent block.
     pub(crate) fn take(&self, house: &'static House) -> Option<Held> {
         let mut all = lock(&self.0);
         let pfn = *all.keys().next()?;
         let (order, terms) = all.remove(&pfn)?;
-        // SAFETY: `put` gave up its ownership, and the relocator moves what is in the table alone.
+        // SAFETY: `put` gave up its ownership, and the relocator moves only blocks in the table.
         let block = unsafe { house.yard.from_raw(pfn, order) }.expect("a block of this yard");
         Some(Held { item: Item::Block(block), house, terms })
     }
@@ -45,8 +45,8 @@ pub(crate) struct Moves {
     pub(crate) pool: &'static Pool,
 }
 
-// SAFETY: what it moves is in the pool, so nothing uses it, and stands there by its new place
-// afterwards. All else is refused.
+// SAFETY: a block that it moves is in the pool, so nothing uses it, and is entered there under its
+// new place afterwards. All other blocks are refused.
 unsafe impl Relocator for Moves {
     fn relocate(&self, block: &Moving) -> Relocation {
         let (from, to, order) = (block.from(), block.to(), block.order());

@@ -1,4 +1,4 @@
-//! Phases, one after the other.
+//! Runs phases in sequence.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -18,24 +18,23 @@ use crate::ways::NAMES;
 use crate::world::World;
 use crate::{Plan, Plant, SoakError};
 
-/// Between two looks at a phase.
+/// Interval between checks of a phase.
 const LOOK: Duration = Duration::from_millis(100);
-/// Looks after which a thread that has not begun an operation hangs. Counted, not timed, so that
-/// a process that was stopped goes on.
+/// Number of checks after which a thread that has not begun an operation counts as hung. Checks are
+/// counted rather than timed, so that a stopped process can continue.
 const PATIENCE: u32 = 3000;
 
-/// A phase that is over.
+/// The result of a phase.
 struct Over {
     counts: Counts,
     plant: Option<Plant>,
     found: Option<Found>,
 }
 
-/// Runs phases until the time is over, something is found, or `tell` says so. `tell` is told of the
+/// Runs phases until the time is over, a failure is found, or `tell` breaks. `tell` receives the
 /// current phase about ten times a second, and at least once.
 ///
-/// # Errors
-/// [`SoakError`]. What is found is in the report.
+/// [`SoakError`]. A failure that the soak finds is in the report.
 pub fn soak(
     plan: &Plan,
     tell: &mut dyn FnMut(&Phase) -> ControlFlow<()>,
@@ -79,7 +78,7 @@ pub fn soak(
 }
 
 /// Runs one phase.
-#[allow(unsafe_code)] // its memory
+#[allow(unsafe_code)] // frees the phase's memory
 fn run(
     phase: &Phase,
     plant: Option<Plant>,
@@ -105,14 +104,14 @@ fn run(
         found,
     };
     if over.found.is_none() {
-        // SAFETY: all threads have ended, with what they left in their thread-local storage; all
-        // items were returned, and the calls of what was registered have ended.
+        // SAFETY: all threads have ended, including the destructors of their thread-local storage;
+        // all items were freed, and all calls of registered callbacks have ended.
         unsafe { shared.free() };
     }
     Ok(over)
 }
 
-/// Starts a thread for each seat, and waits for all of them.
+/// Starts a thread for each seat and waits for all of them.
 fn work(world: &'static World, seed: u64) -> io::Result<()> {
     let mut rng = Rng::with_seed(seed);
     let mut start = |seat| {
@@ -134,7 +133,7 @@ fn work(world: &'static World, seed: u64) -> io::Result<()> {
     done
 }
 
-/// Waits until the phase's threads have ended. What is returned says which thread hangs.
+/// Waits until the phase's threads have ended. Returns a finding if a thread hangs.
 fn watch(
     world: &World,
     all: &JoinHandle<io::Result<()>>,

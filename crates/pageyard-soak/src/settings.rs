@@ -1,6 +1,6 @@
-//! Values for every setting that can be changed while a yard is in use.
+//! Values of every setting that can be changed while a yard is in use.
 
-/// Names and values, the default first.
+/// Names and values; the default comes first.
 pub(crate) const SETTINGS: &[(&str, &[&str])] = &[
     ("min_free_kbytes", &["4096", "0", "512", "20000"]),
     ("watermark_scale_factor", &["10", "1", "300", "1000"]),

@@ -1,22 +1,22 @@
-//! What one thread did.
+//! Counters of one thread.
 
 use crate::counts::Counts;
 use crate::owner::Names;
 
-/// What one thread did.
+/// Counters of one thread.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// By row of the table.
+    /// Operations by row of the table.
     pub(crate) rows: Vec<u64>,
-    /// Pages that were handed out.
+    /// Pages allocated.
     pub(crate) pages: u64,
-    /// Of these, pages that were requested as zero.
+    /// Pages of these that were requested as zero.
     pub(crate) zeros: u64,
-    /// Requests that were refused.
+    /// Requests that failed.
     pub(crate) refused: u64,
     /// Items whose patterns were checked.
     pub(crate) checked: u64,
-    /// Items that were released by another thread than the one that got them.
+    /// Items that were freed by another thread than the one that allocated them.
     pub(crate) exchanged: u64,
 }
 

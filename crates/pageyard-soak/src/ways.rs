@@ -1,4 +1,4 @@
-//! The table of ways: every public method of a yard, and what a soak does with it.
+//! The operation table: every public method of a yard, and how a soak uses it.
 
 use std::alloc::Layout;
 use std::thread;
@@ -16,12 +16,12 @@ use crate::house::House;
 use crate::raw::{self, Heap};
 use crate::settings::SETTINGS;
 
-/// How a row is done.
+/// The kind of a row, with its function.
 #[derive(Clone, Copy)]
 pub(crate) enum Way {
-    /// Requests something.
+    /// Allocates an item.
     In(fn(&mut Rng, &'static House, Gfp) -> Option<Item>),
-    /// Gives a block back.
+    /// Frees a block.
     Out(fn(&'static House, Block<'static>) -> Result<(), Found>),
     /// Something else.
     Other(fn(&mut Hand, &'static House) -> Result<(), Found>),
@@ -29,9 +29,9 @@ pub(crate) enum Way {
 
 /// A row of the table.
 pub(crate) struct Row {
-    /// The method, or what else is done.
+    /// The method's name, or a name for another operation.
     pub(crate) name: &'static str,
-    /// How often it is drawn, in proportion to the other rows of its kind.
+    /// The relative frequency among rows of the same kind.
     pub(crate) weight: u32,
     pub(crate) way: Way,
 }
@@ -60,7 +60,7 @@ const fn other(
     Row { name, weight, way: Way::Other(f) }
 }
 
-/// A method without an effect.
+/// A row for a method without side effects.
 macro_rules! read {
     ($name:ident) => {
         other(stringify!($name), 1, |_, h| {
@@ -153,7 +153,7 @@ pub(crate) static TABLE: &[Row] = &[
         let pages = h.pages();
         let hard = hand.rng.bool().then(|| hand.rng.u64(pages / 3..=pages));
         let soft = hand.rng.bool().then(|| hard.unwrap_or(pages) / 2);
-        // A limit that is too small for the yard is refused.
+        // A limit that is too small for the yard is rejected.
         let _ = h.yard.set_limits(Limits { hard, soft });
         Ok(())
     }),
@@ -211,7 +211,7 @@ pub(crate) static TABLE: &[Row] = &[
     other("thread", 2, |hand, h| hand.thread(h)),
     other("fork", 1, |hand, h| hand.fork(h)),
     other("Vec", 4, |hand, _| {
-        // The program's own allocator, which may be a yard too.
+        // Uses the program's own allocator, which may also be a yard.
         let bytes = bytes(&mut hand.rng);
         let mut all = vec![0u8; bytes];
         let zeros = all.iter().step_by(4096).all(|&b| b == 0);
@@ -264,7 +264,7 @@ pub(crate) static TABLE: &[Row] = &[
         Ok(())
     }),
     other("validate", 1, |_, h| {
-        // Its answer means nothing while other threads use the yard.
+        // The result is meaningless while other threads use the yard.
         let _ = h.yard.validate();
         Ok(())
     }),
@@ -281,12 +281,12 @@ pub(crate) static NAMES: [&str; TABLE.len()] = {
     names
 };
 
-/// The row of this name.
+/// Returns the number of the row with this name.
 pub(crate) fn row(name: &str) -> usize {
     TABLE.iter().position(|row| row.name == name).unwrap_or_default()
 }
 
-/// A row of a kind, by weight.
+/// Picks a row of a kind at random, by weight.
 pub(crate) fn draw(rng: &mut Rng, is_meant: impl Fn(&Way) -> bool) -> usize {
     let meant = || TABLE.iter().enumerate().filter(|(_, row)| is_meant(&row.way));
     let all: u32 = meant().map(|(_, row)| row.weight).sum();
@@ -311,7 +311,7 @@ fn order(rng: &mut Rng) -> Order {
     Order::new(order).unwrap_or_default()
 }
 
-/// Bytes of a collection: from less than a page to a little more than the largest block.
+/// Returns the size of a collection: from less than a page to a little more than the largest block.
 fn bytes(rng: &mut Rng) -> usize {
     let most = 5 << (12 + rng.u32(0..=8));
     rng.usize(1..=most)
@@ -325,7 +325,7 @@ mod tests {
     use super::TABLE;
     use crate::hand::{ALLOC, DROP, FREE_BULK};
 
-    /// What else is done, by names that no method has.
+    /// Rows whose names are not methods.
     const ELSE: &[&str] = &[
         "InYard",
         "PageAlloc",
@@ -339,7 +339,7 @@ mod tests {
         "thread",
     ];
 
-    /// The names of the public methods of `HostYard` in a source file.
+    /// Returns the names of the public methods of `HostYard` in a source file.
     fn methods(source: &str) -> BTreeSet<String> {
         let mut inside = false;
         let mut all = BTreeSet::new();

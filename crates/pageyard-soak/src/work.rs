@@ -1,4 +1,4 @@
-//! What the threads of a phase do, by their seats.
+//! The work of a phase's threads, by role.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,19 +13,19 @@ use crate::phase::Work;
 use crate::ways::{TABLE, Way, draw, row};
 use crate::world::Role;
 
-/// Operations of a worker in a phase: about a second's.
+/// Operations of a worker in a phase, about one second's worth.
 const MIXED: u64 = 10_000;
-/// See `MIXED`: single pages that bear patterns, and those that do not.
+/// Like `MIXED`: single pages with patterns, and without.
 const MARKED_BURSTS: u64 = 500_000;
 const BURSTS: u64 = 2_000_000;
-/// Requests that do not wait, of each type.
+/// Flags of requests that do not wait, one per type.
 const TYPES: [Gfp; 3] =
     [Gfp::NOWAIT, Gfp::NOWAIT.union(Gfp::MOVABLE), Gfp::NOWAIT.union(Gfp::RECLAIMABLE)];
-/// Items at one place that any thread takes from.
+/// The most items in one shared collection.
 const MOST: usize = 1000;
 
 impl Hand {
-    /// Does the seat's work, and returns everything.
+    /// Does the seat's work, then frees everything.
     pub(crate) fn run(mut self) {
         let role = self.world.seats[self.seat].role;
         let done = self.work(role);
@@ -77,7 +77,7 @@ impl Hand {
         }
     }
 
-    /// Requests something; `None` if that is refused.
+    /// Allocates an item. Returns `None` if the request fails.
     fn take(&mut self, house: &'static House) -> Result<Option<Held>, Found> {
         let row = draw(&mut self.rng, |way| matches!(way, Way::In(_)));
         let Way::In(f) = TABLE[row].way else { return Ok(None) };
@@ -87,7 +87,7 @@ impl Hand {
         self.enter(row, house, item, gfp.contains(Gfp::ZERO), self.world.phase.patterns)
     }
 
-    /// Returns an item in one of the ways there are.
+    /// Frees an item by a random method.
     fn give(&mut self, mut held: Held) -> Result<(), Found> {
         let house = held.house;
         self.tally.checked += 1;
@@ -117,10 +117,10 @@ impl Hand {
         Ok(())
     }
 
-    /// Operations of every kind.
+    /// Runs operations of every kind.
     fn mix(&mut self, turn: u64) -> Result<(), Found> {
         if turn % 64 == 1 {
-            // In most phases from nothing to half more than there is.
+            // In most phases, from nothing to half more than the memory.
             let all: u64 = self.world.houses.iter().map(House::pages).sum();
             let part = all * self.rng.u64(0..=self.world.phase.appetite) / 100;
             self.appetite = part / self.world.phase.workers.len() as u64;
@@ -141,7 +141,7 @@ impl Hand {
             }
         }
         if let Some(at) = self.any() {
-            // Other threads' writes are seen while it is held, not only at the end.
+            // Checks for other threads' writes while the item is held, not only at the end.
             self.held[at].check()?;
             self.held[at].mark()?;
         }
@@ -156,7 +156,7 @@ impl Hand {
         Ok(())
     }
 
-    /// Returns an item, or leaves it to another thread.
+    /// Frees an item, or leaves it to another thread.
     fn let_go(&mut self) -> Result<(), Found> {
         let Some(at) = self.any() else { return Ok(()) };
         let held = self.remove(at);
@@ -174,7 +174,7 @@ impl Hand {
         self.give(held)
     }
 
-    /// Returns everything, and ends with a full cache.
+    /// Frees everything, and ends with a full cache.
     fn release_all(&mut self) -> Result<(), Found> {
         while let Some(held) = self.held.pop() {
             self.give(held)?;

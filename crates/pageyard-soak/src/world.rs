@@ -1,4 +1,4 @@
-//! A phase at work: its yards, its threads, and what they found.
+//! A running phase: its yards, its threads, and what they found.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -12,42 +12,42 @@ use crate::owner::Names;
 use crate::phase::{Phase, Work};
 use crate::{Plant, SoakError};
 
-/// What a thread does.
+/// The role of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Worker(Work),
-    /// Takes most of a yard and returns it.
+    /// Allocates most of a yard and frees it.
     Swing,
-    /// Repeats one row of the table.
+    /// Repeats one row of the operation table.
     Repeat(usize),
-    /// Draws rows that neither allocate nor free.
+    /// Runs rows that neither allocate nor free.
     Others,
 }
 
-/// A thread of the phase, and how far it is.
+/// A thread of the phase and its progress.
 pub(crate) struct Seat {
     pub(crate) role: Role,
-    /// Operations begun, and in the lowest bits the row of the last one.
+    /// Number of operations begun, with the row of the last one in the lowest bits.
     pub(crate) progress: AtomicU64,
 }
 
-/// All that the threads of a phase share.
+/// The state shared by the threads of a phase.
 pub(crate) struct World {
     pub(crate) phase: Phase,
     pub(crate) seats: Vec<Seat>,
     /// Items that any thread may release.
     pub(crate) exchange: Mutex<Vec<Held>>,
-    /// Of each house.
+    /// One per house.
     callbacks: Vec<Callbacks>,
     pub(crate) houses: Vec<House>,
-    /// Of the table's rows.
+    /// The names of the table's rows.
     pub(crate) names: Names,
-    /// Threads so far; each one's number is part of its owners.
+    /// Number of threads so far. Each thread's number is part of its owners.
     pub(crate) threads: AtomicU64,
-    /// Workers that are not done yet.
+    /// Number of workers that are not done yet.
     pub(crate) working: AtomicUsize,
     over: AtomicBool,
-    /// A mistake to make, once.
+    /// A mistake to plant, once.
     pub(crate) plant: Mutex<Option<Plant>>,
     planting: bool,
     pub(crate) found: Mutex<Option<Found>>,
@@ -90,12 +90,12 @@ impl World {
     pub(crate) fn open(&'static self) {
         for house in &self.houses {
             self.callbacks(house).open(self, house);
-            // There was none before.
+            // None was installed before.
             let _ = house.heap.install(&house.yard);
         }
     }
 
-    /// Returns all that is left, and fails unless every yard is empty then.
+    /// Frees everything that is left, and fails unless every yard is empty afterwards.
     pub(crate) fn close(&'static self) -> Result<(), Found> {
         let left = std::mem::take(&mut *lock(&self.exchange));
         left.into_iter().try_for_each(Held::release)?;
@@ -103,7 +103,7 @@ impl World {
         self.houses.iter().try_for_each(House::prove_empty)
     }
 
-    /// What is registered with a house's yard.
+    /// Returns the callbacks registered with a house's yard.
     pub(crate) fn callbacks(&self, house: &House) -> &Callbacks {
         &self.callbacks[house.number]
     }
@@ -112,17 +112,17 @@ impl World {
         self.over.store(true, SeqCst);
     }
 
-    /// Whether workers are to end.
+    /// Returns whether workers must end.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Relaxed)
     }
 
-    /// Whether all other threads are to end too.
+    /// Returns whether all other threads must end too.
     pub(crate) fn is_done(&self) -> bool {
         self.is_over() || self.working.load(Relaxed) == 0
     }
 
-    /// Whether this mistake is to be made now.
+    /// Returns whether to plant this mistake now.
     pub(crate) fn plant_now(&self, what: Plant) -> bool {
         self.planting && lock(&self.plant).take_if(|plant| *plant == what).is_some()
     }

@@ -1,4 +1,4 @@
-//! One picture of one yard.
+//! Drawing of one yard.
 
 use pageyard_host::{CpuStatus, YardStats, ZoneStatus};
 use ratatui::Frame;
@@ -8,17 +8,18 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Table};
 
 const NS: f64 = 1e9;
-/// Lines of a zone, at least.
+/// Minimum number of lines of a zone.
 const ZONE_LINES: u16 = 9;
 
-/// A yard now, and as it was before: what happened between the two is shown a second.
+/// A yard now and at an earlier moment; the view shows the changes between the two as rates per
+/// second.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// Now.
+    /// Current statistics.
     pub now: YardStats,
-    /// Before; the same where there is nothing before.
+    /// Earlier statistics; the same as `now` if there are none.
     pub before: YardStats,
-    /// Which of a process's yards, from 1, and of how many.
+    /// Number of this yard among those of the process, from 1, and their total.
     pub which: (usize, usize),
 }
 
@@ -38,7 +39,7 @@ fn size(pages: u64) -> String {
     }
 }
 
-/// A rate in few digits.
+/// Formats a rate in few digits.
 fn short(n: f64) -> String {
     match n {
         n if n < 10_000.0 => format!("{n:.0}"),
@@ -51,9 +52,9 @@ fn ratio(part: u64, all: u64) -> f64 {
     (part as f64 / all.max(1) as f64).clamp(0.0, 1.0)
 }
 
-/// Draws it.
+/// Draws the view.
 pub fn draw(frame: &mut Frame<'_>, view: &View) {
-    // No more than there is room for: a layout of many parts takes long.
+    // No more zones than fit: a layout of many parts is slow.
     let room = 1 + usize::from(frame.area().height.saturating_sub(7) / ZONE_LINES);
     let zones = view.now.zones.len().min(room);
     let heights =
@@ -175,7 +176,7 @@ fn draw_zone(frame: &mut Frame<'_>, area: Rect, view: &View, z: &ZoneStatus, bef
     frame.render_widget(Table::new(cpus, widths).header(head), parts[1]);
 }
 
-/// A place of the fragmentation map.
+/// Colours a letter of the fragmentation map.
 fn place(letter: char) -> Span<'static> {
     let color = match letter {
         'M' => Color::Green,
@@ -274,7 +275,7 @@ mod tests {
         assert!(idle.contains(" - "), "no requests, no share of hits: {idle}");
     }
 
-    /// As another process may publish them: it may be of another version, or lie.
+    /// Another process may publish any figures: it may be of another version, or hostile.
     #[test]
     fn any_figures_will_do() {
         let most = |cpu| CpuStatus {

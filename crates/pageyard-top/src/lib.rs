@@ -1,5 +1,5 @@
-//! What `pageyard top` shows: the yards of another process, as they publish themselves
-//! ([`pageyard_host::read_stats`]). Drawing is apart from the terminal, so that it can be tested
+//! The view of `pageyard top`: the yards of another process, from its published statistics
+//! ([`pageyard_host::read_stats`]). Drawing is separate from the terminal, so that it can be tested
 //! without one.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The full screen, until somebody has seen enough.
+//! The full-screen view, until the user quits.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,34 +9,33 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 
 use crate::draw::{View, draw};
 
-/// Whether the terminal is ours. Held by whoever draws or gives it back.
+/// Whether this program controls the terminal. Held while drawing or restoring.
 static OURS: Mutex<bool> = Mutex::new(false);
 
 fn ours() -> MutexGuard<'static, bool> {
     OURS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the terminal back as it was, from another thread, as the program ends: nothing is drawn any
-/// more.
+/// Restores the terminal from another thread when the program ends. Nothing is drawn afterwards.
 pub fn leave() {
     let mut ours = ours();
     if std::mem::take(&mut *ours) {
-        // There is nowhere to say that it failed.
+        // A failure cannot be reported anywhere.
         let _ = ratatui::try_restore();
     }
     std::mem::forget(ours);
 }
 
-/// Shows the yards that `read` reads, again and again, until `q`, Escape or Ctrl-C. `read` fails when
-/// the process is gone: that ends it too.
+/// Shows the yards that `read` returns, refreshed every `every`, until `q`, Escape or Ctrl-C, or
+/// until `read` fails because the process is gone.
 ///
 /// # Errors
-/// The terminal's; what `read` failed with.
+/// Errors of the terminal and of `read`.
 pub fn watch(
     every: Duration,
     mut read: impl FnMut() -> Result<Vec<YardStats>, PageError>,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    // Before the screen changes: a mistake is told where it can be read.
+    // Before the screen changes, so that an error stays visible.
     let mut now = read()?;
     let mut before = now.clone();
     let mut at = 0;

@@ -1,24 +1,24 @@
-//! What can be true of an event on any machine: the limits that readers and writers enforce.
+//! Limits on events of any machine, enforced by readers and writers.
 
 use crate::error::Fault;
 use crate::event::{Event, Kind};
 
-/// Greatest block order (spec §1.1).
+/// Maximum block order (spec §1.1).
 pub const MAX_ORDER: u8 = 10;
-/// Greatest migrate type: three bits are stored per pageblock (spec §1.4).
+/// Maximum migrate type: three bits are stored per pageblock (spec §1.4).
 pub const MAX_TYPE: u8 = 7;
-/// CPUs are numbered below this.
+/// CPU numbers are below this.
 pub const MAX_CPUS: u16 = 4096;
-/// Greatest frame number: 64 address bits less 12 bits of page.
+/// Maximum frame number: 64 address bits minus 12 bits of page offset.
 pub const MAX_PFN: u64 = (1 << 52) - 1;
-/// Time may go back by this much (ns) from one record to the next: clocks of CPUs differ a
-/// little, and recorders round. Anything more is a fault.
+/// Maximum step back in time between successive records, in nanoseconds. CPU clocks differ
+/// slightly, and recorders round. A larger step is a fault.
 pub const MAX_BACKWARD_NS: u64 = 1_000_000;
 
 /// Checks an event against the limits of this module.
 ///
 /// # Errors
-/// [`Fault::OutOfRange`] with the name of the field and its limit.
+/// Fails with [`Fault::OutOfRange`], which contains the name of the field and its limit.
 pub fn check_event(event: &Event) -> Result<(), Fault> {
     at_most("cpu", u64::from(event.cpu), u64::from(MAX_CPUS - 1))?;
     match event.kind {

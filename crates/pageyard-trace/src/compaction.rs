@@ -1,55 +1,55 @@
-//! The tracepoints of compaction, and those that say when reclaim works, by the kernel's names.
+//! Tracepoints of compaction and reclaim, by the kernel's names.
 
-/// One tracepoint of compaction or of reclaim. Zones, modes, outcomes and priorities have the kernel's numbers
-/// ([`ZONES`], [`STATUSES`]).
+/// A tracepoint of compaction or reclaim. Zones, modes, outcomes and priorities use the kernel's
+/// numbers ([`ZONES`], [`STATUSES`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compaction {
     /// `mm_compaction_try_to_compact_pages`: a request is about to compact.
     TryToCompactPages {
-        /// The order wanted.
+        /// Requested order.
         order: Option<u8>,
         /// Request flags, numbered as in spec §2.1.
         gfp: u32,
-        /// 0: hardest, 2: gentlest.
+        /// 0 is the most aggressive, 2 the least.
         priority: u8,
     },
     /// `mm_compaction_begin`: a run over a zone begins.
     Begin(Scanners),
-    /// `mm_compaction_end`.
+    /// `mm_compaction_end`: a run over a zone ends.
     End {
-        /// Where they were.
+        /// Final positions of the scanners.
         scanners: Scanners,
-        /// How it ended, a number of [`STATUSES`].
+        /// Outcome, an index into [`STATUSES`].
         status: u8,
     },
-    /// `mm_compaction_isolate_migratepages`: pages were collected to be moved.
+    /// `mm_compaction_isolate_migratepages`: pages were isolated for migration.
     IsolateMigratepages(Isolated),
-    /// `mm_compaction_isolate_freepages`: free pages were taken to move others to.
+    /// `mm_compaction_isolate_freepages`: free pages were isolated as migration targets.
     IsolateFreepages(Isolated),
-    /// `mm_compaction_fast_isolate_freepages`: the same, by a look at the free lists.
+    /// `mm_compaction_fast_isolate_freepages`: like the previous, but from the free lists.
     FastIsolateFreepages(Isolated),
-    /// `mm_compaction_migratepages`.
+    /// `mm_compaction_migratepages`: isolated pages were migrated.
     Migratepages {
-        /// Pages moved.
+        /// Pages migrated.
         migrated: u64,
-        /// Pages that stayed.
+        /// Pages that could not be migrated.
         failed: u64,
     },
-    /// `mm_compaction_finished`: is the run done?
+    /// `mm_compaction_finished`: check whether the run is finished.
     Finished {
-        /// For what.
+        /// Zone and order of the check.
         wanted: Wanted,
-        /// The answer, a number of [`STATUSES`].
+        /// Result, an index into [`STATUSES`].
         status: u8,
     },
-    /// `mm_compaction_suitable`: is a run worth it?
+    /// `mm_compaction_suitable`: check whether a run is worthwhile.
     Suitable {
-        /// For what.
+        /// Zone and order of the check.
         wanted: Wanted,
-        /// The answer, a number of [`STATUSES`].
+        /// Result, an index into [`STATUSES`].
         status: u8,
     },
-    /// `mm_compaction_deferred`: a run was not begun, because earlier ones failed.
+    /// `mm_compaction_deferred`: a run was deferred because earlier ones failed.
     Deferred(Deferral),
     /// `mm_compaction_defer_compaction`: a run failed.
     DeferCompaction(Deferral),
@@ -60,39 +60,39 @@ pub enum Compaction {
         /// The node.
         node: u16,
     },
-    /// `mm_compaction_wakeup_kcompactd`: background compaction is given work.
+    /// `mm_compaction_wakeup_kcompactd`: background compaction is woken.
     WakeupKcompactd(Wake),
-    /// `mm_compaction_kcompactd_wake`: background compaction begins.
+    /// `mm_compaction_kcompactd_wake`: background compaction starts.
     KcompactdWake(Wake),
     /// `mm_vmscan_kswapd_sleep`: background reclaim has nothing to do.
     KswapdSleep {
         /// The node.
         node: u16,
     },
-    /// `mm_vmscan_kswapd_wake`: background reclaim begins.
+    /// `mm_vmscan_kswapd_wake`: background reclaim starts.
     KswapdWake {
         /// The node.
         node: u16,
-        /// The order wanted.
+        /// Requested order.
         order: Option<u8>,
     },
     /// `mm_vmscan_wakeup_kswapd`: a request wakes background reclaim.
     WakeupKswapd {
         /// The node.
         node: u16,
-        /// The order wanted.
+        /// Requested order.
         order: Option<u8>,
-        /// Flags of the request, numbered as in spec §2.1.
+        /// Request flags, numbered as in spec §2.1.
         gfp: u32,
     },
-    /// `mm_vmscan_direct_reclaim_begin`: a request reclaims memory itself.
+    /// `mm_vmscan_direct_reclaim_begin`: direct reclaim starts.
     DirectReclaimBegin {
-        /// The order wanted.
+        /// Requested order.
         order: Option<u8>,
-        /// Flags of the request, numbered as in spec §2.1.
+        /// Request flags, numbered as in spec §2.1.
         gfp: u32,
     },
-    /// `mm_vmscan_direct_reclaim_end`.
+    /// `mm_vmscan_direct_reclaim_end`: direct reclaim ends.
     DirectReclaimEnd {
         /// Pages reclaimed.
         reclaimed: u64,
@@ -100,7 +100,7 @@ pub enum Compaction {
 }
 
 impl Compaction {
-    /// Whether it is one of reclaim's (`mm_vmscan_*`).
+    /// Returns whether this is a tracepoint of reclaim (`mm_vmscan_*`).
     pub fn is_reclaim(&self) -> bool {
         matches!(
             self,
@@ -113,13 +113,13 @@ impl Compaction {
     }
 }
 
-/// The kernel's names of zones, by number.
+/// Kernel names of zones, by number.
 pub const ZONES: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
 
-/// The names of reclaim's tracepoints begin so.
+/// Prefix of the names of reclaim tracepoints.
 pub(crate) const VMSCAN: &str = "mm_vmscan_";
 
-/// The kernel's words for how compaction ended, by number.
+/// Kernel names of compaction outcomes, by number.
 pub const STATUSES: [&str; 9] = [
     "not_suitable_zone",
     "skipped",
@@ -132,65 +132,65 @@ pub const STATUSES: [&str; 9] = [
     "success",
 ];
 
-/// A zone's bounds and where the scanners are in it, as frame numbers.
+/// Bounds of a zone and the positions of the scanners, as frame numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scanners {
     /// The zone's first frame.
     pub zone_start: u64,
-    /// The ascending scanner.
+    /// The migrate scanner, which ascends.
     pub migrate: u64,
-    /// The descending scanner.
+    /// The free scanner, which descends.
     pub free: u64,
     /// One past the zone's last frame.
     pub zone_end: u64,
-    /// The run waits for locks.
+    /// Whether the run waits for locks.
     pub sync: bool,
 }
 
-/// What a scanner took from a range of frames.
+/// Pages that a scanner isolated from a range of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isolated {
-    /// The first frame looked at.
+    /// First frame scanned.
     pub start: u64,
-    /// One past the last.
+    /// One past the last frame scanned.
     pub end: u64,
-    /// Frames looked at.
+    /// Frames scanned.
     pub scanned: u64,
-    /// Pages taken.
+    /// Pages isolated.
     pub taken: u64,
 }
 
-/// A zone and what is wanted of it.
+/// A zone and a requested order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The node.
     pub node: u16,
-    /// The zone, a number of [`ZONES`].
+    /// The zone, an index into [`ZONES`].
     pub zone: u8,
-    /// The order; `None` (printed as -1): all that can be had.
+    /// The order; `None` (printed as -1) means as high as possible.
     pub order: Option<u8>,
 }
 
-/// What a zone remembers of failed runs.
+/// State of a zone after failed runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deferral {
-    /// The zone, and the order wanted now.
+    /// The zone, and the order requested now.
     pub wanted: Wanted,
     /// The smallest order that failed; up to one more than the greatest order.
     pub order_failed: u8,
     /// Attempts since the last failure.
     pub considered: u64,
-    /// So many attempts are passed over.
+    /// Number of attempts to skip.
     pub limit: u64,
 }
 
-/// Work for background compaction.
+/// A wake-up of background compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wake {
     /// The node.
     pub node: u16,
-    /// The order wanted; `None` (printed as -1): none in particular.
+    /// The requested order; `None` (printed as -1) means no particular order.
     pub order: Option<u8>,
-    /// The highest zone that may serve it, a number of [`ZONES`].
+    /// The highest usable zone, an index into [`ZONES`].
     pub highest: u8,
 }

@@ -1,5 +1,5 @@
-//! The fields of compaction's and reclaim's tracepoints, as one table: text and `.pgy` are written and read by
-//! it. The forms are those of the event formats that kernels 6.1 and 6.12 store in a `trace.dat`.
+//! Table of the fields of compaction and reclaim tracepoints. Text and `.pgy` are read and written
+//! by it. The formats are those that kernels 6.1 and 6.12 store in a `trace.dat`.
 
 use crate::check::{MAX_ORDER, MAX_PFN, at_most};
 use crate::compaction::{
@@ -7,29 +7,29 @@ use crate::compaction::{
 };
 use crate::error::Fault;
 
-/// No tracepoint has more fields.
+/// Maximum number of fields of a tracepoint.
 pub(crate) const MOST: usize = 6;
 
-/// The values of a tracepoint's fields, in their order; the rest are 0.
+/// Values of a tracepoint's fields, in order; unused ones are 0.
 pub(crate) type Values = [u64; MOST];
 
 /// A tracepoint.
 pub(crate) struct Point {
     pub(crate) name: &'static str,
-    /// What stands before each value, and the value's form.
+    /// The text before each value, and the form of the value.
     pub(crate) fields: &'static [(&'static str, Form)],
 }
 
-/// How a value is written.
+/// Form of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A frame number.
     Frame,
     /// A number.
     Count,
-    /// An order; the value is one more, 0 stands for -1.
+    /// An order plus 1; 0 means -1.
     Order,
-    /// An order, or one more than the greatest.
+    /// An order from 0 to the maximum order plus 1.
     OrderFailed,
     Node,
     Zone,
@@ -39,13 +39,13 @@ pub(crate) enum Form {
     Priority,
 }
 
-/// The words for runs that do not wait, and that do.
+/// Names of runs that do not wait and that do.
 pub(crate) const MODES: [&str; 2] = ["async", "sync"];
 
-/// The names of compaction's tracepoints begin so.
+/// Prefix of the names of compaction tracepoints.
 const PREFIX: &str = "mm_compaction_";
 
-/// Whether a tracepoint of this name could be in the table.
+/// Returns whether a tracepoint of this name could be in the table.
 pub(crate) fn may_be_point(name: &[u8]) -> bool {
     [PREFIX, VMSCAN].iter().any(|prefix| name.starts_with(prefix.as_bytes()))
 }
@@ -82,7 +82,7 @@ const DEFERRAL: [(&str, Form); 6] = [
 const WAKE: [(&str, Form); 3] =
     [("nid=", Form::Node), (" order=", Form::Order), (" classzone_idx=", Form::Zone)];
 
-/// All of them. A `.pgy` file holds the indices: new ones stand at the end.
+/// All tracepoints. A `.pgy` file stores the indices, so new ones must be appended.
 pub(crate) const POINTS: [Point; 20] = [
     Point {
         name: "mm_compaction_try_to_compact_pages",
@@ -122,17 +122,17 @@ pub(crate) const POINTS: [Point; 20] = [
     Point { name: "mm_vmscan_direct_reclaim_end", fields: &[("nr_reclaimed=", Form::Count)] },
 ];
 
-/// A field's name, out of what stands before its value.
+/// Extracts a field's name from the text before its value.
 pub(crate) fn key(before: &'static str) -> &'static str {
     match before.trim_matches(|c: char| !c.is_ascii_alphanumeric()) {
-        // The second half of it.
+        // The second field of the range.
         "" => "range",
         key => key,
     }
 }
 
 impl Compaction {
-    /// The tracepoint's index in [`POINTS`], and its values.
+    /// Returns the tracepoint's index in [`POINTS`] and its values.
     pub(crate) fn values(&self) -> (usize, Values) {
         match *self {
             Compaction::TryToCompactPages { order, gfp, priority } => {
@@ -166,10 +166,10 @@ impl Compaction {
         }
     }
 
-    /// The tracepoint of this index with these values.
+    /// Builds the tracepoint of this index from its values.
     ///
     /// # Errors
-    /// A value exceeds its limit.
+    /// Fails if a value exceeds its limit.
     pub(crate) fn from_values(point: usize, v: Values) -> Result<Option<Self>, Fault> {
         check(point, &v)?;
         // The limits make the casts below exact.
@@ -220,7 +220,7 @@ impl Compaction {
 /// Checks an event against the limits of its fields.
 ///
 /// # Errors
-/// [`Fault::OutOfRange`] with the name of the field and its limit.
+/// Fails with [`Fault::OutOfRange`], which contains the name of the field and its limit.
 pub fn check_compaction(event: &Compaction) -> Result<(), Fault> {
     let (point, values) = event.values();
     check(point, &values)

@@ -1,8 +1,8 @@
-//! Which compression an input has, by its first bytes.
+//! Detects the compression of an input from its first bytes.
 
 use std::fmt;
 
-/// Compression around an input.
+/// Compression of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// None.
@@ -26,11 +26,11 @@ impl fmt::Display for Compression {
     }
 }
 
-/// So many first bytes tell the compression.
+/// Number of first bytes needed to detect the compression.
 pub(crate) const SNIFF: usize = 6;
 
 impl Compression {
-    /// The compression that begins with these bytes.
+    /// Detects the compression from the first bytes.
     pub(crate) fn sniff(head: &[u8]) -> Self {
         match head {
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,

@@ -1,4 +1,4 @@
-//! What can be wrong with an input, where, and what to do about it.
+//! Faults of an input: what is wrong, where, and how to fix it.
 
 use std::fmt;
 use std::io;
@@ -6,13 +6,13 @@ use std::io;
 use crate::compression::Compression;
 use crate::printable::printable;
 
-/// A fault in an input, with the place where it was found and a way out of it.
+/// A fault in an input, with its position and a suggested fix.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {position}: {fault} (to fix: {})", printable(.input), fault.fix())]
 pub struct TraceError {
     /// The input's name as the caller gave it, usually a path.
     pub input: Box<str>,
-    /// Where in the input.
+    /// Position in the input.
     pub position: Position,
     /// What is wrong.
     #[source]
@@ -36,7 +36,7 @@ pub enum Position {
     Chunk {
         /// Number of the chunk.
         index: u64,
-        /// Byte in the (decompressed) file at which it starts.
+        /// Byte offset of its start in the (decompressed) file.
         offset: u64,
     },
     /// A byte of the (decompressed) input, counted from 0.
@@ -58,31 +58,31 @@ impl fmt::Display for Position {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The operating system could not open, read or write.
+    /// The operating system failed to open, read or write.
     #[error("{0}")]
     Io(#[source] io::Error),
     /// The compressed stream around the input is damaged or ends early.
     #[error("the {0} stream is damaged or ends early: {1}")]
     Compression(Compression, #[source] io::Error),
-    /// There is nothing to read.
+    /// The input is empty.
     #[error("the input is empty")]
     Empty,
-    /// A format that this crate does not read.
+    /// The input has a format that this crate does not read.
     #[error("this is {0}, not a trace that can be read here")]
     Foreign(&'static str),
-    /// A text line of no known form.
+    /// The text line has no known form.
     #[error("not an ftrace line: {0}")]
     NotALine(&'static str),
-    /// The last line has no line end, so it may have been cut anywhere.
+    /// The last line does not end with a newline, so it may be truncated.
     #[error("the last line has no line end: the text was cut short")]
     CutLine,
-    /// A line longer than any that ftrace prints.
+    /// The line is longer than any line that ftrace prints.
     #[error("a line of more than {limit} bytes")]
     LongLine {
-        /// The greatest length in bytes.
+        /// Maximum length in bytes.
         limit: usize,
     },
-    /// A field that the event needs is not there.
+    /// A required field of the event is missing.
     #[error("{event} has no field `{field}`")]
     MissingField {
         /// The event.
@@ -98,23 +98,23 @@ pub enum Fault {
         /// Its value as found, shortened.
         text: Box<str>,
     },
-    /// A number that cannot be.
+    /// A number is out of range.
     #[error("`{field}` is {value}; the greatest possible value is {limit}")]
     OutOfRange {
         /// The field.
         field: &'static str,
         /// Its value.
         value: u64,
-        /// The greatest value.
+        /// Maximum value.
         limit: u64,
     },
-    /// An event that needs a frame has none.
+    /// The event requires a frame but has none.
     #[error("{event} has no frame (nil page)")]
     NoFrame {
         /// The event.
         event: &'static str,
     },
-    /// A nil page beside a frame number.
+    /// The page is nil, but there is a frame number.
     #[error("{event} has a nil page but the frame number {pfn:#x}")]
     NilPage {
         /// The event.
@@ -122,13 +122,13 @@ pub enum Fault {
         /// The frame number.
         pfn: u64,
     },
-    /// A request flag of unknown name.
+    /// The name of a request flag is unknown.
     #[error("unknown request flag `{name}` in gfp_flags")]
     UnknownGfp {
         /// The name.
         name: Box<str>,
     },
-    /// A value that is none of the words it may be.
+    /// The field has a value that is not one of its known words.
     #[error("`{field}` has the unknown value `{word}`")]
     UnknownWord {
         /// The field.
@@ -136,60 +136,60 @@ pub enum Fault {
         /// Its value as found, shortened.
         word: Box<str>,
     },
-    /// Time goes backwards further than clock differences between CPUs explain.
+    /// Time goes back by more than clock differences between CPUs explain.
     #[error("time goes back by {by_ns} ns")]
     Backwards {
-        /// How far, in nanoseconds.
+        /// By how much, in nanoseconds.
         by_ns: u64,
     },
-    /// A `.pgy` file of a version that this program does not know.
+    /// The `.pgy` file has a version that this program does not know.
     #[error("version {found} of the .pgy format; this program reads versions 1 to {known}")]
     Version {
         /// The file's version.
         found: u16,
-        /// The latest version that can be read.
+        /// The latest supported version.
         known: u16,
     },
     /// A `.pgy` file or chunk ends early.
     #[error("the file ends inside {0}")]
     Truncated(&'static str),
-    /// A checksum does not fit.
+    /// A checksum does not match.
     #[error("{0} is damaged: its checksum does not fit")]
     Checksum(&'static str),
     /// The content of a chunk contradicts itself.
     #[error("the chunk contradicts itself: {0}")]
     Content(&'static str),
-    /// A compressed input stands for more than a recording's or a state file's ever does.
+    /// A compressed input expands to more than any recording or state file does.
     #[error("{what}: {stored} bytes expand to more than {limit}")]
     Expands {
-        /// What expands.
+        /// The object that expands.
         what: &'static str,
-        /// Bytes as they are stored.
+        /// Compressed size in bytes.
         stored: u64,
-        /// The most bytes that they may stand for.
+        /// Maximum decompressed size in bytes.
         limit: u64,
     },
-    /// An attachment that is none of the state files.
+    /// The attachment is not a state file.
     #[error("the attachment `{name}` is none of the state files of a recording")]
     UnknownAttachment {
         /// Its name, shortened.
         name: Box<str>,
     },
-    /// A state file line that is not of the expected form.
+    /// A line of a state file does not have the expected form.
     #[error("expected {expected}, found `{found}`")]
     State {
-        /// What should be there.
+        /// Expected form.
         expected: &'static str,
-        /// What is there, shortened.
+        /// Actual text, shortened.
         found: Box<str>,
     },
-    /// Something that the output format cannot carry.
+    /// The output format cannot represent the record.
     #[error("cannot be written: {0}")]
     Unwritable(&'static str),
 }
 
 impl Fault {
-    /// What the user can do about it, as a short instruction.
+    /// Returns a short instruction for the user.
     pub fn fix(&self) -> &'static str {
         match self {
             Fault::Io(_) => "check the path, the permissions and the space on the device",
@@ -245,7 +245,7 @@ impl Fault {
     }
 }
 
-/// At most 40 characters of what was found, for an error message.
+/// Returns at most 40 characters of the input, for an error message.
 pub(crate) fn excerpt(bytes: &[u8]) -> Box<str> {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(160)]);
     let short: String = text.chars().take(40).collect();

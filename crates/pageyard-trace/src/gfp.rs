@@ -1,10 +1,10 @@
 //! Request flags as names and numbers (spec §2.1–2.2).
 //!
-//! The numbers up to `__GFP_ACCOUNT` are those of §2.1. The flags above it depend on how a kernel
-//! was built, so their names get fixed numbers here and their numeric forms are carried as they
-//! are. `__GFP_ATOMIC` (0x200) exists before 6.2 only: there `GFP_ATOMIC` included it, which the
-//! name alone does not tell; it is read as §2.2 has it. Likewise `GFP_NOWAIT` is read with
-//! `__GFP_NOWARN`; a 6.1 kernel prints that flag separately.
+//! The numbers up to `__GFP_ACCOUNT` are those of §2.1. The flags above it depend on the kernel's
+//! configuration, so their names have fixed numbers here and their numeric forms are passed
+//! through. `__GFP_ATOMIC` (0x200) exists only before 6.2, where `GFP_ATOMIC` included it. The name
+//! does not show that; it is read as in §2.2. Likewise, `GFP_NOWAIT` is read with `__GFP_NOWARN`, a
+//! flag that a 6.1 kernel prints separately.
 
 use std::fmt::Write;
 
@@ -49,7 +49,7 @@ const HIGHUSER: u32 = USER | 0x2;
 const HIGHUSER_MOVABLE: u32 = HIGHUSER | 0x8;
 const TRANSHUGE_LIGHT: u32 = (HIGHUSER_MOVABLE | 0x4_0000 | 0x8_0000 | 0x2000) & !RECLAIM;
 
-/// Compound names, those with the most bits first, so that printing takes the largest that fits.
+/// Compound names, in descending number of bits, so that printing picks the largest match.
 const COMPOUNDS: &[(&str, u32)] = &[
     ("GFP_TRANSHUGE", TRANSHUGE_LIGHT | 0x400),
     ("GFP_TRANSHUGE_LIGHT", TRANSHUGE_LIGHT),
@@ -64,7 +64,7 @@ const COMPOUNDS: &[(&str, u32)] = &[
     ("GFP_NOWAIT", 0x2800),
 ];
 
-/// Other names under which flags are printed by some kernels.
+/// Other names that some kernels print.
 const ALIASES: &[(&str, u32)] = &[
     ("GFP_DMA", 0x1),
     ("GFP_DMA32", 0x4),
@@ -75,15 +75,15 @@ const ALIASES: &[(&str, u32)] = &[
     ("none", 0),
 ];
 
-/// The flags of one name, compound or single.
+/// Returns the flags of one name, compound or single.
 pub fn from_name(name: &str) -> Option<u32> {
     let name = name.as_bytes();
     let tables = [COMPOUNDS, BITS, ALIASES];
     tables.into_iter().flatten().find(|(known, _)| known.as_bytes() == name).map(|&(_, bits)| bits)
 }
 
-/// The flags as names joined by `|`: one compound where it fits, then single bits; bits without a
-/// name as a number. [`parse`] takes the result back to the same number.
+/// Formats the flags as names joined by `|`: at most one compound, then single bits. Bits without a
+/// name are printed as a number. [`parse`] returns the same number.
 pub fn to_names(flags: u32) -> String {
     if flags == 0 {
         return "none".to_owned();
@@ -111,10 +111,10 @@ fn push(out: &mut String, name: &str) {
     out.push_str(name);
 }
 
-/// The number of a `gfp_flags=` value: a number (hex or decimal), or names joined by `|`.
+/// Parses the value of `gfp_flags=`: a number (hex or decimal), or names joined by `|`.
 ///
 /// # Errors
-/// The part that is neither a number of 32 bits nor a known name.
+/// Returns the part that is neither a 32-bit number nor a known name.
 pub fn parse(text: &str) -> Result<u32, &str> {
     let mut flags = 0;
     for part in text.split('|') {

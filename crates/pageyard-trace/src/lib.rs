@@ -1,17 +1,18 @@
-//! Page events, compaction's events, and the machine state around them: reading, storing, writing.
+//! Reads, stores and writes page events, compaction events and the machine state around them.
 //!
-//! - [`TraceReader`] is the one front door for recordings. It takes what `trace-cmd report`
-//!   prints, what the kernel's `trace` and `trace_pipe` files hold, and our own compact `.pgy`
-//!   file; plain or compressed by zstd, xz or gzip; from a file or any [`std::io::Read`]. It
-//!   works in one pass with bounded memory.
-//! - [`TraceWriter`] writes `.pgy` files (`docs/trace-format.md`), [`TextWriter`] writes ftrace
-//!   text that the reader takes back unchanged.
-//! - [`state`] reads the files of `/proc` and `/sys` that lie beside a recording.
+//! - [`TraceReader`] reads recordings. It accepts the output of `trace-cmd report`, the contents of
+//!   the kernel's `trace` and `trace_pipe` files, and the compact `.pgy` format. Input may be plain
+//!   or compressed with zstd, xz or gzip, from a file or any [`std::io::Read`]. It works in one
+//!   pass with bounded memory.
+//! - [`TraceWriter`] writes `.pgy` files (`docs/trace-format.md`). [`TextWriter`] writes ftrace
+//!   text that the reader reads back unchanged.
+//! - [`state`] reads the `/proc` and `/sys` files that were saved next to a recording.
 //!
-//! Input is checked. By default (strict) the first line or chunk that is cut short, damaged or
-//! impossible ends reading with an error that names the input, the place, the fault and the fix.
-//! With [`Options::lenient`] such places are counted, the first few are kept in
-//! [`Summary::malformed`], and reading goes on where it can. Neither mode drops anything silently.
+//! Input is validated. By default (strict mode), the first line or chunk that is truncated, damaged
+//! or impossible ends reading with an error. The error names the input, the position, the fault and
+//! the fix. With [`Options::lenient`], faults are counted, the first few are kept in
+//! [`Summary::malformed`], and reading continues where it can. Neither mode drops anything
+//! silently.
 //!
 //! ```
 //! use pageyard_trace::{Kind, Options, Record, TraceReader};

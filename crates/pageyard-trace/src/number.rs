@@ -1,6 +1,6 @@
-//! Numbers in text, without signs, spaces or locale.
+//! Parses numbers in text, without signs, spaces or locale.
 
-/// A decimal number of at least one digit; `None` if it is none or exceeds 64 bits.
+/// Parses a decimal number. Returns `None` if it has no digits, is malformed or exceeds 64 bits.
 pub(crate) fn parse_decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -16,7 +16,7 @@ pub(crate) fn parse_decimal(text: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// A number, hexadecimal behind `0x`, else decimal.
+/// Parses a number: hexadecimal after `0x`, otherwise decimal.
 pub(crate) fn parse_number(text: &[u8]) -> Option<u64> {
     let [b'0', b'x' | b'X', digits @ ..] = text else { return parse_decimal(text) };
     if digits.is_empty() || digits.len() > 16 {

@@ -1,11 +1,11 @@
-//! Text from outside made safe to print: a terminal shows every character and acts on none.
+//! Escapes untrusted text so that a terminal shows every character and acts on none.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a terminal acts on a character instead of showing it, or shows other characters in
-/// another order because of it: control characters (C0, DEL and C1), separators of lines and
-/// paragraphs, and the marks and overrides of bidirectional text.
+/// Returns whether a terminal acts on a character instead of showing it, or reorders text because
+/// of it. These are control characters (C0, DEL and C1), line and paragraph separators, and the
+/// marks and overrides of bidirectional text.
 #[must_use]
 pub fn is_active(c: char) -> bool {
     c.is_control()
@@ -15,9 +15,9 @@ pub fn is_active(c: char) -> bool {
         )
 }
 
-/// The text with each [active](is_active) character escaped as a Rust string literal has it: `\n`,
-/// `\t`, `\r`, else `\u{1b}`. Everything printed that came from a file or another process goes
-/// through here, errors included.
+/// Escapes each [active](is_active) character as in a Rust string literal: `\n`, `\t`, `\r`,
+/// otherwise like `\u{1b}`. Everything printed that came from a file or another process passes
+/// through this function, including errors.
 ///
 /// ```
 /// use pageyard_trace::printable;
@@ -40,8 +40,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A name from a recording as text: what is printable UTF-8 as it is, other bytes as `\xNN`, so that
-/// different names stay different. The character `keep` stays too.
+/// Converts a name from a recording to text. Printable UTF-8 is kept and other bytes are escaped as
+/// `\xNN`, so different names stay different. The character `keep` is kept too.
 pub(crate) fn name_from_bytes(bytes: &[u8], keep: Option<char>) -> String {
     let mut out = String::with_capacity(bytes.len());
     let escape = |out: &mut String, bytes: &[u8]| {
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(name("kworker/0:1 é".as_bytes()), "kworker/0:1 é");
         assert_eq!(name(b"a\x1b[31m\xffz"), "a\\x1b[31m\\xffz");
         assert_eq!(name("\u{9b}\u{202e}".as_bytes()), "\\xc2\\x9b\\xe2\\x80\\xae");
-        // Read again, it is the same.
+        // Escaping is idempotent.
         assert_eq!(name(name(b"\x1b\xff").as_bytes()), name(b"\x1b\xff"));
         assert_eq!(name_from_bytes(b"a\tb\x07", Some('\t')), "a\tb\\x07");
     }

@@ -1,4 +1,4 @@
-//! The one front door: any recording in, records out.
+//! Reader of recordings in any supported format.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,37 +15,37 @@ use crate::summary::Summary;
 use crate::tasks::Tasks;
 use crate::text::TextBody;
 
-/// How to read.
+/// Options of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Count what is wrong with the input and go on where possible, instead of ending with an
-    /// error. Failures of the system to read are errors all the same.
+    /// Lenient mode: count faults in the input and continue where possible, instead of failing. I/O
+    /// errors are still errors.
     pub lenient: bool,
 }
 
 impl Options {
-    /// Lenient reading.
+    /// Returns options for lenient mode.
     pub fn lenient() -> Self {
         Options { lenient: true }
     }
 }
 
-/// Form of a recording inside its compression.
+/// Format of a recording inside its compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// ftrace text.
     Text,
-    /// Our compact file.
+    /// The compact `.pgy` format.
     Pgy,
 }
 
-/// Records of text are handed out in groups of this many.
+/// Number of text records per group.
 const TEXT_GROUP: usize = 1 << 14;
 
-/// Reads a recording in one pass; its form and compression are found out from its first bytes.
+/// Reads a recording in one pass. Detects its format and compression from its first bytes.
 ///
-/// It is an iterator over records; [`TraceReader::next_chunk`] yields the same ones in groups,
-/// which is cheaper. After an error the iteration has ended.
+/// The reader is an iterator over records. [`TraceReader::next_chunk`] yields the same records in
+/// groups, which is cheaper. Iteration ends after an error.
 pub struct TraceReader {
     source: Source,
     body: Body,
@@ -66,8 +66,8 @@ impl TraceReader {
     /// Opens a file.
     ///
     /// # Errors
-    /// The file cannot be read, is empty, of a foreign format, or its head is damaged. Damage
-    /// that is found at this point is an error in lenient reading too, if nothing can follow it.
+    /// Fails if the file cannot be read, is empty, has a foreign format, or if its header is
+    /// damaged. Damage found here is an error in lenient mode too if nothing can follow it.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, TraceError> {
         let path = path.as_ref();
         let name = path.to_string_lossy();
@@ -77,7 +77,7 @@ impl TraceReader {
         Self::start(&name, file, meta.is_file().then_some(meta.len()), options)
     }
 
-    /// Reads from anything, such as standard input. The name is used in errors.
+    /// Reads from any input, such as standard input. `name` is used in errors.
     ///
     /// # Errors
     /// As for [`TraceReader::open`].
@@ -127,12 +127,12 @@ impl TraceReader {
         })
     }
 
-    /// Replaces the content of `out` by the next group of records; `false` at the end, when
-    /// `out` is empty. Not to be mixed with iteration while that is inside a group.
+    /// Replaces the content of `out` with the next group of records. Returns `false` at the end,
+    /// with `out` empty. Do not mix with iteration while the iterator is inside a group.
     ///
     /// # Errors
-    /// The first fault in strict reading; `out` then holds the records before it. Further calls
-    /// say that the end is reached.
+    /// Fails on the first fault in strict mode; `out` then holds the records before it. Further
+    /// calls return `false`.
     pub fn next_chunk(&mut self, out: &mut Vec<Record>) -> Result<bool, TraceError> {
         out.clear();
         if self.ended {
@@ -148,22 +148,22 @@ impl TraceReader {
         more.map(|more| more || !out.is_empty())
     }
 
-    /// The tasks seen so far.
+    /// Returns the tasks seen so far.
     pub fn tasks(&self) -> &Tasks {
         &self.shared.tasks
     }
 
-    /// The files attached to a `.pgy` trace, complete from the start; none for text.
+    /// Returns the files attached to a `.pgy` trace, complete from the start; none for text.
     pub fn attachments(&self) -> &Attachments {
         &self.attachments
     }
 
-    /// Counts of what has been read so far (by whole groups), and of what was wrong.
+    /// Returns totals of what has been read so far (in whole groups), including faults.
     pub fn summary(&self) -> &Summary {
         &self.shared.summary
     }
 
-    /// The form of the recording.
+    /// Returns the format of the recording.
     pub fn format(&self) -> Format {
         match self.body {
             Body::Text(_) => Format::Text,
@@ -171,17 +171,17 @@ impl TraceReader {
         }
     }
 
-    /// The compression around it.
+    /// Returns the compression of the recording.
     pub fn compression(&self) -> Compression {
         self.source.compression()
     }
 
-    /// How far reading has come.
+    /// Returns the progress of reading.
     pub fn progress(&self) -> Progress {
         self.source.progress()
     }
 
-    /// The input's name, as in errors.
+    /// Returns the input's name, as used in errors.
     pub fn name(&self) -> &str {
         &self.shared.name
     }

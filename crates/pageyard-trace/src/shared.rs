@@ -1,4 +1,4 @@
-//! What the readers of both forms share.
+//! State shared by the readers of both formats.
 
 use crate::check::{MAX_BACKWARD_NS, check_event};
 use crate::error::{Fault, Position, TraceError};
@@ -6,7 +6,7 @@ use crate::event::Record;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 
-/// What both bodies report to: tasks, counts, and what to do about faults.
+/// Collects tasks, counts and faults from the readers.
 pub(crate) struct Shared {
     pub(crate) name: Box<str>,
     lenient: bool,
@@ -16,7 +16,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Nothing read yet.
+    /// Creates the state before anything is read.
     pub(crate) fn new(name: &str, lenient: bool) -> Self {
         Shared {
             name: name.into(),
@@ -27,8 +27,8 @@ impl Shared {
         }
     }
 
-    /// Reports a fault: an error in strict reading, counted in lenient reading. The system's
-    /// failures are always errors.
+    /// Reports a fault: returns an error in strict mode, counts it in lenient mode. I/O errors are
+    /// always returned.
     pub(crate) fn fault(&mut self, position: Position, fault: Fault) -> Result<(), TraceError> {
         let fatal = !self.lenient || matches!(fault, Fault::Io(_));
         let error = TraceError::new(&self.name, position, fault);
@@ -39,8 +39,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Counts records and checks that time goes forward. An error comes with the number of
-    /// records before the one it is about.
+    /// Counts records and checks that time does not go back. An error includes the number of valid
+    /// records before it.
     pub(crate) fn accept(
         &mut self,
         records: &[Record],

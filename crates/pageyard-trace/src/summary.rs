@@ -1,4 +1,4 @@
-//! What a reader has seen so far: counts by kind, what it passed over, what was wrong.
+//! Totals of a reader: counts by kind, ignored events, faults.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::printable::printable;
 pub struct KindCounts {
     /// `mm_page_alloc`, failed requests included.
     pub alloc: u64,
-    /// Of these, requests that failed.
+    /// Number of these that failed.
     pub alloc_failed: u64,
     /// `mm_page_free`.
     pub free: u64,
@@ -44,7 +44,7 @@ impl KindCounts {
         }
     }
 
-    /// All events together.
+    /// Returns the total number of events.
     pub fn total(&self) -> u64 {
         self.alloc + self.free + self.free_batched + self.zone_locked + self.drain + self.ext_frag
     }
@@ -60,33 +60,33 @@ impl CompactionCounts {
         self.0[event.values().0] += 1;
     }
 
-    /// The kernel's names and the counts.
+    /// Returns the kernel's names and the counts.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         POINTS.iter().map(|p| p.name).zip(self.0)
     }
 
-    /// All events together.
+    /// Returns the total number of events.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Those of reclaim.
+    /// Returns the number of reclaim events.
     pub fn reclaim(&self) -> u64 {
         self.iter().filter(|(name, _)| name.starts_with(VMSCAN)).map(|(_, n)| n).sum()
     }
 }
 
-/// What was wrong with the input, in lenient reading.
+/// Faults in the input, in lenient mode.
 #[derive(Debug, Default)]
 pub struct Malformed {
-    /// Number of lines or chunks that were wrong, jumps back in time included.
+    /// Number of faulty lines or chunks, backward jumps in time included.
     pub count: u64,
-    /// The first of them.
+    /// The first faults.
     pub first: Vec<TraceError>,
 }
 
 impl Malformed {
-    /// So many faults are kept with their place; the rest are only counted.
+    /// Number of faults kept with their position; the rest are only counted.
     pub const KEPT: usize = 8;
 
     pub(crate) fn add(&mut self, error: TraceError) {
@@ -97,24 +97,25 @@ impl Malformed {
     }
 }
 
-/// Events of other names, which the reader passes over.
+/// Events with other names, which the reader ignores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored {
     by_name: BTreeMap<Box<str>, u64>,
 }
 
 impl Ignored {
-    /// More names than this are counted together under [`Ignored::OTHERS`], to bound memory.
+    /// Maximum number of distinct names, to bound memory. Further ones are counted under
+    /// [`Ignored::OTHERS`].
     pub const MAX_NAMES: usize = 1024;
     /// Name for the events beyond [`Ignored::MAX_NAMES`].
     pub const OTHERS: &'static str = "(others)";
 
-    /// Names and counts, by name.
+    /// Returns names and counts, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.by_name.iter().map(|(name, &count)| (&**name, count))
     }
 
-    /// All of them together.
+    /// Returns the total number of events.
     pub fn total(&self) -> u64 {
         self.by_name.values().sum()
     }
@@ -132,25 +133,25 @@ impl Ignored {
     }
 }
 
-/// What a reader has seen so far; complete once it has reached the end.
+/// Totals of what a reader has read so far; complete at the end of the input.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Page events by kind.
     pub kinds: KindCounts,
-    /// Compaction's events.
+    /// Compaction and reclaim events.
     pub compaction: CompactionCounts,
     /// Marks.
     pub marks: u64,
-    /// CPUs as the recording itself declares them (`cpus=N`), if it does.
+    /// Number of CPUs that the recording declares (`cpus=N`), if any.
     pub declared_cpus: Option<u16>,
-    /// Events that the recorder lost, as it reports them; a gap without a number counts as one.
+    /// Number of events that the recorder reports as lost; a gap without a number counts as one.
     pub lost: u64,
-    /// Events of other names.
+    /// Events with other names.
     pub ignored: Ignored,
-    /// What was wrong (lenient reading only; strict reading ends with the first fault).
+    /// Faults (lenient mode only; strict mode ends with the first fault).
     pub malformed: Malformed,
-    /// For a `.pgy` file: what was wrong with the recording it was made from.
+    /// For a `.pgy` file: number of faults in the recording it was imported from.
     pub malformed_at_import: u64,
-    /// Time of the earliest and latest record, in ns.
+    /// Times of the earliest and the latest record, in nanoseconds.
     pub span_ns: Option<(u64, u64)>,
 }

@@ -7,22 +7,22 @@ use std::ops::Index;
 /// A process as the tracer named it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Task {
-    /// Its process id (0: idle).
+    /// Process id (0 is the idle task).
     pub pid: u32,
-    /// Its command name. Bytes that are not UTF-8, and characters on which a terminal
-    /// [acts](crate::is_active), stand as `\xNN`.
+    /// Command name. Bytes that are not UTF-8, and characters that a terminal [acts
+    /// on](crate::is_active), are escaped as `\xNN`.
     pub comm: String,
 }
 
 /// Table of tasks, in order of first appearance; [`crate::Event::task`] is an index into it.
 ///
-/// A pid under two names (before and after `exec`) is two tasks.
+/// A pid with two names (before and after `exec`) is two tasks.
 #[derive(Clone, Debug, Default)]
 pub struct Tasks {
     list: Vec<Task>,
-    /// The last task of each hash of a pid and a name. The names stand in `list` alone.
+    /// The last task with each hash of pid and name. The names are stored only in `list`.
     by_hash: HashMap<u64, u32>,
-    /// For each task, the one before it of the same hash, or [`NONE`].
+    /// For each task, the previous one with the same hash, or [`NONE`].
     before: Vec<u32>,
     hasher: RandomState,
 }
@@ -38,12 +38,12 @@ impl PartialEq for Tasks {
 impl Eq for Tasks {}
 
 impl Tasks {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The index of the task with this pid and name, entered at the end if it is new.
+    /// Returns the index of the task with this pid and name, appending it if it is new.
     pub fn intern(&mut self, pid: u32, comm: &str) -> u32 {
         let last = self.by_hash.entry(self.hasher.hash_one((pid, comm))).or_insert(NONE);
         let mut at = *last;
@@ -60,22 +60,22 @@ impl Tasks {
         index
     }
 
-    /// The task at `index`, if there is one.
+    /// Returns the task at `index`, if there is one.
     pub fn get(&self, index: u32) -> Option<&Task> {
         self.list.get(index as usize)
     }
 
-    /// Number of tasks.
+    /// Returns the number of tasks.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no tasks.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// The tasks in order of their index.
+    /// Iterates over the tasks in order of their index.
     pub fn iter(&self) -> std::slice::Iter<'_, Task> {
         self.list.iter()
     }
@@ -85,7 +85,7 @@ impl Index<u32> for Tasks {
     type Output = Task;
 
     /// # Panics
-    /// If no task has this index; [`Tasks::get`] does not panic.
+    /// Panics if no task has this index; [`Tasks::get`] does not.
     fn index(&self, index: u32) -> &Task {
         &self.list[index as usize]
     }

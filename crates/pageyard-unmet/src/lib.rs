@@ -1,8 +1,9 @@
-//! What a test needs of the system, and the list of the tests that were skipped.
+//! Checks the requirements of a test on the system, and lists the tests that were skipped.
 //!
-//! A test asks [`met`] or [`program`] for what it needs, and returns where the answer is `false`. With `PAGEYARD_NEEDS`
-//! set to anything but `0`, as in CI, it fails instead. libtest captures what a passing test prints; the reason goes past
-//! that to standard error at once, and into a file of the run, which `tests/skipped.rs` prints after all other tests.
+//! A test passes its requirement to [`met`] or [`program`] and returns if the result is `false`. If
+//! `PAGEYARD_NEEDS` is set to anything but `0`, as in CI, the test fails instead. libtest captures
+//! the output of a passing test, so the reason bypasses it: it is written directly to standard
+//! error and to a file of the run. `tests/skipped.rs` prints that file after all other tests.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -11,16 +12,17 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::{env, os};
 
-/// The variable that turns every skip into a failure.
+/// Environment variable that turns every skip into a failure.
 pub const VARIABLE: &str = "PAGEYARD_NEEDS";
 
-/// Returns `there`. Where it is `false`, notes that the calling test is skipped.
+/// Returns `there`. If it is `false`, records that the calling test is skipped.
 ///
-/// `what` names what is missing, and how to get it: `valgrind (apt-get install valgrind)`.
+/// `what` names the missing requirement and how to install it:
+/// `valgrind (apt-get install valgrind)`.
 ///
 /// # Panics
 ///
-/// If `there` is `false` and `PAGEYARD_NEEDS` is set.
+/// Panics if `there` is `false` and `PAGEYARD_NEEDS` is set.
 #[must_use = "a test without what it needs returns"]
 #[track_caller]
 pub fn met(what: &str, there: bool) -> bool {
@@ -32,11 +34,12 @@ pub fn met(what: &str, there: bool) -> bool {
     there
 }
 
-/// Returns whether `name --version` succeeds, as [`met`] does. `package` is the Debian package that has it.
+/// Returns whether `name --version` succeeds, and records a skip like [`met`]. `package` is the
+/// Debian package that contains the program.
 ///
 /// # Panics
 ///
-/// If it does not and `PAGEYARD_NEEDS` is set.
+/// Panics if it fails and `PAGEYARD_NEEDS` is set.
 #[must_use = "a test without what it needs returns"]
 #[track_caller]
 pub fn program(name: &str, package: &str) -> bool {
@@ -46,17 +49,18 @@ pub fn program(name: &str, package: &str) -> bool {
     met(&format!("{name} (apt-get install {package})"), there)
 }
 
-/// The variable with what runs the programs that are built for a test: an emulator and its options, where the tests
-/// are built for another processor and the kernel does not know their programs (`scripts/aarch64.sh`).
+/// Environment variable with the command that runs programs built for a test: an emulator and its
+/// options. Used if the tests are built for another processor whose programs the kernel cannot run
+/// (`scripts/aarch64.sh`).
 pub const RUNNER: &str = "PAGEYARD_RUNNER";
 
-/// Whether [`RUNNER`] is set: tests run in an emulator.
+/// Returns whether [`RUNNER`] is set, which means that tests run in an emulator.
 pub fn is_emulated() -> bool {
     env::var_os(RUNNER).is_some_and(|runner| !runner.is_empty())
 }
 
-/// Returns a command that runs a program built for the processor of the tests: what a test has compiled, or the test
-/// itself once more. Programs of the system need no more than [`Command::new`].
+/// Returns a command that runs a program built for the processor of the tests: one that a test
+/// compiled, or the test program itself. Use [`Command::new`] for programs of the system.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let runner = env::var(RUNNER).unwrap_or_default();
     let mut words = runner.split_whitespace();
@@ -66,7 +70,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Removes the list of this run, and returns its lines: one for each test that was skipped.
+/// Removes the list of this run and returns its lines, one per skipped test.
 pub fn take_skipped() -> Vec<String> {
     let list = list();
     let lines = fs::read_to_string(&list).unwrap_or_default();
@@ -74,7 +78,8 @@ pub fn take_skipped() -> Vec<String> {
     lines.lines().map(str::to_owned).collect()
 }
 
-/// The calling test: `program::test`. libtest names a test's thread after it, unless it runs one test at a time.
+/// Returns the calling test as `program::test`. libtest names a test's thread after the test,
+/// unless it runs one test at a time.
 fn test() -> String {
     let program = env::current_exe().unwrap_or_default();
     let program = program.file_stem().unwrap_or_default().to_string_lossy();
@@ -83,7 +88,7 @@ fn test() -> String {
 }
 
 fn note(line: &str) {
-    // Not `eprintln`, which libtest captures.
+    // `eprintln` would be captured by libtest.
     let _ = writeln!(std::io::stderr(), "skipped: {line}");
     let list = list();
     let open = || -> std::io::Result<File> {
@@ -91,17 +96,18 @@ fn note(line: &str) {
         File::options().create(true).append(true).open(&list)
     };
     let mut file = open().unwrap_or_else(|e| panic!("{}: {e}", list.display()));
-    // One write, so that lines of other tests do not come between.
+    // A single write, so that lines of other tests do not interleave.
     file.write_all(format!("{line}\n").as_bytes())
         .unwrap_or_else(|e| panic!("{}: {e}", list.display()));
 }
 
-/// The list of this run: of the process that started this test program, which is cargo. Its start time tells it
-/// from an earlier process with its number.
+/// Returns the path of the list of this run. A run is identified by the parent process, which is
+/// cargo, and by its start time, because process ids are reused.
 fn list() -> PathBuf {
     let parent = os::unix::process::parent_id();
     let stat = fs::read_to_string(format!("/proc/{parent}/stat")).unwrap_or_default();
-    // Fields after the command's name, which may hold blanks: from the third on. The start time is the 22nd.
+    // Fields after the command name, which may contain blanks, start with the third. The start time
+    // is field 22.
     let start = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19));
     let program = env::current_exe().unwrap_or_default();
     // TARGET/PROFILE/deps/PROGRAM

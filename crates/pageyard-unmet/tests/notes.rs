@@ -1,9 +1,9 @@
-//! A skip is a failure with `PAGEYARD_NEEDS`, and else on standard error and in the list.
+//! A skip is a failure with `PAGEYARD_NEEDS`, otherwise a line on standard error and in the list.
 
 use std::io::Write;
 use std::process::Output;
 
-/// Runs [`lacks_something`] as a program of its own.
+/// Runs [`lacks_something`] in a separate process.
 fn run(needs: Option<&str>) -> Output {
     let mut test = pageyard_unmet::command(std::env::current_exe().unwrap());
     test.args(["--exact", "lacks_something", "--ignored"]).env_remove(pageyard_unmet::VARIABLE);
@@ -17,7 +17,7 @@ fn run(needs: Option<&str>) -> Output {
 #[ignore = "run by the others, as a program of its own"]
 fn lacks_something() {
     assert!(!pageyard_unmet::program("no-such-program", "nothing"));
-    // Standard error: libtest captures what `println` prints.
+    // Standard error, because libtest captures `println`.
     let mut error = std::io::stderr();
     writeln!(error, "listed: {:?}", pageyard_unmet::take_skipped()).unwrap();
 }
@@ -25,7 +25,7 @@ fn lacks_something() {
 #[test]
 fn a_skip_is_seen_though_the_test_passes() {
     const LINE: &str = "notes::lacks_something: no-such-program (apt-get install nothing)";
-    // The list is that of a parent's run, so the second child would see what the first had left.
+    // The list belongs to the parent's run, so the second child would see leftovers of the first.
     for needs in [None, Some("0")] {
         let o = run(needs);
         assert!(o.status.success());

@@ -1,11 +1,11 @@
-//! The list of the tests that were skipped in this run, printed after all others.
+//! Prints the tests that were skipped in this run, after all other tests.
 //!
 //! A program of its own, without libtest, which would capture what it prints.
 
 #![allow(clippy::print_stdout)]
 
 fn main() {
-    // (`cargo test -- --list` asks for the names of tests.)
+    // `cargo test -- --list` asks only for the names of tests.
     if std::env::args().any(|a| a == "--list") {
         return;
     }

@@ -1,5 +1,5 @@
-//! Every public method of a yard, each in a function of its own, without anything that could
-//! panic here. `scripts/no-panic.sh` looks into the machine code of these for a way to panic.
+//! Calls every public method, each in a function of its own that cannot itself panic.
+//! `scripts/no-panic.sh` searches their machine code for panics.
 
 use pageyard::policy::{
     Guarded, InitOnFree, Linux612, Poisoned as Filled, StaticPolicy, TwoPassBulkFree, Vanilla,
@@ -12,7 +12,7 @@ use pageyard::{
 type Lock = spin::mutex::SpinMutex<()>;
 type Y<'a, P> = Yard<'a, Bare<Lock, Machine, P>>;
 
-/// Moves blocks, and wants to know of free ones.
+/// Hooks that migrate blocks and request reports of free blocks.
 struct Machine;
 
 impl Platform for Machine {}
@@ -32,7 +32,7 @@ impl Reclaim for Machine {
 impl Observer for Machine {}
 impl Defences for Machine {}
 
-/// Declares the functions, and one that calls them all.
+/// Declares the functions and a function that calls all of them.
 macro_rules! calls {
     ($($name:ident($y:ident $(, $arg:ident: $type:ty = $value:expr)*) -> $out:ty { $body:expr })*) => {
         $(#[inline(never)]

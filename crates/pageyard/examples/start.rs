@@ -1,5 +1,5 @@
-//! How long a large machine's start takes: descriptors written at once and later, beside a plain
-//! memset of the same memory in the same run, and the time to the first page of a machine of 1 TiB
+//! Measures the start of a large machine: descriptors written at once and deferred, next to a plain
+//! memset of the same memory in the same run, and the time to the first page on a machine of 1 TiB
 //! (docs/performance.md).
 //!
 //!     cargo run --release -p pageyard --example start -- [GIB] [THREADS]
@@ -29,12 +29,12 @@ impl Platform for Machine {
 const PAGES_PER_GIB: u64 = 1 << 18;
 const CPUS: [NodeId; 64] = [NodeId(0); 64];
 
-/// Zero bytes that the operating system has not backed with memory yet, for the program's life.
-#[allow(unsafe_code)] // The safe ways to a slice of this size write it.
+/// Returns zero bytes that the operating system has not backed with memory yet. Never freed.
+#[allow(unsafe_code)] // safe constructors of such a slice would write it
 fn fresh<T>(n: usize) -> &'static mut [T] {
     let bytes = Bytes::array::<T>(n.max(1)).expect("fits an address space");
-    // SAFETY: the layout is not empty; `Frame` and `Pageblock`, the only types this is used for,
-    // are made of atomic integers, for which zero bytes are a value; the memory is never freed.
+    // SAFETY: the layout is not empty. `Frame` and `Pageblock`, the only types used here, consist
+    // of atomic integers, for which zero bytes are valid. The memory is never freed.
     unsafe {
         let start = alloc_zeroed(bytes).cast::<T>();
         if start.is_null() {
@@ -44,11 +44,11 @@ fn fresh<T>(n: usize) -> &'static mut [T] {
     }
 }
 
-/// The bytes of descriptors, for memset.
+/// Zeroes the descriptors with a plain memset.
 #[allow(unsafe_code)]
 fn memset(frames: &mut [Frame]) {
     let n = size_of_val(frames);
-    // SAFETY: the whole of a slice that is borrowed mutably; zero bytes are valid descriptors.
+    // SAFETY: covers exactly a mutably borrowed slice; zero bytes are valid descriptors.
     unsafe { frames.as_mut_ptr().cast::<u8>().write_bytes(0, n) };
     black_box(frames);
 }
@@ -59,7 +59,8 @@ fn time<T>(f: impl FnOnce() -> T) -> (T, Duration) {
     (answer, start.elapsed())
 }
 
-/// Makes a yard of some GiB over these descriptors, and hands it over with the time that took.
+/// Creates an allocator of `gib` GiB over these descriptors and passes it to `f` with its start
+/// time.
 fn with_yard<T>(
     gib: u64,
     frames: &[Frame],
@@ -107,7 +108,7 @@ fn main() {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let threads = args.next().map_or(cores, |n| n.expect("THREADS is a number")).min(64) as u32;
 
-    // First, while nothing else has been touched.
+    // Runs first, while no other memory has been touched.
     let huge: &[Frame] = fresh(1024 * PAGES_PER_GIB as usize);
     let (first, finished) = with_yard(1024, huge, true, |y, start| {
         let page = y.alloc(Order::ZERO, Gfp::KERNEL).expect("there is memory");

@@ -1,8 +1,9 @@
-//! A yard without a heap: its maps and the yard itself are statics, as in a kernel.
+//! An allocator without a heap: its maps and the allocator itself are statics, as in a kernel.
 //!
 //!     cargo run -p pageyard --example statics
 //!
-//! Only `main` uses the standard library, to print. `cargo test -p pageyard` runs this as a test too.
+//! Only `main` uses the standard library, to print. `cargo test -p pageyard` also runs this as a
+//! test.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -18,23 +19,23 @@ use pageyard::{
 
 type Lock = spin::mutex::SpinMutex<()>;
 
-/// 64 MiB at 4 GiB. The zone begins at a multiple of 4 MiB, so its maps begin with its first frame.
+/// 64 MiB at 4 GiB. The zone starts at a multiple of 4 MiB, so its maps start with its first frame.
 const MEMORY: core::ops::Range<Pfn> = Pfn(0x100000)..Pfn(0x100000 + PAGES as u64);
 const PAGES: usize = 16384;
 /// The kernel's image.
 const RESERVED: core::ops::Range<Pfn> = Pfn(0x100000)..Pfn(0x100100);
 
-// The large maps are shared, and all zero bytes: they take no room in the kernel's image.
+// The large maps are shared and all zero bytes, so they take no room in the kernel's image.
 static FRAMES: [Frame; PAGES] = [const { Frame::new() }; PAGES];
 static BLOCKS: [Pageblock; PAGES.div_ceil(PAGEBLOCK_PAGES as usize)] =
     [const { Pageblock::new() }; PAGES.div_ceil(PAGEBLOCK_PAGES as usize)];
-// The small ones are taken once, mutably. One zone, one node, two CPUs, and so two slots.
+// The small maps are taken once, mutably: one zone, one node, two CPUs and thus two slots.
 static ZONES: Mutex<Lock, [Zone<'static, Lock>; 1]> = Mutex::new([Zone::new()]);
 static NODES: Mutex<Lock, [Node<'static, Lock>; 1]> = Mutex::new([Node::new()]);
 static SLOTS: Mutex<Lock, [PerCpu<Lock>; 2]> = Mutex::new([const { PerCpu::new() }; 2]);
 static HOMES: Mutex<Lock, [CpuZones<'static, Lock>; 2]> =
     Mutex::new([const { CpuZones::new() }; 2]);
-/// The yard, once [`boot`] has made it.
+/// The allocator, after [`boot`].
 static YARD: spin::Once<Yard<'static, Bare<Lock, Machine>>> = spin::Once::new();
 
 struct Machine;
@@ -45,13 +46,13 @@ impl Platform for Machine {
     }
 }
 
-/// Takes the value of a static for as long as the program runs, or `None` if it was taken before:
-/// its lock is never released.
+/// Takes a static's value until the program ends; `None` if it is already taken. Never releases the
+/// lock.
 fn take<T: ?Sized>(place: &'static Mutex<Lock, T>) -> Option<&'static mut T> {
     place.try_lock().map(MutexGuard::leak)
 }
 
-/// The maps; `None` if they were taken before.
+/// Returns the maps; `None` if they are already taken.
 fn storage() -> Option<Storage<'static, Lock>> {
     Some(Storage {
         frames: &FRAMES,
@@ -63,7 +64,7 @@ fn storage() -> Option<Storage<'static, Lock>> {
     })
 }
 
-/// Makes the yard. Later calls find it made.
+/// Creates the allocator, or returns it if it already exists.
 fn boot() -> Result<&'static Yard<'static, Bare<Lock, Machine>>, InitError> {
     YARD.try_call_once(|| {
         let layout = Layout {
@@ -74,13 +75,13 @@ fn boot() -> Result<&'static Yard<'static, Bare<Lock, Machine>>, InitError> {
             distances: &[],
             knobs: Knobs::default(),
         };
-        // A layout without zones: what there is to say where the maps are gone.
+        // Also the error if the maps are already taken.
         let storage = storage().ok_or(InitError::NoZones)?;
         Yard::new(&layout, storage, Machine)
     })
 }
 
-/// What a kernel does with it; how many pages it has.
+/// Uses the allocator like a kernel. Returns the number of managed pages.
 fn work(yard: &'static Yard<'static, Bare<Lock, Machine>>) -> Result<u64, AllocError> {
     let managed = yard.zone_info(ZoneKind::Normal).map_or(0, |zone| zone.managed);
     assert_eq!(managed, PAGES as u64 - 0x100);
@@ -91,8 +92,8 @@ fn work(yard: &'static Yard<'static, Bare<Lock, Machine>>) -> Result<u64, AllocE
     assert_eq!(yard.free(block, order), Ok(()));
     assert_eq!(yard.free(block, order), Err(FreeError::DoubleFree));
 
-    // All that an ordinary request may have, and all of it back. The list of it is in the pages of a
-    // kernel; here each page is found again by its number.
+    // Allocates every page that ordinary requests may have, then frees them all. A kernel would
+    // link the pages through their contents; here each is recorded by its number.
     let mut taken = [false; PAGES];
     while let Ok(page) = yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NOWARN) {
         let taken = &mut taken[(page.0 - MEMORY.start.0) as usize];

@@ -1,9 +1,9 @@
-//! The page allocator that Linux grew over twenty years, as a library.
+//! The Linux page allocator as an embeddable library.
 //!
-//! Zones, buddy lists, mobility grouping with clean free lists, per-CPU page lists whose size
-//! tunes itself, single-pass bulk freeing, watermarks and reserves: for kernels, hypervisors,
-//! unikernels, databases, anything that hands out pages. It needs no heap and no operating
-//! system; memory, locks, the current CPU and the clock come from its embedder.
+//! Implements zones, buddy lists, mobility grouping with clean free lists, self-tuning per-CPU page
+//! lists, single-pass bulk freeing, watermarks and reserves. It is meant for kernels, hypervisors,
+//! unikernels, databases and anything else that allocates pages. The library needs no heap and no
+//! operating system. The embedder supplies memory, locks, the current CPU and the clock.
 //!
 //! # Embedding it
 //! ```
@@ -31,29 +31,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Without a heap a [`Layout`] describes the machine, and a [`Storage`] of any origin holds the maps:
-//! statics (`examples/statics.rs`) or one region that the crate `pageyard-carve` divides.
-//! `docs/embedding.md` in the repository shows each way.
+//! Without a heap, a [`Layout`] describes the machine and a [`Storage`] holds the maps in any
+//! memory. They may be statics (`examples/statics.rs`) or one region that the crate
+//! `pageyard-carve` divides. `docs/embedding.md` in the repository shows each way.
 //!
 //! # Features
-//! - `alloc` (off by default): maps on the heap, by `OwnedStorage` and `Yard::from_memory_map`.
+//! - `alloc` (off by default): maps on the heap, with `OwnedStorage` and `Yard::from_memory_map`.
 //!
-//! # The way of a request
-//! [`Yard::alloc`]: flags to (zone, type, watermark) by one table ([`Gfp`]); the first zone that
-//! passes its watermark; this CPU's list, refilled in bulk where it is empty; else the zone's
-//! lists: own type, then a block claimed from another type, then one stolen. [`Yard::free`] checks
-//! the descriptor, pushes on this CPU's list, and gives a tuned number back in one pass where the
-//! list is full.
+//! # Path of a request
+//! [`Yard::alloc`] maps the flags to a zone, a type and a watermark with one table ([`Gfp`]). It
+//! takes the first zone that passes its watermark and allocates from this CPU's list. An empty list
+//! is refilled in bulk from the zone's lists: first of its own type, then by claiming a block of
+//! another type, then by stealing one. [`Yard::free`] checks the descriptor and pushes the block on
+//! this CPU's list. If the list is full, it drains a tuned number of pages in one pass.
 //!
 //! # Behaviour
-//! A [`policy`] is a type. [`policy::Linux612`], the default, answers exactly as Linux 6.12.117
-//! does, operation by operation. "§" in these pages is a section of `docs/spec.md` in the repository.
+//! A [`policy`] is a type. [`policy::Linux612`], the default, behaves exactly like Linux 6.12.117,
+//! operation by operation. "§" in these pages refers to a section of `docs/spec.md` in the
+//! repository.
 //!
 //! # Checks and defences
-//! [`policy::Safety`] says what is done against mistakes and faults (§11): policies as
-//! [`policy::PageChecked`], [`policy::Poisoned`] or [`policy::Guarded`] compose, and what they do not
-//! turn on is not compiled. Memory that fails is taken out of use by [`Yard::poison_frame`]; requests
-//! are made to fail by [`Faults`]; [`PageOwner`] records who holds what.
+//! [`policy::Safety`] selects the defences against mistakes and faults (§11). Policies such as
+//! [`policy::PageChecked`], [`policy::Poisoned`] or [`policy::Guarded`] compose, and a defence that
+//! they do not turn on is not compiled. [`Yard::poison_frame`] takes faulty memory out of use,
+//! [`Faults`] makes requests fail, and [`PageOwner`] records the owner of every block.
 //!
 //! # Limits
 //! Base pages are 4 KiB, blocks at most 4 MiB, a zone at most 16 TiB, 64 nodes.

@@ -1,10 +1,10 @@
-//! `instructions CONTESTANT PATTERN TIMES`: does a pattern TIMES times, for callgrind to count
-//! (`scripts/instructions.sh`). Prints the operations that one time has. Without arguments: the
-//! names of contestants and patterns.
+//! `instructions CONTESTANT PATTERN TIMES`: runs a pattern TIMES times, for callgrind to count
+//! (`scripts/instructions.sh`). Prints the number of operations per run. Without arguments, prints
+//! the names of contestants and patterns.
 //!
-//! The functions whose names begin with `measured_` hold what is to be counted. They also run in
-//! a first, unmeasured time; so the count for TIMES = 2 less the count for TIMES = 1 is that of a
-//! time in the steady state.
+//! The functions named `measured_*` hold the code to be counted. They also run in a first, warm-up
+//! run. The count for TIMES = 2 minus the count for TIMES = 1 is therefore the count of one run in
+//! the steady state.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use pageyard_bench::contestants::{Contestant, PageyardOpaque, Visitor, each};
 use pageyard_bench::patterns::{HELD, PATTERNS, Pattern, Shape};
 use pageyard_bench::safety;
 
-/// Enough to make the fixed part of a time small.
+/// Large enough to make the fixed part of a run negligible.
 const PAIRS: usize = 4096;
 const SEED: u64 = 0x5EED;
 
@@ -45,7 +45,7 @@ impl Visitor for Names {
     }
 }
 
-/// Ours twice, then the rest, then ours with checks and defences.
+/// Visits the opaque variant, then all contestants, then pageyard with checks and defences.
 fn visit_all(visitor: &mut impl Visitor) {
     visitor.visit::<PageyardOpaque>();
     each(visitor);

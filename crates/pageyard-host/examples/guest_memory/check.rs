@@ -1,6 +1,6 @@
-//! Contents alone: guests come and go, their memory goes back to the yard and the idle part of it to
-//! the system, while others work. No page may change that somebody has, and no guest may find what
-//! another one wrote.
+//! Checks contents only. Guests start and stop, their memory is freed to the yard and idle memory
+//! is returned to the system, while other guests work. No page in use may change, and no guest may
+//! find data of another one.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -14,10 +14,10 @@ use crate::guest::Guest;
 use crate::memory::{YardMemory, file_of, frames, from_yard, overlap};
 use crate::{Devices, PAGE, Result};
 
-/// Most that is waited for the worker.
+/// Maximum time to wait for the worker.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A mistake made on purpose: the check has to find it.
+/// A planted mistake: the check must find it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Plant {
     /// Memory is taken without asking for zeros.
@@ -58,7 +58,8 @@ struct Scene<'y> {
 }
 
 impl<'y> Scene<'y> {
-    /// A guest on a device, every page of it compared with zero, then written, then used.
+    /// Starts a guest on a device. Checks that every page is zero, then writes and uses all of
+    /// them.
     fn guest(&mut self, device: usize) -> Result<YardGuest<'y>> {
         let Options { mib, requests, seed, plant, .. } = *self.options;
         self.begun += 1;
@@ -76,12 +77,12 @@ impl<'y> Scene<'y> {
     }
 }
 
-/// Makes a hole in the first page behind the ring of a guest's memory.
+/// Punches a hole into the first page behind the ring of a guest's memory.
 fn punch(file: &File, guest: &YardGuest<'_>) -> Result<()> {
     let first = frames(&guest.memory)[0].0 - pageyard_host::Region::FIRST.0;
     let at = (first + crate::ring::PAGES) * PAGE as u64;
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: the descriptor is open; what it does to the page is what this is for.
+    // SAFETY: the descriptor is open; the effect on the page is intended.
     match unsafe { libc::fallocate(file.as_raw_fd(), mode, at as i64, PAGE as i64) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error().into()),
@@ -90,7 +91,7 @@ fn punch(file: &File, guest: &YardGuest<'_>) -> Result<()> {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     println!("seed {}", options.seed);
-    // Room for two guests and less than one more: who comes gets what another one had.
+    // Room for two guests but not for three, so that a new guest gets memory of an earlier one.
     let size = (options.mib << 20) * 5 / 2 + (8 << 20);
     let idle = GiveBack { after: Duration::from_millis(1), ..GiveBack::default() };
     let yard = Builder::new(size)
@@ -108,7 +109,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let pages = (options.mib << 20) / PAGE as u64;
     let before = yard.status().given_back;
     drop(first.end()?);
-    // What the first one had goes back to the system, while the second one and its device work.
+    // The first guest's memory is returned to the system while the second guest and its device
+    // work.
     let until = Instant::now() + PATIENCE;
     while yard.status().given_back - before < pages / 2 {
         yard.wake_worker();
@@ -149,7 +151,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         yard.status().fetched
     );
     yard.drain();
-    // What is being given back at the moment counts as in use.
+    // Pages being returned to the system at the moment count as in use.
     let until = Instant::now() + PATIENCE;
     while yard.status().used > 0 {
         if Instant::now() > until {

@@ -1,25 +1,25 @@
-//! What pages hold: words that follow from a seed, so that who knows the seed knows every byte.
+//! Page contents: words derived from a seed, so that the seed gives every byte.
 
 use crate::PAGE;
 
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A number that looks drawn.
+/// Returns a pseudorandom number.
 pub(crate) fn mix(n: u64) -> u64 {
     let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ n >> 31
 }
 
-/// What a page should hold.
+/// Expected content of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Content {
     Zeros,
     /// Words from a seed.
     Seed(u64),
-    /// What the device makes of those.
+    /// The device's answer to those words.
     Answer(u64),
-    /// The ring: it changes.
+    /// The ring, which changes.
     Ring,
 }
 
@@ -37,14 +37,14 @@ impl Content {
     }
 }
 
-/// What the device does to the words of a request.
+/// Transforms the words of a request, as the device does.
 pub(crate) fn work(bytes: &mut [u8]) {
     for word in bytes.as_chunks_mut().0 {
         *word = (u64::from_le_bytes(*word).rotate_left(17) ^ GAMMA).to_le_bytes();
     }
 }
 
-/// A number for many bytes.
+/// Hashes bytes.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let step = |h: u64, word: &[u8; 8]| {
         (h ^ u64::from_le_bytes(*word)).wrapping_mul(GAMMA).rotate_left(29)

@@ -1,5 +1,5 @@
-//! The second process: a vhost-user device that maps guest memory by what it is told over its socket,
-//! and answers the requests in a guest's ring.
+//! The second process: a vhost-user device that maps guest memory as described over its socket, and
+//! answers the requests in a guest's ring.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::content;
 use crate::ring::{FEATURES, HASH, HASHED, QUEUE, WORK};
 use crate::{PAGE, Result};
 
-/// Answers after which the guest is told.
+/// Number of answers after which the guest is notified.
 const TELL: u32 = 16;
 
 type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
@@ -37,7 +37,7 @@ fn other(error: impl std::fmt::Display) -> io::Error {
 }
 
 impl Device {
-    /// Answers a request: how many bytes of it.
+    /// Answers a request. Returns the length of the answer in bytes.
     fn answer(
         &mut self,
         memory: &GuestMemoryMmap,
@@ -134,7 +134,7 @@ impl VhostUserBackendMut for Device {
     }
 }
 
-/// One guest after the other on a socket.
+/// Serves one guest after the other on a socket.
 fn serve(mut listener: Listener) -> Result<()> {
     loop {
         let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
@@ -143,12 +143,12 @@ fn serve(mut listener: Listener) -> Result<()> {
         let daemon = VhostUserDaemon::new("device".into(), Arc::new(Mutex::new(device)), memory);
         let mut daemon = daemon.map_err(|e| format!("device: {e}"))?;
         daemon.start(&mut listener).map_err(|e| format!("device: {e}"))?;
-        // The guest's end is a connection that is closed.
+        // A guest ends by closing its connection.
         let _ = daemon.wait();
     }
 }
 
-/// Sockets 0, 1, … in a directory, until the input ends.
+/// Serves sockets 0, 1, … in a directory, until the input ends.
 pub(crate) fn run(directory: &Path, guests: usize) -> Result<()> {
     for n in 0..guests {
         let listener = Listener::new(directory.join(n.to_string()), true)?;

@@ -1,4 +1,4 @@
-//! A guest: its memory, its device in the second process, and what each page should hold.
+//! A guest: its memory, its device in the second process, and the expected contents of each page.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::memory::{HIGH, table};
 use crate::ring::{self, FEATURES, HASH, HASHED, QUEUE, Ring, SLOTS, WORK};
 use crate::{PAGE, Result};
 
-/// How long an answer may take.
+/// Timeout for an answer.
 const PATIENCE_MS: i32 = 60_000;
 /// Pages hashed by one request.
 const HASHED_PAGES: u64 = HASHED / PAGE as u64;
@@ -22,9 +22,9 @@ const HASHED_PAGES: u64 = HASHED / PAGE as u64;
 /// What an answer is compared with.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
-    /// A page is to hold this.
+    /// The page must hold this content.
     Page(u64, Content),
-    /// The slot is to hold the hash of pages from this one on.
+    /// The slot must hold the hash of this many pages from this one on.
     Hash(u64, u64),
 }
 
@@ -54,8 +54,8 @@ fn common(mut a: u64, mut b: u64) -> u64 {
 }
 
 impl<M: GuestMemoryBackend> Guest<M> {
-    /// Memory that is all zeros, and a device that listens at a socket. `shift` is added to where the
-    /// last region is in its file, which is a mistake unless it is 0.
+    /// Starts a guest on zeroed memory, with the device at a socket. `shift` is added to the file
+    /// offset of the last region, which is a mistake unless it is 0.
     pub(crate) fn start(
         name: String,
         seed: u64,
@@ -74,7 +74,7 @@ impl<M: GuestMemoryBackend> Guest<M> {
         device.set_features(device.get_features()? & FEATURES)?;
         let offered = device.get_protocol_features()?;
         device.set_protocol_features(offered & VhostUserProtocolFeatures::REPLY_ACK)?;
-        // Each message is answered, so that what the device refuses is an error here.
+        // Each message is answered, so that a refusal of the device is an error here.
         device.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         device.set_mem_table(&regions)?;
         device.set_vring_num(0, QUEUE)?;
@@ -103,7 +103,7 @@ impl<M: GuestMemoryBackend> Guest<M> {
             std::os::fd::AsRawFd::as_raw_fd(&call),
             EpollEvent::new(EventSet::IN, 0),
         )?;
-        // All pages in turn, far from each other.
+        // Visits all pages in turn, far from each other.
         let others = pages - ring::PAGES;
         let stride = (others * 5 / 8..).find(|&s| common(s, others) == 1).unwrap_or(1);
         let mut contents = vec![Content::Zeros; pages as usize];
@@ -141,7 +141,7 @@ impl<M: GuestMemoryBackend> Guest<M> {
         Ok(())
     }
 
-    /// Writes all its pages, as a guest does in its first time.
+    /// Writes all pages, like a guest at boot.
     pub(crate) fn boot(&mut self) -> Result<()> {
         for page in ring::PAGES..self.pages.len() as u64 {
             self.write(page, Content::Seed(mix(self.seed ^ page)))?;
@@ -149,7 +149,7 @@ impl<M: GuestMemoryBackend> Guest<M> {
         Ok(())
     }
 
-    /// Whether a page holds what it should, as this process sees it.
+    /// Checks that a page holds the expected content, as this process sees it.
     fn verify(&mut self, page: u64, content: Content) -> Result<()> {
         let place = self.address(page);
         self.memory.read_slice(&mut self.text[..], place)?;
@@ -167,13 +167,14 @@ impl<M: GuestMemoryBackend> Guest<M> {
             .into())
     }
 
-    /// Where the n-th page of those that requests use is.
+    /// Returns the n-th page of those that requests use.
     fn nth(&self, n: u64) -> u64 {
         let others = self.pages.len() as u64 - ring::PAGES;
         ring::PAGES + n % others * self.stride % others
     }
 
-    /// So many requests, each with a page of data and one for the answer, every answer compared.
+    /// Runs `requests` requests, each with a page of data and a page for the answer, and compares
+    /// every answer.
     pub(crate) fn work(&mut self, requests: u64) -> Result<()> {
         let end = self.requests + requests;
         let next = |guest: &mut Self| -> Result<bool> {
@@ -197,7 +198,7 @@ impl<M: GuestMemoryBackend> Guest<M> {
         self.run(next)
     }
 
-    /// Whether all pages hold what they should, to this process and to the device's.
+    /// Checks the contents of all pages, as seen by this process and by the device's.
     pub(crate) fn check(&mut self) -> Result<()> {
         let pages = self.pages.len() as u64;
         for page in ring::PAGES..pages {
@@ -230,7 +231,7 @@ impl<M: GuestMemoryBackend> Guest<M> {
         Ok(true)
     }
 
-    /// Puts requests into the ring as long as there are any, and looks at what comes back, until all
+    /// Puts requests into the ring while `next` supplies them, and compares the answers, until all
     /// are answered.
     fn run(&mut self, mut next: impl FnMut(&mut Self) -> Result<bool>) -> Result<()> {
         loop {
@@ -260,7 +261,7 @@ impl<M: GuestMemoryBackend> Guest<M> {
         match self.waits.wait(PATIENCE_MS, &mut events) {
             Ok(0) => Err(format!("{}: the device does not answer", self.name).into()),
             Ok(_) => {
-                // Another look may have taken the answers already.
+                // An earlier look may have taken the answers already.
                 let _ = self.call.read();
                 Ok(())
             }
@@ -290,7 +291,7 @@ impl<M: GuestMemoryBackend> Guest<M> {
         }
     }
 
-    /// The device stops, and the memory is the caller's again: it can go.
+    /// Stops the device and returns the memory, which may be freed now.
     pub(crate) fn end(self) -> Result<M> {
         self.device.get_vring_base(0)?;
         Ok(self.memory)

@@ -1,12 +1,12 @@
-//! Guest memory from a yard on a memfd, as a VMM has it whose devices are other processes
-//! (vhost-user): `vm-memory` regions that own ranges of the yard, a device in a second process that
-//! maps them by offset into the yard's file, and a virtqueue in guest memory between both.
+//! Guest memory from a yard on a memfd, for a VMM whose devices are other processes (vhost-user).
+//! `vm-memory` regions own ranges of the yard. A device in a second process maps them by offset
+//! into the yard's file. A virtqueue in guest memory connects both.
 //!
 //!     cargo run --release -p pageyard-host --example guest_memory              # throughput with and without a yard
 //!     cargo run --release -p pageyard-host --example guest_memory -- check     # contents alone
 //!
-//! Every answer of the device is compared by content. What is printed was measured on this machine;
-//! nothing is simulated.
+//! Every answer of the device is compared by content. The printed values are measured on this
+//! machine; nothing is simulated.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use clap::{Parser, Subcommand};
 
-/// Bytes of a page.
+/// Bytes per page.
 pub(crate) const PAGE: usize = pageyard::PAGE_SIZE as usize;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -52,14 +52,14 @@ enum What {
     },
 }
 
-/// The second process, as long as this lives.
+/// The second process, which ends when this is dropped.
 pub(crate) struct Devices {
     directory: tempfile::TempDir,
     process: Child,
 }
 
 impl Devices {
-    /// This program again, for so many guests at a time.
+    /// Starts this program again, with devices for `guests` guests at a time.
     pub(crate) fn start(guests: usize) -> Result<Devices> {
         let directory = tempfile::tempdir()?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -73,7 +73,7 @@ impl Devices {
         if line == "ready\n" { Ok(devices) } else { Err("the second process did not begin".into()) }
     }
 
-    /// Where a guest's device listens.
+    /// Returns the path of a guest's device socket.
     pub(crate) fn socket(&self, guest: usize) -> PathBuf {
         self.directory.path().join(guest.to_string())
     }
@@ -81,7 +81,7 @@ impl Devices {
 
 impl Drop for Devices {
     fn drop(&mut self) {
-        // Its input ends, so that it does too.
+        // Closing its input ends the process.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }

@@ -1,5 +1,5 @@
-//! Throughput of the ring, and what a guest's beginning and end cost, with memory from a yard and from
-//! a file of the guest's own; the same program and the same device.
+//! Throughput of the ring, and costs of starting and stopping a guest. Compares memory from a yard
+//! with a file of the guest's own, with the same program and the same device.
 
 use std::io::IsTerminal;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::guest::Guest;
 use crate::memory::{file_of, from_memfd, from_yard};
 use crate::{Devices, PAGE, Result};
 
-/// Guests that follow each other at once in a round.
+/// Consecutive guests in a round.
 const LIVES: usize = 3;
 
 #[derive(Args, Serialize)]
@@ -43,7 +43,7 @@ impl Default for Options {
     }
 }
 
-/// What guest memory is.
+/// Kind of guest memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
@@ -63,12 +63,12 @@ const KINDS: [(Kind, &str); 4] = [
     (Kind::File, "memfd"),
 ];
 
-/// A guest's times, in ms, and bytes to and from the device, in MiB a second.
+/// Times of a guest in ms, and throughput to and from the device in MiB/s.
 #[derive(Clone, Copy, Serialize)]
 struct Life {
     kind: Kind,
     round: u64,
-    /// Which of those that followed each other at once: 0 is the first.
+    /// Position among the consecutive guests, from 0.
     life: usize,
     begin_ms: f64,
     write_ms: f64,
@@ -111,7 +111,7 @@ fn live<M: GuestMemoryBackend>(
     Ok(Life { kind, round, life, begin_ms, write_ms, ring_mib_s, end_ms: times.ms() })
 }
 
-/// The middle of some numbers, the least and the most.
+/// Returns the median, the minimum and the maximum.
 fn spread(mut all: Vec<f64>) -> (f64, f64, f64) {
     all.sort_by(f64::total_cmp);
     let middle = match all.len() {
@@ -143,7 +143,7 @@ fn print(options: &Options, lives: &[Life]) {
                 move |l: &&Life| l.kind == kind && first.is_none_or(|first| first == (l.life == 0));
             lives.iter().filter(is)
         };
-        // The same guest of the same round.
+        // Compare with the same guest of the same round.
         let ratios = of(None).filter_map(|l| {
             let same = |o: &&Life| (o.kind, o.round, o.life) == (Kind::File, l.round, l.life);
             Some(l.ring_mib_s / lives.iter().find(same)?.ring_mib_s)
@@ -165,7 +165,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let yard = |huge| -> Result<HostYard> {
         let size = (options.mib << 20) + (64 << 20);
         let builder = Builder::new(size).backing(Backing::Memfd).huge_pages(huge);
-        // Others' memory is not what is measured.
+        // The memory pressure of the system must not affect the measurement.
         Ok(builder.system(SystemFiles::none()).build()?)
     };
     let (huge, small) = (yard(HugePages::Advise)?, yard(HugePages::Never)?);

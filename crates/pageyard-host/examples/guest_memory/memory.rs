@@ -1,5 +1,5 @@
-//! Guest memory: from a yard, or as `vm-memory` maps it itself. Two regions each, with a hole between
-//! them, as a PC's below 4 GiB.
+//! Guest memory: from a yard, or mapped by `vm-memory` itself. Each has two regions with a hole
+//! between them, like a PC's below 4 GiB.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -17,16 +17,16 @@ use vm_memory::{
 
 use crate::{PAGE, Result};
 
-/// Where the second region begins.
+/// Guest address of the second region.
 pub(crate) const HIGH: u64 = 4 << 30;
-/// Pages to a multiple of which a region begins: huge pages fit.
+/// Alignment of a region in pages, so that huge pages fit.
 const ALIGN: u64 = 512;
 
-/// A region of guest memory that owns pages of a yard: they go back when the region is dropped.
+/// A region of guest memory that owns pages of a yard; they are freed when the region is dropped.
 ///
-/// This and not a second mapping of the yard's file by `vm-memory`: pages cannot go back while
-/// somebody has the region, one mapping means one set of page tables, and the yard's huge pages and
-/// nodes hold for it. `file_offset` is what a device in another process needs to map it.
+/// It is used instead of a second mapping of the yard's file by `vm-memory`. Pages cannot be freed
+/// while a region is in use. One mapping means one set of page tables. The yard's huge pages and
+/// nodes apply to it. A device in another process needs `file_offset` to map it.
 #[derive(Debug)]
 pub(crate) struct YardRegion<'y> {
     range: PageRange<'y>,
@@ -68,27 +68,27 @@ impl GuestMemoryRegion for YardRegion<'_> {
         }
         // SAFETY: the offset is inside the range.
         let start = unsafe { self.range.as_ptr().add(offset.0 as usize) };
-        // SAFETY: the bytes are mapped as long as the range is borrowed. The guest and the device use
-        // them at the same time, and this process only by such slices: the range is never borrowed as
-        // bytes.
+        // SAFETY: the bytes are mapped as long as the range is borrowed. The guest and the device
+        // use them at the same time, and this process only through such slices: the range is never
+        // borrowed as bytes.
         Ok(unsafe { VolatileSlice::new(start.as_ptr(), count) })
     }
 }
 
 impl GuestMemoryRegionBytes for YardRegion<'_> {}
 
-/// The memory of a guest, and of what it is.
+/// The memory of a guest from a yard.
 pub(crate) type YardMemory<'y> = GuestRegionCollection<YardRegion<'y>>;
 
-/// The file of a yard, for regions and devices.
+/// Returns the file of a yard, for regions and devices.
 pub(crate) fn file_of(yard: &HostYard) -> Result<Arc<File>> {
-    // SAFETY: what writes to the file are guests and devices, to ranges that regions own, and nobody
+    // SAFETY: guests and devices write to the file only in ranges that regions own, and nothing
     // borrows those as bytes.
     let fd = unsafe { yard.fd() }.ok_or("the yard is no file")?;
     Ok(Arc::new(File::from(fd.try_clone_to_owned()?)))
 }
 
-/// So many pages from a yard, zeros if `zero` says so, in two regions.
+/// Allocates `pages` pages from a yard in two regions, zeroed with `zero`.
 pub(crate) fn from_yard<'y>(
     yard: &'y HostYard,
     file: &Arc<File>,
@@ -105,7 +105,7 @@ pub(crate) fn from_yard<'y>(
     Ok(GuestRegionCollection::from_regions(vec![region(low, 0)?, region(pages - low, HIGH)?])?)
 }
 
-/// Frames that a guest's memory has in common with others.
+/// Returns how many frames a guest's memory shares with other ranges.
 pub(crate) fn overlap(memory: &YardMemory<'_>, others: &[(u64, u64)]) -> u64 {
     let of = |(start, end): (u64, u64)| {
         let shared = others.iter().map(|o| end.min(o.1).saturating_sub(start.max(o.0)));
@@ -114,19 +114,19 @@ pub(crate) fn overlap(memory: &YardMemory<'_>, others: &[(u64, u64)]) -> u64 {
     frames(memory).into_iter().map(of).sum()
 }
 
-/// The frames of a guest's memory.
+/// Returns the frame ranges of a guest's memory.
 pub(crate) fn frames(memory: &YardMemory<'_>) -> Vec<(u64, u64)> {
     memory.iter().map(|r| (r.range.frames().start.0, r.range.frames().end.0)).collect()
 }
 
-/// So many pages as `vm-memory` maps them: of a file of the guest's own.
+/// Maps `pages` pages by `vm-memory`, from a file of the guest's own.
 pub(crate) fn from_memfd(pages: u64, huge: bool) -> Result<GuestMemoryMmap> {
     // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error().into());
     }
-    // SAFETY: the descriptor is new, and nobody else has it.
+    // SAFETY: the descriptor is new, and nothing else owns it.
     let file = Arc::new(unsafe { File::from_raw_fd(fd) });
     let (size, low) = (pages as usize * PAGE, (pages / 2) as usize * PAGE);
     file.set_len(size as u64)?;
@@ -137,14 +137,14 @@ pub(crate) fn from_memfd(pages: u64, huge: bool) -> Result<GuestMemoryMmap> {
     ])?;
     for region in memory.iter().filter(|_| huge) {
         let start = region.get_host_address(MemoryRegionAddress(0))?;
-        // SAFETY: the addresses are the region's; the advice changes no contents, and where it is
-        // refused, pages stay small.
+        // SAFETY: the addresses are the region's. The advice changes no contents; if it is refused,
+        // pages stay small.
         unsafe { libc::madvise(start.cast(), region.len() as usize, libc::MADV_HUGEPAGE) };
     }
     Ok(memory)
 }
 
-/// What a vhost-user device is told of guest memory, whoever maps it.
+/// Returns the description of guest memory that a vhost-user device needs, for either mapping.
 pub(crate) fn table<M: GuestMemoryBackend>(memory: &M) -> Result<Vec<VhostUserMemoryRegionInfo>> {
     let region = |region: &M::R| -> Result<VhostUserMemoryRegionInfo> {
         let file = region.file_offset().ok_or("memory that cannot be shared")?;

@@ -1,5 +1,5 @@
-//! The guest's side of a virtqueue (split, virtio 1.x): as a driver in a guest kernel has it, in guest
-//! memory and through `vm-memory`.
+//! The guest's side of a virtqueue (split, virtio 1.x), in guest memory and through `vm-memory`,
+//! like a driver in a guest kernel.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -7,27 +7,27 @@ use vm_memory::{Bytes, GuestAddress, GuestMemory};
 
 use crate::{PAGE, Result};
 
-/// Descriptors.
+/// Number of descriptors.
 pub(crate) const QUEUE: u16 = 256;
-/// Requests that may be on their way: three descriptors each.
+/// Maximum number of requests in flight: three descriptors each.
 pub(crate) const SLOTS: u16 = 64;
 /// VIRTIO_F_VERSION_1 and VHOST_USER_F_PROTOCOL_FEATURES.
 pub(crate) const FEATURES: u64 = 1 << 32 | 1 << 30;
-/// What a request's header begins with: a page is to be worked on, or memory hashed.
+/// First word of a request's header: process a page, or hash memory.
 pub(crate) const WORK: u64 = 1;
 /// See `WORK`.
 pub(crate) const HASH: u64 = 2;
-/// Most bytes that are hashed by one request.
+/// Maximum number of bytes hashed by one request.
 pub(crate) const HASHED: u64 = 16 * PAGE as u64;
 
-/// Where it lies in guest memory: descriptors, available, used, and the slots' headers.
+/// Guest addresses of the descriptors, the available and used rings, and the slots' headers.
 pub(crate) const DESCRIPTORS: u64 = 0;
 pub(crate) const AVAILABLE: u64 = PAGE as u64;
 pub(crate) const USED: u64 = 2 * PAGE as u64;
 const HEADERS: u64 = 3 * PAGE as u64;
-/// Bytes for a slot: its header, and a short answer.
+/// Bytes per slot: its header and a short answer.
 const SLOT: u64 = 64;
-/// Pages that all of it takes.
+/// Pages that the queue takes.
 pub(crate) const PAGES: u64 = 4;
 
 const NEXT: u16 = 1;
@@ -42,7 +42,7 @@ pub(crate) struct Ring {
     seen: u16,
 }
 
-/// Where a slot's short answer is.
+/// Returns the address of a slot's short answer.
 pub(crate) fn short_answer(slot: u16) -> GuestAddress {
     GuestAddress(HEADERS + u64::from(slot) * SLOT + SLOT / 2)
 }
@@ -56,8 +56,8 @@ impl Ring {
         SLOTS - self.free.len() as u16
     }
 
-    /// Puts a request into the ring: a header, what is to be read, and where the answer is to be
-    /// written, in the slot by default. The slot that it has; `None` where none is free.
+    /// Puts a request into the ring: a header, the data to read, and the place for the answer,
+    /// which is in the slot by default. Returns the slot; `None` if none is free.
     pub(crate) fn put<M: GuestMemory>(
         &mut self,
         memory: &M,
@@ -91,16 +91,16 @@ impl Ring {
         Ok(Some(slot))
     }
 
-    /// Lets the device see what was put. Whether it wants to be told.
+    /// Publishes new requests to the device. Returns whether it needs a notification.
     pub(crate) fn publish<M: GuestMemory>(&self, memory: &M) -> Result<bool> {
         memory.store(self.available, GuestAddress(AVAILABLE + 2), Ordering::Release)?;
-        // The device says that it looks by itself, then looks once more.
+        // The device disables notifications, then checks the ring once more.
         fence(Ordering::SeqCst);
         let flags: u16 = memory.load(GuestAddress(USED), Ordering::Relaxed)?;
         Ok(flags & NO_NOTIFY == 0)
     }
 
-    /// The slot of the next request that was answered, and how many bytes the answer has.
+    /// Returns the slot of the next answered request and the length of the answer in bytes.
     pub(crate) fn take<M: GuestMemory>(&mut self, memory: &M) -> Result<Option<(u16, u32)>> {
         let used: u16 = memory.load(GuestAddress(USED + 2), Ordering::Acquire)?;
         if used == self.seen {

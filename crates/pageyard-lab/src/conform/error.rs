@@ -1,4 +1,4 @@
-//! Why a recording cannot be read.
+//! Errors of reading a recording.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use pageyard_trace::printable;
 
 use crate::text::shown;
 
-/// A recording that cannot be read. The program's exit code is 2 for these.
+/// Why a recording cannot be read. The program exits with code 2.
 #[derive(Debug, thiserror::Error)]
 pub enum ConformError {
     /// The file cannot be opened or read.
@@ -14,15 +14,15 @@ pub enum ConformError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A line means nothing.
+    /// A line is malformed.
     #[error("{}, line {line}: {}", shown(.path), printable(.what))]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The line, counted from 1.
         line: u64,
         /// What is wrong, and what was expected.
         what: String,

@@ -1,5 +1,5 @@
-//! Holding the allocator against recorded answers of the real Linux 6.12.117: every answer and
-//! every state.
+//! Checks the allocator against recorded answers of the real Linux 6.12.117: every answer and every
+//! state.
 
 mod error;
 mod outcome;
@@ -18,16 +18,17 @@ pub(crate) use state::States;
 /// Runs one recording (JSON lines, plain or compressed).
 ///
 /// # Errors
-/// [`ConformError`] for a file that cannot be read or makes no sense; a difference is no error.
+/// Fails with [`ConformError`] if the file cannot be read or is malformed. A difference is not an
+/// error.
 pub fn run_file(path: &Path) -> Result<Outcome, ConformError> {
     run::run(recording::Lines::open(path)?)
 }
 
-/// The last state of a recording at or before a line, counted from 1, and the line on which it
-/// stands.
+/// Returns the last state of a recording at or before a line, counted from 1, and the line of that
+/// state.
 ///
 /// # Errors
-/// [`ConformError`] for a file that cannot be read, or that has no state up to there.
+/// Fails with [`ConformError`] if the file cannot be read, or has no state up to that line.
 pub(crate) fn state_at(path: &Path, line: u64) -> Result<(u64, States), ConformError> {
     let mut lines = recording::Lines::open(path)?;
     let mut found = None;

@@ -1,20 +1,20 @@
-//! What a recording came to.
+//! The outcome of a recording.
 
 use std::fmt;
 
 use pageyard_trace::printable;
 use serde::Serialize;
 
-/// What one recording came to.
+/// The outcome of one recording.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
-    /// The recording's name: its file name without endings.
+    /// The recording's name: its file name without extensions.
     pub name: String,
     /// Answers compared, up to the first difference.
     pub answers: u64,
     /// Answers in the recording.
     pub answers_recorded: u64,
-    /// States compared, up to the first difference. The first state is the start, and counts.
+    /// States compared, up to the first difference. The initial state counts.
     pub states: u64,
     /// States in the recording.
     pub states_recorded: u64,
@@ -22,23 +22,23 @@ pub struct Outcome {
     pub difference: Option<Difference>,
 }
 
-/// Where a recording and the allocator part.
+/// The first difference between a recording and the allocator.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
     /// Line of the recording, from 1.
     pub line: u64,
     /// The operation, as recorded.
     pub operation: String,
-    /// What the kernel did.
+    /// The kernel's result.
     pub expected: String,
-    /// What the allocator did.
+    /// The allocator's result.
     pub got: String,
-    /// Differences of the states, one a line.
+    /// Differences of the states, one per line.
     pub details: Vec<String>,
 }
 
 impl Outcome {
-    /// Every answer and every state is the kernel's.
+    /// Returns whether every answer and every state equals the kernel's.
     pub fn matches(&self) -> bool {
         self.difference.is_none()
     }

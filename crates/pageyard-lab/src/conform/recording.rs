@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::error::ConformError;
 use super::state::States;
 
-/// One line. An unknown key means a form of recording that is not known.
+/// One line. Unknown keys are rejected, as they indicate an unknown form of recording.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Line {
@@ -31,7 +31,7 @@ pub(super) struct Lines {
     text: Vec<u8>,
 }
 
-/// A line is shorter: a few compressed bytes can stand for as many as they like.
+/// Limit of a line's length: a few compressed bytes could expand to any number.
 const MOST_BYTES: u64 = 32 << 20;
 
 impl Lines {
@@ -50,7 +50,7 @@ impl Lines {
         ConformError::Malformed { path: self.path.clone(), line: self.number, what: what.into() }
     }
 
-    /// The next line, or `None` at the end. Blank lines are passed over.
+    /// Returns the next line, or `None` at the end. Blank lines are skipped.
     pub(super) fn next(&mut self) -> Result<Option<Line>, ConformError> {
         loop {
             self.text.clear();

@@ -1,4 +1,4 @@
-//! One recording, operation by operation.
+//! Runs one recording, operation by operation.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use super::start::Start;
 use super::state::{State, States};
 use crate::memory::{Lock, Memory};
 
-/// The machine of a recording: one CPU at a time.
+/// Hooks for a recording: one CPU is active at a time.
 #[derive(Default)]
 struct Machine {
     cpu: Cell<u32>,
@@ -74,7 +74,7 @@ pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
         outcome.answers_recorded += u64::from(line.got.is_some());
         outcome.states_recorded += u64::from(line.state.is_some());
         if outcome.difference.is_some() {
-            continue; // only counting what there would have been
+            continue; // After a difference, only count what the recording has
         }
         let difference = if let Some(expected) = &line.state {
             expected.same_zones(&first).map_err(|e| wrong(&lines, e))?;
@@ -93,12 +93,12 @@ pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
     Ok(outcome)
 }
 
-/// The zones that requests name.
+/// The zones that requests refer to.
 struct Requests {
     node: NodeId,
-    /// The zone modifier (§2.3) of a request.
+    /// Zone modifier (§2.3) of a request.
     upper: Gfp,
-    /// The same with the letter `l`, which only recordings of two zones have.
+    /// Zone modifier of a request with the letter `l`, which only recordings of two zones have.
     lower: Option<Gfp>,
 }
 
@@ -126,42 +126,42 @@ impl Requests {
 /// One of the recorded zones.
 struct Zone {
     id: ZoneId,
-    /// Its first frame, to which recorded frames are relative.
+    /// The zone's first frame. Recorded frames are relative to it.
     start: u64,
 }
 
-/// Who has the block of a slot.
+/// The owner of a slot's block.
 #[derive(Clone, Copy)]
 enum Slot {
     Ours(Pfn, Order),
-    /// Another zone served it: no concern of this one.
+    /// Another zone served the request. The block is outside this run.
     Elsewhere,
 }
 
 struct Run<'y, 'a> {
     yard: &'y Recorded<'a>,
-    /// The upper one first.
+    /// The upper zone first.
     zones: Vec<Zone>,
-    /// Answers name the zone of a frame.
+    /// Whether answers name the zone of a frame.
     listed: bool,
-    /// The zone that operations on a zone mean: an index into `zones`.
+    /// The zone that operations on a zone apply to: an index into `zones`.
     current: usize,
     requests: Requests,
     slots: HashMap<u64, Slot>,
     disabled: Option<PcpDisabled<'y, 'a, Setup>>,
-    /// Slots and pages that operations may still name.
+    /// Number of slots and pages that operations may still name.
     work: u64,
 }
 
-/// "Served by another zone", among a recording's answers.
+/// The recorded answer "served by another zone".
 const ELSEWHERE: i64 = -2;
 const FAILED: i64 = -1;
-/// The last slot.
+/// The highest slot number.
 const MOST_SLOT: u64 = u32::MAX as u64;
-/// Slots or pages in one operation, at most.
+/// Maximum number of slots or pages in one operation.
 const MOST_AT_ONCE: u64 = 1 << 20;
-/// And in all operations together: so many in any case, and so many for each line. Those of the
-/// recordings have about a hundred.
+/// Limit for all operations together: a fixed part, and a part for each line. The recordings use
+/// about a hundred per line.
 const WORK: (u64, u64) = (1 << 24, 1 << 10);
 
 impl Run<'_, '_> {
@@ -185,7 +185,7 @@ impl Run<'_, '_> {
         })
     }
 
-    /// Takes what an operation on so many slots or pages needs of the work that there may be.
+    /// Charges an operation on `n` slots or pages to the work limit.
     fn work(&mut self, n: u64) -> Result<(), Trouble> {
         if n > MOST_AT_ONCE {
             let what =
@@ -201,7 +201,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Does what one line says, and compares the answer.
+    /// Performs one line and compares the answer.
     fn operation(&mut self, line: &Line) -> Result<Option<Difference>, String> {
         self.work = self.work.saturating_add(WORK.1);
         let op = Op::parse(&line.op)?;
@@ -225,7 +225,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Fails if an answer that has frames is not of the form that the recording's state announces.
+    /// Fails if an answer with frames does not have the form that the recording's state announces.
     fn check_form(&self, op: &Op<'_>, answer: &[i64]) -> Result<(), String> {
         let is_zone = |&k: &i64| usize::try_from(k).is_ok_and(|k| k < self.zones.len());
         let (fits, expected) = match (op.name, self.listed) {
@@ -255,7 +255,7 @@ impl Run<'_, '_> {
         Err(format!("operation \"{}\" is answered by {answer}; expected {expected}", op.name))
     }
 
-    /// The zone that operations on a zone mean.
+    /// Returns the zone that operations on a zone apply to.
     fn zone(&self) -> Result<ZoneId, Trouble> {
         Ok(self.current_zone()?.id)
     }
@@ -295,7 +295,7 @@ impl Run<'_, '_> {
                 Ok(vec![0])
             }
             "P" => {
-                // Whatever was disabled before is enabled again first.
+                // First enable again whatever was disabled before.
                 self.disabled = None;
                 if !op.flag(0)? {
                     self.disabled = self.yard.disable_pcp(self.zone()?);
@@ -334,7 +334,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Later operations on a zone mean this one.
+    /// Makes later operations on a zone apply to this one.
     fn choose_zone(&mut self, op: &Op<'_>) -> Result<Vec<i64>, Trouble> {
         if !self.listed {
             let what = "operation \"z\" chooses a zone, and the recording has one; expected a state \
@@ -379,8 +379,8 @@ impl Run<'_, '_> {
         Ok(gfp)
     }
 
-    /// Adds a frame to an answer: relative to its zone's first frame, after the zone where answers
-    /// name it.
+    /// Appends a frame to an answer. The frame is relative to its zone's first frame, preceded by
+    /// the zone if answers name it.
     fn tell(&self, answer: &mut Vec<i64>, pfn: Pfn) {
         let id = self.yard.zone_of(pfn);
         let found = self.zones.iter().enumerate().find(|(_, zone)| Some(zone.id) == id);
@@ -392,7 +392,7 @@ impl Run<'_, '_> {
         answer.push(pfn.0.wrapping_sub(zone.start) as i64);
     }
 
-    /// The answer of an operation on one block.
+    /// Returns the answer of an operation on one block.
     fn place(&self, pfn: Pfn) -> Vec<i64> {
         let mut answer = Vec::new();
         self.tell(&mut answer, pfn);
@@ -411,8 +411,8 @@ impl Run<'_, '_> {
         Ok(vec![0])
     }
 
-    /// The words PFN N TYPE from the given one on. The type has the dump's number, whose three
-    /// ordinary types are ours.
+    /// Parses the words PFN N TYPE, starting at word `at`. The type is in the dump's numbering,
+    /// which agrees with the allocator's for the three ordinary types.
     fn range(&mut self, op: &Op<'_>, at: usize) -> Result<(Range<Pfn>, MigrateType), Trouble> {
         let (first, pages) = (op.number(at)?, op.number(at + 1)?);
         self.work(pages)?;
@@ -513,7 +513,7 @@ impl Run<'_, '_> {
         Ok(got)
     }
 
-    /// A refused value changes nothing, as in the kernel.
+    /// Sets a sysctl. As in the kernel, a rejected value changes nothing.
     fn sysctl(&mut self, op: &Op<'_>) -> Result<Vec<i64>, Trouble> {
         let value = op.number(1)?;
         let _ = match op.text(0) {
@@ -546,7 +546,7 @@ fn refused(e: pageyard::FreeError) -> Trouble {
     Trouble::Differs(e.to_string())
 }
 
-/// An operation's words.
+/// A parsed operation.
 struct Op<'l> {
     name: &'l str,
     args: Vec<&'l str>,
@@ -587,7 +587,7 @@ fn difference(op: &str, expected: Option<&[i64]>, got: String) -> Difference {
     Difference { line: 0, operation: op.into(), expected, got, details: Vec::new() }
 }
 
-/// An answer, the beginning of it if it is long.
+/// Formats an answer, shortened if it is long.
 fn list(answer: &[i64]) -> String {
     match answer.get(..8) {
         Some(start) if answer.len() > 8 => {

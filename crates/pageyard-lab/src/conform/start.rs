@@ -1,18 +1,18 @@
-//! From a recorded state to an allocator in that state.
+//! Builds an allocator in a recorded state.
 
 use pageyard::{Hooked, Hooks, Knobs, Layout, NodeId, Pfn, Yard, ZoneId, ZoneSpec};
 
 use super::state::{State, States};
 use crate::memory::{Lock, Memory};
 
-/// Zones span at most so many pages here, 16 GiB: a few bytes of a recording ask for that much room.
+/// Maximum pages that a zone spans: 16 GiB. A few bytes of a recording could request any amount.
 const MOST_PAGES: u64 = 1 << 22;
-/// CPUs are numbered below this.
+/// Limit of CPU numbers, exclusive.
 const MOST_CPUS: usize = 4096;
-/// Frames are numbered below this: addresses have at most 52 bits.
+/// Limit of frame numbers, exclusive: addresses have at most 52 bits.
 const MOST_PFN: u64 = 1 << 40;
 
-/// The machine of a state: its zones, the upper one first, and its CPUs.
+/// The machine of a state: its zones, with the upper one first, and its CPUs.
 pub(super) struct Start {
     zones: Vec<ZoneSpec>,
     cpus: Vec<NodeId>,
@@ -46,7 +46,7 @@ impl Start {
             return Err(format!("there are {cpus} CPUs; expected {MOST_CPUS} at most"));
         }
         let managed = states.zones.iter().fold(0u64, |n, s| n.saturating_add(s.managed));
-        // Each zone's MIN is rounded down, so the largest of their least values fits them all.
+        // Each zone's MIN is rounded down, so the largest of the minimum values fits all zones.
         let min_free_kbytes = states.zones.iter().map(State::min_free_kbytes).max().unwrap_or(0);
         Ok(Start {
             zones: specs,
@@ -99,7 +99,7 @@ fn spec(state: &State) -> Result<ZoneSpec, String> {
 /// Calls `then` with an allocator in a recorded state.
 ///
 /// # Errors
-/// What in the state makes no sense.
+/// Returns what is inconsistent in the state.
 pub(crate) fn with_yard<E: Hooks, T>(
     states: &States,
     platform: E,

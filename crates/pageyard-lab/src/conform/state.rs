@@ -1,4 +1,5 @@
-//! The recorded form of a zone's state, its way into the allocator, and the difference of two.
+//! The recorded form of a zone's state, its conversion to the allocator's records, and the
+//! difference of two states.
 
 use std::fmt;
 
@@ -11,15 +12,15 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// A state as a line has it: one zone, or a list of two, the upper one first.
+/// The state in a line: one zone, or a list of two with the upper one first.
 #[derive(Clone, Debug)]
 pub(crate) struct States {
     pub(super) zones: Vec<State>,
-    /// Written as a list: answers name their zone.
+    /// Whether it was written as a list. Answers then name their zone.
     pub(super) listed: bool,
 }
 
-/// How many zones a list has.
+/// Number of zones in a list.
 const LISTED: usize = 2;
 
 impl<'de> Deserialize<'de> for States {
@@ -43,7 +44,7 @@ impl<'de> Deserialize<'de> for States {
                 while let Some(zone) = list.next_element()? {
                     zones.push(zone);
                     if zones.len() > LISTED {
-                        break; // a long list is not read to its end
+                        break; // do not read a long list to its end
                     }
                 }
                 if zones.len() != LISTED {
@@ -58,7 +59,7 @@ impl<'de> Deserialize<'de> for States {
 }
 
 impl States {
-    /// Fails unless these are states of the zones that the recording began with.
+    /// Fails unless these are states of the zones with which the recording began.
     pub(super) fn same_zones(&self, first: &States) -> Result<(), String> {
         let places = |s: &States| {
             s.zones.iter().map(|z| (z.zone.clone(), z.node, z.start_pfn)).collect::<Vec<_>>()
@@ -71,7 +72,7 @@ impl States {
     }
 }
 
-/// One dump. Frame numbers are relative to the zone's first frame.
+/// One dump of a zone. Frame numbers are relative to the zone's first frame.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct State {
     pub(super) zone: String,
@@ -124,7 +125,7 @@ pub(super) struct Pcp {
     lists: Vec<Vec<u64>>,
 }
 
-/// The types of a dump's lists and digits, in its numbering: it has no CMA.
+/// Types of a dump's lists and digits, in its numbering. The dump has no CMA.
 const TYPES: [MigrateType; 5] = [
     MigrateType::Unmovable,
     MigrateType::Movable,
@@ -141,7 +142,7 @@ fn digit(t: MigrateType) -> char {
 }
 
 impl State {
-    /// The zone's name, node and first frame, for messages.
+    /// Returns the zone's name, node and first frame, for messages.
     fn place(&self) -> String {
         format!("zone {} of node {} from frame {}", self.zone, self.node, self.start_pfn)
     }
@@ -152,8 +153,8 @@ impl State {
         })
     }
 
-    /// The least `min_free_kbytes` from which the recorded MIN follows (§3.2): the dump does not say
-    /// it.
+    /// Returns the smallest `min_free_kbytes` that yields the recorded MIN (§3.2). The dump does
+    /// not have the value itself.
     pub(super) fn min_free_kbytes(&self) -> u64 {
         let pages = u128::from(self.wmark[0]) * u128::from(self.lowmem_managed);
         u64::try_from(pages.div_ceil(u128::from(self.managed.max(1))))
@@ -161,7 +162,7 @@ impl State {
             .saturating_mul(4)
     }
 
-    /// The number of a frame that a list names by its place in the zone.
+    /// Returns the frame at this place in the zone.
     fn frame(&self, place: u64) -> Result<Pfn, String> {
         if place >= self.spanned {
             return Err(format!("there is no frame {place}; the zone spans {}", self.spanned));
@@ -169,8 +170,9 @@ impl State {
         Ok(Pfn(self.start_pfn + place))
     }
 
-    /// The records from which the allocator restores this state; its zone must be one. The recorded
-    /// `nofragment` is of requests that prefer the upper zone: it is no property of a `lower` one.
+    /// Returns the records from which the allocator restores this zone's state. The recorded
+    /// `nofragment` applies to requests that prefer the upper zone, so it is ignored for a `lower`
+    /// one.
     pub(super) fn records(&self, lower: bool) -> Result<Vec<Record>, String> {
         let start = self.start_pfn;
         let [min, low, high] = self.wmark;
@@ -246,7 +248,8 @@ impl State {
         Ok(records)
     }
 
-    /// The same zone as the allocator has it now; what never changes is taken over.
+    /// Returns the same zone in the allocator's present state. Constant fields are copied from
+    /// `self`.
     pub(super) fn with_records(&self, records: &[Record]) -> State {
         let mut s = State {
             free: (0..=MAX_ORDER)
@@ -308,7 +311,7 @@ impl State {
                     lists: vec![Vec::new(); PCP_LISTS],
                 }),
                 Record::Cached { cpu, list, pfn } => {
-                    // They stand behind their CPU.
+                    // Cached records follow their CPU's record.
                     if let Some(p) = s.pcp.iter_mut().rev().find(|p| p.cpu == cpu.0) {
                         p.lists[list].push(relative(pfn));
                     }
@@ -319,7 +322,7 @@ impl State {
         s
     }
 
-    /// What differs from the expected state, one line each; empty where nothing does.
+    /// Returns the differences from the expected state, one per line; empty if there are none.
     pub(super) fn differences(&self, expected: &State) -> Vec<String> {
         let mut d = Differences(Vec::new());
         let (a, b) = (self, expected);
@@ -335,7 +338,7 @@ impl State {
         d.field("pageset_batch", a.pageset_batch, b.pageset_batch);
         d.field("pageset_high_min", a.pageset_high_min, b.pageset_high_min);
         d.field("pageset_high_max", a.pageset_high_max, b.pageset_high_max);
-        // The dump clamps the counter as every reader does (§9.2).
+        // The dump clamps the counter, as every reader does (§9.2).
         d.field("nr_free", a.nr_free.max(0), b.nr_free);
         for (x, y) in a.free.iter().zip(&b.free) {
             d.field(&format!("free blocks of order {}", y.order), x.nr, y.nr);

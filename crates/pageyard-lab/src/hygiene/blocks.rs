@@ -1,10 +1,10 @@
-//! Who owns which block. An owner holds a handle, since compaction may move what it stands for.
+//! Ownership of blocks. An owner holds a handle, because compaction may move the block.
 
 use std::cell::RefCell;
 
 use pageyard::{Order, Pfn, Relocation};
 
-/// A block that the workload owns, wherever it lies at the moment.
+/// Handle of a block that the workload owns, independent of the block's current position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block(u32);
 
@@ -15,21 +15,21 @@ pub(super) struct Blocks(RefCell<Table>);
 #[derive(Debug)]
 struct Table {
     base: Pfn,
-    /// By handle.
+    /// Positions and orders by handle.
     blocks: Vec<(Pfn, Order)>,
     vacant: Vec<Block>,
-    /// By frame, from `base`: the block that begins there.
+    /// By frame, from `base`: the block that begins at that frame.
     owners: Vec<Option<Block>>,
 }
 
 impl Blocks {
-    /// For so many frames from `base`.
+    /// Creates a table for `pages` frames from `base`.
     pub(super) fn new(base: Pfn, pages: u64) -> Blocks {
         let owners = vec![None; pages as usize];
         Blocks(RefCell::new(Table { base, blocks: Vec::new(), vacant: Vec::new(), owners }))
     }
 
-    /// Enters a block that was handed out.
+    /// Registers an allocated block.
     pub(super) fn enter(&self, pfn: Pfn, order: Order) -> Block {
         let t = &mut *self.0.borrow_mut();
         let block = t.vacant.pop().unwrap_or(Block(t.blocks.len() as u32));
@@ -41,7 +41,7 @@ impl Blocks {
         block
     }
 
-    /// Where a block lies that is about to go back; its handle is void from now on.
+    /// Returns the position of a block that is about to be freed, and invalidates its handle.
     pub(super) fn remove(&self, block: Block) -> (Pfn, Order) {
         let t = &mut *self.0.borrow_mut();
         let (pfn, order) = t.blocks[block.0 as usize];
@@ -50,7 +50,7 @@ impl Blocks {
         (pfn, order)
     }
 
-    /// What [`Platform::relocate`](pageyard::Platform::relocate) asks for.
+    /// Implements [`Platform::relocate`](pageyard::Platform::relocate).
     pub(super) fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         let t = &mut *self.0.borrow_mut();
         let Some(block) = *t.owner(from) else { return Relocation::Refused };

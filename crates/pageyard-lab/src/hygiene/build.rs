@@ -1,8 +1,8 @@
-//! A kernel build as the allocator sees it: short processes, one a CPU, that fault in memory, read
-//! and write files, leave some slab behind, and give everything else back at once when they exit.
+//! A kernel build as the allocator sees it: short processes, one per CPU, that fault in memory,
+//! read and write files, leave some slab behind, and free everything else at once when they exit.
 //!
-//! *Measured* below means counted in the recording `6.12-build` (two
-//! builds of two C projects each, `make -j4`): 593 processes, 358,771 requests.
+//! *Measured* below means counted in the recording `6.12-build` (two builds of two C projects each,
+//! `make -j4`): 593 processes, 358,771 requests.
 
 use pageyard::policy::Policy;
 use pageyard::{Gfp, Order};
@@ -12,13 +12,14 @@ use super::heap::Heap;
 use crate::record::Sink;
 use crate::rng::Rng;
 
-/// Processes of one kind. A round has all of them: what was recorded is one round.
+/// Processes of one kind. A round runs all of them: the recording is one round.
 pub(crate) struct Class {
-    /// Processes a round (measured).
+    /// Number of processes per round (measured).
     count: u32,
-    /// Anonymous pages of the 10th, 50th, 90th percentile and of the largest (measured).
+    /// Number of anonymous pages at the 10th, 50th and 90th percentile and at the maximum
+    /// (measured).
     pub(crate) pages: [f64; 4],
-    /// Pages of page cache a process adds (measured, mean).
+    /// Pages of page cache that a process adds (measured, mean).
     pub(crate) files: f64,
 }
 
@@ -31,52 +32,52 @@ pub(crate) const CLASSES: [Class; 5] = [
     Class { count: 134, pages: [40.0, 41.0, 48.0, 57.0], files: 2.3 },
     // ld
     Class { count: 10, pages: [1644.0, 1820.0, 2967.0, 2967.0], files: 67.5 },
-    // cat, tee, sed, configure, collect2, make, cp, rm and the like, together
+    // cat, tee, sed, configure, collect2, make, cp, rm and similar programs
     Class { count: 203, pages: [8.0, 30.0, 62.0, 505.0], files: 26.1 },
 ];
 
-/// Page tables of a process: so many, and one more per so many pages. Derived by a straight line
-/// through cc1, as and gcc of the recording; it meets them within one table.
+/// Page tables of a process: `TABLES`, plus one per `PAGES_PER_TABLE` pages. Derived from a
+/// straight line through cc1, as and gcc of the recording, which it matches within one table.
 pub(crate) const TABLES: usize = 14;
 pub(crate) const PAGES_PER_TABLE: usize = 55;
-/// Pages of a kernel stack, which no event shows (§8.5, README of the traces).
+/// Pages of a kernel stack, which appear in no event (§8.5, README of the traces).
 pub(crate) const STACK: usize = 4;
-/// Of the anonymous pages, those that were copied on write (measured: 27,475 of 327,981).
+/// The share of anonymous pages that were copied on write (measured: 27,475 of 327,981).
 pub(crate) const COPIED: f64 = 0.084;
-/// Of the file pages, those that were written, not read (measured: 3,940 of 14,569), and of these,
-/// those that go with their file at the end of the round (measured: 2,456 of 3,940).
+/// The share of file pages that were written, not read (measured: 3,940 of 14,569). Of these, the
+/// share whose file is removed at the end of the round (measured: 2,456 of 3,940).
 pub(crate) const WRITTEN: f64 = 0.27;
 const TEMPORARY: f64 = 0.62;
-/// So many times as many file pages. Derived from A.3: the published builds, without patches and
-/// with them, reclaimed 196,935 and 292,237 pages each in a steady state, so that many came; the
-/// recorded ones, of small C projects, add 14,569.
+/// Factor by which file pages are scaled. Derived from A.3: the published builds, without and with
+/// the patches, reclaimed 196,935 and 292,237 pages each in a steady state, so as many were added.
+/// The recorded builds, of small C projects, add 14,569.
 const FILE_SCALE: f64 = (196_935.0 + 292_237.0) / 2.0 / 14_569.0;
 /// Slab pages per process: unmovable (measured: 384 in 593) and reclaimable (237 in 593).
 pub(crate) const SLABS: f64 = 0.65;
 pub(crate) const RECLAIMABLE_SLABS: f64 = 0.40;
-/// So many times as many. Assumed: what was recorded are small C projects, whose few files were
-/// looked up before; that machine's kernel has more to note, above all the files of a kernel's
-/// tree.
+/// Factors by which slab pages are scaled. Assumed: the recording is of small C projects, whose few
+/// files had been looked up before. The published machine's kernel has more to cache, mainly the
+/// files of a kernel tree.
 const SLAB_SCALE: f64 = 10.0;
 const RECLAIMABLE_SLAB_SCALE: f64 = 50.0;
-/// A process's slab pages then, and the part of them that is reclaimable.
+/// Scaled slab pages per process, and the share of them that is reclaimable.
 const SLABS_SCALED: f64 = SLABS * SLAB_SCALE + RECLAIMABLE_SLABS * RECLAIMABLE_SLAB_SCALE;
 const RECLAIMABLE_PART: f64 = RECLAIMABLE_SLABS * RECLAIMABLE_SLAB_SCALE / SLABS_SCALED;
-/// Mean life of an unmovable slab page in rounds. Assumed, together with the former: most of that
-/// memory comes and goes with processes.
+/// Mean lifetime of an unmovable slab page in rounds. Assumed, together with the scale factors:
+/// most of that memory is allocated and freed with processes.
 const SLAB_ROUNDS: f64 = 0.05;
-/// A process moves to another CPU before a slice with this probability: 5% of the work elsewhere is
-/// stated for builds; in the recording 8% of the pages are freed on another CPU.
+/// Probability that a process moves to another CPU before a slice. Builds are stated to do 5% of
+/// their work elsewhere; in the recording 8% of the pages are freed on another CPU.
 const MIGRATES: f64 = 0.002;
-/// Pages gathered before an exiting process gives them back (§8.3); each gathering has one page
-/// of its own to note them (measured: 3,256 short-lived pages, one per 100 of the others).
+/// Pages that an exiting process gathers before it frees them (§8.3). Each gathering needs one page
+/// of its own as a list (measured: 3,256 short-lived pages, one per 100 of the others).
 pub(crate) const GATHER: usize = 500;
 
 pub(crate) fn gfp(bits: u32) -> Gfp {
     Gfp::from_bits_retain(bits)
 }
 
-/// The flags of the recording, as numbers: the kernel's own bits pass through the core.
+/// The flags of the recording, as numbers: the core passes the kernel's own bits through.
 pub(crate) mod flags {
     pub(crate) const ANON: u32 = 0x140dca;
     pub(crate) const COPY: u32 = 0x140cca;
@@ -89,7 +90,7 @@ pub(crate) mod flags {
     pub(crate) const RECLAIMABLE: u32 = 0x52cd0;
 }
 
-/// Pages that a process maps at once: a slice of its run.
+/// Pages that a process maps at once: one slice of its run.
 pub(super) const SLICE: usize = 32;
 
 struct Process {
@@ -101,22 +102,22 @@ struct Process {
     slabs: f64,
     slabs_due: f64,
     pages: Vec<Block>,
-    /// Page tables, their root, the kernel stack.
+    /// Page tables, their root, and the kernel stack.
     kernel: Vec<Block>,
 }
 
-/// A slab page and when it goes, in nanoseconds.
+/// A slab page and when it is freed, in nanoseconds.
 struct Slab {
     until: u64,
     block: Option<Block>,
 }
 
-/// Builds, round after round.
+/// The builds of consecutive rounds.
 pub(super) struct Build {
     rng: Rng,
-    /// What is still to be started, by class.
+    /// Processes still to be started, by class.
     queue: Vec<u8>,
-    /// What runs, by CPU.
+    /// The running process of each CPU.
     running: Vec<Option<Process>>,
     slabs: Vec<Slab>,
     round_ns: f64,
@@ -129,8 +130,8 @@ impl Build {
         Build { rng: Rng(seed ^ 0xb01d), queue: Vec::new(), running, slabs: Vec::new(), round_ns }
     }
 
-    /// Files that the last build left are removed, a new one is queued, as large as `scale` says
-    /// (1: as recorded).
+    /// Removes the files of the previous build and queues a new one, scaled by `scale` (1: as
+    /// recorded).
     pub(super) fn start<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
@@ -145,12 +146,13 @@ impl Build {
         self.rng.shuffle(&mut self.queue);
     }
 
-    /// Whether everything has run.
+    /// Whether all processes have exited.
     pub(super) fn is_done(&self) -> bool {
         self.queue.is_empty() && self.running.iter().all(Option::is_none)
     }
 
-    /// One slice on a CPU: a process starts, goes on, or exits. How many pages it mapped.
+    /// Runs one slice on a CPU: a process starts, continues, or exits. Returns the number of pages
+    /// mapped.
     pub(super) fn slice<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
@@ -212,7 +214,8 @@ impl Build {
         }
     }
 
-    /// A process touches one page for the first time, and what goes with it.
+    /// Faults in one page of a process, along with the page tables, file pages and slab that it
+    /// needs.
     fn touch<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
@@ -247,8 +250,8 @@ impl Build {
         }
     }
 
-    /// Orders as measured: of 237 reclaimable slabs 34 were of order 3 and 23 of order 2, of 384
-    /// others 25 of order 3.
+    /// Orders as measured: of 237 reclaimable slabs 34 were of order 3 and 23 of order 2; of 384
+    /// other slabs 25 were of order 3.
     fn slab_page<P: Policy, O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>, now: u64) {
         let draw = self.rng.unit();
         if self.rng.happens(RECLAIMABLE_PART) {
@@ -268,14 +271,14 @@ impl Build {
         }
     }
 
-    /// Slab pages whose time is over go back, on this CPU.
+    /// Frees expired slab pages on this CPU.
     fn expire<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
         cpu: u32,
         now: u64,
     ) {
-        // A few of them at a time, taken at random: they need not go on the dot.
+        // Checks a few random pages per call: expiry need not be exact.
         for _ in 0..4 {
             let at = self.rng.below(self.slabs.len());
             if self.slabs.get(at).is_some_and(|s| s.until <= now) {
@@ -288,8 +291,8 @@ impl Build {
     }
 }
 
-/// Everything a process had goes back: its pages in the order in which they came, a gathering at a
-/// time; then its page tables, their root and its stack.
+/// Frees everything that a process holds: its pages in allocation order, one gathering at a time,
+/// then its page tables, their root and its stack.
 fn exit<P: Policy, O: Sink>(heap: &mut Heap<'_, '_, '_, P, O>, process: &Process) {
     for chunk in process.pages.chunks(GATHER) {
         let note = heap.request(Order::ZERO, gfp(flags::GATHER));
@@ -305,8 +308,8 @@ pub(crate) fn order(o: u8) -> Order {
     Order::new(o).unwrap_or_default()
 }
 
-/// A value between the quantiles 0, 0.1, 0.5, 0.9 and 1, by straight lines; the smallest is taken
-/// to be as far below the first as the median is above it, at least a third of it.
+/// Interpolates linearly between the quantiles 0, 0.1, 0.5, 0.9 and 1. The minimum is assumed to be
+/// as far below the first quantile as the median is above it, but at least a third of the first.
 pub(crate) fn quantile(at: &[f64; 4], u: f64) -> f64 {
     let [a, b, c, d] = *at;
     let low = (2.0 * a - b).max(a / 3.0);

@@ -1,8 +1,8 @@
-//! The heap under the workload: requests, and the kernel's threads that reclaim and compact in the
+//! The heap under the workload: requests, and the kernel threads that reclaim and compact in the
 //! background.
 //!
 //! Reclaim frees page cache, oldest first, and reclaimable slabs in proportion; compaction moves
-//! what is movable. Nothing is swapped.
+//! movable pages. Nothing is swapped.
 
 use pageyard::policy::Policy;
 use pageyard::{Gfp, Hooked, Kswapd, NodeId, Order, Platform as _, ReclaimTask, Yard, ZoneKind};
@@ -13,38 +13,39 @@ use crate::Lock;
 use crate::record::Sink;
 use crate::rng::Rng;
 
-/// The zone that is the heap.
+/// The zone that contains the heap.
 pub(super) const ZONE: ZoneKind = ZoneKind::Normal;
 
-/// The goal of one call of direct reclaim (§7.3), and the least that a call of background reclaim
-/// looks at.
+/// The goal of one direct reclaim call (§7.3), and the minimum number of pages that a background
+/// reclaim call scans.
 const CLUSTER: u64 = 32;
 
-/// What the workload asked for and got.
+/// The workload's requests and their outcome.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Tally {
     /// Requests made.
     pub(super) requests: u64,
-    /// Requests that failed, huge ones apart.
+    /// Requests that failed, except those for huge pages.
     pub(super) failed: u64,
-    /// Blocks handed out whose pageblock had another type than was asked for, wherever they came
-    /// from: the zone's lists, or a per-CPU list filled before the pageblock changed its type.
+    /// Allocated blocks whose pageblock type differed from the requested type, whether from the
+    /// zone's lists or from a per-CPU list filled before the pageblock changed its type.
     pub(super) mixed: u64,
     /// Pages of page cache and slabs that background reclaim freed.
     pub(super) background: u64,
 }
 
-/// One yard, what drives its background work, and what the workload got from it.
+/// One yard, the state of its background work, and the tally of the workload.
 pub(super) struct Heap<'y, 'a, 'o, P: Policy, O: Sink> {
     pub(super) yard: &'y Yard<'a, Hooked<Lock, &'y Host<'y, 'o, O>, P>>,
     pub(super) host: &'y Host<'y, 'o, O>,
     pub(super) cpus: u32,
     kswapd: Kswapd<'y, 'a, Hooked<Lock, &'y Host<'y, 'o, O>, P>>,
-    /// When background reclaim looks again; `None`: when it is woken.
+    /// When background reclaim runs again; `None` if it sleeps until woken.
     reclaim_at: Option<u64>,
-    /// The same for background compaction.
+    /// When background compaction runs again; `None` if it sleeps until woken.
     compact_at: Option<u64>,
-    /// Draws for the background alone, so that what the workload asks for does not depend on it.
+    /// Random numbers for the background alone, so that the workload's requests do not depend on
+    /// it.
     rng: Rng,
     pub(super) tally: Tally,
 }
@@ -68,11 +69,11 @@ impl<'y, 'a, 'o, P: Policy, O: Sink> Heap<'y, 'a, 'o, P, O> {
         }
     }
 
-    /// One request on the CPU that runs.
+    /// Makes one request on the running CPU.
     pub(super) fn request(&mut self, order: Order, gfp: Gfp) -> Option<Block> {
         self.tally.requests += 1;
         let Ok(pfn) = self.yard.alloc(order, gfp) else {
-            // Who asks for a huge page has a second choice.
+            // A failed request for a huge page has a fallback, so it is not counted.
             self.tally.failed += u64::from(!gfp.contains(Gfp::NOMEMALLOC));
             return None;
         };
@@ -83,14 +84,14 @@ impl<'y, 'a, 'o, P: Policy, O: Sink> Heap<'y, 'a, 'o, P, O> {
         Some(self.host.blocks.enter(pfn, order))
     }
 
-    /// A page of the page cache, and whether its file is a temporary one.
+    /// Allocates a page of the page cache; `temporary` if its file is temporary.
     pub(super) fn file_page(&mut self, gfp: Gfp, temporary: bool) {
         if let Some(block) = self.request(Order::ZERO, gfp) {
             self.host.cache_page(block, temporary);
         }
     }
 
-    /// A slab page that reclaim may have.
+    /// Allocates a slab page that reclaim may free.
     pub(super) fn reclaimable_slab(&mut self, order: Order, gfp: Gfp) {
         if let Some(block) = self.request(order, gfp) {
             self.host.reclaimable_slab(block);
@@ -102,12 +103,12 @@ impl<'y, 'a, 'o, P: Policy, O: Sink> Heap<'y, 'a, 'o, P, O> {
         self.yard.free(pfn, order).expect("the workload frees what it owns");
     }
 
-    /// Frees blocks as the end of a process or of a file does: a list at a time (§6.2).
+    /// Frees blocks one list at a time, as at the end of a process or of a file (§6.2).
     pub(super) fn free_all(&mut self, blocks: &[Block]) {
         self.host.free_all(blocks);
     }
 
-    /// The background threads get a CPU, if they have something to do.
+    /// Runs the background threads that have work.
     pub(super) fn background(&mut self) {
         let now = self.host.now();
         if self.host.take_reclaim_wake() || self.reclaim_at.is_some_and(|at| now >= at) {
@@ -121,8 +122,8 @@ impl<'y, 'a, 'o, P: Policy, O: Sink> Heap<'y, 'a, 'o, P, O> {
         }
     }
 
-    /// Background reclaim until it naps or sleeps. At each priority it looks at half of the page
-    /// cache, a quarter, and so on, but never at less than a cluster.
+    /// Runs background reclaim until it naps or sleeps. At each priority it scans half of the page
+    /// cache, a quarter, and so on, but at least a cluster.
     fn reclaim(&mut self, now: u64) {
         let mut freed = 0;
         loop {

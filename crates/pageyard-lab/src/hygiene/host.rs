@@ -1,5 +1,5 @@
-//! The machine under the heap: which CPU runs, what time it is, who owns what, and what memory
-//! reclaim may take.
+//! The machine under the heap: the running CPU, the time, the owner of each block, and the memory
+//! that reclaim may free.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,14 +15,15 @@ use crate::Lock;
 use crate::record::Sink;
 use crate::rng::Rng;
 
-/// A page at the old end of the page cache was used meanwhile and goes round once more. Assumed;
-/// it is what keeps reclaim from freeing memory in the order in which it was filled.
+/// The probability that a page at the old end of the page cache was used in the meantime and is
+/// kept for another round. Assumed; it keeps reclaim from freeing memory in the order in which it
+/// was filled.
 const REFERENCED: f64 = 0.25;
-/// Slabs go so many times as fast as the page cache, each in proportion to what there is of it.
-/// Assumed: a cached inode is cheaper to have again than a page.
+/// Slabs are reclaimed this many times as fast as the page cache, each in proportion to its size.
+/// Assumed: a cached inode is cheaper to recreate than a page.
 const SLAB_PRESSURE: f64 = 2.0;
 
-/// Gives blocks back; the yard, whatever its policy.
+/// Frees blocks; implemented by the yard, independent of its policy.
 pub(super) trait Free {
     fn free_all(&self, blocks: &[(Pfn, Order)]);
 }
@@ -33,8 +34,8 @@ impl<O: Sink, P: Policy> Free for Yard<'_, Hooked<Lock, &Host<'_, '_, O>, P>> {
     }
 }
 
-/// One CPU runs at a time; who runs is set by the workload. Hooks are called from inside requests:
-/// nothing here stays borrowed while the yard is called.
+/// One CPU runs at a time; the workload selects it. Hooks are called from inside requests, so
+/// nothing here may stay borrowed while the yard is called.
 pub(super) struct Host<'y, 'o, O> {
     cpu: Cell<u32>,
     now: Cell<u64>,
@@ -48,14 +49,14 @@ pub(super) struct Host<'y, 'o, O> {
     yard: Cell<Option<&'y dyn Free>>,
 }
 
-/// What reclaim may take.
+/// The memory that reclaim may free.
 struct Reclaimable {
-    /// Page cache, from the oldest page, and whether its file is a temporary one.
+    /// Page cache from the oldest page, and whether the page's file is temporary.
     cache: VecDeque<(Block, bool)>,
     /// Slab pages whose objects can be dropped.
     slabs: Vec<Block>,
     slabs_due: f64,
-    /// Draws for reclaim alone, so that what the workload asks for does not depend on it.
+    /// Random numbers for reclaim alone, so that the workload's requests do not depend on it.
     rng: Rng,
 }
 
@@ -79,7 +80,7 @@ impl<'y, 'o, O: Sink> Host<'y, 'o, O> {
         }
     }
 
-    /// The yard on this machine, to which reclaim gives back.
+    /// Attaches the yard of this machine, to which reclaim frees.
     pub(super) fn attach(&self, yard: &'y dyn Free) {
         self.yard.set(Some(yard));
     }
@@ -88,27 +89,27 @@ impl<'y, 'o, O: Sink> Host<'y, 'o, O> {
         self.cpu.set(cpu);
     }
 
-    /// Time goes on to this moment, in nanoseconds, unless it is there already.
+    /// Advances the time to `ns`, in nanoseconds, unless it is already later.
     pub(super) fn advance_to(&self, ns: u64) {
         self.now.set(self.now.get().max(ns));
     }
 
-    /// Whether background reclaim was woken since this was last asked.
+    /// Returns whether background reclaim was woken since the last call.
     pub(super) fn take_reclaim_wake(&self) -> bool {
         self.reclaim_woken.take()
     }
 
-    /// Whether background compaction was woken since this was last asked.
+    /// Returns whether background compaction was woken since the last call.
     pub(super) fn take_compaction_wake(&self) -> bool {
         self.compaction_woken.take()
     }
 
-    /// The page was read or written: it is the youngest of the cache.
+    /// Adds a page that was read or written to the young end of the page cache.
     pub(super) fn cache_page(&self, block: Block, temporary: bool) {
         self.reclaimable.borrow_mut().cache.push_back((block, temporary));
     }
 
-    /// Temporary files are removed, and what the cache still has of them goes back.
+    /// Removes temporary files and frees their cached pages.
     pub(super) fn remove_temporary_files(&self) {
         let mut pages = Vec::new();
         self.reclaimable.borrow_mut().cache.retain(|&(block, temporary)| {
@@ -120,25 +121,25 @@ impl<'y, 'o, O: Sink> Host<'y, 'o, O> {
         self.free_all(&pages);
     }
 
-    /// A slab page that reclaim may have.
+    /// Adds a slab page that reclaim may free.
     pub(super) fn reclaimable_slab(&self, block: Block) {
         self.reclaimable.borrow_mut().slabs.push(block);
     }
 
-    /// Pages of page cache.
+    /// Returns the number of pages in the page cache.
     pub(super) fn cached(&self) -> u64 {
         self.reclaimable.borrow().cache.len() as u64
     }
 
-    /// Frees about so many of the oldest pages of the cache, and slabs in proportion; how many
-    /// pages that were.
+    /// Frees about `pages` of the oldest pages of the cache, and slabs in proportion. Returns the
+    /// number of pages freed.
     pub(super) fn free_oldest(&self, pages: u64) -> u64 {
         let picked = self.reclaimable.borrow_mut().pick(pages as usize);
         self.free_all(&picked)
     }
 
-    /// Gives blocks back, as the end of a process or of a file does: a list at a time (§6.2). How
-    /// many pages that were.
+    /// Frees blocks one list at a time, as at the end of a process or of a file (§6.2). Returns the
+    /// number of pages freed.
     pub(super) fn free_all(&self, blocks: &[Block]) -> u64 {
         let Some(yard) = self.yard.get() else { return 0 };
         let places: Vec<_> = blocks.iter().map(|&b| self.blocks.remove(b)).collect();
@@ -209,7 +210,7 @@ impl<O: Sink> pageyard::Observer for Host<'_, '_, O> {
     #[inline(always)]
     fn event(&self, cpu: CpuId, event: Event) {
         if O::ACTIVE {
-            // Nothing takes time here, but no two events happen at one moment.
+            // Nothing takes time here, but no two events may have the same timestamp.
             self.now.set(self.now.get() + 1);
             self.observer.observe(self.now.get(), cpu, event);
         }

@@ -1,5 +1,5 @@
-//! What runs beside the builds: a cache server that holds much of memory and talks to the network,
-//! and someone who keeps asking for huge pages.
+//! The workloads beside the builds: a cache server that holds much of memory and uses the network,
+//! and a prober that repeatedly requests huge pages.
 
 use std::collections::VecDeque;
 
@@ -19,14 +19,14 @@ fn order(o: u8) -> Order {
     Order::new(o).unwrap_or_default()
 }
 
-/// Anonymous memory, as the builds'.
+/// Flags of anonymous memory, the same as the build's.
 const ANON: u32 = 0x140dca;
-/// A socket's buffer, as recorded in `6.12-unix`.
+/// Flags of a socket buffer, as recorded in `6.12-unix`.
 const BUFFER: u32 = 0x4428c0;
-/// A huge page, as recorded in `6.12-frag`.
+/// Flags of a huge page, as recorded in `6.12-frag`.
 const HUGE: u32 = 0x3d20ca;
 
-/// The cache server: a resident set of which a little is replaced at random all the time.
+/// The cache server: a resident set of which a small part is continuously replaced at random.
 pub(super) struct Server {
     rng: Rng,
     pages: Vec<Option<Block>>,
@@ -34,16 +34,16 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Of memory, the part that is its resident set (§8.6).
+    /// The share of memory that is its resident set (§8.6).
     pub(super) const SHARE: f64 = 0.40;
-    /// Of the set, the part replaced in a second (§8.6: 2% a minute).
+    /// The part of the set that is replaced per second (§8.6: 2% a minute).
     const REPLACED: f64 = 0.02 / 60.0;
 
     pub(super) fn new(seed: u64) -> Server {
         Server { rng: Rng(seed ^ 0x5e7), pages: Vec::new(), due: 0.0 }
     }
 
-    /// Takes its resident set, on all CPUs in turn.
+    /// Allocates the resident set, on all CPUs in turn.
     pub(super) fn start<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
@@ -55,7 +55,7 @@ impl Server {
         }
     }
 
-    /// One second.
+    /// Runs one second of replacements.
     pub(super) fn second<P: Policy, O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>) {
         self.due += self.pages.len() as f64 * Self::REPLACED;
         while self.due >= 1.0 {
@@ -80,20 +80,20 @@ pub(super) struct Network {
 struct Pair {
     from: u32,
     to: u32,
-    /// How many blocks wait at most, for this second.
+    /// The maximum number of waiting blocks in this second.
     depth: usize,
     queue: VecDeque<Block>,
 }
 
 impl Network {
-    /// Buffers a second and CPU (§8.9: 3100 a second on 8 CPUs).
+    /// Buffers per second and CPU (§8.9: 3100 a second on 8 CPUs).
     const RATE: f64 = 3100.0 / 8.0;
-    /// Of these, blocks of order 2; the others are of order 3 (§8.9: 60.7 to 39.1).
+    /// The share of blocks of order 2; the others are of order 3 (§8.9: 60.7 to 39.1).
     const ORDER_2: f64 = 0.608;
     /// Pairs of a writer and a reader (§8.9).
     const PAIRS: usize = 4;
-    /// Blocks that wait for their reader at most: 17 of a connection (§8.7, from the size of a
-    /// socket's buffer), and a pair stands for five connections (assumed).
+    /// Maximum number of blocks that wait for their reader: 17 per connection (§8.7, from the size
+    /// of a socket's buffer); a pair represents five connections (assumed).
     const DEPTH: usize = 5 * 17;
 
     pub(super) fn new(seed: u64) -> Network {
@@ -105,7 +105,7 @@ impl Network {
         }
     }
 
-    /// The scheduler moves readers and writers.
+    /// Begins a second: moves the readers and writers, as the scheduler would.
     pub(super) fn second(&mut self, cpus: u32) {
         for pair in &mut self.pairs {
             pair.from = self.rng.below(cpus as usize) as u32;
@@ -114,7 +114,7 @@ impl Network {
         }
     }
 
-    /// This part of a second.
+    /// Runs for this part of a second.
     pub(super) fn run<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
@@ -137,26 +137,26 @@ impl Network {
     }
 }
 
-/// Asks for many huge pages at once, holds them for a while, and gives them back; where there are
-/// none it takes small ones (§8.6).
+/// Requests many huge pages at once, holds them for a while, and frees them. If a request fails,
+/// allocates small pages instead (§8.6).
 pub(super) struct Prober {
     rng: Rng,
-    /// Memory of this machine against that of the recipe's.
+    /// This machine's memory relative to the recipe's.
     scale: f64,
     held: Vec<Block>,
-    /// Huge pages got, and not got.
+    /// Huge pages allocated, and requests that failed.
     pub(super) got: u64,
     pub(super) missed: u64,
 }
 
 impl Prober {
-    /// Seconds between two bursts, and huge pages in one (§8.6; the published rounds asked for
-    /// 2,168 in each ten seconds, A.3).
+    /// Seconds between two bursts, and number of huge pages in a burst (§8.6; the published rounds
+    /// requested 2,168 every ten seconds, A.3).
     const PERIOD: u64 = 10;
     const BURST: (f64, f64) = (500.0, 2000.0);
-    /// On a machine of this size. Assumed: it was not published.
+    /// Memory of the machine for which `BURST` holds. Assumed: it was not published.
     const MACHINE: f64 = (8u64 << 30) as f64;
-    /// Seconds for which they are held (§8.6).
+    /// Seconds for which the huge pages are held (§8.6).
     const HELD: u64 = 1;
 
     pub(super) fn new(seed: u64, memory: u64) -> Prober {
@@ -164,7 +164,7 @@ impl Prober {
         Prober { rng: Rng(seed ^ 0x7b9), scale, held: Vec::new(), got: 0, missed: 0 }
     }
 
-    /// The second with this number begins.
+    /// Begins the second with this number.
     pub(super) fn second<P: Policy, O: Sink>(
         &mut self,
         heap: &mut Heap<'_, '_, '_, P, O>,
@@ -188,7 +188,7 @@ impl Prober {
             }
             self.missed += 1;
             for i in 0..512 {
-                // Background reclaim runs beside it.
+                // Background reclaim runs concurrently.
                 if i % 32 == 0 {
                     heap.background();
                     heap.host.run_on(cpu);

@@ -1,13 +1,14 @@
-//! `pageyard run hygiene`: does memory of different mobility stay apart, round after round?
+//! `pageyard run hygiene`: measures whether memory of different mobility stays apart over many
+//! rounds.
 //!
-//! A kernel build, a cache server and somebody who asks for huge pages share one heap for many
-//! rounds (spec A.3), once under each of two policies, with every list
-//! operation checked (spec §4.8). What each asks for is the same, drawn from one seed; only the
-//! page cache's reclaim depends on what the allocator has left. The machine is simulated: CPUs
-//! take turns, memory has no contents, and time is what the recipe says.
+//! A kernel build, a cache server and bursts of requests for huge pages share one heap for many
+//! rounds (spec A.3), once under each of two policies. Every list operation is checked (spec §4.8).
+//! Both policies see the same requests, drawn from one seed; only the page cache's reclaim depends
+//! on the allocator's free memory. The machine is simulated: one CPU runs at a time, memory has no
+//! contents, and the recipe determines the time.
 //!
-//! The workload's numbers stand as constants beside what they govern, each with its source:
-//! *measured* in a recording, *derived* from one, stated by a section, or *assumed*.
+//! The workload's numbers are constants next to what they govern, each with its source: *measured*
+//! in a recording, *derived* from one, stated by a section, or *assumed*.
 
 mod blocks;
 pub(crate) mod build;
@@ -33,25 +34,25 @@ use crate::{Lock, Memory};
 pub use published::{PUBLISHED, Published};
 pub use table::{Claim, Summary};
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Draws everything that is drawn.
+    /// Seeds all random draws.
     pub seed: u64,
-    /// How many builds, one after another.
+    /// Number of builds, one after another.
     pub rounds: u32,
-    /// Bytes of the heap.
+    /// Size of the heap in bytes.
     pub memory: u64,
-    /// CPUs, each with one process of the build at a time.
+    /// Number of CPUs; each runs one process of the build at a time.
     pub cpus: u32,
 }
 
 impl Options {
-    /// As much memory as one process of the build needs, and several pageblocks of each type.
+    /// Smallest heap: enough for one process of the build, and several pageblocks of each type.
     pub const LEAST_MEMORY: u64 = 256 << 20;
-    /// A zone's map ends somewhere; this is far beyond what a workload of this kind fills.
+    /// Largest heap, in bytes; far more than a workload of this kind fills.
     pub const MOST_MEMORY: u64 = 1 << 40;
-    /// Measured rounds are of four.
+    /// Number of CPUs of the machine on which rounds were measured.
     const CPUS: u32 = 4;
 }
 
@@ -61,43 +62,42 @@ impl Default for Options {
     }
 }
 
-/// Seconds that a round takes, when the machine is the recorded one: the mean of the published
-/// builds (A.3).
+/// Duration of a round in seconds on the recorded machine: the mean of the published builds (A.3).
 const ROUND_SECONDS: f64 = 310.24;
 /// Pages that the build maps in a round (measured in `6.12-build`).
 const ROUND_PAGES: f64 = 327_981.0;
-/// Of memory, what the kernel itself holds from the start: unmovable (measured in `6.12-build`: 4,055
-/// slab pages and 1,344 of stacks in 480,000) and reclaimable (362).
+/// The share of memory that the kernel itself holds from the start: unmovable (measured in
+/// `6.12-build`: 4,055 slab pages and 1,344 stack pages of 480,000) and reclaimable (362).
 const KERNEL: f64 = 0.011;
 const KERNEL_RECLAIMABLE: f64 = 0.00075;
-/// Slab pages, as the builds'.
+/// Flags of the kernel's slab pages, the same as the build's.
 const KERNEL_FLAGS: u32 = 0x52cc0;
 const KERNEL_RECLAIMABLE_FLAGS: u32 = 0x52cd0;
-/// A file that is read, as the builds'.
+/// Flags of a file page that is read, the same as the build's.
 const READ_FLAGS: u32 = 0x152c4a;
 
-/// What one round counted.
+/// Counters of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Round {
-    /// Blocks taken from another type's list, which kept its type (§4.5).
+    /// Blocks taken from another type's list whose pageblock kept its type (§4.5).
     pub steals: u64,
     /// Pageblocks that changed their type for a request (§4.4).
     pub claims: u64,
-    /// Blocks that left a list, or were stolen, for a request of another type than their
+    /// Blocks that left a list, or were stolen, for a request whose type differed from the
     /// pageblock's (§4.10).
     pub mismatches: u64,
-    /// Blocks handed out whose pageblock was of another type than the request, also from per-CPU
-    /// lists that were filled before it changed.
+    /// Allocated blocks whose pageblock type differed from the request's, including those from
+    /// per-CPU lists that were filled before the pageblock changed its type.
     pub mixed: u64,
-    /// List operations that found block and list of different types (§4.8).
+    /// List operations in which the types of block and list differed (§4.8).
     pub type_check_failures: u64,
     /// Requests made.
     pub requests: u64,
-    /// Requests that failed, those for huge pages apart.
+    /// Requests that failed, except those for huge pages.
     pub failed: u64,
-    /// Huge pages asked for and got.
+    /// Huge pages allocated.
     pub huge: u64,
-    /// Huge pages asked for and not got.
+    /// Requests for huge pages that failed.
     pub huge_missed: u64,
     /// Pages that background reclaim freed.
     pub reclaimed: u64,
@@ -106,8 +106,8 @@ pub struct Round {
 }
 
 impl Round {
-    /// Times a request was served by another type's block, claimed or stolen: what the kernel's
-    /// `mm_page_alloc_extfrag` reports (§4.10).
+    /// Requests served from another type's block, claimed or stolen: the events that the kernel
+    /// reports as `mm_page_alloc_extfrag` (§4.10).
     pub fn fallbacks(&self) -> u64 {
         self.steals + self.claims
     }
@@ -129,42 +129,42 @@ impl Round {
     }
 }
 
-/// The rounds of one policy.
+/// All rounds under one policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Series {
     /// The policy's name.
     pub policy: &'static str,
-    /// What filling the heap counted, before the first round.
+    /// Counters of filling the heap, before the first round.
     pub start: Round,
-    /// Round by round.
+    /// Counters of each round.
     pub rounds: Vec<Round>,
     /// Pageblocks by type at the end: unmovable, movable, reclaimable.
     pub pageblocks: [u64; 3],
 }
 
-/// Both series.
+/// The series of both policies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// Bytes of the heap.
+    /// Size of the heap in bytes.
     pub memory: u64,
-    /// CPUs.
+    /// Number of CPUs.
     pub cpus: u32,
-    /// Before the hygiene patches.
+    /// Under the policy from before the hygiene patches.
     pub vanilla: Series,
-    /// With them.
+    /// Under the policy with the hygiene patches.
     pub linux612: Series,
 }
 
-/// Why it could not be run.
+/// Why the workload cannot run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HygieneError {
     /// The heap is too small or too large for the workload.
     Memory(u64),
-    /// There is no round to run.
+    /// The number of rounds is zero.
     NoRounds,
-    /// The heap could not be made.
+    /// The heap could not be initialised.
     Init(InitError),
 }
 
@@ -190,10 +190,10 @@ impl From<InitError> for HygieneError {
     }
 }
 
-/// Runs both policies, at the same time; `linux612` is told of every event under that policy.
+/// Runs both policies concurrently. `linux612` receives every event of the `Linux612` policy.
 ///
 /// # Errors
-/// [`HygieneError`] says which option is out of range.
+/// Returns [`HygieneError`] if an option is out of range.
 pub fn run(options: &Options, linux612: &impl Sink) -> Result<Report, HygieneError> {
     let (vanilla, linux612) = std::thread::scope(|scope| {
         let vanilla = scope.spawn(|| soak(options, "Vanilla", &<TypeChecked<Vanilla>>::RULES, &()));
@@ -205,10 +205,10 @@ pub fn run(options: &Options, linux612: &impl Sink) -> Result<Report, HygieneErr
     Ok(Report { seed, memory, cpus, vanilla, linux612: linux612? })
 }
 
-/// One policy, all rounds.
+/// Runs all rounds under one policy.
 ///
 /// # Errors
-/// [`HygieneError`] says which option is out of range.
+/// Returns [`HygieneError`] if an option is out of range.
 pub fn soak(
     options: &Options,
     name: &'static str,
@@ -261,7 +261,7 @@ pub fn soak(
     Ok(Series { policy: name, start, rounds, pageblocks: [blocks[0], blocks[1], blocks[2]] })
 }
 
-/// Everything that runs on one heap.
+/// The workloads that share one heap.
 struct Soak<'y, 'a, 'o, P: Policy, O: Sink> {
     heap: Heap<'y, 'a, 'o, P, O>,
     build: Build,
@@ -272,8 +272,9 @@ struct Soak<'y, 'a, 'o, P: Policy, O: Sink> {
 }
 
 impl<P: Policy, O: Sink> Soak<'_, '_, '_, P, O> {
-    /// Before the first round: the kernel's own memory, the server's, and files read until memory
-    /// is short for the first time, as on a machine that has been up for a while (assumed).
+    /// Fills memory before the first round: the kernel's own pages, the server's pages, and file
+    /// pages until memory is short for the first time, as on a machine that has been up for a while
+    /// (assumed).
     fn fill(&mut self, pages: f64) {
         use pageyard::{Gfp, Order};
         let heap = &mut self.heap;
@@ -292,7 +293,7 @@ impl<P: Policy, O: Sink> Soak<'_, '_, '_, P, O> {
         }
     }
 
-    /// One build, and what runs beside it while it lasts.
+    /// Runs one build and the other workloads beside it.
     fn round(&mut self) {
         self.build.start(&mut self.heap, 1.0);
         while !self.build.is_done() {
@@ -313,14 +314,14 @@ impl<P: Policy, O: Sink> Soak<'_, '_, '_, P, O> {
         heap.background();
         self.server.second(heap);
         self.network.second(cpus);
-        // Each CPU's share of a second is so many pages of the build, a slice at a time.
+        // Each CPU maps its share of the build's pages per second, one slice at a time.
         let share = ROUND_PAGES / ROUND_SECONDS / 4.0;
         let slices = (share / SLICE as f64).round().max(1.0) as u64;
         for slice in 0..slices {
             heap.host.advance_to(start_ns + slice * 1_000_000_000 / slices);
             for cpu in 0..cpus {
                 let mut mapped = 0;
-                // Starts and exits take no time of their own.
+                // Process starts and exits take no time of their own.
                 for _ in 0..8 {
                     mapped += self.build.slice(heap, cpu, start_ns);
                     if mapped >= SLICE / 2 {

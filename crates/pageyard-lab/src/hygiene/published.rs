@@ -1,16 +1,16 @@
-//! The series that the hygiene patches of 2024 were sent with (spec A.3): what was counted in each
-//! of 50 kernel builds, on a machine of its author's.
+//! The series published with the hygiene patches of 2024 (spec A.3): the counters of each of 50
+//! kernel builds, on the author's machine.
 
 /// One round as published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
     /// Fallbacks before the patches, "steals" in the mail.
     pub vanilla_steals: u64,
-    /// Fallbacks with them.
+    /// Fallbacks with the patches.
     pub patched_steals: u64,
     /// Type mismatches before the patches.
     pub vanilla_mismatches: u64,
-    /// Type mismatches with them.
+    /// Type mismatches with the patches.
     pub patched_mismatches: u64,
 }
 
@@ -81,7 +81,7 @@ const fn row(v: u64, p: u64, vm: u64, pm: u64) -> Published {
 mod tests {
     use super::*;
 
-    /// The aggregates of spec A.3.
+    /// Checks the aggregates of spec A.3.
     #[test]
     fn the_series_has_the_aggregates_stated_for_it() {
         let mean = |f: fn(&Published) -> u64| PUBLISHED.iter().map(f).sum::<u64>() as f64 / 50.0;

@@ -1,4 +1,4 @@
-//! The report as text: both series side by side, with what was published beside them.
+//! The report as text: both series side by side, next to the published ones.
 
 use std::fmt;
 
@@ -7,33 +7,35 @@ use serde::Serialize;
 use super::published::PUBLISHED;
 use super::{Report, Round, Series};
 
-/// The round from which the published series with the patches stays at this many steals or fewer
+/// The round from which the published series with the patches stays at `SETTLED` steals or fewer
 /// (A.3).
 const SETTLED_BY: usize = 14;
 const SETTLED: u64 = 3;
-/// Of the last rounds, so many are looked at for rounds without any steal (A.3).
+/// Number of final rounds that are checked for rounds without any steal (A.3).
 const LAST: usize = 30;
 
-/// What a series comes to.
+/// Summary statistics of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// The round, from 1, from which no round has more than 3 steals; `None` where the last has.
+    /// The first round, counted from 1, from which no round has more than 3 steals; `None` if the
+    /// last round has more.
     pub settled_from: Option<usize>,
-    /// Of the last 30 rounds, those without a steal.
+    /// Number of rounds without a steal among the last 30.
     pub without_steal: usize,
-    /// How many rounds that is out of.
+    /// Number of rounds that `without_steal` covers.
     pub last: usize,
-    /// The same as `settled_from`, of steals and claims together.
+    /// Like `settled_from`, for the sum of steals and claims.
     pub fallbacks_settled_from: Option<usize>,
-    /// Fallbacks a round, which are steals and claims: mean and median.
+    /// Fallbacks (steals and claims) per round: mean and median.
     pub fallbacks: [f64; 2],
-    /// Steals a round: mean and median.
+    /// Steals per round: mean and median.
     pub steals: [f64; 2],
-    /// Mismatches a round: mean and median.
+    /// Mismatches per round: mean and median.
     pub mismatches: [f64; 2],
-    /// Mismatches that are not steals, in all rounds.
+    /// Mismatches that are not steals, over all rounds.
     pub beyond_steals: u64,
-    /// List operations that found block and list of different types, in all rounds and before.
+    /// List operations in which the types of block and list differed, over all rounds and the
+    /// initial fill.
     pub type_check_failures: u64,
 }
 
@@ -71,7 +73,7 @@ fn mean_and_median(values: &[u64]) -> [f64; 2] {
 }
 
 impl Series {
-    /// What the rounds come to.
+    /// Computes the summary of the rounds.
     pub fn summary(&self) -> Summary {
         let rounds: Vec<_> =
             self.rounds.iter().map(|r| [r.steals, r.fallbacks(), r.mismatches]).collect();
@@ -80,18 +82,18 @@ impl Series {
     }
 }
 
-/// Agreement with a statement about the published series.
+/// A statement about the published series, checked against this run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Claim {
-    /// What is stated.
+    /// The statement.
     pub text: String,
-    /// Whether it holds here; `None` where there are too few rounds to say.
+    /// Whether it holds here; `None` if there are too few rounds.
     pub holds: Option<bool>,
 }
 
 impl Report {
-    /// What the patches and §4.8 promise, and the shape of the published series (A.3), held
-    /// against this run.
+    /// Checks this run against the guarantees of the patches and of §4.8, and against the shape of
+    /// the published series (A.3).
     pub fn claims(&self) -> Vec<Claim> {
         let (v, l) = (self.vanilla.summary(), self.linux612.summary());
         let rounds = self.linux612.rounds.len();
@@ -308,13 +310,14 @@ impl Report {
     }
 }
 
-/// A published series as rounds: its column of steals counts fallbacks.
+/// Converts a published series into rounds: its column of steals counts fallbacks.
 fn fallbacks_alone(pick: fn(&super::Published) -> (u64, u64)) -> Vec<[u64; 3]> {
     let row = |(fallbacks, mismatches)| [fallbacks, fallbacks, mismatches];
     PUBLISHED.iter().map(pick).map(row).collect()
 }
 
-/// As many marks as the number has binary digits, in ten for the largest.
+/// Returns a logarithmic bar: its length is proportional to the number's binary digits, ten marks
+/// for the largest.
 fn bar(n: u64, most: u64) -> String {
     let digits = |n: u64| (u64::BITS - n.leading_zeros()) as usize;
     let most = digits(most).max(1);

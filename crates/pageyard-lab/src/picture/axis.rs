@@ -1,13 +1,13 @@
-//! Axes: where a value lies, and which ticks to print.
+//! Axes: positions of values, and ticks.
 
 use super::text::{number, time_unit};
 
 /// An axis from `low` to `high`.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
-    /// What it shows, and its unit.
+    /// The quantity and its unit.
     pub(super) label: String,
-    /// How a single value is printed: `ns` for times, else a unit or nothing.
+    /// The unit of a single value: `ns` for times, else any unit or none.
     pub(super) unit: String,
     pub(super) log: bool,
     pub(super) low: f64,
@@ -15,26 +15,26 @@ pub(super) struct Axis {
     pub(super) ticks: Vec<(f64, String)>,
 }
 
-/// So many ticks at most, about.
+/// Approximate maximum number of ticks.
 const TICKS: f64 = 6.0;
 
 impl Axis {
-    /// From 0, or the least value if that is below, to a round number.
+    /// Creates an axis from 0, or a smaller minimum, to a round number.
     pub(super) fn linear(label: &str, unit: &str, values: impl Iterator<Item = f64>) -> Axis {
         let (low, high) = range(values);
         Axis::between(label, unit, low.min(0.0), high.max(0.0))
     }
 
-    /// Around the values only.
+    /// Creates an axis around the values only.
     pub(super) fn tight(label: &str, unit: &str, values: impl Iterator<Item = f64>) -> Axis {
         let (low, high) = range(values);
-        // 0 where it is near, and some room where all values are one.
+        // Start at 0 if it is near. Add a margin if all values are equal.
         let room = if low == high { low.abs().max(1.0) * 0.05 } else { 0.0 };
         let low = if low >= 0.0 && low < (high - low) * 0.5 { 0.0 } else { low };
         Axis::between(label, unit, low - room, high + room)
     }
 
-    /// The same of whole numbers: no tick between them.
+    /// Like [`Axis::linear`] for whole numbers: ticks are at whole numbers only.
     pub(super) fn whole(label: &str, unit: &str, values: impl Iterator<Item = f64>) -> Axis {
         let (low, high) = range(values);
         Axis::stepped(label, unit, low.min(0.0), high.max(1.0), 1.0)
@@ -55,7 +55,7 @@ impl Axis {
         Axis { label: with_unit(label, unit), unit: unit.into(), log: false, low, high, ticks }
     }
 
-    /// Times in nanoseconds, from 0.
+    /// Creates an axis of times in nanoseconds, from 0.
     pub(super) fn time(label: &str, end_ns: f64) -> Axis {
         let end = end_ns.max(1.0);
         let (unit, per) = time_unit(end);
@@ -72,7 +72,7 @@ impl Axis {
         }
     }
 
-    /// Decades; of what is 0 or less there is none.
+    /// Creates a logarithmic axis with a tick per decade. Values of 0 or less are ignored.
     pub(super) fn log(label: &str, unit: &str, values: impl Iterator<Item = f64>) -> Axis {
         let (low, high) = range(values.filter(|v| *v > 0.0));
         let (low, high) = if low > 0.0 { (low, high) } else { (1.0, 10.0) };
@@ -91,8 +91,8 @@ impl Axis {
         }
     }
 
-    /// Counts such as of processes: each of them a tick, doubled ones equally far apart where they
-    /// go far.
+    /// Creates an axis for counts, such as of processes, with a tick at each value. The axis is
+    /// logarithmic if the counts span a large range.
     pub(super) fn counts(label: &str, mut values: Vec<f64>) -> Axis {
         values.sort_by(f64::total_cmp);
         values.dedup();
@@ -112,7 +112,7 @@ impl Axis {
             high: room(high, true),
             ticks: Vec::new(),
         };
-        // As many as have room.
+        // Keep only ticks that are far enough apart.
         let mut last = f64::NEG_INFINITY;
         for v in values {
             let at = axis.at(v);
@@ -124,21 +124,21 @@ impl Axis {
         axis
     }
 
-    /// Rows with names.
+    /// Creates an axis of named rows.
     pub(super) fn rows(label: &str, names: &[&str]) -> Axis {
         let ticks = names.iter().enumerate().map(|(i, name)| (i as f64, (*name).to_owned()));
         Axis {
             label: label.into(),
             unit: "row".into(),
             log: false,
-            // The first one on top.
+            // The first row is on top.
             low: names.len() as f64 - 0.4,
             high: -0.6,
             ticks: ticks.collect(),
         }
     }
 
-    /// Where a value lies, from 0 to 1; at the nearer end what lies outside.
+    /// Returns the position of a value from 0 to 1. Values outside the axis are clamped.
     pub(super) fn at(&self, v: f64) -> f64 {
         let part = if self.log {
             let v = v.max(self.low);
@@ -162,14 +162,14 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     .unwrap_or((0.0, 1.0))
 }
 
-/// 1, 2 or 5 times a power of ten, and no less.
+/// Returns the smallest of 1, 2 or 5 times a power of ten that is at least `least`.
 fn step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     let ten = [1.0, 2.0, 5.0, 10.0].into_iter().find(|m| m * power >= least * (1.0 - 1e-9));
     ten.unwrap_or(10.0) * power
 }
 
-/// A tick's text, with the digits that its step needs.
+/// Returns a tick's label, with the digits that its step needs.
 fn short(v: f64, step: f64) -> String {
     let v = if v.abs() < step * 1e-6 { 0.0 } else { v };
     let (v, step, letter) = match v.abs() {

@@ -9,12 +9,12 @@ use crate::result::RunResult;
 use crate::stats::{median, median_interval};
 use crate::table::{Row, Set};
 
-/// A set, its table in our own form, and where the page's data have it.
+/// A set of results, its table in Pageyard's own form, and its place in the page's data.
 pub(super) struct Compared<'a> {
     pub(super) set: &'a Set,
-    /// The place of the table, where it is in our own form; else there are no places.
+    /// Place of the table if it is in Pageyard's own form; otherwise values have no place.
     pub(super) at: Option<String>,
-    /// By column: the results that it is made of, and their place.
+    /// By column: its results and their place.
     pub(super) results: Vec<Vec<(String, &'a RunResult)>>,
 }
 
@@ -25,8 +25,8 @@ pub(super) fn figures(c: &Compared<'_>) -> Vec<Figure> {
     all
 }
 
-/// Metrics whose names end in `-N`, by what is before it, in the order of the table; two of a kind
-/// at least.
+/// Groups metrics whose names end in `-N` by the part before it, in the order of the table. Groups
+/// of one are left out.
 fn families(set: &Set) -> Vec<(String, Vec<(f64, usize)>)> {
     let mut all: Vec<(String, Vec<(f64, usize)>)> = Vec::new();
     for (i, m) in set.metrics.iter().enumerate() {
@@ -43,7 +43,7 @@ fn families(set: &Set) -> Vec<(String, Vec<(f64, usize)>)> {
 }
 
 impl Compared<'_> {
-    /// The median of a metric's samples under a column, and its interval.
+    /// Returns the median of a metric's samples in a column, and its interval.
     fn median(&self, metric: usize, column: usize) -> (Value, Option<[Value; 2]>) {
         let samples = &self.set.metrics[metric].samples[column];
         let at = |field: &str| match &self.at {
@@ -56,7 +56,7 @@ impl Compared<'_> {
         (Value::new(median(samples), at("median")), interval)
     }
 
-    /// All samples of a metric under a column.
+    /// Returns all samples of a metric in a column.
     fn samples(&self, metric: usize, column: usize) -> Vec<Value> {
         let name = &self.set.metrics[metric].name;
         let mut all = Vec::new();
@@ -81,7 +81,7 @@ fn title(m: &Row, name: &str) -> String {
 fn scaling(c: &Compared<'_>, families: &[(String, Vec<(f64, usize)>)]) -> Figure {
     let panel = |(name, members): &(String, Vec<(f64, usize)>)| {
         let m = &c.set.metrics[members[0].1];
-        // The parameter that lists these numbers is what they count.
+        // The parameter that lists these numbers names the axis.
         let listed = |v: &str| {
             let listed: Vec<f64> = v.split(',').filter_map(|n| n.trim().parse().ok()).collect();
             listed.len() == members.len() && members.iter().all(|p| listed.contains(&p.0))
@@ -143,7 +143,7 @@ fn dots(c: &Compared<'_>, families: &[(String, Vec<(f64, usize)>)]) -> Figure {
         panel.height = 62.0 + 22.0 * names.len() as f64;
         panel
     };
-    // Single figures side by side are in the table, and so is what never differs.
+    // The table already shows single samples and metrics that never differ.
     let several = |i: &usize| {
         let samples = &c.set.metrics[*i].samples;
         let differs = samples.iter().flatten().any(|v| *v != samples[0][0]);

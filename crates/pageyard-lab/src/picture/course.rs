@@ -7,7 +7,7 @@ use super::plot::{Array, Panel, Series, Shape};
 use super::text::time;
 use crate::track::{ListTrack, Track};
 
-/// A track with the name of what it is of, and where the page's data has it.
+/// A track with its name and its place in the page's data.
 pub(super) struct Named<'a> {
     pub(super) name: &'a str,
     pub(super) at: String,
@@ -21,7 +21,7 @@ impl Named<'_> {
     }
 }
 
-/// Of several policies under the same work; `clock`: what time is called.
+/// Returns the figures of several policies under the same work. `clock` is the label of time.
 pub(super) fn figures(tracks: &[Named<'_>], clock: &str) -> Vec<Figure> {
     let end = tracks.iter().map(|t| t.track.elapsed_ns).max().unwrap_or(0);
     let axis = || Axis::time(clock, end as f64);
@@ -39,7 +39,7 @@ fn label(l: &ListTrack) -> String {
 }
 
 fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
-    // In the order of CPUs; of whom the first policy's busiest is shown first.
+    // In the order of CPUs. The list shown first is the first policy's busiest.
     let mut keys: Vec<((u32, u16, &str), String)> = Vec::new();
     for l in tracks.iter().flat_map(|t| &t.track.lists) {
         let key = (l.cpu, l.node, l.zone.as_str());
@@ -58,7 +58,7 @@ fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
         0 => String::new(),
         n => format!(" {n} less busy lists are not recorded."),
     };
-    // Of the list that is shown, under all policies; the script does the same for another one.
+    // Scale to the list that is shown, under all policies. The script does the same for others.
     let all = || tracks.iter().flat_map(|t| &t.track.lists).filter(|l| label(l) == *shown_label);
     let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
     let high = most(&mut all().flat_map(|l| l.high.iter().chain(&l.count)).map(|&v| v as f64));

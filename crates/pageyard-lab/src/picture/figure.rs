@@ -1,4 +1,4 @@
-//! Figures: plots or maps that belong together, in a page or as one SVG.
+//! Figures: related plots or maps, in a page or as one SVG.
 
 use std::fmt::Write as _;
 
@@ -6,16 +6,16 @@ use super::map::{self, Map};
 use super::plot::{self, Panel, Shape};
 use super::text::escaped;
 
-/// Something to see.
+/// A figure of a page.
 #[derive(Clone, Debug)]
 pub(super) struct Figure {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub(super) name: &'static str,
     pub(super) title: String,
-    /// How to read it.
+    /// How to read the figure.
     pub(super) note: String,
     pub(super) body: Body,
-    /// The lists among which the reader can choose: what a list is called, and which one is shown.
+    /// The labels of the lists that the reader can select; `shown` is the one shown.
     pub(super) lists: Vec<String>,
     pub(super) shown: usize,
 }
@@ -23,11 +23,12 @@ pub(super) struct Figure {
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     Panels(Vec<Panel>),
-    /// Up to this time.
+    /// The maps and the end of their time axis.
     Maps(Vec<Map>, u64),
 }
 
-/// Where a slider stands at first: where the first map has the most pages in use; its time.
+/// Returns the initial step of a slider and its time: where the first map has the most pages in
+/// use.
 fn first_step(maps: &[Map], end_ns: u64) -> (usize, f64) {
     let time = |step: usize| end_ns as f64 * step as f64 / STEPS as f64;
     let used = |step: &usize| {
@@ -39,7 +40,7 @@ fn first_step(maps: &[Map], end_ns: u64) -> (usize, f64) {
     (step, time(step))
 }
 
-/// Steps of a slider.
+/// Number of steps of a slider.
 const STEPS: usize = 60;
 
 impl Figure {
@@ -55,7 +56,7 @@ impl Figure {
         }
     }
 
-    /// As part of a page; `id` is its own.
+    /// Returns the figure as part of a page, with the element ID `id`.
     pub(super) fn html(&self, id: &str) -> String {
         let single = matches!(&self.body, Body::Panels(panels) if panels.len() == 1);
         let single = if single { " single" } else { "" };
@@ -128,12 +129,12 @@ impl Figure {
         }
     }
 
-    /// What the colours stand for.
+    /// Writes the legend of the colours.
     fn legend(&self, s: &mut String) {
         match &self.body {
             Body::Panels(panels) => {
                 let names = legend(panels);
-                // A panel with one series has its name over it.
+                // The name of a panel's only series is above the panel.
                 if names.len() < 2 || panels.iter().all(|p| p.series.len() < 2) {
                     return;
                 }
@@ -182,7 +183,7 @@ impl Figure {
         }
     }
 
-    /// By itself, with its own style.
+    /// Returns the figure as a standalone SVG with its own style.
     pub(super) fn svg(&self, subtitle: &str) -> String {
         let gap = 34.0;
         let mut inner = String::new();
@@ -258,7 +259,7 @@ impl Figure {
     }
 }
 
-/// An SVG element at a place in another one.
+/// Places an SVG element inside another one.
 fn nested(svg: &str, y: f64, height: f64) -> String {
     let place = format!("<svg y=\"{y:.1}\" width=\"{}\" height=\"{height:.1}\" ", plot::WIDTH);
     svg.replacen("<svg ", &place, 1)
@@ -268,7 +269,7 @@ fn has(frame: &str, kind: usize) -> bool {
     frame.as_bytes().chunks_exact(2).any(|c| usize::from(c[0] - b'0') == kind)
 }
 
-/// The names of series, each once.
+/// Returns the names of the series, each once.
 fn legend(panels: &[Panel]) -> Vec<(String, usize, bool, Shape)> {
     let mut names: Vec<(String, usize, bool, Shape)> = Vec::new();
     for s in panels.iter().flat_map(|p| &p.series) {

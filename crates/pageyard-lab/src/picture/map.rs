@@ -1,4 +1,4 @@
-//! The heap as a map: a square for each cell, coloured by type, darker the fuller it is.
+//! The heap as a map: a square for each cell, coloured by type and darker with fullness.
 
 use std::fmt::Write as _;
 
@@ -14,14 +14,14 @@ pub(super) const TYPES: [&str; 6] =
 pub(super) struct Map {
     pub(super) title: String,
     pub(super) heap: HeapTrack,
-    /// Where the page's data has it.
+    /// Its place in the page's data.
     pub(super) at: String,
 }
 
 pub(super) const WIDTH: f64 = super::plot::WIDTH;
 
 impl Map {
-    /// Twice as many columns as rows, about.
+    /// Returns the number of columns, about twice the number of rows.
     fn columns(&self) -> usize {
         let cells = self.heap.frames.first().map_or(1, |f| f.len() / 2);
         ((cells as f64 * 2.0).sqrt().ceil() as usize).next_multiple_of(8)
@@ -36,19 +36,19 @@ impl Map {
         cells.div_ceil(self.columns()) as f64 * self.size()
     }
 
-    /// What a frame shows, in words.
+    /// Describes a frame in words.
     pub(super) fn words(&self, frame: usize) -> String {
         let ns = self.heap.times_ns.get(frame).copied().unwrap_or(0);
         let pages = self.heap.in_use.get(frame).copied().unwrap_or(0);
         format!("{}: {} pages in use", time(ns as f64), super::text::number(pages as f64))
     }
 
-    /// The last frame that is no later.
+    /// Returns the last frame at or before a time.
     pub(super) fn frame_at(&self, ns: f64) -> usize {
         self.heap.times_ns.partition_point(|&t| t as f64 <= ns).max(1) - 1
     }
 
-    /// The SVG element with a frame; `more` attributes.
+    /// Returns the SVG element of a frame with the attributes `more`.
     pub(super) fn svg(&self, frame: usize, more: &str) -> String {
         let mut s = format!(
             "<svg class=\"map\" viewBox=\"0 0 {WIDTH} {:.2}\" role=\"img\" aria-label=\"{}\" \
@@ -63,7 +63,7 @@ impl Map {
         s
     }
 
-    /// A path for each colour; the page's script draws the same.
+    /// Writes a path for each colour. The page's script draws the same paths.
     fn cells(&self, s: &mut String, cells: &[Cell]) {
         let (columns, size) = (self.columns(), self.size());
         for kind in 0..TYPES.len() as u8 {

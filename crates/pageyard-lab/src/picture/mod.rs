@@ -1,9 +1,9 @@
-//! Results as pictures: one page that stands by itself, or single plots as SVG.
+//! Results as pictures: a self-contained HTML page, or single plots as SVG.
 //!
-//! A [`Page`] is filled with results, comparisons and replays, each of which adds tables and
-//! figures, and printed as HTML that needs nothing else. All data are in it as one block of JSON,
-//! and every number and mark says where in that block it stands, so that a test can hold each to
-//! it.
+//! A [`Page`] is filled with results, comparisons and replays. Each of them adds tables and
+//! figures. The printed HTML has no external dependencies and contains all data as one block of
+//! JSON. Every number and mark names its place in that block, so a test can check each against its
+//! data.
 //!
 //! ```
 //! # use pageyard_lab::picture::Page;
@@ -35,7 +35,7 @@ use crate::replay;
 use crate::result::{RunResult, World};
 use crate::table::{Options, Report, Set, Source, TableError, align};
 
-/// The plots that there may be, by the names under which [`Page::svg`] knows them.
+/// All plots that can exist, by the names that [`Page::svg`] accepts.
 pub const PLOTS: [(&str, &str); 10] = [
     ("scaling", "metrics over the points of the workload"),
     ("dots", "every sample of every metric, with intervals"),
@@ -49,36 +49,36 @@ pub const PLOTS: [(&str, &str); 10] = [
     ("heap", "the heap when most of it is in use, pageblock by pageblock"),
 ];
 
-/// Why there is no such plot.
+/// Why a plot is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PictureError {
     /// No plot has this name.
     #[error("no plot {name}; there are {known}")]
     Unknown {
-        /// The name.
+        /// The requested name.
         name: String,
-        /// All names.
+        /// All known names.
         known: String,
     },
-    /// These results have no such plot.
+    /// These results do not have the plot.
     #[error("these results have no plot {name}; they have {there}{why}")]
     Missing {
-        /// The name.
+        /// The requested name.
         name: String,
-        /// Those that they have.
+        /// The plots that these results have.
         there: String,
-        /// What to do, if anything.
+        /// What to do to get it, if anything.
         why: &'static str,
     },
 }
 
-/// A page in the making.
+/// A page under construction.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
     command: String,
     facts: Vec<(String, String)>,
-    /// What was simulated, in words; empty where nothing was.
+    /// What was simulated, in words; empty if nothing was.
     simulated: String,
     data: serde_json::Map<String, Json>,
     parts: Vec<Part>,
@@ -90,12 +90,12 @@ enum Part {
     Section(String),
     Table(Table),
     Figure(Figure),
-    /// Figures of one of several points: its heading.
+    /// Figures of one of several points, under its heading.
     Point(String, Vec<Figure>),
 }
 
 impl Page {
-    /// A page with this title; `command` makes it again.
+    /// Creates a page with this title. `command` is the command that reproduces it.
     pub fn new(title: &str, command: &str) -> Page {
         Page {
             title: title.into(),
@@ -107,7 +107,7 @@ impl Page {
         }
     }
 
-    /// Something that the reader is to know about what was run.
+    /// Adds a fact about the run, shown to the reader.
     pub fn fact(&mut self, name: &str, value: &str) {
         let fact = (name.to_owned(), value.to_owned());
         if !self.facts.contains(&fact) {
@@ -115,12 +115,13 @@ impl Page {
         }
     }
 
-    /// A new part, with a heading.
+    /// Starts a new section with a heading.
     pub fn section(&mut self, heading: &str) {
         self.parts.push(Part::Section(heading.into()));
     }
 
-    /// Keeps data under this name, or one with a number behind; its place in the page.
+    /// Stores data under this name, or the name with a number appended. Returns its place in the
+    /// page.
     fn keep(&mut self, name: &str, data: impl serde::Serialize) -> String {
         let names = std::iter::once(name.to_owned()).chain((2..).map(|n| format!("{name}{n}")));
         let key = names.into_iter().find(|n| !self.data.contains_key(n)).unwrap_or_default();
@@ -129,11 +130,11 @@ impl Page {
         format!("/{key}")
     }
 
-    /// Saved or new results side by side: a table in the form asked for, scaling curves, samples,
-    /// and what was recorded over time.
+    /// Adds saved or new results side by side: a table in the requested form, scaling curves,
+    /// samples, and the recorded tracks.
     ///
     /// # Errors
-    /// As [`align`].
+    /// Fails as [`align`] does.
     pub fn compare(&mut self, sources: &[Source], options: &Options) -> Result<(), TableError> {
         let sets = align(sources)?;
         let report = Report::new(&sets, options);
@@ -170,7 +171,7 @@ impl Page {
         Ok(())
     }
 
-    /// What every page says of its results.
+    /// Adds the facts that every page states about its results.
     fn known(&mut self, set: &Set) {
         for c in &set.columns {
             let seeds: Vec<String> = c.seeds.iter().map(u64::to_string).collect();
@@ -186,7 +187,7 @@ impl Page {
         self.fact("columns", &names.join(", "));
     }
 
-    /// Figures of the tracks, point by point.
+    /// Adds the figures of the tracks, point by point.
     fn courses(&mut self, c: &compare::Compared<'_>) {
         let columns = || c.set.columns.iter().zip(&c.results);
         let clock = if c.set.simulated() { "virtual time" } else { "time" };
@@ -202,7 +203,8 @@ impl Page {
             self.section("Over time");
         }
         let several = points.len() > 1;
-        // The last point is the one that is open: the most CPUs, the most of whatever it is.
+        // The page shows the last point first and open: it has the most CPUs, or the most of
+        // whatever the points vary.
         for point in points.into_iter().rev() {
             let mut tracks = Vec::new();
             for (column, results) in columns() {
@@ -223,7 +225,7 @@ impl Page {
         }
     }
 
-    /// A replay: its table, and what was recorded over the trace's time.
+    /// Adds a replay: its table, and what was recorded over the trace's time.
     pub fn replay(&mut self, report: &replay::Report) {
         #[derive(serde::Serialize)]
         struct Versioned<'a> {
@@ -269,11 +271,11 @@ impl Page {
         })
     }
 
-    /// A single plot as SVG, by its name in [`PLOTS`]; the first that there is where none is
-    /// named. Of several points, the last one's.
+    /// Returns a single plot as SVG, by its name in [`PLOTS`]. Without a name, returns the first
+    /// available plot. If there are several points, the plot is of the last one.
     ///
     /// # Errors
-    /// [`PictureError`] says which names there are.
+    /// Fails with [`PictureError`], which lists the available names.
     pub fn svg(&self, name: Option<&str>) -> Result<String, PictureError> {
         if let Some(name) = name.filter(|n| !PLOTS.iter().any(|p| p.0 == *n)) {
             let known = PLOTS.map(|p| p.0).join(", ");

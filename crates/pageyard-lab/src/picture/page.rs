@@ -12,12 +12,12 @@ const PLOTS: &str = include_str!("../../assets/plots.css");
 const STYLE: &str = include_str!("../../assets/page.css");
 const SCRIPT: &str = include_str!("../../assets/page.js");
 
-/// Nothing comes from anywhere else, whatever is in the page.
+/// The page must not load anything from outside, whatever its contents.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                       img-src data:; base-uri 'none'; form-action 'none'";
 
 impl Page {
-    /// The page as HTML, which opens from a file and needs nothing else.
+    /// Returns the page as HTML, which can be opened from a file and has no external dependencies.
     pub fn html(&self) -> String {
         let mut s = format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -93,7 +93,7 @@ impl Page {
         s.push_str("</header>\n");
     }
 
-    /// What was run, and how to run it again.
+    /// Writes what was run, and the command that reproduces it.
     fn again(&self, s: &mut String) {
         s.push_str("<section><h2>What was run</h2>\n<dl>");
         let mut names: Vec<&str> = Vec::new();

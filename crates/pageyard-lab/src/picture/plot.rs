@@ -1,13 +1,12 @@
-//! Plots as SVG, for pages and by themselves. Colours come from the style, so that they follow the
-//! reader's theme; every mark says exactly what it stands for, and where in the page's data that
-//! is.
+//! Plots as SVG, for pages and as separate files. Colours come from the style sheet, so they follow
+//! the reader's theme. Every mark has its exact value and that value's place in the page's data.
 
 use std::fmt::Write as _;
 
 use super::axis::Axis;
 use super::text::{coordinate, escaped};
 
-/// A number, and where the page's data has it: a JSON pointer, or nothing.
+/// A number and its place in the page's data, as a JSON pointer; empty if it is not in the data.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Value {
     pub(super) value: f64,
@@ -19,7 +18,7 @@ impl Value {
         Value { value, at }
     }
 
-    /// One that is only a place.
+    /// Creates a value that is only a position and is not in the data.
     pub(super) fn plain(value: f64) -> Value {
         Value { value, at: String::new() }
     }
@@ -29,11 +28,11 @@ impl Value {
 pub(super) struct Point {
     pub(super) x: Value,
     pub(super) y: Value,
-    /// Along the axis of values.
+    /// Interval along the value axis.
     pub(super) interval: Option<[Value; 2]>,
 }
 
-/// Many numbers that stand in one array of the data, or in fields of its elements (`/a/*/b`).
+/// Numbers from one array of the data, or from one field of the array's elements (`/a/*/b`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Array {
     pub(super) values: Vec<f64>,
@@ -48,19 +47,19 @@ pub(super) enum Data {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// From point to point.
+    /// A line from point to point.
     Line,
-    /// Constant until the next point.
+    /// A step line: each value holds until the next point.
     Steps,
-    /// As much since the point before.
+    /// A step line: each value covers the time since the previous point.
     Since,
-    /// From 0 up.
+    /// Bars from 0.
     Bars,
-    /// Marks, with a line between.
+    /// Marks joined by a line.
     Linked,
-    /// Marks alone.
+    /// Marks without a line.
     Marks,
-    /// A bar across, as for a median.
+    /// A bar across the axis, as for a median.
     Ticks,
 }
 
@@ -71,7 +70,7 @@ pub(super) struct Series {
     pub(super) dashed: bool,
     pub(super) shape: Shape,
     pub(super) data: Data,
-    /// The field of a list (`high`), where the reader chooses which list is shown.
+    /// The field of a list (such as `high`), if the reader selects the list to show.
     pub(super) field: &'static str,
 }
 
@@ -87,17 +86,17 @@ impl Series {
     }
 }
 
-/// One system of axes.
+/// One set of axes with its series.
 #[derive(Clone, Debug)]
 pub(super) struct Panel {
     pub(super) title: String,
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) series: Vec<Series>,
-    /// Where the lists are among which the reader chooses.
+    /// Place of the lists from which the reader selects one.
     pub(super) lists: String,
     pub(super) height: f64,
-    /// Room at the left, at least: where ticks may change.
+    /// Minimum width at the left, for panels whose ticks may change.
     pub(super) left: f64,
 }
 
@@ -112,7 +111,7 @@ impl Panel {
         Panel { title: title.into(), x, y, series, lists: String::new(), height: HEIGHT, left: 0.0 }
     }
 
-    /// As wide as the ticks' texts need.
+    /// Returns the width at the left that the tick labels need.
     fn left(&self) -> f64 {
         let chars = self.y.ticks.iter().map(|t| t.1.chars().count()).max().unwrap_or(1);
         let label = if self.y.label.is_empty() { 0.0 } else { 18.0 };
@@ -127,7 +126,7 @@ impl Panel {
         self.height - BOTTOM - self.y.at(y) * (self.height - BOTTOM - TOP)
     }
 
-    /// The SVG element; `more` attributes.
+    /// Returns the SVG element with the attributes `more`.
     pub(super) fn svg(&self, more: &str) -> String {
         let mut s = String::new();
         let (left, right, bottom) = (self.left(), WIDTH - RIGHT, self.height - BOTTOM);
@@ -228,7 +227,7 @@ impl Panel {
         s.push_str("</g>");
     }
 
-    /// A path through points; the page's script draws the same.
+    /// Returns a path through points. The page's script draws the same path.
     fn path(&self, shape: Shape, xs: &[f64], ys: &[f64]) -> String {
         let mut d = String::new();
         let base = coordinate(self.py(0.0));
@@ -259,7 +258,7 @@ impl Panel {
         for p in points {
             let (x, y) = (self.px(p.x.value), self.py(p.y.value));
             if let Some([low, high]) = &p.interval {
-                // Along the axis on which the values are.
+                // The interval lies along the value axis.
                 let across = self.y.unit == "row";
                 let d = if across {
                     let (a, b) = (self.px(low.value), self.px(high.value));
@@ -297,7 +296,7 @@ fn attributes(name: &str, v: &Value) -> String {
 
 pub(super) const COLOURS: usize = 8;
 
-/// A mark: each colour has its own shape, for those who cannot tell colours apart.
+/// Returns a mark. Shapes differ by colour, for readers who cannot distinguish the colours.
 fn mark(shape: Shape, colour: usize, x: f64, y: f64) -> String {
     if shape == Shape::Ticks {
         return format!("M{x:.2} {:.2}v14", y - 7.0);
@@ -310,7 +309,7 @@ fn mark(shape: Shape, colour: usize, x: f64, y: f64) -> String {
     }
 }
 
-/// A mark in a legend.
+/// Returns a mark for a legend.
 pub(super) fn sample(colour: usize, x: f64, y: f64) -> String {
     format!("<path class=\"mark\" d=\"{}\"/>", mark(Shape::Marks, colour, x, y))
 }

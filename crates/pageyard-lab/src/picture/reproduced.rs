@@ -1,4 +1,4 @@
-//! Experiments: what was published beside what was found, as tables and as profiles.
+//! Experiments: published figures next to the measured ones, as tables and as profiles.
 
 use super::axis::Axis;
 use super::figure::{Body, Figure};
@@ -9,8 +9,8 @@ use super::{Page, Part};
 use crate::reproduce::{Agreement, Claim, Column, Comparison, Report};
 
 impl Page {
-    /// Experiments, one after the other: each table with its agreement, the same as a picture, what
-    /// was claimed, and what to know.
+    /// Adds experiments, one after the other. Each has its tables with their agreement, the same
+    /// figures as plots, the claims, and notes.
     pub fn reproduced(&mut self, reports: &[Report]) {
         let all = self.keep("reproduced", reports);
         let simulated = reports.iter().flat_map(|r| &r.outcome.tables);
@@ -100,7 +100,7 @@ fn figure(c: &Comparison, at: &str) -> Figure {
         panel.height = 62.0 + 22.0 * names.len() as f64;
         panel
     };
-    // One row has no profile, and without both sides there is nothing beside each other.
+    // A single row has no profile, and a comparison needs both sides.
     let beside = |c: &Column| [&c.seed, &c.ours].iter().all(|s| s.iter().flatten().count() > 1);
     let panels = c.columns.iter().enumerate().filter(|(_, c)| beside(c)).map(panel).collect();
     Figure::new("beside", &c.title, "", Body::Panels(panels))

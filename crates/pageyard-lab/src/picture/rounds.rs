@@ -1,4 +1,4 @@
-//! The rounds of `hygiene` under both policies: curves, a table, and what was claimed.
+//! The rounds of `hygiene` under both policies: curves, a table, and the claims.
 
 use super::axis::Axis;
 use super::figure::{Body, Figure};
@@ -8,14 +8,14 @@ use super::text::number;
 use super::{Page, Part};
 use crate::hygiene::{Report, Round};
 
-/// A field of a round: its name, and what it is.
+/// A field of a round: its name and its value.
 type Field = (&'static str, fn(&Round) -> u64);
 
 const FIELDS: [Field; 3] =
     [("steals", |r| r.steals), ("claims", |r| r.claims), ("mismatches", |r| r.mismatches)];
 
 impl Page {
-    /// A run of `hygiene`.
+    /// Adds a run of `hygiene`.
     pub fn hygiene(&mut self, report: &Report) {
         let at = self.keep("hygiene", report);
         self.fact("seed", &report.seed.to_string());
@@ -43,14 +43,14 @@ impl Page {
     }
 }
 
-/// Both policies, and the field of the report that has each.
+/// Returns both policies' results, each with its field in the report.
 fn sides(report: &Report) -> [(&'static str, &crate::hygiene::Series); 2] {
     [("vanilla", &report.vanilla), ("linux612", &report.linux612)]
 }
 
 fn figure(report: &Report, at: &str) -> Figure {
     let rounds = report.vanilla.rounds.len().max(report.linux612.rounds.len());
-    // Rounds lie where they stand in the data, and are called from 1 on.
+    // Rounds are plotted by their index in the data but labelled from 1.
     let mut across = Axis::whole("round", "", [1.0, rounds as f64].into_iter());
     (across.low, across.high) = (across.low - 1.0, across.high - 1.0);
     across.ticks.iter_mut().for_each(|tick| tick.0 -= 1.0);

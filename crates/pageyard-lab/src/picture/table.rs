@@ -12,15 +12,15 @@ use crate::table::{Printed, Titled, Verdict};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     pub(super) caption: String,
-    /// Over all columns, that of the rows' names included.
+    /// Headings of all columns, including the column of row names.
     pub(super) head: Vec<String>,
     pub(super) rows: Vec<(Name, Vec<Cell>)>,
     pub(super) notes: Vec<String>,
-    /// The same as plain text, where its layout is the form.
+    /// The table as plain text, if its form prescribes the layout.
     pub(super) plain: Option<String>,
 }
 
-/// A row's name, and a word on it.
+/// A row's name and a note on it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Name {
     pub(super) name: String,
@@ -33,7 +33,7 @@ pub(super) struct Cell {
     class: &'static str,
 }
 
-/// Text, and the number that it is, with its place in the data.
+/// Text, and the number that it represents with its place in the data.
 #[derive(Clone, Debug)]
 struct Part {
     text: String,
@@ -46,7 +46,7 @@ impl Cell {
         Cell::default().and(text)
     }
 
-    /// A number of the page's data, as this text.
+    /// Creates a cell that shows a number of the page's data as this text.
     pub(super) fn value(text: String, value: f64, at: String) -> Cell {
         let parts = vec![Part { text, value: Some((value, at)), small: false }];
         Cell { parts, class: "number" }
@@ -121,7 +121,7 @@ impl Cell {
     }
 }
 
-/// A table of `pageyard compare`, whose JSON is at this place of the data.
+/// Returns a table of `pageyard compare` whose JSON is at this place in the data.
 pub(super) fn compared(titled: &Titled, at: &str) -> Table {
     let Printed::Ours(table) = &titled.table else { return printed(titled) };
     let mut head = vec!["median [95 % interval]".to_owned()];
@@ -187,7 +187,7 @@ pub(super) fn compared(titled: &Titled, at: &str) -> Table {
     Table { caption: titled.heading.clone(), head, rows, notes, plain: None }
 }
 
-/// One of the other forms: its figures as rows, and its own layout.
+/// Returns a table in one of the other forms: its figures as rows, and its own layout as text.
 fn printed(titled: &Titled) -> Table {
     let mut records = titled.table.records().into_iter();
     let head = records.next().unwrap_or_default();
@@ -209,7 +209,7 @@ fn printed(titled: &Titled) -> Table {
     }
 }
 
-/// A table of a replay, whose JSON is at this place of the data.
+/// Returns a table of a replay whose JSON is at this place in the data.
 pub(super) fn replayed(report: &crate::replay::Report, at: &str, data: &Json) -> Table {
     let mut head = vec![String::new(), "recorded".into()];
     for (i, c) in report.policies.iter().enumerate() {
@@ -221,7 +221,7 @@ pub(super) fn replayed(report: &crate::replay::Report, at: &str, data: &Json) ->
     let figures = |place: &str, row: &crate::replay::TableRow, column: usize| {
         let Some((text, shown)) = &row.values[column] else { return Cell::text("-") };
         let at = format!("{at}{place}/{}", row.key);
-        // What is printed may be rounded; the data have it in full.
+        // The printed number may be rounded; the data have full precision.
         match data.pointer(&at).and_then(Json::as_f64).filter(|_| !row.key.is_empty()) {
             Some(value) => Cell::value(text.clone(), value, at),
             None => Cell::value(text.clone(), *shown, String::new()),

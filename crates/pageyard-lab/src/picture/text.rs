@@ -1,8 +1,8 @@
-//! Text in pages: what comes from outside is escaped, numbers are made readable.
+//! Text in pages: escapes external text and formats numbers.
 
 use pageyard_trace::is_active;
 
-/// For HTML, SVG and their attributes in double quotes.
+/// Escapes text for HTML, SVG and their attributes in double quotes.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -12,7 +12,7 @@ pub(super) fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // No page may hold them, however they are written.
+            // A page must not contain these in any notation.
             c if is_active(c) && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -20,12 +20,12 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
-/// JSON that can stand in a script element: nothing in it ends the element or begins another.
+/// Formats JSON for a script element: nothing in it ends the element or starts another.
 pub(super) fn json(value: &serde_json::Value) -> String {
     let mut out = String::new();
     for c in value.to_string().chars() {
         match c {
-            // Only strings hold any of these, and there an escape is the same.
+            // These occur only in strings, where an escape is equivalent.
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
                 out.push_str(&format!("\\u{:04x}", c as u32));
             }
@@ -35,7 +35,7 @@ pub(super) fn json(value: &serde_json::Value) -> String {
     out
 }
 
-/// A number for people: whole ones in groups of three digits, others with five digits.
+/// Formats a number for display: whole numbers in groups of three digits, others with five digits.
 pub(super) fn number(x: f64) -> String {
     if !x.is_finite() {
         return if x.is_nan() { "no number".into() } else { "∞".into() };
@@ -54,12 +54,12 @@ pub(super) fn number(x: f64) -> String {
     }
 }
 
-/// With narrow blanks, at which no line ends, between groups of three digits.
+/// Formats a number with narrow no-break spaces between groups of three digits.
 fn grouped(n: i64) -> String {
     let digits = n.unsigned_abs().to_string();
     let mut out = String::from(if n < 0 { "-" } else { "" });
     for (i, c) in digits.chars().enumerate() {
-        // Four digits are read at a glance.
+        // Four digits are readable without grouping.
         if digits.len() > 4 && i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push('\u{202f}');
         }
@@ -68,7 +68,7 @@ fn grouped(n: i64) -> String {
     out
 }
 
-/// A time in the unit that suits it.
+/// Formats a time in a suitable unit.
 pub(super) fn time(ns: f64) -> String {
     let (unit, per) = time_unit(ns);
     let text = number(ns / per);
@@ -77,7 +77,7 @@ pub(super) fn time(ns: f64) -> String {
     format!("{text} {unit}")
 }
 
-/// The unit that suits times up to this, and how many nanoseconds it has.
+/// Returns the unit that suits times up to this one, and its length in nanoseconds.
 pub(super) fn time_unit(ns: f64) -> (&'static str, f64) {
     match ns.abs() {
         n if n < 1e3 => ("ns", 1.0),
@@ -87,7 +87,7 @@ pub(super) fn time_unit(ns: f64) -> (&'static str, f64) {
     }
 }
 
-/// Coordinates: hundredths of a unit are enough.
+/// Formats a coordinate, rounded to hundredths of a unit.
 pub(super) fn coordinate(x: f64) -> String {
     let text = format!("{x:.2}");
     let text = text.trim_end_matches('0').trim_end_matches('.');

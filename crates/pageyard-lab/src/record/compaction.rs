@@ -1,11 +1,11 @@
-//! Compaction's events as the kernel's tracepoints.
+//! Converts compaction events to the kernel's tracepoints.
 
 use pageyard::compact::{Deferral, Mode};
 use pageyard::{CompactEvent, Order, Pfn, ZoneId};
 use pageyard_trace::Compaction;
 use pageyard_trace::compaction::{self as trace, Isolated, Scanners, Wake, Wanted};
 
-/// The kernel's tracepoint for an event of compaction.
+/// Returns the kernel's tracepoint for a compaction event.
 pub fn compaction(event: &CompactEvent) -> Compaction {
     match *event {
         CompactEvent::TryToCompact { order, gfp, priority } => Compaction::TryToCompactPages {
@@ -62,7 +62,7 @@ fn scanners(zone_start: Pfn, migrate: Pfn, free: Pfn, zone_end: Pfn, mode: Mode)
         migrate: migrate.0,
         free: free.0,
         zone_end: zone_end.0,
-        // The kernel's text knows two of the three.
+        // The kernel's text distinguishes only two of the three modes.
         sync: mode != Mode::Async,
     }
 }

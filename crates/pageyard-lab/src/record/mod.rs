@@ -1,4 +1,4 @@
-//! Observing a yard, and writing what it does as the kernel's tracers write it.
+//! Observes an allocator and writes its events in the format of the kernel's tracers.
 
 mod compaction;
 
@@ -9,24 +9,24 @@ pub use compaction::compaction;
 use pageyard::{CpuId, Event};
 use pageyard_trace::{self as trace, Kind, Record, Tasks, TextWriter, TraceError};
 
-/// Somebody who is told of every event of a simulated machine.
+/// Receives every event of a simulated machine.
 pub trait Sink {
-    /// Whether anybody listens. Off, observing costs nothing.
+    /// Whether events are observed. If false, observing costs nothing.
     const ACTIVE: bool = true;
 
-    /// An event on a CPU at a time in nanoseconds.
+    /// Receives an event on a CPU at a time in nanoseconds.
     fn observe(&self, t_ns: u64, cpu: CpuId, event: Event);
 }
 
-/// Nobody listens.
+/// A sink that ignores all events.
 impl Sink for () {
     const ACTIVE: bool = false;
 
     fn observe(&self, _: u64, _: CpuId, _: Event) {}
 }
 
-/// The kernel's page event (§9.5) for an event; `None` where the kernel has none for it, or one of
-/// compaction's ([`compaction()`]).
+/// Returns the kernel's page event (§9.5) for an event. Returns `None` if the kernel has no such
+/// event or only a compaction event ([`compaction()`]).
 pub fn tracepoint(event: &Event) -> Option<Kind> {
     Some(match *event {
         Event::Alloc { pfn, order, migrate_type, gfp } => Kind::Alloc {
@@ -54,17 +54,17 @@ pub fn tracepoint(event: &Event) -> Option<Kind> {
             fallback_type: from as u8,
             change_ownership: claimed,
         },
-        // Ours: what the kernel shows as the events of the blocks alone.
+        // The kernel shows these only as the events of the blocks.
         Event::Refill { .. } | Event::BulkFree { .. } | Event::High { .. } | Event::Compact(_) => {
             return None;
         }
     })
 }
 
-/// Writes events as ftrace text, one after another: nothing is kept.
+/// Writes events as ftrace text, one after another, without keeping them.
 ///
-/// All stand under the name of one task. After the first error nothing more is written;
-/// [`finish`](Recorder::finish) says what it was.
+/// All events have the name of one task. After the first error nothing more is written, and
+/// [`finish`](Recorder::finish) returns that error.
 pub struct Recorder<W: Write> {
     state: RefCell<State<W>>,
 }
@@ -78,11 +78,11 @@ struct State<W: Write> {
 }
 
 impl<W: Write> Recorder<W> {
-    /// Writes to `out`, which should be buffered, what a machine of so many CPUs does under the
-    /// name `comm`.
+    /// Creates a recorder for a machine of `cpus` CPUs that writes to `out` under the task name
+    /// `comm`. `out` should be buffered.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Fails if `out` cannot be written.
     pub fn new(out: W, cpus: u16, comm: &str) -> Result<Self, TraceError> {
         let mut tasks = Tasks::new();
         let task = tasks.intern(1, comm);
@@ -91,10 +91,10 @@ impl<W: Write> Recorder<W> {
         Ok(Recorder { state: RefCell::new(state) })
     }
 
-    /// Flushes; how many events were written, and the output.
+    /// Flushes and returns the number of events written, and the output.
     ///
     /// # Errors
-    /// The first thing that went wrong since the start.
+    /// Fails with the first error since the start.
     pub fn finish(self) -> Result<(u64, W), TraceError> {
         let state = self.state.into_inner();
         match state.failed {

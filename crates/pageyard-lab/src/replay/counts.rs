@@ -1,23 +1,23 @@
-//! What is counted, alike for the recording and for a policy.
+//! Counters, used alike for the recording and for a policy.
 
 use serde::Serialize;
 
-/// Pages that moved between the zones' free lists and the per-CPU lists, and the holds of the zone
-/// lock in which they did. Pages are base pages.
+/// Pages moved between the zones' free lists and the per-CPU lists, and the zone lock holds in
+/// which they moved. Pages are base pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Moved {
     /// Pages that refills took from the zone.
     pub refill_pages: u64,
-    /// Holds in which they did.
+    /// Zone lock holds of refills.
     pub refill_holds: u64,
-    /// Pages that the lists gave back.
+    /// Pages drained from the lists.
     pub drain_pages: u64,
-    /// Holds in which they did.
+    /// Zone lock holds of drains.
     pub drain_holds: u64,
 }
 
 impl Moved {
-    /// Pages per hold of the zone lock, refills and drains together.
+    /// Returns the pages per hold of the zone lock, refills and drains together.
     pub fn pages_per_hold(&self) -> f64 {
         let holds = self.refill_holds + self.drain_holds;
         (self.refill_pages + self.drain_pages) as f64 / holds.max(1) as f64
@@ -31,8 +31,8 @@ enum Last {
     Drain,
 }
 
-/// Counts [`Moved`] from events. Refills or drains of a CPU that follow each other without a
-/// request or free between them count as one hold: a trace does not show where a hold ends.
+/// Counts [`Moved`] from events. A trace does not show where a hold ends. So a CPU's successive
+/// refills (or drains) without a request or free in between count as one hold.
 pub(super) struct Holds {
     last: Vec<Last>,
     pub(super) moved: Moved,
@@ -61,7 +61,7 @@ impl Holds {
         }
     }
 
-    /// A request or a free on that CPU.
+    /// Notes a request or a free on that CPU.
     #[inline(always)]
     pub(super) fn other(&mut self, cpu: usize) {
         self.last[cpu] = Last::Other;
@@ -80,7 +80,7 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Up to this moment they were as many as `now` says.
+    /// Accounts for the time up to `t_ns`, in which there were `now` pages.
     #[inline(always)]
     pub(super) fn until(&mut self, t_ns: u64) {
         if self.from_ns.is_none() {
@@ -95,8 +95,8 @@ impl Idle {
         }
     }
 
-    /// The most there were, and the mean over time; `start` is how many there were at first, where
-    /// `now` counts from 0.
+    /// Returns the maximum and the mean over time. `start` is the initial number of pages if `now`
+    /// counts from 0.
     pub(super) fn figures(&self, start: i64) -> (u64, f64) {
         let time = self.since_ns - self.from_ns.unwrap_or(self.since_ns);
         let mean = if time == 0 { self.now as f64 } else { self.sum as f64 / time as f64 };
@@ -104,7 +104,7 @@ impl Idle {
     }
 }
 
-/// What the kernel itself recorded.
+/// Counts of what the kernel itself recorded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recorded {
     pub(super) alloc_blocks: u64,

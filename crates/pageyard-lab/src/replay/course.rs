@@ -1,4 +1,4 @@
-//! Records the course of a replay: a [`Track`] of it, over the trace's time.
+//! Records a [`Track`] of a replay over the trace's time.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -7,11 +7,11 @@ use pageyard::{Config, CpuId, MigrateType, PAGEBLOCK_PAGES, Pfn, Record, Yard, Z
 
 use crate::track::{Bounds, Heap, List, Now, Track, Tracker};
 
-/// What is recorded of a run, if anything is.
+/// The recorder of a run, if a track is recorded.
 #[derive(Debug, Default)]
 pub(super) struct Course {
     tracker: RefCell<Option<Tracker>>,
-    /// When the next sample is due; never where nothing is recorded.
+    /// When the next sample is due; `u64::MAX` if nothing is recorded.
     due_ns: Cell<u64>,
     on: Cell<bool>,
 }
@@ -50,12 +50,12 @@ impl<C: Config> Heap for Seen<'_, '_, C> {
 }
 
 impl Course {
-    /// Nothing is recorded until it begins.
+    /// Creates a recorder that is inactive until it begins.
     pub(super) fn new() -> Course {
         Course { due_ns: Cell::new(u64::MAX), ..Course::default() }
     }
 
-    /// Records from now on.
+    /// Starts recording.
     pub(super) fn begin<C: Config>(&self, ns: u64, yard: &Yard<'_, C>) {
         let seen = Seen(yard);
         let list = |(zone, cpu): (ZoneId, CpuId)| List {
@@ -64,7 +64,7 @@ impl Course {
             zone: zone.kind.to_string(),
         };
         let lists = seen.each().map(list).collect();
-        // All that is neither free nor on a list is in use, by somebody or for good.
+        // Everything that is neither free nor on a list is in use, temporarily or permanently.
         let mut memory: Vec<Range<Pfn>> = Vec::new();
         let mut free: Vec<(Pfn, u64)> = Vec::new();
         for zone in yard.zone_ids() {
@@ -95,7 +95,7 @@ impl Course {
         self.on.set(true);
     }
 
-    /// A block came into use, or (`-1`) went out of it.
+    /// Adds (`sign` 1) or removes (`sign` -1) a block in use.
     #[inline(always)]
     pub(super) fn usage(&self, pfn: Pfn, pages: u32, sign: i64) {
         if self.on.get()
@@ -105,13 +105,13 @@ impl Course {
         }
     }
 
-    /// Whether a sample is due.
+    /// Returns whether a sample is due.
     #[inline(always)]
     pub(super) fn is_due(&self, ns: u64) -> bool {
         ns >= self.due_ns.get()
     }
 
-    /// Takes it.
+    /// Takes a sample.
     #[cold]
     pub(super) fn sample<C: Config>(&self, ns: u64, yard: &Yard<'_, C>) {
         if let Some(tracker) = &mut *self.tracker.borrow_mut() {
@@ -120,7 +120,7 @@ impl Course {
         }
     }
 
-    /// The run has ended.
+    /// Ends the recording and returns the track.
     pub(super) fn end<C: Config>(&self, ns: u64, yard: &Yard<'_, C>) -> Option<Track> {
         self.on.set(false);
         let tracker = self.tracker.borrow_mut().take()?;

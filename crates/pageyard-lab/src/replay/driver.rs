@@ -1,4 +1,4 @@
-//! Puts the plan to an allocator, operation by operation, in the recorded order.
+//! Performs the plan on an allocator, operation by operation, in the recorded order.
 
 use pageyard::policy::Policy;
 use pageyard::{
@@ -19,19 +19,19 @@ use super::setting::Setting;
 use super::tick::Ticks;
 use super::waiting::Waiting;
 
-/// Where operations are performed.
+/// The CPU on which operations are performed.
 pub(super) trait Seat {
-    /// What follows happens on this CPU.
+    /// Performs the following operations on this CPU.
     fn go(&self, cpu: u32);
 }
 
-/// Where the allocator asks the observer for the CPU.
+/// For hooks that get the CPU from the observer.
 impl Seat for () {
     #[inline(always)]
     fn go(&self, _: u32) {}
 }
 
-/// Flags by type that make a zone the first that a request tries (spec §2.3).
+/// Returns, by type, the flags that make a zone the first that a request tries (spec §2.3).
 fn zone_flags(kind: ZoneKind) -> [Gfp; 3] {
     let zone = match kind {
         ZoneKind::Dma => Gfp::DMA,
@@ -53,7 +53,7 @@ pub(super) struct Driver<'y, 'a, C: Config, S> {
     gfp: Vec<[Gfp; 3]>,
     observer: &'y Observer,
     pub(super) map: FrameMap,
-    /// Frames of a run of silent pages, and the CPU, zone and type of the run.
+    /// Frames of a run of silent pages; `silent` has the CPU, zone and type of the run.
     silents: Vec<u32>,
     silent: Option<(u16, usize, u8)>,
     idle: Idle,
@@ -90,7 +90,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
     }
 
-    /// Performs all of the plan.
+    /// Performs the whole plan.
     pub(super) fn drive(
         &mut self,
         setting: &Setting<'_>,
@@ -109,19 +109,19 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             }
         })?;
         self.flush();
-        // What still waits was never served.
+        // Requests still waiting were never served.
         self.figures.failed += self.waiting.len() as u64;
         Ok(())
     }
 
-    /// Goes to a CPU.
+    /// Continues on another CPU.
     #[inline(always)]
     fn go(&self, cpu: u32) {
         self.observer.cpu.set(cpu);
         self.seat.go(cpu);
     }
 
-    /// Whether this policy keeps blocks of this order on its lists.
+    /// Returns whether this policy keeps blocks of this order on its lists.
     fn caches(&self, order: u8) -> bool {
         order == 0 || self.yard.policy().rules().high_order_lists && is_cached(order)
     }
@@ -196,7 +196,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
     }
 
-    /// Background reclaim begins or ends in all zones of a node: per-CPU lists shrink meanwhile
+    /// Starts or ends background reclaim in all zones of a node. Meanwhile the per-CPU lists shrink
     /// (spec §5.10).
     #[cold]
     fn reclaim(&mut self, zone: usize, active: bool) {
@@ -206,8 +206,8 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
     }
 
-    /// A request that the kernel failed. A block that the policy has for it goes straight back:
-    /// the trace knows no owner.
+    /// Repeats a request that failed in the kernel. If the policy has a block for it, the block is
+    /// freed at once, because the trace has no owner for it.
     #[cold]
     fn refused(&mut self, zone: usize, op: &Op) {
         let order = order_of(op.order);
@@ -223,7 +223,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
     }
 
-    /// Serves requests that wait, as far as their zones have blocks again.
+    /// Serves waiting requests whose zones have free blocks again.
     #[cold]
     fn serve_waiting(&mut self) {
         for kind in self.waiting.kinds() {
@@ -235,7 +235,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
                 }
                 self.go(op.cpu.into());
                 if !self.try_alloc(kind.0, &op) {
-                    break; // the block is reserved, or isolated
+                    break; // the block is reserved or isolated
                 }
                 self.waiting.cancel(op.frame);
                 self.matching.waited += 1;
@@ -247,7 +247,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     #[inline(always)]
     fn alloc(&mut self, zone: usize, op: &Op) {
         if !self.waiting.is_empty() {
-            // The trace never freed what still waits there.
+            // The trace never freed the block that still waits at this frame.
             self.give_up(op.frame);
         }
         if self.try_alloc(zone, op) {
@@ -264,7 +264,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
     }
 
-    /// Allocates for a recorded block. Whether there is one.
+    /// Allocates for a recorded block. Returns whether that succeeded.
     #[inline(always)]
     fn try_alloc(&mut self, zone: usize, op: &Op) -> bool {
         let yard = self.yard;
@@ -273,8 +273,8 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         let extra = if silent { SILENT_GFP } else { op.gfp };
         let mut flags = self.flags(zone, op.migratetype, extra);
         if !silent && flags.contains(Gfp::DIRECT_RECLAIM) {
-            // The kernel waited for reclaim until it had the block, and what reclaim freed stands
-            // before this event: what is free now may serve, whatever the marks say.
+            // The kernel waited for reclaim until it had the block, and the pages that reclaim
+            // freed appear before this event. So any free block may serve, whatever the watermarks.
             flags = flags.difference(Gfp::NOMEMALLOC) | Gfp::MEMALLOC;
         }
         match self
@@ -284,7 +284,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             Ok(pfn) => {
                 self.matching.below_marks += u64::from(!silent && yard.is_pfmemalloc(pfn));
                 if op.migratetype == 1 {
-                    // It goes to a user, so it is on a reclaim list and can be moved.
+                    // The page goes to a user. It is on a reclaim list and can be moved.
                     let _ = yard.set_movable(pfn, order, true);
                 }
                 if self.caches(op.order) {
@@ -303,7 +303,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
     }
 
-    /// The trace allocates a block of which it never freed what was there before.
+    /// Frees the previous block of a recorded frame that the trace allocates again without a free.
     #[inline(always)]
     fn replaced(&mut self, old: Option<(u32, u8)>) {
         if let Some((frame, order)) = old {
@@ -313,8 +313,8 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
     }
 
-    /// The recorded zone has nothing left under this policy: another of the node may, where the
-    /// request was free to use it.
+    /// Allocates from another zone of the node when the recorded zone has nothing left under this
+    /// policy, if the request allows that.
     #[cold]
     fn elsewhere(&self, zone: usize, op: &Op, flags: Gfp) -> Option<Pfn> {
         let asked = op.kind == OpKind::Silent || unpack_gfp(op.gfp) & ZONE_BITS == 0;
@@ -322,7 +322,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         if asked { self.alloc_in(zone, order_of(op.order), flags).ok() } else { None }
     }
 
-    /// From the recorded zone's node, whatever CPU asks.
+    /// Allocates from the recorded zone's node, whatever the current CPU.
     #[inline(always)]
     fn alloc_in(&self, zone: usize, order: Order, flags: Gfp) -> Result<Pfn, AllocError> {
         let node = NodeId(self.machine.zones[zone].node);
@@ -363,7 +363,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
     }
 
-    /// The request of a recorded block waits no more: the block is freed before it was served.
+    /// Cancels the waiting request of a recorded block that is freed before it was served.
     #[cold]
     fn give_up(&mut self, frame: u32) -> bool {
         let waited = self.waiting.cancel(frame);
@@ -371,7 +371,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         waited
     }
 
-    /// The same where a part of the block is freed.
+    /// Like [`Driver::give_up`], where the freed block is only a part of the requested one.
     #[cold]
     fn gave_up_around(&mut self, op: &Op) -> bool {
         let machine = self.machine;
@@ -380,7 +380,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         !self.waiting.is_empty() && heads.any(|head| self.give_up(head))
     }
 
-    /// Performs a run of silent pages: a bulk request (spec §6.1).
+    /// Performs a run of silent pages as a bulk request (spec §6.1).
     #[cold]
     fn flush(&mut self) {
         let Some((cpu, zone, migratetype)) = self.silent.take() else { return };
@@ -399,7 +399,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         self.silents.clear();
     }
 
-    /// Pages that the trace never shows leave a list.
+    /// Removes pages that the trace never shows from a list.
     #[cold]
     fn vanish(&mut self, slot: usize, pages: usize) {
         self.flush();
@@ -408,7 +408,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         self.bulk(slot / cpus, 0, pages, |_, _, _| {});
     }
 
-    /// So many single pages as bulk requests; how many there were.
+    /// Allocates `n` single pages with bulk requests. Returns the number of pages allocated.
     fn bulk(
         &mut self,
         zone: usize,
@@ -440,7 +440,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         got.len()
     }
 
-    /// Counts the pages on all lists anew: what went past them was not noticed.
+    /// Recounts the pages on all lists, because some changes bypass the running count.
     fn count_idle(&mut self) {
         let mut pages = 0;
         for zone in &self.machine.zones {
@@ -489,5 +489,5 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     }
 }
 
-/// KSWAPD_RECLAIM and DIRECT_RECLAIM: what silent requests are taken to be (kernel stacks).
+/// KSWAPD_RECLAIM and DIRECT_RECLAIM: the flags assumed for silent requests (kernel stacks).
 const SILENT_GFP: u8 = 2 | 4;

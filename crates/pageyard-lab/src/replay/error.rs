@@ -1,4 +1,4 @@
-//! What can go wrong with a replay.
+//! Errors of a replay.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use pageyard_trace::{TraceError, printable};
 use crate::policies::PolicyError;
 use crate::settings::SettingError;
 
-/// Why a trace could not be replayed. The program's exit code is 2 for these.
+/// Why a trace could not be replayed. The program exits with code 2.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The trace or a state file cannot be read, or is damaged.
@@ -23,20 +23,20 @@ pub enum ReplayError {
         input: String,
         /// Number of the record, from 1.
         record: u64,
-        /// What contradicts what.
+        /// The contradiction.
         what: String,
-        /// What to do about it.
+        /// How to fix it.
         fix: &'static str,
     },
-    /// The machine cannot be built from what the state files or options say.
+    /// No machine can be built from the state files or options.
     #[error("the machine: {} (to fix: {fix})", printable(.what))]
     Machine {
         /// What is wrong.
         what: String,
-        /// What to do about it.
+        /// How to fix it.
         fix: &'static str,
     },
-    /// The machine is so large that its tables would take more than a trace of this length may.
+    /// The machine is so large that its tables exceed what a trace of this length may use.
     #[error(
         "{}: the machine spans {} MiB, up to frame {highest:#x}, and tables for it take {} MiB; a \
          trace of {events} events may have {} MiB of them (to fix: if the machine is so large, give --memory \
@@ -55,14 +55,14 @@ pub enum ReplayError {
         span: u64,
         /// The highest frame.
         highest: u64,
-        /// Bytes of its tables.
+        /// Size of its tables in bytes.
         needs: u64,
-        /// Page events of the trace.
+        /// Number of page events in the trace.
         events: u64,
-        /// Bytes that tables may take.
+        /// Allowed size of tables in bytes.
         allowed: u64,
     },
-    /// There is nothing to replay.
+    /// The trace has no page events.
     #[error(
         "{}: the trace has no page events (to fix: record the kmem events mm_page_*)",
         printable(.input)
@@ -71,13 +71,13 @@ pub enum ReplayError {
         /// The trace's name.
         input: String,
     },
-    /// There is no such policy.
+    /// The policy is unknown or malformed.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A setting that this machine's memory does not allow.
+    /// This machine's memory does not allow a setting.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// The temporary file for the plan of the replay, or for an imported trace.
+    /// The temporary file for the plan or for an imported trace cannot be used.
     #[error("temporary file in {dir}: {0} (to fix: make room there, or set TMPDIR to a place that has it)",
             dir = std::env::temp_dir().display())]
     Temporary(#[source] io::Error),

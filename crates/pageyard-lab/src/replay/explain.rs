@@ -1,5 +1,5 @@
-//! How the tuning of the per-CPU lists did in a run: the allocator's own verdicts, and how `high`
-//! moved.
+//! How the tuning of the per-CPU lists did in a run: the allocator's verdicts, and the changes of
+//! `high`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use serde::Serialize;
 use super::machine::Machine;
 use crate::memory::Lock;
 
-/// So many changes of `high` are kept for each CPU and zone.
+/// Number of changes of `high` that are kept for each CPU and zone.
 const CHANGES: usize = 16;
 
-/// One CPU's lists of one zone in a run. CPUs of which there is nothing to say are left out.
+/// One CPU's lists of one zone in a run. CPUs without findings are left out.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explained {
     /// The zone's node.
@@ -26,11 +26,11 @@ pub struct Explained {
     pub zone: String,
     /// The CPU.
     pub cpu: u32,
-    /// What the allocator says of it.
+    /// The allocator's verdicts on the lists.
     pub verdicts: Vec<Said>,
-    /// `high` at the beginning and at the end.
+    /// `high` at the start and at the end.
     pub high: (i32, i32),
-    /// How often it changed, by reason.
+    /// Number of changes of `high`, by reason.
     pub changes: BTreeMap<&'static str, u64>,
     /// The last changes, oldest first.
     pub last: Vec<Change>,
@@ -41,20 +41,20 @@ pub struct Explained {
 pub struct Said {
     /// Its name.
     pub finding: &'static str,
-    /// In words.
+    /// The text of the verdict.
     pub text: String,
-    /// Its evidence.
+    /// The evidence for the verdict.
     pub evidence: BTreeMap<&'static str, u64>,
 }
 
 /// A change of `high`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Change {
-    /// When, by the trace's clock.
+    /// Time in nanoseconds, in the trace's clock.
     pub t_ns: u64,
-    /// From what.
+    /// The old value.
     pub from: i32,
-    /// To what.
+    /// The new value.
     pub to: i32,
     /// Pages on the lists.
     pub count: i32,
@@ -62,7 +62,7 @@ pub struct Change {
     pub refills: u64,
     /// Bulk frees so far.
     pub drains: u64,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 
@@ -91,7 +91,7 @@ impl fmt::Display for Explained {
 /// Bytes for each CPU's lists of a zone.
 pub(super) const PER_LIST: usize = size_of::<Ring<CHANGES>>();
 
-/// What a run notes for its explanation.
+/// Observations of a run from which it is explained.
 pub(super) struct Notes {
     zones: Vec<ZoneId>,
     cpus: usize,
@@ -116,7 +116,7 @@ impl Notes {
         }
     }
 
-    /// All CPUs in all zones as they are now.
+    /// Samples all CPUs in all zones.
     pub(super) fn sample<E: Hooks, P: Policy>(
         &self,
         yard: &Yard<'_, Hooked<Lock, E, P>>,

@@ -1,11 +1,11 @@
-//! The figures of a run, and of the recording.
+//! The figures of a run and of the recording.
 
 use serde::Serialize;
 
 use super::counts::{Moved, Recorded};
 
-/// What one policy did with the trace, or what the kernel recorded itself. Pages are base pages.
-/// `None`: the trace does not tell.
+/// What one policy did with the trace, or what the kernel itself recorded. Pages are base pages. A
+/// figure is `None` if the trace does not show it.
 #[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
 pub struct Figures {
     /// Blocks allocated.
@@ -16,58 +16,60 @@ pub struct Figures {
     pub free_blocks: u64,
     /// Pages freed.
     pub free_pages: u64,
-    /// Requests that failed. Of a policy: those that the kernel failed too, and those that it served
-    /// and that were not served here until their block was freed, or at all.
+    /// Failed requests. For a policy: requests that failed in the kernel too, and requests that the
+    /// kernel served but the replay served only after their block was freed, or never.
     pub failed: u64,
-    /// Pages taken from the zones, for per-CPU lists or straight for requests (the seed's
+    /// Pages taken from the zones, for per-CPU lists or directly for requests (the seed's
     /// *alloc_zone*).
     pub zone_pages: u64,
-    /// Between zones and per-CPU lists.
+    /// Pages moved between zones and per-CPU lists.
     #[serde(flatten)]
     pub moved: Moved,
     /// Pages that ticks drained.
     pub tick_pages: Option<u64>,
-    /// Times the zone locks were taken for anything.
+    /// Acquisitions of zone locks for any purpose.
     pub lock_holds: Option<u64>,
-    /// Drains because high-order frees kept coming (the seed's *free_high*).
+    /// Drains caused by a run of high-order frees (the seed's *free_high*).
     pub free_high_drains: Option<u64>,
-    /// Pages that they gave back.
+    /// Pages drained that way.
     pub free_high_pages: Option<u64>,
-    /// Blocks of another type made the request's own.
+    /// Claims: blocks of another type converted to the request's type.
     pub claims: u64,
-    /// Blocks of another type taken without that.
+    /// Steals: blocks of another type taken without a claim.
     pub steals: u64,
-    /// Blocks handed out in a pageblock of another type.
+    /// Blocks allocated in a pageblock of another type.
     pub mismatches: Option<u64>,
-    /// Most pages idle in per-CPU lists at once.
+    /// Maximum number of pages idle in per-CPU lists.
     pub idle_peak: u64,
-    /// Pages idle in per-CPU lists, mean over the trace's time.
+    /// Time-weighted mean number of pages idle in per-CPU lists.
     pub idle_mean: f64,
     /// Unusable free space index at order 9 at the end, in thousandths.
     pub unusable_9: Option<u32>,
-    /// How the trace's frees found their blocks.
+    /// How the trace's frees were matched to blocks.
     pub matching: Option<Matching>,
 }
 
-/// How the trace's frees found their blocks in a run.
+/// How the trace's frees were matched to blocks in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Matching {
     /// Frees in the trace.
     pub frees: u64,
-    /// Of blocks of which nothing is known, or freed twice.
+    /// Frees of blocks that are unknown or were already freed.
     pub unmatched: u64,
-    /// Of blocks that the policy had failed to allocate.
+    /// Frees of blocks that the policy failed to allocate.
     pub of_failed: u64,
-    /// Blocks allocated again though the trace has not freed them.
+    /// Blocks allocated again although the trace has not freed them.
     pub replaced: u64,
-    /// Requests that may wait for reclaim, served below the MIN mark: the kernel had waited.
+    /// Requests that may wait for reclaim and were served below the MIN watermark. The kernel had
+    /// waited.
     pub below_marks: u64,
-    /// Those for which there was no block at all, served after later frees.
+    /// Requests that may wait for reclaim, found no block at all, and were served after later
+    /// frees.
     pub waited: u64,
 }
 
 impl Matching {
-    /// Frees and allocations that could not be matched, in percent of the frees.
+    /// Returns unmatched frees and allocations, in percent of the frees.
     pub fn percent(&self) -> f64 {
         (self.unmatched + self.replaced) as f64 * 100.0 / self.frees.max(1) as f64
     }
@@ -92,14 +94,14 @@ impl Figures {
     }
 }
 
-/// Least, median and greatest of a figure over several seeds.
+/// Minimum, median and maximum of a figure over several seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Range {
-    /// Least.
+    /// Minimum.
     pub min: f64,
     /// Median.
     pub median: f64,
-    /// Greatest.
+    /// Maximum.
     pub max: f64,
 }
 
@@ -116,15 +118,15 @@ impl Range {
 /// [`Moved`] over several seeds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
-    /// How many seeds.
+    /// Number of seeds.
     pub seeds: usize,
-    /// Pages that refills took.
+    /// Pages taken by refills.
     pub refill_pages: Range,
-    /// Holds in which they did.
+    /// Zone lock holds of refills.
     pub refill_holds: Range,
-    /// Pages that the lists gave back.
+    /// Pages drained from the lists.
     pub drain_pages: Range,
-    /// Holds in which they did.
+    /// Zone lock holds of drains.
     pub drain_holds: Range,
 }
 
@@ -142,16 +144,17 @@ impl Spread {
     }
 }
 
-/// What a replay costs on a simulated machine, in virtual time. Operations come one after the other:
-/// nobody waits.
+/// Cost of a replay on a simulated machine, in virtual time. Operations run one after the other, so
+/// no CPU ever waits for another.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Price {
-    /// Nanoseconds in the allocator for each request and each free, ticks and drains included.
+    /// Nanoseconds in the allocator per request or free, ticks and drains included.
     pub operation_ns: f64,
-    /// How long the zones' locks were held each time, on average.
+    /// Mean hold time of the zone locks, in nanoseconds.
     pub hold_ns: f64,
-    /// Of all time in the allocator, that with a zone's lock held, in percent.
+    /// Share of allocator time with a zone lock held, in percent.
     pub held_percent: f64,
-    /// Of the lines of descriptors, those that no cache of the complex had, in percent.
+    /// Share of the touched descriptor cache lines that missed every cache of the CPU's complex, in
+    /// percent.
     pub miss_percent: f64,
 }

@@ -1,4 +1,4 @@
-//! What is in use when a run has ended, and who asked for it.
+//! The blocks in use at the end of a run, and their owners.
 
 use pageyard::policy::Policy;
 use pageyard::{Gfp, Hooked, Hooks, NodeId, Order, Owner, PageFlags, Pfn, Yard, ZoneId};
@@ -9,16 +9,16 @@ use super::requests::Requests;
 use crate::memory::Lock;
 use crate::owner::Place;
 
-/// A block in use, who asked for it, and where it lies.
+/// A block in use, its owner and its location.
 #[derive(Clone, Copy, Debug)]
 pub struct Holder {
-    /// Who asked, for what, and when by the trace's clock.
+    /// The request: task, order, flags, and time by the trace's clock.
     pub owner: Owner,
-    /// Where it lies under the policy.
+    /// Location under the policy.
     pub place: Place,
 }
 
-/// What is in use when a run has ended.
+/// The blocks and pages in use at the end of a run.
 pub(super) struct Held {
     pub(super) holders: Vec<Holder>,
     pub(super) in_use: u64,

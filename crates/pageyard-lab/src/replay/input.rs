@@ -1,4 +1,4 @@
-//! A recording that can be read more than once.
+//! A recording that can be read several times.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, Write};
@@ -13,15 +13,15 @@ use pageyard_trace::{
 use super::error::ReplayError;
 use super::options::Stage;
 
-/// Where a trace comes from.
+/// The source of a trace.
 pub enum Input {
     /// A file.
     Path(PathBuf),
-    /// Anything else, such as standard input, under a name for errors.
+    /// Any other source, such as standard input, with a name for error messages.
     Stream(String, Box<dyn Read + Send>),
 }
 
-/// What was read and what was wrong with it, for the report.
+/// What was read, and what was wrong with it, for the report.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Reading {
     /// The trace's name.
@@ -30,39 +30,38 @@ pub struct Reading {
     pub events: u64,
     /// Marks.
     pub marks: u64,
-    /// Events that the recorder lost, as it reports them.
+    /// Events that the recorder reports as lost.
     pub lost: u64,
-    /// Lines or chunks that were wrong (lenient reading), those found at an earlier import
-    /// included.
+    /// Malformed lines or chunks (lenient reading), including those found at an earlier import.
     pub malformed: u64,
-    /// The first of them.
+    /// The first malformed ones.
     pub malformed_first: Vec<String>,
-    /// Events of other names, passed over.
+    /// Ignored events of other names.
     pub ignored: u64,
-    /// Events that contradict the machine, left out (lenient reading).
+    /// Events that contradict the machine and were left out (lenient reading).
     pub inconsistent: u64,
-    /// The first of them.
+    /// The first inconsistent ones.
     pub inconsistent_first: Vec<String>,
-    /// Seconds from the first to the last record, by the trace's clock.
+    /// Seconds from the first to the last record, in the trace's clock.
     pub seconds: f64,
 }
 
-/// An open recording: its file, its state files.
+/// An open recording: its file and its state files.
 pub(super) struct Recording {
     name: String,
     file: File,
     options: Options,
-    /// Count events that contradict the machine instead of ending with an error.
+    /// Count events that contradict the machine instead of failing.
     lenient: bool,
     pub(super) state: StateDir,
     pub(super) reading: Reading,
     pub(super) declared_cpus: Option<u16>,
 }
 
-/// How often faults are kept with their place.
+/// Number of faults that are kept with their position.
 const KEPT: usize = 8;
 
-/// What went wrong with writing the copy of a trace: its file is a temporary one.
+/// Converts an error from writing the copy of a trace, which is a temporary file.
 fn of_the_copy(e: TraceError) -> ReplayError {
     let TraceError { input, position, fault } = e;
     match *fault {
@@ -80,7 +79,7 @@ impl Recording {
         progress: &mut dyn FnMut(Stage, u64, Option<u64>),
     ) -> Result<Recording, ReplayError> {
         let options = Options { lenient };
-        // A pipe under a path can be read only once, like a stream.
+        // A pipe at a path can be read only once, like a stream.
         let input = match input {
             Input::Path(path)
                 if std::fs::metadata(&path).is_ok_and(|m| !m.is_file() && !m.is_dir()) =>
@@ -131,7 +130,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// The trace's name.
+    /// Returns the trace's name.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -155,12 +154,12 @@ impl Recording {
         self.note(&reader);
         let mut out = writer.finish(reader.tasks(), reader.summary()).map_err(of_the_copy)?;
         out.flush().map_err(ReplayError::Temporary)?;
-        // What was wrong is known now; the copy is sound.
+        // The faults are recorded now, and the copy is sound.
         self.options = Options::default();
         Ok(())
     }
 
-    /// Takes over what a reader found, once it has reached the end.
+    /// Takes over what a reader found. The reader must have reached the end.
     fn note(&mut self, reader: &TraceReader) {
         let s = reader.summary();
         self.declared_cpus = self.declared_cpus.or(s.declared_cpus);
@@ -174,7 +173,7 @@ impl Recording {
         r.seconds = s.span_ns.map_or(0.0, |(a, b)| (b - a) as f64 / 1e9);
     }
 
-    /// One pass over all records.
+    /// Reads all records once.
     pub(super) fn pass(
         &mut self,
         stage: Stage,
@@ -187,13 +186,13 @@ impl Recording {
         let mut reader = TraceReader::from_reader(&self.name, file, self.options)?;
         let mut group = Vec::new();
         let mut record = 0;
-        // Faults of the pass: an event that the visitor refuses.
+        // Faults of this pass: events that the visitor rejects.
         let (mut refused, mut first) = (0, Vec::new());
         while reader.next_chunk(&mut group)? {
             for r in &group {
                 let result = match r {
                     Record::Event(e) => visitor.event(record, e, reader.tasks()),
-                    // What compaction moved shows in the events of the pages.
+                    // The page events already show what compaction moved.
                     Record::Compaction { t_ns, what, .. } => {
                         visitor.point(*t_ns, what);
                         Ok(())
@@ -235,14 +234,14 @@ pub(super) struct Refused {
     pub(super) fix: &'static str,
 }
 
-/// What a pass does with each record.
+/// Receives each record of a pass.
 pub(super) trait Visitor {
-    /// A page event; records are numbered from 0.
+    /// Handles a page event. Records are numbered from 0.
     fn event(&mut self, record: u64, event: &Event, tasks: &Tasks) -> Result<(), Refused>;
 
-    /// A mark.
+    /// Handles a mark.
     fn mark(&mut self, record: u64, t_ns: u64, text: &str);
 
-    /// A tracepoint of compaction or reclaim.
+    /// Handles a tracepoint of compaction or reclaim.
     fn point(&mut self, _: u64, _: &Compaction) {}
 }

@@ -1,40 +1,40 @@
-//! The recorded per-CPU lists: doubly linked through tables by frame, so that any page leaves its
-//! list in constant time.
+//! The recorded per-CPU lists. They are doubly linked through tables indexed by frame, so any page
+//! leaves its list in constant time.
 
-/// Lists of one CPU in one zone (spec §5.2).
+/// Number of lists of one CPU in one zone (spec §5.2).
 pub(super) const LISTS: usize = pageyard::PCP_LISTS;
 
 const NONE: u32 = u32::MAX;
 
-/// Whether blocks of this order are kept on per-CPU lists (spec §5.2).
+/// Returns whether blocks of this order are kept on per-CPU lists (spec §5.2).
 #[inline(always)]
 pub(super) const fn is_cached(order: u8) -> bool {
     order <= 3 || order == 9
 }
 
-/// The list of an order and a type; other types than the first three share MOVABLE's.
+/// Returns the list of an order and a type. Types other than the first three share MOVABLE's lists.
 #[inline(always)]
 pub(super) const fn list_index(order: u8, migratetype: u8) -> usize {
     let t = if migratetype >= 3 { 1 } else { migratetype };
     if order <= 3 { 3 * order as usize + t as usize } else { 12 + (t == 1) as usize }
 }
 
-/// The order of a list's blocks.
+/// Returns the order of a list's blocks.
 #[inline(always)]
 pub(super) const fn list_order(list: usize) -> u8 {
     if list < 12 { (list / 3) as u8 } else { 9 }
 }
 
-/// The type of a list's blocks.
+/// Returns the type of a list's blocks.
 #[inline(always)]
 pub(super) const fn list_type(list: usize) -> u8 {
     if list < 12 { (list % 3) as u8 } else { (list - 12) as u8 }
 }
 
-/// All lists, numbered through: CPU slot times [`LISTS`] plus list.
+/// All lists. A list's number is CPU slot times [`LISTS`] plus the list's index.
 pub(super) struct Lists {
     links: Vec<[u32; 2]>,
-    /// The list a frame is on, plus one.
+    /// Per frame: the list that it is on, plus one.
     at: Vec<u32>,
     ends: Vec<[u32; 2]>,
 }
@@ -48,7 +48,7 @@ impl Lists {
         }
     }
 
-    /// The list that a frame is on.
+    /// Returns the list that a frame is on.
     #[inline(always)]
     pub(super) fn list_of(&self, frame: u32) -> Option<usize> {
         (self.at[frame as usize] as usize).checked_sub(1)
@@ -59,7 +59,7 @@ impl Lists {
         self.ends[list][0] == NONE
     }
 
-    /// Puts a frame that is on no list at the head (`end` 0) or tail (`end` 1).
+    /// Adds a frame that is on no list at the head (`end` 0) or tail (`end` 1).
     #[inline(always)]
     fn push(&mut self, list: usize, frame: u32, end: usize) {
         debug_assert!(self.list_of(frame).is_none());
@@ -83,7 +83,7 @@ impl Lists {
         self.push(list, frame, 1);
     }
 
-    /// Takes a frame off the list it is on.
+    /// Removes a frame from its list.
     #[inline(always)]
     pub(super) fn remove(&mut self, frame: u32) {
         let Some(list) = self.list_of(frame) else { return };
@@ -99,13 +99,13 @@ impl Lists {
         self.at[frame as usize] = 0;
     }
 
-    /// The frame at the head.
+    /// Returns the frame at the head.
     #[inline(always)]
     pub(super) fn head(&self, list: usize) -> Option<u32> {
         Some(self.ends[list][0]).filter(|&f| f != NONE)
     }
 
-    /// Whether a frame is among the first `n` of its list.
+    /// Returns whether a frame is among the first `n` of its list.
     pub(super) fn is_near_head(&self, list: usize, frame: u32, n: usize) -> bool {
         let mut at = self.ends[list][0];
         for _ in 0..n {

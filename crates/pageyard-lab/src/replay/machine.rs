@@ -1,5 +1,5 @@
-//! The machine of a trace: zones, CPUs, marks, caches, from the state files beside the trace or
-//! from options.
+//! The machine of a trace: zones, CPUs, watermarks and caches. They come from the state files next
+//! to the trace, or from options.
 
 use std::collections::HashMap;
 
@@ -11,34 +11,34 @@ use serde::Serialize;
 
 use super::error::ReplayError;
 
-/// What the machine is taken to be where the trace does not say.
+/// Machine parameters for what the trace does not record.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MachineOptions {
     /// Memory in bytes, from address 0. Default: up to the highest frame in the trace, rounded up
-    /// to 128 MiB. Where a zoneinfo tells the memory, a machine of this size is replayed even if the
-    /// trace is short for it.
+    /// to 128 MiB. If zoneinfo defines the memory, this option only permits a machine of up to this
+    /// size whose tables would exceed what the trace's length allows.
     pub memory: Option<u64>,
-    /// Number of CPUs. Default: as many as the trace names.
+    /// Number of CPUs. Default: the number that the trace names.
     pub cpus: Option<u32>,
-    /// Bytes of last-level cache per CPU. Default: what the state files say, else 4 MiB, which is
-    /// above the threshold of every step.
+    /// Bytes of last-level cache per CPU. Default: the size in the state files, else 4 MiB, which
+    /// is above the threshold of every step.
     pub cache_slice: Option<u64>,
 }
 
-/// Bytes of last-level cache per CPU where nothing says otherwise.
+/// Default bytes of last-level cache per CPU.
 pub const DEFAULT_CACHE_SLICE: u64 = 4 << 20;
 
-/// Which kernel recorded the trace, as far as it matters to what its events mean.
+/// The kernel that recorded the trace, as far as it affects the meaning of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Kernel {
-    /// 6.1 and before 6.2: a drained page tells the type it carried, not its block's.
+    /// 6.1 up to 6.2: a drain event has the type that the page carried, not its block's type.
     Linux61,
-    /// 6.12 and near it.
+    /// 6.12 and nearby versions.
     Linux612,
 }
 
 impl Kernel {
-    /// The policy that does what this kernel did.
+    /// Returns the name of the policy that models this kernel.
     pub fn policy(self) -> &'static str {
         match self {
             Kernel::Linux61 => "Linux61",
@@ -47,37 +47,37 @@ impl Kernel {
     }
 }
 
-/// A zone of the machine. Counts are pages.
+/// A zone of the machine. Counts are in pages.
 #[derive(Clone, Debug, Serialize)]
 pub struct MachineZone {
-    /// Its kind, as the kernel names it.
+    /// The zone's kind, by its kernel name.
     #[serde(serialize_with = "kind_name")]
     pub kind: ZoneKind,
-    /// Its node.
+    /// The zone's node.
     pub node: u16,
-    /// Its first frame.
+    /// The zone's first frame.
     pub start: u64,
-    /// Pages from first to last.
+    /// Pages from the first to the last, holes included.
     pub spanned: u64,
-    /// Pages that are memory.
+    /// Pages that are backed by memory.
     pub present: u64,
     /// Pages that the allocator manages.
     pub managed: u64,
-    /// Free pages when the state was recorded; `None` where it was not.
+    /// Free pages when the state was recorded; `None` if that was not recorded.
     pub free: Option<u64>,
-    /// MIN, LOW, HIGH, PROMO.
+    /// The watermarks MIN, LOW, HIGH and PROMO.
     pub watermarks: [u64; 4],
-    /// Boost of the watermarks.
+    /// Watermark boost.
     pub boost: u64,
-    /// Reserve against requests for higher zones.
+    /// Pages reserved against requests for higher zones.
     pub lowmem_reserve: [u64; ZONE_KINDS],
-    /// Batch of the per-CPU lists.
+    /// Batch size of the per-CPU lists.
     pub batch: i32,
-    /// Threshold of the counters' CPU parts.
+    /// Threshold of the per-CPU counter deltas.
     pub stat_threshold: u32,
-    /// Per CPU: pages on the lists and `high` at the snapshot just after recording began.
+    /// Per CPU: pages on the lists, and `high`, in the snapshot just after recording began.
     pub at_start: Vec<Option<(i64, i64)>>,
-    /// Per CPU: pages on the lists at the snapshot just before recording ended.
+    /// Per CPU: pages on the lists in the snapshot just before recording ended.
     pub at_end: Vec<Option<i64>>,
 }
 
@@ -90,7 +90,7 @@ fn cache_pairs<S: serde::Serializer>(caches: &[CacheSlice], s: S) -> Result<S::O
 }
 
 impl MachineZone {
-    /// The frame behind the last one.
+    /// Returns the frame after the last one.
     pub fn end(&self) -> u64 {
         self.start + self.spanned
     }
@@ -99,34 +99,34 @@ impl MachineZone {
 /// The machine on which a trace is replayed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// Populated zones, ascending by first frame.
+    /// Populated zones, in ascending order of first frame.
     pub zones: Vec<MachineZone>,
     /// The node of each CPU.
     pub cpus: Vec<u16>,
-    /// Per CPU, bytes of last-level cache and of all levels.
+    /// Per CPU: bytes of last-level cache, and of all cache levels.
     #[serde(serialize_with = "cache_pairs")]
     pub caches: Vec<CacheSlice>,
-    /// The kernel that recorded.
+    /// The kernel that recorded the trace.
     pub kernel: Kernel,
     /// `percpu_pagelist_high_fraction`.
     pub high_fraction: u32,
     /// Seconds between ticks.
     pub stat_interval_s: u64,
-    /// Where each part comes from, for the reader of a table.
+    /// The source of each part, for display.
     pub sources: Vec<String>,
 }
 
-/// Tables of a few bytes per frame are kept, so there is a limit: 1 TiB.
+/// Limit of the machine's size: 1 TiB. The replay's tables take a few bytes per frame.
 const MOST_FRAMES: u64 = 1 << 28;
 
 impl Machine {
-    /// The machine that recorded, from the state files, or from options where there are none.
+    /// Builds the machine that recorded the trace, from the state files or else from options.
     ///
-    /// `highest` is the highest frame in the trace and `cpus` the number of CPUs that it names;
-    /// they are asked for only where the state files have no zoneinfo.
+    /// `seen` returns the highest frame in the trace and the number of CPUs that the trace names.
+    /// It is called only if the state files have no zoneinfo.
     ///
     /// # Errors
-    /// A machine that cannot be, or one of more than 1 TiB.
+    /// Fails if the machine is inconsistent or larger than 1 TiB.
     pub(super) fn new(
         state: &StateDir,
         options: &MachineOptions,
@@ -194,21 +194,21 @@ impl Machine {
         })
     }
 
-    /// The lowest frame; tables are indexed from it.
+    /// Returns the lowest frame. Tables are indexed from it.
     pub(super) fn base(&self) -> u64 {
         self.zones.first().map_or(0, |z| z.start)
     }
 
-    /// Frames from the lowest to the highest, holes included.
+    /// Returns the number of frames from the lowest to the highest, holes included.
     pub(super) fn frames(&self) -> usize {
         (self.zones.last().map_or(0, MachineZone::end) - self.base()) as usize
     }
 
-    /// The position of the zone that holds a frame.
+    /// Returns the index of the zone that contains a frame.
     #[inline(always)]
     pub(super) fn zone_of(&self, pfn: u64) -> Option<usize> {
         let holds = |z: &MachineZone| pfn.wrapping_sub(z.start) < z.spanned;
-        // Nearly all machines have few zones.
+        // Fast path: nearly all machines have few zones.
         if self.zones.len() <= 8 {
             return self.zones.iter().position(holds);
         }
@@ -216,20 +216,21 @@ impl Machine {
         holds(&self.zones[at]).then_some(at)
     }
 
-    /// The pageblock of a frame counted from the lowest, counted likewise.
+    /// Returns the pageblock of a frame. Both are counted from the lowest frame.
     #[inline(always)]
     pub(super) fn block_of(&self, frame: u32) -> usize {
         (frame as usize + (self.base() as usize & 511)) >> 9
     }
 
-    /// The first frame of the block of this order around a frame; `None` below the lowest frame.
+    /// Returns the first frame of the block of this order that contains a frame; `None` if it is
+    /// below the lowest frame.
     #[inline(always)]
     pub(super) fn align_down(&self, frame: u32, order: u8) -> Option<u32> {
         let pfn = self.base() + u64::from(frame);
         ((pfn >> order) << order).checked_sub(self.base()).map(|f| f as u32)
     }
 
-    /// CPUs of a node; all of them where it has none.
+    /// Returns the number of CPUs of a node, or of all CPUs if the node has none.
     pub(super) fn cpus_of(&self, node: u16) -> u32 {
         match self.cpus.iter().filter(|&&n| n == node).count() {
             0 => self.cpus.len() as u32,
@@ -237,7 +238,7 @@ impl Machine {
         }
     }
 
-    /// Whether grouping by mobility is off: too little memory (spec §2.4).
+    /// Returns whether mobility grouping is disabled for lack of memory (spec §2.4).
     pub(super) fn grouping_disabled(&self) -> bool {
         let above: u64 = self.zones.iter().map(|z| z.managed.saturating_sub(z.watermarks[2])).sum();
         above < TYPES as u64 * 512
@@ -329,13 +330,13 @@ fn from_zoneinfo(
     Ok((zones, cpus, if newer { Kernel::Linux612 } else { Kernel::Linux61 }))
 }
 
-/// The zones of a snapshot by node and name.
+/// Indexes the zones of a snapshot by node and name.
 fn by_name(of: &Snapshot) -> HashMap<(u16, &str), &pageyard_trace::state::Zone> {
     let zones = of.zoneinfo.iter().flat_map(|info| &info.zones);
     zones.map(|z| ((z.node, z.name.as_str()), z)).collect()
 }
 
-/// Zones by address, as x86 has them; everything is managed.
+/// Builds zones by address as on x86. All memory is managed.
 fn from_options(
     options: &MachineOptions,
     seen: impl FnOnce() -> Result<(u64, u32), ReplayError>,
@@ -348,7 +349,7 @@ fn from_options(
         return Err(ReplayError::machine(what, "give --memory between 4M and 1T"));
     }
     let cpus = options.cpus.unwrap_or(named.max(1));
-    // The caller checks the number; here it must only not be absurd.
+    // The caller checks the number. This only bounds absurd values.
     let cpus = cpus.min(1 << 16);
     let edges =
         [(ZoneKind::Dma, 1 << 12), (ZoneKind::Dma32, 1 << 20), (ZoneKind::Normal, u64::MAX)];
@@ -386,7 +387,7 @@ fn from_options(
     Ok((zones, cpus, text))
 }
 
-/// Watermarks and reserves as a booting kernel computes them (spec §3, §8.3).
+/// Sets watermarks and lowmem reserves as a booting kernel does (spec §3, §8.3).
 fn set_marks(zones: &mut [MachineZone], pages: u64, knobs: &Knobs) {
     let mut managed = [0; ZONE_KINDS];
     for z in &*zones {

@@ -1,4 +1,4 @@
-//! Which block of ours stands for which recorded one.
+//! The map from recorded blocks to the allocated blocks that replace them.
 
 use super::machine::Machine;
 use super::start::{LIVE, ORDER};
@@ -6,25 +6,25 @@ use super::start::{LIVE, ORDER};
 const NONE: u32 = 0;
 const FAILED: u32 = u32::MAX;
 
-/// By the recorded block's first frame: our block's first frame plus one, and the order.
+/// By the recorded block's first frame: the allocated block's first frame plus one, and its order.
 pub(super) struct FrameMap {
     ours: Vec<u32>,
     orders: Vec<u8>,
 }
 
-/// What stood for a recorded block that is freed.
+/// The allocated block for a recorded block that is freed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// This one of ours.
+    /// The first frame of the allocated block.
     Block(u32),
-    /// Nothing: the request failed here.
+    /// None, because the request failed in this run.
     Failed,
-    /// Nothing is known of it.
+    /// None, because the block is unknown.
     Unknown,
 }
 
 impl FrameMap {
-    /// Blocks in use at the start stand for themselves.
+    /// Creates the map. Blocks in use at the start map to themselves.
     pub(super) fn new(frames: &[u8]) -> FrameMap {
         let own = |(i, f): (usize, &u8)| if f & LIVE != 0 { i as u32 + 1 } else { NONE };
         FrameMap {
@@ -33,7 +33,7 @@ impl FrameMap {
         }
     }
 
-    /// Our block stands for the recorded one; the one that did so before, if any.
+    /// Maps a recorded block to an allocated one. Returns the previous block, if any.
     #[inline(always)]
     pub(super) fn put(&mut self, recorded: u32, ours: u32, order: u8) -> Option<(u32, u8)> {
         let at = recorded as usize;
@@ -42,22 +42,22 @@ impl FrameMap {
         (old != NONE && old != FAILED).then(|| (old - 1, old_order))
     }
 
-    /// The request for the recorded block failed here; the block that stood for it before, if any.
+    /// Notes that the request for the recorded block failed. Returns the previous block, if any.
     pub(super) fn put_failed(&mut self, recorded: u32) -> Option<(u32, u8)> {
         let at = recorded as usize;
         let old = std::mem::replace(&mut self.ours[at], FAILED);
         (old != NONE && old != FAILED).then(|| (old - 1, self.orders[at]))
     }
 
-    /// What is in use: recorded block, ours, order.
+    /// Returns the blocks in use: recorded block, allocated block, order.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, u32, u8)> {
         let both = self.ours.iter().zip(&self.orders).zip(0..);
         both.filter(|((ours, _), _)| **ours != NONE && **ours != FAILED)
             .map(|((ours, order), recorded)| (recorded, ours - 1, *order))
     }
 
-    /// Takes what stands for a recorded block that is freed. Where that is part of a larger one,
-    /// `split(ours, from, into)` halves ours until it fits.
+    /// Removes the mapping of a recorded block that is freed. If the block is part of a larger one,
+    /// calls `split(ours, from, into)` to halve the allocated block until it fits.
     #[inline(always)]
     pub(super) fn take(
         &mut self,

@@ -1,7 +1,7 @@
 //! The second pass: a mirror of the recorded per-CPU lists. It follows every page on and off its
-//! list as the events tell, and so knows what they do not: what the lists held at the start, which
-//! pages left them without an event, on which list a free landed. `docs/replay.md` explains the
-//! rules; their numbers are those of its list.
+//! list. From that it derives what no event shows: the initial contents of the lists, the pages
+//! that left a list without an event, and the list on which each free lands. Rule numbers in
+//! comments refer to the list in `docs/replay.md`.
 
 use pageyard::Gfp;
 use pageyard_trace::{Event, Kind, Tasks};
@@ -16,79 +16,81 @@ use super::plan::{Op, OpKind, Plan, PlanWriter, pack_gfp};
 use super::requests::Requests;
 use super::scan::{Scan, place};
 
-/// Frames: it appears in the trace.
+/// Frame flag: the frame appears in the trace.
 pub(super) const SEEN: u8 = 1;
-/// Something was done with it already.
+/// Frame flag: an earlier operation already used the frame.
 const TOUCHED: u8 = 2;
-/// The trace tells whether it was free at the start.
+/// Frame flag: the trace shows whether the frame was free at the start.
 pub(super) const KNOWN: u8 = 4;
-/// It was.
+/// Frame flag: the frame was free at the start.
 pub(super) const KNOWN_FREE: u8 = 8;
 
 /// One CPU's lists in one zone.
 pub(super) struct Slot {
     /// Per list: frames that were on it at the start and left it at the head, in order.
     pub(super) heads: [Vec<u32>; LISTS],
-    /// Frames that left it at the tail, in the order in which they did.
+    /// Per list: frames that were on it at the start and left it at the tail, in order.
     pub(super) tails: [Vec<u32>; LISTS],
-    /// Bit per list: it has been empty since the start, so all that it held then has been seen.
+    /// One bit per list: the list has been empty since the start, so its initial contents are
+    /// known.
     pub(super) closed: u16,
-    /// Before which operation list 0 was closed.
+    /// Number of the operation before which list 0 was closed.
     pub(super) closed_0_at: u64,
-    /// Pages that came less pages that went.
+    /// Pages added to the lists minus pages removed.
     net: i64,
-    /// The same up to the first snapshot, and up to the second.
+    /// `net` at the first snapshot, and at the second.
     pub(super) net_start: i64,
     pub(super) net_end: i64,
     last_op: u64,
 }
 
-/// What a CPU is at.
+/// State of a CPU.
 #[derive(Clone, Copy, Default)]
 struct Cpu {
-    /// The list of the running refill, plus one.
+    /// The list that is being refilled, plus one.
     refill: usize,
-    /// The slot and list of the running drain, plus one.
+    /// The slot and list that are being drained, plus one.
     drain: usize,
-    /// The task whose batch is being freed here, plus one: it holds the lists' lock.
+    /// The task whose batch is being freed here, plus one. It holds the lists' lock.
     commit: u32,
-    /// The frame that the zone gives straight to a request, plus one.
+    /// The frame that the zone supplies directly to a request, plus one.
     direct: u32,
 }
 
-/// How well the trace could be understood. Counts are blocks, unless said otherwise.
+/// How well the trace could be reconstructed. Counts are in blocks unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Understanding {
     /// Pages that left their list without an event.
     pub silent_pages: u64,
-    /// Frees past the lists, which were locked.
+    /// Frees that bypassed the lists because the lists were locked.
     pub bypassing_frees: u64,
-    /// Blocks that the trace frees but did not allocate: in use at its start.
+    /// Blocks that the trace frees without having allocated them: they were in use at its start.
     pub live_before: u64,
-    /// Requests served from lists that should not have held the block.
+    /// Requests served from a list that should not have contained the block.
     pub unexplained_allocs: u64,
-    /// Drains of blocks that no list held.
+    /// Drains of blocks that were on no list.
     pub unexplained_drains: u64,
-    /// Blocks on a list that came out of the zone: their free had passed the lists by.
+    /// Blocks that the mirror still had on a list when the zone supplied them. Their free had
+    /// bypassed the lists.
     pub unexplained_refills: u64,
-    /// Drains of all CPUs' lists that somebody asked for.
+    /// Explicitly requested drains of all CPUs' lists.
     pub requested_drains: u64,
 }
 
 pub(super) struct Mirror<'m, 's> {
     machine: &'m Machine,
     scan: &'s Scan<'m>,
-    /// Records before this one are later than the map of all frames.
+    /// The record before which the map of all frames was read; `u64::MAX` without a map.
     map_at: u64,
     lists: Lists,
     pub(super) slots: Vec<Slot>,
     cpus: Vec<Cpu>,
-    /// Per task: blocks of its batch that are announced and not yet freed.
+    /// Per task: blocks of its batch that are announced but not yet freed.
     pending: Vec<i32>,
-    /// Per frame: order at which it was freed last.
+    /// Per frame: the order of its last free.
     orders: Vec<u8>,
     pub(super) flags: Vec<u8>,
-    /// Per frame: order plus one of the block in use at the start that begins there.
+    /// Per frame: order plus one of a block that was in use at the start and begins there.
     pub(super) live: Vec<u8>,
     block_types: Vec<u8>,
     last_remote_ns: Vec<Option<u64>>,
@@ -98,16 +100,16 @@ pub(super) struct Mirror<'m, 's> {
     pub(super) recorded: Recorded,
     pub(super) understanding: Understanding,
     snapshots: u8,
-    /// Per CPU: the frame of an EXTFRAG just before, plus one.
+    /// Per CPU: the frame of an EXTFRAG event just before, plus one.
     claimed: Vec<u32>,
-    /// How many turns of background reclaim have been passed.
+    /// Number of background reclaim starts and ends processed so far.
     turns: usize,
     t_ns: u64,
-    /// Who asked for what, where that is wanted.
+    /// The origin of each request, if it is needed.
     pub(super) requests: Option<Requests>,
 }
 
-/// Drains of another CPU's lists within this time belong together.
+/// Drains of another CPU's lists within this time count as one requested drain.
 const REMOTE_GAP_NS: u64 = 50_000_000;
 
 impl<'m, 's> Mirror<'m, 's> {
@@ -156,17 +158,17 @@ impl<'m, 's> Mirror<'m, 's> {
         }
     }
 
-    /// Per pageblock, the first type that the trace shows.
+    /// Returns, per pageblock, the first type that the trace shows.
     pub(super) fn first_types(&self) -> impl Iterator<Item = Option<u8>> {
         self.scan.block_types.iter().map(|t| t.checked_sub(1))
     }
 
-    /// The trace has ended.
+    /// Ends the pass and takes the snapshots still due.
     pub(super) fn finish(&mut self) {
         self.take_snapshots(u64::MAX);
     }
 
-    /// The finished plan; everything else is given up.
+    /// Returns the finished plan and drops all other state.
     pub(super) fn into_plan(self) -> Result<Plan, ReplayError> {
         self.plan.finish()
     }
@@ -198,7 +200,7 @@ impl<'m, 's> Mirror<'m, 's> {
         }
     }
 
-    /// Background reclaim that has begun or ended up to now.
+    /// Emits the starts and ends of background reclaim up to now.
     fn reclaim_until(&mut self, t_ns: u64, cpu: usize) {
         while let Some(turn) = self.scan.turns.get(self.turns).filter(|turn| turn.t_ns <= t_ns) {
             self.turns += 1;
@@ -217,7 +219,7 @@ impl<'m, 's> Mirror<'m, 's> {
         }
     }
 
-    /// A request that failed. Its first zone is the highest that it may use on its CPU's node.
+    /// Emits a failed request. Its zone is the highest that it may use on its CPU's node.
     fn refused(&mut self, event: &Event, order: u8, migratetype: u8, gfp: u32) {
         let node = self.machine.cpus[usize::from(event.cpu)];
         let kind = Gfp::from_bits_retain(gfp).highest_zone();
@@ -235,7 +237,8 @@ impl<'m, 's> Mirror<'m, 's> {
         });
     }
 
-    /// Frames that are freed before anything else is done with them were in use at the start.
+    /// Marks the frames of an operation. A frame whose first operation is a free was in use at the
+    /// start.
     #[inline(always)]
     fn touch(&mut self, frame: u32, order: u8, kind: OpKind) {
         let at = frame as usize;
@@ -249,8 +252,8 @@ impl<'m, 's> Mirror<'m, 's> {
         }
     }
 
-    /// The zone gave or got these frames: before the map of all frames was read, that tells what
-    /// they were at the start.
+    /// Notes that the zone supplied or received these frames. Before the map of all frames was
+    /// read, this shows whether they were free at the start.
     #[inline(always)]
     fn zone_event(&mut self, record: u64, frame: u32, order: u8, was_free: bool) {
         let before = record < self.map_at;
@@ -262,7 +265,7 @@ impl<'m, 's> Mirror<'m, 's> {
         }
     }
 
-    /// The head of a list went without an event.
+    /// Emits the removal of a list's head without an event.
     fn silent(&mut self, slot: usize, list: usize, frame: u32) {
         self.lists.remove(frame);
         let order = list_order(list);
@@ -274,7 +277,8 @@ impl<'m, 's> Mirror<'m, 's> {
         }
     }
 
-    /// Rules 4: a request takes its block from the head of its list; what was above it had gone.
+    /// Rule 4: a request takes its block from the head of its list. Blocks above it had already
+    /// left.
     fn take(&mut self, slot: usize, order: u8, migratetype: u8, frame: u32) {
         let list = list_index(order, migratetype);
         let id = slot * LISTS + list;
@@ -303,7 +307,8 @@ impl<'m, 's> Mirror<'m, 's> {
         self.add(slot, -(1 << order));
     }
 
-    /// Rules 2, 3 and 7.
+    /// Rules 2, 3 and 7: frees a block to its list or, if the lists are locked, directly to the
+    /// zone.
     fn free(&mut self, event: &Event, frame: u32, zone: usize, locked: bool) {
         let order = self.orders[frame as usize];
         let slot = zone * self.cpus.len() + usize::from(event.cpu);
@@ -324,8 +329,8 @@ impl<'m, 's> Mirror<'m, 's> {
         self.emit(OpKind::Free, slot, frame, order, migratetype & 7, 0);
     }
 
-    /// A page is freed that the mirror has on a list: it had gone, with all above it, unless it
-    /// lay too deep for that.
+    /// Handles the free of a page that the mirror has on a list. The page had left the list, with
+    /// all pages above it unless it lies too deep.
     #[cold]
     fn freed_on_list(&mut self, id: usize, frame: u32) {
         let (slot, list) = (id / LISTS, id % LISTS);
@@ -337,7 +342,7 @@ impl<'m, 's> Mirror<'m, 's> {
         self.silent(slot, list, frame);
     }
 
-    /// Rule 5: a block for a per-CPU list comes out of the zone.
+    /// Rule 5: the zone supplies a block for a per-CPU list.
     fn refill(&mut self, cpu: usize, zone: usize, frame: u32, order: u8, mt: u8, followed: bool) {
         let first_op = self.plan.len();
         self.unlist(frame, order);
@@ -370,8 +375,8 @@ impl<'m, 's> Mirror<'m, 's> {
         }
     }
 
-    /// Takes off their lists any blocks that overlap one from the zone: their frees had passed the
-    /// lists by.
+    /// Removes from their lists all blocks that overlap a block from the zone. Their frees had
+    /// bypassed the lists.
     fn unlist(&mut self, frame: u32, order: u8) {
         for f in frame..frame + (1 << order) {
             self.unlist_one(f, 0);
@@ -396,7 +401,7 @@ impl<'m, 's> Mirror<'m, 's> {
         }
     }
 
-    /// Rule 6: a block goes from the tail of a per-CPU list to the zone.
+    /// Rule 6: a block moves from the tail of a per-CPU list to the zone.
     fn drain(&mut self, cpu: usize, zone: usize, frame: u32, order: u8, mt: u8) {
         let slot = zone * self.cpus.len() + cpu;
         let on = self.lists.list_of(frame);

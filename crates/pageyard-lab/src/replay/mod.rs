@@ -1,11 +1,10 @@
 //! Replays of kernel traces: what other policies would have done with the same work.
 //!
-//! A trace is read three times: `scan` learns what later events say about earlier ones,
-//! `mirror` follows every page through the recorded per-CPU lists and writes a `plan` of what
-//! was asked of the allocator, `run` puts that plan to the real allocator under each policy.
-//! What the kernel itself recorded is counted by the same rules as what a policy does, so the
-//! policy that stands for the recording kernel shows how true the replay is.
-//! `docs/replay.md` explains all of it.
+//! A trace is read three times. `scan` learns what later events reveal about earlier ones. `mirror`
+//! follows every page through the recorded per-CPU lists and writes a `plan` of the operations that
+//! the allocator was asked to do. `run` performs that plan on the real allocator under each policy.
+//! Kernel and policies are counted by the same rules, so the policy that models the recording
+//! kernel shows how accurate the replay is. `docs/replay.md` explains the details.
 
 mod counts;
 mod course;
@@ -62,63 +61,63 @@ pub use start::StartFigures;
 pub(crate) use table::TableRow;
 pub use tick::{DEFAULT_PHASE, DELAY, PhaseSource, SPREAD, TickPhase};
 
-/// One policy's column.
+/// The results of one policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct Column {
     /// The policy.
     pub policy: String,
-    /// Its figures under the seed asked for.
+    /// Its figures under the requested seed.
     pub figures: Figures,
-    /// How much they vary with the seed; `None`: they do not, or it was not tried.
+    /// Variation with the seed; `None` if the results do not vary or only one seed was run.
     pub spread: Option<Spread>,
-    /// Whether ticks change what its lists hold.
+    /// Whether ticks change the contents of its lists.
     pub ticks_matter: bool,
-    /// How the tuning of the lists did under the seed asked for, where that was asked for.
+    /// How the tuning of the lists did under the requested seed, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explained: Option<Vec<Explained>>,
-    /// What happened over the trace's time under the seed asked for, where that was asked for.
+    /// The track over the trace's time under the requested seed, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub track: Option<Track>,
-    /// What it costs on the simulated machine, where that was asked for.
+    /// Its cost on the simulated machine, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<Price>,
 }
 
-/// What a replay found.
+/// The results of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// What was read.
     pub reading: Reading,
-    /// On which machine it was replayed.
+    /// The machine on which the trace was replayed.
     pub machine: Machine,
     /// The state from which every policy started.
     pub start: StartFigures,
     /// What the mirror of the recorded lists found.
     pub understanding: Understanding,
-    /// Where the tick's phase comes from.
+    /// The source of the tick's phase.
     pub tick_phase: PhaseSource,
-    /// When background reclaim was at work.
+    /// When background reclaim was active.
     pub reclaim: ReclaimFigures,
     /// The seed.
     pub seed: u64,
-    /// Seeds tried for the spread.
+    /// Number of seeds used for the spread.
     pub seeds: u64,
     /// What the kernel recorded.
     pub recorded: Figures,
     /// What each policy did.
     pub policies: Vec<Column>,
-    /// The simulated machine that priced it, if one did.
+    /// The simulated machine that determined the cost, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
 }
 
 /// Replays a trace.
 ///
-/// `progress` is told the stage, how far it is, and how far it goes.
+/// Calls `progress` with the stage, the current position and the end position.
 ///
 /// # Errors
-/// [`ReplayError`]: a trace or state file that cannot be read or is damaged, an unknown policy, a
-/// machine that cannot be.
+/// Fails with [`ReplayError`] if a trace or state file cannot be read or is damaged, if a policy is
+/// unknown, or if the machine is inconsistent.
 pub fn replay(
     input: Input,
     options: &Options,
@@ -142,7 +141,8 @@ pub fn replay(
     })
 }
 
-/// Runs all policies and seeds, several at once, by default as many as there is room for.
+/// Runs all policies and seeds in parallel. The default number of threads is one per CPU, at most 8
+/// and at most `room`.
 fn columns(
     setting: &Setting<'_>,
     options: &Options,
@@ -193,7 +193,7 @@ fn columns(
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.min(jobs.len()) {
-            // Where there is no room for another thread, this one does its work.
+            // If no further thread can be started, this thread does its work.
             let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
@@ -223,7 +223,7 @@ fn columns(
     Ok(options.policies.iter().zip(found).map(column).collect())
 }
 
-/// What the runs of one policy found: figures of all seeds, the rest of the first.
+/// Results of the runs of one policy: figures of all seeds, everything else of the first seed.
 #[derive(Default)]
 struct Found {
     runs: Vec<Figures>,

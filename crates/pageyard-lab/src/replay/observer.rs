@@ -1,4 +1,4 @@
-//! What the allocator tells in the course of a run.
+//! Observes the allocator during a run.
 
 use std::cell::{Cell, RefCell};
 
@@ -9,14 +9,14 @@ use super::course::Course;
 use super::explain::Notes;
 use super::setting::Setting;
 
-/// Counts what the allocator tells.
+/// Counts what the allocator reports.
 pub(super) struct Observer {
     pub(super) cpu: Cell<u32>,
     pub(super) holds: RefCell<Holds>,
-    /// Pages that came to the lists less pages that the lists gave back, since last asked.
+    /// Pages added to the lists minus pages removed, since the last read.
     pub(super) cached: Cell<i64>,
     pub(super) tick_pages: Cell<u64>,
-    /// The trace's time.
+    /// Current time of the trace.
     pub(super) now: Cell<u64>,
     pub(super) notes: Notes,
     pub(super) course: Course,

@@ -1,6 +1,6 @@
-//! The same replay on the simulated machine: each recorded CPU's operations on a virtual CPU, in the
-//! recorded order, one at a time. Its counters are the replay's, or the machine is wrong; beside
-//! them it says what the operations cost.
+//! The same replay on the simulated machine. Each recorded CPU's operations run on a virtual CPU,
+//! in the recorded order, one at a time. The counters must equal those of the plain replay. In
+//! addition, the machine determines what the operations cost.
 
 use std::cell::RefCell;
 
@@ -15,11 +15,11 @@ use super::restore::{Parts, refused, restore};
 use super::setting::{Outcome, Setting};
 use crate::policies::Choice;
 
-/// Bytes that the simulated caches keep for each frame: of its contents, and of its part of a line of
-/// descriptors.
+/// Bytes that the simulated caches keep for each frame: for its contents, and for its part of a
+/// line of descriptors.
 pub(super) const PER_FRAME: u64 = 8 + 2;
 
-/// The task that performs all operations, wherever they belong.
+/// The task that performs all operations. It migrates to the CPU of each operation.
 struct OnCpus<'t, 's, 'env>(&'t Task<'s, 'env>);
 
 impl Seat for OnCpus<'_, '_, '_> {
@@ -72,7 +72,7 @@ pub(super) fn run(
     Ok(Outcome { figures, explained: Vec::new(), held: None, track: None, price })
 }
 
-/// Whether the machine has what was recorded.
+/// Fails unless the machine has at least the recorded numbers of CPUs and nodes.
 fn fits(parts: &Parts, setting: &Setting<'_>, spec: &MachineSpec) -> Result<(), ReplayError> {
     let cpus = setting.machine.cpus.len();
     let nodes = parts.zones.iter().map(|z| z.node.0 + 1).max().unwrap_or(1);

@@ -1,4 +1,4 @@
-//! How to replay.
+//! Options of a replay.
 
 use std::path::PathBuf;
 
@@ -8,43 +8,44 @@ use super::machine::MachineOptions;
 use super::tick::TickPhase;
 use crate::policies::Choice;
 
-/// What is being done, for a progress display.
+/// The stage of a replay, for a progress display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Reading a text or a stream for the first time. Bytes.
+    /// Importing a text or a stream, in bytes.
     Import,
-    /// The first pass. Bytes.
+    /// The first pass, in bytes.
     Scan,
-    /// The second pass. Bytes.
+    /// The second pass, in bytes.
     Mirror,
-    /// The policies. Operations, of all runs together.
+    /// Running the policies, in operations of all runs together.
     Replay,
 }
 
-/// How to replay.
+/// Options of a replay.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Policies in the order of the table; the first is what others are compared with.
+    /// Policies in the order of the table. The others are compared with the first.
     pub policies: Vec<Choice>,
-    /// What the trace does not record (the tick's moments) follows from this number.
+    /// Seed for what the trace does not record: the times of ticks.
     pub seed: u64,
-    /// With so many seeds, from `seed` on, each policy that depends on ticks is replayed.
+    /// Number of seeds, starting at `seed`, with which each policy that depends on ticks is
+    /// replayed.
     pub seeds: u64,
-    /// Where within the second ticks come.
+    /// The phase of ticks within the second.
     pub tick_phase: TickPhase,
-    /// The machine, where the trace does not say.
+    /// Machine parameters for what the trace does not record.
     pub machine: MachineOptions,
-    /// The folder with the state files; default: beside the trace or attached to it.
+    /// The folder with the state files. Default: next to the trace or attached to it.
     pub state: Option<PathBuf>,
-    /// Count what is wrong with the trace and go on.
+    /// Count faults of the trace instead of failing.
     pub lenient: bool,
-    /// Runs at once; 0: as many as the machine has CPUs.
+    /// Number of parallel runs. 0 uses one per CPU, at most 8 and at most as many as memory allows.
     pub jobs: usize,
-    /// Say of each CPU's lists how their tuning did.
+    /// Explain how the tuning of each CPU's lists did.
     pub explain: bool,
-    /// Record a [track](crate::track) of each policy under the seed asked for.
+    /// Record a [track](crate::track) of each policy under the requested seed.
     pub record: bool,
-    /// The simulated machine on which the seed asked for is replayed, with what that costs there;
-    /// no track and no explanations then.
+    /// The simulated machine on which the requested seed is replayed to determine its cost. There
+    /// are then no tracks and no explanations.
     pub on: Option<MachineSpec>,
 }

@@ -1,5 +1,5 @@
-//! Who holds what when a trace has been replayed (spec §9.7): the requests that the trace records,
-//! on the pages that a policy gave them.
+//! Owners of allocated blocks at the end of a replay (spec §9.7): the recorded requests, on the
+//! pages that a policy allocated for them.
 
 use std::fmt;
 
@@ -16,25 +16,25 @@ use super::run::run;
 use crate::owner::{By, Group, groups, name, text};
 use crate::policies::by_name;
 
-/// The pages in use at a trace's end under a policy, and who asked for them.
+/// The pages in use at a trace's end under a policy, with their owners.
 #[derive(Clone, Debug)]
 pub struct Owners {
     /// What was read.
     pub reading: Reading,
-    /// The policy whose pages these are.
+    /// The policy that allocated the pages.
     pub policy: String,
-    /// Blocks whose request the trace shows, by frame.
+    /// Blocks whose request appears in the trace, by frame.
     pub holders: Vec<Holder>,
-    /// Pages in use, those included whose request it does not show.
+    /// Pages in use, including those whose request does not appear in the trace.
     pub in_use: u64,
 }
 
-/// Replays a trace under one policy, the first of the options or else that of the kernel that
-/// recorded, and says who holds what at its end. Of the options, seeds, jobs and explain do not
-/// matter.
+/// Replays a trace under one policy and returns the owners at its end. The policy is the first of
+/// the options, or else that of the recording kernel. The options for seeds, jobs and explain are
+/// ignored.
 ///
 /// # Errors
-/// As [`replay`](super::replay()).
+/// Fails as [`replay`](super::replay()) does.
 pub fn owners(
     input: Input,
     options: &Options,
@@ -54,20 +54,21 @@ pub fn owners(
 }
 
 impl Owners {
-    /// What blocks can be grouped by: a trace has neither processes nor call stacks.
+    /// The available groupings. A trace has neither processes nor call stacks.
     pub const BY: [By; 3] = [By::Task, By::Name, By::Request];
 
-    /// Pages whose request the trace shows.
+    /// Returns the number of pages whose request appears in the trace.
     pub fn pages(&self) -> u64 {
         self.holders.iter().map(|h| u64::from(h.owner.order.pages())).sum()
     }
 
-    /// The blocks in groups, whoever holds most first.
+    /// Returns the blocks in groups, largest number of pages first.
     pub fn groups(&self, by: By) -> Vec<Group> {
         groups(self.holders.iter().map(|h| h.owner), by)
     }
 
-    /// What the reader must know: what a trace does not say, and what was wrong with this one.
+    /// Returns notes for the reader: what a trace does not record, and what was wrong with this
+    /// one.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = vec![format!(
             "{} of {} pages in use have no record: they were in use before the trace began, or \
@@ -101,7 +102,7 @@ impl Owners {
         notes
     }
 
-    /// The groups as text, below a line that says what they are of.
+    /// Returns the groups as text, below a heading.
     pub fn summary(&self, by: By) -> String {
         let mut out = format!(
             "{} at its end under {}: {} blocks, {} pages whose request it shows, by {}\n",
@@ -115,7 +116,7 @@ impl Owners {
         out
     }
 
-    /// The blocks, or their groups, as data. What a trace does not record is `null`.
+    /// Returns the blocks or their groups as data. Values that a trace does not record are `null`.
     pub fn json(&self, by: Option<By>) -> Value {
         let mut all = json!({
             "policy": self.policy,
@@ -155,7 +156,8 @@ fn holder(h: &Holder) -> Value {
     })
 }
 
-/// As the kernel's file `page_owner` has them, without call stacks: a blank line after each block.
+/// Formats the blocks as the kernel's file `page_owner` does, without call stacks: a blank line
+/// follows each block.
 impl fmt::Display for Owners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.holders.iter().try_for_each(|h| writeln!(f, "{}", text(&h.owner, &h.place)))

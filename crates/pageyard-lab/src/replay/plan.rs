@@ -1,13 +1,13 @@
-//! The plan of a replay: what the trace asks of an allocator, with everything that its events do
-//! not say filled in. It lies in a temporary file, 16 bytes an operation, so that any number of
-//! policies and seeds read it without decoding the trace again.
+//! The plan of a replay: the operations that the trace requires of an allocator, including
+//! everything that its events do not show. It is stored in a temporary file, 16 bytes per
+//! operation. So any number of policies and seeds can read it without decoding the trace again.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
 use super::error::ReplayError;
 
-/// What to do.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum OpKind {
@@ -15,15 +15,15 @@ pub(super) enum OpKind {
     Alloc = 0,
     /// A free.
     Free = 1,
-    /// A free past the per-CPU lists: the kernel found them locked.
+    /// A free that bypasses the per-CPU lists: the kernel found them locked.
     FreeDirect = 2,
     /// A page that left its list without an event (spec §6.1: bulk requests have none).
     Silent = 3,
-    /// All CPUs' lists of the frame's zone are drained (spec §5.16).
+    /// A drain of all CPUs' lists of the frame's zone (spec §5.16).
     DrainAll = 4,
-    /// Background reclaim begins on the node of the frame's zone (spec §7.2).
+    /// A start of background reclaim on the node of the frame's zone (spec §7.2).
     ReclaimBegins = 5,
-    /// Background reclaim ends there.
+    /// An end of background reclaim on that node.
     ReclaimEnds = 6,
     /// A request that failed, for the frame's zone or a lower one.
     Refused = 7,
@@ -32,26 +32,26 @@ pub(super) enum OpKind {
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Op {
-    /// When, in nanoseconds of the trace's clock.
+    /// Time in nanoseconds, in the trace's clock.
     pub(super) t_ns: u64,
-    /// The recorded block's first frame, counted from the machine's lowest.
+    /// The recorded block's first frame, counted from the machine's lowest frame.
     pub(super) frame: u32,
     pub(super) kind: OpKind,
     pub(super) order: u8,
     pub(super) migratetype: u8,
     pub(super) cpu: u16,
-    /// The request's flags, as far as they matter: see [`pack_gfp`].
+    /// The relevant request flags; see [`pack_gfp`].
     pub(super) gfp: u8,
 }
 
-/// Of the request's flags (spec §2.1), those that matter: HIGH, DIRECT_RECLAIM, KSWAPD_RECLAIM,
-/// MEMALLOC, NOMEMALLOC, and whether it asked for the zones DMA or DMA32. Its type stands apart.
+/// Bit numbers of the request flags that matter (spec §2.1): HIGH, DIRECT_RECLAIM, KSWAPD_RECLAIM,
+/// MEMALLOC, NOMEMALLOC, DMA and DMA32. The migrate type is stored separately.
 const GFP_BITS: [u32; 7] = [5, 10, 11, 17, 19, 0, 2];
 
-/// DMA and DMA32.
+/// The flags DMA and DMA32.
 pub(super) const ZONE_BITS: u32 = 5;
 
-/// Those flags in seven bits.
+/// Packs the relevant request flags into seven bits.
 #[inline(always)]
 pub(super) const fn pack_gfp(gfp: u32) -> u8 {
     let (mut out, mut i) = (0, 0);
@@ -62,7 +62,7 @@ pub(super) const fn pack_gfp(gfp: u32) -> u8 {
     out as u8
 }
 
-/// The flags back from [`pack_gfp`].
+/// Unpacks the flags from [`pack_gfp`].
 #[inline(always)]
 pub(super) const fn unpack_gfp(bits: u8) -> u32 {
     let (mut out, mut i) = (0, 0);
@@ -129,12 +129,12 @@ impl PlanWriter {
         Ok(PlanWriter { out, written: 0, failed: None })
     }
 
-    /// Operations written so far.
+    /// Returns the number of operations written so far.
     pub(super) fn len(&self) -> u64 {
         self.written
     }
 
-    /// Appends one; a failure is told at the end.
+    /// Appends an operation. [`finish`](PlanWriter::finish) reports a failure.
     #[inline(always)]
     pub(super) fn push(&mut self, op: Op) {
         if let Err(e) = self.out.write_all(&op.pack()) {
@@ -158,11 +158,11 @@ pub(super) struct Plan {
     pub(super) len: u64,
 }
 
-/// So many operations are read at once.
+/// Number of operations read at once.
 const GROUP: usize = 1 << 14;
 
 impl Plan {
-    /// Hands all operations to `each`, in order, with their number.
+    /// Calls `each` with every operation in order, and its number.
     pub(super) fn for_each(&self, mut each: impl FnMut(u64, &Op)) -> Result<(), ReplayError> {
         let mut bytes = vec![0; GROUP * SIZE];
         let mut number = 0;
@@ -179,7 +179,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Several threads read a plan at once, so the file's own position is of no use.
+    /// Several threads read a plan at once, so the file's own position cannot be used.
     #[cfg(unix)]
     fn read_at(&self, part: &mut [u8], offset: u64) -> std::io::Result<()> {
         std::os::unix::fs::FileExt::read_exact_at(&self.file, part, offset)

@@ -1,4 +1,4 @@
-//! A trace that has been read, ready to be put to policies.
+//! A trace that was read and is ready to be run under policies.
 
 use pageyard::{Order, unusable_index};
 
@@ -17,7 +17,7 @@ use super::setting::Setting;
 use super::start::Start;
 use super::tick::PhaseSource;
 
-/// A trace that has been read, ready to be put to policies.
+/// A trace that was read and is ready to be run under policies.
 pub(super) struct Prepared {
     pub(super) reading: Reading,
     pub(super) machine: Machine,
@@ -34,7 +34,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Reads the trace; `requests`: and remembers who asked for what.
+    /// Reads the trace. If `requests`, also keeps the origin of each request.
     pub(super) fn new(
         input: Input,
         options: &Options,
@@ -92,7 +92,7 @@ impl Prepared {
         recorded.unusable_9 = recorded_unusable(&state);
         let understanding = mirror.understanding;
         let requests = mirror.requests.take();
-        // The tables of the mirror and the map of frames are done with.
+        // Free the mirror's tables and the frame map.
         let plan = mirror.into_plan()?;
         Ok(Prepared {
             reading: recording.reading,
@@ -124,7 +124,7 @@ impl Prepared {
     }
 }
 
-/// The index from the free blocks of all zones just before recording ended.
+/// Returns the unusable index of the free blocks of all zones just before recording ended.
 fn recorded_unusable(state: &pageyard_trace::state::StateDir) -> Option<u32> {
     let info = [&state.traced_end, &state.after].into_iter().find_map(|s| s.buddyinfo.as_ref())?;
     let mut blocks = [0; 11];

@@ -1,37 +1,37 @@
-//! When the kernel's background reclaim was at work (spec §7.2): from its own tracepoints where the
-//! trace has them, else from what its threads did with pages.
+//! When the kernel's background reclaim was active (spec §7.2): from its tracepoints if the trace
+//! has them, else inferred from the page events of its threads.
 
 use std::fmt;
 
 use pageyard_trace::{Compaction, Event, Tasks};
 use serde::Serialize;
 
-/// kswapd naps for a tenth of a second before it sleeps, and is not reclaiming then (spec §7.2).
+/// Before it sleeps, kswapd naps for up to 0.1 s in which it does not reclaim (spec §7.2).
 const NAP_NS: u64 = 100_000_000;
 
-/// Where the times of background reclaim come from.
+/// The source of the times of background reclaim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReclaimSource {
-    /// The trace shows nothing of it.
+    /// The trace shows no background reclaim.
     #[default]
     None,
     /// The tracepoints `mm_vmscan_kswapd_wake` and `mm_vmscan_kswapd_sleep`.
     Recorded,
-    /// Page events of the threads `kswapdN`: inferred.
+    /// Inferred from page events of the threads `kswapdN`.
     Inferred,
 }
 
-/// What is known of background reclaim, for the report.
+/// Summary of background reclaim for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReclaimFigures {
-    /// Where its times come from.
+    /// The source of the times.
     pub source: ReclaimSource,
-    /// Times that it was at work, all nodes together.
+    /// Number of active periods, all nodes together.
     pub runs: u64,
-    /// Milliseconds for which it was at work, all nodes together.
+    /// Total active time in milliseconds, all nodes together.
     pub active_ms: u64,
-    /// Requests that reclaimed memory themselves, as far as the tracepoints tell.
+    /// Direct reclaims, as far as the tracepoints show.
     pub direct: u64,
 }
 
@@ -54,14 +54,14 @@ impl fmt::Display for ReclaimFigures {
     }
 }
 
-/// Reclaim begins or ends on a node.
+/// A start or end of reclaim on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
-    /// When.
+    /// Time in nanoseconds.
     pub(super) t_ns: u64,
-    /// On which node.
+    /// The node.
     pub(super) node: u16,
-    /// It begins.
+    /// Whether reclaim starts.
     pub(super) begins: bool,
 }
 
@@ -69,32 +69,32 @@ pub(super) struct Turn {
 #[derive(Default)]
 pub(super) struct Observations {
     nodes: Vec<Node>,
-    /// Per task seen, the node that it reclaims, plus one; 0: none. Entered on first sight.
+    /// Per task seen: the node that it reclaims, plus one, or 0 for none. Filled on first sight.
     threads: Vec<u32>,
     direct: u64,
 }
 
-/// What is seen of one node's thread.
+/// Observations of one node's kswapd.
 #[derive(Default)]
 struct Node {
-    /// Its runs by its tracepoints.
+    /// Active periods according to the tracepoints.
     recorded: Runs,
-    /// There were tracepoints.
+    /// Whether there were tracepoints.
     told: bool,
-    /// Its runs by its page events.
+    /// Active periods inferred from page events.
     inferred: Runs,
     last_page_ns: Option<u64>,
 }
 
 impl Node {
-    /// A nap has ended. It began after the thread's last page, and was no longer than it may be.
+    /// Ends a nap. The nap began after the thread's last page and lasted at most [`NAP_NS`].
     fn nap(&mut self, t_ns: u64) {
         let longest = t_ns.saturating_sub(NAP_NS);
         self.recorded.end(self.last_page_ns.map_or(longest, |last| last.max(longest)));
     }
 }
 
-/// Times from, to; the last one may have no end yet.
+/// Periods as (start, end). The last one may still be open.
 #[derive(Default)]
 struct Runs {
     done: Vec<(u64, u64)>,
@@ -113,7 +113,7 @@ impl Runs {
     }
 }
 
-/// The greatest number of a node that a name may tell: no kernel has more.
+/// Highest node number accepted in a thread name: no kernel has more nodes.
 const MOST_NODE: u16 = 1023;
 
 impl Observations {
@@ -125,7 +125,7 @@ impl Observations {
         &mut self.nodes[at]
     }
 
-    /// A page event.
+    /// Observes a page event.
     #[inline(always)]
     pub(super) fn see(&mut self, event: &Event, tasks: &Tasks) {
         if self.threads.len() <= event.task as usize {
@@ -156,13 +156,13 @@ impl Observations {
         node.last_page_ns = Some(t_ns);
     }
 
-    /// One of reclaim's tracepoints.
+    /// Observes one of reclaim's tracepoints.
     pub(super) fn see_point(&mut self, t_ns: u64, what: &Compaction) {
         match *what {
             Compaction::KswapdWake { node, .. } => {
                 let node = self.node(node);
                 node.told = true;
-                // Where it was at work before, a request has cut its nap short.
+                // If kswapd was active before, a request cut its nap short.
                 node.nap(t_ns);
                 node.recorded.begin(t_ns);
             }
@@ -176,7 +176,7 @@ impl Observations {
         }
     }
 
-    /// All that was seen, in order of time; `end_ns` is the trace's end.
+    /// Returns all observations in order of time. `end_ns` is the trace's end.
     pub(super) fn finish(&mut self, end_ns: u64) -> (Vec<Turn>, ReclaimFigures) {
         let told = self.nodes.iter().any(|n| n.told);
         let mut figures = ReclaimFigures { direct: self.direct, ..ReclaimFigures::default() };
@@ -198,13 +198,13 @@ impl Observations {
             (false, 0, 0) => ReclaimSource::None,
             (false, 1.., _) => ReclaimSource::Inferred,
         };
-        // A run that ends at once still begins before it ends.
+        // The sort is stable: a period of length zero still starts before it ends.
         turns.sort_by_key(|turn| turn.t_ns);
         (turns, figures)
     }
 }
 
-/// The node of a thread of background reclaim: `kswapd0`.
+/// Returns the node of a background reclaim thread such as `kswapd0`.
 fn node_of(comm: &str) -> Option<u16> {
     comm.strip_prefix("kswapd")?.parse().ok().filter(|&node| node <= MOST_NODE)
 }
@@ -240,7 +240,7 @@ mod tests {
         o.see_point(SECOND, &Compaction::KswapdWake { node: 0, order: None });
         o.see_page(0, SECOND + 5);
         o.see_point(2 * SECOND, &Compaction::KswapdSleep { node: 0 });
-        // Woken out of its nap: it was at work until its last page.
+        // Woken during its nap: it was active until its last page.
         o.see_point(3 * SECOND, &Compaction::KswapdWake { node: 0, order: None });
         o.see_page(0, 3 * SECOND + 7);
         o.see_point(3 * SECOND + 50, &Compaction::KswapdWake { node: 0, order: None });
@@ -264,13 +264,13 @@ mod tests {
         let (turns, figures) = Observations::default().finish(SECOND);
         assert!(turns.is_empty());
         assert_eq!(figures, ReclaimFigures::default());
-        // Direct reclaim says nothing of kswapd, whose pages then do.
+        // Direct reclaim says nothing about kswapd. Its page events do.
         let mut o = Observations::default();
         o.see_point(SECOND, &Compaction::DirectReclaimBegin { order: None, gfp: 0 });
         assert_eq!(o.finish(2 * SECOND).1.source, ReclaimSource::Recorded);
         o.see_page(0, SECOND);
         assert_eq!(o.finish(2 * SECOND).1.source, ReclaimSource::Inferred);
-        // Tracepoints that tell that nothing happened are no inference.
+        // With tracepoints that show no activity, nothing is inferred.
         let mut o = Observations::default();
         o.see_point(SECOND, &Compaction::KswapdSleep { node: 0 });
         let (turns, figures) = o.finish(2 * SECOND);

@@ -1,4 +1,4 @@
-//! Who asked for which block, as the trace has it.
+//! The recorded request behind each block.
 
 use pageyard::Task;
 use pageyard_trace::Tasks;
@@ -10,24 +10,24 @@ use super::machine::Machine;
 pub(super) struct Request {
     pub(super) t_ns: u64,
     pub(super) gfp: u32,
-    /// The trace's number for the task.
+    /// The trace's number of the task.
     pub(super) task: u32,
-    /// Of the block when it was handed out, or one of the two below.
+    /// Order of the allocated block, or one of the two values below.
     order: u8,
 }
 
-/// Bytes that are kept for each frame.
+/// Bytes per frame.
 pub(super) const PER_FRAME: u64 = size_of::<Request>() as u64;
 
-/// No block begins here.
+/// No block begins at this frame.
 const INSIDE: u8 = 0xff;
-/// A block begins here that left its list without an event: nobody is known to have asked for it.
+/// A block begins at this frame that left its list without an event. Its request is unknown.
 const SILENT: u8 = 0xfe;
 
 /// The last request for each recorded block, by the block's first frame.
 pub(super) struct Requests {
     of: Vec<Request>,
-    /// By the trace's number; entered when they first ask.
+    /// Tasks by the trace's number. A task is added at its first request.
     pub(super) tasks: Vec<Option<Task>>,
 }
 
@@ -37,7 +37,7 @@ impl Requests {
         Requests { of: vec![none; frames], tasks: Vec::new() }
     }
 
-    /// A task was given a block.
+    /// Notes that a task allocated a block.
     pub(super) fn asked(
         &mut self,
         frame: u32,
@@ -57,7 +57,7 @@ impl Requests {
         }
     }
 
-    /// A block went without an event.
+    /// Notes that a block left its list without an event.
     pub(super) fn silent(&mut self, frame: u32, order: u8) {
         self.begins(frame, order, Request { t_ns: 0, gfp: 0, task: 0, order: SILENT });
     }
@@ -68,7 +68,7 @@ impl Requests {
         block[0] = request;
     }
 
-    /// The request for the block, or for the larger one of which it is what was not freed.
+    /// Returns the request for the block, or for the larger block of which it is the remainder.
     pub(super) fn find(&self, machine: &Machine, frame: u32) -> Option<&Request> {
         (0..=10)
             .find_map(|k| {
@@ -82,8 +82,8 @@ impl Requests {
     }
 }
 
-/// A task of the trace as the core has them. The kernel too keeps the first 15 bytes of a name. Its
-/// process is not recorded: 0.
+/// Converts a task of the trace to the core's form. Like the kernel, it keeps the first 15 bytes of
+/// the name. The process is not recorded, so its ID is 0.
 fn task(pid: u32, comm: &str) -> Task {
     let mut bytes = [0; 16];
     let end = (0..=comm.len().min(15)).rev().find(|&n| comm.is_char_boundary(n)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The recorded machine's memory, as the allocator is made from it.
+//! The recorded machine's memory, and the restoration of its state in an allocator.
 
 use pageyard::policy::{Growth, Policy, Rules};
 use pageyard::tuning::{Limits, Tuning, high_size};
@@ -27,7 +27,7 @@ impl Parts {
             zones: machine.zones.iter().map(spec).collect(),
             cpus: machine.cpus.iter().map(|&n| NodeId(n)).collect(),
             knobs: Knobs {
-                // Nobody reclaims here, so nobody would take a boost back (spec §3.4).
+                // A replay has no reclaim, so nothing would reset a boost (spec §3.4).
                 watermark_boost_factor: 0,
                 percpu_pagelist_high_fraction: machine.high_fraction,
                 ..Knobs::default()
@@ -47,7 +47,7 @@ impl Parts {
     }
 }
 
-/// Brings an allocator of these parts to the state in which the recording began.
+/// Restores the state in which the recording began.
 pub(super) fn restore<C: Config>(
     yard: &Yard<'_, C>,
     setting: &Setting<'_>,
@@ -81,7 +81,7 @@ fn spec(zone: &MachineZone) -> ZoneSpec {
     ZoneSpec { kind: zone.kind, node: NodeId(zone.node), span: Pfn(zone.start)..Pfn(zone.end()) }
 }
 
-/// The limits that a policy gives a zone's lists (spec §5.4), from the recorded batch.
+/// Returns the limits that a policy sets for a zone's lists (spec §5.4), from the recorded batch.
 fn limits(rules: &Rules, machine: &Machine, zone: &MachineZone) -> Limits {
     let low = zone.watermarks[1] + zone.boost;
     let size =
@@ -92,7 +92,7 @@ fn limits(rules: &Rules, machine: &Machine, zone: &MachineZone) -> Limits {
     Limits { batch: zone.batch, high_min, high_max: if fixed { high_min } else { size(8) } }
 }
 
-/// Rule 10: `high` when recording began. What ticks took from it until the snapshot is undone.
+/// Rule 10: returns `high` when recording began, by undoing the ticks up to the snapshot.
 fn first_high(setting: &Setting<'_>, limits: Limits, high: i64, count: i64, phase: f64) -> i32 {
     let machine = setting.machine;
     let mut high = high;
@@ -108,7 +108,7 @@ fn first_high(setting: &Setting<'_>, limits: Limits, high: i64, count: i64, phas
     high.clamp(0, limits.high_max.max(limits.high_min).into()) as i32
 }
 
-/// The records from which a zone of the machine is restored.
+/// Returns the records from which a zone of the machine is restored.
 fn records<'a>(
     setting: &'a Setting<'a>,
     rules: &'a Rules,
@@ -126,7 +126,7 @@ fn records<'a>(
     let dma32 = |z: &MachineZone| z.node == zone.node && z.kind == ZoneKind::Dma32;
     let one_node = machine.zones.iter().all(|z| z.node == zone.node);
     let nofragment = zone.kind == ZoneKind::Normal && (one_node || machine.zones.iter().any(dma32));
-    // What the kernel held on lists that this policy does not have is free in the zone.
+    // Blocks on lists that this policy does not have are free in the zone.
     let kept = |list: usize| rules.high_order_lists || list_order(list) == 0;
     let pagesets = &start.cached[number * machine.cpus.len()..][..machine.cpus.len()];
     let homeless = pagesets.iter().flat_map(move |lists| {

@@ -1,5 +1,5 @@
-//! How much memory a replay's tables take, and how much they may: a few bytes of a trace or of a
-//! zoneinfo file describe any machine, so what is allowed grows with the trace.
+//! Limits of the memory for a replay's tables. A few bytes of a trace or of a zoneinfo file can
+//! describe any machine, so the limit grows with the trace.
 
 use super::error::ReplayError;
 use super::explain;
@@ -13,20 +13,20 @@ use super::restore::{Parts, refused};
 use crate::memory::Lock;
 use crate::track;
 
-/// What any trace may have: tables of a machine of 45 GiB.
+/// Bytes allowed for any trace: the tables of a machine of 45 GiB.
 const FREE: u64 = 256 << 20;
-/// What it may have besides for each page event. A recording of a machine of 1 TiB reaches that in
-/// 400,000 events, less than a second of a busy one.
+/// Bytes allowed in addition for each page event. A recording of a 1 TiB machine reaches the size
+/// of its tables in 400,000 events, less than a second of a busy machine.
 const PER_EVENT: u64 = 16 << 10;
 
-/// Tables of the first two passes, by frame: the lists' links and places, order, flags, life. The
-/// state at the start has one byte more, and remains.
+/// Bytes per frame of the first two passes: the lists' links and places, order, flags, blocks in
+/// use. The state at the start takes one more byte and is kept.
 const PASSES: u64 = 12 + 3;
 const START: u64 = 1;
-/// A run's map from recorded blocks to ours.
+/// Bytes per frame of a run's map from recorded blocks to allocated ones.
 const MAP: u64 = 5;
 
-/// Bytes that a replay takes.
+/// Bytes that a replay needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     passes: u64,
@@ -36,10 +36,10 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// What a replay on this machine takes.
+    /// Computes what a replay on this machine needs.
     ///
     /// # Errors
-    /// No allocator can have such a machine.
+    /// Fails if no allocator can manage such a machine.
     pub(super) fn new(
         machine: &Machine,
         options: &Options,
@@ -54,7 +54,7 @@ impl Room {
         let sampled = if options.record { track::PER_LIST } else { 0 };
         let lists_of_run = (explain::PER_LIST + sampled) as u64;
         let caches = if options.on.is_some() {
-            // They are numbered from frame 0.
+            // The caches are numbered from frame 0.
             of(machine.zones.last().map_or(0, MachineZone::end), on_machine::PER_FRAME)
         } else {
             0
@@ -68,29 +68,31 @@ impl Room {
         Ok(Room { passes, stays, run, allowed: FREE })
     }
 
-    /// At least: a run at a time, once the passes are done with.
+    /// Returns the minimum: one run at a time, after the tables of the passes are freed.
     pub(super) fn least(&self) -> u64 {
         self.stays.saturating_add(self.passes.max(self.run))
     }
 
-    /// Whether the trace must be long enough for it, since it is more than any may have.
+    /// Returns whether the replay needs more than any trace may use, so that the trace must be
+    /// long.
     pub(super) fn is_large(&self) -> bool {
         self.least() > FREE
     }
 
-    /// So much is allowed with so many events, or with the user's word that the machine is so large.
+    /// Sets the limit for a number of events, or to the required size if the user confirmed the
+    /// machine's size (`said`). Returns whether the replay fits.
     pub(super) fn allow(&mut self, events: u64, said: bool) -> bool {
         let by_length = events.saturating_mul(PER_EVENT).saturating_add(FREE);
         self.allowed = by_length.max(if said { self.least() } else { 0 });
         self.least() <= self.allowed
     }
 
-    /// Bytes allowed.
+    /// Returns the allowed bytes.
     pub(super) fn allowed(&self) -> u64 {
         self.allowed
     }
 
-    /// How many runs there is room for at once.
+    /// Returns how many runs fit at once.
     pub(super) fn runs(&self) -> usize {
         let rest = self.allowed.saturating_sub(self.stays);
         usize::try_from(rest / self.run.max(1)).unwrap_or(usize::MAX).max(1)

@@ -1,4 +1,4 @@
-//! One policy, one seed: the plan on the real allocator.
+//! Runs one policy with one seed: performs the plan on the real allocator.
 
 use pageyard::{Hooked, Yard};
 

@@ -1,5 +1,5 @@
-//! The first pass: what a later event says about an earlier one, where the snapshots lie, when the
-//! tick came.
+//! The first pass: what a later event reveals about an earlier one, where the snapshots were taken,
+//! and when ticks occurred.
 
 use pageyard_trace::{Compaction, Event, Kind, Tasks};
 
@@ -32,7 +32,7 @@ impl Bits {
     }
 }
 
-/// Highest frame and number of CPUs, for a machine that no state file describes, and page events.
+/// Highest frame, number of CPUs and number of page events, for a machine without state files.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Survey {
     pub(super) highest: u64,
@@ -53,7 +53,7 @@ impl Visitor for Survey {
     fn mark(&mut self, _: u64, _: u64, _: &str) {}
 }
 
-/// The frames an event is about.
+/// Returns the first frame and the order of the block that an event is about.
 #[inline(always)]
 pub(super) fn block(event: &Event) -> Option<(u64, u8)> {
     match event.kind {
@@ -64,10 +64,11 @@ pub(super) fn block(event: &Event) -> Option<(u64, u8)> {
     }
 }
 
-/// An event's place on the machine: frame counted from the lowest, zone. `None`: no frame.
+/// Returns an event's frame, counted from the lowest, and its zone. Returns `None` if the event has
+/// no frame.
 ///
 /// # Errors
-/// The event is not of this machine.
+/// Fails if the event does not fit this machine.
 #[inline(always)]
 pub(super) fn place(machine: &Machine, event: &Event) -> Result<Option<(u32, usize)>, Refused> {
     if usize::from(event.cpu) >= machine.cpus.len() {
@@ -92,7 +93,7 @@ pub(super) fn place(machine: &Machine, event: &Event) -> Result<Option<(u32, usi
     }
 }
 
-/// No clock has come this far: 146 years.
+/// Upper limit of a plausible clock: 146 years.
 const MOST_NS: u64 = 1 << 62;
 
 #[cold]
@@ -107,17 +108,17 @@ fn outside(pfn: u64, order: u8) -> Refused {
     Refused { what, fix }
 }
 
-/// What the first pass found.
+/// The results of the first pass.
 pub(super) struct Scan<'m> {
     machine: &'m Machine,
     /// For a FREE: its batched event is next for that frame. For a ZLOCK: this CPU's next event is
     /// the ALLOC of the same frame. For an EXTFRAG: this CPU's next event is its ZLOCK.
     pub(super) followed: Bits,
-    /// The first type seen in each pageblock, plus one; 0: none.
+    /// The first type seen in each pageblock, plus one; 0 if none was seen.
     pub(super) block_types: Vec<u8>,
-    /// The record at which the first snapshot was read; records before it had happened.
+    /// The record at which the first snapshot was read. The snapshot includes all earlier records.
     pub(super) snapshot_start: u64,
-    /// The record at which the second one was read.
+    /// The record at which the second snapshot was read.
     pub(super) snapshot_end: Option<u64>,
     /// The record at which the frame map was read.
     pub(super) frame_map: u64,
@@ -125,12 +126,13 @@ pub(super) struct Scan<'m> {
     pub(super) first_ns: Option<u64>,
     last_ns: u64,
     reclaim: reclaim::Observations,
-    /// When background reclaim begins and ends, and what is said of it.
+    /// The starts and ends of background reclaim, and their summary.
     pub(super) turns: Vec<Turn>,
     pub(super) reclaimed: ReclaimFigures,
     /// Time of the record before [`Scan::snapshot_start`].
     pub(super) snapshot_ns: u64,
-    /// Per frame: record of the FREE that waits for its batched event (low 31 bits, and a flag).
+    /// Per frame: the FREE that waits for its batched event, as the low 31 bits of its record and a
+    /// flag.
     freed: Vec<u32>,
     cpus: Vec<Last>,
     began: bool,
@@ -180,7 +182,7 @@ impl<'m> Scan<'m> {
         }
     }
 
-    /// Where the recording script read its snapshots, by the tasks that did.
+    /// Finds where the recording script read its snapshots, by the tasks that read them.
     fn watch(&mut self, record: u64, event: &Event, tasks: &Tasks) {
         if self.began && !self.ended {
             return;
@@ -204,7 +206,7 @@ impl<'m> Scan<'m> {
         }
     }
 
-    /// The pass has ended: what only it needs is forgotten.
+    /// Ends the pass and drops what only the pass needs.
     pub(super) fn close(&mut self) {
         self.freed = Vec::new();
         (self.turns, self.reclaimed) = std::mem::take(&mut self.reclaim).finish(self.last_ns);
@@ -289,7 +291,7 @@ impl Visitor for Scan<'_> {
     }
 }
 
-/// The record before `now` with these low 31 bits.
+/// Returns the record before `now` with these low 31 bits.
 fn back(now: u64, low: u32) -> u64 {
     let distance = (now as u32).wrapping_sub(low) & 0x7fff_ffff;
     now - u64::from(distance)

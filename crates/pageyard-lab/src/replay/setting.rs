@@ -1,4 +1,4 @@
-//! What runs share, and what each of them finds.
+//! The common input of all runs, and the outcome of each.
 
 use super::explain::Explained;
 use super::figures::{Figures, Price};
@@ -10,7 +10,7 @@ use super::start::Start;
 use super::tick::PhaseSource;
 use crate::track::Track;
 
-/// What all runs share.
+/// The common input of all runs.
 pub(super) struct Setting<'a> {
     pub(super) machine: &'a Machine,
     pub(super) start: &'a Start,
@@ -19,18 +19,18 @@ pub(super) struct Setting<'a> {
     /// Time of the first record, and of the first snapshot.
     pub(super) first_ns: u64,
     pub(super) snapshot_ns: u64,
-    /// Who asked for what, where that is wanted.
+    /// The origin of each request, if it is needed.
     pub(super) requests: Option<&'a Requests>,
     /// Whether tracks are recorded.
     pub(super) record: bool,
 }
 
-/// What a run found.
+/// The outcome of a run.
 pub(super) struct Outcome {
     pub(super) figures: Figures,
     pub(super) explained: Vec<Explained>,
     pub(super) held: Option<Held>,
     pub(super) track: Option<Track>,
-    /// What it cost, on a simulated machine.
+    /// The cost on a simulated machine.
     pub(super) price: Option<Price>,
 }

@@ -1,4 +1,4 @@
-//! The state from which every policy starts: what each frame was when recording began.
+//! The state from which every policy starts: the use of each frame when recording began.
 
 use pageyard::MigrateType;
 use pageyard_trace::state::PfnMap;
@@ -8,57 +8,58 @@ use super::lists::{LISTS, list_order};
 use super::machine::Machine;
 use super::mirror::{KNOWN, KNOWN_FREE, Mirror, SEEN, Slot};
 
-/// Free in the zone.
+/// Frame state: free in the zone.
 pub(super) const FREE: u8 = 0x80;
-/// Head of a block in use, of the order in the low four bits.
+/// Frame state: head of a block in use; the order is in the low four bits.
 pub(super) const LIVE: u8 = 0x40;
-/// With [`LIVE`]: its owner can move it.
+/// With [`LIVE`]: the block can be migrated.
 pub(super) const MOVABLE: u8 = 0x20;
-/// Part of a cached block, or of one in use but not its head.
+/// Frame state: part of a cached block, or a tail frame of a block in use.
 const TAKEN: u8 = 0x10;
 pub(super) const ORDER: u8 = 0x0f;
 
-/// Pages of a list that left it without any event.
+/// Pages that left a list without any event.
 pub(super) struct Gone {
-    /// Before this operation.
+    /// The operation before which they left.
     pub(super) op: u64,
-    /// From list 0 of this slot.
+    /// The slot whose list 0 they left.
     pub(super) slot: usize,
     pub(super) pages: usize,
 }
 
-/// How well the starting state is known. Counts are pages, unless said otherwise.
+/// How well the starting state is known. Counts are in pages unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StartFigures {
-    /// On per-CPU lists.
+    /// Pages on per-CPU lists.
     pub cached: u64,
     /// Of these, pages that never appear in the trace.
     pub cached_unseen: u64,
-    /// Free in the zones.
+    /// Free pages in the zones.
     pub free: u64,
-    /// Free according to zoneinfo, just after recording began.
+    /// Free pages according to zoneinfo, just after recording began.
     pub free_recorded: Option<u64>,
-    /// Blocks that could not be placed because others were there.
+    /// Blocks that could not be placed because their frames were already occupied.
     pub conflicts: u64,
-    /// Frames in use are the recorded ones.
+    /// Whether the frames in use come from a recorded map.
     pub frame_map: bool,
 }
 
-/// The state at the start. Frames are counted from the machine's lowest.
+/// The state at the start. Frames are counted from the machine's lowest frame.
 pub(super) struct Start {
-    /// Per frame: [`FREE`], [`LIVE`], or in use for good.
+    /// Per frame: [`FREE`], [`LIVE`], or permanently in use.
     pub(super) frames: Vec<u8>,
     pub(super) block_types: Vec<MigrateType>,
-    /// Per slot and list: the blocks on it, from head to tail.
+    /// Per slot and list: the blocks on the list, from head to tail.
     pub(super) cached: Vec<[Vec<u32>; LISTS]>,
     pub(super) gone: Vec<Gone>,
     pub(super) figures: StartFigures,
 }
 
-/// Lists that may hold pages which never appear, in the order of preference.
+/// Lists that may hold pages that never appear in the trace, in order of preference.
 const UNSEEN_LISTS: [usize; 6] = [2, 11, 5, 8, 0, 1];
 
-/// Unseen blocks per list of a slot, and how many pages of list 0 went silently (rules 8 and 9).
+/// Returns the unseen blocks per list of a slot, and how many pages left list 0 silently (rules 8
+/// and 9).
 fn unseen(slot: &Slot, at_start: Option<i64>, at_end: Option<i64>) -> ([usize; LISTS], usize) {
     let mut extra = [0; LISTS];
     let pages = |l: usize| ((slot.heads[l].len() + slot.tails[l].len()) as i64) << list_order(l);
@@ -112,7 +113,7 @@ impl Start {
         start
     }
 
-    /// Frames of a zone, counted from the lowest.
+    /// Returns the frames of a zone, counted from the lowest.
     fn zone_frames(machine: &Machine, zone: usize) -> std::ops::Range<usize> {
         let z = &machine.zones[zone];
         (z.start - machine.base()) as usize..(z.end() - machine.base()) as usize
@@ -167,7 +168,8 @@ impl Start {
         }
     }
 
-    /// The highest block in this range whose frames never appear and were in use.
+    /// Returns the highest block in this range whose frames were in use and never appear in the
+    /// trace.
     fn spare(
         &self,
         machine: &Machine,
@@ -199,7 +201,8 @@ impl Start {
         None
     }
 
-    /// Marks a block's frames, head as said and the others taken, unless some are taken already.
+    /// Marks a block's frames: the first as `head`, the others as taken. Returns false if any is
+    /// taken or in use already.
     fn claim(&mut self, frame: u32, order: u8, head: u8) -> bool {
         let block = &mut self.frames[frame as usize..frame as usize + (1 << order)];
         if block.iter().any(|f| f & (TAKEN | LIVE) != 0) {
@@ -221,7 +224,7 @@ impl Start {
                 self.claim(f as u32, order, LIVE | movable(f) | order);
             }
         }
-        // Whatever else can be moved matters to claims, though it is never freed.
+        // Other movable frames are never freed, but they matter to claims.
         for f in 0..self.frames.len() {
             if self.frames[f] == 0 && movable(f) != 0 {
                 self.frames[f] = LIVE | MOVABLE;
@@ -229,8 +232,8 @@ impl Start {
         }
     }
 
-    /// Without a map of frames: of those that never appear, so many are in use, from the lowest
-    /// up, that as many are free as zoneinfo says.
+    /// Guesses the frames in use if there is no frame map. Of the frames that never appear, the
+    /// lowest are in use. As many are free as zoneinfo says.
     fn guess_use(&mut self, machine: &Machine, mirror: &Mirror<'_, '_>) {
         for (number, zone) in machine.zones.iter().enumerate() {
             let Some(target) = zone.free else { continue };
@@ -246,13 +249,13 @@ impl Start {
         }
     }
 
-    /// Pages on all lists, of which the trace's recorded counts speak.
+    /// Returns the number of pages on all lists; the trace's recorded counts refer to them.
     pub(super) fn cached_pages(&self) -> u64 {
         self.figures.cached
     }
 
-    /// The free frames of a zone as naturally aligned blocks, ascending: frame, order, type. Blocks
-    /// of the largest order lie within one type.
+    /// Returns the free frames of a zone as naturally aligned blocks, ascending: frame, order,
+    /// type. Blocks of the largest order do not span two types.
     pub(super) fn free_blocks(
         &self,
         machine: &Machine,

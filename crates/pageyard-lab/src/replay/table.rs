@@ -1,4 +1,4 @@
-//! A report as text: what was replayed on what, the table, how true it is.
+//! A report as text: trace and machine, the table, and the accuracy.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use super::figures::{Figures, Price, Range};
 use super::tick::{DELAY, SPREAD};
 use super::{Column, Report};
 
-/// A row: its label, the field of [`Figures`] in JSON if it is one, and how to get the figure, if the
-/// column has it.
+/// A row: its label, the JSON field of [`Figures`] (empty if there is none), and a function that
+/// returns the figure if the column has it.
 type Row = (&'static str, &'static str, fn(&Figures) -> Option<Value>);
 
-/// A row of a report's table, as data.
+/// A row of a report's table as data.
 #[derive(Clone, Debug)]
 pub(crate) struct TableRow {
     pub(crate) label: &'static str,
-    /// The field of a column's figures that has it; empty where none has.
+    /// The field of a column's figures that contains the value; empty if there is none.
     pub(crate) key: &'static str,
-    /// What was recorded, then each policy's figure: as text, and the number behind it.
+    /// The recorded value, then each policy's value: as text and as a number.
     pub(crate) values: Vec<Option<(String, f64)>>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct TableRow {
 enum Value {
     Count(u64),
     Tenths(f64),
-    /// Thousandths of one.
+    /// Thousandths.
     Index(u32),
 }
 
@@ -71,7 +71,7 @@ const ROWS: &[Row] = &[
     ("unusable index, order 9", "unusable_9", |f| f.unusable_9.map(Value::Index)),
 ];
 
-/// With blanks between groups of three digits.
+/// Formats a number with spaces between groups of three digits.
 fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -84,7 +84,7 @@ fn grouped(n: u64) -> String {
     out
 }
 
-/// The difference from a first value, in percent; nothing where that is 0.
+/// Returns the difference from a first value in percent; `None` if that value is 0.
 fn change(value: f64, first: f64) -> Option<f64> {
     (first != 0.0).then(|| (value / first - 1.0) * 100.0)
 }
@@ -106,7 +106,7 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// The table as data.
+    /// Returns the table as data.
     pub(crate) fn rows(&self) -> Vec<TableRow> {
         let columns = || {
             let policies = self.policies.iter().map(|c| &c.figures);
@@ -248,7 +248,7 @@ impl Report {
         Ok(())
     }
 
-    /// What it costs on a machine, where one priced it.
+    /// Prints the cost on the simulated machine, if there is one.
     fn prices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(machine) = &self.on else { return Ok(()) };
         writeln!(f, "What it costs, simulated on {machine}, one operation after the other:")?;
@@ -288,7 +288,7 @@ impl Report {
         self.dependence(f)
     }
 
-    /// How far results depend on what the trace does not record.
+    /// Prints how far the results depend on what the trace does not record.
     fn dependence(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ticking = || self.policies.iter().filter(|c| c.ticks_matter);
         if ticking().next().is_none() {
@@ -335,7 +335,7 @@ impl Report {
         Ok(())
     }
 
-    /// How the tuning did, where that was asked for.
+    /// Prints how the tuning of the lists did, if requested.
     fn explanation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in &self.policies {
             let Some(explained) = &c.explained else { continue };
@@ -364,7 +364,7 @@ impl Report {
         self.failures(f, c)
     }
 
-    /// A warning where more requests fail than were recorded: what reclaim freed came too late for them.
+    /// Warns if more requests fail than were recorded: what reclaim freed came too late for them.
     fn failures(&self, f: &mut fmt::Formatter<'_>, c: &Column) -> fmt::Result {
         let (ours, theirs) = (c.figures.failed, self.recorded.failed);
         if ours <= theirs {
@@ -380,7 +380,7 @@ impl Report {
     }
 }
 
-/// Prints rows in columns, the first to the left, the others to the right.
+/// Prints rows in columns. The first column is left-aligned, the others are right-aligned.
 fn aligned<const N: usize>(f: &mut fmt::Formatter<'_>, rows: &[[String; N]]) -> fmt::Result {
     let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -398,7 +398,7 @@ fn cell(value: Option<Value>) -> String {
     value.map_or_else(|| "-".into(), Value::text)
 }
 
-/// A range in percent of the recorded figure.
+/// Formats a range in percent of the recorded figure.
 fn range(r: Range, recorded: u64) -> String {
     let p = |x: f64| percent(change(x, recorded as f64));
     format!("{} {} {}", p(r.min), p(r.median), p(r.max))

@@ -1,31 +1,32 @@
-//! The tick of the statistics worker: about once a second on each CPU, at a moment that no trace
-//! records. It can be inferred from what it drained.
+//! The tick of the statistics worker: about once a second on each CPU. Its time is not recorded,
+//! but can be inferred from the pages that it drained.
 
 use pageyard_trace::{Event, Kind, Tasks};
 use serde::Serialize;
 
 use crate::rng::Rng;
 
-/// How the tick's place within the second is chosen.
+/// How the phase of the tick within the second is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum TickPhase {
-    /// From the drains of the statistics workers that the trace shows, the same for all CPUs;
-    /// where there are none, [`DEFAULT_PHASE`].
+    /// Inferred from the drains of statistics workers in the trace; the same for all CPUs. Without
+    /// such drains, [`DEFAULT_PHASE`].
     #[default]
     Inferred,
-    /// At random, for each CPU apart.
+    /// At random, separately for each CPU.
     Random,
     /// This fraction of a second, the same for all CPUs.
     At(f64),
 }
 
-/// The phase where a trace shows no drain by a tick. The recorded machines, whose boots were
-/// alike, all have theirs near it.
+/// The phase if a trace shows no drain by a tick. The recorded machines, which booted alike, all
+/// have a phase near it.
 pub const DEFAULT_PHASE: f64 = 0.80;
 
-/// A tick comes up to this much late, in seconds: its worker waits for a timer, then for its turn.
+/// Maximum delay of a tick in seconds: its worker waits for a timer and then to be scheduled.
 pub const DELAY: f64 = 0.1;
-/// From seed to seed, a phase that is the same for all CPUs varies by this much, in seconds.
+/// Width in seconds of the range in which a seed other than 0 shifts each CPU's phase, if the phase
+/// is not random.
 pub const SPREAD: f64 = 0.05;
 
 impl std::str::FromStr for TickPhase {
@@ -45,13 +46,14 @@ impl std::str::FromStr for TickPhase {
     }
 }
 
-/// What a trace shows of the tick: drains by a CPU's own worker, without a free of its own before.
+/// Evidence of ticks in a trace: drains by a CPU's own worker that no free of the worker preceded.
 pub(super) struct Observations {
     /// Counts by tenth of a millisecond within the second.
     bins: Vec<u32>,
-    /// Per CPU, whether the last event was a drain, and its task.
+    /// Per CPU: whether the last event was a drain, and its task.
     last: Vec<Option<(bool, u32)>>,
-    /// Per task seen, the CPU that it is a worker of, plus one; 0: none. Entered on first sight.
+    /// Per task seen: the CPU that it is a worker of, plus one, or 0 for none. Filled on first
+    /// sight.
     workers: Vec<u32>,
 }
 
@@ -85,8 +87,8 @@ impl Observations {
         }
     }
 
-    /// How many there are; how many of them lie within the densest fifth of a second; where the
-    /// first of those lies.
+    /// Returns the number of observed drains, how many of them lie within the densest fifth of a
+    /// second, and where that fifth begins.
     pub(super) fn densest(&self) -> (u32, u32, Option<f64>) {
         let total: u32 = self.bins.iter().sum();
         let mut best = (0, None);
@@ -102,23 +104,23 @@ impl Observations {
     }
 }
 
-/// The CPU of a bound worker: `kworker/2:1` or, in some recordings, `kworker/2:1H`.
+/// Returns the CPU of a bound worker: `kworker/2:1` or, in some recordings, `kworker/2:1H`.
 fn worker_of(comm: &str) -> Option<u32> {
     comm.strip_prefix("kworker/")?.split_once(':')?.0.parse().ok()
 }
 
-/// Where the phase comes from, for the report.
+/// The source of the phase, for the report.
 #[derive(Clone, Debug, Serialize)]
 pub struct PhaseSource {
-    /// Drains by ticks that the trace shows.
+    /// Drains by ticks in the trace.
     pub observed: u32,
-    /// Of these, how many lie within the densest fifth of a second.
+    /// How many of these lie within the densest fifth of a second.
     pub agreeing: u32,
-    /// The phase of all CPUs, in seconds; `None`: at random, per CPU.
+    /// The phase of all CPUs in seconds; `None` if each CPU has a random phase.
     pub phase: Option<f64>,
-    /// Nothing in the trace supports it.
+    /// Whether the phase is assumed, without evidence in the trace.
     pub assumed: bool,
-    /// In words.
+    /// The description in words.
     pub text: String,
 }
 
@@ -144,7 +146,7 @@ impl PhaseSource {
         PhaseSource { observed, agreeing, phase, assumed, text }
     }
 
-    /// The phases of all CPUs under a seed, in seconds.
+    /// Returns the phases of all CPUs under a seed, in seconds.
     pub(super) fn of_cpus(&self, cpus: usize, seed: u64) -> Vec<f64> {
         let mut rng = Rng(seed.wrapping_add(1));
         (0..cpus)
@@ -163,12 +165,12 @@ impl PhaseSource {
 /// When each CPU ticks.
 pub(super) struct Ticks {
     period_ns: i64,
-    /// Per CPU: when the next tick is due, and how late it comes, in nanoseconds.
+    /// Per CPU: when the next tick is due, and its delay, in nanoseconds.
     due: Vec<(i64, i64)>,
     rng: Rng,
 }
 
-/// So many missed ticks are made up for at most: everything has decayed by then.
+/// Maximum number of missed ticks to make up for: by then everything has decayed.
 const MOST_MISSED: i64 = 100;
 
 impl Ticks {
@@ -184,7 +186,7 @@ impl Ticks {
         Ticks { period_ns, due, rng }
     }
 
-    /// How many ticks of a CPU have come since they were last asked for.
+    /// Returns the number of ticks of a CPU since the last call.
     #[inline(always)]
     pub(super) fn since(&mut self, cpu: usize, t_ns: u64) -> i64 {
         let (due, delay) = self.due[cpu];
@@ -200,7 +202,7 @@ impl Ticks {
     }
 }
 
-/// How often a tick at this phase falls between two moments, in nanoseconds.
+/// Returns the number of ticks at this phase between two times in nanoseconds.
 pub(super) fn ticks_between(phase: f64, from_ns: u64, to_ns: u64, period_s: u64) -> u32 {
     let period = period_s as f64;
     let number = |t: u64| ((t as f64 / 1e9 - phase) / period).floor();

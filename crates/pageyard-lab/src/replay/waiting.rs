@@ -1,16 +1,16 @@
-//! Requests that the kernel served and the policy could not serve at once: the kernel had waited
-//! for reclaim, so here they wait for the frees that follow.
+//! Requests that the kernel served and the policy could not serve at once. The kernel had waited
+//! for reclaim, so these requests wait for later frees.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::plan::Op;
 
-/// Requests that wait, by the recorded block that they stand for.
+/// Waiting requests by recorded block.
 #[derive(Default)]
 pub(super) struct Waiting {
     requests: HashMap<u32, (u64, Op)>,
-    /// By zone and order, the oldest first. A frame whose request is gone, or is another one now,
-    /// is passed over.
+    /// By zone and order, the oldest first. Entries whose request was cancelled or replaced are
+    /// skipped.
     queues: BTreeMap<(usize, u8), VecDeque<(u32, u64)>>,
     next: u64,
 }
@@ -20,30 +20,31 @@ impl Waiting {
         self.requests.is_empty()
     }
 
-    /// How many wait.
+    /// Returns the number of waiting requests.
     pub(super) fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// A request for a block of a zone waits.
+    /// Adds a request for a block of a zone.
     pub(super) fn push(&mut self, zone: usize, op: Op) {
         self.requests.insert(op.frame, (self.next, op));
         self.queues.entry((zone, op.order)).or_default().push_back((op.frame, self.next));
         self.next += 1;
     }
 
-    /// The recorded block is freed, or a part of it: its request waits no more. Whether one did.
+    /// Cancels the request of a recorded block that is freed, in whole or in part. Returns whether
+    /// there was one.
     pub(super) fn cancel(&mut self, frame: u32) -> bool {
         self.requests.remove(&frame).is_some()
     }
 
-    /// Zones and orders for which requests wait.
+    /// Returns the zones and orders with waiting requests.
     pub(super) fn kinds(&mut self) -> Vec<(usize, u8)> {
         self.queues.retain(|_, queue| !queue.is_empty());
         self.queues.keys().copied().collect()
     }
 
-    /// The oldest request of a zone and order.
+    /// Returns the oldest request of a zone and order.
     pub(super) fn oldest(&mut self, kind: (usize, u8)) -> Option<Op> {
         let queue = self.queues.get_mut(&kind)?;
         while let Some(&(frame, number)) = queue.front() {
@@ -75,7 +76,7 @@ mod tests {
         assert!(w.cancel(7) && !w.cancel(7));
         assert_eq!(w.oldest((1, 0)).unwrap().frame, 8);
         assert_eq!(w.oldest((1, 9)).unwrap().frame, 512);
-        // Asked for once more, a frame stands behind the others.
+        // A frame that is requested again goes to the end of the queue.
         assert!(w.cancel(8));
         w.push(1, op(8, 0));
         assert_eq!(w.oldest((1, 0)).unwrap().frame, 9);

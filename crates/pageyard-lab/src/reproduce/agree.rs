@@ -1,55 +1,55 @@
-//! Published figures beside ours, and in what they agree: the direction of each change, the order
-//! of the steps, and the factor between the two.
+//! Compares published figures with ours: the direction of each change, the order of the steps, and
+//! the factor between the two.
 
 use serde::Serialize;
 
-/// Less than this, of what it is compared with, is no change (the practical band).
+/// The practical band: a smaller relative difference is no change.
 const BAND: f64 = 0.01;
 
-/// What the figures of a column are.
+/// How the figures of a column are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Held against the first row, which is 100.
+    /// As indices against the first row, which is 100.
     Index,
-    /// Held against each other as they are.
+    /// Directly with each other.
     Plain,
 }
 
 /// One quantity, step by step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Column {
-    /// What it is.
+    /// The quantity.
     pub name: String,
-    /// Its unit; empty where it is just a number.
+    /// Its unit; empty for a plain number.
     pub unit: &'static str,
     /// How it is compared.
     pub kind: Kind,
-    /// What was published; `None` where nothing was.
+    /// The published figures; `None` where none was published.
     pub seed: Vec<Option<f64>>,
-    /// What was found here.
+    /// Our figures.
     pub ours: Vec<Option<f64>>,
-    /// In what the two agree.
+    /// The agreement between the two.
     pub agreement: Agreement,
 }
 
-/// In what a column agrees with its published one.
+/// The agreement of a column with its published counterpart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Agreement {
-    /// Of the published changes against the first row that are beyond 1%: how many go the same way
-    /// here and are beyond 1% here too, and how many there are.
+    /// Of the published changes against the first row that exceed 1%: how many have the same
+    /// direction here and also exceed 1%, and how many there are.
     pub direction: (usize, usize),
-    /// Of the pairs of rows whose published figures differ by more than 1%: how many are in the same
-    /// order here, and how many there are.
+    /// Of the pairs of rows whose published figures differ by more than 1%: how many are in the
+    /// same order here, and how many there are.
     pub order: (usize, usize),
-    /// The largest factor between the two, either way; `None` where one of them is 0, or nothing
-    /// can be compared.
+    /// The largest factor between the two, in either direction; `None` if one of them is 0, or if
+    /// nothing can be compared.
     pub factor: Option<f64>,
 }
 
 impl Column {
-    /// A column of figures as they were published and as they were found. With [`Kind::Index`],
-    /// `ours` need not be indexed yet: it is made so here, as `seed` is.
+    /// Creates a column of published figures and ours. With [`Kind::Index`], `ours` and `seed` are
+    /// converted to indices here.
     pub fn new(
         name: impl Into<String>,
         unit: &'static str,
@@ -71,7 +71,7 @@ impl Column {
 
 impl Agreement {
     fn of(kind: Kind, seed: &[Option<f64>], ours: &[Option<f64>]) -> Agreement {
-        // Row by row, where there are both.
+        // Only rows that have both figures.
         let rows: Vec<(usize, f64, f64)> = seed
             .iter()
             .zip(ours)
@@ -92,7 +92,7 @@ impl Agreement {
                 agreement.order.1 += 1;
             }
         }
-        // Of an index the first row says nothing.
+        // The first row of an index is always 100, so it is skipped.
         let compared = rows.iter().filter(|r| kind == Kind::Plain || r.0 > 0);
         let factors = compared.map(|&(_, s, o)| {
             let factor = o / s;
@@ -102,8 +102,8 @@ impl Agreement {
         agreement
     }
 
-    /// Whether every published direction is found, every pair of steps in order, and no figure
-    /// further away than this factor.
+    /// Whether every published direction is reproduced, every pair of steps is in order, and no
+    /// figure differs by more than this factor.
     pub fn holds(&self, factor: f64) -> bool {
         self.direction.0 == self.direction.1
             && self.order.0 == self.order.1

@@ -1,9 +1,9 @@
-//! Per-CPU lists that tune themselves (A.4): the steps of the series under three loads, the sweep of
-//! batches, and what the lists keep at most.
+//! Per-CPU lists that tune themselves (A.4): the steps of the series under three loads, the sweep
+//! of batches, and the maximum size of the lists.
 //!
 //! The kernel build is bound to one socket with the memory of the other, unbound, and in eight
-//! groups, as published. The seeds ran for a fixed time, the simulated sockets do a fixed work: what
-//! is counted there is taken per second.
+//! groups, as published. The seeds ran for a fixed time, but the simulated socket benchmarks do a
+//! fixed amount of work, so their counters are converted to rates per second.
 
 use super::agree::{Column, Kind};
 use super::error::ReproduceError;
@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const STEPS: [&str; 7] = ["Base", "Step1", "Step3", "Step5", "Step7", "Step9", "Step10"];
-/// The steps at the kernel's cost: its bulk frees take one page at a time.
+/// The steps at the kernel's cost: the kernel's bulk frees process one page at a time.
 const POLICIES: [&str; 7] = [
     "BlockByBlock<Base>",
     "BlockByBlock<Step1>",
@@ -30,7 +30,7 @@ const POLICIES: [&str; 7] = [
     "BlockByBlock<Step9>",
     "BlockByBlock<Step10>",
 ];
-/// The lists of that machine had a `high` of 361: so much memory gives them 400 (§5.4).
+/// The lists of that machine had a `high` of 361; with this memory they have 400 (§5.4).
 const GIB: u64 = 256;
 
 /// A step's published figures: time or rate, zone lock %, free_high, pages from the zone, misses %.
@@ -57,7 +57,7 @@ const BOUND: [Step; 7] = [
     kbuild(87.7, 12.6, 29.0, 32.3),
 ];
 
-/// `-j224`, not bound.
+/// `-j224`, unbound.
 const UNBOUND: [Step; 7] = [
     kbuild(100.0, 16.8, 100.0, 100.0),
     NONE,
@@ -68,7 +68,7 @@ const UNBOUND: [Step; 7] = [
     NONE,
 ];
 
-/// Eight groups of `-j28`, of the second version of the series.
+/// Eight groups of `-j28`, from the second version of the series.
 const GROUPS: [Step; 7] = [
     kbuild(100.0, 13.5, 100.0, 100.0),
     kbuild(99.2, 10.6, 19.2, 95.6),
@@ -99,7 +99,7 @@ const UNIX: [Step; 7] = [
     socket(196.8, 21.0, 7.4, 111.2, 2.1),
 ];
 
-/// The most that the lists kept, against base, where that was published: up to half as much again.
+/// The maximum size of the lists, relative to base, where published: up to 1.5 times.
 const PEAK: f64 = 150.6;
 
 type Parameters<'p> = &'p [(&'p str, &'p str)];
@@ -188,7 +188,7 @@ fn table(title: &str, seed: &[Step; 7], found: Found, fixed_time: bool) -> Compa
     }
 }
 
-/// What the lists kept at most.
+/// Adds the claim about the maximum size of the lists.
 fn peak(found: &Found, title: &str, claims: &mut Vec<Claim>) {
     let peaks: Vec<f64> = found.means("peak_pcp").into_iter().flatten().collect();
     let (Some(&base), Some(most)) = (peaks.first(), peaks.iter().copied().reduce(f64::max)) else {
@@ -201,15 +201,16 @@ fn peak(found: &Found, title: &str, claims: &mut Vec<Claim>) {
     });
 }
 
-/// A machine of the sweep: batch by batch, pages a second, and average and 99th percentile of the
-/// time that a zone's lock is held, in microseconds, to free and to take.
+/// A machine of the sweep. For each batch: pages per second, then the average and the 99th
+/// percentile of the hold time of a zone lock in microseconds, for frees and for allocations.
 struct Sweep {
     name: &'static str,
     machine: &'static str,
     rows: &'static [(u32, [f64; 5])],
 }
 
-/// The machines are named by their processors alone. Which of ours stands for which is assumed.
+/// The mail names the machines only by their processors. Which simulated machine corresponds to
+/// which is assumed.
 const SWEEPS: [Sweep; 5] = [
     Sweep {
         name: "Sapphire Rapids",
@@ -272,9 +273,9 @@ const SWEEPS: [Sweep; 5] = [
     },
 ];
 
-/// How long a hold may be at most for a scale to be acceptable (the rule of that mail).
+/// The longest acceptable hold for a scale (the rule of that mail).
 const ACCEPTABLE_US: f64 = 100.0;
-/// The largest batch that six doublings would not reach: 63 at scale 5.
+/// The batch at scale 5: 63 doubled five times.
 const SCALE_5: u32 = 2016;
 
 fn sweep(run: &mut Run<'_>, machine: &Sweep) -> Result<(Comparison, Claim), ReproduceError> {

@@ -1,7 +1,7 @@
 //! A bulk free in one pass instead of two (A.1): files removed from the page cache on two machines,
-//! and page faults of up to four times as many processes as there are CPUs.
+//! and page faults of up to four times as many processes as CPUs.
 //!
-//! The one-socket machine of the mail is not described there; `1x36` stands for it.
+//! The mail does not describe its one-socket machine; `1x36` represents it.
 
 use super::agree::{Column, Kind};
 use super::error::ReproduceError;
@@ -17,17 +17,17 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Two passes; high-order pages off the lists again; one pass as the kernel's, block by block; and
-/// as ours is, which frees neighbours as one: that has no published figure.
+/// Two passes; high-order pages not on the lists; one pass block by block, as in the kernel; and
+/// one pass that frees neighbours as one, as in Pageyard, which has no published figure.
 const POLICIES: [&str; 4] =
     ["TwoPassBulkFree<Base>", "TwoPassBulkFree<NoHighOrder<Base>>", "BlockByBlock<Base>", "Base"];
 const STEPS: [&str; 4] = ["vanilla", "revert", "series", "pageyard"];
 
-/// Milliseconds, arithmetic means of ten.
+/// Milliseconds, arithmetic means of ten runs.
 const TRUNC: [(&str, &str, [f64; 3]); 2] =
     [("1 socket", "1x36", [543.0, 530.0, 530.0]), ("2 sockets", "2x20", [529.0, 521.0, 510.0])];
 
-/// Processes; pages a second before and after.
+/// Processes; pages per second before and after.
 const FAULTS: [(u32, f64, f64); 16] = [
     (2, 2_694_662.26, 2_695_780.35),
     (5, 6_425_819.34, 6_435_544.57),

@@ -1,38 +1,38 @@
-//! Why an experiment could not be run.
+//! Errors of experiments.
 
 use std::fmt;
 
 use crate::policies::PolicyError;
 use crate::workload::WorkloadError;
 
-/// Why an experiment could not be run.
+/// Why an experiment could not run.
 #[derive(Debug)]
 pub enum ReproduceError {
-    /// There is no such experiment.
+    /// There is no experiment of this name.
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
-    /// It cannot be run here, though others can.
+    /// The experiment cannot run here, though others can.
     Unavailable {
-        /// Its name.
+        /// The experiment's name.
         experiment: &'static str,
-        /// Why, and what helps.
+        /// The reason, and the fix.
         why: String,
     },
     /// Instructions could not be counted.
     Count(String),
-    /// Its workload could not be run.
+    /// The workload could not run.
     Workload(WorkloadError),
-    /// It names a policy that there is not.
+    /// The experiment names an unknown policy.
     Policy(PolicyError),
-    /// It names a machine that is not shipped.
+    /// The experiment names a machine that is not shipped.
     Machine(pageyard_machine::spec::SpecError),
-    /// The heap of the hygiene run could not be made.
+    /// The heap of the hygiene run could not be initialised.
     Hygiene(crate::hygiene::HygieneError),
-    /// An allocator could not be made.
+    /// An allocator could not be initialised.
     Init(pageyard::InitError),
 }
 

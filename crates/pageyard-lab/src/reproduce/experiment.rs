@@ -1,4 +1,4 @@
-//! An experiment, and how it is to be run.
+//! An experiment and its options.
 
 use std::path::PathBuf;
 
@@ -8,29 +8,29 @@ use serde::Serialize;
 use super::error::ReproduceError;
 use super::outcome::Outcome;
 
-/// How to run them.
+/// Options of an experiment.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Draws everything that is drawn.
+    /// Seeds all random draws.
     pub seed: u64,
-    /// Runs of each simulated workload; figures are their means.
+    /// Runs of each simulated workload; figures are means over them.
     pub iterations: u32,
-    /// How much work is done.
+    /// How much work to do.
     pub scale: Scale,
-    /// What things cost on the simulated machine.
+    /// The cost model of the simulated machine.
     pub costs: Costs,
-    /// The `pageyard` program, which experiments that count instructions run again under valgrind;
-    /// without it they are [unavailable](ReproduceError::Unavailable).
+    /// The `pageyard` program, which experiments that count instructions run again under valgrind.
+    /// Without it these experiments are [unavailable](ReproduceError::Unavailable).
     pub program: Option<PathBuf>,
 }
 
-/// How much of an experiment's work is done.
+/// How much of an experiment's work to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// As the recipes have it.
+    /// The full recipes.
     Full,
-    /// Some seconds' worth: the same machines and policies, shorter runs, fewer points.
+    /// A few seconds' worth: the same machines and policies, shorter runs, fewer points.
     Small,
 }
 
@@ -39,19 +39,19 @@ pub enum Scale {
 pub struct Experiment {
     /// Its name.
     pub name: &'static str,
-    /// What was claimed, in a line.
+    /// The published claim, in one line.
     pub summary: &'static str,
     /// Where the published figures are from.
     pub source: &'static str,
-    /// It runs on the simulated machine, whose costs decide its figures.
+    /// Whether it runs on the simulated machine, whose costs determine its figures.
     pub simulated: bool,
     pub(super) run: fn(&mut Run<'_>) -> Result<Outcome, ReproduceError>,
 }
 
-/// Hears what is being run, and how far it is.
+/// Receives the name and the progress of the current run.
 pub type Tell<'t> = dyn FnMut(&str, u64, u64) + 't;
 
-/// An experiment under way.
+/// A running experiment.
 pub(super) struct Run<'r> {
     pub(super) options: &'r Options,
     pub(super) tell: &'r mut Tell<'r>,

@@ -1,5 +1,6 @@
-//! Clean free lists (A.3): fifty builds on one heap beside a cache server and huge pages. The run is
-//! [`crate::hygiene`]'s, on a heap of its own; what of the published table it counts is here.
+//! Clean free lists (A.3): fifty builds on one heap beside a cache server and huge pages.
+//! [`crate::hygiene`] runs the workload on a heap of its own; this module selects the published
+//! quantities that it counts.
 
 use super::agree::{Column, Kind};
 use super::error::ReproduceError;
@@ -43,7 +44,8 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     })
 }
 
-/// The rows of the published table that are counted here, as an index of what was before.
+/// Compares the rows of the published table that are counted here, as indices of the state before
+/// the patches.
 fn totals(report: &Report, world: &str, command: &str) -> Comparison {
     let both = [&report.vanilla, &report.linux612];
     let mean = |s: &Series, f: &dyn Fn(&Round) -> u64| {
@@ -81,7 +83,7 @@ fn totals(report: &Report, world: &str, command: &str) -> Comparison {
     }
 }
 
-/// The two series, at some of the rounds.
+/// Compares the two series at selected rounds.
 fn series(report: &Report, world: &str, command: &str) -> Comparison {
     let shown: Vec<usize> = [1, 2, 3, 5, 10, 14, 20, 30, 40, 50]
         .into_iter()

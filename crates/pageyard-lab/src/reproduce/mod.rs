@@ -1,9 +1,8 @@
-//! The experiments of the seeds, each with what was published beside what is found here (spec
-//! Appendix A).
+//! The experiments of the seeds, each with the published figures next to ours (spec Appendix A).
 //!
-//! An experiment is a file that says what was measured, on what, and which run of ours stands for
-//! it. No number is fitted to one of them: all share one cost model
-//! ([`pageyard_machine::costs`]), and [`sensitivity`] says which of its numbers moves which result.
+//! An experiment is a file that states what was measured, on which machine, and which of our runs
+//! reproduces it. No number is fitted to an experiment: all share one cost model
+//! ([`pageyard_machine::costs`]), and [`sensitivity`] shows which cost changes which result.
 
 mod agree;
 mod auto_tuning;
@@ -40,12 +39,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
     truth::EXPERIMENT,
 ];
 
-/// An experiment's outcome, with what is needed to repeat it.
+/// An experiment's outcome, with everything needed to repeat it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The experiment's name.
     pub experiment: &'static str,
-    /// What was claimed.
+    /// The published claim.
     pub summary: &'static str,
     /// Where the published figures are from.
     pub source: &'static str,
@@ -57,17 +56,17 @@ pub struct Report {
     pub iterations: u32,
     /// How much of the work was done.
     pub scale: Scale,
-    /// Costs that are not the default, in picoseconds.
+    /// Costs that differ from their defaults, in picoseconds.
     pub costs: Vec<(&'static str, u64)>,
-    /// What was found.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// The experiment of this name.
+/// Returns the experiment of this name.
 ///
 /// # Errors
-/// [`ReproduceError::Unknown`] lists those there are.
+/// Returns [`ReproduceError::Unknown`], which lists the known names.
 pub fn by_name(name: &str) -> Result<Experiment, ReproduceError> {
     EXPERIMENTS.iter().find(|e| e.name == name).copied().ok_or_else(|| ReproduceError::Unknown {
         name: name.to_owned(),
@@ -75,11 +74,11 @@ pub fn by_name(name: &str) -> Result<Experiment, ReproduceError> {
     })
 }
 
-/// Runs an experiment. `tell` hears what is under way: its name, how many runs of it are done, of
-/// how many.
+/// Runs an experiment. `tell` receives the name of the current part, the number of its completed
+/// runs, and the total.
 ///
 /// # Errors
-/// [`ReproduceError`].
+/// Returns [`ReproduceError`] if the experiment cannot run.
 pub fn run(
     experiment: &Experiment,
     options: &Options,

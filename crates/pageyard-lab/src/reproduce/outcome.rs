@@ -1,47 +1,47 @@
-//! What an experiment found, beside what was published.
+//! An experiment's results, next to the published ones.
 
 use serde::Serialize;
 
 use super::agree::Column;
 
-/// What an experiment found.
+/// The results of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Figures.
+    /// Tables of figures.
     pub tables: Vec<Comparison>,
-    /// Statements that are not figures.
+    /// Qualitative claims.
     pub claims: Vec<Claim>,
-    /// What to know when reading them.
+    /// Notes for interpreting the results.
     pub notes: Vec<String>,
 }
 
-/// Published figures beside ours.
+/// Published figures next to ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// What was measured.
     pub title: String,
-    /// Where ours are from, such as `simulated 2x56, seed 1`.
+    /// Where our figures are from, such as `simulated 2x56, seed 1`.
     pub world: String,
-    /// The command that does the same run by itself, where there is one.
+    /// The command that repeats the run by itself; empty if there is none.
     pub command: String,
-    /// Whose the figures are: the first of each column, and the second.
+    /// The origin of the figures: of the first and the second figure in each column.
     pub sides: [&'static str; 2],
-    /// Steps, machines, sizes: the first is what others are held against.
+    /// Steps, machines, or sizes. The first row is the reference for the others.
     pub rows: Vec<String>,
     /// The quantities.
     pub columns: Vec<Column>,
 }
 
-/// Published, and found here.
+/// The published figures and ours.
 pub(super) const SIDES: [&str; 2] = ["seed", "ours"];
 
-/// A statement, and whether it holds here.
+/// A claim, and whether it holds here.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Claim {
-    /// What was claimed.
+    /// The claim.
     pub text: String,
-    /// What was found here.
+    /// The result here.
     pub found: String,
-    /// Whether it holds; `None` where this run cannot say.
+    /// Whether it holds; `None` if this run cannot decide it.
     pub holds: Option<bool>,
 }

@@ -1,7 +1,7 @@
-//! Limits of the per-CPU lists that were computed too early (A.5): most of a zone is initialised
-//! late, and lists that know of one section move 7 pages at a time on a machine of 256 CPUs.
+//! Limits of the per-CPU lists that are computed too early (A.5). Most of a zone is initialised
+//! late, and lists sized for one section move 7 pages at a time on a machine of 256 CPUs.
 //!
-//! The pagesets are those of an allocator that starts like that machine; the builds then run with
+//! The pagesets are those of an allocator that starts like that machine. The builds then run with
 //! the limits that it computed.
 
 use pageyard::policy::{Base, EarlyLimits, Rules, SixBatches, StaticPolicy};
@@ -25,12 +25,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const CPUS: u32 = 256;
 const POLICY: &str = "BlockByBlock<NoHighOrder<SixBatches<Base>>>";
-/// Pages of a GiB.
+/// Pages per GiB.
 const GIB: u64 = 1 << 18;
 /// Published: pagesets by batch and high, before and after.
 const PAGESETS: [(i32, i32, [u32; 2]); 3] =
     [(1, 0, [256, 256]), (7, 42, [512, 0]), (63, 378, [256, 768])];
-/// Published: seconds of a build, elapsed.
+/// Published: duration of a build in seconds.
 const ELAPSED: [f64; 2] = [162.42, 119.13];
 const SYSTEM: [f64; 2] = [14_760.30, 4_448.39];
 
@@ -52,7 +52,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         rows: PAGESETS.map(|p| format!("{}/{}", p.0, p.1)).to_vec(),
         columns: vec![column(0, "before", &early), column(1, "after", &late)],
     };
-    // What the NORMAL zones of both nodes have: the last of the list.
+    // The limits of the NORMAL zones of both nodes: the last of the list.
     let limits = [early.last(), late.last()].map(|l| l.copied().unwrap_or(Limits::DISABLED));
     let (builds, claim) = builds(run, limits)?;
     Ok(Outcome {
@@ -66,8 +66,8 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     })
 }
 
-/// The limits of all pagesets of a machine whose NORMAL zones are initialised late: what Linux's own
-/// start leaves of DMA and DMA32, and two nodes.
+/// Returns the limits of all pagesets of a machine whose NORMAL zones are initialised late: the DMA
+/// and DMA32 memory that Linux's own start leaves, and two nodes.
 fn pagesets(rules: &Rules) -> Result<Vec<Limits>, ReproduceError> {
     let spans = [
         (0, ZoneKind::Dma, 1..3841),

@@ -1,9 +1,9 @@
-//! What the last step of the series cost, and what gave it back (spec B.3): a single
-//! network stream takes and gives back bursts of high-order blocks on one CPU; with step 10 the
-//! lists are drained as soon as a batch was freed in a row.
+//! The cost of the last step of the series, and its fix (spec B.3). A single network stream
+//! allocates and frees bursts of high-order blocks on one CPU. With step 10 the lists are drained
+//! as soon as a batch was freed in a row.
 //!
-//! The report names 384 CPUs of AMD and iperf3, not how much was on its way at a time. Which rule the
-//! stream meets depends on just that: so several windows are run.
+//! The report names 384 AMD CPUs and iperf3, but not the amount of data in flight. That amount
+//! determines which rule applies to the stream, so several windows are run.
 
 use super::agree::{Column, Kind};
 use super::error::ReproduceError;
@@ -22,11 +22,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const POLICIES: [&str; 3] =
     ["BlockByBlock<Step9>", "BlockByBlock<Step10>", "LateFreeHigh<BlockByBlock<Step10>>"];
 const STEPS: [&str; 3] = ["Step9", "Step10", "Step10 late"];
-/// Published: with the step the stream loses 31%, with the threshold it has it back.
+/// Published: with the step the stream loses 31%; with the threshold it recovers.
 const STREAM: [f64; 3] = [100.0, 69.0, 100.0];
-/// A loss from which on it is one: half a percent.
+/// Smaller relative losses are ignored: half a percent.
 const SHOWN: f64 = 0.005;
-/// KiB on the way.
+/// Window sizes in KiB.
 const WINDOWS: &str = "128,256,512,1024,2048,4096";
 
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
@@ -89,7 +89,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     Ok(Outcome { tables, claims, notes: Vec::new() })
 }
 
-/// What the step was for: SCTP, +3.1% in the mail.
+/// The benchmark for which the step was made: SCTP, +3.1% in the mail.
 fn own_benchmark(run: &mut Run<'_>, small: bool) -> Result<Comparison, ReproduceError> {
     let sctp = Simulated {
         workload: "sctp",

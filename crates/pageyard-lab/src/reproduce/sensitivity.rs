@@ -1,5 +1,5 @@
-//! Which cost of the machine moves which result: an experiment again and again, each time with one
-//! number of the cost model at half and at double its default.
+//! Measures which cost of the machine affects which result: runs an experiment repeatedly, each
+//! time with one number of the cost model at half and at double its default.
 
 use std::fmt;
 
@@ -11,42 +11,42 @@ use super::error::ReproduceError;
 use super::experiment::{Experiment, Options, Scale, Tell};
 use super::{Report, run};
 
-/// What one cost does to an experiment.
+/// The effect of one cost on an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The cost's name.
     pub cost: &'static str,
-    /// At half of its default, and at double.
+    /// The effects at half and at double the default.
     pub factors: [Moved; 2],
 }
 
-/// How far results moved.
+/// How far results changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Moved {
-    /// The most that a figure changed, as a part of what it was.
+    /// The largest relative change of a figure.
     pub most: f64,
-    /// Which figure that was: table, column, row.
+    /// The figure with that change: table, column, row.
     pub figure: String,
-    /// Columns that agree with the published direction by default and no more, or the other way
-    /// round.
+    /// Columns whose agreement with the published direction differs from the default run.
     pub turned: Vec<String>,
 }
 
-/// All costs, those that move most first.
+/// All costs, those with the largest effect first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sensitivity {
     /// The experiment's name.
     pub experiment: &'static str,
     /// The seed.
     pub seed: u64,
-    /// Cost by cost.
+    /// One row per cost.
     pub rows: Vec<Row>,
 }
 
 /// Runs a shortened experiment with every cost in turn halved and doubled.
 ///
 /// # Errors
-/// As [`run`]; also [`ReproduceError::Unavailable`] for one that is not simulated.
+/// Fails like [`run`], and with [`ReproduceError::Unavailable`] for an experiment that is not
+/// simulated.
 pub fn sensitivity(
     experiment: &Experiment,
     options: &Options,
@@ -76,7 +76,7 @@ pub fn sensitivity(
         for (i, moved) in factors.iter_mut().enumerate() {
             let mut costs = options.costs.clone();
             let value = (cost.get)(&costs);
-            // What is nothing becomes a nanosecond.
+            // A cost of zero is set to a nanosecond instead of doubled.
             let double = if value == 0 { 1000 } else { value * 2 };
             (cost.set)(&mut costs, if i == 0 { value / 2 } else { double });
             *moved = Moved::between(&default, &with(costs, tell)?);

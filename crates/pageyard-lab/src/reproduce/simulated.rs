@@ -1,4 +1,4 @@
-//! A workload on a simulated machine, for an experiment.
+//! Runs a workload on a simulated machine, for an experiment.
 
 use pageyard::tuning::Limits;
 use pageyard_machine::MachineSpec;
@@ -10,25 +10,25 @@ use crate::replay;
 use crate::result::RunResult;
 use crate::workload;
 
-/// Bytes of a frame's descriptor on the machines that the seeds measured.
+/// Size of a frame descriptor in bytes on the machines that the seeds measured.
 const DESCRIPTOR: u32 = 64;
 
 /// What to run.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Simulated<'s> {
     pub(super) workload: &'s str,
-    /// A shipped machine.
+    /// The name of a shipped machine.
     pub(super) machine: &'s str,
-    /// GiB of memory, if not the machine's own.
+    /// Memory in GiB, if different from the machine's own.
     pub(super) gib: Option<u64>,
     pub(super) policies: &'s [&'s str],
-    /// Parameters.
+    /// Parameters that differ from their defaults.
     pub(super) set: &'s [(&'s str, &'s str)],
-    /// Limits of the per-CPU lists, if not what follows from the zones.
+    /// Limits of the per-CPU lists, if different from those derived from the zones.
     pub(super) limits: Option<Limits>,
 }
 
-/// What was found, policy by policy.
+/// The results, one per policy.
 pub(super) struct Found {
     pub(super) results: Vec<RunResult>,
     pub(super) world: String,
@@ -54,9 +54,9 @@ impl Simulated<'_> {
         Ok(Found { results, world, command: self.command(run) })
     }
 
-    /// What does the same from the command line.
+    /// Returns the command line that repeats the run, or an empty string if there is none.
     fn command(&self, run: &Run<'_>) -> String {
-        // The command line has no limits of its own.
+        // The command line has no option for limits.
         if self.limits.is_some() {
             return String::new();
         }
@@ -74,7 +74,7 @@ impl Simulated<'_> {
 }
 
 impl Found {
-    /// The mean of a metric under each policy.
+    /// Returns the mean of a metric under each policy.
     pub(super) fn means(&self, metric: &str) -> Vec<Option<f64>> {
         let mean = |r: &RunResult| {
             let samples = &r.metrics.iter().find(|m| m.name == metric)?.samples;
@@ -83,14 +83,14 @@ impl Found {
         self.results.iter().map(mean).collect()
     }
 
-    /// The same in each second, where the work is fixed and `rate` is what the workload does a
-    /// second: as it would be counted in a fixed time.
+    /// Returns a metric's mean multiplied by the workload's `rate`: a value per fixed amount of
+    /// work becomes one per second, as it would be counted in a fixed time.
     pub(super) fn per_second(&self, metric: &str) -> Vec<Option<f64>> {
         let rates = self.means("rate");
         self.means(metric).iter().zip(rates).map(|(m, r)| Some((*m)? * r?)).collect()
     }
 
-    /// A column of one metric's means.
+    /// Builds a column of one metric's means.
     pub(super) fn column(
         &self,
         name: &str,

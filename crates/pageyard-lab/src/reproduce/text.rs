@@ -1,4 +1,5 @@
-//! A report as text: each quantity twice, as published and as found, and below it in what they agree.
+//! A report as text: each quantity twice, as published and as measured here, with their agreement
+//! below.
 
 use std::fmt;
 
@@ -112,7 +113,7 @@ impl Cells {
     }
 }
 
-/// Three digits or more.
+/// Formats with at least three digits.
 fn number(value: Option<f64>) -> String {
     let Some(v) = value else { return "-".into() };
     match v.abs() {

@@ -1,6 +1,7 @@
-//! The machine itself, held against this host: the same workloads on one and two real threads, and on
-//! one and two CPUs of a machine that is as this host is detected to be, at costs calibrated here.
-//! How a shared host schedules virtual CPUs is no part of the model: figures of the host are medians.
+//! Validates the machine model against this host. The same workloads run on one and two real
+//! threads, and on one and two CPUs of a simulated copy of this host, with costs calibrated here.
+//! The model does not include how a shared host schedules virtual CPUs, so the host's figures are
+//! medians.
 
 use pageyard_machine::calibrate::{apply, calibrate};
 use pageyard_machine::{Costs, MachineSpec};
@@ -23,16 +24,16 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// Bytes of memory on both sides.
 const MEMORY: u64 = 1 << 30;
-/// Runs on the host, at least: an odd number, so that one is the median.
+/// Minimum number of runs on the host: odd, so that one of them is the median.
 const RUNS: u32 = 9;
-/// How near is near.
+/// Largest factor at which two figures still agree.
 const NEAR: f64 = 1.25;
 
-/// A workload at several points, each a run of its own.
+/// A workload at several points, each a separate run.
 struct Case {
     name: &'static str,
     set: &'static [(&'static str, &'static str)],
-    /// The parameter that differs from point to point, and its values.
+    /// The parameter that differs between points, and its values.
     points: (&'static str, &'static [&'static str]),
 }
 
@@ -132,17 +133,17 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     Ok(outcome)
 }
 
-/// The middle sample of a metric, of the one point of a result.
+/// Returns the median of a metric's samples, for a result with one point.
 fn median(result: &RunResult, metric: &str) -> Option<f64> {
-    // Some recipes name their points.
+    // Some recipes add the point's label to metric names.
     let is = |name: &str| name.split('-').next() == Some(metric);
     let mut samples = result.metrics.iter().find(|m| is(&m.name))?.samples.clone();
     samples.sort_by(f64::total_cmp);
     samples.get(samples.len() / 2).copied()
 }
 
-/// What step 4 of A.4 says of batches, on this host: the rate hardly changes, holds grow with the
-/// batch and not faster, and up to scale 5 they stay under 100 us.
+/// Checks the claims of step 4 of A.4 about batches on this host: the rate hardly changes, holds
+/// grow no faster than the batch, and up to scale 5 they stay under 100 us.
 fn shape(batches: &[RunResult]) -> Vec<Claim> {
     let all = |metric| batches.iter().filter_map(move |r| median(r, metric)).collect::<Vec<_>>();
     let span = |values: &[f64]| match (values.first(), values.last()) {

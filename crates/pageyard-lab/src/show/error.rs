@@ -1,4 +1,4 @@
-//! Why there is nothing to show.
+//! Errors of printing a state.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use pageyard_trace::{TraceError, printable};
 use crate::conform::ConformError;
 use crate::text::shown;
 
-/// Why there is nothing to show. The program's exit code is 2 for these.
+/// Why a state cannot be printed. The program exits with code 2.
 #[derive(Debug, thiserror::Error)]
 pub enum ShowError {
     /// The file cannot be read.
@@ -15,21 +15,21 @@ pub enum ShowError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A trace or state file is wrong.
+    /// A trace or state file is malformed.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// A recording is wrong.
+    /// A recording is malformed.
     #[error(transparent)]
     Recording(#[from] ConformError),
-    /// The file is there and sound, but has not what was asked for.
+    /// The file is valid but does not have what was requested.
     #[error("{}: {}", shown(.path), printable(.what))]
     Missing {
         /// The file.
         path: PathBuf,
-        /// What it lacks, and what it has.
+        /// What is missing, and what is available.
         what: String,
     },
 }

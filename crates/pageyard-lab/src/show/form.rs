@@ -1,9 +1,9 @@
-//! The texts there are, and the moments of a trace.
+//! The available texts, and the moments of a trace.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which text.
+/// A text that the kernel prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `/proc/zoneinfo`.
@@ -14,16 +14,16 @@ pub enum Form {
     Pagetypeinfo,
     /// `/proc/vmstat`.
     Vmstat,
-    /// The report on memory in the kernel's log.
+    /// The memory report in the kernel's log.
     ShowMem,
 }
 
 impl Form {
-    /// All of them.
+    /// All texts.
     pub const ALL: [Form; 5] =
         [Form::Zoneinfo, Form::Buddyinfo, Form::Pagetypeinfo, Form::Vmstat, Form::ShowMem];
 
-    /// Its name, as a user writes it.
+    /// Returns the name that a user writes.
     pub const fn name(self) -> &'static str {
         match self {
             Form::Zoneinfo => "zoneinfo",
@@ -35,7 +35,7 @@ impl Form {
     }
 }
 
-/// When a trace's state was read.
+/// The time at which a trace's state was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// Before the recording began.
@@ -49,11 +49,11 @@ pub enum Moment {
 }
 
 impl Moment {
-    /// All of them, in the order of time.
+    /// All moments in order of time.
     pub const ALL: [Moment; 4] =
         [Moment::Before, Moment::TracedStart, Moment::TracedEnd, Moment::After];
 
-    /// Its name, as a user writes it.
+    /// Returns the name that a user writes.
     pub const fn name(self) -> &'static str {
         match self {
             Moment::Before => "before",

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::form::Form;
 use super::print::{Report, reports};
 
-/// `null` where the snapshot has not what the text needs.
+/// Returns the figures of a text, or `null` if the snapshot does not have them.
 pub(super) fn value(snapshot: &Snapshot, form: Form) -> Value {
     match form {
         Form::Zoneinfo => snapshot.zoneinfo.as_ref().map(zoneinfo),

@@ -1,5 +1,5 @@
-//! A recorded state of a machine, printed as the kernel prints it: the state files of a trace, or
-//! the allocator restored from a recording of the real kernel.
+//! Prints a recorded machine state as the kernel prints it. The state comes from a trace's state
+//! files, or from the allocator restored from a recording of the real kernel.
 
 mod error;
 mod form;
@@ -22,19 +22,19 @@ pub use error::ShowError;
 pub use form::{Form, Moment};
 pub use print::text as snapshot_text;
 
-/// Which state of a file. The default is the earliest that has what the text needs.
+/// Selects a state of a file. The default is the earliest state that the text can be printed from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct When {
-    /// Of a trace's states, this one.
+    /// For a trace: the state at this moment.
     pub at: Option<Moment>,
-    /// Of a recording's states, the last one at or before this line, from 1.
+    /// For a recording: the last state at or before this line, counted from 1.
     pub line: Option<u64>,
 }
 
-/// A text and what it says.
+/// A text and its contents.
 #[derive(Clone, Debug)]
 pub struct Shown {
-    /// Which state: a moment's name, or `line N`.
+    /// The printed state: a moment's name, or `line N`.
     pub state: String,
     /// The text, byte for byte as the kernel prints it.
     pub text: String,
@@ -42,11 +42,12 @@ pub struct Shown {
     pub json: Value,
 }
 
-/// Prints a state of a trace (a `.pgy` file with state files attached, any trace with state files
-/// beside it, or their folder) or of a recording (JSON lines, plain or compressed).
+/// Prints a state of a trace or of a recording. A trace is a `.pgy` file with state files attached,
+/// any trace with state files next to it, or their folder. A recording has JSON lines, plain or
+/// compressed.
 ///
 /// # Errors
-/// [`ShowError`] says what is wrong with the file, or which states it has.
+/// Fails with [`ShowError`], which says what is wrong with the file or which states it has.
 pub fn show(path: &Path, form: Form, when: When) -> Result<Shown, ShowError> {
     let missing = |what| ShowError::Missing { path: path.to_owned(), what };
     match Source::open(path)? {
@@ -78,7 +79,7 @@ pub fn show(path: &Path, form: Form, when: When) -> Result<Shown, ShowError> {
     }
 }
 
-/// An allocator's text.
+/// Returns an allocator's text.
 pub fn yard_text<E: Hooks>(
     yard: &Yard<'_, Hooked<Lock, E>>,
     form: Form,
@@ -96,7 +97,7 @@ pub fn yard_text<E: Hooks>(
     out
 }
 
-/// What an allocator's texts say, read back: its figures take the same way as those of a kernel.
+/// Parses an allocator's own texts, so that its figures take the same path as a kernel's.
 fn yard_snapshot<E: Hooks>(yard: &Yard<'_, Hooked<Lock, E>>) -> Result<Snapshot, TraceError> {
     let text = |form| yard_text(yard, form, &());
     Ok(Snapshot {

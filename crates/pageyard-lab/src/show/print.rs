@@ -1,4 +1,4 @@
-//! Recorded figures, printed by the core's writers.
+//! Prints recorded figures with the core's writers.
 
 use std::fmt::{self, Write};
 
@@ -12,8 +12,8 @@ use pageyard_trace::state::{BlockRow, BuddyInfo, PageTypeInfo, Pageset, Snapshot
 
 use super::form::Form;
 
-/// Prints recorded figures; `None` where the snapshot has not what the text needs. A file that a
-/// kernel printed comes out as it went in.
+/// Prints recorded figures. Returns `None` if the snapshot does not have the figures of the text. A
+/// file from a kernel is reproduced exactly.
 pub fn text(snapshot: &Snapshot, form: Form) -> Option<String> {
     let mut out = String::new();
     match form {
@@ -103,7 +103,7 @@ fn block_rows(out: &mut String, title: &str, rows: &[BlockRow], node: u16) -> fm
     })
 }
 
-/// A zone of the report on memory.
+/// A zone of the memory report.
 pub(super) struct Report<'s> {
     pub(super) zone: &'s Zone,
     pub(super) reserved_highatomic: u64,
@@ -111,7 +111,7 @@ pub(super) struct Report<'s> {
     pub(super) blocks: Vec<BlockSupply>,
 }
 
-/// The report's zones. Which types the free blocks have is known where there is a pagetypeinfo.
+/// Returns the report's zones. The types of free blocks are known only with pagetypeinfo.
 pub(super) fn reports(snapshot: &Snapshot) -> Option<Vec<Report<'_>>> {
     let types = snapshot.pagetypeinfo.as_ref();
     if types.is_none() && snapshot.buddyinfo.is_none() {
@@ -154,8 +154,8 @@ fn report<'s>(snapshot: &Snapshot, types: Option<&PageTypeInfo>, zone: &'s Zone)
 }
 
 impl Report<'_> {
-    /// The pages on the lists of all CPUs, and of the first: which CPU would report is not
-    /// recorded.
+    /// Returns the pages on the lists of all CPUs, and of the first CPU. Which CPU would report is
+    /// not recorded.
     pub(super) fn cached(&self) -> (u64, u64) {
         let sets = &self.zone.pagesets;
         let all = sets.iter().fold(0u64, |sum, set| sum.saturating_add(set.count));

@@ -1,4 +1,4 @@
-//! What kind of file it is, and the states it has.
+//! Detects the kind of a file, and finds its states.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -32,7 +32,7 @@ impl Source {
                     return Ok(Source::Trace(Box::new(States(states))));
                 }
                 Ok(_) => {}
-                // Not a trace that we read, but state files beside it speak for themselves.
+                // The file is not a readable trace, but state files next to it can still be used.
                 Err(e) => fault = Some(e),
             }
         }
@@ -53,11 +53,11 @@ impl Source {
     }
 }
 
-/// Whether the file holds JSON lines, plain or compressed.
+/// Returns whether the file has JSON lines, plain or compressed.
 fn is_recording(path: &Path) -> io::Result<bool> {
     let mut input = Decompressed::new(File::open(path)?)?;
     let mut first = [0];
-    // What cannot be decompressed is no recording either; whoever reads it next says why.
+    // A file that cannot be decompressed is no recording. The next reader reports the error.
     while matches!(input.read(&mut first), Ok(1)) {
         if !first[0].is_ascii_whitespace() {
             return Ok(first[0] == b'{');
@@ -76,7 +76,7 @@ impl States {
         }
     }
 
-    /// The state at a moment, or else at the first that has what the text needs.
+    /// Returns the state at a moment, or the first state that the text can be printed from.
     pub(super) fn find(
         &self,
         form: Form,

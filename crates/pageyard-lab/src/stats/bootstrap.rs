@@ -1,20 +1,20 @@
-//! How far the ratio of two medians can be trusted: by drawing the runs again.
+//! A bootstrap interval for the ratio of two medians, by resampling the runs.
 
 use super::Interval;
 use super::order::median_of;
 use crate::rng::Rng;
 
-/// How many times the runs are drawn again (§10).
+/// Number of resamples (§10).
 pub const RESAMPLES: usize = 10_000;
 
-/// New over base, of two medians. 1 where both are 0, infinite where only the base is.
+/// Returns the ratio of two medians, new over base: 1 if both are 0, infinite if only the base is.
 pub fn ratio(base: f64, new: f64) -> f64 {
     if base == 0.0 && new == 0.0 { 1.0 } else { new / base }
 }
 
-/// The 95 % percentile interval of the ratio of medians, new over base: both samples are drawn
-/// again, with replacement, 10,000 times. What is drawn depends on the seed alone. `None` where
-/// a side has fewer than two samples: there is nothing to draw from.
+/// Returns the 95 % percentile interval of the ratio of medians, new over base. Both samples are
+/// drawn again, with replacement, 10,000 times. The draws depend only on the seed. Returns `None`
+/// if a side has fewer than two samples, which cannot be resampled.
 pub fn ratio_interval(base: &[f64], new: &[f64], seed: u64) -> Option<Interval> {
     if base.len() < 2 || new.len() < 2 {
         return None;
@@ -28,7 +28,7 @@ pub fn ratio_interval(base: &[f64], new: &[f64], seed: u64) -> Option<Interval> 
     };
     let mut ratios: Vec<f64> = (0..RESAMPLES).map(|_| ratio(draw(base), draw(new))).collect();
     ratios.sort_unstable_by(f64::total_cmp);
-    // As many on each side as leave 95 % between.
+    // Cut the same number on each side, so that 95 % remain.
     let cut = RESAMPLES / 40;
     Some(Interval { low: ratios[cut], high: ratios[RESAMPLES - 1 - cut] })
 }
@@ -48,22 +48,22 @@ mod tests {
         assert_eq!((ratio(0.0, 0.0), ratio(0.0, 3.0)), (1.0, f64::INFINITY));
     }
 
-    /// The distribution of the median of three drawn from three is known: the least with
+    /// The distribution of the median of three draws from three samples is known: the least with
     /// probability 7/27, the middle with 13/27, the largest with 7/27. Against a constant the
     /// interval therefore reaches from the least to the largest, but not where the tails hold less.
     #[test]
     fn reaches_as_far_as_the_known_distribution() {
         let i = ratio_interval(&[1.0; 3], &[1., 2., 3.], 3).unwrap();
         assert_eq!((i.low, i.high), (1.0, 3.0));
-        // Of nine samples the median is the least only if five of nine draws are: 0.1 %; it is at
-        // most the second with 3.0 %. So 2.5 % are reached at the second.
+        // The median of nine draws is the least sample only if five of nine draws are: 0.1 %. It is
+        // at most the second sample with 3.0 %. The 2.5 % quantile is therefore the second sample.
         let nine: Vec<f64> = (1..=9).map(f64::from).collect();
         let i = ratio_interval(&[1.0; 3], &nine, 3).unwrap();
         assert_eq!((i.low, i.high), (2.0, 8.0));
     }
 
-    /// Of a true ratio of 1, about 95 % of the intervals hold it. Percentile intervals of medians
-    /// are known to err on the wide side.
+    /// For a true ratio of 1, about 95 % of the intervals contain it. Percentile intervals of
+    /// medians are known to be too wide rather than too narrow.
     #[test]
     fn covers_about_what_it_says() {
         let mut rng = Rng(42);

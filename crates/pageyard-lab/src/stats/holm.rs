@@ -1,7 +1,7 @@
-//! Holm's correction for testing many rows at once.
+//! Holm's correction for multiple tests.
 
-/// The p values, corrected: the smallest times their number, the next times one less, and so on,
-/// never smaller than the one before and never above 1. In the order given.
+/// Returns the corrected p values, in the order given: the smallest times their number, the next
+/// times one less, and so on, never smaller than the previous one and never above 1.
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
@@ -39,7 +39,7 @@ mod tests {
                     prop_assert!(p[i] > p[j] || h[i] <= h[j]);
                 }
             }
-            // No more than Bonferroni's.
+            // No larger than Bonferroni's.
             let most = p.iter().map(|p| (p * h.len() as f64).min(1.0));
             prop_assert!(h.iter().zip(most).all(|(h, most)| *h <= most + 1e-12));
         }

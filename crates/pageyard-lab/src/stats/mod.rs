@@ -1,8 +1,9 @@
-//! Statistics for tables of results: those of mmtests, as it computes
-//! them, and those that our own tables stand on.
+//! Statistics for tables of results: those of mmtests, as mmtests computes them, and those of
+//! Pageyard's own tables.
 //!
-//! Distributions come from `statrs`. What no well-kept crate has is here: the order statistics of
-//! mmtests, Mann-Whitney with ties, Holm, a bootstrap that is the same on every host.
+//! Distributions come from `statrs`. This module adds what no well-maintained crate provides: the
+//! order statistics of mmtests, Mann-Whitney with ties, Holm, and a bootstrap that gives the same
+//! results on every host.
 
 mod bootstrap;
 mod holm;
@@ -28,12 +29,12 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Whether the two have no point in common.
+    /// Whether the two intervals have no point in common.
     pub fn apart(self, other: Interval) -> bool {
         self.high < other.low || other.high < self.low
     }
 
-    /// Whether a value lies in it.
+    /// Whether the interval contains a value.
     pub fn contains(self, x: f64) -> bool {
         self.low <= x && x <= self.high
     }

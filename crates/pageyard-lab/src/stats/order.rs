@@ -1,15 +1,15 @@
-//! The median, and intervals between two samples by rank: they hold for any distribution.
+//! The median, and confidence intervals from ranks, which hold for any distribution.
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 use super::Interval;
 
-/// The middle sample, or the mean of the two in the middle. NaN without samples.
+/// Returns the middle sample, or the mean of the two middle ones. NaN without samples.
 pub fn median(samples: &[f64]) -> f64 {
     median_of(&mut samples.to_vec())
 }
 
-/// The same, in place: samples end up in another order. In linear time, for the bootstrap.
+/// Like [`median`], in place and in linear time, for the bootstrap. Reorders the samples.
 pub(super) fn median_of(samples: &mut [f64]) -> f64 {
     let n = samples.len();
     if n == 0 {
@@ -23,12 +23,12 @@ pub(super) fn median_of(samples: &mut [f64]) -> f64 {
     (next + middle) / 2.0
 }
 
-/// The ranks, from 1, of the two order statistics of `n` samples that hold the quantile `q`
-/// between them with a probability of at least 1-`alpha`, as near each other as that allows with
-/// at most `alpha`/2 on each side. `None` where there are too few samples: the median at 95 %
-/// needs six.
+/// Returns the ranks, from 1, of the two order statistics of `n` samples that enclose the quantile
+/// `q` with a probability of at least 1-`alpha`. The interval is the narrowest with at most
+/// `alpha`/2 on each side. Returns `None` if there are too few samples: the median at 95 % needs
+/// six.
 pub fn order_interval(n: usize, q: f64, alpha: f64) -> Option<(usize, usize)> {
-    // How many samples lie below the quantile is binomial.
+    // The number of samples below the quantile is binomially distributed.
     let below = Binomial::new(q, n as u64).ok()?;
     let half = alpha / 2.0;
     let low = last(n, |k| below.cdf(k as u64 - 1) <= half);
@@ -36,7 +36,7 @@ pub fn order_interval(n: usize, q: f64, alpha: f64) -> Option<(usize, usize)> {
     (low >= 1 && high <= n).then_some((low, high))
 }
 
-/// The last rank from 1 to `n` for which something holds that holds for all before it; 0 for none.
+/// Returns the last rank from 1 to `n` for which a monotone predicate holds, or 0 if there is none.
 fn last(n: usize, holds: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, n);
     while low < high {
@@ -50,8 +50,8 @@ fn last(n: usize, holds: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// The interval that holds the median with at least 95 % (§10). `None` for fewer than six
-/// samples.
+/// Returns the confidence interval of the median with at least 95 % (§10). `None` for fewer than
+/// six samples.
 pub fn median_interval(samples: &[f64]) -> Option<Interval> {
     let (low, high) = order_interval(samples.len(), 0.5, 0.05)?;
     let mut sorted = samples.to_vec();
@@ -72,7 +72,7 @@ mod tests {
         // from the 6th to the 15th.
         assert_eq!(order_interval(10, 0.5, 0.05), Some((2, 9)));
         assert_eq!(order_interval(20, 0.5, 0.05), Some((6, 15)));
-        // The upper end of a 95th percentile is not known from ten samples.
+        // Ten samples cannot bound a 95th percentile from above.
         assert_eq!(order_interval(10, 0.95, 0.05), None);
     }
 
@@ -99,8 +99,8 @@ mod tests {
             prop_assert!(i.contains(median(&s)));
         }
 
-        /// Its two tails, summed term by term, are each within their half; one rank further in
-        /// would be too much.
+        /// Each of the two tails, summed term by term, is within its half; one rank further in
+        /// would exceed it.
         #[test]
         fn it_covers_what_it_says_and_no_more_than_needed(n in 6usize..80) {
             let (low, high) = order_interval(n, 0.5, 0.05).unwrap();

@@ -1,13 +1,15 @@
-//! The Mann-Whitney test: do two samples lie apart, whatever they are distributed like?
+//! The Mann-Whitney test: whether two samples differ in location, for any distribution.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// Up to so many samples together the distribution is counted, beyond it is taken as normal.
+/// Largest total number of samples for which the distribution is counted exactly; beyond it the
+/// normal approximation is used.
 const COUNTED: usize = 40;
 
-/// The two-sided p value: how often ranks dealt out by chance lie at least as far from even as
-/// these. Exact for up to 40 samples together, ties included; beyond by the normal distribution
-/// with corrections for ties and continuity. 1 where a side has no samples.
+/// Returns the two-sided p value: the probability that randomly assigned ranks deviate from the
+/// mean at least as far as these. Exact for up to 40 samples in total, ties included. Beyond that,
+/// uses the normal approximation with corrections for ties and continuity. Returns 1 if a side has
+/// no samples.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     if a.is_empty() || b.is_empty() {
         return 1.0;
@@ -16,15 +18,15 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     if a.len() + b.len() <= COUNTED { ranks.counted().0 } else { ranks.normal() }
 }
 
-/// The ranks of two samples put together. They are kept doubled: with ties a rank may be a half.
+/// The ranks of two pooled samples. Ranks are doubled, since ties can produce half ranks.
 struct Ranks {
-    /// Of all samples, in ascending order.
+    /// Ranks of all samples, in ascending order.
     doubled: Vec<usize>,
-    /// How many samples are tied at each place where some are.
+    /// The size of each group of tied samples.
     ties: Vec<usize>,
     /// The sum of the first sample's doubled ranks.
     sum: usize,
-    /// Samples of the first kind.
+    /// Number of samples in the first group.
     n: usize,
 }
 
@@ -48,15 +50,16 @@ impl Ranks {
         ranks
     }
 
-    /// The mean of the doubled rank sum: doubled ranks average to one more than their number.
+    /// Returns the expected doubled rank sum: doubled ranks average to one more than their number.
     fn expected(&self) -> usize {
         self.n * (self.doubled.len() + 1)
     }
 
-    /// By counting all ways to choose the first sample: two-sided, and the lower tail alone.
+    /// Counts all ways to choose the first sample. Returns the two-sided p value and the lower
+    /// tail.
     fn counted(&self) -> (f64, f64) {
         let most: usize = self.doubled.iter().sum();
-        // ways[k][s]: how many sets of k ranks have the sum s. Up to C(40, 20), exact in an f64.
+        // ways[k][s]: number of sets of k ranks with sum s. At most C(40, 20), exact in an f64.
         let mut ways = vec![vec![0.0f64; most + 1]; self.n + 1];
         ways[0][0] = 1.0;
         for (seen, &rank) in self.doubled.iter().enumerate() {
@@ -79,7 +82,7 @@ impl Ranks {
         let (n1, n) = (self.n as f64, self.doubled.len() as f64);
         let tied: f64 = self.ties.iter().map(|&t| (t as f64).powi(3) - t as f64).sum();
         let variance = n1 * (n - n1) / 12.0 * (n + 1.0 - tied / (n * (n - 1.0)));
-        // U moves by halves of the doubled sum; half a step of it for continuity.
+        // U changes in steps of half the doubled sum; subtract half a step for continuity.
         let off = (self.sum.abs_diff(self.expected()) as f64 / 2.0 - 0.5).max(0.0);
         if variance <= 0.0 {
             return 1.0;
@@ -99,17 +102,17 @@ mod tests {
 
     #[test]
     fn small_samples_by_hand() {
-        // Of C(6,3) = 20 ways two are as far apart.
+        // Two of C(6,3) = 20 ways are as far apart.
         close(mann_whitney(&[1., 2., 3.], &[4., 5., 6.]), 0.1, 1e-12);
         close(mann_whitney(&[1., 2., 3., 4., 5.], &[6., 7., 8., 9., 10.]), 2.0 / 252.0, 1e-12);
         close(mann_whitney(&[1., 1.], &[1., 1., 1.]), 1.0, 1e-12);
-        // Ranks 1.5 1.5 | 3.5 3.5: of six ways, the two that part the pairs.
+        // Ranks 1.5 1.5 | 3.5 3.5: two of six ways separate the pairs.
         close(mann_whitney(&[1., 1.], &[2., 2.]), 2.0 / 6.0, 1e-12);
         assert_eq!(mann_whitney(&[], &[1.]), 1.0);
     }
 
-    /// Published examples: R's manual of wilcox.test (Hollander & Wolfe 69f, W = 35, one-sided
-    /// 0.1272), and SciPy's of mannwhitneyu.
+    /// Published examples: from R's manual of wilcox.test (Hollander & Wolfe 69f, W = 35, one-sided
+    /// 0.1272), and from SciPy's of mannwhitneyu.
     #[test]
     fn published_examples_without_ties() {
         let x = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
@@ -145,12 +148,12 @@ mod tests {
             let p = mann_whitney(&a, &b);
             prop_assert!((0.0..=1.0).contains(&p));
             prop_assert!((p - mann_whitney(&b, &a)).abs() < 1e-9);
-            // Only ranks count, and turning all around changes nothing.
+            // Only ranks count, and reversing the order changes nothing.
             let turned = |v: &[f64]| v.iter().map(|x| -(x * 3.0 + 1.0).exp()).collect::<Vec<_>>();
             prop_assert!((p - mann_whitney(&turned(&a), &turned(&b))).abs() < 1e-9);
         }
 
-        /// Where both can be had, they are close.
+        /// Where both methods apply, their results are close.
         #[test]
         fn the_normal_distribution_is_near_the_count(
             a in prop::collection::vec(0.0..1.0f64, 20),

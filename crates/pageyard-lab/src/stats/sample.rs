@@ -1,4 +1,4 @@
-//! A metric's samples, best first, and the rows that mmtests makes of them (§1, §2).
+//! A metric's samples, best first, and the statistics that mmtests derives from them (§1, §2).
 
 use crate::result::Better;
 
@@ -10,7 +10,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Sorts them: ascending where lower is better, descending where higher is.
+    /// Sorts the samples: ascending if lower is better, descending if higher is better.
     pub fn new(samples: &[f64], better: Better) -> Samples {
         let mut sorted = samples.to_vec();
         match better {
@@ -20,34 +20,34 @@ impl Samples {
         Samples { sorted, better }
     }
 
-    /// How many there are.
+    /// Returns the number of samples.
     pub fn n(&self) -> usize {
         self.sorted.len()
     }
 
-    /// Best first.
+    /// Returns the samples, best first.
     pub fn best_first(&self) -> &[f64] {
         &self.sorted
     }
 
-    /// The smallest, regardless of preference.
+    /// Returns the smallest sample, regardless of preference.
     pub fn min(&self) -> f64 {
         self.sorted.iter().copied().fold(f64::NAN, f64::min)
     }
 
-    /// The largest, regardless of preference.
+    /// Returns the largest sample, regardless of preference.
     pub fn max(&self) -> f64 {
         self.sorted.iter().copied().fold(f64::NAN, f64::max)
     }
 
-    /// The mean that goes with the preference (§1.3): arithmetic for costs, harmonic for rates.
-    /// NaN where a rate is 0 or less, and without samples.
+    /// Returns the mean that corresponds to the preference (§1.3): arithmetic for costs, harmonic
+    /// for rates. NaN if a rate is 0 or less, and without samples.
     pub fn mean(&self) -> f64 {
         mean(&self.sorted, self.better)
     }
 
-    /// The standard deviation of the sample, with divisor n-1, about the arithmetic mean. NaN
-    /// for fewer than two.
+    /// Returns the sample standard deviation, with divisor n-1, about the arithmetic mean. NaN for
+    /// fewer than two samples.
     pub fn stddev(&self) -> f64 {
         let n = self.n() as f64;
         let mean = mean(&self.sorted, Better::Lower);
@@ -55,8 +55,8 @@ impl Samples {
         if self.n() < 2 { f64::NAN } else { (squares / (n - 1.0)).sqrt() }
     }
 
-    /// The deviation that mmtests prints for rates since 2024-12, about the harmonic mean H:
-    /// sqrt(sum((1/x - 1/H)²) · H⁴ / n).
+    /// Returns the deviation that mmtests prints for rates since 2024-12, about the harmonic mean
+    /// H: sqrt(sum((1/x - 1/H)²) · H⁴ / n).
     pub fn hstddev(&self) -> f64 {
         let n = self.n() as f64;
         let mean = mean(&self.sorted, Better::Higher);
@@ -64,20 +64,20 @@ impl Samples {
         if self.n() < 2 { f64::NAN } else { (squares * mean.powi(4) / n).sqrt() }
     }
 
-    /// The mean of the best `percent` of the samples, at least one: the worst are dropped, on
-    /// one side only.
+    /// Returns the mean of the best `percent` of the samples, at least one. The worst samples are
+    /// dropped, on one side only.
     pub fn best_mean(&self, percent: usize) -> f64 {
         let k = self.place(percent);
         mean(self.sorted.get(..k).unwrap_or(&[]), self.better)
     }
 
-    /// The element this far down the best-first list, without interpolation. For rates the 95th
-    /// is therefore a low value. NaN without samples.
+    /// Returns the element at this percentage of the best-first list, without interpolation. For
+    /// rates the 95th percentile is therefore a low value. NaN without samples.
     pub fn percentile(&self, percent: usize) -> f64 {
         self.sorted.get(self.place(percent) - 1).copied().unwrap_or(f64::NAN)
     }
 
-    /// max(1, floor(n·P/100)).
+    /// Returns max(1, floor(n·P/100)).
     fn place(&self, percent: usize) -> usize {
         (self.n() * percent / 100).max(1)
     }
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(rates.best_first()[0], 100.0);
         assert_eq!((rates.min(), rates.max()), (10.0, 100.0));
         assert_eq!(Samples::new(&TEN, Better::Lower).mean(), 55.0);
-        // Twice the distance at 40 and at 60 takes as long as at 48.
+        // Half the distance at 40 and half at 60 takes as long as all of it at 48.
         assert!((Samples::new(&[40., 60.], Better::Higher).mean() - 48.0).abs() < 1e-12);
         assert!(Samples::new(&[40., 0.], Better::Higher).mean().is_nan());
     }
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(costs.percentile(50), 50.0);
         assert_eq!(costs.percentile(95), 90.0);
         assert_eq!(costs.percentile(1), 10.0);
-        // For rates a low value.
+        // A low value for rates.
         assert_eq!(Samples::new(&TEN, Better::Higher).percentile(95), 20.0);
         // Ten samples: both drop one.
         assert_eq!(costs.best_mean(95), 50.0);

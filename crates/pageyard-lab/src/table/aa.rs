@@ -1,5 +1,5 @@
-//! The A/A run: a thing compared with itself. Whatever is claimed is a false alarm, and says how
-//! far the machine and the rule can be trusted.
+//! The A/A run: a comparison of a configuration with itself. Any claimed change is a false alarm,
+//! and shows how far the machine and the rule can be trusted.
 
 use std::fmt;
 
@@ -12,20 +12,20 @@ use super::set::{Row, Set};
 use crate::rng::Rng;
 use crate::stats::Samples;
 
-/// What an A/A run of one workload came to.
+/// The result of an A/A run of one workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct FalseAlarms {
-    /// The line over the table.
+    /// The line above the table.
     pub heading: String,
-    /// How often the samples were dealt out anew.
+    /// Number of random deals of the samples.
     pub deals: usize,
-    /// Samples on each side, of the metric with the fewest.
+    /// Samples on each side, for the metric with the fewest.
     pub n: usize,
-    /// Metrics.
+    /// Number of metrics.
     pub metrics: usize,
-    /// When our rule claims a change, and what deals are drawn from.
+    /// Pageyard's rule for claiming a change; its seed also seeds the deals.
     pub rule: Rule,
-    /// One for each rule of significance.
+    /// One rate per significance rule.
     pub rates: Vec<Rate>,
 }
 
@@ -34,25 +34,25 @@ pub struct FalseAlarms {
 pub struct Rate {
     /// The rule.
     pub rule: &'static str,
-    /// Alarms between the columns as they were measured; `None` for a single column.
+    /// Alarms between the measured columns; `None` for a single column.
     pub measured: Option<usize>,
-    /// Comparisons as they were measured.
+    /// Comparisons between the measured columns.
     pub comparisons: usize,
-    /// Of rows in deals, the share with an alarm.
+    /// The share of rows in all deals that raised an alarm.
     pub rows: f64,
-    /// Of deals, the share with an alarm in any row.
+    /// The share of deals that raised an alarm in any row.
     pub tables: f64,
 }
 
 const RULES: [&str; 4] = ["pageyard", "p < 0.05", "mmtests-2019", "mmtests-2024"];
 
-/// Counts false alarms: between the columns as they are, and over `deals` random deals of all
-/// samples of a metric to two sides. The deals show what a rule does with this machine's
-/// spread; what the columns add is whether two runs differ by more than that, as they do where
-/// something drifts.
+/// Counts false alarms between the measured columns, and over `deals` random deals of all samples
+/// of a metric to two sides. The deals show how a rule copes with this machine's spread. The
+/// columns show whether two runs differ by more than that, as they do if the machine drifts.
 ///
 /// # Errors
-/// Columns of different policies or parameters: those are no A/A run. Fewer than four samples.
+/// Fails if the columns have different policies or parameters, since that is not an A/A run, or if
+/// there are fewer than four samples.
 pub fn false_alarms(set: &Set, rule: Rule, deals: usize) -> Result<FalseAlarms, TableError> {
     let base = &set.columns[0];
     let differs = |c: &&super::Column| c.policy != base.policy || !c.parameters.is_empty();
@@ -122,7 +122,7 @@ pub fn false_alarms(set: &Set, rule: Rule, deals: usize) -> Result<FalseAlarms, 
     })
 }
 
-/// Of every comparison, whether each of the rules claims a change.
+/// Returns for every comparison whether each of the rules claims a change.
 fn alarms(set: &Set, rule: Rule) -> Vec<[bool; 4]> {
     let ours = Table::build(set, rule, true);
     let mut all = Vec::new();

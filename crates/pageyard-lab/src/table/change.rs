@@ -1,5 +1,5 @@
-//! Before and after with a plain change (seed 3, A.3): the sign is that of the figure, not of what
-//! is good.
+//! Before and after with a plain change (seed 3, A.3): the sign is that of the figure, regardless
+//! of which direction is better.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::stats::Samples;
 /// A table of changes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// What a percentage means.
+    /// The meaning of a percentage.
     pub convention: Convention,
     /// The columns' names.
     pub columns: Vec<String>,
@@ -27,9 +27,9 @@ pub struct Table {
 pub struct Line {
     /// The metric.
     pub metric: String,
-    /// Which statistic of it; `None` where it is a single figure.
+    /// The statistic; `None` for a single figure.
     pub aggregate: Option<&'static str>,
-    /// A cell for each column.
+    /// One cell per column.
     pub cells: Vec<Cell>,
 }
 
@@ -38,12 +38,13 @@ pub struct Line {
 pub struct Cell {
     /// The figure.
     pub value: f64,
-    /// Its change from the base. NaN, and null in JSON, where it is not defined.
+    /// Its change from the base; NaN, and null in JSON, if undefined.
     pub percent: f64,
 }
 
 impl Table {
-    /// A row for each metric's mean or median, named; with the mean goes the deviation.
+    /// Builds one row for the mean or median of each metric, labelled; the mean is followed by the
+    /// deviation.
     pub fn new(set: &Set, convention: Convention, aggregate: Aggregate) -> Table {
         let mut lines = Vec::new();
         for m in &set.metrics {
@@ -69,7 +70,7 @@ impl Table {
         Table { convention, columns, lines }
     }
 
-    /// As rows of text: a header, then one row for each figure.
+    /// Returns the table as rows of text: a header, then one row per figure.
     pub fn records(&self) -> Vec<Vec<String>> {
         let header = ["metric", "aggregate", "column", "value", "change"];
         let mut records = vec![header.map(String::from).to_vec()];

@@ -1,19 +1,19 @@
-//! How a difference is written as a percentage (§3). Authors do not agree, so every table carries
+//! How a difference is expressed as a percentage (§3). Authors do not agree, so every table states
 //! its convention.
 
 use serde::Serialize;
 
 use crate::result::Better;
 
-/// What a percentage means.
+/// The meaning of a percentage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Convention {
     /// mmtests: positive is better, for costs and for rates.
     PositiveIsBetter,
-    /// 100·(new-base)/base, whichever way is better.
+    /// 100·(new-base)/base, regardless of which direction is better.
     Change,
-    /// 100·((new+1)/(base+1)-1): what the mail of 2024 in fact printed (A.3). Defined for a base
+    /// 100·((new+1)/(base+1)-1): what the mail of 2024 actually printed (A.3). Defined for a base
     /// of 0.
     ChangePlusOne,
     /// 100·new/base: the base is 100.
@@ -21,7 +21,7 @@ pub enum Convention {
 }
 
 impl Convention {
-    /// The percentage of a new value. NaN where it is not defined.
+    /// Returns the percentage of a new value; NaN if it is undefined.
     pub fn of(self, better: Better, base: f64, new: f64) -> f64 {
         match self {
             Convention::PositiveIsBetter => match better {
@@ -38,7 +38,8 @@ impl Convention {
     }
 }
 
-/// Higher is better. A new value of 0 prints 0.00 %: a defect of mmtests, and part of its tables.
+/// Higher is better. A new value of 0 prints 0.00 %: a defect of mmtests, kept because it is part
+/// of its tables.
 fn pdiff(base: f64, new: f64) -> f64 {
     if base == new || new == 0.0 {
         0.0
@@ -88,7 +89,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is better is positive, and turning the preference turns the sign.
+        /// An improvement is positive, and reversing the preference reverses the sign.
         #[test]
         fn s3_signs(base in 0.001..1e9f64, new in 0.001..1e9f64) {
             let [low, high] = [Better::Lower, Better::Higher]

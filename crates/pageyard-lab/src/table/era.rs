@@ -1,4 +1,4 @@
-//! When mmtests stars a difference (§4): the rule changed in December 2024.
+//! mmtests' rule for starring a difference (§4), which changed in December 2024.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -6,11 +6,11 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use crate::result::Better;
 use crate::stats::{Interval, Samples, order_interval};
 
-/// Which rule of significance, and which of what goes with it.
+/// A significance rule, and the related differences between versions of mmtests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Era {
-    /// Until 2024-11, and so in all tables of the seeds: a two-sided t test at 0.10 with the
-    /// degrees of freedom of pooled samples; no correction for many rows.
+    /// Until 2024-11, and therefore in all tables of the seeds: a two-sided t test at 0.10 with the
+    /// degrees of freedom of pooled samples; no correction for multiple rows.
     #[serde(rename = "mmtests-2019")]
     Mmtests2019,
     /// Since 2024-12-02: two intervals of 1.96 standard deviations that do not touch. Much
@@ -20,7 +20,7 @@ pub enum Era {
 }
 
 impl Era {
-    /// The mean that is printed. For rates of 0 or less it was -1 before 2024-12, and is NaN since.
+    /// Returns the printed mean. For rates of 0 or less it was -1 before 2024-12, and is NaN since.
     pub(super) fn mean(self, s: &Samples) -> f64 {
         match (self, s.mean()) {
             (Era::Mmtests2019, mean) if mean.is_nan() && s.n() > 0 => -1.0,
@@ -28,7 +28,7 @@ impl Era {
         }
     }
 
-    /// The deviation that is printed: of rates about the harmonic mean since 2024-12.
+    /// Returns the printed deviation: for rates, about the harmonic mean since 2024-12.
     pub(super) fn stddev(self, s: &Samples, better: Better) -> f64 {
         match (self, better) {
             (Era::Mmtests2024, Better::Higher) => s.hstddev(),
@@ -46,8 +46,8 @@ impl Era {
         self.stars(of(a), of(b))
     }
 
-    /// Whether this percentile's values differ enough. The test of 2019 knows nothing of
-    /// percentiles: it takes their values for means. Since 2024-12 each has an interval of order
+    /// Whether this percentile's values differ enough. The test of 2019 has no notion of
+    /// percentiles: it treats their values as means. Since 2024-12 each has an interval of order
     /// statistics, and these must not touch.
     pub(super) fn stars_percentiles(self, a: &Samples, b: &Samples, percent: usize) -> bool {
         match self {
@@ -76,15 +76,15 @@ impl Era {
             Era::Mmtests2024 => {
                 let difference = (a.mean - b.mean).abs();
                 let widths = 1.96 * (a.sd + b.sd);
-                // Without any spread a difference of one unit must be exceeded.
+                // Without any spread, the difference must exceed one unit.
                 difference > if widths == 0.0 { 1.0 } else { widths }
             }
         }
     }
 }
 
-/// What a rule looks at. With one sample there is no deviation, and so no star: every comparison
-/// with NaN is false.
+/// The input of a rule. One sample has no deviation, and therefore no star: every comparison with
+/// NaN is false.
 #[derive(Clone, Copy)]
 struct Spread {
     mean: f64,
@@ -92,8 +92,8 @@ struct Spread {
     n: f64,
 }
 
-/// The p value of 2019: Welch's t, with n1+n2-2 degrees of freedom. Without any spread 0 where the
-/// means differ, and 1 where they do not.
+/// The p value of 2019: Welch's t, with n1+n2-2 degrees of freedom. Without any spread, 0 if the
+/// means differ and 1 if they do not.
 fn p_2019(a: Spread, b: Spread) -> f64 {
     if a.sd == 0.0 && b.sd == 0.0 {
         return if a.mean == b.mean { 1.0 } else { 0.0 };
@@ -148,7 +148,7 @@ mod tests {
         let (a, b, c) = (samples(&[(5., 3)]), samples(&[(5.5, 3)]), samples(&[(7., 3)]));
         assert!(Era::Mmtests2019.stars_means(&a, &b, Better::Lower));
         assert!(!Era::Mmtests2019.stars_means(&a, &a, Better::Lower));
-        // The quirk: more than one unit.
+        // The quirk: the difference must exceed one unit.
         assert!(!Era::Mmtests2024.stars_means(&a, &b, Better::Lower));
         assert!(Era::Mmtests2024.stars_means(&a, &c, Better::Lower));
         // One sample has no interval.

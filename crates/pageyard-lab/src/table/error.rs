@@ -1,8 +1,8 @@
-//! What can be wrong with results that are to be compared.
+//! Errors in results to be compared.
 
 use pageyard_trace::printable;
 
-/// Why results cannot be put into one table. The program's exit code is 2 for these.
+/// Why results cannot be combined into one table. The program exits with code 2 for these.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {} (to fix: {fix})", printable(.place), printable(.what))]
 pub struct TableError {
@@ -10,7 +10,7 @@ pub struct TableError {
     pub place: String,
     /// What is wrong there.
     pub what: String,
-    /// What to do about it.
+    /// The fix.
     pub fix: &'static str,
 }
 

@@ -1,8 +1,8 @@
-//! A plain grid: the first column to the left, all others to the right.
+//! A plain grid: the first column is left-aligned, all others right-aligned.
 
 use std::fmt;
 
-/// Prints rows of equal length, two blanks between columns.
+/// Prints rows of equal length, with two blanks between columns.
 pub(super) fn print(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |i: usize| {

@@ -1,4 +1,4 @@
-//! Index tables (seed 4, A.4): a row for each policy, the base is 100.
+//! Index tables (seed 4, A.4): one row per policy; the base is 100.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use super::set::Set;
 /// A table of indices.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// What stands for the samples of a run.
+    /// The value that represents the samples of a run.
     pub aggregate: Aggregate,
-    /// What a number means, but for metrics that are percentages themselves.
+    /// The meaning of a number, except for metrics that are percentages themselves.
     pub convention: Convention,
-    /// The metrics, a column each.
+    /// The metrics, one column each.
     pub metrics: Vec<Heading>,
-    /// A line for each policy; the base comes first.
+    /// One line per policy; the base comes first.
     pub lines: Vec<Line>,
 }
 
@@ -26,7 +26,7 @@ pub struct Table {
 pub struct Heading {
     /// The metric.
     pub metric: String,
-    /// Whether its values stand as they are: a percentage is no quantity to make an index of.
+    /// Whether its values are printed as they are: indices of percentages make no sense.
     pub plain: bool,
 }
 
@@ -35,12 +35,12 @@ pub struct Heading {
 pub struct Line {
     /// Its name.
     pub column: String,
-    /// An index for each metric, or a percentage. NaN, and null in JSON, where the base is 0.
+    /// An index or a percentage for each metric; NaN, and null in JSON, if the base is 0.
     pub values: Vec<f64>,
 }
 
 impl Table {
-    /// Metrics whose unit is `%` are printed as they are.
+    /// Builds the table. Metrics whose unit is `%` are printed as they are.
     pub fn new(set: &Set, aggregate: Aggregate) -> Table {
         let convention = Convention::Index;
         let metrics: Vec<Heading> = set
@@ -60,7 +60,7 @@ impl Table {
         Table { aggregate, convention, metrics, lines }
     }
 
-    /// As rows of text: a header, then one row for each figure.
+    /// Returns the table as rows of text: a header, then one row per figure.
     pub fn records(&self) -> Vec<Vec<String>> {
         let header = ["metric", "aggregate", "column", "value", "index"];
         let mut records = vec![header.map(String::from).to_vec()];

@@ -1,12 +1,12 @@
-//! The layout of mmtests' tables (§5): labels to the left, columns to the right of two lines of
-//! names.
+//! The layout of mmtests' tables (§5): labels are left-aligned, columns are right-aligned under two
+//! lines of names.
 
 use std::fmt::{self, Write as _};
 
-/// Of a column in a table with percentages: value, and ` (   0.00%)`.
+/// Width of the value and of ` (   0.00%)` in a column of a table with percentages.
 pub(super) const PERCENT: usize = 23;
 
-/// A column's name in two lines (§5.3): it splits at the first `-`, but a following `-rcN` stays
+/// Splits a column's name into two lines (§5.3): at the first `-`, but a following `-rcN` stays
 /// with the first half.
 fn halves(name: &str) -> (&str, &str) {
     let Some(mut at) = name.find('-') else {
@@ -24,7 +24,7 @@ fn halves(name: &str) -> (&str, &str) {
     (&name[..at], &name[at + 1..])
 }
 
-/// The widths of all columns: as mmtests has them, or wider where a name needs it. The field of a
+/// Returns the widths of all columns: mmtests' own, or wider if a name needs it. The field of a
 /// name is one blank wider than the name.
 pub(super) fn widths(names: &[&str], first: usize, others: usize) -> Vec<usize> {
     let width = |(i, name): (usize, &&str)| {
@@ -35,7 +35,7 @@ pub(super) fn widths(names: &[&str], first: usize, others: usize) -> Vec<usize> 
     names.iter().enumerate().map(width).collect()
 }
 
-/// The header, names to the right over their columns. One line where no name splits.
+/// Prints the header, names right-aligned over their columns. It has one line if no name splits.
 pub(super) fn header(
     f: &mut fmt::Formatter<'_>,
     margin: usize,
@@ -54,7 +54,7 @@ pub(super) fn header(
     Ok(())
 }
 
-/// NaN is printed as 0 (§5.4).
+/// Maps NaN to 0, as NaN is printed (§5.4).
 pub(super) fn zero(x: f64) -> f64 {
     if x.is_nan() { 0.0 } else { x }
 }

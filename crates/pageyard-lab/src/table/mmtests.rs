@@ -12,20 +12,20 @@ use super::totals::{Totals, is_total};
 use crate::result::Better;
 use crate::stats::Samples;
 
-/// Which rows a table has (§2.1). A metric with one sample in every column has its value only.
+/// The rows of a table (§2.1). A metric with one sample in every column has only its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rows {
-    /// Of 2022: Min, mean, Stddev, CoeffVar, Max, BAmean-50, -95, -99.
+    /// Rows of 2022: Min, mean, Stddev, CoeffVar, Max, BAmean-50, -95, -99.
     #[default]
     Multiops,
-    /// Since 2026-03-04: of the best means only `BAmean.95`, with a dot.
+    /// Rows since 2026-03-04: of the best means only `BAmean.95`, with a dot.
     Multiops2026,
-    /// For lists of latencies; the 95th percentile is the row that may have a star.
+    /// For lists of latencies; the 95th percentile is the row that may be starred.
     Variabletime,
 }
 
-/// One statistic, a row's kind.
+/// One statistic: the kind of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Statistic {
     Min,
@@ -33,7 +33,7 @@ enum Statistic {
     Mean,
     Stddev,
     CoeffVar,
-    /// The mean of the best so many percent.
+    /// The mean of the best samples, given as a percentage of all samples.
     Best(usize),
     Percentile(usize),
 }
@@ -73,7 +73,7 @@ impl Rows {
         }
     }
 
-    /// The row that is compared, and may have a star.
+    /// Returns the statistic that is compared and may be starred.
     fn starred(self) -> Statistic {
         if self == Rows::Variabletime { Percentile(95) } else { Mean }
     }
@@ -82,7 +82,7 @@ impl Rows {
 impl Statistic {
     fn label(self, rows: Rows, era: Era, better: Better) -> String {
         let h = better == Better::Higher;
-        // Deviations of rates are about the harmonic mean since 2024-12, and named so.
+        // Since 2024-12, deviations of rates are about the harmonic mean, and named accordingly.
         let harmonic = if h && era == Era::Mmtests2024 { "H" } else { "" };
         match self {
             Min => "Min".into(),
@@ -118,18 +118,18 @@ impl Statistic {
         }
     }
 
-    /// Spread is never good.
+    /// Less spread is always better.
     fn better(self, better: Better) -> Better {
         if matches!(self, Stddev | CoeffVar) { Better::Lower } else { better }
     }
 }
 
-/// A table of mmtests.
+/// A table in mmtests' form.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// The rule of significance, by name.
+    /// The significance rule, by name.
     pub era: Era,
-    /// What a percentage means.
+    /// The meaning of a percentage.
     pub convention: Convention,
     /// The columns' names.
     pub columns: Vec<String>,
@@ -137,18 +137,18 @@ pub struct Table {
     pub lines: Vec<Line>,
     /// Whole-run totals, in tables of their own.
     pub totals: Totals,
-    /// Digits after the point of a value: 2, unless a metric asks for 4.
+    /// Digits after the decimal point of a value: 2, unless a metric asks for 4.
     pub precision: usize,
 }
 
 /// One row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
-    /// `Amean`.
+    /// The statistic's label, such as `Amean`.
     pub statistic: String,
-    /// `elsp-256`.
+    /// The metric, such as `elsp-256`.
     pub metric: String,
-    /// A cell for each column.
+    /// One cell per column.
     pub cells: Vec<Cell>,
 }
 
@@ -157,14 +157,14 @@ pub struct Line {
 pub struct Cell {
     /// The figure; NaN is printed as 0.
     pub value: f64,
-    /// Against the first column; positive is better.
+    /// Change against the first column; positive is better.
     pub percent: f64,
-    /// Whether the difference is held to be significant.
+    /// Whether the difference is considered significant.
     pub star: bool,
 }
 
 impl Table {
-    /// Metrics called `Duration …` and `Ops …` go to the tables of totals.
+    /// Builds the table. Metrics named `Duration …` and `Ops …` go to the tables of totals.
     pub fn new(set: &Set, era: Era, rows: Rows, precision: usize) -> Table {
         let columns: Vec<String> = set.columns.iter().map(|c| c.name.clone()).collect();
         let metrics: Vec<(&Row, Vec<Samples>)> = set
@@ -176,7 +176,7 @@ impl Table {
         let mut lines = Vec::new();
         for &statistic in rows.statistics() {
             for (m, samples) in &metrics {
-                // A single value is no distribution: its mean is the value, and there is no more.
+                // A single value has no distribution: print only its mean, which is the value.
                 let single = samples.iter().all(|s| s.n() == 1);
                 if single && statistic != Mean {
                     continue;
@@ -192,7 +192,7 @@ impl Table {
         Table { era, convention: Convention::PositiveIsBetter, columns, lines, totals, precision }
     }
 
-    /// As rows of text: a header, then one row for each figure.
+    /// Returns the table as rows of text: a header, then one row per figure.
     pub fn records(&self) -> Vec<Vec<String>> {
         let header = ["metric", "statistic", "column", "value", "percent", "star"];
         let mut records = vec![header.map(String::from).to_vec()];
@@ -258,7 +258,7 @@ impl fmt::Display for Table {
         for line in &self.lines {
             write!(f, "{:n$} {:m$}", line.statistic, line.metric)?;
             for (cell, width) in line.cells.iter().zip(&widths) {
-                // A value that is no number has no percentage either.
+                // A NaN value has no percentage either.
                 let percent = if cell.value.is_nan() { 0.0 } else { zero(cell.percent) };
                 let (open, close) = if cell.star { ('*', '*') } else { ('(', ')') };
                 let field = 12 + width - layout::PERCENT;

@@ -1,7 +1,7 @@
 //! Tables of results.
 //!
 //! [`Source`] is a saved file, [`align`] puts several side by side as [`Set`]s, and a [`Report`]
-//! is a set in one of the [`Form`]s: as text, CSV and JSON.
+//! formats sets in one of the [`Form`]s: as text, CSV and JSON.
 //!
 //! ```
 //! # fn main() -> Result<(), pageyard_lab::table::TableError> {
@@ -70,7 +70,7 @@ use serde::Serialize;
 
 use crate::stats::median;
 
-/// What stands for all samples of a run, where a form has room for one figure.
+/// The single value that represents all samples of a run, in forms with room for only one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Aggregate {
@@ -89,7 +89,7 @@ impl Aggregate {
         }
     }
 
-    /// `mean` or `median`.
+    /// Returns `mean` or `median`.
     pub fn name(self) -> &'static str {
         match self {
             Aggregate::Mean => "mean",

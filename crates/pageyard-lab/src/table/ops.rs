@@ -1,4 +1,4 @@
-//! What a machine counted during a run, as the rows of mmtests' Ops table (§5.6).
+//! A machine's counters during a run, as the rows of mmtests' Ops table (§5.6).
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,13 @@ struct Counters {
     after: BTreeMap<String, u64>,
 }
 
-/// The Ops rows of a run of so many seconds, from `/proc/vmstat` before and after: metrics called
-/// `Ops …` with one sample each, in mmtests' order. A row whose counters the machine does not have
-/// is left out; so are mmtests' "Fragmentation stalls", for which vmstat has no counter.
+/// Returns the Ops rows of a run of `seconds` seconds, from `/proc/vmstat` before and after:
+/// metrics named `Ops …` with one sample each, in mmtests' order. Rows whose counters the machine
+/// lacks are left out. So are mmtests' "Fragmentation stalls", for which vmstat has no counter.
 ///
 /// # Errors
-/// A line that is no name and number, a counter that went back, no time.
+/// Fails if a line is not a name and a number, if a counter decreased, or if `seconds` is not
+/// positive.
 pub fn ops(before: &str, after: &str, seconds: f64) -> Result<Vec<Metric>, TableError> {
     if !(seconds.is_finite() && seconds > 0.0) {
         let what = format!("{seconds} seconds between before and after");
@@ -26,7 +27,7 @@ pub fn ops(before: &str, after: &str, seconds: f64) -> Result<Vec<Metric>, Table
         Counters { before: read("vmstat before", before)?, after: read("vmstat after", after)? };
     for (name, &after) in &c.after {
         let before = c.before.get(name).copied().unwrap_or(0);
-        // What begins with nr_ is a level and may fall.
+        // Names that begin with nr_ are levels, which may fall.
         if after < before && !name.starts_with("nr_") {
             let what = format!("{name} fell from {before} to {after}");
             return wrong("vmstat after", what, "take both copies from the same boot");
@@ -49,7 +50,7 @@ fn read(place: &str, text: &str) -> Result<BTreeMap<String, u64>, TableError> {
 }
 
 impl Counters {
-    /// What was counted in between; `None` for a counter that there is not.
+    /// Returns the difference between the two copies; `None` if the counter does not exist.
     fn get(&self, name: &str) -> Option<f64> {
         let after = *self.after.get(name)?;
         let before = self.before.get(name).copied().unwrap_or(0);
@@ -64,7 +65,7 @@ impl Counters {
     fn rows(&self, seconds: f64) -> Vec<Metric> {
         use Better::{Higher, Lower};
         let get = |name| self.get(name);
-        // A share of 100, and what it is where there is nothing to share.
+        // A percentage, and its value if the whole is zero.
         let share = |part: Option<f64>, whole: Option<f64>, none: f64| {
             Some(if whole? == 0.0 { none } else { 100.0 * part? / whole? })
         };
@@ -171,9 +172,9 @@ mod tests {
         assert_eq!(of("Direct efficiency %"), Some(20.0));
         assert_eq!(of("Kswapd velocity"), Some(30.0));
         assert_eq!(of("Percentage direct scans"), Some(25.0));
-        // Nothing is made up.
+        // Rows without counters are not invented.
         assert_eq!(of("Compaction cost"), None);
-        // None scanned: 100 %.
+        // Nothing scanned: 100 %.
         let still = ops(before, before, 10.0).unwrap();
         assert_eq!(value(&still, "Direct efficiency %"), Some(100.0));
         assert_eq!(value(&still, "Percentage direct scans"), Some(0.0));

@@ -1,4 +1,5 @@
-//! Our own table (§10): medians with their intervals, and a change only where it is shown.
+//! Pageyard's own table (§10): medians with their intervals, and changes only where they are
+//! significant.
 
 use std::fmt::{self, Write as _};
 
@@ -8,15 +9,16 @@ use super::set::{Row, Set};
 use crate::result::Better;
 use crate::stats::{Interval, holm, mann_whitney, median, median_interval, ratio, ratio_interval};
 
-/// Below this p value, corrected for all comparisons of a table, a difference is more than chance.
+/// Significance level: a difference counts if its p value, corrected for all comparisons of a
+/// table, is below this.
 const ALPHA: f64 = 0.05;
 
-/// When a change is claimed.
+/// The rule for claiming a change.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rule {
-    /// The practical band: a ratio within 1 ± this is no change that matters.
+    /// The practical band: a ratio within 1 ± this value is not a relevant change.
     pub band: f64,
-    /// What the bootstrap draws from.
+    /// Seed of the bootstrap.
     pub seed: u64,
 }
 
@@ -29,13 +31,13 @@ impl Default for Rule {
 /// A table of medians.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// When a change is claimed.
+    /// The rule for claiming a change.
     pub rule: Rule,
-    /// How many comparisons Holm's correction is over.
+    /// Number of comparisons that Holm's correction covers.
     pub comparisons: usize,
     /// The columns' names.
     pub columns: Vec<String>,
-    /// One for each metric.
+    /// One line per metric.
     pub lines: Vec<Line>,
 }
 
@@ -44,45 +46,45 @@ pub struct Table {
 pub struct Line {
     /// Its name.
     pub metric: String,
-    /// What it is counted in.
+    /// Its unit.
     pub unit: String,
     /// Which way is better.
     pub better: Better,
-    /// A cell for each column.
+    /// One cell per column.
     pub cells: Vec<Cell>,
 }
 
 /// One metric of one column.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    /// How many samples.
+    /// Number of samples.
     pub n: usize,
     /// Their median.
     pub median: f64,
-    /// What holds the median of all possible runs with 95 %; `None` for fewer than six samples.
+    /// The 95 % confidence interval of the median; `None` for fewer than six samples.
     pub interval: Option<Interval>,
-    /// Against the base; `None` in the base's own column.
+    /// The comparison with the base; `None` in the base's own column.
     pub compared: Option<Compared>,
 }
 
 /// A column against the base.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
-    /// New over base, of medians. Infinite where only the base is 0; JSON has null for it.
+    /// New over base, of medians. Infinite if only the base is 0; JSON has null for it.
     pub ratio: f64,
-    /// Its bootstrap interval, 95 %; `None` with fewer than two samples on a side.
+    /// The ratio's 95 % bootstrap interval; `None` with fewer than two samples on a side.
     pub interval: Option<Interval>,
     /// Whether two simulated figures were compared exactly.
     pub exact: bool,
-    /// Mann-Whitney, two-sided; `None` with fewer than two samples on a side.
+    /// The two-sided Mann-Whitney p value; `None` with fewer than two samples on a side.
     pub p: Option<f64>,
-    /// The same, corrected for all comparisons of the table.
+    /// The p value, corrected for all comparisons of the table.
     pub p_holm: Option<f64>,
-    /// What this shows.
+    /// The conclusion.
     pub verdict: Verdict,
 }
 
-/// What a comparison shows.
+/// The conclusion of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -90,24 +92,24 @@ pub enum Verdict {
     Better,
     /// A change for the worse.
     Worse,
-    /// A simulated result, and the very same.
+    /// Simulated results that are identical.
     Same,
-    /// Nothing.
+    /// No significant change.
     Nothing,
 }
 
 impl Table {
     /// Compares every column with the first.
     ///
-    /// A change is claimed where p, corrected, is below 0.05 and the whole interval of the ratio
-    /// lies outside the band. Single figures of simulated runs are compared exactly: nothing is
-    /// left to chance in them, so any difference is real; whether it is one of the policy or of the
-    /// seed, more seeds tell.
+    /// A change is claimed if the corrected p value is below 0.05 and the whole interval of the
+    /// ratio lies outside the band. Single figures of simulated runs are compared exactly: they
+    /// contain no noise, so any difference is real. More seeds show whether it comes from the
+    /// policy or from the seed.
     pub fn new(set: &Set, rule: Rule) -> Table {
         Table::build(set, rule, false)
     }
 
-    /// The same. Where only verdicts are wanted, intervals that decide nothing are left out.
+    /// Builds the table. With `verdicts`, leaves out intervals that do not affect a verdict.
     pub(super) fn build(set: &Set, rule: Rule, verdicts: bool) -> Table {
         let simulated = set.simulated();
         let mut lines: Vec<Line> = set.metrics.iter().map(|m| line(m, simulated)).collect();
@@ -119,7 +121,7 @@ impl Table {
         for (line, m) in lines.iter_mut().zip(&set.metrics) {
             for (cell, samples) in line.cells.iter_mut().zip(&m.samples) {
                 let Some(c) = &mut cell.compared else { continue };
-                // A seed for each comparison, so that none depends on another.
+                // A separate seed for each comparison keeps them independent.
                 draws = draws.wrapping_add(1);
                 if c.p.is_some() {
                     c.p_holm = next.next().copied();
@@ -134,7 +136,7 @@ impl Table {
         Table { rule, comparisons: p.len(), columns, lines }
     }
 
-    /// As rows of text: a header, then one row for each metric and column.
+    /// Returns the table as rows of text: a header, then one row per metric and column.
     pub fn records(&self) -> Vec<Vec<String>> {
         const HEADER: [&str; 14] = [
             "metric",
@@ -181,7 +183,7 @@ fn line(m: &Row, simulated: bool) -> Line {
             ratio: ratio(median(base), median(samples)),
             interval: None,
             exact,
-            // One sample shows nothing at 0.05, and would weaken what the others show.
+            // A single sample cannot reach 0.05, and would weaken the correction for the others.
             p: (base.len() > 1 && samples.len() > 1).then(|| mann_whitney(base, samples)),
             p_holm: None,
             verdict: Verdict::Nothing,
@@ -231,7 +233,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Five digits, or all before the point.
+/// Formats with five significant digits, or with all integer digits if there are more.
 pub(super) fn short(x: f64) -> String {
     let before = if x == 0.0 { 1.0 } else { x.abs().log10().floor() + 1.0 };
     format!("{:.*}", (5.0 - before).clamp(0.0, 12.0) as usize, x)
@@ -253,7 +255,7 @@ impl Compared {
             Some(p) if p < 0.0001 => text.push_str(" p<0.0001"),
             Some(p) => _ = write!(text, " p={p:.4}"),
         }
-        // The same to the last digit needs no more words.
+        // Identical figures need no further text.
         if self.verdict == Verdict::Same { "=".into() } else { format!("{text} {}", self.verdict) }
     }
 }
@@ -288,7 +290,7 @@ impl fmt::Display for Table {
 }
 
 impl Table {
-    /// What stands under the table.
+    /// Returns the legend printed below the table.
     pub(crate) fn legend_text(&self) -> String {
         struct Legend<'t>(&'t Table);
         impl fmt::Display for Legend<'_> {

@@ -1,4 +1,4 @@
-//! Sets in one form: what `pageyard compare` prints.
+//! Sets in one form: the output of `pageyard compare`.
 
 use std::fmt;
 
@@ -14,20 +14,20 @@ use super::{Aggregate, change, index, mmtests, ours, series, tab};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
-    /// Medians, intervals, and changes only where they are shown (§10).
+    /// Medians, intervals, and only significant changes (§10).
     #[default]
     Pageyard,
-    /// mmtests with its rule of significance until 2024-11 (§4).
+    /// mmtests with its significance rule until 2024-11 (§4).
     #[serde(rename = "mmtests-2019")]
     Mmtests2019,
-    /// mmtests with its rule since 2024-12 (§4).
+    /// mmtests with its significance rule since 2024-12 (§4).
     #[serde(rename = "mmtests-2024")]
     Mmtests2024,
-    /// The base is 100.
+    /// Indices; the base is 100.
     Index,
     /// Plain change in percent.
     Change,
-    /// Change of figures one larger, as the mail of 2024 printed it.
+    /// Change of each figure plus one, as printed by the mail of 2024.
     #[serde(rename = "change-2024")]
     Change2024,
     /// Every sample.
@@ -35,7 +35,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// All forms, by name.
+    /// All forms with their names.
     pub const ALL: [(&'static str, Form); 7] = [
         ("pageyard", Form::Pageyard),
         ("mmtests-2019", Form::Mmtests2019),
@@ -47,18 +47,18 @@ impl Form {
     ];
 }
 
-/// What a table is made with.
+/// Options of a table.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Options {
     /// The form.
     pub form: Form,
-    /// Our own form: when a change is claimed.
+    /// Form `pageyard`: the rule for claiming a change.
     pub rule: ours::Rule,
-    /// mmtests: which rows.
+    /// mmtests: the rows to print.
     pub rows: Rows,
-    /// mmtests: digits after the point of a value.
+    /// mmtests: digits after the decimal point of a value.
     pub precision: usize,
-    /// Index and change: what stands for all samples.
+    /// Index and change: the value that represents all samples.
     pub aggregate: Aggregate,
 }
 
@@ -74,29 +74,29 @@ impl Default for Options {
     }
 }
 
-/// Tables with all that they were made from.
+/// Tables, with everything that they were made from.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The version that compared, not the one that ran.
+    /// The version that made the comparison, not the one that ran the workload.
     pub version: &'static str,
-    /// How.
+    /// The options of the tables.
     pub options: Options,
-    /// A table for each set.
+    /// One table per set.
     pub tables: Vec<Titled>,
 }
 
-/// A table and where its figures come from.
+/// A table and the source of its figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Titled {
     /// The workload.
     pub workload: String,
     /// Its parameters.
     pub parameters: std::collections::BTreeMap<String, String>,
-    /// The machine, in words; says where it was simulated.
+    /// The machine, in words; states whether it was simulated.
     pub world: String,
     /// The columns: files, policies, machines, seeds, versions.
     pub sources: Vec<Column>,
-    /// The line over the table.
+    /// The line above the table.
     pub heading: String,
     /// The table.
     pub table: Printed,
@@ -106,9 +106,9 @@ pub struct Titled {
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Printed {
-    /// Our own.
+    /// Pageyard's own form.
     Ours(ours::Table),
-    /// mmtests'.
+    /// mmtests' form.
     Mmtests(mmtests::Table),
     /// Indices.
     Index(index::Table),
@@ -119,7 +119,7 @@ pub enum Printed {
 }
 
 impl Report {
-    /// Makes a table of each set.
+    /// Builds one table per set.
     pub fn new(sets: &[Set], options: &Options) -> Report {
         let titled = |set: &Set| Titled {
             workload: set.workload.clone(),
@@ -133,7 +133,7 @@ impl Report {
         Report { version: env!("CARGO_PKG_VERSION"), options: *options, tables }
     }
 
-    /// As CSV: one header, and every row begins with its workload and machine.
+    /// Formats as CSV: one header; every row begins with its workload and machine.
     pub fn csv(&self) -> String {
         let mut all: Vec<Vec<String>> = Vec::new();
         for t in &self.tables {
@@ -167,7 +167,7 @@ impl Printed {
         }
     }
 
-    /// As rows of text, a header first.
+    /// Returns the table as rows of text, header first.
     pub(crate) fn records(&self) -> Vec<Vec<String>> {
         match self {
             Printed::Ours(t) => t.records(),

@@ -1,4 +1,4 @@
-//! Series: a line for each sample, a column for each policy, as the mail of 2024 has them.
+//! Series: one row per sample, one column per policy, as in the mail of 2024.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::set::Set;
 
-/// All samples of all metrics, in their order.
+/// All samples of all metrics, in order of measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
     /// The columns' names.
     pub columns: Vec<String>,
-    /// One series for each metric.
+    /// One series per metric.
     pub series: Vec<Series>,
 }
 
@@ -20,12 +20,12 @@ pub struct Table {
 pub struct Series {
     /// The metric.
     pub metric: String,
-    /// By round, then by column; `None` where a column has fewer rounds.
+    /// By round, then by column; `None` if a column has fewer rounds.
     pub rounds: Vec<Vec<Option<f64>>>,
 }
 
 impl Table {
-    /// In the order in which they were measured.
+    /// Builds the series in order of measurement.
     pub fn new(set: &Set) -> Table {
         let series = |m: &super::Row| {
             let longest = m.samples.iter().map(Vec::len).max().unwrap_or(0);
@@ -38,14 +38,14 @@ impl Table {
         }
     }
 
-    /// As rows of text: a header, then one row for each round.
+    /// Returns the table as rows of text: a header, then one row per round.
     pub fn records(&self) -> Vec<Vec<String>> {
         let mut records = vec![vec!["series".into(), "round".into()]];
         records[0].extend(self.columns.iter().cloned());
         for s in &self.series {
             for (i, round) in s.rounds.iter().enumerate() {
                 let mut record = vec![s.metric.clone(), (i + 1).to_string()];
-                // As many digits as the number has, and one after the point where it is whole.
+                // All significant digits, and one decimal place for integers.
                 let text = |x: &Option<f64>| x.map_or(String::new(), |x| format!("{x:?}"));
                 record.extend(round.iter().map(text));
                 records.push(record);

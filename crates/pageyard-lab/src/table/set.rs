@@ -1,4 +1,4 @@
-//! Results side by side: which columns there are, and that they can be compared.
+//! Results side by side: selects the columns and checks that they are comparable.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -10,8 +10,8 @@ use super::error::{TableError, wrong};
 use super::source::Source;
 use crate::result::{Better, Metric, RunResult, World};
 
-/// One workload with the same metrics under several policies, or from several files. What every
-/// form of table is made from.
+/// One workload with the same metrics under several policies, or from several files. The input of
+/// every form of table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Set {
     /// The workload's name.
@@ -27,7 +27,7 @@ pub struct Set {
 /// Where a column's samples come from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Column {
-    /// What tells it from the others: the policy, or the file's stem, or both.
+    /// The column's unique name: the policy, the file's stem, or both.
     pub name: String,
     /// The file.
     pub file: String,
@@ -37,9 +37,9 @@ pub struct Column {
     pub world: World,
     /// The seeds of the runs, in order.
     pub seeds: Vec<u64>,
-    /// The versions that they were made with, without repetition.
+    /// The versions that produced the runs, without repetition.
     pub versions: Vec<String>,
-    /// The parameters that not all columns share.
+    /// The parameters that differ between columns.
     pub parameters: BTreeMap<String, String>,
 }
 
@@ -48,21 +48,21 @@ pub struct Column {
 pub struct Row {
     /// Its name.
     pub name: String,
-    /// What it is counted in.
+    /// Its unit.
     pub unit: String,
     /// Which way is better.
     pub better: Better,
-    /// By column, never empty.
+    /// Samples by column; never empty.
     pub samples: Vec<Vec<f64>>,
 }
 
 impl Set {
-    /// Whether these are a simulated machine's results.
+    /// Whether the results are of a simulated machine.
     pub fn simulated(&self) -> bool {
         self.columns.iter().any(|c| matches!(c.world, World::Simulated(_)))
     }
 
-    /// Where it ran, in words: `simulated on NAME`, or the host.
+    /// Describes where the workload ran: `simulated on NAME`, or the host.
     pub fn world(&self) -> String {
         let worlds: Vec<_> = self.columns.iter().map(|c| &c.world).collect();
         let words = |w: &World| match w {
@@ -76,14 +76,14 @@ impl Set {
         each.collect::<Vec<_>>().join(", ")
     }
 
-    /// The workload with its parameters.
+    /// Returns the workload with its parameters.
     pub fn title(&self) -> String {
         let parameters = pairs(&self.parameters);
         format!("{}{}{parameters}", self.workload, if parameters.is_empty() { "" } else { " " })
     }
 }
 
-/// The heading over every table: what ran, where, from which seeds, by which version.
+/// The heading above every table: workload, machine, seeds and version.
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = |of: fn(&Column) -> Vec<String>| {
@@ -101,7 +101,7 @@ impl fmt::Display for Set {
 }
 
 impl Set {
-    /// The seeds in words; a long list by its ends.
+    /// Formats the seeds; a long list by its first and last.
     fn seeds(&self) -> String {
         let seeds: BTreeSet<u64> = self.columns.iter().flat_map(|c| c.seeds.clone()).collect();
         let ends = (seeds.first().copied().unwrap_or(0), seeds.last().copied().unwrap_or(0));
@@ -124,19 +124,19 @@ fn pairs(parameters: &BTreeMap<String, String>) -> String {
 struct Group<'a> {
     source: &'a Source,
     runs: Vec<&'a RunResult>,
-    /// The same by their workload.
+    /// The runs by workload.
     by_workload: HashMap<&'a str, Vec<&'a RunResult>>,
 }
 
-/// Puts results side by side: a column for each source, policy and world, in the order given; a
-/// set for each workload and its parameters. Runs of the same are put together.
+/// Aligns results: one column for each source, policy and world, in the order given, and one set
+/// for each workload and its parameters. Equal runs are merged.
 ///
-/// Where every column has a workload with one choice of parameters only, the choices may differ;
-/// the heading says so.
+/// If every column has a workload with only one choice of parameters, the choices may differ; the
+/// heading says so.
 ///
 /// # Errors
-/// Columns without the same workloads and metrics; a simulated beside a measured result; the same
-/// simulated run twice; what [`Source::check`] finds.
+/// Fails if the columns have different workloads or metrics, if simulated and measured results are
+/// mixed, if the same simulated run occurs twice, or if [`Source::check`] fails.
 pub fn align(sources: &[Source]) -> Result<Vec<Set>, TableError> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for source in sources {
@@ -228,7 +228,7 @@ fn one_kind_of_world(groups: &[Group<'_>]) -> Result<(), TableError> {
     wrong(at(one), what, "compare simulated with simulated, and measured with measured")
 }
 
-/// A workload's runs in this column, by their parameters.
+/// Groups a workload's runs in this column by their parameters.
 fn choices<'a>(
     group: &Group<'a>,
     workload: &str,
@@ -245,9 +245,9 @@ fn choices<'a>(
     choices
 }
 
-/// The shortest names that tell all columns apart.
+/// Returns the shortest names that distinguish all columns.
 fn names(groups: &[Group<'_>]) -> Vec<String> {
-    // Versions have dots too: only the ending that says what the file is goes.
+    // Versions contain dots too, so only the `.json` extension is removed.
     let stem = |g: &Group<'_>| {
         let name = Path::new(&g.source.name).file_name();
         let name = name.map_or(g.source.name.clone(), |s| s.to_string_lossy().into_owned());
@@ -272,11 +272,11 @@ fn names(groups: &[Group<'_>]) -> Vec<String> {
             return last;
         }
     }
-    // The same file twice: by place.
+    // The same file twice: number them.
     last.iter().enumerate().map(|(i, name)| format!("{}-{name}", i + 1)).collect()
 }
 
-/// One workload's runs, a list for each column.
+/// Builds the set of one workload from its runs, one list per column.
 fn set(
     groups: &[Group<'_>],
     names: &[String],
@@ -330,7 +330,7 @@ impl Row {
     }
 }
 
-/// Puts a run's samples into the last column.
+/// Appends a run's samples to the last column.
 fn take(place: &str, from: &[Metric], to: &mut [Row]) -> Result<(), TableError> {
     const SAME: &str = "compare results of one version of the workload";
     let known: HashSet<&String> = to.iter().map(|row| &row.name).collect();

@@ -1,4 +1,4 @@
-//! Saved results, read and checked.
+//! Reads and checks saved results.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,10 +9,10 @@ use super::error::{TableError, wrong};
 use crate::result::{RunResult, World};
 use crate::text::{clean, shown};
 
-/// The longest file of results in bytes.
+/// The maximum size of a results file in bytes.
 const MOST_TEXT: u64 = 1 << 27;
 
-/// Escapes what a terminal would act on: names stand in tables, and in one line each.
+/// Escapes control characters: names appear in tables and must fit on one line.
 fn clean_names(r: &mut RunResult) {
     let (World::Simulated(world) | World::Host(world)) = &mut r.world;
     let metrics = r.metrics.iter_mut().flat_map(|m| [&mut m.name, &mut m.unit]);
@@ -31,12 +31,13 @@ fn clean_names(r: &mut RunResult) {
         .collect();
 }
 
-/// Results that belong together: a saved file, or what a run just measured.
+/// Results that belong together: a saved file, or the results of the current run.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The file's name as it was given; errors and columns are named after it.
+    /// The file's name as given; errors and columns are named after it.
     pub name: String,
-    /// Its results. Several of one workload under one policy are samples of the same thing.
+    /// The results. Several results of one workload under one policy are samples of the same
+    /// configuration.
     pub results: Vec<RunResult>,
 }
 
@@ -44,7 +45,8 @@ impl Source {
     /// Reads a file of saved results: a JSON array of [`RunResult`]s, or one.
     ///
     /// # Errors
-    /// What cannot be read, is no such JSON, or fails [`Source::check`]; with the file's name.
+    /// Fails with the file's name if the file cannot be read, is not such JSON, or fails
+    /// [`Source::check`].
     pub fn read(path: &Path) -> Result<Source, TableError> {
         let name = shown(path);
         let text = match read_text(path, MOST_TEXT) {
@@ -54,12 +56,13 @@ impl Source {
         Source::parse(name, &text)
     }
 
-    /// The same from text.
+    /// Parses results from text.
     ///
     /// # Errors
-    /// As [`Source::read`].
+    /// Fails like [`Source::read`].
     pub fn parse(name: String, text: &str) -> Result<Source, TableError> {
-        // Each shape by itself: the error of the one that was meant says the line and the field.
+        // Parse each shape separately, so that the error names the line and field of the intended
+        // shape.
         let results = if text.trim_start().starts_with('[') {
             serde_json::from_str(text)
         } else {
@@ -77,11 +80,11 @@ impl Source {
         Ok(source)
     }
 
-    /// Whether there is something to compare, and all of it numbers.
+    /// Checks that there is something to compare, and that all samples are finite.
     ///
     /// # Errors
-    /// No results, no metrics, no samples, a sample that is not finite, a metric twice, a track
-    /// whose series do not fit together.
+    /// Fails if there are no results, no metrics or no samples, if a sample is not finite, if a
+    /// metric occurs twice, or if the series of a track do not match.
     pub fn check(&self) -> Result<(), TableError> {
         const AGAIN: &str = "run the workload again";
         if self.results.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::set::Set;
 
-/// Rows as lines of values with commas between, quoted where they must be (RFC 4180).
+/// Formats rows as comma-separated values, quoted where necessary (RFC 4180).
 pub(super) fn csv(records: &[Vec<String>]) -> String {
     let quoted = |value: &String| {
         if value.contains([',', '"', '\n', '\r']) {
@@ -15,8 +15,8 @@ pub(super) fn csv(records: &[Vec<String>]) -> String {
     records.iter().map(line).collect()
 }
 
-/// Every sample as a line `metric factorA factorB interval value extra`, with tabs between: the
-/// workload is factor A, the column factor B, the interval counts samples from 1, and extra is the
+/// Formats every sample as a tab-separated line `metric factorA factorB interval value extra`: the
+/// workload is factor A, the column factor B, the interval numbers samples from 1, and extra is the
 /// unit. Tabs in names become blanks.
 pub fn tsv(sets: &[Set]) -> String {
     let clean = |text: &str| text.replace(['\t', '\n', '\r'], " ");

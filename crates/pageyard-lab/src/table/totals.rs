@@ -1,4 +1,4 @@
-//! mmtests' tables of whole-run totals (§5.5, §5.6): seconds, and counters of the machine.
+//! mmtests' tables of whole-run totals (§5.5, §5.6): seconds, and the machine's counters.
 
 use std::fmt;
 
@@ -11,28 +11,28 @@ use super::set::{Row, Set};
 const DURATION: &str = "Duration ";
 const OPS: &str = "Ops ";
 
-/// A metric of this name is a total of the whole run: `Duration User`, `Ops Swap Ins`.
+/// Whether a metric of this name is a total of the whole run: `Duration User`, `Ops Swap Ins`.
 pub(super) fn is_total(name: &str) -> bool {
     name.starts_with(DURATION) || name.starts_with(OPS)
 }
 
-/// Both tables. No percentages, and no stars.
+/// Both tables. They have no percentages and no stars.
 #[derive(Clone, Debug, Serialize)]
 pub struct Totals {
-    /// User, System, Elapsed: seconds of the whole run, with what the workload did to set up.
+    /// User, System, Elapsed: seconds of the whole run, including the workload's setup.
     pub duration: Vec<Total>,
-    /// One for each counter: its value after the run minus that before.
+    /// One per counter: its value after the run minus its value before.
     pub ops: Vec<Total>,
     #[serde(skip)]
     era: Era,
 }
 
-/// A line of totals.
+/// One row of totals.
 #[derive(Clone, Debug, Serialize)]
 pub struct Total {
-    /// The name, without the table's.
+    /// The name, without the table's prefix.
     pub name: String,
-    /// A value for each column; where runs were put together, their mean.
+    /// A value for each column; the mean if runs were merged.
     pub values: Vec<f64>,
 }
 
@@ -49,14 +49,14 @@ impl Totals {
         Totals { duration: of(DURATION), ops: of(OPS), era }
     }
 
-    /// Prints what there is, after a blank line where something came before.
+    /// Prints the non-empty tables; with `after`, preceded by a blank line.
     pub(super) fn print(
         &self,
         f: &mut fmt::Formatter<'_>,
         names: &[&str],
         mut after: bool,
     ) -> fmt::Result {
-        // The published tables of 2019 have 12 and then 13; the snapshot of 2026 has 18.
+        // The published tables of 2019 have widths 12 and then 13; the snapshot of 2026 has 18.
         let duration = if self.era == Era::Mmtests2019 { [12, 13] } else { [18, 18] };
         let tables = [(DURATION, &self.duration, duration), (OPS, &self.ops, [15, 15])];
         for (kind, totals, [first, others]) in tables {

@@ -1,4 +1,4 @@
-//! From a description to what an allocator needs, or to the entry at fault.
+//! Converts a description to what an allocator needs, or finds the entry at fault.
 
 use std::ops::Range;
 
@@ -13,13 +13,13 @@ use super::text::{bytes, numbers, range};
 /// Ends of the zones DMA and DMA32 on x86 (§1.2).
 const DMA_END: u64 = 16 << 20;
 const DMA32_END: u64 = 4 << 30;
-/// Bytes of a section: memory comes and goes by these (§1.1).
+/// Bytes of a section, the unit in which memory goes online and offline (§1.1).
 const SECTION: u64 = 128 << 20;
-/// Addresses have at most so many bits.
+/// Limit of addresses, exclusive: 52 bits.
 const MOST_ADDRESS: u64 = 1 << 52;
-/// From a node to itself.
+/// Default distance from a node to itself.
 const LOCAL: u8 = 10;
-/// From a node to another where nothing is said.
+/// Default distance from a node to another.
 const REMOTE: u8 = 20;
 
 /// A part of a node's memory in one zone, by address.
@@ -28,7 +28,7 @@ struct Part {
     node: usize,
     kind: ZoneKind,
     span: Range<u64>,
-    /// As it stands in the description.
+    /// The text in the description.
     text: String,
 }
 
@@ -37,10 +37,10 @@ struct Checker<'d> {
 }
 
 impl Description {
-    /// What the description means, if it can be.
+    /// Checks the description and converts it to a topology.
     ///
     /// # Errors
-    /// The first entry that cannot be, and what would mend it.
+    /// Fails with the first invalid entry, and its fix.
     pub fn check(&self) -> Result<Topology, TopologyError> {
         let of = self;
         let c = Checker { of };
@@ -116,7 +116,7 @@ impl Checker<'_> {
         Ok(r)
     }
 
-    /// A node's memory by zone.
+    /// Returns a node's memory by zone.
     fn memory(&self, n: usize, node: &Node) -> Result<Vec<Part>, TopologyError> {
         let mut parts = Vec::new();
         for memory in &node.memory {
@@ -147,7 +147,7 @@ impl Checker<'_> {
         Ok(parts)
     }
 
-    /// The topmost part of a node's memory becomes MOVABLE.
+    /// Moves the topmost part of a node's memory into the zone MOVABLE.
     fn make_movable(
         &self,
         n: usize,
@@ -198,7 +198,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// One zone for each node and kind, from its first to its last part.
+    /// Returns one zone for each node and kind, from its first to its last part.
     fn zones(&self, parts: &[Part]) -> Result<Vec<ZoneSpec>, TopologyError> {
         let mut zones: Vec<ZoneSpec> = Vec::new();
         for p in parts {
@@ -280,7 +280,7 @@ impl Checker<'_> {
         found.into_iter().enumerate().map(of).collect()
     }
 
-    /// Row by row; the kernel does not ask that they be the same both ways.
+    /// Returns the distances row by row. As in the kernel, they need not be symmetric.
     fn distances(&self) -> Result<Vec<u8>, TopologyError> {
         let nodes = &self.of.nodes;
         if nodes.iter().all(|n| n.distances.is_empty()) {
@@ -315,7 +315,7 @@ impl Checker<'_> {
         Ok(out)
     }
 
-    /// Each CPU's share of its caches; 0 where nothing is said of them.
+    /// Returns each CPU's share of its caches; 0 if the description does not have them.
     fn caches(&self, cpus: usize) -> Result<Vec<CacheSlice>, TopologyError> {
         let mut slices: Vec<Option<CacheSlice>> = vec![None; cpus];
         for (i, cache) in self.of.caches.iter().enumerate() {

@@ -1,10 +1,11 @@
-//! A description as it stands in a file, or as a program builds it.
+//! The description of a machine, as read from a file or built by a program.
 
 use serde::Deserialize;
 
 use super::machine::TopologyError;
 
-/// A machine as it is described; [`check`](Description::check) makes a [`Topology`] of it.
+/// An unchecked description of a machine. [`check`](Description::check) turns it into a
+/// [`Topology`].
 ///
 /// ```
 /// use pageyard_lab::topology::{Cache, Description, Node};
@@ -21,18 +22,19 @@ use super::machine::TopologyError;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// What errors call it: the file, or any name.
+    /// The name used in error messages: the file name, or any other name.
     #[serde(skip)]
     pub name: String,
-    /// Clock of the CPUs in MHz.
+    /// CPU clock in MHz.
     pub clock_mhz: Option<u32>,
-    /// Memory comes and goes by sections: every range must be aligned to them.
+    /// Whether memory goes online and offline by sections. Every range must then be aligned to
+    /// sections.
     #[serde(default)]
     pub hotplug: bool,
     /// The nodes, numbered from 0 in this order.
     #[serde(default, rename = "node")]
     pub nodes: Vec<Node>,
-    /// The caches.
+    /// The last-level caches.
     #[serde(default, rename = "cache")]
     pub caches: Vec<Cache>,
 }
@@ -41,95 +43,96 @@ pub struct Description {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Its memory; none: a node without memory.
+    /// The node's memory. Empty for a node without memory.
     #[serde(default)]
     pub memory: Vec<Memory>,
-    /// Memory of it that is in use already and never becomes free.
+    /// Address ranges of the node's memory that are in use from the start and never become free.
     #[serde(default)]
     pub reserved: Vec<String>,
-    /// So much of its memory, from the top, is the zone MOVABLE: a size.
+    /// Size of the zone MOVABLE, taken from the top of the node's memory.
     pub movable: Option<String>,
-    /// Its CPUs, as a list; none: a node without CPUs.
+    /// The node's CPUs as a CPU list. Empty for a node without CPUs.
     #[serde(default)]
     pub cpus: String,
-    /// How far it is to each node, by number, as firmware tells it: 10 to itself, more to others.
-    /// All nodes say it, or none.
+    /// The distance to each node, by node number, as firmware reports it: 10 to the node itself,
+    /// more to other nodes. Either all nodes have distances or none does.
     #[serde(default)]
     pub distances: Vec<u8>,
 }
 
-/// A range of addresses.
+/// A range of memory.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Memory {
-    /// Split into zones as on x86: DMA below 16 MiB, DMA32 below 4 GiB, NORMAL above.
+    /// Addresses that are split into zones as on x86: DMA below 16 MiB, DMA32 below 4 GiB, NORMAL
+    /// above.
     Auto(String),
-    /// All of it in one zone.
+    /// Addresses that lie in one zone.
     Zoned {
-        /// The addresses.
+        /// The address range.
         range: String,
         /// The zone.
         zone: Zone,
     },
 }
 
-/// A zone's name in a description.
+/// A zone as a description names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Zone {
-    /// What the oldest devices reach.
+    /// Memory that the oldest devices can address.
     Dma,
-    /// What 32-bit devices reach.
+    /// Memory that 32-bit devices can address.
     Dma32,
-    /// Everything else.
+    /// All other memory.
     Normal,
-    /// For movable pages only.
+    /// Memory for movable pages only.
     Movable,
 }
 
-/// A last-level cache, and the smaller ones below it.
+/// A last-level cache, and the smaller caches below it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
-    /// The CPUs, as a list.
+    /// The CPUs as a CPU list.
     pub cpus: String,
-    /// Size of the last level.
+    /// Size of the last-level cache.
     pub last_level: String,
-    /// How many CPUs share one; the list then names several caches of this kind. Unless given, all
-    /// CPUs of the list share one.
+    /// How many CPUs share one cache; the list then names several caches of this kind. By default,
+    /// all CPUs of the list share one cache.
     pub sharers: Option<u32>,
-    /// Data and unified caches that each CPU has besides, all levels together: a size.
+    /// Total size of each CPU's other data and unified caches, all levels together.
     pub private: Option<String>,
 }
 
 impl Description {
-    /// An empty machine of this name.
+    /// Creates a description without nodes or caches.
     pub fn new(name: impl Into<String>) -> Self {
         Description { name: name.into(), ..Self::default() }
     }
 
-    /// With one more node.
+    /// Adds a node.
     pub fn node(mut self, node: Node) -> Self {
         self.nodes.push(node);
         self
     }
 
-    /// With one more cache.
+    /// Adds a cache.
     pub fn cache(mut self, cache: Cache) -> Self {
         self.caches.push(cache);
         self
     }
 
-    /// With memory that comes and goes by sections.
+    /// Makes memory go online and offline by sections.
     pub fn hotplug(mut self) -> Self {
         self.hotplug = true;
         self
     }
 
-    /// From the text of a TOML file; `name` is what errors call it.
+    /// Parses the text of a TOML file. Error messages call the file `name`.
     ///
     /// # Errors
-    /// The text is not TOML, or says something that a description cannot say; with its place.
+    /// Fails if the text is not TOML or has an unknown entry. The error names the line.
     pub fn from_toml(name: &str, text: &str) -> Result<Self, TopologyError> {
         let description: Description = toml::from_str(text).map_err(|e| TopologyError {
             file: name.into(),
@@ -144,42 +147,42 @@ impl Description {
 }
 
 impl Node {
-    /// A node with nothing in it.
+    /// Creates a node without memory or CPUs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With memory at these addresses, such as `"4G..20G"`, split into zones as on x86.
+    /// Adds memory at these addresses, such as `"4G..20G"`, split into zones as on x86.
     pub fn memory(mut self, range: impl Into<String>) -> Self {
         self.memory.push(Memory::Auto(range.into()));
         self
     }
 
-    /// With memory at these addresses in one zone.
+    /// Adds memory at these addresses to one zone.
     pub fn zoned(mut self, range: impl Into<String>, zone: Zone) -> Self {
         self.memory.push(Memory::Zoned { range: range.into(), zone });
         self
     }
 
-    /// With memory at these addresses in use already.
+    /// Marks memory at these addresses as in use.
     pub fn reserved(mut self, range: impl Into<String>) -> Self {
         self.reserved.push(range.into());
         self
     }
 
-    /// With so much of its memory, from the top, in the zone MOVABLE.
+    /// Puts memory of this size, from the top of the node's memory, into the zone MOVABLE.
     pub fn movable(mut self, size: impl Into<String>) -> Self {
         self.movable = Some(size.into());
         self
     }
 
-    /// With these CPUs, such as `"0-3,8"`.
+    /// Sets the CPUs, such as `"0-3,8"`.
     pub fn cpus(mut self, list: impl Into<String>) -> Self {
         self.cpus = list.into();
         self
     }
 
-    /// With these distances to all nodes.
+    /// Sets the distances to all nodes.
     pub fn distances(mut self, distances: &[u8]) -> Self {
         self.distances = distances.to_vec();
         self
@@ -187,7 +190,7 @@ impl Node {
 }
 
 impl Cache {
-    /// A last-level cache of this size that these CPUs share.
+    /// Creates a last-level cache of this size, shared by these CPUs.
     pub fn new(cpus: impl Into<String>, last_level: impl Into<String>) -> Self {
         Cache { cpus: cpus.into(), last_level: last_level.into(), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! A topology as data. Addresses and sizes are bytes, zones and flags have the kernel's names.
+//! A topology as data. Addresses and sizes are in bytes. Zones and flags have the kernel's names.
 
 use std::ops::Range;
 
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::machine::Topology;
 
 impl Topology {
-    /// Everything that its text says: nodes with their CPUs and zones, distances row by row, for
-    /// each node the zones in the order in which its requests try them (§2.5), memory, and the
-    /// caches of each CPU. What the description does not say is `null`; `zonelists` is `null` where
-    /// the core refuses the machine, and `zonelists_error` says why.
+    /// Returns everything that the topology's text shows: nodes with their CPUs and zones,
+    /// distances row by row, zonelists by node (§2.5), memory, and the caches of each CPU. Values
+    /// that the description does not have are `null`. If the core rejects the machine, `zonelists`
+    /// is `null` and `zonelists_error` has the reason.
     pub fn json(&self) -> Value {
         let rows = self.distances.chunks(self.nodes.max(1));
         let lists = self.zonelists();

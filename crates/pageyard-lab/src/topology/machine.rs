@@ -1,4 +1,4 @@
-//! A machine that can be, and what may be wrong with a description of one.
+//! A checked machine, and the errors of a description.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,14 +7,14 @@ use pageyard::tuning::CacheSlice;
 use pageyard::{Knobs, Layout, NodeId, Pfn, ZoneSpec};
 use pageyard_trace::printable;
 
-/// CPUs are numbered below this, as in traces.
+/// Limit of CPU numbers, exclusive, as in traces.
 pub const MOST_CPUS: u32 = 4096;
-/// So many nodes at most, as the kernel's largest build has.
+/// Maximum number of nodes, as in the kernel's largest configuration.
 pub const MOST_NODES: usize = 1024;
 
-/// Ranges of memory at most, and as many that are reserved: each is held against all others.
+/// Maximum number of memory ranges, and of reserved ranges. Each is checked against all others.
 pub const MOST_RANGES: usize = 1 << 12;
-/// A machine that can be.
+/// A valid machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
     pub(super) name: String,
@@ -28,14 +28,14 @@ pub struct Topology {
     pub(super) clock_mhz: Option<u32>,
 }
 
-/// What is wrong with a description.
+/// An error in a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopologyError {
-    /// The file, or the name of what was built.
+    /// The file, or the name of a description built by a program.
     pub file: String,
-    /// The entry: a node, a cache, a line.
+    /// The entry at fault: a node, a cache or a line.
     pub entry: String,
-    /// What is wrong with it, and what would mend it.
+    /// What is wrong with it, and the fix.
     pub what: String,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for TopologyError {
 impl std::error::Error for TopologyError {}
 
 impl Topology {
-    /// What an allocator of the whole machine is made from.
+    /// Returns the layout from which an allocator of the whole machine is built.
     pub fn layout(&self, knobs: Knobs) -> Layout<'_> {
         Layout {
             zones: &self.zones,
@@ -61,47 +61,48 @@ impl Topology {
         }
     }
 
-    /// What it is called.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many nodes there are; some may have no memory, some no CPUs.
+    /// Returns the number of nodes. Some may have no memory or no CPUs.
     pub fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// The zones, by node and kind.
+    /// Returns the zones, by node and kind.
     pub fn zones(&self) -> &[ZoneSpec] {
         &self.zones
     }
 
-    /// Where there is memory.
+    /// Returns the ranges with memory.
     pub fn usable(&self) -> &[Range<Pfn>] {
         &self.usable
     }
 
-    /// Where it is in use already.
+    /// Returns the ranges that are in use from the start.
     pub fn reserved(&self) -> &[Range<Pfn>] {
         &self.reserved
     }
 
-    /// The node of each CPU.
+    /// Returns the node of each CPU.
     pub fn cpus(&self) -> &[NodeId] {
         &self.cpus
     }
 
-    /// How far it is from each node to each, row by row: 10 to itself, more to others.
+    /// Returns the distances from each node to each node, row by row: 10 to the node itself, more
+    /// to others.
     pub fn distances(&self) -> &[u8] {
         &self.distances
     }
 
-    /// Each CPU's share of its caches; 0 where the description says nothing of them.
+    /// Returns each CPU's share of its caches; 0 if the description does not have them.
     pub fn caches(&self) -> &[CacheSlice] {
         &self.caches
     }
 
-    /// Clock of the CPUs in MHz, where it is known.
+    /// Returns the CPU clock in MHz, if it is known.
     pub fn clock_mhz(&self) -> Option<u32> {
         self.clock_mhz
     }

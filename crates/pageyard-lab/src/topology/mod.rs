@@ -1,7 +1,7 @@
-//! Machines as data: nodes, their memory and CPUs, how far they are apart, caches (issue 3.1).
+//! Machines as data: nodes with their memory, CPUs, distances and caches (issue 3.1).
 //!
-//! A [`Description`] comes from a TOML file or from a program; checking it yields a [`Topology`],
-//! which has what [`pageyard::Layout`] needs. Errors name the file, the entry and the fix.
+//! A [`Description`] comes from a TOML file or from a program. Checking it yields a [`Topology`],
+//! which provides what [`pageyard::Layout`] needs. Errors name the file, the entry and the fix.
 //!
 //! ```toml
 //! clock_mhz = 2600                 # optional
@@ -38,10 +38,10 @@ pub use describe::{Cache, Description, Memory, Node, Zone};
 pub use machine::{MOST_CPUS, MOST_NODES, MOST_RANGES, Topology, TopologyError};
 pub use pageyard_machine::size;
 
-/// The longest description in bytes.
+/// Maximum length of a description in bytes.
 const MOST_TEXT: u64 = 1 << 20;
 
-/// Machines that come with the program: name and TOML.
+/// Machines that are included in the program: name and TOML.
 pub const SHIPPED: [(&str, &str); 4] = [
     ("desktop", include_str!("../../topologies/desktop.toml")),
     ("two-nodes", include_str!("../../topologies/two-nodes.toml")),
@@ -50,10 +50,11 @@ pub const SHIPPED: [(&str, &str); 4] = [
 ];
 
 impl Topology {
-    /// From a file, or one of the [`SHIPPED`] by name. A file of that name wins.
+    /// Opens a file, or one of the [`SHIPPED`] machines by name. An existing file of that name
+    /// takes precedence.
     ///
     /// # Errors
-    /// The file cannot be read, or what it says cannot be.
+    /// Fails if the file cannot be read or the description is not valid.
     pub fn open(path: &Path) -> Result<Self, TopologyError> {
         let name = path.to_string_lossy();
         let shipped = SHIPPED.iter().find(|s| s.0 == name && !path.exists());

@@ -68,14 +68,14 @@ impl fmt::Display for Topology {
 }
 
 impl Topology {
-    /// Bytes of memory within a span.
+    /// Returns the bytes of memory within a span.
     pub(super) fn memory(&self, span: &Range<Pfn>) -> u64 {
         let inside =
             |r: &Range<Pfn>| r.end.min(span.end).0.saturating_sub(r.start.max(span.start).0);
         self.usable.iter().map(inside).sum::<u64>() * PAGE_SIZE
     }
 
-    /// Where requests from each node look for memory.
+    /// Writes the zonelists of all nodes.
     fn zonelist_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nzones in the order in which requests try them: node and zone")?;
         let lists = match self.zonelists() {
@@ -89,7 +89,7 @@ impl Topology {
         Ok(())
     }
 
-    /// CPUs whose share of the caches is the same, together.
+    /// Writes the cache shares, with CPUs of equal shares together.
     fn cache_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut kinds: Vec<(pageyard::tuning::CacheSlice, Vec<u32>)> = Vec::new();
         for (cpu, &slice) in self.caches.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What stands in a description as text: sizes, ranges of addresses, lists of CPUs.
+//! Text values of a description: sizes, ranges of addresses, lists of CPUs.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use pageyard_machine::size;
 
 use super::machine::MOST_CPUS;
 
-/// Addresses `from..to`, each written as a size.
+/// Parses a range of addresses `from..to`, each written as a size.
 pub(super) fn range(text: &str) -> Result<Range<u64>, String> {
     let Some((from, to)) = text.split_once("..") else {
         return Err(format!("`{text}` is not a range of addresses; write one as 4G..20G"));
@@ -18,7 +18,8 @@ pub(super) fn range(text: &str) -> Result<Range<u64>, String> {
     Ok(range)
 }
 
-/// Numbers written as the kernel writes CPU lists: `0-3,8,10-11`. Nothing is an empty list.
+/// Parses numbers in the form of the kernel's CPU lists: `0-3,8,10-11`. Empty text is an empty
+/// list.
 pub(super) fn numbers(text: &str) -> Result<Vec<u32>, String> {
     let wrong = || format!("`{text}` is not a list of CPUs; write one as 0-3,8");
     let mut out = Vec::new();
@@ -40,7 +41,7 @@ pub(super) fn numbers(text: &str) -> Result<Vec<u32>, String> {
     Ok(out)
 }
 
-/// Bytes as a size: the largest unit that leaves no rest.
+/// Formats bytes as a size in the largest unit that divides them.
 pub(super) fn bytes(n: u64) -> String {
     for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
         if n != 0 && n.is_multiple_of(1 << shift) {
@@ -50,7 +51,7 @@ pub(super) fn bytes(n: u64) -> String {
     n.to_string()
 }
 
-/// Numbers as a CPU list.
+/// Formats numbers as a CPU list.
 pub(super) fn list(numbers: &[u32]) -> String {
     let mut out: Vec<String> = Vec::new();
     let mut rest = numbers;

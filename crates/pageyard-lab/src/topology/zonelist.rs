@@ -1,4 +1,4 @@
-//! In which order requests try the zones: the core's own answer.
+//! The order in which requests try the zones, as computed by the core.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use pageyard::{Hooked, InitError, Knobs, Layout, NodeId, Pfn, Yard, ZoneId, Zone
 use super::machine::Topology;
 use crate::{Lock, Memory};
 
-/// Enough of a zone for it to count.
+/// Pages of a zone that suffice for it to appear in zonelists.
 const ENOUGH: u64 = pageyard::PAGEBLOCK_PAGES as u64;
 
 impl Topology {
-    /// For each node, the zones that a request from there may use, whatever its flags, in the order
-    /// in which it tries them (§2.5).
+    /// Returns, for each node, the zones that a request from there may use with suitable flags, in
+    /// the order in which it tries them (§2.5).
     ///
-    /// Asks an allocator of the same nodes, distances and CPUs, each of whose zones has one
-    /// pageblock at the most: the order does not depend on sizes, and the maps of a large machine
-    /// take gigabytes.
+    /// Builds an allocator of the same nodes, distances and CPUs in which each zone has at most one
+    /// pageblock. The order does not depend on sizes, and the maps of a large machine take
+    /// gigabytes.
     ///
     /// # Errors
-    /// The core refuses the machine.
+    /// Fails if the core rejects the machine.
     pub fn zonelists(&self) -> Result<Vec<Vec<ZoneId>>, InitError> {
         let mut usable: Vec<Range<Pfn>> = Vec::new();
         let mut zones: Vec<ZoneSpec> = Vec::new();

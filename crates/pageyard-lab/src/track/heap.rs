@@ -5,22 +5,22 @@ use serde::{Deserialize, Serialize};
 
 use super::series::{as_many, ascending};
 
-/// The heap over time: frames of cells, a cell being a pageblock or, on a large heap, several
-/// neighbouring ones.
+/// The heap over time as frames of cells. A cell is a pageblock or, on a large heap, several
+/// neighbouring pageblocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeapTrack {
     /// Pageblocks that have memory.
     pub pageblocks: u64,
-    /// So many of them, in ascending order, share a cell; the last cell may have fewer. The cell's
-    /// type is that of most of them (the lower type's where two are equal), its fullness that of
-    /// all together.
+    /// Number of pageblocks, in ascending order, that share a cell; the last cell may have fewer.
+    /// The cell's type is the most common type of its pageblocks (the lower type if two are equally
+    /// common). Its fullness is that of all its pageblocks together.
     pub blocks_per_cell: u64,
-    /// When the frames were taken.
+    /// Time of each frame.
     pub times_ns: Vec<u64>,
     /// Base pages in use in each frame.
     pub in_use: Vec<u64>,
-    /// The frames: two hexadecimal digits a cell, its type (by number: 0 unmovable, 1 movable, 2
+    /// The frames. Each cell is two hexadecimal digits: its type (0 unmovable, 1 movable, 2
     /// reclaimable, 3 highatomic, 4 CMA, 5 isolate) and its fullness.
     pub frames: Vec<String>,
 }
@@ -30,13 +30,13 @@ pub struct HeapTrack {
 pub struct Cell {
     /// The type of its pageblocks.
     pub migrate_type: u8,
-    /// 0: all free; 15: all in use; 1 to 14: in equal steps between. Pages on per-CPU lists are
-    /// free.
+    /// 0: all free; 15: all in use; 1 to 14: in equal steps between. Pages on per-CPU lists count
+    /// as free.
     pub fullness: u8,
 }
 
 impl Cell {
-    /// Of so many pages in use among so many.
+    /// Creates a cell with `used` of its `pages` pages in use.
     pub(super) fn new(migrate_type: u8, used: u64, pages: u64) -> Cell {
         let fullness = match used {
             0 => 0,
@@ -46,7 +46,7 @@ impl Cell {
         Cell { migrate_type, fullness: fullness as u8 }
     }
 
-    /// Its two digits.
+    /// Returns the cell's two digits.
     pub(super) fn digits(self) -> [char; 2] {
         let digit = |n: u8| char::from_digit(n.into(), 16).unwrap_or('0');
         [digit(self.migrate_type), digit(self.fullness)]
@@ -54,7 +54,7 @@ impl Cell {
 }
 
 impl HeapTrack {
-    /// As [`Track::check`](super::Track).
+    /// Checks the form, as [`Track::check`](super::Track) does.
     pub(super) fn check(&self) -> Result<(), String> {
         let times = self.times_ns.len();
         ascending("heap/times_ns", &self.times_ns)?;
@@ -76,7 +76,7 @@ impl HeapTrack {
         Ok(())
     }
 
-    /// The cells of a frame; none where there is no such frame.
+    /// Returns the cells of a frame; empty if there is no such frame.
     pub fn cells(&self, frame: usize) -> Vec<Cell> {
         let Some(frame) = self.frames.get(frame) else { return Vec::new() };
         let digit = |b: u8| char::from(b).to_digit(16).unwrap_or(0) as u8;
@@ -85,10 +85,11 @@ impl HeapTrack {
     }
 }
 
-/// Pages in use by pageblock, counted as blocks come and go.
+/// Pages in use per pageblock, updated as blocks are allocated and freed.
 #[derive(Clone, Debug)]
 pub(super) struct Usage {
-    /// Stretches of pageblocks with memory: the first one's number, and the place of its count.
+    /// Ranges of pageblocks with memory: the number of the first pageblock, and the index of its
+    /// count.
     spans: Vec<(u64, usize)>,
     used: Vec<u32>,
     pub(super) in_use: u64,
@@ -97,7 +98,7 @@ pub(super) struct Usage {
 const PAGES: u64 = PAGEBLOCK_PAGES as u64;
 
 impl Usage {
-    /// Of memory in these stretches of frames, in ascending order.
+    /// Creates counts for memory in these ranges of frames, in ascending order.
     pub(super) fn new(memory: &[std::ops::Range<Pfn>]) -> Usage {
         let mut spans: Vec<(u64, usize)> = Vec::new();
         let mut blocks = 0;
@@ -117,7 +118,7 @@ impl Usage {
         self.used.len()
     }
 
-    /// A block of so many pages came into use, or (`-1`) went out of it.
+    /// Adds (`sign` 1) or removes (`sign` -1) a block of `pages` pages in use.
     pub(super) fn change(&mut self, pfn: Pfn, pages: u64, sign: i64) {
         self.in_use = self.in_use.saturating_add_signed(pages as i64 * sign);
         let (mut at, end) = (pfn.0, pfn.0 + pages);
@@ -137,7 +138,7 @@ impl Usage {
         Some(at + (block - first) as usize)
     }
 
-    /// A frame, so many blocks to a cell.
+    /// Returns a frame with this many pageblocks per cell.
     pub(super) fn frame(&self, per_cell: usize, type_of: &dyn Fn(Pfn) -> MigrateType) -> String {
         let mut frame = String::with_capacity(2 * self.used.len().div_ceil(per_cell));
         let firsts = self.spans.iter().enumerate().flat_map(|(i, &(first, at))| {
@@ -150,7 +151,7 @@ impl Usage {
             for block in firsts.by_ref().take(used.len()) {
                 types[type_of(Pfn(block * PAGES)) as usize & 15] += 1;
             }
-            // The first of equals.
+            // `max_by_key` returns the last maximum, so the reversed order yields the lowest type.
             let most = (0..16).rev().max_by_key(|&t| types[t]).unwrap_or(0);
             let sum = used.iter().map(|&n| u64::from(n)).sum();
             let cell = Cell::new(most as u8, sum, used.len() as u64 * PAGES);
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn usage_follows_blocks_across_pageblocks_and_holes() {
-        // Two stretches with a hole of two pageblocks between.
+        // Two ranges with a hole of two pageblocks between them.
         let mut u = Usage::new(&[Pfn(512)..Pfn(1536), Pfn(2560)..Pfn(3072)]);
         assert_eq!(u.blocks(), 3);
         u.change(Pfn(512), 1024, 1);
@@ -176,7 +177,8 @@ mod tests {
         let kind =
             |pfn: Pfn| if pfn.0 >= 2560 { MigrateType::Movable } else { MigrateType::Unmovable };
         assert_eq!(u.frame(1, &kind), "0f0811");
-        // Two unmovable together, three quarters full; the last cell has but one.
+        // Two unmovable pageblocks together, three quarters full. The last cell has only one
+        // pageblock.
         assert_eq!(u.frame(2, &kind), "0b11");
         let heap = HeapTrack { frames: vec![u.frame(2, &kind)], ..HeapTrack::default() };
         assert_eq!(heap.cells(0)[1], Cell { migrate_type: 1, fullness: 1 });

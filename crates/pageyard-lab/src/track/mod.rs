@@ -1,8 +1,9 @@
-//! What happened in the course of a run, as data: per-CPU lists, zone locks and the heap over
-//! time, and how long requests took.
+//! The course of a run as data: per-CPU lists, zone locks and the heap over time, and the latency
+//! of requests.
 //!
-//! A track is recorded only where it was asked for. It is bounded however long the run is: it is
-//! sampled at a fixed period, which doubles (every other sample goes) when there are too many.
+//! A track is recorded only on request. Its size is bounded whatever the length of the run: samples
+//! are taken at a fixed period. When there are too many samples, every other one is dropped and the
+//! period doubles.
 
 mod heap;
 mod series;
@@ -15,35 +16,35 @@ use series::{as_many, ascending};
 pub use heap::{Cell, HeapTrack};
 pub(crate) use tracker::{Bounds, Heap, List, Now, PER_LIST, Tracker};
 
-/// One run of one policy over time. Times are nanoseconds since the measured part began, virtual
-/// where the run was simulated.
+/// One run of one policy over time. Times are nanoseconds since the measured part began, in virtual
+/// time if the run was simulated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Track {
-    /// Which of the workload's points it is; empty where there is but one.
+    /// The workload's point that was run; empty if there is only one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub point: String,
-    /// How long it took.
+    /// Duration of the run.
     pub elapsed_ns: u64,
-    /// The time from one sample to the next; the last one may come earlier.
+    /// Time between samples. The last sample may come earlier.
     pub period_ns: u64,
-    /// When the samples were taken, from 0 to the end.
+    /// Time of each sample, from 0 to the end.
     pub times_ns: Vec<u64>,
-    /// Per-CPU lists that did something, ordered by CPU.
+    /// Per-CPU lists that were active, ordered by CPU.
     pub lists: Vec<ListTrack>,
-    /// So many lists that did something, the less busy ones, are left out.
+    /// Number of less busy active lists that are left out.
     pub lists_left_out: u64,
-    /// Waiting for zone locks; `None` where there is no time in which somebody could wait.
+    /// Waiting for zone locks; `None` if the run has no time in which a CPU could wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone_wait: Option<WaitTrack>,
     /// The heap.
     pub heap: HeapTrack,
-    /// How long requests took; `None` where that is not known.
+    /// Latency of requests; `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
 }
 
-/// One CPU's lists of one zone over time; each series has a value for each of the track's times.
+/// One CPU's lists of one zone over time. Each series has one value for each of the track's times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListTrack {
@@ -57,57 +58,57 @@ pub struct ListTrack {
     pub high: Vec<i64>,
     /// Base pages on the lists at each time.
     pub count: Vec<i64>,
-    /// Refills since the time before.
+    /// Refills since the previous time.
     pub refills: Vec<u64>,
-    /// Bulk frees since the time before.
+    /// Bulk frees since the previous time.
     pub drains: Vec<u64>,
 }
 
-/// Waiting for zone locks, all zones together.
+/// Time spent waiting for zone locks, all zones together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WaitTrack {
-    /// How long each CPU waited in the whole run, in nanoseconds.
+    /// Total waiting time of each CPU, in nanoseconds.
     pub by_cpu_ns: Vec<u64>,
-    /// How many CPUs waited on average since the time before; one value for each of the track's
+    /// Mean number of waiting CPUs since the previous time; one value for each of the track's
     /// times.
     pub waiting_cpus: Vec<f64>,
 }
 
-/// How long requests took: all of the run that the workload made, one at a time.
+/// Latency of requests: all single requests that the workload made in the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
-    /// How many.
+    /// Number of requests.
     pub requests: u64,
-    /// The median; as all quantiles right to 6 %.
+    /// Median. Like all quantiles it is accurate to 6 %.
     pub p50_ns: u64,
-    /// 99 of 100 took no longer than about this.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// 999 of 1,000.
+    /// 99.9th percentile.
     pub p999_ns: u64,
-    /// Those that there were, ascending; sixteen to a power of two.
+    /// The non-empty buckets, in ascending order; sixteen buckets per power of two.
     pub buckets: Vec<Bucket>,
 }
 
-/// Requests that took about as long.
+/// Requests of similar latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bucket {
-    /// The least time of the bucket, in nanoseconds.
+    /// Lower bound of the bucket, in nanoseconds.
     pub from_ns: u64,
-    /// How many took that long.
+    /// Number of requests in the bucket.
     pub requests: u64,
-    /// How many took that long or longer.
+    /// Number of requests in this bucket and all higher ones.
     pub at_least: u64,
 }
 
 impl Track {
-    /// Whether it is as a run records it: each series with a value for each of its times, maps of
-    /// one size.
+    /// Checks that the track has the form that a run records: each series has one value for each of
+    /// its times, and all maps have one size.
     ///
     /// # Errors
-    /// What is wrong, and where in the track.
+    /// Returns what is wrong, and where in the track.
     pub(crate) fn check(&self) -> Result<(), String> {
         let times = self.times_ns.len();
         ascending("times_ns", &self.times_ns)?;

@@ -1,4 +1,4 @@
-//! Whether series are as a run records them.
+//! Checks that series have the form that a run records.
 
 pub(super) fn ascending(name: &str, times: &[u64]) -> Result<(), String> {
     if times.is_sorted() { Ok(()) } else { Err(format!("{name} are not in order")) }

@@ -1,4 +1,4 @@
-//! Samples a run while it goes on, whatever its length.
+//! Samples a run of any length while it proceeds.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use pageyard_machine::Histogram;
 use super::heap::{HeapTrack, Usage};
 use super::{Latency, ListTrack, Track, WaitTrack};
 
-/// How much a track keeps.
+/// Limits of what a track keeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     samples: usize,
@@ -22,7 +22,7 @@ pub(crate) const PER_LIST: usize = 2 * SAMPLES * size_of::<Now>();
 const SAMPLES: usize = 128;
 
 impl Bounds {
-    /// Several tracks together take little more than one.
+    /// Returns limits for each of several tracks, which together take little more space than one.
     pub(crate) fn shared_by(tracks: usize) -> Bounds {
         let part = |n: usize, least: usize| (n / tracks.max(1)).max(least);
         Bounds {
@@ -34,10 +34,10 @@ impl Bounds {
     }
 }
 
-/// Before anything is known of its length: 10 µs.
+/// Period before the length of the run is known: 10 µs.
 const FIRST_PERIOD_NS: u64 = 10_000;
 
-/// One CPU's lists of one zone, as read at one moment.
+/// One CPU's lists of one zone, read at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Now {
     pub(crate) high: i64,
@@ -47,7 +47,7 @@ pub(crate) struct Now {
     pub(crate) drains: u64,
 }
 
-/// Which lists a reading is of.
+/// The lists that a reading is of.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
     pub(crate) cpu: u32,
@@ -55,13 +55,13 @@ pub(crate) struct List {
     pub(crate) zone: String,
 }
 
-/// What a tracker looks at.
+/// What a tracker observes.
 pub(crate) trait Heap {
-    /// All lists, in an order that stays the same.
+    /// Returns all lists, always in the same order.
     fn lists(&self) -> Vec<Now>;
-    /// Picoseconds that each CPU has waited for zone locks; none where nobody can wait.
+    /// Returns the picoseconds that each CPU has waited for zone locks; empty if CPUs cannot wait.
     fn waits(&self) -> Vec<u64>;
-    /// The type of the pageblock that holds a frame.
+    /// Returns the type of the pageblock that contains a frame.
     fn type_of(&self, pfn: Pfn) -> MigrateType;
 }
 
@@ -73,7 +73,7 @@ struct Sample {
     frame: Option<(u64, String)>,
 }
 
-/// Takes samples at the beginning, at every period, and at the end.
+/// Takes samples at the start, at every period, and at the end.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     bounds: Bounds,
@@ -87,7 +87,8 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    /// Of these lists and this memory; `timed`: and of how long requests take.
+    /// Creates a tracker of these lists and this memory. If `timed`, it also records request
+    /// latency.
     pub(crate) fn new(
         bounds: Bounds,
         lists: Vec<List>,
@@ -106,7 +107,7 @@ impl Tracker {
         }
     }
 
-    /// The part to be recorded begins now.
+    /// Begins the recorded part.
     pub(crate) fn begin(&mut self, now_ns: u64, heap: &dyn Heap) {
         self.start_ns = now_ns;
         self.period_ns = FIRST_PERIOD_NS;
@@ -119,34 +120,34 @@ impl Tracker {
         self.samples.push(sample);
     }
 
-    /// A block of so many pages came into use, or (`-1`) went out of it.
+    /// Adds (`sign` 1) or removes (`sign` -1) a block of `pages` pages in use.
     #[inline]
     pub(crate) fn usage(&mut self, pfn: Pfn, pages: u64, sign: i64) {
         self.usage.change(pfn, pages, sign);
     }
 
-    /// A request took so long.
+    /// Records the latency of a request.
     pub(crate) fn request(&mut self, ns: u64) {
         if let Some(latency) = &mut self.latency {
             latency.note(ns);
         }
     }
 
-    /// Whether a sample is due.
+    /// Returns whether a sample is due.
     #[inline]
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         now_ns >= self.next_ns
     }
 
-    /// When the next sample is due.
+    /// Returns when the next sample is due.
     pub(crate) fn due_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// Samples what is due. Where several periods have passed nothing was seen to happen between
+    /// Takes the samples that are due. If several periods have passed, nothing was observed between
     /// them, and they get the same sample.
     pub(crate) fn sample(&mut self, now_ns: u64, heap: &dyn Heap) {
-        // A recorded clock may go back.
+        // A recorded clock may go backwards.
         let passed = now_ns.saturating_sub(self.start_ns);
         while passed / self.period_ns >= 2 * self.bounds.samples as u64 {
             self.halve();
@@ -167,13 +168,13 @@ impl Tracker {
         }
     }
 
-    /// One in so many samples has the heap: a power of two, so that after halving the right ones
-    /// still have it.
+    /// Returns the distance between samples that include the heap. It is a power of two, so the
+    /// right samples still include the heap after halving.
     fn frame_every(&self) -> u64 {
         (2 * self.bounds.samples / self.bounds.frames).max(1).next_power_of_two() as u64 / 2
     }
 
-    /// The period doubles: of the samples, those stay that are due under it.
+    /// Doubles the period and keeps the samples that are due under it.
     fn halve(&mut self) {
         self.period_ns *= 2;
         let period = self.period_ns;
@@ -194,7 +195,7 @@ impl Tracker {
         self.usage.blocks().div_ceil(self.bounds.cells).max(1)
     }
 
-    /// The part to be recorded has ended.
+    /// Ends the recorded part.
     pub(crate) fn end(mut self, now_ns: u64, heap: &dyn Heap) -> Track {
         let elapsed_ns = now_ns.saturating_sub(self.start_ns);
         self.sample(now_ns, heap);
@@ -217,7 +218,7 @@ impl Tracker {
         }
     }
 
-    /// The busiest lists, by CPU, and how many did something beside.
+    /// Returns the busiest lists by CPU, and the number of other active lists.
     fn list_tracks(&self) -> (Vec<ListTrack>, u64) {
         let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else {
             return (Vec::new(), 0);
@@ -268,7 +269,7 @@ impl Tracker {
             let now = (s.ns, sum(s));
             let (ns, waited) = (now.0 - before.0, now.1.saturating_sub(before.1));
             before = now;
-            // Ten thousandths of a CPU are more than a picture shows.
+            // A plot does not show more than ten-thousandths of a CPU.
             let cpus = if ns == 0 { 0.0 } else { waited as f64 / 1000.0 / ns as f64 };
             (cpus * 1e4).round() / 1e4
         };
@@ -346,7 +347,7 @@ mod tests {
             assert!(t.times_ns.is_sorted_by(|a, b| a < b));
             assert!(t.times_ns[1..samples - 1].iter().all(|ns| ns.is_multiple_of(t.period_ns)));
             assert_eq!((t.times_ns[0], t.times_ns[samples - 1]), (0, step_ns * steps));
-            // Steps add up to all there was; the list that did nothing is not there.
+            // Steps add up to the totals, and the inactive list is left out.
             let [list] = t.lists.as_slice() else { panic!("{:?}", t.lists.len()) };
             assert_eq!((list.cpu, t.lists_left_out), (1, 0));
             assert_eq!(list.refills.iter().sum::<u64>(), steps);

@@ -1,9 +1,9 @@
-//! What a workload is written against, once for all worlds: tasks on CPUs that work, wait for each
-//! other, and allocate.
+//! The interface that workloads are written against, independent of the world they run in: tasks on
+//! CPUs that work, wait for each other, and allocate.
 //!
-//! The simulated machine implements it in virtual time ([`sim`](super::sim)), threads of this host in
-//! real time ([`host`](super::host)). Jobs are `Send` and share plain data through locks and atomics
-//! of the standard library, so that both run them as they are.
+//! The simulated machine implements it in virtual time ([`sim`](super::sim)), threads of this host
+//! in real time ([`host`](super::host)). Jobs are `Send` and share plain data through the standard
+//! library's locks and atomics, so both worlds run them unchanged.
 
 use pageyard::tuning::Limits;
 use pageyard::{Config, CpuId, Gfp, NodeId, Order, Pfn, Yard, ZoneId, ZoneStats};
@@ -11,21 +11,22 @@ use pageyard::{Config, CpuId, Gfp, NodeId, Order, Pfn, Yard, ZoneId, ZoneStats};
 /// A block and its order, as [`Yard::free_batch`](pageyard::Yard::free_batch) takes it.
 pub type Block = (Pfn, Order);
 
-/// Blocks that go from one actor to another together.
+/// Blocks that one actor sends to another together.
 pub type Parcel = Vec<Block>;
 
-/// What an actor does.
+/// The work of an actor.
 pub type Job<'env> = Box<dyn FnOnce(&dyn Actor<'env>) + Send + 'env>;
 
-/// A pipe of the plan, by its place in [`Plan::pipes`].
+/// A pipe of the plan, by its index in [`Plan::pipes`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PipeId(pub usize);
 
-/// A barrier of the plan, by its place in [`Plan::barriers`].
+/// A barrier of the plan, by its index in [`Plan::barriers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BarrierId(pub usize);
 
-/// A zone as a workload may look at it: between stages, or in the middle for what it counts.
+/// The state of a zone that a workload can observe: between stages, or during one for its own
+/// counters.
 #[derive(Clone, Copy, Debug)]
 pub struct ZoneView {
     /// Which zone.
@@ -41,7 +42,7 @@ pub struct ZoneView {
 impl ZoneView {
     pub(super) fn all<C: Config>(yard: &Yard<'_, C>) -> Vec<ZoneView> {
         let view = |id| {
-            // All CPUs have the same limits; the first one that is up tells.
+            // All CPUs have the same limits; read those of the first online CPU.
             let cpu = (0..yard.cpus()).map(CpuId).find(|&cpu| yard.is_up(cpu))?;
             let limits = yard.pageset(id, cpu)?.limits;
             let watermarks = yard.zone_info(id)?.watermarks;
@@ -53,97 +54,99 @@ impl ZoneView {
 
 /// A task on a CPU.
 ///
-/// Nothing that is locked may stay so while a method of this trait is called: others run meanwhile.
+/// No lock may be held across a call of this trait's methods: other actors run meanwhile.
 pub trait Actor<'env> {
-    /// Its CPU.
+    /// Returns the actor's CPU.
     fn cpu(&self) -> CpuId;
-    /// The time in nanoseconds.
+    /// Returns the time in nanoseconds.
     fn now(&self) -> u64;
-    /// Works for so many nanoseconds outside the allocator.
+    /// Works for `ns` nanoseconds outside the allocator.
     fn think(&self, ns: u64);
-    /// The same, while so many bytes come from a node's memory, evenly; longer where that is more
-    /// than there is way for. A world that cannot tell only works.
+    /// Like [`think`](Actor::think), while `_bytes` bytes arrive evenly from a node's memory. Takes
+    /// longer if that exceeds the bandwidth. A world without a bandwidth model only works.
     fn work(&self, ns: u64, _bytes: u64, _node: NodeId) {
         self.think(ns);
     }
-    /// Leaves its CPU to others until then.
+    /// Leaves the CPU to other actors until `ns`.
     fn sleep_until(&self, ns: u64);
-    /// To be called before it looks at what others change, other than through pipes and barriers.
+    /// Must be called before reading state that other actors change, except for pipes and barriers.
     fn sync(&self);
-    /// Goes on on another CPU.
+    /// Moves to another CPU.
     fn migrate(&self, to: CpuId);
-    /// A random number below `n`, from a stream of its own.
+    /// Returns a random number below `n`, from the actor's own stream.
     fn random(&self, n: u64) -> u64;
-    /// An exponentially distributed one with this mean.
+    /// Returns an exponentially distributed random number with this mean.
     fn random_exponential(&self, mean: u64) -> u64;
-    /// A log-normally distributed one.
+    /// Returns a log-normally distributed random number.
     fn random_log_normal(&self, median: u64, p99: u64) -> u64;
 
-    /// Allocates a block; `None` where there was none, which the run counts.
+    /// Allocates a block. Returns `None` on failure, which the run counts.
     fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block>;
-    /// The same, preferably from this node.
+    /// Like [`alloc`](Actor::alloc), preferably from this node.
     fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block>;
-    /// Gives a block back.
+    /// Frees a block.
     fn free(&self, block: Block);
-    /// Gives blocks back as a list (spec §6.2).
+    /// Frees blocks as a list (spec §6.2).
     fn free_list(&self, blocks: &[Block]);
-    /// Reads or writes the first so many bytes of a block.
+    /// Reads or writes the first `bytes` bytes of a block.
     fn touch(&self, block: Block, bytes: u64);
 
     /// Sends a parcel; waits while the pipe is full.
     fn send(&self, pipe: PipeId, parcel: Parcel);
-    /// The oldest parcel; waits while there is none. `None`: the pipe is closed and empty.
+    /// Receives the oldest parcel; waits while the pipe is empty. Returns `None` if the pipe is
+    /// closed and empty.
     fn receive(&self, pipe: PipeId) -> Option<Parcel>;
-    /// Nothing more will be sent.
+    /// Closes a pipe: nothing more will be sent.
     fn close(&self, pipe: PipeId);
-    /// Waits until all who are to come have come.
+    /// Waits until all actors of the barrier have arrived.
     fn meet(&self, barrier: BarrierId);
-    /// Another actor.
+    /// Spawns another actor.
     fn spawn(&self, cpu: CpuId, job: Job<'env>);
-    /// Free pages, those on per-CPU lists included, and how many of them lie on free lists in
-    /// blocks of a huge page or more.
+    /// Returns the number of free pages, including those on per-CPU lists, and the number of pages
+    /// on free lists in blocks of at least a huge page.
     fn free_memory(&self) -> (u64, u64);
-    /// The zones. Takes locks of per-CPU lists: not for what is measured often.
+    /// Returns the zones. Takes the locks of per-CPU lists, so it is too slow for frequent
+    /// measurements.
     fn zones(&self) -> Vec<ZoneView>;
-    /// So much of the workload's work is done: pages, messages, whatever its unit is.
+    /// Records completed work in the workload's unit, such as pages or messages.
     fn done(&self, work: u64);
 }
 
-/// Where actors begin.
+/// Where the actors of a stage are spawned.
 pub trait Stage<'env> {
-    /// An actor on a CPU.
+    /// Spawns an actor on a CPU.
     fn spawn(&self, cpu: CpuId, job: Job<'env>);
 }
 
-/// A workload with its parameters decided: what its actors do, stage by stage. A stage begins when all
-/// actors of the one before have ended; only [`run`](Plan::run) is measured.
+/// A workload with its parameters fixed: what its actors do, stage by stage. A stage begins when
+/// all actors of the previous one have ended. Only [`run`](Plan::run) is measured.
 pub trait Plan: Sync {
-    /// How many parcels fit into each pipe.
+    /// Returns the capacity of each pipe, in parcels.
     fn pipes(&self) -> Vec<usize> {
         Vec::new()
     }
-    /// How many actors meet at each barrier.
+    /// Returns the number of actors that meet at each barrier.
     fn barriers(&self) -> Vec<usize> {
         Vec::new()
     }
-    /// Whether all but one section of each node's last zone is initialised later, before the plan
+    /// Whether all but one section of each node's last zone is initialised late, before the plan
     /// begins (§8.2).
     fn deferred(&self) -> bool {
         false
     }
-    /// Limits of all per-CPU lists other than those that follow from the zones' sizes.
+    /// Returns limits for all per-CPU lists that replace those derived from the zones' sizes.
     fn limits(&self) -> Option<Limits> {
         None
     }
-    /// Before anything else.
+    /// Runs first, before `setup`.
     fn prepare<'env>(&'env self, _: &dyn Stage<'env>) {}
-    /// What has to be there before, and warming up.
+    /// Prepares the state that the measured stage needs, and warms up.
     fn setup<'env>(&'env self, _: &dyn Stage<'env>) {}
-    /// What is measured.
+    /// Runs the measured stage.
     fn run<'env>(&'env self, stage: &dyn Stage<'env>);
-    /// Gives back what is left.
+    /// Frees what is left.
     fn finish<'env>(&'env self, _: &dyn Stage<'env>) {}
-    /// What it measured itself, beside what is measured of every run.
+    /// Returns the workload's own metrics, in addition to those measured for every run.
     fn measures(&self) -> Vec<Measure> {
         Vec::new()
     }
@@ -154,7 +157,7 @@ pub trait Plan: Sync {
 pub struct Measure {
     /// The metric's name.
     pub name: String,
-    /// Its unit; empty where it is just a number.
+    /// Its unit; empty for a plain number.
     pub unit: &'static str,
     /// Which way is better.
     pub better: crate::result::Better,

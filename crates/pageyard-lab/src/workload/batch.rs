@@ -1,6 +1,6 @@
-//! The sweep of batches (spec A.4 step 4): [page_fault1](super::fault) with a batch of
-//! the per-CPU lists as given, `high` two batches, so that neither refills nor bulk frees grow.
-//! What counts is how long the zone's lock is held: `hold_alloc` and `hold_free`.
+//! The sweep of batches (spec A.4 step 4): [page_fault1](super::fault) with a given batch of the
+//! per-CPU lists, and `high` of two batches, so that neither refills nor bulk frees grow. The
+//! relevant results are the hold times of the zone lock: `hold_alloc` and `hold_free`.
 
 use pageyard::tuning::Limits;
 

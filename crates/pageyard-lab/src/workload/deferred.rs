@@ -1,12 +1,12 @@
-//! A kernel build on a machine whose memory was initialised late (spec §8.2, A.5).
+//! A kernel build on a machine with late memory initialisation (spec §8.2, A.5).
 //!
-//! The yard begins with one section of the last zone of each node; the rest comes before anything
-//! runs. Limits of the per-CPU lists that were computed for that section alone are the defect of
-//! A.5: a batch of 7 and a `high` of 42 (C.2) where 63 and 378 belong, on all zones but those of
-//! DMA and DMA32. Policies say whether they are computed again:
+//! The yard begins with one section of the last zone of each node; the rest is initialised before
+//! anything runs. Limits of the per-CPU lists that are computed for that section alone are the
+//! defect of A.5: a batch of 7 and a `high` of 42 (C.2) instead of 63 and 378, on all zones except
+//! DMA and DMA32. Policies decide whether the limits are computed again:
 //! `--policy "EarlyLimits<SixBatches<Base>>,SixBatches<Base>"` are that kernel without and with the
-//! fix. What is computed is shown (`batch`, `high`); what it costs shows the [build](super::kbuild),
-//! which is the seed's own load, with the same parameters.
+//! fix. The computed limits are metrics (`batch`, `high`). Their cost shows in the
+//! [build](super::kbuild), which is the seed's own load, with the same parameters.
 
 use std::sync::Mutex;
 
@@ -36,7 +36,7 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
 
 struct Late {
     build: Box<dyn Plan>,
-    /// As they were when the memory was there.
+    /// The zones after all memory was initialised.
     zones: Mutex<Vec<ZoneView>>,
 }
 

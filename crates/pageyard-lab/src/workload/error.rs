@@ -1,4 +1,4 @@
-//! What can go wrong with a workload.
+//! Errors of workloads.
 
 use pageyard::InitError;
 use pageyard_host::BuildError;
@@ -7,13 +7,13 @@ use pageyard_trace::printable;
 
 use crate::settings::SettingError;
 
-/// Why a workload could not be run. The program's exit code is 2 for these.
+/// Why a workload could not run. The program exits with code 2 for these.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// There is no workload of this name.
     #[error("no workload {name}; there are {known}")]
     UnknownWorkload {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// All names.
         known: String,
@@ -23,12 +23,12 @@ pub enum WorkloadError {
     UnknownParameter {
         /// The workload.
         workload: &'static str,
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// All names.
         known: String,
     },
-    /// A parameter has a value that it cannot have.
+    /// A parameter has an invalid value.
     #[error("{workload}: {name}={value}: give {want}")]
     BadParameter {
         /// The workload.
@@ -37,55 +37,55 @@ pub enum WorkloadError {
         name: String,
         /// Its value.
         value: String,
-        /// What it can be.
+        /// The valid values.
         want: String,
     },
-    /// The machine's memory cannot be that of an allocator.
+    /// The machine's memory is unsuitable for an allocator.
     #[error("the machine's memory: {0}")]
     Init(#[from] InitError),
-    /// This host's memory cannot be that of an allocator.
+    /// This host's memory is unsuitable for an allocator.
     #[error("this host: {0}")]
     Host(#[from] BuildError),
-    /// The policy runs on simulated machines alone: it is not compiled for hosts.
+    /// The policy runs only on simulated machines: it is not compiled for hosts.
     #[error(
         "policy {} runs on simulated machines only; take --on machine:NAME, or one of {}",
         printable(.name),
         known
     )]
     MachineOnly {
-        /// Its name.
+        /// The policy's name.
         name: String,
-        /// The names of those that are.
+        /// The names of the policies that are compiled for hosts.
         known: String,
     },
-    /// A setting that this memory does not allow.
+    /// A setting is invalid for this memory.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// There is not as much memory on this host.
+    /// This host does not have enough memory.
     #[error(
         "memory {}: this host has {} to give; take less, by --memory",
         in_mib(*wanted),
         in_mib(*available)
     )]
     Memory {
-        /// Bytes that are wanted, with what describes them.
+        /// Bytes requested, including descriptors.
         wanted: u64,
-        /// Bytes that there are.
+        /// Bytes available.
         available: u64,
     },
-    /// A thread could not be had, or not where it was to run.
+    /// A thread could not be created or bound to its CPU.
     #[error("this host's threads: {0}")]
     Thread(#[from] std::io::Error),
-    /// The workload came to no end, which is a mistake in it.
+    /// The workload did not terminate, which is a bug in it.
     #[error("the workload came to no end: {0}")]
     Stuck(#[from] Stuck),
-    /// Memory is missing when all is given back, which is a mistake in the workload or the
+    /// Pages are missing after everything was freed, which is a bug in the workload or in the
     /// allocator.
     #[error("{missing} pages are missing after the run, {in_use} of them not given back")]
     Leak {
-        /// Pages that were free before the run and are not after it.
+        /// Pages that were free before the run but not after it.
         missing: i64,
-        /// Pages that the workload has allocated and not freed.
+        /// Pages that the workload allocated and did not free.
         in_use: i64,
     },
 }

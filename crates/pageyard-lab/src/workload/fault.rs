@@ -1,9 +1,10 @@
 //! page_fault1 of will-it-scale, as processes.
 //!
-//! Each process, on a CPU of its own as far as there are CPUs, maps 128 MiB, writes to each page, and unmaps it: 512 faults
-//! after each page table (stated), then all pages back in the order in which they came, in lists
-//! of 500 (stated), then the tables. Far more than the per-CPU lists keep, so that every batch goes
-//! to the zone and back. What a fault costs beside is derived ([`costs`](super::costs)).
+//! Each process, on its own CPU if there are enough, maps 128 MiB, writes to each page, and unmaps
+//! it. It makes 512 faults after each page table (stated). It then frees all pages in allocation
+//! order, in lists of 500 (stated), and then the tables. This is far more than the per-CPU lists
+//! keep, so every batch goes to the zone and back. The other costs of a fault are derived
+//! ([`costs`](super::costs)).
 
 use pageyard::{CpuId, Order};
 
@@ -14,7 +15,7 @@ use super::params::{Param, Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
 use crate::hygiene::build::{GATHER, flags, gfp};
 
-/// Pages that one table maps.
+/// Pages mapped by one table.
 const PER_TABLE: u64 = 512;
 
 pub(super) const PARAMS: [Param; 3] = [
@@ -51,7 +52,7 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
 #[derive(Debug)]
 pub(super) struct Faults {
     pub(super) processes: u64,
-    /// How many CPUs there are: process by process goes to the next.
+    /// Number of CPUs; processes are assigned to them in turn.
     pub(super) cpus: u64,
     pub(super) pages: u64,
     pub(super) cycles: u64,

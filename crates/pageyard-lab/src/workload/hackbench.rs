@@ -1,10 +1,11 @@
-//! hackbench: groups of 20 senders and 20 receivers, each sender writing 100
-//! bytes to each receiver, 100 times (stated); over pipes.
+//! hackbench: groups of 20 senders and 20 receivers over pipes. Each sender writes 100 bytes to
+//! each receiver, 100 times (stated).
 //!
-//! A parent forks the group's 40 processes, which exit when all is said: a burst of allocations on
-//! one CPU, a burst of frees on forty. A pipe holds 16 pages (stated); writes that find room in the
-//! last page are merged into it, so that a message takes a page one time in `merge` (assumed).
-//! A process is one of the small ones of [`process`](super::process), of 30 pages (measured).
+//! A parent forks the group's 40 processes, which exit when all messages are delivered: a burst of
+//! allocations on one CPU, then a burst of frees on forty. A pipe holds 16 pages (stated). Writes
+//! that fit into the last page are merged into it, so a message needs a new page one time in
+//! `merge` (assumed). A process is one of the small ones of [`process`](super::process), with 30
+//! pages (measured).
 
 use std::sync::Mutex;
 
@@ -18,15 +19,15 @@ use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
 use crate::hygiene::build::{flags, gfp};
 
-/// Senders of a group, and receivers (stated).
+/// Senders of a group; also the number of receivers (stated).
 const HALF: usize = 20;
-/// Pages in a pipe at most (stated).
+/// Maximum number of pages in a pipe (stated).
 const DEPTH: usize = 16;
 /// Bytes of a message (stated).
 const MESSAGE: u64 = 100;
 /// A write or a read of a message. Assumed: a system call.
 const CALL: u64 = 400;
-/// Anonymous pages of a process (measured in `6.12-build`: the median of small ones).
+/// Anonymous pages of a process (measured in `6.12-build`: the median of small processes).
 const PAGES: usize = 30;
 
 pub(super) const RECIPE: Recipe = Recipe {

@@ -1,27 +1,28 @@
-//! A kernel build (spec A.4): many short processes, each of which gives back at once
-//! all it had when it exits.
+//! A kernel build (spec A.4): many short processes, each of which frees all its memory at once when
+//! it exits.
 //!
 //! For each object a driver, a compiler, an assembler and small processes run, one at a time on
-//! each of the jobs' CPUs. Their proportions, the pages of all but the compiler, page tables, slab
-//! and file pages are measured (recording `6.12-build`,
-//! [`hygiene::build`](crate::hygiene::build)). A compiler of a kernel's file is larger: log-normal,
-//! median 12,000 pages, 99th percentile 60,000 (stated). When all objects of a build are there, it
-//! is linked by one process of a million pages (stated) for each 27,000 objects (assumed: that many
-//! has an allmodconfig of Linux 5.4). The scheduler moves a process now and then: 8% of the recorded
-//! pages are freed on another CPU than they came from.
+//! each job's CPU. Their proportions, the pages of all but the compiler, page tables, slab and file
+//! pages are measured (recording `6.12-build`,
+//! [`hygiene::build`](crate::hygiene::build)). The compiler of a kernel file is larger: log-normal,
+//! median 12,000 pages, 99th percentile 60,000 (stated). When all objects of a build are done, it
+//! is linked by one process of a million pages (stated) per 27,000 objects (assumed: the number in
+//! an allmodconfig of Linux 5.4). The scheduler sometimes moves a process: 8% of the recorded pages
+//! are freed on another CPU than the one that allocated them.
 //!
-//! A process's own work between two page faults is derived: the builds of A.5 took 13,249 s of user
-//! time for 27,000 objects, and an object takes a compiler with 15,200 pages (the mean of §8.5's
-//! distribution) and about 2,000 pages of small processes: 28.5 us. But then threads of a core slow
-//! each other down. In that build a busy thread's sibling worked 43% of the time and spun for 25%
-//! (256 CPUs for 162 s; the system time beyond the other build's is taken for spinning), in the
-//! other one, of 16,401 s, it worked 68%; at the machine's 1.6 and 1.05 times as long they come to
-//! 10,450 and 11,630 s on cores alone. The mean is 23.8 us. How much of the time goes to the zone's
-//! lock depends on it more than on anything else: it is a parameter.
+//! A process's own work between two page faults is derived. The builds of A.5 took 13,249 s of user
+//! time for 27,000 objects. An object needs a compiler with 15,200 pages (the mean of §8.5's
+//! distribution) and about 2,000 pages of small processes: 28.5 us per page. This time includes the
+//! slowdown by the core's other thread. In that build a busy thread's sibling worked 43% of the
+//! time and spun for 25% (256 CPUs for 162 s; system time in excess of the other build's is counted
+//! as spinning). In the other build, of 16,401 s, the sibling worked 68%. With the machine's
+//! slowdown factors of 1.6 and 1.05, the two user times correspond to 10,450 and 11,630 s on cores
+//! without a busy sibling. The mean is 23.8 us. This number has the largest influence on the share
+//! of time spent on the zone lock, so it is a parameter.
 //!
-//! While it works, lines come from the memory that the job's pages come from: 1 GB/s. Assumed, an
-//! order of magnitude: none of SPEC CPU2017's programs takes more than 2.3 GB/s (Singh and Awasthi,
-//! ICPE 2019; published), and 502.gcc_r's own figure was not looked up.
+//! While a process works, lines arrive from the memory that the job's pages come from, at 1 GB/s.
+//! Assumed, an order of magnitude: no program of SPEC CPU2017 uses more than 2.3 GB/s (Singh and
+//! Awasthi, ICPE 2019; published). The figure of 502.gcc_r was not looked up.
 
 use std::sync::Mutex;
 
@@ -35,19 +36,19 @@ use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::{Seats, lock};
 use crate::hygiene::build::{CLASSES, Class, RECLAIMABLE_SLABS, SLABS, WRITTEN, flags, quantile};
 
-/// Classes of the recording.
+/// Indices of the recording's process classes.
 const AS: usize = 1;
 const DRIVER: usize = 2;
 const SMALL: usize = 4;
 const COMPILER: usize = 0;
-/// Small processes for each compiler (measured: 203 to 124).
+/// Small processes per compiler (measured: 203 to 124).
 const SMALL_PER_OBJECT: f64 = 203.0 / 124.0;
 /// Median and 99th percentile of a compiler's pages (stated).
 const COMPILER_PAGES: (u64, u64) = (12_000, 60_000);
-/// Pages of the linker, and of how many objects (stated; derived).
+/// Pages of the linker, and the number of objects per linker (stated; derived).
 const LINKER: (u64, u64) = (1_000_000, 27_000);
-/// After so many pages a process may have moved. One in so many times it does, and somebody else
-/// moves to its place: a compiler's 15,200 pages take 475 looks, so 8% of them move. Derived.
+/// A process may move after every `LOOK` pages, with a chance of one in `MOVES`; another process
+/// then takes its CPU. A compiler's 15,200 pages are 475 checks, so 8% of compilers move. Derived.
 const LOOK: u64 = 32;
 const MOVES: u64 = 12_000;
 
@@ -85,7 +86,7 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
     let groups = params.number("groups", 1..=jobs as u64)? as usize;
     let objects = params.number("objects", 1..=1 << 20)? as usize;
     let bound = |cpu: CpuId| other.then(|| NodeId((site.cpus[cpu.0 as usize].0 + 1) % site.nodes));
-    // A job's memory stays bound where it was bound, wherever it runs: as by numactl.
+    // A job's memory stays bound to its node wherever the job runs, as with numactl.
     let nodes = cpus.iter().map(|&cpu| bound(cpu)).collect();
     let builds = (0..groups)
         .map(|g| {
@@ -113,7 +114,7 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
 /// One build.
 #[derive(Debug)]
 struct Build {
-    /// Objects that nobody has begun.
+    /// Objects that no job has begun.
     left: usize,
     /// Jobs that are not done.
     running: usize,
@@ -124,20 +125,20 @@ struct Build {
 pub(super) struct Kbuild {
     jobs: usize,
     work: u64,
-    /// Bytes in a microsecond of it.
+    /// Bytes per microsecond of that work.
     traffic: u64,
     objects: usize,
-    /// Where each job's memory is.
+    /// The node to which each job's memory is bound.
     nodes: Vec<Option<NodeId>>,
     /// The node of each CPU.
     homes: Vec<NodeId>,
     builds: Vec<Mutex<Build>>,
     seats: Seats,
-    /// What outlives the processes: files and slab.
+    /// Blocks that outlive the processes: files and slab.
     pub(super) kept: Mutex<Vec<Block>>,
 }
 
-/// One process at a time of a build.
+/// One job of a build; runs one process at a time.
 pub(super) struct Job<'j, 'env> {
     build: &'j Kbuild,
     actor: &'j dyn Actor<'env>,
@@ -148,7 +149,7 @@ pub(super) struct Job<'j, 'env> {
 }
 
 impl Job<'_, '_> {
-    /// A random number from 0 to 1.
+    /// Returns a random number from 0 to 1.
     fn unit(&self) -> f64 {
         self.actor.random(1 << 32) as f64 / (1u64 << 32) as f64
     }
@@ -157,11 +158,11 @@ impl Job<'_, '_> {
         self.kept.extend(take(self.actor, self.node, order, bits));
     }
 
-    /// A process of so many pages; `inside` runs while it has them.
+    /// Runs a process that maps `pages` pages; `inside` runs while they are mapped.
     fn process(&mut self, class: &Class, pages: u64, inside: impl FnOnce(&mut Self)) {
         let actor = self.actor;
         let mut process = Process::fork(actor, self.node);
-        // As many pages of files as were measured of its kind, and slab as of all.
+        // As many file pages as were measured for this class, and as much slab as for all classes.
         let files = actor.random_exponential((class.files * 1e6) as u64) as f64 / 1e6;
         let mut due = [self.unit(), self.unit(), self.unit()];
         let rates = [files, SLABS, RECLAIMABLE_SLABS].map(|n| n / pages.max(1) as f64);
@@ -172,7 +173,7 @@ impl Job<'_, '_> {
                 }
                 self.build.seats.sit(actor, self.number);
             }
-            // Evenly from nothing to twice the mean.
+            // Uniform between zero and twice the mean.
             let work = actor.random(2 * self.build.work + 1);
             let home = self.node.unwrap_or(self.build.homes[actor.cpu().0 as usize]);
             actor.work(work, work * self.build.traffic / 1000, home);
@@ -213,7 +214,7 @@ impl Job<'_, '_> {
         }
     }
 
-    /// Its part of a build that has [begun](Kbuild::begin).
+    /// Runs this job's part of a build that has [begun](Kbuild::begin).
     pub(super) fn run(&mut self) {
         let build = &self.build.builds[self.number % self.build.builds.len()];
         loop {
@@ -241,8 +242,8 @@ impl Job<'_, '_> {
 }
 
 impl Kbuild {
-    /// One build of so many jobs on all CPUs, one each, or more where there are fewer. Its own work
-    /// moves no bytes.
+    /// Creates one build with `jobs` jobs on all CPUs: one job per CPU, or more if there are fewer
+    /// CPUs. Its own work moves no bytes.
     pub(super) fn on(site: &Site, jobs: usize, work: u64, objects: usize) -> Kbuild {
         let cpus = site.count();
         let seat = |n: usize| CpuId((n as u64 % cpus) as u32);
@@ -259,7 +260,8 @@ impl Kbuild {
         }
     }
 
-    /// A new build, of so many objects for each job; nobody may be at work on the last one.
+    /// Begins a new build with `objects` objects per job. No job of the previous build may still be
+    /// running.
     pub(super) fn begin(&self, objects: usize) {
         for build in &self.builds {
             let mut build = lock(build);
@@ -268,7 +270,7 @@ impl Kbuild {
         }
     }
 
-    /// One of the jobs, to be played by an actor that begins on its [CPU](Kbuild::cpu).
+    /// Returns a job, to be run by an actor that starts on the job's [CPU](Kbuild::cpu).
     pub(super) fn job<'j, 'env>(
         &'j self,
         actor: &'j dyn Actor<'env>,

@@ -1,14 +1,14 @@
 //! The benchmarks of LLFree: bulk, repeat, rand and frag.
 //!
-//! - bulk: all threads allocate their share, meet, and free all.
-//! - repeat: each frees a block and allocates one again, over and over.
-//! - rand: as repeat, on blocks that were shuffled among all threads.
-//! - frag: memory is filled with single pages, half of them, at random, are freed; then, round by
-//!   round, each thread frees 10% of its pages at random and allocates as many. How much of free
-//!   memory lies in whole huge pages is the score: `huge-0` before the first round, and so on.
+//! - bulk: all threads allocate their share, meet at a barrier, and free everything.
+//! - repeat: each thread repeatedly frees a block and allocates another.
+//! - rand: like repeat, on blocks that were shuffled among all threads.
+//! - frag: memory is filled with single pages, and a random half of them is freed. Then, in every
+//!   round, each thread frees a random 10% of its pages and allocates as many. The score is the
+//!   share of free memory in whole huge pages: `huge-0` before the first round, and so on.
 //!
-//! Where the original uses all memory these use as many pages as told; frag takes the rest away
-//! in the largest blocks there are.
+//! Where the original uses all memory, these benchmarks use the given number of pages. frag
+//! allocates the rest beforehand in the largest available blocks.
 
 use std::sync::Mutex;
 
@@ -22,7 +22,7 @@ use super::seats::lock;
 use crate::result::Better;
 use crate::rng::Rng;
 
-/// Movable, and no reclaim: memory may well be full.
+/// Movable and without reclaim: the benchmarks may fill memory.
 const FLAGS: Gfp = Gfp::HIGHUSER_MOVABLE.difference(Gfp::RECLAIM).union(Gfp::NOWARN);
 
 const PARAMS: [Param; 4] = [
@@ -98,15 +98,15 @@ struct Llfree {
     kind: Kind,
     order: Order,
     rounds: u64,
-    /// Blocks of each thread.
+    /// Number of blocks of each thread.
     each: u64,
-    /// Pages that frag takes away first.
+    /// Pages that frag allocates beforehand.
     spare: u64,
-    /// By thread.
+    /// Blocks held by each thread.
     owned: Vec<Mutex<Vec<Block>>>,
-    /// What frag took away.
+    /// Blocks that frag allocated beforehand.
     taken: Mutex<Vec<Block>>,
-    /// What part of free memory was in whole huge pages, in percent, round by round.
+    /// The share of free memory in whole huge pages, in percent, round by round.
     huge: Mutex<Vec<f64>>,
 }
 
@@ -120,7 +120,7 @@ impl Llfree {
             stage.spawn(
                 CpuId(thread as u32),
                 Box::new(move |actor| {
-                    // Not locked while others run.
+                    // Taken out, so that the lock is not held while other threads run.
                     let mut blocks = std::mem::take(&mut *lock(&self.owned[thread]));
                     job(actor, thread, &mut blocks);
                     *lock(&self.owned[thread]) = blocks;
@@ -136,7 +136,7 @@ impl Llfree {
         }
     }
 
-    /// All blocks of all threads change hands.
+    /// Redistributes the blocks of all threads at random.
     fn shuffle(&self, actor: &dyn Actor<'_>) {
         let mut all: Vec<Block> = Vec::new();
         self.owned.iter().for_each(|o| all.append(&mut lock(o)));
@@ -147,7 +147,8 @@ impl Llfree {
         }
     }
 
-    /// Once round for one thread's blocks, or for a tenth of them, at random.
+    /// Frees and reallocates blocks, `times` times: one thread's blocks in turn, or random ones for
+    /// frag.
     fn again(&self, actor: &dyn Actor<'_>, blocks: &mut Vec<Block>, times: usize) {
         for i in 0..times {
             let at = match self.kind {
@@ -158,7 +159,7 @@ impl Llfree {
             actor.free(*block);
             match actor.alloc(self.order, FLAGS) {
                 Some(other) => *block = other,
-                // Where memory is full, another thread may have got it meanwhile.
+                // If memory is full, another thread may have allocated the freed block.
                 None => drop(blocks.swap_remove(at)),
             }
         }
@@ -210,7 +211,7 @@ impl Plan for Llfree {
             if matches!(self.kind, Kind::Repeat) {
                 return;
             }
-            // One of them shuffles, with all blocks in their places.
+            // All threads put their blocks back, and one thread shuffles them.
             *lock(&self.owned[thread]) = std::mem::take(blocks);
             actor.meet(BarrierId(0));
             if thread == 0 {

@@ -1,11 +1,11 @@
-//! A cache server's network, as it was measured in a kernel: memcached under
-//! memtier on 8 CPUs.
+//! A cache server's network traffic, as measured in a kernel: memcached under memtier on 8 CPUs.
 //!
-//! Buffers of order 2 and 3, 61 to 39 (measured: 342,884 and 221,238 in 180 s), come at random
-//! moments, 3,100 a second (measured), from four pairs of tasks; one fills them, the other, on
-//! another CPU, reads and frees them in order. The few requests of other orders are left out. The
-//! scheduler moves tasks as in [`sctp`](super::sctp). Little happens: what counts is what the
-//! lists hold meanwhile, and how often the zone is asked.
+//! Buffers of order 2 and 3, in a ratio of 61 to 39 (measured: 342,884 and 221,238 in 180 s),
+//! arrive at random times, 3,100 per second (measured), from four pairs of tasks. One task of a
+//! pair fills them. The other, on another CPU, reads and frees them in order. The few requests of
+//! other orders are left out. The scheduler moves tasks as in [`sctp`](super::sctp). The load is
+//! low; the relevant results are how many pages the lists hold meanwhile, and how often requests go
+//! to the zone.
 
 use super::actor::{PipeId, Plan, Stage};
 use super::error::WorkloadError;
@@ -16,11 +16,11 @@ use super::seats::Seats;
 use super::unix::bytes_of;
 use crate::hygiene::build::{gfp, order};
 
-/// Of a thousand buffers, those of order 2 (measured).
+/// Buffers of order 2 in a thousand (measured).
 const ORDER_2: u64 = 608;
-/// Buffers that wait for their reader at most (§8.7).
+/// Maximum number of buffers that wait for their reader (§8.7).
 const DEPTH: usize = 17;
-/// Reading or writing a request's data, beside its bytes. Assumed: two system calls.
+/// Reading or writing a request's data, without its bytes. Assumed: two system calls.
 const REQUEST: u64 = 2_000;
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -53,7 +53,7 @@ struct Memcached {
     nodes: Nodes,
     seats: Vec<Seats>,
     pairs: usize,
-    /// Between two buffers of a pair, on average.
+    /// The mean time between two buffers of a pair.
     gap: u64,
     each: u64,
     warm: u64,

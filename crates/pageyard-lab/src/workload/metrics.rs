@@ -1,4 +1,4 @@
-//! What is measured of every run: the seeds' columns (A.4), and what explains them.
+//! The metrics of every run: the seeds' columns (A.4), and metrics that explain them.
 
 use pageyard::{Config, CpuId, DrainReason, Yard};
 use pageyard_machine::{Histogram, LockStats, Stats};
@@ -10,15 +10,16 @@ use crate::result::Better;
 /// Counters of the whole allocator.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Counts {
-    /// Bulk frees because high-order blocks kept coming back: the seeds' *free_high*.
+    /// Bulk frees caused by repeated frees of high-order blocks: the seeds' *free_high*.
     free_high: u64,
     /// Base pages that left the zones' free lists: the seeds' *alloc_zone*.
     zone_pages: u64,
-    /// Blocks handed out, their base pages, and how many came straight from a per-CPU list.
+    /// Allocated blocks, their base pages, and the number of blocks served directly from a per-CPU
+    /// list.
     allocs: u64,
     pages: u64,
     hits: u64,
-    /// By CPU: blocks handed out, and taken back.
+    /// Allocations and frees by CPU, in blocks.
     cpus: Vec<(u64, u64)>,
 }
 
@@ -53,40 +54,40 @@ impl Counts {
         }
     }
 
-    /// Of the blocks taken back, the part that CPUs took back beyond what they handed out: it came
-    /// from others at least.
+    /// Returns the share of freed blocks that CPUs freed in excess of their own allocations: a
+    /// lower bound for blocks freed on another CPU.
     fn remote(&self) -> f64 {
         let beyond = self.cpus.iter().map(|(allocs, frees)| frees.saturating_sub(*allocs)).sum();
         per(beyond, self.cpus.iter().map(|c| c.1).sum())
     }
 }
 
-/// Holds of zones' locks: how long each was, in nanoseconds, and all together, in picoseconds.
+/// Holds of zone locks: a histogram in nanoseconds, and the total in picoseconds.
 pub(super) type Holds = (Histogram, u64);
 
-/// What a world tells of a run, beside what the allocator counts itself.
+/// What a world measures during a run, in addition to the allocator's own counters.
 pub(super) trait Seen: std::fmt::Debug {
-    /// How long the measured stage took.
+    /// Returns the duration of the measured stage.
     fn elapsed_ns(&self) -> u64;
-    /// How long CPUs were at work for it, where that says more than the time it took.
+    /// Returns the CPU time of the measured stage, if that says more than its duration.
     fn busy_ns(&self) -> Option<u64>;
-    /// Part of the busy time that went to waiting for zones' locks, in percent.
+    /// Returns the share of the busy time spent waiting for zone locks, in percent.
     fn zone_lock(&self) -> f64;
-    /// Of the lines that were touched, the part that was missed, in percent, where that is known.
+    /// Returns the share of touched lines that missed the caches, in percent, if known.
     fn miss(&self) -> Option<f64>;
-    /// Part of the busy time that went to waiting for memory and links that others used, in percent,
-    /// where that is known.
+    /// Returns the share of the busy time spent waiting for shared memory and link bandwidth, in
+    /// percent, if known.
     fn memory_wait(&self) -> Option<f64> {
         None
     }
-    /// What all CPUs together spent in the allocator and waiting for its locks, in seconds, where
-    /// that is known.
+    /// Returns the total time of all CPUs in the allocator and waiting for its locks, in seconds,
+    /// if known.
     fn in_allocator(&self) -> Option<f64> {
         None
     }
-    /// Holds in which blocks left a zone.
+    /// Returns the holds in which blocks left a zone.
     fn takes(&self) -> Holds;
-    /// Holds in which blocks came back.
+    /// Returns the holds in which blocks returned to a zone.
     fn gives(&self) -> Holds;
 }
 
@@ -136,7 +137,7 @@ fn all_holds(stats: &Stats, of: impl Fn(&LockStats) -> (&Histogram, u64)) -> Hol
     (all, sum)
 }
 
-/// Everything that a run of the measured stage left behind.
+/// Everything that was observed of a run's measured stage.
 #[derive(Debug)]
 pub(super) struct Observed<'a> {
     pub(super) stats: &'a dyn Seen,
@@ -145,11 +146,12 @@ pub(super) struct Observed<'a> {
     pub(super) work: u64,
     pub(super) failed: u64,
     pub(super) peak_pages: u64,
-    /// Of requests for single pages, where looking at the clock costs them nothing.
+    /// Durations of single-page requests, in worlds where reading the clock costs the requests
+    /// nothing.
     pub(super) waits: Option<Waits>,
 }
 
-/// How long requests took, in nanoseconds.
+/// Durations of requests, in nanoseconds.
 #[derive(Default, Debug)]
 pub(super) struct Waits {
     all: Histogram,
@@ -171,12 +173,12 @@ fn per(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Average and 99th percentile of holds, in microseconds.
+/// Returns the average and the 99th percentile of holds, in microseconds.
 fn in_us((holds, held): &Holds) -> (f64, f64) {
     (per(*held, holds.total()) / 1e6, holds.quantile(990) as f64 / 1e3)
 }
 
-/// The metrics, in the order in which they are shown.
+/// Computes the metrics, in display order.
 pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
     use Better::{Higher, Lower};
     let Observed { stats, .. } = run;

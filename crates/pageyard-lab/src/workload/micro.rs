@@ -1,9 +1,10 @@
-//! The microbenchmark of the page allocator (pagealloc of mmtests): one task
-//! allocates a number of blocks and gives them back in the same order, again and again.
+//! The microbenchmark of the page allocator (pagealloc of mmtests): one task repeatedly allocates a
+//! number of blocks and frees them in the same order.
 //!
-//! For each order and number the time of an allocation, of a free, and of both is a metric:
+//! For each order and number of blocks, the times of an allocation, of a free, and of both are
+//! metrics:
 //! `alloc-odr0-64` and so on. The original divides by a wrong number and does not reset its sums;
-//! this one does neither. As there, the first two rounds are dropped.
+//! this one corrects both. As in the original, the first two rounds are dropped.
 
 use std::sync::Mutex;
 
@@ -18,7 +19,7 @@ use crate::result::Better;
 
 /// Rounds whose times are dropped (stated).
 const DROPPED: u64 = 2;
-/// The most pages that are in use at a time (stated: 128 MiB).
+/// Maximum number of pages in use at a time (stated: 128 MiB).
 const MOST_PAGES: u64 = 128 << 20 >> 12;
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -49,7 +50,7 @@ struct Micro {
 }
 
 impl Micro {
-    /// One row: so many blocks at a time.
+    /// Measures one row: `n` blocks at a time.
     fn row(&self, actor: &dyn Actor<'_>, order: Order, n: u64) {
         let mut sums = [0, 0];
         let mut blocks: Vec<Block> = Vec::with_capacity(n as usize);

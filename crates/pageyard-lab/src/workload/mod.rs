@@ -1,9 +1,9 @@
-//! Workloads: what the allocator's users do, each in one small file, written once against
+//! Workloads: models of the allocator's users, each in one small file, written once against
 //! [`Actor`] and run under any policy.
 //!
-//! A recipe's numbers stand beside what they govern, each with its source: *measured* in a
-//! recording, *derived* from something measured or published, *stated* where the
-//! workload was published, or *assumed*. None is fitted to what a run is to show.
+//! A recipe's numbers are next to what they govern, each with its source: *measured* in a
+//! recording, *derived* from something measured or published, *stated* where the workload was
+//! published, or *assumed*. None is fitted to a result.
 
 mod actor;
 mod costs;
@@ -73,10 +73,10 @@ pub const RECIPES: &[Recipe] = &[
     trace::RECIPE,
 ];
 
-/// The workload of this name.
+/// Returns the workload of this name.
 ///
 /// # Errors
-/// [`WorkloadError::UnknownWorkload`] lists those there are.
+/// Returns [`WorkloadError::UnknownWorkload`], which lists the known names.
 pub fn by_name(name: &str) -> Result<Recipe, WorkloadError> {
     RECIPES.iter().find(|r| r.name == name).copied().ok_or_else(|| WorkloadError::UnknownWorkload {
         name: name.to_owned(),
@@ -84,35 +84,34 @@ pub fn by_name(name: &str) -> Result<Recipe, WorkloadError> {
     })
 }
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The machine.
     pub machine: MachineSpec,
-    /// Bytes of its memory, if not its own.
+    /// Bytes of memory, if different from the machine's own.
     pub memory: Option<u64>,
-    /// Bytes of a frame descriptor: 16, or 64 as Linux's ([`pageyard_machine::Options`]).
+    /// Bytes of a frame descriptor: 16, or 64 as in Linux ([`pageyard_machine::Options`]).
     pub descriptor: u32,
-    /// Under which policies.
+    /// The policies to run.
     pub policies: Vec<Choice>,
-    /// Draws everything that is drawn; each iteration has one of its own, derived from it.
+    /// Seeds all random draws; each iteration derives its own seed from it.
     pub seed: u64,
-    /// How often.
+    /// Number of iterations.
     pub iterations: u32,
-    /// Parameters that are not as by default.
+    /// Parameters that differ from their defaults.
     pub set: Vec<(String, String)>,
-    /// What things cost on the machine.
+    /// The machine's cost model.
     pub costs: Costs,
-    /// Limits of all per-CPU lists, if not those that follow from the zones' sizes.
+    /// Limits of all per-CPU lists, if different from those derived from the zones' sizes.
     pub limits: Option<Limits>,
 }
 
-/// Runs a workload on the simulated machine, under each policy in turn, iteration by iteration
-/// ([`Host::run`] does it on this host).
-/// `tell` hears how many of how many runs are done.
+/// Runs a workload on the simulated machine, under each policy in turn, iteration by iteration.
+/// [`Host::run`] runs it on this host. `tell` receives the number of completed runs and the total.
 ///
 /// # Errors
-/// [`WorkloadError`] says what is wrong with the options.
+/// Returns [`WorkloadError`] if an option is invalid.
 pub fn run(
     recipe: &Recipe,
     options: &Options,
@@ -121,11 +120,11 @@ pub fn run(
     run_all(recipe, options, false, tell)
 }
 
-/// The same, and records a [track](crate::track) of each point in the first iteration. What is
-/// measured is the same: looking takes no virtual time.
+/// Like [`run`], but also records a [track](crate::track) of each point in the first iteration. The
+/// measurements are the same: recording takes no virtual time.
 ///
 /// # Errors
-/// As [`run`].
+/// Fails like [`run`].
 pub fn record(
     recipe: &Recipe,
     options: &Options,

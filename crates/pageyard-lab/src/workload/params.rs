@@ -11,13 +11,13 @@ use super::error::WorkloadError;
 pub struct Param {
     /// Its name in `--set name=value`.
     pub name: &'static str,
-    /// Its value unless told otherwise.
+    /// Its default value.
     pub default: &'static str,
-    /// What it means.
+    /// Its description.
     pub help: &'static str,
 }
 
-/// A parameter.
+/// Creates a parameter.
 pub(super) const fn param(name: &'static str, default: &'static str, help: &'static str) -> Param {
     Param { name, default, help }
 }
@@ -30,10 +30,10 @@ pub struct Params {
 }
 
 impl Params {
-    /// The defaults, changed as told.
+    /// Starts from the defaults and applies the given values.
     ///
     /// # Errors
-    /// A name that is not the workload's.
+    /// Fails if a name is not a parameter of the workload.
     pub(super) fn new(
         workload: &'static str,
         all: &[Param],
@@ -56,7 +56,7 @@ impl Params {
         Ok(Params { workload, values })
     }
 
-    /// All of them, as text.
+    /// Returns all values as text.
     pub fn values(&self) -> &BTreeMap<String, String> {
         &self.values
     }
@@ -85,7 +85,7 @@ impl Params {
         })
     }
 
-    /// A whole number within a range.
+    /// Parses an integer within a range.
     pub(super) fn number(
         &self,
         name: &str,
@@ -94,7 +94,7 @@ impl Params {
         self.parse(name, self.text(name), &range)
     }
 
-    /// The same, where `all` stands for the end of the range.
+    /// Like [`number`](Params::number), where `all` means the end of the range.
     pub(super) fn number_or_all(
         &self,
         name: &str,
@@ -103,7 +103,7 @@ impl Params {
         if self.text(name) == "all" { Ok(*range.end()) } else { self.number(name, range) }
     }
 
-    /// Numbers with commas between them; the word `all` stands for `all`.
+    /// Parses comma-separated numbers; the word `all` means the value `all`.
     pub(super) fn list(
         &self,
         name: &str,
@@ -116,7 +116,7 @@ impl Params {
         self.text(name).split(',').map(each).collect()
     }
 
-    /// One of a few words, by its place among them.
+    /// Parses one of `words` and returns its index.
     pub(super) fn choice(&self, name: &str, words: &[&str]) -> Result<usize, WorkloadError> {
         let text = self.text(name);
         words

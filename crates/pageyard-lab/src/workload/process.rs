@@ -1,5 +1,5 @@
-//! A process as the allocator sees it: what a fork takes, faults, and the burst of frees when it
-//! exits. Shapes and flags are those measured in the recording `6.12-build`
+//! A process as the allocator sees it: the allocations of a fork, page faults, and the burst of
+//! frees at its exit. Shapes and flags are those measured in the recording `6.12-build`
 //! ([`hygiene::build`](crate::hygiene::build)).
 
 use pageyard::{NodeId, Order};
@@ -11,17 +11,17 @@ use crate::hygiene::build::{GATHER, PAGES_PER_TABLE, STACK, TABLES, flags, gfp, 
 /// What one process holds.
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    /// Where its memory is to come from, if not from where it runs.
+    /// The node that its memory comes from, if not the node it runs on.
     node: Option<NodeId>,
-    /// Anonymous pages, in the order in which they came.
+    /// Anonymous pages, in allocation order.
     pages: Vec<Block>,
-    /// The root of its page tables, tables, and the pages of its kernel stack.
+    /// The root of its page tables, the tables, and the pages of its kernel stack.
     root: Option<Block>,
     tables: Vec<Block>,
     stack: Vec<Block>,
 }
 
-/// A block from this node, or from where the actor runs.
+/// Allocates a block from this node, or from the node that the actor runs on.
 pub(super) fn take(
     actor: &dyn Actor<'_>,
     node: Option<NodeId>,
@@ -35,7 +35,8 @@ pub(super) fn take(
 }
 
 impl Process {
-    /// A root of two pages, as with isolated page tables (§8.5), a stack, and the first tables.
+    /// Forks a process: a root of two pages, as with isolated page tables (§8.5), a stack, and the
+    /// first tables.
     pub(super) fn fork(actor: &dyn Actor<'_>, node: Option<NodeId>) -> Process {
         let page = |bits| take(actor, node, Order::ZERO, bits);
         Process {
@@ -47,7 +48,7 @@ impl Process {
         }
     }
 
-    /// Touches one page more for the first time.
+    /// Faults in one more page.
     pub(super) fn fault(&mut self, actor: &dyn Actor<'_>) {
         actor.think(FAULT);
         self.pages.extend(take(actor, self.node, Order::ZERO, flags::ANON));
@@ -56,10 +57,10 @@ impl Process {
         }
     }
 
-    /// Gives everything back: pages a gathering at a time, then tables, root and stack.
+    /// Frees everything: pages one gathering at a time, then tables, root and stack.
     pub(super) fn exit(self, actor: &dyn Actor<'_>) {
         for chunk in self.pages.chunks(GATHER) {
-            // A gathering is noted on a page of its own.
+            // A gathering is listed on a page of its own.
             let note = take(actor, self.node, Order::ZERO, flags::GATHER);
             actor.think(UNMAP * chunk.len() as u64);
             actor.free_list(chunk);

@@ -1,4 +1,4 @@
-//! A workload by name: what makes its plans, and how it is judged.
+//! A workload that can be selected by name: how its plans are created, and how it is scored.
 
 use pageyard::{CpuId, NodeId};
 use pageyard_machine::MachineSpec;
@@ -7,12 +7,12 @@ use super::actor::Plan;
 use super::error::WorkloadError;
 use super::params::{Param, Params};
 
-/// Where a plan is to run, as far as it may know.
+/// Where a plan runs, as far as the plan may know.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// The node of each CPU.
     pub cpus: Vec<NodeId>,
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: u16,
     /// Base pages of memory.
     pub pages: u64,
@@ -27,29 +27,29 @@ impl Site {
         }
     }
 
-    /// How many CPUs there are.
+    /// Returns the number of CPUs.
     pub fn count(&self) -> u64 {
         self.cpus.len() as u64
     }
 
-    /// The CPUs of a node.
+    /// Returns the CPUs of a node.
     pub fn cpus_of(&self, node: NodeId) -> Vec<CpuId> {
         (0..).map(CpuId).zip(&self.cpus).filter(|c| *c.1 == node).map(|c| c.0).collect()
     }
 }
 
 /// One run of a workload, or one of several that make up a result: a label for its metrics, empty
-/// where there is but one, and what to do.
+/// if there is only one run, and the plan.
 pub type Point = (String, Box<dyn Plan>);
 
-/// Whether a workload is judged by how long it takes or by how much it does in a second.
+/// How a workload is scored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Score {
-    /// By its time.
+    /// By its duration.
     Time,
-    /// By its work ([`Actor::done`](super::Actor::done)) in a second, in units of this name.
+    /// By its work ([`Actor::done`](super::Actor::done)) per second, in units of this name.
     Rate(&'static str),
-    /// By what it measures itself.
+    /// By its own measurements.
     Own,
 }
 
@@ -58,12 +58,12 @@ pub enum Score {
 pub struct Recipe {
     /// Its name.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A one-line description.
     pub summary: &'static str,
     /// Its parameters.
     pub params: &'static [Param],
-    /// How it is judged.
+    /// How it is scored.
     pub score: Score,
-    /// Makes the plans, one for each point.
+    /// Creates the plans, one for each point.
     pub(super) plan: fn(&Params, &Site) -> Result<Vec<Point>, WorkloadError>,
 }

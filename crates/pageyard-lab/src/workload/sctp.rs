@@ -1,11 +1,10 @@
-//! SCTP_STREAM_MANY of netperf (spec A.4): pairs of a sender and a receiver on
-//! loopback.
+//! SCTP_STREAM_MANY of netperf (spec A.4): pairs of a sender and a receiver on loopback.
 //!
 //! A message of 10 KiB becomes one buffer of its own: a block of order 2 (derived there from the
-//! code). The sender allocates and fills it, the receiver, on another CPU, reads it and gives it
-//! back; a socket's buffer holds 17 (derived). Small objects of the message come from slabs and
-//! do not reach the page allocator. The scheduler moves each task to another CPU of the pair's node
-//! after 10 to 100 ms (stated). What a message costs beside is assumed ([`costs`](super::costs)).
+//! code). The sender allocates and fills it. The receiver, on another CPU, reads and frees it. A
+//! socket's buffer holds 17 (derived). Small objects of the message come from slabs and do not
+//! reach the page allocator. The scheduler moves each task to another CPU of the pair's node after
+//! 10 to 100 ms (stated). The other costs of a message are assumed ([`costs`](super::costs)).
 
 use super::actor::{Actor, PipeId, Plan, Stage};
 use super::costs::SCTP;
@@ -19,9 +18,9 @@ use pageyard::NodeId;
 
 /// Bytes of a message (stated).
 const MESSAGE: u64 = 10 << 10;
-/// Blocks that wait for their receiver at most (derived).
+/// Maximum number of blocks that wait for their receiver (derived).
 const DEPTH: usize = 17;
-/// Flags of a socket's buffer, as recorded in `6.12-unix`.
+/// Flags of a socket buffer, as recorded in `6.12-unix`.
 pub(super) const BUFFER: u32 = 0x0044_28c0;
 /// A task stays on its CPU for 10 to 100 ms (stated).
 const STAY: (u64, u64) = (10_000_000, 100_000_000);
@@ -45,8 +44,8 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     Ok(vec![(String::new(), Box::new(Sctp { nodes, seats, pairs: pairs as usize, messages }))])
 }
 
-/// Pairs go to the nodes in turn, both tasks to the same one. Assumed: who wakes another is brought
-/// near it.
+/// The CPUs of each node. Pairs are assigned to the nodes in turn, both tasks to the same node.
+/// Assumed: the scheduler places a task near the task that wakes it.
 #[derive(Debug)]
 pub(super) struct Nodes(Vec<Vec<pageyard::CpuId>>);
 
@@ -56,7 +55,7 @@ impl Nodes {
         Nodes(nodes.filter(|cpus| cpus.len() > 1).collect())
     }
 
-    /// As many as there are places for on each node.
+    /// Returns the maximum number of pairs for which every node has room.
     pub(super) fn most_pairs(&self) -> u64 {
         let least = self.0.iter().map(|cpus| cpus.len() / 2).min().unwrap_or(0);
         (least * self.0.len()) as u64
@@ -66,7 +65,7 @@ impl Nodes {
         self.0.iter().map(|cpus| Seats::new(cpus.iter().copied())).collect()
     }
 
-    /// The node of a pair, and the places of its sender and receiver there.
+    /// Returns the node of a pair, and the seats of its sender and receiver there.
     pub(super) fn places(&self, pair: usize) -> (usize, usize, usize) {
         let nodes = self.0.len();
         let place = pair / nodes * 2;
@@ -74,7 +73,7 @@ impl Nodes {
     }
 }
 
-/// Until when a task stays on its CPU.
+/// Returns the time until which a task stays on its CPU.
 pub(super) fn stay(actor: &dyn Actor<'_>) -> u64 {
     actor.now() + STAY.0 + actor.random(STAY.1 - STAY.0)
 }

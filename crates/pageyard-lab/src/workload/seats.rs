@@ -1,4 +1,5 @@
-//! Who runs on which CPU, where a scheduler moves tasks about and keeps one task to a CPU.
+//! The assignment of tasks to CPUs, for workloads in which a scheduler moves tasks and keeps one
+//! task per CPU.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,27 +7,27 @@ use pageyard::CpuId;
 
 use super::actor::Actor;
 
-/// Plain data that actors share. Whoever panics ends the run, so what it left is never read.
+/// Locks plain data that actors share. A panic ends the run, so poisoned data is never read.
 pub(super) fn lock<T>(data: &Mutex<T>) -> MutexGuard<'_, T> {
     data.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A CPU for each task, and CPUs that are free. Tasks that move swap places.
+/// A CPU for each task, and CPUs that are free. Tasks that move swap seats.
 #[derive(Debug)]
 pub(super) struct Seats(Mutex<Vec<CpuId>>);
 
 impl Seats {
-    /// Task `i` sits on the `i`th of these; what is left over is free.
+    /// Assigns the `i`th CPU to task `i`; the remaining CPUs are free.
     pub(super) fn new(cpus: impl IntoIterator<Item = CpuId>) -> Seats {
         Seats(Mutex::new(cpus.into_iter().collect()))
     }
 
-    /// Where a task is to run.
+    /// Returns the CPU assigned to a task.
     pub(super) fn cpu(&self, task: usize) -> CpuId {
         lock(&self.0)[task]
     }
 
-    /// Goes where the task is to run by now: another one may have taken its place.
+    /// Moves the actor to its task's assigned CPU, which another task's swap may have changed.
     pub(super) fn sit(&self, actor: &dyn Actor<'_>, task: usize) {
         let cpu = self.cpu(task);
         if cpu != actor.cpu() {
@@ -34,7 +35,7 @@ impl Seats {
         }
     }
 
-    /// Swaps places with anybody.
+    /// Swaps the seat of a task with a random one.
     pub(super) fn swap(&self, actor: &dyn Actor<'_>, task: usize) {
         let draw = actor.random(1 << 32);
         actor.sync();

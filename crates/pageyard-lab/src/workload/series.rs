@@ -1,5 +1,5 @@
-//! Runs in series, the same in every world: each iteration under all policies in turn, so that what
-//! disturbs one disturbs all, and each with a seed of its own, the same for all of them.
+//! A series of runs, the same in every world. Each iteration runs all policies in turn, so that a
+//! disturbance affects all of them. Each iteration has its own seed, which all policies share.
 
 use super::actor::{Measure, Plan};
 use super::error::WorkloadError;
@@ -18,29 +18,31 @@ pub(super) struct Series<'s> {
     pub(super) set: &'s [(String, String)],
     pub(super) site: &'s Site,
     pub(super) world: World,
-    /// What of the world is not its own, and belongs to what is to be repeated.
+    /// Properties of the world that the world's name does not include and that are needed to repeat
+    /// a run.
     pub(super) of_world: Vec<(&'static str, String)>,
 }
 
-/// One run of them.
+/// One run of the series.
 pub(super) struct Turn<'t> {
     pub(super) policy: &'t Choice,
     pub(super) plan: &'t dyn Plan,
     pub(super) seed: u64,
-    /// The first iteration.
+    /// Whether this is the first iteration.
     pub(super) first: bool,
-    /// Of so many points.
+    /// Number of points of the workload.
     pub(super) points: usize,
 }
 
-/// What a run measured, and what was recorded of it, if anything was to be.
+/// The measurements of a run, and its track if one was requested.
 pub(super) type Done = Result<(Vec<Measure>, Option<Track>), WorkloadError>;
 
 impl Series<'_> {
-    /// Runs all: `one` does a run. `tell` hears how many of how many are done.
+    /// Runs the whole series; `one` executes a single run. `tell` receives the number of completed
+    /// runs and the total.
     ///
     /// # Errors
-    /// A wrong parameter, before anything runs, or what a run says.
+    /// Fails with an invalid parameter, before anything runs, or with the error of a run.
     pub(super) fn run(
         self,
         tell: &mut dyn FnMut(u64, u64),
@@ -69,7 +71,7 @@ impl Series<'_> {
             let seed = derived(self.seed, iteration);
             for (policy, result) in policies.iter().zip(&mut results) {
                 let mut samples = Vec::new();
-                // The plans are made anew, for they hold a run's state.
+                // Create new plans for each run, since they hold a run's state.
                 for (label, plan) in (recipe.plan)(&params, site)? {
                     let first = iteration == 0;
                     let turn = Turn { policy, plan: &*plan, seed, first, points };
@@ -93,12 +95,12 @@ fn labelled(mut measure: Measure, label: &str) -> Measure {
     measure
 }
 
-/// The seed of one iteration.
+/// Returns the seed of one iteration.
 fn derived(seed: u64, iteration: u32) -> u64 {
     crate::rng::Rng(seed ^ u64::from(iteration) << 32).next()
 }
 
-/// One sample more of each metric.
+/// Adds one sample to each metric.
 fn add(metrics: &mut Vec<Metric>, samples: Vec<Measure>) {
     for Measure { name, unit, better, value } in samples {
         match metrics.iter_mut().find(|m| m.name == name) {

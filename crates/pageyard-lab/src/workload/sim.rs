@@ -27,12 +27,12 @@ pub(crate) struct Setting<'s> {
     pub(super) costs: &'s Costs,
     pub(super) limits: Option<Limits>,
     pub(super) plan: &'s dyn Plan,
-    /// Where a track goes, if one is to be recorded.
+    /// Where to record a track, if one is requested.
     pub(super) recording: Option<&'s Recording>,
 }
 
-/// Room for descriptors, kept from run to run: on a large machine a new one takes longer than the
-/// run.
+/// Memory for descriptors, kept from run to run: on a large machine, allocating it takes longer
+/// than the run.
 #[derive(Default)]
 pub(crate) struct Room(Option<Memory>);
 
@@ -46,7 +46,7 @@ pub(crate) fn run(
         setting;
     let deferred = plan.deferred();
     if deferred {
-        // Descriptors must be as they come from the system.
+        // Deferred initialisation needs fresh descriptors from the system.
         room.0 = None;
     }
     let costs = costs.clone();
@@ -95,13 +95,13 @@ pub(crate) fn run(
     if missing != 0 || in_use != 0 {
         return Err(WorkloadError::Leak { missing, in_use });
     }
-    // Its own results stand behind its score, if it has one, and before what explains them.
+    // The plan's own results follow its score, if it has one, and precede the explanatory metrics.
     let at = usize::from(score != Score::Own);
     measures.splice(at..at, plan.measures());
     Ok(measures)
 }
 
-/// A stage from beginning to end.
+/// Runs a stage to completion.
 fn stage<'env, 'a: 'env, P: Policy>(
     machine: &Machine,
     yard: &'env SimYard<'a, P, &'a Watch>,
@@ -115,13 +115,13 @@ fn stage<'env, 'a: 'env, P: Policy>(
     Ok(())
 }
 
-/// The allocator, whatever its policy.
+/// The allocator, independent of its policy.
 trait Pages {
     fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block>;
     fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block>;
     fn free(&self, block: Block);
     fn free_list(&self, blocks: &[Block]);
-    /// Pages on the zones' free lists, in blocks of this order or more.
+    /// Returns the number of pages on the zones' free lists in blocks of at least this order.
     fn free_pages_from(&self, order: u8) -> u64;
     fn zones(&self) -> Vec<ZoneView>;
     fn free_pages(&self) -> i64 {
@@ -159,11 +159,11 @@ impl<P: Policy> Pages for SimYard<'_, P, &Watch> {
     }
 }
 
-/// So many requests and frees are between two looks at how much the lists hold. A look takes no
+/// Number of requests and frees between two samples of the per-CPU lists' size. Sampling takes no
 /// virtual time.
 const LOOK: u32 = 64;
 
-/// What all actors of a run have in common.
+/// The shared state of all actors of a run.
 struct World<'w> {
     pages: &'w dyn Pages,
     pipes: Vec<Pipe<Parcel>>,
@@ -171,12 +171,12 @@ struct World<'w> {
     work: Cell<u64>,
     failed: Cell<u64>,
     free_at_start: i64,
-    /// Pages that actors own.
+    /// Pages that actors hold.
     in_use: Cell<i64>,
     looks: Cell<u32>,
-    /// The most pages that were on per-CPU lists.
+    /// The largest number of pages on per-CPU lists.
     peak: Cell<i64>,
-    /// How long requests for single pages took.
+    /// Durations of single-page requests.
     waits: RefCell<Waits>,
     course: Option<&'w dyn Recorder>,
 }
@@ -202,7 +202,7 @@ impl<'w> World<'w> {
         }
     }
 
-    /// The measured stage begins.
+    /// Resets the counters at the start of the measured stage.
     fn begin(&self) {
         self.work.set(0);
         self.failed.set(0);
@@ -211,7 +211,7 @@ impl<'w> World<'w> {
         self.course.inspect(|c| c.begin());
     }
 
-    /// It has ended.
+    /// Ends the measured stage.
     fn end(&self) {
         self.course.inspect(|c| c.end());
     }
@@ -221,7 +221,7 @@ impl<'w> World<'w> {
         let looks = self.looks.get() + 1;
         self.looks.set(looks % LOOK);
         if looks == LOOK {
-            // What left the free lists and is nobody's is on the per-CPU lists.
+            // Pages that left the free lists and are not in use are on the per-CPU lists.
             let cached = self.free_at_start - self.pages.free_pages() - self.in_use.get();
             self.peak.set(self.peak.get().max(cached));
         }

@@ -1,13 +1,12 @@
-//! One TCP stream over loopback whose two ends share a CPU, as iperf3 with one client.
+//! One TCP stream over loopback whose two ends share a CPU, like iperf3 with one client.
 //!
-//! The sender fills the socket's window in fragments, blocks of order 3 (stated for
-//! TCP); then the receiver, which it wakes and which runs on the same CPU, reads them
-//! and gives them back; and so on. So one CPU takes and gives back the same bursts again and again:
-//! what a rule for CPUs that mostly free may mistake for a CPU that mostly frees. How much a window
-//! holds is assumed: 1 MiB, between iperf3's write of 128 KiB and the 4 to 6 MiB up to which the
-//! kernel lets sockets' buffers grow. It decides which rules the stream meets: it is a
-//! parameter. What a fragment costs beside copying is assumed to be what a write to a UNIX socket
-//! costs.
+//! The sender fills the socket's window with fragments, blocks of order 3 (stated for TCP). The
+//! receiver, which it wakes and which runs on the same CPU, then reads and frees them; and so on.
+//! One CPU therefore allocates and frees the same bursts repeatedly. A rule for CPUs that mostly
+//! free may mistake it for such a CPU. The size of a window is assumed: 1 MiB, between iperf3's
+//! write of 128 KiB and the 4 to 6 MiB up to which the kernel lets socket buffers grow. It decides
+//! which rules apply to the stream, so it is a parameter. The cost of a fragment other than copying
+//! is assumed to be that of a write to a UNIX socket.
 
 use pageyard::CpuId;
 
@@ -20,9 +19,9 @@ use super::sctp::BUFFER;
 use super::unix::bytes_of;
 use crate::hygiene::build::{gfp, order};
 
-/// KiB of a fragment.
+/// Size of a fragment in KiB.
 const FRAGMENT: u64 = 32;
-/// From one end to the other on the same CPU: a switch of tasks (assumed: lmbench, 1 to 2 us).
+/// Passing control to the other end on the same CPU: a task switch (assumed: lmbench, 1 to 2 us).
 const SWITCH: u64 = 1_200;
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -48,7 +47,7 @@ fn plan(params: &Params, _: &Site) -> Result<Vec<Point>, WorkloadError> {
 
 #[derive(Debug)]
 struct Stream {
-    /// Fragments.
+    /// Window size in fragments.
     window: u64,
     mib: u64,
 }

@@ -1,7 +1,7 @@
-//! sysbench's OLTP on a database larger than its cache: pages of the page cache
-//! come at random moments on all CPUs, and go, oldest first, in batches of 32 from one CPU (stated).
+//! sysbench's OLTP on a database larger than its cache. Pages of the page cache are allocated at
+//! random times on all CPUs, and freed, oldest first, in batches of 32 from one CPU (stated).
 //!
-//! How long a thread works between two pages that were not there is assumed.
+//! How long a thread works between two cache misses is assumed.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -15,9 +15,9 @@ use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
 use crate::hygiene::build::{flags, gfp};
 
-/// Pages that go at a time (stated).
+/// Pages freed at a time (stated).
 const RECLAIMED: usize = 32;
-/// Who reclaims looks that often, in nanoseconds, where there is nothing to do (assumed).
+/// How long the reclaimer sleeps, in nanoseconds, if there is nothing to do (assumed).
 const NAP: u64 = 100_000;
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -47,7 +47,7 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
 
 #[derive(Debug)]
 struct Cache {
-    /// The oldest first.
+    /// Pages, oldest first.
     pages: VecDeque<Block>,
     /// Threads that are not done.
     running: u32,

@@ -1,9 +1,9 @@
-//! tbench: clients that ask a file server over TCP, one request at a time.
+//! tbench: clients of a file server over TCP, one request at a time.
 //!
-//! Each side writes its messages into a fragment, a block of order 3 that several of them share
-//! (stated); who reads the last one gives the block back. A message has 2 KiB (assumed), so that
-//! 16 share a fragment. All else is slab and does not reach the page allocator; what a message
-//! costs beside is assumed.
+//! Each side writes its messages into a fragment, a block of order 3 that several messages share
+//! (stated). The reader of the last message frees the block. A message has 2 KiB (assumed), so that
+//! 16 share a fragment. Everything else is slab and does not reach the page allocator. The other
+//! costs of a message are assumed.
 
 use pageyard::CpuId;
 
@@ -17,8 +17,8 @@ use crate::hygiene::build::{gfp, order};
 
 /// Bytes of a message (assumed).
 const MESSAGE: u64 = 2 << 10;
-/// Sending or receiving one, and what is done with it. Assumed: TCP on loopback, some 10 us for
-/// there and back.
+/// Sending or receiving a message, and processing it. Assumed: TCP on loopback, about 10 us for a
+/// round trip.
 const WORK: u64 = 2_500;
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -51,12 +51,12 @@ struct Tbench {
     requests: u64,
 }
 
-/// The fragment that one side writes into, and how many bytes are written.
+/// The fragment that one side writes into, and the number of bytes written.
 #[derive(Default)]
 struct Fragment(Option<Block>, u64);
 
 impl Fragment {
-    /// One message more. The block goes with the last one that it holds.
+    /// Writes one more message. The block is sent with the last message that fits into it.
     fn write(&mut self, actor: &dyn Actor<'_>) -> Parcel {
         actor.think(WORK);
         if self.0.is_none() {

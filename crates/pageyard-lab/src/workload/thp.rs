@@ -1,21 +1,21 @@
-//! Builds, a cache server and bursts of requests for huge pages on full memory (spec A.3): do the
-//! requests succeed, and does memory of different mobility stay apart?
-//!
+//! Builds, a cache server and bursts of requests for huge pages on full memory (spec A.3). Measures
+//! whether the requests succeed, and whether memory of different mobility stays apart.
 //! Rounds of a [build](super::kbuild) follow each other. Beside them a server holds 40% of memory,
-//! 2% of which is replaced a minute (stated), its network passes blocks of orders 2 and 3
-//! ([`memcached`](super::memcached), measured), and every ten seconds 500 to 2,000 huge pages are
-//! asked for, on 8 GiB (assumed: the machine was not published), and held for a second (stated);
-//! where there is none, 512 small pages are taken. A round is of the recipe's 310 seconds (A.3's
-//! mean); the round before the first one tells how long it takes here, and the others' clocks run so
-//! much faster (derived).
+//! 2% of which is replaced every minute (stated). Its network passes blocks of orders 2 and 3
+//! ([`memcached`](super::memcached), measured). Every ten seconds, 500 to 2,000 huge pages are
+//! requested, on 8 GiB (assumed: the machine was not published), and held for a second (stated).
+//! When a request fails, 512 small pages are allocated instead. A round takes the recipe's 310
+//! seconds (A.3's mean). The warm-up round measures how long a round takes here, and the clocks of
+//! the other tasks are scaled to match (derived).
 //!
-//! All other memory is page cache from the beginning, read in another order than it goes (assumed).
-//! A background task lets the oldest go, what the builds leave behind included, where free memory
-//! falls to the zones' low watermarks, until it is at the high ones (spec §7.1), both and a
-//! sixteenth of memory (assumed: that much may be on per-CPU lists, of no use to other CPUs). Who
-//! takes small pages in place of a huge one helps it. Nothing else reclaims, and nothing is
-//! compacted: a huge page is there or it is not. `pageyard run hygiene` is the same mix on a heap without CPUs of its own,
-//! with direct reclaim and every list operation checked.
+//! All other memory is page cache from the beginning, freed in a different order than it was read
+//! (assumed). A background task frees the oldest pages, including those that the builds leave
+//! behind. It starts when free memory falls to the zones' low watermarks and stops at the high ones
+//! (spec §7.1), each plus a sixteenth of memory (assumed: that much may be on per-CPU lists, out of
+//! reach of other CPUs). A task that allocates small pages in place of a huge one helps it. Nothing
+//! else reclaims, and nothing is compacted: a request for a huge page succeeds or fails at once.
+//! `pageyard run hygiene` is the same mix on a heap without CPUs of its own, with direct reclaim
+//! and every list operation checked.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -33,28 +33,28 @@ use crate::hygiene::build::{flags, gfp, order};
 use crate::result::Better;
 use crate::rng::Rng;
 
-/// Seconds of a round (A.3).
+/// Duration of a round in seconds (A.3).
 const ROUND: f64 = 310.24;
-/// Of memory, in thousandths, what the server holds; of that, what is replaced in a second, in
-/// millionths (stated: 2% a minute).
+/// The share of memory that the server holds, in thousandths, and the part of it that is replaced
+/// every second, in millionths (stated: 2% a minute).
 const RESIDENT: u64 = 400;
 const REPLACED: u64 = 333;
-/// Buffers of the network a second (measured), of a thousand those of order 2, and how many wait
-/// for their reader (as in [`memcached`](super::memcached)).
+/// Network buffers per second (measured), the number of those of order 2 in a thousand, and how
+/// many wait for their reader (as in [`memcached`](super::memcached)).
 const BUFFERS: f64 = 3100.0;
 const ORDER_2: u64 = 608;
 const DEPTH: usize = 17;
-/// Seconds between two bursts, huge pages in one, on a machine of this size, and seconds for which
-/// they are held.
+/// Seconds between two bursts, number of huge pages in a burst, the size of the machine for which
+/// that number holds, and the seconds for which they are held.
 const PERIOD: u64 = 10;
 const BURST: (u64, u64) = (500, 2000);
 const MACHINE: u64 = 8 << 30;
 const HELD: u64 = 1;
-/// A huge page, as recorded in `6.12-frag`.
+/// Flags of a huge page, as recorded in `6.12-frag`.
 const HUGE: u32 = 0x003d_20ca;
-/// Above the watermarks, the part of memory that is kept free or on per-CPU lists.
+/// Divisor: this part of memory is kept free or on per-CPU lists, above the watermarks.
 const MARGIN: u64 = 16;
-/// Pages that go at a time (stated in §8.12), and how long nobody looks, in nanoseconds (assumed).
+/// Pages freed at a time (stated in §8.12), and the reclaimer's sleep in nanoseconds (assumed).
 const RECLAIMED: usize = 32;
 const NAP: u64 = 100_000;
 
@@ -94,7 +94,7 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     Ok(vec![(String::new(), Box::new(plan))])
 }
 
-/// What all zones counted of memory that changed its type.
+/// Counters of all zones for memory that changed its type.
 #[derive(Clone, Copy, Default, Debug)]
 struct Mixing {
     steals: u64,
@@ -106,19 +106,19 @@ struct Mixing {
 struct State {
     /// Jobs that are not done.
     running: usize,
-    /// Free memory at which the cache begins to go, and at which it is enough.
+    /// Free memory at which reclaim of the cache starts, and at which it stops.
     low: u64,
     enough: u64,
     /// Nanoseconds that a second of the recipe takes here.
     second: f64,
-    /// When the round to warm up began, and its end so far.
+    /// Start of the warm-up round, and its latest known end.
     warm: (u64, u64),
-    /// After each round, the beginning included.
+    /// Counters after each round, preceded by those at the beginning.
     mixing: Vec<Mixing>,
-    /// How long each huge page took, in nanoseconds, and how many were not got.
+    /// The duration of each huge-page request, in nanoseconds, and the number that failed.
     huge: Vec<u64>,
     missed: u64,
-    /// Taken away.
+    /// Memory taken out of use.
     spare: Vec<Block>,
     resident: Vec<Block>,
 }
@@ -132,12 +132,12 @@ struct Thp {
     objects: usize,
     build: Kbuild,
     state: Mutex<State>,
-    /// Files, the oldest first.
+    /// File pages, oldest first.
     cache: Mutex<VecDeque<Block>>,
 }
 
 impl Thp {
-    /// Of those who are no jobs, the `n`th's place.
+    /// Returns the CPU of the `n`th task that is not a job.
     fn beside(&self, n: u64) -> CpuId {
         CpuId(((self.jobs as u64 + n) % self.cpus) as u32)
     }
@@ -151,11 +151,12 @@ impl Thp {
         lock(&self.state).running == 0
     }
 
-    /// Sleeps for so much of the recipe's time, or until all is over; whether it is.
+    /// Sleeps for `seconds` of the recipe's time, or until the workload has ended. Returns whether
+    /// it has.
     fn rest(&self, actor: &dyn Actor<'_>, seconds: f64) -> bool {
         let until = actor.now() + (seconds * self.second()) as u64;
         while actor.now() < until && !self.is_over(actor) {
-            // The end is not to wait for a long sleep.
+            // The end of the workload must not wait for a long sleep.
             actor.sleep_until(until.min(actor.now() + 10 * NAP));
         }
         self.is_over(actor)
@@ -171,8 +172,8 @@ impl Thp {
         sum
     }
 
-    /// Lets the oldest pages of files go until enough is free, if too little is. Whether there were
-    /// any to let go.
+    /// If free memory is low, frees the oldest file pages until there is enough. Returns whether
+    /// there were any to free.
     fn shrink(&self, actor: &dyn Actor<'_>) -> bool {
         let (free, _) = actor.free_memory();
         let (low, enough) = {
@@ -312,7 +313,7 @@ impl Plan for Thp {
                 let low = marks(1) + self.pages / MARGIN;
                 let enough = marks(2) + self.pages / MARGIN;
                 let largest = Order::new(MAX_ORDER).unwrap_or_default();
-                // What the watermarks keep comes on top of what is in use.
+                // The memory that the watermarks keep free is in addition to what is in use.
                 let spare = (0..self.spare.saturating_sub(enough) >> MAX_ORDER)
                     .map_while(|_| actor.alloc(largest, Gfp::HIGHUSER_MOVABLE));
                 let spare: Vec<Block> = spare.collect();
@@ -423,7 +424,7 @@ impl Plan for Thp {
         let rounds: Vec<[u64; 3]> = rounds.collect();
         let names = ["steals", "claims", "mismatches"];
         for (i, name) in names.into_iter().enumerate() {
-            // Of the rounds, the median: as A.3's column of fallbacks (§8.6).
+            // The median over the rounds, as in A.3's column of fallbacks (§8.6).
             let mut values: Vec<u64> = rounds.iter().map(|r| r[i]).collect();
             values.sort_unstable();
             let at = values.len() / 2;

@@ -1,18 +1,18 @@
-//! A recording as a workload: the requests and frees of each recorded CPU by a
-//! task on the corresponding CPU, in their order there.
+//! A recording as a workload: one task per recorded CPU repeats that CPU's requests and frees in
+//! their order, on the corresponding CPU.
 //!
-//! What one CPU does waits for another one only where a page passes between them: a free of what
-//! another CPU allocated comes after that request. All else runs as it may, so times and holds of
-//! locks are of this policy and place, not of the recorded machine. *Measured*: every request with
-//! its order and flags, every free with its CPU, and which frees were given back as a list (their
-//! batched events). *Derived*: a page that is freed without having been allocated was there before;
-//! it is taken, as movable memory, before the run. *Assumed*: between two events nothing is done
-//! (`pace=none`), or what was done took as long as it was recorded (`pace=recorded`). A block that
-//! was freed in pieces goes back whole with the last of them. Requests that failed are left out.
+//! A CPU waits for another one only where a page passes between them: freeing a block that another
+//! CPU allocated comes after that request. Everything else runs freely, so times and lock holds are
+//! those of this policy and machine, not of the recorded one. *Measured*: every request with its
+//! order and flags, every free with its CPU, and which frees were made as a list (from their
+//! batched events). *Derived*: a page that is freed without a recorded allocation existed before
+//! the recording; it is allocated, as movable memory, before the run. *Assumed*: no time passes
+//! between two events (`pace=none`), or as much as was recorded (`pace=recorded`). A block that was
+//! freed in pieces is freed whole with the last piece. Failed requests are left out.
 //!
-//! Two parts of the events say what the recording has lost: `unknown`, frees of pages that nobody
-//! took (beside those from before it began), and `again`, requests that were answered by a page
-//! that was not given back.
+//! Two metrics show how many events the recording has lost. `unknown` counts frees of pages that
+//! were not allocated (excluding those from before the recording). `again` counts requests that
+//! returned a page that had not been freed.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -27,9 +27,9 @@ use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
 use crate::result::Better;
 
-/// Who is ahead of the recording by less than this, in nanoseconds, does not wait for it.
+/// A CPU that is ahead of the recording by less than this, in nanoseconds, does not wait.
 const EARLY: u64 = 10_000;
-/// Pages of a list at most: two of the kernel's gatherings.
+/// Maximum number of pages in a list: two of the kernel's gatherings.
 const LIST: usize = 1024;
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -71,30 +71,30 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
 /// Where a block is between its request and its free.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// With the CPU that has it, in this slot.
+    /// In this slot of the CPU that allocated it.
     Own(u32),
-    /// On its way to another CPU, which finds it as this one's `n`th.
+    /// In transit to another CPU, as the `n`th block from this CPU.
     Sent(u16, u32),
-    /// It was there before: this CPU's `n`th.
+    /// Allocated before the recording: this CPU's `n`th such block.
     Before(u32),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum What {
     Take(Order, u32, Place),
-    /// And whether it is one of a list.
+    /// The flag is whether it is part of a list.
     Give(Place, bool),
 }
 
-/// One CPU's part.
+/// The program of one CPU.
 #[derive(Default, Debug)]
 struct Part {
-    /// What it does, and when, in nanoseconds since the recording began.
+    /// Its steps, and their times in nanoseconds since the recording began.
     steps: Vec<(u64, What)>,
-    /// Orders of the blocks that were there before.
+    /// Orders of the blocks allocated before the recording.
     before: Vec<Order>,
     slots: u32,
-    /// Blocks so far that each CPU sent here.
+    /// Number of blocks that each CPU has sent here so far.
     sent: Vec<u32>,
 }
 
@@ -102,21 +102,21 @@ struct Part {
 #[derive(Clone, Copy)]
 struct Live {
     cpu: u16,
-    /// Its request, among the steps of that CPU.
+    /// The index of its request among the steps of that CPU.
     step: u32,
     order: u8,
-    /// Pages of it that were freed by themselves.
+    /// Number of its pages that were freed individually.
     freed: u32,
 }
 
-/// What all CPUs do.
+/// The programs of all CPUs.
 #[derive(Default)]
 struct Program {
     cpus: Vec<Part>,
     start: Option<u64>,
     live: HashMap<u64, Live>,
-    /// Frames that were freed and not taken since; CPU and step of frees that may yet turn out to be
-    /// of a list.
+    /// Frames that were freed and not allocated since, with the CPU and step of frees that may
+    /// still turn out to be part of a list.
     freed: HashMap<u64, Option<(u16, u32)>>,
     events: u64,
     unknown: u64,
@@ -153,7 +153,7 @@ impl Program {
         self.freed.remove(&pfn);
         let part = &mut self.cpus[usize::from(cpu)];
         let step = part.steps.len() as u32;
-        // Where it goes is known when it is freed; until then it stays here.
+        // The destination is known only when the block is freed; until then it is this CPU's own.
         part.steps.push((at, What::Take(size, gfp, Place::Own(part.slots))));
         part.slots += 1;
         if self.live.insert(pfn, Live { cpu, step, order, freed: 0 }).is_some() {
@@ -161,7 +161,7 @@ impl Program {
         }
     }
 
-    /// The block in use that holds a frame, by its first one.
+    /// Returns the first frame of the block in use that contains a frame.
     fn holder(&self, pfn: u64) -> Option<u64> {
         let mut heads = (0..=MAX_ORDER).map(|o| (o, pfn & !((1 << o) - 1)));
         heads.find(|(o, head)| self.live.get(head).is_some_and(|l| l.order >= *o)).map(|h| h.1)
@@ -181,7 +181,7 @@ impl Program {
                 self.place(live, cpu)
             }
             None => {
-                // Freed already, and the request after that is missing.
+                // Already freed; the request after that free is missing.
                 if self.freed.contains_key(&pfn) {
                     self.unknown += 1;
                     return;
@@ -196,7 +196,7 @@ impl Program {
         part.steps.push((at, What::Give(place, false)));
     }
 
-    /// Where this CPU finds a block that it frees.
+    /// Returns where this CPU finds a block that it frees.
     fn place(&mut self, live: Live, cpu: u16) -> Place {
         let home = usize::from(live.cpu);
         let n = if live.cpu == cpu {
@@ -220,21 +220,21 @@ impl Program {
     }
 }
 
-/// The blocks that one CPU has while it runs.
+/// The blocks that one CPU holds during the run.
 struct Hands {
     own: Vec<Option<Block>>,
     before: Vec<Option<Block>>,
-    /// By the CPU that sent them.
+    /// Received blocks, by sending CPU.
     got: Vec<Vec<Option<Block>>>,
 }
 
 struct Recorded {
     program: Program,
     paced: bool,
-    /// CPUs of the place; recorded ones beyond share them.
+    /// Number of CPUs in this world; recorded CPUs beyond it share them.
     cpus: usize,
-    /// Blocks that are not in use in the run: those that were there before, by CPU, and then those
-    /// that nobody freed.
+    /// Blocks that the run does not use: those from before the recording, by CPU, and after the run
+    /// those that were never freed.
     left: Mutex<Vec<Vec<Option<Block>>>>,
 }
 
@@ -260,7 +260,7 @@ impl Recorded {
             Place::Sent(from, n) => {
                 let got = &mut hands.got[usize::from(from)];
                 while got.len() <= n as usize {
-                    // One who failed sends an empty parcel.
+                    // A CPU whose request failed sends an empty parcel.
                     let parcel = actor.receive(self.pipe(from.into(), me))?;
                     got.push(parcel.first().copied());
                 }
@@ -316,7 +316,7 @@ impl Recorded {
 
 impl Plan for Recorded {
     fn pipes(&self) -> Vec<usize> {
-        // A recording that has gone on does not wait for who has yet to free.
+        // Pipes are unbounded: an allocating CPU never waits for the CPU that frees.
         vec![usize::MAX; self.program.cpus.len() * self.program.cpus.len()]
     }
 
@@ -413,7 +413,8 @@ mod tests {
 
     #[test]
     fn what_was_there_before_and_what_is_missing() {
-        // 5 was there before. 5 again without a request: its request is missing. 8 twice: its free.
+        // 5 was allocated before. The second free of 5: its request is missing. 8 twice: its free
+        // is missing.
         let p = program(&[free(0, 5, 1), free(0, 5, 1), alloc(0, 8, 0), alloc(0, 8, 0)]);
         assert_eq!(p.cpus[0].before, [Order::new(1).unwrap()]);
         assert_eq!((p.unknown, p.again, p.events), (1, 1, 4));

@@ -1,8 +1,8 @@
-//! The removal of files from the page cache (spec A.1): a bulk free by itself.
+//! The removal of files from the page cache (spec A.1): a bulk free and nothing else.
 //!
-//! Files are filled with movable pages, in order, on CPU 0; then one task on another CPU gives them
-//! back file by file in that order, in lists of 15 (stated: a page vector). Only that is measured.
-//! What taking a page out of the page cache costs beside is derived ([`costs`](super::costs)).
+//! Files are filled with movable pages, in order, on CPU 0. One task on another CPU then frees them
+//! file by file in that order, in lists of 15 (stated: a page vector). Only the frees are measured.
+//! The other costs of removing a page from the page cache are derived ([`costs`](super::costs)).
 
 use std::sync::Mutex;
 
@@ -54,7 +54,7 @@ struct Trunc {
     files: u64,
     blocks: u64,
     order: Order,
-    /// Who removes the files.
+    /// The CPU that removes the files.
     cpu: CpuId,
     cache: Mutex<Vec<Vec<Block>>>,
 }

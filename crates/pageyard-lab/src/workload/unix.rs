@@ -2,9 +2,9 @@
 //!
 //! A write of 64 KiB becomes two buffers (derived there from the code): one whose paged part is a
 //! block of order 3, and one of 28,992 bytes whose seven pages are blocks of order 2, 1 and 0. The
-//! small linear parts are slab. The writer allocates and fills them, the reader, on another CPU,
-//! reads them and gives them back in order; at most five buffers wait (stated). Pairs stay on their
-//! CPUs; what a buffer costs beside is assumed ([`costs`](super::costs)).
+//! small linear parts are slab. The writer allocates and fills them. The reader, on another CPU,
+//! reads and frees them in order. At most five buffers wait (stated). Pairs stay on their CPUs. The
+//! other costs of a buffer are assumed ([`costs`](super::costs)).
 
 use pageyard::Order;
 
@@ -16,9 +16,9 @@ use super::recipe::{Point, Recipe, Score, Site};
 use super::sctp::{BUFFER, Nodes};
 use crate::hygiene::build::{gfp, order};
 
-/// Buffers that wait for the reader at most (stated).
+/// Maximum number of buffers that wait for the reader (stated).
 const DEPTH: usize = 5;
-/// The blocks of the two buffers, and the bytes in them (derived).
+/// The blocks of the two buffers, and the number of bytes in them (derived).
 const BUFFERS: [(&[u8], u64); 2] = [(&[3], 32 << 10), (&[2, 1, 0], 7 << 12)];
 
 pub(super) const RECIPE: Recipe = Recipe {

@@ -1,7 +1,7 @@
-//! Records the course of a run on the simulated machine: a [`Track`] of it.
+//! Records a [`Track`] of a run on the simulated machine.
 //!
-//! It takes no locks, which would take virtual time: what it reads are counters, and `high` as the
-//! allocator tells of it.
+//! It takes no locks, which would take virtual time: it reads counters, and the `high` values that
+//! the allocator reports.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,17 +12,17 @@ use pageyard_machine::{Machine, SimYard};
 use super::actor::Block;
 use crate::track::{Bounds, Heap, List, Now, Track, Tracker};
 
-/// What the machine's allocator tells of its tuning.
+/// The tuning events that the machine's allocator reports.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     zones: RefCell<Vec<ZoneId>>,
     cpus: Cell<usize>,
-    /// `high` by zone, then by CPU; nothing where nobody records.
+    /// `high` by zone, then by CPU; empty if nothing is recorded.
     high: RefCell<Vec<i64>>,
 }
 
 impl Platform for Watch {
-    /// The machine knows.
+    /// Unused: the machine knows the CPU.
     fn cpu(&self) -> CpuId {
         CpuId(0)
     }
@@ -46,7 +46,7 @@ impl Observer for Watch {
 
 impl Defences for Watch {}
 
-/// Where the track of a run goes.
+/// Where the track of a run is recorded.
 #[derive(Debug)]
 pub(super) struct Recording {
     bounds: Bounds,
@@ -54,26 +54,26 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Of so many points.
+    /// Creates a recording that `points` points share.
     pub(super) fn new(points: usize) -> Recording {
         Recording { bounds: Bounds::shared_by(points), track: RefCell::default() }
     }
 
-    /// What the last run left here.
+    /// Takes the track of the last run.
     pub(super) fn take(&self) -> Option<Track> {
         self.track.borrow_mut().take()
     }
 }
 
-/// What records, whatever the policy.
+/// The recorder, independent of the policy.
 pub(super) trait Recorder {
-    /// The measured stage begins; nobody runs.
+    /// Begins the measured stage; no actor runs.
     fn begin(&self);
-    /// It has ended; nobody runs.
+    /// Ends the measured stage; no actor runs.
     fn end(&self);
-    /// A request that was made then has been answered now.
+    /// Records that a request made at `asked` completed at `now`.
     fn answered(&self, asked: u64, now: u64, got: Option<Block>);
-    /// Blocks have been freed.
+    /// Records that blocks were freed.
     fn freed(&self, now: u64, blocks: &[Block]);
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Course<'r, 'a, P: Policy> {
     machine: &'r Machine,
     yard: &'r SimYard<'a, P, &'a Watch>,
     watch: &'a Watch,
-    /// By zone and CPU: pages on the lists less what the counters say.
+    /// By zone and CPU: pages on the lists minus the counters' value.
     offset: RefCell<Vec<i64>>,
     tracker: RefCell<Option<Tracker>>,
 }
@@ -133,7 +133,7 @@ impl<'r, 'a, P: Policy> Course<'r, 'a, P> {
     }
 }
 
-/// All lists: by zone, then by CPU.
+/// Iterates over all lists: by zone, then by CPU.
 fn lists<'y, P: Policy>(
     yard: &'y SimYard<'_, P, &Watch>,
 ) -> impl Iterator<Item = (ZoneId, CpuId)> + 'y {

@@ -1,4 +1,4 @@
-//! What cache lines cost, and locks: of the host's processor alone.
+//! The costs of cache lines and locks on the host's processor alone.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,8 +8,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::cache::LINE;
 
-/// The best of several rounds, each so many times, in picoseconds a time: others may use the host
-/// too.
+/// Returns the best of several rounds of `times` operations each, in picoseconds per operation. The
+/// best is used because others may share the host.
 fn best(rounds: u32, times: u64, mut round: impl FnMut(u64)) -> u64 {
     let one = |_| {
         let start = Instant::now();
@@ -29,7 +29,7 @@ pub(super) fn lock_pair() -> u64 {
     })
 }
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 pub(super) fn cpus() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|&c| set.is_set(c)).collect()
@@ -38,11 +38,11 @@ pub(super) fn cpus() -> Vec<usize> {
 fn bind(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
-    // Where that is not allowed, the measurement is of wherever the thread runs.
+    // If binding is not allowed, the measurement is of the CPU on which the thread runs.
     let _ = sched_setaffinity(None, &set);
 }
 
-/// One way of a line between two CPUs.
+/// Returns the one-way transfer time of a line between two CPUs.
 pub(super) fn transfer(a: usize, b: usize) -> u64 {
     const TURNS: u32 = 20_000;
     let turn = AtomicU32::new(0);
@@ -62,7 +62,7 @@ pub(super) fn transfer(a: usize, b: usize) -> u64 {
             turn.store(0, Ordering::Relaxed);
             std::thread::scope(|s| {
                 let other = s.spawn(|| side(b, 1));
-                // On a thread of its own, so that the caller's is not bound.
+                // On a separate thread, so that the caller's thread is not bound.
                 let _ = s.spawn(|| side(a, 0)).join();
                 other.join().unwrap_or(0)
             })
@@ -73,7 +73,7 @@ pub(super) fn transfer(a: usize, b: usize) -> u64 {
         / u64::from(2 * TURNS)
 }
 
-/// Zeroing a line of pages, one page after the other, of so many bytes again and again.
+/// Measures zeroing a line, page after page, in a buffer of `bytes` bytes.
 pub(super) fn clear(bytes: u64) -> u64 {
     let mut memory = vec![1u8; bytes as usize];
     let pages = bytes / 4096;
@@ -89,7 +89,7 @@ pub(super) fn clear(bytes: u64) -> u64 {
     page / (4096 / LINE)
 }
 
-/// Changing a word of each line, one line after the other, of so many bytes again and again.
+/// Measures changing a word of each line, one line after the other, in a buffer of `bytes` bytes.
 pub(super) fn stream(bytes: u64) -> u64 {
     let mut memory = vec![1u64; bytes as usize / 8];
     let lines = bytes / LINE;
@@ -104,9 +104,9 @@ pub(super) fn stream(bytes: u64) -> u64 {
     })
 }
 
-/// Following a chain through memory in random order: one line after the other. The chain goes part
-/// by part, each as large as the processor can look up addresses of, so that lines are measured and
-/// not page tables.
+/// Measures following a chain through memory in random order, one line after the other. The chain
+/// covers one part after the other. Each part is small enough for the processor's address
+/// translation caches, so that lines are measured and not page tables.
 pub(super) fn chase(bytes: u64) -> u64 {
     const PART: usize = (2 << 20) / LINE as usize;
     let mut rng = crate::rng::Rng::new(1);
@@ -119,12 +119,12 @@ pub(super) fn chase(bytes: u64) -> u64 {
     follow(&order)
 }
 
-/// Following a chain through memory in order.
+/// Measures following a chain through memory in order.
 pub(super) fn walk(bytes: u64) -> u64 {
     follow(&(0..(bytes / LINE) as usize).collect::<Vec<_>>())
 }
 
-/// Goes from line to line, in this order, each of which says where the next one is.
+/// Follows a chain of lines in this order; each line names the next one.
 fn follow(order: &[usize]) -> u64 {
     const WORDS: usize = LINE as usize / 8;
     let lines = order.len();

@@ -1,6 +1,6 @@
-//! Measuring what can be measured of the [costs](crate::costs) on the machine at hand.
+//! Measures, on this machine, the [costs](crate::costs) that can be measured.
 //!
-//! The results are printed beside the table; the table is not changed by them.
+//! The results are printed next to the table; they do not change it.
 
 mod lines;
 mod paths;
@@ -13,28 +13,28 @@ use crate::costs::{Costs, TABLE};
 /// One measurement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Measured {
-    /// What.
+    /// What was measured.
     pub name: String,
-    /// The costs of the table that it stands beside; their sum is what it measures.
+    /// The costs of the table that correspond to it; it measures their sum.
     pub beside: &'static [&'static str],
-    /// In picoseconds.
+    /// The result in picoseconds.
     pub ps: u64,
 }
 
-/// What was measured of the host.
+/// The measurements of the host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Calibration {
     /// Measurements of costs.
     pub rows: Vec<Measured>,
-    /// Bytes of the last-level cache that a program got: where others share the host, less than the
-    /// hardware has.
+    /// Bytes of the last-level cache that were available to a program: less than the hardware has
+    /// if others share the host.
     pub last_level: u64,
 }
 
-/// Larger than any core's own caches, or what programs get of the last level.
+/// Size of a buffer that exceeds every core's private caches and the available last-level cache.
 const BEYOND: u64 = 512 << 20;
 
-/// Everything; takes some seconds.
+/// Runs all measurements; takes several seconds.
 pub fn calibrate(spec: &MachineSpec) -> Calibration {
     let row = |name: String, beside, ps| Measured { name, beside, ps };
     let (own, shared) = (spec.private() / 8, spec.private() * 2);
@@ -65,7 +65,7 @@ pub fn calibrate(spec: &MachineSpec) -> Calibration {
         rows.push(row(format!("line of a page cleared, of {of}"), cleared, lines::clear(bytes)));
     }
     let costs = apply(&rows, &Costs::default());
-    // Nearly all of them hit.
+    // The mean cost if seven of eight lines hit.
     let near = (7 * costs.clear_last_level + costs.clear_miss) / 8;
     let mut last_level = shared;
     while last_level < spec.last_level() && lines::clear(2 * last_level) < near {
@@ -85,8 +85,8 @@ pub fn calibrate(spec: &MachineSpec) -> Calibration {
     Calibration { rows, last_level: last_level.min(spec.last_level()) }
 }
 
-/// Costs with what was measured in place of what the table has; a sum of several is shared out as
-/// the table has it.
+/// Returns costs with the measurements in place of the table's values. A measured sum of several
+/// costs is divided in the table's proportions.
 pub fn apply(rows: &[Measured], costs: &Costs) -> Costs {
     let mut applied = costs.clone();
     for row in rows {
@@ -99,12 +99,12 @@ pub fn apply(rows: &[Measured], costs: &Costs) -> Costs {
     applied
 }
 
-/// Measurements beside the table.
+/// Measurements next to the table.
 #[derive(Clone, Debug)]
 pub struct Report<'c> {
-    /// What was measured.
+    /// The measurements.
     pub found: Calibration,
-    /// The table.
+    /// The cost table.
     pub costs: &'c Costs,
 }
 

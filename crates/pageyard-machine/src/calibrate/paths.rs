@@ -1,8 +1,8 @@
-//! What the allocator's own instructions cost. The same requests are timed on the host and on a
-//! machine on which these instructions take no time: what the host takes longer is theirs.
+//! The cost of the allocator's own instructions. The same requests are timed on the host and on a
+//! machine on which these instructions take no time. The difference is their cost.
 //!
-//! Links are told from the rest of a free by two policies: one puts each page on a free list and
-//! merges it there, the other a run of pages at a time.
+//! Two policies separate the cost of links from the rest of a free: one puts each page on a free
+//! list and merges it there, the other handles a run of pages at a time.
 
 use std::time::Instant;
 
@@ -15,27 +15,27 @@ use crate::{Costs, Machine, MachineSpec, Memory, Options};
 type Lock = spin::mutex::SpinMutex<()>;
 
 const BYTES: u64 = 256 << 20;
-/// Their descriptors are a quarter of a MiB: in a core's own caches.
+/// The descriptors of these pages take a quarter of a MiB, which fits into a core's private caches.
 const PAGES: usize = 16 << 10;
-/// Stay on the CPU's list.
+/// Few enough pages to stay on the CPU's list.
 const FEW: usize = 32;
 const LIMITS: Limits = Limits { batch: 63, high_min: 126, high_max: 126 };
 const ROUNDS: u32 = 20;
 
-/// Picoseconds a page.
+/// Costs in picoseconds per page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paths {
-    /// A request that the CPU's list serves.
+    /// A request served by the CPU's list.
     pub(super) alloc: u64,
-    /// A free that goes there.
+    /// A free to the CPU's list.
     pub(super) free: u64,
-    /// What a page takes longer that comes from the zone.
+    /// Additional time of a page that comes from the zone.
     pub(super) take: u64,
-    /// What a page takes longer that goes on to the zone.
+    /// Additional time of a page that goes on to the zone.
     pub(super) give: u64,
 }
 
-/// The instructions, in picoseconds.
+/// Instruction costs, in picoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Instructions {
     pub(super) alloc_path: u64,
@@ -53,7 +53,7 @@ impl Platform for Here {
     }
 }
 
-/// So many requests, then so many frees, and the picoseconds of each.
+/// Makes `n` requests, then `n` frees. Returns the elapsed time of each phase.
 fn round<C: Config>(
     yard: &Yard<'_, C>,
     pages: &mut Vec<Pfn>,
@@ -64,13 +64,13 @@ fn round<C: Config>(
     pages.extend((0..n).map_while(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).ok()));
     let between = now();
     for page in pages.drain(..) {
-        // It was just handed out.
+        // The page was just allocated, so the free cannot fail.
         let _ = yard.free(page, Order::ZERO);
     }
     ((between - begin), (now() - between))
 }
 
-/// The best of each.
+/// Returns the best time of each path.
 fn paths<C: Config>(yard: &Yard<'_, C>, now: &dyn Fn() -> u64) -> Paths {
     for zone in yard.zone_ids() {
         yard.set_pcp_limits(zone, LIMITS);
@@ -97,7 +97,8 @@ fn paths<C: Config>(yard: &Yard<'_, C>, now: &dyn Fn() -> u64) -> Paths {
     }
 }
 
-/// The time of reading the clock, which is in every `FEW` requests on the host.
+/// Returns the time of reading the clock, which is included once in every `FEW` requests on the
+/// host.
 fn clock(start: Instant) -> u64 {
     let reads: Vec<_> = (0..10_000).map(|_| start.elapsed().as_nanos() as u64).collect();
     (reads[reads.len() - 1] - reads[0]) * 1000 / (reads.len() as u64 - 1)
@@ -139,10 +140,10 @@ fn machine(spec: &MachineSpec, costs: Costs) -> Machine {
     Machine::new(spec, Options { memory: Some(BYTES), costs, ..Options::default() })
 }
 
-/// The instructions alone, on a machine with these costs otherwise. `None` where the memory for it
-/// is not to be had.
+/// Measures the instructions alone, with `costs` for everything else. Returns `None` if there is
+/// not enough memory.
 pub(super) fn measure(spec: &MachineSpec, costs: &Costs) -> Option<Instructions> {
-    // What a picosecond of a link is in a round is lost in nanoseconds.
+    // Rounding to nanoseconds would hide a link cost of one picosecond in a round.
     const LINK: u64 = 10_000;
     let none =
         Costs { alloc_path: 0, free_path: 0, zone_take: 0, zone_free: 0, link: 0, ..costs.clone() };
@@ -156,7 +157,7 @@ pub(super) fn measure(spec: &MachineSpec, costs: &Costs) -> Option<Instructions>
     let singly_linked = simulated::<BlockByBlock<Linux612>>(spec, links).ok()?;
 
     let left = |host: u64, rest: u64| host as i64 - rest as i64;
-    // Links a page, in thousandths.
+    // Number of links per page, in thousandths.
     let links = |linked: u64, rest: u64| left(linked, rest) * 1000 / LINK as i64;
     let more = links(singly_linked.give, singly_rest.give) - links(linked.give, rest.give);
     let longer = left(singly.give, singly_rest.give) - left(runs.give, rest.give);

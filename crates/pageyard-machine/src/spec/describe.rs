@@ -1,16 +1,16 @@
-//! A description as it stands in a file, and what it must obey.
+//! A machine description as written in a file, and its constraints.
 
 use serde::Deserialize;
 
 use super::hardware::{LOCAL, MOST_CPUS, MachineSpec, Place, SpecError};
 use super::size::size;
 
-/// To another node where nothing is said (ACPI).
+/// Default distance to another node (ACPI).
 const REMOTE: u8 = 20;
-/// The core allocator's bound.
+/// The core allocator's limit.
 const MOST_NODES: u32 = pageyard::MAX_NODES as u32;
 
-/// A machine as it is described; [`check`](Description::check) makes a [`MachineSpec`] of it.
+/// A machine description; [`check`](Description::check) turns it into a [`MachineSpec`].
 ///
 /// ```
 /// use pageyard_machine::spec::Description;
@@ -24,7 +24,7 @@ const MOST_NODES: u32 = pageyard::MAX_NODES as u32;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// What errors call it.
+    /// The name used in errors.
     #[serde(skip)]
     pub name: String,
     /// Clock of the CPUs in MHz.
@@ -33,35 +33,34 @@ pub struct Description {
     pub sockets: u32,
     /// Cores of a socket.
     pub cores: u32,
-    /// Hardware threads of a core; 1 where nothing is said.
+    /// Hardware threads of a core; default 1.
     pub threads: Option<u32>,
-    /// Cores that share a last-level cache; all of a socket where nothing is said.
+    /// Cores that share a last-level cache; default all of a socket.
     pub complex: Option<u32>,
     /// Size of each last-level cache, such as `"32M"`.
     pub last_level: String,
-    /// Size of each core's other data and unified caches, together.
+    /// Total size of each core's other data and unified caches.
     pub private: String,
-    /// Nodes; one per socket where nothing is said.
+    /// Nodes; default one per socket.
     pub nodes: Option<u32>,
     /// Memory of the whole machine.
     pub memory: String,
-    /// Bytes a second that each node's memory moves; as much as is asked where nothing is said.
+    /// Bandwidth of each node's memory in bytes per second; default unlimited.
     pub bandwidth: Option<String>,
-    /// Bytes a second that the link between two sockets moves each way; as much as is asked where
-    /// nothing is said.
+    /// Bandwidth of the link between two sockets in bytes per second, each way; default unlimited.
     pub link: Option<String>,
-    /// The threads of a core slow each other down; they do not where nothing is said.
+    /// Whether the threads of a core slow each other down; default false.
     pub siblings: Option<bool>,
-    /// How far it is from each node to each, row by row; 10 and 20 where nothing is said.
+    /// Distance from each node to each, row by row; default 10 and 20.
     #[serde(default)]
     pub distances: Vec<Vec<u8>>,
 }
 
 impl Description {
-    /// From TOML; `name` is what errors call it.
+    /// Parses TOML; `name` is used in errors.
     ///
     /// # Errors
-    /// The line that is not understood.
+    /// Fails with the line that cannot be parsed.
     pub fn from_toml(name: &str, text: &str) -> Result<Self, SpecError> {
         let description: Description = toml::from_str(text).map_err(|e| SpecError {
             file: name.into(),
@@ -110,10 +109,10 @@ impl Description {
         Ok(siblings)
     }
 
-    /// What the description means, if it can be.
+    /// Checks the description and converts it into a machine.
     ///
     /// # Errors
-    /// The first entry that cannot be, and what would mend it.
+    /// Fails with the first invalid entry, and how to fix it.
     pub fn check(&self) -> Result<MachineSpec, SpecError> {
         let sockets = self.positive("sockets", self.sockets)?;
         let cores = self.positive("cores", self.cores)?;

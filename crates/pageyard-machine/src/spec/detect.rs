@@ -1,4 +1,4 @@
-//! The machine at hand, from `/sys`.
+//! Detects this machine from `/sys`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::hardware::{LOCAL, MOST_CPUS, MachineSpec, Place, SpecError};
 use super::size::size;
 
-/// Where `/proc/cpuinfo` names no clock. Only what is printed depends on it.
+/// The clock in MHz if `/proc/cpuinfo` does not state one. It affects only printed output.
 const ANY_CLOCK: u32 = 2000;
 
 fn error(entry: &Path, what: impl Into<String>) -> SpecError {
@@ -22,7 +22,7 @@ fn read(path: &Path) -> Result<String, SpecError> {
     fs::read_to_string(path).map(|t| t.trim().to_owned()).map_err(|e| error(path, e.to_string()))
 }
 
-/// Numbers written as `0-3,8`.
+/// Parses a list of numbers such as `0-3,8`.
 fn numbers(path: &Path) -> Result<Vec<usize>, SpecError> {
     let text = read(path)?;
     let wrong = || error(path, format!("`{text}` is not a list of numbers"));
@@ -39,7 +39,7 @@ fn numbers(path: &Path) -> Result<Vec<usize>, SpecError> {
     Ok(out)
 }
 
-/// Gives names small numbers in order of appearance.
+/// Assigns small numbers to names, in order of appearance.
 #[derive(Default)]
 struct Numbered(BTreeMap<(usize, String), u16>);
 
@@ -50,8 +50,8 @@ impl Numbered {
     }
 }
 
-/// Size and sharers of a CPU's last-level cache, and bytes of its other ones. Where there is only
-/// one level, it counts as both.
+/// Returns the size and the sharers of a CPU's last-level cache, and the total size of its other
+/// caches. If there is only one level, it counts as both.
 fn caches(cpu: &Path) -> Result<(u64, String, u64), SpecError> {
     let mut last = (0, 0, String::new());
     let mut all = 0;
@@ -79,7 +79,7 @@ fn caches(cpu: &Path) -> Result<(u64, String, u64), SpecError> {
     Ok((last.1, last.2, private))
 }
 
-/// `system` is `/sys/devices/system` or a copy of it.
+/// Detects the machine. `system` is `/sys/devices/system` or a copy of it.
 pub(super) fn detect(system: &Path, cpuinfo: &Path) -> Result<MachineSpec, SpecError> {
     let online = numbers(&system.join("cpu/online"))?;
     let mut nodes = numbers(&system.join("node/online")).unwrap_or_else(|_| vec![0]);

@@ -1,29 +1,29 @@
-//! A machine that can be, and what may be wrong with a description of one.
+//! A validated machine, and errors in descriptions.
 
 use std::fmt;
 
 use pageyard::tuning::CacheSlice;
 use pageyard::{CpuId, NodeId};
 
-/// So many CPUs at most.
+/// Maximum number of CPUs.
 pub const MOST_CPUS: u32 = 1024;
-/// From a node to itself (ACPI).
+/// Distance from a node to itself (ACPI).
 pub(crate) const LOCAL: u8 = 10;
 
-/// Where a CPU is.
+/// The position of a CPU in the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// Its socket.
     pub socket: u16,
     /// Its node.
     pub node: u16,
-    /// The group of cores that shares its last-level cache, numbered through the machine.
+    /// The group of cores that shares the CPU's last-level cache, numbered across the machine.
     pub complex: u16,
-    /// Its core, numbered through the machine: hardware threads of a core share it.
+    /// Its core, numbered across the machine: hardware threads of a core share it.
     pub core: u16,
 }
 
-/// A machine that can be.
+/// A validated machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineSpec {
     pub(crate) name: String,
@@ -35,26 +35,26 @@ pub struct MachineSpec {
     pub(crate) last_level: u64,
     /// Bytes of one core's other data and unified caches.
     pub(crate) private: u64,
-    /// Bytes of the whole machine.
+    /// Bytes of memory of the whole machine.
     pub(crate) memory: u64,
-    /// Bytes a second that one node's memory moves, where it is known.
+    /// Bandwidth of one node's memory in bytes per second, if known.
     pub(crate) bandwidth: Option<u64>,
-    /// Bytes a second that the link between two sockets moves each way, where it is known.
+    /// Bandwidth of the link between two sockets in bytes per second, each way, if known.
     pub(crate) link: Option<u64>,
-    /// Threads of a core slow each other down.
+    /// Whether the threads of a core slow each other down.
     pub(crate) siblings: bool,
-    /// Bytes of one last-level cache that programs get.
+    /// Bytes of one last-level cache that are available to programs.
     pub(crate) in_effect: u64,
 }
 
-/// What is wrong with a description.
+/// An error in a machine description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
-    /// The file, or the name of what was built.
+    /// The file, or the name of a machine that was built in code.
     pub file: String,
     /// The entry.
     pub entry: String,
-    /// What is wrong with it, and what would mend it.
+    /// What is wrong with it, and the fix.
     pub what: String,
 }
 
@@ -67,75 +67,76 @@ impl fmt::Display for SpecError {
 impl std::error::Error for SpecError {}
 
 impl MachineSpec {
-    /// What it is called.
+    /// Returns the machine's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Clock of the CPUs in MHz.
+    /// Returns the clock of the CPUs in MHz.
     pub fn clock_mhz(&self) -> u32 {
         self.clock_mhz
     }
 
-    /// Where each CPU is, by number.
+    /// Returns the position of each CPU, by CPU number.
     pub fn cpus(&self) -> &[Place] {
         &self.cpus
     }
 
-    /// How many nodes it has.
+    /// Returns the number of nodes.
     pub fn nodes(&self) -> u16 {
         self.nodes
     }
 
-    /// How far the nodes are from each other, row by row: 10 to itself, more to others.
+    /// Returns the distances between nodes, row by row: 10 from a node to itself, more to others.
     pub fn distances(&self) -> &[u8] {
         &self.distances
     }
 
-    /// Bytes of one last-level cache.
+    /// Returns the size of one last-level cache in bytes.
     pub fn last_level(&self) -> u64 {
         self.last_level
     }
 
-    /// The same machine on a host that others share: programs get so many bytes of each last-level
-    /// cache. What the allocator is told of caches does not change.
+    /// Models a host that is shared with others: programs get only `bytes` of each last-level
+    /// cache. The cache sizes reported to the allocator do not change.
     #[must_use]
     pub fn with_last_level_in_effect(self, bytes: u64) -> Self {
         MachineSpec { in_effect: bytes.min(self.last_level), ..self }
     }
 
-    /// Bytes of one core's other data and unified caches.
+    /// Returns the size of one core's other data and unified caches in bytes.
     pub fn private(&self) -> u64 {
         self.private
     }
 
-    /// Bytes of memory of the whole machine.
+    /// Returns the memory of the whole machine in bytes.
     pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// Bytes a second that one node's memory moves, where it is known.
+    /// Returns the bandwidth of one node's memory in bytes per second, if known.
     pub fn bandwidth(&self) -> Option<u64> {
         self.bandwidth
     }
 
-    /// Bytes a second that the link between two sockets moves each way, where it is known.
+    /// Returns the bandwidth of the link between two sockets in bytes per second, each way, if
+    /// known.
     pub fn link(&self) -> Option<u64> {
         self.link
     }
 
-    /// Whether the threads of a core slow each other down.
+    /// Returns whether the threads of a core slow each other down.
     pub fn siblings(&self) -> bool {
         self.siblings
     }
 
-    /// The CPUs of a node, by number.
+    /// Returns the CPUs of a node, by number.
     pub fn cpus_of(&self, node: NodeId) -> impl Iterator<Item = CpuId> + '_ {
         let cpus = (0..).map(CpuId).zip(&self.cpus);
         cpus.filter(move |(_, p)| p.node == node.0).map(|(cpu, _)| cpu)
     }
 
-    /// A CPU's share of its caches, for the last-level rule (§5.13).
+    /// Returns a CPU's share of its caches, for the last-level rule (§5.13).
     pub fn cache_slice(&self, cpu: CpuId) -> Option<CacheSlice> {
         let place = self.cpus.get(cpu.0 as usize)?;
         let sharers = |same: fn(&Place, &Place) -> bool| {
@@ -158,7 +159,7 @@ impl MachineSpec {
         self.cpus.iter().map(|p| usize::from(p.core) + 1).max().unwrap_or(0)
     }
 
-    /// The distance from node to node.
+    /// Returns the distance between two nodes.
     pub(crate) fn distance(&self, from: u16, to: u16) -> u8 {
         let at = usize::from(from) * usize::from(self.nodes) + usize::from(to);
         self.distances.get(at).copied().unwrap_or(LOCAL)

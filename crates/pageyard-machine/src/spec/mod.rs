@@ -1,4 +1,4 @@
-//! Hardware as data: sockets, cores and their threads, caches, nodes and how far they are apart.
+//! Hardware as data: sockets, cores and their threads, caches, nodes and their distances.
 //!
 //! ```toml
 //! clock_mhz = 2000
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! CPUs are numbered as Linux numbers them on most servers: the first threads of all cores, socket
-//! by socket, then the second ones.
+//! by socket, then the second threads.
 
 mod describe;
 mod detect;
@@ -32,13 +32,14 @@ pub use describe::Description;
 pub use hardware::{MOST_CPUS, MachineSpec, Place, SpecError};
 pub use size::size;
 
-/// The longest description in bytes.
+/// The maximum size of a description in bytes.
 const MOST_TEXT: u64 = 1 << 20;
 
-/// The text of a file that has at most `most` bytes; a device such as `/dev/zero` has no end.
+/// Returns the text of a file of at most `most` bytes. The limit also covers endless devices such
+/// as `/dev/zero`.
 ///
 /// # Errors
-/// The file cannot be read, is longer, or is not UTF-8.
+/// Fails if the file cannot be read, is longer, or is not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     let text = io::read_to_string(File::open(path)?.take(most + 1))?;
     if text.len() as u64 > most {
@@ -48,7 +49,7 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Machines that come with the crate: name and TOML.
+/// The machines that are included in the crate: name and TOML.
 pub const SHIPPED: [(&str, &str); 8] = [
     ("desktop", include_str!("../../machines/desktop.toml")),
     ("1x36", include_str!("../../machines/1x36.toml")),
@@ -61,11 +62,11 @@ pub const SHIPPED: [(&str, &str); 8] = [
 ];
 
 impl MachineSpec {
-    /// One of the [`SHIPPED`] by name, `detected` for the machine at hand, or a TOML file. A file of
-    /// that name wins.
+    /// Opens a machine: one of the [`SHIPPED`] by name, `detected` for this machine, or a TOML
+    /// file. An existing file of that name takes precedence.
     ///
     /// # Errors
-    /// The file cannot be read, or what it says cannot be.
+    /// Fails if the file cannot be read or describes an impossible machine.
     pub fn open(path: &Path) -> Result<Self, SpecError> {
         let name = path.to_string_lossy();
         if !path.exists() {
@@ -84,26 +85,26 @@ impl MachineSpec {
         Description::from_toml(&name, &text)?.check()
     }
 
-    /// One of the [`SHIPPED`].
+    /// Returns one of the [`SHIPPED`] machines.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// Fails if there is no machine of that name.
     pub fn shipped(name: &str) -> Result<Self, SpecError> {
         Self::open(Path::new(name))
     }
 
-    /// The machine at hand, as `/sys` describes it.
+    /// Describes this machine, as reported by `/sys`.
     ///
     /// # Errors
-    /// What of `/sys` cannot be read or understood.
+    /// Fails if `/sys` cannot be read or parsed.
     pub fn detect() -> Result<Self, SpecError> {
         Self::detect_in(Path::new("/sys/devices/system"), Path::new("/proc/cpuinfo"))
     }
 
-    /// The machine that copies of `/sys/devices/system` and `/proc/cpuinfo` describe.
+    /// Describes the machine that copies of `/sys/devices/system` and `/proc/cpuinfo` report.
     ///
     /// # Errors
-    /// As [`detect`](MachineSpec::detect).
+    /// Fails like [`detect`](MachineSpec::detect).
     pub fn detect_in(system: &Path, cpuinfo: &Path) -> Result<Self, SpecError> {
         detect::detect(system, cpuinfo)
     }

@@ -1,9 +1,9 @@
-//! Numbers of bytes as text.
+//! Parses sizes in bytes.
 
-/// A number of bytes: `4096`, `512K`, `2M`, `16G`, `1T`.
+/// Parses a number of bytes: `4096`, `512K`, `2M`, `16G`, `1T`.
 ///
 /// # Errors
-/// Anything else, with what to write instead.
+/// Fails on anything else; the message states the valid forms.
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is not a size; write bytes, or 512K, 2M, 16G, 1T");
     let trimmed = text.trim();

@@ -1,7 +1,7 @@
-//! The atomics of `core` that report each access, with its place in the source, to a hook of the
-//! thread that makes it. Only one thread of an exploration runs at a time, so orderings play no part.
+//! The atomics of `core`, which report each access with its place in the source to a hook of the
+//! calling thread. Only one thread of an exploration runs at a time, so orderings do not matter.
 //!
-//! A thread can be given a [`Fault`]: the bugs that planted-bug tests have found.
+//! A thread can be given a [`Fault`], for the tests that plant bugs.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -9,28 +9,28 @@ use std::sync::atomic as real;
 
 pub use real::{Ordering, fence};
 
-/// How an atomic is accessed.
+/// The kind of an access to an atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// A plain load.
     Load,
     /// A plain store.
     Store,
-    /// A read-modify-write; also the second half of one that a fault has torn.
+    /// A read-modify-write, or the store half of one that a fault has torn.
     Update,
 }
 
 /// Called before every access of a thread.
 pub type Hook = fn(Access, &'static Location<'static>);
 
-/// What is wrong with a thread's atomics, by the source file that uses them.
+/// A fault in a thread's atomics, limited to those used in one source file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
-    /// Read-modify-writes in this file are a load and, later, a store.
+    /// Read-modify-writes in this file become a load and a later store.
     Torn(&'static str),
-    /// Compare-exchanges in this file report success.
+    /// Compare-exchanges in this file always report success.
     Forced(&'static str),
     /// Loads of bytes in this file miss these bits.
     Blind(&'static str, u8),
@@ -41,12 +41,12 @@ thread_local! {
     static FAULT: Cell<Fault> = const { Cell::new(Fault::None) };
 }
 
-/// Sets the calling thread's hook, and returns the one it had.
+/// Sets the calling thread's hook and returns the previous one.
 pub fn set_hook(hook: Option<Hook>) -> Option<Hook> {
     HOOK.replace(hook)
 }
 
-/// Sets what is wrong with the calling thread's atomics while it has a hook.
+/// Sets the fault of the calling thread's atomics. It applies while the thread has a hook.
 pub fn set_fault(fault: Fault) {
     FAULT.set(fault);
 }
@@ -70,7 +70,7 @@ fn is_torn(place: &Location<'_>) -> bool {
     matches!(fault(), Fault::Torn(file) if place.file().ends_with(file))
 }
 
-/// A byte as a thread sees it that may be blind for some of its bits.
+/// Returns a byte as the thread sees it, which may be blind for some of its bits.
 fn seen(byte: u8, place: &Location<'_>) -> u8 {
     match fault() {
         Fault::Blind(file, bits) if place.file().ends_with(file) => byte & !bits,
@@ -85,7 +85,7 @@ macro_rules! atomic {
         #[repr(transparent)]
         pub struct $name(real::$name);
 
-        #[allow(missing_docs)] // as those of `core`
+        #[allow(missing_docs)] // like those of `core`
         impl $name {
             #[inline]
             pub const fn new(value: $value) -> Self {
@@ -112,8 +112,8 @@ macro_rules! atomic {
                 self.0.store(value, order);
             }
 
-            /// Replaces the value by what `new` makes of it, if anything; in two steps where a fault
-            /// has torn them.
+            /// Replaces the value by the result of `new`, if there is one. Takes two steps if a
+            /// fault tears read-modify-writes.
             fn change(
                 &self,
                 place: &'static Location<'static>,
@@ -158,7 +158,7 @@ macro_rules! atomic {
                 self.compare_exchange(from, to, success, failure)
             }
 
-            /// As that of `core`, which is a load and then a compare-exchange until that succeeds.
+            /// Like that of `core`: a load, then compare-exchanges until one succeeds.
             #[track_caller]
             pub fn fetch_update(
                 &self,

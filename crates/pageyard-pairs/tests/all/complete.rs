@@ -1,12 +1,12 @@
-//! Every public function of the core that works on a yard is part of an operation.
+//! Checks that every public function of the core that works on a yard is part of an operation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Types whose functions are operations.
+/// Types whose functions must be operations.
 const TYPES: [&str; 3] = ["Yard<", "CmaArea<", "Kswapd<"];
 
-/// Functions that no operation calls, and why.
+/// Functions that no operation calls, with the reason.
 const EXEMPT: [(&str, &str); 20] = [
     ("alloc_bulk_ready", "a part of alloc_bulk_each"),
     ("alloc_ready", "a part of alloc"),
@@ -30,7 +30,7 @@ const EXEMPT: [(&str, &str); 20] = [
     ("distance", "a constant"),
 ];
 
-/// The public functions in one source file.
+/// Returns the public functions in one source file.
 fn public(source: &str) -> BTreeSet<String> {
     let mut is_ours = false;
     let mut names = BTreeSet::new();
@@ -71,7 +71,7 @@ fn every_public_function_is_part_of_an_operation() {
     assert_eq!(missing(&all), [""; 0], "functions without an operation in ops.rs");
     let stale: Vec<_> = exempt.keys().filter(|n| !all.contains(**n) || called(n)).collect();
     assert!(stale.is_empty(), "exempt without need: {stale:?}");
-    // A function that no operation calls is found.
+    // A function that no operation calls must be found.
     all.extend(public("impl<R, E, P> Yard<'_, Hooked<R, E, P>> {\n    pub fn melt(&self) {}\n"));
     assert_eq!(missing(&all), ["melt"]);
 }

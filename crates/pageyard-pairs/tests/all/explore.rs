@@ -1,8 +1,8 @@
-//! Cases: which operations begin in which state, and where each stops for the next one.
+//! Cases: which operations run in which state, and where each stops for the next one.
 //!
-//! A case has a name, `state/policy/first/second@point`, or with a third operation that runs where
-//! the second one stops, `state/policy/first/second/third@point@point`. Its outcome follows from its
-//! name alone.
+//! A case has a name: `state/policy/first/second@point`. With a third operation, which runs where
+//! the second one stops, it is `state/policy/first/second/third@point@point`. The name alone
+//! determines the outcome.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -15,20 +15,21 @@ use crate::schedule::{Bug, Plan, Point, run};
 use crate::states::{State, settle, states, with_yard};
 use crate::world::CPU;
 
-/// How often a place in the source is a stop before only its powers of two and its last time are.
+/// Up to this many visits, a place in the source is always a stop; after that only at powers of two
+/// and at the last visit.
 const FEW: u64 = 6;
 
-/// Which cases are tried.
+/// The set of cases to explore.
 #[derive(Clone, Debug)]
 pub(crate) struct Extent {
     pub(crate) seed: u64,
-    /// Those with this part in their name.
+    /// Only cases with this text in their name.
     pub(crate) part: String,
-    /// Of the pairs or triples, one in so many.
+    /// Explore one in this many pairs or triples.
     pub(crate) one_in: u64,
-    /// Of an operation's points, at most so many.
+    /// The most points per operation.
     pub(crate) points: usize,
-    /// Plain loads and stores are points too.
+    /// Whether plain loads and stores are points too.
     pub(crate) plain: bool,
     pub(crate) bug: Bug,
 }
@@ -49,7 +50,7 @@ impl Extent {
         Plan { stops: stops.to_vec(), plain: self.plain, bug: self.bug }
     }
 
-    /// Whether what has this name is in the sample.
+    /// Returns whether the sequence of this name is in the sample.
     fn has(&self, name: &str) -> bool {
         name.contains(&self.part) && hash(&(self.seed, name)).is_multiple_of(self.one_in)
     }
@@ -61,19 +62,20 @@ fn hash(of: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// What was tried, and what failed.
+/// What was explored, and what failed.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Sequences of operations.
+    /// Number of sequences of operations.
     pub(crate) sequences: u64,
     pub(crate) interleavings: u64,
-    /// Sequences with an operation that means nothing in the state.
+    /// Sequences with an operation that does not apply in the state.
     pub(crate) meaningless: u64,
     /// Points that repeat earlier ones of the same operation at the same place in the source.
     pub(crate) repeated: u64,
-    /// Points left out of the sample.
+    /// Points outside the sample.
     pub(crate) left_out: u64,
-    /// By what went wrong where, without its numbers: how often, and the first case and its words.
+    /// By failure and place, without numbers: how often it occurred, the first case and its
+    /// message.
     pub(crate) failed: BTreeMap<String, (u64, String)>,
 }
 
@@ -102,8 +104,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Runs operations as the actors of a schedule, the first `actors` of them; the points of each.
-/// `None`: one of them means nothing in this state.
+/// Runs the first `actors` operations as the actors of a schedule, and returns the points of each.
+/// `None` if one of them does not apply in this state.
 fn case<P: StaticPolicy + Sync>(
     state: &State<P>,
     all: &[&Op<P>],
@@ -129,8 +131,8 @@ fn case<P: StaticPolicy + Sync>(
     })
 }
 
-/// The numbers of the points worth a stop: of those at one place in the source, the first few, those
-/// at powers of two, and the last.
+/// Returns the numbers of the points worth a stop. For each place in the source these are the first
+/// few visits, those at powers of two, and the last.
 fn worth(points: &[Point]) -> Vec<u64> {
     let mut seen: HashMap<Point, (u64, u64)> = HashMap::new();
     let mut numbers = Vec::new();
@@ -147,7 +149,7 @@ fn worth(points: &[Point]) -> Vec<u64> {
     numbers
 }
 
-/// One sequence of operations in one state.
+/// A sequence of operations in one state.
 struct Sequence<'s, P: StaticPolicy> {
     state: &'s State<P>,
     ops: Vec<&'s Op<P>>,
@@ -161,7 +163,7 @@ impl<P: StaticPolicy + Sync> Sequence<'_, P> {
         stops.iter().fold(self.name.clone(), |name, n| format!("{name}{mark}{n}"))
     }
 
-    /// Tries every stop of the last actor but one; `stops` are those of the actors before.
+    /// Explores every stop of the last actor but one; `stops` are those of the actors before it.
     fn explore(&self, stops: &[u64], tally: &mut Tally) {
         let stopping = stops.len();
         let plan = self.extent.plan(stops);
@@ -196,8 +198,8 @@ impl<P: StaticPolicy + Sync> Sequence<'_, P> {
     }
 }
 
-/// Tries the sequences of so many operations that the extent has, in the states and of the operations
-/// for which `wanted` is true.
+/// Explores the extent's sequences of `length` operations, limited to the states and operations
+/// that `wanted` accepts.
 pub(crate) fn explore<P: StaticPolicy + Sync>(
     ops: &[Op<P>],
     length: usize,
@@ -220,7 +222,7 @@ pub(crate) fn explore<P: StaticPolicy + Sync>(
     }
 }
 
-/// Replays one case, if it is this policy's; what it comes to.
+/// Replays one case and returns its outcome, or `None` if it belongs to another policy.
 pub(crate) fn replay<P: StaticPolicy + Sync>(name: &str) -> Option<Result<(), String>> {
     let mut parts = name.split('@');
     let names: Vec<&str> = parts.next()?.split('/').collect();

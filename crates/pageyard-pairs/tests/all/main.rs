@@ -1,7 +1,8 @@
-//! Every ordered pair of the core's operations: the first is stopped at each scheduling point in turn
-//! while the second runs to its end on another CPU; then everything is given back and looked at.
+//! Explores every ordered pair of the core's operations. The first operation stops at each
+//! scheduling point in turn while the second runs to completion on another CPU. Then everything is
+//! freed and checked.
 
-// The core with atomics that report each access, under its own name.
+// The core, compiled with atomics that report each access, under its own name.
 extern crate pageyard_pairs as pageyard;
 
 #[path = "../../../pageyard/tests/all/common/mod.rs"]

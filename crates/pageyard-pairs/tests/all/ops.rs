@@ -1,4 +1,4 @@
-//! The operations: each public function of the yard, as a caller with pages of its own uses it.
+//! The operations: each public function of the yard, as used by a caller that owns pages.
 
 use core::fmt::Write;
 
@@ -17,10 +17,11 @@ use crate::world::{Block, Hand};
 type Setup<P> = fn(&Hand<'_, '_, P>) -> bool;
 type Run<P> = fn(&Hand<'_, '_, P>);
 
-/// One operation, by name.
+/// A named operation.
 pub(crate) struct Op<P: StaticPolicy> {
     pub(crate) name: &'static str,
-    /// What the actor does before any actor begins; `false`: the operation means nothing here.
+    /// What the actor does before any actor begins. Returns `false` if the operation does not
+    /// apply.
     pub(crate) setup: Setup<P>,
     pub(crate) run: Run<P>,
 }
@@ -28,7 +29,7 @@ pub(crate) struct Op<P: StaticPolicy> {
 const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
 const AS_MOVABLE: MigrateType = MigrateType::Movable;
 
-/// The frame that operations on single frames are about.
+/// The frame used by operations on single frames.
 const FRAME: u64 = 1300;
 
 fn op<P: StaticPolicy>(name: &'static str, run: Run<P>) -> Op<P> {
@@ -39,7 +40,7 @@ fn after<P: StaticPolicy>(name: &'static str, setup: Setup<P>, run: Run<P>) -> O
     Op { name, setup, run }
 }
 
-/// All operations.
+/// Returns all operations.
 pub(crate) fn ops<P: StaticPolicy>() -> Vec<Op<P>> {
     let groups = [requests(), frees(), lists(), settings(), ranges(), upkeep(), readers()];
     groups.into_iter().flatten().collect()
@@ -106,7 +107,7 @@ fn requests<P: StaticPolicy>() -> Vec<Op<P>> {
     ]
 }
 
-/// Two single pages and a block of order 4, to be freed.
+/// Allocates two single pages and a block of order 4, to be freed.
 fn three<P: StaticPolicy>(h: &Hand<'_, '_, P>) -> bool {
     h.alloc(0, Gfp::KERNEL) && h.alloc(0, MOVABLE) && h.alloc(4, Gfp::KERNEL)
 }
@@ -169,7 +170,7 @@ fn frees<P: StaticPolicy>() -> Vec<Op<P>> {
                 }
             },
         ),
-        // A block that every actor with this operation frees: one of them succeeds.
+        // All actors with one of these operations free the same block: exactly one must succeed.
         after("free-same", same, |h| free_same(h, |p, order| h.y.free(p, order).is_ok())),
         after("free-same-direct", same, |h| {
             free_same(h, |p, order| h.y.free_direct(p, order).is_ok());
@@ -483,7 +484,7 @@ fn upkeep<P: StaticPolicy>() -> Vec<Op<P>> {
     ]
 }
 
-/// These may read what is only halfway, but leave everything as it is.
+/// These operations may read an intermediate state, but must change nothing.
 fn readers<P: StaticPolicy>() -> Vec<Op<P>> {
     vec![
         op("validate", |h| _ = h.y.validate()),

@@ -1,11 +1,13 @@
-//! The exploration.
+//! Entry points and settings of the exploration.
 //!
-//! `cargo test -p pageyard-pairs` tries a sample of all cases, from a seed that it prints.
-//! `PAGEYARD_PAIRS=all cargo test -p pageyard-pairs pairs_` tries all pairs (an hour or two), with
-//! `triples_` all triples of each group (hours); `PAGEYARD_PAIRS=20`: one in 20. `PAGEYARD_POINTS=all` stops at plain loads and stores too.
-//! `PAGEYARD_SEED=7` takes another sample.
-//! `PAGEYARD_CASE=offline/Linux612/online/contig@17 cargo test -p pageyard-pairs pairs` replays one
-//! case; with a part of a name, without a point, it tries all cases whose names have that part.
+//! - `cargo test -p pageyard-pairs` explores a sample of all cases, from a seed that it prints.
+//! - `PAGEYARD_PAIRS=all cargo test -p pageyard-pairs pairs_` explores all pairs (an hour or two),
+//!   and with `triples_` all triples of each group (hours). `PAGEYARD_PAIRS=20` explores one in 20.
+//! - `PAGEYARD_POINTS=all` also stops at plain loads and stores.
+//! - `PAGEYARD_SEED=7` selects another sample.
+//! - `PAGEYARD_CASE=offline/Linux612/online/contig@17 cargo test -p pageyard-pairs pairs` replays
+//!   one case. With a part of a name and no point, it explores all cases whose names contain that
+//!   part.
 
 use pageyard::policy::*;
 
@@ -13,13 +15,13 @@ use crate::explore::{Extent, Tally, explore, replay};
 use crate::ops::ops;
 use crate::states::states;
 
-/// What a variable says.
+/// Returns the value of an environment variable.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}; give a number, as 7")))
 }
 
-/// The sample that is asked for, if none then this one.
+/// Returns the extent that the environment requests, or this one by default.
 fn extent(one_in: u64, points: usize) -> Extent {
     let all = std::env::var("PAGEYARD_PAIRS").is_ok_and(|v| v == "all");
     let asked = if all { Some(1) } else { number("PAGEYARD_PAIRS") };
@@ -32,7 +34,7 @@ fn extent(one_in: u64, points: usize) -> Extent {
     }
 }
 
-/// Panics where something failed.
+/// Prints the results and panics if something failed.
 fn close(what: &str, extent: &Extent, tally: &Tally) {
     println!("{what}, seed {}: {tally}", extent.seed);
     assert!(tally.failed.is_empty(), "{what}: {tally}");
@@ -54,8 +56,8 @@ fn pairs<P: StaticPolicy + Sync>() {
     close(P::NAME, &extent, &tally);
 }
 
-/// Pairs that gave one page to two owners, or lost count, before the core was mended; all points of
-/// each, whatever sample is asked for.
+/// Pairs that gave one page to two owners, or corrupted a counter, in earlier versions of the core.
+/// All points of each are explored, whatever sample is requested.
 #[test]
 fn pairs_that_were_wrong_once() {
     let pairs: [(&str, &[&str]); 8] = [
@@ -79,8 +81,8 @@ fn pairs_that_were_wrong_once() {
     }
 }
 
-/// What three operations share: where the third one runs, the second has read what the first is about
-/// to change, or the other way round. States, and operations that go together.
+/// Groups of operations that share state. Where the third operation runs, the second has read what
+/// the first is about to change, or the other way round. Each group has its states and operations.
 const SHARED: [(&str, &[&str], &[&str]); 5] = [
     (
         "ranges",
@@ -146,7 +148,7 @@ fn triples_with_guards_and_checks() {
     triples::<Guarded<3, PageChecked>>();
 }
 
-/// The names of `SHARED` are those of operations and states.
+/// Checks that `SHARED` names existing operations and states.
 #[test]
 fn triples_name_operations() {
     let known = ops::<Linux612>();

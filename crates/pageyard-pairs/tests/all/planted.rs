@@ -1,5 +1,5 @@
-//! Bugs that are planted, to see that they are found: in the atomics and the locks under the core,
-//! where every protocol can be broken without a change of its source, and in operations of their own.
+//! Plants bugs and checks that they are found. They are in the atomics and locks below the core,
+//! where every protocol can be broken without a change of its source, and in operations.
 
 use lock_api::Mutex;
 use pageyard::Gfp;
@@ -11,17 +11,17 @@ use crate::ops::{Op, ops};
 use crate::schedule::{Bug, Lock};
 use crate::world::Block;
 
-/// What is found of a bug by pairs of the operations named, in one state.
+/// Returns what pairs of the named operations find of a bug, in one state.
 fn found(bug: Bug, state: &str, names: &[&str], ops: &[Op<Linux612>]) -> String {
     let mut tally = Tally::default();
     let wanted = |s: &str, op: &str| s == state && names.contains(&op);
-    // Where a lock does not exclude, what it protects is plain.
+    // If a lock does not exclude, the accesses that it protects are plain ones.
     let plain = bug == Bug::Impatient;
     explore(ops, 2, wanted, &Extent { bug, plain, ..Extent::all() }, &mut tally);
     tally.to_string()
 }
 
-/// The bug is found, in these words; without it, all is well.
+/// Checks that the bug is found with this message, and that nothing is found without it.
 fn finds(bug: Bug, state: &str, names: &[&str], words: &str) {
     let found_of = |bug| found(bug, state, names, &ops());
     assert!(found_of(bug).contains(words), "{}", found_of(bug));
@@ -32,7 +32,7 @@ fn torn(file: &'static str) -> Bug {
     Bug::Atomics(Fault::Torn(file))
 }
 
-/// A busy flag that two have at once.
+/// A busy flag that two threads hold at once.
 #[test]
 fn a_turn_that_does_not_exclude_is_found() {
     finds(
@@ -43,7 +43,7 @@ fn a_turn_that_does_not_exclude_is_found() {
     );
 }
 
-/// A free that looks whether the block is allocated, and then takes it.
+/// A free that checks whether the block is allocated, and takes it in a separate step.
 #[test]
 fn a_free_that_does_not_exclude_others_is_found() {
     let names = ["free-same", "free-same-direct", "free-same-batch"];
@@ -55,14 +55,14 @@ fn a_free_that_does_not_exclude_others_is_found() {
     );
 }
 
-/// Two that take the same section to initialise it.
+/// Two threads take the same section to initialise it.
 #[test]
 fn a_section_that_is_initialised_twice_is_found() {
     let words = "linked to another frame than the one before";
     finds(torn("src/ranges/deferred.rs"), "deferred", &["init-section"], words);
 }
 
-/// Nobody sees that a pageblock has a poisoned frame.
+/// The free path does not see that a pageblock has a poisoned frame.
 #[test]
 fn a_free_that_does_not_look_for_poison_is_found() {
     let blind = Bug::Atomics(Fault::Blind("src/base/frame.rs", 0x40));
@@ -74,7 +74,7 @@ fn a_lock_that_one_cpu_does_not_wait_for_is_found() {
     finds(Bug::Impatient, "fresh", &["alloc-4", "free-4"], "was handed out, and is part of");
 }
 
-/// Operations that are wrong themselves.
+/// Operations that are themselves wrong.
 #[test]
 fn wrong_operations_are_found() {
     static ONE: Mutex<Lock, ()> = Mutex::new(());

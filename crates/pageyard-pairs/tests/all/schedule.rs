@@ -1,10 +1,14 @@
-//! Threads of which one runs at a time, and the points at which the turn may pass to another one.
+//! Threads of which only one runs at a time, and the scheduling points at which another one may
+//! take over.
 //!
-//! The threads of a schedule are its *actors*, numbered from 0. Actor 0 runs first. An actor with a
-//! *stop* passes the turn to the next actor when it reaches that scheduling point, and has it back
-//! when that one ends. An actor that waits for a lock also passes the turn; once the lock is free it
-//! goes on at once. One that pauses tries again at the next points of the others, then once they have
-//! ended. So a schedule follows from its stops alone.
+//! The threads of a schedule are its *actors*, numbered from 0. Actor 0 runs first.
+//!
+//! - An actor with a *stop* yields to the next actor when it reaches that scheduling point, and
+//!   resumes when that actor ends.
+//! - An actor that waits for a lock also yields. It resumes as soon as the lock is free.
+//! - An actor that pauses tries again at the next points of the others, then once they have ended.
+//!
+//! So the stops alone determine a schedule.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -16,10 +20,11 @@ use lock_api::RawMutex;
 use pageyard_pairs_atomics::{Access, Fault, set_fault, set_hook};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-/// Accesses to atomics, and turns passed, after which an actor is taken to go on for ever.
+/// Limits on accesses to atomics and on switches between actors. An actor beyond them counts as
+/// looping forever.
 const MOST_STEPS: u64 = 20_000_000;
 const MOST_TURNS: u64 = 100_000;
-/// Pauses of an actor after which it has the turn back at the next scheduling point.
+/// Pauses of an actor after which it resumes at the next scheduling point.
 const SHORT_PAUSES: u32 = 5;
 
 /// A scheduling point.
@@ -45,13 +50,13 @@ impl fmt::Display for Point {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Status {
-    /// Not begun: it waits for the actor before it to reach its stop.
+    /// Not started: it waits for the previous actor to reach its stop.
     New,
-    /// It can go on.
+    /// It can run.
     Ready,
     /// It waits for the lock at this address.
     Blocked(usize),
-    /// It waits for something that another actor does.
+    /// It waits for an action of another actor.
     Paused,
     Done,
 }
@@ -60,35 +65,35 @@ struct State {
     running: usize,
     actors: Vec<Status>,
     turns: u64,
-    /// All wait for locks: each is to unwind.
+    /// All actors wait for locks: each one is to unwind.
     deadlock: bool,
 }
 
 struct Schedule {
     state: Mutex<State>,
     turn: Condvar,
-    /// The actor that has the turn back at the next scheduling point.
+    /// The actor that resumes at the next scheduling point.
     back_to: AtomicUsize,
 }
 
 /// No actor.
 const NONE: usize = usize::MAX;
 
-/// What the calling thread is to a schedule.
+/// The calling thread's role in a schedule.
 #[derive(Default)]
 struct Seat {
     schedule: RefCell<Option<(Arc<Schedule>, usize)>>,
-    /// Scheduling points reached, and the one to stop at.
+    /// Number of scheduling points reached, and the point to stop at.
     points: Cell<u64>,
     stop: Cell<u64>,
-    /// Plain loads and stores are points too.
+    /// Whether plain loads and stores are points too.
     plain: Cell<bool>,
     pauses: Cell<u32>,
     steps: Cell<u64>,
     held: Cell<u32>,
-    /// It goes on without the locks that it waits for (a planted bug).
+    /// Whether it proceeds without the locks that it waits for (a planted bug).
     impatient: Cell<bool>,
-    /// The points reached, where they are wanted.
+    /// The points reached, if they are recorded.
     trace: RefCell<Option<Vec<Point>>>,
 }
 
@@ -97,8 +102,9 @@ thread_local! {
 }
 
 impl State {
-    /// Who goes on where actor `me` cannot: the last that can, else one that pauses, in turn, else one
-    /// that has not begun. Where all wait for locks, the last of them, to unwind.
+    /// Returns the actor that runs when actor `me` cannot. The last ready one comes first, then a
+    /// paused one, in turn, then one that has not started. If all wait for locks, returns the last
+    /// of them, to unwind.
     fn next(&mut self, me: usize) -> Option<usize> {
         let last = |is: &dyn Fn(Status) -> bool| self.actors.iter().rposition(|&a| is(a));
         let n = self.actors.len();
@@ -118,14 +124,14 @@ impl Schedule {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn of actor `me`.
+    /// Waits until actor `me` runs.
     fn wait(&self, mut state: MutexGuard<'_, State>, me: usize) {
         while state.running != me {
             state = self.turn.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Passes the turn to actor `to`, and waits until it is back.
+    /// Switches to actor `to` and waits until this one runs again.
     fn pass(&self, mut state: MutexGuard<'_, State>, me: usize, to: usize) {
         state.turns += 1;
         let turns = state.turns;
@@ -139,7 +145,7 @@ impl Schedule {
         );
     }
 
-    /// At a scheduling point: passes the turn to an actor that has paused.
+    /// At a scheduling point: switches to an actor that has paused.
     fn pass_back(&self, me: usize) {
         let to = self.back_to.swap(NONE, SeqCst);
         let state = self.state();
@@ -148,7 +154,7 @@ impl Schedule {
         }
     }
 
-    /// Begins the actor after this one, if there is one that has not begun.
+    /// Starts the next actor if it has not started.
     fn begin_next(&self, me: usize) {
         let state = self.state();
         if state.actors.get(me + 1) == Some(&Status::New) {
@@ -156,7 +162,7 @@ impl Schedule {
         }
     }
 
-    /// Actor `me` cannot go on, or has ended.
+    /// Switches to another actor because actor `me` cannot continue or has ended.
     fn leave(&self, me: usize, status: Status) {
         let mut state = self.state();
         state.actors[me] = status;
@@ -178,7 +184,7 @@ fn seated<T>(f: impl FnOnce(&Schedule, usize) -> T) -> Option<T> {
     seat.map(|(schedule, me)| f(&schedule, me))
 }
 
-/// A scheduling point that is no access to an atomic: a hook or a lock.
+/// A scheduling point other than an access to an atomic: a hook or a lock.
 #[track_caller]
 pub(crate) fn point(what: &'static str) {
     reach(Point::at(what, Location::caller()));
@@ -220,7 +226,7 @@ fn reach(point: Point) {
     }
 }
 
-/// What a test looks at itself is no part of the operation.
+/// Runs `f` without scheduling points, for what a test inspects outside the operation.
 pub(crate) fn quietly<T>(f: impl FnOnce() -> T) -> T {
     let seat = SEAT.with(|s| s.schedule.take());
     let hook = set_hook(None);
@@ -230,7 +236,7 @@ pub(crate) fn quietly<T>(f: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// The actor waits for what another one does; without one that can go on, this returns at once.
+/// Yields while the actor waits for another one. Returns at once if no other actor can run.
 #[track_caller]
 pub(crate) fn pause() {
     point("pause");
@@ -243,17 +249,17 @@ pub(crate) fn pause() {
     });
 }
 
-/// How many of the core's locks the calling thread holds.
+/// Returns how many of the core's locks the calling thread holds.
 pub(crate) fn locks_held() -> u32 {
     SEAT.with(|s| s.held.get())
 }
 
-/// A lock whose waiters pass the turn. `SLEEPING`: hooks may be called while it is held.
+/// A lock whose waiters yield to other actors. `SLEEPING`: hooks may be called while it is held.
 pub(crate) struct Turnstile<const SLEEPING: bool>(AtomicBool);
 
-/// The core's locks, under which no hook that may sleep is called.
+/// The type of the core's locks. No hook that may sleep is called under them.
 pub(crate) type Lock = Turnstile<false>;
-/// The lock of what may sleep.
+/// A lock whose holder may sleep.
 pub(crate) type SleepingLock = Turnstile<true>;
 
 impl<const SLEEPING: bool> Turnstile<SLEEPING> {
@@ -268,8 +274,8 @@ impl<const SLEEPING: bool> Turnstile<SLEEPING> {
     }
 }
 
-// SAFETY: only one swap from false to true can succeed before the next unlock, but in a thread that
-// unwinds out of a deadlock, where the others do not run.
+// SAFETY: only one swap from false to true can succeed before the next unlock. The exception is a
+// thread that unwinds out of a deadlock, where the others do not run.
 #[allow(unsafe_code)]
 unsafe impl<const SLEEPING: bool> RawMutex for Turnstile<SLEEPING> {
     #[allow(clippy::declare_interior_mutable_const)]
@@ -324,36 +330,36 @@ unsafe impl<const SLEEPING: bool> RawMutex for Turnstile<SLEEPING> {
     }
 }
 
-/// How a schedule goes.
+/// Parameters of a schedule.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
-    /// At which of its points, from 1, each actor passes the turn to the next one; 0: at none.
+    /// The point, from 1, at which each actor yields to the next one; 0 for none.
     pub(crate) stops: Vec<u64>,
-    /// Plain loads and stores are scheduling points too.
+    /// Whether plain loads and stores are scheduling points too.
     pub(crate) plain: bool,
-    /// What is wrong with the actors' machine.
+    /// The planted bug, if any.
     pub(crate) bug: Bug,
 }
 
-/// Bugs of a machine, planted to see that they are found.
+/// Bugs planted to check that they are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Bug {
     #[default]
     None,
-    /// Its atomics are at fault.
+    /// The atomics have a fault.
     Atomics(Fault),
-    /// Actor 1 goes on without the locks that it waits for.
+    /// Actor 1 proceeds without the locks that it waits for.
     Impatient,
 }
 
 type Actor<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 thread_local! {
-    /// What the calling thread panicked with.
+    /// The calling thread's panic message.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs the actors; the points that each reached, or what went wrong first.
+/// Runs the actors. Returns the points that each reached, or the first failure.
 pub(crate) fn run(plan: &Plan, actors: Vec<Actor<'_>>) -> Result<Vec<Vec<Point>>, String> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {

@@ -1,4 +1,4 @@
-//! The states that pairs begin in, and what has to hold once everything has been given back.
+//! The states in which pairs begin, and what must hold once everything has been freed.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::common::state::State as Written;
 use crate::common::{Machine, o, records};
 use crate::world::{Area, CPU, Hand, STATE, World, Y};
 
-/// How a yard begins.
+/// How a yard starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Start {
     Whole,
@@ -21,25 +21,25 @@ enum Start {
     Blank,
 }
 
-/// A state, by name.
+/// A named state.
 pub(crate) struct State<P: StaticPolicy> {
     pub(crate) name: &'static str,
     machine: Machine,
     start: Start,
-    /// The first frame of what operations on ranges work on.
+    /// The first frame of the ranges that operations use.
     base: u64,
-    /// A contiguous memory area, in frames from the base on.
+    /// A CMA area, in frames relative to the base.
     area: Option<Range<u64>>,
     prepare: fn(&Hand<'_, '_, P>),
 }
 
-/// CPUs: one for each of three actors, and one that no actor is.
+/// CPUs: one for each of three actors, and one for none.
 const CPUS: [u16; 4] = [0, 0, 0, 0];
-/// The CPU that no actor is.
+/// The CPU of no actor.
 pub(crate) const OTHER: CpuId = CpuId(3);
-/// Ten pageblocks: enough for types to be kept apart (§2.4).
+/// Ten pageblocks: enough for mobility grouping (§2.4).
 const SMALL: u64 = 5120;
-/// A zone that begins so many frames before a section.
+/// Frames between the start of the zone and the start of the section.
 const BEFORE: u64 = 3072;
 const SECTION: Range<u64> = SECTION_PAGES..2 * SECTION_PAGES;
 
@@ -47,12 +47,12 @@ fn small() -> Machine {
     Machine::normal(SMALL).cpus(&CPUS)
 }
 
-/// A section that may come and go, and a few pageblocks that stay.
+/// A section that can go offline and online, and a few pageblocks that stay.
 fn sections() -> Machine {
     Machine::new().zone(ZoneKind::Normal, SECTION.start - BEFORE..SECTION.end).cpus(&CPUS)
 }
 
-/// All states.
+/// Returns all states.
 pub(crate) fn states<P: StaticPolicy>() -> Vec<State<P>> {
     let plain = |name, prepare| State {
         name,
@@ -68,11 +68,11 @@ pub(crate) fn states<P: StaticPolicy>() -> Vec<State<P>> {
         plain("fragmented", fragment),
         plain("exhausted", exhaust),
         plain("highatomic", |h| {
-            // A block of order 3 in a pageblock that is kept for such requests from now on.
+            // A block of order 3 makes its pageblock part of the highatomic reserve.
             (0..2).for_each(|_| _ = h.alloc(3, Gfp::ATOMIC));
         }),
         plain("cached", |h| {
-            // Each CPU's lists are full.
+            // Fill each CPU's lists.
             for cpu in [0, 1, 2, OTHER.0] {
                 CPU.set(cpu);
                 let mut blocks = 0;
@@ -122,7 +122,7 @@ pub(crate) fn states<P: StaticPolicy>() -> Vec<State<P>> {
     ]
 }
 
-/// A zone as a snapshot tells it: everything free.
+/// Returns the snapshot of a zone in which everything is free.
 pub(crate) fn written(start: u64) -> Vec<Record> {
     let state = (0..SMALL).step_by(1024).fold(Written::new(SMALL), |s, p| s.free(p, 10));
     let moved = |pfn: Pfn| Pfn(pfn.0 + start);
@@ -136,7 +136,7 @@ pub(crate) fn written(start: u64) -> Vec<Record> {
     all
 }
 
-/// Blocks of order 3, every other one in use, in pairs that can move and that cannot.
+/// Allocates blocks of order 3 and frees every other one. Two of three are movable.
 fn fragment<P: StaticPolicy>(h: &Hand<'_, '_, P>) {
     let flags =
         |i: u64| [Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL][i as usize % 3];
@@ -152,7 +152,7 @@ fn fragment<P: StaticPolicy>(h: &Hand<'_, '_, P>) {
     h.y.drain_all(None);
 }
 
-/// Nothing is free but a few pages; some of what is in use can be reclaimed.
+/// Allocates all but a few pages. Some of the allocated blocks can be reclaimed.
 fn exhaust<P: StaticPolicy>(h: &Hand<'_, '_, P>) {
     for order in [10, 9, 4, 0] {
         let movable = if order == 0 { Gfp::HIGHUSER_MOVABLE } else { Gfp::KERNEL };
@@ -163,7 +163,7 @@ fn exhaust<P: StaticPolicy>(h: &Hand<'_, '_, P>) {
     }
 }
 
-/// The states that a name stands for.
+/// Runs `f` on a yard in the given state.
 pub(crate) fn with_yard<P: StaticPolicy, T>(
     state: &State<P>,
     f: impl FnOnce(&Hand<'_, '_, P>) -> T,
@@ -191,7 +191,7 @@ pub(crate) fn with_yard<P: StaticPolicy, T>(
     f(&h)
 }
 
-/// Gives everything back, and looks whether it is all there.
+/// Frees everything and checks that nothing is missing.
 pub(crate) fn settle<P: StaticPolicy>(h: &Hand<'_, '_, P>) -> Result<(), String> {
     let y = h.y;
     let said = |what: &str, e: &dyn std::fmt::Display| Err(format!("{what}: {e}"));
@@ -247,7 +247,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(
     if is == should { Ok(()) } else { Err(format!("{zone}: {what}: {is:?}, not {should:?}")) }
 }
 
-/// Every page of the zone's memory is free, and nothing else is left behind.
+/// Checks that every page of the zone's memory is free, and that nothing else is left behind.
 fn is_whole<P: StaticPolicy>(h: &Hand<'_, '_, P>, zone: ZoneId) -> Result<(), String> {
     let y = h.y;
     let info = y.zone_info(zone).ok_or("a zone is gone")?;

@@ -1,4 +1,4 @@
-//! The platform: hooks that do their work and are scheduling points, and the shadow map of owners.
+//! The hooks, which do real work and are scheduling points, and the shadow map of owners.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -19,39 +19,39 @@ use crate::schedule::{Lock, SleepingLock, locks_held, pause, point, quietly};
 pub(crate) type Y<'y, P> = Yard<'y, Hooked<Lock, World<'y, P>, P>>;
 
 thread_local! {
-    /// The CPU that the thread is.
+    /// The CPU of the thread.
     pub(crate) static CPU: Cell<u32> = const { Cell::new(0) };
-    /// How many frames had been poisoned when the thread last called a hook that moves a block.
+    /// The number of poisoned frames when the thread last called a hook that moves a block.
     static MOVED_AT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// The contiguous memory area of a state.
+/// The CMA area of a state.
 pub(crate) type Area<'a> = CmaArea<'a, SleepingLock>;
 
-/// A block in use.
+/// An allocated block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     pub(crate) order: Order,
-    /// The actor that may free it, or [`STATE`].
+    /// The actor that may free the block, or [`STATE`].
     pub(crate) owner: usize,
     pub(crate) movable: bool,
 }
 
-/// The owner of what the state, not an actor, has allocated.
+/// The owner of blocks that the state, not an actor, has allocated.
 pub(crate) const STATE: usize = 9;
 
-/// Every frame's owner, and what else callers were told.
+/// Every frame's owner, and other facts returned to callers.
 #[derive(Default)]
 pub(crate) struct Table {
     /// By first frame.
     pub(crate) blocks: BTreeMap<u64, Block>,
-    /// Poisoned frames, and how many had been before each.
+    /// Poisoned frames, each with the number of frames poisoned before it.
     pub(crate) poisoned: BTreeMap<u64, u64>,
     pub(crate) isolated: Vec<Range<Pfn>>,
-    /// The block that several actors free, and how often that succeeded.
+    /// The block that several actors free, and how many frees succeeded.
     pub(crate) same: Option<(Pfn, Order)>,
     pub(crate) same_freed: u32,
-    /// What broke a rule first.
+    /// The first violation of a rule.
     complaint: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Table {
         self.complaint.get_or_insert(why);
     }
 
-    /// The block becomes its owner's: all of it must be memory, and free.
+    /// Enters a block for its owner: all of it must be memory, and free.
     fn insert(&mut self, pfn: Pfn, block: Block) {
         let (first, end) = (pfn.0, pfn.0 + u64::from(block.order.pages()));
         if first % u64::from(block.order.pages()) != 0 {
@@ -75,7 +75,7 @@ impl Table {
         self.blocks.insert(first, block);
     }
 
-    /// Frames that had been poisoned by the time `since` are not handed out.
+    /// Checks that no frame that had been poisoned at time `since` is allocated.
     fn is_good(&mut self, pfn: Pfn, order: Order, since: u64, what: &str) {
         let frames = pfn.0..pfn.0 + u64::from(order.pages());
         if let Some((p, _)) = self.poisoned.range(frames).find(|(_, n)| **n < since) {
@@ -85,14 +85,14 @@ impl Table {
     }
 }
 
-/// The platform.
+/// The hooks' state.
 pub(crate) struct World<'y, P: StaticPolicy> {
     table: Mutex<Table>,
     clock: AtomicU64,
-    /// Frames poisoned so far.
+    /// Number of frames poisoned so far.
     poisonings: AtomicU64,
-    /// Contiguous ranges that were asked for so far: each ends the isolation of what it touches,
-    /// another caller's too (§4.12).
+    /// Number of contiguous ranges requested so far. Each ends the isolation of what it touches,
+    /// even if another caller isolated it (§4.12).
     ranges: AtomicU64,
     /// Calls of the out-of-memory hook that have not returned.
     killers: AtomicU64,
@@ -115,7 +115,7 @@ impl<'y, P: StaticPolicy> World<'y, P> {
         assert!(self.yard.set(yard).is_ok());
     }
 
-    /// The table. It is never held at a scheduling point.
+    /// Locks the table. It is never locked at a scheduling point.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,42 +124,42 @@ impl<'y, P: StaticPolicy> World<'y, P> {
         self.table().complaint.clone()
     }
 
-    /// How many frames have been poisoned.
+    /// Returns the number of frames poisoned so far.
     pub(crate) fn poisonings(&self) -> u64 {
         self.poisonings.load(Relaxed)
     }
 
-    /// How many contiguous ranges have been asked for.
+    /// Returns the number of contiguous ranges requested so far.
     pub(crate) fn ranges(&self) -> u64 {
         self.ranges.load(Relaxed)
     }
 
-    /// What `ask` answers, which asks for a contiguous range.
+    /// Returns the result of `ask`, which requests a contiguous range.
     pub(crate) fn range<T>(&self, ask: impl FnOnce() -> T) -> T {
         let answer = ask();
         self.ranges.fetch_add(1, Relaxed);
         answer
     }
 
-    /// A frame is poisoned from now on, as its finder was told.
+    /// Notes that a frame is poisoned. Called after `poison_frame` has returned.
     pub(crate) fn poisoned(&self, pfn: Pfn) {
         let n = self.poisonings.fetch_add(1, Relaxed);
         self.table().poisoned.insert(pfn.0, n);
     }
 
-    /// A request that began after `since` poisonings has been served.
+    /// Notes the result of a request that began after `since` poisonings.
     pub(crate) fn own(&self, pfn: Pfn, block: Block, since: u64) {
         let mut t = self.table();
         t.is_good(pfn, block.order, since, "handed out");
         t.insert(pfn, block);
     }
 
-    /// Takes a block away from its owner, who is about to do something with it.
+    /// Removes a block from its owner, which is about to act on it.
     pub(crate) fn disown(&self, pfn: Pfn) -> Option<Block> {
         self.table().blocks.remove(&pfn.0)
     }
 
-    /// A hook: a scheduling point, and with no lock of the core's held.
+    /// A hook call: a scheduling point, with no lock of the core held.
     #[track_caller]
     fn hook(&self, what: &'static str) {
         if locks_held() > 0 {
@@ -168,7 +168,7 @@ impl<'y, P: StaticPolicy> World<'y, P> {
         point(what);
     }
 
-    /// Frees a movable block of the state's. How many pages.
+    /// Frees a movable block of the state's. Returns the number of pages.
     pub(crate) fn reclaim_one(&self) -> u64 {
         let Some(yard) = self.yard.get() else { return 0 };
         let mut t = self.table();
@@ -214,7 +214,7 @@ impl<P: StaticPolicy> Reclaim for World<'_, P> {
         let Some(&block) = t.blocks.get(&from.0).filter(|b| b.order == order && b.movable) else {
             return Relocation::Refused;
         };
-        // It may be poisoned at the last moment, but not before the block that moved before.
+        // The target may be poisoned at the last moment, but not before the previous block moved.
         if let Some(since) = since {
             t.is_good(to, order, since, "data was moved there");
         }
@@ -305,13 +305,13 @@ impl<P: StaticPolicy> Defences for World<'_, P> {
     }
 }
 
-/// What one actor does on its CPU.
+/// One actor on its CPU.
 pub(crate) struct Hand<'h, 'y, P: StaticPolicy> {
     pub(crate) y: &'h Y<'y, P>,
     /// The actor, or [`STATE`].
     pub(crate) me: usize,
     pub(crate) area: Option<&'h Area<'h>>,
-    /// Where the ranges that operations work on begin.
+    /// The first frame of the ranges that operations use.
     pub(crate) base: u64,
 }
 
@@ -320,7 +320,7 @@ impl<'y, P: StaticPolicy> Hand<'_, 'y, P> {
         self.y.hooks()
     }
 
-    /// The same for another actor.
+    /// Returns the same hand for another actor.
     pub(crate) fn acting_as(&self, me: usize) -> Self {
         Hand { me, ..*self }
     }
@@ -329,7 +329,7 @@ impl<'y, P: StaticPolicy> Hand<'_, 'y, P> {
         self.world().table().complain(why.into());
     }
 
-    /// A request's answer: whether it was served.
+    /// Notes a request's result. Returns whether it was served.
     pub(crate) fn own(&self, pfn: Option<Pfn>, order: u8, gfp: Gfp, since: u64) -> bool {
         let Some(pfn) = pfn else { return false };
         let movable = gfp.contains(Gfp::MOVABLE);
@@ -340,7 +340,7 @@ impl<'y, P: StaticPolicy> Hand<'_, 'y, P> {
         true
     }
 
-    /// Requests a block in any way.
+    /// Requests a block with `way`.
     pub(crate) fn take<E>(
         &self,
         order: u8,
@@ -355,13 +355,13 @@ impl<'y, P: StaticPolicy> Hand<'_, 'y, P> {
         self.take(order, gfp, |order, gfp| self.y.alloc(order, gfp))
     }
 
-    /// A range was taken as single pages.
+    /// Notes that a range was allocated as single pages.
     pub(crate) fn own_range(&self, range: Range<Pfn>, since: u64) {
         let single = Block { order: Order::ZERO, owner: self.me, movable: false };
         (range.start.0..range.end.0).for_each(|p| self.world().own(Pfn(p), single, since));
     }
 
-    /// The first of this actor's blocks of an order, taken out of the table.
+    /// Takes the first of this actor's blocks of an order out of the table.
     pub(crate) fn lift(&self, order: u8) -> Option<(Pfn, Order)> {
         let mut t = self.world().table();
         let mine = |b: &Block| b.owner == self.me && b.order.get() == order;
@@ -370,20 +370,20 @@ impl<'y, P: StaticPolicy> Hand<'_, 'y, P> {
         Some((Pfn(pfn), o(order)))
     }
 
-    /// The first of this actor's blocks.
+    /// Returns the first of this actor's blocks.
     pub(crate) fn mine(&self) -> Option<u64> {
         let t = self.world().table();
         t.blocks.iter().find(|(_, b)| b.owner == self.me).map(|(&p, _)| p)
     }
 
-    /// Any of this actor's blocks, taken out of the table.
+    /// Takes any of this actor's blocks out of the table.
     pub(crate) fn lift_any(&self) -> Option<(Pfn, Order)> {
         let mut t = self.world().table();
         let pfn = t.blocks.iter().find(|(_, b)| b.owner == self.me).map(|(&p, _)| p)?;
         t.blocks.remove(&pfn).map(|b| (Pfn(pfn), b.order))
     }
 
-    /// Does something with one of this actor's blocks that may not be refused.
+    /// Runs `way` on one of this actor's blocks; it must not fail.
     pub(crate) fn with<E: std::fmt::Display>(
         &self,
         order: u8,
@@ -402,12 +402,12 @@ impl<'y, P: StaticPolicy> Hand<'_, 'y, P> {
         self.with(order, "free", |pfn, order| self.y.free(pfn, order));
     }
 
-    /// Pageblocks from the state's base on.
+    /// Returns pageblocks relative to the state's base.
     pub(crate) fn blocks(&self, r: Range<u64>) -> Range<Pfn> {
         Pfn(self.base + r.start * 512)..Pfn(self.base + r.end * 512)
     }
 
-    /// Frames from the state's base on.
+    /// Returns frames relative to the state's base.
     pub(crate) fn frames(&self, r: Range<u64>) -> Range<Pfn> {
         Pfn(self.base + r.start)..Pfn(self.base + r.end)
     }
@@ -416,7 +416,7 @@ impl<'y, P: StaticPolicy> Hand<'_, 'y, P> {
         ZoneKind::Normal.into()
     }
 
-    /// Whether the frame's pageblock has memory, looked at without a scheduling point.
+    /// Returns whether the frame's pageblock has memory, without a scheduling point.
     pub(crate) fn is_memory(&self, pfn: u64) -> bool {
         let here = |r| matches!(r, Record::Block { pfn: p, .. } if p.0 >> 9 == pfn >> 9);
         let mut found = false;
@@ -424,7 +424,7 @@ impl<'y, P: StaticPolicy> Hand<'_, 'y, P> {
         found
     }
 
-    /// Types of pageblocks, looked at without a scheduling point.
+    /// Returns the types of pageblocks, without a scheduling point.
     pub(crate) fn types(&self, r: Range<Pfn>) -> Vec<Option<pageyard::MigrateType>> {
         quietly(|| (r.start.0..r.end.0).step_by(512).map(|p| self.y.block_type(Pfn(p))).collect())
     }

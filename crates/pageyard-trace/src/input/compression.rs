@@ -1,4 +1,4 @@
-//! The decoders of compressed inputs.
+//! Decoders of compressed inputs.
 
 use std::io::{self, BufReader, Read};
 
@@ -9,12 +9,12 @@ use super::bound::Bound;
 use crate::compression::Compression;
 use crate::error::Fault;
 
-/// What a decoder of xz may ask for, in bytes: four times what `xz -9` needs. The input's head says
-/// how much it wants, up to 4 GiB. (That of zstd refuses more than 128 MiB itself.)
+/// Memory limit of the xz decoder in bytes: four times what `xz -9` needs. The input's header
+/// states the need, up to 4 GiB. (The zstd decoder itself refuses more than 128 MiB.)
 const XZ_MEMORY: u64 = 1 << 28;
 
 impl Compression {
-    /// A reader of the decompressed bytes.
+    /// Returns a reader of the decompressed bytes.
     pub(crate) fn decoder(
         self,
         raw: impl Read + Send + 'static,
@@ -33,8 +33,8 @@ impl Compression {
     }
 }
 
-/// The bytes of a file decompressed as a whole, at most as many as `bound` allows with `used` of
-/// them gone already, and never more than `most`.
+/// Decompresses a whole file. Fails if the result exceeds what `bound` allows in addition to the
+/// files counted in `used`, or exceeds `most` bytes.
 pub(crate) fn decompress_all(
     data: Vec<u8>,
     bound: Bound,
@@ -62,14 +62,14 @@ pub(crate) fn decompress_all(
     Ok(out)
 }
 
-/// Bytes of several files so far.
+/// Total bytes of several files so far.
 #[derive(Default)]
 pub(crate) struct Used {
     pub(crate) stored: u64,
     pub(crate) plain: u64,
 }
 
-/// What a reader has, at most `most` bytes of it.
+/// Reads to the end. Fails if there are more than `most` bytes.
 pub(crate) fn read_at_most(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     from.take(most.saturating_add(1)).read_to_end(&mut out)?;

@@ -1,12 +1,13 @@
-//! The decompressed bytes of any input, for readers of other formats.
+//! Decompressed bytes of any input, for readers of other formats.
 
 use std::io::{self, BufRead, Read};
 
 use super::source::Source;
 use crate::error::Fault;
 
-/// The bytes of an input, plain or compressed by zstd, xz or gzip, decompressed as they are read. A
-/// compressed input may stand for 8 MiB and 256 times what is stored; reading fails beyond that.
+/// Reads an input that is plain or compressed with zstd, xz or gzip, and decompresses it on the
+/// fly. A compressed input may expand to 8 MiB plus 256 times its stored size; reading fails beyond
+/// that.
 ///
 /// ```
 /// use std::io::BufRead;
@@ -18,10 +19,10 @@ use crate::error::Fault;
 pub struct Decompressed(Source);
 
 impl Decompressed {
-    /// Finds out the compression by the first bytes.
+    /// Detects the compression from the first bytes.
     ///
     /// # Errors
-    /// The input cannot be read.
+    /// Fails if the input cannot be read.
     pub fn new(input: impl Read + Send + 'static) -> io::Result<Self> {
         Source::new(input, None).map(Decompressed).map_err(error)
     }

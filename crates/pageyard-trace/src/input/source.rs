@@ -8,17 +8,19 @@ use super::{Progress, bound};
 use crate::compression::{Compression, SNIFF};
 use crate::error::Fault;
 
-/// So much is read at once, more and more of it, so that a small input does not cost much.
+/// Minimum and maximum read size in bytes. The size grows with the window, so a small input costs
+/// little.
 const STEPS: (usize, usize) = (1 << 12, 1 << 18);
 
-/// What the raw side of an input tells: bytes taken, and whether the system failed to read.
+/// Statistics of the raw input: bytes read, and whether a read failed.
 #[derive(Default)]
 struct Meter {
     consumed: AtomicU64,
     failed: AtomicBool,
 }
 
-/// Counts what passes. A failure here is the system's; one seen only behind it is the decoder's.
+/// Counts the bytes read. An error here comes from the system; any other error comes from the
+/// decoder.
 struct Metered<R> {
     inner: R,
     meter: Arc<Meter>,
@@ -41,7 +43,7 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-/// The decompressed bytes of an input, seen through a window.
+/// Window over the decompressed bytes of an input.
 pub(crate) struct Source {
     reader: Box<dyn Read + Send>,
     meter: Arc<Meter>,
@@ -56,7 +58,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Opens an input and finds out its compression.
+    /// Opens an input and detects its compression.
     pub(crate) fn new(raw: impl Read + Send + 'static, total: Option<u64>) -> Result<Self, Fault> {
         let meter = Arc::new(Meter::default());
         let mut raw = Metered { inner: raw, meter: Arc::clone(&meter) };
@@ -77,25 +79,25 @@ impl Source {
         })
     }
 
-    /// What is there to be consumed.
+    /// Returns the bytes available for consumption.
     pub(crate) fn window(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Position of the window's first byte in the decompressed input.
+    /// Returns the position of the window's first byte in the decompressed input.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Takes `n` bytes from the front of the window.
+    /// Removes `n` bytes from the front of the window.
     pub(crate) fn consume(&mut self, n: usize) {
         debug_assert!(n <= self.end - self.start);
         self.start += n;
         self.offset += n as u64;
     }
 
-    /// Makes the window larger; `false` at the end of the input. After a fault the input has
-    /// ended: what a damaged compressed stream yields further on cannot be trusted.
+    /// Grows the window. Returns `false` at the end of the input. The input also ends after a
+    /// fault, because the rest of a damaged compressed stream cannot be trusted.
     pub(crate) fn grow(&mut self) -> Result<bool, Fault> {
         if self.ended {
             return Ok(false);
@@ -140,7 +142,7 @@ impl Source {
         }
     }
 
-    /// Grows the window to at least `n` bytes; `false` if the input ends before.
+    /// Grows the window to at least `n` bytes. Returns `false` if the input ends before.
     pub(crate) fn need(&mut self, n: usize) -> Result<bool, Fault> {
         while self.end - self.start < n {
             if !self.grow()? {
@@ -150,17 +152,17 @@ impl Source {
         Ok(true)
     }
 
-    /// The compression around the input.
+    /// Returns the compression of the input.
     pub(crate) fn compression(&self) -> Compression {
         self.compression
     }
 
-    /// How far reading has come.
+    /// Returns the progress of reading.
     pub(crate) fn progress(&self) -> Progress {
         Progress { consumed: self.consumed(), total: self.total }
     }
 
-    /// Bytes taken from the input so far, as it is stored.
+    /// Returns the bytes read from the input so far, before decompression.
     pub(crate) fn consumed(&self) -> u64 {
         self.meter.consumed.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
-//! Variable-length numbers, written and read.
+//! Reads and writes variable-length numbers.
 
-/// What is wrong with the content of a chunk. Small, since decoding hands it through every value.
+/// A fault in the content of a chunk. Small, because every decoding step returns it.
 pub(super) type Wrong = &'static str;
 
-/// Appends a number, seven bits a byte, lowest first; the top bit says that more follow.
+/// Appends a number, seven bits per byte, lowest first. The top bit means that more bytes follow.
 pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -18,18 +18,18 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// The difference of two numbers, small in either direction, as a small number.
+/// Encodes a small difference in either direction as a small number.
 pub(super) fn zigzag(from: u64, to: u64) -> u64 {
     let delta = to.wrapping_sub(from) as i64;
     (delta << 1 ^ delta >> 63) as u64
 }
 
-/// The number that lies `code` from `from`.
+/// Inverse of [`zigzag`].
 pub(super) fn unzigzag(from: u64, code: u64) -> u64 {
     from.wrapping_add(code >> 1 ^ (code & 1).wrapping_neg())
 }
 
-/// Reads from the front of a slice; running out of it is a fault of the chunk.
+/// Reads from the front of a slice. Running out of bytes is a fault of the chunk.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
@@ -45,7 +45,7 @@ impl<'a> Bytes<'a> {
 
     #[inline(always)]
     pub(super) fn number(&mut self) -> Result<u64, Wrong> {
-        // Nearly all numbers have one to three bytes.
+        // Nearly all numbers take one to three bytes.
         match *self.0 {
             [a, ref rest @ ..] if a < 0x80 => {
                 self.0 = rest;
@@ -80,7 +80,7 @@ impl<'a> Bytes<'a> {
         Err("a number exceeds 64 bits")
     }
 
-    /// A number that is a length, a count or an index, at most `limit`.
+    /// Reads a length, a count or an index, at most `limit`.
     pub(super) fn count(&mut self, limit: usize) -> Result<usize, Wrong> {
         let value = self.number()?;
         if value > limit as u64 {

@@ -1,4 +1,4 @@
-//! One chunk: a head of fixed length with checksums, and its content.
+//! A chunk: a header of fixed length with checksums, and its content.
 
 use std::io::{self, ErrorKind, Write};
 
@@ -7,12 +7,12 @@ use zstd::zstd_safe::{CCtx, DCtx, compress_bound, get_error_name};
 use super::layout::MAX_CONTENT;
 use crate::error::Fault;
 
-/// First bytes of every chunk, by which a lenient reader finds the next one behind damage.
+/// First bytes of every chunk. A lenient reader uses them to find the next chunk after damage.
 pub(super) const CHUNK_MAGIC: [u8; 4] = *b"PGYc";
-/// Length of a chunk's head.
+/// Length of a chunk's header in bytes.
 pub(super) const CHUNK_HEAD: usize = 28;
 
-/// What a chunk holds.
+/// Content of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChunkKind {
     Attachment = 1,
@@ -20,7 +20,7 @@ pub(super) enum ChunkKind {
     End = 3,
 }
 
-/// The head of a chunk.
+/// Header of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkHead {
     pub(super) kind: ChunkKind,
@@ -32,7 +32,7 @@ pub(super) struct ChunkHead {
 }
 
 impl ChunkHead {
-    /// Reads a head, checking everything that can be checked without the content.
+    /// Parses a header, and checks everything that does not need the content.
     pub(super) fn parse(head: &[u8; CHUNK_HEAD]) -> Result<Self, Fault> {
         let word =
             |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -71,7 +71,7 @@ impl ChunkHead {
             return Ok(());
         }
         plain.reserve(self.plain);
-        // `zstd::bulk` panics where there is no memory for a context.
+        // `zstd::bulk` panics if there is no memory for a context.
         let mut zstd =
             DCtx::try_create().ok_or_else(|| Fault::Io(ErrorKind::OutOfMemory.into()))?;
         zstd.decompress(plain, stored).map_err(|_| Fault::Content("it does not decompress"))?;

@@ -1,4 +1,4 @@
-//! The content of a chunk back to records.
+//! Decodes the content of a chunk to records.
 
 use super::bytes::{Bytes, Wrong, unzigzag};
 use super::layout::{
@@ -25,7 +25,7 @@ struct Stream<'a> {
     flags: Indices<'a>,
 }
 
-/// Indices of one or two bytes.
+/// Column of one-byte or two-byte indices.
 struct Indices<'a> {
     low: &'a [u8],
     high: Option<&'a [u8]>,
@@ -50,7 +50,7 @@ impl<'a> Indices<'a> {
     }
 }
 
-/// What decoding reuses from chunk to chunk.
+/// Buffers reused from chunk to chunk.
 #[derive(Default)]
 pub(super) struct Decoder {
     tasks: Vec<u32>,
@@ -58,7 +58,7 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Appends the records of a chunk. On a fault `out` is as before, `tasks` may have grown.
+    /// Appends the records of a chunk. On a fault, `out` is unchanged but `tasks` may have grown.
     pub(super) fn decode(
         &mut self,
         content: &[u8],
@@ -138,7 +138,7 @@ impl Decoder {
     }
 }
 
-/// The table of streams, columns still empty, and the lengths of their first columns.
+/// Reads the table of streams, with empty columns, and the lengths of their first columns.
 fn streams<'a>(
     input: &mut Bytes<'a>,
     records: usize,
@@ -167,7 +167,7 @@ fn streams<'a>(
     Ok((streams, lengths))
 }
 
-/// Hands the columns out to the streams; like columns stand together.
+/// Assigns the columns to the streams. Similar columns are adjacent.
 fn columns<'a>(
     input: &mut Bytes<'a>,
     streams: &mut [Stream<'a>],
@@ -244,7 +244,7 @@ impl Stream<'_> {
         read.ok().flatten().ok_or("a value of compaction that cannot be")
     }
 
-    /// Order, type, and the top bit, which is at most `top`.
+    /// Reads an order, a type, and the top bit, which is at most `top`.
     #[inline(always)]
     fn attribute(&mut self, top: u8) -> Result<(u8, u8, bool), Wrong> {
         let byte = self.attributes.byte()?;
@@ -268,7 +268,7 @@ impl Stream<'_> {
         Ok(Some(self.last_pfn))
     }
 
-    /// Every column has been used up.
+    /// Checks that every column was consumed.
     fn end(&self) -> Result<(), Wrong> {
         self.first.end()?;
         self.attributes.end()?;

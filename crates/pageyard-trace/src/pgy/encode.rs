@@ -1,4 +1,4 @@
-//! Records to the content of a chunk: one set of columns per kind and CPU.
+//! Encodes records as the content of a chunk: one set of columns per kind and CPU.
 
 use std::collections::HashMap;
 
@@ -9,21 +9,21 @@ use crate::compaction_layout::POINTS;
 use crate::event::{Event, Kind, Record};
 use crate::tasks::Tasks;
 
-/// The columns of one stream.
+/// Columns of one stream.
 #[derive(Default)]
 struct Stream {
     kind: u8,
     cpu: u16,
     count: u64,
     last_pfn: u64,
-    /// Frame differences, the texts of marks, or the numbers of compaction's events.
+    /// Frame differences, texts of marks, or values of compaction events.
     first: Vec<u8>,
     attributes: Vec<u8>,
     tasks: Vec<u32>,
     flags: Vec<u32>,
 }
 
-/// Numbers values by first use.
+/// Numbers values in order of first use.
 #[derive(Default)]
 struct Dictionary {
     numbers: HashMap<u32, u32>,
@@ -39,10 +39,10 @@ impl Dictionary {
     }
 }
 
-/// The content of a chunk of `records`, of which there is at least one; every event's task is in
-/// `tasks`.
+/// Encodes `records`, of which there is at least one, as the content of a chunk. Every event's task
+/// must be in `tasks`.
 pub(super) fn encode(records: &[Record], tasks: &Tasks) -> Vec<u8> {
-    // Streams are numbered by kind, then CPU, so that like columns stand together.
+    // Streams are numbered by kind, then CPU, so that similar columns are adjacent.
     let mut stream_at = vec![u16::MAX; STREAM_KINDS * usize::from(MAX_CPUS)];
     let slot =
         |(kind, cpu): (u8, u16)| usize::from(kind) * usize::from(MAX_CPUS) + usize::from(cpu);
@@ -158,7 +158,7 @@ impl Stream {
         }
     }
 
-    /// 0: no frame; else one more than the difference to the stream's last frame.
+    /// Appends 0 for no frame, otherwise the difference to the stream's last frame, plus 1.
     fn frame(&mut self, pfn: Option<u64>) {
         match pfn {
             None => self.first.push(0),
@@ -177,8 +177,8 @@ fn time(record: &Record) -> u64 {
     }
 }
 
-/// Indices below `limit`, a byte each if that suffices, else two bytes each: all low bytes first,
-/// then all high bytes.
+/// Appends indices below `limit`. One byte each if that suffices; otherwise all low bytes, then all
+/// high bytes.
 fn put_indices(out: &mut Vec<u8>, indices: impl Iterator<Item = u32> + Clone, limit: usize) {
     out.extend(indices.clone().map(|index| index as u8));
     if limit > 256 {

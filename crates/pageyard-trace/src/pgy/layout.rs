@@ -2,31 +2,33 @@
 
 use crate::event::{Kind, Record};
 
-/// First bytes of a file. Like PNG's, they show a transfer that changed line ends or dropped bits.
+/// First bytes of a file. Like those of PNG, they detect transfers that change line ends or drop
+/// bits.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89PGY\r\n\x1a\n";
 /// Version of the layout.
 ///
-/// 2 brought compaction's events, 3 reclaim's; a file of an older version is one without them.
+/// Version 2 added compaction events, version 3 reclaim events. Files of older versions are valid
+/// and contain none.
 pub(super) const VERSION: u16 = 3;
-/// Length of the file head: magic, version, declared CPUs, checksum.
+/// Length of the file header: magic, version, declared CPUs, checksum.
 pub(super) const HEAD_LEN: usize = 16;
-/// Records in a chunk that the writer makes.
+/// Number of records in a chunk, as the writer makes it.
 pub(super) const CHUNK_RECORDS: usize = 1 << 16;
-/// A chunk is also closed when its marks hold this many bytes.
+/// A chunk also ends when its marks contain this many bytes.
 pub(super) const CHUNK_MARK_BYTES: usize = 1 << 20;
-/// Greatest number of records in a chunk that a reader accepts.
+/// Maximum number of records in a chunk that a reader accepts.
 pub(super) const MAX_RECORDS: u64 = 1 << 18;
-/// Greatest length of a chunk's content in bytes, before and after compression.
+/// Maximum size of a chunk's content in bytes, before and after compression.
 pub(super) const MAX_CONTENT: usize = 1 << 26;
-/// Attachments are cut into parts of this length.
+/// Attachments are split into parts of this many bytes.
 pub(super) const PART: usize = 1 << 24;
-/// Greatest length of all attachments together.
+/// Maximum total size of all attachments in bytes.
 pub(super) const MAX_ATTACHED: u64 = 1 << 30;
-/// Greatest length of a mark in bytes: the text reader's longest line, all of it `\xNN`.
+/// Maximum length of a mark in bytes: the text reader's longest line, all escaped as `\xNN`.
 pub(super) const MAX_MARK: usize = 1 << 18;
-/// Greatest length of a command name in bytes: the text reader's longest, all of it `\xNN`.
+/// Maximum length of a command name in bytes: the text reader's longest, all escaped as `\xNN`.
 pub(super) const MAX_COMM: usize = 512;
-/// Greatest length of an attachment's name in bytes; those of state files are shorter.
+/// Maximum length of an attachment's name in bytes; the names of state files are shorter.
 pub(super) const MAX_NAME: usize = 255;
 
 /// Kinds of streams within a chunk of records: page events as in [`Kind`], marks, compaction.
@@ -40,7 +42,7 @@ pub(super) const MARK: u8 = 6;
 pub(super) const COMPACTION: u8 = 7;
 pub(super) const STREAM_KINDS: usize = 8;
 
-/// The stream a record belongs to: its kind and CPU.
+/// Returns the kind and CPU of the stream that a record belongs to.
 pub(super) fn stream_of(record: &Record) -> (u8, u16) {
     match record {
         Record::Mark { cpu, .. } => (MARK, *cpu),
@@ -59,7 +61,7 @@ pub(super) fn stream_of(record: &Record) -> (u8, u16) {
     }
 }
 
-/// Bytes of order and type that an event of this stream kind has.
+/// Returns the number of bytes of order and type in an event of this stream kind.
 pub(super) fn attributes(kind: u8) -> usize {
     match kind {
         FREE_BATCHED | MARK | COMPACTION => 0,

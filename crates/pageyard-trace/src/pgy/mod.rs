@@ -1,7 +1,7 @@
-//! The compact trace file `.pgy`; its layout is described in `docs/trace-format.md`.
+//! The compact trace format `.pgy`. Its layout is described in `docs/trace-format.md`.
 //!
-//! A file is a head, then chunks that each carry a checksum: attachments first, then records, and
-//! a last chunk with totals, so that a file cut anywhere is noticed. No part needs seeking.
+//! A file is a header followed by chunks, each with a checksum: attachments, then records, then a
+//! last chunk with totals. Truncation at any point is therefore detected. No part requires seeking.
 
 mod bytes;
 mod chunk;

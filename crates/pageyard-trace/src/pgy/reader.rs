@@ -1,4 +1,4 @@
-//! Reading a `.pgy` file in one pass.
+//! Reader of `.pgy` files, in one pass.
 
 use super::bytes::{Bytes, Wrong};
 use super::chunk::{CHUNK_HEAD, CHUNK_MAGIC, ChunkHead, ChunkKind};
@@ -17,22 +17,22 @@ use crate::state::is_state_file;
 pub(crate) struct PgyBody {
     content: Vec<u8>,
     decoder: Decoder,
-    /// The head of the chunk whose content is in `content`.
+    /// The header of the chunk whose content is in `content`.
     current: Option<ChunkHead>,
     position: Option<Position>,
     next_index: u32,
     records: u64,
     attachments: u64,
-    /// An attachment of which parts are missing: its name and length.
+    /// An attachment with missing parts: its name and length.
     open: Option<(String, usize)>,
-    /// Plain bytes so far of attached maps of frames, of other attachments, and of records.
+    /// Decompressed bytes so far: of attached frame maps, of other attachments, and of records.
     maps: u64,
     texts: u64,
     expanded: u64,
 }
 
 impl PgyBody {
-    /// Reads the head of the file and its attachments.
+    /// Reads the file header and the attachments.
     pub(crate) fn start(
         source: &mut Source,
         shared: &mut Shared,
@@ -40,7 +40,7 @@ impl PgyBody {
     ) -> Result<Self, TraceError> {
         let mut body = PgyBody::default();
         if let Err(fault) = head(source, shared) {
-            // Another version cannot be read at all; damage to the head can be passed over.
+            // Another version cannot be read at all; a damaged header can be skipped.
             if matches!(fault, Fault::Version { .. }) {
                 return Err(TraceError::new(&shared.name, Position::Byte(0), fault));
             }
@@ -60,7 +60,7 @@ impl PgyBody {
         Ok(body)
     }
 
-    /// Appends the records of the next chunk; `false` at the end.
+    /// Appends the records of the next chunk. Returns `false` at the end.
     pub(crate) fn next_chunk(
         &mut self,
         source: &mut Source,
@@ -110,8 +110,8 @@ impl PgyBody {
         self.position.unwrap_or(Position::Whole)
     }
 
-    /// The head of the chunk at hand, read and checked unless it is there already; `None` where
-    /// the file ends without its end (reported).
+    /// Returns the header of the current chunk, reading and checking it if necessary. Returns
+    /// `None` if the file ends without an end chunk (which is reported).
     fn load(
         &mut self,
         source: &mut Source,
@@ -129,7 +129,7 @@ impl PgyBody {
                     let expected = self.next_index;
                     self.next_index = head.index.saturating_add(1);
                     if let Err(fault) = opened {
-                        // The damage is counted; that chunks before it are missing need not be.
+                        // Only the damage is counted, not also that chunks before it are missing.
                         shared.fault(position, fault)?;
                         continue;
                     }
@@ -151,7 +151,7 @@ impl PgyBody {
                     if over || !find_chunk(source, shared)? {
                         return Ok(None);
                     }
-                    // The damage is counted; that its chunk is missing need not be.
+                    // Only the damage is counted, not also that its chunk is missing.
                     if let Some(head) = peek(source) {
                         self.next_index = head.index;
                     }
@@ -160,8 +160,8 @@ impl PgyBody {
         }
     }
 
-    /// The next chunk's head, and whether its content is sound; the chunk is consumed then. An error
-    /// consumes nothing.
+    /// Returns the next chunk's header and whether its content is valid, and consumes the chunk. An
+    /// error consumes nothing.
     fn try_load(&mut self, source: &mut Source) -> Result<(ChunkHead, Result<(), Fault>), Fault> {
         if !source.need(CHUNK_HEAD)? {
             let cut = if source.window().is_empty() {
@@ -181,13 +181,13 @@ impl PgyBody {
         }
         let stored = &source.window()[CHUNK_HEAD..CHUNK_HEAD + head.stored];
         let opened = head.open(stored, &mut self.content);
-        // The head is sound, so the next chunk begins where it says. Looking for one inside a damaged
-        // content would take time that grows with the square of the input.
+        // The header is valid, so it says where the next chunk begins. Searching a damaged content
+        // for a chunk would take time quadratic in the input.
         source.consume(CHUNK_HEAD + head.stored);
         Ok((head, opened))
     }
 
-    /// Takes in one part of an attachment.
+    /// Adds one part of an attachment.
     fn attachment(
         &mut self,
         all: &mut Attachments,
@@ -256,7 +256,7 @@ impl PgyBody {
     }
 }
 
-/// Reads the head of the file.
+/// Reads the file header.
 fn head(source: &mut Source, shared: &mut Shared) -> Result<(), Fault> {
     if !source.need(HEAD_LEN)? {
         return Err(Fault::Truncated("the file's head"));
@@ -278,12 +278,12 @@ fn head(source: &mut Source, shared: &mut Shared) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The head of a chunk at the front of the window, if one is there.
+/// Returns the chunk header at the front of the window, if there is one.
 fn peek(source: &Source) -> Option<ChunkHead> {
     ChunkHead::parse(source.window().first_chunk()?).ok()
 }
 
-/// Moves to the next head of a chunk behind the current position; `false` if there is none.
+/// Advances to the next chunk header after the current position. Returns `false` if there is none.
 fn find_chunk(source: &mut Source, shared: &mut Shared) -> Result<bool, TraceError> {
     source.consume(1);
     loop {

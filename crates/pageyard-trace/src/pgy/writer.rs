@@ -1,4 +1,4 @@
-//! Writing a `.pgy` file in one pass.
+//! Writer of `.pgy` files, in one pass.
 
 use std::io::Write;
 
@@ -18,12 +18,12 @@ use crate::state::is_state_file;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 
-/// How to write a `.pgy` file.
+/// Options for writing a `.pgy` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriterOptions {
-    /// zstd level, 1 (fast) to 22 (small).
+    /// zstd level, from 1 (fast) to 22 (small).
     pub level: i32,
-    /// The number of CPUs that the recording declares, if it does.
+    /// Number of CPUs that the recording declares, if any.
     pub declared_cpus: Option<u16>,
 }
 
@@ -33,8 +33,8 @@ impl Default for WriterOptions {
     }
 }
 
-/// Writes a `.pgy` file: attachments first, then records, then [`TraceWriter::finish`]. A file
-/// that was not finished is read as cut short.
+/// Writes a `.pgy` file: attachments first, then records, then [`TraceWriter::finish`]. An
+/// unfinished file reads as truncated.
 pub struct TraceWriter<W: Write> {
     out: W,
     options: WriterOptions,
@@ -51,7 +51,7 @@ impl<W: Write> TraceWriter<W> {
     /// Begins a file; `out` need not be buffered.
     ///
     /// # Errors
-    /// [`Fault::Io`]; [`Fault::OutOfRange`] for more than [`MAX_CPUS`] CPUs.
+    /// Fails with [`Fault::Io`], or [`Fault::OutOfRange`] for more than [`MAX_CPUS`] CPUs.
     pub fn new(out: W, options: WriterOptions) -> Result<Self, TraceError> {
         let mut writer = TraceWriter {
             out,
@@ -64,7 +64,7 @@ impl<W: Write> TraceWriter<W> {
             attached: 0,
             names: Vec::new(),
         };
-        // 0 stands for "not declared".
+        // 0 means "not declared".
         let cpus = options.declared_cpus.unwrap_or(0);
         at_most("cpus", u64::from(cpus), u64::from(MAX_CPUS)).map_err(|f| writer.error(f))?;
         let mut head = Vec::with_capacity(HEAD_LEN);
@@ -77,12 +77,12 @@ impl<W: Write> TraceWriter<W> {
         Ok(writer)
     }
 
-    /// Attaches a file. All are attached before the first record, each name once.
+    /// Attaches a file. Attach all files before the first record, each name once.
     ///
     /// # Errors
-    /// [`Fault::Unwritable`] if records were written already, the name is none of the
-    /// [state files'](crate::state::StateDir) or was used before, or all attachments together exceed
-    /// 1 GiB; [`Fault::Io`].
+    /// Fails with [`Fault::Unwritable`] if records have been written, or if all attachments
+    /// together exceed 1 GiB. Also if the name is not one of the [state
+    /// files](crate::state::StateDir), or is already used. Fails with [`Fault::Io`] on I/O errors.
     pub fn attach(&mut self, name: &str, data: &[u8]) -> Result<(), TraceError> {
         self.attached += data.len() as u64;
         if self.records > 0 {
@@ -117,20 +117,20 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Attaches all of these files.
+    /// Attaches all files.
     ///
     /// # Errors
-    /// As [`TraceWriter::attach`].
+    /// As for [`TraceWriter::attach`].
     pub fn attach_all(&mut self, attachments: &Attachments) -> Result<(), TraceError> {
         attachments.iter().try_for_each(|a| self.attach(&a.name, &a.data))
     }
 
-    /// Writes one record. Only tasks that events use are kept; a reader numbers them by first use.
+    /// Writes one record. Only tasks that events refer to are stored; a reader numbers them by
+    /// first use.
     ///
     /// # Errors
-    /// [`Fault::OutOfRange`] for an impossible event, [`Fault::Unwritable`] for an unknown task or
-    /// a name
-    /// or mark that is too long, [`Fault::Io`].
+    /// Fails with [`Fault::OutOfRange`] for an impossible event, or with [`Fault::Io`]. Fails with
+    /// [`Fault::Unwritable`] for an unknown task, or for a name or mark that is too long.
     pub fn write(&mut self, tasks: &Tasks, record: &Record) -> Result<(), TraceError> {
         match record {
             Record::Event(event) => {
@@ -160,7 +160,7 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// The task is one that can be written.
+    /// Fails if the task cannot be written.
     fn known(&self, tasks: &Tasks, task: u32) -> Result<(), TraceError> {
         let why = match tasks.get(task) {
             None => "the event's task is not known",
@@ -170,11 +170,11 @@ impl<W: Write> TraceWriter<W> {
         Err(self.error(Fault::Unwritable(why)))
     }
 
-    /// Writes what is left and the totals. `summary` is the source's, once it has been read to
-    /// its end: lost events and faults found at import are kept.
+    /// Writes the remaining records and the totals. `summary` must be the source's after it was
+    /// read to the end: lost events and faults at import are taken from it.
     ///
     /// # Errors
-    /// [`Fault::Io`].
+    /// Fails with [`Fault::Io`].
     pub fn finish(mut self, tasks: &Tasks, summary: &Summary) -> Result<W, TraceError> {
         self.flush(tasks)?;
         let mut content = Vec::new();

@@ -1,4 +1,4 @@
-//! `/proc/buddyinfo`: free blocks by order.
+//! Parser of `/proc/buddyinfo`: free blocks by order.
 
 use super::lines::Lines;
 use crate::error::TraceError;
@@ -25,7 +25,8 @@ impl BuddyInfo {
     /// Parses the file.
     ///
     /// # Errors
-    /// The first line of another form, or with another number of orders than the first.
+    /// Fails on the first line of an unexpected form, or with another number of orders than the
+    /// first line.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, TraceError> {
         let mut rows: Vec<BuddyRow> = Vec::new();
         let mut lines = Lines::new(name, bytes);
@@ -43,7 +44,7 @@ impl BuddyInfo {
         Ok(BuddyInfo { rows })
     }
 
-    /// The free blocks of one zone by order.
+    /// Returns the free blocks of one zone by order.
     pub fn zone(&self, node: u16, zone: &str) -> Option<&[u64]> {
         let row = self.rows.iter().find(|row| row.node == node && row.zone == zone)?;
         Some(&row.free)

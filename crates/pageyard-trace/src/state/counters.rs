@@ -1,4 +1,4 @@
-//! `/proc/vmstat` and the settings of `/proc/sys/vm`: names with values.
+//! Parsers of `/proc/vmstat` and of the settings in `/proc/sys/vm`.
 
 use super::lines::Lines;
 use crate::error::TraceError;
@@ -13,7 +13,7 @@ impl Counters {
     /// Parses `/proc/vmstat`: `name value` on each line.
     ///
     /// # Errors
-    /// The first line of another form.
+    /// Fails on the first line of an unexpected form.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, TraceError> {
         let mut counters = Counters::default();
         let mut lines = Lines::new(name, bytes);
@@ -34,22 +34,22 @@ impl Counters {
         Ok(())
     }
 
-    /// The value of the counter of this name.
+    /// Returns the value of the counter of this name.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.list.iter().find(|(n, _)| n == name).map(|&(_, value)| value)
     }
 
-    /// Names and values in the order of the file.
+    /// Returns names and values in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.list.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// Number of counters.
+    /// Returns the number of counters.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no counters.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -65,7 +65,7 @@ impl Settings {
     /// Parses lines of the form `name:value`.
     ///
     /// # Errors
-    /// The first line of another form.
+    /// Fails on the first line of an unexpected form.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, TraceError> {
         let mut settings = Settings::default();
         let mut lines = Lines::new(name, bytes);
@@ -78,22 +78,23 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The value of the setting of this name, as text.
+    /// Returns the value of the setting of this name, as text.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.list.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// The value of the setting of this name, if it is one number.
+    /// Returns the value of the setting of this name, if it is a single number.
     pub fn number(&self, name: &str) -> Option<i64> {
         self.get(name)?.parse().ok()
     }
 
-    /// The value of the setting of this name, if it is a list of numbers separated by blanks.
+    /// Returns the value of the setting of this name, if it is a list of numbers separated by
+    /// blanks.
     pub fn numbers(&self, name: &str) -> Option<Vec<i64>> {
         self.get(name)?.split_ascii_whitespace().map(|word| word.parse().ok()).collect()
     }
 
-    /// Names and values in the order of the file.
+    /// Returns names and values in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.list.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }

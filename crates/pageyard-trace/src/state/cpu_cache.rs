@@ -1,4 +1,4 @@
-//! The CPU caches, as `grep . cpu*/cache/index*/*` prints them in `/sys/devices/system/cpu`.
+//! Parser of CPU caches, as `grep . cpu*/cache/index*/*` prints them in `/sys/devices/system/cpu`.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use crate::check::MAX_CPUS;
 use crate::error::TraceError;
 use crate::number::parse_decimal;
 
-/// One cache as one CPU sees it. What the file does not say is `None` or empty.
+/// One cache, as seen by one CPU. Attributes absent from the file are `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cache {
     /// The CPU.
     pub cpu: u16,
-    /// Number of the cache at this CPU.
+    /// Number of the cache within this CPU.
     pub index: u8,
-    /// Level, 1 is nearest.
+    /// Level; 1 is the nearest.
     pub level: Option<u8>,
     /// `Data`, `Instruction` or `Unified`.
     pub kind: Option<String>,
     /// Size in bytes.
     pub size: Option<u64>,
-    /// CPUs that share it, in ascending order.
+    /// CPUs that share the cache, in ascending order.
     pub shared_cpus: Vec<u16>,
     /// All other attributes by name.
     pub other: Vec<(String, String)>,
@@ -29,7 +29,7 @@ pub struct Cache {
 /// The caches of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuCaches {
-    /// By CPU, then index.
+    /// Caches, ordered by CPU, then index.
     pub caches: Vec<Cache>,
 }
 
@@ -37,7 +37,7 @@ impl CpuCaches {
     /// Parses lines of the form `cpu0/cache/index3/size:16384K`.
     ///
     /// # Errors
-    /// The first line of another form.
+    /// Fails on the first line of an unexpected form.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, TraceError> {
         let mut found: BTreeMap<(u16, u8), Cache> = BTreeMap::new();
         let mut lines = Lines::new(name, bytes);
@@ -79,20 +79,20 @@ impl CpuCaches {
         Ok(CpuCaches { caches: found.into_values().collect() })
     }
 
-    /// The caches of this CPU.
+    /// Returns the caches of this CPU.
     pub fn of(&self, cpu: u16) -> &[Cache] {
         let from = self.caches.partition_point(|cache| cache.cpu < cpu);
         let to = self.caches.partition_point(|cache| cache.cpu <= cpu);
         &self.caches[from..to]
     }
 
-    /// The cache of this CPU that is furthest away and holds data.
+    /// Returns this CPU's data or unified cache of the highest level.
     pub fn last_level(&self, cpu: u16) -> Option<&Cache> {
         let holds_data = |cache: &&Cache| matches!(cache.kind.as_deref(), Some("Data" | "Unified"));
         self.of(cpu).iter().filter(holds_data).max_by_key(|cache| cache.level)
     }
 
-    /// This CPU's share of its last-level cache in bytes (spec §5.13).
+    /// Returns this CPU's share of its last-level cache in bytes (spec §5.13).
     pub fn data_slice(&self, cpu: u16) -> Option<u64> {
         let cache = self.last_level(cpu)?;
         Some(cache.size? / cache.shared_cpus.len().max(1) as u64)
@@ -103,7 +103,7 @@ fn small(text: &str, limit: u64) -> Option<u64> {
     parse_decimal(text.as_bytes()).filter(|&n| n <= limit)
 }
 
-/// `16384K` in bytes.
+/// Parses a size like `16384K` to bytes.
 fn size(text: &str) -> Option<u64> {
     let (digits, unit) = match text.as_bytes().last()? {
         b'K' => (&text[..text.len() - 1], 1 << 10),
@@ -113,10 +113,10 @@ fn size(text: &str) -> Option<u64> {
     parse_decimal(digits.as_bytes())?.checked_mul(unit)
 }
 
-/// Sharers of all caches together, as one cache that all CPUs share has them.
+/// Maximum number of sharers of all caches together: one cache shared by all CPUs, seen by each.
 const MOST_SHARERS: usize = 1 << 24;
 
-/// `0-3,8` as single CPUs.
+/// Parses a list like `0-3,8` to single CPUs.
 fn cpu_list(text: &str) -> Option<Vec<u16>> {
     let mut ranges = Vec::new();
     for part in text.split(',') {

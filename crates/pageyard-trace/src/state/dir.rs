@@ -1,4 +1,4 @@
-//! All state files of a recording, from the folder around it or from its attachments.
+//! All state files of a recording, from the folder next to it or from its attachments.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,7 +10,7 @@ use crate::error::{Fault, Position, TraceError};
 use crate::input::bound::{self, Bound};
 use crate::input::{Used, decompress_all, read_at_most};
 
-/// The state of a machine at one moment, as far as files tell.
+/// State of a machine at one moment, as far as files describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// `/proc/zoneinfo`.
@@ -27,10 +27,10 @@ pub struct Snapshot {
     pub sys_vm: Option<Settings>,
 }
 
-/// The state files of a recording. They lie beside it under these names (and may be compressed,
-/// with `.xz`, `.gz` or `.zst` behind the name):
+/// The state files of a recording. They are next to it under these names, optionally compressed
+/// with the extension `.xz`, `.gz` or `.zst`:
 ///
-/// - `before/FILE` and `after/FILE`: around the recording;
+/// - `before/FILE` and `after/FILE`: before and after the recording;
 /// - `FILE.traced_start` and `FILE.traced_end`: just inside the recording;
 /// - `pfnmap.before` and `pfnmap.after`: just inside the recording;
 ///
@@ -54,12 +54,12 @@ pub struct StateDir {
 const FILES: [&str; 6] = ["zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat", "cpu_cache", "sys_vm"];
 const PFNMAPS: [&str; 2] = ["pfnmap.before", "pfnmap.after"];
 const SUFFIXES: [&str; 4] = ["", ".xz", ".gz", ".zst"];
-/// Greatest length of a map of frames, a byte each: this is 4 TiB of memory.
+/// Maximum size of a frame map, one byte per frame; enough for 4 TiB of memory.
 const MAX_MAP: u64 = 1 << 30;
-/// Greatest length of another file: 4096 CPUs in each of 100 zones.
+/// Maximum size of another file; enough for 4096 CPUs in each of 100 zones.
 const MAX_TEXT: u64 = 1 << 26;
 
-/// Whether this is the name of a state file, as it lies beside a recording or is attached to one.
+/// Returns whether `name` is that of a state file, next to a recording or attached to it.
 pub(crate) fn is_state_file(name: &str) -> bool {
     let file = |name: &str| FILES.contains(&name);
     match name.split_once('/') {
@@ -73,29 +73,29 @@ pub(crate) fn is_state_file(name: &str) -> bool {
 }
 
 impl StateDir {
-    /// Reads what lies beside a trace: `path` is the trace or the folder.
+    /// Reads the state files next to a trace. `path` is the trace or its folder.
     ///
     /// # Errors
-    /// A file that is there but cannot be read, decompressed or parsed.
+    /// Fails if a file exists but cannot be read, decompressed or parsed.
     pub fn beside(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let folder = folder_of(path.as_ref());
         let prefix = format!("{}/", folder.display());
         Self::parse(&prefix, Self::collect(folder)?)
     }
 
-    /// Parses what is attached to a trace; attachments of other names are passed over.
+    /// Parses the files attached to a trace. Ignores attachments with other names.
     ///
     /// # Errors
-    /// The first attachment that cannot be parsed.
+    /// Fails on the first attachment that cannot be parsed.
     pub fn from_attachments(attachments: &Attachments) -> Result<Self, TraceError> {
         Self::parse("", attachments.clone())
     }
 
-    /// The files that lie beside a trace, decompressed, under the names above, ready to be
-    /// attached: `path` is the trace or the folder.
+    /// Reads and decompresses the files next to a trace, under the names above, ready to be
+    /// attached. `path` is the trace or its folder.
     ///
     /// # Errors
-    /// A file that is there but cannot be read or decompressed.
+    /// Fails if a file exists but cannot be read or decompressed.
     pub fn collect(path: impl AsRef<Path>) -> Result<Attachments, TraceError> {
         let folder = folder_of(path.as_ref());
         let mut found = Attachments::new();
@@ -124,7 +124,7 @@ impl StateDir {
         let (before, after) = (snapshot("before/", "")?, snapshot("after/", "")?);
         let traced_start = snapshot("", ".traced_start")?;
         let traced_end = snapshot("", ".traced_end")?;
-        // Maps are large, so they are not copied.
+        // Maps are large, so move them instead of copying.
         let [pfnmap_before, pfnmap_after] = PFNMAPS.map(|name| files.take(name).map(PfnMap::new));
         Ok(StateDir { before, traced_start, traced_end, after, pfnmap_before, pfnmap_after })
     }
@@ -167,7 +167,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// The file of this name in the folder, compressed or not; `None` if there is none.
+/// Reads the file of this name in the folder, compressed or not; `None` if there is none.
 fn read(
     folder: &Path,
     name: &str,
@@ -187,7 +187,7 @@ fn read(
     Ok(None)
 }
 
-/// Opens a file that is one: a device has no end, and a FIFO would be waited for.
+/// Opens a regular file. Refuses devices, which have no end, and FIFOs, whose open would block.
 fn regular(path: &Path) -> io::Result<File> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));

@@ -1,9 +1,9 @@
-//! What the parsers share: numbered lines and faults that name them.
+//! Helpers shared by the parsers: numbered lines and faults with line numbers.
 
 use crate::error::{Fault, Position, TraceError, excerpt};
 use crate::number::parse_decimal;
 
-/// The lines of a file, without blanks at either end, and the number of the current one.
+/// Lines of a file, trimmed of blanks, and the number of the current line.
 pub(super) struct Lines<'a> {
     name: &'a str,
     rest: &'a [u8],
@@ -15,7 +15,7 @@ impl<'a> Lines<'a> {
         Lines { name, rest: bytes, number: 0 }
     }
 
-    /// The next line that is not blank, as text; `None` at the end.
+    /// Returns the next line that is not blank; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<&'a str>, TraceError> {
         while !self.rest.is_empty() {
             let end = memchr::memchr(b'\n', self.rest);
@@ -36,7 +36,7 @@ impl<'a> Lines<'a> {
         Ok(None)
     }
 
-    /// An error at the current line.
+    /// Returns an error at the current line.
     pub(super) fn expected(&self, expected: &'static str, found: &str) -> TraceError {
         self.at(Fault::State { expected, found: excerpt(found.as_bytes()) })
     }
@@ -45,7 +45,7 @@ impl<'a> Lines<'a> {
         parse_decimal(text.as_bytes()).ok_or_else(|| self.expected(expected, text))
     }
 
-    /// `Node N, zone NAME` and what follows it.
+    /// Parses `Node N, zone NAME` and returns the node, the zone and the rest of the line.
     pub(super) fn node_zone<'t>(
         &self,
         line: &'t str,

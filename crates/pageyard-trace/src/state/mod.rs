@@ -1,7 +1,7 @@
-//! The machine around a recording: files of `/proc` and `/sys` (spec §9.4), parsed.
+//! Parsers of the `/proc` and `/sys` files that describe the machine of a recording (spec §9.4).
 //!
-//! Every parser takes the name of the file, for errors, and its bytes; an error names the line.
-//! [`StateDir`] gathers what lies beside a trace or is attached to it; every file is optional.
+//! Every parser takes the name of the file, for errors, and its bytes. Errors include the line.
+//! [`StateDir`] collects the files next to a trace or attached to it; every file is optional.
 //!
 //! ```
 //! use pageyard_trace::state::BuddyInfo;

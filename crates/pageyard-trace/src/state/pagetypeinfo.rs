@@ -1,9 +1,9 @@
-//! `/proc/pagetypeinfo`: free blocks by order and type, pageblocks by type.
+//! Parser of `/proc/pagetypeinfo`: free blocks by order and type, pageblocks by type.
 
 use super::lines::Lines;
 use crate::error::TraceError;
 
-/// What the file says.
+/// Contents of `/proc/pagetypeinfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageTypeInfo {
     /// Order of a pageblock.
@@ -14,7 +14,7 @@ pub struct PageTypeInfo {
     pub free: Vec<FreeRow>,
     /// Pageblocks by type, one row per zone.
     pub blocks: Vec<BlockRow>,
-    /// Pageblocks that hold pages of another type, one row per zone; with `page_owner` only.
+    /// Pageblocks that contain pages of another type, one row per zone; only with `page_owner`.
     pub mixed: Vec<BlockRow>,
 }
 
@@ -31,12 +31,12 @@ pub struct FreeRow {
     pub counts: Vec<FreeCount>,
 }
 
-/// A number of free blocks.
+/// Number of free blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeCount {
     /// The number.
     pub blocks: u64,
-    /// The kernel stopped counting there (`>`): there may be more.
+    /// Whether the kernel stopped counting here (`>`), so there may be more.
     pub at_least: bool,
 }
 
@@ -59,10 +59,10 @@ enum Section {
 }
 
 impl PageTypeInfo {
-    /// Parses the file; with several nodes it has the same parts for each.
+    /// Parses the file. With several nodes, it repeats its parts for each node.
     ///
     /// # Errors
-    /// The first line of another form.
+    /// Fails on the first line of an unexpected form.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, TraceError> {
         let mut info = PageTypeInfo::default();
         let mut section = Section::Head;

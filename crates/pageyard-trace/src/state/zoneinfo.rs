@@ -1,11 +1,11 @@
-//! `/proc/zoneinfo` (spec §9.4) of 6.1, 6.12 and 6.18 kernels.
+//! Parser of `/proc/zoneinfo` (spec §9.4) of 6.1, 6.12 and 6.18 kernels.
 
 use super::counters::Counters;
 use super::lines::Lines;
 use crate::check::MAX_CPUS;
 use crate::error::TraceError;
 
-/// What the file says.
+/// Contents of `/proc/zoneinfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZoneInfo {
     /// Counters of nodes that have populated zones.
@@ -28,17 +28,17 @@ pub struct NodeStats {
 pub struct Watermarks {
     /// Temporary boost.
     pub boost: u64,
-    /// MIN.
+    /// Min watermark.
     pub min: u64,
-    /// LOW.
+    /// Low watermark.
     pub low: u64,
-    /// HIGH.
+    /// High watermark.
     pub high: u64,
-    /// PROMO; not printed by a 6.1 kernel.
+    /// Promo watermark; absent in 6.1.
     pub promo: Option<u64>,
 }
 
-/// One zone. Counts are pages.
+/// One zone. Counts are in pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Zone {
     /// Its node.
@@ -57,11 +57,11 @@ pub struct Zone {
     pub managed: u64,
     /// Pages of CMA areas.
     pub cma: u64,
-    /// Reserve against requests for each higher zone (spec §3.5).
+    /// Lowmem reserve against requests for each higher zone (spec §3.5).
     pub protection: Vec<u64>,
-    /// Counters; none for an unpopulated zone.
+    /// Counters; empty for an unpopulated zone.
     pub counters: Counters,
-    /// Per-CPU lists, by online CPU; none for an unpopulated zone.
+    /// Per-CPU lists, one entry per online CPU; empty for an unpopulated zone.
     pub pagesets: Vec<Pageset>,
     /// Whether reclaim has given up on the node.
     pub node_unreclaimable: bool,
@@ -70,7 +70,7 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// Whether the zone has pages.
+    /// Returns whether the zone has pages.
     pub fn is_populated(&self) -> bool {
         self.present != 0
     }
@@ -83,13 +83,13 @@ pub struct Pageset {
     pub cpu: u16,
     /// Pages on the lists.
     pub count: u64,
-    /// Pages at which a drain begins.
+    /// Number of pages at which a drain begins.
     pub high: u64,
-    /// Pages moved at once.
+    /// Pages moved per refill or drain.
     pub batch: u64,
-    /// Lower limit of `high`; 6.18 prints it.
+    /// Lower limit of `high`; present in 6.18.
     pub high_min: Option<u64>,
-    /// Upper limit of `high`; 6.18 prints it.
+    /// Upper limit of `high`; present in 6.18.
     pub high_max: Option<u64>,
     /// Threshold of the per-CPU counter deltas (spec §9.3).
     pub stat_threshold: Option<u64>,
@@ -107,7 +107,7 @@ impl ZoneInfo {
     /// Parses the file.
     ///
     /// # Errors
-    /// The first line of another form, or a populated zone that is cut short.
+    /// Fails on the first line of an unexpected form, or if a populated zone is truncated.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, TraceError> {
         let mut info = ZoneInfo::default();
         let mut section = Section::Sizes;
@@ -157,18 +157,18 @@ impl ZoneInfo {
         Ok(info)
     }
 
-    /// The zone of this node and name.
+    /// Returns the zone of this node and name.
     pub fn zone(&self, node: u16, name: &str) -> Option<&Zone> {
         self.zones.iter().find(|zone| zone.node == node && zone.name == name)
     }
 
-    /// The zones that have pages.
+    /// Returns the zones that have pages.
     pub fn populated(&self) -> impl Iterator<Item = &Zone> {
         self.zones.iter().filter(|zone| zone.is_populated())
     }
 }
 
-/// The last line of a populated zone is its first frame; without it the file was cut.
+/// Fails if the zone is truncated. The last line of a populated zone is its first frame.
 fn check_whole(lines: &Lines<'_>, zone: Option<&Zone>) -> Result<(), TraceError> {
     match zone {
         Some(zone) if zone.protection.is_empty() => {
@@ -181,7 +181,7 @@ fn check_whole(lines: &Lines<'_>, zone: Option<&Zone>) -> Result<(), TraceError>
     }
 }
 
-/// A line like `managed  3840`.
+/// Parses a line like `managed  3840`.
 fn size(lines: &Lines<'_>, line: &str, zone: &mut Zone) -> Result<(), TraceError> {
     const FORM: &str = "a watermark or size of the zone";
     let (name, value) = line.split_once(' ').ok_or_else(|| lines.expected(FORM, line))?;
@@ -201,7 +201,7 @@ fn size(lines: &Lines<'_>, line: &str, zone: &mut Zone) -> Result<(), TraceError
     Ok(())
 }
 
-/// `(0, 2150, 2150)`.
+/// Parses `(0, 2150, 2150)`.
 fn protection(lines: &Lines<'_>, list: &str) -> Result<Vec<u64>, TraceError> {
     const FORM: &str = "`(number, ...)`";
     let inner = list.trim().strip_prefix('(').and_then(|list| list.strip_suffix(')'));
@@ -209,7 +209,7 @@ fn protection(lines: &Lines<'_>, list: &str) -> Result<Vec<u64>, TraceError> {
     inner.split(',').map(|number| lines.number(FORM, number.trim())).collect()
 }
 
-/// A line of the per-CPU part or behind it, like `count: 823`.
+/// Parses a line of the per-CPU part or after it, like `count: 823`.
 fn pageset(lines: &Lines<'_>, line: &str, zone: &mut Zone) -> Result<(), TraceError> {
     const FORM: &str = "a line of the per-CPU lists";
     let (name, value) = line.split_once(':').ok_or_else(|| lines.expected(FORM, line))?;

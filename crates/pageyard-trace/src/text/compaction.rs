@@ -1,5 +1,5 @@
-//! Compaction's and reclaim's tracepoints as text. The kernel prints their fields in one order, and by it they
-//! are read; what follows the last one is passed over.
+//! Tracepoints of compaction and reclaim as text. The kernel prints their fields in a fixed order,
+//! which the parser requires. It ignores what follows the last field.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use crate::error::{Fault, excerpt};
 use crate::gfp;
 use crate::number::{parse_decimal, parse_number};
 
-/// The tracepoint of this name.
+/// Returns the tracepoint of this name.
 pub(super) fn point_of(event: &[u8]) -> Option<usize> {
     if !may_be_point(event) {
         return None;
@@ -17,14 +17,14 @@ pub(super) fn point_of(event: &[u8]) -> Option<usize> {
     POINTS.iter().position(|point| point.name.as_bytes() == event)
 }
 
-/// The event of this tracepoint with the fields in `text`.
+/// Parses the event of this tracepoint with the fields in `text`.
 pub(super) fn parse(point: usize, text: &[u8]) -> Result<Option<Compaction>, Fault> {
     let Some(described) = POINTS.get(point) else { return Ok(None) };
     let mut values = [0; MOST];
     let mut rest = text;
     for (value, &(before, form)) in values.iter_mut().zip(described.fields) {
         let missing = Fault::MissingField { event: described.name, field: key(before) };
-        // Names of zones are padded.
+        // Zone names are padded.
         let behind = rest.trim_ascii_start().strip_prefix(before.trim_start().as_bytes());
         let Some(behind) = behind else { return Err(missing) };
         let end = behind.iter().position(|b| b" ,)".contains(b)).unwrap_or(behind.len());
@@ -44,7 +44,7 @@ fn parse_value(field: &'static str, form: Form, word: &[u8]) -> Result<u64, Faul
     match form {
         Form::Frame => number(parse_number(word)),
         Form::Order if word == b"-1" => Ok(0),
-        // One past the greatest number is no order either.
+        // One past the maximum is not a valid order either.
         Form::Order => number(parse_decimal(word)).map(|order| order.saturating_add(1)),
         Form::Count | Form::OrderFailed | Form::Node | Form::Priority => {
             number(parse_decimal(word))
@@ -60,7 +60,7 @@ fn parse_value(field: &'static str, form: Form, word: &[u8]) -> Result<u64, Faul
     }
 }
 
-/// Writes the fields of an event within its limits.
+/// Writes the fields of an event, which must be within its limits.
 pub(super) fn write(out: &mut impl Write, event: &Compaction, names: bool) -> io::Result<()> {
     let (point, values) = event.values();
     for (&(before, form), &value) in POINTS[point].fields.iter().zip(&values) {

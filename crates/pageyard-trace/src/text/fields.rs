@@ -1,4 +1,4 @@
-//! The fields of the page events (spec §9.5), in any order.
+//! Parser of the fields of page events (spec §9.5), in any order.
 
 use crate::check::{MAX_ORDER, MAX_PFN, MAX_TYPE, at_most};
 use crate::error::{Fault, excerpt};
@@ -6,7 +6,7 @@ use crate::event::Kind;
 use crate::gfp;
 use crate::number::parse_number;
 
-/// The name of a page event.
+/// Name of a page event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Name {
     Alloc,
@@ -18,7 +18,7 @@ pub(super) enum Name {
 }
 
 impl Name {
-    /// The page event of this name.
+    /// Returns the page event of this name.
     pub(super) fn of(event: &[u8]) -> Option<Self> {
         Some(match event.strip_prefix(b"mm_page_")? {
             b"alloc" => Name::Alloc,
@@ -43,8 +43,9 @@ impl Name {
     }
 }
 
-/// The values as they stand in the line. `pageblock_order` and `fragmenting` are not among them:
-/// the former is the machine's, the latter follows from it (and trace-cmd prints it wrongly).
+/// Field values as in the line. `pageblock_order` is not included because it is constant for a
+/// machine. `fragmenting` is not included because it follows from `pageblock_order` and
+/// `fallback_order` (and trace-cmd prints it incorrectly).
 #[derive(Default)]
 struct Values<'a> {
     page: Option<&'a [u8]>,
@@ -85,17 +86,17 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Reads the fields of one event; remembers flag texts, of which a trace has few.
+/// Parses the fields of events, and caches the flag texts, of which a trace has few.
 #[derive(Default)]
 pub(super) struct FieldParser {
     flags: Vec<(Box<[u8]>, u32)>,
 }
 
-/// So many different flag texts are remembered.
+/// Maximum number of cached flag texts.
 const REMEMBERED: usize = 32;
 
 impl FieldParser {
-    /// The event of this name with the fields in `text`.
+    /// Parses the event of this name with the fields in `text`.
     pub(super) fn parse(&mut self, name: Name, text: &[u8]) -> Result<Kind, Fault> {
         let v = Values::collect(text);
         let read = Reading { event: name.as_str() };
@@ -110,7 +111,7 @@ impl FieldParser {
             },
             Name::Free => Kind::Free { pfn: some()?, order: read.order("order", v.order)? },
             Name::FreeBatched => {
-                // The kernel prints `order=0` always; anything else is damage.
+                // The kernel always prints `order=0`; any other value is damage.
                 if v.order.is_some() {
                     at_most("order", read.number("order", v.order)?, 0)?;
                 }
@@ -140,7 +141,7 @@ impl FieldParser {
 
     fn gfp(&mut self, text: &[u8]) -> Result<u32, Fault> {
         if let Some(known) = self.flags.iter().position(|(seen, _)| **seen == *text) {
-            // Frequent ones drift to the front.
+            // Frequent texts move to the front.
             if known > 0 {
                 self.flags.swap(known, known / 2);
             }
@@ -157,7 +158,7 @@ impl FieldParser {
     }
 }
 
-/// Reads single values; knows for which event, to say so in errors.
+/// Parses single values of an event, whose name is used in errors.
 struct Reading {
     event: &'static str,
 }
@@ -190,7 +191,7 @@ impl Reading {
         Ok(flag == 1)
     }
 
-    /// The frame; `None` for a nil page with frame number 0, or the number -1.
+    /// Returns the frame; `None` for a nil page with frame number 0, or for the number -1.
     fn frame(&self, page: Option<&[u8]>, pfn: Option<&[u8]>) -> Result<Option<u64>, Fault> {
         let pfn_text = self.present("pfn", pfn)?;
         if pfn_text == b"-1" {
@@ -213,7 +214,7 @@ impl Reading {
     }
 }
 
-/// `(nil)`, `(null)`, or a pointer of zeros.
+/// Returns whether the page is `(nil)`, `(null)` or a zero pointer.
 fn is_nil(page: &[u8]) -> bool {
     match page {
         b"(nil)" | b"(null)" => true,

@@ -1,14 +1,14 @@
-//! One line: who, where, when, and which event.
+//! Parser of one text line: task, CPU, time and event.
 //!
 //! ```text
 //!           run.sh-1     [001]    25.190487028: mm_page_alloc:        page=… pfn=…
 //!              cc1-246     (    246) [002] d..1.    49.488692: mm_page_free: page=… pfn=…
 //! ```
 //!
-//! A command name may hold spaces, dashes, brackets and colons, up to 15 bytes; tracers print it
-//! right-aligned so that the dash before the pid stands at byte 16. A line is therefore tried at
-//! that dash first, then at every dash from the left; only then is it looked at as something else,
-//! since a name may begin with `#`.
+//! A command name may contain spaces, dashes, brackets and colons, up to 15 bytes. Tracers print it
+//! right-aligned, so the dash before the pid is at byte 16. The parser tries that dash first, then
+//! every dash from the left. Only then does it try other forms of lines, since a name may begin
+//! with `#`.
 
 use memchr::memchr_iter;
 
@@ -16,15 +16,15 @@ use crate::check::{MAX_CPUS, at_most};
 use crate::error::{Fault, excerpt};
 use crate::number::parse_decimal;
 
-/// Longest of the short words between the dash and the time: the thread group, the interrupt state.
-/// Every dash of a line may be tried, so none of them is searched further.
+/// Maximum length of the short words between the dash and the time: thread group and interrupt
+/// state. The search for their ends is bounded because every dash of a line may be tried.
 const MOST_WORD: usize = 32;
-/// Where tracers put the dash between command and pid.
+/// Column of the dash between command and pid, as tracers print it.
 const DASH_COLUMN: usize = 16;
-/// Longest command name; the kernel's have 15 bytes, those of its workers up to 63.
+/// Maximum length of a command name. The kernel's have 15 bytes, those of its workers up to 63.
 pub(super) const MAX_COMM: usize = 127;
 
-/// A line taken apart.
+/// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line<'a> {
     pub(super) comm: &'a [u8],
@@ -32,23 +32,23 @@ pub(super) struct Line<'a> {
     pub(super) cpu: u16,
     pub(super) t_ns: u64,
     pub(super) event: &'a [u8],
-    /// What follows the event's name, its leading blanks removed.
+    /// What follows the event's name, without leading blanks.
     pub(super) rest: &'a [u8],
 }
 
-/// What a line is.
+/// Kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form<'a> {
     Event(Line<'a>),
     /// `cpus=N`.
     Cpus(u64),
-    /// The recorder lost events, so many or (0) an unknown number.
+    /// The recorder lost this many events; 0 means an unknown number.
     Lost(u64),
-    /// A comment, a heading, an empty line.
+    /// A comment, a heading or an empty line.
     Nothing,
 }
 
-/// Takes a line apart.
+/// Parses a line.
 pub(super) fn parse(line: &[u8]) -> Result<Form<'_>, Fault> {
     if let Some(dash) = line.get(DASH_COLUMN)
         && *dash == b'-'
@@ -60,7 +60,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Form<'_>, Fault> {
     for dash in memchr_iter(b'-', line) {
         match at_dash(line, dash) {
             Ok(found) => return Ok(Form::Event(found)),
-            // The attempt that got furthest explains best.
+            // Keep the fault of the attempt that got furthest.
             Err(miss) if miss.0 > best.0 => best = miss,
             Err(_) => {}
         }
@@ -68,7 +68,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Form<'_>, Fault> {
     not_an_event(line).unwrap_or(Err(best.1))
 }
 
-/// Lines that are no events.
+/// Parses a line that is not an event.
 fn not_an_event(line: &[u8]) -> Option<Result<Form<'_>, Fault>> {
     let line = line.trim_ascii();
     if line.is_empty() || line[0] == b'#' {
@@ -97,7 +97,7 @@ fn not_an_event(line: &[u8]) -> Option<Result<Form<'_>, Fault>> {
     lost(line).map(|n| Ok(Form::Lost(n)))
 }
 
-/// The number in `[LOST n EVENTS]` or `[n EVENTS DROPPED]`, 0 without one.
+/// Returns the number in `[LOST n EVENTS]` or `[n EVENTS DROPPED]`, 0 without one.
 fn lost(text: &[u8]) -> Option<u64> {
     if text == b"LOST EVENTS" {
         return Some(0);
@@ -111,7 +111,7 @@ fn lost(text: &[u8]) -> Option<u64> {
     if count.is_empty() { Some(0) } else { parse_decimal(count) }
 }
 
-/// Reads the line as if its command ended before `dash`. A miss tells how far it got.
+/// Parses the line as if its command ended before `dash`. A failure includes how far it got.
 fn at_dash(line: &[u8], dash: usize) -> Result<Line<'_>, (u8, Fault)> {
     let mut at = Cursor { text: line, at: dash + 1 };
     let pid = at.digits().ok_or((1, Fault::NotALine("no pid behind the dash")))?;
@@ -201,7 +201,7 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// `seconds.fraction` in nanoseconds; the fraction has up to nine digits.
+    /// Parses `seconds.fraction` to nanoseconds; the fraction has up to nine digits.
     fn time(&mut self) -> Result<u64, Fault> {
         const BAD: Fault = Fault::NotALine("no time of the form seconds.fraction");
         let from = self.at;

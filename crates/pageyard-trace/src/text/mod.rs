@@ -1,4 +1,4 @@
-//! ftrace text: what `trace-cmd report` prints and what the kernel's `trace` files hold.
+//! ftrace text: the output of `trace-cmd report` and the contents of the kernel's `trace` files.
 
 mod compaction;
 mod fields;

@@ -1,4 +1,4 @@
-//! Lines from the source, records to the caller.
+//! Reads lines from a source and converts them to records.
 
 use memchr::{memchr, memmem};
 
@@ -11,10 +11,10 @@ use crate::input::Source;
 use crate::printable::name_from_bytes;
 use crate::shared::Shared;
 
-/// Longest line in bytes; marks are at most a page.
+/// Maximum length of a line in bytes; marks are at most one page.
 const MAX_LINE: usize = 1 << 16;
 
-/// What trace-cmd puts before the text of a mark.
+/// Text that trace-cmd prints before the text of a mark.
 const MARK_PREFIX: &[u8] = b"tracing_mark_write: ";
 
 /// Reads text from a source.
@@ -22,11 +22,11 @@ const MARK_PREFIX: &[u8] = b"tracing_mark_write: ";
 pub(crate) struct TextBody {
     lines: u64,
     parser: FieldParser,
-    /// The task last seen on each CPU.
+    /// The last task seen on each CPU.
     running: Vec<Option<Running>>,
 }
 
-/// A task as it stood in a line, and its index in the table.
+/// A task as printed in a line, and its index in the table.
 #[derive(Clone)]
 struct Running {
     task: u32,
@@ -35,7 +35,7 @@ struct Running {
 }
 
 impl TextBody {
-    /// Appends up to `max` records; `false` at the end.
+    /// Appends up to `max` records. Returns `false` at the end.
     pub(crate) fn next_chunk(
         &mut self,
         source: &mut Source,
@@ -67,7 +67,7 @@ impl TextBody {
         Ok(true)
     }
 
-    /// Length of the next whole line, which then stands at the front of the window.
+    /// Returns the length of the next complete line, which is then at the front of the window.
     fn next_line(
         &mut self,
         source: &mut Source,
@@ -108,7 +108,7 @@ impl TextBody {
                     return Ok(None);
                 }
                 Err(fault) => {
-                    // The part of a line before the damage goes with it.
+                    // The part of a line before the damage is dropped too.
                     let rest = source.window().len();
                     source.consume(rest);
                     shared.fault(Position::Line(self.lines + 1), fault)?;
@@ -177,7 +177,7 @@ impl TextBody {
     }
 }
 
-/// The text of a `print` event: behind the writer's name, or in `ip=… buf=…` (`report -R`).
+/// Returns the text of a `print` event: after the writer's name, or in `ip=… buf=…` (`report -R`).
 fn mark_text(rest: &[u8]) -> &[u8] {
     if let Some(text) = rest.strip_prefix(MARK_PREFIX) {
         return text;

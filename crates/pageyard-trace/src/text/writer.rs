@@ -1,4 +1,4 @@
-//! Records as text, in the form of `trace-cmd report -t`.
+//! Writer of records as text, in the format of `trace-cmd report -t`.
 
 use std::io::{self, Write};
 
@@ -13,26 +13,26 @@ use crate::tasks::{Task, Tasks};
 
 /// Writes ftrace text that [`crate::TraceReader`] reads back to the same records.
 ///
-/// Page addresses are not part of a record; the text has those of a machine whose page
-/// descriptors lie at 0xffffea0000000000, 64 bytes each. Who wrote a mark is not kept either: it
-/// stands as `marker-1`.
+/// Page addresses are not part of a record. The text has those of a machine whose page descriptors
+/// are at 0xffffea0000000000, 64 bytes each. The writer of a mark is not stored either; its task is
+/// written as `marker-1`.
 pub struct TextWriter<W: Write> {
     out: W,
     gfp_names: bool,
     lines: u64,
 }
 
-/// With what stands before it, a mark of this length still is a line that can be read.
+/// Maximum length of a mark that still yields a readable line.
 const MAX_MARK: usize = 60 << 10;
 
 const PAGES_AT: u64 = 0xffff_ea00_0000_0000;
 
 impl<W: Write> TextWriter<W> {
-    /// Writes to `out`, which should be buffered. A declared number of CPUs becomes the `cpus=`
+    /// Writes to `out`, which should be buffered. Writes a declared number of CPUs as a `cpus=`
     /// line at the top.
     ///
     /// # Errors
-    /// [`Fault::Io`] if it cannot be written.
+    /// Fails with [`Fault::Io`].
     pub fn new(out: W, declared_cpus: Option<u16>) -> Result<Self, TraceError> {
         let mut writer = TextWriter { out, gfp_names: false, lines: 0 };
         if let Some(cpus) = declared_cpus {
@@ -41,7 +41,7 @@ impl<W: Write> TextWriter<W> {
         Ok(writer)
     }
 
-    /// Whether request flags are written as names; by default they are numbers.
+    /// Sets whether request flags are written as names. By default they are numbers.
     pub fn gfp_names(mut self, names: bool) -> Self {
         self.gfp_names = names;
         self
@@ -50,9 +50,10 @@ impl<W: Write> TextWriter<W> {
     /// Writes one record.
     ///
     /// # Errors
-    /// [`Fault::Io`]; [`Fault::OutOfRange`] for an impossible event; [`Fault::Unwritable`] where
-    /// text has no way to say it: an unknown task index, a line break in a name or mark, a name
-    /// with leading blanks, of more than 127 bytes, or with a line's pid and CPU in it.
+    /// Fails with [`Fault::Io`]; with [`Fault::OutOfRange`] for an impossible event; with
+    /// [`Fault::Unwritable`] if the text format cannot represent the record: an unknown task index,
+    /// or a line break in a name or mark. A name must also not have leading blanks, more than 127
+    /// bytes, or text like a line's pid and CPU.
     pub fn write(&mut self, tasks: &Tasks, record: &Record) -> Result<(), TraceError> {
         match record {
             Record::Event(event) => {
@@ -88,10 +89,10 @@ impl<W: Write> TextWriter<W> {
         }
     }
 
-    /// Writes that the recorder lost so many events.
+    /// Writes that the recorder lost `count` events.
     ///
     /// # Errors
-    /// [`Fault::Io`].
+    /// Fails with [`Fault::Io`].
     pub fn write_lost(&mut self, count: u64) -> Result<(), TraceError> {
         self.line(format_args!("CPU:0 [LOST {count} EVENTS]"))
     }
@@ -99,7 +100,7 @@ impl<W: Write> TextWriter<W> {
     /// Flushes and returns the output.
     ///
     /// # Errors
-    /// [`Fault::Io`].
+    /// Fails with [`Fault::Io`].
     pub fn finish(mut self) -> Result<W, TraceError> {
         match self.out.flush() {
             Ok(()) => Ok(self.out),
@@ -118,7 +119,7 @@ impl<W: Write> TextWriter<W> {
         if task.comm.len() > MAX_COMM {
             return Err(self.error(Fault::Unwritable("a command name of more than 127 bytes")));
         }
-        // Only a name with `-1 [0]` or the like in it can be taken for less than it is.
+        // Only a name that contains something like `-1 [0]` can be misread.
         if task.comm.contains('-') && task.comm.contains('[') {
             let line = format!("{:>16}-{:<5} [000]     0.0: mm_page_free:", task.comm, task.pid);
             let read = line::parse(line.as_bytes());
@@ -136,7 +137,7 @@ impl<W: Write> TextWriter<W> {
         result.map_err(|error| self.error(Fault::Io(error)))
     }
 
-    /// What stands before an event's fields.
+    /// Writes the part of a line before an event's fields.
     fn head(&mut self, task: &Task, cpu: u16, t_ns: u64, name: &str) -> io::Result<()> {
         let (s, ns) = split(t_ns);
         let Task { pid, comm } = task;

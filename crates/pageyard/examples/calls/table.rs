@@ -1,7 +1,7 @@
-// A function for each public one of the core, without anything that could panic here. The two that
-// include this file declare the macro `calls`, the types `Lock` and `Y`, and what they do with the
-// functions: `examples/every_call.rs` compiles them, for `scripts/no-panic.sh` to look at;
-// `tests/all/hostile.rs` calls them with arguments of its own in place of these.
+// Calls each public method of the core in a function of its own that cannot itself panic. Files
+// that include this one declare the macro `calls` and the types `Lock` and `Y`.
+// `examples/every_call.rs` compiles the functions for `scripts/no-panic.sh`; `tests/all/hostile.rs`
+// calls them with its own arguments instead of these.
 
 use lock_api::Mutex;
 use pageyard::compact::{self, Background, Deferral, Retries};
@@ -13,7 +13,7 @@ use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
-/// Takes any text.
+/// A writer that accepts any text.
 struct Paper;
 
 impl fmt::Write for Paper {
@@ -84,11 +84,11 @@ const PAGESET_TEXT: PagesetText = PagesetText {
 
 const RETRIES: Retries = Retries { lost: 1, priority: Priority::SyncLight };
 
-/// A change for a history.
+/// A change of `high`, for a history.
 const HIGH: HighChange =
     HighChange { from: 0, to: 1, count: 0, refills: 0, drains: 0, reason: HighReason::Decay };
 
-/// An event for a history.
+/// An event, for a history.
 const CHANGE: Event = Event::High { zone: ZONE, change: HIGH };
 
 calls! {
@@ -322,7 +322,7 @@ calls! {
         -> Option<poison::Corruption> { poison::inspect(bytes) }
     call_fill(_y, bytes: &mut [u8] = &mut [0; 99]) -> () { poison::fill(bytes) }
 
-    // What needs no yard.
+    // Functions that need no allocator.
     call_owner_get(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7))
         -> bool { PageOwner::get(&owner, pfn).is_some() }
     call_injected(_y, faults: &Faults = &Faults::new(FaultPlan::NONE)) -> u64 { Faults::injected(faults) }

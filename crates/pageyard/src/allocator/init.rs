@@ -1,5 +1,5 @@
-//! Start-up: an embedder describes its memory ([`Layout`]), hands over room for the maps, and gets
-//! an allocator in which every usable frame is free (spec §8.1).
+//! Initialization: turns a description of memory ([`Layout`]) and room for the maps into an
+//! allocator in which every usable frame is free (spec §8.1).
 
 use core::ops::Range;
 
@@ -28,10 +28,10 @@ use crate::zone::node::{Node, rebuild_orders};
 use crate::zone::state::{PerCpu, Zone};
 
 impl<'a, C: Config<Policy: StaticPolicy>> Yard<'a, C> {
-    /// An allocator in which every usable frame that is not reserved is free.
+    /// Creates an allocator in which every usable, unreserved frame is free.
     ///
     /// # Errors
-    /// [`InitError`]; nothing was written to the storage then.
+    /// [`InitError`]; nothing was written to the storage.
     pub fn new(
         layout: &Layout<'_>,
         storage: Storage<'a, C::Lock>,
@@ -42,18 +42,18 @@ impl<'a, C: Config<Policy: StaticPolicy>> Yard<'a, C> {
         Ok(yard)
     }
 
-    /// An allocator without memory, whose requests all fail, until [`init`](Yard::init) gives it
-    /// some. Together they are [`new`](Yard::new) for small stacks: a yard has some KiB, and what
-    /// returns it by value may have copies of it on the way.
+    /// Creates an allocator without memory. All requests fail until [`init`](Yard::init) adds
+    /// memory. On small stacks, use the two instead of [`new`](Yard::new): an allocator takes
+    /// several KiB, and functions that return it by value may copy it on the stack.
     pub const fn without_memory(hooks: C::Hooks) -> Self {
         Self::with_policy(hooks, C::Policy::POLICY)
     }
 
-    /// An allocator with the layout's zones, no frame of which is memory yet: for
+    /// Creates an allocator with the layout's zones but no memory in them, for
     /// [`restore`](Yard::restore). The layout's ranges are checked but not used.
     ///
     /// # Errors
-    /// [`InitError`]; nothing was written to the storage then.
+    /// [`InitError`]; nothing was written to the storage.
     pub fn blank(
         layout: &Layout<'_>,
         storage: Storage<'a, C::Lock>,
@@ -66,7 +66,8 @@ impl<'a, C: Config<Policy: StaticPolicy>> Yard<'a, C> {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// [`without_memory`](Yard::without_memory) for a policy that is a value, as `&Rules` are.
+    /// Like [`without_memory`](Yard::without_memory), for a policy that is a value, such as
+    /// `&Rules`.
     pub const fn with_policy(hooks: C::Hooks, policy: C::Policy) -> Self {
         Yard {
             zones: &[],
@@ -89,11 +90,11 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Makes every usable frame that is not reserved free, in place. What the yard had before is
-    /// forgotten, but for what it has counted.
+    /// Initializes the allocator in place: every usable, unreserved frame becomes free. Discards
+    /// all previous state except the counters.
     ///
     /// # Errors
-    /// [`InitError`]; nothing was written to the storage then, and the yard is as it was.
+    /// [`InitError`]; nothing was written to the storage, and the allocator is unchanged.
     pub fn init(
         &mut self,
         layout: &Layout<'_>,
@@ -105,11 +106,11 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Gives the yard the layout's zones, no frame of which is memory yet, in place
+    /// Initializes the allocator in place with the layout's zones but no memory in them
     /// ([`blank`](Yard::blank)).
     ///
     /// # Errors
-    /// [`InitError`]; nothing was written to the storage then, and the yard is as it was.
+    /// [`InitError`]; nothing was written to the storage, and the allocator is unchanged.
     pub fn init_blank(
         &mut self,
         layout: &Layout<'_>,
@@ -118,7 +119,7 @@ impl<'a, C: Config> Yard<'a, C> {
         self.build(layout, storage, Start::Blank)
     }
 
-    /// Below a certain amount of memory, keeping types apart would only waste it (§2.4).
+    /// Disables mobility grouping if there is too little memory for it to pay off (§2.4).
     pub(crate) fn regroup(&self) {
         let above: u64 = self
             .zones
@@ -176,7 +177,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 Start::Deferred(_) => layout.deferred_part(spec),
                 Start::Blank | Start::Whole => None,
             };
-            // Where memory is to come, frames are cleared on the way.
+            // If memory follows, `populate` or deferred initialization writes the frames.
             match start {
                 Start::Blank => map.clear(),
                 Start::Whole | Start::Deferred(_) => map.clear_blocks(),
@@ -220,7 +221,7 @@ impl<'a, C: Config> Yard<'a, C> {
             node.cpus.store(cpus as u32, Relaxed);
         }
         let nodes: &'a [Node<'a, C::Lock>] = storage.nodes.get(..needs.nodes).unwrap_or(&[]);
-        // Of a blank yard's zones nobody knows yet which will have memory.
+        // In a blank allocator, any zone may still get memory.
         let serves = |z: &Zone<'a, C::Lock>| !populated || z.is_populated();
         rebuild_orders(nodes, |id| zones.iter().any(|z| z.node == id && serves(z)));
         let mut cpu_zones = storage.cpu_zones.iter_mut().take(needs.cpu_zones);
@@ -244,7 +245,7 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 }
 
-/// Frees a zone's usable memory, as much of it as is not initialised later.
+/// Frees a zone's usable memory, except for the deferred part.
 fn populate<C: Config>(
     zone: &Zone<'_, C::Lock>,
     layout: &Layout<'_>,
@@ -262,7 +263,7 @@ fn populate<C: Config>(
     }
     let mut from = span.start;
     while from < end {
-        // One section after the other: its descriptors are in the caches when they are put on lists.
+        // Section by section, so that descriptors are still cached when their blocks go on lists.
         let next = section_end(from).min(end);
         if all && let Some(idx) = zone.index_of(from) {
             let pages = next.0.wrapping_sub(from.0) as u32;
@@ -271,7 +272,7 @@ fn populate<C: Config>(
         at.init_frames(layout, from..next);
         from = next;
     }
-    // No CPU is to start with a debt.
+    // Fold the counters, so that no CPU starts with a difference.
     let locked = at.lock();
     locked.fold(locked.slot.diff());
     drop(locked);
@@ -284,11 +285,11 @@ fn populate<C: Config>(
 }
 
 impl<C: Config> At<'_, '_, C> {
-    /// Frees what is usable of a range of the zone's frames as naturally aligned blocks, as large
-    /// as they go, ascending, to the tails of the lists (§8.1). How many pages that were.
+    /// Frees the usable frames of a range as naturally aligned blocks, as large as possible, in
+    /// ascending order, to the tails of the lists (§8.1). Returns the number of pages freed.
     ///
-    /// The range begins and ends with a section, or with the zone, so that no free block reaches
-    /// over its edges; nobody else may work on it.
+    /// The range must start and end at a section or zone boundary, so that no free block crosses
+    /// its edges. No other thread may work on it.
     pub(crate) fn init_frames(&self, layout: &Layout<'_>, range: Range<Pfn>) -> u64 {
         let zone = self.zone;
         let runs = || {
@@ -325,7 +326,7 @@ impl<C: Config> At<'_, '_, C> {
                 }
             }
         };
-        // Nobody has this memory yet: it is filled without a lock.
+        // No other thread uses this memory yet, so it is filled without the lock.
         if self.rules().safety.fills() {
             let unfilled = Rollback::new(|| self.stay_reserved(&mut runs()));
             each_block(&|idx, order| self.fill(idx, order));
@@ -338,7 +339,7 @@ impl<C: Config> At<'_, '_, C> {
 }
 
 impl<C: Config> At<'_, '_, C> {
-    /// A hook panicked before these frames were free: they are memory, but not managed.
+    /// Marks frames reserved and unmanaged after a hook panicked before they were freed.
     #[cold]
     fn stay_reserved(&self, runs: &mut dyn Iterator<Item = Range<Pfn>>) {
         let zone = self.zone;
@@ -353,7 +354,7 @@ impl<C: Config> At<'_, '_, C> {
     }
 }
 
-/// Every pageblock with memory in it starts movable (§8.1).
+/// Marks every pageblock that contains memory as movable (§8.1).
 fn label<R: RawMutex>(zone: &Zone<'_, R>, range: &Range<Pfn>) {
     let start = range.start.max(zone.start);
     let end = range.end.min(zone.end());
@@ -366,8 +367,7 @@ fn label<R: RawMutex>(zone: &Zone<'_, R>, range: &Range<Pfn>) {
     }
 }
 
-/// Notes the order of the zones' starts in the zones themselves, so that the zone of a frame is
-/// found by bisection.
+/// Records the order of the zones' start frames, for a binary search by frame.
 fn sort_by_start<R: RawMutex>(zones: &mut [Zone<'_, R>]) {
     for nth in 0..zones.len() {
         let below = |i: usize| {
@@ -382,8 +382,8 @@ fn sort_by_start<R: RawMutex>(zones: &mut [Zone<'_, R>]) {
 }
 
 impl<C: Config> crate::zone::at::Locked<'_, '_, C> {
-    /// Memory that was never free, and is filled, becomes so, at the tail (§8.1). Frames that were
-    /// poisoned meanwhile stay out of use.
+    /// Frees filled memory for the first time, to the tail of its list (§8.1). Frames poisoned in
+    /// the meantime stay out of use.
     pub(crate) fn free_block(&self, idx: u32, order: u8) {
         let map = &self.zone.map;
         if map.is_tainted(idx, order) {
@@ -391,7 +391,8 @@ impl<C: Config> crate::zone::at::Locked<'_, '_, C> {
         }
         let t = map.block_type(idx);
         if order == MAX_ORDER && t == map.block_type(idx + PAGEBLOCK_PAGES) {
-            // The same as below, for most of all memory: nothing is left to merge with.
+            // Shortcut for most memory with the same result as below: a largest block has nothing
+            // to merge with.
             self.account(1 << order, t);
             return self.list_free(idx, order, t, End::Tail);
         }

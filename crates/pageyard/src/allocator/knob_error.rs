@@ -1,13 +1,13 @@
-//! Why a setting was refused, or has nothing to say: with the name and the value, without a heap.
+//! Errors of reading and writing settings, with the name and the value, without a heap.
 
 use core::fmt::{self, Write};
 
 use crate::base::put::{Put, put};
 
-/// How many bytes of a text an [`Excerpt`] holds.
+/// Maximum length of an [`Excerpt`] in bytes.
 const EXCERPT: usize = 38;
 
-/// The beginning of a text that somebody else owns.
+/// The beginning of a text, copied so that the original need not outlive it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Excerpt {
     bytes: [u8; EXCERPT],
@@ -16,15 +16,15 @@ pub struct Excerpt {
 }
 
 impl Excerpt {
-    /// A value's text, as far as it fits.
+    /// Returns a value's text, truncated if it does not fit.
     pub(crate) fn of(value: impl Put) -> Excerpt {
         let mut e = Excerpt { bytes: [0; EXCERPT], len: 0, cut: false };
-        // It takes what fits and never fails.
+        // An `Excerpt` truncates instead of failing.
         let _ = value.put(&mut e);
         e
     }
 
-    /// The text, or its first bytes.
+    /// Returns the text, truncated to its first bytes if it was too long.
     pub fn as_str(&self) -> &str {
         let text = self.bytes.get(..self.len.into()).unwrap_or_default();
         core::str::from_utf8(text).unwrap_or_default()
@@ -64,60 +64,60 @@ impl fmt::Debug for Excerpt {
     }
 }
 
-/// Why a setting was not written or read. Nothing has changed then.
+/// Why a setting was not written or read. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KnobError {
     /// There is no setting of this name; [`KNOBS`](crate::KNOBS) lists them.
     Unknown {
-        /// The name asked for.
+        /// The requested name.
         name: Excerpt,
     },
-    /// The value is none that the setting takes.
+    /// The setting does not accept the value.
     Refused {
-        /// Which setting.
+        /// The setting's name.
         name: &'static str,
-        /// The value refused.
+        /// The rejected value.
         value: Excerpt,
-        /// What it takes.
+        /// The accepted range.
         range: &'static str,
     },
-    /// The setting cannot be written any more.
+    /// The setting is read-only.
     ReadOnly {
-        /// Which setting.
+        /// The setting's name.
         name: &'static str,
-        /// Where it is chosen.
+        /// Where the setting is chosen.
         chosen: &'static str,
     },
-    /// The setting can be written, but there is nothing to read.
+    /// The setting is write-only.
     WriteOnly {
-        /// Which setting.
+        /// The setting's name.
         name: &'static str,
     },
-    /// The kernel has it as a setting; here something else decides.
+    /// A kernel setting that the allocator does not have.
     Elsewhere {
-        /// Which setting.
+        /// The setting's name.
         name: &'static str,
-        /// What decides.
+        /// What decides instead.
         decides: &'static str,
     },
-    /// The writer that was to take the value did not take it.
+    /// The writer rejected the value's text.
     NoRoom {
-        /// Which setting.
+        /// The setting's name.
         name: &'static str,
     },
 }
 
 impl KnobError {
-    /// Writes what [`Display`](fmt::Display) shows, on less stack than `core::fmt` takes.
+    /// Writes the same text as [`Display`](fmt::Display), with less stack than `core::fmt` needs.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Only errors of `out`.
     pub fn write_to(&self, out: &mut impl Write) -> fmt::Result {
         match *self {
             KnobError::Unknown { name } => {
                 put!(out, "there is no knob \"")?;
                 for c in name.as_str().chars() {
-                    // The quote that does not end it stays as it is.
+                    // A single quote needs no escape inside double quotes.
                     match c {
                         '\'' => put!(out, c)?,
                         _ => c.escape_default().try_for_each(|c| put!(out, c))?,
@@ -163,10 +163,10 @@ mod tests {
         assert_eq!(Excerpt::of(-17i64).as_str(), "-17");
         let full = Excerpt::of("12345678901234567890123456789012345678");
         assert!(!full.cut && full.as_str().len() == 38);
-        // 12 times three bytes, and no room for a thirteenth.
+        // 12 characters of three bytes; a thirteenth does not fit.
         let e = Excerpt::of("€€€€€€€€€€€€€€€€");
         assert_eq!((e.as_str().len(), e.cut), (36, true));
-        // What comes after the cut must not sneak in behind it.
+        // Nothing is appended after a truncation, even if it would fit.
         let mut e = Excerpt::of("€€€€€€€€€€€€€");
         e.write_str("ab").unwrap();
         assert_eq!(e.as_str().len(), 36);

@@ -1,5 +1,5 @@
-//! The table of all settings (spec §10): names, ranges, defaults and what each does. Reading and
-//! writing by name, the ranges that [`Knobs::check`] holds to, and `docs/knobs.md` come from it.
+//! The table of all settings (spec §10): names, ranges, defaults and effects. It is the source for
+//! access by name, for the ranges that [`Knobs::check`] enforces, and for `docs/knobs.md`.
 
 use core::fmt::{self, Write};
 
@@ -8,43 +8,43 @@ use crate::allocator::knobs::Knobs;
 use crate::base::put::{Put, put};
 use crate::embedder::policy::Rules;
 
-/// When a setting can be chosen, and by what.
+/// When and where a setting can be chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Read and written at any time.
+    /// Readable and writable at any time.
     RunTime,
-    /// Written at any time; a write asks for something, and there is nothing to read.
+    /// Writable at any time, to trigger an action. Not readable.
     WriteOnly,
-    /// A field of [`Layout::knobs`](crate::Layout::knobs), read only from then on.
+    /// A field of [`Layout::knobs`](crate::Layout::knobs), read-only after the start.
     Start,
-    /// Compiled in by the [policy](crate::policy).
+    /// Fixed at compile time by the [policy](crate::policy).
     Policy,
-    /// A setting of the kernel for which a yard has none: the text says what decides instead.
+    /// A kernel setting that the allocator does not have; the text names what decides instead.
     Elsewhere(&'static str),
 }
 
 /// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {
-    /// The kernel's name, or ours where the kernel has none.
+    /// The kernel's name, or this project's if the kernel has no such setting.
     pub name: &'static str,
-    /// What its numbers count; empty where they are just numbers.
+    /// The unit of its numbers; empty for plain numbers.
     pub unit: &'static str,
-    /// Its value in [`Knobs::default`], or how that is found.
+    /// Its value in [`Knobs::default`], or how that value is computed.
     pub default: &'static str,
-    /// What it takes.
+    /// The values it accepts.
     pub range: &'static str,
-    /// What it does, in a line.
+    /// Its effect, in one line.
     pub effect: &'static str,
     /// When it can be chosen.
     pub access: Access,
-    /// The kernel has no such setting.
+    /// Whether the kernel lacks this setting.
     pub ours: bool,
     value: Value,
     pub(crate) follows: Follows,
 }
 
-/// How a setting's text and its field belong together.
+/// How a setting's text maps to its field.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Number {
@@ -58,19 +58,19 @@ enum Value {
     },
     /// `lowmem_reserve_ratio`.
     Ratios,
-    /// `numa_zonelist_order`: the name of the only order that is left.
+    /// `numa_zonelist_order`: the name of the only remaining order.
     ZonelistOrder,
-    /// A 1 that asks for something.
+    /// Write-only: accepts 1, to trigger an action.
     Trigger,
     /// Fixed at the start: `Y` or `N`.
     Fixed(fn(&Knobs) -> bool),
     OfPolicy(fn(&Rules) -> u64),
-    /// Part of the policy or not: `Y` or `N`.
+    /// Whether the policy includes it: `Y` or `N`.
     InPolicy(fn(&Rules) -> bool),
     None,
 }
 
-/// What is to be done once a setting is written.
+/// What to update after a setting is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Follows {
     Nothing,
@@ -79,19 +79,19 @@ pub(crate) enum Follows {
     Reserves,
     Limits,
     NumaStat,
-    /// All zones are to be compacted.
+    /// Compact all zones.
     Compact,
-    /// Background compaction looks at the zones at once, unless it is switched off now.
+    /// Wake background compaction at once, unless its proactiveness is now 0.
     Proactive,
 }
 
-/// Larger values could overflow the arithmetic, and mean nothing.
+/// Larger values could overflow the arithmetic and have no use.
 const MOST_KBYTES: u64 = 1 << 40;
 const MOST_FACTOR: u64 = 1 << 31;
 const MOST_PAGES: u64 = 1 << 48;
 /// The kernel's settings of this kind are C ints.
 const MOST_INT: u64 = i32::MAX as u64;
-/// A number of seconds whose ticks, at 1000 a second, still fit the kernel's int.
+/// The largest number of seconds whose ticks, at 1000 per second, fit the kernel's int.
 const MOST_SECONDS: u64 = MOST_INT / 1000;
 
 const BLANK: Knob = Knob {
@@ -106,7 +106,7 @@ const BLANK: Knob = Knob {
     follows: Follows::Nothing,
 };
 
-/// A number in a field of its own.
+/// A number with a field of its own.
 macro_rules! number {
     ($field:ident, |$n:ident| $fits:expr) => {
         Value::Number { get: |k| k.$field.into(), set: |k, n| k.$field = n as _, fits: |$n| $fits }
@@ -128,7 +128,7 @@ const fn in_policy(name: &'static str, effect: &'static str, get: fn(&Rules) -> 
     Knob { name, default, range, effect, access, value: Value::InPolicy(get), ..BLANK }
 }
 
-/// All settings of §10 in its order, then those that the kernel does not have.
+/// All settings of §10 in its order, then those that the kernel lacks.
 pub const KNOBS: &[Knob] = &[
     Knob {
         name: "min_free_kbytes",
@@ -138,7 +138,7 @@ pub const KNOBS: &[Knob] = &[
         effect: "memory kept free for the kernel's own needs; watermarks and limits of the per-CPU \
                  lists follow",
         value: Value::Number {
-            // Below what was written only in a layout, where it is not computed yet.
+            // Below the user's value only in a layout, where it is not computed yet.
             get: |k| k.min_free_kbytes.max(k.user_min_free_kbytes.unwrap_or(0)),
             set: |k, kb| {
                 k.min_free_kbytes = kb;
@@ -388,12 +388,12 @@ pub const KNOBS: &[Knob] = &[
 ];
 
 impl Knob {
-    /// The setting of this name.
+    /// Returns the setting with this name.
     pub fn named(name: &str) -> Option<&'static Knob> {
         KNOBS.iter().find(|k| k.name == name)
     }
 
-    /// Writes its value as text.
+    /// Writes the setting's value as text.
     pub(crate) fn read(
         &self,
         knobs: &Knobs,
@@ -415,7 +415,7 @@ impl Knob {
         done.map_err(|_| KnobError::NoRoom { name })
     }
 
-    /// Sets the field from text. White space around it does not matter: `echo` ends lines.
+    /// Sets the field from text. Trims white space, because `echo` ends lines.
     #[inline(never)]
     pub(crate) fn write(&self, knobs: &mut Knobs, text: &str) -> Result<(), KnobError> {
         let name = self.name;
@@ -444,7 +444,7 @@ impl Knob {
         if taken { Ok(()) } else { Err(self.refuse(text)) }
     }
 
-    /// Whether its field is in range.
+    /// Checks that the field is in range.
     #[inline]
     pub(crate) fn check(&self, knobs: &Knobs) -> Result<(), KnobError> {
         match self.value {
@@ -475,7 +475,8 @@ fn ratios(knobs: &Knobs, out: &mut impl Write) -> fmt::Result {
     Ok(())
 }
 
-/// Fewer numbers than there are zones leave the others as they are, as with the kernel's lists.
+/// If the text has fewer numbers than there are zone kinds, the others stay unchanged, as in the
+/// kernel.
 fn set_ratios(knobs: &mut Knobs, text: &str) -> bool {
     let mut ratios = knobs.lowmem_reserve_ratio;
     let mut fields = ratios.iter_mut();
@@ -490,10 +491,11 @@ fn set_ratios(knobs: &mut Knobs, text: &str) -> bool {
 }
 
 impl Knobs {
-    /// Sets a setting from text (§10), as [`Yard::set_knob`] does for a yard that is there already.
+    /// Sets a setting from text (§10), like [`Yard::set_knob`](crate::Yard::set_knob) for an
+    /// existing allocator.
     ///
     /// # Errors
-    /// As [`Yard::set_knob`]; nothing has changed then.
+    /// As [`Yard::set_knob`](crate::Yard::set_knob); nothing has changed.
     ///
     /// ```
     /// # use pageyard::{KnobError, Knobs};
@@ -506,7 +508,7 @@ impl Knobs {
         known(name)?.write(self, value)
     }
 
-    /// Checks every range.
+    /// Checks all ranges.
     ///
     /// # Errors
     /// The first setting out of its range.

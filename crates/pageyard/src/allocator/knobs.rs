@@ -7,50 +7,53 @@ use crate::base::units::ZONE_KINDS;
 pub struct Knobs {
     /// Memory kept free for the kernel's own needs, in kB. Computed (§3.1) unless written.
     pub min_free_kbytes: u64,
-    /// The value that was written, if any.
+    /// The value set by the user, if any.
     pub user_min_free_kbytes: Option<u64>,
-    /// Distance of the watermarks, in ten-thousandths of a zone (1 to 3000).
+    /// Distance between the watermarks, in ten-thousandths of a zone (1 to 3000).
     pub watermark_scale_factor: u64,
-    /// The most that watermarks are boosted by, in ten-thousandths of the high mark; 0: never.
+    /// Limit of the watermark boost, in ten-thousandths of the high watermark; 0 disables boosting.
     pub watermark_boost_factor: u64,
-    /// Per zone, the fraction of higher zones' pages that it keeps from their requests; 0: none.
+    /// For each zone, the fraction of higher zones' pages that it withholds from their requests; 0
+    /// disables the reserve.
     pub lowmem_reserve_ratio: [u64; ZONE_KINDS],
-    /// Fixes `high` of the per-CPU lists at this fraction of a zone; 0: tuned.
+    /// Fixes `high` of the per-CPU lists at this fraction of a zone; 0 lets it be tuned.
     pub percpu_pagelist_high_fraction: u32,
-    /// `high` of the per-CPU lists is tuned, where no fraction fixes it. The kernel has no such
-    /// switch ([`Yard::set_pcp_autotune`]).
+    /// Whether `high` of the per-CPU lists is tuned, if no fraction fixes it. The kernel has no
+    /// such switch ([`Yard::set_pcp_autotune`](crate::Yard::set_pcp_autotune)).
     pub pcp_autotune: bool,
-    /// A node is reclaimed before requests go to others: 1 at all, 2 by writing pages, 4 by
-    /// unmapping them.
+    /// Whether a node is reclaimed before requests go to other nodes. Bits: 1 enables it, 2 allows
+    /// writing pages, 4 allows unmapping them.
     pub zone_reclaim_mode: u32,
-    /// Unmapped file pages that reclaim of a node leaves it, in percent.
+    /// Unmapped file pages that node reclaim leaves on a node, in percent.
     pub min_unmapped_ratio: u64,
-    /// Reclaimable slab pages that reclaim of a node leaves it, in percent.
+    /// Reclaimable slab pages that node reclaim leaves on a node, in percent.
     pub min_slab_ratio: u64,
-    /// How hard background compaction works ahead of requests, 0 to 100 (§7.8).
+    /// Effort of proactive background compaction, 0 to 100 (§7.8).
     pub compaction_proactiveness: u64,
-    /// A zone whose fragmentation index is at most this is not compacted (§7.5).
+    /// A zone is not compacted if its fragmentation index is at most this value (§7.5).
     pub extfrag_threshold: u64,
-    /// Compaction may move pages that reclaim must leave alone.
+    /// Whether compaction may migrate pages that reclaim must not touch.
     pub compact_unevictable_allowed: bool,
-    /// How often the embedder is to call [`Yard::tick`] for each CPU, in seconds.
+    /// How often the embedder should call [`Yard::tick`](crate::Yard::tick) for each CPU, in
+    /// seconds.
     pub stat_interval: u64,
-    /// NUMA events are counted (§9.1). Off, they stay what they were.
+    /// Whether NUMA events are counted (§9.1). If not, their counts stay unchanged.
     pub numa_stat: bool,
-    /// Pages move to slower memory rather than out: zones are kept free up to the PROMO mark (§7.1).
+    /// Whether pages are demoted to slower memory instead of swapped out: zones are kept free up to
+    /// the PROMO watermark (§7.1).
     pub memory_tiering: bool,
-    /// Huge pages are in use, so that whole pageblocks are worth keeping free (§3.1).
+    /// Whether huge pages are in use, so that whole pageblocks are worth keeping free (§3.1).
     pub huge_pages: bool,
-    /// Free lists are shuffled at start, and largest blocks go to a random end, by random numbers
-    /// from this seed (`page_alloc.shuffle`, §1.11). Read at start only.
+    /// Seed for shuffling the free lists at the start and for adding largest blocks at a random end
+    /// (`page_alloc.shuffle`, §1.11). Read only at the start.
     pub shuffle_seed: Option<u64>,
-    /// Pages of low memory (zones up to NORMAL) that other allocators of this machine manage and
-    /// that share `min_free_kbytes` with this one.
+    /// Low-memory pages (zones up to NORMAL) that other allocators of this machine manage and that
+    /// share `min_free_kbytes` with this allocator.
     pub foreign_lowmem: u64,
 }
 
 impl Default for Knobs {
-    /// [`Knobs::DEFAULT`].
+    /// Returns [`Knobs::DEFAULT`].
     fn default() -> Self {
         Self::DEFAULT
     }

@@ -1,5 +1,5 @@
-//! What an embedder says of its memory: zones, usable and reserved ranges, CPUs, distances, settings
-//! (spec §8.1). Everything is validated before anything is written.
+//! The embedder's description of its memory: zones, usable and reserved ranges, CPUs, distances and
+//! settings (spec §8.1). Everything is validated before anything is written.
 
 use core::alloc::{Layout as Bytes, LayoutError};
 use core::fmt::{self, Write};
@@ -20,36 +20,35 @@ use crate::zone::state::{PerCpu, Zone};
 /// One zone of a layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ZoneSpec {
-    /// Which zone.
+    /// The zone's kind.
     pub kind: ZoneKind,
-    /// Of which node.
+    /// The zone's node.
     pub node: NodeId,
-    /// Its frames, from the first to one past the last, holes included.
+    /// Its frames as a half-open range, holes included.
     pub span: Range<Pfn>,
 }
 
 /// A machine's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'l> {
-    /// The zones, in any order; no two overlap. Nodes are numbered from 0; a node that no zone
-    /// names has no memory, one that no CPU names has no CPUs.
+    /// The zones, in any order, without overlap. Nodes are numbered from 0. A node that no zone
+    /// names has no memory; a node that no CPU names has no CPUs.
     pub zones: &'l [ZoneSpec],
-    /// Where there is memory, in any order; no two ranges overlap. Everything else in the zones
-    /// is a hole.
+    /// Ranges of memory, in any order, without overlap. Every other frame of a zone is a hole.
     pub usable: &'l [Range<Pfn>],
-    /// Memory that is in use already and never becomes free, in any order.
+    /// Memory in use from the start, which never becomes free, in any order.
     pub reserved: &'l [Range<Pfn>],
-    /// The node of each CPU: as many as there are CPUs, by number.
+    /// The node of each CPU, indexed by CPU number. The length is the number of CPUs.
     pub cpus: &'l [NodeId],
-    /// How far the nodes are from each other, row by row, as firmware tells it: 10 from a node to
-    /// itself, more to others. Empty: all others are equally far (20). Its rows say how many nodes
-    /// there are, where zones and CPUs do not name them all.
+    /// Distances between nodes, row by row, as firmware reports them: 10 from a node to itself,
+    /// more than 10 to another node. If empty, all other nodes are at distance 20. The table may
+    /// cover more nodes than zones and CPUs name; its size then sets the number of nodes.
     pub distances: &'l [u8],
-    /// The settings to start with.
+    /// The initial settings.
     pub knobs: Knobs,
 }
 
-/// How much room an allocator's maps need: lengths of the slices of [`Storage`].
+/// Room that an allocator's maps need: the lengths of the slices of [`Storage`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Needs {
     /// Frame descriptors.
@@ -58,23 +57,24 @@ pub struct Needs {
     pub blocks: usize,
     /// Zones.
     pub zones: usize,
-    /// CPU slots: one per zone and CPU.
+    /// Per-CPU parts of zones ([`PerCpu`]): one per zone and CPU.
     pub slots: usize,
     /// Nodes.
     pub nodes: usize,
-    /// CPU cpu_zones: one per CPU.
+    /// Preferred zones of CPUs ([`CpuZones`]): one per CPU.
     pub cpu_zones: usize,
-    /// Bytes of all of them together.
+    /// Total size of all maps, in bytes, without padding.
     pub bytes: usize,
 }
 
 impl Needs {
-    /// Returns the size and alignment, in bytes, of one region that holds all maps: zones, CPU
-    /// slots, CPU cpu_zones, nodes, frame descriptors, pageblock entries, in this order, each aligned.
-    /// `bytes` is ignored: padding comes on top of it.
+    /// Returns the size and alignment, in bytes, of one region that holds all maps: zones, per-CPU
+    /// parts, CPUs' preferred zones, nodes, frame descriptors, pageblock entries, in this order,
+    /// each aligned. Ignores `bytes`, which does not include padding.
     ///
     /// # Errors
-    /// [`InitError::MapsTooLarge`] if the region would exceed what an object of this target may have.
+    /// [`InitError::MapsTooLarge`] if the region would exceed the largest object size of this
+    /// target.
     ///
     /// ```
     /// # use pageyard::Needs;
@@ -96,8 +96,8 @@ impl Needs {
     }
 }
 
-/// Room for an allocator's maps, handed over for as long as it lives. Slices may be longer than
-/// needed. What they hold before does not matter.
+/// Room for an allocator's maps, borrowed for the allocator's lifetime. Slices may be longer than
+/// needed. Their previous contents do not matter.
 #[derive(Debug)]
 pub struct Storage<'a, R: RawMutex> {
     /// Frame descriptors.
@@ -106,15 +106,15 @@ pub struct Storage<'a, R: RawMutex> {
     pub blocks: &'a [Pageblock],
     /// Zones.
     pub zones: &'a mut [Zone<'a, R>],
-    /// CPU slots.
+    /// Per-CPU parts of zones.
     pub slots: &'a mut [PerCpu<R>],
     /// Nodes.
     pub nodes: &'a mut [Node<'a, R>],
-    /// CPU cpu_zones.
+    /// Preferred zones of CPUs.
     pub cpu_zones: &'a mut [CpuZones<'a, R>],
 }
 
-/// Why an allocator could not be made. Nothing was written.
+/// Why an allocator could not be created. Nothing was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InitError {
     /// The layout has no zone.
@@ -127,57 +127,58 @@ pub enum InitError {
     ZoneTooLarge(usize),
     /// Two zones, by number, overlap.
     ZonesOverlap(usize, usize),
-    /// Two zones, by number, are of the same kind and node.
+    /// Two zones, by number, have the same kind and node.
     SameKind(usize, usize),
     /// A node's number is not below [`MAX_NODES`].
     TooManyNodes(NodeId),
-    /// There are `0` distances, which is not the square of a number of nodes that includes all that
-    /// zones and CPUs name.
+    /// There are `0` distances. That is not the square of a number of nodes that covers every node
+    /// named by a zone or a CPU.
     DistanceCount(usize),
-    /// The distance from one node to another is not 10 to itself, or not above 10 to another one.
+    /// The distance from a node to itself is not 10, or the distance to another node is not above
+    /// 10.
     BadDistance(NodeId, NodeId),
     /// Usable range number `0` is empty or ends before it starts.
     EmptyRange(usize),
     /// Two usable ranges, by number, overlap.
     RangesOverlap(usize, usize),
-    /// Usable range number `0` is not wholly inside zones.
+    /// Usable range number `0` is not entirely inside zones.
     OutsideZones(usize),
     /// Reserved range number `0` ends before it starts.
     BadReserved(usize),
-    /// The maps would be larger than any object of this target may be.
+    /// The maps would exceed the largest object size of this target.
     MapsTooLarge,
     /// A setting is out of its range.
     Knob(KnobError),
     /// A rule of the policy is larger than `most`.
     Rule {
-        /// Which rule.
+        /// The rule's name.
         name: &'static str,
         /// Its value.
         value: u8,
-        /// The largest value.
+        /// The largest valid value.
         most: u8,
     },
-    /// A slice of the storage is shorter than [`Needs`] says, or a region for all maps is smaller than
-    /// [`Layout::metadata`] says.
+    /// A slice of the storage is shorter than [`Needs`] requires, or a region for all maps is
+    /// smaller than [`Layout::metadata`] requires.
     TooSmall {
-        /// Which slice, or the bytes of the region.
+        /// Which slice, or `bytes for its maps` for a region.
         what: &'static str,
-        /// How many entries it needs.
+        /// Entries or bytes needed.
         needed: usize,
-        /// How many it has.
+        /// Entries or bytes given.
         given: usize,
     },
-    /// The heap has no room for a map, of maps that the core allocates itself (feature `alloc`).
+    /// The heap has no room for a map that the core allocates (feature `alloc`).
     NoMemory {
         /// Which map.
         what: &'static str,
-        /// Bytes that it takes.
+        /// Size of the map in bytes.
         bytes: usize,
     },
 }
 
 impl InitError {
-    /// Checks the rules of an embedder's own policy.
+    /// Checks the rules of the embedder's policy.
     pub(crate) const fn check(rules: &Rules) -> Result<(), InitError> {
         match rules.out_of_range() {
             Some((name, value, most)) => Err(InitError::Rule { name, value, most }),
@@ -185,10 +186,10 @@ impl InitError {
         }
     }
 
-    /// Writes what [`Display`](fmt::Display) shows, on less stack than `core::fmt` takes.
+    /// Writes the same text as [`Display`](fmt::Display), with less stack than `core::fmt` needs.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Only errors of `out`.
     pub fn write_to(&self, out: &mut impl Write) -> fmt::Result {
         match *self {
             InitError::NoZones => put!(out, "the layout has no zone"),
@@ -248,7 +249,7 @@ impl fmt::Display for InitError {
 impl core::error::Error for InitError {}
 
 const ALIGN: u64 = 1 << MAX_ORDER;
-/// Links are 32 bits, one value is "none", and a block's end must not wrap.
+/// Links are 32 bits wide with one value reserved for "none", and a block's end must not wrap.
 const MOST_FRAMES: u64 = (1 << 32) - 4096;
 
 fn overlaps(a: &Range<Pfn>, b: &Range<Pfn>) -> bool {
@@ -260,7 +261,7 @@ impl ZoneSpec {
         self.span.start.0 & !(ALIGN - 1)
     }
 
-    /// Frames in the zone's map, those before its start included.
+    /// Number of frames in the zone's map, including those between the aligned base and its start.
     pub(crate) fn frames(&self) -> usize {
         (self.span.end.0 - self.base()) as usize
     }
@@ -271,16 +272,16 @@ impl ZoneSpec {
 }
 
 impl Layout<'_> {
-    /// How much room the maps of an allocator with this layout need.
+    /// Returns the room that the maps of an allocator with this layout need.
     ///
     /// # Errors
-    /// [`InitError`] says what is wrong with the layout.
+    /// [`InitError`] if the layout is invalid.
     pub fn needs<R: RawMutex>(&self) -> Result<Needs, InitError> {
         self.needs_within::<R>(isize::MAX as u128)
     }
 
     /// Returns the size and alignment, in bytes, of one region that holds all maps of an allocator
-    /// with this layout (§8.1). The crate `pageyard-carve` makes such a region a [`Storage`].
+    /// with this layout (§8.1). The `pageyard-carve` crate turns such a region into a [`Storage`].
     ///
     /// ```
     /// # use pageyard::{Knobs, Layout, NodeId, Pfn, ZoneKind, ZoneSpec};
@@ -301,16 +302,16 @@ impl Layout<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`InitError`] says what is wrong with the layout.
+    /// [`InitError`] if the layout is invalid.
     pub fn metadata<R: RawMutex>(&self) -> Result<Bytes, InitError> {
         self.needs::<R>()?.metadata::<R>()
     }
 
-    /// The same on a target on which no object is larger than `most` bytes.
+    /// Like [`needs`](Self::needs), for a target whose largest object size is `most` bytes.
     fn needs_within<R: RawMutex>(&self, most: u128) -> Result<Needs, InitError> {
         self.validate()?;
         let sum = |of: fn(&ZoneSpec) -> usize| self.zones.iter().map(|z| of(z) as u128).sum();
-        // 128 bits hold the sums of any layout that fits into memory.
+        // 128 bits hold these sums for any layout that fits into memory.
         let (frames, blocks): (u128, u128) = (sum(ZoneSpec::frames), sum(ZoneSpec::blocks));
         let (zones, nodes, cpu_zones) = (self.zones.len(), self.nodes(), self.cpus.len());
         let slots = zones as u128 * cpu_zones as u128;
@@ -323,17 +324,17 @@ impl Layout<'_> {
         if bytes > most {
             return Err(InitError::MapsTooLarge);
         }
-        // No count is larger than its bytes.
+        // The casts are lossless: no count exceeds the total in bytes.
         let [frames, blocks, slots, bytes] = [frames, blocks, slots, bytes].map(|n| n as usize);
         Ok(Needs { frames, blocks, zones, slots, nodes, cpu_zones, bytes })
     }
 
-    /// The nodes that zones and CPUs name.
+    /// Iterates over the nodes of all zones and CPUs, with repetitions.
     fn named(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.zones.iter().map(|z| z.node).chain(self.cpus.iter().copied())
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     fn nodes(&self) -> usize {
         let named = self.named().map(|n| usize::from(n.0) + 1).max().unwrap_or(0);
         named.max(self.distances.len().isqrt())
@@ -403,8 +404,8 @@ impl Layout<'_> {
         }
     }
 
-    /// Whether requests that prefer the zone keep blocks apart at first (§2.7): of a NORMAL zone,
-    /// where there is another zone of the node to turn to, or no other node.
+    /// Whether requests that prefer this zone start with NOFRAGMENT (§2.7). True for a NORMAL zone
+    /// if there is only one node or the zone's node also has a populated DMA32 zone.
     pub(crate) fn starts_nofragment(&self, zone: &ZoneSpec, nodes: usize) -> bool {
         let dma32 = |z: &ZoneSpec| z.node == zone.node && z.kind == ZoneKind::Dma32;
         let populated = |z: &ZoneSpec| self.usable.iter().any(|r| overlaps(r, &z.span));
@@ -412,7 +413,8 @@ impl Layout<'_> {
             && (nodes == 1 || self.zones.iter().any(|z| dma32(z) && populated(z)))
     }
 
-    /// The next run of frames of a zone that are usable and not reserved, at or after `from`.
+    /// Returns the next run of frames of a zone, at or after `from`, that are usable and not
+    /// reserved.
     pub(crate) fn next_free(&self, span: &Range<Pfn>, from: Pfn) -> Option<Range<Pfn>> {
         let mut at = from.max(span.start);
         loop {
@@ -439,12 +441,12 @@ impl Layout<'_> {
     }
 }
 
-/// How many frames two ranges share.
+/// Returns how many frames two ranges share.
 pub(crate) fn common(a: &Range<Pfn>, b: &Range<Pfn>) -> u64 {
     a.end.min(b.end).0.saturating_sub(a.start.max(b.start).0)
 }
 
-/// Where the section that holds a frame ends.
+/// Returns the end of the section that contains a frame.
 pub(crate) fn section_end(pfn: Pfn) -> Pfn {
     Pfn((pfn.0 / SECTION_PAGES).saturating_add(1).saturating_mul(SECTION_PAGES))
 }
@@ -471,7 +473,7 @@ mod tests {
         };
         let most = i32::MAX as u128;
         assert_eq!(layout.needs_within::<Lock>(most), Err(InitError::MapsTooLarge));
-        // Each zone alone fits, or does not.
+        // The first zone alone fits; the second alone does not.
         let first = Layout { zones: &zones[..1], ..layout };
         assert_eq!(first.needs_within::<Lock>(most).unwrap().frames, 100 << 20);
         let second = Layout { zones: &zones[1..], ..layout };
@@ -479,7 +481,7 @@ mod tests {
         let whole = layout.needs::<Lock>().unwrap();
         assert_eq!((whole.frames, whole.blocks), (256 << 20, 256 << 11));
         assert_eq!(layout.needs_within::<Lock>(whole.bytes as u128), Ok(whole));
-        // Padding is less than an alignment for each map.
+        // Padding is less than one alignment per map.
         let region = layout.metadata::<Lock>().unwrap();
         assert_eq!((region.align(), region.size() % 128), (128, 0));
         assert!((whole.bytes..whole.bytes + 3 * 128).contains(&region.size()), "{region:?}");

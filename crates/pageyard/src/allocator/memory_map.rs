@@ -1,4 +1,4 @@
-//! From a firmware's memory map to an allocator in one call (feature `alloc`).
+//! Creates an allocator from a firmware memory map in one call (feature `alloc`).
 
 use core::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::embedder::policy::StaticPolicy;
 use crate::zone::state::PerCpu;
 use heap::vec::Vec;
 
-/// The zones of a node by address, as x86-64 has them (§1.2): each kind with the frame it ends at.
+/// The zones of a node by address, as on x86-64 (§1.2): each kind with its end frame.
 const ZONES: [(ZoneKind, Pfn); 3] = [
     (ZoneKind::Dma, Pfn::containing(16 << 20)),
     (ZoneKind::Dma32, Pfn::containing(4 << 30)),
@@ -20,28 +20,29 @@ const ZONES: [(ZoneKind, Pfn); 3] = [
 ];
 
 impl<C: Config<Lock: 'static, Policy: StaticPolicy>> Yard<'static, C> {
-    /// Makes an allocator from a memory map: every whole page of `usable` that `reserved` does not
-    /// touch is free (§8.1). Needs feature `alloc`.
+    /// Creates an allocator from a memory map. Every whole page of `usable` that does not overlap
+    /// `reserved` is free (§8.1). Needs feature `alloc`.
     ///
     /// - `usable`: memory, as ranges of physical addresses in bytes, in any order. Ranges may
-    ///   overlap or adjoin. A range counts from its first whole page to its last.
-    /// - `reserved`: memory in use already, in the same form: the program's own image and heap,
-    ///   firmware tables. A page of which any byte is reserved is not free.
-    /// - `cpus`: how many CPUs there are; [`Platform::cpu`](crate::Platform::cpu) answers with numbers below.
+    ///   overlap or adjoin. Only whole pages of a range are used.
+    /// - `reserved`: memory already in use, in the same form: the program's own image and heap,
+    ///   firmware tables. A page with any reserved byte is not free.
+    /// - `cpus`: the number of CPUs. [`Platform::cpu`](crate::Platform::cpu) must return smaller
+    ///   numbers.
     ///
     /// The memory becomes one node with up to three zones, as on x86-64 (§1.2): DMA below 16 MiB,
-    /// DMA32 below 4 GiB, Normal above. Each zone reaches from its first to its last usable page and
-    /// has 16 bytes of maps for each page of that span, holes included. The settings are
-    /// [`Knobs::default`]. For several nodes, other zones or settings, describe a [`Layout`].
+    /// DMA32 below 4 GiB, Normal above. Each zone spans its first to its last usable page. Its maps
+    /// take 16 bytes per page of that span, holes included. The settings are [`Knobs::default`].
+    /// For several nodes, other zones or other settings, use a [`Layout`].
     ///
     /// The maps come from the heap and **are never freed**: the allocator borrows them until the
-    /// program ends, which is what makes it `'static`. Where an allocator is to be dropped, use
-    /// [`OwnedStorage`] and [`Yard::new`].
+    /// program ends, which makes it `'static`. If the allocator must be dropped, use
+    /// [`OwnedStorage`] and [`Yard::new`] instead.
     ///
     /// # Errors
-    /// [`InitError`]; nothing stays allocated then. Numbers of ranges are those of the arguments:
-    /// [`EmptyRange`](InitError::EmptyRange) and [`BadReserved`](InitError::BadReserved) for one that
-    /// ends before it starts. [`NoZones`](InitError::NoZones) if no range holds a whole page,
+    /// [`InitError`]; nothing stays allocated. Range numbers are indices of the arguments.
+    /// [`EmptyRange`](InitError::EmptyRange) or [`BadReserved`](InitError::BadReserved) if a range
+    /// ends before it starts, [`NoZones`](InitError::NoZones) if no range holds a whole page,
     /// [`NoCpus`](InitError::NoCpus) if `cpus` is 0, [`NoMemory`](InitError::NoMemory) if the heap
     /// has no room for the maps.
     ///
@@ -67,11 +68,11 @@ impl<C: Config<Lock: 'static, Policy: StaticPolicy>> Yard<'static, C> {
         cpus: u32,
         hooks: impl Into<C::Hooks>,
     ) -> Result<Self, InitError> {
-        // What is wrong with the policy is found before anything is leaked.
+        // Reject an invalid policy before anything is leaked.
         InitError::check(&C::Policy::RULES)?;
         let usable = merged(&whole_pages(usable)?)?;
         let reserved = touched_pages(reserved)?;
-        // More CPUs than there is memory for are refused before anything is written for each.
+        // Reject more CPUs than there is memory for before writing an entry for each.
         drop(reserve::<PerCpu<C::Lock>>("CPU slots", cpus as usize)?);
         let mut nodes: Vec<NodeId> = reserve("CPUs", cpus as usize)?;
         nodes.resize(cpus as usize, NodeId(0));
@@ -89,7 +90,7 @@ impl<C: Config<Lock: 'static, Policy: StaticPolicy>> Yard<'static, C> {
     }
 }
 
-/// The pages of which every byte is in a range: rounded inward. Ranges without one are left out.
+/// Returns the whole pages of each range, rounded inward. Ranges without a whole page are omitted.
 fn whole_pages(ranges: &[Range<u64>]) -> Result<Vec<Range<Pfn>>, InitError> {
     let mut pages = reserve("usable ranges", ranges.len())?;
     for (i, r) in ranges.iter().enumerate() {
@@ -104,7 +105,7 @@ fn whole_pages(ranges: &[Range<u64>]) -> Result<Vec<Range<Pfn>>, InitError> {
     Ok(pages)
 }
 
-/// The pages of which any byte is in a range: rounded outward.
+/// Returns the pages that each range touches, rounded outward.
 fn touched_pages(ranges: &[Range<u64>]) -> Result<Vec<Range<Pfn>>, InitError> {
     let mut pages = reserve("reserved ranges", ranges.len())?;
     for (i, r) in ranges.iter().enumerate() {
@@ -118,7 +119,7 @@ fn touched_pages(ranges: &[Range<u64>]) -> Result<Vec<Range<Pfn>>, InitError> {
     Ok(pages)
 }
 
-/// The same pages in ranges that do not overlap, ascending.
+/// Merges ranges into disjoint ones, in ascending order.
 fn merged(ranges: &[Range<Pfn>]) -> Result<Vec<Range<Pfn>>, InitError> {
     let mut runs: Vec<Range<Pfn>> = reserve("usable ranges", ranges.len())?;
     let mut done = Pfn(0);
@@ -128,7 +129,7 @@ fn merged(ranges: &[Range<Pfn>]) -> Result<Vec<Range<Pfn>>, InitError> {
             run.end = next.end;
         }
         done = run.end;
-        // Each run has at least one range of its own, so there is room.
+        // Each run contains at least one range not in any other run, so the vector has room.
         runs.push(run);
     }
     Ok(runs)
@@ -147,7 +148,7 @@ fn zones_by_address(usable: &[Range<Pfn>]) -> impl Iterator<Item = ZoneSpec> {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init)] // lists of ranges of which there is one
+#[allow(clippy::single_range_in_vec_init)] // the lists hold ranges
 mod tests {
     extern crate std;
 
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(zones(&[4096..16 * MIB]), [(Dma, 4096, 16 * MIB)]);
         assert_eq!(zones(&[16 * MIB..17 * MIB]), [(Dma32, 16 * MIB, 17 * MIB)]);
         assert_eq!(zones(&[4096 * MIB..4097 * MIB]), [(Normal, 4096 * MIB, 4097 * MIB)]);
-        // One range through all three, and holes at both limits.
+        // One range across all three zones, then holes at both boundaries.
         let (low, high) = (4096 * MIB - 4096, 4096 * MIB + 4096);
         assert_eq!(
             zones(&[15 * MIB..high]),
@@ -203,7 +204,7 @@ mod tests {
         let last = u64::MAX / PAGE_SIZE;
         assert_eq!(whole_pages(&[0..u64::MAX]).unwrap(), frames(&[0..last]));
         assert_eq!(touched_pages(&[u64::MAX - 1..u64::MAX]).unwrap(), frames(&[last..last + 1]));
-        // The last page, whose end has no address, is not usable.
+        // The last page is not usable: its end has no address.
         assert_eq!(whole_pages(&[u64::MAX - 4095..u64::MAX]).unwrap(), []);
     }
 
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn every_whole_unreserved_page_is_free() {
-        // 640 KiB less 1 KiB, and 15 MiB; the first page, and two and a half in the middle, in use.
+        // 639 KiB and 15 MiB. In use: the first page, and three pages touched in the middle.
         let usable = [MIB..16 * MIB, 0..0x9_fc00, 2 * MIB..3 * MIB];
         let y = yard(&usable, &[0..1, 4 * MIB + 10..4 * MIB + 10_000]).unwrap();
         let info = y.zone_info(ZoneKind::Dma).unwrap();

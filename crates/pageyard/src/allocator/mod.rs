@@ -1,4 +1,4 @@
-//! The allocator over all zones: how it is laid out, started and set.
+//! The allocator over all zones: layout, initialization, settings.
 
 pub(crate) mod init;
 pub(crate) mod knob_error;

@@ -1,4 +1,4 @@
-//! Room for an allocator's maps on the heap (feature `alloc`).
+//! Allocator maps on the heap (feature `alloc`).
 
 use core::fmt;
 
@@ -10,11 +10,11 @@ use crate::base::frame::{Frame, Pageblock};
 use crate::zone::node::{CpuZones, Node};
 use crate::zone::state::{PerCpu, Zone};
 
-/// Room on the heap for the maps of one allocator (§8.1). Needs feature `alloc`.
+/// The maps of one allocator on the heap (§8.1). Needs feature `alloc`.
 ///
-/// The allocator borrows its maps, and its zones borrow from the other maps. So one `OwnedStorage`
-/// serves one [`Yard`](crate::Yard) and must outlive it: declare it first, as in the example.
-/// [`leak`](OwnedStorage::leak) makes it last as long as the program.
+/// The allocator borrows its maps, and its zones borrow from the other maps. One `OwnedStorage`
+/// therefore serves one [`Yard`](crate::Yard) and must outlive it: declare it first, as in the
+/// example. [`leak`](OwnedStorage::leak) extends its life to that of the program.
 ///
 /// ```
 /// use pageyard::{Bare, CpuId, Gfp, Knobs, Layout, NodeId, Order, OwnedStorage, Pfn, Yard};
@@ -37,7 +37,8 @@ use crate::zone::state::{PerCpu, Zone};
 /// yard.free(page, Order::ZERO)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// It has no `Drop` of its own: `storage` borrows it for `'a`, which ends only as it is dropped.
+// Must not implement `Drop`: `storage` borrows it for all of `'a`, so a destructor would not
+// compile.
 pub struct OwnedStorage<'a, R: RawMutex> {
     frames: Vec<Frame>,
     blocks: Vec<Pageblock>,
@@ -58,14 +59,14 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
     /// Allocates the maps of an allocator with this layout.
     ///
     /// # Errors
-    /// [`InitError`]: what is wrong with the layout, or [`InitError::NoMemory`], which names the map
-    /// that the heap has no room for.
+    /// [`InitError`] if the layout is invalid; [`InitError::NoMemory`], with the name of the map,
+    /// if the heap has no room for it.
     pub fn new(layout: &Layout<'_>) -> Result<Self, InitError> {
         Self::for_needs(&layout.needs::<R>()?)
     }
 
-    /// Allocates as many entries as `needs` says; its `bytes` are ignored. For maps that come from
-    /// several places: set a count to 0 and replace that slice of the
+    /// Allocates as many entries as `needs` specifies, ignoring its `bytes`. Useful if maps come
+    /// from several places: set a count to 0 and replace that slice of the
     /// [`storage`](OwnedStorage::storage).
     ///
     /// ```
@@ -81,9 +82,9 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
     /// ```
     ///
     /// # Errors
-    /// [`InitError::NoMemory`] names the map that the heap has no room for.
+    /// [`InitError::NoMemory`], with the name of the map, if the heap has no room for it.
     pub fn for_needs(needs: &Needs) -> Result<Self, InitError> {
-        // All memory is there before any of it is written.
+        // Reserve all memory before writing any of it.
         let mut maps = OwnedStorage {
             frames: reserve("frame descriptors", needs.frames)?,
             blocks: reserve("pageblock entries", needs.blocks)?,
@@ -101,7 +102,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
         Ok(maps)
     }
 
-    /// Lends the maps to one allocator, for as long as they exist.
+    /// Borrows the maps for one allocator, for the rest of their life.
     pub fn storage(&'a mut self) -> Storage<'a, R> {
         Storage {
             frames: &self.frames,
@@ -113,8 +114,8 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
         }
     }
 
-    /// Gives the maps up: they stay allocated until the program ends, so an allocator on them can be
-    /// kept in a static.
+    /// Leaks the maps: they stay allocated until the program ends, so their allocator can be kept
+    /// in a static.
     ///
     /// ```
     /// # use pageyard::{Bare, Knobs, Layout, NodeId, OwnedStorage, Pfn, Yard, ZoneKind, ZoneSpec};

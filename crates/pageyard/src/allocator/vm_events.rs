@@ -1,6 +1,6 @@
-//! The machine-wide events of `vmstat` (§9.1) that an allocator knows of. Pages handed out and
-//! taken back are counted by CPU already and only summed here; the rest happens rarely enough for
-//! one counter each.
+//! The machine-wide `vmstat` events (§9.1) that the allocator can count. Allocated and freed pages
+//! are already counted per CPU and only summed here. Other events are rare, so one shared counter
+//! each is enough.
 
 use crate::base::sync::AtomicU64;
 use crate::base::units::ZoneKind;
@@ -15,10 +15,10 @@ macro_rules! vm_events {
         }
 
         impl VmEvent {
-            /// All of them, in the order of `vmstat`.
+            /// All events, in the order of `vmstat`.
             pub const ALL: &[VmEvent] = &[$(VmEvent::$name,)+];
 
-            /// The kernel's name.
+            /// Returns the kernel's name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(VmEvent::$name => $text,)+
@@ -29,96 +29,96 @@ macro_rules! vm_events {
 }
 
 vm_events! {
-    /// Pages handed out of DMA zones.
+    /// Pages allocated from DMA zones.
     PgAllocDma = "pgalloc_dma",
-    /// Pages handed out of DMA32 zones.
+    /// Pages allocated from DMA32 zones.
     PgAllocDma32 = "pgalloc_dma32",
-    /// Pages handed out of NORMAL zones.
+    /// Pages allocated from NORMAL zones.
     PgAllocNormal = "pgalloc_normal",
-    /// Pages handed out of MOVABLE zones.
+    /// Pages allocated from MOVABLE zones.
     PgAllocMovable = "pgalloc_movable",
-    /// Pages handed out of DEVICE zones.
+    /// Pages allocated from DEVICE zones.
     PgAllocDevice = "pgalloc_device",
-    /// Direct reclaims for requests that reach up to DMA.
+    /// Direct reclaims for requests whose highest zone is DMA.
     AllocStallDma = "allocstall_dma",
-    /// Direct reclaims for requests that reach up to DMA32.
+    /// Direct reclaims for requests whose highest zone is DMA32.
     AllocStallDma32 = "allocstall_dma32",
-    /// Direct reclaims for requests that reach up to NORMAL.
+    /// Direct reclaims for requests whose highest zone is NORMAL.
     AllocStallNormal = "allocstall_normal",
-    /// Direct reclaims for requests that reach up to MOVABLE.
+    /// Direct reclaims for requests whose highest zone is MOVABLE.
     AllocStallMovable = "allocstall_movable",
-    /// Direct reclaims for requests that reach up to DEVICE.
+    /// Direct reclaims for requests whose highest zone is DEVICE.
     AllocStallDevice = "allocstall_device",
-    /// Pages of DMA zones that reclaim passed over.
+    /// Pages of DMA zones that reclaim skipped.
     PgSkipDma = "pgskip_dma",
-    /// Pages of DMA32 zones that reclaim passed over.
+    /// Pages of DMA32 zones that reclaim skipped.
     PgSkipDma32 = "pgskip_dma32",
-    /// Pages of NORMAL zones that reclaim passed over.
+    /// Pages of NORMAL zones that reclaim skipped.
     PgSkipNormal = "pgskip_normal",
-    /// Pages of MOVABLE zones that reclaim passed over.
+    /// Pages of MOVABLE zones that reclaim skipped.
     PgSkipMovable = "pgskip_movable",
-    /// Pages of DEVICE zones that reclaim passed over.
+    /// Pages of DEVICE zones that reclaim skipped.
     PgSkipDevice = "pgskip_device",
-    /// Pages taken back.
+    /// Pages freed.
     PgFree = "pgfree",
-    /// Pages that background reclaim freed.
+    /// Pages reclaimed by background reclaim.
     PgStealKswapd = "pgsteal_kswapd",
-    /// Pages that direct reclaim freed.
+    /// Pages reclaimed by direct reclaim.
     PgStealDirect = "pgsteal_direct",
-    /// Pages that reclaim by the builder of huge pages freed.
+    /// Pages reclaimed by khugepaged.
     PgStealKhugepaged = "pgsteal_khugepaged",
-    /// Pages that background reclaim looked at.
+    /// Pages scanned by background reclaim.
     PgScanKswapd = "pgscan_kswapd",
-    /// Pages that direct reclaim looked at.
+    /// Pages scanned by direct reclaim.
     PgScanDirect = "pgscan_direct",
-    /// Pages that reclaim by the builder of huge pages looked at.
+    /// Pages scanned by khugepaged.
     PgScanKhugepaged = "pgscan_khugepaged",
-    /// Background reclaim was woken right after it had balanced up to LOW.
+    /// Background reclaim was woken right after it had balanced the node to LOW.
     LowWmarkHitQuickly = "kswapd_low_wmark_hit_quickly",
-    /// Background reclaim was woken right after it had balanced up to HIGH.
+    /// Background reclaim was woken right after it had balanced the node to HIGH.
     HighWmarkHitQuickly = "kswapd_high_wmark_hit_quickly",
     /// Runs of background reclaim.
     PageOutRun = "pageoutrun",
-    /// Victims of the out-of-memory killer.
+    /// Victims of the OOM killer.
     OomKill = "oom_kill",
-    /// Pages that compaction looked at in search of some to move.
+    /// Pages that compaction scanned for pages to migrate.
     CompactMigrateScanned = "compact_migrate_scanned",
-    /// Pages that compaction looked at in search of free ones.
+    /// Pages that compaction scanned for free pages.
     CompactFreeScanned = "compact_free_scanned",
-    /// Pages that compaction took off their lists.
+    /// Pages that compaction isolated.
     CompactIsolated = "compact_isolated",
-    /// Requests that compacted themselves.
+    /// Requests that ran direct compaction.
     CompactStall = "compact_stall",
-    /// Such requests that got nothing from it.
+    /// Requests that direct compaction did not serve.
     CompactFail = "compact_fail",
-    /// Such requests that were served after it.
+    /// Requests that direct compaction served.
     CompactSuccess = "compact_success",
     /// Wake-ups of background compaction.
     CompactDaemonWake = "compact_daemon_wake",
-    /// Pages that background compaction looked at in search of some to move.
+    /// Pages that background compaction scanned for pages to migrate.
     CompactDaemonMigrateScanned = "compact_daemon_migrate_scanned",
-    /// Pages that background compaction looked at in search of free ones.
+    /// Pages that background compaction scanned for free pages.
     CompactDaemonFreeScanned = "compact_daemon_free_scanned",
-    /// Requests to contiguous-memory areas that were served. `vmstat` shows the two where there
-    /// is such memory.
+    /// Served requests to contiguous memory areas. `vmstat` shows this event and the next only if
+    /// such areas exist.
     CmaAllocSuccess = "cma_alloc_success",
-    /// Requests to contiguous-memory areas that failed.
+    /// Failed requests to contiguous memory areas.
     CmaAllocFail = "cma_alloc_fail",
-    /// Page faults that got a huge page.
+    /// Page faults that allocated a huge page.
     ThpFaultAlloc = "thp_fault_alloc",
-    /// Page faults that wanted a huge page and took a small one.
+    /// Page faults that fell back from a huge page to a small one.
     ThpFaultFallback = "thp_fault_fallback",
 }
 
 pub(crate) const EVENTS: usize = VmEvent::ALL.len();
 
 impl VmEvent {
-    /// The event of this name; `None` where the allocator does not know it.
+    /// Returns the event with this name; `None` if the allocator does not know it.
     pub fn named(name: &str) -> Option<VmEvent> {
         VmEvent::ALL.iter().copied().find(|e| e.name() == name)
     }
 
-    /// Pages handed out of a zone of this kind.
+    /// Returns the event for pages allocated from zones of this kind.
     pub const fn pgalloc(zone: ZoneKind) -> VmEvent {
         match zone {
             ZoneKind::Dma => VmEvent::PgAllocDma,
@@ -129,7 +129,7 @@ impl VmEvent {
         }
     }
 
-    /// A direct reclaim for a request whose highest zone is of this kind.
+    /// Returns the event for a direct reclaim whose request has this highest zone.
     pub const fn allocstall(highest: ZoneKind) -> VmEvent {
         match highest {
             ZoneKind::Dma => VmEvent::AllocStallDma,
@@ -140,8 +140,8 @@ impl VmEvent {
         }
     }
 
-    /// Pages of a zone of this kind that reclaim passed over, because they were above what it was
-    /// to free.
+    /// Returns the event for pages of this zone kind that reclaim skipped because their zone was
+    /// above the highest zone to reclaim.
     pub const fn pgskip(zone: ZoneKind) -> VmEvent {
         match zone {
             ZoneKind::Dma => VmEvent::PgSkipDma,
@@ -153,28 +153,29 @@ impl VmEvent {
     }
 }
 
-/// How often each event happened.
+/// The count of each event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VmEvents(pub(crate) [u64; EVENTS]);
 
 impl VmEvents {
-    /// How often an event happened; how many pages, where its name says pages.
+    /// Returns an event's count, in pages if the event's name refers to pages.
     pub fn get(&self, event: VmEvent) -> u64 {
         self.0.get(event as usize).copied().unwrap_or(0)
     }
 
-    /// The count of the event of this name; `None` where the allocator does not know it.
+    /// Returns the count of the event with this name; `None` if the allocator does not know it.
     pub fn by_name(&self, name: &str) -> Option<u64> {
         VmEvent::named(name).map(|event| self.get(event))
     }
 
-    /// All events and their counts, in the order of `vmstat`.
+    /// Iterates over all events and their counts, in the order of `vmstat`.
     pub fn iter(&self) -> impl Iterator<Item = (VmEvent, u64)> + '_ {
         VmEvent::ALL.iter().copied().zip(self.0)
     }
 }
 
-/// Counters of the events. Cache lines of their own: they lie beside what every request reads.
+/// Event counters, on cache lines of their own to keep them apart from fields that every request
+/// reads.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct EventCounters(pub(crate) [AtomicU64; EVENTS]);

@@ -1,4 +1,4 @@
-//! The allocator as its embedder sees it.
+//! The allocator's main type and its queries.
 
 use core::fmt;
 
@@ -29,38 +29,38 @@ use crate::zone::zonelist::Zonelist;
 
 /// A page allocator over the zones of all nodes.
 ///
-/// `C` names its lock, its hooks and its policy: [`Bare`](crate::Bare), [`Hooked`](crate::Hooked) or a
-/// [`Config`] of the embedder's own. All methods take `&self`; any number of CPUs may call them at once.
-/// Memory for its maps is borrowed for `'a` from the embedder (see [`Yard::new`]).
+/// `C` names its lock, hooks and policy: [`Bare`](crate::Bare), [`Hooked`](crate::Hooked) or the
+/// embedder's own [`Config`]. All methods take `&self`; any number of CPUs may call them
+/// concurrently. The maps are borrowed from the embedder for `'a` (see [`Yard::new`]).
 pub struct Yard<'a, C: Config> {
-    /// Node by node, within a node from the highest kind down.
+    /// Ordered by node, then from the highest kind down.
     pub(crate) zones: &'a [Zone<'a, C::Lock>],
-    /// By number.
+    /// Indexed by node number.
     pub(crate) nodes: &'a [Node<'a, C::Lock>],
-    /// By CPU.
+    /// Indexed by CPU number.
     pub(crate) cpu_zones: &'a [CpuZones<'a, C::Lock>],
     pub(crate) hooks: C::Hooks,
     pub(crate) cpus: u32,
     pub(crate) knobs: Mutex<C::Lock, Knobs>,
-    /// Held by the one who changes a setting, until what follows from it is in force. Apart from
-    /// `knobs`, so that settings can be read meanwhile.
+    /// Held while a setting is changed and its consequences are applied. Separate from `knobs`, so
+    /// that settings stay readable meanwhile.
     pub(crate) settings: Mutex<C::Lock, ()>,
-    /// BusyGuard by the one who brings memory or takes it away (§8.4).
+    /// Held while memory is added or removed (§8.4).
     pub(crate) hotplug: BusyFlag,
-    /// The task that has it, inverted; 0: none.
+    /// The task that holds `hotplug`, inverted; 0: none.
     pub(crate) hotplug_task: AtomicU64,
-    /// Held by the one who drains all CPUs (§5.16).
+    /// Held while all CPUs are drained (§5.16).
     pub(crate) draining: Mutex<C::Lock, ()>,
-    /// BusyGuard by the one who makes somebody give up memory (§2.10).
+    /// Held while the out-of-memory hook may run (§2.10).
     pub(crate) oom: BusyFlag,
-    /// Tasks inside a hook that frees memory.
+    /// Tasks inside a hook that frees, counts or moves memory.
     pub(crate) reclaimers: Reclaimers,
-    /// When a failure was last reported; 0: never.
+    /// Time of the last failure report; 0: never.
     pub(crate) warned: AtomicU64,
-    /// Counts the beginnings and ends of rewriting the zonelists: odd meanwhile.
+    /// Incremented before and after each rewrite of the zonelists: odd during a rewrite.
     pub(crate) zonelist_changes: AtomicU64,
     pub(crate) events: EventCounters,
-    /// What is initialised later, and where the memory is (§8.2).
+    /// State of deferred initialization (§8.2); `None` if none was requested.
     pub(crate) deferred: Option<Deferred<'a>>,
     pub(crate) policy: C::Policy,
 }
@@ -78,37 +78,37 @@ impl<C: Config> fmt::Debug for Yard<'_, C> {
 /// A zone's size and state at one moment, in base pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneInfo {
-    /// Which zone.
+    /// The zone's kind.
     pub kind: ZoneKind,
-    /// Of which node.
+    /// The zone's node.
     pub node: NodeId,
     /// Its first frame.
     pub start: Pfn,
-    /// Pages from first to last, holes included.
+    /// Pages from the first frame to the last, holes included.
     pub spanned: u64,
     /// Pages that are memory.
     pub present: u64,
     /// Pages that the allocator manages.
     pub managed: u64,
-    /// The free counter, the CPUs' parts not included, not below 0 (§9.2).
+    /// The free counter without the per-CPU parts, clamped at 0 (§9.2).
     pub free: u64,
-    /// The free counter with the CPUs' parts.
+    /// The free counter including the per-CPU parts, clamped at 0.
     pub free_exact: u64,
     /// Pages on per-CPU lists.
     pub cached: u64,
-    /// MIN, LOW, HIGH, PROMO without the boost (§3.2).
+    /// MIN, LOW, HIGH and PROMO without the boost (§3.2).
     pub watermarks: [u64; 4],
-    /// What is added to them at the moment (§3.4).
+    /// The current boost of the watermarks (§3.4).
     pub boost: u64,
-    /// Pages kept from requests that could use higher zones, per highest zone (§3.5).
+    /// Pages withheld from requests that could use higher zones, by their highest zone (§3.5).
     pub lowmem_reserve: [u64; ZONE_KINDS],
     /// Pages in blocks reserved for high-order atomic requests (§3.8).
     pub reserved_highatomic: u64,
     /// Free pages on the lists of those blocks.
     pub free_highatomic: u64,
-    /// Below the high watermark when last tested.
+    /// The zone was below the high watermark when last tested.
     pub below_high: bool,
-    /// Background reclaim is at work.
+    /// Background reclaim is active.
     pub reclaim_active: bool,
     /// A claim boosted the watermarks and background reclaim has not been woken for it yet.
     pub boosted: bool,
@@ -120,12 +120,12 @@ impl<'a, C: Config> Yard<'a, C> {
         self.policy.rules()
     }
 
-    /// The policy it was made with.
+    /// Returns the allocator's policy.
     pub const fn policy(&self) -> C::Policy {
         self.policy
     }
 
-    /// A zone as one CPU uses it; `None` for a CPU that the yard was not told of.
+    /// A zone as seen by one CPU; `None` for a CPU that the layout does not name.
     #[inline]
     pub(crate) fn at<'z>(
         &'z self,
@@ -135,54 +135,55 @@ impl<'a, C: Config> Yard<'a, C> {
         zone.at(&self.hooks, cpu, self.policy)
     }
 
-    /// Returns the machine it runs on, with what hooks into the allocator.
+    /// Returns the hooks.
     pub fn hooks(&self) -> &C::Hooks {
         &self.hooks
     }
 
-    /// The task that executes the caller (see [`Reclaim::task`]).
+    /// Returns the task of the caller (see [`Reclaim::task`]), or the CPU number if tasks are
+    /// unknown.
     pub(crate) fn task(&self) -> u64 {
         self.hooks.task().unwrap_or_else(|| self.hooks.cpu().0.into())
     }
 
-    /// The machine it runs on, to be changed before the yard [has memory](Yard::init).
+    /// Returns the hooks for modification, before the allocator [has memory](Yard::init).
     pub fn hooks_mut(&mut self) -> &mut C::Hooks {
         &mut self.hooks
     }
 
-    /// How many CPUs it serves.
+    /// Returns the number of CPUs that the layout names.
     pub fn cpus(&self) -> u32 {
         self.cpus
     }
 
-    /// How many zones it has.
+    /// Returns the number of zones.
     pub fn zones(&self) -> usize {
         self.zones.len()
     }
 
-    /// Its zones: node by node, within a node from the highest kind down.
+    /// Iterates over the zones: by node, within a node from the highest kind down.
     pub fn zone_ids(&self) -> impl Iterator<Item = ZoneId> + '_ {
         self.zones.iter().map(Zone::id)
     }
 
-    /// How many nodes it has, those without memory included.
+    /// Returns the number of nodes, including those without memory.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The node of a CPU; `None` for one that the layout does not name.
+    /// Returns the node of a CPU; `None` for a CPU that the layout does not name.
     pub fn node_of(&self, cpu: CpuId) -> Option<NodeId> {
         Some(self.cpu_zones.get(cpu.0 as usize)?.node)
     }
 
-    /// The distance between two nodes; `None` where there is no such node.
+    /// Returns the distance between two nodes; `None` if either node does not exist.
     pub fn distance(&self, from: NodeId, to: NodeId) -> Option<u8> {
         self.node(to)?;
         Some(self.node(from)?.distance(to))
     }
 
-    /// The zones that requests from a node may use up to a kind, in the order in which they try
-    /// them (§2.5); none for a node that there is not.
+    /// Iterates over the zones that requests from a node may use, up to a kind, in the order in
+    /// which requests try them (§2.5). Empty if the node does not exist.
     pub fn zonelist(&self, from: NodeId, highest: ZoneKind) -> impl Iterator<Item = ZoneId> {
         Zonelist::new(self.nodes, from, highest, NodeMask::ALL).map(Zone::id)
     }
@@ -196,10 +197,10 @@ impl<'a, C: Config> Yard<'a, C> {
         self.nodes.get(usize::from(id.0))
     }
 
-    /// The zone that holds a frame, and the frame's index there.
+    /// Returns the zone that contains a frame and the frame's index in it.
     #[inline]
     pub(crate) fn locate(&self, pfn: Pfn) -> Option<(&'a Zone<'a, C::Lock>, u32)> {
-        // Bisection over the zones by their starts: the last one that does not start above.
+        // Binary search for the last zone that starts at or below the frame.
         let (mut low, mut high) = (0, self.zones.len());
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -214,18 +215,18 @@ impl<'a, C: Config> Yard<'a, C> {
         Some((zone, zone.index_of(pfn)?))
     }
 
-    /// Whether a frame lies in one of the zones, and in which.
+    /// Returns the zone that contains a frame; `None` outside the zones.
     pub fn zone_of(&self, pfn: Pfn) -> Option<ZoneId> {
         Some(self.locate(pfn)?.0.id())
     }
 
-    /// The type of the pageblock that holds a frame; `None` outside the zones.
+    /// Returns the type of the pageblock that contains a frame; `None` outside the zones.
     pub fn block_type(&self, pfn: Pfn) -> Option<MigrateType> {
         let (zone, idx) = self.locate(pfn)?;
         Some(zone.map.block_type(idx))
     }
 
-    /// What a zone has and is; `None` where there is no such zone.
+    /// Returns a zone's size and state; `None` if the zone does not exist.
     pub fn zone_info(&self, zone: impl Into<ZoneId>) -> Option<ZoneInfo> {
         let z = self.zone(zone)?;
         let counter = z.nr_free.load(Relaxed);
@@ -252,24 +253,25 @@ impl<'a, C: Config> Yard<'a, C> {
         })
     }
 
-    /// By how many pages the free counter of a zone, the CPUs' parts not included, is above the low
-    /// watermark with its boost (§3.2); negative below it. `None` where there is no such zone. Takes
-    /// no lock, unlike [`zone_info`](Yard::zone_info).
+    /// Returns by how many pages a zone's free counter, without the per-CPU parts, exceeds the
+    /// boosted low watermark (§3.2). Negative below the watermark; `None` if the zone does not
+    /// exist. Takes no lock, unlike [`zone_info`](Yard::zone_info).
     pub fn above_low(&self, zone: impl Into<ZoneId>) -> Option<i64> {
         let z = self.zone(zone)?;
         let mark = i64::try_from(z.watermarks.effective(LOW)).unwrap_or(i64::MAX);
         Some(z.nr_free.load(Relaxed).saturating_sub(mark))
     }
 
-    /// Free blocks of a zone by order, of all types (buddyinfo); `None` where there is no such
-    /// zone.
+    /// Returns the free blocks of a zone by order, all types together (buddyinfo); `None` if the
+    /// zone does not exist.
     pub fn free_blocks(&self, zone: impl Into<ZoneId>) -> Option<[u64; MAX_ORDER as usize + 1]> {
         let z = self.zone(zone)?;
         Some(core::array::from_fn(|o| z.areas.blocks(o as u8)))
     }
 
-    /// Free blocks of a zone by order and list type (pagetypeinfo); `None` where there is no such
-    /// zone. Each list is counted under the zone lock, block by block: for people, not for hot paths.
+    /// Returns the free blocks of a zone by order and list type (pagetypeinfo); `None` if the zone
+    /// does not exist. Counts each list block by block under the zone lock, so it is not for hot
+    /// paths.
     pub fn free_blocks_by_type(&self, zone: impl Into<ZoneId>) -> Option<BlockCounts> {
         let z = self.zone(zone)?;
         let mut counts = BlockCounts::default();
@@ -282,29 +284,31 @@ impl<'a, C: Config> Yard<'a, C> {
         Some(counts)
     }
 
-    /// Pageblocks of a zone by type (pagetypeinfo); `None` where there is no such zone.
+    /// Returns the pageblocks of a zone by type (pagetypeinfo); `None` if the zone does not exist.
     pub fn pageblocks(&self, zone: impl Into<ZoneId>) -> Option<[u64; TYPES]> {
         Some(self.zone(zone)?.pageblocks())
     }
 
-    /// The unusable free space index (§9.6) of a zone for requests of an order, in thousandths: 0
-    /// where all free memory could serve them, 1000 where none could. `None` where there is no
-    /// such zone.
+    /// Returns a zone's unusable free space index (§9.6) for requests of an order, in thousandths:
+    /// 0 if all free memory could serve them, 1000 if none could. `None` if the zone does not
+    /// exist.
     pub fn unusable_index(&self, zone: impl Into<ZoneId>, order: Order) -> Option<u32> {
         Some(unusable_index(&self.free_blocks(zone)?, order))
     }
 
-    /// The tuning of one CPU's lists in a zone (§5.1).
+    /// Returns the tuning of one CPU's lists in a zone (§5.1); `None` if the zone or CPU does not
+    /// exist.
     pub fn pageset(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<Tuning> {
         Some(*self.zone(zone)?.slot(cpu)?.pageset.lock().tuning())
     }
 
-    /// Counters of one CPU in a zone.
+    /// Returns the counters of one CPU in a zone; `None` if the zone or CPU does not exist.
     pub fn cpu_stats(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<CpuStats> {
         Some(self.zone(zone)?.slot(cpu)?.counters.read())
     }
 
-    /// The main counters of a zone and its CPUs; `None` where there is no such zone.
+    /// Returns the main counters of a zone, summed over its CPUs; `None` if the zone does not
+    /// exist.
     pub fn zone_totals(&self, zone: impl Into<ZoneId>) -> Option<ZoneTotals> {
         let z = self.zone(zone)?;
         let mut totals = z.counters.totals();
@@ -317,7 +321,7 @@ impl<'a, C: Config> Yard<'a, C> {
         Some(totals)
     }
 
-    /// Counters of a zone.
+    /// Returns the counters of a zone; `None` if the zone does not exist.
     pub fn zone_stats(&self, zone: impl Into<ZoneId>) -> Option<ZoneStats> {
         let z = self.zone(zone)?;
         Some(z.counters.read(z.failures.load(Relaxed), z.bypasses.load(Relaxed), z.numa()))
@@ -325,7 +329,8 @@ impl<'a, C: Config> Yard<'a, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// What follows from the counts by CPU need not be counted where blocks are handed out.
+    /// Derives the NUMA counters from per-CPU counts where possible, so that allocation need not
+    /// count them.
     pub(crate) fn numa(&self) -> NumaStats {
         let mut numa = NumaStats {
             miss: self.numa_miss.load(Relaxed),
@@ -342,7 +347,7 @@ impl<R: RawMutex> Zone<'_, R> {
         numa
     }
 
-    /// NUMA events are counted from now on, or not (`numa_stat`, §10); one caller at a time.
+    /// Switches counting of NUMA events (`numa_stat`, §10). Callers must not run concurrently.
     pub(crate) fn count_numa(&self, on: bool) {
         self.numa_counted.store(on, Relaxed);
         for slot in self.cpus {
@@ -350,7 +355,7 @@ impl<R: RawMutex> Zone<'_, R> {
         }
     }
 
-    /// Counts one of the NUMA events that do not follow from the counts by CPU.
+    /// Counts a NUMA event that cannot be derived from the per-CPU counts.
     pub(crate) fn note_numa(&self, event: impl Fn(&Self) -> &AtomicU64) {
         if self.numa_counted.load(Relaxed) {
             event(self).fetch_add(1, Relaxed);
@@ -358,21 +363,21 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 }
 
-/// Pages in free blocks of an order and above. 128 bits hold any counts.
+/// Returns the pages in free blocks of order `from` and above. 128 bits hold any counts.
 fn pages(blocks: &[u64; MAX_ORDER as usize + 1], from: u8) -> u128 {
     blocks.iter().enumerate().skip(from.into()).map(|(o, &n)| u128::from(n) << o).sum()
 }
 
-/// The unusable free space index (§9.6) of these free blocks per order, in thousandths.
+/// Returns the unusable free space index (§9.6) for free blocks given by order, in thousandths.
 pub fn unusable_index(blocks: &[u64; MAX_ORDER as usize + 1], order: Order) -> u32 {
     let free = pages(blocks, 0);
     let small = free - pages(blocks, order.get());
     (small * 1000).checked_div(free).unwrap_or(1000) as u32
 }
 
-/// The fragmentation index (§9.6) of these free blocks per order for a request that fails, in
-/// thousandths: towards 0 it fails for want of memory, towards 1000 for fragmentation. -1000: it
-/// would not fail.
+/// Returns the fragmentation index (§9.6) for free blocks given by order and a request that fails,
+/// in thousandths. Near 0, the request fails for lack of memory; near 1000, because of
+/// fragmentation. Returns -1000 if the request would not fail.
 pub fn fragmentation_index(blocks: &[u64; MAX_ORDER as usize + 1], order: Order) -> i32 {
     let free = pages(blocks, 0);
     let count: u128 = blocks.iter().map(|&n| u128::from(n)).sum();

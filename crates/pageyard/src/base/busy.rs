@@ -1,16 +1,16 @@
-//! A turn that one takes at a time and that is no lock: whoever has it may call the embedder, which
-//! may sleep, and whoever waits for it does so in [`Platform::pause`](crate::Platform::pause).
+//! Busy flag. It is not a lock: the holder may call the embedder, which may sleep; waiters call
+//! [`Platform::pause`](crate::Platform::pause).
 
 use crate::base::sync::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Whether somebody has the turn.
+/// Whether the flag is held.
 #[derive(Debug, Default)]
 pub(crate) struct BusyFlag(AtomicBool);
 
-/// Gives the turn back when dropped.
+/// Releases the flag when dropped.
 #[derive(Debug)]
 pub(crate) struct BusyGuard<'t>(&'t AtomicBool);
 
@@ -19,11 +19,11 @@ impl BusyFlag {
         BusyFlag(AtomicBool::new(false))
     }
 
-    /// Takes the turn if it is free.
+    /// Takes the flag if it is free.
     pub(crate) fn try_take(&self) -> Option<BusyGuard<'_>> {
         let free = self.0.compare_exchange(false, true, Acquire, Relaxed).is_ok();
-        // Lazily: a guard that is built for a failed exchange and dropped would release the turn of
-        // the thread that has it.
+        // Lazily: a guard built for a failed exchange and dropped would release the flag of the
+        // thread that holds it.
         free.then(|| BusyGuard(&self.0))
     }
 }

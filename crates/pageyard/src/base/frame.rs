@@ -1,14 +1,15 @@
 //! The frame descriptor, the pageblock table, and the map that holds both for one zone.
 //!
-//! A descriptor is 16 bytes. Its fields are relaxed atomics: whoever holds the lock of a frame's
-//! present state owns it (the zone lock while it is free, a per-CPU list's lock while it is
-//! cached, the caller while it is allocated), so plain loads and stores are all that is needed, but
-//! for the step by which a block leaves its owner: callers may be wrong, and only one of them may
-//! succeed. Being atomics, a caller's mistake can spoil an answer but never be undefined behaviour.
+//! A descriptor is 16 bytes. Its fields are relaxed atomics. Each state of a frame has one owner of
+//! the descriptor: the zone lock's holder while the frame is free, the per-CPU list lock's holder
+//! while it is cached, and the caller while it is allocated. Plain loads and stores are therefore
+//! enough, except for the step that begins a free. Callers may be wrong there, and only one of
+//! several concurrent frees may succeed. Because the fields are atomics, a caller's mistake can
+//! corrupt a result but is never undefined behaviour.
 //!
-//! Only the first frame of a block, its *head*, says what the block is. Every other frame of it
-//! is a *tail*. The allocator keeps that true at every split and merge, which is what lets a
-//! free be checked by one comparison (spec §11.8).
+//! Only the first frame of a block, its *head*, describes the block. Every other frame of it is a
+//! *tail*. The allocator maintains this at every split and merge, so one comparison checks a free
+//! (spec §11.8).
 
 use core::ops::Range;
 
@@ -22,14 +23,14 @@ use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGE
 /// "No frame" in a link.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// One frame's descriptor. Memory for them comes from the embedder; all zero is a valid start.
+/// One frame's descriptor. The embedder provides the memory; all zero is a valid initial state.
 #[derive(Debug, Default)]
 #[repr(C, align(16))]
 pub struct Frame {
     next: AtomicU32,
     prev: AtomicU32,
     state: AtomicU32,
-    /// What outlives every change of state; zone lock.
+    /// Flags that survive every change of state. Zone lock.
     marks: AtomicU8,
 }
 
@@ -40,7 +41,7 @@ const POISONED: u8 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Kind {
-    /// A hole, or memory that was never handed over. Zero, so that fresh maps are all reserved.
+    /// A hole, or memory never given to the allocator. Zero, so that a fresh map is all reserved.
     Reserved = 0,
     /// Not the first frame of its block.
     Tail = 1,
@@ -50,14 +51,14 @@ pub(crate) enum Kind {
     Cached = 3,
     /// Head of a block that a caller owns.
     Allocated = 4,
-    /// Head of a block that compaction or reporting has taken off the lists for a moment: it is
-    /// neither free nor anyone's.
+    /// Head of a block that compaction or reporting has taken off the lists temporarily. It is
+    /// neither free nor owned by a caller.
     Held = 5,
-    /// Head of a block on its way from its owner to a list: one free has it, and others are refused.
+    /// Head of a block on its way from its owner to a list. One free owns it; others are refused.
     BeingFreed = 6,
-    /// Head of a block that is off the lists so that nobody touches it (§11.6).
+    /// Head of a guard: a block kept off the lists so that no caller uses it (§11.6).
     Guard = 8,
-    /// Head of a block with a bad page in it, out of use for good (§11.2).
+    /// Head of a block that contains a bad page, permanently out of use (§11.2).
     Bad = 9,
     /// Out of use because its memory is faulty (§11.3).
     Poisoned = 10,
@@ -109,7 +110,7 @@ impl State {
         MigrateType::from_bits(self.0 >> TYPE_SHIFT)
     }
 
-    /// Kind and order alone: the one comparison of a checked free, and of a merge.
+    /// Compares kind and order only: the single comparison of a checked free and of a merge.
     #[inline(always)]
     pub(crate) const fn is(self, kind: Kind, order: u8) -> bool {
         self.0 & 0xff == kind as u32 | (order as u32) << ORDER_SHIFT
@@ -124,7 +125,7 @@ impl State {
         State(if movable { self.0 | MOVABLE_BIT } else { self.0 & !MOVABLE_BIT })
     }
 
-    /// Taken with all reserves open (§2.11).
+    /// Returns whether the block was allocated with all reserves available (§2.11).
     pub(crate) const fn is_pfmemalloc(self) -> bool {
         self.0 & PFMEMALLOC_BIT != 0
     }
@@ -133,14 +134,14 @@ impl State {
         State(self.0 | PFMEMALLOC_BIT)
     }
 
-    /// The same of another kind.
+    /// Returns this state with another kind.
     #[inline(always)]
     const fn with_kind(self, kind: Kind) -> State {
         State(self.0 & !0xf | kind as u32)
     }
 
-    /// A free block that was reported and has not left its list since (§9.9): whoever takes it off
-    /// writes a new state, and the mark is gone.
+    /// Returns whether the block was reported and has not left its list since (§9.9). Taking it off
+    /// the list writes a new state, which clears the mark.
     pub(crate) const fn is_reported(self) -> bool {
         self.0 & REPORTED_BIT != 0
     }
@@ -151,7 +152,7 @@ impl State {
 }
 
 impl Frame {
-    /// A descriptor of a reserved frame.
+    /// Returns the descriptor of a reserved frame.
     pub const fn new() -> Self {
         Frame {
             next: AtomicU32::new(0),
@@ -171,40 +172,43 @@ impl Frame {
         self.state.store(s.0, Relaxed);
     }
 
-    /// A block becomes its owner's. Whoever frees it, rightly or not, has seen this, and so all that
-    /// was done to the frame while it was on a list.
+    /// Makes the block allocated. The release pairs with the acquire of any free of the block,
+    /// valid or not. That free therefore sees every change made to the frame while it was on a
+    /// list.
     #[inline(always)]
     pub(crate) fn set_allocated(&self, s: State) {
         self.state.store(s.0, Release);
     }
 
-    /// The block leaves its owner, who has seen that it is allocated. However many free it at once,
-    /// one is told `true`; for the others nothing has changed.
+    /// Begins the free of a block that the caller saw as allocated. Of several concurrent frees
+    /// exactly one gets `true`; the others change nothing.
     #[inline(always)]
     pub(crate) fn begin_free(&self, seen: State) -> bool {
         let leaving = seen.with_kind(Kind::BeingFreed);
         self.state.compare_exchange(seen.0, leaving.0, Acquire, Relaxed).is_ok()
     }
 
-    /// The same for one who has not looked yet.
+    /// Like [`begin_free`](Self::begin_free), for a caller that has not read the state yet.
     #[inline]
     pub(crate) fn begin_free_as(&self, order: u8) -> bool {
         self.change_allocated(order, |seen| seen.with_kind(Kind::BeingFreed))
     }
 
-    /// The same for one who knows that nobody else frees the block.
+    /// Like [`begin_free`](Self::begin_free), but the caller guarantees that no other thread frees
+    /// the block.
     #[inline(always)]
     pub(crate) fn begin_free_unraced(&self) {
         self.set_state(self.state().with_kind(Kind::BeingFreed));
     }
 
-    /// The block is its owner's again: its free did not come about.
+    /// Rolls back `begin_free`: the block belongs to its owner again.
     #[inline]
     pub(crate) fn roll_back_free(&self) {
         self.set_allocated(self.state().with_kind(Kind::Allocated));
     }
 
-    /// Changes the state of a block that is allocated at this order; `false` where there is none.
+    /// Changes the state of a block that is allocated at this order. Returns `false` if there is
+    /// none.
     pub(crate) fn change_allocated(&self, order: u8, to: impl Fn(State) -> State) -> bool {
         let change = |seen| {
             let seen = State(seen);
@@ -242,33 +246,33 @@ impl Frame {
     }
 }
 
-/// A block that a caller was seen to own.
+/// A block that was seen to be allocated.
 #[derive(Clone, Copy)]
 pub(crate) struct Owned<'a> {
     pub(crate) idx: u32,
-    /// Its head's descriptor,
+    /// Descriptor of its head.
     pub(crate) frame: &'a Frame,
-    /// and what that said.
+    /// State of the head when it was read.
     pub(crate) seen: State,
 }
 
-/// One pageblock's entry: three bits of type and the compaction skip bit (spec §1.4), read
-/// without a lock and changed under the zone lock. All zero is a valid start.
+/// One pageblock's entry: three bits of type and the compaction skip bit (spec §1.4). Read without
+/// a lock and changed under the zone lock. All zero is a valid initial state.
 #[derive(Debug, Default)]
 pub struct Pageblock(AtomicU8);
 
-/// Set while none of the block's frames is memory.
+/// Set while no frame of the block is memory.
 const ABSENT: u8 = 0x80;
-/// Set while a poisoned frame of the block is not out of use yet.
+/// Set while the block contains a poisoned frame that is still in use.
 const TAINTED: u8 = 0x40;
 const TYPE_MASK: u8 = 0x7;
-/// Set while compaction need not look into the block (§7.4).
+/// Set while compaction may skip the block (§7.4).
 const SKIP: u8 = 0x8;
 /// Set while a CMA block is isolated.
 const ISOLATED_CMA: u8 = 0x10;
 
 impl Pageblock {
-    /// An entry of a pageblock of unmovable memory.
+    /// Returns the entry of a pageblock of unmovable memory.
     pub const fn new() -> Self {
         Pageblock(AtomicU8::new(0))
     }
@@ -278,9 +282,9 @@ impl Pageblock {
         MigrateType::from_bits(self.0.load(Relaxed).into())
     }
 
-    /// The pageblock's type if a block in it may go to a per-CPU list: it is not isolated, and no
-    /// poisoned frame is about. To be asked under the list's lock: isolation and poison change the
-    /// entry first and drain the lists afterwards.
+    /// Returns the pageblock's type if a block in it may go to a per-CPU list: it is not isolated
+    /// and not tainted by a poisoned frame. Call it under the list's lock: isolation and poisoning
+    /// change the entry first and drain the lists afterwards.
     #[inline]
     pub(crate) fn cached_type(&self) -> Option<MigrateType> {
         let entry = self.0.load(Relaxed);
@@ -288,8 +292,8 @@ impl Pageblock {
         (entry & TAINTED == 0 && t != MigrateType::Isolate).then_some(t)
     }
 
-    /// The pageblock's type if a block in it may go straight to a per-CPU list: one of the three
-    /// types, and no poisoned frame about. One comparison answers for both.
+    /// Returns the pageblock's type if a block in it may go straight to a per-CPU list. It must be
+    /// one of the three list types and not tainted by a poisoned frame; one comparison checks both.
     #[inline(always)]
     pub(crate) fn listed_type(&self) -> Option<MigrateType> {
         match self.0.load(Relaxed) & (TYPE_MASK | TAINTED) {
@@ -303,17 +307,17 @@ impl Pageblock {
 
 /// The descriptors and pageblocks of one zone.
 ///
-/// An *index* counts frames from `base`, the zone's first frame rounded down to the largest
-/// block, so that the buddy of index `i` at order `o` is simply `i ^ (1 << o)` (spec §1.6). The
-/// frames before the zone's start are reserved for ever.
+/// An *index* counts frames from `base`, the zone's first frame rounded down to the largest block.
+/// The buddy of index `i` at order `o` is therefore `i ^ (1 << o)` (spec §1.6). The frames before
+/// the zone's start stay reserved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Map<'a> {
     frames: &'a [Frame],
     blocks: &'a [Pageblock],
 }
 
-/// What an index outside the map reads as: reserved, on no list. Nothing ever becomes free there,
-/// so the lists never hold such an index and nothing is written to it.
+/// Descriptor for an index outside the map: reserved, on no list. No frame outside ever becomes
+/// free, so the lists never hold such an index and the allocator never writes to it.
 static OUTSIDE: Frame = Frame::new();
 static NO_BLOCK: Pageblock = Pageblock(AtomicU8::new(ABSENT));
 
@@ -324,7 +328,7 @@ impl<'a> Map<'a> {
         Map { frames, blocks }
     }
 
-    /// Frames in the map, those before the zone's start included.
+    /// Returns the number of frames in the map, including those before the zone's start.
     #[inline(always)]
     pub(crate) fn len(&self) -> u32 {
         self.frames.len() as u32
@@ -338,13 +342,13 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The frame at an index that may lie outside, as [`NIL`] does.
+    /// Returns the frame at an index, or `None` if it lies outside, as [`NIL`] does.
     #[inline(always)]
     pub(crate) fn get(&self, idx: u64) -> Option<&'a Frame> {
         self.frames.get(usize::try_from(idx).ok()?)
     }
 
-    /// Neighbouring frames; none where they reach outside.
+    /// Returns `pages` consecutive frames from `idx`, or none if they reach outside the map.
     #[inline(always)]
     pub(crate) fn run(&self, idx: u32, pages: u32) -> &'a [Frame] {
         let first = idx as usize;
@@ -356,35 +360,35 @@ impl<'a> Map<'a> {
         self.pageblock(idx).unwrap_or(&NO_BLOCK)
     }
 
-    /// Gives neighbouring frames one state. Nobody else may work on them.
+    /// Sets the state of consecutive frames. No other thread may use them.
     pub(crate) fn set_states(&self, idx: u32, pages: u32, state: State) {
         for f in self.run(idx, pages) {
             f.set_state(state);
         }
     }
 
-    /// The type of the pageblock that holds the frame.
+    /// Returns the type of the pageblock that contains the frame.
     #[inline(always)]
     pub(crate) fn block_type(&self, idx: u32) -> MigrateType {
         self.block(idx).migrate_type()
     }
 
-    /// As [`Pageblock::cached_type`], of the pageblock that holds the frame.
+    /// Like [`Pageblock::cached_type`], for the pageblock that contains the frame.
     #[inline]
     pub(crate) fn cached_type(&self, idx: u32) -> Option<MigrateType> {
         self.block(idx).cached_type()
     }
 
-    /// The entry of the pageblock that holds the frame.
+    /// Returns the entry of the pageblock that contains the frame.
     #[inline(always)]
     pub(crate) fn pageblock(&self, idx: u32) -> Option<&'a Pageblock> {
         self.blocks.get((idx >> PAGEBLOCK_ORDER) as usize)
     }
 
-    /// The block that a frame is part of: its head, and what that says. `None` where there is none to
-    /// be seen; a block in somebody's hands may change at any moment.
+    /// Returns the block that contains a frame: the index and the state of its head. `None` if no
+    /// head is found. The state of an allocated block may change at any moment.
     pub(crate) fn block_over(&self, idx: u32) -> Option<(u32, State)> {
-        // Only the nearest head below can be the one.
+        // Only the nearest head below can contain the frame.
         let (order, head, state) = (0..=MAX_ORDER)
             .map(|order| (order, idx & !((1u32 << order) - 1)))
             .map(|(order, head)| (order, head, self.frame(head).state()))
@@ -393,7 +397,7 @@ impl<'a> Map<'a> {
         reaches.then_some((head, state))
     }
 
-    /// Whether a poisoned frame in this block's pageblocks is not out of use yet.
+    /// Returns whether a pageblock of this block has a poisoned frame that is still in use.
     #[inline]
     pub(crate) fn is_tainted(&self, idx: u32, order: u8) -> bool {
         let mut i = idx;
@@ -407,17 +411,17 @@ impl<'a> Map<'a> {
         false
     }
 
-    /// Marks a frame as poisoned. What the frame's state says afterwards is newer than what
-    /// [`poisoned_at_hand_out`](Map::poisoned_at_hand_out) left unseen. Zone lock.
+    /// Marks a frame as poisoned. A frame state read afterwards is newer than any allocation for
+    /// which [`poisoned_at_hand_out`](Map::poisoned_at_hand_out) missed the mark. Zone lock.
     pub(crate) fn poison(&self, idx: u32) {
         self.frame(idx).set_poisoned(true);
         self.refresh_taint(idx);
         fence(SeqCst);
     }
 
-    /// The first poisoned frame of blocks that have just been [handed out](Frame::set_allocated) without
-    /// a lock that [`poison`](Map::poison) or a drain after it would wait for. Either this sees the
-    /// mark, or whoever marked the frame sees that it is allocated.
+    /// Returns the first poisoned frame of blocks just [allocated](Frame::set_allocated) without a
+    /// lock that [`poison`](Map::poison), or a drain after it, would wait for. Either this call
+    /// sees the mark, or the caller of `poison` sees that the frame is allocated.
     pub(crate) fn poisoned_at_hand_out(&self, frames: Range<u32>) -> Option<u32> {
         fence(SeqCst);
         let mut idx = frames.start;
@@ -434,7 +438,7 @@ impl<'a> Map<'a> {
         None
     }
 
-    /// Finds out again whether the frame's pageblock is tainted. Zone lock.
+    /// Recomputes whether the frame's pageblock is tainted. Zone lock.
     pub(crate) fn refresh_taint(&self, idx: u32) {
         let Some(b) = self.pageblock(idx) else { return };
         let first = (idx & !(PAGEBLOCK_PAGES - 1)) as usize;
@@ -444,7 +448,7 @@ impl<'a> Map<'a> {
         b.0.store(if tainted { keep | TAINTED } else { keep }, Relaxed);
     }
 
-    /// Relabels the pageblock that holds the frame; its skip bit stays. Zone lock held.
+    /// Relabels the pageblock that contains the frame and keeps its skip bit. Zone lock.
     pub(crate) fn set_block_type(&self, idx: u32, t: MigrateType) {
         if let Some(b) = self.pageblock(idx) {
             let was = b.0.load(Relaxed);
@@ -456,7 +460,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether the pageblock is isolated and was a CMA one before.
+    /// Returns whether the pageblock is isolated and was CMA before.
     pub(crate) fn is_isolated_cma(&self, idx: u32) -> bool {
         self.block(idx).0.load(Relaxed) & ISOLATED_CMA != 0
     }
@@ -471,27 +475,27 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether compaction found nothing in the pageblock when it last looked (§7.4).
+    /// Returns whether compaction found nothing in the pageblock at its last scan (§7.4).
     pub(crate) fn is_skipped(&self, idx: u32) -> bool {
         self.block(idx).0.load(Relaxed) & SKIP != 0
     }
 
-    /// Compaction found nothing in the pageblock. Needs no lock: a relabelling at the same moment
-    /// may lose the hint, never the label.
+    /// Records that compaction found nothing in the pageblock. Needs no lock: a concurrent relabel
+    /// may lose the hint but not the label.
     pub(crate) fn set_skipped(&self, idx: u32) {
         if let Some(b) = self.blocks.get((idx >> PAGEBLOCK_ORDER) as usize) {
             b.0.fetch_or(SKIP, Relaxed);
         }
     }
 
-    /// Compaction is to look everywhere again.
+    /// Makes compaction scan every pageblock again.
     pub(crate) fn clear_skips(&self) {
         for b in self.blocks {
             b.0.fetch_and(!SKIP, Relaxed);
         }
     }
 
-    /// Frames and pageblocks that are no memory any more.
+    /// Marks frames as reserved and pageblocks as absent after their memory was removed.
     pub(crate) fn clear_range(&self, idx: u32, pages: u32) {
         self.set_states(idx, pages, State::RESERVED);
         let (first, n) = ((idx >> PAGEBLOCK_ORDER) as usize, (pages >> PAGEBLOCK_ORDER) as usize);
@@ -504,13 +508,13 @@ impl<'a> Map<'a> {
         self.block(idx).0.load(Relaxed) & ABSENT != 0
     }
 
-    /// Every frame reserved, every pageblock without memory.
+    /// Makes every frame reserved and every pageblock absent.
     pub(crate) fn clear(&self) {
         self.reserve(0, self.len());
         self.clear_blocks();
     }
 
-    /// Neighbouring frames reserved, whatever was there before.
+    /// Makes consecutive frames reserved and clears their poison marks.
     pub(crate) fn reserve(&self, idx: u32, pages: u32) {
         for f in self.run(idx, pages) {
             f.set_state(State::RESERVED);
@@ -518,7 +522,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Every pageblock without memory; the frames must say that they are reserved already.
+    /// Makes every pageblock absent. The frames must be reserved already.
     pub(crate) fn clear_blocks(&self) {
         for b in self.blocks {
             b.0.store(ABSENT, Relaxed);

@@ -3,26 +3,26 @@
 use crate::base::units::{MigrateType, ZoneKind};
 
 bitflags::bitflags! {
-    /// What a request asks for, numbered as in the kernel (spec §2.1).
+    /// Request flags, numbered as in the kernel (spec §2.1).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct Gfp: u32 {
-        /// From the DMA zone.
+        /// Allocate from the DMA zone.
         const DMA = 0x1;
-        /// High memory will do.
+        /// High memory is acceptable.
         const HIGHMEM = 0x2;
-        /// From the DMA32 zone.
+        /// Allocate from the DMA32 zone.
         const DMA32 = 0x4;
         /// The pages can be moved.
         const MOVABLE = 0x8;
         /// The pages can be reclaimed.
         const RECLAIMABLE = 0x10;
-        /// Urgent: may dip below the minimum watermark.
+        /// Urgent: may use memory below the minimum watermark.
         const HIGH = 0x20;
         /// May start I/O.
         const IO = 0x40;
         /// May call into file systems.
         const FS = 0x80;
-        /// Wants zeroed pages; the embedder's [`prepare`](crate::Platform::prepare) does it.
+        /// Zero the pages. The embedder's [`prepare`](crate::Platform::prepare) does it.
         const ZERO = 0x100;
         /// May reclaim, and so may sleep.
         const DIRECT_RECLAIM = 0x400;
@@ -32,34 +32,34 @@ bitflags::bitflags! {
         const WRITE = 0x1000;
         /// Do not report a failure.
         const NOWARN = 0x2000;
-        /// Try hard, but do fail.
+        /// Retry hard, but may fail.
         const RETRY_MAYFAIL = 0x4000;
         /// Never fail.
         const NOFAIL = 0x8000;
-        /// Do not try hard.
+        /// Do not retry hard.
         const NORETRY = 0x10000;
         /// May use all reserves: the caller is freeing memory.
         const MEMALLOC = 0x20000;
-        /// Compound: the block is one unit.
+        /// Compound: use the block as one unit.
         const COMP = 0x40000;
-        /// No reserves, whoever the caller is.
+        /// Never use reserves, whatever the caller's other flags and state.
         const NOMEMALLOC = 0x80000;
-        /// Within the caller's cpuset.
+        /// Allocate only from the caller's cpuset.
         const HARDWALL = 0x100000;
-        /// On this node only.
+        /// Allocate only from this node.
         const THISNODE = 0x200000;
-        /// Charged to a memory control group.
+        /// Charge to a memory control group.
         const ACCOUNT = 0x400000;
 
         /// Both reclaim bits (spec §2.2).
         const RECLAIM = Self::DIRECT_RECLAIM.bits() | Self::KSWAPD_RECLAIM.bits();
-        /// From interrupt handlers and the like.
+        /// For interrupt handlers and similar contexts.
         const ATOMIC = Self::HIGH.bits() | Self::KSWAPD_RECLAIM.bits();
-        /// Must not sleep, can live with a failure.
+        /// Must not sleep and tolerates failure.
         const NOWAIT = Self::KSWAPD_RECLAIM.bits() | Self::NOWARN.bits();
         /// May reclaim without I/O.
         const NOIO = Self::RECLAIM.bits();
-        /// May reclaim without file systems.
+        /// May reclaim without entering file systems.
         const NOFS = Self::RECLAIM.bits() | Self::IO.bits();
         /// Ordinary kernel memory.
         const KERNEL = Self::RECLAIM.bits() | Self::IO.bits() | Self::FS.bits();
@@ -70,17 +70,17 @@ bitflags::bitflags! {
         /// Memory for user space that can be moved.
         const HIGHUSER_MOVABLE = Self::HIGHUSER.bits() | Self::MOVABLE.bits();
 
-        // Bits that the core does not interpret (accounting tags and the like) pass through.
+        // Bits that the core does not interpret (accounting tags, for example) pass through.
         const _ = !0;
     }
 }
 
 impl Gfp {
-    /// The highest zone that may serve the request (spec §2.3), or `None` for a combination of
-    /// zone bits that means nothing. Whether that zone has memory is not asked here.
+    /// Returns the highest zone that may serve the request (spec §2.3), or `None` for an invalid
+    /// combination of zone bits. Does not check whether that zone has memory.
     pub const fn highest_zone(self) -> Option<ZoneKind> {
-        // One entry per value of the low four bits. A lone MOVABLE is a property of the pages;
-        // only together with HIGHMEM does it open the movable zone.
+        // One entry per value of the low four bits. MOVABLE alone is a property of the pages; only
+        // together with HIGHMEM does it allow the movable zone.
         const TABLE: [Option<ZoneKind>; 16] = {
             let mut t = [None; 16];
             t[0x0] = Some(ZoneKind::Normal);
@@ -96,8 +96,8 @@ impl Gfp {
         TABLE[(self.bits() & 0xf) as usize]
     }
 
-    /// The highest zone and the type (spec §2.3, §2.4) by one look-up; `None` where the flags
-    /// contradict each other.
+    /// Returns the highest zone and the type (spec §2.3, §2.4) by one table look-up, or `None` if
+    /// the flags contradict each other.
     #[inline]
     pub(crate) const fn route(self) -> Option<(ZoneKind, MigrateType)> {
         const TABLE: [Option<(ZoneKind, MigrateType)>; 32] = {
@@ -115,7 +115,7 @@ impl Gfp {
         TABLE[(self.bits() & 31) as usize]
     }
 
-    /// The type of the pages (spec §2.4), or `None` where both type bits are set.
+    /// Returns the type of the pages (spec §2.4), or `None` if both type bits are set.
     pub const fn migrate_type(self) -> Option<MigrateType> {
         match self.bits() & (Gfp::MOVABLE.bits() | Gfp::RECLAIMABLE.bits()) {
             0 => Some(MigrateType::Unmovable),
@@ -149,13 +149,14 @@ impl AllocFlags {
     pub(crate) const WMARK_MIN: AllocFlags = AllocFlags::from_bits_retain(0);
     pub(crate) const WMARK_LOW: AllocFlags = AllocFlags::from_bits_retain(1);
 
-    /// Which of the zone's marks is tested.
+    /// Returns the index of the mark that is tested.
     #[inline]
     pub(crate) const fn mark(self) -> usize {
         (self.bits() & 3) as usize
     }
 
-    /// What an attempt always takes from the request: its KSWAPD bit, and CMA for movable pages.
+    /// Returns the flags that an attempt always derives from the request: its KSWAPD bit, and CMA
+    /// for movable pages.
     #[inline]
     pub(crate) const fn of(gfp: Gfp) -> AllocFlags {
         let kswapd = gfp.bits() & AllocFlags::KSWAPD.bits();
@@ -163,7 +164,7 @@ impl AllocFlags {
         AllocFlags::from_bits_retain(kswapd | cma)
     }
 
-    /// Flags of the slow path (spec §2.9).
+    /// Returns the flags of the slow path (spec §2.9).
     pub(crate) const fn slow(gfp: Gfp, order: u8) -> AllocFlags {
         let mut f = AllocFlags::WMARK_MIN.union(AllocFlags::of(gfp));
         let high = gfp.contains(Gfp::HIGH);

@@ -1,13 +1,13 @@
 //! Doubly linked lists of frames, threaded through the descriptors (spec §1.3, §5.2).
 //!
-//! A list is empty when its `head` is [`NIL`]; its `tail` means nothing then. The last frame's
-//! `next` is `NIL`; the first one's `prev` is never read. Taking the head, the hottest step of
-//! all, therefore reads one descriptor and writes one word, and touches no neighbour.
+//! A list is empty when its `head` is [`NIL`]; its `tail` is then meaningless. The last frame's
+//! `next` is `NIL`, and the first frame's `prev` is never read. Taking the head, the hottest step,
+//! therefore reads one descriptor, writes one word and touches no neighbour.
 
 use crate::base::frame::{Frame, Map, NIL};
 use crate::base::sync::frames::{AtomicU32, Ordering::Relaxed};
 
-/// One list; its owner's lock is held for every change. `head` may be read without it.
+/// One list. Every change requires its owner's lock; `head` may be read without it.
 #[derive(Debug)]
 pub(crate) struct List {
     head: AtomicU32,
@@ -35,12 +35,12 @@ impl List {
         self.head.load(Relaxed) == NIL
     }
 
-    /// Puts a frame first; `frame` is its descriptor.
+    /// Inserts a frame at the head. `frame` is its descriptor.
     #[inline(always)]
     pub(crate) fn push_head(&self, map: &Map<'_>, idx: u32, frame: &Frame) {
         let h = self.head.load(Relaxed);
         frame.set_next(h);
-        // `NIL` lies outside every map: one comparison answers for both.
+        // `NIL` lies outside every map, so one comparison covers both cases.
         match map.get(h.into()) {
             Some(first) => first.set_prev(idx),
             None => self.tail.store(idx, Relaxed),
@@ -62,7 +62,7 @@ impl List {
         self.tail.store(idx, Relaxed);
     }
 
-    /// Appends `count` frames, `step` apart, from `first` up.
+    /// Appends `count` frames, `step` apart, in ascending order from `first`.
     #[inline]
     pub(crate) fn push_tail_run(&self, map: &Map<'_>, first: u32, count: u32, step: u32) {
         let Some(last) = count.checked_sub(1).map(|n| first + n * step) else { return };
@@ -83,7 +83,7 @@ impl List {
         self.tail.store(last, Relaxed);
     }
 
-    /// Takes the first frame; its descriptor comes along.
+    /// Removes the first frame. Returns its index and descriptor.
     #[inline(always)]
     pub(crate) fn pop_head<'m>(&self, map: &Map<'m>) -> Option<(u32, &'m Frame)> {
         let h = self.head.load(Relaxed);
@@ -105,7 +105,7 @@ impl List {
         Some(t)
     }
 
-    /// Takes frames from the tail for as long as `take` says so of the next one.
+    /// Removes frames from the tail while `take` returns true for the next one.
     #[inline(always)]
     pub(crate) fn pop_tail_while<'m>(
         &self,
@@ -128,7 +128,7 @@ impl List {
         }
     }
 
-    /// Takes a frame out of the list that holds it; `frame` is its descriptor.
+    /// Removes a frame from the list that contains it. `frame` is its descriptor.
     #[inline(always)]
     pub(crate) fn unlink(&self, map: &Map<'_>, idx: u32, frame: &Frame) {
         let next = frame.next();
@@ -145,14 +145,14 @@ impl List {
         }
     }
 
-    /// Empty; what was on it is forgotten.
+    /// Empties the list. Its frames are forgotten.
     #[inline(always)]
     pub(crate) fn clear(&self) {
         self.head.store(NIL, Relaxed);
         self.tail.store(NIL, Relaxed);
     }
 
-    /// Puts a frame before one that is on the list, or last for [`NIL`].
+    /// Inserts a frame before one on the list, or at the tail for [`NIL`].
     fn insert_before(&self, map: &Map<'_>, idx: u32, at: u32) {
         let frame = map.frame(idx);
         if at == NIL {
@@ -169,7 +169,7 @@ impl List {
         }
     }
 
-    /// Two frames of the list change places.
+    /// Swaps the positions of two frames on the list.
     pub(crate) fn swap(&self, map: &Map<'_>, a: u32, b: u32) {
         let (fa, fb) = (map.frame(a), map.frame(b));
         if a == b {
@@ -188,8 +188,8 @@ impl List {
         self.insert_before(map, b, after_a);
     }
 
-    /// From now on this frame, which is on the list, is the first; those before it come last, in
-    /// their order.
+    /// Rotates the list so that this frame on it becomes the head. The frames before it move to the
+    /// end in their order.
     pub(crate) fn rotate_to(&self, map: &Map<'_>, idx: u32) {
         let (Some(first), Some(last)) = (self.first(), self.last()) else { return };
         if idx == first {
@@ -203,7 +203,7 @@ impl List {
         self.tail.store(before, Relaxed);
     }
 
-    /// The frames from tail to head.
+    /// Iterates over the frames from tail to head.
     pub(crate) fn iter_back<'m>(&self, map: &'m Map<'_>) -> impl Iterator<Item = u32> + use<'m> {
         let head = self.head.load(Relaxed);
         let mut at = self.last();
@@ -214,8 +214,8 @@ impl List {
         })
     }
 
-    /// The frames from head to tail. At most as many as the map has, so that a list that a
-    /// caller's mistake has spoilt still ends.
+    /// Iterates over the frames from head to tail. Stops after as many frames as the map has, so
+    /// that a list corrupted by a caller's mistake still ends.
     pub(crate) fn iter<'m>(&self, map: &'m Map<'_>) -> impl Iterator<Item = u32> + use<'m> {
         let mut at = self.head.load(Relaxed);
         (0..map.len()).map_while(move |_| {
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a deque: every way in, every way out, from the middle too.
+        /// Compares with a deque: insertion and removal at both ends and in the middle.
         #[test]
         fn behaves_as_a_deque(ops in proptest::collection::vec((0u8..9, 0u32..32), 0..300)) {
             let frames: Vec<Frame> = (0..32).map(|_| Frame::new()).collect();

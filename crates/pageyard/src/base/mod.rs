@@ -1,4 +1,4 @@
-//! What everything else is made of: units, flags, the frame map, lists, watermarks, counters.
+//! The basis of all other modules: units, flags, the frame map, lists, watermarks, counters.
 
 pub(crate) mod busy;
 pub(crate) mod frame;

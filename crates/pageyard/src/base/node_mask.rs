@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::base::units::NodeId;
 
-/// How many nodes a machine may have.
+/// The largest number of nodes.
 pub const MAX_NODES: usize = 64;
 
 /// A set of nodes.
@@ -17,34 +17,34 @@ impl NodeMask {
     /// No node.
     pub const NONE: NodeMask = NodeMask(0);
 
-    /// One node alone; none for a number of [`MAX_NODES`] or more.
+    /// Returns a set of one node, or no node for a number of [`MAX_NODES`] or more.
     pub const fn only(node: NodeId) -> NodeMask {
         if (node.0 as usize) < MAX_NODES { NodeMask(1 << node.0) } else { NodeMask::NONE }
     }
 
-    /// Whether the node is in the set.
+    /// Returns whether the node is in the set.
     pub const fn contains(self, node: NodeId) -> bool {
         self.0 & NodeMask::only(node).0 != 0
     }
 
-    /// With one node more.
+    /// Returns the set with one more node.
     #[must_use]
     pub const fn with(self, node: NodeId) -> NodeMask {
         NodeMask(self.0 | NodeMask::only(node).0)
     }
 
-    /// What is in both sets.
+    /// Returns the nodes in both sets.
     #[must_use]
     pub const fn and(self, other: NodeMask) -> NodeMask {
         NodeMask(self.0 & other.0)
     }
 
-    /// Whether no node is in the set.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The nodes of the set, ascending.
+    /// Returns the nodes of the set in ascending order.
     pub fn iter(self) -> impl Iterator<Item = NodeId> {
         (0..MAX_NODES as u16).map(NodeId).filter(move |&n| self.contains(n))
     }
@@ -59,25 +59,25 @@ impl fmt::Debug for NodeMask {
     }
 }
 
-/// Where a request looks for its block: at `preferred` first, then at the other `allowed` nodes,
-/// nearest first. `None`: the node of the CPU that asks.
+/// Where a request looks for its block: first at `preferred`, then at the other `allowed` nodes,
+/// nearest first. With `preferred: None` it starts at the node of the requesting CPU.
 ///
-/// Urgent requests that may not reclaim ([`Gfp::HIGH`](crate::Gfp::HIGH)), and those that may use
-/// all reserves, leave the set before they fail (§2.10); [`Gfp::THISNODE`](crate::Gfp::THISNODE)
-/// holds for them too.
+/// Urgent requests that may not reclaim ([`Gfp::HIGH`](crate::Gfp::HIGH)), and requests that may
+/// use all reserves, use nodes outside the set before they fail (§2.10).
+/// [`Gfp::THISNODE`](crate::Gfp::THISNODE) still applies to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeChoice {
-    /// The node to begin with.
+    /// The node to start with.
     pub preferred: Option<NodeId>,
-    /// The nodes that may serve.
+    /// The nodes that may serve the request.
     pub allowed: NodeMask,
 }
 
 impl NodeChoice {
-    /// The CPU's own node first, all allowed.
+    /// Starts at the CPU's own node and allows all nodes.
     pub const LOCAL: NodeChoice = NodeChoice { preferred: None, allowed: NodeMask::ALL };
 
-    /// Whether this node, the CPU's own, is where to look first.
+    /// Returns whether the request starts at `home`, the node of the requesting CPU.
     pub(crate) fn begins_at(&self, home: NodeId) -> bool {
         self.preferred.is_none_or(|n| n == home) && self.allowed.contains(home)
     }

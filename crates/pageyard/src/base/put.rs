@@ -1,24 +1,24 @@
-//! Text, piece by piece, without `core::fmt`.
+//! Writes text piece by piece, without `core::fmt`.
 //!
-//! Its formatting calls through pointers, so how much stack a text takes cannot be read from the
-//! machine code, and each level of it takes some hundred bytes. Kernels call the texts on stacks of a
+//! `core::fmt` calls through pointers, so the stack use of a text cannot be read from the machine
+//! code, and each level of it takes some hundred bytes. Kernels write these texts on stacks of a
 //! few KiB.
 
 use core::fmt::{self, Write};
 
-/// Digits of the largest number.
+/// Number of digits of the largest number.
 const DIGITS: usize = 20;
 
 /// A piece of a text.
 pub(crate) trait Put: Copy {
-    /// Writes it, as `{}` does.
+    /// Writes the piece as `{}` does.
     fn put<W: Write + ?Sized>(self, out: &mut W) -> fmt::Result;
 
-    /// How many characters that are.
+    /// Returns the number of characters that `put` writes.
     fn width(self) -> usize;
 }
 
-/// Writes pieces, one after the other.
+/// Writes pieces one after another.
 macro_rules! put {
     ($out:expr, $($piece:expr),+ $(,)?) => {
         Ok::<(), core::fmt::Error>(())
@@ -27,11 +27,11 @@ macro_rules! put {
 }
 pub(crate) use put;
 
-/// A piece with blanks in front, as `{:>n}`.
+/// A piece padded with blanks on the left, like `{:>n}`.
 #[derive(Clone, Copy)]
 pub(crate) struct Right<T>(pub(crate) T, pub(crate) usize);
 
-/// A piece with blanks behind it, as `{:<n}`.
+/// A piece padded with blanks on the right, like `{:<n}`.
 #[derive(Clone, Copy)]
 pub(crate) struct Left<T>(pub(crate) T, pub(crate) usize);
 

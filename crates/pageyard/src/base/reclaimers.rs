@@ -1,18 +1,18 @@
-//! The tasks that are inside a hook that frees or moves memory. Memory they ask for meanwhile must
-//! not lead to another reclaim, and may come from the reserves (spec §2.10).
+//! The tasks that are inside a hook that frees or moves memory. Their own requests must not start
+//! another reclaim, and may use the reserves (spec §2.10).
 
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Tasks that are known each by itself.
+/// Number of tasks that are tracked exactly.
 const KNOWN: usize = 64;
-/// Counters for those beyond.
+/// Number of counters for the others.
 const COUNTERS: usize = 256;
 
-/// Any number of tasks. The first 64 at a time are known exactly. Those beyond are counted in two
-/// counters each, which their numbers choose: every one of them is still recognised, and as long as
-/// they are there, a task that has nothing to do with it may be taken for one by chance (with one
-/// task beyond, for one in some 30,000). It then uses the reserves and does not reclaim, which is
-/// better than a reclaim inside a reclaim without end.
+/// A set of any number of tasks. The first 64 at a time are tracked exactly. Each further task
+/// increments two counters chosen by its number, so it is always recognised. While further tasks
+/// are inside, an unrelated task may be mistaken for one of them (with one further task, one in
+/// some 30,000). A mistaken task uses the reserves and does not reclaim, which is better than
+/// endless recursion of reclaim.
 #[derive(Debug)]
 pub(crate) struct Reclaimers {
     known: [AtomicU64; KNOWN],
@@ -27,7 +27,7 @@ impl Reclaimers {
         }
     }
 
-    /// The task enters a hook. As often as it enters, it has to leave.
+    /// Enters a hook. Each call needs a matching [`exit_reclaim`](Self::exit_reclaim).
     #[inline(never)]
     pub(crate) fn enter(&self, task: u64) {
         if !self.replace(0, !task) {
@@ -48,22 +48,22 @@ impl Reclaimers {
             || self.counters(task).all(|n| n.load(Relaxed) > 0)
     }
 
-    /// Changes one entry. 0 stands for none, and so for no task.
+    /// Replaces one entry. 0 means no task.
     fn replace(&self, old: u64, new: u64) -> bool {
         old != new
             && self.known.iter().any(|s| s.compare_exchange(old, new, Relaxed, Relaxed).is_ok())
     }
 
-    /// The two counters of a task, which may be one.
+    /// Returns the two counters of a task, which may be the same.
     fn counters(&self, task: u64) -> impl Iterator<Item = &AtomicU32> {
-        // Neighbouring numbers are to be far apart.
+        // Spreads consecutive numbers far apart.
         let mixed = task.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let places = [mixed >> 56, mixed >> 48 & 0xff];
         places.into_iter().filter_map(|i| self.beyond.get(i as usize))
     }
 }
 
-/// A task inside a hook that frees or moves memory, until this is dropped, also by a panic.
+/// Marks a task as inside a hook that frees or moves memory until dropped, also by a panic.
 pub(crate) struct Inside<'r> {
     reclaimers: &'r Reclaimers,
     task: u64,
@@ -86,11 +86,11 @@ impl Drop for Inside<'_> {
 mod tests {
     use super::*;
 
-    /// Tasks that are asked for; Miri takes its time.
+    /// Number of tasks to test; Miri is slow.
     const MANY: u64 = if cfg!(miri) { 1000 } else { 100_000 };
 
-    /// Spec §2.10: whoever is inside is recognised, however many there are, and nobody is once all
-    /// have left.
+    /// Spec §2.10: every task inside is recognised, however many there are, and none once all have
+    /// left.
     #[test]
     fn everybody_inside_is_recognised() {
         let r = Reclaimers::new();
@@ -99,7 +99,7 @@ mod tests {
             tasks().for_each(|t| r.enter(t));
             assert!(tasks().all(|t| r.has(t)), "round {round}");
         }
-        // A task that left as often as it came is gone, whichever way each time was counted.
+        // A task that left as often as it entered is gone, whichever way each entry was tracked.
         for _ in 1..4 {
             assert!(tasks().all(|t| r.has(t)));
             tasks().for_each(|t| r.exit_reclaim(t));

@@ -1,10 +1,11 @@
-//! Counters. Each is written under one lock and read without any, so reading a
-//! live allocator costs it nothing; a reader may see two counters of one event a moment apart.
+//! Counters. Each has one writer at a time, which holds the counter's lock, and is read without a
+//! lock, so reading a live allocator costs it nothing. A reader may see two counters of the same
+//! event at slightly different moments.
 
 use crate::base::sync::{AtomicU64, Ordering::Relaxed};
 use crate::base::units::{MigrateType, TYPES};
 
-/// Why pages went from a per-CPU list to the zone.
+/// Why pages moved from a per-CPU list to the zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum DrainReason {
@@ -16,17 +17,17 @@ pub enum DrainReason {
     Decay = 2,
     /// The tick found the lists of a remote node unused (§5.15).
     Expire = 3,
-    /// Somebody asked for it (§5.16).
+    /// The caller asked for it (§5.16).
     Drain = 4,
 }
 
-/// How many reasons there are.
+/// Number of drain reasons.
 pub(crate) const REASONS: usize = 5;
 
-/// Rows of the tables by order: a power of two, so that an index cut to four bits always fits.
+/// Rows of the tables, one per order. A power of two, so an index masked to four bits is in range.
 const ROWS: usize = 16;
 
-/// A counter with one writer at a time: whoever holds the lock that its owner names.
+/// A counter with one writer at a time: the holder of the lock that its containing struct names.
 #[derive(Debug)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -79,7 +80,7 @@ impl Table {
     }
 }
 
-/// How many blocks, by order and migrate type.
+/// Numbers of blocks by order and migrate type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockCounts(pub [[u64; TYPES]; 11]);
 
@@ -95,19 +96,20 @@ impl BlockCounts {
     }
 }
 
-/// How many of the blocks that a CPU handed out in a zone are NUMA events (§9.1): all, but for those
-/// handed out while `numa_stat` was off (§10). So nothing is counted twice where blocks are handed
-/// out.
+/// How many of the blocks that a CPU allocated in a zone are NUMA events (§9.1): all except those
+/// allocated while `numa_stat` was off (§10). The allocation path therefore needs no second
+/// counter.
 ///
-/// One word, so that nobody reads half of a switch. On: the blocks that are not counted. Off, with
-/// the highest bit: those that were counted until then.
+/// One word, so that a reader never sees half of a switch. While on, it holds the number of blocks
+/// that are not counted. While off, the highest bit is set and the rest is the number of blocks
+/// that were counted until then.
 #[derive(Debug)]
 pub(crate) struct NumaPart(AtomicU64);
 
 impl NumaPart {
     const OFF: u64 = 1 << 63;
 
-    /// Of so many blocks handed out, how many count.
+    /// Returns how many of `handed_out` allocated blocks count.
     pub(crate) fn of(&self, handed_out: u64) -> u64 {
         match self.0.load(Relaxed) {
             word if word & Self::OFF != 0 => word & !Self::OFF,
@@ -115,19 +117,20 @@ impl NumaPart {
         }
     }
 
-    /// Begins to count, or ends it, after so many blocks; one caller at a time.
+    /// Switches counting on or off after `handed_out` blocks. Callers must not run concurrently.
     pub(crate) fn switch(&self, on: bool, handed_out: u64) {
         let was_on = self.0.load(Relaxed) & Self::OFF == 0;
         if on != was_on {
-            // Both ways the same: what counted becomes what is left out of the rest, and back.
+            // The same arithmetic both ways: the counted blocks become the uncounted ones, and
+            // back.
             let rest = handed_out.saturating_sub(self.0.load(Relaxed) & !Self::OFF);
             self.0.store(if on { rest } else { rest | Self::OFF }, Relaxed);
         }
     }
 }
 
-/// Counters of one CPU in one zone, written under its per-CPU list's lock (`direct_*`: under the
-/// zone lock; `numa`: by whoever changes the setting).
+/// Counters of one CPU in one zone. Written under the CPU's per-CPU list lock, except `direct_*`
+/// (zone lock) and `numa` (the caller that changes the setting).
 #[derive(Debug)]
 pub(crate) struct CpuCounters {
     pub(crate) numa: NumaPart,
@@ -146,47 +149,47 @@ pub(crate) struct CpuCounters {
 /// What one CPU did in one zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuStats {
-    /// Blocks handed out.
+    /// Blocks allocated.
     pub allocs: BlockCounts,
-    /// Blocks taken back.
+    /// Blocks freed.
     pub frees: BlockCounts,
-    /// Of the blocks handed out, how many came straight from the zone.
+    /// Allocated blocks that came straight from the zone.
     pub direct_allocs: u64,
-    /// Of the blocks taken back, how many went straight to the zone.
+    /// Freed blocks that went straight to the zone.
     pub direct_frees: u64,
     /// Base pages of the blocks that came straight from the zone.
     pub direct_alloc_pages: u64,
     /// Base pages of the blocks that went straight to the zone.
     pub direct_free_pages: u64,
-    /// Refills of a per-CPU list that got something. A request served by the list without one is
-    /// a hit: `hits = allocs - direct_allocs - refills`.
+    /// Refills of a per-CPU list that took at least one block. A request served by the list without
+    /// a refill is a hit: `hits = allocs - direct_allocs - refills`.
     pub refills: u64,
     /// Base pages that refills took from the zone.
     pub refilled_pages: u64,
-    /// Refills that got nothing.
+    /// Refills that took nothing.
     pub empty_refills: u64,
-    /// Bulk frees by [`DrainReason`](crate::DrainReason); those of a tick count each batch.
+    /// Bulk frees by [`DrainReason`](crate::DrainReason). A tick counts each batch as one.
     pub drains: [u64; REASONS],
-    /// Base pages that they gave back.
+    /// Base pages returned to the zone by these bulk frees.
     pub drained_pages: [u64; REASONS],
     /// Ticks of the statistics worker.
     pub ticks: u64,
 }
 
 impl CpuStats {
-    /// Bulk frees for any reason.
+    /// Returns the number of bulk frees for any reason.
     pub fn all_drains(&self) -> u64 {
         self.drains.iter().sum()
     }
 
-    /// Base pages given back by bulk frees for any reason.
+    /// Returns the number of base pages returned to the zone by bulk frees for any reason.
     pub fn all_drained_pages(&self) -> u64 {
         self.drained_pages.iter().sum()
     }
 
-    /// Base pages that came to the per-CPU lists, by refills and frees, less those that left them:
-    /// how much more the lists hold than when the counters were 0. Takes no lock; while the CPU is
-    /// in the middle of something, this may be some pages off.
+    /// Returns the number of base pages that entered the per-CPU lists, by refills and frees, minus
+    /// those that left them. This is how many more pages the lists hold than when the counters were
+    /// 0. Takes no lock. While the CPU allocates or frees, the result may be a few pages off.
     pub fn cached_pages(&self) -> i64 {
         let came = self.refilled_pages.wrapping_add(self.frees.pages());
         let went = self.all_drained_pages().wrapping_add(self.allocs.pages());
@@ -194,12 +197,12 @@ impl CpuStats {
         came.wrapping_sub(went).wrapping_add(direct) as i64
     }
 
-    /// Requests that found their per-CPU list filled.
+    /// Returns the number of requests that found a block on their per-CPU list.
     pub fn hits(&self) -> u64 {
         self.allocs.blocks().saturating_sub(self.direct_allocs + self.refills)
     }
 
-    /// What was added since an earlier reading of the same counters.
+    /// Returns the increase since an earlier reading of the same counters.
     pub fn since(&self, earlier: &CpuStats) -> CpuStats {
         let less = |a: &u64, b: &u64| a.wrapping_sub(*b);
         let mut s = *self;
@@ -227,7 +230,7 @@ impl CpuStats {
         }
     }
 
-    /// Adds another CPU's, or another zone's.
+    /// Adds the counters of another CPU or another zone.
     pub fn add(&mut self, o: &CpuStats) {
         for (s, x) in [(&mut self.allocs, &o.allocs), (&mut self.frees, &o.frees)] {
             for (s, x) in s.0.iter_mut().flatten().zip(x.0.iter().flatten()) {
@@ -266,22 +269,22 @@ impl CpuCounters {
         }
     }
 
-    /// Blocks handed out.
+    /// Blocks allocated.
     pub(crate) fn handed_out(&self) -> u64 {
         self.allocs.blocks() + self.direct_allocs.blocks()
     }
 
-    /// Blocks taken back.
+    /// Blocks freed.
     pub(crate) fn taken_back(&self) -> u64 {
         self.frees.blocks() + self.direct_frees.blocks()
     }
 
-    /// Base pages handed out.
+    /// Base pages allocated.
     pub(crate) fn pages_out(&self) -> u64 {
         self.allocs.pages() + self.direct_allocs.pages()
     }
 
-    /// Base pages taken back.
+    /// Base pages freed.
     pub(crate) fn pages_back(&self) -> u64 {
         self.frees.pages() + self.direct_frees.pages()
     }
@@ -308,10 +311,11 @@ impl CpuCounters {
     }
 }
 
-/// Buckets of the lock histograms: bucket `i` counts times from 2^(i-1) up to 2^i nanoseconds.
+/// Number of buckets of the lock histograms. Bucket `i` counts times from 2^(i-1) up to 2^i
+/// nanoseconds.
 pub const LOCK_BUCKETS: usize = 40;
 
-/// Counters of a zone, written under its lock.
+/// Counters of a zone, written under the zone lock.
 #[derive(Debug)]
 pub(crate) struct ZoneCounters {
     pub(crate) lock_holds: Counter,
@@ -354,64 +358,66 @@ impl LockHistogram {
     }
 }
 
-/// Where a zone's blocks went, in blocks (§9.1), but for those handed out while
+/// Where a zone's blocks were allocated, in blocks (§9.1), except those allocated while
 /// [`numa_stat`](crate::Knobs::numa_stat) was off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NumaStats {
-    /// Handed out here as preferred.
+    /// Allocated here, as preferred.
     pub hit: u64,
-    /// Handed out here though another node was preferred.
+    /// Allocated here although another node was preferred.
     pub miss: u64,
-    /// Preferred here, but handed out by another node.
+    /// Preferred here, but allocated from another node.
     pub foreign: u64,
-    /// Handed out here because it was this node's turn.
+    /// Allocated here because interleaving chose this node.
     pub interleave: u64,
-    /// Handed out to CPUs of the zone's node.
+    /// Allocated by CPUs of the zone's node.
     pub local: u64,
-    /// Handed out to CPUs of other nodes.
+    /// Allocated by CPUs of other nodes.
     pub other: u64,
 }
 
-/// What happened in one zone, besides the counts by CPU.
+/// Events of one zone, besides the counters of each CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneStats {
     /// Times the zone lock was taken.
     pub lock_holds: u64,
     /// Base pages that left the free lists for requests and refills (the seeds' *alloc_zone*).
     pub pages_taken: u64,
-    /// Base pages that came back to them.
+    /// Base pages that returned to the free lists.
     pub pages_returned: u64,
-    /// Free blocks of a pageblock or more that changed their type whole (§4.4).
+    /// Free blocks of at least a pageblock that were claimed whole (§4.4).
     pub claims_whole: u64,
-    /// Pageblocks converted because enough of them was free or alike (§4.4).
+    /// Pageblocks converted because at least half of their pages were free or of a compatible type
+    /// (§4.4).
     pub claims_part: u64,
-    /// Pageblocks looked at and left to their type.
+    /// Pageblocks examined and left with their type.
     pub claims_refused: u64,
-    /// Blocks taken from another type without claiming (§4.5).
+    /// Blocks stolen from another type without a claim (§4.5).
     pub steals: u64,
-    /// Blocks handed out whose pageblock has another type than was asked for (§4.10).
+    /// Blocks allocated from a pageblock of another type than requested (§4.10).
     pub mismatches: u64,
     /// Merges that relabelled a pageblock (§1.7e).
     pub merges_relabelled: u64,
-    /// Merges that did not take place because of the types (§1.7c).
+    /// Merges refused because of the types (§1.7c).
     pub merges_refused: u64,
     /// Times the watermarks were boosted (§3.4).
     pub boosts: u64,
     /// Blocks reserved for high-order atomic requests (§3.8).
     pub highatomic_reserved: u64,
-    /// Such reservations undone.
+    /// Such reservations released.
     pub highatomic_unreserved: u64,
-    /// Differences found by [`TypeChecked`](crate::policy::TypeChecked) (§4.8).
+    /// Mismatches found by [`TypeChecked`](crate::policy::TypeChecked) (§4.8).
     pub type_check_failures: u64,
-    /// Requests that the zone and those below it could not serve, counted at the preferred zone.
+    /// Requests that neither this zone nor those below it could serve, counted at the preferred
+    /// zone.
     pub failures: u64,
     /// Requests and frees that found their per-CPU list busy and used the zone (§5.6).
     pub bypasses: u64,
-    /// Whose requests it served.
+    /// Blocks by preferred node and by CPU's node.
     pub numa: NumaStats,
-    /// Nanoseconds spent waiting for the zone lock, where the platform measures it.
+    /// Nanoseconds spent waiting for the zone lock, if the hooks measure it.
     pub wait_ns: u64,
-    /// Nanoseconds for which it was held, where the platform measures it.
+    /// Nanoseconds for which the zone lock was held, if the hooks measure it.
     pub hold_ns: u64,
     /// Waits by length.
     pub waits: [u64; LOCK_BUCKETS],
@@ -419,25 +425,26 @@ pub struct ZoneStats {
     pub holds: [u64; LOCK_BUCKETS],
 }
 
-/// A zone's main counters, those of its CPUs summed: what fits on a small stack, as
-/// [`CpuStats`] and [`ZoneStats`] do not.
+/// A zone's main counters, summed over its CPUs. Fits on a small stack, unlike [`CpuStats`] and
+/// [`ZoneStats`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ZoneTotals {
-    /// Blocks handed out.
+    /// Blocks allocated.
     pub allocs: u64,
-    /// Blocks taken back.
+    /// Blocks freed.
     pub frees: u64,
-    /// Refills of per-CPU lists that got something.
+    /// Refills of per-CPU lists that took at least one block.
     pub refills: u64,
-    /// Requests that the zone and those below it could not serve, counted at the preferred zone.
+    /// Requests that neither this zone nor those below it could serve, counted at the preferred
+    /// zone.
     pub failures: u64,
     /// Times the zone lock was taken.
     pub lock_holds: u64,
     /// Base pages that left the free lists for requests and refills.
     pub pages_taken: u64,
-    /// Base pages that came back to them.
+    /// Base pages that returned to the free lists.
     pub pages_returned: u64,
-    /// Blocks handed out whose pageblock has another type than was asked for.
+    /// Blocks allocated from a pageblock of another type than requested.
     pub mismatches: u64,
 }
 
@@ -465,7 +472,7 @@ impl ZoneCounters {
         }
     }
 
-    /// What the zone counts itself, all others 0.
+    /// Returns the counters of the zone itself; all others are 0.
     pub(crate) fn totals(&self) -> ZoneTotals {
         ZoneTotals {
             lock_holds: self.lock_holds.get(),
@@ -503,7 +510,7 @@ impl ZoneCounters {
     }
 }
 
-/// How far a CPU's part of a counter may go before it is folded (§9.3, the normal value).
+/// Returns how far a CPU's share of a counter may go before it is folded (§9.3, the normal value).
 pub fn stat_threshold(cpus: u32, managed: u64) -> u32 {
     let fls = |x: u64| u64::BITS - x.leading_zeros();
     (2 * fls(cpus.into()) * (1 + fls(managed >> 15))).min(125)

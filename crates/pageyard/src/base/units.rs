@@ -1,5 +1,5 @@
-//! The units of the allocator: frame numbers, orders, types, zones. Newtypes, so that a frame
-//! number never slips into a place where a count was meant.
+//! The units of the allocator: frame numbers, orders, types, zones. They are newtypes, so a frame
+//! number cannot be used where a count is meant.
 
 use core::fmt;
 
@@ -15,7 +15,7 @@ pub const PAGEBLOCK_ORDER: u8 = 9;
 /// Pages in a pageblock.
 pub const PAGEBLOCK_PAGES: u32 = 1 << PAGEBLOCK_ORDER;
 
-/// Pages of a section (128 MiB): what is initialised at once, and what comes and goes (§1.1).
+/// Pages in a section (128 MiB): the unit of deferred initialisation and of hotplug (§1.1).
 pub const SECTION_PAGES: u64 = 32768;
 
 /// Orders above this one are costly to serve (spec §1.1).
@@ -26,8 +26,8 @@ pub const COSTLY_ORDER: u8 = 3;
 pub struct Pfn(pub u64);
 
 impl Pfn {
-    /// Returns the physical address, in bytes, of the frame's first byte (§0.2). Addresses have 64 bits:
-    /// for frame numbers of 2^52 and above, which no zone contains, the result wraps.
+    /// Returns the physical address, in bytes, of the frame's first byte (§0.2). Addresses have 64
+    /// bits: for frame numbers of 2^52 and above, which no zone contains, the result wraps.
     ///
     /// ```
     /// # use pageyard::Pfn;
@@ -38,7 +38,8 @@ impl Pfn {
     }
 
     /// Returns the frame that contains the physical address `address`, in bytes (§0.2). The address
-    /// may be anywhere in the frame; [`from_address`](Pfn::from_address) accepts only its first byte.
+    /// may be anywhere in the frame; [`from_address`](Pfn::from_address) accepts only its first
+    /// byte.
     ///
     /// ```
     /// # use pageyard::Pfn;
@@ -48,8 +49,8 @@ impl Pfn {
         Pfn(address / PAGE_SIZE)
     }
 
-    /// Returns the frame whose first byte has the physical address `address`, in bytes, or `None` if
-    /// the address is not a multiple of [`PAGE_SIZE`] (§0.2). The inverse of
+    /// Returns the frame whose first byte has the physical address `address`, in bytes, or `None`
+    /// if the address is not a multiple of [`PAGE_SIZE`] (§0.2). The inverse of
     /// [`address`](Pfn::address).
     ///
     /// ```
@@ -86,7 +87,8 @@ impl Order {
     /// A huge page: one pageblock.
     pub const HUGE: Order = Order(PAGEBLOCK_ORDER);
 
-    /// `order`, or `None` where it is above [`MAX_ORDER`] (spec §2.7: such a request is refused).
+    /// Returns `order` as an `Order`, or `None` if it exceeds [`MAX_ORDER`] (spec §2.7: such a
+    /// request is refused).
     pub const fn new(order: u8) -> Option<Order> {
         if order <= MAX_ORDER { Some(Order(order)) } else { None }
     }
@@ -103,7 +105,8 @@ impl Order {
         Order::holding(bytes.div_ceil(PAGE_SIZE))
     }
 
-    /// The smallest order whose blocks hold `pages` pages, or `None` where none does.
+    /// Returns the smallest order whose blocks hold `pages` pages, or `None` if `pages` exceeds the
+    /// largest block.
     pub const fn holding(pages: u64) -> Option<Order> {
         let mut o = 0;
         while o <= MAX_ORDER {
@@ -115,12 +118,12 @@ impl Order {
         None
     }
 
-    /// The order as a number.
+    /// Returns the order as a number.
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// Pages in a block of this order.
+    /// Returns the number of pages in a block of this order.
     pub const fn pages(self) -> u32 {
         1 << self.0
     }
@@ -132,26 +135,26 @@ impl fmt::Display for Order {
     }
 }
 
-/// What the pages of a pageblock are used for (spec §1.4). The numbers are the kernel's, but for
-/// `Isolate`, which comes last there and has no fixed number.
+/// What the pages of a pageblock are used for (spec §1.4). The numbers are the kernel's, except for
+/// `Isolate`, which is last there and has no fixed number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum MigrateType {
-    /// Pages that nobody can move: kernel memory.
+    /// Pages that cannot be moved: kernel memory.
     Unmovable = 0,
-    /// Pages whose owner can be told to use another frame.
+    /// Pages whose owner can move them to another frame.
     Movable = 1,
-    /// Pages that cannot move but can be given up: caches.
+    /// Pages that cannot move but can be reclaimed: caches.
     Reclaimable = 2,
-    /// Blocks kept for urgent requests of order 1 and above (§3.8).
+    /// Blocks reserved for urgent requests of order 1 and above (§3.8).
     HighAtomic = 3,
     /// Blocks of a contiguous-memory area: movable pages only.
     Cma = 4,
-    /// Blocks from which nothing is handed out (§4.11).
+    /// Blocks from which no request allocates (§4.11).
     Isolate = 5,
 }
 
-/// How many migrate types there are.
+/// Number of migrate types.
 pub const TYPES: usize = 6;
 
 impl MigrateType {
@@ -165,12 +168,13 @@ impl MigrateType {
         MigrateType::Isolate,
     ];
 
-    /// The three types that have per-CPU lists; blocks of these merge with each other (§1.4).
+    /// Returns whether the type has per-CPU lists. Blocks of these three types merge with each
+    /// other (§1.4).
     pub const fn is_mergeable(self) -> bool {
         (self as u8) < MigrateType::HighAtomic as u8
     }
 
-    /// The type with this number, or `None`.
+    /// Returns the type with this number, or `None`.
     pub const fn from_number(n: u8) -> Option<MigrateType> {
         match n {
             0 => Some(MigrateType::Unmovable),
@@ -183,7 +187,8 @@ impl MigrateType {
         }
     }
 
-    /// From the three bits that descriptors and pageblocks keep; never out of range there.
+    /// Returns the type for the three bits in descriptors and pageblocks. They are never out of
+    /// range there.
     pub(crate) const fn from_bits(n: u32) -> MigrateType {
         match n & 7 {
             0 => MigrateType::Unmovable,
@@ -197,7 +202,7 @@ impl MigrateType {
 }
 
 impl MigrateType {
-    /// The kernel's name.
+    /// Returns the kernel's name of the type.
     pub const fn name(self) -> &'static str {
         match self {
             MigrateType::Unmovable => "Unmovable",
@@ -228,11 +233,11 @@ pub enum ZoneKind {
     Normal = 2,
     /// Memory that holds movable pages only.
     Movable = 3,
-    /// Memory of devices: never handed out by requests.
+    /// Memory of devices: requests never allocate from it.
     Device = 4,
 }
 
-/// How many kinds of zones there are.
+/// Number of zone kinds.
 pub const ZONE_KINDS: usize = 5;
 
 impl ZoneKind {
@@ -242,7 +247,7 @@ impl ZoneKind {
 }
 
 impl ZoneKind {
-    /// The kernel's name.
+    /// Returns the kernel's name of the zone kind.
     pub const fn name(self) -> &'static str {
         match self {
             ZoneKind::Dma => "DMA",
@@ -264,13 +269,13 @@ impl fmt::Display for ZoneKind {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct NodeId(pub u16);
 
-/// One zone of one node. Where a method takes `impl Into<ZoneId>`, a [`ZoneKind`] alone means that
-/// zone of node 0.
+/// One zone of one node. A method that takes `impl Into<ZoneId>` interprets a [`ZoneKind`] alone as
+/// that zone of node 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ZoneId {
-    /// Whose zone.
+    /// The zone's node.
     pub node: NodeId,
-    /// Which of its zones.
+    /// The kind of the zone.
     pub kind: ZoneKind,
 }
 
@@ -292,7 +297,7 @@ impl fmt::Display for ZoneId {
     }
 }
 
-/// The number of a CPU, from 0 up without holes.
+/// The number of a CPU, counted from 0 without gaps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct CpuId(pub u32);
 

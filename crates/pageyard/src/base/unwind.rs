@@ -1,6 +1,6 @@
-//! What must be put right where a hook of the embedder's panics, or a caller's closure.
+//! Guards for the state that a panic in a hook or in a caller's closure would leave behind.
 
-/// Calls a closure when dropped: at the end of its scope, or where a panic leaves it.
+/// Calls a closure when dropped: at the end of its scope, or when a panic leaves it.
 pub(crate) struct Finally<F: FnMut()>(pub(crate) F);
 
 impl<F: FnMut()> Drop for Finally<F> {
@@ -10,7 +10,7 @@ impl<F: FnMut()> Drop for Finally<F> {
     }
 }
 
-/// Calls a closure where it is dropped before it is disarmed: by a panic, or by an early return.
+/// Calls a closure if it is dropped before it is disarmed: by a panic or an early return.
 pub(crate) struct Rollback<F: FnMut()>(Finally<F>);
 
 impl<F: FnMut()> Rollback<F> {
@@ -19,7 +19,7 @@ impl<F: FnMut()> Rollback<F> {
         Rollback(Finally(f))
     }
 
-    /// The hooks have returned.
+    /// Prevents the call. Use it when the hooks have returned.
     #[inline(always)]
     pub(crate) fn disarm(self) {
         core::mem::forget(self);

@@ -1,4 +1,4 @@
-//! What those who want background reclaim and the reclaimer of a node tell each other (§7.1).
+//! State shared by a node's background reclaim and the requests that wake it (§7.1).
 
 use crate::base::sync::{
     AtomicBool, AtomicU32,
@@ -7,21 +7,22 @@ use crate::base::sync::{
 };
 use crate::base::units::{Order, ZoneKind};
 
-/// After so many runs without a page, background reclaim is left alone until somebody else
+/// After this many runs without a freed page, background reclaim is not woken until another reclaim
 /// succeeds.
 const MAX_FAILURES: u32 = 16;
-/// Nobody asks for anything.
+/// No request is pending.
 const NOTHING: u32 = 0;
-/// Times one more than the zone's kind; the order is the rest.
+/// Factor for the zone's kind plus one; the order is the remainder.
 const ZONE: u32 = 256;
 
-/// What is asked for, and whether somebody listens.
+/// The pending request, and whether background reclaim is running.
 #[derive(Debug)]
 pub(crate) struct Wakeups {
-    /// The largest order and the highest zone asked for since the last run began. One word, or one
-    /// who takes an order before its zone is there would forget it.
+    /// The largest order and the highest zone requested since the last run started. Both are in one
+    /// word, so that no run takes an order before its zone is stored and loses the zone.
     asked: AtomicU32,
-    /// At work: it sees what is asked for by itself. Asleep, or in a nap, it has to be woken.
+    /// Set while reclaim runs and notices new requests by itself. While clear (asleep or napping),
+    /// it must be woken.
     pub(crate) at_work: AtomicBool,
     pub(crate) failures: AtomicU32,
 }
@@ -41,11 +42,11 @@ impl Wakeups {
             let new = (old % ZONE).max(order) + (old / ZONE).max(zone) * ZONE;
             (new != old).then_some(new)
         };
-        // No, where as much was asked for before.
+        // An error means that an equal or larger request was already pending.
         let _ = self.asked.fetch_update(Relaxed, Relaxed, with);
     }
 
-    /// What was asked for, and nothing from now on.
+    /// Takes the pending request and leaves none.
     pub(crate) fn take(&self) -> Option<(Order, ZoneKind)> {
         let asked = self.asked.swap(NOTHING, Relaxed);
         let highest = ZoneKind::ALL.into_iter().find(|&k| k as u32 + 1 == asked / ZONE)?;
@@ -60,16 +61,16 @@ impl Wakeups {
         self.failures.load(Relaxed) >= MAX_FAILURES
     }
 
-    /// The reclaimer is about to lie down. No, where somebody has asked meanwhile: who asked before
-    /// it was seen lying did not wake it. (The fences here and in `is_at_work` order what each side
-    /// writes before what it reads.)
+    /// Announces that the reclaimer is about to sleep. Returns `false` if a request came in
+    /// meanwhile: a requester that still saw it at work did not wake it. The fences here and in
+    /// `is_at_work` order each side's write before its read.
     pub(crate) fn lie_down(&self) -> bool {
         self.at_work.store(false, Relaxed);
         fence(SeqCst);
         !self.is_asked()
     }
 
-    /// For who has just asked.
+    /// Returns whether the reclaimer is at work. Call it after [`merge`](Self::merge).
     pub(crate) fn is_at_work(&self) -> bool {
         fence(SeqCst);
         self.at_work.load(Relaxed)

@@ -1,37 +1,37 @@
-//! Watermarks, boost and lowmem reserve: how they are computed (spec §3.1–3.5) and how a request
-//! is held against them (§3.6, §3.7).
+//! Watermarks, boost and lowmem reserve: how they are computed (spec §3.1–3.5) and how a request is
+//! tested against them (§3.6, §3.7).
 
 use crate::base::gfp::AllocFlags;
 use crate::base::sync::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use crate::base::units::{PAGEBLOCK_PAGES, ZONE_KINDS, ZoneKind};
 
-/// Index of a mark: pages that ordinary requests never touch.
+/// Index of the minimum mark: ordinary requests never use the pages below it.
 pub(crate) const MIN: usize = 0;
 /// Index of the mark below which background reclaim is woken.
 pub(crate) const LOW: usize = 1;
 /// Index of the mark at which background reclaim stops.
 pub(crate) const HIGH: usize = 2;
 
-/// `x·n/d`, at most `u64::MAX`, without an overflow on the way (spec §0.2).
+/// Computes `x·n/d` without intermediate overflow, saturating at `u64::MAX` (spec §0.2).
 pub(crate) const fn mult_frac(x: u64, n: u64, d: u64) -> u64 {
     (x / d).saturating_mul(n).saturating_add((x % d).saturating_mul(n) / d)
 }
 
-/// `min_free_kbytes` that follows from the size of low memory (§3.1), in kB.
+/// Returns the `min_free_kbytes` that follows from the size of low memory (§3.1), in kB.
 pub fn min_free_kbytes(lowmem_kb: u64) -> u64 {
     lowmem_kb.saturating_mul(16).isqrt().clamp(128, 262144)
 }
 
-/// The least `min_free_kbytes` where huge pages are in use (§3.1), in kB. `zones` counts the
-/// populated zones up to NORMAL, `lowmem_above_high` their pages above the high marks.
+/// Returns the smallest `min_free_kbytes` if huge pages are in use (§3.1), in kB. `zones` is the
+/// number of populated zones up to NORMAL; `lowmem_above_high` is their pages above the high marks.
 pub fn huge_page_floor(zones: u64, lowmem_above_high: u64) -> u64 {
     let block = u64::from(PAGEBLOCK_PAGES);
-    // Two free blocks of each zone, and nine for the pairs of types that could be mixed.
+    // Two free blocks per zone, plus nine for the pairs of types that could mix.
     let blocks = zones.saturating_mul(2 + 9);
     blocks.saturating_mul(block).min(lowmem_above_high / 20) * 4
 }
 
-/// The marks of a zone (§3.2): MIN, LOW, HIGH, PROMO, without the boost, in pages.
+/// Returns the marks of a zone (§3.2): MIN, LOW, HIGH, PROMO, without the boost, in pages.
 pub fn zone_marks(
     kind: ZoneKind,
     managed: u64,
@@ -50,7 +50,8 @@ pub fn zone_marks(
     core::array::from_fn(|i| min.saturating_add(gap.saturating_mul(i as u64)))
 }
 
-/// The most that a zone's watermarks are boosted by (§3.4), in pages; `None`: never.
+/// Returns the largest boost of a zone's watermarks (§3.4), in pages, or `None` if it is never
+/// boosted.
 pub fn boost_cap(managed: u64, high: u64, factor: u64) -> Option<u64> {
     let block = u64::from(PAGEBLOCK_PAGES);
     if factor == 0 || 4 * block > managed {
@@ -60,7 +61,8 @@ pub fn boost_cap(managed: u64, high: u64, factor: u64) -> Option<u64> {
     if cap == 0 { None } else { Some(cap.max(block)) }
 }
 
-/// Pages that zone `i` keeps from requests that may use higher zones (§3.5), per highest zone.
+/// Returns the pages that zone `i` withholds from requests that may use higher zones (§3.5),
+/// indexed by the highest zone of the request.
 pub fn lowmem_reserve(
     i: usize,
     managed: &[u64; ZONE_KINDS],
@@ -79,36 +81,37 @@ pub fn lowmem_reserve(
     reserve
 }
 
-/// The most pages that may be reserved for high-order atomic requests (§3.8); 0: none.
+/// Returns the most pages that may be reserved for high-order atomic requests (§3.8), or 0 for
+/// none.
 pub fn highatomic_cap(managed: u64) -> u64 {
     let block = u64::from(PAGEBLOCK_PAGES);
     let percent = managed / 100;
     if percent < block { 0 } else { percent.div_ceil(block) * block }
 }
 
-/// A zone's marks, as requests read them: without a lock, while an operator may change them.
+/// A zone's marks. Requests read them without a lock, while an operator may change them.
 #[derive(Debug)]
 pub(crate) struct Watermarks {
     marks: [AtomicU64; 4],
     boost: AtomicU64,
-    // A power of two of them, so that an index cut to three bits always fits.
+    // A power of two, so an index masked to three bits is in range.
     reserve: [AtomicU64; 8],
-    /// Per highest zone: while more than this is free, a request for one page that claims no
-    /// reserve needs no further test. Follows from all the others.
+    /// Cached watermark per highest zone, derived from the other fields. If more pages than this
+    /// are free, a request for one page that claims no reserve needs no further test.
     cached_mark: [AtomicI64; 8],
 }
 
-/// What a zone has, for one test.
+/// The pages of a zone, for one test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Supply {
-    /// The zone's counter, not below 0.
+    /// The zone's free page counter, clamped to 0.
     pub(crate) free: u64,
     pub(crate) highatomic: u64,
     pub(crate) cma: u64,
 }
 
 impl Supply {
-    /// Pages that this request may not count on (§3.6), beyond the block itself.
+    /// Returns the pages that this request may not use (§3.6), beyond the block itself.
     #[inline]
     fn withheld(&self, flags: AllocFlags) -> u64 {
         let mut n = 0;
@@ -132,13 +135,13 @@ impl Watermarks {
         }
     }
 
-    /// A mark without the boost.
+    /// Returns a mark without the boost.
     #[inline]
     pub(crate) fn base(&self, i: usize) -> u64 {
         self.marks[i & 3].load(Relaxed)
     }
 
-    /// A mark as it counts (§3.3).
+    /// Returns a mark with the boost (§3.3).
     #[inline]
     pub(crate) fn effective(&self, i: usize) -> u64 {
         self.base(i).saturating_add(self.boost())
@@ -174,8 +177,8 @@ impl Watermarks {
         }
     }
 
-    /// The one comparison that decides most requests: passes exactly where [`ok_fast`] against the
-    /// mark given to [`refresh_cached_mark`] does, for order 0 and no flags.
+    /// Decides most requests by one comparison. Returns exactly what [`ok_fast`] returns for order
+    /// 0 and no flags against the mark given to [`refresh_cached_mark`].
     ///
     /// [`ok_fast`]: Self::ok_fast
     /// [`refresh_cached_mark`]: Self::refresh_cached_mark
@@ -184,15 +187,15 @@ impl Watermarks {
         free > self.cached_mark[highest as usize & 7].load(Relaxed)
     }
 
-    /// To be called after every change of a mark, the boost, a reserve, or the pages withheld.
-    /// `never`: no request is to be decided by it.
+    /// Recomputes the cached watermark. Call it after every change of a mark, the boost, a reserve,
+    /// or the withheld pages. With `never`, the cached watermark decides no request.
     pub(crate) fn refresh_cached_mark(&self, mark: usize, supply: Supply, never: bool) {
         for (a, pages) in self.cached_mark.iter().zip(self.ample_by_now(mark, supply, never)) {
             a.store(pages, Relaxed);
         }
     }
 
-    /// Whether [`refresh_cached_mark`](Self::refresh_cached_mark) would change nothing.
+    /// Returns whether [`refresh_cached_mark`](Self::refresh_cached_mark) would change nothing.
     pub(crate) fn ample_is(&self, mark: usize, supply: Supply, never: bool) -> bool {
         self.ample_by_now(mark, supply, never).eq(self.cached_mark.iter().map(|a| a.load(Relaxed)))
     }
@@ -216,8 +219,8 @@ impl Watermarks {
         core::array::from_fn(|i| self.reserve[i & 7].load(Relaxed))
     }
 
-    /// The test of §3.7. `has_block` says whether a free block of the order or above is on a list
-    /// that the request may use.
+    /// Tests a request against a mark (§3.7). `has_block` returns whether a free block of at least
+    /// the order is on a list that the request may use.
     pub(crate) fn ok(
         &self,
         order: u8,
@@ -229,7 +232,7 @@ impl Watermarks {
     ) -> bool {
         let withheld = i64::try_from(supply.withheld(flags)).unwrap_or(i64::MAX);
         let unusable = withheld.saturating_add((1 << order) - 1);
-        // More than any zone has, where a shrinker says that it could free as much.
+        // A shrinker may claim that it could free more pages than any zone has.
         let free = i64::try_from(supply.free).unwrap_or(i64::MAX).saturating_sub(unusable);
         let mut m = i64::try_from(mark).unwrap_or(i64::MAX);
         if flags.contains(AllocFlags::MIN_RESERVE) {
@@ -244,7 +247,7 @@ impl Watermarks {
         free > m.saturating_add(self.reserve(highest) as i64) && (order == 0 || has_block())
     }
 
-    /// The fast form of §3.7: most order-0 requests are decided without the reserve arithmetic.
+    /// Fast form of §3.7: decides most order-0 requests without the reserve arithmetic.
     #[inline]
     pub(crate) fn ok_fast(
         &self,
@@ -264,7 +267,7 @@ impl Watermarks {
         if self.ok(order, mark, highest, flags, supply, &has_block) {
             return true;
         }
-        // An urgent single page is not to fail because of a boost alone.
+        // A boost alone must not make an urgent single-page request fail.
         order == 0
             && flags.contains(AllocFlags::MIN_RESERVE)
             && flags.mark() == MIN
@@ -441,7 +444,7 @@ mod tests {
     #[test]
     fn edges_of_the_marks_of_3_1_and_3_2() {
         assert_eq!(huge_page_floor(3, 20000), 4000, "a twentieth of what is above the high marks");
-        // A MOVABLE zone's MIN is its own, its gaps are of its share.
+        // MIN of a MOVABLE zone is computed on its own; the gaps come from its share.
         let movable = zone_marks(ZoneKind::Movable, 65536, 1 << 20, 67584, 10);
         assert_eq!(movable, [64, 328, 592, 856]);
         assert_eq!(zone_marks(ZoneKind::Normal, 0, 0, 67584, 10), [0; 4]);

@@ -1,52 +1,52 @@
-//! What the checks of single pages look at (spec §11.1). The allocator's own descriptor says who
-//! has a page; everything else that a page is to its users lies with the embedder, who describes
-//! it in these terms.
+//! The page state that the checks of single pages examine (spec §11.1). The allocator's own
+//! descriptor only records who holds a page. The embedder keeps all other state of a page and
+//! describes it in these terms.
 
 use core::fmt;
 
 use crate::base::units::Pfn;
 
 bitflags::bitflags! {
-    /// What users of a page have marked it with. The bits are this library's own; those from
-    /// [`OTHER`](PageFlags::OTHER) up are the embedder's.
+    /// Marks that users of a page have set. The bits are this library's own; those from
+    /// [`OTHER`](PageFlags::OTHER) up belong to the embedder.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct PageFlags: u32 {
-        /// Somebody works on it.
+        /// Locked by a user that works on it.
         const LOCKED = 1 << 0;
         /// On a reclaim list.
         const LRU = 1 << 1;
-        /// On the active one.
+        /// On the active reclaim list.
         const ACTIVE = 1 << 2;
-        /// A file system keeps something with it.
+        /// A file system keeps private data with it.
         const PRIVATE = 1 << 3;
-        /// A second such mark.
+        /// A second mark of that kind.
         const PRIVATE_2 = 1 << 4;
         /// Being written out.
         const WRITEBACK = 1 << 5;
-        /// Not the allocator's.
+        /// Not managed by the allocator.
         const RESERVED = 1 << 6;
-        /// Kept from reclaim.
+        /// Excluded from reclaim.
         const UNEVICTABLE = 1 << 7;
         /// Locked in memory by its user.
         const MLOCKED = 1 << 8;
         /// Changed since it was read.
         const DIRTY = 1 << 9;
-        /// Holds what it is to hold.
+        /// Its contents are valid.
         const UPTODATE = 1 << 10;
-        /// Used lately.
+        /// Used recently.
         const REFERENCED = 1 << 11;
         /// Its memory is faulty.
         const HWPOISON = 1 << 12;
-        /// The first bit that means nothing to the allocator, and must be clear in a new page.
+        /// The first bit without a meaning to the allocator. It must be clear in a new page.
         const OTHER = 1 << 16;
 
-        // All others are the embedder's too.
+        // All other bits belong to the embedder too.
         const _ = !0;
     }
 }
 
 impl PageFlags {
-    /// Those that a page must have lost when it is freed (§11.1).
+    /// Flags that must be clear when a page is freed (§11.1).
     pub const CLEAR_AT_FREE: PageFlags = PageFlags::LRU
         .union(PageFlags::LOCKED)
         .union(PageFlags::PRIVATE)
@@ -56,44 +56,44 @@ impl PageFlags {
         .union(PageFlags::ACTIVE)
         .union(PageFlags::UNEVICTABLE)
         .union(PageFlags::MLOCKED);
-    /// Those that a page must not have when it is handed out: all but `HWPOISON`, which says
-    /// itself what is wrong.
+    /// Flags that must be clear when a page is allocated: all except `HWPOISON`, for which there
+    /// is [`BadPage::HwPoison`].
     pub const CLEAR_AT_ALLOC: PageFlags = PageFlags::all().difference(PageFlags::HWPOISON);
 }
 
-/// How a page belongs to a block that is used as one unit (a compound page).
+/// A page's relation to a block that is used as one unit (a compound page).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Link {
-    /// To none.
+    /// The page is in no such block.
     #[default]
     Single,
-    /// It is the first page of one.
+    /// The page is the first of such a block.
     Head,
-    /// It belongs to the one that begins there.
+    /// The page belongs to the block that starts at this frame.
     Tail(Pfn),
 }
 
-/// What a page is to its users, as the embedder tells
+/// The state of a page as the embedder reports it
 /// ([`Defences::page_state`](crate::Defences::page_state)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageState {
-    /// Mappings of it less one: -1 is mapped nowhere.
+    /// Number of mappings minus one: -1 means unmapped.
     pub mapcount: i32,
-    /// It belongs to a file or to anonymous memory. For a tail: the mark that tails have in that
-    /// place is gone.
+    /// The page belongs to a file or to anonymous memory. For a tail: the mark that tails have in
+    /// this place is missing.
     pub mapping: bool,
-    /// How many hold it.
+    /// Number of references.
     pub refcount: u32,
-    /// A memory control group pays for it.
+    /// The page is charged to a memory control group.
     pub charged: bool,
-    /// Its marks.
+    /// The page's flags.
     pub flags: PageFlags,
-    /// Whether it is part of something larger.
+    /// Whether the page is part of a compound block.
     pub link: Link,
 }
 
 impl PageState {
-    /// As a page must be when nobody uses it.
+    /// The state of a page that is not in use.
     pub const UNUSED: PageState = PageState {
         mapcount: -1,
         mapping: false,
@@ -103,31 +103,31 @@ impl PageState {
         link: Link::Single,
     };
 
-    /// What is wrong with a page that is freed.
+    /// Returns what is wrong with a page that is freed, or `None`.
     #[inline]
     pub const fn wrong_at_free(&self) -> Option<BadPage> {
         if self.fits_free() { None } else { Some(self.which(PageFlags::CLEAR_AT_FREE)) }
     }
 
-    /// Whether nothing is wrong with a page that is freed.
+    /// Returns whether a page that is freed passes the checks.
     #[inline(always)]
     pub(crate) const fn fits_free(&self) -> bool {
         !self.is_odd(PageFlags::CLEAR_AT_FREE)
     }
 
-    /// Whether nothing is wrong with a page that is about to be handed out.
+    /// Returns whether a page that is about to be allocated passes the checks.
     #[inline(always)]
     pub(crate) const fn fits_alloc(&self) -> bool {
         !(self.is_odd(PageFlags::all()) | !matches!(self.link, Link::Single))
     }
 
-    /// What is wrong with a page that is about to be handed out.
+    /// Returns what is wrong with a page that is about to be allocated, or `None`.
     #[inline]
     pub const fn wrong_at_alloc(&self) -> Option<BadPage> {
         if self.fits_alloc() {
             None
         } else if self.flags.contains(PageFlags::HWPOISON) {
-            // Nobody's mistake, whatever else it has.
+            // Faulty memory is not a caller's mistake, whatever else is wrong with the page.
             Some(BadPage::HwPoison)
         } else if self.is_odd(PageFlags::CLEAR_AT_ALLOC) {
             Some(self.which(PageFlags::CLEAR_AT_ALLOC))
@@ -136,7 +136,7 @@ impl PageState {
         }
     }
 
-    /// What is wrong with a page of a compound block, other than its first, when that is freed.
+    /// Returns what is wrong with a freed page of a compound block other than its head, or `None`.
     #[inline]
     pub fn wrong_in_compound(&self, head: Pfn) -> Option<BadPage> {
         if self.link != Link::Tail(head) {
@@ -148,7 +148,7 @@ impl PageState {
         }
     }
 
-    /// Nearly always nothing is wrong: all is put together without a branch between.
+    /// Usually nothing is wrong, so all conditions are combined without a branch.
     #[inline(always)]
     const fn is_odd(&self, flags: PageFlags) -> bool {
         let bits = !self.mapcount as u32 | self.refcount | self.flags.bits() & flags.bits();
@@ -175,21 +175,22 @@ impl PageState {
 /// What is wrong with a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadPage {
-    /// It is mapped; the count is one less than there are mappings.
+    /// The page is mapped. The count is one less than the number of mappings.
     MapCount(i32),
-    /// It belongs to a file or to anonymous memory.
+    /// The page belongs to a file or to anonymous memory.
     Mapping,
-    /// So many hold it.
+    /// The page has this many references.
     RefCount(u32),
-    /// A memory control group pays for it.
+    /// The page is charged to a memory control group.
     Charged,
-    /// It has these marks, which it must not have.
+    /// The page has these flags, which must be clear.
     Flags(PageFlags),
-    /// It is not linked to the head of its compound block, or is linked while in none.
+    /// The page is not linked to the head of its compound block, or is linked although it is in
+    /// none.
     TailLink,
-    /// A tail of a compound block has lost its mark.
+    /// The mark of a tail of a compound block is missing.
     TailMapping,
-    /// Its memory is faulty: left out without a report.
+    /// The page's memory is faulty. It is put out of use without a report.
     HwPoison,
 }
 

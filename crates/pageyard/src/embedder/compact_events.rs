@@ -1,49 +1,49 @@
-//! What compaction tells an observer: the kernel's tracepoints of it, as values.
+//! What compaction reports to an observer: the kernel's tracepoints of compaction, as values.
 
 use core::fmt;
 
 use crate::base::gfp::Gfp;
 use crate::base::units::{NodeId, Order, Pfn, ZoneId, ZoneKind};
 
-/// How hard a direct compaction tries (§7.6). Greater is gentler, as in the kernel.
+/// How hard a direct compaction tries (§7.6). Higher is gentler, as in the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Priority {
-    /// The whole zone, whatever earlier runs found, and into any block.
+    /// Scans the whole zone, whatever earlier runs found, and uses any block.
     SyncFull = 0,
-    /// Waits for locks, and asks again for blocks that are busy.
+    /// Waits for locks, and retries busy blocks.
     SyncLight = 1,
-    /// Gives up at the first contention, and moves only blocks of the request's type.
+    /// Stops at the first contention, and moves only blocks of the request's type.
     Async = 2,
 }
 
-/// How compaction of a zone ended, or why it did not begin. Greater is better news, as in the kernel:
-/// a request that compacted several zones reports the greatest.
+/// How compaction of a zone ended, or why it did not start. A higher value is better news, as in
+/// the kernel; a request that compacted several zones reports the highest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum CompactResult {
-    /// Events only: too little memory, or too little fragmentation.
+    /// Only in events: too little memory, or too little fragmentation.
     NotSuitableZone = 0,
-    /// Not begun: there is too little free memory to move anything to (§7.5).
+    /// Not started: too little free memory to move anything to (§7.5).
     Skipped = 1,
-    /// Not begun: earlier attempts have failed (§7.6).
+    /// Not started: earlier attempts failed (§7.6).
     Deferred = 2,
-    /// Events only: no block of the order is free yet.
+    /// Only in events: no block of the order is free yet.
     NoSuitablePage = 3,
-    /// Events only: worth it; or not done yet.
+    /// Only in events: worth a run, or not done yet.
     Continue = 4,
-    /// The scanners met after a run over the whole zone: there is no more to be had.
+    /// The scanners met after a run over the whole zone: compaction can free no more.
     Complete = 5,
-    /// The scanners met, but had not begun at the zone's ends.
+    /// The scanners met, but did not start at the zone's ends.
     PartialSkipped = 6,
-    /// Given up: somebody held the lock, or no free block could be taken.
+    /// Stopped: another holder had the lock, or no free block could be taken.
     Contended = 7,
-    /// A block of the order can be had.
+    /// A block of the order is available.
     Success = 8,
 }
 
 impl fmt::Display for CompactResult {
-    /// The kernel's word for it.
+    /// Formats the kernel's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             CompactResult::NotSuitableZone => "not_suitable_zone",
@@ -63,23 +63,23 @@ impl fmt::Display for CompactResult {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Mode {
-    /// Gives up where somebody holds the zone lock, and asks busy owners three times.
+    /// Stops if another holder has the zone lock, and retries busy blocks three times.
     Async = 0,
-    /// Waits for locks, and asks busy owners ten times.
+    /// Waits for locks, and retries busy blocks ten times.
     SyncLight = 1,
-    /// The same, because an operator asked for it.
+    /// The same as `SyncLight`, but requested by an operator.
     Sync = 2,
 }
 
-/// The most that failures double the wait: 64 attempts.
+/// The most times that failures double the wait: 64 attempts.
 const MOST_SHIFT: u8 = 6;
 
-/// What a zone remembers of failed compactions.
+/// A zone's record of failed compactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Deferral {
     /// Attempts since the last failure.
     pub considered: u8,
-    /// Up to 2^shift attempts are passed over.
+    /// Up to 2^`shift` attempts are deferred.
     pub shift: u8,
     /// The smallest order that failed; smaller ones are not deferred.
     pub order_failed: u8,
@@ -90,7 +90,7 @@ impl Deferral {
         1 << self.shift.min(MOST_SHIFT)
     }
 
-    /// An attempt for this order: is it to be passed over?
+    /// Counts an attempt for this order. Returns whether it is deferred.
     pub fn is_deferred(&mut self, order: Order) -> bool {
         if order.get() < self.order_failed {
             return false;
@@ -99,14 +99,15 @@ impl Deferral {
         self.considered < self.limit()
     }
 
-    /// Compaction for this order failed.
+    /// Records that compaction for this order failed.
     pub fn failed(&mut self, order: Order) {
         self.considered = 0;
         self.shift = self.shift.saturating_add(1).min(MOST_SHIFT);
         self.order_failed = self.order_failed.min(order.get());
     }
 
-    /// Compaction for this order succeeded; `served`: a request got its block, too.
+    /// Records that compaction for this order succeeded. `served` means that a request also got its
+    /// block.
     pub fn succeeded(&mut self, order: Order, served: bool) {
         if served {
             self.considered = 0;
@@ -115,7 +116,7 @@ impl Deferral {
         self.order_failed = self.order_failed.max(order.get() + 1);
     }
 
-    /// The longest wait is over: the next run is to look everywhere again (§7.4).
+    /// Returns whether the longest wait is over. The next run then scans everywhere again (§7.4).
     pub fn is_restarting(&self, order: Order) -> bool {
         order.get() >= self.order_failed
             && self.shift == MOST_SHIFT
@@ -132,118 +133,118 @@ impl Deferral {
     }
 }
 
-/// One tracepoint of compaction, by the kernel's names.
+/// One tracepoint of compaction, by the kernel's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompactEvent {
     /// `mm_compaction_try_to_compact_pages`: a request is about to compact.
     TryToCompact {
-        /// The order wanted.
+        /// The requested order.
         order: Order,
         /// The request's flags.
         gfp: Gfp,
-        /// 0 to 2, see [`Priority`](Priority).
+        /// The request's [`Priority`](Priority).
         priority: Priority,
     },
-    /// `mm_compaction_begin`: a run over a zone begins.
+    /// `mm_compaction_begin`: a run over a zone starts.
     Begin {
         /// The zone's first frame.
         zone_start: Pfn,
-        /// Where the ascending scanner is.
+        /// Position of the ascending scanner.
         migrate: Pfn,
-        /// Where the descending scanner is.
+        /// Position of the descending scanner.
         free: Pfn,
         /// One past the zone's last frame.
         zone_end: Pfn,
-        /// How patient it is.
+        /// The mode of the run.
         mode: Mode,
     },
     /// `mm_compaction_end`.
     End {
         /// The zone's first frame.
         zone_start: Pfn,
-        /// Where the ascending scanner is.
+        /// Position of the ascending scanner.
         migrate: Pfn,
-        /// Where the descending scanner is.
+        /// Position of the descending scanner.
         free: Pfn,
         /// One past the zone's last frame.
         zone_end: Pfn,
-        /// How patient it was.
+        /// The mode of the run.
         mode: Mode,
-        /// How it ended.
+        /// The result of the run.
         result: CompactResult,
     },
-    /// `mm_compaction_isolate_migratepages`: blocks were collected to be moved.
+    /// `mm_compaction_isolate_migratepages`: blocks were isolated for migration.
     IsolateMigratepages {
-        /// The first frame looked at.
+        /// The first frame scanned.
         start: Pfn,
-        /// One past the last.
+        /// One past the last frame scanned.
         end: Pfn,
-        /// Frames looked at.
+        /// Frames scanned.
         scanned: u32,
-        /// Pages collected.
+        /// Pages isolated.
         taken: u32,
     },
-    /// `mm_compaction_isolate_freepages`: free blocks were taken to move others to.
+    /// `mm_compaction_isolate_freepages`: free blocks were isolated as targets of migration.
     IsolateFreepages {
-        /// The first frame looked at.
+        /// The first frame scanned.
         start: Pfn,
-        /// One past the last.
+        /// One past the last frame scanned.
         end: Pfn,
-        /// Frames looked at.
+        /// Frames scanned.
         scanned: u32,
-        /// Pages taken.
+        /// Pages isolated.
         taken: u32,
     },
-    /// `mm_compaction_migratepages`: what was collected has been moved, or not.
+    /// `mm_compaction_migratepages`: the isolated pages were migrated, or not.
     Migratepages {
-        /// Pages moved.
+        /// Pages migrated.
         migrated: u32,
-        /// Pages that stayed.
+        /// Pages that stayed where they were.
         failed: u32,
     },
-    /// `mm_compaction_finished`: is the run done?
+    /// `mm_compaction_finished`: whether the run is done.
     Finished {
         /// The zone.
         zone: ZoneId,
-        /// The order wanted; `None`: all that can be had.
+        /// The requested order; `None` for as much as possible.
         order: Option<Order>,
-        /// The answer.
+        /// The result.
         result: CompactResult,
     },
-    /// `mm_compaction_suitable`: is a run worth it?
+    /// `mm_compaction_suitable`: whether a run is worthwhile.
     Suitable {
         /// The zone.
         zone: ZoneId,
-        /// The order wanted.
+        /// The requested order.
         order: Order,
-        /// The answer.
+        /// The result.
         result: CompactResult,
     },
-    /// `mm_compaction_deferred`: a run was not begun, because earlier ones failed.
+    /// `mm_compaction_deferred`: a run did not start, because earlier ones failed.
     Deferred {
         /// The zone.
         zone: ZoneId,
-        /// The order wanted.
+        /// The requested order.
         order: Order,
-        /// What the zone remembers.
+        /// The zone's record of failed compactions.
         deferral: Deferral,
     },
     /// `mm_compaction_defer_compaction`: a run failed.
     DeferCompaction {
         /// The zone.
         zone: ZoneId,
-        /// The order wanted.
+        /// The requested order.
         order: Order,
-        /// What the zone remembers.
+        /// The zone's record of failed compactions.
         deferral: Deferral,
     },
     /// `mm_compaction_defer_reset`: a run succeeded.
     DeferReset {
         /// The zone.
         zone: ZoneId,
-        /// The order wanted.
+        /// The requested order.
         order: Order,
-        /// What the zone remembers.
+        /// The zone's record of failed compactions.
         deferral: Deferral,
     },
     /// `mm_compaction_kcompactd_sleep`: background compaction has nothing to do.
@@ -255,16 +256,16 @@ pub enum CompactEvent {
     WakeupKcompactd {
         /// The node.
         node: NodeId,
-        /// The order wanted.
+        /// The requested order.
         order: Order,
         /// The highest zone that may serve it.
         highest: ZoneKind,
     },
-    /// `mm_compaction_kcompactd_wake`: background compaction begins.
+    /// `mm_compaction_kcompactd_wake`: background compaction starts.
     KcompactdWake {
         /// The node.
         node: NodeId,
-        /// The order wanted.
+        /// The requested order.
         order: Order,
         /// The highest zone that may serve it.
         highest: ZoneKind,

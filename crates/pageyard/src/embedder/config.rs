@@ -1,4 +1,4 @@
-//! What an allocator is made of, by types.
+//! The configuration of an allocator, by types.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -10,9 +10,9 @@ use crate::embedder::parts::Parts;
 use crate::embedder::platform::Platform;
 use crate::embedder::policy::{Linux612, Policy};
 
-/// What an allocator is made of: its kind of lock, its hooks, its policy.
+/// The configuration of an allocator: its lock type, its hooks and its policy.
 ///
-/// [`Bare`] and [`Hooked`] are configurations with defaults; an embedder may also name its own:
+/// [`Bare`] and [`Hooked`] are configurations with defaults. An embedder may also define its own:
 ///
 /// ```
 /// use pageyard::{AllocError, Config, Gfp, Order, Parts, Pfn, Platform, Yard};
@@ -33,9 +33,9 @@ use crate::embedder::policy::{Linux612, Policy};
 pub trait Config {
     /// The lock of zones and per-CPU lists: any lock with an `impl lock_api::RawMutex`.
     type Lock: RawMutex;
-    /// The machine and what hooks into the allocator.
+    /// The hooks, including the platform.
     type Hooks: Hooks;
-    /// How the allocator behaves.
+    /// The allocator's policy.
     type Policy: Policy;
 }
 

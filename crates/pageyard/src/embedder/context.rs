@@ -1,23 +1,23 @@
-//! Who makes a request, as far as that matters to it (spec §2.7, §2.9, §2.10).
+//! The requester, as far as it affects the request (spec §2.7, §2.9, §2.10).
 
 use crate::base::gfp::Gfp;
 use crate::base::node_mask::NodeMask;
 
 bitflags::bitflags! {
-    /// What the requesting task is and does.
+    /// Properties of the requesting task.
     #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
     pub struct TaskFlags: u32 {
-        /// It frees memory: it reclaims already, or is to use all reserves (`PF_MEMALLOC`).
+        /// The task frees memory: it already reclaims, or may use all reserves (`PF_MEMALLOC`).
         const MEMALLOC = 1;
-        /// It was chosen to die for want of memory, and may use half of what is kept (§3.7).
+        /// The OOM killer chose the task, which may use half of the reserve (§3.7).
         const OOM_VICTIM = 2;
-        /// It has a realtime or deadline policy.
+        /// The task has a realtime or deadline policy.
         const REALTIME = 4;
-        /// There is no task: an interrupt asks.
+        /// There is no task: the request comes from an interrupt.
         const INTERRUPT = 8;
-        /// It runs a user's program, so that it can be made to wait for background reclaim (§7.3).
+        /// The task runs a user's program, so background reclaim can make it wait (§7.3).
         const USER = 16;
-        /// It is writing a core dump: nobody is killed for it.
+        /// The task writes a core dump: no task is killed for its requests.
         const DUMPING = 32;
     }
 }
@@ -25,25 +25,24 @@ bitflags::bitflags! {
 /// The nodes that a task may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cpuset {
-    /// Those of its own set.
+    /// The nodes of the task's own set.
     pub allowed: NodeMask,
-    /// Those of the nearest set around it that is hard-walled, for requests that do not insist on
-    /// its own ([`Gfp::HARDWALL`]).
+    /// The nodes of the nearest enclosing hard-walled set, for requests without [`Gfp::HARDWALL`].
     pub hardwall: NodeMask,
 }
 
-/// Who makes a request. The default is an ordinary task without restrictions.
+/// The requester of a block. The default is an ordinary task without restrictions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Context {
-    /// What the task is and does.
+    /// Properties of the task.
     pub flags: TaskFlags,
-    /// Flags that a scope around the request takes from it: `FS` or `IO | FS` where it must not
-    /// enter file systems or start I/O, `MOVABLE` where it pins what it gets for long.
+    /// Flags that a scope around the request removes: `FS` or `IO | FS` if the task must not enter
+    /// file systems or start I/O, `MOVABLE` if it pins the memory for long.
     pub without: Gfp,
-    /// The task's nodes, where such restrictions are in use.
+    /// The nodes that the task may use, if such restrictions are in use.
     pub cpuset: Option<Cpuset>,
-    /// Changes whenever the restrictions may have: a request that is about to fail begins anew
-    /// then.
+    /// A number that changes whenever the restrictions may have changed. A request about to fail
+    /// then starts again.
     pub cookie: u64,
 }
 
@@ -58,7 +57,7 @@ impl Context {
         self.flags.contains(flag)
     }
 
-    /// Whether a request may use a node (§2.8 step 1).
+    /// Returns whether a request may use a node (§2.8 step 1).
     #[inline(never)]
     pub(crate) fn allows(&self, node: crate::base::units::NodeId, hardwall: bool) -> bool {
         let Some(set) = self.cpuset else { return true };

@@ -1,4 +1,4 @@
-//! What an observer sees: the kernel's page tracepoints (spec §9.5) as values.
+//! The events that an observer receives: the kernel's page tracepoints (spec §9.5) as values.
 
 use crate::base::gfp::Gfp;
 use crate::base::stats::DrainReason;
@@ -6,30 +6,30 @@ use crate::base::units::{MigrateType, Order, Pfn, ZoneId, ZoneKind};
 use crate::embedder::compact_events::CompactEvent;
 use crate::embedder::high::HighChange;
 
-/// One event. The CPU comes beside it, through [`Observer::event`](crate::Observer::event).
+/// One event. [`Observer::event`](crate::Observer::event) gets the CPU as a separate argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// `mm_page_alloc`: a request was answered; `None` where it failed.
+    /// `mm_page_alloc`: a request completed; `None` if it failed.
     Alloc {
         /// First frame of the block.
         pfn: Option<Pfn>,
         /// Its order.
         order: Order,
-        /// The type asked for.
+        /// The requested type.
         migrate_type: MigrateType,
         /// The request's flags.
         gfp: Gfp,
     },
-    /// `mm_page_free`: a block comes back from its owner; it has not gone anywhere yet.
+    /// `mm_page_free`: a block was freed by its owner; it is not on a list yet.
     Free {
         /// First frame of the block.
         pfn: Pfn,
         /// Its order.
         order: Order,
     },
-    /// `mm_page_free_batched`: the same block once more, where it was freed as part of a batch
-    /// ([`Yard::free_batch`](crate::Yard::free_batch)): all blocks of a group were announced by
-    /// [`Event::Free`], now this one goes to this CPU's list (§6.2). Not a second free.
+    /// `mm_page_free_batched`: a block freed as part of a batch
+    /// ([`Yard::free_batch`](crate::Yard::free_batch)) now goes to this CPU's list (§6.2).
+    /// [`Event::Free`] announced all blocks of its group before; this is not a second free.
     FreeBatched {
         /// First frame of the block.
         pfn: Pfn,
@@ -58,44 +58,44 @@ pub enum Event {
     Fallback {
         /// First frame of the block.
         pfn: Pfn,
-        /// The order asked for.
+        /// The requested order.
         order: Order,
         /// The order of the free block found.
         found: Order,
-        /// The type asked for.
+        /// The requested type.
         migrate_type: MigrateType,
         /// The type of the block found.
         from: MigrateType,
-        /// The pageblock has the requested type now: claimed, not stolen.
+        /// Whether the pageblock now has the requested type: claimed rather than stolen.
         claimed: bool,
     },
     /// A request found its per-CPU list empty and took `blocks` blocks from the zone, under one
-    /// hold of its lock.
+    /// hold of the zone lock.
     Refill {
         /// The zone.
         zone: ZoneKind,
         /// Order of the blocks.
         order: Order,
-        /// How many were wanted.
+        /// Number of blocks requested.
         wanted: u32,
-        /// How many were got.
+        /// Number of blocks taken.
         blocks: u32,
     },
-    /// Per-CPU lists gave pages back to the zone, under one hold of its lock.
+    /// Per-CPU lists returned pages to the zone, under one hold of the zone lock.
     BulkFree {
         /// The zone.
         zone: ZoneKind,
-        /// Why.
+        /// The reason.
         reason: DrainReason,
-        /// How many base pages.
+        /// Number of base pages.
         pages: u32,
     },
-    /// `high` of the CPU's lists changed; told only to platforms that ask for it
+    /// `high` of the CPU's lists changed. Sent only to observers that ask for it
     /// ([`SEES_TUNING`](crate::Observer::SEES_TUNING)).
     High {
         /// The zone.
         zone: ZoneId,
-        /// From what to what, and why.
+        /// The old value, the new value and the reason.
         change: HighChange,
     },
     /// Compaction's tracepoints (§7.4–7.8).

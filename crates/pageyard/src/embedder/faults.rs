@@ -1,30 +1,30 @@
-//! Requests that fail on purpose (spec §11.7), to see how their callers take it.
+//! Fault injection: requests that fail on purpose (spec §11.7), to test their callers.
 
 use crate::base::gfp::Gfp;
 use crate::base::sync::{AtomicU64, Ordering::Relaxed};
 use crate::base::units::Order;
 
-/// Which requests are to fail. The default fails none; its switches are the kernel's.
+/// Selects the requests that fail. The default fails none; its switches are the kernel's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FaultPlan {
-    /// Of those that come so far, how many in a thousand fail.
+    /// How many in a thousand of the requests that pass all other tests fail.
     pub per_mille: u32,
-    /// Only every so-manieth gets a chance to fail. 0 and 1: each one.
+    /// Only every `interval`-th request may fail. 0 and 1 mean every request.
     pub interval: u64,
-    /// At most so many fail.
+    /// The largest number of requests that fail.
     pub times: u64,
-    /// No request fails while more pages than it wants are left of this number, from which each
-    /// request's 2^order pages are taken.
+    /// Budget of pages, reduced by each request's 2^order pages. No request fails while the
+    /// remaining budget exceeds its size.
     pub space: u64,
-    /// Smaller requests never fail.
+    /// Requests of a lower order never fail.
     pub min_order: Order,
-    /// Requests that must not fail do not.
+    /// Requests that must not fail ([`Gfp::NOFAIL`]) never fail.
     pub skip_nofail: bool,
-    /// Requests for user space's memory (HIGHMEM) do not fail.
+    /// Requests for user memory ([`Gfp::HIGHMEM`]) never fail.
     pub skip_highmem: bool,
-    /// Requests that may reclaim do not fail.
+    /// Requests that may reclaim never fail.
     pub skip_direct_reclaim: bool,
-    /// Where the random numbers start: the same seed and the same requests fail the same ones.
+    /// Seed of the random numbers: the same seed and the same requests give the same failures.
     pub seed: u64,
 }
 
@@ -52,7 +52,7 @@ impl Default for FaultPlan {
     }
 }
 
-/// A plan at work. A platform that has one asks it in [`fail`](crate::Defences::fail):
+/// A running fault plan. The embedder queries it in [`fail`](crate::Defences::fail):
 ///
 /// ```
 /// use pageyard::{FaultPlan, Defences, Faults, Gfp, Order};
@@ -68,8 +68,8 @@ impl Default for FaultPlan {
 /// assert_eq!(failing.faults.injected(), 1);
 /// ```
 ///
-/// Any number of CPUs may ask at once. Then the order in which they come decides who fails, and
-/// `times` holds exactly all the same.
+/// Any number of CPUs may query it concurrently. The order in which they call then decides which
+/// requests fail; `times` still holds exactly.
 #[derive(Debug)]
 pub struct Faults {
     plan: FaultPlan,
@@ -80,10 +80,10 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Begins with a plan.
+    /// Starts a plan.
     pub const fn new(plan: FaultPlan) -> Faults {
         Faults {
-            // Neighbouring seeds are to be far apart, and 0 would stay 0.
+            // Consecutive seeds must give different sequences, and a state of 0 would stay 0.
             random: AtomicU64::new(plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63),
             asked: AtomicU64::new(0),
             space: AtomicU64::new(plan.space),
@@ -92,12 +92,12 @@ impl Faults {
         }
     }
 
-    /// How many requests have failed.
+    /// Returns the number of requests that have failed.
     pub fn injected(&self) -> u64 {
         self.injected.load(Relaxed)
     }
 
-    /// Whether this request is to fail.
+    /// Returns whether this request must fail.
     pub fn hit(&self, order: Order, gfp: Gfp) -> bool {
         let plan = &self.plan;
         if order < plan.min_order
@@ -124,7 +124,7 @@ impl Faults {
         self.injected.fetch_update(Relaxed, Relaxed, one_more).is_ok()
     }
 
-    /// The next random number (xorshift64*), its upper half.
+    /// Returns the upper half of the next random number (xorshift64*).
     fn random(&self) -> u64 {
         let next = |mut x: u64| {
             x ^= x >> 12;

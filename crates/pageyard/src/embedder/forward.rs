@@ -1,9 +1,11 @@
 //! Forwarding of hooks, written once.
 
 /// Implements the named methods of [`Platform`](crate::Platform), [`Reclaim`](crate::Reclaim),
-/// [`Observer`](crate::Observer) or [`Defences`](crate::Defences) by calling the same method of a field.
+/// [`Observer`](crate::Observer) or [`Defences`](crate::Defences) by calling the same method of a
+/// field.
 ///
-/// For wrappers, inside an `impl` of one of these traits: forward what the wrapper does not override.
+/// For wrappers, inside an `impl` of one of these traits: forwards what the wrapper does not
+/// override.
 ///
 /// ```
 /// use pageyard::{CpuId, Event, Observer};

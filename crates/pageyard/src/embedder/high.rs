@@ -4,24 +4,24 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum HighReason {
-    /// It follows its limits: a knob, the watermarks or the boost moved them, or the lists were
+    /// `high` follows its limits: a knob, the watermarks or the boost moved them, or the lists were
     /// disabled or enabled (§5.4, §5.5).
     Limits = 0,
-    /// A refill: room for what it brings (§5.8).
+    /// A refill makes room for the pages it adds (§5.8).
     Refill = 1,
-    /// More was freed in a row than fits: room for the next time (§5.10).
+    /// More was freed in a row than fits: makes room for the next time (§5.10).
     Free = 2,
     /// A run of high-order frees (§5.10).
     FreeHigh = 3,
-    /// Background reclaim is at work (§5.10).
+    /// Background reclaim is active (§5.10).
     Reclaim = 4,
     /// The zone is below its high watermark (§5.10).
     BelowHigh = 5,
-    /// A tick (§5.14).
+    /// A tick of the statistics worker (§5.14).
     Decay = 6,
 }
 
-/// How many reasons there are.
+/// Number of reasons.
 pub(crate) const HIGH_REASONS: usize = 7;
 
 impl HighReason {
@@ -36,7 +36,7 @@ impl HighReason {
         HighReason::Decay,
     ];
 
-    /// In a word or two.
+    /// Returns the name of the reason.
     pub const fn name(self) -> &'static str {
         match self {
             HighReason::Limits => "limits",
@@ -53,16 +53,16 @@ impl HighReason {
 /// One change of `high`, with the state around it. Counts are base pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HighChange {
-    /// What it was.
+    /// The old value.
     pub from: i32,
-    /// What it is now.
+    /// The new value.
     pub to: i32,
-    /// Pages on the lists at this moment; a refill's are not there yet.
+    /// Pages on the lists at this moment. A refill's pages are not included yet.
     pub count: i32,
     /// Refills of this CPU's lists of this zone so far.
     pub refills: u64,
     /// Bulk frees by this CPU in this zone so far.
     pub drains: u64,
-    /// Why.
+    /// The reason for the change.
     pub reason: HighReason,
 }

@@ -12,29 +12,31 @@ use crate::embedder::reclaim_job::{
 };
 use crate::embedder::report::Report;
 
-/// All that an allocator calls: [`Platform`] and the three groups of hooks.
+/// All hooks that an allocator calls: [`Platform`] and the three groups of hooks.
 ///
-/// Implemented for every type that implements the four; [`Parts`](crate::Parts) makes one of up to four values.
+/// Implemented for every type that implements these four traits. [`Parts`](crate::Parts) combines
+/// up to four values.
 ///
 /// Hooks that may be called with locks held (those of [`Observer`], [`Platform::cpu`],
-/// [`Platform::now`] and [`Defences::page_state`]) must not call back into the allocator and must not
-/// panic. Where another hook panics, the panic reaches the allocator's caller and the yard stays
-/// consistent: a failed request holds no block, a block whose free did not finish still belongs to its
-/// owner, isolation is undone, and a block that was to move is where it was. With a policy that fills
-/// free memory, a block on its way from or to a caller may be [out of use](crate::OutOfUse).
+/// [`Platform::now`] and [`Defences::page_state`]) must not call back into the allocator and must
+/// not panic. If another hook panics, the panic reaches the allocator's caller and the yard stays
+/// consistent. A failed request holds no block, and a block whose free did not finish still belongs
+/// to its owner. Isolation is undone, and a block that was to be migrated stays in place. With a
+/// policy that fills free memory, a block that is being allocated or freed may be
+/// [out of use](crate::OutOfUse).
 pub trait Hooks: Platform + Reclaim + Observer + Defences {}
 
 impl<T: Platform + Reclaim + Observer + Defences> Hooks for T {}
 
-/// What frees and moves memory when there is too little, and what decides who may use how much.
+/// Hooks that free and move memory under a shortage, and that decide which task may use how much.
 ///
 /// All are called without any lock. [`reclaim`](Reclaim::reclaim),
 /// [`reclaimable`](Reclaim::reclaimable), [`node_reclaim`](Reclaim::node_reclaim),
 /// [`node_caches`](Reclaim::node_caches), [`out_of_memory`](Reclaim::out_of_memory),
-/// [`relocate`](Reclaim::relocate) and [`is_unevictable`](Reclaim::is_unevictable) may allocate: their
-/// requests may use all reserves and call none of these hooks again.
-/// [`report_free`](Reclaim::report_free) may allocate too. The others must not: their requests could
-/// call them again without end.
+/// [`relocate`](Reclaim::relocate) and [`is_unevictable`](Reclaim::is_unevictable) may allocate.
+/// Their requests may use all reserves and call none of these hooks again.
+/// [`report_free`](Reclaim::report_free) may allocate too. The others must not: their requests
+/// could recurse into them without end.
 ///
 /// ```
 /// use pageyard::{Gfp, Order, Reclaim, ReclaimJob};
@@ -48,31 +50,31 @@ impl<T: Platform + Reclaim + Observer + Defences> Hooks for T {}
 /// }
 /// ```
 pub trait Reclaim {
-    /// Free blocks of this order and above are reported to
-    /// [`report_free`](Reclaim::report_free) (§9.9). Off, nothing is done for it.
+    /// Free blocks of this order and above are reported to [`report_free`](Reclaim::report_free)
+    /// (§9.9). `None` compiles reporting out.
     const REPORT_ORDER: Option<Order> = None;
 
-    /// Returns whether nothing about the caller restricts a request with these flags or entitles it to
-    /// more: no set of nodes, no scope that removes flags, no limit on dirty pages. Called first, on
-    /// every request. Only if it returns false are [`context`](Reclaim::context) and
-    /// [`dirty_ok`](Reclaim::dirty_ok) called before the first attempt. The default compiles to
-    /// nothing.
+    /// Returns whether the caller's context neither restricts a request with these flags nor
+    /// entitles it to more. Such a caller has no set of nodes, no scope that removes flags and no
+    /// limit on dirty pages. Called first, on every request. Only if it returns false,
+    /// [`context`](Reclaim::context) and [`dirty_ok`](Reclaim::dirty_ok) are called before the
+    /// first attempt. The default compiles to nothing.
     #[inline(always)]
     fn is_plain(&self, gfp: Gfp) -> bool {
         let _ = gfp;
         true
     }
 
-    /// Returns who makes the present request (§2.7, §2.9). Asked by requests that are not
+    /// Returns the context of the current request (§2.7, §2.9). Called by requests that are not
     /// [plain](Reclaim::is_plain) or not served at once.
     fn context(&self) -> Context {
         Context::default()
     }
 
-    /// Names the task that executes the caller, so that requests made by a reclaimer are recognised.
-    /// Any number of tasks may reclaim at once; with more than 64, another task may be mistaken for
-    /// one of them. The default, `None`, takes the CPU for the task; override it if tasks can switch
-    /// while one of them reclaims.
+    /// Returns the identity of the task that executes the caller, so that requests made by a
+    /// reclaimer are recognised. Any number of tasks may reclaim at once; with more than 64,
+    /// another task may be mistaken for one of them. The default, `None`, uses the CPU as the task.
+    /// Override it if tasks can switch while one of them reclaims.
     fn task(&self) -> Option<u64> {
         None
     }
@@ -99,66 +101,67 @@ pub trait Reclaim {
         0
     }
 
-    /// Frees pages of a near node before a farther one is used (§2.8 step 6), as far as the job
-    /// allows: only clean and unmapped pages unless it says otherwise. Called only if
-    /// `zone_reclaim_mode` is set and the node has more to free than it is to keep.
+    /// Frees pages of a near node before a farther one is used (§2.8 step 6): only clean and
+    /// unmapped pages, unless the job allows more. Called only if `zone_reclaim_mode` is set and
+    /// the node has more freeable pages than it must keep.
     fn node_reclaim(&self, job: &NodeReclaimJob) -> NodeReclaim {
         let _ = job;
         NodeReclaim::NoScan
     }
 
     /// Returns what [`node_reclaim`](Reclaim::node_reclaim) could free for this job, including what
-    /// the node is to keep. The default, `None`, leaves it to that hook to keep it.
+    /// the node must keep. With the default, `None`, that hook must enforce the limits itself.
     fn node_caches(&self, job: &NodeReclaimJob) -> Option<NodeCaches> {
         let _ = job;
         None
     }
 
-    /// Makes a user's task wait until background reclaim has freed something (§7.3): until
-    /// `enough()` returns true, and at most `most_ns` nanoseconds if given.
+    /// Makes a user's task wait until background reclaim has freed memory (§7.3): until `enough()`
+    /// returns true, and at most `most_ns` nanoseconds if given.
     fn throttle(&self, node: NodeId, most_ns: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
         let _ = (node, most_ns, enough);
         Throttle::Done
     }
 
-    /// Nothing could be reclaimed (§2.10): make a task give up its memory. Never called concurrently.
+    /// Makes a task give up its memory because nothing could be reclaimed (§2.10). Never called
+    /// concurrently.
     fn out_of_memory(&self, job: &ReclaimJob) -> Oom {
         let _ = job;
         Oom::Nothing
     }
 
-    /// A request that must not fail ([`Gfp::NOFAIL`]) has failed `tries` times. Waits for memory and
-    /// returns whether to try again. By default the request fails like any other.
+    /// A request that must not fail ([`Gfp::NOFAIL`]) has failed `tries` times. Waits for memory
+    /// and returns whether to try again. By default the request fails like any other.
     fn keep_trying(&self, order: Order, tries: u32) -> bool {
         let _ = (order, tries);
         false
     }
 
-    /// Background reclaim of the node has work (spec §7.1): free memory fell below a watermark
-    /// for requests of `order` that may use zones up to `highest_zone`. Called again and again
-    /// while that lasts, unless a [`Kswapd`](crate::Kswapd) is at work.
+    /// Reports that background reclaim of the node has work (spec §7.1). Free memory fell below a
+    /// watermark for requests of `order` that may use zones up to `highest_zone`. Called repeatedly
+    /// while that lasts, unless a [`Kswapd`](crate::Kswapd) is running.
     fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
         let _ = (node, order, highest_zone);
     }
 
-    /// Background compaction of the node has work (spec §7.8): its thread is to call
+    /// Reports that background compaction of the node has work (spec §7.8). Its thread must call
     /// [`Yard::compact_background`](crate::Yard::compact_background).
     fn wake_compaction(&self, node: NodeId) {
         let _ = node;
     }
 
-    /// Moves an allocated block of 2^`order` pages from `from` to `to` for compaction and contiguous
-    /// ranges (§4.12, §7.4): copies its contents and makes the owner of `from` the owner of `to`.
-    /// Called only for blocks that were [declared movable](crate::Yard::set_movable).
+    /// Moves an allocated block of 2^`order` pages from `from` to `to` for compaction and
+    /// contiguous ranges (§4.12, §7.4). Copies its contents and makes the owner of `from` the owner
+    /// of `to`. Called only for blocks that were [declared movable](crate::Yard::set_movable).
     ///
-    /// The allocator's view of ownership may be out of date. The embedder must look the block up under
-    /// its own lock, and refuse a block that it no longer holds or holds at another order. After
-    /// [`Moved`](Relocation::Moved), only the allocator touches or frees `from`, and `to` is freed like
-    /// any other block. Otherwise, also if this panics, `to` stays with the allocator: the change of
-    /// owner must be the last step.
+    /// The allocator's view of ownership may be out of date. The embedder must look the block up
+    /// under its own lock, and refuse a block that it no longer holds or holds at another order.
+    /// After [`Moved`](Relocation::Moved), only the allocator touches or frees `from`, and `to` is
+    /// freed like any other block. Otherwise, also if this panics, `to` stays with the allocator:
+    /// the change of owner must be the last step.
     ///
-    /// May sleep. A [`CmaArea`](crate::CmaArea)'s own lock may be held. Must not
-    /// [bring](crate::Yard::online) or [remove](crate::Yard::offline) memory: only one task does that at
+    /// May sleep. A [`CmaArea`](crate::CmaArea)'s own lock may be held. Must not bring memory
+    /// [online](crate::Yard::online) or [offline](crate::Yard::offline): only one task does that at
     /// a time. The default refuses.
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         let _ = (from, to, order);
@@ -166,16 +169,17 @@ pub trait Reclaim {
     }
 
     /// Returns whether reclaim must leave a movable block alone, for example because its owner has
-    /// locked it in memory. Asked by compaction if `compact_unevictable_allowed` is 0 (§10), which then
-    /// does not move such blocks. Contiguous ranges and offlining do not ask.
+    /// locked it in memory. Asked by compaction if `compact_unevictable_allowed` is 0 (§10), which
+    /// then does not move such blocks. Contiguous ranges and offlining do not ask.
     fn is_unevictable(&self, pfn: Pfn, order: Order) -> bool {
         let _ = (pfn, order);
         false
     }
 
-    /// Reports free blocks that have been idle for a while (§9.9): a balloon gives their memory back to
-    /// the host, a host runtime to the operating system. None of them is allocated until this returns.
-    /// Returns whether the report was accepted; if not, the blocks are reported again later.
+    /// Reports free blocks that have been idle for a while (§9.9): a balloon returns their memory
+    /// to the host, a host runtime to the operating system. None of them is allocated until this
+    /// returns. Returns whether the report was accepted; if not, the blocks are reported again
+    /// later.
     ///
     /// Called by [`Yard::report_free_blocks`](crate::Yard::report_free_blocks).
     fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
@@ -184,8 +188,9 @@ pub trait Reclaim {
     }
 }
 
-/// What watches the allocator. All methods may be called with locks held: they must not call back into
-/// the allocator and must not panic, except [`warn`](Observer::warn), which is called without any lock.
+/// Observes the allocator. All methods except [`warn`](Observer::warn) may be called with locks
+/// held: they must not call back into the allocator and must not panic. [`warn`](Observer::warn) is
+/// called without any lock.
 ///
 /// ```
 /// use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -205,17 +210,17 @@ pub trait Observer {
     /// If not, no clock is read.
     const MEASURE_LOCKS: bool = false;
 
-    /// Whether [`event`](Observer::event) receives every change of `high` ([`Event::High`]), which a
-    /// [`History`](crate::History) needs. If not, such events cost nothing.
+    /// Whether [`event`](Observer::event) receives every change of `high` ([`Event::High`]), which
+    /// a [`History`](crate::History) needs. If not, such events cost nothing.
     const SEES_TUNING: bool = false;
 
-    /// Whether [`event`](Observer::event) must tell of every block that is handed out, as a record
-    /// of owners needs it (§9.7). Bulk requests tell of no single page; with this on, they serve
-    /// one page by the ordinary way (§6.1).
+    /// Whether [`event`](Observer::event) must receive every allocated block, which a record of
+    /// owners needs (§9.7). Bulk requests send no event for single pages; with this on, they serve
+    /// one page like an ordinary request (§6.1).
     const SEES_EVERY_BLOCK: bool = false;
 
-    /// Whether [`touch`](Observer::touch) is told of the descriptors that list operations use. Off,
-    /// nothing is done for it.
+    /// Whether [`touch`](Observer::touch) receives the descriptors that list operations access. If
+    /// not, it compiles to nothing.
     const SEES_TOUCHES: bool = false;
 
     /// Observes an event (spec §9.5). The default does nothing and compiles to nothing.
@@ -224,31 +229,31 @@ pub trait Observer {
         let _ = (cpu, event);
     }
 
-    /// Observes an access to the descriptor of a frame, beyond the frames that events name: a block
-    /// that is unlinked or put on a free list, its neighbours there, and blocks that are gathered
-    /// before a bulk free (§5.12a). For simulators that price memory accesses.
+    /// Observes an access to the descriptor of a frame that no event names. Such a frame heads a
+    /// block that is unlinked or put on a free list, a neighbour of it there, or a block that is
+    /// gathered before a bulk free (§5.12a). For simulators that price memory accesses.
     #[inline(always)]
     fn touch(&self, pfn: Pfn) {
         let _ = pfn;
     }
 
-    /// Observes what a check found, for a log. In each zone, bad pages are reported at most 60 times a
-    /// minute (§11.2) and damaged patterns 10 times in 5 seconds (§11.4), by
+    /// Observes what a check found, for a log. In each zone, bad pages are reported at most 60
+    /// times a minute (§11.2) and damaged patterns 10 times in 5 seconds (§11.4), by
     /// [`now`](Platform::now).
     fn report(&self, report: Report) {
         let _ = report;
     }
 
-    /// Observes that a request without [`NOWARN`](Gfp::NOWARN) failed. At most one call in ten seconds
-    /// by [`now`](Platform::now).
+    /// Observes that a request without [`NOWARN`](Gfp::NOWARN) failed. At most one call in ten
+    /// seconds by [`now`](Platform::now).
     fn warn(&self, order: Order, gfp: Gfp) {
         let _ = (order, gfp);
     }
 }
 
-/// What finds mistakes and faults, for policies that turn it on (§11).
+/// Finds mistakes and faults, for policies that enable the checks (§11).
 ///
-/// All but [`page_state`](Defences::page_state) are called without any lock.
+/// All methods except [`page_state`](Defences::page_state) are called without any lock.
 ///
 /// ```
 /// use pageyard::{Defences, PageState, Pfn};
@@ -262,9 +267,9 @@ pub trait Observer {
 /// }
 /// ```
 pub trait Defences {
-    /// Returns whether this request is to fail, to test how its caller copes (§11.7). Called at the
-    /// entry of every request, but not for contiguous ranges (§4.12). [`Faults`](crate::Faults) decides
-    /// by a plan; the default compiles to nothing.
+    /// Returns whether this request must fail, to test its caller (§11.7). Called at the entry of
+    /// every request, but not for contiguous ranges (§4.12). [`Faults`](crate::Faults) decides by a
+    /// plan. The default compiles to nothing.
     #[inline(always)]
     fn fail(&self, order: Order, gfp: Gfp) -> bool {
         let _ = (order, gfp);
@@ -272,16 +277,16 @@ pub trait Defences {
     }
 
     /// Returns the state of a page in the embedder's own descriptors, for policies that check pages
-    /// (§11.1). Called for every page of a block when it is freed and when it is allocated. May be called
-    /// with locks held, so it must not call back into the allocator and must not panic.
+    /// (§11.1). Called for every page of a block when it is freed and when it is allocated. May be
+    /// called with locks held, so it must not call back into the allocator and must not panic.
     #[inline(always)]
     fn page_state(&self, pfn: Pfn) -> PageState {
         let _ = pfn;
         PageState::UNUSED
     }
 
-    /// Zeroes a block that becomes free, for policies with `init_on_free` (§11.5). Returns whether it
-    /// did; if not, as by default, [`prepare`](Platform::prepare) is called with `ZERO`.
+    /// Zeroes a block that becomes free, for policies with `init_on_free` (§11.5). Returns whether
+    /// it did. If not, as by default, [`prepare`](Platform::prepare) is called with `ZERO`.
     fn zero(&self, pfn: Pfn, order: Order) -> bool {
         let _ = (pfn, order);
         false
@@ -317,19 +322,19 @@ pub trait Defences {
 /// The result of moving a block ([`Reclaim::relocate`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relocation {
-    /// Contents and owner are at the new place; the old one belongs to the allocator.
+    /// Contents and owner are at the new place. The old block belongs to the allocator.
     Moved,
-    /// In use at the moment. Another try may succeed.
+    /// The block is in use at the moment. Another attempt may succeed.
     Busy,
-    /// The block cannot move, or has no owner any more.
+    /// The block cannot move, or no longer has an owner.
     Refused,
 }
 
 /// No hook frees or moves anything.
 impl Reclaim for () {}
-/// Nothing watches.
+/// Observes nothing.
 impl Observer for () {}
-/// Nothing is checked.
+/// Checks nothing.
 impl Defences for () {}
 
 impl<T: Reclaim> Reclaim for &T {

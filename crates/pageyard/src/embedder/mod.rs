@@ -1,4 +1,4 @@
-//! What the embedder supplies or sees: platform, hooks, configuration, policy, events.
+//! What the embedder supplies or receives: platform, hooks, configuration, policy, events.
 
 pub(crate) mod checks;
 pub(crate) mod compact_events;

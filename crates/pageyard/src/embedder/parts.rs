@@ -4,7 +4,7 @@ use crate::base::units::Order;
 use crate::embedder::hooks::{Defences, Observer, Reclaim};
 use crate::embedder::platform::Platform;
 
-/// The hooks of an allocator, one value for each group. A group that is left out is `()`.
+/// The hooks of an allocator, one value for each group. An omitted group is `()`.
 ///
 /// To override one group of existing hooks, name those hooks for the other groups.
 ///
@@ -23,11 +23,11 @@ use crate::embedder::platform::Platform;
 pub struct Parts<E, R = (), O = (), D = ()> {
     /// The machine.
     pub platform: E,
-    /// What frees and moves memory.
+    /// Hooks that free and move memory.
     pub reclaim: R,
-    /// What watches.
+    /// Hooks that observe the allocator.
     pub observer: O,
-    /// What finds mistakes and faults.
+    /// Hooks that find mistakes and faults.
     pub defences: D,
 }
 
@@ -46,19 +46,19 @@ impl<E: Platform> From<E> for Parts<E> {
 }
 
 impl<E, R, O, D> Parts<E, R, O, D> {
-    /// Replaces what frees and moves memory.
+    /// Replaces the hooks that free and move memory.
     pub fn reclaim<T: Reclaim>(self, reclaim: T) -> Parts<E, T, O, D> {
         let Parts { platform, observer, defences, .. } = self;
         Parts { platform, reclaim, observer, defences }
     }
 
-    /// Replaces what watches.
+    /// Replaces the hooks that observe the allocator.
     pub fn observer<T: Observer>(self, observer: T) -> Parts<E, R, T, D> {
         let Parts { platform, reclaim, defences, .. } = self;
         Parts { platform, reclaim, observer, defences }
     }
 
-    /// Replaces what finds mistakes and faults.
+    /// Replaces the hooks that find mistakes and faults.
     pub fn defences<T: Defences>(self, defences: T) -> Parts<E, R, O, T> {
         let Parts { platform, reclaim, observer, .. } = self;
         Parts { platform, reclaim, observer, defences }

@@ -3,14 +3,14 @@
 use crate::base::gfp::Gfp;
 use crate::base::units::{CpuId, Order, Pfn};
 
-/// The machine under the allocator: all that an embedder has to supply.
+/// The machine under the allocator. Every embedder must implement it.
 ///
-/// Every method has a default, which suits one CPU without a clock. What the allocator can ask for
-/// beyond this (reclaim, events, defences) is in [`Reclaim`](crate::Reclaim),
-/// [`Observer`](crate::Observer) and [`Defences`](crate::Defences).
+/// Every method has a default, which suits one CPU without a clock. Further hooks (reclaim, events,
+/// defences) are in [`Reclaim`](crate::Reclaim), [`Observer`](crate::Observer) and
+/// [`Defences`](crate::Defences).
 ///
-/// [`cpu`](Platform::cpu) and [`now`](Platform::now) may be called with locks held; they must not
-/// call back into the allocator and must not panic. The others are called without any lock. Where one
+/// [`cpu`](Platform::cpu) and [`now`](Platform::now) may be called with locks held. They must not
+/// call back into the allocator and must not panic. The others are called without any lock. If one
 /// of those panics, the panic reaches the allocator's caller and the yard stays consistent.
 ///
 /// ```
@@ -32,21 +32,21 @@ pub trait Platform {
         CpuId(0)
     }
 
-    /// Returns the time in nanoseconds, from any start.
+    /// Returns the time in nanoseconds since an arbitrary start.
     fn now(&self) -> u64 {
         0
     }
 
-    /// Waits about a tick: another task is dealing with the shortage.
+    /// Waits about a tick while another task deals with the shortage.
     fn pause(&self) {
         core::hint::spin_loop();
     }
 
     /// Prepares a block for its caller: zeroes it if `gfp` contains [`ZERO`](Gfp::ZERO).
     ///
-    /// `gfp` is the request's, except for `ZERO`, which says what the policy decided (§11.5): always
-    /// set with `init_on_alloc`, never with `init_on_free`, since the memory is zero already. That
-    /// policy calls this with `ZERO` alone when a block becomes free.
+    /// `gfp` is the request's, except that the policy decides `ZERO` (§11.5): always set with
+    /// `init_on_alloc`, never with `init_on_free`, because the memory is zero already. With
+    /// `init_on_free`, this is called with `ZERO` alone when a block becomes free.
     #[inline(always)]
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         let _ = (pfn, order, gfp);

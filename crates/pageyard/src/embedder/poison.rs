@@ -1,17 +1,17 @@
-//! The pattern in free memory, and what its damage says (spec §11.4). Pure functions over bytes:
-//! the memory is the embedder's.
+//! The pattern in free memory, and detection of damage to it (spec §11.4). Pure functions over
+//! bytes: the memory is the embedder's.
 
-/// What every byte of free memory holds.
+/// The value of every byte of free memory.
 pub const POISON_BYTE: u8 = 0xaa;
 
-/// How the pattern was damaged.
+/// Damage to the pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Corruption {
-    /// Offset of the first byte that differs, from the start of what was inspected.
+    /// Offset of the first byte that differs, from the start of the inspected memory.
     pub first: usize,
-    /// Offset of the last one.
+    /// Offset of the last byte that differs.
     pub last: usize,
-    /// Exactly one byte differs, in exactly one bit: rather failing memory than a stray write.
+    /// Exactly one byte differs, in exactly one bit: more likely failing memory than a stray write.
     pub single_bit: bool,
 }
 
@@ -20,9 +20,10 @@ pub fn fill(bytes: &mut [u8]) {
     bytes.fill(POISON_BYTE);
 }
 
-/// Looks for damage to the pattern; `None` where there is none.
+/// Returns the damage to the pattern, or `None` if there is none.
 pub fn inspect(bytes: &[u8]) -> Option<Corruption> {
-    // Nearly always there is none: by pieces without a branch in them, which compilers make wide.
+    // Usually there is none, so chunks are tested without a branch in them, which compilers
+    // vectorise.
     let damaged = |piece: &[u8]| piece.iter().fold(0, |d, &b| d | b ^ POISON_BYTE) != 0;
     if !bytes.chunks(64).any(damaged) {
         return None;

@@ -1,26 +1,26 @@
 //! How the allocator behaves: a policy gives its [`Rules`].
 //!
-//! The policies here are types of size zero whose rules are a constant, so what such a policy does not
-//! use costs nothing at run time. A reference to [`Rules`] is a policy too: one that is chosen when the
-//! program runs, with the same answers.
+//! The policies here are zero-sized types whose rules are constants, so a feature that such a
+//! policy does not use costs nothing at run time. A reference to [`Rules`] is also a policy, chosen
+//! at run time, with the same results.
 //!
-//! [`Linux612`] answers as Linux 6.12 does. The tuning series that led there is [`Base`] to
-//! [`Step10`] (spec §5.17): each differs from `Linux612` in the per-CPU lists' tuning alone, so
-//! that two columns of an experiment differ in the named step only. [`Vanilla`],
-//! [`TwoPassBulkFree`] and [`NoHighOrder`] change one thing of the policy they wrap and compose:
-//! `TwoPassBulkFree<NoHighOrder<Base>>` is a policy. [`Linux61`] is a whole older kernel.
+//! [`Linux612`] behaves like Linux 6.12. [`Base`] to [`Step10`] are the tuning series that led
+//! there (spec §5.17). Each differs from `Linux612` only in the tuning of the per-CPU lists, so two
+//! columns of an experiment differ only in the named step. [`Vanilla`], [`TwoPassBulkFree`] and
+//! [`NoHighOrder`] change one thing of the policy they wrap and compose:
+//! `TwoPassBulkFree<NoHighOrder<Base>>` is a policy. [`Linux61`] is a complete older kernel.
 
 use core::marker::PhantomData;
 
 use crate::base::gfp::Gfp;
 
-/// What gives an allocator its rules.
+/// Provides an allocator's rules.
 pub trait Policy: Copy {
-    /// What the allocator is to do: the same at every call.
+    /// Returns the allocator's rules: the same at every call.
     fn rules(&self) -> &Rules;
 }
 
-/// Rules that are chosen when the program runs.
+/// Rules chosen at run time.
 ///
 /// ```
 /// use pageyard::policy::{Linux612, Policy, Rules, StaticPolicy};
@@ -35,76 +35,78 @@ impl Policy for &Rules {
     }
 }
 
-/// A policy that is known when the program is compiled.
+/// A policy known at compile time.
 pub trait StaticPolicy: Policy {
-    /// Its name in tables and on the command line.
+    /// The policy's name in tables and on the command line.
     const NAME: &'static str;
-    /// What it does.
+    /// The policy's rules.
     const RULES: Rules;
-    /// The only value.
+    /// The only value of the type.
     const POLICY: Self;
 }
 
 /// Everything a policy may choose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// Orders 1 to 3 and 9 are kept on the per-CPU lists, not order 0 alone (§5.2).
+    /// Keep orders 1 to 3 and 9 on the per-CPU lists, not only order 0 (§5.2).
     pub high_order_lists: bool,
     /// How a bulk free walks the lists (§5.12, §5.12a).
     pub bulk_free: BulkFree,
-    /// A page that enters a per-CPU list keeps the type it had then, and is given back under it,
-    /// whatever has become of its block meanwhile. Off: the block's type is read when the page
-    /// is given back, under the zone lock (§4.10a).
+    /// A page that enters a per-CPU list keeps its type and returns to the zone under that type,
+    /// even if its block has changed type since. Off: the block's type is read under the zone lock
+    /// when the page returns to the zone (§4.10a).
     pub carried_types: bool,
-    /// How a request is served when its own type has nothing (§4.4–4.6).
+    /// How a request is served when the lists of its own type are empty (§4.4–4.6).
     pub fallback: Fallback,
-    /// A block that a request may not claim still gives up its free pages to the lists of the
-    /// request's type, where they wait for the next such request; only the label stays. Off: lists
-    /// and labels change together, and what is left of a stolen block stays where it was (§4.10e).
+    /// If a request may not claim a block, move the block's free pages to the lists of the
+    /// request's type anyway. Later requests of that type find them there; only the block's label
+    /// stays. Off: lists and labels change together, and the rest of a stolen block stays on its
+    /// list (§4.10e).
     pub moves_unclaimed: bool,
-    /// A fallback that only takes a page boosts the watermarks like a claim (before 6.12.29, §3.4).
+    /// Boost the watermarks also for a fallback that only steals, as for a claim (before 6.12.29,
+    /// §3.4).
     pub boost_on_steal: bool,
-    /// The limits of the per-CPU lists are computed anew with everything else that depends on the
-    /// size of the zones (§8.3). Off: once, at the start.
+    /// Recompute the limits of the per-CPU lists with everything else that depends on the zone
+    /// sizes (§8.3). Off: compute them once, at the start.
     pub limits_follow: bool,
     /// How the per-CPU lists are tuned.
     pub pcp: PcpRules,
-    /// Compare block type and list type at every list operation and count differences (§4.8).
+    /// Compare block type and list type at every list operation and count mismatches (§4.8).
     pub type_checks: bool,
-    /// What is done against mistakes of callers and faults of memory.
+    /// Checks and defences against callers' mistakes and memory faults.
     pub safety: Safety,
 }
 
-/// Checks and defences (spec §11), all off by default. They are part of the policy, so that what
-/// is off leaves no instruction behind; the kernel has boot parameters.
+/// Checks and defences (spec §11), all off by default. They are part of the policy so that a
+/// disabled one compiles to nothing. The kernel uses boot parameters instead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Safety {
-    /// Look at the embedder's own description of every page when it is freed and when it is handed
-    /// out ([`Defences::page_state`](crate::Defences::page_state), §11.1). Whatever else is on here
-    /// but guards turns this on too.
+    /// Check the embedder's own description of every page when it is freed and when it is allocated
+    /// ([`Defences::page_state`](crate::Defences::page_state), §11.1). Every other check here
+    /// except guards turns this on as well.
     pub page_checks: bool,
-    /// Fill free memory with a pattern, and verify it before it is handed out (§11.4).
+    /// Fill free memory with a pattern, and verify it before the memory is allocated (§11.4).
     pub poison: bool,
-    /// Zero all memory that is handed out (§11.5). Without effect where `poison` is on.
+    /// Zero all memory that is allocated (§11.5). No effect if `poison` is on.
     pub init_on_alloc: bool,
-    /// Zero memory when it is freed, and no more when it is handed out, not even where ZERO is
-    /// asked for (§11.5). Without effect where `poison` is on.
+    /// Zero memory when it is freed and never when it is allocated, not even for requests with ZERO
+    /// (§11.5). No effect if `poison` is on.
     pub init_on_free: bool,
     /// Unmap memory while it is free (§11.6).
     pub unmap: bool,
-    /// Parts of orders below this that a split leaves over become guards (§11.6). 0: none; at most
-    /// [`MAX_GUARD_ORDER`].
+    /// Turn the parts of orders below this that a split leaves over into guards (§11.6). 0 disables
+    /// guards; at most [`MAX_GUARD_ORDER`].
     pub guard_min_order: u8,
 }
 
 /// The largest [`Safety::guard_min_order`], half of the largest order as in the kernel (spec §10).
 pub const MAX_GUARD_ORDER: u8 = 5;
-/// The most that [`PcpRules::scale_max`] may be.
+/// The largest [`PcpRules::scale_max`].
 pub const MAX_SCALE: u8 = 6;
 
 impl Rules {
-    /// Returns a rule of an embedder's own policy that is out of range: its name, its value and the
-    /// largest value allowed.
+    /// Returns the first rule that is out of range: its name, its value and the largest allowed
+    /// value. Only an embedder's own policy can have one.
     pub(crate) const fn out_of_range(&self) -> Option<(&'static str, u8, u8)> {
         if self.pcp.scale_max > MAX_SCALE {
             return Some(("scale_max", self.pcp.scale_max, MAX_SCALE));
@@ -117,7 +119,7 @@ impl Rules {
 }
 
 impl Safety {
-    /// Nothing.
+    /// Every check and defence off.
     pub const OFF: Safety = Safety {
         page_checks: false,
         poison: false,
@@ -127,27 +129,27 @@ impl Safety {
         guard_min_order: 0,
     };
 
-    /// Whether pages are checked (§11.1).
+    /// Returns whether pages are checked (§11.1).
     pub const fn checks_pages(&self) -> bool {
         self.page_checks || self.poison || self.init_on_alloc || self.init_on_free || self.unmap
     }
 
-    /// Whether anything is to be done for a block between its owner and the lists.
+    /// Returns whether a free has work to do before the block reaches the lists.
     pub(crate) const fn at_free(&self) -> bool {
         self.checks_pages()
     }
 
-    /// Whether memory is zeroed when it is freed; poisoning overrides that (§11.4).
+    /// Returns whether memory is zeroed when it is freed. Poisoning overrides it (§11.4).
     pub(crate) const fn zeroes_free(&self) -> bool {
         self.init_on_free && !self.poison
     }
 
-    /// Whether anything is done to memory that becomes free.
+    /// Returns whether the contents or mapping of memory change when it becomes free.
     pub(crate) const fn fills(&self) -> bool {
         self.poison || self.zeroes_free() || self.unmap
     }
 
-    /// The flags by which a block is prepared: whether it is to be zeroed now (§11.5).
+    /// Returns the flags with which a block is prepared: with or without ZERO (§11.5).
     pub(crate) const fn prepared_as(&self, gfp: Gfp) -> Gfp {
         if self.zeroes_free() {
             gfp.difference(Gfp::ZERO)
@@ -159,64 +161,66 @@ impl Safety {
     }
 }
 
-/// How pages go from per-CPU lists to the zone.
+/// How pages move from the per-CPU lists to the zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BulkFree {
-    /// One pass under the zone lock: a list is emptied before the next is looked at (§5.12).
-    /// Neighbours that follow each other there are freed as one.
+    /// One pass under the zone lock: a list is emptied before the next is examined (§5.12).
+    /// Neighbouring blocks that follow each other on it are freed as one.
     SinglePass,
-    /// The same, each block by itself, as the kernel does it: the same answers at the kernel's cost.
+    /// Like `SinglePass`, but block by block, as in the kernel: the same results at the kernel's
+    /// cost.
     BlockByBlock,
     /// Pages are gathered first, then freed under the lock (§5.12a).
     TwoPass,
 }
 
-/// Whose pages a request gets when its own type has none.
+/// How a request is served when its own type has no free block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallback {
-    /// Look for a block to claim, from the largest down; only then steal, from the smallest up
-    /// (§4.4, §4.5).
+    /// Look for a block to claim, from the largest order down. If there is none, steal, from the
+    /// smallest order up (§4.4, §4.5).
     ClaimThenSteal,
-    /// One search for the largest block; what cannot be claimed of it is stolen from it (§4.6).
+    /// Search once for the largest block. If it cannot be claimed, steal from it (§4.6).
     LargestBlock,
 }
 
 /// The tuning of the per-CPU lists, step by step (spec §5.17).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PcpRules {
-    /// What `high` is where it is not tuned, and where it begins where it is.
+    /// How `high` is computed: its fixed value, or its initial value if it is tuned.
     pub high: High,
-    /// S of §5.8: how often a batch may double, at most [`MAX_SCALE`].
+    /// S of §5.8: how many times a batch may double, at most [`MAX_SCALE`].
     pub scale_max: u8,
-    /// Step 1: a high-order free drains the lists only if the one before was high-order too.
+    /// Step 1: a high-order free drains the lists only if the previous free was high-order too.
     pub free_high_twice: bool,
-    /// Steps 2 and 3: from which cache slice on one batch stays cached before that drain.
+    /// Steps 2 and 3: how large the CPU's cache slice must be for one batch to stay cached in that
+    /// drain.
     pub keep_batch: KeepBatch,
-    /// Step 4: the number freed at once doubles at most `scale_max` times.
+    /// Step 4: the number of pages freed at once doubles at most `scale_max` times.
     pub free_scale_capped: bool,
-    /// Step 5: refills double too.
+    /// Step 5: refills double as well.
     pub alloc_scale: bool,
     /// Step 7: `high` moves between its limits.
     pub growth: Growth,
-    /// Step 8: what being below the high watermark means for the lists.
+    /// Step 8: how the lists react to the high watermark.
     pub below_high: BelowHigh,
     /// Step 9: `high` decays at most by the smallest count since the last tick.
     pub count_min: bool,
     /// Step 10: frees are counted in pages, not in doublings.
     pub free_count: bool,
-    /// With `free_count`: high-order frees drain the lists only once half of `high_min` has been
-    /// freed in a row beyond a batch, as from Linux 6.16 on (B.3).
+    /// With `free_count`: high-order frees drain the lists only after enough pages were freed in a
+    /// row: a batch plus half of `high_min`, as in Linux 6.16 and later (B.3).
     pub free_high_late: bool,
-    /// By how much `high` falls in a tick without need for it.
+    /// How far `high` falls in each tick.
     pub decay: Decay,
 }
 
-/// What the `high` of a zone's per-CPU lists follows from (§5.4).
+/// How the `high` of a zone's per-CPU lists is computed (§5.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum High {
-    /// The CPU's share of the low watermark, and four batches at least.
+    /// The CPU's share of the low watermark, but at least four batches.
     ShareOfLow,
-    /// Six batches, as up to Linux 5.13; none where the batch is below one page.
+    /// Six batches, as in Linux up to 5.13; 0 if the batch is below one page.
     SixBatches,
 }
 
@@ -236,31 +240,31 @@ pub enum KeepBatch {
 pub enum Growth {
     /// Never: `high` is fixed.
     Fixed,
-    /// Unless background reclaim is at work (the series as first sent).
+    /// Unless background reclaim is active (the series as first sent).
     UnlessReclaim,
     /// Unless the zone is below its high watermark.
     UnlessBelowHigh,
 }
 
-/// What the per-CPU lists know of the high watermark.
+/// How the per-CPU lists use the high watermark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BelowHigh {
-    /// Nothing.
+    /// They ignore it.
     Ignored,
     /// Every request tests the high watermark first.
     TestedAlways,
-    /// The high watermark is tested only while it was last seen to hold (§2.8 step 5).
+    /// The high watermark is tested only while the last test passed (§2.8 step 5).
     TestedWhileClear,
 }
 
 /// The decay of `high` in one tick (§5.14).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decay {
-    /// None, and nothing is drained by the tick.
+    /// None. The tick drains nothing.
     None,
-    /// To four fifths, draining the excess in one go.
+    /// To four fifths. The excess is drained in one go.
     Fifth,
-    /// By one eighth, draining the excess batch by batch.
+    /// By one eighth. The excess is drained batch by batch.
     Eighth,
 }
 
@@ -313,14 +317,14 @@ const STEP8: PcpRules =
 const STEP9: PcpRules = PcpRules { count_min: true, ..STEP8 };
 const STEP10: PcpRules = PcpRules { free_count: true, ..STEP9 };
 
-/// What a policy's name on a command line stands for.
+/// A policy or modifier that is chosen by name, for example on a command line.
 #[derive(Clone, Copy, Debug)]
 pub struct Named<T> {
     /// The name of the type.
     pub name: &'static str,
     /// The type's documentation.
     pub about: &'static str,
-    /// The rules, or what becomes of another policy's.
+    /// The rules, or the function that changes another policy's rules.
     pub makes: T,
 }
 
@@ -344,8 +348,8 @@ macro_rules! policies {
             }
         )*
 
-        /// All policies that are whole, in the order of the kernel's history: for programs whose
-        /// users choose one by its name.
+        /// All complete policies, in the order of the kernel's history, for programs whose users
+        /// choose one by name.
         pub const POLICIES: &[Named<&'static Rules>] = &[
             $(Named { name: $text, about: concat!($($doc, "\n"),*), makes: &$name::RULES },)*
         ];
@@ -420,8 +424,8 @@ macro_rules! modifiers {
             }
         )*
 
-        /// All that change one thing of another policy, but for [`Guarded`], which has a number:
-        /// [`guarded`].
+        /// All policies that change one thing of another, except [`Guarded`], which takes a number:
+        /// see [`guarded`].
         ///
         /// ```
         /// use pageyard::policy::{Base, MODIFIERS, StaticPolicy, Vanilla};
@@ -504,14 +508,14 @@ modifiers! {
     Unmapped = "Unmapped", |r| Rules { safety: Safety { unmap: true, ..r.safety }, ..r };
 }
 
-/// The rules of [`Guarded<MIN_ORDER, P>`](Guarded) where those of `P` are `rules`. An order above
-/// [`MAX_GUARD_ORDER`] is refused where an allocator is made.
+/// Returns the rules of [`Guarded<MIN_ORDER, P>`](Guarded) if those of `P` are `rules`. Creating an
+/// allocator fails for an order above [`MAX_GUARD_ORDER`].
 pub const fn guarded(min_order: u8, rules: Rules) -> Rules {
     Rules { safety: Safety { guard_min_order: min_order, ..rules.safety }, ..rules }
 }
 
-/// Parts of orders below `MIN_ORDER` that a split leaves over become guards (§11.6, the kernel's
-/// `debug_guardpage_minorder`). Orders above [`MAX_GUARD_ORDER`] do not compile.
+/// Turns the parts of orders below `MIN_ORDER` that a split leaves over into guards (§11.6, the
+/// kernel's `debug_guardpage_minorder`). Orders above [`MAX_GUARD_ORDER`] do not compile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Guarded<const MIN_ORDER: u8, P = Linux612>(PhantomData<P>);
 

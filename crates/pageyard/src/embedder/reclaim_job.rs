@@ -1,4 +1,4 @@
-//! What the allocator asks of reclaim, and the answers (spec §3.2, §7.2, §7.3).
+//! What the allocator requests from reclaim, and the results (spec §3.2, §7.2, §7.3).
 
 use crate::base::gfp::Gfp;
 use crate::base::node_mask::NodeMask;
@@ -21,22 +21,22 @@ pub enum Mark {
 /// The goal of one direct reclaim, in pages (§7.3).
 pub(crate) const SWAP_CLUSTER_MAX: u64 = 32;
 
-/// What is to be reclaimed.
+/// A request for reclaim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReclaimJob {
-    /// The node where memory is wanted most.
+    /// The node where memory is needed most.
     pub node: NodeId,
-    /// The nodes whose memory would help.
+    /// The nodes whose memory helps the request.
     pub allowed: NodeMask,
-    /// Zones up to this one would help.
+    /// Memory in zones up to this one helps the request.
     pub highest: ZoneKind,
     /// The order of the request.
     pub order: Order,
-    /// Its flags: they say whether I/O and file systems may be entered.
+    /// Flags of the request: whether reclaim may start I/O and enter file systems.
     pub gfp: Gfp,
-    /// How many pages to free.
+    /// Number of pages to free.
     pub pages: u64,
-    /// 12 at first, then down to 1: how hard to look.
+    /// How thoroughly to scan: 12 at first, then down to 1.
     pub priority: u8,
     /// Whether pages may be written back.
     pub may_write: bool,
@@ -44,65 +44,66 @@ pub struct ReclaimJob {
     pub may_swap: bool,
 }
 
-/// What reclaim of a near node may free, before a farther one is used
-/// ([`Reclaim::node_reclaim`], §2.8 step 6).
+/// The limits for reclaiming from a near node before a farther one is used
+/// ([`Reclaim::node_reclaim`](crate::Reclaim::node_reclaim), §2.8 step 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeReclaimJob {
     /// The node.
     pub node: NodeId,
     /// The order of the request.
     pub order: Order,
-    /// Its flags: they say whether it may wait, and enter I/O and file systems.
+    /// Flags of the request: whether reclaim may wait, start I/O and enter file systems.
     pub gfp: Gfp,
-    /// How many pages to free.
+    /// Number of pages to free.
     pub pages: u64,
     /// Whether pages may be written back: bit 2 of `zone_reclaim_mode` (§10).
     pub may_write: bool,
-    /// Whether mapped pages may be unmapped: its bit 4.
+    /// Whether mapped pages may be unmapped: bit 4 of `zone_reclaim_mode` (§10).
     pub may_unmap: bool,
-    /// Pages of unmapped page cache that the node keeps: `min_unmapped_ratio` of its managed
-    /// pages.
+    /// Pages of unmapped page cache that the node keeps: `min_unmapped_ratio` of its managed pages.
     pub min_unmapped: u64,
-    /// Pages of reclaimable slab that it keeps: `min_slab_ratio` of them.
+    /// Pages of reclaimable slab that the node keeps: `min_slab_ratio` of its managed pages.
     pub min_slab: u64,
 }
 
-/// What a node has that could be freed ([`Reclaim::node_caches`]), in pages.
+/// The freeable pages of a node ([`Reclaim::node_caches`](crate::Reclaim::node_caches)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeCaches {
-    /// Unmapped page cache; where the job may unmap or write pages, what that makes of it.
+    /// Unmapped page cache. If the job may unmap or write pages, includes the pages that this makes
+    /// freeable.
     pub unmapped: u64,
     /// Reclaimable slab.
     pub slab: u64,
 }
 
-/// What became of a node's reclaim before a farther node is used ([`Reclaim::node_reclaim`]).
+/// The outcome of reclaiming from a near node before a farther one is used
+/// ([`Reclaim::node_reclaim`](crate::Reclaim::node_reclaim)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeReclaim {
-    /// It was not tried: not allowed here, or somebody else is at it.
+    /// Not tried: not allowed here, or another task is already doing it.
     NoScan,
     /// There was nothing to free.
     Full,
-    /// It freed something.
+    /// Freed some pages, but fewer than requested.
     Some,
-    /// It freed what was wanted.
+    /// Freed the requested pages.
     Success,
 }
 
-/// How waiting for background reclaim ended ([`Reclaim::throttle`]).
+/// How waiting for background reclaim ended ([`Reclaim::throttle`](crate::Reclaim::throttle)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Throttle {
-    /// There is enough, or the time is up.
+    /// There is enough memory, or the time is up.
     Done,
-    /// The task is about to die.
+    /// The task is about to be killed.
     Killed,
 }
 
-/// What the out-of-memory hook did ([`Reclaim::out_of_memory`]).
+/// What the out-of-memory hook did ([`Reclaim::out_of_memory`](crate::Reclaim::out_of_memory)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Oom {
-    /// Somebody gives up memory, or has begun to.
+    /// A task is freeing memory or will do so soon.
     Progress,
-    /// There is nobody left who could.
+    /// No task is left that could free memory.
     Nothing,
 }

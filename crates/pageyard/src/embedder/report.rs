@@ -7,10 +7,10 @@ use crate::base::units::{Order, Pfn};
 use crate::embedder::checks::BadPage;
 use crate::embedder::poison::Corruption;
 
-/// Something is wrong with memory or with what somebody did to it. For the log.
+/// A fault of memory or a mistake in its use, for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
-    /// A page is not as an unused page must be; its whole block is out of use now (§11.2).
+    /// A page is not in the state of an unused page. Its whole block is now out of use (§11.2).
     BadPage {
         /// The page.
         pfn: Pfn,
@@ -18,23 +18,23 @@ pub enum Report {
         block: Pfn,
         /// The block's order.
         order: Order,
-        /// What is wrong with it.
+        /// What is wrong with the page.
         why: BadPage,
-        /// Seen when the block was handed out; else when it was freed.
+        /// Whether it was found when the block was allocated rather than freed.
         at_alloc: bool,
     },
-    /// So many reports of bad pages were left out since the one before.
+    /// Number of reports of bad pages suppressed since the previous one.
     BadPagesSuppressed(u64),
-    /// The pattern in a free block was damaged (§11.4). The block is handed out all the same.
+    /// The pattern in a free block was damaged (§11.4). The block is allocated anyway.
     Poison {
         /// The first frame of the block.
         block: Pfn,
         /// The block's order.
         order: Order,
-        /// Where, from the start of the block, and how.
+        /// Where the damage is, from the start of the block, and of what kind.
         corruption: Corruption,
     },
-    /// So many reports of damaged patterns were left out since the one before.
+    /// Number of reports of damaged patterns suppressed since the previous one.
     PoisonSuppressed(u64),
 }
 
@@ -57,16 +57,16 @@ impl fmt::Display for Report {
     }
 }
 
-/// At most so many of something in so long. Two CPUs at once may let one more or one less pass;
-/// time comes from [`Platform::now`](crate::Platform::now), and where that stands still, so does
-/// the limit.
+/// A limit on the number of events in a period. Two concurrent CPUs may let one event more or less
+/// pass. Time comes from [`Platform::now`](crate::Platform::now); if that stands still, the period
+/// never ends.
 #[derive(Debug, Default)]
 pub(crate) struct RateLimit {
-    /// When the present period began.
+    /// Start of the current period.
     since: AtomicU64,
-    /// Let through in this period.
+    /// Events passed in this period.
     passed: AtomicU64,
-    /// Not let through since the last one that was.
+    /// Events held back since the last one that passed.
     held_back: AtomicU64,
 }
 
@@ -79,7 +79,7 @@ impl RateLimit {
         }
     }
 
-    /// Whether one more may pass, and how many were held back before it.
+    /// Returns how many events were held back before this one if it may pass, or `None`.
     pub(crate) fn admit(&self, now: u64, most: u64, period_ns: u64) -> Option<u64> {
         if now.saturating_sub(self.since.load(Relaxed)) >= period_ns
             || self.passed.load(Relaxed) == 0

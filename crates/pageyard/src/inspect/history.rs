@@ -1,5 +1,5 @@
-//! How `high` of the per-CPU lists came to be what it is: each change with its reason, and a
-//! bounded memory of them for embedders that want one (spec §5.4, §5.8, §5.10, §5.14).
+//! The history of `high` of the per-CPU lists: each change with its reason, kept in a bounded ring
+//! for embedders that want it (spec §5.4, §5.8, §5.10, §5.14).
 
 use lock_api::{Mutex, RawMutex};
 
@@ -7,10 +7,10 @@ use crate::base::units::{CpuId, ZoneId};
 use crate::embedder::events::Event;
 use crate::embedder::high::{HIGH_REASONS, HighChange, HighReason};
 
-/// A change and when it was noted, in the embedder's nanoseconds.
+/// A change and the time it was noted, in the embedder's nanoseconds.
 pub type Noted = (u64, HighChange);
 
-/// The last `N` changes of one CPU's `high` in one zone, and how many there were for each reason.
+/// The last `N` changes of one CPU's `high` in one zone, and the number of changes per reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Ring<const N: usize> {
     last: [Option<Noted>; N],
@@ -19,12 +19,12 @@ pub struct Ring<const N: usize> {
 }
 
 impl<const N: usize> Ring<N> {
-    /// Nothing noted yet.
+    /// Creates an empty ring.
     pub const fn new() -> Self {
         Ring { last: [None; N], noted: 0, by_reason: [0; HIGH_REASONS] }
     }
 
-    /// Notes a change; the oldest one makes room for it.
+    /// Notes a change, which replaces the oldest one if the ring is full.
     pub fn note(&mut self, now: u64, change: HighChange) {
         let at = self.noted.checked_rem(N as u64).unwrap_or(0);
         if let Some(slot) = self.last.get_mut(at as usize) {
@@ -36,18 +36,18 @@ impl<const N: usize> Ring<N> {
         }
     }
 
-    /// The changes that are remembered, oldest first.
+    /// Returns the remembered changes, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Noted> {
         let at = self.noted.checked_rem(N as u64).unwrap_or(0) as usize;
         self.last.iter().skip(at).chain(self.last.iter().take(at)).flatten()
     }
 
-    /// How many changes there were, forgotten ones included.
+    /// Returns the number of changes, including forgotten ones.
     pub fn noted(&self) -> u64 {
         self.noted
     }
 
-    /// How many of them had this reason.
+    /// Returns the number of changes with this reason.
     pub fn count(&self, reason: HighReason) -> u64 {
         self.by_reason.get(reason as usize).copied().unwrap_or(0)
     }
@@ -59,10 +59,9 @@ impl<const N: usize> Default for Ring<N> {
     }
 }
 
-/// A [`Ring`] for each CPU in each zone, over the embedder's memory.
+/// A [`Ring`] for each CPU in each zone, in the embedder's memory.
 ///
-/// A platform that keeps one says so with
-/// [`SEES_TUNING`](crate::Observer::SEES_TUNING) and feeds it:
+/// Hooks that keep one must set [`SEES_TUNING`](crate::Observer::SEES_TUNING) and feed it:
 ///
 /// ```
 /// use pageyard::{CpuId, Event, History, Observer, Ring, ZoneId, ZoneKind};
@@ -87,19 +86,19 @@ impl<const N: usize> Default for Ring<N> {
 pub struct History<'h, R: RawMutex, const N: usize> {
     zones: &'h [ZoneId],
     cpus: u32,
-    /// By zone, then by CPU. Only locked for a moment, and nothing is called meanwhile.
+    /// Indexed by zone, then by CPU. Locks are held briefly, and nothing is called under them.
     rings: &'h [Mutex<R, Ring<N>>],
 }
 
 impl<'h, R: RawMutex, const N: usize> History<'h, R, N> {
-    /// A history of these zones and so many CPUs. `None` where there are fewer rings than zones
-    /// times CPUs.
+    /// Creates a history for these zones and `cpus` CPUs. Returns `None` if there are fewer rings
+    /// than zones times CPUs.
     pub fn new(zones: &'h [ZoneId], cpus: u32, rings: &'h [Mutex<R, Ring<N>>]) -> Option<Self> {
         let needed = zones.len().checked_mul(cpus as usize)?;
         (rings.len() >= needed).then_some(History { zones, cpus, rings })
     }
 
-    /// Notes an event, if it is a change of `high`.
+    /// Notes an event if it is a change of `high`.
     pub fn note(&self, now: u64, cpu: CpuId, event: &Event) {
         if let Event::High { zone, change } = event
             && let Some(ring) = self.ring(*zone, cpu)
@@ -108,7 +107,7 @@ impl<'h, R: RawMutex, const N: usize> History<'h, R, N> {
         }
     }
 
-    /// What is remembered of a CPU in a zone; `None` where there is no such CPU or zone.
+    /// Returns a copy of the ring of a CPU in a zone, or `None` if there is no such CPU or zone.
     pub fn read(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<Ring<N>> {
         Some(*self.ring(zone.into(), cpu)?.lock())
     }

@@ -1,4 +1,4 @@
-//! What only reports: texts, snapshots, checks of the whole state, histories, verdicts.
+//! Read-only reporting: texts, snapshots, validation, histories, verdicts.
 
 pub(crate) mod history;
 pub(crate) mod owner;

@@ -1,7 +1,7 @@
-//! Who holds what (spec §9.7): a record of every block's last allocation and last free.
+//! Page owner tracking (spec §9.7): a record of every block's last allocation and last free.
 //!
-//! It is fed from [`Observer::event`](crate::Observer::event) and asks nothing of the allocator, so
-//! an embedder that does not want it does not have it in its types, and pays nothing:
+//! It is fed from [`Observer::event`](crate::Observer::event) and needs nothing from the allocator.
+//! An embedder that does not use it has no trace of it in its types and no cost:
 //!
 //! ```
 //! use pageyard::{CpuId, Event, OwnerRecord, PageOwner, Pfn, Observer, Task};
@@ -26,25 +26,25 @@ use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, TY
 use crate::embedder::config::Config;
 use crate::embedder::events::Event;
 
-/// Who asks, in the embedder's terms.
+/// The task that makes a request, in the embedder's terms.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Task {
-    /// The thread.
+    /// The thread id.
     pub pid: u32,
-    /// Its process.
+    /// The process id.
     pub tgid: u32,
-    /// Its name, filled up with zero bytes.
+    /// The name, padded with zero bytes.
     pub comm: [u8; 16],
 }
 
-/// One frame's record; memory for them comes from the embedder. Only that of a block's first frame
-/// is used.
+/// One frame's record. The embedder provides the memory for the records. Only the record of a
+/// block's first frame is used.
 ///
-/// Written by whoever has the block at the time, and read by anybody: a reader may see one that is
-/// half written, as in the kernel.
+/// Written by the thread that allocates or frees the block, and readable by any thread. A reader
+/// may see a half-written record, as in the kernel.
 #[derive(Debug, Default)]
 pub struct OwnerRecord {
-    /// Order, whether allocated, why the block was last moved.
+    /// Order, whether allocated, and the reason of the last move.
     state: AtomicU32,
     gfp: AtomicU32,
     pid: AtomicU32,
@@ -63,7 +63,7 @@ const ALLOCATED: u32 = 1 << 4;
 const MOVED: u32 = 1 << 5;
 const REASON_SHIFT: u32 = 8;
 
-/// What a record says of a block.
+/// The contents of a block's record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
     /// Its first frame.
@@ -72,19 +72,20 @@ pub struct Owner {
     pub order: Order,
     /// The request's flags.
     pub gfp: Gfp,
-    /// Who asked for it.
+    /// The task that allocated it.
     pub task: Task,
-    /// When, by [`Platform::now`](crate::Platform::now).
+    /// The time of the allocation, by [`Platform::now`](crate::Platform::now).
     pub since: u64,
     /// The embedder's handle of the call stack.
     pub stack: u64,
-    /// Why it was last moved, by the embedder's numbers, if it was.
+    /// The reason of the last move as the embedder's number, if the block was moved.
     pub moved: Option<u8>,
-    /// The last free before that: when, the stack's handle, thread and process. All 0: none.
+    /// The last free before this allocation: time, stack handle, thread, process. All 0 if there
+    /// was none.
     pub freed: (u64, u64, u32, u32),
 }
 
-/// The records of neighbouring frames.
+/// The records of a range of frames.
 #[derive(Clone, Copy, Debug)]
 pub struct PageOwner<'a> {
     first: Pfn,
@@ -92,7 +93,7 @@ pub struct PageOwner<'a> {
 }
 
 impl<'a> PageOwner<'a> {
-    /// Records for the frames from `first` on, one each. Frames beyond are passed over.
+    /// Creates records for the frames from `first` on, one each. Frames beyond them are ignored.
     pub const fn new(first: Pfn, records: &'a [OwnerRecord]) -> Self {
         PageOwner { first, records }
     }
@@ -101,8 +102,8 @@ impl<'a> PageOwner<'a> {
         self.records.get(usize::try_from(pfn.0.checked_sub(self.first.0)?).ok()?)
     }
 
-    /// Takes down what an event tells of a block's owner: the task at work, and the handle by which
-    /// the embedder finds its call stack again.
+    /// Records an allocation or a free: the current task, and the embedder's handle of its call
+    /// stack.
     pub fn note(&self, event: &Event, now: u64, task: &Task, stack: u64) {
         match *event {
             Event::Alloc { pfn: Some(pfn), order, gfp, .. } => {
@@ -132,7 +133,7 @@ impl<'a> PageOwner<'a> {
         r.free_tgid.store(task.tgid, Relaxed);
     }
 
-    /// To be called beside [`Yard::split`]: each part has the owner that the block had.
+    /// Records a split; call it with [`Yard::split`]. Each part keeps the block's owner.
     pub fn split(&self, pfn: Pfn, into: Order) {
         let Some(owner) = self.get(pfn) else { return };
         for offset in (0..owner.order.pages()).step_by(into.pages() as usize) {
@@ -143,15 +144,15 @@ impl<'a> PageOwner<'a> {
         }
     }
 
-    /// To be called where a block's contents moved: the new place has the old one's owner, and says
-    /// why, by a number of the embedder's.
+    /// Records that a block's contents moved. The new place gets the owner of the old one and the
+    /// reason, a number of the embedder's choice.
     pub fn moved(&self, from: Pfn, to: Pfn, reason: u8) {
         let (Some(owner), Some(r)) = (self.get(from), self.record(to)) else { return };
         r.allocated(owner.order, owner.gfp, owner.since, &owner.task, owner.stack);
         r.state.fetch_or(MOVED | u32::from(reason) << REASON_SHIFT, Relaxed);
     }
 
-    /// The owner of the block that begins at a frame; `None` where no allocated one does.
+    /// Returns the owner of the block that begins at a frame, or `None` if no allocated block does.
     pub fn get(&self, pfn: Pfn) -> Option<Owner> {
         let r = self.record(pfn)?;
         let state = r.state.load(Relaxed);
@@ -178,7 +179,7 @@ impl<'a> PageOwner<'a> {
         })
     }
 
-    /// The owners of all allocated blocks, ascending.
+    /// Returns the owners of all allocated blocks, ascending.
     pub fn owners(&self) -> impl Iterator<Item = Owner> + use<'a> {
         let this = *self;
         let mut next = 0u64;
@@ -197,9 +198,9 @@ impl<'a> PageOwner<'a> {
         })
     }
 
-    /// How many pageblocks of each type hold a page of another type (pagetypeinfo's *mixed blocks*,
-    /// §9.4). A page's type is its request's; blocks of [`Cma`](MigrateType::Cma) are counted as
-    /// movable ones. `None` where there is no such zone.
+    /// Returns how many pageblocks of each type hold a page of another type (pagetypeinfo's *mixed
+    /// blocks*, §9.4). A page's type is that of its request. [`Cma`](MigrateType::Cma) pageblocks
+    /// count as movable ones. `None` if there is no such zone.
     pub fn mixed_blocks<C: Config>(
         &self,
         yard: &Yard<'_, C>,
@@ -225,7 +226,7 @@ impl<'a> PageOwner<'a> {
         Some(counts)
     }
 
-    /// The owners of pages in the pageblock that begins at a frame.
+    /// Iterates over the owners of pages in the pageblock that begins at `first`.
     fn pages_from(&self, first: Pfn) -> impl Iterator<Item = Owner> + '_ {
         // A block of the largest order covers two pageblocks.
         let above = Pfn(first.0 & !((1 << MAX_ORDER) - 1));

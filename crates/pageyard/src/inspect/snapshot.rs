@@ -1,4 +1,5 @@
-//! A zone's complete state as a stream of [`Record`]s, and back: for conformance, debugging, tests.
+//! A zone's complete state as a stream of [`Record`]s, and back. For conformance tests and
+//! debugging.
 
 use core::fmt;
 
@@ -18,39 +19,39 @@ use crate::zone::area::End;
 use crate::zone::defences_state::change;
 use crate::zone::state::{FLAGS, Zone};
 
-/// The fields of a zone that its lists do not say.
+/// The fields of a zone that its lists do not determine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneRecord {
-    /// Pages that are memory.
+    /// Pages backed by memory.
     pub present: u64,
-    /// Pages that the allocator manages.
+    /// Pages managed by the allocator.
     pub managed: u64,
-    /// MIN, LOW, HIGH, PROMO without the boost.
+    /// MIN, LOW, HIGH and PROMO, without the boost.
     pub watermarks: [u64; 4],
-    /// The boost.
+    /// The watermark boost.
     pub boost: u64,
     /// Bit 0 BOOSTED_WATERMARK, 1 RECLAIM_ACTIVE, 2 BELOW_HIGH.
     pub flags: u32,
     /// Pages in highatomic blocks.
     pub reserved_highatomic: u64,
-    /// Pageblocks that are isolated.
+    /// Number of isolated pageblocks.
     pub isolated_blocks: u64,
-    /// Lowmem reserve per highest zone.
+    /// The lowmem reserve for each highest zone.
     pub lowmem_reserve: [u64; ZONE_KINDS],
-    /// The free counter without the CPUs' parts.
+    /// The free counter without the per-CPU deltas.
     pub nr_free: i64,
     /// Limits of the pagesets (§5.4), as they are when not disabled.
     pub limits: Limits,
-    /// Requests that prefer this zone start with NOFRAGMENT.
+    /// Whether requests that prefer this zone start with NOFRAGMENT.
     pub nofragment: bool,
-    /// Mobility grouping is off.
+    /// Whether mobility grouping is disabled.
     pub grouping_disabled: bool,
 }
 
 /// One CPU's pageset, without its lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CpuRecord {
-    /// Which CPU.
+    /// The CPU.
     pub cpu: CpuId,
     /// Its node.
     pub node: NodeId,
@@ -58,38 +59,44 @@ pub struct CpuRecord {
     pub tuning: Tuning,
     /// Ticks until an unused remote pageset expires.
     pub expire: u8,
-    /// The CPU's part of the free counter.
+    /// The CPU's delta of the free counter.
     pub diff: i32,
-    /// Above this, the part is folded.
+    /// The delta is folded when it exceeds this.
     pub threshold: u32,
 }
 
 /// One piece of a zone's state.
 ///
-/// A [snapshot](Yard::snapshot) is one `Zone`, then the pageblocks with memory in ascending order,
-/// then the free lists (orders ascending, types ascending, each from head to tail), then the
-/// allocated blocks and guards in ascending order, then for each CPU one `Cpu` and its cached
-/// blocks (lists ascending, each from head to tail). Frames that no record names are holes,
-/// reserved, or [out of use](crate::OutOfUse), bad or poisoned: after a restore they are reserved,
-/// and a frame that was poisoned while in use is no longer. Frame numbers are absolute.
+/// A [snapshot](Yard::snapshot) consists of, in this order:
 ///
-/// [`restore`](Yard::restore) takes the records after the zone's in any order that keeps the order
-/// within each list, has a pageblock before the blocks in it, and a CPU before what it caches.
+/// - one `Zone`;
+/// - the pageblocks with memory, ascending;
+/// - the free lists: orders ascending, types ascending, each from head to tail;
+/// - the allocated blocks and guards, ascending;
+/// - for each CPU, one `Cpu` and its cached blocks: lists ascending, each from head to tail.
 ///
-/// The type under which a block is cached is its list's, or its pageblock's where that has no list
-/// of its own. Counters are no part of the state: those of a restored zone start at 0.
+/// Frames that no record names are holes, reserved, or [out of use](crate::OutOfUse), bad or
+/// poisoned. After a restore they are reserved. A frame that was poisoned while in use is no longer
+/// poisoned. Frame numbers are absolute.
+///
+/// [`restore`](Yard::restore) accepts the records after the zone's in any order, with three
+/// constraints: the order within each list is kept, a pageblock precedes the blocks in it, and a
+/// CPU precedes the blocks it caches.
+///
+/// A block is cached under its list's type, or under its pageblock's type if that has no list of
+/// its own. Counters are not part of the state: those of a restored zone start at 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// The zone itself; the first record.
+    /// The zone itself. Always the first record.
     Zone(ZoneRecord),
-    /// The pageblock that holds this frame has memory, and this type.
+    /// The pageblock that holds this frame has memory and this type.
     Block {
-        /// The pageblock's first frame; at the zone's start, the zone's.
+        /// The pageblock's first frame; for the zone's first pageblock, the zone's first frame.
         pfn: Pfn,
         /// Its type.
         migrate_type: MigrateType,
     },
-    /// The next free block of the list of its order and type.
+    /// The next free block on the list of its order and type.
     Free {
         /// Its first frame.
         pfn: Pfn,
@@ -98,7 +105,7 @@ pub enum Record {
         /// The list's type.
         migrate_type: MigrateType,
     },
-    /// A block that is kept off the lists by a policy with guards (§11.6).
+    /// A block that a policy with guards keeps off the lists (§11.6).
     Guard {
         /// Its first frame.
         pfn: Pfn,
@@ -111,26 +118,26 @@ pub enum Record {
         pfn: Pfn,
         /// Its order.
         order: Order,
-        /// The owner can move it.
+        /// Whether the owner can move it.
         movable: bool,
     },
     /// A CPU's pageset.
     Cpu(CpuRecord),
     /// The next block on one of a CPU's lists.
     Cached {
-        /// Whose.
+        /// The CPU.
         cpu: CpuId,
-        /// Which of the 14 lists (§5.2).
+        /// Index of the list, out of 14 (§5.2).
         list: usize,
         /// The block's first frame; its order is the list's.
         pfn: Pfn,
     },
 }
 
-/// A snapshot was refused; the zone is blank as before.
+/// A rejected snapshot. The zone is blank as before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RestoreError {
-    /// The position of the record at fault, from 0.
+    /// The index of the record at fault, from 0.
     pub record: usize,
     /// What is wrong with it.
     pub what: &'static str,
@@ -145,9 +152,11 @@ impl fmt::Display for RestoreError {
 impl core::error::Error for RestoreError {}
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Hands a zone's complete state to `each`, record by record, without any lock. Call it while no
-    /// other thread is inside the allocator, and do not change the yard in `each`. Whether there is
-    /// such a zone.
+    /// Passes a zone's complete state to `each`, record by record, without any lock. Returns
+    /// whether the zone exists.
+    ///
+    /// No other thread may be inside the allocator during the call, and `each` must not change the
+    /// yard.
     pub fn snapshot(&self, zone: impl Into<ZoneId>, mut each: impl FnMut(Record)) -> bool {
         let Some(z) = self.zone(zone) else { return false };
         each(Record::Zone(z.record()));
@@ -190,7 +199,7 @@ impl<'a, C: Config> Yard<'a, C> {
             }));
             for list in 0..LISTS {
                 let mut next = slot.pageset.lock().list(list).first();
-                // A list that a caller's mistake has spoilt still ends.
+                // Bounded, so that a list corrupted by a caller's mistake still ends.
                 for _ in 0..z.map.len() {
                     let Some(idx) = next.filter(|&idx| z.map.get(idx.into()).is_some()) else {
                         break;
@@ -203,16 +212,16 @@ impl<'a, C: Config> Yard<'a, C> {
         true
     }
 
-    /// Gives a blank zone (see [`Yard::blank`]) the state that a snapshot tells. Blocks that are
-    /// neither free nor cached may be left out; their frames are then reserved.
+    /// Gives a blank zone (see [`Yard::blank`]) the state described by a snapshot. Blocks that are
+    /// neither free nor cached may be omitted; their frames are then reserved.
     ///
-    /// The records are asked for without any lock. Until the last one is read, the zone has no memory
-    /// for requests. Like [`online`](Yard::online) this brings memory, and one call does so at a time:
-    /// the iterator must not call either of them.
+    /// Reads the records without any lock. Until the last one is read, the zone has no memory for
+    /// requests. Like [`online`](Yard::online) this adds memory, and only one such call runs at a
+    /// time: the iterator must not call either of them.
     ///
     /// # Errors
-    /// [`RestoreError`] names the record at fault; the zone is blank again. So it is if the iterator
-    /// panics.
+    /// [`RestoreError`] names the record at fault; the zone is blank again. It is also blank if the
+    /// iterator panics.
     pub fn restore(
         &self,
         zone: impl Into<ZoneId>,
@@ -235,7 +244,8 @@ impl<'a, C: Config> Yard<'a, C> {
         let record = read.map_err(|what| RestoreError { record: at, what })?;
         zone.publish(self.rules(), &record);
         core::mem::forget(unfinished);
-        // Those of a blank yard have all nodes; but they are rewritten where memory came or went.
+        // A blank yard's zonelists contain all nodes. They must be rebuilt only if hotplug has
+        // changed them.
         if self.zonelist_changes.load(Relaxed) > 0 {
             self.rebuild_zonelists();
         }
@@ -243,7 +253,7 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 }
 
-/// A zone that is being restored: dropped early, also by a panic, it is blank again.
+/// A zone that is being restored. Makes it blank again if dropped early, also by a panic.
 struct Unfinished<'z, 'a, R: RawMutex> {
     zone: &'z Zone<'a, R>,
 }
@@ -289,7 +299,7 @@ impl<R: RawMutex> Zone<'_, R> {
                 (i == 0) == matches!(record, Record::Zone(_)),
                 "the zone comes first, and only once",
             )?;
-            // A CPU's list is locked before a zone: no record needs both at once.
+            // The order is CPU list before zone lock; no record needs both at once.
             let lock = self.lock.lock();
             match record {
                 Record::Zone(z) => {
@@ -377,7 +387,7 @@ impl<R: RawMutex> Zone<'_, R> {
         check_limits(&z.limits)
     }
 
-    /// The zone itself, once all that it holds is in place: from here on requests find it.
+    /// Publishes the zone once everything it holds is in place. From here on, requests find it.
     fn publish(&self, rules: &Rules, z: &ZoneRecord) {
         {
             let _held = self.limits_lock.lock();
@@ -423,7 +433,7 @@ impl<R: RawMutex> Zone<'_, R> {
         Ok(())
     }
 
-    /// The frames of a block, until now reserved, become its tails.
+    /// Turns the frames of a block, so far reserved, into its tails.
     fn occupy(&self, pfn: Pfn, order: u8) -> Result<u32, &'static str> {
         let pages = 1u32 << order;
         ensure(pfn.0 & u64::from(pages - 1) == 0, "the block is not aligned to its size")?;
@@ -441,7 +451,7 @@ impl<R: RawMutex> Zone<'_, R> {
         Ok(idx)
     }
 
-    /// Undoes what records that were read have done. Nothing of the zone itself is changed by then.
+    /// Undoes what the records read so far have done. The zone's own fields have not changed yet.
     fn make_blank(&self) {
         for slot in self.cpus {
             *slot.pageset.lock() = Pageset::new();
@@ -450,7 +460,7 @@ impl<R: RawMutex> Zone<'_, R> {
             slot.set_diff(0);
         }
         let _lock = self.lock.lock();
-        // A frame that is faulty stays so.
+        // A faulty frame stays faulty.
         self.map.set_states(0, self.map.len(), State::RESERVED);
         self.map.clear_blocks();
         self.areas.clear();

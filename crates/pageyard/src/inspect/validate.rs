@@ -1,4 +1,4 @@
-//! One look at everything that must hold while nobody is inside the allocator: for debugging and
+//! Checks every invariant that must hold while no thread is inside the allocator. For debugging and
 //! tests (spec §1.3, §1.7, §4.8, §5.2, §9.2).
 
 use lock_api::RawMutex;
@@ -16,7 +16,7 @@ use crate::inspect::validate_error::{Broken, Invalid, Tally};
 use crate::pcp::pageset::{LISTS, Pageset, is_cached_order, list_order};
 use crate::zone::state::{Zone, first_mark};
 
-/// The largest threshold (§9.2).
+/// The largest threshold of a per-CPU delta (§9.2).
 const MOST_THRESHOLD: u32 = 125;
 
 type PerList = [[i64; TYPES]; MAX_ORDER as usize + 1];
@@ -24,29 +24,39 @@ type PerList = [[i64; TYPES]; MAX_ORDER as usize + 1];
 impl<C: Config> Yard<'_, C> {
     /// Checks every structural invariant in one pass over the lists and one over the frames.
     ///
-    /// Frames: each is reserved, or in exactly one block, aligned and inside its zone, that is free,
-    /// on a per-CPU list, in use, a guard or out of use; together these are the managed pages. Free
-    /// buddies below the order of a pageblock have merged. Free blocks are on the lists of their
-    /// pageblocks' type, unless the policy carries types. Poisoned frames are neither free nor
-    /// cached.
+    /// Frames:
     ///
-    /// Lists: links lead forth and back, from the first frame to the last, over heads of the list's
-    /// order and type alone; every free or cached head is on one.
+    /// - Each frame is reserved or in exactly one block, which is aligned and inside its zone. The
+    ///   block is free, on a per-CPU list, in use, a guard or out of use. These blocks make up the
+    ///   managed pages.
+    /// - Free buddies below the order of a pageblock have merged.
+    /// - Free blocks are on the lists of their pageblocks' type, unless the policy carries types.
+    /// - Poisoned frames are neither free nor cached.
     ///
-    /// Counters: of free pages (with the CPUs' parts, none of which exceeds what a threshold can be), of free
-    /// highatomic and CMA pages, of blocks by order, of cached pages by CPU, of guards, bad, poisoned
-    /// and reported pages and of isolated pageblocks say what is there, and that of the highatomic
-    /// reserve no less. What the quick watermark test compares with follows from the marks.
+    /// Lists: links are consistent in both directions from the first frame to the last. A list
+    /// contains only heads of its order and type. Every free or cached head is on a list.
     ///
-    /// **Nobody else may be inside the allocator meanwhile**: no request, free, drain, tick, change
-    /// of a setting, compaction, report or hotplug, and no hook may call this. Otherwise it may
-    /// report what is only halfway; it does no harm. Each CPU's list lock and each zone lock is held
-    /// for a while in turn. It changes nothing, and needs no memory. A zone
-    /// [restored](Yard::restore) from a hand-made snapshot is only as consistent as that was.
+    /// Counters: the following match what they count.
+    ///
+    /// - Free pages, including the per-CPU deltas, none of which exceeds the largest possible
+    ///   threshold.
+    /// - Free highatomic and CMA pages.
+    /// - Blocks by order, and cached pages by CPU.
+    /// - Guards, bad, poisoned and reported pages.
+    /// - Isolated pageblocks.
+    ///
+    /// The counter of the highatomic reserve is no lower than the reserve. The cached watermark
+    /// follows from the watermarks.
+    ///
+    /// **No other thread may be inside the allocator during the call**: no request, free, drain,
+    /// tick, change of a setting, compaction, report or hotplug. No hook may call this. Otherwise
+    /// it may report an intermediate state, but does no harm. It holds each CPU's list lock and
+    /// each zone lock for a while in turn. It changes nothing and needs no memory. A zone
+    /// [restored](Yard::restore) from a hand-made snapshot is only as consistent as that snapshot.
     ///
     /// # Errors
-    /// [`Invalid`] names the first invariant that does not hold, its zone and, where it is about
-    /// one, its frame.
+    /// [`Invalid`] names the first invariant that does not hold, its zone, and its frame if there
+    /// is one.
     pub fn validate(&self) -> Result<(), Invalid> {
         self.zones.iter().try_for_each(|zone| {
             Look {
@@ -61,19 +71,19 @@ impl<C: Config> Yard<'_, C> {
     }
 }
 
-/// One zone, and what the yard's type says about it.
+/// One zone, with the relevant properties of the yard's type.
 struct Look<'z, 'a, R: RawMutex> {
     zone: &'z Zone<'a, R>,
-    /// Lists say nothing of their blocks' pageblocks.
+    /// Free and per-CPU lists do not follow the type of their blocks' pageblocks.
     carried: bool,
-    /// Per-CPU lists keep more than single pages.
+    /// Per-CPU lists keep blocks of higher orders too.
     high_orders: bool,
     least_reported: Option<Order>,
-    /// The mark of the quick watermark test.
+    /// The watermark that the cached watermark is derived from.
     mark: usize,
 }
 
-/// Pages by what their block's head says, and the blocks that are on lists.
+/// Pages by their block's kind, and the number of blocks that are on lists.
 #[derive(Default)]
 struct Seen {
     free: PerList,
@@ -86,12 +96,12 @@ struct Seen {
     reported: i64,
 }
 
-/// Blocks of an order in pages.
+/// Converts a number of blocks of an order to pages.
 fn pages(blocks: i64, order: usize) -> i64 {
     blocks.wrapping_shl(order as u32)
 }
 
-/// An order in the terms of the interface. (Those here are at most the largest.)
+/// Converts to the public type. Orders here never exceed the largest one.
 fn order_of(order: u8) -> Order {
     Order::new(order).unwrap_or(Order::MAX)
 }
@@ -128,7 +138,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
         self.ensure(says == is, None, Broken::Count { of, says, is })
     }
 
-    /// Blocks on all per-CPU lists.
+    /// Checks all per-CPU lists and returns the number of blocks on them.
     fn pagesets(&self) -> Result<i64, Invalid> {
         let zone = self.zone;
         let mut all = 0i64;
@@ -146,7 +156,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
                 all = all.saturating_add(blocks);
             }
             self.count(Tally::Cached(cpu), pageset.tuning().count.into(), cached)?;
-            // A threshold that was lowered takes effect with the next change of the part.
+            // A lowered threshold takes effect with the next change of the delta.
             let most = slot.threshold.load(Relaxed).max(MOST_THRESHOLD);
             let fits = slot.diff().unsigned_abs() <= most;
             self.ensure(fits, None, Broken::Threshold(cpu))?;
@@ -154,7 +164,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
         Ok(all)
     }
 
-    /// Blocks on each free list.
+    /// Counts the blocks on each free list.
     fn free_lists(&self) -> Result<PerList, Invalid> {
         let _lock = self.zone.lock.lock();
         let mut listed = PerList::default();
@@ -167,8 +177,8 @@ impl<R: RawMutex> Look<'_, '_, R> {
         Ok(listed)
     }
 
-    /// The blocks of a list. It ends: a frame that is come upon once more is the first one, or has
-    /// another one before it than its link says.
+    /// Checks the blocks of a list and counts them. Terminates on a ring: a frame found twice is
+    /// the first one, or its link to the previous frame is wrong.
     fn walk(
         &self,
         list: &List,
@@ -196,7 +206,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
         Ok(blocks)
     }
 
-    /// Every frame once.
+    /// Checks every frame once.
     fn frames(&self) -> Result<Seen, Invalid> {
         let map = &self.zone.map;
         let mut seen = Seen::default();
@@ -287,7 +297,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
             self.ensure(block == list, here, Broken::Label { list, block })?;
             at = at.saturating_add(PAGEBLOCK_PAGES);
         }
-        // Whole pageblocks side by side may have been relabelled without a merge (§3.8, §4.9).
+        // Neighbouring whole pageblocks may have been relabelled without a merge (§3.8, §4.9).
         let buddy = map.frame(idx ^ order.pages()).state();
         let merged = o >= PAGEBLOCK_ORDER || !buddy.is(Kind::Free, o);
         self.ensure(merged, here, Broken::Unmerged(order))?;
@@ -303,8 +313,8 @@ impl<R: RawMutex> Look<'_, '_, R> {
         Ok(())
     }
 
-    /// Whether the frame's link leads to one of its kind that leads back to it. Of the first frame of
-    /// a list the link means nothing.
+    /// Returns whether the frame's back link leads to a frame of the same kind that links back to
+    /// it. The back link of a list's first frame is meaningless.
     fn follows(&self, idx: u32, frame: &Frame, kind: Kind, order: Order) -> bool {
         let before = frame.prev();
         before != idx
@@ -373,7 +383,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
         }
         self.count(Tally::Isolated, self.zone.isolated_blocks.load(Relaxed) as i64, isolated)?;
         let says = self.zone.reserved_highatomic.load(Relaxed) as i64;
-        // With carried types the reserve gives back blocks by the lists that their pages are on.
+        // With carried types, the reserve releases blocks by the lists that their pages are on.
         if self.carried || says >= highatomic {
             return Ok(());
         }

@@ -1,89 +1,91 @@
-//! What [`Yard::validate`](crate::Yard::validate) finds.
+//! The results of [`Yard::validate`](crate::Yard::validate).
 
 use core::fmt;
 
 use crate::base::units::{CpuId, MigrateType, Order, Pfn, ZoneId};
 
-/// The first broken invariant that [`Yard::validate`](crate::Yard::validate) came upon.
+/// The first broken invariant found by [`Yard::validate`](crate::Yard::validate).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Invalid {
-    /// In which zone.
+    /// The zone.
     pub zone: ZoneId,
-    /// At which frame, where it is one frame's.
+    /// The frame, if the invariant concerns a single one.
     pub frame: Option<Pfn>,
     /// What is wrong.
     pub broken: Broken,
 }
 
-/// An invariant that does not hold. The frame is [`Invalid::frame`].
+/// A broken invariant. The frame is [`Invalid::frame`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Broken {
-    /// The frame is head of a block of an order that there is not.
+    /// The frame is the head of a block whose order does not exist.
     Order(u8),
     /// The block at the frame is not aligned to its size.
     Misaligned(Order),
-    /// The block at the frame reaches over the end of the zone.
+    /// The block at the frame extends beyond the end of the zone.
     Outside(Order),
-    /// The frame lies inside a block, and says that it is something itself: it is in two places.
+    /// The frame lies inside a block, but its state claims another role: it is in two places.
     Overlap {
         /// The head of the block.
         head: Pfn,
     },
-    /// The frame says that it lies inside a block, and is in none: it is lost.
+    /// The frame's state claims that it lies inside a block, but no block contains it: it is
+    /// leaked.
     Lost,
-    /// The block at the frame is between two places, though nobody is at work.
+    /// The block at the frame is held, though no thread is working on it.
     Held,
-    /// The block at the frame is on its way from its owner to a list, and nobody frees it.
+    /// The block at the frame is being freed, but no thread frees it.
     BeingFreed,
-    /// There is a block at the frame, in a pageblock without memory.
+    /// There is a block at the frame, but its pageblock has no memory.
     Absent,
-    /// The free block at the frame is on the list of another type than a pageblock of it has (§4.8).
+    /// The free block at the frame is on the list of another type than that of its pageblock
+    /// (§4.8).
     Label {
         /// The list's type.
         list: MigrateType,
-        /// The pageblock's.
+        /// The pageblock's type.
         block: MigrateType,
     },
-    /// The block at the frame and its buddy are both free, or the one free and the other one its
-    /// guard, and have not merged (§1.7).
+    /// The block at the frame and its buddy have not merged, although both are free, or one is free
+    /// and the other one is its guard (§1.7).
     Unmerged(Order),
-    /// The frame is poisoned, but free or on a per-CPU list; or out of use as poisoned, but not
-    /// poisoned (§11.3).
+    /// The frame is poisoned, but free or on a per-CPU list; or it is out of use as poisoned, but
+    /// not poisoned (§11.3).
     Poison,
-    /// The pageblock that begins at the frame does not say rightly whether a poisoned frame in it is
-    /// in use.
+    /// The pageblock that begins at the frame has the wrong taint: it does not match whether a
+    /// poisoned frame in it is in use.
     Taint,
-    /// The free block at the frame bears the mark of reported ones, which its order never gets.
+    /// The free block at the frame is marked as reported, but its order is never reported.
     Reported(Order),
     /// The frame is on a list, but is not the head of a free or cached block that belongs there.
     Misplaced {
         /// The order of the list's blocks.
         order: Order,
     },
-    /// The frame is on a list; its link to the one before is not the way back, or the list is a
-    /// ring.
+    /// The frame is on a list, but its link to the previous frame is wrong, or the list is a ring.
     Link,
-    /// The frame is the last one of its list, which says that another one is.
+    /// The frame is the last one of its list, but the list names another one.
     End,
-    /// The block at the frame says that it is free or cached, and is on no list.
+    /// The block at the frame is marked free or cached, but is on no list.
     Unlisted(Order),
-    /// A list of the CPU is in use that its policy does not have, or a list of a CPU that is down.
+    /// A list of the CPU is in use, although the policy has no such list or the CPU is offline.
     UnusedList(CpuId),
-    /// The CPU's part of the free counter is above its threshold, and above what any can be (§9.2).
+    /// The CPU's delta of the free counter exceeds its threshold and the largest possible threshold
+    /// (§9.2).
     Threshold(CpuId),
-    /// The watermarks do not ascend (§3.2).
+    /// The watermarks are not in ascending order (§3.2).
     Watermarks,
-    /// What requests compare the free counter with does not follow from watermarks, boost, reserves
-    /// and withheld pages (§3.7).
+    /// The cached watermark, which requests compare with the free counter, does not follow from
+    /// watermarks, boost, reserves and withheld pages (§3.7).
     Ample,
-    /// A counter does not say what is there.
+    /// A counter does not match what it counts.
     Count {
-        /// Which one.
+        /// The counter.
         of: Tally,
-        /// What it says.
+        /// The counter's value.
         says: i64,
-        /// How many there are.
+        /// The counted value.
         is: i64,
     },
 }
@@ -92,34 +94,35 @@ pub enum Broken {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Tally {
-    /// Free pages with the CPUs' parts, isolated ones left out.
+    /// Free pages including the per-CPU deltas, without isolated ones.
     Free,
     /// Free pages of the highatomic reserve.
     FreeHighatomic,
     /// Free pages of CMA blocks.
     FreeCma,
-    /// Pages that the allocator manages.
+    /// Pages managed by the allocator.
     Managed,
     /// Free blocks of an order.
     Blocks(Order),
-    /// Blocks on the free list of an order and a type; what is counted says so of itself.
+    /// Blocks on the free list of an order and type; the counted value follows the blocks' own
+    /// states.
     Listed(Order, MigrateType),
     /// Pages on a CPU's lists.
     Cached(CpuId),
-    /// Blocks on all CPUs' lists; what is counted says so of itself.
+    /// Blocks on all CPUs' lists; the counted value follows the blocks' own states.
     AllCached,
     /// Pages that are guards (§11.6).
     Guards,
-    /// Pages that are out of use as bad (§11.2).
+    /// Pages out of use as bad (§11.2).
     Bad,
-    /// Frames that are out of use as poisoned (§11.3).
+    /// Frames out of use as poisoned (§11.3).
     Poisoned,
     /// Free pages that were reported (§9.9).
     Reported,
     /// Isolated pageblocks (§4.11).
     Isolated,
-    /// Pages in highatomic pageblocks, at least: those that a contiguous range or an isolation has
-    /// made pageblocks of another type stay counted, as in the kernel (§3.8, §4.11).
+    /// Pages in highatomic pageblocks; the counter must not be lower. Pageblocks that a contiguous
+    /// range or an isolation has given another type stay counted, as in the kernel (§3.8, §4.11).
     ReservedHighatomic,
 }
 

@@ -1,5 +1,5 @@
-//! What the tuning of the per-CPU lists achieves in a zone, CPU by CPU, and what stands in its way
-//! where it does not: a pure function of the counters before and after an interval.
+//! Judges the tuning of a zone's per-CPU lists, CPU by CPU, and names what stands in its way. A
+//! pure function of the counters before and after an interval.
 
 use crate::allocator::knobs::Knobs;
 use crate::allocator::yard::{Yard, ZoneInfo};
@@ -14,21 +14,21 @@ use crate::pcp::tuning::{FREE_HIGH_BATCH, Tuning};
 pub struct CpuSample {
     /// Its counters.
     pub stats: CpuStats,
-    /// Its lists' tuning.
+    /// The tuning of its lists.
     pub tuning: Tuning,
 }
 
-/// All CPUs in one zone over a stretch of time.
+/// All CPUs in one zone over an interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval<'s> {
-    /// The zone, at the end.
+    /// The zone, at the end of the interval.
     pub zone: &'s ZoneInfo,
-    /// The CPUs by number, at the beginning.
+    /// The samples at the beginning, indexed by CPU number.
     pub before: &'s [CpuSample],
-    /// The CPUs by number, at the end.
+    /// The samples at the end, indexed by CPU number.
     pub after: &'s [CpuSample],
-    /// How long it was, in nanoseconds. 0, without a clock, is taken for a second. The longer the
-    /// better: some seconds show whether the tick keeps up.
+    /// The interval's length in nanoseconds. 0 (no clock) counts as one second. Use some seconds,
+    /// so that the findings show whether the tick keeps up.
     pub ns: u64,
     /// The settings.
     pub knobs: &'s Knobs,
@@ -36,7 +36,7 @@ pub struct Interval<'s> {
     pub rules: &'s Rules,
 }
 
-/// What was found about a CPU's lists of a zone.
+/// A finding about a CPU's lists of one zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
     /// The zone.
@@ -50,96 +50,96 @@ pub struct Verdict {
 /// Traffic between a CPU's lists and the zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Churn {
-    /// Pages a second, both ways together.
+    /// Pages per second, refilled plus drained.
     pub pages: u64,
-    /// Refills a second.
+    /// Refills per second.
     pub refills: u64,
-    /// Bulk frees a second.
+    /// Bulk frees per second.
     pub drains: u64,
 }
 
 /// What fixes `high`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FixedBy {
-    /// `percpu_pagelist_high_fraction` has this value.
+    /// `percpu_pagelist_high_fraction`, with this value.
     Fraction(u32),
     /// `pcp_autotune` is off.
     Switch,
-    /// The policy does not tune.
+    /// The policy does not tune `high`.
     Policy,
-    /// The lists are disabled.
+    /// The per-CPU lists are disabled.
     Disabled,
-    /// The zone is so small that its limits meet (§5.4).
+    /// The size of the zone: it is so small that the upper and lower limit are equal (§5.4).
     Size,
 }
 
 /// A finding with its evidence. Pages are base pages; `high` is in pages.
 ///
-/// A CPU that works has one of the first twelve; the last two may come beside it.
+/// A CPU that works gets one of the first twelve. The last two may be reported in addition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finding {
-    /// The lists serve nearly everything.
+    /// The lists serve nearly all requests.
     Settled {
         /// Requests served without the zone, in thousandths.
         hits: u32,
-        /// Of the pages that came and went, those that did not pass the zone, in thousandths.
+        /// Pages allocated or freed that did not pass through the zone, in thousandths.
         kept: u32,
         /// `high` now.
         high: i32,
     },
-    /// One CPU allocates what others free, so the lists of neither can help.
+    /// One CPU allocates what others free, so neither CPU's lists can help.
     RemoteFrees {
-        /// Who allocates and refills.
+        /// The CPU that allocates and refills.
         from: CpuId,
-        /// Who frees and drains; where there are several, the one that frees most.
+        /// The CPU that frees and drains. If there are several, the one that frees most.
         to: CpuId,
-        /// How many CPUs are on the other side of the one that was looked at.
+        /// Number of CPUs on the other side of the judged CPU.
         others: u32,
         /// The type of the pages.
         migrate_type: MigrateType,
-        /// Pages a second that go this way.
+        /// Pages per second that take this path.
         pages: u64,
-        /// Pages a second that `from` refills, of all types.
+        /// Pages per second that `from` refills, of all types.
         refilled: u64,
-        /// Pages a second that `to` drains, of all types.
+        /// Pages per second that `to` drains, of all types.
         drained: u64,
     },
-    /// Memory fills or empties: pages of a type are allocated that nobody frees, or the other way
-    /// round. Each passes the zone once.
+    /// Memory fills or empties: pages of a type are allocated and not freed, or freed and not
+    /// allocated. Each page passes through the zone once.
     OneWay {
-        /// It fills.
+        /// Whether memory fills; otherwise it empties.
         fills: bool,
         /// The type of the pages.
         migrate_type: MigrateType,
-        /// Pages a second more one way than the other.
+        /// The excess of allocated over freed pages per second, or the reverse.
         pages: u64,
     },
     /// Background reclaim keeps the lists short (§5.10).
     ReclaimActive {
         /// The traffic.
         churn: Churn,
-        /// The most that lists hold meanwhile.
+        /// The most pages that the lists hold meanwhile.
         most: i32,
     },
     /// High-order frees drain the lists (§5.9).
     FreeHighDrains {
         /// The traffic.
         churn: Churn,
-        /// Pages a second that these drains give back.
+        /// Pages per second that these drains free to the zone.
         pages: u64,
-        /// One batch is kept from them (FREE_HIGH_BATCH, §5.13).
+        /// Whether the policy keeps one batch on the lists (FREE_HIGH_BATCH, §5.13).
         keeps_batch: bool,
     },
-    /// `high` is fixed, and too low for the work.
+    /// `high` is fixed and too low for the work.
     PinnedLow {
         /// The traffic.
         churn: Churn,
-        /// Where it is fixed.
+        /// The value of `high`.
         high: i32,
-        /// By what.
+        /// What fixes it.
         by: FixedBy,
     },
-    /// The zone is below its high watermark, so `high` may not grow (§5.8, §5.10).
+    /// The zone is below its high watermark, so `high` must not grow (§5.8, §5.10).
     BelowHigh {
         /// The traffic.
         churn: Churn,
@@ -147,27 +147,27 @@ pub enum Finding {
         high: i32,
         /// Free pages.
         free: u64,
-        /// The watermark.
+        /// The high watermark.
         mark: u64,
     },
-    /// Somebody drains the lists again and again (§5.16).
+    /// The lists are drained on request again and again (§5.16).
     Requested {
         /// The traffic.
         churn: Churn,
-        /// Pages a second drained on request in the zone.
+        /// Pages per second drained on request in the zone.
         pages: u64,
     },
-    /// Work comes in bursts, and between them ticks give back what the next one fetches (§5.14,
+    /// Work comes in bursts. Between bursts, ticks drain pages that the next burst refills (§5.14,
     /// §5.15).
     Sawtooth {
         /// The traffic.
         churn: Churn,
-        /// Pages a second that ticks drain.
+        /// Pages per second that ticks drain.
         decayed: u64,
         /// `high` now.
         high: i32,
     },
-    /// `high` is as high as it may be, and too low for the work.
+    /// `high` is at its upper limit and too low for the work.
     AtLimit {
         /// The traffic.
         churn: Churn,
@@ -176,7 +176,7 @@ pub enum Finding {
         /// Its limit.
         high_max: i32,
     },
-    /// `high` rises: the tuning is at work and not done.
+    /// `high` is still rising: the tuning has not settled yet.
     Growing {
         /// The traffic.
         churn: Churn,
@@ -185,7 +185,7 @@ pub enum Finding {
         /// `high` now.
         to: i32,
     },
-    /// Refills and drains go on for none of these reasons.
+    /// Refills and drains continue for none of these reasons.
     Unsettled {
         /// The traffic.
         churn: Churn,
@@ -196,14 +196,14 @@ pub enum Finding {
     Stranded {
         /// Pages on its lists.
         pages: i32,
-        /// Free pages of the zone, those on lists included.
+        /// Free pages of the zone, including those on per-CPU lists.
         free: u64,
-        /// Ticks of the CPU in the interval.
+        /// Ticks of the CPU during the interval.
         ticks: u64,
     },
-    /// `high` is above its lower limit, the CPU works, and no tick comes to lower it.
+    /// `high` is above its lower limit and the CPU works, but no tick arrives to lower it.
     TickMissing {
-        /// How long none has come, in seconds.
+        /// Seconds without a tick.
         seconds: u64,
         /// `high` now.
         high: i32,
@@ -212,22 +212,23 @@ pub enum Finding {
     },
 }
 
-/// Fewer pages than so many batches tell nothing: a cold list's refills double from one batch to
-/// 16 (§5.8), which is start-up, not a steady state.
+/// Fewer pages than this number of batches are inconclusive. A cold list's refills double from one
+/// batch to 16 (§5.8), which is start-up and not a steady state.
 const LEAST_BATCHES: u64 = 16;
-/// Settled lists pass at most one in so many pages on to the zone. A page that bounces counts as
-/// often there as here, so work that the lists do not help at all is at one in one; what the decay
-/// costs a busy CPU, an eighth of its lists a second, is far below one in ten.
+/// Settled lists pass at most one page in this many on to the zone. A page that bounces counts once
+/// on each side, so work that the lists do not help at all has a ratio of one in one. Decay costs a
+/// busy CPU an eighth of its lists per second, far below one in ten.
 const SETTLED: u64 = 10;
-/// Stranded are pages of so many parts of the zone's free memory: one in a hundred would be missed.
+/// Pages count as stranded from this fraction of the zone's free memory: one page in a hundred
+/// would be missed.
 const STRANDED: u64 = 100;
-/// Ticks may be late; so many in a row are not.
+/// Single ticks may be late; this many in a row are missing.
 const TICKS_MISSED: u64 = 3;
 
 impl Interval<'_> {
-    /// Judges every CPU, and tells each verdict. A CPU that did too little gets none.
+    /// Judges every CPU and passes each verdict to `tell`. A CPU that did too little gets none.
     ///
-    /// Where `before` and `after` differ in length, CPUs that one of them lacks are left out.
+    /// Where `before` and `after` differ in length, CPUs missing from either are skipped.
     pub fn verdicts(&self, mut tell: impl FnMut(Verdict)) {
         let zone = ZoneId { node: self.zone.node, kind: self.zone.kind };
         for number in 0..self.cpus() {
@@ -246,7 +247,7 @@ impl Interval<'_> {
         self.before.len().min(self.after.len())
     }
 
-    /// What a CPU did.
+    /// Returns what a CPU did, if both samples exist.
     fn work(&self, cpu: usize) -> Option<Work> {
         let (before, after) = (self.before.get(cpu)?, self.after.get(cpu)?);
         let stats = after.stats.since(&before.stats);
@@ -263,7 +264,8 @@ impl Interval<'_> {
         order == 0 || self.rules.high_order_lists && high_order
     }
 
-    /// Pages of a type that a CPU allocated more than it freed, in orders that lists keep.
+    /// Returns the pages of a type that a CPU allocated minus those it freed, in orders that lists
+    /// keep.
     fn net(&self, cpu: usize, t: MigrateType) -> i64 {
         let (Some(b), Some(a)) = (self.before.get(cpu), self.after.get(cpu)) else { return 0 };
         let of = |rows: &[[u64; TYPES]], o: usize| {
@@ -291,14 +293,15 @@ impl Interval<'_> {
         }
         let net = |t: &MigrateType| self.net(cpu, *t).unsigned_abs();
         let t = MigrateType::ALL.into_iter().max_by_key(net)?;
-        // Pages that leave for good explain at least half of the traffic.
+        // At least half of the traffic is a net flow in one direction.
         if net(&t).saturating_mul(2) >= passed {
             return self.imbalance(cpu, t);
         }
         Some(self.local(work))
     }
 
-    /// More of a type is allocated than freed on this CPU, or less. Do others make up for it?
+    /// Judges a CPU that allocates more of a type than it frees, or less: another CPU may balance
+    /// it.
     fn imbalance(&self, cpu: usize, t: MigrateType) -> Option<Finding> {
         let own = self.net(cpu, t);
         let opposite = |of: usize, own: i64| {
@@ -316,7 +319,7 @@ impl Interval<'_> {
             let pages = self.rate(own.unsigned_abs());
             return Some(Finding::OneWay { fills, migrate_type: t, pages });
         };
-        // One verdict for the two of them, unless another CPU is that one's partner.
+        // Report the pair once, unless the partner's own largest partner is another CPU.
         let theirs = self.net(partner, t);
         let back = (0..self.cpus())
             .filter(|&c| c != partner)
@@ -330,7 +333,7 @@ impl Interval<'_> {
         Some(Finding::RemoteFrees {
             from: CpuId(from as u32),
             to: CpuId(to as u32),
-            // A CPU that takes a tenth of what the first one does is no party to it.
+            // A CPU whose flow is below a tenth of the largest one is not counted.
             others: others().filter(|&(n, _)| n > 0 && n >= most / 10).count() as u32,
             migrate_type: t,
             pages: self.rate(flow),
@@ -339,7 +342,7 @@ impl Interval<'_> {
         })
     }
 
-    /// Whether a CPU gets a verdict of its own for its imbalance in this type.
+    /// Returns whether a CPU gets a verdict of its own for its imbalance in this type.
     fn is_judged_remote(&self, cpu: usize, t: MigrateType) -> bool {
         self.work(cpu).is_some_and(|w| {
             let least = LEAST_BATCHES * w.after.limits.batch.max(1) as u64;
@@ -352,7 +355,8 @@ impl Interval<'_> {
         })
     }
 
-    /// Pages come back to the CPU that allocates them, and pass the zone all the same: why?
+    /// Explains why pages pass through the zone although the CPU that allocates them also frees
+    /// them.
     fn local(&self, work: &Work) -> Finding {
         let s = &work.stats;
         let churn = Churn {
@@ -372,7 +376,7 @@ impl Interval<'_> {
             let pages = self.rate(by(DrainReason::FreeHigh));
             return Finding::FreeHighDrains { churn, pages, keeps_batch };
         }
-        // Counted where the drainer runs, so looked for in the whole zone.
+        // Drains are counted on the CPU that requests them, so sum over the whole zone.
         let requested = (0..self.cpus())
             .filter_map(|c| self.work(c))
             .map(|w| w.stats.drained_pages.get(DrainReason::Drain as usize).copied().unwrap_or(0))
@@ -392,7 +396,7 @@ impl Interval<'_> {
         if most_of(ticks) {
             return Finding::Sawtooth { churn, decayed: self.rate(ticks), high };
         }
-        // A tick may just have taken its eighth.
+        // A tick may just have taken an eighth.
         if high >= limits.high_max - (limits.high_max >> 3) {
             return Finding::AtLimit { churn, high, high_max: limits.high_max };
         }
@@ -434,7 +438,7 @@ impl Interval<'_> {
         let decays = !matches!(self.rules.pcp.decay, Decay::None);
         let due = self.knobs.stat_interval.saturating_mul(TICKS_MISSED);
         let seconds = self.ns / NS;
-        // The kernel lets a CPU that is idle sleep through its ticks; one that works gets them.
+        // An idle CPU may sleep through its ticks, as in the kernel; a CPU that works gets them.
         (decays
             && work.requested > 0
             && work.stats.ticks == 0
@@ -444,7 +448,7 @@ impl Interval<'_> {
             .then_some(Finding::TickMissing { seconds, high, high_min: limits.high_min })
     }
 
-    /// Per second, rounded.
+    /// Converts a count to a rate per second, rounded.
     fn rate(&self, n: u64) -> u64 {
         let ns = u128::from(if self.ns == 0 { NS } else { self.ns });
         let rate = (u128::from(n) * u128::from(NS) + ns / 2).checked_div(ns).unwrap_or(0);
@@ -455,16 +459,16 @@ impl Interval<'_> {
 const NS: u64 = 1_000_000_000;
 
 impl<C: Config> Yard<'_, C> {
-    /// One CPU in a zone as it is now, for [`verdicts`](Yard::verdicts).
+    /// Returns the current sample of one CPU in a zone, for [`verdicts`](Yard::verdicts).
     pub fn cpu_sample(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<CpuSample> {
         let zone = zone.into();
         let (stats, tuning) = (self.cpu_stats(zone, cpu)?, self.pageset(zone, cpu)?);
         Some(CpuSample { stats, tuning })
     }
 
-    /// Judges the tuning of all CPUs' lists of a zone between two moments; each CPU's samples are
-    /// in `before` and `after` by its number, taken `ns` nanoseconds apart. Whether there is such a
-    /// zone. See [`Interval`].
+    /// Judges the tuning of all CPUs' lists of a zone between two moments. `before` and `after`
+    /// hold each CPU's samples, indexed by CPU number and taken `ns` nanoseconds apart. Returns
+    /// whether the zone exists. See [`Interval`].
     pub fn verdicts(
         &self,
         zone: impl Into<ZoneId>,
@@ -485,14 +489,14 @@ impl<C: Config> Yard<'_, C> {
 /// What one CPU did in the interval.
 struct Work {
     stats: CpuStats,
-    /// Pages that it asked for and gave back, in orders that lists keep.
+    /// Pages that it allocated and freed, in orders that lists keep.
     requested: u64,
     before: Tuning,
     after: Tuning,
 }
 
 impl Work {
-    /// Pages that its lists fetched from the zone and gave back to it.
+    /// Pages that its lists refilled from the zone and drained to it.
     fn passed(&self) -> u64 {
         self.stats.refilled_pages.saturating_add(self.stats.all_drained_pages())
     }

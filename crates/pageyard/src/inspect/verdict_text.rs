@@ -1,4 +1,4 @@
-//! Verdicts in words, and their evidence as named numbers.
+//! Verdicts as text, and their evidence as named numbers.
 
 use core::fmt::{self, Display};
 
@@ -9,7 +9,7 @@ struct N(u64);
 
 impl Display for N {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // From the largest group down: 20 digits at most.
+        // From the largest group down; a `u64` has at most 20 digits.
         let mut unit = 1_000_000_000_000_000_000u64;
         let mut begun = false;
         while unit > 0 {
@@ -183,7 +183,7 @@ impl Display for Verdict {
 }
 
 impl Finding {
-    /// Its name in data.
+    /// Returns the finding's name in data formats.
     pub const fn name(&self) -> &'static str {
         match self {
             Finding::Settled { .. } => "settled",
@@ -203,7 +203,8 @@ impl Finding {
         }
     }
 
-    /// Its evidence as named numbers, for data formats. Rates are a second's, parts thousandths.
+    /// Passes its evidence to `tell` as named numbers, for data formats. Rates are per second,
+    /// fractions in thousandths.
     pub fn evidence(&self, mut tell: impl FnMut(&'static str, u64)) {
         let of = |x: i32| x.max(0) as u64;
         match *self {

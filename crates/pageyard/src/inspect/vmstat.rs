@@ -10,16 +10,16 @@ use crate::zone::compaction_state::Count;
 use crate::zone::state::Zone;
 
 impl<C: Config> Yard<'_, C> {
-    /// Counts an event `n` times. For what the embedder does: reclaim, killing, huge-page faults.
-    /// What the allocator does itself it counts itself.
+    /// Counts an event `n` times. For events of the embedder: reclaim, OOM kills, huge-page faults.
+    /// The allocator counts its own events itself.
     pub fn count_event(&self, event: VmEvent, n: u64) {
         if let Some(count) = self.events.0.get(event as usize) {
             count.fetch_add(n, Relaxed);
         }
     }
 
-    /// The events of `vmstat` (§9.1) so far, over all zones and CPUs. Pages that were free from the
-    /// start never came back from a caller, and are not among those freed.
+    /// Returns the `vmstat` events (§9.1) so far, summed over all zones and CPUs. Pages that were
+    /// free at the start do not count as freed.
     pub fn vm_events(&self) -> VmEvents {
         let mut events = VmEvents([0; EVENTS]);
         for (n, &event) in events.0.iter_mut().zip(VmEvent::ALL) {
@@ -28,7 +28,7 @@ impl<C: Config> Yard<'_, C> {
         events
     }
 
-    /// How often one event happened so far, as in [`vm_events`](Yard::vm_events).
+    /// Returns how often one event has happened so far, as in [`vm_events`](Yard::vm_events).
     pub fn vm_event(&self, event: VmEvent) -> u64 {
         let own = self.events.0.get(event as usize).map_or(0, |n| n.load(Relaxed));
         self.zones.iter().map(|z| z.vm_event(event)).fold(own, u64::saturating_add)
@@ -36,7 +36,7 @@ impl<C: Config> Yard<'_, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// The zone's part of an event that is counted by zone or by CPU.
+    /// Returns the zone's share of an event that is counted per zone or per CPU.
     fn vm_event(&self, event: VmEvent) -> u64 {
         let count = match event {
             VmEvent::CompactMigrateScanned => Count::MigrateScanned,

@@ -1,4 +1,4 @@
-//! The per-CPU lists of a zone as data: the lists and how their size tunes itself.
+//! The per-CPU lists of a zone as data: the lists and the tuning of their size.
 
 pub(crate) mod pageset;
 pub mod tuning;

@@ -1,26 +1,26 @@
-//! One CPU's lists of one zone (spec §5.1, §5.2).
+//! The per-CPU lists of one zone and one CPU (spec §5.1, §5.2).
 
 use crate::base::list::List;
 use crate::base::units::{COSTLY_ORDER, MigrateType, PAGEBLOCK_ORDER};
 use crate::embedder::policy::{PcpRules, Rules};
 use crate::pcp::tuning::{Room, Tuning};
 
-/// How many lists a pageset has: three types of orders 0 to 3, and two of order 9 (§5.2).
+/// Number of lists in a pageset: three types of orders 0 to 3, and two of order 9 (§5.2).
 pub const LISTS: usize = 14;
 
-/// One CPU's lists of one zone. Its lock is only tried by requests (§5.6).
+/// One CPU's lists of one zone. Requests only try its lock (§5.6).
 #[derive(Debug)]
 pub(crate) struct Pageset {
-    /// Changed through [`tune`](Pageset::tune), but for what cannot change `room`.
+    /// Changed through [`tune`](Pageset::tune), except for changes that cannot affect `room`.
     pub(crate) tuning: Tuning,
-    /// What of the tuning the common case of a free compares with; follows from it.
+    /// Bounds for the common case of a free, derived from `tuning`.
     pub(crate) room: Room,
-    // A power of two of them, so that an index cut to four bits always fits.
+    // A power of two, so an index masked to four bits is in range.
     pub(crate) lists: [List; Pageset::LISTS_THERE],
 }
 
 impl Pageset {
-    /// Lists that there is room for, more than any policy uses.
+    /// Number of lists allocated, more than any policy uses.
     pub(crate) const LISTS_THERE: usize = 16;
 
     pub(crate) const fn new() -> Self {
@@ -35,7 +35,7 @@ impl Pageset {
         &self.tuning
     }
 
-    /// Changes the tuning in any way.
+    /// Changes the tuning and recomputes `room`.
     pub(crate) fn tune<T>(&mut self, rules: &PcpRules, change: impl FnOnce(&mut Tuning) -> T) -> T {
         let answer = change(&mut self.tuning);
         self.room = self.tuning.room(rules);
@@ -47,14 +47,14 @@ impl Pageset {
         &self.lists[index & 15]
     }
 
-    /// A request reaches the lists (§5.7).
+    /// Records a request that reaches the lists (§5.7).
     #[inline(always)]
     pub(crate) fn note_alloc(&mut self, rules: &Rules) {
         self.tuning.note_alloc(&rules.pcp);
     }
 }
 
-/// Whether blocks of this order are kept on per-CPU lists (§5.2).
+/// Returns whether blocks of this order are kept on per-CPU lists (§5.2).
 #[inline]
 pub(crate) const fn is_cached_order(rules: &Rules, order: u8) -> bool {
     if rules.high_order_lists {
@@ -64,7 +64,8 @@ pub(crate) const fn is_cached_order(rules: &Rules, order: u8) -> bool {
     }
 }
 
-/// The list of an order and a type (§5.2). Other types than the three share MOVABLE's.
+/// Returns the list for an order and a type (§5.2). Types other than the three list types use
+/// MOVABLE's list.
 #[inline]
 pub(crate) const fn list_index(order: u8, t: MigrateType) -> usize {
     let t = if t.is_mergeable() { t } else { MigrateType::Movable };
@@ -77,13 +78,14 @@ pub(crate) const fn list_index(order: u8, t: MigrateType) -> usize {
     }
 }
 
-/// The order of the blocks on a list.
+/// Returns the order of the blocks on a list.
 #[inline]
 pub(crate) const fn list_order(index: usize) -> u8 {
     if index < 12 { (index / 3) as u8 } else { PAGEBLOCK_ORDER }
 }
 
-/// The type of the blocks on a list; the list of huge blocks that are not movable has two.
+/// Returns the type of the blocks on a list. The list of non-movable huge blocks contains two
+/// types.
 pub(crate) const fn list_type(index: usize) -> MigrateType {
     match index {
         12 => MigrateType::Unmovable,
@@ -92,7 +94,7 @@ pub(crate) const fn list_type(index: usize) -> MigrateType {
     }
 }
 
-/// The lists that a policy uses, for walks over all of them.
+/// Returns how many lists a policy uses, for iteration over all of them.
 pub(crate) const fn lists_used(rules: &Rules) -> usize {
     if rules.high_order_lists { LISTS } else { 3 }
 }

@@ -1,6 +1,6 @@
-//! The arithmetic of the per-CPU lists: batch, limits, refill and drain sizes, growth, decay
-//! (spec §5.3–5.14, and the earlier steps of §5.17). Pure functions over a small struct: no lists,
-//! no locks, tested against the spec's vectors without an allocator.
+//! The arithmetic of the per-CPU lists: batch, limits, refill and drain sizes, growth, decay (spec
+//! §5.3–5.14, and the earlier steps of §5.17). Pure functions over a small struct without lists or
+//! locks, tested against the spec's vectors without an allocator.
 
 use crate::base::units::{COSTLY_ORDER, PAGE_SIZE};
 use crate::embedder::high::HighReason;
@@ -11,29 +11,29 @@ pub const PREV_FREE_HIGH_ORDER: u8 = 1;
 /// One batch stays cached before a run of high-order frees drains the lists (§5.13).
 pub const FREE_HIGH_BATCH: u8 = 2;
 
-/// No count of pages in a per-CPU list, and no limit of one, is larger: the sums below then stay
+/// The largest count and the largest limit of a per-CPU list, in pages. It keeps the sums below
 /// within an `i32`.
 pub const MAX_PAGES: i32 = 1 << 28;
-/// The largest batch that a pageset may have.
+/// The largest batch of a pageset.
 pub const MAX_BATCH: i32 = 1 << 14;
 
-/// The kernel's `clamp`: where the limits cross, the upper one wins (spec §0.2).
+/// The kernel's `clamp`: if the limits cross, the upper one wins (spec §0.2).
 pub const fn clamp(v: i32, lo: i32, hi: i32) -> i32 {
     let v = if v < lo { lo } else { v };
     if v > hi { hi } else { v }
 }
 
-/// What a zone is, as far as its per-CPU lists see it.
+/// The state of a zone that its per-CPU lists react to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pressure {
-    /// Background reclaim is at work (RECLAIM_ACTIVE).
+    /// Background reclaim is active (RECLAIM_ACTIVE).
     pub reclaim_active: bool,
-    /// The high watermark was last seen to fail (BELOW_HIGH).
+    /// The last test of the high watermark failed (BELOW_HIGH).
     pub below_high: bool,
 }
 
 impl Pressure {
-    /// Why a free moves `high` under this pressure, if it does: the cases of
+    /// Returns why a free moves `high` under this pressure, if it does: the cases of
     /// [`nr_high`](Tuning::nr_high) in their order.
     pub(crate) fn reason(self, rules: &PcpRules, free_high: bool) -> HighReason {
         if free_high {
@@ -63,10 +63,10 @@ impl Limits {
     /// Limits that keep nothing cached: at boot, and while per-CPU lists are disabled (§5.5).
     pub const DISABLED: Limits = Limits { batch: 1, high_min: 0, high_max: 0 };
 
-    /// The limits of a zone (§5.3, §5.4).
+    /// Returns the limits of a zone (§5.3, §5.4).
     ///
-    /// `managed` and `low` (the effective low watermark) are in pages; `cpus` is how many CPUs
-    /// share the zone's node; `fraction` is `percpu_pagelist_high_fraction`.
+    /// `managed` and `low` (the effective low watermark) are in pages. `cpus` is the number of CPUs
+    /// that share the zone's node. `fraction` is `percpu_pagelist_high_fraction`.
     pub fn of_zone(rules: &PcpRules, managed: u64, low: u64, cpus: u32, fraction: u32) -> Limits {
         let batch = batch(managed);
         let high_min = match rules.high {
@@ -78,26 +78,27 @@ impl Limits {
         Limits { batch, high_min, high_max }
     }
 
-    /// The same without room between them: `high` stays at the lower one.
+    /// Returns the same limits with `high_max` lowered to `high_min`, so that `high` stays there.
     pub fn fixed(self) -> Limits {
         Limits { high_max: self.high_min, ..self }
     }
 }
 
-/// The batch of a zone with this many managed pages (§5.3).
+/// Returns the batch of a zone with `managed` pages (§5.3).
 pub fn batch(managed: u64) -> i32 {
     whole_batch(managed).max(1)
 }
 
-/// The batch before it is made a page at least.
+/// Returns the batch before it is raised to at least one page.
 fn whole_batch(managed: u64) -> i32 {
     let b = ((managed >> 10).min(256) / 4).max(1);
     let x = b + b / 2;
-    // Rounded down to a power of two, less one: odd batches spread over cache colours.
+    // A power of two rounded down, minus one: odd batches spread over cache colours.
     (1 << (63 - x.leading_zeros())) - 1
 }
 
-/// `highsize` of §5.4, in pages: an even share of the low watermark, or of a fraction of the zone.
+/// Returns `highsize` of §5.4, in pages: an equal share of the low watermark, or of a fraction of
+/// the zone.
 pub fn high_size(managed: u64, low: u64, cpus: u32, fraction: u32, batch: i32) -> i32 {
     let total = if fraction == 0 { low } else { managed / u64::from(fraction) };
     let share = (total / u64::from(cpus.max(1))).min(MAX_PAGES as u64) as i32;
@@ -107,13 +108,13 @@ pub fn high_size(managed: u64, low: u64, cpus: u32, fraction: u32, batch: i32) -
 /// A CPU's share of its caches, in bytes (§5.13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheSlice {
-    /// Of the last level: its size divided by the CPUs that share it.
+    /// Share of the last-level cache: its size divided by the number of CPUs that share it.
     pub last_level: u64,
-    /// Of all data and unified levels together.
+    /// Share of all data and unified levels together.
     pub all_levels: u64,
 }
 
-/// Whether FREE_HIGH_BATCH is set for a CPU with these caches (§5.13, and step 3 of §5.17).
+/// Returns whether FREE_HIGH_BATCH is set for a CPU with these caches (§5.13, and step 3 of §5.17).
 pub fn keeps_batch(rules: &PcpRules, slice: CacheSlice, batch: i32) -> bool {
     let batch = batch.max(0) as u64;
     match rules.keep_batch {
@@ -125,36 +126,37 @@ pub fn keeps_batch(rules: &PcpRules, slice: CacheSlice, batch: i32) -> bool {
 
 /// The fields of a pageset that its tuning reads and writes (§5.1). Counts are base pages.
 ///
-/// The methods compute without a check for overflow, for a pageset that a snapshot may hold: counts of 0 to
-/// [`MAX_PAGES`], a batch of at most [`MAX_BATCH`], factors of at most 6 (`alloc_factor`) and 14, and orders of
-/// at most [`Order::MAX`](crate::Order::MAX).
+/// The methods do not check for overflow. They expect the values that a snapshot may hold: counts
+/// of 0 to [`MAX_PAGES`] and a batch of at most [`MAX_BATCH`]. `alloc_factor` is at most 6,
+/// `free_factor` at most 14, and orders at most [`Order::MAX`](crate::Order::MAX).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tuning {
     /// Pages on all lists of the pageset.
     pub count: i32,
-    /// Above this many, frees give pages back.
+    /// At this count and above, frees return pages to the zone.
     pub high: i32,
-    /// Its limits, and the batch.
+    /// The limits of the pageset, with its batch.
     pub limits: Limits,
-    /// [`PREV_FREE_HIGH_ORDER`] and [`FREE_HIGH_BATCH`].
+    /// The flags [`PREV_FREE_HIGH_ORDER`] and [`FREE_HIGH_BATCH`].
     pub flags: u8,
-    /// How often the next refill doubles.
+    /// How many times the next refill doubles the batch.
     pub alloc_factor: u8,
-    /// How often the next drain doubles (policies without `free_count`).
+    /// How many times the next drain doubles the batch (policies without `free_count`).
     pub free_factor: u8,
-    /// Pages freed lately, halved by every allocation (step 10).
+    /// Pages freed recently, halved by every allocation (step 10).
     pub free_count: i32,
     /// The smallest count since the last tick (step 9).
     pub count_min: i32,
 }
 
-/// How much a pageset takes back before a free has more to do than to count it.
+/// The bounds within which a free only updates counters ([`Tuning::free_quietly`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Room {
-    /// Below this many pages a free leaves `high` alone and drains nothing, outside pressure and
-    /// runs of high-order frees; 0 where `high` has yet to follow its limits.
+    /// A free that leaves the count below this does not move `high` and drains nothing, except
+    /// under pressure or in a run of high-order frees. 0 if `high` must first be clamped to its
+    /// limits.
     pub pages: i32,
-    /// Where `free_count` stops growing.
+    /// Bound at which `free_count` stops growing.
     pub free_count: i32,
 }
 
@@ -181,7 +183,7 @@ impl Tuning {
         }
     }
 
-    /// A request reaches the pageset (§5.7): the memory of recent frees fades.
+    /// Records a request that reaches the pageset (§5.7): halves the record of recent frees.
     #[inline]
     pub fn note_alloc(&mut self, rules: &PcpRules) {
         if rules.free_count {
@@ -191,7 +193,7 @@ impl Tuning {
         }
     }
 
-    /// A block of 2^order pages leaves the lists for a caller.
+    /// Records that a caller takes a block of 2^`order` pages from the lists.
     #[inline]
     pub fn note_taken(&mut self, rules: &PcpRules, order: u8) {
         self.count -= 1 << order;
@@ -200,7 +202,7 @@ impl Tuning {
         }
     }
 
-    /// How many blocks of this order the next refill takes (§5.8); `high` may grow by it.
+    /// Returns how many blocks of this order the next refill takes (§5.8). May raise `high`.
     pub fn nr_alloc(&mut self, rules: &PcpRules, order: u8, zone: Pressure) -> i32 {
         let Limits { batch, high_min, high_max } = self.limits;
         let mut high = clamp(self.high, high_min, high_max);
@@ -229,8 +231,8 @@ impl Tuning {
         if n > 1 { (n >> order).max(2) } else { n }
     }
 
-    /// A block enters the lists from a caller (§5.9): counts it, and says whether this free is to
-    /// drain the lists because high-order blocks keep coming.
+    /// Counts a block that a caller frees to the lists (§5.9). Returns whether this free must drain
+    /// the lists because of a run of high-order frees.
     #[inline]
     pub fn note_free(&mut self, rules: &PcpRules, order: u8) -> bool {
         if rules.alloc_scale {
@@ -253,7 +255,8 @@ impl Tuning {
         free_high
     }
 
-    /// Whether so much was freed in a row that the CPU is taken to give back more than it takes.
+    /// Returns whether enough was freed in a row to assume that the CPU frees more than it
+    /// allocates.
     #[inline(always)]
     fn is_freeing(&self, rules: &PcpRules) -> bool {
         let Limits { batch, high_min, .. } = self.limits;
@@ -264,8 +267,8 @@ impl Tuning {
         }
     }
 
-    /// What [`free_quietly`](Self::free_quietly) compares with, to be computed once after each
-    /// other change.
+    /// Returns the bounds for [`free_quietly`](Self::free_quietly). Recompute them after every
+    /// other change of the tuning.
     pub fn room(&self, rules: &PcpRules) -> Room {
         let within = self.limits.high_min <= self.high && self.high <= self.limits.high_max;
         Room {
@@ -274,10 +277,9 @@ impl Tuning {
         }
     }
 
-    /// Takes a block back if that does no more than count it. What
-    /// [`note_free`](Self::note_free) and [`nr_high`](Self::nr_high) do in full, for the common
-    /// case of a zone without [`Pressure`]. `false`: nothing has changed, and the full way is to
-    /// be taken.
+    /// Counts a freed block if the free has no other effect: the common case of
+    /// [`note_free`](Self::note_free) and [`nr_high`](Self::nr_high) for a zone without
+    /// [`Pressure`]. Returns `false` if nothing changed and the caller must use those two instead.
     #[inline(always)]
     pub fn free_quietly(&mut self, rules: &PcpRules, order: u8, room: Room) -> bool {
         let high_order = order != 0 && order <= COSTLY_ORDER;
@@ -300,7 +302,7 @@ impl Tuning {
         true
     }
 
-    /// From which count on this free gives pages back (§5.10); `high` may move.
+    /// Returns the count from which this free returns pages to the zone (§5.10). May move `high`.
     #[inline]
     pub fn nr_high(&mut self, rules: &PcpRules, free_high: bool, zone: Pressure) -> i32 {
         let Limits { batch, high_min, high_max } = self.limits;
@@ -342,7 +344,7 @@ impl Tuning {
         high
     }
 
-    /// By how much pressure lowers `high`: what was freed lately, at least a batch in 6.12.
+    /// Returns how far pressure lowers `high`: the pages freed recently, in 6.12 at least a batch.
     fn recently_freed(&self, rules: &PcpRules) -> i32 {
         if !rules.free_count {
             self.limits.batch << self.free_factor
@@ -353,7 +355,7 @@ impl Tuning {
         }
     }
 
-    /// How many pages a free that reached `high` gives back (§5.11).
+    /// Returns how many pages a free that reached `high` returns to the zone (§5.11).
     #[inline]
     pub fn nr_free(&mut self, rules: &PcpRules, high: i32, free_high: bool) -> i32 {
         let batch = self.limits.batch;
@@ -369,7 +371,7 @@ impl Tuning {
             return clamp(self.free_count, batch, most);
         }
         let n = batch << self.free_factor;
-        // Without the cap, growth ends where the lists end.
+        // Without the policy's cap, a fixed bound of 14 doublings.
         let cap = if rules.free_scale_capped { rules.scale_max } else { 14 };
         if n < most && self.free_factor < cap {
             self.free_factor += 1;
@@ -377,8 +379,8 @@ impl Tuning {
         clamp(n, batch, most)
     }
 
-    /// One tick of the statistics worker (§5.14): `high` decays; returns how many pages the lists
-    /// hold above it.
+    /// Runs one tick of the statistics worker (§5.14): decays `high`. Returns how many pages the
+    /// lists hold above it.
     pub fn decay(&mut self, rules: &PcpRules) -> i32 {
         let Limits { batch, high_min, .. } = self.limits;
         if matches!(rules.decay, Decay::None) {

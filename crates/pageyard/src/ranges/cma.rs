@@ -1,5 +1,5 @@
-//! Contiguous memory areas (spec §4.12): pageblocks that only movable pages use meanwhile, and a
-//! bitmap of what is taken from them as a whole.
+//! Contiguous memory areas (spec §4.12): pageblocks that serve only movable pages until a caller
+//! allocates a range of the area, and a bitmap of the allocated ranges.
 
 use core::cell::Cell;
 use core::fmt;
@@ -19,31 +19,32 @@ use crate::ranges::isolate::{IsolateError, Purpose, each_block};
 use crate::request::free::BatchError;
 use crate::zone::at::Locked;
 
-/// Why an area, or memory from one, was not to be had.
+/// Why an area could not be made, or memory from one not be allocated or freed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CmaError {
-    /// An area is made of whole pageblocks, and begins at a multiple of what a bit stands for.
+    /// The area does not consist of whole pageblocks, or does not begin at a multiple of the pages
+    /// per bit.
     Misaligned(Range<Pfn>),
-    /// The range means nothing, or holds pages that are reserved, isolated or cannot move.
+    /// The range is invalid, or contains pages that are reserved, isolated or unmovable.
     Isolate(IsolateError),
     /// The bitmap has too few words.
     TooSmall {
-        /// How many it needs.
+        /// Words needed.
         needed: usize,
-        /// How many it has.
+        /// Words given.
         given: usize,
     },
-    /// No pages were asked for.
+    /// The request is for 0 pages.
     NoPages,
-    /// An alignment is a power of two, in pages.
+    /// The alignment is not a power of two, in pages.
     BadAlign(u64),
     /// No free part of the area is large enough.
     Full,
-    /// The contiguous range failed: the last one tried, if there was no place but busy ones.
+    /// [`Yard::alloc_contig`] failed. If every place was busy, this is the last error.
     Contig(ContigError),
     /// The range was not allocated from this area.
     NotOurs(Pfn),
-    /// A page of the range is not its owner's to free.
+    /// A page of the range is not allocated, so it cannot be freed.
     Free(BatchError),
 }
 
@@ -75,12 +76,12 @@ impl fmt::Display for CmaError {
 impl core::error::Error for CmaError {}
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Makes whole pageblocks into CMA ones: from now on only movable requests are served from
-    /// them. Done at start-up, it finds them free; later, what is in use there must be movable.
+    /// Turns whole pageblocks into CMA ones: from then on only movable requests are served from
+    /// them. At start-up all of their pages are free; later, pages in use there must be movable.
     ///
     /// # Errors
-    /// [`CmaError::Misaligned`] or [`CmaError::Isolate`]; the pageblocks are movable ones then. Busy
-    /// ones ([`IsolateError::errno`]) may be free another time.
+    /// [`CmaError::Misaligned`] or [`CmaError::Isolate`]; after the latter the pageblocks that were
+    /// isolated are movable. A busy pageblock ([`IsolateError::errno`]) may succeed later.
     pub fn make_cma(&self, range: Range<Pfn>) -> Result<(), CmaError> {
         let whole = |p: Pfn| p.0 & u64::from(PAGEBLOCK_PAGES - 1) == 0;
         if !whole(range.start) || !whole(range.end) {
@@ -89,7 +90,8 @@ impl<'a, C: Config> Yard<'a, C> {
         let movable = MigrateType::Movable;
         let (at, frames) = self.frames_of(range, movable).map_err(CmaError::Isolate)?;
         at.isolate(frames.clone(), movable, Purpose::Use).map_err(CmaError::Isolate)?;
-        // Cached pages would come back as any type; those taken since the test already did.
+        // Cached pages could be allocated again for any type; pages allocated since the check
+        // already were. `make_cma` checks again.
         self.drain_zone(&at);
         let labelled = at.lock().make_cma(&frames);
         labelled.map_err(|e| {
@@ -100,7 +102,7 @@ impl<'a, C: Config> Yard<'a, C> {
 }
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// Isolated pageblocks that hold only what can move become CMA ones, all of them or none.
+    /// Turns isolated pageblocks that hold only movable blocks into CMA ones, all of them or none.
     fn make_cma(&self, frames: &Range<u32>) -> Result<(), IsolateError> {
         let zone = self.zone;
         let unmovable = zone
@@ -110,7 +112,7 @@ impl<C: Config> Locked<'_, '_, C> {
             return Err(IsolateError::Unmovable(zone.pfn(idx)));
         }
         let blocks = || each_block(frames.clone());
-        // A contiguous range that failed may have ended the isolation of some.
+        // A failed contiguous range may have ended the isolation of some.
         if let Some(lost) = blocks().find(|&b| zone.map.block_type(b) != MigrateType::Isolate) {
             return Err(IsolateError::Isolated(zone.pfn(lost)));
         }
@@ -119,23 +121,24 @@ impl<C: Config> Locked<'_, '_, C> {
     }
 }
 
-/// What an area did.
+/// Statistics of an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CmaStats {
     /// Requests served (`cma_alloc_success`).
     pub alloc_success: u64,
-    /// Requests refused (`cma_alloc_fail`).
+    /// Requests that failed (`cma_alloc_fail`).
     pub alloc_fail: u64,
-    /// Pages taken at the moment, rounded up to whole bits.
+    /// Pages allocated at the moment, rounded up to whole bits.
     pub used: u64,
 }
 
 /// One contiguous memory area of a yard.
 ///
-/// `M` is the kind of its own two locks. One is held for a moment, for the bitmap. The other is
-/// held while a range is emptied, pages being [moved](crate::Reclaim::relocate) and room for them being
-/// made included, because two such attempts in one pageblock would refuse each other: where
-/// those may sleep, `M` must be a lock under which one may. They must not allocate from the area.
+/// `M` is the type of its two locks. One guards the bitmap and is held briefly. The other is held
+/// while a range is emptied, because two concurrent attempts in one pageblock would refuse each
+/// other. That includes [migrating](crate::Reclaim::relocate) pages and allocating room for them.
+/// If those may sleep, `M` must be a lock whose holder may sleep. They must not allocate from the
+/// area.
 #[derive(Debug)]
 pub struct CmaArea<'b, M: RawMutex> {
     base: Pfn,
@@ -149,17 +152,17 @@ pub struct CmaArea<'b, M: RawMutex> {
 }
 
 impl<'b, M: RawMutex> CmaArea<'b, M> {
-    /// Words of bitmap that an area of so many pages needs, where one bit stands for a block of
-    /// order `bit`.
+    /// Returns the bitmap words needed for an area of `pages` pages with one bit per block of order
+    /// `bit`.
     pub const fn words(pages: u64, bit: Order) -> usize {
         (pages >> bit.get()).div_ceil(64) as usize
     }
 
-    /// Makes a range of a yard an area ([`Yard::make_cma`]). Everything is taken from it in
-    /// multiples of 2^`bit` pages.
+    /// Makes an area of a range of a yard ([`Yard::make_cma`]). The area allocates in multiples of
+    /// 2^`bit` pages.
     ///
     /// # Errors
-    /// [`CmaError::TooSmall`] for the bitmap, and those of [`Yard::make_cma`].
+    /// [`CmaError::TooSmall`] if the bitmap is too small, and the errors of [`Yard::make_cma`].
     pub fn new<C: Config>(
         yard: &Yard<'_, C>,
         range: Range<Pfn>,
@@ -188,12 +191,12 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
         })
     }
 
-    /// Its frames.
+    /// Returns the area's frames.
     pub fn range(&self) -> Range<Pfn> {
         self.base..self.pfn(self.bits)
     }
 
-    /// Its counters.
+    /// Returns the area's counters.
     pub fn stats(&self) -> CmaStats {
         let used: u32 = self.bitmap.iter().map(|w| w.load(Relaxed).count_ones()).sum();
         CmaStats {
@@ -203,13 +206,14 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
         }
     }
 
-    /// Takes `pages` pages, the first a multiple of `align`: first fit; a place that turns out busy
-    /// is given up for the next aligned one (spec §4.12). `gfp` is as in [`Yard::alloc_contig`].
+    /// Allocates `pages` pages, the first a multiple of `align`. First fit: if a place turns out to
+    /// be busy, the next aligned one is tried (spec §4.12). `gfp` is as in [`Yard::alloc_contig`].
     ///
-    /// The yard is the one that the area was made of.
+    /// `yard` must be the one that the area was made of.
     ///
     /// # Errors
-    /// [`CmaError::Full`], [`CmaError::Contig`], or what is wrong with the request.
+    /// [`CmaError::Full`], [`CmaError::Contig`], or an error that names what is wrong with the
+    /// request.
     pub fn alloc<C: Config>(
         &self,
         yard: &Yard<'_, C>,
@@ -263,11 +267,11 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
         }
     }
 
-    /// Gives back what [`alloc`](Self::alloc) took, or part of it, in whole bits. What was taken as
-    /// one block ([`Gfp::COMP`]) goes back as a whole.
+    /// Frees pages allocated by [`alloc`](Self::alloc), or part of them, in whole bits. A range
+    /// allocated as one block ([`Gfp::COMP`]) must be freed as a whole.
     ///
-    /// Where a hook panics, pages that it was not asked about stay with their owner. Those in a bit
-    /// of which a page is free already go back by [`Yard::free`], all others by this.
+    /// If a hook panics, pages that it was not called for stay allocated. Pages in a bit of which
+    /// another page is already free must then be freed with [`Yard::free`], all others with this.
     ///
     /// # Errors
     /// [`CmaError::NotOurs`] or [`CmaError::Free`]; nothing has changed.
@@ -339,7 +343,7 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
         self.set(bits, false);
     }
 
-    /// The last bit in the range that has this value.
+    /// Returns the last bit in the range that has this value.
     fn run(&self, bits: Range<u64>, value: bool) -> Option<u64> {
         words(bits).rev().find_map(|(i, mask)| {
             let word = self.bitmap.get(i).map_or(0, |w| w.load(Relaxed));
@@ -358,7 +362,7 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
     }
 }
 
-/// The words that a range of bits, not empty, lies in, and which of their bits.
+/// Iterates over the bitmap words of a non-empty range of bits, each with the mask of its bits.
 fn words(bits: Range<u64>) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     let last = bits.end.saturating_sub(1);
     (bits.start >> 6..(last >> 6) + 1).map(move |i| {

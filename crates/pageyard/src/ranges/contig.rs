@@ -1,4 +1,5 @@
-//! Contiguous ranges (spec §4.12): exactly these frames, emptied of what can move.
+//! Contiguous ranges (spec §4.12): allocates exactly the given frames, after migrating what is
+//! movable.
 
 use core::fmt;
 use core::ops::Range;
@@ -18,21 +19,22 @@ use crate::zone::area::End;
 use crate::zone::at::{At, Locked};
 use crate::zone::state::Zone;
 
-/// Why a contiguous range was not to be had. Nothing is taken then, though blocks may have moved.
+/// Why a contiguous range could not be allocated. Nothing is allocated then, though blocks may have
+/// moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContigError {
-    /// The range means nothing, or a pageblock that it touches refuses to be isolated.
+    /// The range is invalid, or a pageblock that it touches cannot be isolated.
     Isolate(IsolateError),
     /// This frame of the range is still in use.
     Busy(Pfn),
-    /// What is in use there could move, but there is no free block for it to move to.
+    /// The blocks in use are movable, but there is no free block to migrate to.
     NoMemory,
-    /// One block was asked for ([`Gfp::COMP`]), and the range is not exactly one: 2^order pages,
-    /// aligned, no larger than the largest order, and not part of a larger free block.
+    /// [`Gfp::COMP`] asks for one block, and the range is not exactly one: 2^order pages, aligned,
+    /// at most the largest order, and not part of a larger free block.
     NotABlock,
-    /// No place was found among those asked for.
+    /// No suitable place was found.
     NoPlace,
-    /// An alignment is a power of two, in pages.
+    /// The alignment is not a power of two, in pages.
     BadAlign(u64),
 }
 
@@ -47,7 +49,7 @@ impl ContigError {
         }
     }
 
-    /// Whether another place may do: what is in the way is in the way here.
+    /// Returns whether another place may succeed: the obstacle is local to this one.
     pub(crate) const fn is_busy(self) -> bool {
         self.errno() == -16
     }
@@ -81,21 +83,23 @@ impl From<IsolateError> for ContigError {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Takes exactly the frames of a range (spec §4.12), which must lie in one zone. Watermarks do
-    /// not matter.
+    /// Allocates exactly the frames of a range (spec §4.12), which must lie in one zone. Watermarks
+    /// are not checked.
     ///
-    /// Every pageblock that the range touches is [isolated](Yard::isolate), so an unmovable page
-    /// beside the range, but in its first or last pageblock, refuses it. What is in use in the
-    /// range is [moved](crate::Reclaim::relocate) elsewhere. At the end, taken or not, those pageblocks
-    /// have type `t`, also if another caller held them isolated; those that were CMA blocks before
-    /// they were isolated are CMA blocks again.
+    /// Every pageblock that the range touches is [isolated](Yard::isolate). An unmovable page
+    /// outside the range, but in its first or last pageblock, therefore makes the call fail. Blocks
+    /// in use in the range are [migrated](crate::Reclaim::relocate) elsewhere.
     ///
-    /// Where the policy checks pages, one that is bad refuses the range, and is out of use (§11.2).
+    /// At the end, whether the call succeeds or not, those pageblocks have type `t`, even if
+    /// another caller had isolated them. Those that were CMA blocks before their isolation are CMA
+    /// blocks again.
     ///
-    /// The frames are the caller's as single pages, to be given back by
-    /// [`free_contig`](Yard::free_contig) or one by one; with [`Gfp::COMP`] as one block. Of the
-    /// other flags, `gfp` says how the pages are [prepared](Platform::prepare), and how hard room
-    /// is sought for what moves.
+    /// If the policy checks pages, a bad one makes the call fail and goes out of use (§11.2).
+    ///
+    /// The frames are allocated as single pages, to be freed with
+    /// [`free_contig`](Yard::free_contig) or one by one; with [`Gfp::COMP`] as one block. The other
+    /// flags in `gfp` determine how the pages are [prepared](Platform::prepare), and how hard the
+    /// call tries to find room for migrated blocks.
     ///
     /// # Errors
     /// [`ContigError`].
@@ -114,7 +118,7 @@ impl<'a, C: Config> Yard<'a, C> {
             None
         };
         {
-            // Also where a hook panics.
+            // Ends the isolation also if a hook panics.
             let _isolation = Finally(|| at.unisolate(whole.clone(), t));
             at.isolate(whole.clone(), t, Purpose::Use)?;
             self.empty_and_take(&at, &frames, order, Purpose::Use, gfp)?;
@@ -130,16 +134,16 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Gives back a range of single pages, ascending, as [`free`](Yard::free) does each (§4.12), or
-    /// the one block that a range taken with [`Gfp::COMP`] is.
+    /// Frees a range of single pages in ascending order, each as by [`free`](Yard::free) (§4.12),
+    /// or the one block of a range allocated with [`Gfp::COMP`].
     ///
     /// # Errors
-    /// The first frame that is not a caller's as a single page; nothing has changed.
+    /// The first frame that is not allocated as a single page; nothing has changed.
     pub fn free_contig(&self, range: Range<Pfn>) -> Result<(), BatchError> {
         self.free_contig_each(range, || {})
     }
 
-    /// [`free_contig`](Self::free_contig) that tells of each page once it is free.
+    /// Like [`free_contig`](Self::free_contig), and calls `each` once per freed page.
     pub(crate) fn free_contig_each(
         &self,
         range: Range<Pfn>,
@@ -154,7 +158,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let pages = || (range.start.0..range.end.0).map(Pfn);
         let fault = |index, error| BatchError { index, error };
-        // One CPU for all of them, whatever the platform says meanwhile.
+        // One CPU for all of them, even if the thread migrates meanwhile.
         let cpu = self.hooks.cpu();
         if self.home(cpu).is_none() {
             return Err(fault(0, FreeError::UnknownCpu(cpu)));
@@ -169,7 +173,7 @@ impl<'a, C: Config> Yard<'a, C> {
         for pfn in pages() {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
             let Some(at) = self.at(zone, cpu) else { continue };
-            // Where a hook panics, the pages that are left stay with their owner.
+            // If a hook panics, the remaining pages stay allocated.
             let unfinished = Rollback::new(|| self.roll_back_frees((pfn.0..range.end.0).map(Pfn)));
             at.take_back(idx, Order::ZERO.get());
             unfinished.disarm();
@@ -178,8 +182,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// The isolated range is drained, emptied, and pulled off the free lists; memory that is to
-    /// leave is gone then.
+    /// Drains and migrates the isolated range and takes it off the free lists. With
+    /// [`Purpose::Leave`] the memory is then removed.
     pub(crate) fn empty_and_take(
         &self,
         at: &At<'_, 'a, C>,
@@ -200,7 +204,7 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 }
 
-/// The order, if a range from `start` to `end` is exactly one block.
+/// Returns the order if the range from `start` to `end` is exactly one block.
 fn block_of(start: u64, end: u64) -> Option<Order> {
     let pages = end.wrapping_sub(start);
     if !pages.is_power_of_two() || start & pages.wrapping_sub(1) != 0 {
@@ -210,9 +214,9 @@ fn block_of(start: u64, end: u64) -> Option<Order> {
 }
 
 impl<C: Config> At<'_, '_, C> {
-    /// An emptied range becomes its caller's, in blocks of one order. Where a page of a block is
-    /// bad, that block is out of use (§11.2), as is a frame that was poisoned since the range was
-    /// emptied; the rest is free again, still isolated.
+    /// Allocates an emptied range to its caller, in blocks of one order. A block with a bad page
+    /// goes out of use (§11.2), as does a frame that was poisoned since the range was emptied. In
+    /// that case the rest is freed again, still isolated.
     #[inline(never)]
     fn occupy_range(
         &self,
@@ -221,8 +225,7 @@ impl<C: Config> At<'_, '_, C> {
         t: MigrateType,
     ) -> Result<(), ContigError> {
         let map = &self.zone.map;
-        // Frames that are on no list and belong to no block: all that can happen to them is that
-        // they are poisoned.
+        // These frames are on no list and in no block, so the only concurrent change is poisoning.
         let blocks = || frames.clone().step_by(1 << order.get());
         let bad = blocks().fold(None, |bad: Option<u32>, idx| {
             let good = self.passes_alloc_check(idx, order.get());
@@ -243,9 +246,9 @@ impl<C: Config> At<'_, '_, C> {
 }
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// Takes the free blocks that cover the range off their lists, and frees what they have beside
-    /// it page by page, still isolated. Nothing changes unless all of the range is free, but for
-    /// what may go with it.
+    /// Takes the free blocks that cover the range off their lists and frees the parts outside it
+    /// page by page, still isolated. Changes nothing unless the whole range is free. With
+    /// [`Purpose::Leave`], poisoned frames count as free.
     #[inline(never)]
     fn take_range(
         &self,
@@ -286,7 +289,7 @@ impl<C: Config> Locked<'_, '_, C> {
             self.free_one(idx, 0, map.block_type(idx), End::Head);
         }
         if purpose == Purpose::Leave {
-            // Under this hold of the lock: no frame may be made good in between.
+            // Under the same hold of the lock, so that no frame is unpoisoned in between.
             self.forget(frames);
         }
         Ok(())
@@ -294,7 +297,7 @@ impl<C: Config> Locked<'_, '_, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// Whether the frame is part of a block on a per-CPU list.
+    /// Returns whether the frame is part of a block on a per-CPU list.
     pub(crate) fn is_cached(&self, pfn: Pfn) -> bool {
         let Some(idx) = self.index_of(pfn) else { return false };
         self.map.block_over(idx).is_some_and(|(_, state)| state.kind() == Kind::Cached)

@@ -1,5 +1,5 @@
-//! Deferred initialisation (spec §8.2): most of a large machine's descriptors are written after it
-//! has begun to allocate, by as many threads as the embedder likes.
+//! Deferred initialisation (spec §8.2): most of a large machine's descriptors are initialised after
+//! allocation has started, by as many threads as the embedder likes.
 
 use crate::allocator::layout::{InitError, Layout, Storage, section_end};
 use crate::allocator::start::{Deferred, Start};
@@ -13,8 +13,8 @@ use crate::embedder::platform::Platform;
 use crate::embedder::policy::StaticPolicy;
 use crate::zone::state::Zone;
 
-/// How often a request pauses while another thread has the section it waits for. That thread may
-/// be the very one that the request has interrupted, so there must be an end.
+/// Pauses of a request that waits for another thread to initialise a section. Bounded, because the
+/// request may have interrupted that very thread.
 const MOST_PAUSES: u32 = 1 << 16;
 
 /// See [`Yard::growths`].
@@ -40,18 +40,18 @@ impl<C: Config> Iterator for Growths<'_, '_, C> {
 }
 
 impl<'a, C: Config<Policy: StaticPolicy>> Yard<'a, C> {
-    /// An allocator that begins with one section of the last zone of each node (spec §8.2). The
-    /// rest of those zones is initialised by [`init_section`](Yard::init_section), which any number
-    /// of threads may call at once, while others allocate; requests that would fail for want of it
-    /// initialise sections themselves. [`finish_deferred`](Yard::finish_deferred) ends it.
+    /// Creates an allocator that starts with one section of the last zone of each node (spec §8.2).
+    /// Any number of threads may initialise the rest with [`init_section`](Yard::init_section),
+    /// concurrently with requests. A request that would otherwise fail initialises sections itself.
+    /// Call [`finish_deferred`](Yard::finish_deferred) at the end.
     ///
-    /// Descriptors are not touched before their section's turn: **the frames of the storage must be
-    /// as [`Frame::new`](crate::Frame::new) makes them, which is all zero bytes**, as fresh memory
-    /// from an operating system is; of frames that are not, frees of what was never allocated may
-    /// be believed. Pages of sections to come are present, but not yet managed.
+    /// Descriptors are not touched before their section is initialised. **The frames of the storage
+    /// must be as [`Frame::new`](crate::Frame::new) makes them, which is all zero bytes**, as fresh
+    /// memory from an operating system is. Otherwise frees of blocks that were never allocated may
+    /// be accepted. Pages of uninitialised sections are present but not managed.
     ///
     /// # Errors
-    /// As [`new`](Yard::new).
+    /// Those of [`new`](Yard::new).
     pub fn deferred(
         layout: &Layout<'a>,
         storage: Storage<'a, C::Lock>,
@@ -64,10 +64,11 @@ impl<'a, C: Config<Policy: StaticPolicy>> Yard<'a, C> {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// [`deferred`](Yard::deferred) in place, as [`init`](Yard::init) is for [`new`](Yard::new).
+    /// Initialises a yard as [`deferred`](Yard::deferred) does, in place, as [`init`](Yard::init)
+    /// does for [`new`](Yard::new).
     ///
     /// # Errors
-    /// [`InitError`]; nothing was written to the storage then, and the yard is as it was.
+    /// [`InitError`]; nothing was written to the storage, and the yard is unchanged.
     pub fn init_deferred(
         &mut self,
         layout: &Layout<'a>,
@@ -80,19 +81,20 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Initialises the next section of a node's memory that is not (§8.2). `false`: nobody has to
-    /// begin with another one; some may still be at work.
+    /// Initialises the next uninitialised section of a node's memory (§8.2). Returns `false` if no
+    /// section is left to start with; other threads may still be working on theirs.
     ///
-    /// What depends on the zone's size, watermarks and limits first, stays as it is until
+    /// Values that depend on the zone's size, such as watermarks and limits, do not change until
     /// [`finish_deferred`](Yard::finish_deferred).
     pub fn init_section(&self, node: NodeId) -> bool {
         let zones = self.node(node).map_or(&[][..], |n| n.zones);
         zones.iter().any(|z| self.grow(z))
     }
 
-    /// Ends deferred initialisation: does what is left of it, then computes watermarks, limits of
-    /// the per-CPU lists and what else depends on the zones' sizes (§8.3). `false`: another thread
-    /// is still busy with a section; call again. Nothing to be finished is finished.
+    /// Finishes deferred initialisation: initialises the remaining sections, then computes
+    /// watermarks, limits of the per-CPU lists and everything else that depends on the zones' sizes
+    /// (§8.3). Returns `false` if another thread is still working on a section; call it again.
+    /// Returns `true` if initialisation is not deferred.
     pub fn finish_deferred(&self) -> bool {
         let Some(deferred) = &self.deferred else { return true };
         for zone in self.zones {
@@ -116,9 +118,9 @@ impl<'a, C: Config> Yard<'a, C> {
         true
     }
 
-    /// Lets a zone grow, step by step, in which a request has not found what it wants (§8.2): after
-    /// each step it is to look again. A step says whether it is this call that made the zone grow;
-    /// otherwise other threads have done so.
+    /// Returns an iterator that grows a zone step by step, for a request that found no block in it
+    /// (§8.2). The request looks again after each step. An item is `true` if this call grew the
+    /// zone, and `false` if other threads did.
     pub(crate) fn growths<'g>(
         &'g self,
         zone: &'g Zone<'a, C::Lock>,
@@ -130,22 +132,23 @@ impl<'a, C: Config> Yard<'a, C> {
         Growths { yard: self, zone, gfp, ended: !self.deferred.as_ref().is_some_and(grows) }
     }
 
-    /// One step; whether it is the last.
+    /// Takes one step. Returns whether it grew the zone and whether it is the last step, or `None`
+    /// if waiting took too long.
     #[cold]
     #[inline(never)]
     fn growth(&self, zone: &Zone<'a, C::Lock>, gfp: Gfp) -> Option<(bool, bool)> {
         let grown = self.grow(zone);
         let left = zone.deferred_part.left();
-        // The last sections may be with others, as their memory is before they are done.
+        // Other threads may hold the last sections, whose memory becomes free before they are done.
         if !grown && left > 0 && !self.wait_for_section(zone, left, gfp) {
             return None;
         }
-        // With none left the last of them may have come since the request looked.
+        // With none left, the last section may have become free since the request looked.
         Some((grown, !grown && left == 0))
     }
 
-    /// Waits for another thread to be done with a section, asleep if the request may sleep.
-    /// `false`: it takes too long.
+    /// Waits until another thread has finished a section, and sleeps if the request may sleep.
+    /// Returns `false` if that takes too long.
     fn wait_for_section(&self, zone: &Zone<'a, C::Lock>, left: u64, gfp: Gfp) -> bool {
         (0..MOST_PAUSES).any(|_| {
             self.pause_if_allowed(gfp);
@@ -153,7 +156,7 @@ impl<'a, C: Config> Yard<'a, C> {
         })
     }
 
-    /// Initialises the zone's next section that has memory. `false`: there is none.
+    /// Initialises the zone's next section that has memory. Returns `false` if there is none.
     #[cold]
     #[inline(never)]
     fn grow(&self, zone: &Zone<'a, C::Lock>) -> bool {
@@ -161,7 +164,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let late = &zone.deferred_part;
         let end = zone.end();
         let cpu = self.hooks.cpu();
-        // A thread that is none of the yard's CPUs works in the first one's name.
+        // A thread outside the yard's CPUs acts as CPU 0.
         let at = self.at(zone, cpu);
         let Some(at) = at.or_else(|| self.at(zone, CpuId(0))) else { return false };
         if !late.is_deferred() {
@@ -171,7 +174,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let claim = |next| (next < end.0).then(|| section_end(Pfn(next)).0.min(end.0));
             let Ok(from) = late.next.fetch_update(Relaxed, Relaxed, claim) else { return false };
             let section = Pfn(from)..section_end(Pfn(from)).min(end);
-            // Done also where a hook panics: then its pages are not managed.
+            // Counted as done also if a hook panics; its pages are then not managed.
             let done = Finally(|| _ = late.left.fetch_sub(1, AcqRel));
             let pages = at.init_frames(&deferred.layout, section);
             drop(done);

@@ -1,5 +1,5 @@
-//! Memory that comes and goes, section by section (spec §8.4). The layout's zones span all there may
-//! ever be; what is not usable at the start may come later.
+//! Memory hotplug, section by section (spec §8.4). The layout's zones span all memory there may
+//! ever be; what is not usable at the start may be added later.
 
 use core::fmt;
 use core::ops::Range;
@@ -29,30 +29,30 @@ use crate::zone::defences_state::change;
 use crate::zone::node::rebuild_orders;
 use crate::zone::state::{ZONELIST_STALE, Zone};
 
-/// How often sections are isolated and emptied before what is still in use there makes them stay.
-/// The kernel goes on until it is stopped.
+/// Attempts to isolate and empty sections before `offline` fails because a page is still in use.
+/// The kernel retries until it is interrupted.
 const TRIES: usize = 8;
 
-/// How often a request walks the zonelists that change again and again.
+/// Attempts of a request to walk zonelists that keep changing.
 const MOST_WALKS: u32 = 16;
-/// How often a request looks whether the zonelists are complete again.
+/// Polls of a request that waits for the zonelists to be complete again.
 const MOST_PAUSES: u32 = 1 << 16;
 
-/// Why memory did not come, or did not go. It is what it was, though blocks may have moved.
+/// Why memory was not added or removed. The zone is unchanged, though blocks may have moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HotplugError {
-    /// This end of the range is not a section's: not a multiple of [`SECTION_PAGES`].
+    /// This end of the range is not a section boundary: not a multiple of [`SECTION_PAGES`].
     Misaligned(Pfn),
-    /// There is memory at this frame already.
+    /// There already is memory at this frame.
     Present(Pfn),
     /// There is no memory at this frame.
     Hole(Pfn),
     /// [Deferred initialisation](Yard::deferred) is not finished.
     Deferred,
-    /// A hook of `online`, `offline` or `restore` called one of them: it would wait for itself. By
-    /// [`Reclaim::task`](crate::Reclaim::task).
+    /// A hook called from `online`, `offline` or `restore` called one of them, which would wait for
+    /// itself. Detected by [`Reclaim::task`](crate::Reclaim::task).
     Nested,
-    /// The range means nothing, does not lie in one zone, or cannot be emptied.
+    /// The range is invalid, does not lie in one zone, or cannot be emptied.
     Refused(ContigError),
 }
 
@@ -82,11 +82,11 @@ impl From<ContigError> for HotplugError {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Memory has come: whole sections of one zone's span, none of which was there (spec §8.4).
-    /// All of it becomes free and movable; watermarks, limits and reserves follow, and where the
-    /// zone was empty, the order in which nodes are tried. Requests may go on meanwhile.
+    /// Adds memory: whole sections of one zone's span, none of which had memory (spec §8.4). All of
+    /// it becomes free and movable. Watermarks, limits and reserves are recomputed, and the
+    /// zonelists too if the zone was empty. Requests may run concurrently.
     ///
-    /// Memory that was reserved is no part of this: descriptors need no room of their own here.
+    /// None of the new memory is reserved: descriptors need no room in it.
     ///
     /// # Errors
     /// [`HotplugError`]; nothing has changed.
@@ -110,16 +110,18 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Memory is to go: whole sections of one zone, all of them memory (spec §8.4). What is in use
-    /// there is [moved](crate::Reclaim::relocate) elsewhere; once the sections are empty, the allocator
-    /// forgets them. Requests may go on meanwhile, though the zone's per-CPU lists are disabled.
+    /// Removes memory: whole sections of one zone, all of them present (spec §8.4). Blocks in use
+    /// there are [migrated](crate::Reclaim::relocate) elsewhere; once the sections are empty, the
+    /// allocator forgets them. Requests may run concurrently, though the zone's per-CPU lists are
+    /// disabled.
     ///
-    /// Nothing reserved and nothing unmovable may lie there. It may be all that the zone has. Frames
-    /// that [are poisoned](Yard::poison_frame) go with their section; if it comes back, they stay out
-    /// of use, unless they were [made good](Yard::unpoison_frame) meanwhile.
+    /// The range must contain nothing reserved and nothing unmovable. It may be all of the zone's
+    /// memory. [Poisoned](Yard::poison_frame) frames are removed with their section. If the section
+    /// is added again, they stay out of use, unless they were [unpoisoned](Yard::unpoison_frame)
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`HotplugError`]; all of the memory is still there, its pageblocks movable.
+    /// [`HotplugError`]; all of the memory is still present, and its pageblocks are movable.
     pub fn offline(&self, range: Range<Pfn>) -> Result<(), HotplugError> {
         let _turn = self.begin_hotplug().ok_or(HotplugError::Nested)?;
         let (at, frames) = self.sections(range)?;
@@ -141,7 +143,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Waits until no other task changes memory. `None`: this one does, further up on its stack.
+    /// Waits until no other task adds or removes memory. Returns `None` if this task already does,
+    /// further up its stack.
     pub(crate) fn begin_hotplug(&self) -> Option<HotplugTurn<'_>> {
         let task = !self.task();
         loop {
@@ -149,7 +152,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 self.hotplug_task.store(task, Relaxed);
                 return Some(HotplugTurn { _turn: turn, task: &self.hotplug_task });
             }
-            // Only this task has written its own number.
+            // Only this task stores its own number.
             if task != 0 && self.hotplug_task.load(Relaxed) == task {
                 return None;
             }
@@ -157,8 +160,9 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// This CPU at the zone of a range of whole sections, and the range's indices there.
-    #[allow(clippy::type_complexity)] // As `frames_of`.
+    /// Resolves a range of whole sections to this CPU's access to its zone and the range's indices
+    /// there.
+    #[allow(clippy::type_complexity)] // As in `frames_of`.
     fn sections(&self, range: Range<Pfn>) -> Result<(At<'_, 'a, C>, Range<u32>), HotplugError> {
         if self.deferred.as_ref().is_some_and(|d| !d.is_finished()) {
             return Err(HotplugError::Deferred);
@@ -171,8 +175,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(self.frames_of(range, MigrateType::Movable).map_err(ContigError::from)?)
     }
 
-    /// Isolates sections that are to go. What compaction or a report holds at the moment is free, or
-    /// in use, soon.
+    /// Isolates sections for removal. Blocks held by compaction or reporting are soon free or in
+    /// use, so it retries.
     fn isolate_to_leave(
         &self,
         at: &At<'_, 'a, C>,
@@ -202,7 +206,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// A zone without memory keeps nothing on per-CPU lists, and its counter is exact.
+    /// Disables the per-CPU lists of a zone without memory and makes its free counter exact.
     #[inline(never)]
     fn forget_pagesets(&self, zone: &Zone<'a, C::Lock>) {
         let _held = zone.limits_lock.lock();
@@ -216,7 +220,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// A zone has got its first memory, or lost its last (§2.5).
+    /// Rebuilds the zonelists after a zone has got its first memory or lost its last (§2.5).
     pub(crate) fn rebuild_zonelists(&self) {
         self.zonelist_changes.fetch_add(1, Relaxed);
         fence(Release);
@@ -242,12 +246,14 @@ impl<'a, C: Config> Yard<'a, C> {
         self.regroup();
     }
 
-    /// A number that changes whenever the zonelists do. While they are rewritten, which takes
-    /// microseconds, this waits for the end, asleep if the request may sleep; but not for ever: it
-    /// may be the very thread that rewrites them that the request has interrupted. Then the number is
-    /// odd.
+    /// Returns a number that changes whenever the zonelists do. It is odd while a rewrite
+    /// is in progress.
+    ///
+    /// Waits for a rewrite to end, which takes microseconds, and sleeps if the request may sleep.
+    /// The wait is bounded, because the request may have interrupted the very thread that rewrites
+    /// them. If the bound is reached, the returned number is odd.
     pub(crate) fn zonelists(&self, gfp: Gfp) -> u64 {
-        // What the request has read of the lists, it has read before this.
+        // Orders the request's earlier reads of the lists before the load below.
         fence(Acquire);
         let mut changes = self.zonelist_changes.load(Acquire);
         for _ in 0..MOST_PAUSES {
@@ -276,7 +282,7 @@ impl<'a, C: Config> Yard<'a, C> {
         None
     }
 
-    /// Pauses: asleep if a request with these flags may sleep.
+    /// Pauses; sleeps if a request with these flags may sleep.
     pub(crate) fn pause_if_allowed(&self, gfp: Gfp) {
         if gfp.contains(Gfp::DIRECT_RECLAIM) {
             self.hooks.pause();
@@ -294,8 +300,8 @@ impl<'a, C: Config> Yard<'a, C> {
         near.find_map(|n| n.zones_up_to(highest).iter().find(|z| z.is_populated()))
     }
 
-    /// As at the start (§2.7): of a NORMAL zone, where there is another zone of the node to turn to,
-    /// or no other node.
+    /// As at the start (§2.7): true for a NORMAL zone if its node has another zone to fall back to,
+    /// or if there is no other node.
     fn starts_nofragment(&self, zone: &Zone<'a, C::Lock>) -> bool {
         let beside = |z: &Zone<'a, C::Lock>| z.kind == ZoneKind::Dma32 && z.is_populated();
         zone.kind == ZoneKind::Normal
@@ -304,7 +310,7 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 }
 
-/// The right to bring memory or take it away, until this is dropped.
+/// The exclusive right to add or remove memory, held until dropped.
 pub(crate) struct HotplugTurn<'y> {
     // Released after `drop` below has run.
     _turn: BusyGuard<'y>,
@@ -318,7 +324,8 @@ impl Drop for HotplugTurn<'_> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// Whether a frame that refused to be isolated is reserved, out of use, or in use.
+    /// Returns whether a frame that refused isolation is reserved or out of use, so that a retry is
+    /// pointless.
     fn stays(&self, pfn: Pfn) -> bool {
         let Some(idx) = self.index_of(pfn) else { return true };
         let kind =
@@ -327,7 +334,7 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 }
 
-/// The pageblocks of whole sections.
+/// Iterates over the pageblocks of whole sections.
 fn blocks(frames: &Range<u32>) -> impl Iterator<Item = u32> + use<> {
     frames.clone().step_by(PAGEBLOCK_PAGES as usize)
 }
@@ -337,14 +344,14 @@ fn pages(frames: &Range<u32>) -> u32 {
 }
 
 impl<C: Config> At<'_, '_, C> {
-    /// New sections: free, in isolated pageblocks, from which nothing is handed out yet.
+    /// Adds new sections: free, in isolated pageblocks that serve no request yet.
     fn arrive(&self, frames: Range<u32>) {
         let zone = self.zone;
         zone.present.fetch_add(pages(&frames).into(), Relaxed);
         zone.managed.fetch_add(pages(&frames).into(), Relaxed);
         for block in blocks(&frames) {
-            // Frames and label change together: a range that is isolated meanwhile finds a hole, or
-            // an isolated pageblock.
+            // Frames and label change together: a concurrent isolation finds either a hole or an
+            // isolated pageblock.
             let _locked = self.lock();
             zone.map.set_states(block, PAGEBLOCK_PAGES, State::TAIL);
             zone.map.set_block_type(block, MigrateType::Isolate);
@@ -361,14 +368,14 @@ impl<C: Config> At<'_, '_, C> {
 }
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// Empty sections, on no list any more, are no memory. What is faulty keeps its mark.
+    /// Removes empty sections that are on no list. Poisoned frames keep their mark.
     #[inline(never)]
     pub(crate) fn forget(&self, frames: &Range<u32>) {
         let zone = self.zone;
         let run = zone.map.run(frames.start, pages(frames)).iter();
         let poisoned = run.filter(|f| f.state().kind() == Kind::Poisoned).count();
         change(&zone.safety.poisoned, -(poisoned as i64));
-        // A contiguous range that failed may have ended the isolation of some.
+        // A failed contiguous range may have ended the isolation of some.
         let is_isolated = |&b: &u32| zone.map.block_type(b) == MigrateType::Isolate;
         let isolated = blocks(frames).filter(is_isolated).count() as u64;
         zone.isolated_blocks.fetch_sub(isolated, Relaxed);

@@ -1,11 +1,12 @@
-//! Frames whose memory is faulty are taken out of use (spec §11.3).
+//! Takes frames with faulty memory out of use (spec §11.3).
 //!
-//! A free frame is taken at once. For one in use, its owner must be waited for, and the way back of
-//! a block must not become longer for it. So the frame is marked, and its pageblock *tainted*,
-//! which the free path sees in the byte that it reads anyway for the block's type: blocks of
-//! a tainted pageblock go to the zone, which keeps the marked frames. The free path reads that byte
-//! under its CPU's list's lock; whoever marks a frame takes all those locks once afterwards, so
-//! every free either saw the taint or is seen.
+//! A free frame is taken at once. A frame in use is taken when its owner frees it, and that check
+//! must not slow down other frees. So the frame is marked, and its pageblock is marked *tainted* in
+//! the byte that the free path reads anyway for the block's type. Blocks of a tainted pageblock go
+//! to the zone, which keeps the marked frames.
+//!
+//! The free path reads that byte under its CPU's list lock. After marking a frame, `poison_frame`
+//! takes all those locks once. So every free has either seen the taint or is visible to the drain.
 
 use core::fmt;
 
@@ -19,7 +20,7 @@ use crate::zone::area::End;
 use crate::zone::at::Locked;
 use crate::zone::defences_state::change;
 
-/// What became of a poisoned frame.
+/// The result of poisoning a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Poisoned {
     /// It is out of use.
@@ -28,18 +29,18 @@ pub enum Poisoned {
     WhenFreed,
 }
 
-/// Why a frame was not poisoned, or not made good again. Nothing has changed then.
+/// Why a frame was not poisoned or not unpoisoned. Nothing has changed then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PoisonError {
     /// The frame lies in no zone.
     Foreign,
-    /// The frame is a hole, or was never handed over to the allocator.
+    /// The frame is a hole, or was never given to the allocator.
     Reserved,
     /// The frame is poisoned already.
     Already,
     /// The frame is not poisoned.
     NotPoisoned,
-    /// The frame is out of use already, as part of a block with a bad page (§11.2).
+    /// The frame is already out of use, as part of a block with a bad page (§11.2).
     Bad,
 }
 
@@ -57,16 +58,16 @@ impl fmt::Display for PoisonError {
 
 impl core::error::Error for PoisonError {}
 
-/// How often the per-CPU lists are drained for a frame that others take up again and again. Each
-/// time somebody would have to refill with it between two of our steps.
+/// Limits how often the per-CPU lists are drained for one frame. Each further round needs another
+/// thread to refill a list with that frame between two of the steps below.
 const TRIES: u32 = 1000;
 
 impl<C: Config> Yard<'_, C> {
-    /// Takes a frame with faulty memory out of use (§11.3). A free one is split out of its block
-    /// at once, also from the per-CPU lists, which are drained for it. One that is in use goes when
+    /// Takes a frame with faulty memory out of use (§11.3). A free frame is split out of its block
+    /// at once; the per-CPU lists are drained in case it is on one. A frame in use is taken when
     /// its block is freed: the rest of the block becomes free, the frame does not.
     ///
-    /// The frame stays one of the zone's managed pages, and is counted in
+    /// The frame remains one of the zone's managed pages and is counted in
     /// [`OutOfUse::poisoned`](crate::OutOfUse::poisoned).
     ///
     /// # Errors
@@ -107,8 +108,8 @@ impl<C: Config> Yard<'_, C> {
         Ok(Poisoned::WhenFreed)
     }
 
-    /// Undoes [`poison_frame`](Yard::poison_frame): the memory is good after all. A frame that was
-    /// taken out of use is free again.
+    /// Undoes [`poison_frame`](Yard::poison_frame) for memory that proves to be good. A frame that
+    /// was taken out of use becomes free.
     ///
     /// # Errors
     /// [`PoisonError`]; nothing has changed.
@@ -139,7 +140,7 @@ impl<C: Config> Yard<'_, C> {
         Ok(())
     }
 
-    /// Whether a frame is poisoned, out of use already or not. `None` outside the zones.
+    /// Returns whether a frame is poisoned, out of use already or not. `None` outside the zones.
     pub fn is_poisoned(&self, pfn: Pfn) -> Option<bool> {
         let (zone, idx) = self.locate(pfn)?;
         Some(zone.map.frame(idx).is_poisoned())
@@ -147,7 +148,8 @@ impl<C: Config> Yard<'_, C> {
 }
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// Takes a frame out of use if it is part of a free block or of a guard.
+    /// Takes a frame out of use if it is part of a free block or of a guard. Returns whether it
+    /// did.
     fn remove_poisoned(&self, idx: u32) -> bool {
         let Some((head, state)) = self.zone.map.block_over(idx) else { return false };
         let (order, t) = (state.order(), state.migrate_type());
@@ -168,14 +170,14 @@ impl<C: Config> Locked<'_, '_, C> {
         true
     }
 
-    /// A poisoned frame that is in no block any more.
+    /// Takes a poisoned frame that is in no block out of use.
     fn keep(&self, idx: u32) {
         self.zone.map.frame(idx).set_state(State::new(Kind::Poisoned, 0, self.type_of(idx)));
         change(&self.zone.safety.poisoned, 1);
         self.zone.map.refresh_taint(idx);
     }
 
-    /// A frame that is held stays out of use after all.
+    /// Puts a held frame out of use again.
     fn poison_again(&self, idx: u32) {
         self.zone.map.poison(idx);
         self.keep(idx);
@@ -185,12 +187,13 @@ impl<C: Config> Locked<'_, '_, C> {
         self.zone.map.block_type(idx)
     }
 
-    /// Frees a block but for its poisoned frames, in the largest pieces without one.
+    /// Frees a block except its poisoned frames, in the largest pieces without one.
     #[cold]
     #[inline(never)]
     pub(crate) fn free_around(&self, idx: u32, order: u8) {
         let map = &self.zone.map;
-        // The head may be a piece's, or a frame to keep; nothing may take it for allocated.
+        // The head becomes a piece's head or a frame to keep. Nothing may see it as allocated
+        // meanwhile.
         map.frame(idx).set_state(State::TAIL);
         let end = idx.saturating_add(1 << order);
         let mut at = idx;

@@ -1,5 +1,5 @@
-//! Isolation (spec §4.11): pageblocks of which nothing is handed out until that is undone, so that
-//! a range can be emptied and stays empty.
+//! Isolation (spec §4.11): no page of an isolated pageblock is allocated until the isolation ends,
+//! so that a range can be emptied and stays empty.
 
 use core::fmt;
 use core::ops::Range;
@@ -16,38 +16,38 @@ use crate::zone::area::End;
 use crate::zone::at::{At, Locked};
 use crate::zone::state::Zone;
 
-/// What a range is isolated and emptied for.
+/// The purpose of isolating and emptying a range.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Its frames are to serve somebody.
+    /// The caller will use the frames.
     Use,
-    /// The memory is to go (§8.4). Frames that are faulty may go with it.
+    /// The memory is removed (§8.4). Faulty frames may be part of it.
     Leave,
 }
 
-/// Why a range was not isolated. What had been isolated for it is so no longer.
+/// Why a range was not isolated. Pageblocks isolated by the call are no longer isolated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IsolateError {
     /// The range has no frames, or ends before it starts.
     EmptyRange,
-    /// A frame of the range lies in no zone, or in another one than the first frame.
+    /// A frame of the range lies in no zone, or in another zone than the first frame.
     OutsideZone(Pfn),
-    /// Pageblocks cannot be given this type: highatomic blocks are reserved by requests, isolated
-    /// ones are what is to be undone.
+    /// Pageblocks cannot get this type. Highatomic blocks are reserved by requests, and the
+    /// isolated type is the one to be replaced.
     BadType(MigrateType),
-    /// The pageblock that begins at this frame reaches over an edge of the zone.
+    /// The pageblock that begins at this frame extends beyond an edge of the zone.
     ZoneEdge(Pfn),
-    /// The pageblock that begins at this frame is isolated already, or another caller ended its
+    /// The pageblock that begins at this frame is already isolated, or another caller ended its
     /// isolation too early ([`make_cma`](Yard::make_cma)).
     Isolated(Pfn),
     /// This frame is reserved or out of use, or its owner cannot move it.
     Unmovable(Pfn),
-    /// The platform named a CPU that the yard was not told of.
+    /// The hooks named a CPU that the layout does not contain.
     UnknownCpu(CpuId),
 }
 
 impl IsolateError {
-    /// The kernel's error number: -16 (EBUSY) where another time may do, else -22 (EINVAL).
+    /// The kernel's error number: -16 (EBUSY) if a later attempt may succeed, else -22 (EINVAL).
     pub const fn errno(self) -> i32 {
         match self {
             IsolateError::ZoneEdge(_) | IsolateError::Isolated(_) | IsolateError::Unmovable(_) => {
@@ -85,30 +85,34 @@ impl fmt::Display for IsolateError {
 impl core::error::Error for IsolateError {}
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Isolates every pageblock that the range touches (spec §4.11): none of its free pages is
-    /// handed out, and what is freed into it stays there, until [`unisolate`](Yard::unisolate).
+    /// Isolates every pageblock that the range touches (spec §4.11). Until
+    /// [`unisolate`](Yard::unisolate), none of its free pages is allocated, and pages freed into it
+    /// stay there.
     ///
-    /// Refused where a pageblock is isolated already, or a frame of the range cannot be had: it is
-    /// reserved, [out of use](crate::OutOfUse), held by compaction or reporting at the moment, or in
-    /// use and not [movable](Yard::set_movable). In the movable zone whatever is in use counts as
-    /// movable; in CMA blocks nothing refuses if `t` is [`Cma`](MigrateType::Cma), everything if it
-    /// is not. Pages that are on per-CPU lists stay
-    /// there and may still be allocated: [drain](Yard::drain_all) them afterwards.
+    /// Fails if a pageblock is already isolated, or if a frame of the range is:
     ///
-    /// `t` is the type that the pageblocks get back where a later one refuses.
+    /// - reserved or [out of use](crate::OutOfUse);
+    /// - held by compaction or reporting at the moment; or
+    /// - in use and not [movable](Yard::set_movable).
+    ///
+    /// In the movable zone every block in use counts as movable. A CMA block is accepted whatever
+    /// it holds if `t` is [`Cma`](MigrateType::Cma), and rejected otherwise. Pages on per-CPU lists
+    /// stay there and may still be allocated: [drain](Yard::drain_all) the lists afterwards.
+    ///
+    /// If a later pageblock cannot be isolated, those already isolated by this call get type `t`.
     ///
     /// # Errors
-    /// [`IsolateError`] names the first frame or pageblock that refused.
+    /// [`IsolateError`] names the first frame or pageblock that prevents isolation.
     pub fn isolate(&self, range: Range<Pfn>, t: MigrateType) -> Result<(), IsolateError> {
         let (at, frames) = self.frames_of(range, t)?;
         at.isolate(frames, t, Purpose::Use)
     }
 
-    /// Ends the isolation of every pageblock that the range touches: those still isolated get type
-    /// `t`, whatever they had before (spec §4.11). Others stay as they are.
+    /// Ends the isolation of every pageblock that the range touches. Isolated pageblocks get type
+    /// `t`, whatever they had before (spec §4.11); others are unchanged.
     ///
     /// # Errors
-    /// [`IsolateError`] for a range or a type that means nothing; nothing has changed then.
+    /// [`IsolateError`] for an invalid range or type; nothing has changed then.
     pub fn unisolate(&self, range: Range<Pfn>, t: MigrateType) -> Result<(), IsolateError> {
         let (at, frames) = self.frames_of(range, t)?;
         for block in each_block(blocks_of(&frames)) {
@@ -117,8 +121,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// This CPU at the zone of a range, and the range's indices there.
-    #[allow(clippy::type_complexity)] // A pair; a name for it would only be one more to look up.
+    /// Resolves a range to this CPU's access to its zone and the range's indices there.
+    #[allow(clippy::type_complexity)] // A pair needs no name of its own.
     pub(crate) fn frames_of(
         &self,
         range: Range<Pfn>,
@@ -143,19 +147,21 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 }
 
-/// The pageblocks that a range touches: from the first one's first index to the last one's end.
+/// Returns the pageblocks that a range touches, from the first index of the first one to the end of
+/// the last one.
 pub(crate) fn blocks_of(frames: &Range<u32>) -> Range<u32> {
     let mask = PAGEBLOCK_PAGES - 1;
     frames.start & !mask..frames.end.wrapping_add(mask) & !mask
 }
 
-/// Each of these pageblocks.
+/// Iterates over these pageblocks.
 pub(crate) fn each_block(blocks: Range<u32>) -> impl Iterator<Item = u32> {
     blocks.step_by(PAGEBLOCK_PAGES as usize)
 }
 
 impl<C: Config> At<'_, '_, C> {
-    /// The first pageblock, the last one, then those between; one hold of the zone lock for each.
+    /// Isolates the first pageblock, the last one, then those between, with one hold of the zone
+    /// lock for each.
     pub(crate) fn isolate(
         &self,
         frames: Range<u32>,
@@ -183,8 +189,8 @@ impl<C: Config> At<'_, '_, C> {
         Ok(())
     }
 
-    /// Ends an isolation that served the allocator itself. CMA blocks stay CMA ones, whoever had
-    /// isolated them: the type is a promise to the owner of their area.
+    /// Ends an isolation made by the allocator itself. CMA blocks stay CMA ones, whatever isolated
+    /// them: the type is a promise to the owner of their area.
     pub(crate) fn unisolate(&self, frames: Range<u32>, t: MigrateType) {
         for block in each_block(blocks_of(&frames)) {
             let locked = self.lock();
@@ -217,7 +223,7 @@ impl<C: Config> Locked<'_, '_, C> {
         }
         z.isolated_blocks.fetch_add(1, Relaxed);
         if was == MigrateType::HighAtomic && purpose == Purpose::Leave {
-            // It goes, or becomes movable again: no longer the reserve's either way.
+            // The pageblock is removed, or becomes movable again: it leaves the reserve either way.
             let reserved = z.reserved_highatomic.load(Relaxed);
             let left = reserved.saturating_sub(PAGEBLOCK_PAGES.into());
             z.reserved_highatomic.store(left, Relaxed);
@@ -232,8 +238,8 @@ impl<C: Config> Locked<'_, '_, C> {
         }
         let state = z.map.frame(block).state();
         let buddy = block ^ PAGEBLOCK_PAGES;
-        // Only this case needs a merge: any other one took place while the block was isolated, or
-        // is the label's own affair.
+        // Only this case needs a merge. Any other merge took place while the block was isolated, or
+        // is done by relabelling.
         if state.is(Kind::Free, PAGEBLOCK_ORDER)
             && z.map.frame(buddy).state().is(Kind::Free, PAGEBLOCK_ORDER)
             && z.map.block_type(buddy) != MigrateType::Isolate
@@ -250,8 +256,8 @@ impl<C: Config> Locked<'_, '_, C> {
         z.isolated_blocks.store(isolated.saturating_sub(1), Relaxed);
     }
 
-    /// Gives a pageblock another type, free pages included. A free block that it is only part of
-    /// is taken out and freed again in pieces. `false` at an edge of the zone.
+    /// Gives a pageblock another type, free pages included. A free block that extends beyond it is
+    /// taken off its list and freed again in pieces. Returns `false` at an edge of the zone.
     fn relabel(&self, block: u32, t: MigrateType) -> bool {
         let map = &self.zone.map;
         if self.block_start(block).is_none() {
@@ -274,15 +280,16 @@ impl<C: Config> Locked<'_, '_, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// The head of the free block that the frame lies in, else the frame itself. Zone lock held.
+    /// Returns the head of the free block that contains the frame, else the frame itself. The
+    /// caller must hold the zone lock.
     pub(crate) fn free_over(&self, idx: u32) -> u32 {
         let free = self.map.block_over(idx).filter(|(_, state)| state.kind() == Kind::Free);
         free.map_or(idx, |(head, _)| head)
     }
 
-    /// The first frame, within one pageblock, that keeps it from being isolated (§4.11). Only heads
-    /// count: the other frames of a block in use say nothing, as in the kernel. Those of a block that
-    /// is held do: it is about to become free or somebody's.
+    /// Returns the first frame, within one pageblock, that keeps it from being isolated (§4.11).
+    /// Only heads count, as in the kernel; the other frames of a block in use are skipped. The
+    /// frames of a held block do count: it is about to be freed or allocated.
     pub(crate) fn unmovable_in(
         &self,
         frames: Range<u32>,
@@ -290,14 +297,14 @@ impl<R: RawMutex> Zone<'_, R> {
         purpose: Purpose,
     ) -> Option<u32> {
         let mut idx = frames.start;
-        // What a zone without memory has is being restored.
+        // A zone without memory may be in the middle of a restore.
         if !self.is_populated() {
             return Some(idx);
         }
         if self.map.block_type(idx) == MigrateType::Cma {
             return if t == MigrateType::Cma { None } else { Some(idx) };
         }
-        // The rest of a held block is on its way elsewhere as well as its head.
+        // The tail of a held block is about to be freed or allocated like its head.
         if self.map.block_over(idx).is_some_and(|(_, state)| state.kind() == Kind::Held) {
             return Some(idx);
         }
@@ -305,7 +312,7 @@ impl<R: RawMutex> Zone<'_, R> {
             let state = self.map.frame(idx).state();
             idx = match state.kind() {
                 Kind::Poisoned if purpose == Purpose::Leave => idx + 1,
-                // What compaction holds is about to be somebody's, or free; guards and faulty
+                // Blocks held by compaction are about to be allocated or freed. Guards and faulty
                 // frames stay where they are.
                 Kind::Reserved | Kind::Held | Kind::Guard | Kind::Bad | Kind::Poisoned => {
                     return Some(idx);

@@ -1,4 +1,4 @@
-//! Emptying a range of frames (spec §4.12): what is in use there and can move, moves.
+//! Empties a range of frames (spec §4.12) by migrating the movable blocks in use there.
 
 use core::ops::Range;
 
@@ -18,12 +18,12 @@ use crate::request::free::FreeError;
 use crate::zone::at::At;
 use crate::zone::state::Zone;
 
-/// Blocks that are tried together.
+/// Blocks attempted together.
 const BATCH: usize = 32;
-/// How often each of them is tried.
+/// Attempts per block.
 const TRIES: usize = 5;
 
-/// One block on its way out.
+/// Outcome of an attempt to migrate one block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Done,
@@ -32,11 +32,12 @@ enum Step {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Moves the movable blocks that have a frame in the range to other places. A block that does
-    /// not move ends the attempt, but is no error: it may be freed before anybody looks.
+    /// Migrates the movable blocks that have a frame in the range to other places. A block that
+    /// does not move ends the attempt without an error: it may be freed before the range is
+    /// checked.
     ///
     /// # Errors
-    /// [`ContigError::NoMemory`] where there is no place to move to.
+    /// [`ContigError::NoMemory`] if there is no place to migrate to.
     pub(crate) fn migrate_range(
         &self,
         at: &At<'_, 'a, C>,
@@ -49,7 +50,8 @@ impl<'a, C: Config> Yard<'a, C> {
             for _ in 0..BATCH {
                 at.zone.next_movable(&mut idx, frames.end);
             }
-            // Found anew each time, not remembered: nothing else comes to isolated pageblocks.
+            // Searched anew each time instead of remembered: no other block can appear in isolated
+            // pageblocks.
             for _ in 0..TRIES {
                 let mut from = first;
                 while let Some((block, order)) = at.zone.next_movable(&mut from, idx) {
@@ -66,7 +68,7 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// One try for one block.
+    /// Attempts to migrate one block.
     #[inline(always)]
     fn relocate_one(
         &self,
@@ -81,17 +83,18 @@ impl<'a, C: Config> Yard<'a, C> {
             state.is(Kind::Allocated, order.get()) && state.is_movable()
         };
         if !still(zone.map.frame(from).state()) {
-            // Freed, or made another block of, since it was found.
+            // It was freed, or became part of another block, since it was found.
             return Ok(Step::Done);
         }
         let from = zone.pfn(from);
         let to = self.target(at, order, frames, gfp).ok_or(ContigError::NoMemory)?;
-        // Now, not afterwards: once it has moved, its owner may free it at any time.
+        // Set before the move: afterwards its owner may free it at any time.
         let _ = self.set_movable(to, order, true);
         let refused = Rollback::new(|| self.return_unprepared(to, order));
         let moved = self.as_reclaimer(|| self.hooks.relocate(from, to, order));
         refused.disarm();
-        // What fails here had already been freed, against the contract; the last look will tell.
+        // A free that fails here means that the block was already freed, against the contract. The
+        // final check of the range notices.
         match moved {
             Relocation::Moved => self.free_prepared(from, order),
             Relocation::Busy | Relocation::Refused => self.free_prepared(to, order),
@@ -103,15 +106,15 @@ impl<'a, C: Config> Yard<'a, C> {
         })
     }
 
-    /// Frees a block that no one owns any more, if it is one: where a hook panics, it is out of use or
-    /// free rather than lost. Out of line: frees are inlined, and each would add to the frame below the
-    /// request for the next place.
+    /// Frees a block that has no owner any more. If a hook panics, the block is out of use or free,
+    /// not leaked. Out of line: inlined frees would enlarge the stack frame below the request for
+    /// the next place.
     #[inline(never)]
     fn free_prepared(&self, pfn: Pfn, order: Order) {
         let unfinished = Rollback::new(|| self.return_unprepared(pfn, order));
         let left = self.begin_free(pfn, order);
         if let Err(FreeError::UnknownCpu(_)) = left {
-            // The platform has lost its way since the request began.
+            // The hooks name an unknown CPU, which they did not when the request began.
             return;
         }
         let free = left.ok().filter(|(at, idx)| at.prepare_free(*idx, order.get()));
@@ -121,9 +124,9 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// A block to move to, outside the pageblocks of the range: from the free lists it cannot come
-    /// from there, but a per-CPU list may still hold a page freed while they were being isolated.
-    /// Inlined: all of this lies below a whole request.
+    /// Allocates a block outside the pageblocks of the range to migrate to. The free lists hold
+    /// none inside, but a per-CPU list may still hold a page freed while they were being isolated.
+    /// Inlined, because a whole request runs on the stack below this.
     #[inline(always)]
     fn target(
         &self,
@@ -143,15 +146,15 @@ impl<'a, C: Config> Yard<'a, C> {
             if !inside {
                 return Some(to);
             }
-            // Its pageblock is isolated: it goes to the zone, and stays there.
+            // Its pageblock is isolated, so the free goes to the zone and the page stays there.
             self.free_prepared(to, order);
         }
         None
     }
 }
 
-/// How a place to move to is asked for: for a user's movable page, trying as hard as the one who
-/// wants the range may, but not at any price.
+/// Returns the flags for allocating a place to migrate to: a movable user page. The request tries
+/// as hard as the caller's flags allow, but gives up in the end.
 fn target_flags(gfp: Gfp, kind: ZoneKind) -> Gfp {
     let mut flags = gfp & (Gfp::USER | Gfp::NOWARN) | Gfp::MOVABLE | Gfp::RETRY_MAYFAIL;
     if kind == ZoneKind::Movable {
@@ -161,7 +164,8 @@ fn target_flags(gfp: Gfp, kind: ZoneKind) -> Gfp {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// The block in use that reaches over the frame from below: its head, and whether it can move.
+    /// Returns the block in use that extends over the frame from below: its head, and whether it is
+    /// movable.
     fn used_over(&self, idx: u32) -> Option<(u32, bool)> {
         let (head, state) = self.map.block_over(idx)?;
         let over = head < idx && state.kind() == Kind::Allocated;
@@ -172,13 +176,13 @@ impl<R: RawMutex> Zone<'_, R> {
         self.used_over(idx).filter(|b| b.1).map(|b| b.0)
     }
 
-    /// The head of a block in use that reaches over the frame from below and cannot move.
+    /// Returns the head of an unmovable block in use that extends over the frame from below.
     pub(crate) fn unmovable_over(&self, idx: u32) -> Option<u32> {
         self.used_over(idx).filter(|b| !b.1).map(|b| b.0)
     }
 
-    /// The next movable block in use that begins at or after `idx` and before `end`; `idx` goes
-    /// past it. Read without a lock: what it says is asked again of the block's owner.
+    /// Returns the next movable block in use that begins at or after `idx` and before `end`, and
+    /// advances `idx` past it. Reads without a lock, so the caller must check the result again.
     fn next_movable(&self, idx: &mut u32, end: u32) -> Option<(u32, Order)> {
         while *idx < end {
             let here = *idx;

@@ -1,4 +1,4 @@
-//! Memory by place: isolation, contiguous ranges, compaction, hotplug, reporting.
+//! Operations on ranges: isolation, contiguous ranges, compaction, hotplug, reporting.
 
 pub(crate) mod cma;
 pub mod compact;

@@ -1,9 +1,9 @@
-//! Blocks at a place of the caller's choice: at one frame, aligned beyond their size, below an
-//! address; what drivers and firmware tables ask for.
+//! Allocation at a place of the caller's choice: at a given frame, aligned beyond the block's size,
+//! or below an address. Drivers and firmware tables need this.
 //!
-//! The spec says nothing of these; they follow its nearest relatives. A block at a given frame is
-//! taken as compaction takes a free block (§7.4): above the unboosted MIN mark. A search goes
-//! through the free lists as §4.3 does: own type, CMA for movable pages, then stealing (§4.5).
+//! The spec does not define these calls; they follow its nearest relatives. A block at a given
+//! frame is taken as compaction takes a free block (§7.4): above the unboosted MIN mark. A search
+//! goes through the free lists as §4.3 does: own type, CMA for movable pages, then stealing (§4.5).
 
 use core::fmt;
 
@@ -26,41 +26,41 @@ use crate::zone::at::Locked;
 use crate::zone::mobility::fallbacks;
 use crate::zone::state::Zone;
 
-/// Where a block is to lie.
+/// Constraints on where a block may lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Its first frame is a multiple of this: a power of two, in pages. A block is aligned to its
-    /// own size anyway.
+    /// The block's first frame is a multiple of this: a power of two, in pages. A block is always
+    /// aligned to its own size.
     pub align: u64,
-    /// All its frames lie below this one.
+    /// All frames of the block lie below this one.
     pub below: Option<Pfn>,
 }
 
 impl Default for Place {
-    /// Anywhere.
+    /// No constraint.
     fn default() -> Self {
         Place { align: 1, below: None }
     }
 }
 
-/// Why a block at a chosen place was not to be had. Nothing is taken then.
+/// Why a block could not be allocated at the chosen place. Nothing is allocated then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PlaceError {
-    /// The request means nothing, or there is no such block.
+    /// The request is invalid, or there is no such block.
     Alloc(AllocError),
-    /// An alignment is a power of two, in pages.
+    /// The alignment is not a power of two, in pages.
     BadAlign(u64),
-    /// The frame is not a multiple of the order's size.
+    /// The frame is not a multiple of the block's size.
     Misaligned(Pfn),
     /// The frame lies in no zone.
     Foreign(Pfn),
-    /// The frame is a hole, or was never handed over to the allocator.
+    /// The frame is a hole, or was never given to the allocator.
     Reserved(Pfn),
-    /// The frame is in use, or [out of use](crate::OutOfUse): also where this very request found a
-    /// page of its block to be bad (§11.2).
+    /// The frame is in use or [out of use](crate::OutOfUse). Also returned if this request itself
+    /// found a bad page in the block (§11.2).
     InUse(Pfn),
-    /// The frame is free, but its pageblock is isolated (§4.11), or kept for requests of another
-    /// kind: highatomic (§3.8), or CMA and this one is not movable.
+    /// The frame is free, but its pageblock cannot serve this request. It is isolated (§4.11), it
+    /// is highatomic (§3.8), or it is CMA and the request is not movable.
     Withheld(Pfn, MigrateType),
 }
 
@@ -93,14 +93,15 @@ impl From<AllocError> for PlaceError {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Allocates the block of 2^`order` pages that begins at `pfn`. Of `gfp`, the type and what
-    /// [`prepare`](crate::Platform::prepare) reads count; the frame says the zone.
+    /// Allocates the block of 2^`order` pages that begins at `pfn`. Only `gfp`'s type and the flags
+    /// that [`prepare`](crate::Platform::prepare) reads matter; the frame determines the zone.
     ///
-    /// All of it must be free: per-CPU lists are drained if some of it is there, nothing is moved
-    /// ([`alloc_contig`](Yard::alloc_contig) does that). The zone must keep its MIN watermark.
+    /// All of the block must be free. Per-CPU lists are drained if they hold a part of it, but
+    /// nothing is migrated ([`alloc_contig`](Yard::alloc_contig) does that). The zone must keep its
+    /// MIN watermark.
     ///
     /// # Errors
-    /// [`PlaceError`] names the first frame in the way.
+    /// [`PlaceError`] names the first frame that is not available.
     pub fn alloc_at(&self, pfn: Pfn, order: Order, gfp: Gfp) -> Result<(), PlaceError> {
         if self.hooks.fail(order, gfp) {
             return Err(AllocError::NoMemory.into());
@@ -131,12 +132,12 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Allocates a block as [`alloc`](Yard::alloc) does, but at a place that the caller can use.
+    /// Allocates a block as [`alloc`](Yard::alloc) does, but only at a place that meets `place`.
     ///
-    /// Where that means more than any block fulfils, the free lists of each zone are searched under
-    /// its lock, first above the LOW watermark and without taking from other types. Per-CPU lists
-    /// are drained before the request fails; nothing is moved or reclaimed
-    /// ([`alloc_contig_pages`](Yard::alloc_contig_pages) moves).
+    /// If not every block meets the constraints, the free lists of each zone are searched under its
+    /// lock, first above the LOW watermark and without stealing from other types. Per-CPU lists are
+    /// drained before the request fails. Nothing is migrated or reclaimed
+    /// ([`alloc_contig_pages`](Yard::alloc_contig_pages) migrates).
     ///
     /// # Errors
     /// [`PlaceError::BadAlign`], or [`PlaceError::Alloc`].
@@ -146,7 +147,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let req = self.request(order, gfp, NodeChoice::LOCAL)?;
         let limit = place.below.unwrap_or(Pfn(u64::MAX));
-        // Also of zones that have no memory: it may come before the block is taken.
+        // Zones without memory count too: theirs may come online before the block is allocated.
         let mut reachable =
             self.zones.iter().filter(|z| z.kind <= req.highest && req.asked.contains(z.node));
         if place.align <= order.pages().into() && reachable.all(|z| z.end() <= limit) {
@@ -161,7 +162,7 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(pfn)
     }
 
-    /// One search of the free lists of all zones, and another one with per-CPU lists drained.
+    /// Searches the free lists of all zones, then once more with the per-CPU lists drained.
     fn search(&self, req: &Request, gfp: Gfp, wanted: Wanted) -> Option<Pfn> {
         let low = AllocFlags::WMARK_LOW | AllocFlags::of(gfp) | AllocFlags::NOFRAGMENT;
         let slow = AllocFlags::slow(gfp, wanted.order);
@@ -174,10 +175,11 @@ impl<'a, C: Config> Yard<'a, C> {
                     if !zone.watermark_fast(wanted.order, mark, req.highest, flags) {
                         continue;
                     }
-                    // In the condition itself the lock would be held to the end of the body.
+                    // Not in the loop condition: the lock would then be held to the end of the
+                    // body.
                     let take = || at.lock().take_placed(wanted, req.migrate_type, flags);
                     while let Some(idx) = take() {
-                        // A bad block is out of use; the next place is tried (§5.7).
+                        // A bad block goes out of use; try the next place (§5.7).
                         if at.passes_alloc_check(idx, wanted.order) {
                             return Some(zone.pfn(idx));
                         }
@@ -195,15 +197,15 @@ impl<'a, C: Config> Yard<'a, C> {
         None
     }
 
-    /// Takes `pages` pages beside each other, the first a multiple of `align`, all in `within`: the
-    /// first place in the zones that `gfp` allows that can be emptied as by
-    /// [`alloc_contig`](Yard::alloc_contig), which says what `t` and `gfp` mean, and how they are
-    /// given back.
+    /// Allocates `pages` contiguous pages inside `within`, the first a multiple of `align`. Tries
+    /// the zones that `gfp` allows and takes the first place that
+    /// [`alloc_contig`](Yard::alloc_contig) can empty. See there for `t`, `gfp` and how to free the
+    /// pages.
     ///
-    /// # Errors
-    /// [`ContigError::NoPlace`] where every place refused; [`ContigError::NoMemory`] where there is
-    /// no room to move to; [`ContigError::BadAlign`]; [`ContigError::Isolate`] for no pages, or a
-    /// type that means nothing.
+    /// - [`ContigError::NoPlace`] if no place could be emptied.
+    /// - [`ContigError::NoMemory`] if there is no room to migrate to.
+    /// - [`ContigError::BadAlign`] if `align` is not a power of two.
+    /// - [`ContigError::Isolate`] if `pages` is 0 or `t` is invalid.
     pub fn alloc_contig_pages(
         &self,
         pages: u64,
@@ -217,12 +219,12 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let req =
             self.request(Order::ZERO, gfp, NodeChoice::LOCAL).map_err(|_| ContigError::NoPlace)?;
-        // Nothing is found, or the search ends with what it says.
+        // `None` repeats the walk if the zonelists changed; a result ends it.
         let found = self.walk(gfp, || self.contig_place(&req, pages, align, &within, (t, gfp)));
         found.unwrap_or(Err(ContigError::NoPlace))
     }
 
-    /// Tries each place in the zones of a request. `None`: all of them are busy.
+    /// Tries each place in the zones of a request. `None` if all of them are busy.
     fn contig_place(
         &self,
         req: &Request,
@@ -236,7 +238,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let mut from = within.start.max(zone.start);
             while let Some(range) = aligned_range(from, pages, align, end) {
                 let start = range.start;
-                // Places that share pages with one that was refused are not worth all that again.
+                // Places that overlap a refused one are not worth another full attempt.
                 let next = Pfn(start.0.saturating_add(pages.max(align)));
                 if let Some(after) = zone.past_obstacle(range.start, pages, t) {
                     from = after;
@@ -253,14 +255,14 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 }
 
-/// The first aligned range at or after a frame that ends by `end`.
+/// Returns the first aligned range at or after `from` that ends at or before `end`.
 fn aligned_range(from: Pfn, pages: u64, align: u64, end: Pfn) -> Option<core::ops::Range<Pfn>> {
     let start = from.0.checked_next_multiple_of(align)?;
     let last = start.checked_add(pages)?;
     (last <= end.0).then_some(Pfn(start)..Pfn(last))
 }
 
-/// What a search of the free lists is for.
+/// What a search of the free lists looks for.
 #[derive(Clone, Copy)]
 struct Wanted {
     order: u8,
@@ -269,7 +271,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// The first place in a free block, as an offset.
+    /// Returns the first suitable place in a free block, as an offset into it.
     fn fits(&self, block: Pfn, order: u8) -> Option<u32> {
         let pages = 1u64 << self.order;
         let start = block.0.checked_next_multiple_of(self.align.max(pages))?;
@@ -312,8 +314,8 @@ impl<C: Config> Locked<'_, '_, C> {
         if !z.watermarks.ok(0, mark, ZoneKind::Dma, flags, z.supply(), || true) {
             return Err(AllocError::NoMemory.into());
         }
-        // One block around all of it, or several that fill it: whole pageblocks may lie side by
-        // side unmerged.
+        // Either one free block around all of it, or several that fill it: whole pageblocks may lie
+        // side by side unmerged.
         i = head;
         while i < end {
             let found = z.map.frame(i).state();
@@ -348,8 +350,8 @@ impl<C: Config> Locked<'_, '_, C> {
         None
     }
 
-    /// The frames of a block, on no list any more, become a caller's. Whole pageblocks get its
-    /// type, as where they are claimed (§4.4).
+    /// Allocates the frames of a block that is on no list. Whole pageblocks get the request's type,
+    /// as when they are claimed (§4.4).
     fn occupy(&self, idx: u32, order: u8, t: MigrateType) {
         let z = self.zone;
         let end = idx.saturating_add(1 << order);
@@ -370,13 +372,14 @@ impl<C: Config> Locked<'_, '_, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// One past its last frame.
+    /// One past the zone's last frame.
     pub(crate) fn end(&self) -> Pfn {
         Pfn(self.start.0.wrapping_add(self.spanned))
     }
 
-    /// Where a range must begin to get past what would refuse its isolation (§4.11): `None` where
-    /// nothing seems to. Read without the lock, to save an attempt.
+    /// Returns where a range must begin to avoid everything that would refuse its isolation
+    /// (§4.11), or `None` if there is no visible obstacle. Reads without the lock, only to save an
+    /// attempt.
     fn past_obstacle(&self, start: Pfn, pages: u64, t: MigrateType) -> Option<Pfn> {
         let first = self.index_of(start)?;
         let blocks = blocks_of(&(first..first.wrapping_add(pages as u32)));
@@ -386,7 +389,7 @@ impl<R: RawMutex> Zone<'_, R> {
             let end = block.saturating_add(PAGEBLOCK_PAGES);
             let isolated = self.map.block_type(block) == MigrateType::Isolate;
             if isolated || self.unmovable_in(block..end, t, Purpose::Use).is_some() {
-                // The last one counts: no range that begins before it can do without it.
+                // The last obstacle counts: every range that begins before it contains it.
                 last = Some(self.pfn(end));
             }
             block = end;

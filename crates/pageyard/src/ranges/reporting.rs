@@ -1,9 +1,9 @@
-//! Free-page reporting: the embedder is told which blocks lie free, so that the memory behind
-//! them can be used elsewhere meanwhile (spec §9.9). For balloons and for host crates.
+//! Free-page reporting: the embedder learns which blocks are free, so that the memory behind them
+//! can be used elsewhere meanwhile (spec §9.9). For balloons and host crates.
 //!
-//! A block is reported once for as long as it stays on its list: the mark is part of its state word,
-//! which whoever takes it off, or merges it, writes anew. How many pages bear it is counted where
-//! blocks leave their lists, so that an embedder knows at any time what is still to be reported.
+//! A block is reported once while it stays on its list. The mark is part of its state word, which
+//! is rewritten when the block leaves the list or merges. Marked pages are counted where blocks
+//! leave their lists, so an embedder can always read how many are still to be reported.
 
 use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
@@ -18,12 +18,12 @@ use crate::embedder::platform::Platform;
 use crate::zone::area::End;
 use crate::zone::at::{At, Locked};
 
-/// Blocks in one call of the hook.
+/// Blocks per call of the hook.
 const BATCH: usize = 32;
-/// One call for so many blocks of a list, or part of so many, in one pass.
+/// A pass makes at most one call of the hook per this many blocks of a list, rounded up.
 const BLOCKS_PER_CALL: u64 = 16 * BATCH as u64;
 
-/// Blocks that are looked at under one hold of the zone lock, where the embedder says when.
+/// Blocks inspected under one hold of the zone lock by `report_free_pages`.
 const LOOKS: u32 = 4096;
 
 /// Free pages of a zone in blocks of [`Reclaim::REPORT_ORDER`] and above (§9.9).
@@ -31,18 +31,19 @@ const LOOKS: u32 = 4096;
 pub struct Reported {
     /// Pages in blocks that have not been reported.
     pub waiting: u64,
-    /// Pages in blocks that have been, and lie there still.
+    /// Pages in blocks that have been reported and are still free.
     pub reported: u64,
-    /// Pages in blocks that had been reported when requests took them, or a part of them, ever
-    /// since: memory that is fetched back.
+    /// Pages in reported blocks that requests then took, wholly or in part, since the start: memory
+    /// that had to be fetched back.
     pub retaken: u64,
 }
 
 impl<C: Config> Yard<'_, C> {
-    /// Reports free blocks to [`Reclaim::report_free`], where that is wanted and due: two seconds
-    /// by [`Platform::now`] after the first of them became free (§9.9). Returns in how many
-    /// nanoseconds to call again; `None`: there is nothing to report. An embedder's thread calls
-    /// it from time to time, best as often as it says.
+    /// Reports free blocks to [`Reclaim::report_free`], if the embedder wants reports and one is
+    /// due: two seconds by [`Platform::now`] after the first of the blocks became free (§9.9).
+    ///
+    /// Returns the nanoseconds until the next call, or `None` if there is nothing to report. An
+    /// embedder's thread should call it repeatedly at that interval.
     pub fn report_free_blocks(&self) -> Option<u64> {
         let least = <C::Hooks as Reclaim>::REPORT_ORDER?;
         let cpu = self.hooks.cpu();
@@ -61,7 +62,7 @@ impl<C: Config> Yard<'_, C> {
             let Some(at) = self.at(zone, cpu) else { continue };
             report.pending.store(false, Relaxed);
             if at.report_zone(least) {
-                // Not everything fitted into the budget, or was taken note of.
+                // The budget did not suffice for every block, or the hook refused some.
                 let locked = at.lock();
                 report.request(&self.hooks);
                 drop(locked);
@@ -76,8 +77,8 @@ impl<C: Config> Yard<'_, C> {
 }
 
 impl<C: Config> Yard<'_, C> {
-    /// How much of a zone's free memory has been reported, and how much has not; `None` where there
-    /// is no such zone, or nothing is ever reported. Takes no lock.
+    /// Returns how much of a zone's free memory has been reported and how much has not. `None` if
+    /// there is no such zone or the hooks never report. Takes no lock.
     pub fn reported(&self, zone: impl Into<ZoneId>) -> Option<Reported> {
         let least = <C::Hooks as Reclaim>::REPORT_ORDER?;
         let z = self.zone(zone)?;
@@ -86,10 +87,11 @@ impl<C: Config> Yard<'_, C> {
         Some(Reported { waiting: free.saturating_sub(reported), reported, retaken })
     }
 
-    /// The fewest pages that were free in a zone at once since this was last called for it, or since
-    /// the start: for embedders who want to know what their load will need again. As the zone's own
-    /// counter has it, without the parts that CPUs keep (§9.2); what is on per-CPU lists is not
-    /// free. `None` where there is no such zone, or nothing is ever reported.
+    /// Returns the lowest number of free pages in a zone since the previous call for it, or since
+    /// the start. Tells an embedder how much memory its load will need again.
+    ///
+    /// Reads the zone's own counter, without the per-CPU deltas (§9.2). Pages on per-CPU lists do
+    /// not count as free. `None` if there is no such zone or the hooks never report.
     pub fn take_lowest_free(&self, zone: impl Into<ZoneId>) -> Option<u64> {
         <C::Hooks as Reclaim>::REPORT_ORDER?;
         let cpu = self.hooks.cpu();
@@ -99,19 +101,22 @@ impl<C: Config> Yard<'_, C> {
         Some(at.zone.report.lowest.swap(now, Relaxed).min(now).max(0) as u64)
     }
 
-    /// Reports free blocks of a zone to [`Reclaim::report_free`] at once, up to about `most` pages:
-    /// for embedders with their own idea of when memory is idle, who do not call
-    /// [`report_free_blocks`](Yard::report_free_blocks). What requests use last comes first: the
-    /// largest blocks, down to `least`, and of these the movable ones. All memory was movable once,
-    /// so blocks of another type are there because somebody needed them. At no time are more blocks
-    /// off their lists than 32, or than a quarter of what is free above the LOW mark holds. Where that
-    /// is no block, it is one, if half of it holds one; otherwise there is nothing to report.
+    /// Reports free blocks of a zone to [`Reclaim::report_free`] at once, up to about `most` pages.
+    /// For embedders that decide by themselves when memory is idle, instead of calling
+    /// [`report_free_blocks`](Yard::report_free_blocks).
     ///
-    /// Blocks below [`Reclaim::REPORT_ORDER`] are not reported whatever `least` says. With
-    /// [`Order::MAX`] a load that is served from what is left fetches nothing back: smaller blocks that
-    /// are reported are used before larger ones that are not.
+    /// Blocks that requests use last come first: the largest ones, down to `least`, and among these
+    /// the movable ones. All memory was movable at the start, so blocks of another type exist
+    /// because a request needed them. At any time at most 32 blocks are off their lists, and at
+    /// most a quarter of the blocks that the free pages above the LOW mark hold. If that quarter is
+    /// less than one block, the limit is one block, provided that those pages hold two; otherwise
+    /// nothing is reported.
     ///
-    /// Returns how many pages the hook took note of. It ends where the hook takes no note.
+    /// Blocks below [`Reclaim::REPORT_ORDER`] are never reported, whatever `least` says. With
+    /// [`Order::MAX`], a load that the unreported memory can serve fetches nothing back: smaller
+    /// blocks that are reported are used before larger ones that are not.
+    ///
+    /// Returns the number of pages that the hook accepted. Stops when the hook refuses.
     pub fn report_free_pages(&self, zone: impl Into<ZoneId>, least: Order, most: u64) -> u64 {
         use MigrateType::{Cma, HighAtomic, Movable, Reclaimable, Unmovable};
         let cpu = self.hooks.cpu();
@@ -134,14 +139,14 @@ impl<C: Config> Yard<'_, C> {
 }
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// Takes a free block off its list; `taken`: for a request. That it was reported is forgotten.
+    /// Takes a free block off its list and forgets that it was reported. `taken`: for a request.
     #[inline(always)]
     pub(crate) fn unlist(&self, idx: u32, order: u8, t: MigrateType, taken: bool) {
         self.forget_report(idx, order, taken);
         self.zone.areas.remove(&self.zone.map, idx, order, t);
     }
 
-    /// A free block's state is about to be written anew.
+    /// Accounts for a report mark that is about to be overwritten with the free block's state.
     #[inline(always)]
     pub(crate) fn forget_report(&self, idx: u32, order: u8, taken: bool) {
         if let Some(least) = <C::Hooks as Reclaim>::REPORT_ORDER
@@ -153,23 +158,23 @@ impl<C: Config> Locked<'_, '_, C> {
     }
 }
 
-/// Blocks off their lists, for one call of the hook.
+/// Blocks taken off their lists for one call of the hook.
 struct Batch {
     blocks: [(Pfn, Order); BATCH],
     len: usize,
-    /// The hook took no note of some: it is to be asked again, but not now.
+    /// The hook refused some: ask it again, but not in this pass.
     refused: bool,
 }
 
 impl<C: Config> At<'_, '_, C> {
-    /// One pass over a zone. Whether something is left for the next one.
+    /// Makes one pass over a zone. Returns whether something is left for the next one.
     fn report_zone(&self, least: Order) -> bool {
         let zone = self.zone;
         let room = (BATCH as u64) << least.get();
         let mark = zone.watermarks.effective(LOW).saturating_add(room);
         let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0, refused: false };
         let mut left = false;
-        // Blocks off their lists are missed by others: only where there is plenty.
+        // Requests miss blocks that are off their lists, so report only if memory is plentiful.
         if zone.watermarks.ok(0, mark, ZoneKind::Dma, AllocFlags::CMA, zone.supply(), || true) {
             for order in least.get()..=MAX_ORDER {
                 for t in MigrateType::ALL.into_iter().filter(|&t| t != MigrateType::Isolate) {
@@ -181,7 +186,7 @@ impl<C: Config> At<'_, '_, C> {
         left || batch.refused
     }
 
-    /// Reports what is on one list; whether the budget ended first.
+    /// Reports the blocks of one list. Returns whether the budget ended first.
     fn report_list(&self, order: u8, t: MigrateType, batch: &mut Batch) -> bool {
         let zone = self.zone;
         let list = zone.areas.list(order, t);
@@ -192,7 +197,7 @@ impl<C: Config> At<'_, '_, C> {
         for _ in 0..budget {
             let locked = self.lock();
             let mut next = list.first();
-            // A list that a caller's mistake has spoilt still ends.
+            // Bounded, so that a list corrupted by a caller's mistake still ends.
             let mut looks = zone.map.len();
             while let Some(idx) = next.filter(|_| batch.len < BATCH && looks > 0) {
                 looks -= 1;
@@ -213,7 +218,7 @@ impl<C: Config> At<'_, '_, C> {
             if batch.len < BATCH {
                 return false;
             }
-            // What was looked at is not looked at again.
+            // Inspected blocks are not inspected again.
             if let Some(idx) = next {
                 list.rotate_to(&zone.map, idx);
             }
@@ -226,8 +231,8 @@ impl<C: Config> At<'_, '_, C> {
         true
     }
 
-    /// Reports blocks of one list in one call of the hook, about `most` pages of them. How many it
-    /// was; `None` where the hook took no note, or the zone has no block to spare.
+    /// Reports about `most` pages in blocks of one list, in one call of the hook. Returns the
+    /// number of pages, or `None` if the hook refused or the zone has no block to spare.
     fn report_some(&self, order: u8, t: MigrateType, most: u64) -> Option<u64> {
         let zone = self.zone;
         let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0, refused: false };
@@ -237,7 +242,7 @@ impl<C: Config> At<'_, '_, C> {
             let locked = self.lock();
             let low = zone.watermarks.effective(LOW);
             let above = zone.supply_exact().free.saturating_sub(low);
-            // In a small zone no block is a quarter.
+            // In a small zone a quarter is less than one block.
             let one = u64::from(above >> order > 1);
             let room = (above >> order >> 2).max(one).min(BATCH as u64);
             let wanted = most.div_ceil(1 << order).min(room) as usize;
@@ -247,7 +252,7 @@ impl<C: Config> At<'_, '_, C> {
             let mut looks = LOOKS;
             while let Some(idx) = next.filter(|_| batch.len < wanted) {
                 if looks == 0 {
-                    // What was looked at is not looked at again.
+                    // Inspected blocks are not inspected again.
                     list.rotate_to(&zone.map, idx);
                     break;
                 }
@@ -273,7 +278,7 @@ impl<C: Config> At<'_, '_, C> {
         if batch.refused || pages == 0 && !spare { None } else { Some(pages) }
     }
 
-    /// Calls the hook, and puts the blocks back, also where it panics.
+    /// Calls the hook and returns the blocks to their lists, also if the hook panics.
     fn report_batch(&self, batch: &mut Batch) {
         let blocks = batch.blocks.get(..batch.len).unwrap_or(&[]);
         if blocks.is_empty() {
@@ -287,11 +292,11 @@ impl<C: Config> At<'_, '_, C> {
         batch.len = 0;
     }
 
-    /// Puts blocks back, last in their lists; `taken`: they have been reported.
+    /// Returns blocks to the tails of their lists. `taken`: the hook accepted them.
     fn relist(&self, blocks: &[(Pfn, Order)], taken: bool) {
         let zone = self.zone;
         let locked = self.lock();
-        // That these come back is no news.
+        // Relisting these blocks must not request another report.
         zone.report.without_news(|| {
             for &(pfn, order) in blocks {
                 let Some(idx) = zone.index_of(pfn) else { continue };

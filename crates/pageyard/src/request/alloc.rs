@@ -1,5 +1,5 @@
-//! The way of a request (spec §2.7, §2.8): flags to zone and type, the first attempt, the walk over
-//! the zones. What follows where that fails is in [`ladder`](crate::request::slow_path).
+//! Allocation (spec §2.7, §2.8): zone and type from the flags, the first attempt, the walk over the
+//! zones. If the attempt fails, the [slow path](crate::request::slow_path) takes over.
 
 use core::fmt;
 
@@ -24,18 +24,18 @@ use crate::zone::mobility::Source;
 use crate::zone::state::{BELOW_HIGH, BOOSTED_WATERMARK, ZONELIST_STALE, Zone, first_mark};
 use crate::zone::zonelist::Zonelist;
 
-/// Why a request was not served.
+/// Why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocError {
-    /// No zone that the request may use has a block it may take.
+    /// No zone that the request may use has a block that it may take.
     NoMemory,
-    /// The zone bits of the flags mean nothing together (§2.3).
+    /// The zone bits of the flags contradict each other (§2.3).
     BadZone,
-    /// The flags say both MOVABLE and RECLAIMABLE (§2.4).
+    /// The flags contain both MOVABLE and RECLAIMABLE (§2.4).
     BadType,
-    /// The platform named a CPU that the yard was not told of, or that is down.
+    /// The hooks report a CPU that the layout does not name or that is offline.
     UnknownCpu(CpuId),
-    /// The request prefers a node that the yard was not told of.
+    /// The request prefers a node that does not exist.
     UnknownNode(NodeId),
 }
 
@@ -61,9 +61,8 @@ impl fmt::Display for AllocError {
 
 impl core::error::Error for AllocError {}
 
-/// The answer to a request in two registers: which it is, and a number that belongs to it. The
-/// plain `Result` is handed over in memory, and the common case, which calls nothing, would have to
-/// go through that memory too (three instructions a request).
+/// The result of a request in two registers: the variant and its payload. A plain `Result` is
+/// returned in memory, which would cost the common case three instructions per request.
 struct Answer(u64, u64);
 
 impl From<Result<Pfn, AllocError>> for Answer {
@@ -93,7 +92,7 @@ impl From<Answer> for Result<Pfn, AllocError> {
     }
 }
 
-/// A request, looked up once.
+/// A request with its flags resolved.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) order: Order,
@@ -101,19 +100,19 @@ pub(crate) struct Request {
     pub(crate) migrate_type: MigrateType,
     pub(crate) highest: ZoneKind,
     pub(crate) cpu: CpuId,
-    /// The node whose order of zones counts.
+    /// The node whose zonelist is used.
     pub(crate) node: NodeId,
     /// The nodes that the caller allows.
     pub(crate) asked: NodeMask,
     /// The nodes that may serve this attempt.
     pub(crate) nodes: NodeMask,
-    /// Pass over nodes with too many dirty pages (§2.8 step 2).
+    /// Skip nodes with too many dirty pages (§2.8 step 2).
     pub(crate) spread_dirty: bool,
     pub(crate) context: Context,
 }
 
 impl Request {
-    /// All nodes, or its own alone where it insists on that.
+    /// Returns all nodes, or only the preferred node for THISNODE requests.
     pub(crate) fn reachable(&self) -> NodeMask {
         if self.gfp.contains(Gfp::THISNODE) { NodeMask::only(self.node) } else { NodeMask::ALL }
     }
@@ -122,17 +121,17 @@ impl Request {
 impl<'a, C: Config> Yard<'a, C> {
     /// Allocates a block of 2^`order` pages (spec §2.7).
     ///
-    /// The block is aligned to its size. It is the caller's until it is given to
-    /// [`free`](Yard::free) with the same order. Its contents are what they were, unless the
-    /// platform [prepares](Platform::prepare) them.
+    /// The block is aligned to its size. It belongs to the caller until it is passed to
+    /// [`free`](Yard::free) with the same order. Its contents are unspecified unless the hooks
+    /// [prepare](Platform::prepare) them.
     ///
-    /// Where no zone can serve it at once, the request climbs the ladder of §2.10 as far as its
-    /// flags allow: it wakes background reclaim, uses reserves, reclaims and compacts through the
-    /// platform's hooks. However they behave, it ends in an answer.
+    /// If no zone can serve the request at once, it takes the slow path of §2.10 as far as its
+    /// flags allow: it wakes background reclaim, uses reserves, and reclaims and compacts through
+    /// the hooks. Every request terminates, whatever the hooks do.
     ///
     /// # Errors
-    /// [`AllocError`]; then nothing was taken, though the attempt has left its traces in the
-    /// tuning, as the kernel's does (§2.8).
+    /// [`AllocError`]. Nothing was allocated, but the attempt may have changed the tuning of the
+    /// per-CPU lists, as in the kernel (§2.8).
     #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         self.alloc_from(NodeChoice::LOCAL, order, gfp)
@@ -149,14 +148,14 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// The common case of a request alone; `None` where there is more to be done, and nothing has
-    /// changed. With [`alloc_rest`](Yard::alloc_rest), in a function of its own, what C calls leaves
-    /// no frame of the common case below the rest. Asks no [`Defences::fail`].
+    /// The common case of a request. Returns `None`, with nothing changed, if the request needs
+    /// [`alloc_rest`](Yard::alloc_rest). The two are separate so that a C caller does not keep the
+    /// common case's frame during the rest. Does not call [`Defences::fail`].
     #[doc(hidden)]
     #[inline(always)]
     pub fn alloc_ready(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Option<Pfn> {
-        // Written twice: where the compiler does not know the order, single pages, the most common
-        // ones, still get code of their own.
+        // Both arms exist so that single pages, the most common order, get their own code even
+        // where the compiler does not know the order.
         if order == Order::ZERO {
             self.alloc_quick(nodes, Order::ZERO, gfp)
         } else {
@@ -164,7 +163,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// A request that is not the common case; also serves the common case, by more instructions.
+    /// Serves a request outside the common case. Also handles the common case, with more
+    /// instructions.
     ///
     /// # Errors
     /// As [`alloc_on`](Yard::alloc_on).
@@ -174,9 +174,8 @@ impl<'a, C: Config> Yard<'a, C> {
         self.alloc_full(nodes.preferred, nodes.allowed, order, gfp).into()
     }
 
-    /// Allocates a block as [`alloc`](Yard::alloc) does, from certain nodes: from one preferred
-    /// node on, or within a set of nodes, or both. With [`Gfp::THISNODE`] no other node than the
-    /// preferred one serves.
+    /// Allocates a block like [`alloc`](Yard::alloc), with a preferred node, a set of allowed
+    /// nodes, or both. With [`Gfp::THISNODE`], only the preferred node serves the request.
     ///
     /// # Errors
     /// As [`alloc`](Yard::alloc); also [`AllocError::UnknownNode`].
@@ -190,9 +189,10 @@ impl<'a, C: Config> Yard<'a, C> {
         self.alloc_from(nodes.into(), order, gfp)
     }
 
-    /// The common case in one piece: the preferred zone is above its high mark and nothing is
-    /// pending there, this CPU's list is not busy and not empty. Anything else is left to
-    /// [`alloc_full`](Self::alloc_full), and nothing has changed by then.
+    /// The common case in one piece: the preferred zone passes the first watermark that a request
+    /// tests, with nothing pending, and this CPU's list is neither locked nor empty. Returns
+    /// `None`, with nothing changed, in any other case; [`alloc_full`](Self::alloc_full) handles
+    /// it.
     #[inline(always)]
     fn alloc_quick(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Option<Pfn> {
         let o = order.get();
@@ -235,7 +235,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Some(pfn)
     }
 
-    /// The whole way of a request. The choice of nodes in two parts, which registers hold.
+    /// The full allocation path. Takes the node choice in two parts so that it is passed in
+    /// registers.
     #[cold]
     #[inline(never)]
     fn alloc_full(
@@ -253,7 +254,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let answer = match self.fast_path(&req) {
             Some(pfn) => Some(pfn),
             None => {
-                // The scope stays; what was for the first attempt alone does not.
+                // Keeps the task's restrictions, drops flags set for the first attempt only.
                 req.gfp = gfp.difference(req.context.without);
                 self.slow_path(&mut req)
             }
@@ -267,7 +268,7 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(pfn)
     }
 
-    /// A request's flags looked up, its context asked for (§2.7).
+    /// Builds a request: resolves its flags and queries its context (§2.7).
     #[inline]
     pub(crate) fn request(
         &self,
@@ -313,25 +314,25 @@ impl<'a, C: Config> Yard<'a, C> {
         })
     }
 
-    /// The zones that may serve a request, best first.
+    /// Iterates over the zones that may serve a request, best first.
     #[inline]
     pub(crate) fn zones_for(&self, req: &Request) -> Zonelist<'a, C::Lock> {
         self.zones_in(req, req.nodes)
     }
 
-    /// The same within other nodes.
+    /// Like [`zones_for`](Self::zones_for), with other nodes.
     #[inline]
     pub(crate) fn zones_in(&self, req: &Request, nodes: NodeMask) -> Zonelist<'a, C::Lock> {
         Zonelist::new(self.nodes, req.node, req.highest, nodes)
     }
 
-    /// The zone that a request tries first.
+    /// Returns the zone that a request tries first.
     #[inline(never)]
     pub(crate) fn preferred(&self, req: &Request) -> Option<&'a Zone<'a, C::Lock>> {
         self.zones_for(req).next()
     }
 
-    /// The first attempt, at the low watermark (§2.7).
+    /// Makes the first attempt, at the low watermark (§2.7).
     #[inline]
     fn fast_path(&self, req: &Request) -> Option<Pfn> {
         let mut flags = AllocFlags::WMARK_LOW | AllocFlags::of(req.gfp);
@@ -344,7 +345,7 @@ impl<'a, C: Config> Yard<'a, C> {
         self.attempt(req, flags)
     }
 
-    /// One walk over the zones (§2.8).
+    /// Walks the zones once (§2.8).
     #[inline]
     pub(crate) fn attempt(&self, req: &Request, flags: AllocFlags) -> Option<Pfn> {
         let mut flags = flags;
@@ -367,7 +368,7 @@ impl<'a, C: Config> Yard<'a, C> {
                     }
                 }
                 if flags.contains(AllocFlags::NOFRAGMENT) && zone.node != preferred.node {
-                    // Better mixed blocks here than memory from afar.
+                    // Fragmentation in the preferred node is better than remote memory.
                     flags.remove(AllocFlags::NOFRAGMENT);
                     continue 'scan;
                 }
@@ -379,13 +380,13 @@ impl<'a, C: Config> Yard<'a, C> {
             if !flags.contains(AllocFlags::NOFRAGMENT) {
                 return None;
             }
-            // Better mixed blocks than none.
+            // Fragmentation is better than failure.
             flags.remove(AllocFlags::NOFRAGMENT);
         }
     }
 
-    /// One zone of the walk. A function of its own: inlined, it would have the walk keep most of the
-    /// request in its frame, below all that follows.
+    /// Tries one zone of the walk. Outlined: inlined, most of the request would stay in the walk's
+    /// frame, below everything that follows.
     #[inline(never)]
     fn attempt_at(
         &self,
@@ -413,8 +414,8 @@ impl<'a, C: Config> Yard<'a, C> {
         answer
     }
 
-    /// A zone failed its mark: whether it may serve after all, because it has grown (§8.2), or
-    /// passes once a near node has freed what it can do without (§2.8 step 6).
+    /// Whether a zone that failed its watermark may serve after all: because it has grown (§8.2),
+    /// or because node reclaim on a near node lifted it above the watermark (§2.8 step 6).
     #[cold]
     fn make_room(
         &self,
@@ -437,7 +438,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Step 7: takes the block from this CPU's lists or the zone's (§4.3, §5.7).
+    /// Step 7: takes the block from this CPU's lists or the zone's free lists (§4.3, §5.7).
     #[inline(always)]
     fn serve(&self, at: &At<'_, 'a, C>, req: &Request, flags: AllocFlags) -> Option<u32> {
         let zone = at.zone;
@@ -464,11 +465,12 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 }
 
-/// Nodes at most this far off are worth freeing memory on before they are passed over (§2.8).
+/// Maximum distance at which a node is reclaimed before it is skipped (§2.8).
 const NEAR: u8 = 30;
 
 impl<C: Config> At<'_, '_, C> {
-    /// Steps 5 and 6: the high watermark, while it was last seen to hold; then the one asked for.
+    /// Steps 5 and 6: tests the high watermark if the policy and BELOW_HIGH call for it, then the
+    /// requested watermark.
     #[inline(never)]
     fn watermark_holds(&self, req: &Request, flags: AllocFlags) -> bool {
         let zone = self.zone;
@@ -489,7 +491,7 @@ impl<C: Config> At<'_, '_, C> {
         self.mark_holds(req, flags)
     }
 
-    /// Step 6: the mark that the attempt is held to.
+    /// Step 6: tests the watermark that the attempt's flags select.
     fn mark_holds(&self, req: &Request, flags: AllocFlags) -> bool {
         self.holds(flags.mark(), req, flags)
     }
@@ -500,7 +502,7 @@ impl<C: Config> At<'_, '_, C> {
         self.zone.watermark_fast(req.order.get(), mark, req.highest, flags)
     }
 
-    /// From this CPU's lists (§5.7), where the order is kept there and nobody else is at them.
+    /// Takes a block from this CPU's lists (§5.7), if they cache the order and are not locked.
     #[inline]
     fn take_cached(&self, req: &Request, flags: AllocFlags) -> Option<u32> {
         let order = req.order.get();
@@ -515,12 +517,12 @@ impl<C: Config> At<'_, '_, C> {
         pageset.take(self, order, req.migrate_type, flags)
     }
 
-    /// From the zone's free lists (§2.8 step 7, §3.8).
+    /// Takes a block from the zone's free lists (§2.8 step 7, §3.8).
     #[inline(never)]
     fn take_direct(&self, req: &Request, flags: AllocFlags) -> Option<u32> {
         loop {
             let idx = self.take_from_zone(req, flags)?;
-            // A bad block is out of use; the next one is tried (§5.7).
+            // A bad block stays out of use; try the next one (§5.7).
             if self.passes_alloc_check(idx, req.order.get()) {
                 return Some(idx);
             }

@@ -1,4 +1,4 @@
-//! Many single pages at once (spec §6.1).
+//! Bulk allocation of single pages (spec §6.1).
 
 use lock_api::RawMutex;
 
@@ -14,21 +14,23 @@ use crate::request::alloc::{AllocError, Request};
 use crate::zone::state::Zone;
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Fills the empty slots with single pages (spec §6.1, array form): the per-CPU list is locked
-    /// once, and the watermark tested once, for all of them. Slots already filled stay.
+    /// Fills the empty slots with single pages (spec §6.1, array form). Tests the watermark once
+    /// for all of them, and locks the per-CPU list once for up to 64 of them. Filled slots are left
+    /// alone.
     ///
-    /// Returns the index reached, filled slots included: it may be less than the number of slots,
-    /// and every slot before it is filled. Where not even one page could be had at once, or pages
-    /// are charged ([`Gfp::ACCOUNT`]), one is tried as by [`alloc`](Yard::alloc).
+    /// Returns the index reached, including slots that were already filled. It may be less than the
+    /// number of slots; every slot before it is filled. If the per-CPU lists yield no page, or
+    /// pages are charged ([`Gfp::ACCOUNT`]), tries a single page like [`alloc`](Yard::alloc).
     ///
     /// # Errors
-    /// [`AllocError`] for flags that mean nothing; a lack of memory is no error.
+    /// [`AllocError`] for invalid flags, CPU or node. A shortage is not an error: it returns fewer
+    /// pages.
     pub fn alloc_bulk(&self, gfp: Gfp, slots: &mut [Option<Pfn>]) -> Result<usize, AllocError> {
         self.alloc_bulk_on(NodeChoice::LOCAL, gfp, slots)
     }
 
-    /// As [`alloc_bulk`](Yard::alloc_bulk), from certain nodes. Only the preferred node's own zones
-    /// serve many pages at once.
+    /// Like [`alloc_bulk`](Yard::alloc_bulk), with a choice of nodes. Bulk pages come only from
+    /// zones of the node of the first eligible zone.
     ///
     /// # Errors
     /// As [`alloc_on`](Yard::alloc_on).
@@ -62,7 +64,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(done)
     }
 
-    /// Up to `n` single pages, each given to `each` (spec §6.1, list form). Returns how many.
+    /// Allocates up to `n` single pages and passes each to `each` (spec §6.1, list form). Returns
+    /// the number of pages.
     ///
     /// # Errors
     /// As [`alloc_bulk`](Yard::alloc_bulk).
@@ -75,7 +78,7 @@ impl<'a, C: Config> Yard<'a, C> {
         self.alloc_bulk_each_on(NodeChoice::LOCAL, n, gfp, each)
     }
 
-    /// As [`alloc_bulk_each`](Yard::alloc_bulk_each), from certain nodes.
+    /// Like [`alloc_bulk_each`](Yard::alloc_bulk_each), with a choice of nodes.
     ///
     /// # Errors
     /// As [`alloc_on`](Yard::alloc_on).
@@ -99,8 +102,9 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(got)
     }
 
-    /// What of so many pages can be had at once; `None`: nothing, and one is to be tried by
-    /// [`alloc_rest`](Yard::alloc_rest). What C calls leaves no frame of this below that.
+    /// Allocates what the per-CPU lists yield of `n` pages. Returns `None` if that is nothing and
+    /// the caller should try a single page with [`alloc_rest`](Yard::alloc_rest). Separate so that
+    /// a C caller does not keep this frame during that attempt.
     ///
     /// # Errors
     /// As [`alloc_on`](Yard::alloc_on).
@@ -122,7 +126,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok((!tries_one).then_some(got))
     }
 
-    /// Up to `n` pages, each given to `each` once it is prepared. Returns how many.
+    /// Allocates up to `n` pages and passes each to `each` once it is prepared. Returns the number
+    /// of pages.
     #[inline(always)]
     fn bulk_from(
         &self,
@@ -140,7 +145,7 @@ impl<'a, C: Config> Yard<'a, C> {
             for place in chunk.pages.iter_mut().take(taken) {
                 let pfn = source.zone.pfn(*place);
                 self.prepare_memory(pfn, Order::ZERO, gfp);
-                // From here on it is the caller's.
+                // The page belongs to the caller from here on.
                 *place = NIL;
                 each(pfn);
             }
@@ -152,8 +157,8 @@ impl<'a, C: Config> Yard<'a, C> {
         got
     }
 
-    /// Where `missing` of `wanted` pages come from. A frame of its own: the request lies below no
-    /// page that is taken.
+    /// Chooses the source of `missing` of `wanted` pages. Outlined to keep the request off the
+    /// stack while pages are taken.
     #[inline(never)]
     fn bulk_source(
         &self,
@@ -180,14 +185,15 @@ impl<'a, C: Config> Yard<'a, C> {
         })
     }
 
-    /// Whether a bulk request takes the way of a single page: while owners are recorded, or where
-    /// each page is charged to somebody (§6.1).
+    /// Whether a bulk request must allocate page by page: because every block is observed, or
+    /// because each page is charged (§6.1).
     fn comes_singly(gfp: Gfp) -> bool {
         <C::Hooks as Observer>::SEES_EVERY_BLOCK || gfp.contains(Gfp::ACCOUNT)
     }
 
-    /// The first zone that has all the pages above its low mark, once it has grown so far if need
-    /// be (§8.2). No other mark is tested, so a bulk request never sets BELOW_HIGH.
+    /// Returns the first zone that would stay above its low watermark without the wanted pages,
+    /// growing zones if needed (§8.2). Tests no other watermark, so a bulk request never sets
+    /// BELOW_HIGH.
     fn bulk_zone(&self, req: &Request, wanted: u64) -> Option<&'a Zone<'a, C::Lock>> {
         let flags = bulk_flags(req.gfp);
         let zones = self.zones_for(req);
@@ -202,8 +208,8 @@ impl<'a, C: Config> Yard<'a, C> {
         })
     }
 
-    /// Fills the places with frames' indices, under one hold of this CPU's list; how many, stopping at
-    /// the first failure.
+    /// Fills `places` with frame indices under one lock of this CPU's list. Stops at the first
+    /// failure and returns the number filled.
     fn take_chunk<'p>(
         &self,
         source: &Source<'a, C::Lock>,
@@ -222,16 +228,16 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 }
 
-/// Where the pages of a bulk request come from.
+/// The source of a bulk request's pages.
 enum Start<'a, R: RawMutex> {
-    /// Nowhere: the platform makes the request fail, or nothing is missing.
+    /// No page: fault injection fails the request, or no page is missing.
     Nothing,
-    /// One at most, as by [`Yard::alloc`].
+    /// At most one page, allocated like [`Yard::alloc`].
     One,
     From(Source<'a, R>),
 }
 
-/// The lists that serve a bulk request, and what it needs to know of itself.
+/// The lists that serve a bulk request, with the request's parameters.
 struct Source<'a, R: RawMutex> {
     zone: &'a Zone<'a, R>,
     cpu: CpuId,
@@ -239,11 +245,11 @@ struct Source<'a, R: RawMutex> {
     flags: AllocFlags,
 }
 
-/// Pages on their way to the caller. Where the caller or a hook panics, they are free again.
+/// Pages taken but not yet passed to the caller. If the caller or a hook panics, they are freed.
 struct Chunk<'y, 'a, C: Config> {
     yard: &'y Yard<'a, C>,
     zone: &'a Zone<'a, C::Lock>,
-    /// Indices; [`NIL`] where there is none.
+    /// Frame indices; [`NIL`] if unused.
     pages: [u32; CHUNK],
 }
 
@@ -255,10 +261,10 @@ impl<C: Config> Drop for Chunk<'_, '_, C> {
     }
 }
 
-/// Pages taken under one hold of a per-CPU list's lock; hooks run between two holds.
+/// Maximum number of pages taken under one lock of a per-CPU list. Hooks run between two chunks.
 const CHUNK: usize = 64;
 
-/// No KSWAPD and no NOFRAGMENT: a bulk request boosts, but wakes nobody.
+/// Without KSWAPD and NOFRAGMENT: a bulk request may boost watermarks but wakes no reclaim.
 fn bulk_flags(gfp: Gfp) -> AllocFlags {
     let mut flags = AllocFlags::WMARK_LOW | AllocFlags::of(gfp);
     flags.remove(AllocFlags::KSWAPD);

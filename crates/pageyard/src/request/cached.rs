@@ -1,4 +1,4 @@
-//! The per-CPU lists: pages kept ready for one CPU, filled from the zone and drained to it in
+//! The per-CPU lists: free pages cached for one CPU, refilled from the zone and drained to it in
 //! bulk (spec §5).
 
 use crate::base::frame::{Frame, Kind, Map, Owned, Pageblock, State};
@@ -22,7 +22,7 @@ use crate::zone::run::Run;
 use crate::zone::state::BELOW_HIGH;
 
 impl Pageset {
-    /// Takes a block for a caller, if the list has one.
+    /// Allocates a block from the list, if it has one.
     #[inline(always)]
     pub(crate) fn pop<C: Config>(
         &mut self,
@@ -34,7 +34,7 @@ impl Pageset {
             let (idx, frame) = self.list(list_index(order, t)).pop_head(&at.zone.map)?;
             self.tuning.note_taken(&at.rules().pcp, order);
             if !at.passes_alloc_check(idx, order) {
-                // Out of use; the next one is tried (§5.7).
+                // The block stays out of use; try the next one (§5.7).
                 continue;
             }
             frame.set_allocated(State::new(Kind::Allocated, order, t));
@@ -43,7 +43,7 @@ impl Pageset {
         }
     }
 
-    /// Takes a block for a caller, after a refill where the list is empty (§5.7).
+    /// Allocates a block from the list, refilling it if it is empty (§5.7).
     #[inline]
     pub(crate) fn take<C: Config>(
         &mut self,
@@ -60,14 +60,14 @@ impl Pageset {
             if !at.rules().safety.checks_pages() {
                 return self.pop(at, order, t);
             }
-            // A refill of nothing but bad pages is followed by another one.
+            // After a refill of only bad pages, refill again.
             if self.list(list_index(order, t)).is_empty() {
                 return None;
             }
         }
     }
 
-    /// Fills an empty list from the zone, under one hold of its lock (§5.7, §5.8).
+    /// Refills an empty list from the zone under a single lock (§5.7, §5.8).
     #[cold]
     #[inline(never)]
     fn refill<C: Config>(
@@ -86,7 +86,7 @@ impl Pageset {
         let mut source = Source::Own;
         let mut blocks = 0;
         let zone = at.lock();
-        // Without CMA pages about, a request's own lists come first (§4.3).
+        // Without free CMA pages, the request's own free list comes first (§4.3).
         let own_first = at.zone.supply().cma == 0;
         while blocks < wanted {
             let run = if own_first && source == Source::Own {
@@ -119,8 +119,8 @@ impl Pageset {
         }
     }
 
-    /// Takes a block back from a caller; its pageblock's type is `t`. Above `high`, blocks go back
-    /// to the zone (§5.9).
+    /// Frees a block of pageblock type `t` to its list. At or above `high`, drains blocks to the
+    /// zone (§5.9).
     #[inline]
     pub(crate) fn put<C: Config>(
         &mut self,
@@ -143,9 +143,9 @@ impl Pageset {
         }
     }
 
-    /// Takes a block back if that needs no more than to put it on its list and count it. `false`:
-    /// nothing has changed, and [`put`](Pageset::put) is to be called. `OWNED`: nobody else can free
-    /// it meanwhile.
+    /// Frees a block to its list if that only takes a push and a count. Returns `false`, with
+    /// nothing changed, if the caller must use [`put`](Pageset::put) instead. `OWNED`: no other
+    /// thread can free the block concurrently.
     #[inline(always)]
     pub(crate) fn push_fast<C: Config, const OWNED: bool>(
         &mut self,
@@ -154,7 +154,7 @@ impl Pageset {
         pageblock: &Pageblock,
         order: u8,
     ) -> bool {
-        // Read under the list's lock, for those who poison frames.
+        // Read under the list's lock: code that poisons frames relies on it.
         let Some(t) = pageblock.listed_type() else { return false };
         if at.zone.pressure() != Pressure::default()
             || !OWNED && !block.frame.begin_free(block.seen)
@@ -163,8 +163,8 @@ impl Pageset {
         }
         let quiet = self.tuning.free_quietly(&at.rules().pcp, order, self.room);
         if quiet {
-            // Told before the block is on the list: from then on others may have it. Where there is
-            // more to do than to tell, it has been done.
+            // Reported before the push: once on the list, the block may be allocated again. With
+            // safety checks at free, `prepare_free` has already reported it.
             if !at.rules().safety.at_free() {
                 at.note_free(block.idx, order);
             }
@@ -175,7 +175,7 @@ impl Pageset {
         quiet
     }
 
-    /// The same for a block whose return has been told.
+    /// Like [`push_fast`](Pageset::push_fast), for a block whose free has already been reported.
     #[inline(always)]
     pub(crate) fn push_reported<C: Config>(
         &mut self,
@@ -195,7 +195,7 @@ impl Pageset {
         quiet
     }
 
-    /// The block goes on its list; the tuning is left to the caller.
+    /// Pushes a block on its list. The caller updates the tuning.
     #[inline(always)]
     fn push<C: Config>(
         &mut self,
@@ -211,7 +211,8 @@ impl Pageset {
         at.slot.counters.frees.add(order, t);
     }
 
-    /// Tells how `high` came from what it was to what it is: first it followed its limits (§5.4).
+    /// Reports the change of `high` in two steps: first to its limits (§5.4), then to its new
+    /// value.
     #[inline(always)]
     fn note_high<C: Config>(&self, at: &At<'_, '_, C>, was: i32, reason: HighReason) {
         let limits = self.tuning.limits;
@@ -242,8 +243,8 @@ impl Pageset {
         }
     }
 
-    /// Gives about `n` pages back to the zone under one hold of its lock, from the cold ends of
-    /// the lists, starting with list `start` (§5.12).
+    /// Drains about `n` pages to the zone under a single lock, from the cold ends of the lists,
+    /// starting with list `start` (§5.12).
     #[inline(never)]
     pub(crate) fn bulk_free<C: Config>(
         &mut self,
@@ -255,7 +256,7 @@ impl Pageset {
         self.bulk_free_here(at, n, start, reason);
     }
 
-    /// [`bulk_free`](Self::bulk_free) in the caller's frame.
+    /// [`bulk_free`](Self::bulk_free), inlined into the caller.
     #[inline(always)]
     fn bulk_free_here<C: Config>(
         &mut self,
@@ -299,7 +300,7 @@ impl Pageset {
         let mut index = start;
         let joins =
             matches!(zone.rules().bulk_free, BulkFree::SinglePass) && !zone.rules().carried_types;
-        // Every list but the last is left empty, so each is looked at once.
+        // All lists but the last are left empty, so one visit to each is enough.
         for _ in 0..lists_used(zone.rules()) {
             if left <= 0 {
                 break;
@@ -314,7 +315,7 @@ impl Pageset {
                     let more = left > 0 && (joins || run.blocks == 0) && run.extend(idx);
                     if more {
                         left -= 1 << order;
-                        // A carried type is read once more when the block is freed.
+                        // A carried type is read again when the block is freed.
                         if !zone.rules().carried_types {
                             frame.set_state(State::TAIL);
                         }
@@ -332,14 +333,15 @@ impl Pageset {
         }
     }
 
-    /// The first pass of the bulk free that the single pass replaced (§5.12a): pages are unlinked
-    /// and gathered before the zone lock is taken.
+    /// The first pass of the older two-pass bulk free (§5.12a): unlinks and gathers pages before
+    /// the zone lock is taken.
     fn gather<C: Config>(&mut self, at: &At<'_, '_, C>, n: i32, start: usize, gathered: &List) {
         let map = &at.zone.map;
         let lists = lists_used(at.rules());
         let mut left = n;
         let mut index = (start + lists - 1) % lists;
-        // Not reset between turns: fuller lists give more, the more empty ones were passed.
+        // Not reset between lists: the more empty lists were skipped, the more blocks the next one
+        // gives.
         let mut take = 0;
         while left > 0 && self.tuning.count > 0 {
             for _ in 0..lists {
@@ -350,7 +352,7 @@ impl Pageset {
                 }
             }
             if take == lists as i32 {
-                // All the others are empty: this one gives everything that is still wanted.
+                // All other lists are empty: take everything still wanted from this one.
                 take = left;
             }
             let order = list_order(index);
@@ -368,8 +370,8 @@ impl Pageset {
     }
 }
 
-/// The blocks of a run go on a list. Outside the frame of a refill, whose locals would be kept while
-/// the loops use the registers.
+/// Puts the blocks of a run on a list. Outlined so that the loops do not compete for registers with
+/// the locals of `refill`.
 #[inline(never)]
 fn list_run(list: &List, map: &Map<'_>, run: Run, t: MigrateType) {
     let Run { first, blocks, order, .. } = run;
@@ -381,11 +383,11 @@ fn list_run(list: &List, map: &Map<'_>, run: Run, t: MigrateType) {
 }
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// A block leaves a per-CPU list for the zone.
+    /// Frees a block from a per-CPU list to the zone.
     #[inline]
     fn free_from_pcp(&self, idx: u32, order: u8) {
         let map = &self.zone.map;
-        // While blocks are isolated, what a page carries must not bring it back into use.
+        // While blocks are isolated, a carried type could bring an isolated page back into use.
         let carried = self.rules().carried_types && self.zone.isolated_blocks.load(Relaxed) == 0;
         let t = if carried { map.frame(idx).state().migrate_type() } else { map.block_type(idx) };
         self.free_one(idx, order, t, End::Head);
@@ -398,8 +400,8 @@ impl<C: Config> Locked<'_, '_, C> {
 }
 
 impl<C: Config> At<'_, '_, C> {
-    /// One tick of the statistics worker for this CPU and zone (§5.14, §5.15, §9.2): fold, decay,
-    /// expiry, in this order. Whether another tick is needed.
+    /// Runs one tick of the statistics worker for this CPU and zone (§5.14, §5.15, §9.2): fold,
+    /// decay, expiry, in this order. Returns whether another tick is needed.
     pub(crate) fn tick(&self) -> bool {
         if self.slot.diff() != 0 {
             let zone = self.lock();
@@ -409,7 +411,7 @@ impl<C: Config> At<'_, '_, C> {
         let mut todo = self.decay();
         let drained = todo > 0;
         while todo > 0 {
-            // Both locks are dropped between batches, so that nobody waits for the whole excess.
+            // Both locks are released between batches, to limit how long other CPUs wait.
             let mut pageset = self.slot.pageset.lock();
             let chunked = matches!(self.rules().pcp.decay, Decay::Eighth);
             let n = if chunked { todo.min(pageset.tuning.limits.batch.max(1)) } else { todo };
@@ -434,7 +436,7 @@ impl<C: Config> At<'_, '_, C> {
         true
     }
 
-    /// The tick's decay of `high` (§5.14); how many pages are to be drained.
+    /// Decays `high` by one tick (§5.14). Returns how many pages to drain.
     fn decay(&self) -> i32 {
         let mut pageset = self.slot.pageset.lock();
         let was = pageset.tuning.high;
@@ -444,8 +446,8 @@ impl<C: Config> At<'_, '_, C> {
         todo
     }
 
-    /// Tells a change of `high` to those who want to know. Behind a constant: an event that nobody
-    /// sees would still read the counters.
+    /// Reports a change of `high`. Guarded by a constant: otherwise the counters would be read even
+    /// if no hook observes the event.
     #[inline(always)]
     fn tell_high(&self, from: i32, tuning: &Tuning, to: i32, reason: HighReason) {
         if <C::Hooks as Observer>::SEES_TUNING && from != to {
@@ -463,7 +465,7 @@ impl<C: Config> At<'_, '_, C> {
         }
     }
 
-    /// Drains a CPU's lists of this zone (§5.16). The pages are accounted to the CPU that does it.
+    /// Drains a CPU's lists of this zone (§5.16). The pages are accounted to the draining CPU.
     #[inline(never)]
     pub(crate) fn drain(&self, owner: CpuId) {
         let Some(slot) = self.zone.slot(owner) else { return };

@@ -1,33 +1,32 @@
-//! When a request that compaction did not serve tries again (spec §7.6).
+//! When to retry compaction for a request that it did not serve (spec §7.6).
 
 use crate::base::units::{COSTLY_ORDER, Order};
 use crate::embedder::compact_events::{CompactResult, Priority};
 
-/// How often a request whose compaction succeeded, but whose block was lost to somebody else, may
-/// try again.
+/// How often a request may retry if compaction succeeded but other requests took the block.
 pub const MOST_RETRIES: u32 = 16;
 
-/// What a request remembers between its compactions.
+/// State that a request keeps between its compactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retries {
-    /// Successes in vain at this priority.
+    /// Successful compactions at this priority that did not serve the request.
     pub lost: u32,
-    /// How hard the next one tries.
+    /// Priority of the next compaction.
     pub priority: Priority,
 }
 
 impl Default for Retries {
-    /// As a request begins after its first reclaim (§2.10).
+    /// The state of a request after its first reclaim (§2.10).
     fn default() -> Self {
         Retries { lost: 0, priority: Priority::SyncLight }
     }
 }
 
-/// Whether a request that was not served after a compaction is to compact once more (§7.6), and how
-/// hard: `retries` changes accordingly.
+/// Returns whether an unserved request should compact once more (§7.6). Updates `retries` with the
+/// priority to use.
 ///
-/// `any_suitable` says whether a zone could be compacted if what is reclaimable were free: it is
-/// asked only where the compaction was skipped for want of memory.
+/// `any_suitable` returns whether a zone could be compacted if all reclaimable pages were free. It
+/// is only called if the compaction was skipped for lack of memory.
 pub fn should_retry(
     order: Order,
     result: CompactResult,

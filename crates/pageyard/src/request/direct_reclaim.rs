@@ -1,5 +1,4 @@
-//! What the allocator and the embedder's reclaim say to each other (spec §3.4, §3.7, §3.9, §7.2,
-//! §7.3).
+//! Interface between the allocator and the embedder's reclaim (spec §3.4, §3.7, §3.9, §7.2, §7.3).
 
 use lock_api::RawMutex;
 
@@ -33,8 +32,7 @@ impl ReclaimJob {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// The safe form of the test of a mark (§3.7): sums the CPUs' parts of the counter where they
-    /// could matter.
+    /// The safe watermark test (§3.7): sums the per-CPU parts of the counter if they could matter.
     pub(crate) fn passes_safely(&self, mark: Mark, order: Order, highest: ZoneKind) -> bool {
         let mut supply = self.supply();
         if supply.free < self.drift_mark.load(Relaxed) {
@@ -48,9 +46,9 @@ impl<R: RawMutex> Zone<'_, R> {
 }
 
 impl<C: Config> Yard<'_, C> {
-    /// Whether a zone passes a mark, boost included, for ordinary requests of this order that may
-    /// use zones up to `highest`: the safe form of §3.7, which sums the CPUs' parts of the counter
-    /// where they could matter. `None` where there is no such zone.
+    /// Returns whether a zone passes a watermark, boost included, for ordinary requests of this
+    /// order that may use zones up to `highest`. Uses the safe test of §3.7, which sums the per-CPU
+    /// parts of the counter if they could matter. `None` if the zone does not exist.
     pub fn passes(
         &self,
         zone: impl Into<ZoneId>,
@@ -61,8 +59,8 @@ impl<C: Config> Yard<'_, C> {
         Some(self.zone(zone)?.passes_safely(mark, order, highest))
     }
 
-    /// Background reclaim begins or ends in a zone (§7.2): per-CPU lists shrink meanwhile. Whether
-    /// there is such a zone.
+    /// Marks the begin or end of background reclaim in a zone (§7.2). Its per-CPU lists shrink
+    /// while it is active. Returns whether the zone exists.
     pub fn set_reclaim_active(&self, zone: impl Into<ZoneId>, active: bool) -> bool {
         let Some(z) = self.zone(zone) else { return false };
         if active {
@@ -73,8 +71,8 @@ impl<C: Config> Yard<'_, C> {
         true
     }
 
-    /// Background reclaim is done in a zone whose watermarks were boosted by `seen` pages when it
-    /// began (§3.4): that much of the boost is taken back. Whether there is such a zone.
+    /// Lowers a zone's watermark boost by `seen` pages, the boost when background reclaim began
+    /// (§3.4). Call it at the end of a run. Returns whether the zone exists.
     pub fn lower_boost(&self, zone: impl Into<ZoneId>, seen: u64) -> bool {
         let Some(z) = self.zone(zone) else { return false };
         let _lock = z.lock.lock();
@@ -83,8 +81,8 @@ impl<C: Config> Yard<'_, C> {
         true
     }
 
-    /// Step 6 of §2.8: frees what a near node can do without. With no more of either kind of cache
-    /// than the node is to keep (§10), there is nothing to free.
+    /// Step 6 of §2.8: reclaims unneeded caches of a near node. If both caches are within their
+    /// minimums (§10), there is nothing to reclaim.
     pub(crate) fn reclaim_node(&self, node: NodeId, order: Order, gfp: Gfp) -> NodeReclaim {
         let knobs = self.knobs();
         if knobs.zone_reclaim_mode == 0 || self.must_not_reclaim(gfp) {
@@ -112,7 +110,7 @@ impl<C: Config> Yard<'_, C> {
         self.as_reclaimer(|| self.hooks.node_reclaim(&job))
     }
 
-    /// Pages that ordinary requests never get, in all zones together (§3.9).
+    /// Returns the pages that ordinary requests never get, summed over all zones (§3.9).
     pub fn total_reserve(&self) -> u64 {
         let of_zone = |z: &Zone<'_, C::Lock>| {
             let reserves = z.watermarks.reserves();

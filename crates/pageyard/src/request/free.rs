@@ -1,4 +1,4 @@
-//! The way back: checks, then this CPU's lists or the zone (spec §1.10, §5.9, §6.2, §6.3, §11.8).
+//! Freeing: checks, then this CPU's lists or the zone (spec §1.10, §5.9, §6.2, §6.3, §11.8).
 
 use core::fmt;
 
@@ -17,24 +17,24 @@ use crate::pcp::pageset::{Pageset, is_cached_order};
 use crate::zone::at::At;
 use crate::zone::state::Zone;
 
-/// Why a block was not taken back. Nothing has changed then (spec §11.8).
+/// Why a block was not freed. Nothing has changed (spec §11.8).
 ///
-/// Of several CPUs that [`free`](Yard::free) one block at the same moment, one succeeds and the
-/// others get an error. Only [`free_owned`](Yard::free_owned) and
+/// If several CPUs [`free`](Yard::free) the same block concurrently, one succeeds and the others
+/// get an error. Only [`free_owned`](Yard::free_owned) and
 /// [`free_batch_owned`](Yard::free_batch_owned) leave such races to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeError {
     /// The frame lies in no zone.
     Foreign,
-    /// The frame is a hole, or was never handed over to the allocator.
+    /// The frame is a hole, or was never given to the allocator.
     Reserved,
-    /// The block is free already.
+    /// The block is already free.
     DoubleFree,
     /// The frame number is not a multiple of the order's size.
     Misaligned,
-    /// The block was allocated at another order.
+    /// The block was allocated with another order.
     WrongOrder {
-        /// That order.
+        /// The order it was allocated with.
         allocated: Order,
     },
     /// The frame lies inside an allocated block, not at its head.
@@ -44,10 +44,10 @@ pub enum FreeError {
         /// The order of the block.
         allocated: Order,
     },
-    /// The block is out of use since it was freed: a page of it was found bad (§11.2), or its
-    /// memory faulty (§11.3).
+    /// The block has been out of use since it was freed: one of its pages was found bad (§11.2), or
+    /// its memory is faulty (§11.3).
     OutOfUse,
-    /// The platform named a CPU that the yard was not told of, or that is down.
+    /// The hooks report a CPU that the layout does not name or that is offline.
     UnknownCpu(CpuId),
 }
 
@@ -80,10 +80,10 @@ impl fmt::Display for FreeError {
 
 impl core::error::Error for FreeError {}
 
-/// Why a batch was not taken back. Nothing has changed then.
+/// Why a batch was not freed. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchError {
-    /// The position of the block at fault.
+    /// The index of the block at fault.
     pub index: usize,
     /// What is wrong with it.
     pub error: FreeError,
@@ -97,28 +97,30 @@ impl fmt::Display for BatchError {
 
 impl core::error::Error for BatchError {}
 
-/// How many blocks one batch prepares at once (§6.2).
+/// How many blocks of a batch are prepared at once (§6.2).
 const BATCH: usize = 31;
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Takes back a block that [`alloc`](Yard::alloc) handed out. Where the policy checks pages and
-    /// one of them is bad, the block is the allocator's all the same, out of use (§11.2).
+    /// Frees a block that [`alloc`](Yard::alloc) allocated. If the policy checks pages and one of
+    /// them is bad, the free still succeeds and the block stays out of use (§11.2).
     ///
-    /// Of those that free one block at the same moment, one succeeds (§11.8).
+    /// If several threads free the same block concurrently, one of them succeeds (§11.8).
     ///
     /// # Errors
-    /// [`FreeError`] says what is wrong with the block or its order; nothing has changed.
+    /// [`FreeError`] if the block or its order is wrong; nothing has changed.
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.free_as::<false>(pfn, order)
     }
 
-    /// Like [`free`](Yard::free), for a caller that guarantees that no other thread frees the block
-    /// concurrently, as a type that owns it does; saves an atomic exchange. Of two concurrent frees of
-    /// one block both may succeed. Its list then holds it twice, and two requests may get it.
+    /// Like [`free`](Yard::free), but the caller guarantees that no other thread frees the block
+    /// concurrently, as a type that owns the block does. Saves one atomic exchange. Two concurrent
+    /// frees of one block may both succeed; its list then holds it twice, and two requests may get
+    /// it.
     ///
-    /// Not an `unsafe` function, as the core touches no memory: bytes are reached by the embedder's
-    /// code, which must rely on this only for blocks whose ownership its types ensure.
+    /// This function is not `unsafe` because the core touches no memory. Only the embedder's code
+    /// accesses page contents, and it must rely on this only for blocks whose ownership its types
+    /// ensure.
     ///
     /// # Errors
     /// As [`free`](Yard::free).
@@ -129,7 +131,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     #[inline(always)]
     fn free_as<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        // Twice, as in `alloc`.
+        // Both arms for the same reason as in `alloc_ready`: single pages get their own code.
         let quick = if order == Order::ZERO {
             self.free_quick::<OWNED>(pfn, Order::ZERO)
         } else {
@@ -141,9 +143,9 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// The common case in one piece: the block is what the caller says, this CPU's list is not
-    /// busy and has room. Anything else is left to [`free_rest`](Self::free_rest), and nothing has
-    /// changed by then.
+    /// The common case in one piece: the block's state matches the caller's order, and this CPU's
+    /// list is not locked and has room. Returns `None`, with nothing changed, in any other case;
+    /// [`free_rest`](Self::free_rest) handles it.
     #[inline(always)]
     fn free_quick<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Option<()> {
         let o = order.get();
@@ -151,8 +153,8 @@ impl<'a, C: Config> Yard<'a, C> {
             return None;
         }
         let cpu = self.hooks.cpu();
-        // Nearly every page goes back to the CPU's own node, and most of its memory is in the
-        // highest zone.
+        // Nearly every page goes back to the CPU's own node, and most of that node's memory is in
+        // its highest zone.
         let (zone, slot) = self.cpu_zones.get(cpu.0 as usize)?.quick[ZoneKind::Movable as usize]?;
         let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
         match zone.allocated(pfn, o) {
@@ -161,7 +163,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// The same in any zone. Apart, so that nearly all frees have the code for theirs alone.
+    /// Like [`free_quick`](Self::free_quick), for any zone. Outlined so that the common case
+    /// carries only its own code.
     #[cold]
     #[inline(never)]
     fn free_elsewhere<const OWNED: bool>(&self, pfn: Pfn, o: u8) -> Option<()> {
@@ -170,7 +173,7 @@ impl<'a, C: Config> Yard<'a, C> {
         self.at(zone, self.hooks.cpu())?.free_fast::<OWNED>(block, o)
     }
 
-    /// A free that is not the common case; also serves the common case, by more instructions.
+    /// Frees a block outside the common case. Also handles the common case, with more instructions.
     ///
     /// # Errors
     /// As [`free`](Yard::free).
@@ -183,8 +186,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Takes back a block straight to the zone, past this CPU's lists: what [`free`](Yard::free)
-    /// does where it finds the lists busy (§5.6).
+    /// Frees a block directly to the zone, bypassing this CPU's lists, as [`free`](Yard::free) does
+    /// if it finds the lists locked (§5.6).
     ///
     /// # Errors
     /// As [`free`](Yard::free).
@@ -196,7 +199,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// The block leaves its owner. From here on nobody else can free it, and it has to go somewhere.
+    /// Takes the block from its owner. Afterwards no other caller can free it, and this caller must
+    /// complete the free or roll it back.
     pub(crate) fn begin_free(
         &self,
         pfn: Pfn,
@@ -208,7 +212,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok((at, idx))
     }
 
-    /// The block if a caller owns it at this order: one comparison with what its head says.
+    /// Locates the block if it is allocated with this order: one comparison with the state of its
+    /// head.
     #[inline]
     pub(crate) fn owned(
         &self,
@@ -229,16 +234,16 @@ impl<'a, C: Config> Yard<'a, C> {
         self.home(cpu).and_then(|_| self.at(zone, cpu)).ok_or(FreeError::UnknownCpu(cpu))
     }
 
-    /// Takes back many blocks at once (§6.2): each per-CPU list is locked once for many of them.
-    /// In each group of 31, blocks of orders that per-CPU lists do not keep go to the zone first.
+    /// Frees many blocks at once (§6.2) and locks each per-CPU list once for many of them. In each
+    /// group of 31, blocks of orders that per-CPU lists do not cache go to the zone first.
     ///
     /// # Errors
-    /// The first block at fault, also where a block appears twice; nothing has changed.
+    /// The first block at fault, including a block that appears twice; nothing has changed.
     pub fn free_batch(&self, blocks: &[(Pfn, Order)]) -> Result<(), BatchError> {
         self.free_batch_as::<false, _>(blocks, |b| *b)
     }
 
-    /// The same for blocks of one order.
+    /// Like [`free_batch`](Yard::free_batch), for blocks of one order.
     ///
     /// # Errors
     /// As [`free_batch`](Yard::free_batch).
@@ -246,8 +251,8 @@ impl<'a, C: Config> Yard<'a, C> {
         self.free_batch_as::<false, _>(blocks, |&pfn| (pfn, order))
     }
 
-    /// The same from one who knows that nobody else frees one of the blocks at this very moment, as
-    /// in [`free_owned`](Yard::free_owned).
+    /// Like [`free_batch`](Yard::free_batch), but the caller guarantees that no other thread frees
+    /// one of the blocks concurrently, as in [`free_owned`](Yard::free_owned).
     ///
     /// # Errors
     /// As [`free_batch`](Yard::free_batch).
@@ -260,7 +265,7 @@ impl<'a, C: Config> Yard<'a, C> {
         blocks: &[B],
         of: impl Fn(&B) -> (Pfn, Order),
     ) -> Result<(), BatchError> {
-        // One CPU for the whole batch, whatever the platform says meanwhile.
+        // One CPU for the whole batch, even if the thread migrates meanwhile.
         let cpu = self.hooks.cpu();
         if self.home(cpu).is_none() && !blocks.is_empty() {
             return Err(BatchError { index: 0, error: FreeError::UnknownCpu(cpu) });
@@ -285,7 +290,7 @@ impl<'a, C: Config> Yard<'a, C> {
             for (i, (pfn, order)) in group.iter().map(&of).enumerate() {
                 let Some((zone, idx)) = self.locate(pfn) else { continue };
                 let Some(at) = self.at(zone, cpu) else { continue };
-                // Where a hook panics, what is on no list yet stays with its owner.
+                // If a hook panics, blocks that are on no list yet go back to their owner.
                 let unfinished = Rollback::new(|| {
                     let cached = |order: Order| is_cached_order(self.rules(), order.get());
                     let left = rest.iter().map(&of).enumerate();
@@ -304,7 +309,7 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// The blocks that have left their owner stay with it after all.
+    /// Rolls back `begin_free` of these blocks. Skips blocks whose free has completed.
     pub(crate) fn roll_back_frees(&self, blocks: impl Iterator<Item = Pfn>) {
         for (zone, idx) in blocks.filter_map(|pfn| self.locate(pfn)) {
             let frame = zone.map.frame(idx);
@@ -314,7 +319,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// The cached orders of one group, under one lock while they lie in one zone.
+    /// Frees the cached orders of one group, under one lock for consecutive blocks of the same
+    /// zone.
     fn free_group(&self, group: impl Iterator<Item = (Pfn, Order)>, cpu: CpuId) {
         let mut held: Option<(&Zone<'_, _>, MutexGuard<'_, _, Pageset>)> = None;
         for (pfn, order) in group.filter(|b| is_cached_order(self.rules(), b.1.get())) {
@@ -322,7 +328,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let Some(at) = self.at(zone, cpu) else { continue };
             let frame = zone.map.frame(idx);
             if !frame.state().is(Kind::BeingFreed, order.get()) {
-                continue; // a bad page: out of use since it was looked at
+                continue; // bad page: taken out of use by `prepare_free`
             }
             self.hooks.event(cpu, Event::FreeBatched { pfn });
             if let Some((of, pageset)) = &mut held
@@ -351,8 +357,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Takes back a block of which somebody else still holds the first page (§6.3): that page
-    /// stays allocated as a block of order 0, the rest is freed from the upper half down.
+    /// Frees a block whose first page another user still holds (§6.3). That page stays allocated as
+    /// a block of order 0; the rest is freed from the upper half down.
     ///
     /// # Errors
     /// As [`free`](Yard::free).
@@ -367,7 +373,7 @@ impl<'a, C: Config> Yard<'a, C> {
             map.frame(part).set_state(State::new(Kind::BeingFreed, o, was.migrate_type()));
         }
         for (i, (part, o)) in parts().enumerate() {
-            // Where a hook panics, what is left stays with the owner, each part a block of its own.
+            // If a hook panics, the remaining parts stay allocated, each as a block of its own.
             let unfinished = Rollback::new(|| {
                 self.roll_back_frees(parts().skip(i).map(|(part, _)| at.zone.pfn(part)));
             });
@@ -377,11 +383,11 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Turns an allocated block into blocks of a smaller order, each to be freed on its own. Whether
-    /// their owner can move them stays as it was.
+    /// Splits an allocated block into blocks of a smaller order, each to be freed on its own.
+    /// Whether the owner can move their pages is unchanged.
     ///
     /// # Errors
-    /// As [`free`](Yard::free); also [`FreeError::WrongOrder`] where `into` is larger than `order`.
+    /// As [`free`](Yard::free); also [`FreeError::WrongOrder`] if `into` is larger than `order`.
     pub fn split(&self, pfn: Pfn, order: Order, into: Order) -> Result<(), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
         if into > order {
@@ -397,8 +403,9 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Says whether an allocated block's owner can move its pages (they are on a reclaim list, or
-    /// a driver moves them): what decides whether its pageblock may change its type (§4.4).
+    /// Sets whether the owner of an allocated block can move its pages, because they are on a
+    /// reclaim list or a driver moves them. This decides whether the pageblock may change its type
+    /// (§4.4).
     ///
     /// # Errors
     /// As [`free`](Yard::free).
@@ -414,7 +421,7 @@ impl<'a, C: Config> Yard<'a, C> {
 }
 
 impl<C: Config> At<'_, '_, C> {
-    /// The common case of a free, once the block is known to be its owner's.
+    /// The common case of a free, for a block that is known to be allocated. `None`: not freed.
     #[inline(always)]
     fn free_fast<const OWNED: bool>(&self, block: Owned<'_>, o: u8) -> Option<()> {
         if self.rules().safety.at_free() {
@@ -430,7 +437,7 @@ impl<C: Config> At<'_, '_, C> {
         self.free_to_pcp_fast::<OWNED>(block, o)
     }
 
-    /// The kernel's event for a block that comes back: before it goes anywhere (§9.5).
+    /// Reports the kernel's event for a free, before the block reaches any list (§9.5).
     #[inline(always)]
     pub(crate) fn note_free(&self, idx: u32, order: u8) {
         if let Some(order) = Order::new(order) {
@@ -438,8 +445,8 @@ impl<C: Config> At<'_, '_, C> {
         }
     }
 
-    /// A checked block goes on this CPU's list, where that needs no more than to push and count it.
-    /// `None`: nothing has changed. `OWNED`: nobody else can free it.
+    /// Puts a checked block on this CPU's list, if that only takes a push and a count. `None`:
+    /// nothing has changed. `OWNED`: no other thread can free the block.
     #[inline(always)]
     fn free_to_pcp_fast<const OWNED: bool>(&self, block: Owned<'_>, order: u8) -> Option<()> {
         let pageblock = self.zone.map.pageblock(block.idx)?;
@@ -447,19 +454,19 @@ impl<C: Config> At<'_, '_, C> {
         if !pageset.push_fast::<_, OWNED>(self, block, pageblock, order) {
             return None;
         }
-        // Each way out releases the lock itself: shared, it costs three instructions more.
+        // Each exit releases the lock itself: a shared release costs three more instructions.
         drop(pageset);
         Some(())
     }
 
-    /// A block that has left its owner is looked at, and goes where it belongs.
+    /// Checks a block after `begin_free`, then frees it to the lists or the zone.
     pub(crate) fn take_back(&self, idx: u32, order: u8) {
         if self.prepare_free(idx, order) {
             self.free_prepared(idx, order);
         }
     }
 
-    /// A checked block goes to this CPU's lists, or to the zone where they do not take it.
+    /// Frees a checked block to this CPU's lists, or to the zone if the lists do not take it.
     #[inline]
     pub(crate) fn free_prepared(&self, idx: u32, order: u8) {
         if is_cached_order(self.rules(), order) {
@@ -488,8 +495,8 @@ impl<C: Config> At<'_, '_, C> {
 }
 
 impl<'a, R: RawMutex> Zone<'a, R> {
-    /// The frame, if a block of this order is allocated there. A frame before the zone's start
-    /// never is, so no other look is needed.
+    /// Returns the frame if a block of this order is allocated there. Frames before the zone's
+    /// start are never allocated, so this needs no further check.
     #[inline(always)]
     fn allocated(&self, pfn: Pfn, order: u8) -> Option<Owned<'a>> {
         let idx = pfn.0.wrapping_sub(self.base);
@@ -499,7 +506,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         seen.is(Kind::Allocated, order).then_some(block)
     }
 
-    /// The block leaves its owner, unless somebody else has freed it since it was looked at.
+    /// Takes the block from its owner. Fails if another thread has freed it in the meantime.
     #[inline]
     pub(crate) fn begin_free(&self, idx: u32, order: Order) -> Result<(), FreeError> {
         if self.map.frame(idx).begin_free_as(order.get()) {
@@ -509,7 +516,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         }
     }
 
-    /// What is wrong with a block that is not allocated at this order.
+    /// Returns the error for a block that is not allocated with this order.
     #[cold]
     fn why_not_free(&self, idx: u32, order: Order) -> FreeError {
         let state = self.map.frame(idx).state();
@@ -522,7 +529,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
                 FreeError::DoubleFree
             }
             Kind::Bad | Kind::Poisoned => FreeError::OutOfUse,
-            // Another free had it a moment ago, and goes on with it.
+            // A concurrent free took the block first, and its state has changed again since.
             Kind::Allocated if state.order() == order.get() => FreeError::DoubleFree,
             Kind::Allocated => self.wrong_order(state),
             Kind::Tail => self.inside(idx),
@@ -533,7 +540,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         FreeError::WrongOrder { allocated: Order::new(state.order()).unwrap_or_default() }
     }
 
-    /// A tail: of which block?
+    /// Returns the error for a tail frame, by the block that contains it.
     fn inside(&self, idx: u32) -> FreeError {
         match self.map.block_over(idx) {
             Some((head, state)) if state.kind() == Kind::Allocated => {
@@ -543,7 +550,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
             Some((_, state)) if matches!(state.kind(), Kind::Bad | Kind::Poisoned) => {
                 FreeError::OutOfUse
             }
-            // Also of none, while a free block merges or is split.
+            // Includes tails of no block, which occur while a free block merges or is split.
             _ => FreeError::DoubleFree,
         }
     }

@@ -1,4 +1,4 @@
-//! Blocks kept for urgent requests of order 1 and above (spec §3.8).
+//! Pageblocks reserved for high-order atomic requests (spec §3.8).
 
 use crate::allocator::yard::Yard;
 use crate::base::sync::Ordering::Relaxed;
@@ -11,8 +11,8 @@ use crate::zone::at::{At, Locked};
 use crate::zone::state::Zone;
 
 impl<C: Config> At<'_, '_, C> {
-    /// After such a request was served: keeps the pageblock it was served from, up to about one
-    /// percent of the zone.
+    /// Reserves the pageblock that served a high-order atomic request, up to about one percent of
+    /// the zone.
     #[cold]
     pub(crate) fn reserve_highatomic(&self, idx: u32, order: u8) {
         let z = self.zone;
@@ -21,10 +21,11 @@ impl<C: Config> At<'_, '_, C> {
             return;
         }
         let zone = self.lock();
-        // Asked again: another CPU may have got here first.
+        // Checked again under the lock: another CPU may have reserved a block in the meantime.
         let reserved = z.reserved_highatomic.load(Relaxed);
         let t = z.map.block_type(idx);
-        // Every pageblock of it: one may have been isolated since the block was taken.
+        // All its pageblocks must be mergeable: one may have been isolated since the block was
+        // taken.
         let end = idx.saturating_add(1 << order);
         let mut blocks = (idx..end).step_by(PAGEBLOCK_PAGES as usize);
         if reserved >= cap || !blocks.all(|b| z.map.block_type(b).is_mergeable()) {
@@ -75,9 +76,9 @@ impl<C: Config> Locked<'_, '_, C> {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Gives one reserved block back to requests of type `t`, where a zone has one with a free
-    /// page in it; without `force` each zone keeps one block. Whether one was found; never for a
-    /// type that requests do not have.
+    /// Turns one reserved pageblock with a free page back to type `t`. Without `force`, each zone
+    /// keeps one reserved block. Returns whether a block was found; always `false` for a type that
+    /// requests do not have.
     pub fn unreserve_highatomic(&self, t: MigrateType, force: bool) -> bool {
         if !t.is_mergeable() {
             return false;
@@ -86,7 +87,8 @@ impl<'a, C: Config> Yard<'a, C> {
         self.zones.iter().any(|z| self.unreserve(z, cpu, t, force))
     }
 
-    /// The same for a request, in the zones that it may use (§2.10).
+    /// Like [`unreserve_highatomic`](Self::unreserve_highatomic), for the zones and type of a
+    /// request (§2.10).
     pub(crate) fn unreserve_for(&self, req: &Request, force: bool) -> bool {
         self.zones_for(req).any(|z| self.unreserve(z, req.cpu, req.migrate_type, force))
     }

@@ -1,5 +1,5 @@
-//! Policies that spread requests over nodes: a thin layer above [`Yard::alloc_on`]. (To bind
-//! requests to nodes, give it their mask.)
+//! NUMA policies that spread requests over nodes: a thin layer above [`Yard::alloc_on`]. To bind
+//! requests to nodes, pass their mask to `alloc_on`.
 
 use crate::allocator::yard::Yard;
 use crate::base::gfp::Gfp;
@@ -9,7 +9,7 @@ use crate::base::units::{NodeId, Order, Pfn};
 use crate::embedder::config::Config;
 use crate::request::alloc::AllocError;
 
-/// Nodes that take turns.
+/// Round-robin choice among a set of nodes.
 #[derive(Debug)]
 pub struct Interleave {
     nodes: NodeMask,
@@ -17,12 +17,12 @@ pub struct Interleave {
 }
 
 impl Interleave {
-    /// The nodes of the mask in turn, from the lowest up.
+    /// Creates an interleaver over the nodes of the mask, starting with the lowest.
     pub const fn new(nodes: NodeMask) -> Self {
         Interleave { nodes, last: AtomicU32::new(MAX_NODES as u32 - 1) }
     }
 
-    /// Whose turn it is; `None` where the mask is empty.
+    /// Returns the next node; `None` if the mask is empty.
     pub fn next(&self) -> Option<NodeId> {
         let after = |last: u32| {
             let turn = |i| (last + i) % MAX_NODES as u32;
@@ -40,7 +40,8 @@ impl Interleave {
 }
 
 impl<C: Config> Yard<'_, C> {
-    /// Allocates a block from the node whose turn it is, or from the nearest one that has it.
+    /// Allocates a block from the next node in turn, or else from the nearest node that can serve
+    /// it.
     ///
     /// # Errors
     /// As [`alloc_on`](Yard::alloc_on).
@@ -60,8 +61,8 @@ impl<C: Config> Yard<'_, C> {
         Ok(pfn)
     }
 
-    /// Allocates a block from the nearest of these nodes that has it without effort; where none
-    /// has, from any node, with all effort that the flags allow.
+    /// Allocates a block from the nearest of these nodes that can serve it without direct reclaim.
+    /// Otherwise allocates it from any node, with all means that the flags allow.
     ///
     /// # Errors
     /// As [`alloc_on`](Yard::alloc_on).

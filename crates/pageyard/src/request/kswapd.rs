@@ -1,5 +1,5 @@
-//! Background reclaim (spec §7.1, §7.2): when it is woken, and what it then does, step by step.
-//! The thread is the embedder's, and so is what it reclaims.
+//! Background reclaim (spec §7.1, §7.2): when it is woken and what it does, as a state machine. The
+//! embedder provides the thread and the memory to reclaim.
 
 use core::fmt;
 
@@ -18,12 +18,12 @@ use crate::request::alloc::Request;
 use crate::zone::node::Node;
 use crate::zone::state::{RECLAIM_ACTIVE, Zone};
 
-/// The priority at which a run begins; each step down looks at twice as many pages.
+/// The initial priority of a run. Each step down scans twice as many pages.
 const FIRST_PRIORITY: u8 = 12;
 const NAP_NS: u64 = 100_000_000;
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Wakes background reclaim of every node that may serve the request, once each (§2.10).
+    /// Wakes background reclaim once on every node that may serve the request (§2.10).
     #[inline(never)]
     pub(crate) fn wake_eligible(&self, req: &Request) {
         if !req.gfp.contains(Gfp::KSWAPD_RECLAIM) {
@@ -43,7 +43,7 @@ impl<'a, C: Config> Yard<'a, C> {
         self.node(id).is_some_and(|node| node.wakeups.is_hopeless())
     }
 
-    /// Wakes background reclaim of a node, if there is something for it to do (§7.1).
+    /// Wakes background reclaim of a node if there is work for it (§7.1).
     pub(crate) fn wake_node(&self, id: NodeId, order: Order, gfp: Gfp, highest: ZoneKind) {
         let Some(node) = self.node(id) else { return };
         let w = &node.wakeups;
@@ -52,7 +52,7 @@ impl<'a, C: Config> Yard<'a, C> {
             return;
         }
         if w.is_hopeless() || self.is_balanced(node, order, highest) && !is_boosted(node, highest) {
-            // There may be enough memory in pieces too small.
+            // Memory may be sufficient but fragmented.
             if !gfp.contains(Gfp::DIRECT_RECLAIM) {
                 self.request_compaction(id, order, highest);
             }
@@ -61,15 +61,16 @@ impl<'a, C: Config> Yard<'a, C> {
         self.hooks.wake_reclaim(id, order, highest);
     }
 
-    /// Somebody freed memory of the node: background reclaim may try again.
+    /// Resets the failure count after memory of the node was reclaimed, so that background reclaim
+    /// tries again.
     pub(crate) fn note_reclaim(&self, node: NodeId) {
         if let Some(node) = self.node(node) {
             node.wakeups.failures.store(0, Relaxed);
         }
     }
 
-    /// Whether a zone of the node, from the lowest up, has what requests of this order want (§7.1).
-    /// Where there is no memory, there is nothing to balance.
+    /// Whether any zone of the node up to `highest` passes the mark for this order (§7.1). A node
+    /// without managed zones is balanced.
     fn is_balanced(&self, node: &Node<'a, C::Lock>, order: Order, highest: ZoneKind) -> bool {
         let mark = if self.knobs().memory_tiering { Mark::Promo } else { Mark::High };
         let mut managed = node.zones_up_to(highest).iter().rev().filter(|z| z.is_managed());
@@ -80,8 +81,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }) || !any
     }
 
-    /// Whether direct reclaimers of a node need not wait (§7.3): more is free than half of the MIN
-    /// marks, or nothing can be expected of waiting.
+    /// Whether direct reclaimers of a node need not wait (§7.3): free memory exceeds half of the
+    /// MIN watermarks, or waiting would not help.
     pub(crate) fn reserve_holds(&self, node: NodeId) -> bool {
         let Some(node) = self.node(node) else { return true };
         if node.wakeups.is_hopeless() {
@@ -93,8 +94,8 @@ impl<'a, C: Config> Yard<'a, C> {
         reserve == 0 || free > reserve / 2
     }
 
-    /// The background reclaimer of a node; `None` where there is no such node. One at a time: run
-    /// it in a thread that sleeps until [`wake_reclaim`](Reclaim::wake_reclaim).
+    /// Returns the background reclaimer of a node; `None` if the node does not exist. Use one at a
+    /// time, in a thread that sleeps until [`wake_reclaim`](Reclaim::wake_reclaim).
     ///
     /// ```no_run
     /// # use pageyard::{Config, NodeId, ReclaimTask, Yard};
@@ -130,12 +131,12 @@ fn is_boosted<R: RawMutex>(node: &Node<'_, R>, highest: ZoneKind) -> bool {
     node.zones_up_to(highest).iter().any(|z| z.watermarks.boost() > 0)
 }
 
-/// What a background reclaimer does next.
+/// The next action of a background reclaimer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReclaimTask {
-    /// Free memory, and say how many pages came of it.
+    /// Reclaim memory, then pass the number of freed pages to [`Kswapd::next`].
     Reclaim(ReclaimJob),
-    /// Sleep so many nanoseconds, or until woken.
+    /// Sleep for this many nanoseconds, or until woken.
     Nap(u64),
     /// Sleep until woken.
     Sleep,
@@ -146,13 +147,12 @@ pub struct Kswapd<'y, 'a, C: Config> {
     yard: &'y Yard<'a, C>,
     node: &'a Node<'a, C::Lock>,
     state: State,
-    /// What the present run is for.
+    /// The order of the current run.
     order: Order,
-    /// The order that was asked for, even where single pages are all that is reclaimed for by now:
-    /// it is compaction's business.
+    /// The requested order, for compaction. Stays the same when reclaim falls back to single pages.
     asked: Order,
     highest: ZoneKind,
-    /// Thresholds of counters are those under pressure.
+    /// Whether the counter thresholds are currently those for memory pressure.
     pressed: bool,
 }
 
@@ -165,7 +165,7 @@ impl<C: Config> fmt::Debug for Kswapd<'_, '_, C> {
 #[derive(Debug)]
 enum State {
     Asleep,
-    /// Balanced a moment ago; asleep soon, unless somebody asks.
+    /// Balanced; sleeps after the nap unless it is woken.
     Napping,
     Balancing(Run),
 }
@@ -174,9 +174,9 @@ enum State {
 #[derive(Debug)]
 struct Run {
     priority: u8,
-    /// The boosts seen when it began, per kind of zone.
+    /// The boost of each zone kind when the run began.
     boosts: [u64; ZONE_KINDS],
-    /// How much of them is still to be reclaimed; 0 once memory is short in earnest.
+    /// Pages of boost still to reclaim; 0 once memory is short even without the boost.
     for_boost: u64,
     boost_only: bool,
     order: Order,
@@ -185,7 +185,8 @@ struct Run {
 }
 
 impl<'a, C: Config> Kswapd<'_, 'a, C> {
-    /// The next thing to do; `freed` is how many pages the last [`ReclaimTask::Reclaim`] freed.
+    /// Returns the next action. `freed` is the number of pages that the last
+    /// [`ReclaimTask::Reclaim`] freed.
     pub fn next(&mut self, freed: u64) -> ReclaimTask {
         match &mut self.state {
             State::Balancing(run) => {
@@ -204,14 +205,14 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
         self.node.zones_up_to(self.highest)
     }
 
-    /// Woken, or at the end of a nap.
+    /// Starts a run, if woken or if the node is unbalanced after a nap.
     fn begin(&mut self) -> ReclaimTask {
         let napped = matches!(self.state, State::Napping);
         match self.node.wakeups.take() {
             Some((order, highest)) => {
                 (self.order, self.asked, self.highest) = (order, order, highest);
             }
-            // Nobody asked during the nap. If that is still enough, to bed.
+            // Not woken during the nap: sleep if the node is still balanced.
             None if napped => {
                 if self.yard.is_balanced(self.node, self.order, self.highest) {
                     return self.sleep();
@@ -244,7 +245,7 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
         let State::Balancing(run) = &mut self.state else { return ReclaimTask::Sleep };
         let balanced = self.yard.is_balanced(self.node, run.order, self.highest);
         if !balanced && run.boost_only {
-            // Memory is short in earnest: from here on everything may be used.
+            // Memory is short even without the boost: reclaim without restrictions from here on.
             run.boost_only = false;
             run.for_boost = 0;
             run.priority = FIRST_PRIORITY;
@@ -274,8 +275,8 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
         ReclaimTask::Reclaim(job)
     }
 
-    /// The run is over: the boosts that it saw are worked off (§3.4), and if that was enough, a
-    /// nap follows.
+    /// Ends the run: lowers the boosts recorded at its start (§3.4), and naps if the node is
+    /// balanced.
     fn finish(&mut self) -> ReclaimTask {
         let State::Balancing(run) = core::mem::replace(&mut self.state, State::Napping) else {
             return ReclaimTask::Sleep;
@@ -296,14 +297,14 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
             }
         }
         if boosted {
-            // Blocks were mixed: better to repair that before it spreads.
+            // A boost means that pageblocks were mixed: compact before it spreads.
             self.yard.request_compaction(self.node.id, Order::HUGE, self.highest);
         }
         if self.node.wakeups.is_hopeless() {
             self.before_sleep();
             return self.sleep();
         }
-        // After giving up on the order, single pages are what counts.
+        // If reclaim gave up on the order, only single pages count.
         self.order = run.order;
         if !self.yard.is_balanced(self.node, self.order, self.highest) {
             self.node.wakeups.merge(self.order, self.highest);
@@ -338,7 +339,8 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
         if w.lie_down() || w.is_hopeless() { ReclaimTask::Sleep } else { ReclaimTask::Nap(0) }
     }
 
-    /// Awake, counters are to be exact near the marks (§9.3).
+    /// Lowers the counter thresholds while awake, so that counters are accurate near the watermarks
+    /// (§9.3).
     fn set_thresholds(&self, pressure: bool) {
         let cpus = self.yard.cpus_up();
         for z in self.node.zones.iter().filter(|z| z.drift_mark.load(Relaxed) != 0) {
@@ -355,7 +357,7 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
     }
 }
 
-/// A reclaimer that stops leaves nothing behind that only it would undo; another one may follow.
+/// Undoes the state that only this reclaimer would reset, and wakes a successor if work is pending.
 impl<C: Config> Drop for Kswapd<'_, '_, C> {
     fn drop(&mut self) {
         if matches!(self.state, State::Balancing(_)) {
@@ -376,19 +378,19 @@ impl Run {
     fn account(&mut self, freed: u64) {
         self.freed = self.freed.saturating_add(freed);
         self.for_boost = self.for_boost.saturating_sub(freed);
-        // Enough for the order was freed; what is missing then is not memory.
+        // Enough pages for the order were freed; what is missing is contiguity, not memory.
         if self.order > Order::ZERO && self.freed >= 2 * u64::from(self.order.pages()) {
             self.order = Order::ZERO;
         }
         if freed > 0 {
-            // A step that freed something is worth repeating before looking harder.
+            // A step that freed something is worth repeating before scanning harder.
             self.priority = (self.priority + 1).min(FIRST_PRIORITY);
         }
     }
 }
 
-/// How far a CPU's part of a counter may go before it is folded while background reclaim is awake
-/// (§9.3): `gap` is the distance from MIN to LOW, in pages.
+/// Returns how far a CPU's part of a counter may drift before it is folded, while background
+/// reclaim is awake (§9.3). `gap` is the distance from MIN to LOW, in pages.
 pub(crate) fn pressure_threshold(cpus: u32, gap: u64) -> u32 {
     (gap / u64::from(cpus.max(1))).clamp(1, 125) as u32
 }

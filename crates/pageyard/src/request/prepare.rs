@@ -1,4 +1,4 @@
-//! A block on its way from the zone to its caller (spec §11), and pages out of use.
+//! Preparing allocated blocks for the caller (spec §11), and counting pages out of use.
 
 use crate::allocator::yard::Yard;
 use crate::base::gfp::Gfp;
@@ -11,29 +11,30 @@ use crate::embedder::hooks::{Defences, Observer};
 use crate::embedder::platform::Platform;
 use crate::embedder::report::Report;
 
-/// Reports of damaged patterns in five seconds (§11.4), per zone.
+/// Maximum number of reports of damaged patterns, and the period in ns it applies to, per zone
+/// (§11.4).
 const POISON_REPORTS: (u64, u64) = (10, 5_000_000_000);
 
-/// Pages of a zone that are managed, but neither free nor with a caller nor on per-CPU lists.
+/// Managed pages of a zone that are neither free, nor allocated, nor on per-CPU lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OutOfUse {
-    /// Because of a bad page in their block (§11.2).
+    /// Pages of blocks with a bad page (§11.2).
     pub bad: u64,
-    /// Because their memory is faulty (§11.3).
+    /// Pages with faulty memory (§11.3).
     pub poisoned: u64,
-    /// As guards (§11.6). These come back when their neighbours do.
+    /// Guard pages (§11.6). They become free again together with their neighbors.
     pub guards: u64,
 }
 
 impl OutOfUse {
-    /// All of them.
+    /// Returns the total.
     pub fn pages(&self) -> u64 {
         self.bad + self.poisoned + self.guards
     }
 }
 
 impl<C: Config> Yard<'_, C> {
-    /// A zone's pages that are out of use; `None` where there is no such zone.
+    /// Returns a zone's pages that are out of use; `None` if the zone does not exist.
     pub fn out_of_use(&self, zone: impl Into<ZoneId>) -> Option<OutOfUse> {
         let s = &self.zone(zone)?.safety;
         Some(OutOfUse {
@@ -43,8 +44,8 @@ impl<C: Config> Yard<'_, C> {
         })
     }
 
-    /// A block that [may be handed out](At::passes_alloc_check) becomes its caller's, whichever way
-    /// it was found: observers are told, and it is made ready. It is free again where a hook panics.
+    /// Completes an allocation of a block that passed `At::passes_alloc_check`: reports it to the
+    /// observer and prepares its memory. If a hook panics, the block is freed.
     #[inline(always)]
     pub(crate) fn prepare_alloc(
         &self,
@@ -59,7 +60,8 @@ impl<C: Config> Yard<'_, C> {
         undelivered.disarm();
     }
 
-    /// [`prepare_alloc`](Self::prepare_alloc) of a block that its taker takes back where a hook panics.
+    /// Like [`prepare_alloc`](Self::prepare_alloc), but the caller must free the block if a hook
+    /// panics.
     #[inline(always)]
     pub(crate) fn report_and_prepare(
         &self,
@@ -73,8 +75,8 @@ impl<C: Config> Yard<'_, C> {
         self.prepare_memory(pfn, order, gfp);
     }
 
-    /// A block is allocated, but a hook panicked before its caller heard of it: it goes back to the
-    /// zone, without another hook.
+    /// Returns an allocated block to the zone after a hook panicked before the caller received it.
+    /// Calls no other hook.
     #[cold]
     #[inline(never)]
     pub(crate) fn return_unprepared(&self, pfn: Pfn, order: Order) {
@@ -86,8 +88,7 @@ impl<C: Config> Yard<'_, C> {
         }
     }
 
-    /// The last step before a caller has a block: it is mapped, verified and prepared, as the
-    /// policy has it.
+    /// Maps, verifies and prepares an allocated block's memory, as the policy requires.
     #[inline(always)]
     pub(crate) fn prepare_memory(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         let safety = &self.rules().safety;
@@ -100,7 +101,7 @@ impl<C: Config> Yard<'_, C> {
         self.hooks.prepare(pfn, order, safety.prepared_as(gfp));
     }
 
-    /// Whether the pattern is whole; reports where it is not.
+    /// Checks a block's poison pattern and reports damage, subject to the rate limit.
     fn verify(&self, pfn: Pfn, order: Order) {
         let Some(corruption) = self.hooks.check_poison(pfn, order) else { return };
         let Some((zone, _)) = self.locate(pfn) else { return };

@@ -1,9 +1,10 @@
-//! The slow path (spec §2.9, §2.10): what a request that the first attempt did not serve does,
-//! rung by rung, until it has its block or may not go further.
+//! The slow path (spec §2.9, §2.10): the steps of a request after its first attempt failed, until
+//! it is served or fails.
 //!
-//! The kernel's ladder may go round for ever while its parts claim progress. Here every loop is
-//! bounded: a request gives up once its reclaims claim to have freed every page of its zones once
-//! over, or claim progress for [`MAX_IN_VAIN`] rounds after which no more pages are free.
+//! The kernel's slow path may loop forever while its parts claim progress. Here every loop is
+//! bounded. A request gives up once its reclaims claim to have freed as many pages as its zones
+//! manage, or once they claimed progress for more than [`MAX_IN_VAIN`] rounds without more free
+//! pages.
 
 use crate::allocator::vm_events::VmEvent;
 use crate::allocator::yard::Yard;
@@ -22,73 +23,73 @@ use crate::embedder::reclaim_job::{Oom, ReclaimJob, Throttle};
 use crate::request::alloc::Request;
 use crate::request::compact_retry::{Retries, should_retry};
 
-/// How often reclaim may fail in a row (§2.10).
+/// Limit on consecutive reclaims without progress (§2.10).
 const MAX_RECLAIM_RETRIES: u32 = 16;
-/// How often memory may be sought by the out-of-memory hook, or waited for while another task is
-/// at it. Each time comes after [`MAX_RECLAIM_RETRIES`] rounds without progress.
+/// Limit on calls to the out-of-memory hook, including waits while another task calls it. Each
+/// follows [`MAX_RECLAIM_RETRIES`] rounds without progress.
 const MAX_OOM_ROUNDS: u16 = 1000;
-/// How often in a row reclaim may claim progress though no more pages are free than a round before.
-/// Other requests may have taken them, but not time and again just as many.
+/// Limit on consecutive reclaims that claim progress without raising the number of free pages.
+/// Other requests may take the freed pages, but not repeatedly exactly as many.
 const MAX_IN_VAIN: u16 = 64;
-/// Failures are reported once in this time.
+/// Failures are reported at most once per interval.
 const WARN_INTERVAL_NS: u64 = 10_000_000_000;
 
-/// Where a rung leads.
+/// The outcome of a step.
 enum Step {
-    /// The request has its block.
+    /// The request is served.
     Served(Pfn),
-    /// To the next rung.
+    /// Continue with the next step.
     On,
-    /// Once more from *retry*.
+    /// Start again from *retry*.
     Retry,
-    /// Once more from *restart*.
+    /// Start again from *restart*.
     Restart,
-    /// To the end of the ladder.
+    /// Go to *nopage*.
     NoPage,
-    /// It failed.
+    /// The request failed.
     Failed,
 }
 
-/// What is to be tried after a compaction.
+/// What to try after a compaction.
 enum Left {
     Nothing,
-    /// This block is the request's.
+    /// Serve this captured block.
     Captured(Pfn),
     Attempt,
 }
 
-/// One request on the ladder.
+/// State of one request on the slow path.
 pub(crate) struct SlowPath<'r> {
-    /// The caller's own: a copy would lie on the stack below all rungs.
+    /// Borrowed: a copy would take stack space below every step.
     req: &'r mut Request,
     flags: AllocFlags,
-    /// What the zonelists looked like when the request last started; the context has the cpuset's
-    /// cookie of then.
+    /// Zonelist generation when the request last started. `req.context` holds the cpuset cookie of
+    /// the same moment.
     zonelists: u64,
-    /// The last direct reclaim freed something.
+    /// Whether the last direct reclaim freed pages.
     progress: bool,
-    /// Pages that all of them freed, by their own account.
+    /// Pages that all direct reclaims claimed to have freed.
     claimed: u32,
-    /// Pages that were free after the last one.
+    /// Free pages after the last direct reclaim.
     free: u32,
-    /// Reclaims since there were more of these than before.
+    /// Consecutive direct reclaims that claimed progress without raising `free`.
     in_vain: u16,
-    /// Reclaims without progress since the last one with.
+    /// Consecutive reclaims without progress.
     no_progress_loops: u32,
     compacted: CompactResult,
-    /// What [`compacted`](Self::compacted) left to be tried.
+    /// What to try after the last direct compaction.
     left: Left,
-    /// The request compacted before it reclaimed.
+    /// Whether the request compacted before it reclaimed.
     compacted_first: bool,
     retries: Retries,
-    /// Times round, in all.
+    /// Rounds of the loop since the start, or since the embedder last chose to keep trying.
     rounds: u32,
     oom_rounds: u16,
     tries: u32,
 }
 
-/// Rungs, one after the other, until one leads elsewhere. They are called by name: how much stack
-/// calls through pointers take could not be read from the machine code.
+/// Runs steps in order until one returns something other than `Step::On`. Steps are called by name
+/// because the stack use of calls through pointers cannot be read from the machine code.
 macro_rules! climb {
     ($yard:ident, $c:ident: $($rung:ident),+) => {{
         let mut step = Step::On;
@@ -100,7 +101,7 @@ macro_rules! climb {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// The ladder (§2.10). Inlined, so that a request has one frame below all rungs.
+    /// Runs the slow path (§2.10). Inlined, so that a request has a single frame below all steps.
     #[inline(always)]
     pub(crate) fn slow_path(&self, req: &mut Request) -> Option<Pfn> {
         let mut c = SlowPath {
@@ -140,7 +141,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// *restart*: counters to zero, cookies noted, flags of §2.9.
+    /// *restart*: resets counters, records cookies, computes the flags of §2.9.
     #[inline(never)]
     fn restart(&self, c: &mut SlowPath<'_>) -> Step {
         c.progress = false;
@@ -168,14 +169,14 @@ impl<'a, C: Config> Yard<'a, C> {
         if sane && self.preferred(c.req).is_some() { Step::On } else { Step::NoPage }
     }
 
-    /// Background reclaim is woken.
+    /// Wakes background reclaim.
     #[inline(never)]
     fn wake_reclaim(&self, c: &mut SlowPath<'_>) -> Step {
         self.wake_eligible(c.req);
         Step::On
     }
 
-    /// The attempt of *restart*, where the MIN mark counts, and that of *retry*.
+    /// The attempt of *restart*, at the MIN watermark, and that of *retry*.
     #[inline(always)]
     fn attempt_now(&self, c: &mut SlowPath<'_>) -> Step {
         self.try_for(c.req, c.flags)
@@ -193,8 +194,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// A large block, or one of pages that do not move, is more likely to need compaction than
-    /// reclaim.
+    /// Compacts first if the order is costly, or above 0 with a type other than MOVABLE. Such
+    /// requests are more likely to need compaction than reclaim.
     #[inline(always)]
     fn compact_first(&self, c: &mut SlowPath<'_>) -> Step {
         let costly = c.req.order.get() > COSTLY_ORDER;
@@ -210,14 +211,15 @@ impl<'a, C: Config> Yard<'a, C> {
         self.compact_directly(c)
     }
 
-    /// Whether reclaim may still help where the first compaction did not.
+    /// Goes to *nopage* for a costly NORETRY request if its first compaction shows that reclaim is
+    /// unlikely to help. Resets the compaction retries of other requests.
     fn unless_hopeless(&self, c: &mut SlowPath<'_>) -> Step {
         if !c.compacted_first {
             return Step::On;
         }
         if c.req.order.get() > COSTLY_ORDER && c.req.gfp.contains(Gfp::NORETRY) {
             let hopeless = matches!(c.compacted, CompactResult::Skipped | CompactResult::Deferred);
-            // Of the node alone, more is not to be had without much effort.
+            // A single node cannot provide more without much effort.
             if hopeless || c.req.gfp.contains(Gfp::THISNODE) {
                 return Step::NoPage;
             }
@@ -227,8 +229,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Step::On
     }
 
-    /// One direct compaction at the priority reached (§7.3–7.7). What it captured is not taken yet:
-    /// the attempt that follows does not lie on its stack.
+    /// Runs one direct compaction at the current priority (§7.3–7.7). A captured block is only
+    /// recorded, so that the attempt that follows does not run on this frame.
     #[inline(never)]
     fn compact_directly(&self, c: &mut SlowPath<'_>) -> Step {
         c.compacted = CompactResult::Skipped;
@@ -244,7 +246,7 @@ impl<'a, C: Config> Yard<'a, C> {
         Step::On
     }
 
-    /// An attempt where a compaction did anything.
+    /// Serves the captured block, or makes an attempt if a compaction did anything.
     #[inline(never)]
     fn try_compacted(&self, c: &mut SlowPath<'_>) -> Step {
         let step = match core::mem::replace(&mut c.left, Left::Nothing) {
@@ -260,8 +262,8 @@ impl<'a, C: Config> Yard<'a, C> {
         step
     }
 
-    /// *Cookies*: begin anew where the zones that the request may use have changed meanwhile. What
-    /// else has become of the caller, a victim of the killer perhaps, counts from now on.
+    /// *Cookies*: restarts if the zones that the request may use have changed. Also refreshes the
+    /// task flags: the caller may have become a victim of the OOM killer.
     #[inline(never)]
     fn unless_changed(&self, c: &mut SlowPath<'_>) -> Step {
         let context = self.hooks.context();
@@ -274,12 +276,12 @@ impl<'a, C: Config> Yard<'a, C> {
         Step::On
     }
 
-    /// *retry*: a request that is entitled to reserves uses them from now on.
+    /// *retry*: switches a request that is entitled to reserves to those reserves.
     #[inline(never)]
     fn use_reserves(&self, c: &mut SlowPath<'_>) -> Step {
         let reserves = self.reserve_flags(c.req);
         if let Some(flags) = reserves {
-            // They replace the others: neither NON_BLOCK nor HIGHATOMIC is kept.
+            // These replace the other flags: neither NON_BLOCK nor HIGHATOMIC is kept.
             c.flags = flags | AllocFlags::of(c.req.gfp);
         }
         if reserves.is_some() || !c.flags.contains(AllocFlags::CPUSET) {
@@ -300,20 +302,20 @@ impl<'a, C: Config> Yard<'a, C> {
         victim.then_some(AllocFlags::OOM)
     }
 
-    /// The caller reclaims, and asks for memory to do so. An interrupt does not, whomever it
-    /// interrupts.
+    /// Whether the caller is reclaiming and allocates memory to do so. In an interrupt, a reclaim
+    /// of the interrupted task does not count.
     fn frees_memory(&self, req: &Request) -> bool {
         let context = &req.context;
         context.is(TaskFlags::MEMALLOC)
             || !context.is(TaskFlags::INTERRUPT) && self.reclaimers.has(self.task())
     }
 
-    /// Whether a request may not lead to reclaim: it may not sleep, or comes out of reclaim.
+    /// Whether a request must not reclaim: it may not sleep, or comes from inside a reclaim hook.
     pub(crate) fn must_not_reclaim(&self, gfp: Gfp) -> bool {
         !gfp.contains(Gfp::DIRECT_RECLAIM) || self.reclaimers.has(self.task())
     }
 
-    /// From here on the request sleeps, if it may.
+    /// Goes to *nopage* if the request may not sleep or comes from a caller that is reclaiming.
     #[inline(never)]
     fn may_reclaim(&self, c: &mut SlowPath<'_>) -> Step {
         if !c.req.gfp.contains(Gfp::DIRECT_RECLAIM) || self.frees_memory(c.req) {
@@ -322,8 +324,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Step::On
     }
 
-    /// Direct reclaim (§7.3), and an attempt where it freed something; then one more, for which what
-    /// lies in reserved blocks and on per-CPU lists comes back.
+    /// Runs direct reclaim (§7.3). If it freed pages, makes an attempt, then unreserves highatomic
+    /// blocks, drains the per-CPU lists and makes another attempt.
     #[inline(never)]
     fn reclaim_directly(&self, c: &mut SlowPath<'_>) -> Step {
         let freed = self.reclaim(c.req);
@@ -341,7 +343,8 @@ impl<'a, C: Config> Yard<'a, C> {
         self.try_for(c.req, c.flags)
     }
 
-    /// Whether the claims of reclaim are seen in the counters. Outside the frame of the attempts.
+    /// Records whether claimed progress shows in the free counters. Outlined to keep its locals off
+    /// the stack below the attempts.
     #[inline(never)]
     fn note_free(&self, c: &mut SlowPath<'_>) {
         let free: u64 = self.zones_for(c.req).map(|z| z.supply_exact().free).sum();
@@ -350,19 +353,19 @@ impl<'a, C: Config> Yard<'a, C> {
         c.free = free;
     }
 
-    /// Whether what reclaim claims is still to be believed.
+    /// Whether claims of progress are still credible.
     fn is_credible(&self, c: &SlowPath<'_>) -> bool {
         c.in_vain <= MAX_IN_VAIN
             && c.claimed < u32::MAX
             && u64::from(c.claimed) <= self.managed(c.req)
     }
 
-    /// Outside the frame of the attempts that follow.
+    /// Outlined to keep its locals off the stack below the attempts that follow.
     #[inline(never)]
     fn reclaim(&self, req: &Request) -> u64 {
         let Some(preferred) = self.preferred(req) else { return 0 };
         if self.throttle(req, preferred.node) == Throttle::Killed {
-            // Whoever is dying is no reason to kill anybody.
+            // Counts as progress, so that a dying task does not trigger another OOM kill.
             return 1;
         }
         self.count_event(VmEvent::allocstall(req.highest), 1);
@@ -374,26 +377,26 @@ impl<'a, C: Config> Yard<'a, C> {
         freed
     }
 
-    /// Calls a hook that frees, counts or moves memory. Requests that it makes are known by the task
-    /// and never lead to another such hook.
+    /// Calls a hook that frees, counts or moves memory. Requests from inside the hook are
+    /// recognized by their task and never call another such hook.
     #[inline(always)]
     pub(crate) fn as_reclaimer<T>(&self, hook: impl FnOnce() -> T) -> T {
         let _inside = self.enter_reclaim();
         hook()
     }
 
-    /// The same until the guard is dropped.
+    /// Like [`as_reclaimer`](Self::as_reclaimer), until the guard is dropped.
     #[inline(always)]
     pub(crate) fn enter_reclaim(&self) -> Inside<'_> {
         Inside::new(&self.reclaimers, self.task())
     }
 
-    /// How many pages of a zone the embedder could free.
+    /// Returns how many pages of a zone the embedder could free.
     fn reclaimable(&self, zone: ZoneId) -> u64 {
         self.as_reclaimer(|| self.hooks.reclaimable(zone))
     }
 
-    /// A user's task waits while background reclaim has less than half of the MIN marks left (§7.3).
+    /// Throttles a user task while at most half of the MIN watermarks is free (§7.3).
     fn throttle(&self, req: &Request, node: NodeId) -> Throttle {
         if !req.context.is(TaskFlags::USER) || self.reserve_holds(node) {
             return Throttle::Done;
@@ -403,7 +406,7 @@ impl<'a, C: Config> Yard<'a, C> {
         self.hooks.throttle(node, second, &|| self.reserve_holds(node))
     }
 
-    /// Who does not insist fails here; so does a costly request unless it asked to be tried hard
+    /// Goes to *nopage* for NORETRY requests, and for costly requests unless they are RETRY_MAYFAIL
     /// and may compact.
     fn may_retry(&self, c: &mut SlowPath<'_>) -> Step {
         let costly = c.req.order.get() > COSTLY_ORDER;
@@ -414,7 +417,7 @@ impl<'a, C: Config> Yard<'a, C> {
         Step::On
     }
 
-    /// *Reclaim retry*: whether what could still be reclaimed would do.
+    /// *Reclaim retry*: retries if the reclaimable pages could satisfy the request.
     #[inline(never)]
     fn worth_reclaiming_again(&self, c: &mut SlowPath<'_>) -> Step {
         if c.progress && c.req.order.get() <= COSTLY_ORDER {
@@ -443,7 +446,7 @@ impl<'a, C: Config> Yard<'a, C> {
         Step::On
     }
 
-    /// Pages of the request's zones.
+    /// Returns the managed pages of the request's zones.
     fn managed(&self, req: &Request) -> u64 {
         self.zones_for(req).map(|z| z.managed.load(Relaxed)).sum()
     }
@@ -464,7 +467,7 @@ impl<'a, C: Config> Yard<'a, C> {
         Step::On
     }
 
-    /// *OOM*: one task at a time makes somebody give up memory.
+    /// *OOM*: calls the out-of-memory hook, one task at a time.
     #[inline(never)]
     fn out_of_memory(&self, c: &mut SlowPath<'_>) -> Step {
         c.oom_rounds += 1;
@@ -475,7 +478,8 @@ impl<'a, C: Config> Yard<'a, C> {
             self.hooks.pause();
             return Self::after_progress(c);
         };
-        // Somebody may have freed memory while this request came here.
+        // Another task may have freed memory in the meantime, so try once more at the high
+        // watermark.
         let gfp = c.req.gfp;
         c.req.gfp = gfp.difference(Gfp::DIRECT_RECLAIM) | Gfp::HARDWALL;
         let high = AllocFlags::from_bits_retain(HIGH as u32) | AllocFlags::CPUSET;
@@ -491,7 +495,7 @@ impl<'a, C: Config> Yard<'a, C> {
         {
             return Step::NoPage;
         }
-        // Without FS, what the dying would free cannot be reclaimed from here: others will.
+        // Without FS, this request cannot reclaim what the victim would free; other tasks can.
         let killed = !c.req.gfp.contains(Gfp::FS) || self.ask_to_kill(c.req) == Oom::Progress;
         if !killed && !c.req.gfp.contains(Gfp::NOFAIL) {
             return Step::NoPage;
@@ -511,12 +515,12 @@ impl<'a, C: Config> Yard<'a, C> {
         if !killed {
             return Step::NoPage;
         }
-        // There is memory to reclaim again.
+        // The victim's memory is reclaimable: reset the progress checks.
         (c.claimed, c.in_vain) = (0, 0);
         Self::after_progress(c)
     }
 
-    /// Outside the frame of the attempts around it.
+    /// Outlined to keep its locals off the stack below the attempts around it.
     #[inline(never)]
     fn ask_to_kill(&self, req: &Request) -> Oom {
         let node = self.preferred(req).map_or(req.node, |z| z.node);
@@ -529,11 +533,12 @@ impl<'a, C: Config> Yard<'a, C> {
         Step::Retry
     }
 
-    /// *nopage*: who may not fail goes on as long as the embedder wants that; all others are told.
+    /// *nopage*: a NOFAIL request continues as long as the embedder chooses to; other requests fail
+    /// with a warning.
     #[inline(never)]
     fn no_page(&self, c: &mut SlowPath<'_>) -> Step {
         if c.req.gfp.contains(Gfp::NOFAIL | Gfp::DIRECT_RECLAIM) {
-            // No deeper into the reserves than this: whoever frees memory needs the rest.
+            // Does not go further into the reserves: tasks that free memory need the rest.
             let some = AllocFlags::MIN_RESERVE | AllocFlags::of(c.req.gfp);
             for cpuset in [AllocFlags::CPUSET, AllocFlags::empty()] {
                 if let served @ Step::Served(_) = self.try_for(c.req, some | cpuset) {
@@ -572,8 +577,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Whether a block that a caller owns was taken from the last reserves (§2.11), so that it
-    /// should serve to free memory, and to nothing else.
+    /// Returns whether an allocated block was taken from the last reserves (§2.11). Such a block
+    /// should only be used to free memory.
     pub fn is_pfmemalloc(&self, pfn: Pfn) -> bool {
         self.locate(pfn).is_some_and(|(zone, idx)| {
             let state = zone.map.frame(idx).state();
@@ -582,8 +587,8 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 }
 
-/// Whether a request may compact: there is something to compact for, and what moves pages may need
-/// I/O.
+/// Whether a request may compact: its order is above 0, and it allows I/O, which moving pages may
+/// need.
 fn can_compact(req: &Request) -> bool {
     req.gfp.contains(Gfp::IO) && req.order > Order::ZERO
 }

@@ -1,5 +1,5 @@
-//! CPUs that come and go (spec §8.5). The layout names all there may ever be, and all are up at the
-//! start.
+//! CPU hotplug (spec §8.5). The layout names every CPU that may ever be online; all are online at
+//! the start.
 
 use crate::allocator::yard::Yard;
 use crate::base::sync::Ordering::Relaxed;
@@ -9,26 +9,27 @@ use crate::pcp::tuning::Limits;
 use crate::zone::node::CpuZones;
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Where a CPU is at home, if it is up.
+    /// Returns the preferred zones of a CPU, if it is online.
     pub(crate) fn home(&self, cpu: CpuId) -> Option<&'a CpuZones<'a, C::Lock>> {
         self.cpu_zones.get(cpu.0 as usize).filter(|home| home.up.load(Relaxed))
     }
 
-    /// Whether a CPU is up; `false` for one that the layout does not name.
+    /// Returns whether a CPU is online; `false` for a CPU that the layout does not name.
     pub fn is_up(&self, cpu: CpuId) -> bool {
         self.home(cpu).is_some()
     }
 
-    /// How many CPUs are up.
+    /// Returns the number of online CPUs.
     pub fn cpus_up(&self) -> u32 {
         self.nodes.iter().map(|n| n.cpus.load(Relaxed)).sum()
     }
 
-    /// A CPU is about to run (§8.5). Whether it was down.
+    /// Brings a CPU online (§8.5). Call it before the CPU runs. Returns whether the CPU was
+    /// offline.
     ///
-    /// The limits of the per-CPU lists of *every* zone are computed for one CPU more than its node
-    /// has, the node of this CPU or not, as the kernel does; zones of other nodes get their own
-    /// again with the next [`cpu_dead`](Yard::cpu_dead) or change of a setting.
+    /// As in the kernel, the limits of the per-CPU lists of *every* zone are computed for one CPU
+    /// more than the zone's node has, even on other nodes. Zones of other nodes get their own
+    /// limits back at the next [`cpu_dead`](Yard::cpu_dead) or change of a setting.
     pub fn cpu_up(&self, cpu: CpuId) -> bool {
         let Some(home) = self.cpu_zones.get(cpu.0 as usize) else { return false };
         let _writing = self.settings.lock();
@@ -50,11 +51,11 @@ impl<'a, C: Config> Yard<'a, C> {
         true
     }
 
-    /// A CPU runs no more (§8.5): its lists go back to the zones, its parts of the counters into
-    /// them. Until it is [up](Yard::cpu_up) again, requests and frees in its name are refused as
-    /// of an unknown CPU. Whether it was up.
+    /// Takes a CPU offline (§8.5): drains its lists to the zones and folds its counters. Until it
+    /// is [online](Yard::cpu_up) again, requests and frees from it fail like those of an unknown
+    /// CPU. Returns whether it was online.
     ///
-    /// Nothing may be under way in its name when this is called, and it is another CPU that calls.
+    /// Call it from another CPU, with no call in progress on behalf of this one.
     pub fn cpu_dead(&self, cpu: CpuId) -> bool {
         let Some(home) = self.cpu_zones.get(cpu.0 as usize) else { return false };
         let _writing = self.settings.lock();
@@ -68,7 +69,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let Some(slot) = zone.slot(cpu) else { continue };
             let _held = zone.limits_lock.lock();
             slot.up.store(false, Relaxed);
-            // What is refused on the whole way must not be served on the quick one.
+            // The fast path must not serve what the full path rejects.
             slot.pageset.lock().tune(&self.rules().pcp, |t| t.limits = Limits::DISABLED);
         }
         self.drain_cpu(cpu, None);

@@ -1,5 +1,5 @@
-//! What runs beside requests: the statistics tick, drains, and disabling the per-CPU lists
-//! (spec §5.5, §5.14–5.16, §9.2).
+//! Periodic maintenance: the statistics tick, drains, and disabling the per-CPU lists (spec §5.5,
+//! §5.14–5.16, §9.2).
 
 use core::fmt;
 
@@ -15,9 +15,9 @@ use crate::pcp::tuning::{CacheSlice, Limits, keeps_batch};
 use crate::zone::state::Zone;
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// One tick of the statistics worker on a CPU: folds its counters, decays its lists, lets
-    /// unused remote ones expire (§5.14, §5.15, §9.2). The kernel does this once a second on every
-    /// CPU that is not idle. Whether another tick has work to do.
+    /// Runs one tick of the statistics worker for a CPU: folds its counters, decays its lists, and
+    /// expires unused lists of remote zones (§5.14, §5.15, §9.2). The kernel does this once a
+    /// second on every CPU that is not idle. Returns whether another tick has work to do.
     ///
     /// Call it on that CPU, or while that CPU does not allocate.
     pub fn tick(&self, cpu: CpuId) -> bool {
@@ -30,11 +30,11 @@ impl<'a, C: Config> Yard<'a, C> {
         again
     }
 
-    /// Drains one CPU's lists, of one zone or of all (§5.16).
+    /// Drains one CPU's lists, for one zone or all zones (§5.16).
     pub fn drain_cpu(&self, cpu: CpuId, zone: Option<ZoneId>) {
         let by = self.hooks.cpu();
         for zone in self.zones.iter().filter(|z| zone.is_none_or(|id| id == z.id())) {
-            // A drainer that is none of the yard's CPUs works in the drained one's name.
+            // If the caller's CPU is unknown, account the work to the drained CPU.
             let at = self.at(zone, by);
             if let Some(at) = at.or_else(|| self.at(zone, cpu)) {
                 at.drain(cpu);
@@ -42,8 +42,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Drains all CPUs' lists (§5.16). There is one drainer at a time: with another one at work, a
-    /// call for all zones returns at once, a call for one zone waits its turn.
+    /// Drains all CPUs' lists (§5.16). Only one drain runs at a time. During another drain, a call
+    /// for all zones returns at once, and a call for one zone waits.
     #[inline(never)]
     pub fn drain_all(&self, zone: Option<ZoneId>) {
         let _turn = match zone {
@@ -58,11 +58,11 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Keeps a zone's per-CPU lists empty until the returned guard is dropped (§5.5): every
-    /// request is served by the zone, every free goes there. `None` where there is no such zone.
+    /// Keeps a zone's per-CPU lists empty until the returned guard is dropped (§5.5): requests and
+    /// frees go to the zone directly. Returns `None` if the zone does not exist.
     ///
-    /// Several guards may live at once. Limits that change meanwhile are in force when the last one
-    /// is dropped.
+    /// Several guards may exist at once. Limits that change meanwhile take effect when the last
+    /// guard is dropped.
     pub fn disable_pcp(&self, zone: impl Into<ZoneId>) -> Option<PcpDisabled<'_, 'a, C>> {
         let zone = self.zone(zone)?;
         {
@@ -76,8 +76,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Some(PcpDisabled { zone, policy: self.policy })
     }
 
-    /// Tells the tuning how much of the caches a CPU has (§5.13). Call it for every CPU that shares
-    /// a cache when one of them comes or goes. Whether the CPU is known.
+    /// Sets a CPU's share of the hardware caches, for the tuning (§5.13). When a CPU goes online or
+    /// offline, call it for every CPU that shares a cache with it. Returns whether the CPU exists.
     pub fn set_cache_slice(&self, cpu: CpuId, slice: CacheSlice) -> bool {
         let mut known = false;
         for zone in self.zones {
@@ -90,10 +90,10 @@ impl<'a, C: Config> Yard<'a, C> {
         known
     }
 
-    /// Sets or clears FREE_HIGH_BATCH (§5.13) of a CPU's lists in one zone, whatever its caches are:
-    /// for recordings and experiments that change one zone alone. The next
+    /// Sets or clears FREE_HIGH_BATCH (§5.13) of a CPU's lists in one zone, whatever the CPU's
+    /// caches are. For recordings and experiments that change a single zone. The next
     /// [`set_cache_slice`](Yard::set_cache_slice) overwrites it. Returns `false` if the zone or the
-    /// CPU is unknown.
+    /// CPU does not exist.
     pub fn set_free_high_batch(&self, zone: impl Into<ZoneId>, cpu: CpuId, set: bool) -> bool {
         let Some(slot) = self.zone(zone).and_then(|z| z.slot(cpu)) else { return false };
         slot.pageset.lock().tune(&self.rules().pcp, |t| t.keep_batch(set));
@@ -101,7 +101,7 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 }
 
-/// While it lives, a zone's per-CPU lists stay empty ([`Yard::disable_pcp`]).
+/// Guard that keeps a zone's per-CPU lists empty ([`Yard::disable_pcp`]).
 pub struct PcpDisabled<'y, 'a, C: Config> {
     zone: &'y Zone<'a, C::Lock>,
     policy: C::Policy,
@@ -122,13 +122,13 @@ impl<C: Config> Drop for PcpDisabled<'_, '_, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// The limits that pagesets are to have now. Under `limits_lock`.
+    /// Returns the limits that pagesets should have now. The caller must hold `limits_lock`.
     pub(crate) fn current_limits(&self) -> Limits {
         if self.disabled.load(Relaxed) > 0 { Limits::DISABLED } else { self.limits.get() }
     }
 
-    /// Gives the pagesets of all CPUs that are up the zone's limits; `high` follows at its next use
-    /// (§5.4). Under `limits_lock`.
+    /// Applies the zone's limits to the pagesets of all online CPUs; `high` follows at its next use
+    /// (§5.4). The caller must hold `limits_lock`.
     pub(crate) fn limit_pagesets(&self, rules: &Rules) {
         let limits = self.current_limits();
         for slot in self.cpus.iter().filter(|s| s.up.load(Relaxed)) {

@@ -1,4 +1,4 @@
-//! What is called from time to time: ticks, drains, settings, CPUs that come and go.
+//! Occasional operations: ticks, drains, settings, CPU hotplug.
 
 pub(crate) mod cpus;
 pub(crate) mod maintain;

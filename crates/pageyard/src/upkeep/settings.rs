@@ -1,5 +1,5 @@
-//! What an operator sets, and what follows from it: watermarks, reserves, limits of the per-CPU
-//! lists, thresholds of the counters (spec §3, §5.4, §8.3, §9.3, §10).
+//! Run-time settings and what they determine: watermarks, reserves, per-CPU list limits, counter
+//! thresholds (spec §3, §5.4, §8.3, §9.3, §10).
 
 use core::fmt::Write;
 
@@ -17,31 +17,32 @@ use crate::pcp::tuning::{Limits, MAX_BATCH, MAX_PAGES};
 use crate::zone::state::Zone;
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// The settings now in force.
+    /// Returns the current settings.
     pub fn knobs(&self) -> Knobs {
         *self.knobs.lock()
     }
 
-    /// Writes a setting's value to `out` as text (§10): [`KNOBS`] has the names.
+    /// Writes a setting's value to `out` as text (§10). [`KNOBS`](crate::KNOBS) lists the names.
     ///
     /// # Errors
-    /// An unknown name; a setting that cannot be read; a writer that fails.
+    /// Fails if the name is unknown, the setting is not readable, or the writer fails.
     pub fn knob(&self, name: &str, out: &mut impl Write) -> Result<(), KnobError> {
         known(name)?.read(&self.knobs(), self.rules(), out)
     }
 
-    /// Sets a setting from text (§10), with everything that follows from it: what writing to the
-    /// kernel's file of that name does. [`KNOBS`] has the names, and says what each takes.
+    /// Sets a setting from text and applies its consequences (§10), like a write to the kernel's
+    /// file of that name. [`KNOBS`](crate::KNOBS) lists the names and what each accepts.
     ///
     /// # Errors
-    /// An unknown name; a setting that cannot be written; a value out of its range. The error
-    /// names them, and nothing has changed.
+    /// Fails if the name is unknown, the setting is not writable, or the value is out of range. The
+    /// error names them. Nothing has changed.
     pub fn set_knob(&self, name: &str, value: &str) -> Result<(), KnobError> {
         let knob = known(name)?;
         self.turn(knob.follows, |k| knob.write(k, value))
     }
 
-    /// Changes settings, if what comes out is in range, and does what follows.
+    /// Changes settings, if the result is in range, and applies the consequences, including
+    /// compaction.
     fn turn(
         &self,
         follows: Follows,
@@ -58,7 +59,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Changes settings, and does what follows at once: not in one frame with compaction.
+    /// Changes settings and applies the immediate consequences. Outlined to keep its frame off the
+    /// stack during compaction.
     #[inline(never)]
     fn change(
         &self,
@@ -71,7 +73,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Whether the settings are others now. Not in one frame with what follows.
+    /// Stores the changed settings and returns whether they differ. Outlined to keep its frame off
+    /// the stack in `follow`.
     #[inline(never)]
     fn write_knobs(
         &self,
@@ -98,7 +101,8 @@ impl<'a, C: Config> Yard<'a, C> {
                 }
             }
             Follows::Reserves => self.apply_reserves(&new),
-            // The same value again changes nothing, not even what a boost has changed meanwhile.
+            // Writing the same value changes nothing, even if a boost has moved the watermarks
+            // since.
             Follows::Limits if !changed => {}
             Follows::Limits => self.apply_limits(&new, 0),
             Follows::NumaStat => {
@@ -110,10 +114,10 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Writes `min_free_kbytes`, in kB: watermarks and limits of the per-CPU lists follow (§3.2).
+    /// Sets `min_free_kbytes`, in kB. Watermarks and limits of the per-CPU lists follow (§3.2).
     ///
     /// # Errors
-    /// A value above 2^40.
+    /// Fails for a value above 2^40.
     pub fn set_min_free_kbytes(&self, kb: u64) -> Result<(), KnobError> {
         self.turn(Follows::Watermarks, |k| {
             k.min_free_kbytes = kb;
@@ -122,10 +126,10 @@ impl<'a, C: Config> Yard<'a, C> {
         })
     }
 
-    /// Writes `watermark_scale_factor`, in ten-thousandths: watermarks and limits follow (§3.2).
+    /// Sets `watermark_scale_factor`, in ten-thousandths. Watermarks and limits follow (§3.2).
     ///
     /// # Errors
-    /// A value outside 1 to 3000.
+    /// Fails for a value outside 1 to 3000.
     pub fn set_watermark_scale_factor(&self, factor: u64) -> Result<(), KnobError> {
         self.turn(Follows::Watermarks, |k| {
             k.watermark_scale_factor = factor;
@@ -133,10 +137,10 @@ impl<'a, C: Config> Yard<'a, C> {
         })
     }
 
-    /// Writes `watermark_boost_factor`, in ten-thousandths; 0 switches boosting off (§3.4).
+    /// Sets `watermark_boost_factor`, in ten-thousandths; 0 disables boosting (§3.4).
     ///
     /// # Errors
-    /// A value above 2^31.
+    /// Fails for a value above 2^31.
     pub fn set_watermark_boost_factor(&self, factor: u64) -> Result<(), KnobError> {
         self.turn(Follows::Boost, |k| {
             k.watermark_boost_factor = factor;
@@ -144,20 +148,20 @@ impl<'a, C: Config> Yard<'a, C> {
         })
     }
 
-    /// Writes `lowmem_reserve_ratio`, one entry per zone kind; 0 switches it off there (§3.5).
+    /// Sets `lowmem_reserve_ratio`, one entry per zone kind; 0 disables the reserve there (§3.5).
     pub fn set_lowmem_reserve_ratio(&self, ratio: [u64; ZONE_KINDS]) {
-        // The ratios have no range, so nothing can be refused.
+        // The ratios have no range, so this cannot fail.
         let _ = self.turn(Follows::Reserves, |k| {
             k.lowmem_reserve_ratio = ratio;
             Ok(())
         });
     }
 
-    /// Writes `percpu_pagelist_high_fraction`: 0 lets the lists tune themselves, 8 and more fix
+    /// Sets `percpu_pagelist_high_fraction`: with 0 the lists tune themselves; 8 or more fixes
     /// `high` at that fraction of the zone (§5.4).
     ///
     /// # Errors
-    /// 1 to 7, or above 2^31-1.
+    /// Fails for 1 to 7, or above 2^31-1.
     pub fn set_percpu_pagelist_high_fraction(&self, fraction: u32) -> Result<(), KnobError> {
         self.turn(Follows::Limits, |k| {
             k.percpu_pagelist_high_fraction = fraction;
@@ -165,23 +169,23 @@ impl<'a, C: Config> Yard<'a, C> {
         })
     }
 
-    /// Writes `pcp_autotune`, the switch that the kernel lacks: off, `high` of all per-CPU lists
-    /// stays at its lower limit (as if the upper one were the same, §5.4), on, it is tuned again.
+    /// Sets `pcp_autotune`, which the kernel lacks. If off, `high` of all per-CPU lists stays at
+    /// its lower limit, as if the upper limit were the same (§5.4). If on, it is tuned again.
     /// `percpu_pagelist_high_fraction` keeps its value; unless that is 0, `high` is fixed anyway.
     ///
-    /// As with any change of limits, a CPU's `high` follows at its next refill or drain; an idle
-    /// one's decays tick by tick.
+    /// As with any change of limits, a CPU's `high` follows at its next refill or drain; the `high`
+    /// of an idle CPU decays tick by tick.
     pub fn set_pcp_autotune(&self, on: bool) {
-        // A switch has no range, so nothing can be refused.
+        // A switch has no range, so this cannot fail.
         let _ = self.turn(Follows::Limits, |k| {
             k.pcp_autotune = on;
             Ok(())
         });
     }
 
-    /// Gives a zone's per-CPU lists limits other than those that follow from its size, until limits
-    /// are next computed (§8.3). For experiments: the kernel has no such file. `false`: there is no
-    /// such zone, or the limits are out of range.
+    /// Overrides the limits of a zone's per-CPU lists until limits are next computed (§8.3). For
+    /// experiments; the kernel has no such file. Returns `false` if the zone does not exist or the
+    /// limits are out of range.
     pub fn set_pcp_limits(&self, zone: impl Into<ZoneId>, limits: Limits) -> bool {
         let Limits { batch, high_min, high_max } = limits;
         let in_range = (1..=MAX_BATCH).contains(&batch)
@@ -194,7 +198,7 @@ impl<'a, C: Config> Yard<'a, C> {
         true
     }
 
-    /// Recomputes everything that depends on how many pages are managed, in the order of §8.3.
+    /// Recomputes everything that depends on the number of managed pages, in the order of §8.3.
     pub(crate) fn recalculate(&self) {
         let _writing = self.settings.lock();
         let mut knobs = self.knobs();
@@ -220,7 +224,8 @@ impl<'a, C: Config> Yard<'a, C> {
         zone.kind <= ZoneKind::Normal
     }
 
-    /// Pages of low memory above the high marks, and how many zones they are in (§3.1).
+    /// Returns the pages of low memory above the high watermarks, and the number of populated low
+    /// zones (§3.1).
     fn lowmem_above_high(&self, knobs: &Knobs) -> (u64, u64) {
         let low = || self.zones.iter().filter(|z| Self::is_low(z));
         let above = |z: &Zone<'_, C::Lock>| {
@@ -230,7 +235,7 @@ impl<'a, C: Config> Yard<'a, C> {
         (low().map(above).sum::<u64>() + knobs.foreign_lowmem, populated)
     }
 
-    /// Watermarks of all zones, then the limits that follow from them (§3.2).
+    /// Sets the watermarks of all zones, then the limits that follow from them (§3.2).
     fn apply_watermarks(&self, knobs: &Knobs) {
         let own: u64 =
             self.zones.iter().filter(|z| Self::is_low(z)).map(|z| z.managed.load(Relaxed)).sum();
@@ -248,8 +253,8 @@ impl<'a, C: Config> Yard<'a, C> {
         self.apply_limits(knobs, 0);
     }
 
-    /// Limits of the per-CPU lists (§5.4), with so many CPUs on their way up (§8.5). What stays the
-    /// same is not stored.
+    /// Sets the limits of the per-CPU lists (§5.4), with `coming` CPUs about to go online (§8.5).
+    /// Unchanged limits are not stored.
     pub(crate) fn apply_limits(&self, knobs: &Knobs, coming: u32) {
         for z in self.zones {
             let limits = Limits::of_zone(
@@ -270,7 +275,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Pages that lower zones keep from requests for higher ones (§3.5).
+    /// Sets the pages that lower zones withhold from requests for higher ones (§3.5).
     fn apply_reserves(&self, knobs: &Knobs) {
         for z in self.zones {
             let mut managed = [0; ZONE_KINDS];
@@ -285,7 +290,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Thresholds of the counters' CPU parts, and the mark below which they are summed (§9.3).
+    /// Sets the thresholds of the per-CPU counter parts, and the mark below which the parts are
+    /// summed (§9.3).
     pub(crate) fn apply_thresholds(&self) {
         let cpus = self.cpus_up();
         for z in self.zones {
@@ -296,7 +302,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let drift = u64::from(cpus) * u64::from(threshold);
             let w = &z.watermarks;
             if cpus > 1 && z.drift_mark.load(Relaxed) == 0 {
-                // The kernel computes it once before any watermark exists, and never clears it.
+                // The kernel computes this once before any watermark exists, and never clears it.
                 z.drift_mark.store(drift, Relaxed);
             }
             if drift > w.base(LOW).saturating_sub(w.base(MIN)) {
@@ -305,8 +311,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// How many CPUs share a zone's per-CPU share of the watermark: those of its node that are up,
-    /// and those on their way; where there are none, all that are up (§5.4).
+    /// Returns how many CPUs share a zone's per-CPU part of the watermark: the online CPUs of its
+    /// node plus `coming`, or all online CPUs if there are none (§5.4).
     fn node_cpus(&self, zone: &Zone<'_, C::Lock>, coming: u32) -> u32 {
         let local = self.node(zone.node).map_or(0, |n| n.cpus.load(Relaxed));
         match local + coming {

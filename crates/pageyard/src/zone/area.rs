@@ -11,7 +11,7 @@ use crate::base::units::{MAX_ORDER, MigrateType, TYPES};
 #[repr(align(64))] // one cache line each, found by a shift
 struct Area {
     lists: [List; TYPES],
-    /// Blocks of all types, isolated ones too.
+    /// Blocks of all types, including isolated ones.
     blocks: AtomicU64,
 }
 
@@ -24,11 +24,11 @@ impl Area {
 /// The free lists of a zone. Changed under the zone lock; emptiness may be read without it.
 #[derive(Debug)]
 pub(crate) struct FreeAreas {
-    // A power of two of them, so that an index cut to four bits always fits.
+    // A power of two, so an index masked to four bits is in range.
     areas: [Area; 16],
 }
 
-/// Which end of a list.
+/// An end of a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Head,
@@ -55,7 +55,7 @@ impl FreeAreas {
         self.list(order, t).first()
     }
 
-    /// Blocks of this order, of any type.
+    /// Returns the number of blocks of this order, of any type.
     pub(crate) fn blocks(&self, order: u8) -> u64 {
         self.area(order).blocks.load(Relaxed)
     }
@@ -74,8 +74,8 @@ impl FreeAreas {
         }
     }
 
-    /// Takes a free block off its list and makes its head a tail, as inside a larger block;
-    /// whoever takes the block gives the head its new state.
+    /// Takes a free block off its list and makes its head a tail, as inside a larger block. The
+    /// caller sets the head's new state.
     #[inline]
     pub(crate) fn remove(&self, map: &Map<'_>, idx: u32, order: u8, t: MigrateType) {
         let area = self.area(order);
@@ -101,7 +101,7 @@ impl FreeAreas {
         frame.set_state(State::new(Kind::Free, order, to));
     }
 
-    /// All lists empty. What was on them is forgotten.
+    /// Empties all lists. The blocks on them are forgotten.
     pub(crate) fn clear(&self) {
         for area in &self.areas {
             area.blocks.store(0, Relaxed);
@@ -109,7 +109,7 @@ impl FreeAreas {
         }
     }
 
-    /// Whether a block of `order` or above is on a list that these flags may use (§3.7).
+    /// Returns whether a block of at least `order` is on a list that these flags may use (§3.7).
     pub(crate) fn has_block(&self, order: u8, flags: AllocFlags) -> bool {
         (order..=MAX_ORDER).map(|o| self.area(o)).any(|area| {
             let any = |t: MigrateType| !area.lists[t as usize].is_empty();

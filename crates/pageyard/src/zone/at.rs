@@ -1,4 +1,4 @@
-//! A zone as one CPU uses it, and the zone with its lock held (spec §1.3, §1.6).
+//! A zone as used by one CPU, and the zone with its lock held (spec §1.3, §1.6).
 
 use core::ops::Deref;
 
@@ -13,7 +13,7 @@ use crate::embedder::platform::Platform;
 use crate::embedder::policy::{Policy, Rules};
 use crate::zone::state::{BOOSTED_WATERMARK, PerCpu, Zone};
 
-/// One CPU at one zone: what every request path works on.
+/// One CPU's view of one zone. Every request path works on it.
 pub(crate) struct At<'z, 'a, C: Config> {
     pub(crate) zone: &'z Zone<'a, C::Lock>,
     pub(crate) hooks: &'z C::Hooks,
@@ -23,7 +23,7 @@ pub(crate) struct At<'z, 'a, C: Config> {
 }
 
 impl<'a, R: RawMutex> Zone<'a, R> {
-    /// The zone as one CPU uses it; `None` for a CPU that the yard was not told of.
+    /// Returns the zone as used by `cpu`, or `None` if the yard has no such CPU.
     #[inline]
     pub(crate) fn at<'z, C: Config<Lock = R>>(
         &'z self,
@@ -45,7 +45,7 @@ impl<C: Config> Clone for At<'_, '_, C> {
 impl<C: Config> Copy for At<'_, '_, C> {}
 
 impl<'z, 'a, C: Config> At<'z, 'a, C> {
-    /// `slot` must be the CPU's slot of the zone.
+    /// Creates a view. `slot` must be the CPU's part of the zone.
     #[inline(always)]
     pub(crate) fn new(
         zone: &'z Zone<'a, C::Lock>,
@@ -62,14 +62,14 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         self.policy.rules()
     }
 
-    /// Takes the zone lock; this CPU's part of the counters changes.
+    /// Takes the zone lock. Only then may this CPU's part of the counters change.
     #[inline]
     pub(crate) fn lock(&self) -> Locked<'_, 'a, C> {
         let asked = if <C::Hooks as Observer>::MEASURE_LOCKS { self.hooks.now() } else { 0 };
         self.held(asked, self.zone.lock.lock())
     }
 
-    /// Takes the zone lock where nobody holds it.
+    /// Takes the zone lock if it is free.
     pub(crate) fn try_lock(&self) -> Option<Locked<'_, 'a, C>> {
         let asked = if <C::Hooks as Observer>::MEASURE_LOCKS { self.hooks.now() } else { 0 };
         Some(self.held(asked, self.zone.lock.try_lock()?))
@@ -90,11 +90,11 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     }
 }
 
-/// A zone whose lock is held. Everything that changes free lists is a method of this.
+/// A zone whose lock is held. All operations that change free lists are methods of this type.
 pub(crate) struct Locked<'z, 'a, C: Config> {
     at: &'z At<'z, 'a, C>,
     since: u64,
-    // Released after `drop` below has run.
+    // Released after `drop` below runs.
     _guard: MutexGuard<'z, C::Lock, ()>,
 }
 
@@ -119,8 +119,8 @@ impl<C: Config> Drop for Locked<'_, '_, C> {
 }
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// Every change of what is free goes through here (§4.7), in exactly the steps that the spec
-    /// names: they decide when the CPU's part is folded (§9.2), and so are observable.
+    /// Accounts for every change of the number of free pages (§4.7), in exactly the steps of the
+    /// spec. The steps decide when the CPU's part is folded (§9.2) and are therefore observable.
     #[inline]
     pub(crate) fn account(&self, pages: i32, t: MigrateType) {
         if t == MigrateType::Isolate {
@@ -135,7 +135,7 @@ impl<C: Config> Locked<'_, '_, C> {
         self.account_special(pages.into(), t);
     }
 
-    /// Free pages of the types that are also counted apart.
+    /// Accounts for free pages of the types that are also counted separately.
     #[inline]
     pub(crate) fn account_special(&self, pages: i64, t: MigrateType) {
         let part = match t {
@@ -147,13 +147,13 @@ impl<C: Config> Locked<'_, '_, C> {
         self.zone.refresh_cached_mark(self.rules());
     }
 
-    /// Adds the CPU's part to the zone's counter.
+    /// Adds the CPU's part to the zone's free counter.
     pub(crate) fn fold(&self, part: i32) {
         self.add_free(part.into());
         self.slot.set_diff(0);
     }
 
-    /// Changes the zone's counter.
+    /// Changes the zone's free counter.
     #[inline]
     pub(crate) fn add_free(&self, pages: i64) {
         let free = self.zone.nr_free.load(Relaxed).wrapping_add(pages);
@@ -163,7 +163,7 @@ impl<C: Config> Locked<'_, '_, C> {
         }
     }
 
-    /// Boosts the watermarks after a claim on behalf of another type (§3.4).
+    /// Boosts the watermarks after a claim for a request of another type (§3.4).
     pub(crate) fn boost(&self, kswapd: bool) {
         let w = &self.zone.watermarks;
         let managed = self.zone.managed.load(Relaxed);

@@ -10,11 +10,11 @@ use crate::zone::area::End;
 use crate::zone::at::Locked;
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// Frees one block under a type, merging as far as it goes (§1.7). Its head's state is
-    /// overwritten.
+    /// Frees one block under a type, merging as far as possible (§1.7). Overwrites its head's
+    /// state.
     ///
-    /// `end` places the result where the caller wants it; `Head` leaves that to chance, where
-    /// lists are shuffled, and to the likely-merge rule (§1.8).
+    /// `end` is the end of the list where the result goes. With `Head`, shuffling (§1.8) and the
+    /// likely-merge rule may choose the other end.
     #[inline]
     pub(crate) fn free_one(&self, idx: u32, order: u8, t: MigrateType, end: End) {
         self.account(1 << order, t);
@@ -23,15 +23,15 @@ impl<C: Config> Locked<'_, '_, C> {
         self.merge(idx, order, t, end);
     }
 
-    /// Merges a block that is on no list and accounted for already, as far as it goes, and puts
-    /// the result on its list. Its frames must all be tails.
+    /// Merges a block as far as possible and puts the result on its list. The block must be on no
+    /// list and already accounted for, and all its frames must be tails.
     #[inline]
     pub(crate) fn merge(&self, idx: u32, order: u8, t: MigrateType, end: End) {
         self.merge_unless(idx, order, t, end, |_, _| false);
     }
 
-    /// [`merge`](Self::merge) that offers the block at every step below the largest order, and
-    /// leaves it to the one who takes it (§1.7a).
+    /// Like [`merge`](Self::merge), but offers the block to `taken` at every step below the largest
+    /// order and stops if `taken` accepts it (§1.7a).
     #[inline(always)]
     pub(crate) fn merge_unless(
         &self,
@@ -65,7 +65,7 @@ impl<C: Config> Locked<'_, '_, C> {
             self.tell_links(buddy, order, theirs);
             self.unlist(buddy, order, theirs, false);
             if self.rules().carried_types && theirs != t {
-                // The pages change lists, and so do the counts that are kept by list.
+                // The pages change lists, so the counts kept by list change too.
                 self.account_special(-(1 << order), theirs);
                 self.account_special(1 << order, t);
             }
@@ -80,7 +80,7 @@ impl<C: Config> Locked<'_, '_, C> {
         self.list_free(idx, order, t, end);
     }
 
-    /// Puts a block that has become free, and cannot merge, on its list.
+    /// Puts a block that has become free and cannot merge on its list.
     #[inline(always)]
     pub(crate) fn list_free(&self, idx: u32, order: u8, t: MigrateType, end: End) {
         self.zone.areas.insert(&self.zone.map, idx, order, t, end);
@@ -92,13 +92,14 @@ impl<C: Config> Locked<'_, '_, C> {
         }
     }
 
-    /// Two whole pageblocks or more meet (§1.7c, e): only mergeable types do, and the buddy's
-    /// blocks take the freed block's type.
+    /// Returns whether two blocks of at least a pageblock may merge (§1.7c, e). Blocks of different
+    /// types merge only if both types are mergeable; the buddy's pageblocks then take the freed
+    /// block's type.
     #[cold]
     fn may_merge(&self, idx: u32, buddy: u32, order: u8, t: MigrateType) -> bool {
         let map = &self.zone.map;
         let (ours, theirs) = if self.rules().carried_types {
-            // Without the hygiene rules a list says nothing certain about the block.
+            // Without the hygiene rules a list's type does not determine the block's type.
             (map.block_type(idx), map.block_type(buddy))
         } else {
             (t, map.frame(buddy).state().migrate_type())
@@ -117,8 +118,9 @@ impl<C: Config> Locked<'_, '_, C> {
         true
     }
 
-    /// The likely-merge rule (§1.8): the block's buddy is in use, but the block that both would
-    /// make has a free partner; better not to hand this one out soon.
+    /// Applies the likely-merge rule (§1.8): returns whether the block's buddy is in use but the
+    /// block that both would form has a free partner. Such a block should not be allocated again
+    /// soon.
     #[inline]
     fn pair_is_likely(&self, idx: u32, order: u8) -> bool {
         if order > MAX_ORDER - 2 {
@@ -129,8 +131,8 @@ impl<C: Config> Locked<'_, '_, C> {
         self.zone.map.frame(partner).state().is(Kind::Free, order + 1)
     }
 
-    /// Frees a block of any order under its blocks' own types, in pieces of a pageblock at most
-    /// (§1.10).
+    /// Frees a block of any order under the types of its pageblocks, in pieces of at most a
+    /// pageblock (§1.10).
     #[inline]
     pub(crate) fn free_pieces(&self, idx: u32, order: u8) {
         let step = order.min(PAGEBLOCK_ORDER);
@@ -142,8 +144,8 @@ impl<C: Config> Locked<'_, '_, C> {
         }
     }
 
-    /// Gives back the upper halves of a block until `low` is left (§1.9); how many pages of them
-    /// are free, and no guards.
+    /// Splits a block and frees the upper halves until a block of order `low` is left (§1.9).
+    /// Returns how many of their pages are free rather than guards.
     #[inline]
     pub(crate) fn split(&self, idx: u32, low: u8, high: u8, t: MigrateType) -> u32 {
         let mut order = high;
@@ -155,7 +157,7 @@ impl<C: Config> Locked<'_, '_, C> {
         (1 << high) - (1 << guards_to)
     }
 
-    /// A part that a split leaves over: free, or a guard where it is too small (§11.6).
+    /// Frees a part that a split leaves over, or makes it a guard if it is too small (§11.6).
     #[inline]
     pub(crate) fn unlink(&self, idx: u32, order: u8, t: MigrateType) {
         if order < self.rules().safety.guard_min_order {
@@ -166,8 +168,8 @@ impl<C: Config> Locked<'_, '_, C> {
         }
     }
 
-    /// Takes a block of `low`, wherever it lies, out of a free block that says `found`; what is left
-    /// and right of it stays on its list, as after a split (§1.9).
+    /// Takes the block of order `low` at `idx`, wherever it lies, out of a free block with state
+    /// `found`. The parts left and right of it stay on lists, as after a split (§1.9).
     pub(crate) fn carve(&self, head: u32, found: State, idx: u32, low: u8) {
         let (high, t) = (found.order(), found.migrate_type());
         self.check_type(head, t);
@@ -179,8 +181,8 @@ impl<C: Config> Locked<'_, '_, C> {
         self.account(back - (1 << high), t);
     }
 
-    /// Halves a block until only the one of `low` at `idx` is left; the other halves, each handed to
-    /// `each`, sum up to what that says.
+    /// Halves a block until only the one of order `low` at `idx` is left. Calls `each` for every
+    /// other half and returns the sum of the results.
     pub(crate) fn split_around(
         &self,
         head: u32,
@@ -198,7 +200,7 @@ impl<C: Config> Locked<'_, '_, C> {
         sum
     }
 
-    /// Takes a block of `low` from a free block of `high` that is on the list of `t`.
+    /// Takes a block of order `low` from a free block of order `high` on the list of `t`.
     #[inline]
     pub(crate) fn take(&self, idx: u32, low: u8, high: u8, t: MigrateType) {
         self.check_type(idx, t);
@@ -209,7 +211,7 @@ impl<C: Config> Locked<'_, '_, C> {
         self.zone.counters.pages_taken.add(1 << low);
     }
 
-    /// The smallest sufficient block on the lists of a type (§4.3, step 1).
+    /// Takes the smallest sufficient block on the lists of a type (§4.3, step 1).
     #[inline]
     pub(crate) fn rmqueue_smallest(&self, order: u8, t: MigrateType) -> Option<u32> {
         let mut o = order;
@@ -224,8 +226,8 @@ impl<C: Config> Locked<'_, '_, C> {
         None
     }
 
-    /// Tells a platform that prices memory whose descriptors are used where a free block is on its
-    /// list: its own and its neighbours'.
+    /// Reports to observers that price memory which descriptors are accessed where a free block is
+    /// on its list: its own and its neighbours'.
     #[inline(always)]
     pub(crate) fn tell_links(&self, idx: u32, order: u8, t: MigrateType) {
         if !<C::Hooks as Observer>::SEES_TOUCHES {
@@ -233,7 +235,7 @@ impl<C: Config> Locked<'_, '_, C> {
         }
         self.hooks.touch(self.zone.pfn(idx));
         let frame = self.zone.map.frame(idx);
-        // What the first one's `prev` says means nothing.
+        // The `prev` of the first frame is meaningless.
         let first = self.zone.areas.first(order, t) == Some(idx);
         for n in [if first { NIL } else { frame.prev() }, frame.next()] {
             if n != NIL {
@@ -242,7 +244,7 @@ impl<C: Config> Locked<'_, '_, C> {
         }
     }
 
-    /// The kernel's event for a block that leaves the free lists.
+    /// Sends the kernel's event for a block that leaves the free lists.
     #[inline]
     pub(crate) fn note_taken(&self, idx: u32, order: u8, t: MigrateType) {
         if let Some(order) = Order::new(order) {
@@ -252,7 +254,7 @@ impl<C: Config> Locked<'_, '_, C> {
         }
     }
 
-    /// The debug check of §4.8.
+    /// Runs the debug check of §4.8.
     #[inline]
     pub(crate) fn check_type(&self, idx: u32, t: MigrateType) {
         if self.rules().type_checks && self.zone.map.block_type(idx) != t {

@@ -1,11 +1,11 @@
-//! What a zone remembers from one compaction to the next (spec §7.4, §7.6, §7.8).
+//! The state that a zone keeps between compaction runs (spec §7.4, §7.6, §7.8).
 
 use crate::base::frame::NIL;
 use crate::base::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::base::units::ZoneKind;
 use crate::embedder::compact_events::Deferral;
 
-/// One counter of [`CompactStats`].
+/// One counter of [`CompactStats`](crate::CompactStats).
 #[derive(Clone, Copy)]
 pub(crate) enum Count {
     Stall,
@@ -21,17 +21,17 @@ pub(crate) enum Count {
     NotMoved,
 }
 
-/// What a zone remembers from one run to the next. Several runs may share it; it holds hints and
-/// counts, nothing on which correctness rests.
+/// The state that a zone keeps between compaction runs. Concurrent runs may share it: it holds
+/// hints and counters, nothing that correctness depends on.
 #[derive(Debug)]
 pub(crate) struct Compaction {
-    /// The pageblock in which the next descent begins; [`NIL`]: the zone's last.
+    /// The pageblock where the next descending scan starts; [`NIL`] for the zone's last.
     pub(crate) free_at: AtomicU32,
-    /// Where the next ascent begins: asynchronous runs, others.
+    /// Where the next ascending scan starts: for asynchronous runs, for others.
     pub(crate) migrate_at: [AtomicU32; 2],
     pub(crate) deferral: SharedDeferral,
-    /// A request's run went through the whole zone: the hints are to be forgotten when background
-    /// reclaim goes to sleep.
+    /// A request's run covered the whole zone. The hints must be cleared when background reclaim
+    /// sleeps.
     pub(crate) flush: AtomicBool,
     pub(crate) counts: [AtomicU64; 16],
 }
@@ -56,7 +56,7 @@ impl Compaction {
     }
 }
 
-/// A zone's, changed by any CPU.
+/// A zone's [`Deferral`], changed by any CPU.
 #[derive(Debug)]
 pub(crate) struct SharedDeferral(AtomicU32);
 
@@ -69,7 +69,7 @@ impl SharedDeferral {
         Deferral::from_bits(self.0.load(Relaxed))
     }
 
-    /// Changes it as a whole; what the change said, and the new value.
+    /// Applies a change atomically. Returns the result of `change` and the new value.
     pub(crate) fn change<T>(&self, change: impl Fn(&mut Deferral) -> T) -> (T, Deferral) {
         let mut old = self.0.load(Relaxed);
         loop {
@@ -83,16 +83,16 @@ impl SharedDeferral {
     }
 }
 
-/// What a node's background compaction was asked for.
+/// The requests to a node's background compaction.
 #[derive(Debug)]
 pub(crate) struct Daemon {
-    /// The order wanted; 0: nothing.
+    /// The requested order; 0 for none.
     pub(crate) order: AtomicU8,
     /// The highest zone that may serve it.
     pub(crate) highest: AtomicU8,
-    /// When the score is looked at next; `u64::MAX`: nobody has set the clock.
+    /// When the score is next examined; `u64::MAX` until the clock is set.
     pub(crate) check_at: AtomicU64,
-    /// The score is to be acted on now.
+    /// The score must be acted on now.
     pub(crate) triggered: AtomicBool,
 }
 

@@ -1,5 +1,5 @@
-//! Checks and defences on the way of a block between its owner and the lists (spec §11). Which of
-//! them there are is the policy's ([`Safety`](crate::policy::Safety)); what is off is not compiled.
+//! Checks and defences for a block between its owner and the lists (spec §11). The policy chooses
+//! them ([`Safety`](crate::policy::Safety)); a disabled one is not compiled.
 
 use crate::base::frame::{Kind, State};
 use crate::base::gfp::Gfp;
@@ -14,11 +14,11 @@ use crate::embedder::report::Report;
 use crate::zone::at::{At, Locked};
 use crate::zone::defences_state::change;
 
-/// A minute's reports of bad pages (§11.2), per zone.
+/// Bad page reports per zone (§11.2): the maximum in a period, and the period in nanoseconds.
 const BAD_PAGE_REPORTS: (u64, u64) = (60, 60_000_000_000);
 impl<C: Config> At<'_, '_, C> {
-    /// The first step of a block that comes back: observers are told, its pages checked, their
-    /// memory filled. `false`: a page is bad, and the block is out of use (§11.2).
+    /// First step of a free: notifies observers, checks the pages and fills their memory. Returns
+    /// `false` if a page is bad; the block is then out of use (§11.2).
     #[inline(always)]
     pub(crate) fn prepare_free(&self, idx: u32, order: u8) -> bool {
         let unfinished = Rollback::new(|| self.not_freed(idx, order));
@@ -31,8 +31,8 @@ impl<C: Config> At<'_, '_, C> {
         good
     }
 
-    /// A hook panicked while a block was on its way back: its owner still has it. One that compaction
-    /// has emptied has none; it is out of use.
+    /// Cleans up when a hook panics while a block is being freed. An allocated block returns to its
+    /// owner. A block that compaction emptied has no owner and is put out of use.
     #[cold]
     #[inline(never)]
     fn not_freed(&self, idx: u32, order: u8) {
@@ -44,8 +44,8 @@ impl<C: Config> At<'_, '_, C> {
         }
     }
 
-    /// Frees a block that no one owns and no list holds where a hook has panicked: no other one is
-    /// called. Where free memory has to be filled, the block is out of use.
+    /// Frees a block that has no owner and is on no list after a hook panicked, without calling
+    /// another hook. If free memory must be filled, the block is put out of use instead.
     #[cold]
     #[inline(never)]
     pub(crate) fn give_up(&self, idx: u32, order: u8) {
@@ -56,14 +56,14 @@ impl<C: Config> At<'_, '_, C> {
         }
     }
 
-    /// A block is out of use for good.
+    /// Puts a block permanently out of use.
     fn set_bad(&self, idx: u32, order: u8) {
         let zone = self.zone;
         zone.map.frame(idx).set_state(State::new(Kind::Bad, order, MigrateType::Unmovable));
         zone.safety.bad.fetch_add(1 << order, Relaxed);
     }
 
-    /// Gives memory that becomes free the contents that free memory has.
+    /// Fills memory that becomes free with the contents that the policy requires.
     #[inline(always)]
     pub(crate) fn fill(&self, idx: u32, order: u8) {
         if self.rules().safety.fills() {
@@ -71,7 +71,7 @@ impl<C: Config> At<'_, '_, C> {
         }
     }
 
-    /// Fills a block but for its poisoned frames.
+    /// Fills a block, except its poisoned frames.
     fn fill_around(&self, idx: u32, order: u8) {
         if !self.zone.map.is_tainted(idx, order) {
             return self.fill_block(idx, order);
@@ -97,8 +97,8 @@ impl<C: Config> At<'_, '_, C> {
         }
     }
 
-    /// Looks at every page of a block that comes back (§11.1). `false`: a page is bad, and the block
-    /// is out of use.
+    /// Checks every page of a block that is freed (§11.1). Returns `false` if a page is bad; the
+    /// block is then out of use.
     #[inline(always)]
     fn passes_free_check(&self, idx: u32, order: u8) -> bool {
         order == 0 && self.hooks.page_state(self.zone.pfn(idx)).fits_free()
@@ -125,8 +125,8 @@ impl<C: Config> At<'_, '_, C> {
         }
     }
 
-    /// Looks at every page of a block that is about to be handed out, where the policy checks pages
-    /// (§11.1). `false`: a page is bad, and the block is out of use.
+    /// Checks every page of a block that is about to be allocated, if the policy checks pages
+    /// (§11.1). Returns `false` if a page is bad; the block is then out of use.
     #[inline(always)]
     pub(crate) fn passes_alloc_check(&self, idx: u32, order: u8) -> bool {
         !self.rules().safety.checks_pages()
@@ -147,7 +147,8 @@ impl<C: Config> At<'_, '_, C> {
         true
     }
 
-    /// A block is out of use for good (§11.2). Always `false`.
+    /// Puts a block permanently out of use and reports the bad page, unless its memory is faulty
+    /// (§11.2). Always returns `false`.
     #[cold]
     #[inline(never)]
     fn leak(&self, idx: u32, order: u8, pfn: Pfn, why: BadPage, at_alloc: bool) -> bool {
@@ -168,16 +169,16 @@ impl<C: Config> At<'_, '_, C> {
     }
 }
 
-/// Guards (§11.6): too small a part of a split block stays off the lists and uncounted, so that
-/// nobody writes to it by mistake unnoticed, until it merges.
+/// Guards (§11.6) are parts of a split block that are too small. They stay off the lists and
+/// uncounted until they merge, so that a stray write to one does not go unnoticed.
 impl<C: Config> Locked<'_, '_, C> {
-    /// The block becomes a guard. Its other frames must be tails.
+    /// Makes the block a guard. Its other frames must be tails.
     pub(crate) fn guard(&self, idx: u32, order: u8, t: MigrateType) {
         self.zone.map.frame(idx).set_state(State::new(Kind::Guard, order, t));
         change(&self.zone.safety.guards, 1 << order);
     }
 
-    /// A guard becomes part of a free block on a list of type `t` (§1.7d).
+    /// Makes a guard part of a free block on a list of type `t` (§1.7d).
     pub(crate) fn unguard(&self, idx: u32, order: u8, t: MigrateType) {
         self.zone.map.frame(idx).set_state(State::TAIL);
         change(&self.zone.safety.guards, -(1 << order));

@@ -1,16 +1,17 @@
-//! A zone's pages that are out of use, and how often its checks may report (spec §11).
+//! The counters of a zone's pages that are out of use, and the rate limits of its checks' reports
+//! (spec §11).
 
 use crate::base::sync::{AtomicU64, Ordering::Relaxed};
 use crate::embedder::report::RateLimit;
 
-/// A zone's part in all this.
+/// Per-zone state of checks and defences.
 #[derive(Debug)]
 pub(crate) struct ZoneSafety {
-    /// Pages; anybody.
+    /// Pages. Changed by any thread.
     pub(crate) bad: AtomicU64,
-    /// Pages; zone lock.
+    /// Pages. Changed under the zone lock.
     pub(crate) poisoned: AtomicU64,
-    /// Pages; zone lock.
+    /// Pages. Changed under the zone lock.
     pub(crate) guards: AtomicU64,
     pub(crate) bad_reports: RateLimit,
     pub(crate) poison_reports: RateLimit,
@@ -34,7 +35,7 @@ impl ZoneSafety {
     }
 }
 
-/// Changes a counter that one writes at a time.
+/// Changes a counter that has one writer at a time.
 pub(crate) fn change(n: &AtomicU64, by: i64) {
     n.store(n.load(Relaxed).wrapping_add_signed(by), Relaxed);
 }

@@ -1,5 +1,5 @@
-//! Mobility grouping: whose block serves a request when its own type has none, and what becomes
-//! of that block (spec §4).
+//! Mobility grouping: which type's block serves a request when its own type has none, and what
+//! happens to the rest of that block (spec §4).
 
 use lock_api::RawMutex;
 
@@ -15,19 +15,19 @@ use crate::embedder::policy::Fallback;
 use crate::zone::at::Locked;
 use crate::zone::state::Zone;
 
-/// Where the last block of this hold of the zone lock came from (§4.3): what failed once is not
-/// tried again for the next item of a refill.
+/// Where the last block of this hold of the zone lock came from (§4.3). The next item of a refill
+/// does not retry a step that has failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Start at the request's own lists.
     Own,
-    /// The own lists are empty.
+    /// The request's own lists are empty.
     Cma,
     /// Nothing can be claimed either.
     Steal,
 }
 
-/// The types whose blocks may serve a request of this type, in order (§4.1).
+/// Returns the types whose blocks may serve a request of this type, in order (§4.1).
 pub(crate) const fn fallbacks(t: MigrateType) -> [MigrateType; 2] {
     match t {
         Unmovable => [Reclaimable, Movable],
@@ -37,7 +37,7 @@ pub(crate) const fn fallbacks(t: MigrateType) -> [MigrateType; 2] {
 }
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// One block for a request of type `t` (§4.3).
+    /// Allocates one block for a request of type `t` (§4.3).
     #[inline]
     pub(crate) fn rmqueue(
         &self,
@@ -63,7 +63,8 @@ impl<C: Config> Locked<'_, '_, C> {
         self.take_other(order, t, source, flags)
     }
 
-    /// [`rmqueue`](Self::rmqueue) outside the frame of a refill.
+    /// Like [`rmqueue`](Self::rmqueue), but never inlined, which keeps its locals out of a refill's
+    /// stack frame.
     #[inline(never)]
     pub(crate) fn rmqueue_cold(
         &self,
@@ -75,9 +76,8 @@ impl<C: Config> Locked<'_, '_, C> {
         self.rmqueue(order, t, source, flags)
     }
 
-    /// A block that comes from a list of type `t` counts as a mismatch where its pageblock is of
-    /// another type (§4.10). Looked for only where the policy lets that happen or wants it proved
-    /// that it does not.
+    /// Counts a block from a list of type `t` as a mismatch if its pageblock has another type
+    /// (§4.10). The type is compared only if the policy allows mismatches or checks types.
     #[inline]
     pub(crate) fn count_mismatch(&self, idx: u32, t: MigrateType) {
         if (self.rules().carried_types || self.rules().type_checks)
@@ -120,12 +120,12 @@ impl<C: Config> Locked<'_, '_, C> {
         Some(idx)
     }
 
-    /// The first type, in the order of §4.1, that has a free block of this order.
+    /// Returns the first block of this order, trying the types in the order of §4.1.
     fn fallback_at(&self, order: u8, start: MigrateType) -> Option<(u32, MigrateType)> {
         fallbacks(start).into_iter().find_map(|t| Some((self.zone.areas.first(order, t)?, t)))
     }
 
-    /// CLAIM (§4.4): from the largest block down, make one that is worth it ours.
+    /// CLAIM (§4.4): from the largest order down, claims a block if that is worthwhile.
     fn claim(&self, order: u8, start: MigrateType, flags: AllocFlags) -> Option<u32> {
         let lowest = lowest_order(order, flags);
         for o in (lowest..=MAX_ORDER).rev() {
@@ -140,7 +140,7 @@ impl<C: Config> Locked<'_, '_, C> {
         None
     }
 
-    /// One attempt of CLAIM on the head of a list (§4.4).
+    /// Attempts CLAIM on the head of one list (§4.4).
     fn claim_block(
         &self,
         idx: u32,
@@ -189,7 +189,7 @@ impl<C: Config> Locked<'_, '_, C> {
         None
     }
 
-    /// Whether enough of the pageblock is free, or used by pages like the request's (§4.4).
+    /// Returns whether enough of the pageblock is free or holds pages of a compatible type (§4.4).
     fn worth_converting(&self, idx: u32, start: MigrateType) -> bool {
         let Some(first) = self.block_start(idx) else { return false };
         if self.zone.grouping_disabled.load(Relaxed) {
@@ -198,7 +198,7 @@ impl<C: Config> Locked<'_, '_, C> {
         let map = &self.zone.map;
         let end = first + PAGEBLOCK_PAGES;
         let (mut free, mut movable) = (0, 0);
-        // A block that is free lies here, so none is larger than the pageblock.
+        // The pageblock contains a free block, so no block in it is larger than the pageblock.
         let mut i = first;
         while i < end {
             let state = map.frame(i).state();
@@ -228,7 +228,7 @@ impl<C: Config> Locked<'_, '_, C> {
         free + alike >= PAGEBLOCK_PAGES / 2
     }
 
-    /// STEAL (§4.5): from the smallest block up; what is left of it stays with its type.
+    /// STEAL (§4.5): takes the smallest sufficient block. The rest of the block keeps its type.
     fn steal(&self, order: u8, start: MigrateType) -> Option<u32> {
         (order..=MAX_ORDER)
             .find_map(|o| {
@@ -259,15 +259,15 @@ impl<C: Config> Locked<'_, '_, C> {
         idx
     }
 
-    /// The single search of 6.12.0 and before (§4.6): the largest block, claimed where that is
-    /// allowed and worth it, else robbed of the pages wanted.
+    /// The single search of 6.12.0 and before (§4.6). Finds the largest block and claims it if that
+    /// is allowed and worthwhile; otherwise steals the requested pages from it.
     fn largest_block(&self, order: u8, start: MigrateType, flags: AllocFlags) -> Option<u32> {
         let lowest = lowest_order(order, flags);
         for o in (lowest..=MAX_ORDER).rev() {
             let Some((idx, from)) = self.fallback_at(o, start) else { continue };
             let claimable = self.zone.claimable(o, start);
             if !claimable && start == Movable && o > order {
-                // It cannot be claimed, so breaking the largest one gains nothing.
+                // The block cannot be claimed, so splitting the largest one gains nothing.
                 self.boost_for_steal(flags);
                 return self.steal(order, start);
             }
@@ -282,14 +282,15 @@ impl<C: Config> Locked<'_, '_, C> {
         None
     }
 
-    /// Before 6.12.29 a steal boosted as a claim does (§3.4); a refused claim has done so already.
+    /// Boosts the watermarks for a steal as for a claim, as before 6.12.29 (§3.4). A refused claim
+    /// has boosted them already.
     fn boost_for_steal(&self, flags: AllocFlags) {
         if self.rules().boost_on_steal {
             self.boost(flags.contains(AllocFlags::KSWAPD));
         }
     }
 
-    /// The first index of the pageblock, or `None` where it lies across an edge of the zone.
+    /// Returns the first index of the pageblock, or `None` if it crosses an edge of the zone.
     pub(crate) fn block_start(&self, idx: u32) -> Option<u32> {
         let first = idx & !(PAGEBLOCK_PAGES - 1);
         let inside = first >= self.zone.first_index()
@@ -297,8 +298,9 @@ impl<C: Config> Locked<'_, '_, C> {
         inside.then_some(first)
     }
 
-    /// Gives a pageblock another type (§4.9): its free blocks move to the new type's lists in
-    /// ascending order, the label last. How many pages moved; `None` at an edge of the zone.
+    /// Converts a pageblock to another type (§4.9): moves its free blocks to the new type's lists
+    /// in ascending order, then changes the label. Returns the number of pages moved, or `None` at
+    /// an edge of the zone.
     pub(crate) fn convert(&self, idx: u32, from: MigrateType, to: MigrateType) -> Option<u32> {
         let to = self.effective_type(to);
         let moved = self.move_free_pages(idx, from, to)?;
@@ -306,8 +308,8 @@ impl<C: Config> Locked<'_, '_, C> {
         Some(moved)
     }
 
-    /// Moves a pageblock's free blocks to another type's lists, in ascending order. How many pages
-    /// moved; `None` at an edge of the zone.
+    /// Moves a pageblock's free blocks to another type's lists, in ascending order. Returns the
+    /// number of pages moved, or `None` at an edge of the zone.
     fn move_free_pages(&self, idx: u32, from: MigrateType, to: MigrateType) -> Option<u32> {
         let map = &self.zone.map;
         let first = self.block_start(idx)?;
@@ -320,7 +322,7 @@ impl<C: Config> Locked<'_, '_, C> {
                 continue;
             }
             let order = state.order();
-            // Without the hygiene rules the block may be on a third type's list.
+            // Without the hygiene rules the block may be on the list of a third type.
             let was = if self.rules().carried_types { state.migrate_type() } else { from };
             self.move_block(i, order, was, to);
             moved += 1u32 << order;
@@ -339,7 +341,8 @@ impl<C: Config> Locked<'_, '_, C> {
         self.account(1 << order, to);
     }
 
-    /// Without grouping every block is unmovable, whoever asks (§2.4).
+    /// Returns the type a request is served as. Without mobility grouping every block is unmovable
+    /// (§2.4).
     pub(crate) fn effective_type(&self, t: MigrateType) -> MigrateType {
         if t.is_mergeable() && self.zone.grouping_disabled.load(Relaxed) { Unmovable } else { t }
     }
@@ -362,21 +365,21 @@ impl<C: Config> Locked<'_, '_, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// Whether a block of this order may change its type for such a request (§4.2).
+    /// Returns whether a request of this type may claim a block of this order (§4.2).
     fn claimable(&self, order: u8, start: MigrateType) -> bool {
         order >= PAGEBLOCK_ORDER / 2
             || matches!(start, Unmovable | Reclaimable)
             || self.grouping_disabled.load(Relaxed)
     }
 
-    /// Whether a request could claim a free block of exactly this order (§7.5).
+    /// Returns whether a request could claim a free block of exactly this order (§7.5).
     pub(crate) fn has_claimable(&self, order: u8, start: MigrateType) -> bool {
         self.claimable(order, start)
             && fallbacks(start).into_iter().any(|t| !self.areas.list(order, t).is_empty())
     }
 }
 
-/// With NOFRAGMENT only whole pageblocks are looked at (§4.4).
+/// Returns the smallest order to search. With NOFRAGMENT only whole pageblocks qualify (§4.4).
 fn lowest_order(order: u8, flags: AllocFlags) -> u8 {
     if flags.contains(AllocFlags::NOFRAGMENT) { order.max(PAGEBLOCK_ORDER) } else { order }
 }

@@ -1,5 +1,5 @@
-//! Memory nodes: which zones each has, how far it is from the others, and the order in which its
-//! requests try them (spec §1.2, §2.5).
+//! Memory nodes: their zones, their distances, and the order in which a node's requests try the
+//! nodes (spec §1.2, §2.5).
 
 use lock_api::RawMutex;
 
@@ -9,30 +9,30 @@ use crate::base::units::{CpuId, NodeId, ZoneKind};
 use crate::base::wakeups::Wakeups;
 use crate::zone::state::{PerCpu, Zone};
 
-/// The distance of a node to itself; the unit in which firmware gives the others.
+/// The distance of a node to itself. The firmware gives all other distances relative to it.
 pub const LOCAL_DISTANCE: u8 = 10;
 
-/// The distance between two nodes where the layout says nothing.
+/// The distance between two nodes if the layout does not give one.
 pub const REMOTE_DISTANCE: u8 = 20;
 
-/// One node. Memory for them comes from the embedder; [`Node::new`] makes an empty one.
+/// One node. The embedder provides the memory; [`Node::new`] returns an empty node.
 #[derive(Debug)]
 pub struct Node<'a, R: RawMutex> {
     pub(crate) id: NodeId,
-    /// From the highest kind down.
+    /// Zones, from the highest kind down.
     pub(crate) zones: &'a [Zone<'a, R>],
-    /// CPUs that are up.
+    /// Number of online CPUs.
     pub(crate) cpus: AtomicU32,
     distances: [u8; MAX_NODES],
-    /// The nodes whose zones this node's requests try, nearest first: as many as `reach` says.
-    /// Rewritten when a node gets its first memory or loses its last.
+    /// The nodes whose zones this node's requests try, nearest first; `reach` is their number.
+    /// Rewritten when a node gains its first memory or loses its last.
     order: [AtomicU8; MAX_NODES],
     reach: AtomicU32,
     pub(crate) wakeups: Wakeups,
 }
 
 impl<R: RawMutex> Node<'_, R> {
-    /// A node without memory and CPUs.
+    /// Returns a node without memory and CPUs.
     pub const fn new() -> Self {
         Node {
             id: NodeId(0),
@@ -63,27 +63,28 @@ impl<'a, R: RawMutex> Node<'a, R> {
         }
     }
 
-    /// The distance to another node.
+    /// Returns the distance to another node.
     pub(crate) fn distance(&self, to: NodeId) -> u8 {
         self.distances.get(usize::from(to.0)).copied().unwrap_or(u8::MAX)
     }
 
-    /// Its zones that a request may use, best first. Those without memory are to be passed over.
+    /// Returns the node's zones that a request may use, best first. The caller must skip zones
+    /// without memory.
     pub(crate) fn zones_up_to(&self, highest: ZoneKind) -> &'a [Zone<'a, R>] {
         let first = self.zones.iter().take_while(|z| z.kind > highest).count();
         self.zones.get(first..).unwrap_or(&[])
     }
 
-    /// The nodes that its requests try, nearest first.
+    /// Returns the nodes that this node's requests try, nearest first.
     pub(crate) fn order(&self) -> impl Iterator<Item = NodeId> + '_ {
         let reach = self.reach.load(Relaxed) as usize;
         self.order.iter().take(reach).map(|n| NodeId(n.load(Relaxed).into()))
     }
 }
 
-/// Writes every node's order anew (§2.5): the local node first, where it has memory, then the
-/// nearest; among equals those that come after it, those without CPUs, and those that fewer nodes
-/// turn to first.
+/// Recomputes every node's order (§2.5). The local node comes first if it has memory, then the
+/// nearest. A node with a lower number than the local one counts as 1 farther, and so does a node
+/// with CPUs. Among equals, the node that fewer nodes fall back to first wins.
 pub(crate) fn rebuild_orders<R: RawMutex>(nodes: &[Node<'_, R>], serves: impl Fn(NodeId) -> bool) {
     let mut load = [0u32; MAX_NODES];
     for local in nodes {
@@ -123,26 +124,26 @@ fn nearest<R: RawMutex>(
         let wraps = u32::from(n.id < local.id);
         let busy = u32::from(n.cpus.load(Relaxed) > 0);
         let far = u32::from(local.distance(n.id)) + wraps + busy;
-        // The load decides between equals only; it is at most one for each node.
+        // The load only breaks ties: it is at most one per node.
         far * 2 * MAX_NODES as u32 + load.get(usize::from(n.id.0)).copied().unwrap_or(0)
     };
     Some(nodes.iter().filter(|n| left.contains(n.id)).min_by_key(cost)?.id)
 }
 
-/// Where one CPU's requests go at first: what the common case looks up. Memory for them comes from
-/// the embedder; [`CpuZones::new`] makes an empty one.
+/// The zones that one CPU's requests try first: the lookup of the common case. The embedder
+/// provides the memory; [`CpuZones::new`] returns an empty one.
 #[derive(Debug)]
 #[repr(align(128))] // found by a shift
 pub struct CpuZones<'a, R: RawMutex> {
     pub(crate) node: NodeId,
     pub(crate) up: AtomicBool,
-    /// Per highest zone, the zone to try first and the CPU's part of it. Eight of them, so that an
-    /// index cut to three bits always fits.
+    /// Per highest zone, the zone to try first and this CPU's part of it. Eight entries, so an
+    /// index masked to three bits is in range.
     pub(crate) quick: [Option<(&'a Zone<'a, R>, &'a PerCpu<R>)>; 8],
 }
 
 impl<R: RawMutex> CpuZones<'_, R> {
-    /// A CPU that the yard was not told of.
+    /// Returns the entry of a CPU that the yard does not have.
     pub const fn new() -> Self {
         CpuZones { node: NodeId(0), up: AtomicBool::new(true), quick: [const { None }; 8] }
     }

@@ -3,19 +3,19 @@
 use crate::base::sync::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use crate::embedder::platform::Platform;
 
-/// After the first block worth reporting became free, in nanoseconds.
+/// Delay in nanoseconds after the first reportable block became free.
 const DELAY: u64 = 2_000_000_000;
 
-/// Whether a zone has something to report, and when.
+/// Whether a zone has free blocks to report, and when.
 #[derive(Debug)]
 pub(crate) struct Reporting {
     pub(crate) pending: AtomicBool,
     pub(crate) due: AtomicU64,
-    /// Pages in blocks that bear the mark. Zone lock.
+    /// Pages in blocks with the reported mark. Zone lock.
     pub(crate) reported: AtomicU64,
-    /// Pages in blocks that bore it when a request took them. Zone lock.
+    /// Pages in blocks that had the mark when a request took them. Zone lock.
     pub(crate) retaken: AtomicU64,
-    /// The fewest free pages since somebody asked. Zone lock.
+    /// The fewest free pages since the last query. Zone lock.
     pub(crate) lowest: AtomicI64,
 }
 
@@ -30,7 +30,7 @@ impl Reporting {
         }
     }
 
-    /// So many pages are free now. Zone lock held.
+    /// Records the number of free pages. The zone lock must be held.
     #[inline]
     pub(crate) fn saw(&self, free: i64) {
         if free < self.lowest.load(Relaxed) {
@@ -38,7 +38,7 @@ impl Reporting {
         }
     }
 
-    /// Pages in blocks that bear the mark.
+    /// Returns the counter of pages in blocks with the reported mark.
     pub(crate) fn marked(&self) -> &AtomicU64 {
         &self.reported
     }
@@ -55,7 +55,7 @@ impl Reporting {
         }
     }
 
-    /// A block large enough has become free. Zone lock held.
+    /// Records that a block large enough to report has become free. The zone lock must be held.
     #[inline]
     pub(crate) fn request(&self, hooks: &impl Platform) {
         if !self.pending.load(Relaxed) {
@@ -64,7 +64,7 @@ impl Reporting {
         }
     }
 
-    /// Whatever becomes free meanwhile is no news. Zone lock held.
+    /// Runs `free` without requesting a report for the blocks it frees. The zone lock must be held.
     pub(crate) fn without_news(&self, free: impl FnOnce()) {
         let pending = self.pending.load(Relaxed);
         free();

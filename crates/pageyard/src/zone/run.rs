@@ -1,9 +1,9 @@
-//! Many neighbouring blocks at once, to exactly the same end as one by one.
+//! Allocates or frees many neighbouring blocks at once, with exactly the result of one by one.
 //!
 //! A refill that takes single blocks from the smallest sufficient one empties it in ascending
-//! order, and what it splits off on the way is split again by the next item. A drain that frees
-//! neighbours merges them with each other first. In both, the steps between cancel out; what stays
-//! is done here directly. Only the accounting is still done block by block, because its steps are
+//! order: what it splits off is split again by the next item. A drain that frees neighbours merges
+//! them with each other first. In both cases the intermediate steps cancel out, and only the net
+//! result is done here. The accounting is still done block by block, because its steps are
 //! observable (§4.7, §9.2).
 
 use crate::base::sync::Ordering::Relaxed;
@@ -14,16 +14,16 @@ use crate::embedder::hooks::Observer;
 use crate::zone::area::End;
 use crate::zone::at::Locked;
 
-/// Blocks of one order beside each other.
+/// Consecutive blocks of one order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
-    /// The lowest block's index.
+    /// Index of the lowest block.
     pub(crate) first: u32,
-    /// How many blocks.
+    /// Number of blocks.
     pub(crate) blocks: u32,
-    /// The order of each.
+    /// Order of each block.
     pub(crate) order: u8,
-    /// They came from the highest down.
+    /// Whether the blocks were added from the highest down.
     pub(crate) descending: bool,
 }
 
@@ -32,17 +32,17 @@ impl Run {
         Run { first: idx, blocks: 1, order, descending: false }
     }
 
-    /// No block yet; one at `idx` would begin it.
+    /// Returns a run without blocks that a block at `idx` would start.
     pub(crate) fn empty_at(idx: u32, order: u8) -> Run {
         Run { first: idx, blocks: 0, order, descending: false }
     }
 
-    /// The index one past the run.
+    /// Returns the index one past the run.
     fn end(&self) -> u32 {
         self.first + (self.blocks << self.order)
     }
 
-    /// Makes a block part of the run if it continues it.
+    /// Adds a block to the run if the block continues it. Returns whether it did.
     #[inline]
     pub(crate) fn extend(&mut self, idx: u32) -> bool {
         let step = 1 << self.order;
@@ -58,7 +58,7 @@ impl Run {
         true
     }
 
-    /// Takes off the next aligned part, no larger than a pageblock: its index and order.
+    /// Removes the next aligned part, at most a pageblock large. Returns its index and order.
     fn next_part(&mut self) -> Option<(u32, u8)> {
         if self.blocks == 0 {
             return None;
@@ -78,12 +78,12 @@ impl Run {
 }
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// What `most` calls of [`smallest`](Self::smallest) would take before they came to another
-    /// free block.
+    /// Takes the blocks that `most` calls of [`rmqueue_smallest`](Self::rmqueue_smallest) would
+    /// take before they reach another free block.
     #[inline(never)]
     pub(crate) fn rmqueue_run(&self, order: u8, t: MigrateType, most: u32) -> Option<Run> {
         if self.rules().safety.guard_min_order > 0 {
-            // What is left of a block may not serve the next item then.
+            // The rest of a block may not serve the next item then.
             return None;
         }
         let areas = &self.zone.areas;
@@ -93,8 +93,9 @@ impl<C: Config> Locked<'_, '_, C> {
         self.check_type(first, t);
         self.tell_links(first, found, t);
         self.unlist(first, found, t, true);
-        // The rest: from the end of what is taken, each piece as large as its place allows. The
-        // lists below `found` were empty, so the order of these insertions says nothing.
+        // Reinserts the rest, from the end of the taken blocks up, each piece as large as its
+        // position allows. The lists below `found` were empty, so the order of these insertions is
+        // not observable.
         let mut rest = blocks << order;
         while rest < 1 << found {
             let o = rest.trailing_zeros() as u8;
@@ -112,8 +113,8 @@ impl<C: Config> Locked<'_, '_, C> {
         Some(Run { first, blocks, order, descending: false })
     }
 
-    /// Frees the blocks of a run in the order in which they came, each under its pageblock's type.
-    /// Their heads must be tails already.
+    /// Frees the blocks of a run in the order in which they were added, each under its pageblock's
+    /// type. Their heads must be tails already.
     #[inline(never)]
     pub(crate) fn free_run(&self, run: Run) {
         let map = &self.zone.map;
@@ -138,7 +139,7 @@ impl<C: Config> Locked<'_, '_, C> {
         }
     }
 
-    /// [`account`](Self::account), so many times.
+    /// Calls [`account`](Self::account) `times` times in effect.
     #[inline]
     fn account_each(&self, times: u32, pages: i32, t: MigrateType) {
         if t == MigrateType::Isolate {
@@ -152,12 +153,12 @@ impl<C: Config> Locked<'_, '_, C> {
     }
 }
 
-/// A CPU's part of a counter after so many changes by `step`, and what of them went to the counter
-/// itself because the part exceeded the threshold (§9.2).
+/// Returns what `times` changes by `step` add to the counter, because the CPU's part exceeded the
+/// threshold, and the part left after them (§9.2).
 #[inline]
 fn fold_each(part: i32, threshold: u32, times: u32, step: i32) -> (i64, i32) {
     if step == 0 || times < 8 {
-        // So few are counted sooner than divided.
+        // For few changes a loop is cheaper than the divisions.
         let (mut folded, mut part) = (0, part);
         for _ in 0..times {
             part += step;
@@ -168,7 +169,7 @@ fn fold_each(part: i32, threshold: u32, times: u32, step: i32) -> (i64, i32) {
         }
         return (folded, part);
     }
-    // Seen from the direction of the step, the part climbs towards the threshold.
+    // Normalise the sign so that the part climbs towards the threshold.
     let up = i64::from(step.signum());
     let (part, step) = (i64::from(part) * up, i64::from(step.unsigned_abs()));
     let (threshold, times) = (i64::from(threshold), i64::from(times));

@@ -1,4 +1,4 @@
-//! Shuffled free lists (spec §1.8, §1.11): where the next large block lies is not to be guessed.
+//! Shuffled free lists (spec §1.8, §1.11) make the position of the next large block unpredictable.
 //! Off unless the layout gives a seed.
 
 use lock_api::RawMutex;
@@ -11,21 +11,21 @@ use crate::zone::area::End;
 use crate::zone::at::At;
 use crate::zone::state::Zone;
 
-/// How often a partner is looked for.
+/// Attempts to find a partner.
 const TRIES: u32 = 10;
-/// The zone lock is dropped after so many blocks, for whoever waits.
+/// Blocks after which the zone lock is released for waiters.
 const BLOCKS_PER_HOLD: u32 = 100;
 const STEP: u32 = 1 << MAX_ORDER;
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// Starts this zone's sequence of random numbers.
+    /// Seeds this zone's random number generator.
     pub(crate) fn seed_shuffle(&self, seed: u64) {
-        // Zones with the same seed must not draw the same numbers; 0 means off.
+        // Zones with the same seed must not produce the same numbers; 0 means off.
         let mixed = (seed ^ self.start.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.shuffle.store(mixed ^ mixed >> 29 | 1, Relaxed);
     }
 
-    /// The next random number, `None` where shuffling is off. Zone lock (xorshift64*).
+    /// Returns the next random number (xorshift64*), or `None` if shuffling is off. Zone lock.
     fn random(&self) -> Option<u64> {
         let mut x = self.shuffle.load(Relaxed);
         if x == 0 {
@@ -38,7 +38,7 @@ impl<R: RawMutex> Zone<'_, R> {
         Some(x.wrapping_mul(0x2545_f491_4f6c_dd1d))
     }
 
-    /// The end at which a largest block is put (§1.8).
+    /// Returns the end of the list where a block of the largest order is inserted (§1.8).
     pub(crate) fn random_end(&self) -> End {
         match self.random() {
             Some(x) if x >> 63 != 0 => End::Tail,
@@ -46,7 +46,8 @@ impl<R: RawMutex> Zone<'_, R> {
         }
     }
 
-    /// The type of the list that holds the frame, if it heads a free largest block.
+    /// Returns the type of the list that contains the frame if it is the head of a free block of
+    /// the largest order.
     fn largest_at(&self, idx: u32) -> Option<MigrateType> {
         let state = self.map.frame(idx).state();
         state.is(Kind::Free, MAX_ORDER).then(|| state.migrate_type())
@@ -54,8 +55,8 @@ impl<R: RawMutex> Zone<'_, R> {
 }
 
 impl<C: Config> At<'_, '_, C> {
-    /// Fisher and Yates over the free blocks of the largest order (§1.11): each changes places
-    /// with a random one of the zone that is on the same list, where ten tries find one.
+    /// Shuffles the free blocks of the largest order (§1.11). Swaps each with a random block of the
+    /// zone on the same list, if one of ten attempts finds one.
     pub(crate) fn shuffle(&self) {
         let map = &self.zone.map;
         let places = map.len() / STEP;

@@ -1,4 +1,5 @@
-//! A zone: its map, its free areas, its marks and counters, and the lock over them (spec §1.3).
+//! A zone: its map, free areas, watermarks and counters, and the lock that protects them (spec
+//! §1.3).
 
 use lock_api::{Mutex, RawMutex};
 
@@ -20,38 +21,38 @@ use crate::zone::defences_state::ZoneSafety;
 use crate::zone::deferred_part::DeferredPart;
 use crate::zone::reporting_state::Reporting;
 
-/// A claim boosted the watermarks; the next attempt that may wake background reclaim does so.
+/// A claim boosted the watermarks: the next attempt that may wake background reclaim wakes it.
 pub(crate) const BOOSTED_WATERMARK: u32 = 1;
-/// Background reclaim is at work.
+/// Background reclaim is active.
 pub(crate) const RECLAIM_ACTIVE: u32 = 2;
-/// The high watermark was last seen to fail.
+/// The last test of the high watermark failed.
 pub(crate) const BELOW_HIGH: u32 = 4;
-/// The flags that are the zone's state.
+/// The flags of the zone's state.
 pub(crate) const FLAGS: u32 = 7;
-/// Shifted by a highest zone: some CPU's requests up to there have a better zone to try first, by
-/// now, than the one that its home names.
+/// Shifted by a highest zone: for requests up to that zone, some CPU has a better first zone by now
+/// than its `CpuZones` names.
 pub(crate) const ZONELIST_STALE: u32 = 1 << 8;
 
-/// One CPU's part of one zone. Memory for them comes from the embedder.
+/// The per-CPU part of a zone. The embedder provides the memory.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct PerCpu<R: RawMutex> {
-    /// The per-CPU lists. Order of locks: this one, then the zone's.
+    /// The per-CPU lists. Lock order: this lock, then the zone lock.
     pub(crate) pageset: Mutex<R, Pageset>,
     /// The CPU's part of the zone's free counter (§9.2). Zone lock.
     pub(crate) diff: AtomicU32,
-    /// Above this, the part is folded into the counter.
+    /// Above this value, the part is folded into the zone's counter.
     pub(crate) threshold: AtomicU32,
     /// Ticks until an unused remote pageset is drained (§5.15).
     pub(crate) expire: AtomicU8,
     pub(crate) node: AtomicU32,
-    /// The CPU is up. Of one that is down the lists are disabled and empty (§8.5).
+    /// The CPU is online. The lists of an offline CPU are disabled and empty (§8.5).
     pub(crate) up: AtomicBool,
     pub(crate) counters: CpuCounters,
 }
 
 impl<R: RawMutex> PerCpu<R> {
-    /// A slot that no yard uses yet.
+    /// Returns a part that no yard uses yet.
     pub const fn new() -> Self {
         PerCpu {
             pageset: Mutex::new(Pageset::new()),
@@ -81,7 +82,7 @@ impl<R: RawMutex> Default for PerCpu<R> {
     }
 }
 
-/// A zone's reference copy of the limits: written under `limits_lock`, read by anybody.
+/// A zone's reference copy of the limits, written under `limits_lock` and read without a lock.
 #[derive(Debug)]
 pub(crate) struct SharedLimits([AtomicI32; 3]);
 
@@ -103,19 +104,20 @@ impl SharedLimits {
     }
 }
 
-/// One zone. Memory for them comes from the embedder; [`Zone::new`] makes an empty one.
+/// One zone. The embedder provides the memory; [`Zone::new`] returns an empty zone.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Zone<'a, R: RawMutex> {
-    // What every request reads comes first.
+    // Fields that every request reads come first.
     pub(crate) map: Map<'a>,
     pub(crate) cpus: &'a [PerCpu<R>],
     /// The frame of index 0: the zone's start rounded down to the largest block.
     pub(crate) base: u64,
     pub(crate) start: Pfn,
-    /// Of the zone at this position of the yard's: which zone starts in that place, lowest first.
+    /// For the zone at this position in the yard's array: the index of the zone that starts at that
+    /// rank, lowest start first.
     pub(crate) nth_by_start: u16,
-    /// Pages from the first to the last, holes included.
+    /// Pages from the first to the last frame, including holes.
     pub(crate) spanned: u64,
     pub(crate) flags: AtomicU32,
     pub(crate) kind: ZoneKind,
@@ -123,7 +125,7 @@ pub struct Zone<'a, R: RawMutex> {
     pub(crate) nofragment: AtomicBool,
     pub(crate) node: NodeId,
     pub(crate) watermarks: Watermarks,
-    /// The zone's free counter, without the CPUs' parts. May be negative for a moment.
+    /// The zone's free counter, without the CPUs' parts. May be negative temporarily.
     pub(crate) nr_free: AtomicI64,
     pub(crate) free_highatomic: AtomicU64,
     pub(crate) free_cma: AtomicU64,
@@ -135,38 +137,39 @@ pub struct Zone<'a, R: RawMutex> {
     pub(crate) reserved_highatomic: AtomicU64,
     pub(crate) isolated_blocks: AtomicU64,
     pub(crate) boost_factor: AtomicU64,
-    /// Mobility grouping is off: every block is unmovable (§2.4).
+    /// Mobility grouping is disabled: every block is unmovable (§2.4).
     pub(crate) grouping_disabled: AtomicBool,
-    /// The limits that the CPUs' pagesets have, or have again once they are enabled (§5.4).
+    /// The limits of the CPUs' pagesets while they are enabled (§5.4).
     pub(crate) limits: SharedLimits,
     /// Held while limits change.
     pub(crate) limits_lock: Mutex<R, ()>,
-    /// By how many the lists are disabled (§5.5). Changes under `limits_lock`.
+    /// Number of callers that have disabled the lists (§5.5). Changes under `limits_lock`.
     pub(crate) disabled: AtomicU32,
-    /// The stale or current mark below which counters are summed exactly (§9.3).
+    /// The watermark below which the CPUs' parts are summed too (§9.3). May be outdated.
     pub(crate) drift_mark: AtomicU64,
     pub(crate) counters: ZoneCounters,
-    /// State of the random numbers of shuffled lists; 0: not shuffled (§1.11). Zone lock.
+    /// State of the random number generator of shuffled lists; 0 if not shuffled (§1.11). Zone
+    /// lock.
     pub(crate) shuffle: AtomicU64,
     pub(crate) failures: AtomicU64,
     pub(crate) bypasses: AtomicU64,
-    /// Blocks handed out here though another node was preferred, and the other way round (§9.1).
+    /// Blocks allocated here although another node was preferred, and the reverse (§9.1).
     pub(crate) numa_miss: AtomicU64,
     pub(crate) numa_foreign: AtomicU64,
     pub(crate) numa_interleave: AtomicU64,
-    /// NUMA events are counted (`numa_stat`).
+    /// Whether NUMA events are counted (`numa_stat`).
     pub(crate) numa_counted: AtomicBool,
     pub(crate) compaction: Compaction,
-    /// Background compaction of the node, in the first of its zones.
+    /// Background compaction of the node; used in the first of its zones.
     pub(crate) daemon: Daemon,
     pub(crate) report: Reporting,
     pub(crate) safety: ZoneSafety,
-    /// What is initialised later (§8.2).
+    /// The part of the zone that is initialised later (§8.2).
     pub(crate) deferred_part: DeferredPart,
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// A zone without memory.
+    /// Returns a zone without memory.
     pub const fn new() -> Self {
         Zone {
             map: Map::EMPTY,
@@ -219,7 +222,7 @@ impl<R: RawMutex> Default for Zone<'_, R> {
 }
 
 impl<'a, R: RawMutex> Zone<'a, R> {
-    /// The index of a frame, or `None` for a frame outside the zone.
+    /// Returns the index of a frame, or `None` for a frame outside the zone.
     #[inline]
     pub(crate) fn index_of(&self, pfn: Pfn) -> Option<u32> {
         let inside = pfn.0.wrapping_sub(self.start.0) < self.spanned;
@@ -231,7 +234,8 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         Pfn(self.base.wrapping_add(u64::from(idx)))
     }
 
-    /// Index of the zone's first frame: 0 where the zone starts at a multiple of the largest block.
+    /// Returns the index of the zone's first frame: 0 if the zone starts at a multiple of the
+    /// largest block.
     pub(crate) fn first_index(&self) -> u32 {
         self.start.0.wrapping_sub(self.base) as u32
     }
@@ -241,18 +245,18 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         self.cpus.get(cpu.0 as usize)
     }
 
-    /// Whether there is memory in it (§1.2).
+    /// Returns whether the zone has memory (§1.2).
     #[inline]
     pub(crate) fn is_populated(&self) -> bool {
         self.present.load(Relaxed) != 0
     }
 
-    /// Whether the allocator manages any of its memory (§1.2).
+    /// Returns whether the allocator manages any memory of the zone (§1.2).
     pub(crate) fn is_managed(&self) -> bool {
         self.managed.load(Relaxed) != 0
     }
 
-    /// Its pageblocks that have memory, by type.
+    /// Returns the number of pageblocks that have memory, by type.
     pub(crate) fn pageblocks(&self) -> [u64; TYPES] {
         let mut counts = [0; TYPES];
         let mut idx = 0;
@@ -274,7 +278,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         self.flags.fetch_or(flag, AcqRel);
     }
 
-    /// Clears a flag; whether it was set.
+    /// Clears a flag. Returns whether it was set.
     pub(crate) fn clear_flag(&self, flag: u32) -> bool {
         self.flags.fetch_and(!flag, AcqRel) & flag != 0
     }
@@ -297,14 +301,14 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         }
     }
 
-    /// With the CPUs' parts of the counter (§3.7, *snapshot*).
+    /// Returns the supply with the CPUs' parts of the counter (§3.7, *snapshot*).
     pub(crate) fn supply_exact(&self) -> Supply {
         let parts: i64 = self.cpus.iter().map(|c| i64::from(c.diff())).sum();
         let free = self.nr_free.load(Relaxed).saturating_add(parts).max(0) as u64;
         Supply { free, ..self.supply() }
     }
 
-    /// The fast form of the watermark test, against any mark (§3.7).
+    /// Tests the watermark in the fast form, against any mark (§3.7).
     #[inline]
     pub(crate) fn watermark_fast(
         &self,
@@ -318,8 +322,9 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         })
     }
 
-    /// To be called after every change of a mark, the boost, a reserve, the pages withheld from
-    /// ordinary requests, or of grouping, under the zone lock like the change itself.
+    /// Recomputes the cached watermark. Call it after every change of a mark, the boost, a reserve,
+    /// the pages withheld from ordinary requests, or grouping. The caller must hold the zone lock,
+    /// as for the change itself.
     pub(crate) fn refresh_cached_mark(&self, rules: &Rules) {
         let never = self.grouping_disabled.load(Relaxed);
         self.watermarks.refresh_cached_mark(first_mark(rules), self.supply(), never);
@@ -330,7 +335,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     }
 }
 
-/// The mark that a request tests first (§2.8 step 5, or without it §2.7).
+/// Returns the mark that a request tests first (§2.8 step 5, or §2.7 without it).
 #[inline(always)]
 pub(crate) const fn first_mark(rules: &Rules) -> usize {
     match rules.pcp.below_high {

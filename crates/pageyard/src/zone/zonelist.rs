@@ -7,18 +7,20 @@ use crate::base::units::{NodeId, ZoneKind};
 use crate::zone::node::Node;
 use crate::zone::state::Zone;
 
-/// A walk over zones with memory: node by node, nearest first, within a node from the highest
+/// Iterates over zones with memory: node by node, nearest first; within a node, from the highest
 /// kind down.
 pub(crate) struct Zonelist<'a, R: RawMutex> {
     nodes: &'a [Node<'a, R>],
     allowed: NodeMask,
     from: NodeId,
     highest: ZoneKind,
-    /// Of the order of `from`, how many nodes were looked at.
+    /// How many nodes of the order of `from` were visited.
     looked: u8,
-    /// The last of them, if it is allowed: read once, as the order may be rewritten meanwhile.
+    /// The last of these nodes, if it is allowed. Stored, because the order may be rewritten
+    /// meanwhile.
     current: Option<u8>,
-    /// The next of its zones. Numbers, not iterators: lists lie below most of a request's stack.
+    /// Index of its next zone. Numbers rather than iterators, because a zonelist is on the stack
+    /// during most of a request.
     zone: u8,
 }
 
@@ -38,7 +40,7 @@ impl<'a, R: RawMutex> Zonelist<'a, R> {
         Zonelist { nodes, allowed, from, highest, looked: 0, current: None, zone: 0 }
     }
 
-    /// Begins anew.
+    /// Restarts the iteration.
     pub(crate) fn rewind(&mut self) {
         (self.looked, self.current) = (0, None);
     }

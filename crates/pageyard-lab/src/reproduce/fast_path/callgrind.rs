@@ -1,4 +1,4 @@
-//! Instructions and branches of a program's run, counted by valgrind's tool callgrind. Counts of one
+//! Counts the instructions and branches of a program with valgrind's tool callgrind. Counts of one
 //! build are the same on every run.
 
 use std::ffi::OsStr;
@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a run took.
+/// Counters of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Counts {
     pub(super) instructions: u64,
-    /// Conditional ones.
+    /// Conditional branches.
     pub(super) branches: u64,
 }
 
@@ -20,28 +20,28 @@ pub(super) struct Counts {
 pub(super) enum Failed {
     /// valgrind is not installed.
     NoValgrind,
-    /// It could not be started, or the program failed under it.
+    /// valgrind could not be started, or the program failed under it.
     Run(String),
 }
 
-/// Programs that count at this moment.
+/// Running programs.
 static RUNNING: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
 fn running() -> MutexGuard<'static, Vec<Child>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends them, and lets no other begin.
+/// Kills all running programs and prevents new ones from starting.
 pub(super) fn stop() {
     let mut running = running();
     for mut child in running.drain(..) {
-        // One that has ended cannot be stopped.
+        // A program that has already exited cannot be killed; ignore the error.
         let _ = child.kill().and_then(|()| child.wait());
     }
     std::mem::forget(running);
 }
 
-/// Runs the program under `valgrind`, which is found as a shell finds it.
+/// Runs the program under `valgrind`, which is looked up in `PATH`.
 pub(super) fn count(
     valgrind: &OsStr,
     program: &Path,
@@ -72,7 +72,7 @@ pub(super) fn count(
         let mut running = running();
         running.iter().position(|c| c.id() == id).map(|at| running.swap_remove(at))
     };
-    // Who stops all takes the program down next.
+    // `stop` removed the child; this program is about to exit.
     let Some(mut child) = child else { return Err(Failed::Run("stopped".into())) };
     let status = read.and_then(|_| child.wait()).map_err(failed)?;
     let log = String::from_utf8_lossy(&log);
@@ -84,7 +84,7 @@ pub(super) fn count(
     parse(&log).ok_or_else(|| Failed::Run(format!("callgrind told no counts, but: {log}")))
 }
 
-/// The totals at the end of callgrind's log: a line of the events' names, a line of their numbers.
+/// Parses the totals at the end of callgrind's log: a line of event names, then a line of numbers.
 fn parse(log: &str) -> Option<Counts> {
     let line = |head: &str| {
         log.lines().find_map(|l| {
@@ -99,7 +99,8 @@ fn parse(log: &str) -> Option<Counts> {
 }
 
 impl Counts {
-    /// What each of `n` operations took, of which `fewer` had none and the same around them.
+    /// Returns the counts per operation for `n` operations; `fewer` counts the same run without
+    /// them.
     pub(super) fn each(self, fewer: Counts, n: u64) -> [f64; 2] {
         let each = |more: u64, fewer: u64| (more as f64 - fewer as f64) / n as f64;
         [each(self.instructions, fewer.instructions), each(self.branches, fewer.branches)]
@@ -149,7 +150,7 @@ mod tests {
         let count = |valgrind: &str| count(OsStr::new(valgrind), Path::new("x"), &[]);
         assert!(matches!(count("no-such-valgrind"), Err(Failed::NoValgrind)));
         assert!(matches!(count("false"), Err(Failed::Run(_))));
-        // It ends well and tells nothing.
+        // It exits successfully without reporting counts.
         assert!(matches!(count("true"), Err(Failed::Run(_))));
     }
 }

@@ -1,6 +1,7 @@
-//! The hot paths that callgrind counts: the core's own, and the same with the work that each idea saves.
-//! The core has only the fast form, so a variant does the extra work around the core's calls. Order and
-//! flags are opaque to the compiler; as constants their look-ups would be computed at compile time.
+//! The hot paths that callgrind counts: the core's own, and the same with the work that each idea
+//! saves. The core has only the fast form, so a variant does the extra work around the core's
+//! calls. Order and flags are opaque to the compiler: with constants, it would compute their
+//! look-ups at compile time.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -15,17 +16,17 @@ use crate::{Lock, Memory};
 
 /// Frames of the allocator: 1 GiB.
 const FRAMES: u64 = 1 << 18;
-/// The first of them.
+/// The first frame.
 const FIRST: u64 = 1 << 20;
 const CPUS: usize = 2;
-/// Requests as page faults make them.
+/// Flags of the requests, as for page faults.
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
 
-/// The core as it is, or without an idea.
+/// The core as it is, or without one of the ideas.
 pub(super) struct Variant {
     /// Its name on the command line.
     pub(super) name: &'static str,
-    /// Its row.
+    /// The label of its row.
     pub(super) row: &'static str,
     pub(super) exercise: fn(Pattern, usize, usize) -> Result<(), InitError>,
 }
@@ -54,18 +55,18 @@ pub(super) const VARIANTS: [Variant; 8] = [
     Variant { name: "none", row: "none of the ideas", exercise: exercise::<PageChecked, Before> },
 ];
 
-/// The work around a request and a free, and which of the core's paths they take.
+/// The extra work around a request and a free, and which of the core's paths they take.
 trait Way {
-    /// Whether requests and frees have a path of their own for the common case.
+    /// Whether requests and frees have a fast path for the common case.
     const FAST_PATH: bool = true;
 
-    /// Before a request: what it looks up beside the core's own look-ups.
+    /// Runs before a request: the look-ups in addition to the core's own.
     #[inline(always)]
     fn before_alloc(gfp: Gfp) {
         let _ = gfp;
     }
 
-    /// Before a free: what it reads beside the core's own reads.
+    /// Runs before a free: the reads in addition to the core's own.
     #[inline(always)]
     fn before_free<P: StaticPolicy>(yard: &Core<'_, P>, block: Pfn) {
         let _ = (yard, block);
@@ -91,7 +92,7 @@ impl Way for Branches {
     }
 }
 
-/// The zone for the watermark and the type for the list, found from the flags once more.
+/// Derives the zone for the watermark and the type for the list from the flags a second time.
 struct FlagsAgain;
 impl Way for FlagsAgain {
     #[inline(always)]
@@ -106,7 +107,7 @@ impl Way for OnePath {
     const FAST_PATH: bool = false;
 }
 
-/// The type of the pageblock, read once more for the list.
+/// Reads the type of the pageblock a second time for the list.
 struct TypeAgain;
 impl Way for TypeAgain {
     #[inline(always)]
@@ -115,7 +116,7 @@ impl Way for TypeAgain {
     }
 }
 
-/// Without any of the ideas: each look-up of the flags is by branches.
+/// Without any of the ideas: every look-up of the flags uses branches.
 struct Before;
 impl Way for Before {
     const FAST_PATH: bool = false;
@@ -133,8 +134,8 @@ impl Way for Before {
     }
 }
 
-/// The highest zone by one test after the other, as before there was a table. Contradicting flags are
-/// told by a test of their own; the table holds that too.
+/// Finds the highest zone by one test after the other, as before the table existed. Contradictory
+/// flags need a separate test, which the table includes.
 #[inline(always)]
 fn by_branches(gfp: Gfp) -> Option<ZoneKind> {
     let zones = gfp.bits() & (Gfp::DMA | Gfp::HIGHMEM | Gfp::DMA32).bits();
@@ -153,20 +154,20 @@ fn by_branches(gfp: Gfp) -> Option<ZoneKind> {
     Some(ZoneKind::Normal)
 }
 
-/// What is done again and again.
+/// The repeated operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pattern {
-    /// A page is allocated and freed at once.
+    /// Allocates a page and frees it at once.
     Pair,
-    /// The same with a block of order 3.
+    /// Allocates a block of order 3 and frees it at once.
     Pair32,
-    /// Single pages, one after the other, all kept.
+    /// Allocates single pages one after the other and keeps all of them.
     Alloc,
-    /// Single pages freed in the order of their allocation.
+    /// Frees single pages in the order of their allocation.
     FreeInOrder,
 }
 
-/// Named as in `docs/performance.md`.
+/// Patterns with their names in `docs/performance.md`.
 pub(super) const PATTERNS: [(&str, Pattern); 4] = [
     ("pair-4k", Pattern::Pair),
     ("pair-32k", Pattern::Pair32),
@@ -178,7 +179,7 @@ thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A page as a kernel describes it, in a cache line of its own.
+/// A page descriptor as a kernel has it, in its own cache line.
 #[repr(align(64))]
 struct Page {
     flags: u32,
@@ -189,7 +190,7 @@ struct Page {
     head: usize,
 }
 
-/// A platform that knows its CPU and, where pages are checked, all pages.
+/// A platform that knows its CPU and, if pages are checked, all page descriptors.
 struct Pages(Vec<Page>);
 
 impl Pages {
@@ -231,8 +232,8 @@ impl Defences for Pages {
 
 type Core<'y, P> = Yard<'y, Hooked<Lock, Pages, P>>;
 
-/// On an allocator that has done the pattern with `size` operations before: `n` operations more, at
-/// most `size`.
+/// Runs `n` operations of the pattern, at most `size`, on an allocator that has already done `size`
+/// operations.
 fn exercise<P: StaticPolicy, W: Way>(
     pattern: Pattern,
     size: usize,

@@ -1,6 +1,6 @@
-//! The clean-up of 2009 (A.2), idea by idea: how many instructions and branches the work costs that each
-//! idea saves, beside today's core. Nothing is simulated: the program runs itself under callgrind, once
-//! with a number of operations and once with none, and takes the difference.
+//! The clean-up of 2009 (A.2), idea by idea: how many instructions and branches each idea saves,
+//! measured against today's core. Nothing is simulated: the program runs itself under callgrind,
+//! once with a number of operations and once with none, and takes the difference.
 
 mod callgrind;
 mod hot;
@@ -26,21 +26,22 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const NAME: &str = "fast-path";
 
-/// The subcommand of the `pageyard` program that does [`exercise`].
+/// The subcommand of the `pageyard` program that runs [`exercise`].
 pub const COMMAND: &str = "hot-path";
 
-/// Published: what the sanity checks are of the allocation path, in percent.
+/// Published: the share of the sanity checks in the allocation path, in percent.
 const CHECKS: f64 = 10.0;
-/// How far from that a share may be and still be "about" it.
+/// The largest deviation at which a share still counts as "about" the published one, in percentage
+/// points.
 const ABOUT: f64 = 1.5;
-/// Savings below this part of the path are none (the practical band).
+/// The practical band: smaller savings, relative to the path, do not count.
 const BAND: f64 = 0.01;
 
-/// Does a named pattern with a named variant of the core: as many operations as `size` to warm up, then
-/// `n` operations, at most `size`. For callgrind to count; nothing is told.
+/// Runs a named pattern with a named variant of the core: `size` operations to warm up, then `n`
+/// operations, at most `size`. For counting by callgrind; prints nothing.
 ///
 /// # Errors
-/// [`ReproduceError::Count`] lists the names that there are; [`ReproduceError::Init`].
+/// Returns [`ReproduceError::Count`], which lists the known names, or [`ReproduceError::Init`].
 pub fn exercise(variant: &str, pattern: &str, size: usize, n: usize) -> Result<(), ReproduceError> {
     let unknown = |what: &str, name: &str, known: Vec<&str>| {
         ReproduceError::Count(format!("no {what} {name}; there are {}", known.join(", ")))
@@ -56,13 +57,13 @@ pub fn exercise(variant: &str, pattern: &str, size: usize, n: usize) -> Result<(
     Ok((v.exercise)(*p, size, n)?)
 }
 
-/// Ends the programs that this experiment started, and lets it start no other: for a program that is
-/// about to end.
+/// Kills the programs that this experiment started, and prevents it from starting others. For a
+/// program that is about to exit.
 pub fn stop() {
     callgrind::stop();
 }
 
-/// Instructions and branches of an operation: variant by variant, pattern by pattern.
+/// Instructions and branches per operation: by variant, then by pattern.
 type Figures = Vec<Vec<[f64; 2]>>;
 
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
@@ -83,7 +84,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 (Scale::Small, true) => 256,
             };
             let counted = &|n| count(&program, variant.name, pattern, size, n);
-            // Counts do not depend on what runs beside them.
+            // Counts do not depend on concurrent programs.
             let [some, none] =
                 thread::scope(|s| [size, 0].map(|n| s.spawn(move || counted(n))).map(|t| t.join()))
                     .map(|t| t.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -108,12 +109,12 @@ fn count(
     size: u64,
     n: u64,
 ) -> Result<Counts, Failed> {
-    // As many digits for one number as for the other, as reading them is counted too.
+    // Pad both numbers to the same number of digits, since parsing them is counted too.
     let arguments = [COMMAND, variant, pattern, &format!("{size:06}"), &format!("{n:06}")];
     callgrind::count(OsStr::new("valgrind"), program, &arguments.map(String::from))
 }
 
-/// `optimised`: of a build whose counts mean something.
+/// Computes the outcome. `optimised`: whether the build's counts are meaningful.
 fn outcome(figures: &Figures, optimised: bool) -> Outcome {
     let [instructions, branches] = [0, 1].map(|quantity| table(figures, quantity));
     let shares: Vec<_> = (0..PATTERNS.len()).map(|p| share(figures, p)).collect();
@@ -159,7 +160,7 @@ The path of 2009 was about ten times as long as today's core (Linux 6.12.117 its
 instructions for a hot pair), so shares of it differ from shares of this one. For the times that were \
 published with the series (compile workload, tbench, hackbench, sysbench) a whole kernel is needed.";
 
-/// An idea, the variant without it, and the variant to compare that with.
+/// An idea: the variant without it, and the variant to compare that with.
 struct Idea {
     without: &'static str,
     with: &'static str,
@@ -186,7 +187,7 @@ const IDEAS: [Idea; 4] = [
 ];
 
 impl Idea {
-    /// What it saves of a hot pair of order 0, the first pattern.
+    /// Returns what the idea saves for a hot pair of order 0, the first pattern.
     fn claim(&self, figures: &Figures, optimised: bool) -> Claim {
         let of =
             |name| VARIANTS.iter().position(|v| v.name == name).map_or([0.0; 2], |v| figures[v][0]);
@@ -223,7 +224,8 @@ fn table(figures: &Figures, quantity: usize) -> Comparison {
     }
 }
 
-/// What the checks are of a pattern's instructions where they are in the path, in percent.
+/// Returns the share of the checks in a pattern's instructions, for the path that has them, in
+/// percent.
 fn share(figures: &Figures, pattern: usize) -> f64 {
     let checks = VARIANTS.iter().position(|v| v.name == "checks").unwrap_or(0);
     let [without, with] = [figures[0][pattern][0], figures[checks][pattern][0]];
@@ -234,7 +236,7 @@ fn share(figures: &Figures, pattern: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Every operation takes 100 instructions and 10 branches, and what a variant adds to that.
+    /// Every operation takes 100 instructions and 10 branches, plus what a variant adds.
     fn figures(added: [[f64; 2]; 8]) -> Figures {
         added.map(|[i, b]| vec![[100.0 + i, 10.0 + b]; PATTERNS.len()]).to_vec()
     }
@@ -254,7 +256,8 @@ mod tests {
     fn an_idea_saves_what_the_variant_without_it_takes_more() {
         let o = outcome(&figures(SOME), true);
         let holds: Vec<_> = o.claims.iter().map(|c| c.holds).collect();
-        // Half an instruction of a hundred is nothing; more branches without it are no saving.
+        // Half an instruction of a hundred is below the band; more branches without it are no
+        // saving.
         assert_eq!(holds, [Some(false), Some(true), Some(true), Some(false), Some(true)]);
         assert!(o.claims[2].found.starts_with("100.0 instructions (50.0%) and 9.0 branches"));
         assert_eq!(o.tables[0].rows.len(), VARIANTS.len());

@@ -1,4 +1,4 @@
-//! Workloads on this host: threads that stay on their CPUs, real memory, the real clock.
+//! Workloads on this host: threads pinned to CPUs, real memory, the real clock.
 
 mod spin;
 mod times;
@@ -27,33 +27,33 @@ use crate::settings::Settings;
 use times::Moves;
 use world::{HostYard, Pages, World, stage};
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
-    /// Under which policies.
+    /// The policies to run.
     pub policies: Vec<Choice>,
-    /// What is random is drawn from this; each iteration has one of its own, derived from it. Threads
-    /// run as they run: the same seed does not give the same result.
+    /// Seeds all random draws; each iteration derives its own seed from it. Thread timing is not
+    /// deterministic, so the same seed does not give the same result.
     pub seed: u64,
-    /// How often.
+    /// Number of iterations.
     pub iterations: u32,
-    /// Parameters that are not as by default.
+    /// Parameters that differ from their defaults.
     pub set: Vec<(String, String)>,
 }
 
-/// Part of the memory that there is to give that a run takes by itself, and the most it does.
+/// The default memory of a run: the available memory divided by `SHARE`, at most `MOST` bytes.
 const SHARE: u64 = 4;
 const MOST: u64 = 4 << 30;
-/// Memory is taken in multiples of this, so that all of it is whole blocks.
+/// Memory is allocated in multiples of this, so that it consists of whole blocks.
 const UNIT: u64 = 4 << 20;
-/// Pages that are taken from the system at once.
+/// Pages taken from the system in one step.
 const STEP: u64 = (64 << 20) / PAGE_SIZE;
 
-/// Runs a workload on this host's threads, where what a policy costs is measured: with rules that are known when the core is
-/// compiled, which takes seconds for each policy.
+/// Runs a workload on this host's threads and measures a policy's cost. The policy is compiled into
+/// the core, which takes seconds of compile time for each policy.
 type RealWork = fn(&Setting<'_>, &mut Room) -> Result<Vec<Measure>, WorkloadError>;
 
-/// The policies that workloads run under on this host.
+/// The policies that can run on this host.
 const ON_HOSTS: [(&str, RealWork); 12] = [
     ("Base", run::<Base>),
     ("Step1", run::<Step1>),
@@ -69,12 +69,13 @@ const ON_HOSTS: [(&str, RealWork); 12] = [
     ("TwoPassBulkFree<Base>", run::<TwoPassBulkFree<Base>>),
 ];
 
-/// The names of the policies that workloads run under on this host.
+/// Returns the names of the policies that can run on this host.
 pub fn on_hosts() -> impl Iterator<Item = &'static str> {
     ON_HOSTS.iter().map(|&(name, _)| name)
 }
 
-/// What runs workloads under a policy on this host; `None` for policies that the core is not compiled for.
+/// Returns the function that runs workloads under a policy on this host, or `None` if the core is
+/// not compiled for the policy.
 fn real_work(policy: &Choice) -> Option<RealWork> {
     ON_HOSTS.iter().find(|&&(name, _)| name == policy.policy()).map(|&(_, work)| work)
 }
@@ -88,19 +89,19 @@ pub struct Host {
 }
 
 impl Host {
-    /// Takes memory from the system, so much or a quarter of what it can give, at most 4 GiB, before
-    /// anything runs: so that no run waits for it. That takes seconds for a few GiB; `tell` hears how
-    /// many bytes of how many are there.
+    /// Takes memory from the system before anything runs, so that no run waits for it: `memory`
+    /// bytes, or a quarter of the available memory, at most 4 GiB. This takes seconds for a few
+    /// GiB. `tell` receives the number of bytes populated and the total.
     ///
     /// # Errors
-    /// There is not so much, or the system refuses.
+    /// Fails if there is not enough memory, or if the system refuses.
     pub fn open(
         memory: Option<u64>,
         tell: &mut dyn FnMut(u64, u64),
     ) -> Result<Host, WorkloadError> {
         let available = available_memory().unwrap_or(u64::MAX);
         let memory = memory.unwrap_or((available / SHARE).min(MOST) / UNIT * UNIT);
-        // Descriptors take 16 bytes a page, and something is left to everybody else.
+        // Descriptors take 16 bytes per page, and other processes need memory too.
         let wanted = memory.saturating_add(memory / 64);
         if wanted > available {
             return Err(WorkloadError::Memory { wanted, available });
@@ -122,24 +123,24 @@ impl Host {
         Ok(Host { room, site, description })
     }
 
-    /// The host in words.
+    /// Describes the host in words.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// Bytes of its memory that runs use.
+    /// Returns the number of bytes of memory that runs use.
     pub fn memory(&self) -> u64 {
         self.site.pages * PAGE_SIZE
     }
 
-    /// Runs a workload: all policies in turn in each iteration, so that what disturbs the host
-    /// disturbs all of them. `tell` hears how many of how many runs are done.
+    /// Runs a workload under all policies in turn in each iteration, so that disturbances of the
+    /// host affect all of them. `tell` receives the number of completed runs and the total.
     ///
     /// # Errors
-    /// [`WorkloadError`] says what is wrong with the options.
+    /// Returns [`WorkloadError`] if an option is invalid.
     ///
     /// # Panics
-    /// With what a thread of the workload panics with.
+    /// Propagates a panic of a workload's thread.
     pub fn run(
         &mut self,
         recipe: &Recipe,
@@ -152,7 +153,7 @@ impl Host {
                 known: on_hosts().collect::<Vec<_>>().join(", "),
             })
         };
-        // A policy that cannot run here shows before anything runs.
+        // Reject a policy that cannot run here before anything runs.
         options.policies.iter().try_for_each(|policy| work(policy).map(drop))?;
         let series = Series {
             recipe,
@@ -176,7 +177,7 @@ impl Host {
     }
 }
 
-/// Takes all of it from the system.
+/// Populates the whole region with the system's memory.
 fn populate(region: &Region, tell: &mut dyn FnMut(u64, u64)) -> Result<(), WorkloadError> {
     let (first, all) = (region.first().0, region.pages());
     tell(0, all * PAGE_SIZE);
@@ -190,7 +191,7 @@ fn populate(region: &Region, tell: &mut dyn FnMut(u64, u64)) -> Result<(), Workl
     Ok(())
 }
 
-/// CPUs, what they are, memory and kernel.
+/// Describes the CPUs, the memory and the kernel.
 fn describe(site: &Site, memory: u64) -> String {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let info = read("/proc/cpuinfo");
@@ -215,12 +216,12 @@ pub(crate) struct Setting<'s> {
     settings: &'s Settings,
 }
 
-/// Memory, kept from run to run: the system gives it slower than it is used.
+/// Memory, kept from run to run: the system provides it more slowly than runs use it.
 #[derive(Debug)]
 pub(crate) struct Room {
     builder: Builder,
     region: Option<Region>,
-    /// The CPUs that the process may use: the workload's, in this order.
+    /// The CPUs that the process may use; the workload's CPUs, in this order.
     cpus: Vec<u32>,
 }
 
@@ -232,7 +233,7 @@ pub(crate) fn run<P: StaticPolicy + Sync>(
     let &Setting { seed, score, plan, settings } = setting;
     let region = match room.region.take() {
         Some(region) => region,
-        // A run before this one failed.
+        // A previous run failed.
         None => {
             let region = room.builder.region()?;
             populate(&region, &mut |_, _| {})?;
@@ -257,7 +258,7 @@ pub(crate) fn run<P: StaticPolicy + Sync>(
             let over = over;
             world.watch(&over);
         });
-        // Dropped at the end of this, or before it where something fails; then the watcher ends.
+        // Dropped at the end of this block, or earlier on an error; the watcher then ends.
         let _stop = stop;
         stage(&world, |stage| plan.prepare(stage))?;
         stage(&world, |stage| plan.setup(stage))?;

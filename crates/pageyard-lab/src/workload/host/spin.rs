@@ -1,15 +1,15 @@
-//! Work that takes a given time, in instructions: of several threads on one CPU each takes its own,
-//! as tasks of a real machine do. The clock says only once how many they are.
+//! Work that takes a given time, measured in instructions: several threads on one CPU each execute
+//! their own, as tasks of a real machine do. The clock is used only once, to determine the rate.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
 
 use pageyard_host::clock;
 
-/// Fractions of a round are counted in so many parts.
+/// Denominator for fractions of a round.
 const PARTS: u64 = 1024;
 
-/// A chain of additions, each of which waits for the one before.
+/// Executes a chain of `n` dependent additions.
 fn rounds(n: u64) {
     let mut x = 0u64;
     for i in 0..n {
@@ -18,7 +18,7 @@ fn rounds(n: u64) {
     black_box(x);
 }
 
-/// Rounds in [`PARTS`] nanoseconds on an undisturbed CPU: the most of several tries.
+/// Returns the rounds per [`PARTS`] nanoseconds on an undisturbed CPU: the most of several tries.
 fn rate() -> u64 {
     static RATE: OnceLock<u64> = OnceLock::new();
     *RATE.get_or_init(|| {
@@ -32,13 +32,13 @@ fn rate() -> u64 {
     })
 }
 
-/// Measures how fast this host is, before anything else is measured.
+/// Measures this host's speed, before any other measurement.
 pub(super) fn calibrate() {
     rate();
 }
 
-/// Works for so many nanoseconds.
+/// Works for `ns` nanoseconds.
 pub(super) fn work(ns: u64) {
-    // No run lasts so long that this loses anything.
+    // Saturation needs longer runs than any that occur.
     rounds(ns.saturating_mul(rate()) / PARTS);
 }

@@ -1,4 +1,4 @@
-//! Times of zones' locks on this host, thread by thread.
+//! Times of zone locks on this host, by thread.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,30 +7,30 @@ use pageyard_host::Watch;
 
 use super::super::metrics::{Holds, Seen};
 
-/// What threads spent at zones' locks, and elsewhere.
+/// How long threads waited for and held zone locks, and how long they ran.
 #[derive(Default, Debug)]
 pub(super) struct Times {
-    /// Holds in which blocks left a zone, and those in which they came back.
+    /// Holds in which blocks left a zone, and holds in which blocks returned.
     takes: Holds,
     gives: Holds,
-    /// Nanoseconds of waiting, and for how many of them threads slept.
+    /// Nanoseconds of waiting, and how many of them threads slept.
     waited: u64,
     slept: u64,
-    /// Nanoseconds for which threads had a CPU.
+    /// CPU time of the threads in nanoseconds.
     pub(super) busy: u64,
-    /// How long all of it took.
+    /// The total duration.
     pub(super) elapsed: u64,
 }
 
 thread_local! {
     static TIMES: RefCell<Times> = RefCell::default();
-    /// The allocator has told of a block since the last release of a zone's lock, and that one went
-    /// to the zone.
+    /// Whether the allocator has reported a block since the last release of a zone lock, and
+    /// whether that block went to the zone.
     static TOLD: Cell<bool> = const { Cell::new(false) };
     static GAVE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread's times; they begin anew.
+/// Takes this thread's times and resets them.
 pub(super) fn take() -> Times {
     TIMES.take()
 }
@@ -52,12 +52,12 @@ impl Seen for Times {
         self.elapsed
     }
 
-    /// Beside the time it took: on a host that others use it is less than that.
+    /// Differs from the duration: on a host that others share, the CPU time is less.
     fn busy_ns(&self) -> Option<u64> {
         Some(self.busy)
     }
 
-    /// Of the time for which threads ran or slept for a lock.
+    /// Relative to the time for which threads ran or slept for a lock.
     fn zone_lock(&self) -> f64 {
         100.0 * self.waited as f64 / (self.busy + self.slept).max(1) as f64
     }
@@ -75,7 +75,7 @@ impl Seen for Times {
     }
 }
 
-/// Told of zones' locks.
+/// Observes zone locks.
 #[derive(Debug)]
 pub(super) struct ZoneLocks;
 
@@ -88,7 +88,7 @@ impl Watch for ZoneLocks {
     }
 
     fn held(ns: u64) {
-        // A block that is freed past the per-CPU lists goes to the zone without a word.
+        // A block freed directly to the zone, past the per-CPU lists, produces no event.
         let gave = !TOLD.replace(false) || GAVE.get();
         GAVE.set(false);
         TIMES.with_borrow_mut(|t| {
@@ -99,7 +99,7 @@ impl Watch for ZoneLocks {
     }
 }
 
-/// Told of what happens under them.
+/// Observes the events that happen under zone locks.
 #[derive(Debug)]
 pub(super) struct Moves;
 

@@ -1,5 +1,5 @@
-//! Threads that wait for each other: pipes and barriers. When one of them fails, all others are
-//! told, so that none waits for ever.
+//! Pipes and barriers on which threads wait for each other. When a thread fails, all others are
+//! notified, so that none waits forever.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,11 +8,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::super::actor::Parcel;
 use super::super::seats::lock;
 
-/// Raised when a thread failed: whoever waits gives up.
+/// Raised when a thread has failed; waiting threads then panic.
 #[derive(Default, Debug)]
 pub(super) struct Alarm(AtomicBool);
 
-/// What a thread that gives up says; the one that failed first is heard.
+/// The panic message of a thread that stops because another failed; only the first failure is
+/// reported.
 const GIVEN_UP: &str = "another thread of the workload failed";
 
 impl Alarm {
@@ -25,7 +26,7 @@ impl Alarm {
     }
 }
 
-/// Sleeps until somebody rings.
+/// Sleeps until `bell` is notified.
 fn wait<'g, T>(bell: &Condvar, guard: MutexGuard<'g, T>, alarm: &Alarm) -> MutexGuard<'g, T> {
     alarm.check();
     let guard = bell.wait(guard).unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +59,7 @@ impl Pipe {
         }
     }
 
-    /// The parcel comes back if the pipe is closed.
+    /// Sends a parcel. Returns it if the pipe is closed.
     pub(super) fn send(&self, parcel: Parcel, alarm: &Alarm) -> Result<(), Parcel> {
         let mut queue = lock(&self.queue);
         while queue.parcels.len() >= self.most && !queue.closed {
@@ -93,20 +94,20 @@ impl Pipe {
         self.ring();
     }
 
-    /// Wakes all who wait: something is different.
+    /// Wakes all waiting threads, so that they check their condition again.
     pub(super) fn ring(&self) {
-        // Whoever has looked and not yet slept holds the lock.
+        // A thread that has checked the condition but does not sleep yet still holds the lock.
         drop(lock(&self.queue));
         self.senders.notify_all();
         self.receivers.notify_all();
     }
 }
 
-/// Where threads meet.
+/// A point at which threads meet.
 #[derive(Debug)]
 pub(super) struct Barrier {
     all: usize,
-    /// How many are here, and how often all met.
+    /// The number of threads that have arrived, and how often all have met.
     here: Mutex<(usize, u64)>,
     bell: Condvar,
 }

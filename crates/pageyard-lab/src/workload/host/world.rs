@@ -1,4 +1,4 @@
-//! Threads that do a plan's work, and what they have in common.
+//! The threads that run a plan, and their shared state.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -19,26 +19,26 @@ use super::spin;
 use super::times::{self, Moves, Times, ZoneLocks};
 use super::wait::{Alarm, Barrier, Pipe};
 
-/// A yard whose zone locks are watched.
+/// A yard whose zone locks are measured.
 pub(super) type HostYard<P> = RawYard<P, Watched<ZoneLocks>, Moves>;
 
-/// The allocator, whatever its policy.
+/// The allocator, independent of its policy.
 pub(super) trait Pages: Sync {
     fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block>;
     fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block>;
     fn free(&self, block: Block);
     fn free_list(&self, blocks: &[Block]);
-    /// Uses the first so many bytes of a block.
+    /// Accesses the first `bytes` bytes of a block.
     fn touch(&self, block: Block, bytes: u64);
-    /// Pages that nobody has, those on per-CPU lists, and those on free lists in blocks of a huge
-    /// page or more.
+    /// Returns the number of free pages, of pages on per-CPU lists, and of pages on free lists in
+    /// blocks of at least a huge page.
     fn look(&self) -> Free;
     fn zones(&self) -> Vec<ZoneView>;
-    /// A tick for all CPUs.
+    /// Runs a tick for all CPUs.
     fn tick(&self);
 }
 
-/// What is free.
+/// Free memory, in pages.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Free {
     pub(super) all: u64,
@@ -90,28 +90,28 @@ impl<P: Policy + Sync> Pages for HostYard<P> {
     }
 }
 
-/// What all actors of a run have in common.
+/// The shared state of all actors of a run.
 pub(super) struct World<'w> {
     pages: &'w dyn Pages,
-    /// The system's CPU that stands for each of the plan's.
+    /// The system's CPU for each of the plan's CPUs.
     cpus: &'w [u32],
     seed: u64,
-    /// The clock when the run began.
+    /// The clock at the start of the run.
     start: u64,
     pipes: Vec<Pipe>,
     barriers: Vec<Barrier>,
     alarm: Alarm,
-    /// What the first thread that failed said.
+    /// The panic payload of the first thread that failed.
     failure: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Actors so far.
+    /// Number of actors created so far.
     actors: AtomicU64,
     pub(super) work: AtomicU64,
     pub(super) failed: AtomicU64,
-    /// Pages that actors own, when none of them runs.
+    /// Pages that actors hold; exact only while none of them runs.
     pub(super) in_use: AtomicI64,
-    /// The most pages that were on per-CPU lists, as far as was looked.
+    /// The largest number of pages on per-CPU lists that was sampled.
     pub(super) peak: AtomicU64,
-    /// When the last actor ended, by the clock.
+    /// The clock at the end of the last actor.
     ended: AtomicU64,
     times: Mutex<Times>,
 }
@@ -142,7 +142,7 @@ impl<'w> World<'w> {
         }
     }
 
-    /// The measured stage begins.
+    /// Resets the counters at the start of the measured stage.
     pub(super) fn begin(&self) {
         self.work.store(0, Relaxed);
         self.failed.store(0, Relaxed);
@@ -150,13 +150,13 @@ impl<'w> World<'w> {
         *lock(&self.times) = Times::default();
     }
 
-    /// Looks how much is on per-CPU lists.
+    /// Samples the number of pages on per-CPU lists.
     pub(super) fn look(&self) {
         self.peak.fetch_max(self.pages.look().cached, Relaxed);
     }
 
-    /// Ticks once a second, and looks how much is on the lists a hundred times as often, until it is
-    /// over.
+    /// Ticks once per second, and samples the per-CPU lists a hundred times as often, until the run
+    /// ends.
     pub(super) fn watch(&self, over: &std::sync::mpsc::Receiver<()>) {
         const LOOK: Duration = Duration::from_millis(10);
         let mut looks = 0u32;
@@ -165,7 +165,7 @@ impl<'w> World<'w> {
             looks += 1;
             if looks.is_multiple_of(100) {
                 self.pages.tick();
-                // Not bound to where the last tick was.
+                // Unbind from the CPU of the last tick.
                 let _ = cpu::bind(self.cpus);
             }
         }
@@ -178,7 +178,7 @@ impl<'w> World<'w> {
         self.barriers.iter().for_each(Barrier::ring);
     }
 
-    /// An actor from beginning to end, on the thread that calls.
+    /// Runs an actor to completion on the calling thread.
     fn play<'scope, 'env>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
@@ -220,7 +220,7 @@ impl<'w> World<'w> {
     }
 }
 
-/// Collects the actors that a stage begins with, so that all begin at once.
+/// Collects the actors of a stage, so that all begin at once.
 struct Start<'env>(RefCell<Vec<(CpuId, Job<'env>)>>);
 
 impl<'env> Stage<'env> for Start<'env> {
@@ -229,10 +229,10 @@ impl<'env> Stage<'env> for Start<'env> {
     }
 }
 
-/// A stage from beginning to end, and what was seen of it.
+/// Runs a stage to completion and returns its times.
 ///
 /// # Panics
-/// With what a thread panics with.
+/// Propagates a panic of a thread.
 pub(super) fn stage<'env>(
     world: &'env World<'env>,
     start: impl FnOnce(&dyn Stage<'env>),
@@ -247,7 +247,7 @@ pub(super) fn stage<'env>(
             let at = gate.clone();
             let play = move || world.play(scope, cpu, job, Some(at));
             if let Err(e) = thread::Builder::new().spawn_scoped(scope, play) {
-                // Those there are wait for it at the gate.
+                // The threads already started wait at the gate.
                 world.fail(Box::new("too few threads"));
                 gate.ring();
                 return Err(e);
@@ -265,7 +265,7 @@ pub(super) fn stage<'env>(
     Ok(times)
 }
 
-/// A thread that does a job.
+/// A thread that runs a job.
 struct HostActor<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     world: &'env World<'env>,
@@ -310,7 +310,7 @@ impl<'scope, 'env> Actor<'env> for HostActor<'scope, 'env> {
         }
     }
 
-    // What others change is behind locks here.
+    // On a host, locks protect the state that other actors change.
     fn sync(&self) {}
 
     fn migrate(&self, to: CpuId) {

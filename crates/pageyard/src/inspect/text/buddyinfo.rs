@@ -11,7 +11,7 @@ use crate::embedder::config::Config;
 /// Writes a zone's row: its free blocks, from order 0 up.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_buddyinfo_row(
     out: &mut impl Write,
     node: NodeId,
@@ -26,7 +26,7 @@ impl<C: Config> Yard<'_, C> {
     /// Writes `buddyinfo` (§9.4): free blocks by order, a row for every zone with memory.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     #[inline(never)]
     pub fn write_buddyinfo(&self, out: &mut impl Write) -> fmt::Result {
         for z in populated(self.zones) {

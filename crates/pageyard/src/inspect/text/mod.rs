@@ -1,15 +1,15 @@
-//! What an operator reads: `buddyinfo`, `pagetypeinfo`, `zoneinfo` and `vmstat`, byte for byte as
-//! Linux 6.12 prints them (§9.4), and its report on memory (§9.8).
+//! Texts for operators: `buddyinfo`, `pagetypeinfo`, `zoneinfo` and `vmstat`, byte for byte as
+//! Linux 6.12 prints them (§9.4), and its memory report (§9.8).
 //!
-//! Each text has two halves. Its rows are functions and plain values, for figures from anywhere:
-//! the lab prints recorded ones with them. A method of [`Yard`](crate::Yard) fills the rows of a
+//! Each text has two parts. Functions and plain values write its rows from figures of any origin;
+//! the lab prints recorded ones with them. A method of [`Yard`](crate::Yard) fills in the rows of a
 //! live allocator: [`write_buddyinfo`](crate::Yard::write_buddyinfo),
 //! [`write_pagetypeinfo`](crate::Yard::write_pagetypeinfo),
 //! [`write_zoneinfo`](crate::Yard::write_zoneinfo), [`write_vmstat`](crate::Yard::write_vmstat),
 //! [`write_show_mem`](crate::Yard::write_show_mem).
 //!
-//! All take a [`core::fmt::Write`] and fail only where that fails. They read a live allocator
-//! without stopping it, so figures of one text may be a moment apart, as the kernel's are.
+//! All of them take a [`core::fmt::Write`] and fail only if it fails. They read a live allocator
+//! without stopping it, so the figures of one text may differ by a moment, as the kernel's do.
 
 mod buddyinfo;
 mod names;
@@ -38,34 +38,35 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MigrateType, NodeId, PAGEBLOCK_PAGES, ZoneKind};
 use crate::zone::state::Zone;
 
-/// What the texts show and the allocator does not know: page cache, anonymous memory, faults.
+/// Values that the texts show and the allocator does not know: page cache, anonymous memory,
+/// faults.
 ///
-/// Every counter is asked for by the kernel's name; what is left out is 0. `()` knows nothing,
-/// and still gets every line.
+/// Every counter is queried by the kernel's name; a counter that is not implemented is 0. With `()`
+/// all of them are 0, and every line is still printed.
 pub trait Extra {
-    /// A counter of a node (one of [`NODE_STATS`]), in the kernel's unit.
+    /// Returns a counter of a node (one of [`NODE_STATS`]), in the kernel's unit.
     fn node_stat(&self, node: NodeId, name: &str) -> u64 {
         let _ = (node, name);
         0
     }
 
-    /// A counter of a zone (one of [`ZONE_STATS`] or [`NUMA_STATS`]). Asked only for those that
-    /// the allocator does not keep itself.
+    /// Returns a counter of a zone (one of [`ZONE_STATS`] or [`NUMA_STATS`]). Of the
+    /// [`ZONE_STATS`], only those that the allocator does not keep itself are queried.
     fn zone_stat(&self, node: NodeId, zone: ZoneKind, name: &str) -> u64 {
         let _ = (node, zone, name);
         0
     }
 
-    /// A state of the machine (one of [`MACHINE_STATS`]), or how often an event happened (one of
-    /// [`EVENTS`]). For an event that the allocator counts ([`VmEvent`](crate::VmEvent)) this is
-    /// added to its count: what happened before it was there.
+    /// Returns a state of the machine (one of [`MACHINE_STATS`]) or the count of an event (one of
+    /// [`EVENTS`]). For an event that the allocator counts ([`VmEvent`](crate::VmEvent)), this is
+    /// added to its count, as the part from before the allocator existed.
     fn machine_stat(&self, name: &str) -> u64 {
         let _ = name;
         0
     }
 
-    /// Whether reclaim has given up on a node. Of a [`Kswapd`](crate::Kswapd) the allocator knows it
-    /// itself; this is for others.
+    /// Returns whether reclaim has given up on a node. With a [`Kswapd`](crate::Kswapd) the
+    /// allocator knows this itself; implement it for other reclaimers.
     fn is_unreclaimable(&self, node: NodeId) -> bool {
         let _ = node;
         false
@@ -74,15 +75,15 @@ pub trait Extra {
 
 impl Extra for () {}
 
-/// Writes a number in decimal, as `{}` does, on less stack than `core::fmt` takes.
+/// Writes a number in decimal, as `{}` does, with less stack than `core::fmt` needs.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_number(out: &mut impl Write, n: u64) -> fmt::Result {
     n.put(out)
 }
 
-/// Writes the rest of a row: a cell for each value, each with its own blank.
+/// Writes the rest of a row: a cell for each value, including its separator.
 fn write_row<W: Write, T>(
     out: &mut W,
     values: impl IntoIterator<Item = T>,
@@ -92,7 +93,8 @@ fn write_row<W: Write, T>(
     out.write_str("\n")
 }
 
-/// The nodes of these zones, ascending. There is no room to sort them, so each is looked for.
+/// Returns the nodes of these zones, ascending. There is no memory to sort them in, so each one is
+/// searched for.
 fn nodes<R: RawMutex>(zones: &[Zone<'_, R>]) -> impl Iterator<Item = NodeId> {
     let above = |last: Option<NodeId>| {
         zones.iter().map(|z| z.node).filter(|&n| last.is_none_or(|l| n > l)).min()
@@ -100,7 +102,7 @@ fn nodes<R: RawMutex>(zones: &[Zone<'_, R>]) -> impl Iterator<Item = NodeId> {
     iter::successors(above(None), move |&n| above(Some(n)))
 }
 
-/// A node's zone of a kind.
+/// Returns a node's zone of a kind.
 fn zone_of<'z, 'a, R: RawMutex>(
     zones: &'z [Zone<'a, R>],
     node: NodeId,
@@ -109,7 +111,7 @@ fn zone_of<'z, 'a, R: RawMutex>(
     zones.iter().find(|z| z.node == node && z.kind == kind)
 }
 
-/// The zones with memory in the order of all texts: nodes ascending, then kinds ascending.
+/// Returns the zones with memory in the order of all texts: nodes ascending, then kinds ascending.
 fn populated<'z, 'a, R: RawMutex>(
     zones: &'z [Zone<'a, R>],
 ) -> impl Iterator<Item = &'z Zone<'a, R>> {
@@ -121,19 +123,19 @@ fn populated<'z, 'a, R: RawMutex>(
     iter::successors(after(None), move |z| after(Some(z)))
 }
 
-/// Whether any of these zones has a pageblock for contiguous memory. A kernel's build decides
-/// whether its texts speak of CMA; ours do where there is any.
+/// Returns whether any of these zones has a CMA pageblock. In the kernel the build decides whether
+/// the texts mention CMA; here it is whether there is any.
 fn has_cma<R: RawMutex>(zones: &[Zone<'_, R>]) -> bool {
     zones.iter().any(|z| cma_pages(z) > 0)
 }
 
-/// Pages of a zone's pageblocks for contiguous memory.
+/// Returns the pages of a zone's CMA pageblocks.
 fn cma_pages<R: RawMutex>(zone: &Zone<'_, R>) -> u64 {
     let [_, _, _, _, cma, _] = zone.pageblocks();
     cma.saturating_mul(PAGEBLOCK_PAGES.into())
 }
 
-/// A counter that the allocator keeps itself.
+/// Returns a counter that the allocator keeps itself.
 fn own_zone_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str) -> Option<u64> {
     match name {
         "nr_free_pages" => Some(zone.supply().free),
@@ -142,7 +144,7 @@ fn own_zone_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str) -> Option<u64> {
     }
 }
 
-/// What the allocator has counted of where its blocks went (§9.1).
+/// Returns a NUMA counter of the allocator (§9.1).
 fn numa_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str) -> u64 {
     let numa = || zone.numa();
     match name {
@@ -156,8 +158,8 @@ fn numa_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str) -> u64 {
     }
 }
 
-/// A counter of a zone, from whoever keeps it. What was counted before a zone was restored from a
-/// record is the embedder's to say, and is added.
+/// Returns a counter of a zone. For a zone restored from a record, `extra` supplies what was
+/// counted before, which is added.
 fn zone_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str, extra: &impl Extra) -> u64 {
     own_zone_stat(zone, name).unwrap_or_else(|| {
         let before = extra.zone_stat(zone.node, zone.kind, name);
@@ -165,7 +167,7 @@ fn zone_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str, extra: &impl Extra) ->
     })
 }
 
-/// The types that the texts show, in the kernel's order.
+/// Returns the types that the texts show, in the kernel's order.
 fn shown_types(cma: bool) -> impl Iterator<Item = MigrateType> + Clone {
     MigrateType::ALL.into_iter().filter(move |&t| cma || t != MigrateType::Cma)
 }

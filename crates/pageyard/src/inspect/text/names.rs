@@ -1,7 +1,7 @@
-//! The names of all counters, in the order in which Linux 6.12 prints them (§9.1): the tables of a
-//! kernel with NUMA and transparent huge pages and without CMA, as it was recorded.
+//! The names of all counters, in the order in which Linux 6.12 prints them (§9.1). The tables are
+//! those of a recorded kernel with NUMA and transparent huge pages and without CMA.
 
-/// Counters of a zone, in `zoneinfo` and, summed, at the head of `vmstat`.
+/// Counters of a zone: in `zoneinfo` and, summed, at the start of `vmstat`.
 pub const ZONE_STATS: [&str; 12] = [
     "nr_free_pages",
     "nr_zone_inactive_anon",
@@ -17,11 +17,11 @@ pub const ZONE_STATS: [&str; 12] = [
     "nr_unaccepted",
 ];
 
-/// Counters of where requests were served, per zone. They follow [`ZONE_STATS`] in both files.
+/// NUMA counters of where requests were served, per zone. They follow [`ZONE_STATS`] in both files.
 pub const NUMA_STATS: [&str; 6] =
     ["numa_hit", "numa_miss", "numa_foreign", "numa_interleave", "numa_local", "numa_other"];
 
-/// Counters of a node, in `zoneinfo` and, summed, in `vmstat` behind [`NUMA_STATS`].
+/// Counters of a node: in `zoneinfo` and, summed, in `vmstat` after [`NUMA_STATS`].
 pub const NODE_STATS: [&str; 47] = [
     "nr_inactive_anon",
     "nr_active_anon",
@@ -72,7 +72,7 @@ pub const NODE_STATS: [&str; 47] = [
     "pgdemote_khugepaged",
 ];
 
-/// States of the machine, in `vmstat` behind [`NODE_STATS`].
+/// States of the machine: in `vmstat` after [`NODE_STATS`].
 pub const MACHINE_STATS: [&str; 4] = [
     "nr_dirty_threshold",
     "nr_dirty_background_threshold",
@@ -80,7 +80,7 @@ pub const MACHINE_STATS: [&str; 4] = [
     "nr_memmap_boot_pages",
 ];
 
-/// Events, in `vmstat` behind [`MACHINE_STATS`]. `nr_unstable` follows them.
+/// Events: in `vmstat` after [`MACHINE_STATS`]. `nr_unstable` follows them.
 pub const EVENTS: [&str; 112] = [
     "pgpgin",
     "pgpgout",
@@ -196,7 +196,7 @@ pub const EVENTS: [&str; 112] = [
     "direct_map_level3_splits",
 ];
 
-/// Where in [`EVENTS`] a kernel with CMA prints [`CMA_EVENTS`].
+/// The index in [`EVENTS`] at which a kernel with CMA prints [`CMA_EVENTS`].
 pub(super) const CMA_PLACE: usize = 72;
 
 /// Events that only a kernel with CMA prints.

@@ -13,7 +13,7 @@ use crate::base::units::{
 use crate::embedder::config::Config;
 use crate::zone::state::Zone;
 
-/// Where counting a free list stops, so that the zone lock is not held for too long.
+/// The count at which counting a free list stops, so that the zone lock is not held for too long.
 pub const COUNT_LIMIT: u64 = 100_000;
 
 /// A number of free blocks.
@@ -21,14 +21,14 @@ pub const COUNT_LIMIT: u64 = 100_000;
 pub struct FreeCount {
     /// The number.
     pub blocks: u64,
-    /// Counting stopped there: there may be more.
+    /// Whether counting stopped there, so that there may be more.
     pub at_least: bool,
 }
 
-/// Writes what stands above a node's free blocks, for orders 0 to `orders` - 1, at most 255.
+/// Writes the heading above a node's free blocks, for orders 0 to `orders` - 1, at most 255.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_pagetypeinfo_heading(
     out: &mut impl Write,
     block_order: u8,
@@ -44,7 +44,7 @@ pub fn write_pagetypeinfo_heading(
 /// Writes the free blocks of a zone and type, from order 0 up.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_free_row(
     out: &mut impl Write,
     node: NodeId,
@@ -59,11 +59,11 @@ pub fn write_free_row(
     })
 }
 
-/// Writes what stands above rows of pageblocks: a blank line, `title` (`Number of blocks type` or
+/// Writes the heading above rows of pageblocks: a blank line, `title` (`Number of blocks type` or
 /// `Number of mixed blocks`) and the types.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_block_heading<'t>(
     out: &mut impl Write,
     title: &str,
@@ -76,7 +76,7 @@ pub fn write_block_heading<'t>(
 /// Writes a zone's pageblocks by type.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_block_row(
     out: &mut impl Write,
     node: NodeId,
@@ -88,12 +88,12 @@ pub fn write_block_row(
 }
 
 impl<C: Config> Yard<'_, C> {
-    /// Writes `pagetypeinfo` (§9.4) of every node that has memory. CMA has rows and a column
-    /// where some zone has pageblocks of that type. Each free list is counted under the zone lock,
-    /// block by block up to [`COUNT_LIMIT`]: for people, not for hot paths.
+    /// Writes `pagetypeinfo` (§9.4) of every node that has memory. CMA has rows and a column if any
+    /// zone has CMA pageblocks. Each free list is counted under the zone lock, block by block up to
+    /// [`COUNT_LIMIT`], so do not call this on hot paths.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     #[inline(never)]
     pub fn write_pagetypeinfo(&self, out: &mut impl Write) -> fmt::Result {
         let types = shown_types(has_cma(self.zones));
@@ -126,7 +126,7 @@ impl<C: Config> Yard<'_, C> {
     }
 }
 
-/// Blocks on one free list, counted up to the limit.
+/// Counts the blocks on one free list, up to the limit.
 fn count<R: RawMutex>(zone: &Zone<'_, R>, order: Order, t: MigrateType) -> FreeCount {
     let _lock = zone.lock.lock();
     let list = zone.areas.list(order.get(), t);

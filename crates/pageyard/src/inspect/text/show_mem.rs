@@ -1,10 +1,10 @@
-//! The report on memory that a kernel logs when a request fails (§9.8): for every zone one line of
-//! sizes, one of reserves, one of free blocks.
+//! The memory report that a kernel logs when a request fails (§9.8). Every zone has one line of
+//! sizes, one of reserves and one of free blocks.
 //!
 //! The spec names the first and the last fields of the first line and leaves the middle open. The
-//! middle is what reports in public logs show, with their capital K where they have one. The
-//! summary lines of the machine and its nodes around the zones belong to the kernel's other parts
-//! and are not written.
+//! middle follows reports in public logs, including where they write a capital K. The kernel's
+//! summary lines of the machine and its nodes, around the zones, belong to other subsystems and are
+//! not written.
 
 use core::fmt::{self, Write};
 
@@ -19,10 +19,10 @@ use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
 use crate::zone::state::Zone;
 
-/// Orders that a report shows.
+/// Number of orders that a report shows.
 const ORDERS: usize = MAX_ORDER as usize + 1;
 
-/// What a report says of one zone. Counts are pages; it prints kB.
+/// The report on one zone. Counts are pages; they are printed in kB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneReport<'t> {
     /// Its node.
@@ -31,34 +31,35 @@ pub struct ZoneReport<'t> {
     pub zone: &'t str,
     /// Free pages.
     pub free: u64,
-    /// The boost of the marks.
+    /// The watermark boost.
     pub boost: u64,
-    /// MIN, LOW, HIGH as they are in force: with the boost (§3.3).
+    /// MIN, LOW and HIGH as in force, with the boost (§3.3).
     pub marks: [u64; 3],
     /// Pages in blocks reserved for high-order atomic requests (§3.8).
     pub reserved_highatomic: u64,
     /// Free pages of those blocks.
     pub free_highatomic: u64,
-    /// Pages that are memory.
+    /// Pages backed by memory.
     pub present: u64,
-    /// Pages that the allocator manages.
+    /// Pages managed by the allocator.
     pub managed: u64,
     /// Pages on the lists of all CPUs.
     pub free_pcp: u64,
-    /// Pages on the lists of the CPU that reports.
+    /// Pages on the lists of the reporting CPU.
     pub local_pcp: u64,
-    /// Free pages of contiguous-memory areas.
+    /// Free pages of CMA pageblocks.
     pub free_cma: u64,
-    /// Reserve against requests for each higher zone (§3.5).
+    /// The reserve against requests for each higher zone (§3.5).
     pub protection: &'t [u64],
 }
 
 /// The free blocks of one order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockSupply {
-    /// How many.
+    /// The number of blocks.
     pub blocks: u64,
-    /// For each migrate type, whether some of them are on its list. None: the types are not shown.
+    /// For each migrate type, whether its list has any of them. If all are false, the types are not
+    /// shown.
     pub types: [bool; TYPES],
 }
 
@@ -66,7 +67,7 @@ fn kb(pages: u64) -> u64 {
     pages.saturating_mul(PAGE_SIZE / 1024)
 }
 
-/// A type's letter in the list of free blocks.
+/// Returns a type's letter in the list of free blocks.
 const fn letter(t: MigrateType) -> char {
     match t {
         MigrateType::Unmovable => 'U',
@@ -79,11 +80,11 @@ const fn letter(t: MigrateType) -> char {
 }
 
 impl ZoneReport<'_> {
-    /// Writes the lines of sizes and of reserves. `stat` tells the zone's counters by name
+    /// Writes the lines of sizes and reserves. `stat` returns the zone's counters by name
     /// ([`ZONE_STATS`](super::ZONE_STATS)), in pages.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write_sizes(&self, out: &mut impl Write, stat: impl Fn(&str) -> u64) -> fmt::Result {
         let [min, low, high] = self.marks;
         put!(out, "Node ", self.node.0, ' ', self.zone)?;
@@ -116,7 +117,7 @@ impl ZoneReport<'_> {
     /// Writes the line of free blocks, from order 0 up.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write_blocks(
         &self,
         out: &mut impl Write,
@@ -141,11 +142,11 @@ impl ZoneReport<'_> {
 }
 
 impl<C: Config> Yard<'_, C> {
-    /// Writes the report on memory (§9.8) of every zone that has any: first the sizes and reserves
-    /// of all zones, then their free blocks. The CPU that calls is the local one.
+    /// Writes the memory report (§9.8) of every zone that has memory: first the sizes and reserves
+    /// of all zones, then their free blocks. The calling CPU is the local one.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     #[inline(never)]
     pub fn write_show_mem(&self, out: &mut impl Write, extra: &impl Extra) -> fmt::Result {
         let local = self.hooks.cpu();
@@ -175,7 +176,7 @@ fn write_sizes<R: RawMutex>(
     report.write_sizes(out, |name| zone_stat(z, name, extra))
 }
 
-/// The sizes of a zone, but for its reserves and per-CPU lists.
+/// Returns the sizes of a zone without its reserves and per-CPU lists.
 fn sizes<'z, R: RawMutex>(z: &'z Zone<'_, R>) -> ZoneReport<'z> {
     let boost = z.watermarks.boost();
     let [min, low, high, _] = z.watermarks.marks().map(|mark| mark.saturating_add(boost));
@@ -197,7 +198,7 @@ fn sizes<'z, R: RawMutex>(z: &'z Zone<'_, R>) -> ZoneReport<'z> {
     }
 }
 
-/// A zone's free blocks at one moment.
+/// Returns a zone's free blocks at one moment.
 fn blocks<R: RawMutex>(z: &Zone<'_, R>) -> [BlockSupply; ORDERS] {
     let _lock = z.lock.lock();
     core::array::from_fn(|order| {

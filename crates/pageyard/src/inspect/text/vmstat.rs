@@ -12,10 +12,10 @@ use crate::allocator::yard::Yard;
 use crate::base::put::put;
 use crate::embedder::config::Config;
 
-/// Writes counters in the form of `vmstat`: `name value`, one a line.
+/// Writes counters in the form of `vmstat`: `name value`, one per line.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_counters<N: AsRef<str>>(
     out: &mut impl Write,
     counters: impl IntoIterator<Item = (N, u64)>,
@@ -28,15 +28,15 @@ fn write_counter(out: &mut impl Write, name: &str, n: u64) -> fmt::Result {
 }
 
 impl<C: Config> Yard<'_, C> {
-    /// Writes `vmstat` (§9.1): 6.12's counters in its order, those of zones and nodes summed. What
-    /// the allocator does not count itself comes from `extra`. The two events of contiguous-memory
-    /// areas are there where there is such memory.
+    /// Writes `vmstat` (§9.1): 6.12's counters in its order, with those of zones and nodes summed.
+    /// `extra` supplies what the allocator does not count itself. The two CMA events are written
+    /// only if there is CMA memory.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     #[inline(never)]
     pub fn write_vmstat(&self, out: &mut impl Write, extra: &impl Extra) -> fmt::Result {
-        // The lists of names are borrowed throughout: a copy of one takes KiBs of stack.
+        // The lists of names are always borrowed: a copy of one takes KiBs of stack.
         for &name in ZONE_STATS.iter().chain(&NUMA_STATS) {
             write_counter(
                 out,

@@ -1,4 +1,4 @@
-//! `zoneinfo`: the size, the marks, the counters and the per-CPU lists of every zone.
+//! `zoneinfo`: size, watermarks, counters and per-CPU lists of every zone.
 
 use core::fmt::{self, Write};
 
@@ -19,21 +19,21 @@ pub struct ZoneText<'t> {
     pub zone: &'t str,
     /// Free pages.
     pub free: u64,
-    /// The boost of the marks.
+    /// The watermark boost.
     pub boost: u64,
-    /// MIN, LOW, HIGH as they are in force: with the boost (§3.3).
+    /// MIN, LOW and HIGH as in force, with the boost (§3.3).
     pub marks: [u64; 3],
-    /// PROMO, with the boost; `None`: the line is left out, as before 6.2.
+    /// PROMO, with the boost. `None` omits the line, as before 6.2.
     pub promo: Option<u64>,
-    /// Pages from first to last, holes included.
+    /// Pages from first to last, including holes.
     pub spanned: u64,
-    /// Pages that are memory. 0: nothing follows the zone's protection.
+    /// Pages backed by memory. If 0, nothing follows the zone's protection.
     pub present: u64,
-    /// Pages that the allocator manages.
+    /// Pages managed by the allocator.
     pub managed: u64,
-    /// Pages of contiguous-memory areas.
+    /// Pages of CMA pageblocks.
     pub cma: u64,
-    /// Reserve against requests for each higher zone (§3.5).
+    /// The reserve against requests for each higher zone (§3.5).
     pub protection: &'t [u64],
     /// Whether reclaim has given up on the node.
     pub unreclaimable: bool,
@@ -48,22 +48,22 @@ pub struct PagesetText {
     pub cpu: CpuId,
     /// Pages on the lists.
     pub count: i64,
-    /// Pages at which a drain begins.
+    /// Number of pages at which a drain begins.
     pub high: i64,
-    /// Pages moved at once.
+    /// Pages moved per refill or drain.
     pub batch: i64,
-    /// The least and the largest `high`, which 6.18 prints, in wider columns; `None`: the 6.12
+    /// The lower and upper limit of `high`, which 6.18 prints, in wider columns. `None`: the 6.12
     /// form.
     pub limits: Option<[i64; 2]>,
-    /// The CPU's part of a counter is folded above this; `None`: the line is left out.
+    /// The CPU's delta of a counter is folded above this. `None` omits the line.
     pub threshold: Option<u64>,
 }
 
-/// Writes the section of a node's counters. It stands in the first zone of a node that has memory,
-/// behind the zone's heading.
+/// Writes the section of a node's counters. It belongs in the first zone of a node that has memory,
+/// after the zone's heading.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_node_stats<N: AsRef<str>>(
     out: &mut impl Write,
     stats: impl IntoIterator<Item = (N, u64)>,
@@ -85,16 +85,16 @@ impl ZoneText<'_> {
     /// Writes the zone's first line.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write_heading(&self, out: &mut impl Write) -> fmt::Result {
         put!(out, "Node ", self.node.0, ", zone ", Right(self.zone, 8), '\n')
     }
 
-    /// Writes everything behind the heading and the node's counters. A zone without memory has
-    /// neither counters nor per-CPU lists: they are not asked for.
+    /// Writes everything after the heading and the node's counters. A zone without memory has
+    /// neither counters nor per-CPU lists; they are not read.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write_body<N: AsRef<str>>(
         &self,
         out: &mut impl Write,
@@ -151,11 +151,11 @@ impl PagesetText {
 }
 
 impl<C: Config> Yard<'_, C> {
-    /// Writes `zoneinfo` (§9.4): all five kinds of zones of every node, in 6.12's form. What the
-    /// allocator does not count itself comes from `extra`.
+    /// Writes `zoneinfo` (§9.4): all five kinds of zones of every node, in 6.12's form. `extra`
+    /// supplies what the allocator does not count itself.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     #[inline(never)]
     pub fn write_zoneinfo(&self, out: &mut impl Write, extra: &impl Extra) -> fmt::Result {
         for node in nodes(self.zones) {
@@ -210,7 +210,8 @@ impl<C: Config> Yard<'_, C> {
     }
 }
 
-/// A zone that the layout does not have: marks as they come out for no pages (§3.2), else zeros.
+/// Writes a zone that the layout does not have: watermarks as computed for 0 pages (§3.2), else
+/// zeros.
 fn write_absent(out: &mut impl Write, node: NodeId, kind: ZoneKind) -> fmt::Result {
     let [min, low, high, promo] = zone_marks(kind, 0, 0, 0, 0);
     let text = ZoneText {

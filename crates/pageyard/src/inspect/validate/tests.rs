@@ -1,4 +1,4 @@
-//! Faults planted behind the allocator's back: each is found, and named.
+//! Plants faults behind the allocator's back and checks that each one is found and named.
 
 extern crate std;
 use std::format;
@@ -19,7 +19,7 @@ use crate::zone::area::End;
 
 type Lock = spin::mutex::SpinMutex<()>;
 
-/// Free blocks of an order are reported.
+/// Hooks that have free blocks of order 9 and above reported.
 struct Stage;
 
 impl Platform for Stage {}
@@ -38,7 +38,8 @@ impl Defences for Stage {}
 const Z: ZoneKind = ZoneKind::Normal;
 const SINGLE: State = State::new(Kind::Allocated, 0, MigrateType::Unmovable);
 
-/// 16 pageblocks, two CPUs; frame number and index are the same. Something of everything is there.
+/// Runs `f` on a yard of 16 pageblocks and two CPUs, with blocks in every state. Frame number and
+/// index are the same.
 fn with_yard<P: StaticPolicy>(
     f: impl for<'y> FnOnce(&Yard<'y, Hooked<Lock, Stage, P>>, &Zone<'y, Lock>, Pfn),
 ) {
@@ -64,7 +65,8 @@ fn with_yard<P: StaticPolicy>(
     f(&y, &y.zones[0], kept[3]);
 }
 
-/// A fault is planted in a yard with a block of order 3 in use at the frame.
+/// Plants a fault in a yard with an allocated block of order 3 at the given frame, and returns what
+/// `validate` finds.
 fn planted(
     plant: impl for<'y> FnOnce(&Yard<'y, Hooked<Lock, Stage>>, &Zone<'y, Lock>, u32),
 ) -> Broken {
@@ -78,14 +80,14 @@ fn planted(
     found.unwrap()
 }
 
-/// The head of a list of free blocks.
+/// Returns the head of a list of free blocks, of order `least` or above.
 fn free(z: &Zone<'_, Lock>, least: u8) -> (u32, u8, MigrateType) {
     let all = |o| MigrateType::ALL.into_iter().map(move |t| (o, t));
     let mut lists = (least..=MAX_ORDER).flat_map(all);
     lists.find_map(|(o, t)| Some((z.areas.first(o, t)?, o, t))).unwrap()
 }
 
-/// A list of CPU 0 with more than one page.
+/// Passes to `f` a list of CPU 0 with more than one page.
 fn with_cached(z: &Zone<'_, Lock>, f: impl FnOnce(&mut Pageset, &List)) {
     let mut pageset = z.cpus[0].pageset.lock();
     let list = List::new();
@@ -139,7 +141,7 @@ fn blocks_between_two_places() {
 
 #[test]
 fn links_of_free_lists() {
-    // Blocks of the largest order: several on one list.
+    // Blocks of the largest order, because several are on one list.
     let list = |z: &Zone<'_, Lock>| {
         let (first, o, t) = free(z, MAX_ORDER);
         assert_ne!(z.areas.list(o, t).last(), Some(first));
@@ -195,7 +197,7 @@ fn types_of_lists_and_of_pageblocks() {
 #[test]
 fn buddies_that_have_not_merged() {
     let halves = planted(|_, z, _| {
-        // The least free block, as two of half its size.
+        // Split the smallest free block into two halves.
         let (idx, o, t) = free(z, 1);
         z.areas.remove(&z.map, idx, o, t);
         assert!(o <= PAGEBLOCK_ORDER);
@@ -219,7 +221,7 @@ fn per_cpu_lists() {
     let count =
         planted(|_, z, _| with_cached(z, |p, _| p.tune(&Linux612::RULES.pcp, |t| t.count += 1)));
     assert_eq!(counted(count), Tally::Cached(CpuId(0)));
-    // The list is lost, and the count with it.
+    // Both the list and its count are lost.
     let gone = planted(|_, z, _| {
         with_cached(z, |p, _| {
             let n = p.list(0).iter(&z.map).count() as i32;
@@ -228,7 +230,7 @@ fn per_cpu_lists() {
         });
     });
     assert!(matches!(gone, Broken::Unlisted(_)));
-    // A page at the head of two CPUs' lists.
+    // One page at the head of two CPUs' lists.
     let twice = planted(|_, z, _| {
         with_cached(z, |p, _| {
             let idx = p.list(0).last().unwrap();
@@ -266,7 +268,7 @@ fn counters() {
     for (plant, tally) in plants {
         assert_eq!(counted(planted(|_, z, _| plant(z))), tally);
     }
-    // A block put on its list by nobody's account, and one that the count of blocks misses.
+    // A block on its list that is counted nowhere, and one missing from the block counter.
     let unaccounted = planted(|_, z, block| {
         z.areas.insert(&z.map, block, 3, MigrateType::Unmovable, End::Head);
     });
@@ -290,7 +292,7 @@ fn a_highatomic_reserve_that_counts_too_little() {
         z.reserved_highatomic.store(counted, Relaxed);
     };
     assert_eq!(counted(planted(|_, z, _| reserve(z, 1023))), Tally::ReservedHighatomic);
-    // As many, or more: a contiguous range that takes such a pageblock leaves it counted.
+    // Equal or higher is valid: a contiguous range that takes such a pageblock leaves it counted.
     for enough in [1024, 1536] {
         assert_eq!(planted(|_, z, _| reserve(z, enough)), Broken::Ample, "the next thing is found");
     }

@@ -30,7 +30,7 @@ fn batch_of_5_3_and_c_2() {
     for &(managed, want) in vectors {
         assert_eq!(batch(managed), want, "managed {managed}");
     }
-    // One section gives seed 5's bad values.
+    // The bad values that one section gives in seed 5.
     assert_eq!((batch(32768), 6 * batch(32768)), (7, 42));
 }
 
@@ -105,8 +105,8 @@ fn decay_of_5_14_and_c_7() {
         assert_eq!(t.decay(&L), 0);
         assert_eq!(t.high, want);
     }
-    // The lists hold more than the decay would leave: high follows the count, and the rest
-    // of the excess is drained.
+    // The lists hold more than the decay would leave: `high` follows the count, and the rest of the
+    // excess is drained.
     let mut t = Tuning { high: 10000, count: 12000, ..pageset(63, 6751, 83968) };
     assert_eq!(t.decay(&L), 12000 - 9984);
     assert_eq!(t.high, 9984);
@@ -126,7 +126,7 @@ fn free_high_of_b_3_waits_for_half_of_high_min() {
         let mut t = Tuning { limits, ..Tuning::default() };
         (1..100).find(|_| t.note_free(rules, 3)).map(|n| 8 * (n - 1))
     };
-    // So many pages are freed before the block that drains, in blocks of eight.
+    // Pages freed, in blocks of eight, before the block that drains.
     assert_eq!(drains_from(&L), Some(64));
     assert_eq!(drains_from(&LATE), Some(264), "63 + 200");
     let mut t = Tuning { limits, high: 400, free_count: 200, ..Tuning::default() };
@@ -149,7 +149,7 @@ fn free_high_of_5_9_needs_two_in_a_row() {
     assert!(!t.note_free(&L, 9), "order 9 is not high-order here");
 }
 
-/// The short way takes only what the long way would take without further effect.
+/// The short path accepts only frees that have no further effect on the long path.
 #[test]
 fn free_quietly_is_the_common_case_of_5_9() {
     for rules in [L, Base::RULES.pcp, Step7::RULES.pcp] {
@@ -350,12 +350,12 @@ fn refills_of_5_8_leave_room_for_a_batch() {
     let got: [i32; 4] = core::array::from_fn(|_| t.nr_alloc(&L, 0, Pressure::default()));
     assert_eq!(got, [63, 126, 198, 198]);
     assert_eq!(t.alloc_factor, 2, "what is cut does not double");
-    // Doublings are for single pages.
+    // Only single-page refills double.
     assert_eq!(t.nr_alloc(&L, 1, Pressure::default()), 31);
-    // A single page is what a batch of one refills, and two blocks are the least otherwise.
+    // With a batch of one a refill takes a single page; otherwise at least two blocks.
     assert_eq!(pageset(1, 10, 10).nr_alloc(&L, 0, Pressure::default()), 1);
     assert_eq!(pageset(7, 100, 100).nr_alloc(&L, 3, Pressure::default()), 2);
-    // A `high` of one batch is enough for a whole one.
+    // A `high` of one batch allows a refill of a whole batch.
     assert_eq!(pageset(63, 63, 63).nr_alloc(&L, 0, Pressure::default()), 63);
 }
 
@@ -410,18 +410,18 @@ fn pressure_of_5_10_in_older_kernels() {
         let mut t = Tuning { free_count: 300, ..t };
         (t.nr_high(rules, free_high, zone), t.high)
     };
-    // A fixed `high` stays where it is.
+    // A fixed `high` does not move.
     let base = Base::RULES.pcp;
     assert_eq!(after(&base, true, none), (0, 5000));
     assert_eq!(after(&base, false, reclaim), (252, 5000));
     assert_eq!(after(&base, false, below), (5000, 5000));
-    // What was freed lately was counted in doublings up to step 9.
+    // Up to step 9 recent frees were counted in doublings.
     let step7 = Step7::RULES.pcp;
     assert_eq!(after(&step7, false, reclaim), (252, 5000 - 63 * 16));
     assert_eq!(after(&step7, false, none), (5000, 5000), "enough room");
     assert_eq!(after(&L, false, none), (5000, 5000));
     assert_eq!(after(&L, false, below), (5100, 4700));
-    // Four batches are left under reclaim, or `high` where that is less.
+    // Reclaim leaves four batches, or `high` if that is less.
     let mut small = Tuning { high: 200, count: 200, ..pageset(63, 200, 200) };
     assert_eq!(small.nr_high(&L, false, reclaim), 200);
 }
@@ -451,7 +451,7 @@ fn decay_of_5_14_and_5_17_in_fifths() {
     let step9 = Step9::RULES.pcp;
     assert_eq!([decayed(&step9, 1000, 50), decayed(&step9, 1000, 500)], [950, 800]);
     assert_eq!(decayed(&L, 110, 0), 100, "not below its lower limit");
-    // A `high` that has nowhere to go stays, whatever the lists hold.
+    // A `high` at its lower limit stays there, whatever the lists hold.
     let mut t = Tuning { high: 361, count: 3000, ..pageset(63, 361, 9000) };
     assert_eq!((t.decay(&L), t.high), (2639, 361));
 }

@@ -1,7 +1,7 @@
-//! A request that compacts takes its block the moment it has merged, before anybody else can
-//! (spec §7.7).
+//! A compacting request takes its block as soon as it has merged, before another request can (spec
+//! §7.7).
 //!
-//! Only what the compaction itself gives back is offered. So ordinary frees know nothing of it.
+//! Only blocks that the compaction itself frees can be captured, so ordinary frees need no check.
 
 use crate::base::frame::{Kind, State};
 use crate::base::units::{MigrateType, Order, PAGEBLOCK_ORDER};
@@ -11,7 +11,7 @@ use crate::embedder::hooks::Observer;
 use crate::zone::area::End;
 use crate::zone::at::Locked;
 
-/// A block that somebody waits for.
+/// The block that a compacting request waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     pub(super) order: Order,
@@ -19,7 +19,7 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    /// Whether a block of this order, freed under this type, is the one.
+    /// Returns whether a block of this order, freed under this type, fulfils the wish.
     fn is_met_by(self, order: u8, t: MigrateType) -> bool {
         order == self.order.get()
             && !matches!(t, MigrateType::Cma | MigrateType::Isolate)
@@ -31,8 +31,8 @@ impl Wish {
 }
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// Gives a held block back to its pageblocks' lists, in pieces of a pageblock at most, unless a
-    /// wish is met on the way: then that block's index is returned, and it is allocated.
+    /// Frees a held block to its pageblocks' lists, in pieces of at most a pageblock. If a wish is
+    /// met on the way, allocates that block and returns its index.
     #[inline(always)]
     pub(super) fn free_held(&self, idx: u32, order: u8, wish: &mut Option<Wish>) -> Option<u32> {
         let step = order.min(PAGEBLOCK_ORDER);
@@ -43,7 +43,7 @@ impl<C: Config> Locked<'_, '_, C> {
         got
     }
 
-    /// The same for a block of a pageblock at most.
+    /// Like [`free_held`](Self::free_held), for a block of at most a pageblock.
     #[inline(always)]
     pub(super) fn free_piece(&self, idx: u32, order: u8, wish: &mut Option<Wish>) -> Option<u32> {
         self.zone.counters.pages_returned.add(1 << order);

@@ -1,29 +1,30 @@
-//! What a pass has collected: blocks to move, and free blocks to move them to (spec §7.4).
+//! The blocks that a pass has collected: blocks to move, and free blocks to move them to (spec
+//! §7.4).
 
 use crate::base::frame::{Kind, Map, NIL, State};
 use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::ranges::compact::{CLUSTER, block_end, block_start};
 
-/// Blocks to be moved, all of one pageblock: 32 pages, or one block that is larger. Two bytes each:
-/// a pass lies on the stack of a request.
+/// Blocks to move, all in one pageblock: 32 pages, or one larger block. Two bytes each, because a
+/// pass lies on the stack of a request.
 #[derive(Default)]
 pub(super) struct Batch {
     /// Order, and index within the pageblock.
     blocks: [u16; CLUSTER as usize],
     len: u8,
-    /// The block whose owner is asked next.
+    /// Index of the block whose owner is asked next.
     next: u8,
-    /// Blocks, from the first place on, whose owners are asked again in the next round.
+    /// Number of blocks, at the front of `blocks`, whose owners are asked again in the next round.
     kept: u8,
-    /// Rounds left, this one included.
+    /// Rounds left, including this one.
     pub(super) tries: u8,
-    /// A place for the next block was sought.
+    /// Whether a place for the next block has been searched for.
     pub(super) sought: bool,
-    /// There is none for any block.
+    /// There is no free block left for any block.
     pub(super) no_place: bool,
     /// The first index of the pageblock.
     start: u32,
-    /// Pages from the next block on.
+    /// Pages in the next block and those after it.
     pub(super) pages: u16,
     kept_pages: u16,
     moved: u16,
@@ -57,7 +58,7 @@ impl Batch {
         block_end(self.start)
     }
 
-    /// The next block of this round, and its order.
+    /// Returns the next block of this round and its order.
     pub(super) fn current(&self) -> Option<(u32, u8)> {
         let block = *self.blocks.get(..usize::from(self.len))?.get(usize::from(self.next))?;
         Some((self.start + u32::from(block & INDEX), (block >> PAGEBLOCK_ORDER) as u8))
@@ -79,7 +80,7 @@ impl Batch {
         self.failed += 1 << order;
     }
 
-    /// The owner is asked again in the next round.
+    /// Keeps the block, so that its owner is asked again in the next round.
     pub(super) fn keep(&mut self, order: u8) {
         let block = self.blocks.get(usize::from(self.next)).copied();
         if let (Some(to), Some(block)) = (self.blocks.get_mut(usize::from(self.kept)), block) {
@@ -90,7 +91,7 @@ impl Batch {
         self.go_on(order);
     }
 
-    /// Begins another round with the blocks that were kept. Whether there is one.
+    /// Begins another round with the kept blocks. Returns `false` if there is none.
     pub(super) fn begin_round(&mut self) -> bool {
         (self.len, self.pages) = (self.kept, self.kept_pages);
         (self.next, self.kept, self.kept_pages) = (0, 0, 0);
@@ -98,21 +99,21 @@ impl Batch {
         self.len > 0 && self.tries > 0
     }
 
-    /// Pages that were moved, and pages that were not.
+    /// Returns the pages that were moved and the pages that were not.
     pub(super) fn outcome(&self) -> (u32, u32) {
         (self.moved.into(), u32::from(self.failed) + u32::from(self.pages))
     }
 }
 
-/// An index within a pageblock.
+/// Mask of an index within a pageblock.
 const INDEX: u16 = PAGEBLOCK_PAGES as u16 - 1;
 
-/// The most that is held while a block waits for a place large enough.
+/// The most pages held while a block waits for a place large enough.
 const MOST_HELD: u32 = PAGEBLOCK_PAGES;
 
 /// Free blocks taken off the lists, by order.
 pub(super) struct Held {
-    /// The first block of each order, the others linked behind it.
+    /// The first block of each order; the others are linked behind it.
     heads: [u32; MAX_ORDER as usize + 1],
     pub(super) pages: u32,
 }
@@ -126,7 +127,7 @@ impl Held {
         self.pages == 0
     }
 
-    /// Whether more may be taken.
+    /// Returns whether more blocks may be held.
     pub(super) fn has_room(&self) -> bool {
         self.pages < MOST_HELD
     }
@@ -149,7 +150,7 @@ impl Held {
         Some(idx)
     }
 
-    /// A block of this order, from the smallest that holds one.
+    /// Takes a block of this order, split off the smallest held block that contains one.
     pub(super) fn take(&mut self, map: &Map<'_>, order: u8) -> Option<u32> {
         let (idx, mut found) = (order..=MAX_ORDER).find_map(|o| Some((self.pop(map, o)?, o)))?;
         while found > order {
@@ -159,7 +160,7 @@ impl Held {
         Some(idx)
     }
 
-    /// Any block, and its order.
+    /// Takes any block, and returns it with its order.
     pub(super) fn take_any(&mut self, map: &Map<'_>) -> Option<(u32, u8)> {
         (0..=MAX_ORDER).find_map(|o| Some((self.pop(map, o)?, o)))
     }

@@ -1,4 +1,4 @@
-//! Background compaction of a node, as steps that the embedder's thread takes (spec §7.8).
+//! Background compaction of a node, in steps run by the embedder's thread (spec §7.8).
 
 use super::Job;
 use super::direct::is_failure;
@@ -15,18 +15,18 @@ use crate::zone::at::At;
 use crate::zone::compaction_state::Count;
 use crate::zone::state::Zone;
 
-/// Between two looks at a node's score, in nanoseconds.
+/// Interval between checks of a node's score, in nanoseconds.
 const CHECK: u64 = 500_000_000;
-/// The same after a compaction that did not improve it.
+/// The interval after a compaction that did not improve the score.
 const CHECK_LATER: u64 = CHECK << 6;
 
-/// What one step of background compaction did, and when the next one is due.
+/// The result of one step of background compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Background {
-    /// There was work.
+    /// Whether there was work.
     pub worked: bool,
-    /// Sleep no longer than so many nanoseconds, or until
-    /// [woken](Reclaim::wake_compaction); `None`: until woken.
+    /// Sleep at most this many nanoseconds, or until [woken](Reclaim::wake_compaction). `None`:
+    /// until woken.
     pub sleep: Option<u64>,
 }
 
@@ -35,14 +35,15 @@ fn kind(n: u8) -> ZoneKind {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Where a node's state is kept.
+    /// Returns the zone that holds the node's state.
     fn daemon(&self, node: NodeId) -> Option<&'a Zone<'a, C::Lock>> {
         self.node(node)?.zones.first()
     }
 
-    /// Asks background compaction of a node for a block of an order, for requests that may use its
-    /// zones up to `highest` (§7.1): the largest order and the lowest zone of all who ask count.
-    /// The platform is told where it is worth its while. Order 0 asks for nothing.
+    /// Asks background compaction of a node for a block of an order, on behalf of requests that may
+    /// use its zones up to `highest` (§7.1). Pending requests are combined: the largest order and
+    /// the lowest zone win. Wakes the embedder's thread if compaction is worthwhile. Order 0 does
+    /// nothing.
     pub fn request_compaction(&self, node: NodeId, order: Order, highest: ZoneKind) {
         let Some(home) = self.daemon(node).filter(|_| order != Order::ZERO) else { return };
         let daemon = &home.daemon;
@@ -62,8 +63,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// The score of every node is to be acted on now: what writing a value other than 0 to
-    /// `compaction_proactiveness` does (§10).
+    /// Makes background compaction act on the score of every node now. Writing a value other than 0
+    /// to `compaction_proactiveness` does the same (§10).
     pub fn trigger_proactive_compaction(&self) {
         for zone in self.zones {
             let first = self.daemon(zone.node).is_some_and(|home| core::ptr::eq(home, zone));
@@ -74,10 +75,10 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// One step of background compaction of a node: what was [asked
-    /// for](Yard::request_compaction), or, every 500 ms by [`Platform::now`], what its score calls
-    /// for (§7.8). One thread of the embedder's calls it for a node, again and again, and sleeps
-    /// in between as it says.
+    /// Runs one step of background compaction of a node (§7.8). It does what was [asked
+    /// for](Yard::request_compaction), or, every 500 ms by [`Platform::now`], what the node's score
+    /// requires. One thread of the embedder per node calls it repeatedly and sleeps in between as
+    /// the result says.
     pub fn compact_background(&self, node: NodeId) -> Background {
         let Some(home) = self.daemon(node) else {
             return Background { worked: false, sleep: None };
@@ -91,7 +92,7 @@ impl<'a, C: Config> Yard<'a, C> {
             self.work(home, order);
             return self.rest(home, true, CHECK);
         }
-        // The first step of all only sets the clock.
+        // The first step only sets the clock.
         let due = match daemon.check_at.load(Relaxed) {
             u64::MAX => false,
             at => now >= at,
@@ -113,7 +114,7 @@ impl<'a, C: Config> Yard<'a, C> {
         self.rest(home, true, if improved { CHECK } else { CHECK_LATER })
     }
 
-    /// Until the score is looked at again.
+    /// Sets the time of the next check of the score and returns the sleep until then.
     #[inline(never)]
     fn rest(&self, home: &Zone<'a, C::Lock>, worked: bool, sleep: u64) -> Background {
         let node = home.node;
@@ -126,7 +127,7 @@ impl<'a, C: Config> Yard<'a, C> {
         Background { worked, sleep }
     }
 
-    /// Compacts for what was asked for.
+    /// Compacts for the pending requests.
     fn work(&self, home: &Zone<'a, C::Lock>, order: Order) {
         let (node, daemon) = (home.node, &home.daemon);
         let asked = daemon.highest.load(Relaxed);
@@ -134,7 +135,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let event = CompactEvent::KcompactdWake { node, order, highest };
         self.hooks.event(cpu, Event::Compact(event));
         home.compaction.count(Count::DaemonWake, 1);
-        // From the lowest zone up.
+        // In ascending order of zones.
         for kind in ZoneKind::ALL.into_iter().filter(|&k| k <= highest) {
             let Some(zone) = self.zones_of(node).find(|z| z.kind == kind) else { continue };
             let Some(at) = self.at(zone, cpu) else { continue };
@@ -163,7 +164,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 at.defer(order);
             }
         }
-        // Whoever asked for more meanwhile is not forgotten.
+        // Keep a larger request that arrived meanwhile.
         let taken = |a: &AtomicU8, old: u8, new: u8| {
             let _ = a.compare_exchange(old, new, Relaxed, Relaxed);
         };

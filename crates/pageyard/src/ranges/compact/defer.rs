@@ -1,4 +1,4 @@
-//! A compaction that failed is not repeated at once, and one that succeeded in vain is (spec §7.6).
+//! Defers compaction of a zone after failures, and ends the deferral after a success (spec §7.6).
 
 use crate::base::units::Order;
 use crate::embedder::compact_events::CompactEvent;
@@ -8,7 +8,7 @@ use crate::embedder::hooks::Observer;
 use crate::zone::at::At;
 
 impl<C: Config> At<'_, '_, C> {
-    /// Whether the zone is passed over this time.
+    /// Returns whether to skip the zone this time.
     #[inline(never)]
     pub(super) fn is_deferred(&self, order: Order) -> bool {
         let (deferred, deferral) = self.zone.compaction.deferral.change(|d| d.is_deferred(order));

@@ -1,4 +1,4 @@
-//! Compaction on behalf of a request (spec §2.10, §7.6), or because somebody asks for it (§10).
+//! Compaction on behalf of a request (spec §2.10, §7.6), or on the embedder's call (§10).
 
 use super::Job;
 use super::pass::{Outcome, Pass};
@@ -18,10 +18,10 @@ use crate::zone::at::At;
 use crate::zone::compaction_state::Count;
 use crate::zone::state::Zone;
 
-/// What a direct compaction came to.
+/// The result of a direct compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Compacted {
-    /// The best that a zone reported.
+    /// The best result of any zone.
     pub result: CompactResult,
     /// A block of the order, allocated to the caller (§7.7).
     pub captured: Option<Pfn>,
@@ -29,12 +29,12 @@ pub struct Compacted {
 
 impl<'a, C: Config> Yard<'a, C> {
     /// Compacts for a request, as its slow path does (§2.10): the zones that may serve it, best
-    /// first, until one has a block for it. A block that [was captured](Compacted::captured) is
-    /// the caller's, as if allocated. Without one, the stall counts as a success where the result is
+    /// first, until one has a block for it. A [captured](Compacted::captured) block is allocated to
+    /// the caller. Without one, the stall counts as a success if the result is
     /// [`Success`](CompactResult::Success) (§9.1).
     ///
     /// # Errors
-    /// [`AllocError`] for flags that mean nothing; a lack of memory is no error.
+    /// [`AllocError`] for invalid flags. A shortage of memory is not an error.
     pub fn compact_for(
         &self,
         order: Order,
@@ -47,16 +47,16 @@ impl<'a, C: Config> Yard<'a, C> {
             self.note_compacted(self.locate(pfn).map(|(zone, _)| zone), order, req.cpu);
             self.prepare_alloc(req.cpu, pfn, order, req.migrate_type, gfp);
         } else if done.result > CompactResult::Deferred {
-            // Nobody tries to allocate here: that a block can be had is as good as having it.
+            // No allocation follows here, so an available block counts as success.
             let success = done.result == CompactResult::Success;
             self.count_outcome(if success { Count::Success } else { Count::Fail });
         }
         Ok(done)
     }
 
-    /// Compacts the zones that may serve a request (§7.6), and counts the stall. What the request gets
-    /// then is to be told to [`note_compacted`](Self::note_compacted), unless the result is `Skipped`
-    /// or `Deferred`.
+    /// Compacts the zones that may serve a request (§7.6), and counts the stall. The caller must
+    /// pass the request's outcome to [`note_compacted`](Self::note_compacted), unless the result is
+    /// `Skipped` or `Deferred`.
     #[inline(always)]
     pub(crate) fn compact_direct(
         &self,
@@ -93,7 +93,7 @@ impl<'a, C: Config> Yard<'a, C> {
             }
             let mut outcome = Outcome::none(self.begins(&at, &job));
             if outcome.result == CompactResult::Continue {
-                // A wanted order is not sorted for: one pass.
+                // A wanted order does not use sorting: one pass.
                 outcome = self.run_pass(&at, &job, None);
             }
             done.result = done.result.max(outcome.result);
@@ -115,7 +115,7 @@ impl<'a, C: Config> Yard<'a, C> {
         done
     }
 
-    /// The zones that may be compacted for a request, by number: the list itself would lie on the
+    /// Returns the `n`th zone to compact for a request. Found by number, because a list would take
     /// stack below the compaction.
     #[inline(never)]
     fn nth_to_compact<'y>(
@@ -134,7 +134,7 @@ impl<'a, C: Config> Yard<'a, C> {
         self.at(zone, req.cpu)
     }
 
-    /// What became of a request after its compaction: the zone that served it, if one did.
+    /// Records the outcome of a request after its compaction: the zone that served it, if any.
     pub(crate) fn note_compacted(
         &self,
         served: Option<&Zone<'a, C::Lock>>,
@@ -149,15 +149,15 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// What became of a request after its compaction, where no zone served it.
+    /// Counts the outcome of a compacting request that no zone served.
     fn count_outcome(&self, outcome: Count) {
         if let Some(zone) = self.zones.first() {
             zone.compaction.count(outcome, 1);
         }
     }
 
-    /// Compacts one zone, for a block of an order that movable pages may use, or, with `None`, as
-    /// far as it goes. Deferral is neither asked nor changed. `None` where there is no such zone.
+    /// Compacts one zone for a block of an order that movable pages may use, or with `None` as far
+    /// as possible. Neither checks nor changes deferral. Returns `None` if there is no such zone.
     pub fn compact_zone(
         &self,
         zone: impl Into<ZoneId>,
@@ -180,14 +180,14 @@ impl<'a, C: Config> Yard<'a, C> {
         Some(self.compact_one(&at, &job))
     }
 
-    /// Compacts all zones of a node as far as it goes, after draining the per-CPU lists.
+    /// Compacts all zones of a node as far as possible, after draining the per-CPU lists.
     pub fn compact_node(&self, node: NodeId) {
         self.drain_all(None);
         self.compact_zones(self.zones_of(node), &Job::ALL);
     }
 
-    /// Compacts all zones as far as it goes (`compact_memory`, §10), after draining the per-CPU
-    /// lists: a page on one would keep its block from merging.
+    /// Compacts all zones as far as possible (`compact_memory`, §10). Drains the per-CPU lists
+    /// first: a page on one would keep its block from merging.
     pub fn compact_all(&self) {
         self.drain_all(None);
         self.compact_zones(self.zones.iter(), &Job::ALL);
@@ -206,7 +206,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// One zone, if it is worth it.
+    /// Compacts one zone, if it is worthwhile.
     #[inline(never)]
     pub(super) fn compact_one(&self, at: &At<'_, 'a, C>, job: &Job) -> CompactResult {
         let result = self.begins(at, job);
@@ -224,7 +224,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Inlined, so that what lies on the stack of a request is one frame.
+    /// Inlined, so that only one frame lies on the stack of a request.
     #[inline(always)]
     fn run_pass(&self, at: &At<'_, 'a, C>, job: &Job, only: Option<u8>) -> Outcome {
         let mut pass = self.pass(at, job, only);
@@ -232,7 +232,7 @@ impl<'a, C: Config> Yard<'a, C> {
         pass.run()
     }
 
-    /// A pass that begins, with the settings as they are now.
+    /// Creates a pass with the current settings.
     #[inline(never)]
     fn pass<'z>(&self, at: &'z At<'z, 'a, C>, job: &'z Job, only: Option<u8>) -> Pass<'z, 'a, C> {
         let unevictable = self.knobs.lock().compact_unevictable_allowed;
@@ -240,7 +240,7 @@ impl<'a, C: Config> Yard<'a, C> {
         Pass::new(at, job, unevictable, stop_at, only)
     }
 
-    /// Whether a run is worth it: `Continue`.
+    /// Returns `Continue` if a run is worthwhile, else the result to report.
     #[inline(never)]
     fn begins(&self, at: &At<'_, 'a, C>, job: &Job) -> CompactResult {
         let Some(order) = job.order else { return CompactResult::Continue };
@@ -254,7 +254,7 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 }
 
-/// A run that went as far as it could, without success (§7.6).
+/// Returns whether a run went as far as it could without success (§7.6).
 pub(super) fn is_failure(result: CompactResult) -> bool {
     matches!(result, CompactResult::Complete | CompactResult::PartialSkipped)
 }

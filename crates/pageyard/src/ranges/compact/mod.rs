@@ -1,22 +1,22 @@
-//! Compaction: movable blocks are moved together, so that what they leave behind merges into
-//! larger free blocks (spec §7.4–7.8).
+//! Compaction: moves movable blocks together, so that the frames they leave merge into larger free
+//! blocks (spec §7.4–7.8).
 //!
 //! Two scanners work towards each other. One ascends from the zone's start and collects blocks that
-//! their owners can move ([`Yard::set_movable`]); the other descends from the zone's end and takes
-//! free blocks as their new places. Where the two meet, the zone is compacted. Moving a block is
-//! the embedder's part: [`Reclaim::relocate`](crate::Reclaim::relocate), called without any lock.
+//! their owners can move ([`Yard::set_movable`]). The other descends from the zone's end and takes
+//! free blocks to move them to. When the two meet, the zone is compacted. The embedder moves a
+//! block in [`Reclaim::relocate`](crate::Reclaim::relocate), which is called without any lock.
 //!
-//! A run ends whatever that hook answers: the scanners only ever go one way.
+//! A run terminates whatever that hook returns, because each scanner moves in one direction only.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `pass` | one pass of both scanners over a zone |
 //! | `sources`, `targets` | the two scanners |
-//! | `sort` | further passes where all that can be had is wanted |
-//! | `suitable` | whether a pass is worth it, and when it has done enough (§7.5) |
-//! | `defer` | who has failed waits; who was not served tries harder (§7.6) |
-//! | `capture` | a freed block goes straight to the one who compacts (§7.7) |
-//! | `direct` | on behalf of a request, or because somebody asks |
+//! | `sort` | further passes that free as many pageblocks as possible |
+//! | `suitable` | whether a pass is worthwhile, and when it has done enough (§7.5) |
+//! | `defer` | deferral after failures, and its end after a success (§7.6) |
+//! | `capture` | a freed block goes straight to the compacting request (§7.7) |
+//! | `direct` | on behalf of a request, or on the embedder's call |
 //! | `daemon`, `proactive` | in the background (§7.8) |
 
 mod capture;
@@ -48,34 +48,34 @@ pub use daemon::Background;
 pub use direct::Compacted;
 pub use proactive::{node_score, start_above, stop_at, zone_score};
 
-/// Pages that are moved at once, and frames that are looked at under one hold of the zone lock
-/// (`COMPACT_CLUSTER_MAX`, §1.1).
+/// Pages moved at once, and frames scanned under one hold of the zone lock (`COMPACT_CLUSTER_MAX`,
+/// §1.1).
 pub(crate) const CLUSTER: u32 = 32;
 
-/// What one run is to do.
+/// Parameters of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
-    /// A block of this order is wanted; `None`: all that can be had.
+    /// The order of the wanted block; `None`: compact as far as possible.
     pub(crate) order: Option<Order>,
     pub(crate) migrate_type: MigrateType,
     pub(crate) highest: ZoneKind,
     pub(crate) flags: AllocFlags,
     pub(crate) mode: Mode,
-    /// On behalf of a request that waits, which may take a block that becomes free.
+    /// On behalf of a waiting request, which may capture a block that becomes free.
     pub(crate) direct: bool,
-    /// From one end of the zone to the other, not from where the last run stopped.
+    /// Scan the whole zone, not from where the last run stopped.
     pub(crate) whole: bool,
     pub(crate) ignore_skips: bool,
-    /// Into blocks of any type, however much of them is free.
+    /// Move into pageblocks of any type, however much of them is free.
     pub(crate) any_target: bool,
-    /// Until the zone's score is low enough (§7.8).
+    /// Stop when the zone's score is low enough (§7.8).
     pub(crate) proactive: bool,
-    /// By the background's thread.
+    /// Run by the background compaction thread.
     pub(crate) background: bool,
 }
 
 impl Job {
-    /// Everything that can be had of a zone (`compact_memory`, §10).
+    /// Compacts a zone as far as possible (`compact_memory`, §10).
     pub(crate) const ALL: Job = Job {
         order: None,
         migrate_type: MigrateType::Movable,
@@ -91,52 +91,53 @@ impl Job {
     };
 }
 
-/// Compaction's counters (§9.1) of all zones together.
+/// Compaction's counters (§9.1), summed over all zones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompactStats {
     /// `compact_stall`: requests that compacted a zone themselves.
     pub stall: u64,
-    /// `compact_fail`: of these, how many were not served then.
+    /// `compact_fail`: of these, how many were not served afterwards.
     pub fail: u64,
-    /// `compact_success`: of these, how many were.
+    /// `compact_success`: of these, how many were served afterwards.
     pub success: u64,
-    /// `compact_migrate_scanned`: frames that the ascending scanner looked at.
+    /// `compact_migrate_scanned`: frames that the ascending scanner inspected.
     pub migrate_scanned: u64,
-    /// `compact_free_scanned`: frames that the descending scanner looked at.
+    /// `compact_free_scanned`: frames that the descending scanner inspected.
     pub free_scanned: u64,
-    /// `compact_isolated`: pages collected to be moved, and free pages taken to move them to.
+    /// `compact_isolated`: pages collected to be moved, plus free pages taken to move them to.
     pub isolated: u64,
-    /// `compact_daemon_wake`: times that background compaction found work.
+    /// `compact_daemon_wake`: how often background compaction found work.
     pub daemon_wake: u64,
-    /// `compact_daemon_migrate_scanned`: the background's part of `migrate_scanned`.
+    /// `compact_daemon_migrate_scanned`: background compaction's share of `migrate_scanned`.
     pub daemon_migrate_scanned: u64,
-    /// `compact_daemon_free_scanned`: the background's part of `free_scanned`.
+    /// `compact_daemon_free_scanned`: background compaction's share of `free_scanned`.
     pub daemon_free_scanned: u64,
     /// `pgmigrate_success`: pages that were moved.
     pub moved: u64,
-    /// `pgmigrate_fail`: pages that their owners, or want of a place, kept where they are.
+    /// `pgmigrate_fail`: pages not moved, because the owner refused or there was no free block to
+    /// move them to.
     pub not_moved: u64,
 }
 
-/// The first index of a pageblock.
+/// Returns the first index of a pageblock.
 pub(crate) const fn block_start(idx: u32) -> u32 {
     idx & !(PAGEBLOCK_PAGES - 1)
 }
 
-/// One past the last index of a pageblock. No map reaches so far up that this could wrap.
+/// Returns one past the last index of a pageblock. No map is so large that this could wrap.
 pub(crate) const fn block_end(idx: u32) -> u32 {
     block_start(idx).saturating_add(PAGEBLOCK_PAGES)
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// The next run begins at the zone's ends.
+    /// Makes the next run begin at the zone's ends.
     fn reset_cursors(&self) {
         let c = &self.compaction;
         c.free_at.store(NIL, Relaxed);
         c.migrate_at.iter().for_each(|m| m.store(0, Relaxed));
     }
 
-    /// Forgets what earlier runs found.
+    /// Clears the skip hints of earlier runs.
     fn forget_skips(&self) {
         self.compaction.flush.store(false, Relaxed);
         self.map.clear_skips();
@@ -145,7 +146,7 @@ impl<R: RawMutex> Zone<'_, R> {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Compaction's counters (§9.1), of all zones since the start.
+    /// Returns compaction's counters (§9.1) of all zones since the start.
     pub fn compact_stats(&self) -> CompactStats {
         let mut s = CompactStats::default();
         for z in self.zones {
@@ -165,14 +166,15 @@ impl<'a, C: Config> Yard<'a, C> {
         s
     }
 
-    /// How far compaction of a zone is deferred after failures (§7.6); `None` where there is no
-    /// such zone.
+    /// Returns how far compaction of a zone is deferred after failures (§7.6), or `None` if there
+    /// is no such zone.
     pub fn deferral(&self, zone: impl Into<ZoneId>) -> Option<Deferral> {
         Some(self.zone(zone)?.compaction.deferral.get())
     }
 
-    /// Background reclaim of a node is about to sleep (§7.2): where a request's compaction went
-    /// through a whole zone since, the next one is to look everywhere again (§7.4).
+    /// Call it when a node's background reclaim is about to sleep (§7.2). If a request's compaction
+    /// has scanned a whole zone since the last call, the next one scans every pageblock again
+    /// (§7.4).
     pub fn forget_skip_hints(&self, node: NodeId) {
         for z in self.zones_of(node).filter(|z| z.compaction.flush.load(Relaxed)) {
             z.forget_skips();

@@ -13,40 +13,41 @@ use crate::embedder::hooks::{Defences, Reclaim, Relocation};
 use crate::zone::at::At;
 use crate::zone::compaction_state::Count;
 
-/// How often a busy block is asked for.
+/// Attempts per block whose owner is busy.
 const ASYNC_TRIES: u8 = 3;
 const SYNC_TRIES: u8 = 10;
 
 pub(super) struct Pass<'z, 'a, C: Config> {
     pub(super) at: &'z At<'z, 'a, C>,
     pub(super) job: &'z Job,
-    /// Blocks that reclaim must leave alone may be moved (`compact_unevictable_allowed`, §10).
+    /// Whether blocks that reclaim must leave alone may be moved (`compact_unevictable_allowed`,
+    /// §10).
     pub(super) unevictable: bool,
-    /// Only blocks of exactly this order are moved, and only into free blocks that hold them.
+    /// Move only blocks of exactly this order, and only into free blocks that hold one.
     pub(super) only: Option<u8>,
     /// The next frame of the ascending scanner.
     pub(super) migrate: u32,
-    /// The next frame of the descending scanner: it goes pageblock by pageblock, ascending inside.
+    /// The next frame of the descending scanner. It descends by pageblocks and ascends within each.
     pub(super) free: u32,
     pub(super) held: Held,
     pub(super) batch: Batch,
-    /// Somebody held the zone lock, and the run is not to wait.
+    /// The zone lock was held by another thread, and the run must not wait.
     pub(super) contended: bool,
-    /// Fast searches in vain, one after the other.
+    /// Consecutive fast searches that found nothing.
     pub(super) misses: u32,
     whole: bool,
     /// The score at which a proactive run stops.
     stop_at: u32,
     wish: Option<Wish>,
     captured: Option<u32>,
-    /// The first frame that was given back since this CPU's lists were last drained; [`NIL`]: none
-    /// was.
+    /// The first frame freed by a move since this CPU's lists were last drained; [`NIL`] if there
+    /// is none.
     moved_from: u32,
     /// Pages moved.
     pub(super) moved: u32,
 }
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Clone, Copy)]
 pub(super) struct Outcome {
     pub(super) result: CompactResult,
@@ -56,41 +57,41 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Nothing was done.
+    /// The outcome of a pass that did nothing.
     pub(super) fn none(result: CompactResult) -> Outcome {
         Outcome { result, captured: None, moved: 0 }
     }
 }
 
-/// The next step, which the pass itself takes.
+/// The next step, taken by the pass itself to keep the stack shallow.
 #[derive(Clone, Copy)]
 pub(super) enum Next {
-    /// A place for a block of this order is sought.
+    /// Find a place for a block of this order.
     Find(u8),
-    /// This block was moved away from, and becomes free.
+    /// Free this block, whose contents have moved.
     GiveBack(u32, u8),
-    /// A frame of this held block failed: what is left of it becomes free.
+    /// Free what is left of this held block: a frame of it failed.
     FreePoisoned(u32, u8),
     Done,
 }
 
-/// What became of one block.
+/// The result of asking the owner of one block to move it.
 pub(super) enum Asked {
-    /// It has moved, and its owner freed what it left, against the contract.
+    /// It moved, but its owner also freed the old block, against the contract.
     Gone,
     Busy,
     Refused,
-    /// It has moved ([`Next::GiveBack`]), or the place was none ([`Next::FreePoisoned`]).
+    /// It moved ([`Next::GiveBack`]), or the place was unusable ([`Next::FreePoisoned`]).
     Next(Next),
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(PartialEq, Eq)]
 enum Moved {
     All,
-    /// Some blocks stayed.
+    /// Some blocks were not moved.
     Some,
-    /// There is no free block left to move anything to.
+    /// There is no free block left to move to.
     NoPlace,
 }
 
@@ -142,13 +143,14 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         }
     }
 
-    /// From where the scanners are until the pass is done.
+    /// Runs the scanners from where they are until the pass is done.
     #[inline(always)]
     pub(super) fn run(&mut self) -> Outcome {
         self.tell_begin();
         let zone = self.at.zone;
         let cursors = &zone.compaction.migrate_at;
-        // While an asynchronous run finds nothing at all, a synchronous one need not look there.
+        // As long as an asynchronous run finds nothing, a synchronous one need not look there
+        // either.
         let mut in_step =
             self.job.mode == Mode::Async && cursors[0].load(Relaxed) == cursors[1].load(Relaxed);
         let mut result = loop {
@@ -165,7 +167,8 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
                 match self.move_batch() {
                     Moved::NoPlace if !self.met() => break CompactResult::Contended,
                     Moved::Some if self.job.direct && self.job.mode == Mode::Async => {
-                        // The block that these belong to will not become free: on to the next.
+                        // The block that these belong to will not become free: continue with the
+                        // next one.
                         let order = self.job.order.unwrap_or_default();
                         self.migrate = chunk_end(self.migrate.saturating_sub(1), order);
                         self.moved_from = NIL;
@@ -192,12 +195,12 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         Outcome { result, captured: self.captured.take(), moved: self.moved }
     }
 
-    /// Both scanners are in one pageblock (§7.4).
+    /// Returns whether both scanners are in one pageblock (§7.4).
     pub(super) fn met(&self) -> bool {
         block_start(self.free) <= block_start(self.migrate)
     }
 
-    /// How the pass ends, if it does now (§7.5).
+    /// Returns the result if the pass ends now (§7.5).
     #[inline(never)]
     fn finished(&self) -> Option<CompactResult> {
         let answer = self.verdict();
@@ -237,7 +240,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
                 CompactResult::Continue
             };
         }
-        // A pageblock that was begun is finished, so that no fallback has to mix types in it.
+        // Finish a pageblock once begun, so that no fallback has to mix types in it.
         let Some(order) = self.job.order.filter(|_| self.migrate.is_multiple_of(PAGEBLOCK_PAGES))
         else {
             return CompactResult::Continue;
@@ -249,8 +252,8 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         }
     }
 
-    /// Asks the owners of all blocks of the batch, busy ones again, and gives back what was moved
-    /// away from. Each step is called from here: its frame does not lie below the next one's.
+    /// Asks the owners of all blocks of the batch to move them, busy ones repeatedly, and frees the
+    /// old blocks. Each step is called from here, so that their stack frames do not add up.
     #[inline(always)]
     fn move_batch(&mut self) -> Moved {
         self.batch.tries = if self.job.mode == Mode::Async { ASYNC_TRIES } else { SYNC_TRIES };
@@ -272,7 +275,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         }
     }
 
-    /// Moves blocks of the batch until one has left its place, or has none to go to.
+    /// Moves blocks of the batch until one must be freed or needs a place.
     #[inline(never)]
     fn move_next(&mut self) -> Next {
         loop {
@@ -305,7 +308,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         }
     }
 
-    /// Counts and tells what became of the batch.
+    /// Counts the results of the batch and traces them.
     #[inline(never)]
     fn end_batch(&mut self) -> Moved {
         let (migrated, failed) = self.batch.outcome();
@@ -321,8 +324,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         }
     }
 
-    /// Asks the owner of a block to move it to a held one. The caller takes the
-    /// step that is left.
+    /// Asks the owner of a block to move it to a held one. The caller must take the returned step.
     #[inline(never)]
     pub(super) fn move_block(&mut self, from: u32, to: u32, order: u8) -> Asked {
         let zone = self.at.zone;
@@ -333,7 +335,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
             self.held.put(&zone.map, to, order);
             return Asked::Refused;
         };
-        // The owner may free it before `relocate` has even returned.
+        // Set first: the owner may free it before `relocate` returns.
         let state = State::new(Kind::Allocated, order, was.migrate_type());
         target.set_allocated(state.with_movable(true));
         if zone.map.poisoned_at_hand_out(to..to.saturating_add(o.pages())).is_some() {
@@ -368,7 +370,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
             // The hook freed it, against the contract.
             return Asked::Refused;
         }
-        // Its owner may have begun to copy.
+        // The owner may have begun to copy into it.
         let unfilled = Rollback::new(|| at.give_up(to, order));
         at.fill(to, order);
         unfilled.disarm();
@@ -376,16 +378,16 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         if answer == Relocation::Busy { Asked::Busy } else { Asked::Refused }
     }
 
-    /// A held block of which a frame has failed becomes free but for that.
+    /// Frees a held block except its failed frame.
     #[cold]
     #[inline(never)]
     fn free_poisoned(&mut self, idx: u32, order: u8) {
-        // No place is larger than what was to move there.
+        // A place is never larger than the block that was to move there.
         let freed = self.at.lock().free_piece(idx, order, &mut self.wish);
         self.captured = self.captured.or(freed);
     }
 
-    /// A block that was moved away from becomes free: straight to the zone, so that it merges now.
+    /// Frees a block whose contents have moved, straight to the zone, so that it merges now.
     #[inline(never)]
     pub(super) fn give_back(&mut self, idx: u32, order: u8) {
         let at = self.at;
@@ -395,12 +397,12 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         self.moved_from = self.moved_from.min(idx);
         let zone = at.lock();
         zone.slot.counters.direct_frees.add(order, zone.zone.map.block_type(idx));
-        // No source is larger than a pageblock.
+        // A source is never larger than a pageblock.
         self.captured = self.captured.or(zone.free_piece(idx, order, &mut self.wish));
     }
 
-    /// Once the scanner has left the block that is wanted, pages of it on this CPU's lists are all
-    /// that may keep it from merging.
+    /// Drains this CPU's lists once the scanner has left the wanted block: pages on them may be all
+    /// that keeps it from merging.
     #[inline(always)]
     fn drain_behind(&mut self) {
         let Some(order) = self.job.order else { return };
@@ -410,7 +412,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         }
     }
 
-    /// Gives back the places that were not needed. The next run finds them again.
+    /// Frees the held blocks that were not needed. The next run finds them again.
     #[inline(never)]
     pub(super) fn release(&mut self) {
         let zone = self.at.zone;
@@ -478,7 +480,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
     }
 }
 
-/// Where a hook panics, nothing stays held, and what was captured is free again.
+/// If a hook panics, no block stays held, and a captured block is free again.
 impl<C: Config> Drop for Pass<'_, '_, C> {
     #[inline]
     fn drop(&mut self) {
@@ -495,17 +497,17 @@ impl<C: Config> Drop for Pass<'_, '_, C> {
     }
 }
 
-/// Whether this is the head of a block that its owner can move.
+/// Returns whether this is the head of a block that its owner can move.
 pub(super) fn is_source(state: State, order: u8) -> bool {
     state.is(Kind::Allocated, order) && state.is_movable()
 }
 
-/// The first frame of the block of an order that holds a frame.
+/// Returns the first frame of the aligned block of an order that contains a frame.
 pub(super) const fn chunk_start(idx: u32, order: Order) -> u32 {
     idx & !(order.pages() - 1)
 }
 
-/// One past the last frame of the block of an order that holds a frame.
+/// Returns one past the last frame of the aligned block of an order that contains a frame.
 pub(super) const fn chunk_end(idx: u32, order: Order) -> u32 {
     chunk_start(idx, order).saturating_add(order.pages())
 }

@@ -1,11 +1,14 @@
-//! The last huge pages of a heap whose blocks are of several orders.
+//! Frees the last possible huge pages of a heap with blocks of several orders.
 //!
-//! One pass moves blocks as they come. A large one may then find no place above it, though the small
-//! ones there could be moved together first. So where an operator wants all that can be had, blocks
-//! are moved order by order, the largest first, each order into holes that hold it, until nothing
-//! moves any more. Then no block has a hole large enough above it; so there are no two holes of
-//! one size (the lower one's buddy would have moved into the upper one), all holes together are
-//! smaller than a pageblock, and as many pageblocks are free as the number of free pages allows.
+//! One pass moves blocks in the order it finds them. A large block may then find no place above it,
+//! although small blocks there could have been moved together first. So a run without a wanted
+//! order repeats passes order by order, the largest first. Each pass moves blocks of its order into
+//! free blocks (holes) that hold one, until nothing moves any more.
+//!
+//! At the end, no block has a hole above it that is large enough. So there are no two holes of one
+//! size: the buddy of the lower one would have moved into the upper one. All holes together are
+//! then smaller than a pageblock, and as many pageblocks are free as the number of free pages
+//! allows.
 
 use lock_api::RawMutex;
 
@@ -17,15 +20,15 @@ use crate::embedder::compact_events::CompactResult;
 use crate::embedder::config::Config;
 use crate::zone::state::Zone;
 
-/// Rounds over all orders. Each but the last moves something upwards, so they end anyway in a zone
-/// that nobody else uses; in a busy one they end here.
+/// Limit of rounds over all orders. Each round but the last moves something upwards, so without
+/// other users of the zone the rounds end by themselves.
 const ROUNDS: u32 = 16;
 
-/// Which pass over a zone comes next: one as blocks come, then, where all that can be had is wanted,
-/// one for each order, while another huge page may be had.
+/// Selects the next pass over a zone. The first pass moves blocks of all orders. A run without a
+/// wanted order then adds one pass per order, as long as another huge page is possible.
 pub(super) struct Sorting {
     wanted: bool,
-    /// Rounds over all orders that were begun.
+    /// Number of rounds over all orders that have begun.
     rounds: u32,
     only: Option<u8>,
     /// Pages moved in this round.
@@ -38,12 +41,12 @@ impl Sorting {
         Sorting { wanted, rounds: 0, only: None, moved: 0 }
     }
 
-    /// The order that the next pass is for.
+    /// Returns the order of the next pass.
     pub(super) fn only(&self) -> Option<u8> {
         self.only
     }
 
-    /// Whether another pass follows this one.
+    /// Returns whether another pass follows this one.
     #[inline(never)]
     pub(super) fn goes_on<R: RawMutex>(&mut self, zone: &Zone<'_, R>, last: &Outcome) -> bool {
         if !self.wanted || last.result != CompactResult::Complete {
@@ -69,27 +72,27 @@ impl Sorting {
     }
 }
 
-/// Free pages in blocks smaller than a pageblock.
+/// Returns the free pages in blocks smaller than a pageblock.
 fn holes<R: RawMutex>(zone: &Zone<'_, R>) -> u64 {
     (0..PAGEBLOCK_ORDER).map(|o| zone.areas.blocks(o) << o).fold(0, u64::saturating_add)
 }
 
 impl<C: Config> Pass<'_, '_, C> {
-    /// Where the scanners have met, blocks of an order move up within their pageblock.
+    /// Moves blocks of an order upwards within their pageblock, where the scanners have met.
     #[inline(always)]
     pub(super) fn pack(&mut self, order: u8) {
         let (a, b) = (block_start(self.free), block_start(self.migrate));
         let mut next = a.min(b);
         while next <= a.max(b) && next < self.at.zone.map.len() {
-            // One after the other, not one in the other: each frame would lie below the next one's.
+            // In sequence rather than nested, so that their stack frames do not add up.
             let step = self.pack_one(&mut next, order);
             self.free_next(step);
             self.release();
         }
     }
 
-    /// Moves the next block of the order, from `next` up, within its pageblock, or goes on to the
-    /// next pageblock. The step that is left.
+    /// Moves the next block of the order at or above `next` within its pageblock, or advances to
+    /// the next pageblock. Returns the step that the caller must take.
     #[inline(never)]
     fn pack_one(&mut self, next: &mut u32, order: u8) -> Next {
         let map = &self.at.zone.map;
@@ -102,7 +105,7 @@ impl<C: Config> Pass<'_, '_, C> {
         }
         let wanted = |&i: &u32| is_source(map.frame(i).state(), order) && self.may_move(i, order);
         let Some(idx) = (idx..end).step_by(1 << order).find(wanted) else { return Next::Done };
-        // The highest hole above it.
+        // The highest hole above the block.
         let is_hole = |i: &u32| {
             let state = map.frame(*i).state();
             state.kind() == Kind::Free && state.order() >= order

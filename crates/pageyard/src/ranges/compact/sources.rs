@@ -1,7 +1,7 @@
-//! The ascending scanner: blocks that their owners can move (spec §7.4).
+//! The ascending scanner: collects blocks that their owners can move (spec §7.4).
 //!
-//! It takes no lock and marks nothing. What it collects may be freed the next moment; that is
-//! found out when the owner is asked.
+//! It takes no lock and marks nothing. A collected block may be freed at any moment; this is
+//! detected when the owner is asked to move it.
 
 use super::collected::Batch;
 use super::pass::{Pass, chunk_end};
@@ -14,7 +14,7 @@ use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 
 impl<C: Config> Pass<'_, '_, C> {
-    /// Goes on to the next pageblock with something in it, and collects up to 32 pages of it.
+    /// Advances to the next pageblock that has movable blocks, and collects up to 32 pages of it.
     #[inline(never)]
     pub(super) fn collect(&mut self) {
         self.batch = Batch::default();
@@ -36,7 +36,7 @@ impl<C: Config> Pass<'_, '_, C> {
         self.migrate = low;
     }
 
-    /// Whether the pageblock of a frame is worth a look.
+    /// Returns whether the pageblock of a frame is worth scanning.
     fn is_source_block(&self, idx: u32) -> bool {
         let map = &self.at.zone.map;
         if map.block_is_absent(idx) {
@@ -59,12 +59,12 @@ impl<C: Config> Pass<'_, '_, C> {
             || self.job.migrate_type == MigrateType::Movable && t == MigrateType::Cma
     }
 
-    /// A request that does not want to wait takes no trouble over doubtful blocks.
+    /// Returns whether the run is for a request that must not wait: it skips doubtful blocks.
     fn is_picky(&self) -> bool {
         self.job.direct && self.job.mode == Mode::Async
     }
 
-    /// Collects from `start` to the end of its pageblock; how far it came.
+    /// Collects from `start` to the end of its pageblock. Returns the index it reached.
     fn collect_block(&mut self, start: u32, begins: bool) -> u32 {
         let zone = self.at.zone;
         let end = block_end(start);
@@ -86,7 +86,7 @@ impl<C: Config> Pass<'_, '_, C> {
             if self.wants(idx, state) {
                 self.batch.push(idx, order);
             } else if state.kind() != Kind::Free && head && chunk.is_some() {
-                // Something here stays: the block that is wanted will not become free.
+                // A block here cannot move, so the wanted block will not become free.
                 self.batch = Batch::default();
                 idx = next.max(next_chunk);
                 continue;
@@ -104,8 +104,8 @@ impl<C: Config> Pass<'_, '_, C> {
         idx
     }
 
-    /// Whether a block is to be moved: not one as large as what is wanted, of which nothing would be
-    /// gained, and not a whole pageblock.
+    /// Returns whether to move a block. Blocks at least as large as the wanted one are not moved,
+    /// since that would gain nothing, nor are whole pageblocks.
     fn wants(&self, idx: u32, state: State) -> bool {
         let order = state.order();
         let below = self.job.order.map_or(PAGEBLOCK_ORDER, Order::get).min(PAGEBLOCK_ORDER);
@@ -116,7 +116,7 @@ impl<C: Config> Pass<'_, '_, C> {
             && self.may_move(idx, order)
     }
 
-    /// Whether the setting lets a block be moved that its owner can move
+    /// Returns whether the settings allow moving a block that its owner can move
     /// (`compact_unevictable_allowed`, §10).
     pub(super) fn may_move(&self, idx: u32, order: u8) -> bool {
         self.unevictable
@@ -126,7 +126,7 @@ impl<C: Config> Pass<'_, '_, C> {
             })
     }
 
-    /// Everything below is done: later runs need not look there.
+    /// Raises the cursors: everything below is done, so later runs need not look there.
     fn keep_cursor(&self, idx: u32) {
         if self.only.is_some() {
             return;

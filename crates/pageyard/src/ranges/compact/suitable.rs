@@ -1,4 +1,4 @@
-//! Whether compacting a zone is worth it, and when enough has been done (spec §7.5).
+//! Whether compacting a zone is worthwhile, and when enough has been done (spec §7.5).
 
 use lock_api::RawMutex;
 
@@ -17,7 +17,7 @@ impl<R: RawMutex> Zone<'_, R> {
         core::array::from_fn(|o| self.areas.blocks(o as u8))
     }
 
-    /// Whether there is room to move things to, if so many pages were free.
+    /// Returns whether there would be room to move blocks to if `free` pages were free.
     fn has_room(&self, order: Order, highest: ZoneKind, free: u64) -> bool {
         let mark = if order.get() > COSTLY_ORDER { LOW } else { MIN };
         let gap = 2 << order.get();
@@ -26,8 +26,8 @@ impl<R: RawMutex> Zone<'_, R> {
         self.watermarks.ok(0, mark, highest, AllocFlags::CMA, supply, || true)
     }
 
-    /// Whether a request of this type would find a block of the order, its own or one that it may
-    /// claim.
+    /// Returns whether a request of this type would find a block of the order, of its own type or
+    /// one that it may claim.
     pub(super) fn has_block_for(&self, order: Order, t: MigrateType) -> bool {
         (order.get()..=MAX_ORDER).any(|o| {
             let any = |t| !self.areas.list(o, t).is_empty();
@@ -37,8 +37,8 @@ impl<R: RawMutex> Zone<'_, R> {
 }
 
 impl<C: Config> At<'_, '_, C> {
-    /// Before a run for an order: `Success` where a block can be had without, `Skipped` where it is
-    /// likely to fail, `Continue` where it is worth it.
+    /// Decides before a run for an order. `Success`: a block is available without compaction.
+    /// `Skipped`: the run would probably fail. `Continue`: the run is worthwhile.
     #[inline(never)]
     pub(super) fn suits(&self, order: Order, job: &Job, threshold: u64) -> CompactResult {
         let zone = self.zone;
@@ -52,8 +52,8 @@ impl<C: Config> At<'_, '_, C> {
         if !zone.has_room(order, job.highest, zone.supply().free) {
             result = CompactResult::Skipped;
         } else if o > COSTLY_ORDER {
-            // A cheap order is worth a try anyway; for a costly one it must be fragmentation, not
-            // want of memory, that makes the request fail.
+            // A cheap order is always worth a try. A costly one is worth it only if the request
+            // fails because of fragmentation and not because of too little memory.
             let index = fragmentation_index(&zone.blocks_by_order(), order);
             if u64::try_from(index).is_ok_and(|i| i <= threshold) {
                 result = CompactResult::NotSuitableZone;
@@ -69,10 +69,10 @@ impl<C: Config> Yard<'_, C> {
         self.knobs.lock().extfrag_threshold
     }
 
-    /// Whether a zone that may serve this order could be compacted if its reclaimable pages were
-    /// free, of which `reclaimable` says how many there are: after a compaction that was
-    /// [skipped](CompactResult::Skipped), whether reclaiming on is of any use (§7.6). One part in
-    /// `order` of them is counted.
+    /// Returns whether any zone that may serve this order could be compacted if its reclaimable
+    /// pages were free. Call it after a compaction was [skipped](CompactResult::Skipped), to decide
+    /// whether further reclaim is useful (§7.6). `reclaimable` returns a zone's reclaimable pages,
+    /// of which one part in `order` is counted.
     pub fn could_compact(
         &self,
         order: Order,
@@ -87,7 +87,7 @@ impl<C: Config> Yard<'_, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// The same of one zone.
+    /// Like [`Yard::could_compact`], for one zone.
     pub(crate) fn could_be_compacted(
         &self,
         order: Order,

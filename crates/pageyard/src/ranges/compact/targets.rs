@@ -1,7 +1,7 @@
-//! The descending scanner: free blocks as new places (spec §7.4).
+//! The descending scanner: takes free blocks to move blocks to (spec §7.4).
 //!
-//! What it takes is off the lists and nobody's until a block has moved there, or until it is given
-//! back. It never takes so much that ordinary requests would miss it: each block leaves the zone
+//! The blocks it takes are on no list and have no owner until a block has moved there or they are
+//! freed again. It never takes so many that ordinary requests would fail: each one leaves the zone
 //! above its unboosted MIN mark.
 
 use super::pass::Pass;
@@ -16,7 +16,7 @@ use crate::embedder::config::Config;
 use crate::zone::at::Locked;
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// Takes a free block off its list, if the zone can spare it. Whether it did.
+    /// Takes a free block off its list, if the zone can spare it. Returns whether it did.
     #[inline(always)]
     pub(crate) fn hold(&self, idx: u32, order: u8) -> bool {
         let zone = self.zone;
@@ -34,7 +34,7 @@ impl<C: Config> Locked<'_, '_, C> {
         zone.map.frame(idx).set_state(State::new(Kind::Held, order, t));
         zone.counters.pages_taken.add(1 << order);
         if order >= PAGEBLOCK_ORDER - 1 && !zone.grouping_disabled.load(Relaxed) {
-            // Half of it or more will hold movable pages.
+            // At least half of the pageblock will hold movable pages.
             let mut block = block_start(idx);
             while block < idx.saturating_add(1 << order) {
                 let was = zone.map.block_type(block);
@@ -49,8 +49,8 @@ impl<C: Config> Locked<'_, '_, C> {
 }
 
 impl<C: Config> Pass<'_, '_, C> {
-    /// Descends until the pages that the batch has still to move are held too, but never below its
-    /// pageblock. At least one block of this order is wanted.
+    /// Descends until the pages that the batch still has to move are held too, but never below the
+    /// batch's pageblock. At least one block of this order is needed.
     #[inline(never)]
     pub(super) fn refill(&mut self, order: u8) {
         let (pages, floor) = (self.batch.pages(), self.batch.block_end());
@@ -59,7 +59,7 @@ impl<C: Config> Pass<'_, '_, C> {
         if self.search(order, enough, floor) {
             return;
         }
-        // Where blocks of one order are sorted, smaller ones are passed over.
+        // A pass for one order skips smaller blocks.
         let least = self.only.unwrap_or(0);
         let mut block = block_start(self.free);
         while block >= floor && !self.contended {
@@ -73,7 +73,7 @@ impl<C: Config> Pass<'_, '_, C> {
                     self.lower_cursor(block.saturating_sub(PAGEBLOCK_PAGES));
                 }
                 if upto < end {
-                    // Enough, or stopped.
+                    // It has enough, or it was stopped.
                     return;
                 }
             }
@@ -85,7 +85,7 @@ impl<C: Config> Pass<'_, '_, C> {
         }
     }
 
-    /// Whether blocks may move into a pageblock.
+    /// Returns whether blocks may move into a pageblock.
     pub(super) fn is_target_block(&self, block: u32) -> bool {
         let map = &self.at.zone.map;
         let t = map.block_type(block);
@@ -107,14 +107,14 @@ impl<C: Config> Pass<'_, '_, C> {
     }
 
     /// Holds the free blocks of order `least` and above between two frames of one pageblock, until
-    /// `enough` is held; how far it came.
+    /// `enough` pages are held. Returns the index it reached.
     #[inline(never)]
     fn hold_in(&mut self, from: u32, end: u32, least: u8, enough: u32) -> u32 {
         let (at, before) = (self.at, self.held.pages);
         let map = &at.zone.map;
         let (mut idx, mut scanned) = (from, 0);
         'block: while idx < end {
-            // Without the lock, until there is something to take.
+            // Reads without the lock until there is something to take.
             let state = map.frame(idx).state();
             if state.kind() != Kind::Free {
                 idx = after(idx, state);
@@ -129,7 +129,7 @@ impl<C: Config> Pass<'_, '_, C> {
                 self.contended = true;
                 break;
             };
-            // Somebody may have isolated the pageblock since it was found good.
+            // Another thread may have isolated the pageblock since it was checked.
             if map.block_type(idx) == MigrateType::Isolate {
                 break;
             }
@@ -155,9 +155,10 @@ impl<C: Config> Pass<'_, '_, C> {
         upto
     }
 
-    /// A search of the free lists before that of the frames: a free block not too far below the
-    /// descending scanner, in the top quarter of what is between the scanners, or else in the top
-    /// half, and what is free around it. The scanner stays where it is. Whether there was one.
+    /// Searches the free lists before the frames are scanned. It looks for a free block near the
+    /// descending scanner: in the top quarter of the range between the scanners, else in the top
+    /// half. It takes that block and the free blocks around it. The scanner does not move. Returns
+    /// whether it took any.
     fn search(&mut self, order: u8, enough: u32, floor: u32) -> bool {
         let Some(wanted) = self.job.order.map(Order::get) else { return false };
         let Some(idx) = self.find_listed(order, wanted.min(PAGEBLOCK_ORDER), floor) else {
@@ -178,7 +179,7 @@ impl<C: Config> Pass<'_, '_, C> {
         self.held.pages > before
     }
 
-    /// The free block, of these orders, that the search finds first.
+    /// Returns the first suitable free block of these orders on the free lists.
     #[inline(never)]
     fn find_listed(&mut self, least: u8, below: u8, floor: u32) -> Option<u32> {
         let between = self.free.saturating_sub(self.migrate);
@@ -208,7 +209,7 @@ impl<C: Config> Pass<'_, '_, C> {
         best
     }
 
-    /// Everything above is taken: later runs need not look there.
+    /// Lowers the cursor: everything above is taken, so later runs need not look there.
     fn lower_cursor(&self, block: u32) {
         let cursor = &self.at.zone.compaction.free_at;
         if block < cursor.load(Relaxed) {
@@ -217,7 +218,7 @@ impl<C: Config> Pass<'_, '_, C> {
     }
 }
 
-/// The first frame past a block, or past a frame that is no block's head.
+/// Returns the first frame past a block, or past a frame that is not a head.
 fn after(idx: u32, state: State) -> u32 {
     match state.kind() {
         Kind::Tail | Kind::Reserved => idx + 1,
