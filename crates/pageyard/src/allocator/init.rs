@@ -151,7 +151,7 @@ impl<'a, C: Config> Yard<'a, C> {
         room("zones", needs.zones, storage.zones.len())?;
         room("CPU slots", needs.slots, storage.slots.len())?;
         room("nodes", needs.nodes, storage.nodes.len())?;
-        room("CPU cpu_zones", needs.cpu_zones, storage.cpu_zones.len())?;
+        room("CPU zones", needs.cpu_zones, storage.cpu_zones.len())?;
 
         for (i, slot) in storage.slots.iter_mut().take(needs.slots).enumerate() {
             *slot = const { PerCpu::new() };

@@ -267,7 +267,7 @@ mod tests {
             ("zones", |n| n.zones = usize::MAX),
             ("CPU slots", |n| n.slots = usize::MAX / 4096),
             ("nodes", |n| n.nodes = usize::MAX),
-            ("CPU cpu_zones", |n| n.cpu_zones = usize::MAX),
+            ("CPU zones", |n| n.cpu_zones = usize::MAX),
         ];
         for (name, enlarge) in large {
             let mut needs = least;

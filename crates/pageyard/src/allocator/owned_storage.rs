@@ -91,7 +91,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
             zones: reserve("zones", needs.zones)?,
             slots: reserve("CPU slots", needs.slots)?,
             nodes: reserve("nodes", needs.nodes)?,
-            cpu_zones: reserve("CPU cpu_zones", needs.cpu_zones)?,
+            cpu_zones: reserve("CPU zones", needs.cpu_zones)?,
         };
         maps.frames.resize_with(needs.frames, Frame::new);
         maps.blocks.resize_with(needs.blocks, Pageblock::new);
