@@ -11,7 +11,7 @@
 #
 # and installs nothing itself: what is missing is named, and ends it with 2. What is skipped is listed at the end of
 # each part. The kernel need not know programs for aarch64 (binfmt_misc): cargo runs the tests in the emulator
-# (CARGO_TARGET_..._RUNNER), and the tests the programs they build (PAGEYARD_RUNNER, crates/pageyard-unmet).
+# (CARGO_TARGET_..._RUNNER), and the tests the programs they build (PAGEYARD_RUNNER, verify/unmet).
 #
 # The emulator translates instructions one thread at a time and does not reorder memory accesses beyond what this
 # machine does: it finds wrong code, layouts and system calls, not missing barriers. The models are for those

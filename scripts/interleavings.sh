@@ -17,7 +17,7 @@ run() { cargo test "$@" -- --nocapture 2> >(grep -v '^ \|^stack\|^note' >&2); }
 # A backtrace is larger than the stacks of loom's coroutines: a model that fails would hang.
 export RUST_BACKTRACE=0
 step "loom: the small protocols, every interleaving and reordering"
-run --manifest-path crates/pageyard-loom/Cargo.toml \
+run --manifest-path verify/loom/Cargo.toml \
     --target-dir "${CARGO_TARGET_DIR:-target}/loom"
 step "shuttle: whole requests"
 PAGEYARD_SCHEDULES=$((2000 * times)) run -p pageyard-shuttle

@@ -8,7 +8,7 @@
 #     scripts/mutants.sh --minutes 30             begins nothing new after that time
 #     scripts/mutants.sh --summary                what was found so far, by file
 #
-# crates/pageyard-mutants compiles all mutants into one build, in target/mutants, and runs the tests that reach each of
+# verify/mutants compiles all mutants into one build, in target/mutants, and runs the tests that reach each of
 # them. scripts/mutants.tsv records the verdict, the mutant, and for a survivor the reason why it may. A mutant is named
 # by its file, its change and the text of its line, so a verdict holds until that line changes.
 #
@@ -20,5 +20,5 @@ if ! command -v cargo-mutants >/dev/null; then
     exit 2
 fi
 export RUST_BACKTRACE=0 CARGO_INCREMENTAL=0
-exec cargo run --quiet --locked --manifest-path crates/pageyard-mutants/Cargo.toml \
+exec cargo run --quiet --locked --manifest-path verify/mutants/Cargo.toml \
     --target-dir "${CARGO_TARGET_DIR:-target}/mutants/tool" -- "$@"

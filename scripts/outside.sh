@@ -16,14 +16,14 @@ lint() {
         "$@" -- -D warnings
 }
 # In place of build scripts that compile jemalloc and mimalloc; snmalloc's calls CMake.
-CMAKE=true lint --manifest-path crates/pageyard-side/Cargo.toml --locked --all-targets \
+CMAKE=true lint --manifest-path bench/host/Cargo.toml --locked --all-targets \
     --config "target.$host.jemalloc.rustc-link-lib=['c']" --config "target.$host.mimalloc.rustc-link-lib=['c']"
 CUSTOM_LIBFUZZER_PATH=/nowhere/libfuzzer.a \
     lint --manifest-path fuzz/Cargo.toml --features lab --bins --examples
-lint --manifest-path crates/pageyard-mutants/Cargo.toml --locked --all-targets
-cargo test --manifest-path crates/pageyard-mutants/Cargo.toml --target-dir "$base/mutants/tool" --locked
+lint --manifest-path verify/mutants/Cargo.toml --locked --all-targets
+cargo test --manifest-path verify/mutants/Cargo.toml --target-dir "$base/mutants/tool" --locked
 
 # A backtrace is larger than the stacks of loom's coroutines: a model that fails would hang.
 export RUST_BACKTRACE=0
-cargo clippy --manifest-path crates/pageyard-loom/Cargo.toml --target-dir "$base/loom" --locked --all-targets -- -D warnings
-cargo test --manifest-path crates/pageyard-loom/Cargo.toml --target-dir "$base/loom" --locked
+cargo clippy --manifest-path verify/loom/Cargo.toml --target-dir "$base/loom" --locked --all-targets -- -D warnings
+cargo test --manifest-path verify/loom/Cargo.toml --target-dir "$base/loom" --locked

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use core::mem::MaybeUninit;
-//! use pageyard::{Gfp, Knobs, Layout, NodeId, Order, Pfn, Yard, ZoneKind, ZoneSpec};
+//! use pageyard::{Bare, Gfp, Knobs, Layout, NodeId, Order, Pfn, Yard, ZoneKind, ZoneSpec};
 //!
 //! type Lock = spin::mutex::SpinMutex<()>;
 //!
@@ -23,7 +23,7 @@
 //! // Memory of any origin. One byte less than an alignment more, since it begins anywhere.
 //! let mut region = vec![MaybeUninit::uninit(); needed.size() + needed.align() - 1];
 //! let maps = pageyard_carve::carve(&layout, &mut region)?;
-//! let yard: Yard<'_, Hooked<Lock, ()>> = Yard::new(&layout, maps, ())?;
+//! let yard: Yard<'_, Bare<Lock, ()>> = Yard::new(&layout, maps, ())?;
 //! let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
 //! yard.free(page, Order::ZERO)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

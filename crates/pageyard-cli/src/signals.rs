@@ -28,7 +28,7 @@ pub(crate) fn watch() -> io::Result<()> {
         if let Some(signal) = signals.forever().next() {
             output::drop_unfinished();
             fast_path::stop();
-            pageyard_top::leave();
+            crate::top::screen::leave();
             let _ = emulate_default_handler(signal);
         }
     })?;

@@ -8,6 +8,9 @@ use std::time::Duration;
 use pageyard_host::{PageError, YardStats, read_stats};
 use pageyard_trace::printable;
 
+mod draw;
+pub(crate) mod screen;
+
 use crate::output::{self, print_json};
 
 /// Show the yards of a running process: use, limits, pressure, zones, per-CPU lists, fragmentation.
@@ -39,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         if !(0.1..=3600.0).contains(&args.every) {
             return Err(format!("--every {}: give 0.1 to 3600 seconds", args.every).into());
         }
-        pageyard_top::watch(Duration::from_secs_f64(args.every), || read(args.pid))?;
+        screen::watch(Duration::from_secs_f64(args.every), || read(args.pid))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! Primitives of the lock-free protocols. `crates/pageyard-loom` compiles the files that use this
+//! Primitives of the lock-free protocols. `verify/loom` compiles the files that use this
 //! module again, with loom's primitives.
 
 pub(crate) use std::sync::atomic::{

@@ -1,6 +1,6 @@
 //! The flag in front of a wake event; it saves the system call of every ring but the first.
 //!
-//! `crates/pageyard-loom` runs this file under loom, with the eventfd as a counter.
+//! `verify/loom` runs this file under loom, with the eventfd as a counter.
 
 use crate::sync::{AtomicBool, Ordering::SeqCst};
 

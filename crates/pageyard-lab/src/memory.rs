@@ -9,7 +9,7 @@ pub type Lock = spin::mutex::SpinMutex<()>;
 /// zones and the allocator's other storage in a local variable:
 ///
 /// ```
-/// # use pageyard::{Knobs, Layout, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
+/// # use pageyard::{Bare, Knobs, Layout, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
 /// # use pageyard_lab::{Lock, Memory};
 /// # let span = Pfn(0)..Pfn(4096);
 /// # let layout = Layout {
@@ -19,7 +19,7 @@ pub type Lock = spin::mutex::SpinMutex<()>;
 /// let memory = Memory::for_layout(&layout)?;
 /// let mut rooms = memory.rooms();
 /// let storage = memory.storage(&mut rooms);
-/// let yard: Yard<'_, Hooked<Lock, ()>> = Yard::new(&layout, storage, ())?;
+/// let yard: Yard<'_, Bare<Lock, ()>> = Yard::new(&layout, storage, ())?;
 /// # Ok::<(), pageyard::InitError>(())
 /// ```
 pub type Memory = pageyard_machine::Memory<Lock>;

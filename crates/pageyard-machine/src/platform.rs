@@ -26,7 +26,7 @@ const TICK_PS: u64 = 4_000_000_000;
 /// - a request and a free, by [`Event::Alloc`] and [`Event::Free`], with the descriptor;
 /// - a block that leaves or enters a zone's free lists, by [`Event::ZoneLocked`] and
 ///   [`Event::Drain`], with its descriptor and, when it enters, its buddy's;
-/// - the descriptors whose links free lists use, by [`Platform::touch`];
+/// - the descriptors whose links free lists use, by [`Observer::touch`];
 /// - a zone lock, with two lines of the data it protects if it comes from another CPU;
 /// - a hold of a zone lock without any of these events, priced as one block that enters;
 /// - zeroing, filling and copying; scanning for a claim and by compaction.

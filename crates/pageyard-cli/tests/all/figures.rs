@@ -5,8 +5,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use crate::{err, out, pageyard};
+use crate::{err, out};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -16,7 +17,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
 }
 
-/// What the program prints. Paths that begin with `samples/` are the repository's, and may have a `*`.
+/// What the program prints in the repository's root. Paths that begin with `samples/` may have a `*`.
 fn printed(args: &[&str]) -> String {
     let mut real = Vec::new();
     for arg in args {
@@ -25,23 +26,20 @@ fn printed(args: &[&str]) -> String {
             None => real.push((*arg).to_owned()),
         }
     }
-    let o = pageyard(&real.iter().map(String::as_str).collect::<Vec<_>>());
+    let o = Command::new(crate::PROGRAM).args(real).current_dir(root()).output().unwrap();
     assert!(o.status.success(), "{args:?}: {}", err(&o));
     out(&o)
 }
 
 fn samples(pattern: &str) -> Vec<String> {
-    let path = root().join("samples").join(pattern);
-    let Some((before, after)) = pattern.rsplit('/').next().unwrap_or(pattern).split_once('*')
-    else {
-        return vec![path.to_str().unwrap().to_owned()];
+    let Some((before, after)) = pattern.split_once('*') else {
+        return vec![format!("samples/{pattern}")];
     };
-    let names = fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().path());
-    let fits = |p: &PathBuf| {
-        let name = p.file_name().unwrap().to_str().unwrap();
-        name.starts_with(before) && name.ends_with(after)
-    };
-    let mut found: Vec<_> = names.filter(fits).map(|p| p.to_str().unwrap().to_owned()).collect();
+    let (folder, before) = before.rsplit_once('/').unwrap_or(("", before));
+    let names = fs::read_dir(root().join("samples").join(folder)).unwrap();
+    let names = names.map(|e| e.unwrap().file_name().into_string().unwrap());
+    let fits = names.filter(|name| name.starts_with(before) && name.ends_with(after));
+    let mut found: Vec<_> = fits.map(|name| format!("samples/{folder}/{name}")).collect();
     found.sort();
     found
 }

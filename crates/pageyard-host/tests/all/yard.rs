@@ -4,6 +4,7 @@
 #![allow(unsafe_code)] // raw blocks become blocks again
 
 use std::sync::{Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use pageyard::policy::{Base, Linux612, StaticPolicy};
@@ -142,10 +143,17 @@ fn blocks_are_aligned_and_zeroed_when_asked() {
     // Nothing is zero by chance, because it was given back meanwhile, or because only the reserves
     // have it.
     let yard = Builder::new(32 << 20).give_back(None).build().unwrap();
+    let pages = free_pages(&yard);
     let mut all = Vec::new();
-    while let Ok(mut block) = yard.alloc(order(0), Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN) {
-        block.fill(0xff);
-        all.push(block);
+    // The worker may hold free pages for a moment, for compaction.
+    while (all.len() as u64) < pages {
+        match yard.alloc(order(0), Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN) {
+            Ok(mut block) => {
+                block.fill(0xff);
+                all.push(block);
+            }
+            Err(_) => thread::yield_now(),
+        }
     }
     drop(all);
     yard.drain();

@@ -50,7 +50,7 @@ impl Blocks {
         (pfn, order)
     }
 
-    /// Implements [`Platform::relocate`](pageyard::Platform::relocate).
+    /// Implements [`Reclaim::relocate`](pageyard::Reclaim::relocate).
     pub(super) fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         let t = &mut *self.0.borrow_mut();
         let Some(block) = *t.owner(from) else { return Relocation::Refused };

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::machine::TopologyError;
 
 /// An unchecked description of a machine. [`check`](Description::check) turns it into a
-/// [`Topology`].
+/// `Topology`.
 ///
 /// ```
 /// use pageyard_lab::topology::{Cache, Description, Node};

@@ -1,8 +1,8 @@
 //! The atomics of the core. The crates that search for bad interleavings
-//! (`crates/pageyard-shuttle`, `crates/pageyard-loom`, `crates/pageyard-pairs`) substitute a tool's
+//! (`verify/shuttle`, `verify/loom`, `verify/pairs`) substitute a tool's
 //! atomics and compile the files beside this one unchanged. Frames and lists of frames use
 //! [`frames`] instead. The holder of their lock owns them (§1.6), and a frame of zero bytes must be
-//! valid. Only `crates/pageyard-pairs` replaces those.
+//! valid. Only `verify/pairs` replaces those.
 
 #[cfg(not(any(pageyard_shuttle, pageyard_loom, pageyard_pairs)))]
 pub(crate) use core::sync::atomic::{

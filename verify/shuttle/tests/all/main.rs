@@ -4,7 +4,7 @@
 // The core with shuttle's atomics, under its own name.
 extern crate pageyard_shuttle as pageyard;
 
-#[path = "../../../pageyard/tests/all/common/mod.rs"]
+#[path = "../../../../crates/pageyard/tests/all/common/mod.rs"]
 mod common;
 
 mod requests;

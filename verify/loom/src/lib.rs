@@ -13,20 +13,20 @@
 #![allow(dead_code, unreachable_pub)] // the files are written for other crates
 #![allow(unsafe_code)] // in those files
 
-#[path = "../../pageyard/src/base/busy.rs"]
+#[path = "../../../crates/pageyard/src/base/busy.rs"]
 mod busy;
-#[path = "../../pageyard/src/base/wakeups.rs"]
+#[path = "../../../crates/pageyard/src/base/wakeups.rs"]
 mod wakeups;
 
-#[path = "../../pageyard-host/src/handshake.rs"]
+#[path = "../../../crates/pageyard-host/src/handshake.rs"]
 mod handshake;
-#[path = "../../pageyard-host/src/magazine.rs"]
+#[path = "../../../crates/pageyard-host/src/magazine.rs"]
 mod magazine;
-#[path = "../../pageyard-host/src/roster.rs"]
+#[path = "../../../crates/pageyard-host/src/roster.rs"]
 mod roster;
-#[path = "../../pageyard-host/src/seqlock.rs"]
+#[path = "../../../crates/pageyard-host/src/seqlock.rs"]
 mod seqlock;
-#[path = "../../pageyard-host/src/wake_flag.rs"]
+#[path = "../../../crates/pageyard-host/src/wake_flag.rs"]
 mod wake_flag;
 
 /// The modules that the core's files import from `crate::base`.

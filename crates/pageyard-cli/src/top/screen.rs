@@ -7,7 +7,7 @@ use std::time::Duration;
 use pageyard_host::{PageError, YardStats};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
-use crate::draw::{View, draw};
+use super::draw::{View, draw};
 
 /// Whether this program controls the terminal. Held while drawing or restoring.
 static OURS: Mutex<bool> = Mutex::new(false);
@@ -17,7 +17,7 @@ fn ours() -> MutexGuard<'static, bool> {
 }
 
 /// Restores the terminal from another thread when the program ends. Nothing is drawn afterwards.
-pub fn leave() {
+pub(crate) fn leave() {
     let mut ours = ours();
     if std::mem::take(&mut *ours) {
         // A failure cannot be reported anywhere.
@@ -31,7 +31,7 @@ pub fn leave() {
 ///
 /// # Errors
 /// Errors of the terminal and of `read`.
-pub fn watch(
+pub(crate) fn watch(
     every: Duration,
     mut read: impl FnMut() -> Result<Vec<YardStats>, PageError>,
 ) -> Result<(), Box<dyn std::error::Error>> {

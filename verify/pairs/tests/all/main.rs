@@ -5,7 +5,7 @@
 // The core, compiled with atomics that report each access, under its own name.
 extern crate pageyard_pairs as pageyard;
 
-#[path = "../../../pageyard/tests/all/common/mod.rs"]
+#[path = "../../../../crates/pageyard/tests/all/common/mod.rs"]
 mod common;
 
 mod complete;

@@ -14,13 +14,13 @@ const ZONE_LINES: u16 = 9;
 /// A yard now and at an earlier moment; the view shows the changes between the two as rates per
 /// second.
 #[derive(Clone, Debug)]
-pub struct View {
+pub(crate) struct View {
     /// Current statistics.
-    pub now: YardStats,
+    pub(crate) now: YardStats,
     /// Earlier statistics; the same as `now` if there are none.
-    pub before: YardStats,
+    pub(crate) before: YardStats,
     /// Number of this yard among those of the process, from 1, and their total.
-    pub which: (usize, usize),
+    pub(crate) which: (usize, usize),
 }
 
 impl View {
@@ -53,7 +53,7 @@ fn ratio(part: u64, all: u64) -> f64 {
 }
 
 /// Draws the view.
-pub fn draw(frame: &mut Frame<'_>, view: &View) {
+pub(crate) fn draw(frame: &mut Frame<'_>, view: &View) {
     // No more zones than fit: a layout of many parts is slow.
     let room = 1 + usize::from(frame.area().height.saturating_sub(7) / ZONE_LINES);
     let zones = view.now.zones.len().min(room);
