@@ -16,127 +16,131 @@
 
 #include "pageyard_core.h"
 
-// Huge pages where the system can.
+// Use huge pages where the system supports them.
 #define PAGEYARD_HUGE_ADVISE 0
 
-// Huge pages as the system does by itself.
+// Leave huge pages to the system's policy.
 #define PAGEYARD_HUGE_SYSTEM 1
 
-// No huge pages.
+// Use no huge pages.
 #define PAGEYARD_HUGE_NEVER 2
 
-// All memory is taken from the system now, not when it is first written.
+// Take all memory from the system at creation, not at the first write.
 #define PAGEYARD_PREFAULT (1 << 0)
 
-// Only a part is initialised now, the rest when requests want it: a yard of much memory begins at
-// once.
+// Initialize only a part of the memory at creation and the rest on demand. A large yard is then
+// ready at once.
 #define PAGEYARD_DEFERRED (1 << 1)
 
-// The memory is a file without a name, which another process may map too (pageyard_file).
+// Back the memory with an anonymous file that other processes can map (pageyard_file).
 #define PAGEYARD_MEMFD (1 << 2)
 
-// Idle memory is not given back to the system.
+// Do not return idle memory to the system.
 #define PAGEYARD_KEEP_IDLE (1 << 3)
 
 // Memory is not short.
 #define PAGEYARD_CALM 0
 
-// Caches had better shrink: use is above the soft limit, free memory below a LOW mark, the system
-// stalls, or the control group comes near its limits.
+// Caches should shrink: use is above the soft limit, free memory is below a low watermark, the
+// system stalls, or the control group approaches its limits.
 #define PAGEYARD_MODERATE 1
 
-// Ordinary requests fail or are about to.
+// Ordinary requests fail, or are about to fail.
 #define PAGEYARD_CRITICAL 2
 
-// An allocator of real memory. Handles are checked: one that is null, misaligned or was destroyed is
-// answered with PAGEYARD_ERR_HANDLE, also when other yards were made since. A pointer to anything else
-// is not told apart from a handle for sure: it is read, which faults where no memory is.
+// An allocator of real memory. Functions check handles. They return PAGEYARD_ERR_HANDLE for a
+// handle that is null, misaligned or destroyed, even if other yards were created since. A pointer
+// to anything else is not reliably detected: it is read, which faults if it is not mapped.
 typedef struct pageyard pageyard;
 
-// Something that is registered with a yard. Checked as the handle of a yard is, also after its end.
+// A registered shrinker or pressure callback. Checked like the handle of a yard, also after it has
+// ended.
 typedef struct pageyard_registration pageyard_registration;
 
-// Options of a yard. Fill it in with pageyard_options_init, then change what is to differ; it may
-// grow in later versions, at its end.
+// Options of a yard. Fill the structure in with pageyard_options_init, then change individual
+// fields. Later versions may add fields at its end.
 //
-// Owner: the arrays are the caller's; pageyard_create copies them.
+// Owner: the arrays stay the caller's; pageyard_create copies them.
 typedef struct pageyard_options {
     // sizeof(struct pageyard_options).
     uint32_t struct_size;
     // PAGEYARD_VERSION.
     uint32_t version;
-    // Bytes of memory, rounded up to pages; at least 4 MiB for each node.
+    // Memory in bytes, rounded up to whole pages; at least 4 MiB per node.
     uint64_t size;
-    // The nodes, by the system's numbers, from which memory comes in equal parts, each a zone of its
-    // own. Null: all that have memory.
+    // Node numbers of the system. Each supplies an equal part of the memory, as a zone of its own.
+    // Null: all nodes that have memory.
     const uint16_t *nodes;
-    // How many.
+    // Number of nodes.
     size_t node_count;
-    // The CPUs, by the system's numbers, that get lists of their own; others share one of theirs.
-    // Null: all that are online.
+    // CPU numbers of the system. Each gets its own per-CPU lists; other CPUs share the lists of
+    // one of these. Null: all online CPUs.
     const uint32_t *cpus;
-    // How many.
+    // Number of CPUs.
     size_t cpu_count;
     // One of the PAGEYARD_HUGE numbers.
     uint32_t huge_pages;
     // Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED, PAGEYARD_MEMFD, PAGEYARD_KEEP_IDLE.
     uint32_t flags;
-    // How often a thread of the yard's own folds statistics and shortens unused lists, in
-    // nanoseconds. 0: no such thread, and pageyard_tick is the caller's to call.
+    // Interval in nanoseconds at which a thread of the yard folds statistics and shrinks unused
+    // lists. 0: no thread; the caller must call pageyard_tick.
     uint64_t tick_ns;
-    // No more bytes than these are handed out; 0: all. pageyard_set_limits changes both.
+    // Maximum number of bytes to allocate; 0: no limit. pageyard_set_limits changes both limits.
     uint64_t hard_limit;
-    // Above these, shrinkers are asked; 0: never.
+    // Number of bytes in use above which shrinkers are called; 0: never.
     uint64_t soft_limit;
 } pageyard_options;
 
-// Somebody who keeps pages that can be had again: a cache, a buffer pool.
+// A shrinker: callbacks of a user of pages that it can free under memory pressure, such as a cache
+// or a buffer pool.
 //
-// Owner: what `context` points to stays the caller's, and lives until pageyard_unregister has
+// Owner: what `context` points to stays the caller's and must live until pageyard_unregister has
 // returned.
 typedef struct pageyard_shrinker {
     // sizeof(struct pageyard_shrinker).
     uint32_t struct_size;
     // PAGEYARD_VERSION.
     uint32_t version;
-    // What both functions are given.
+    // Passed to both functions.
     void *context;
-    // How many pages it could give up, about. Null: nobody knows, many.
+    // Returns about how many pages could be freed. Null: unknown, treated as many.
     uint64_t (*count)(void *context);
-    // Gives up about so many pages, by giving blocks back to the yard; returns how many it was.
-    // Called by the yard's thread, and by threads whose request (one with PAGEYARD_KERNEL) cannot be
-    // served: so it tries locks that its users may hold while they allocate, and does not wait for
-    // them. Its own requests never lead to another call.
+    // Frees about `pages` pages by freeing blocks to the yard, and returns the number freed. It is
+    // called by the yard's thread, and by threads whose PAGEYARD_KERNEL request cannot be served.
+    // It must only try-lock locks that its users may hold while they allocate. Its own requests
+    // never call a shrinker.
     uint64_t (*shrink)(void *context, uint64_t pages);
 } pageyard_shrinker;
 
-// What a yard's memory is like, and what was done about it ever since. All in pages.
+// State of a yard's memory, and totals of its maintenance since creation. All figures are in
+// pages.
 typedef struct pageyard_upkeep {
     // sizeof(struct pageyard_upkeep).
     uint32_t struct_size;
     // PAGEYARD_VERSION.
     uint32_t version;
-    // PAGEYARD_CALM, PAGEYARD_MODERATE or PAGEYARD_CRITICAL, when the yard's thread last looked.
+    // PAGEYARD_CALM, PAGEYARD_MODERATE or PAGEYARD_CRITICAL, at the last check of the yard's
+    // thread.
     uint32_t level;
-    // 1 where the yard's thread is at work.
+    // 1 if the yard's thread is running.
     uint32_t worker;
-    // In use: handed out, or out of use.
+    // Pages in use: allocated, or out of use.
     uint64_t used;
-    // Backed by the system, as far as the allocator knows.
+    // Pages backed by the system, as far as the allocator knows.
     uint64_t resident;
-    // To stay backed at the moment.
+    // Current target for the number of backed pages.
     uint64_t target;
-    // The limits; UINT64_MAX where there is none.
+    // Hard limit; UINT64_MAX if there is none.
     uint64_t hard_limit;
-    // See `hard_limit`.
+    // Soft limit; UINT64_MAX if there is none.
     uint64_t soft_limit;
-    // Given back to the system.
+    // Pages returned to the system.
     uint64_t given_back;
-    // Of these, fetched again.
+    // Returned pages that were later backed again.
     uint64_t fetched;
-    // Freed by shrinkers in the background.
+    // Pages freed by shrinkers in the background.
     uint64_t shrunk;
-    // Freed by shrinkers on behalf of requests.
+    // Pages freed by shrinkers on behalf of requests.
     uint64_t shrunk_directly;
 } pageyard_upkeep;
 
@@ -144,67 +148,68 @@ typedef struct pageyard_upkeep {
 extern "C" {
 #endif // __cplusplus
 
-// Fills in the defaults for a yard of so many bytes: all nodes, all CPUs, huge pages where the system
-// can, memory taken as it is written, a tick a second, no limits. `struct_size` is the caller's
-// sizeof(struct pageyard_options).
+// Fills in the defaults for a yard of `size` bytes: all nodes, all CPUs, huge pages where the
+// system supports them, memory taken at the first write, one tick per second, no limits.
+// `struct_size` must be the caller's sizeof(struct pageyard_options).
 //
-// Errors: PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a size that no version of the structure has.
+// Errors: PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a size that no version of the structure
+// has.
 //
 // Threads: any. Owner: the structure stays the caller's.
 pageyard_status pageyard_options_init(struct pageyard_options *options,
                                       uint32_t struct_size,
                                       uint64_t size);
 
-// Makes a yard with these options, and puts its handle to `yard`.
+// Creates a yard with the given options and stores its handle in `yard`.
 //
-// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_OPTION for an option that cannot
-// be, PAGEYARD_ERR_SYSTEM where the system refuses memory or a thread; pageyard_last_error names the
+// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_OPTION for an invalid option;
+// PAGEYARD_ERR_SYSTEM if the system refuses memory or a thread. pageyard_last_error names the
 // option.
 //
-// Threads: any. Starts a thread, unless `tick_ns` is 0. In a child after fork, which has a copy, the
-// yard gives nothing (PAGEYARD_ERR_NO_MEMORY), pageyard_free, pageyard_unregister and pageyard_destroy
-// are done without effect on the parent, and what would look at the yard or change it is answered
-// with PAGEYARD_ERR_HANDLE. Memory of PAGEYARD_MEMFD is shared with the child, other memory is copied.
+// Threads: any. Starts a thread, unless `tick_ns` is 0. After fork, the child has a copy of the
+// yard: allocations fail with PAGEYARD_ERR_NO_MEMORY; pageyard_free, pageyard_unregister and
+// pageyard_destroy succeed without an effect on the parent; functions that inspect or change the
+// yard return PAGEYARD_ERR_HANDLE. PAGEYARD_MEMFD memory is shared with the child, other memory is
+// copied.
 //
-// Owner: the handle is the caller's until pageyard_destroy; the options stay the caller's.
-pageyard_status pageyard_create(const struct pageyard_options *options,
-                                struct pageyard **yard);
+// Owner: the caller owns the handle until pageyard_destroy; the options stay the caller's.
+pageyard_status pageyard_create(const struct pageyard_options *options, struct pageyard **yard);
 
-// Ends a yard: its memory goes back to the system, whoever has blocks of it. Its thread has ended when
-// this returns. The handle is known as destroyed for as long as the program runs; that takes some
-// hundred bytes.
+// Destroys a yard and returns its memory to the system, including blocks that are still allocated.
+// Its thread has exited when this function returns. The library remembers the destroyed handle
+// until the program exits, which takes a few hundred bytes.
 //
 // Errors: PAGEYARD_ERR_HANDLE.
 //
-// Threads: nobody else uses the yard or its blocks, or does afterwards. Owner: nothing is the caller's
-// any more.
+// Threads: no other thread may use the yard or its blocks during or after the call. Owner: the
+// caller owns neither the handle nor its blocks any more.
 pageyard_status pageyard_destroy(struct pageyard *yard);
 
-// What was wrong, in words, when a function last answered PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM or
-// PAGEYARD_ERR_KNOB on this thread: it names the option or setting. Empty where none did. Never null.
+// Returns the message of this thread's last PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM or
+// PAGEYARD_ERR_KNOB. It names the option or setting. Empty if there was no such error; never null.
 //
-// Threads: any, each has its own. Owner: the text is the library's, and lives until the thread ends or
-// another such error takes its place.
+// Threads: any; each thread has its own message. Owner: the library owns the text, which lives
+// until the thread exits or its next such error.
 const char *pageyard_last_error(void);
 
-// Allocates a block of 2^order pages, aligned to its size, and puts its address to `block`. It is
-// readable and writable; its contents are what was there before, or zeros with PAGEYARD_ZERO in
-// `flags`. PAGEYARD_KERNEL is what to give for flags where nothing else is meant.
+// Allocates a block of 2^order pages, aligned to its size, and stores its address in `block`. The
+// block is readable and writable. It keeps its old contents, unless `flags` contains
+// PAGEYARD_ZERO. The usual value of `flags` is PAGEYARD_KERNEL.
 //
-// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for an order above PAGEYARD_MAX_ORDER or a null
-// `block`; PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_FLAGS. `block` is not written then.
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for an order above PAGEYARD_MAX_ORDER or a
+// null `block`; PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_FLAGS. `block` is not written then.
 //
-// Threads: any; not signal handlers. Owner: the block is the caller's until pageyard_free, on whatever
-// thread.
+// Threads: any, but not signal handlers. Owner: the caller owns the block until pageyard_free,
+// which any thread may call.
 pageyard_status pageyard_alloc(const struct pageyard *yard,
                                uint32_t order,
                                uint32_t flags,
                                void **block);
 
-// Allocates a block as pageyard_alloc does, preferably of a node, by the system's number; with
-// PAGEYARD_THISNODE in `flags`, of no other.
+// Like pageyard_alloc, but prefers a node, given by the system's number. With PAGEYARD_THISNODE in
+// `flags`, only that node is used.
 //
-// Errors: as pageyard_alloc; PAGEYARD_ERR_NODE where there is no such node.
+// Errors: as pageyard_alloc; PAGEYARD_ERR_NODE if there is no such node.
 //
 // Threads, owner: as pageyard_alloc.
 pageyard_status pageyard_alloc_on(const struct pageyard *yard,
@@ -213,20 +218,20 @@ pageyard_status pageyard_alloc_on(const struct pageyard *yard,
                                   uint32_t flags,
                                   void **block);
 
-// Gives a block back, of the order at which it was allocated. Null is given back by doing nothing.
+// Frees a block. `order` must be the order at which it was allocated. A null `block` is ignored.
 //
-// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; what is wrong with the block: PAGEYARD_ERR_FOREIGN,
-// PAGEYARD_ERR_DOUBLE_FREE, PAGEYARD_ERR_MISALIGNED, PAGEYARD_ERR_WRONG_ORDER, PAGEYARD_ERR_NOT_HEAD,
-// PAGEYARD_ERR_OUT_OF_USE.
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT. For an invalid block: PAGEYARD_ERR_FOREIGN,
+// PAGEYARD_ERR_DOUBLE_FREE, PAGEYARD_ERR_MISALIGNED, PAGEYARD_ERR_WRONG_ORDER,
+// PAGEYARD_ERR_NOT_HEAD, PAGEYARD_ERR_OUT_OF_USE.
 //
-// Threads: any; not signal handlers. Of those that free the same block at once, one is told
-// PAGEYARD_OK. Owner: the block is the library's; nobody uses its memory any more.
-pageyard_status pageyard_free(const struct pageyard *yard,
-                              void *block,
-                              uint32_t order);
+// Threads: any, but not signal handlers. If several threads free the same block at once, only one
+// call returns PAGEYARD_OK. Owner: the library owns the block again; its memory must not be
+// accessed any more.
+pageyard_status pageyard_free(const struct pageyard *yard, void *block, uint32_t order);
 
-// Allocates up to `count` single pages at once, cheaper than one by one. Their addresses are put to
-// `pages`, how many there are to `got`: fewer than asked for, even none, is no error.
+// Allocates up to `count` single pages in one call, which is cheaper than one call per page.
+// Stores the addresses in `pages` and their number in `got`. Allocating fewer pages than
+// requested, or none, is not an error.
 //
 // Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FLAGS.
 //
@@ -237,9 +242,9 @@ pageyard_status pageyard_alloc_bulk(const struct pageyard *yard,
                                     size_t count,
                                     size_t *got);
 
-// Gives `count` blocks of one order back, cheaper than one by one. `done`, where it is not null, is
-// set to how many were given back: at an error, the block at that position is the one at fault, and
-// it and all after it are as they were.
+// Frees `count` blocks of one order, which is cheaper than one call per block. Stops at the first
+// invalid block. If `done` is not null, it receives the number of blocks freed; after an error
+// that is the index of the invalid block. That block and all later ones are unchanged.
 //
 // Errors: as pageyard_free; a null block is PAGEYARD_ERR_FOREIGN.
 //
@@ -250,190 +255,187 @@ pageyard_status pageyard_free_bulk(const struct pageyard *yard,
                                    uint32_t order,
                                    size_t *done);
 
-// Turns an allocated block into blocks of the smaller order `into`, each to be freed on its own.
+// Splits an allocated block into blocks of the smaller order `into`. Each is freed separately.
 //
-// Errors: as pageyard_free; PAGEYARD_ERR_WRONG_ORDER where `into` is larger than `order`.
+// Errors: as pageyard_free; PAGEYARD_ERR_WRONG_ORDER if `into` is larger than `order`.
 //
-// Threads: the block's owner. Owner: the parts are the caller's.
+// Threads: the block's owner. Owner: the caller owns the parts.
 pageyard_status pageyard_split(const struct pageyard *yard,
                                void *block,
                                uint32_t order,
                                uint32_t into);
 
-// The frame number of the page that holds an address. Frames are numbered as in a machine whose
-// memory begins at 4 GiB, in the order of their addresses; blocks are aligned by either.
+// Stores the frame number of the page that contains an address in `pfn`. Frames are numbered in
+// the order of their addresses, as on a machine whose memory begins at 4 GiB. Blocks are aligned
+// both by address and by frame number.
 //
-// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_FOREIGN for an address that is not of
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_FOREIGN for an address outside
 // this yard's memory.
 //
-// Threads: any. Owner: nothing changes hands; the page need not be allocated.
-pageyard_status pageyard_pfn(const struct pageyard *yard,
-                             const void *address,
-                             uint64_t *pfn);
+// Threads: any. Owner: no ownership changes; the page need not be allocated.
+pageyard_status pageyard_pfn(const struct pageyard *yard, const void *address, uint64_t *pfn);
 
-// The address of a frame.
+// Stores the address of a frame in `address`.
 //
-// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_FOREIGN for a frame that is not of this
-// yard's.
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_FOREIGN for a frame outside
+// this yard's memory.
 //
-// Threads: any. Owner: nothing changes hands; the page need not be allocated.
-pageyard_status pageyard_address(const struct pageyard *yard,
-                                 uint64_t pfn,
-                                 void **address);
+// Threads: any. Owner: no ownership changes; the page need not be allocated.
+pageyard_status pageyard_address(const struct pageyard *yard, uint64_t pfn, void **address);
 
-// Registers somebody who can do with fewer pages: asked in the background when a node's free memory
-// falls below the LOW mark or use rises above the soft limit, and by requests that are not served
-// otherwise. The structure is copied.
+// Registers a shrinker. The library calls it in the background when a node's free memory falls
+// below the low watermark or use exceeds the soft limit. It also calls it on behalf of requests
+// that cannot be served otherwise. The structure is copied.
 //
-// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for a null pointer, or a shrinker without `shrink`;
-// PAGEYARD_ERR_VERSION.
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for a null pointer, or a shrinker without
+// `shrink`; PAGEYARD_ERR_VERSION.
 //
-// Threads: any. Owner: the registration is the caller's until pageyard_unregister.
+// Threads: any. Owner: the caller owns the registration until pageyard_unregister.
 pageyard_status pageyard_register_shrinker(const struct pageyard *yard,
                                            const struct pageyard_shrinker *shrinker,
                                            struct pageyard_registration **registration);
 
-// Registers a function that is told when memory becomes short or is not short any more: the level now
-// and the one before, PAGEYARD_CALM, PAGEYARD_MODERATE or PAGEYARD_CRITICAL. Called by the yard's
-// thread, without any lock of the yard's: it may use the yard.
+// Registers a function that is called when the pressure level changes. It receives the new and the
+// previous level: PAGEYARD_CALM, PAGEYARD_MODERATE or PAGEYARD_CRITICAL. The yard's thread calls
+// it without any lock of the yard held, so it may use the yard.
 //
 // Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for a null pointer other than `context`.
 //
-// Threads: any. Owner: the registration is the caller's until pageyard_unregister; what `context`
-// points to stays the caller's, and lives until then.
+// Threads: any. Owner: the caller owns the registration until pageyard_unregister; what `context`
+// points to stays the caller's and must live until then.
 pageyard_status pageyard_on_pressure(const struct pageyard *yard,
                                      void (*told)(void *context, uint32_t level, uint32_t before),
                                      void *context,
                                      struct pageyard_registration **registration);
 
-// Ends a registration. When this returns, its functions are not running on any thread, and are not
-// called any more. A yard may be destroyed before or after. The registration is known as ended for as
-// long as the program runs; that takes some dozen bytes.
+// Ends a registration. When this function returns, the registered functions are not running on any
+// thread and will not be called again. The yard may be destroyed before or after. The library
+// remembers the ended registration until the program exits, which takes a few dozen bytes.
 //
-// Errors: PAGEYARD_ERR_HANDLE, also for one that was ended already; PAGEYARD_ERR_BUSY from within a
-// registered function, which this would wait for; nothing has changed then.
+// Errors: PAGEYARD_ERR_HANDLE, also if the registration has already ended; PAGEYARD_ERR_BUSY if
+// called from a registered function, because this call would wait for it. Nothing changes then.
 //
-// Threads: any, but one that holds no lock that the functions wait for. Owner: the registration is
-// gone.
+// Threads: any that holds no lock that the registered functions wait for. Owner: the registration
+// no longer exists.
 pageyard_status pageyard_unregister(struct pageyard_registration *registration);
 
-// Sets the limits, in pages; UINT64_MAX: none. Above the hard limit nothing is handed out; above the
-// soft one shrinkers are asked for what is over. Where more is in use than the hard limit allows,
-// every request fails until enough was given back.
+// Sets the limits, in pages; UINT64_MAX means no limit. Requests that would exceed the hard limit
+// fail; above the soft limit, shrinkers are called for the excess. If more than the hard limit is
+// already in use, every request fails until enough is freed.
 //
-// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_OPTION for limits that cannot be: pageyard_last_error says
-// why, and nothing has changed.
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_OPTION for invalid limits. pageyard_last_error
+// describes the problem, and nothing changes.
 //
-// Threads: any, but not a registered function. Owner: nothing changes hands.
-pageyard_status pageyard_set_limits(const struct pageyard *yard,
-                                    uint64_t hard,
-                                    uint64_t soft);
+// Threads: any, but not from a registered function. Owner: no ownership changes.
+pageyard_status pageyard_set_limits(const struct pageyard *yard, uint64_t hard, uint64_t soft);
 
-// Fills in how short memory is, and what was done about it.
+// Fills in the state of memory pressure and the totals of maintenance.
 //
-// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a structure whose first
-// two fields are not set.
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION if the first two fields
+// of the structure are not set.
 //
-// Threads: any; figures may be a moment apart. Owner: the structure stays the caller's.
-pageyard_status pageyard_get_upkeep(const struct pageyard *yard,
-                                    struct pageyard_upkeep *upkeep);
+// Threads: any. The figures may be from slightly different times. Owner: the structure stays the
+// caller's.
+pageyard_status pageyard_get_upkeep(const struct pageyard *yard, struct pageyard_upkeep *upkeep);
 
-// Puts the descriptor of the file that the yard's memory is to `file`, for another process to map: a
-// yard made with PAGEYARD_MEMFD. A block lies pageyard_offset bytes behind its beginning.
+// Stores the descriptor of the file behind the yard's memory in `file`, for another process to
+// map. The yard must have been created with PAGEYARD_MEMFD. pageyard_offset returns the offset of
+// a block in the file.
 //
-// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_SYSTEM where the memory is not a
-// file.
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_SYSTEM if the memory is not
+// backed by a file.
 //
-// Threads: any. Owner: the descriptor stays the yard's; who sends it duplicates it by that. Whoever
-// maps the file leaves alone what is not handed out to him: free pages are emptied at any time.
-pageyard_status pageyard_file(const struct pageyard *yard,
-                              int *file);
+// Threads: any. Owner: the descriptor stays the yard's; sending it to another process duplicates
+// it. A process that maps the file must access only blocks that it was given: free pages may be
+// discarded at any time.
+pageyard_status pageyard_file(const struct pageyard *yard, int *file);
 
-// Puts how many bytes behind the beginning of the yard's file a page lies to `offset`.
+// Stores the offset of a page in the yard's file, in bytes, in `offset`.
 //
-// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_MISALIGNED.
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN,
+// PAGEYARD_ERR_MISALIGNED.
 //
-// Threads: any. Owner: nothing changes hands.
-pageyard_status pageyard_offset(const struct pageyard *yard,
-                                const void *page,
-                                uint64_t *offset);
+// Threads: any. Owner: no ownership changes.
+pageyard_status pageyard_offset(const struct pageyard *yard, const void *page, uint64_t *offset);
 
 // Fills in the figures of all zones together.
 //
-// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a structure whose first
-// two fields are not set.
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION if the first two fields
+// of the structure are not set.
 //
-// Threads: any; figures may be a moment apart. Owner: the structure stays the caller's.
-pageyard_status pageyard_get_stats(const struct pageyard *yard,
-                                   pageyard_stats *stats);
+// Threads: any. The figures may be from slightly different times. Owner: the structure stays the
+// caller's.
+pageyard_status pageyard_get_stats(const struct pageyard *yard, pageyard_stats *stats);
 
-// Fills in the figures of one zone, by its position: one for each node, ascending.
+// Fills in the figures of one zone. `index` is its position: there is one zone per node, in
+// ascending order.
 //
-// Errors: as pageyard_get_stats; PAGEYARD_ERR_NODE where there are not so many zones.
+// Errors: as pageyard_get_stats; PAGEYARD_ERR_NODE if there is no zone at this position.
 //
-// Threads: any; figures may be a moment apart. Owner: the structure stays the caller's.
+// Threads: any. The figures may be from slightly different times. Owner: the structure stays the
+// caller's.
 pageyard_status pageyard_get_zone_stats(const struct pageyard *yard,
                                         size_t index,
                                         pageyard_stats *stats);
 
-// Asks the system how many of the yard's pages take memory at the moment. Takes time in proportion to
-// the yard's size.
+// Asks the system how many of the yard's pages are currently backed by memory. Takes time
+// proportional to the yard's size.
 //
 // Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_SYSTEM.
 //
-// Threads: any. Owner: nothing changes hands.
-pageyard_status pageyard_resident(const struct pageyard *yard,
-                                  uint64_t *pages);
+// Threads: any. Owner: no ownership changes.
+pageyard_status pageyard_resident(const struct pageyard *yard, uint64_t *pages);
 
-// Writes a text about the yard, one of the PAGEYARD_TEXT kinds, into a buffer of `size` bytes: as
-// much as fits, ended by a zero byte where `size` is not 0. `needed`, where it is not null, is set
-// to the bytes that the whole text takes with that byte; a later text may take more.
+// Writes one of the PAGEYARD_TEXT texts about the yard to a buffer of `size` bytes. The text is
+// truncated to fit and, unless `size` is 0, ends with a zero byte. If `needed` is not null, it
+// receives the size of the whole text with that byte. A later text may be longer.
 //
-// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for another kind or a null buffer of a size;
-// PAGEYARD_ERR_BUFFER where it does not fit (the buffer then holds its beginning).
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for an unknown kind, or a null buffer with a
+// nonzero size; PAGEYARD_ERR_BUFFER if the text was truncated.
 //
-// Threads: any; figures of one text may be a moment apart. Owner: the buffer stays the caller's.
+// Threads: any. The figures of one text may be from slightly different times. Owner: the buffer
+// stays the caller's.
 pageyard_status pageyard_text(const struct pageyard *yard,
                               uint32_t kind,
                               char *buffer,
                               size_t size,
                               size_t *needed);
 
-// Writes the value of a setting, by the kernel's name ("min_free_kbytes"), as pageyard_text does.
-// docs/knobs.md has them all.
+// Writes the value of a setting to a buffer, in the manner of pageyard_text. `name` is the
+// kernel's name of the setting, such as "min_free_kbytes". docs/knobs.md lists all settings.
 //
-// Errors: as pageyard_text; PAGEYARD_ERR_KNOB where there is no such setting, or it cannot be read.
+// Errors: as pageyard_text; PAGEYARD_ERR_KNOB if there is no such setting, or it cannot be read.
 //
-// Threads: any. Owner: all stays the caller's.
+// Threads: any. Owner: name and buffer stay the caller's.
 pageyard_status pageyard_knob(const struct pageyard *yard,
                               const char *name,
                               char *buffer,
                               size_t size,
                               size_t *needed);
 
-// Sets a setting by its name, from text, with everything that follows from it.
+// Sets a setting, given by name, to a value given as text, and applies everything that depends on
+// it.
 //
-// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_KNOB where there is no such setting,
-// it cannot be written, or not to this value: pageyard_last_error says which, and what is allowed.
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_KNOB if there is no such
+// setting, it cannot be written, or the value is not allowed. pageyard_last_error describes the
+// problem and the allowed values.
 //
 // Threads: any. Owner: the strings stay the caller's.
-pageyard_status pageyard_set_knob(const struct pageyard *yard,
-                                  const char *name,
-                                  const char *value);
+pageyard_status pageyard_set_knob(const struct pageyard *yard, const char *name, const char *value);
 
-// Gives everything on per-CPU lists back to the zones, where it merges.
+// Drains the per-CPU lists to the zones, where blocks merge.
 //
 // Errors: PAGEYARD_ERR_HANDLE.
 //
-// Threads: any. Owner: nothing changes hands.
+// Threads: any. Owner: no ownership changes.
 pageyard_status pageyard_drain(const struct pageyard *yard);
 
-// One tick of the statistics worker for every CPU, to be called about once a second where `tick_ns`
-// was 0. Binds the calling thread to each of the CPUs in turn, and leaves it on the last.
+// Runs one tick of the statistics worker for every CPU. Call it about once a second if `tick_ns`
+// was 0. Binds the calling thread to each CPU in turn and leaves it on the last one.
 //
 // Errors: PAGEYARD_ERR_HANDLE.
 //
-// Threads: one of its own, that does nothing else. Owner: nothing changes hands.
+// Threads: a dedicated thread that does nothing else. Owner: no ownership changes.
 pageyard_status pageyard_tick(const struct pageyard *yard);
 
 #ifdef __cplusplus
