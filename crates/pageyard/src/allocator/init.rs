@@ -45,6 +45,8 @@ impl<'a, C: Config<Policy: StaticPolicy>> Yard<'a, C> {
     /// Creates an allocator without memory. All requests fail until [`init`](Yard::init) adds
     /// memory. On small stacks, use the two instead of [`new`](Yard::new): an allocator takes
     /// several KiB, and functions that return it by value may copy it on the stack.
+    ///
+    /// With [`Bare`](crate::Bare), pass [`Parts::new(platform)`](crate::Parts::new).
     pub const fn without_memory(hooks: C::Hooks) -> Self {
         Self::with_policy(hooks, C::Policy::POLICY)
     }

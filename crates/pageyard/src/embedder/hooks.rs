@@ -17,7 +17,7 @@ use crate::embedder::report::Report;
 /// Implemented for every type that implements these four traits. [`Parts`](crate::Parts) combines
 /// up to four values.
 ///
-/// Hooks that may be called with locks held (those of [`Observer`], [`Platform::cpu`],
+/// Hooks that may be called with locks held (those of [`Observer`] but [`warn`](Observer::warn), [`Platform::cpu`],
 /// [`Platform::now`] and [`Defences::page_state`]) must not call back into the allocator and must
 /// not panic. If another hook panics, the panic reaches the allocator's caller and the yard stays
 /// consistent. A failed request holds no block, and a block whose free did not finish still belongs
@@ -30,7 +30,10 @@ impl<T: Platform + Reclaim + Observer + Defences> Hooks for T {}
 
 /// Hooks that free and move memory under a shortage, and that decide which task may use how much.
 ///
-/// All are called without any lock. [`reclaim`](Reclaim::reclaim),
+/// All are called without any lock of the allocator, but [`relocate`](Reclaim::relocate) may be called
+/// with the lock of a [`CmaArea`](crate::CmaArea) held.
+///
+/// [`reclaim`](Reclaim::reclaim),
 /// [`reclaimable`](Reclaim::reclaimable), [`node_reclaim`](Reclaim::node_reclaim),
 /// [`node_caches`](Reclaim::node_caches), [`out_of_memory`](Reclaim::out_of_memory),
 /// [`relocate`](Reclaim::relocate) and [`is_unevictable`](Reclaim::is_unevictable) may allocate.

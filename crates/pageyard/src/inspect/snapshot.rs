@@ -219,6 +219,9 @@ impl<'a, C: Config> Yard<'a, C> {
     /// requests. Like [`online`](Yard::online) this adds memory, and only one such call runs at a
     /// time: the iterator must not call either of them.
     ///
+    /// Memory is not touched. With a policy that zeroes, fills or unmaps free memory, free blocks
+    /// must already be as that policy leaves them.
+    ///
     /// # Errors
     /// [`RestoreError`] names the record at fault; the zone is blank again. It is also blank if the
     /// iterator panics.

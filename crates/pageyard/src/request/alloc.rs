@@ -127,7 +127,9 @@ impl<'a, C: Config> Yard<'a, C> {
     ///
     /// If no zone can serve the request at once, it takes the slow path of §2.10 as far as its
     /// flags allow: it wakes background reclaim, uses reserves, and reclaims and compacts through
-    /// the hooks. Every request terminates, whatever the hooks do.
+    /// the hooks. Every request terminates, whatever the hooks do, unless
+    /// [`keep_trying`](crate::Reclaim::keep_trying) returns true forever for a request with
+    /// [`NOFAIL`](Gfp::NOFAIL).
     ///
     /// # Errors
     /// [`AllocError`]. Nothing was allocated, but the attempt may have changed the tuning of the

@@ -21,6 +21,7 @@ mod error_texts;
 mod failing_hooks;
 mod fast_path;
 mod findings;
+mod forward;
 mod free_errors;
 mod free_races;
 mod guards;
