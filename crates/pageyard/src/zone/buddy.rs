@@ -147,11 +147,11 @@ impl<C: Config> Locked<'_, '_, C> {
     /// Splits a block and frees the upper halves until a block of order `low` is left (§1.9).
     /// Returns how many of their pages are free rather than guards.
     #[inline]
-    pub(crate) fn split(&self, idx: u32, low: u8, high: u8, t: MigrateType) -> u32 {
+    pub(crate) fn expand(&self, idx: u32, low: u8, high: u8, t: MigrateType) -> u32 {
         let mut order = high;
         while order > low {
             order -= 1;
-            self.unlink(idx + (1 << order), order, t);
+            self.free_remainder(idx + (1 << order), order, t);
         }
         let guards_to = low.max(self.rules().safety.guard_min_order).min(high);
         (1 << high) - (1 << guards_to)
@@ -159,7 +159,7 @@ impl<C: Config> Locked<'_, '_, C> {
 
     /// Frees a part that a split leaves over, or makes it a guard if it is too small (§11.6).
     #[inline]
-    pub(crate) fn unlink(&self, idx: u32, order: u8, t: MigrateType) {
+    pub(crate) fn free_remainder(&self, idx: u32, order: u8, t: MigrateType) {
         if order < self.rules().safety.guard_min_order {
             self.guard(idx, order, t);
         } else {
@@ -175,7 +175,7 @@ impl<C: Config> Locked<'_, '_, C> {
         self.check_type(head, t);
         self.unlist(head, high, t, true);
         let back = self.split_around(head, high, idx, low, |part, o| {
-            self.unlink(part, o, t);
+            self.free_remainder(part, o, t);
             if o < self.rules().safety.guard_min_order { 0 } else { 1 << o }
         });
         self.account(back - (1 << high), t);
@@ -206,7 +206,7 @@ impl<C: Config> Locked<'_, '_, C> {
         self.check_type(idx, t);
         self.tell_links(idx, high, t);
         self.unlist(idx, high, t, true);
-        let back = self.split(idx, low, high, t) as i32;
+        let back = self.expand(idx, low, high, t) as i32;
         self.account(back - (1 << high), t);
         self.zone.counters.pages_taken.add(1 << low);
     }

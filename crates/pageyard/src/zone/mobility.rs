@@ -161,7 +161,7 @@ impl<C: Config> Locked<'_, '_, C> {
             self.unlist(idx, found, from, true);
             self.account(-(1 << found), from);
             map.set_range_type(idx, found, start);
-            let back = self.split(idx, order, found, start);
+            let back = self.expand(idx, order, found, start);
             if back > 0 {
                 self.account(back as i32, start);
             }
