@@ -88,7 +88,7 @@ impl<A: GlobalAlloc + Sync + 'static> Pages for Heap<A> {
     }
 }
 
-/// A block by its address; given back by whoever has it.
+/// A block by its address, freed by its owner.
 pub struct Owned(NonNull<u8>);
 
 // SAFETY: it is memory that one has alone.
@@ -190,7 +190,7 @@ pub const NAMES: [&str; 13] = [
 const FRAMES: [&str; 5] =
     [FrameDepot::NAME, FrameCore::NAME, BuddySlab::NAME, BuddySystem::NAME, Bitmap::NAME];
 
-/// Whether it is somebody else's, of use to a program, to be compared with.
+/// Whether this is a peer that programs can use, for comparison.
 pub fn is_peer(name: &str) -> bool {
     !["pageyard", "pageyard-bare", "list-floor"].contains(&name) && !is_of_frames(name)
 }

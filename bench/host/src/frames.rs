@@ -1,6 +1,6 @@
 //! Page-frame allocators from crates.io, as `pageyard-bench` makes them, each with the lock or the
-//! caches that its documentation recommends. They hand out numbers; the memory behind them is
-//! somebody else's business, so patterns that write to it are not theirs.
+//! caches that its documentation recommends. They return frame numbers and own no
+//! memory, so patterns that write to pages leave them out.
 
 use std::ptr::NonNull;
 

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 /// Where pages come from.
 pub trait Pages: Sync + 'static {
-    /// A block that somebody has.
+    /// An allocated block.
     type Block: Send;
     fn take<const ORDER: u8>(&self) -> Self::Block;
     fn start(block: &Self::Block) -> NonNull<u8>;

@@ -291,8 +291,8 @@ fn of_shared_memory() {
     forks_in_the_middle(Backing::Memfd, ThreadCache::Off, forks());
 }
 
-/// What is found: a child that waits for somebody who is not there, one that writes to what it shares
-/// with its parent, one that is handed out a page.
+/// The planted bugs: a child that waits for a thread of its parent, one that writes to memory shared
+/// with its parent, one that is given a page of it.
 #[test]
 fn a_child_that_waits_or_meddles_is_found() {
     let yard: HostYard<Linux612> =
@@ -330,7 +330,7 @@ fn a_child_keeps_its_copy_and_gets_no_more() {
         let yard = Builder::new(64 << 20).thread_cache(how).build().unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|s| {
-            // Somebody else is inside all the time, maybe under a lock when the child is made.
+            // Another thread allocates all the time, and may hold a lock when the process forks.
             s.spawn(|| {
                 while !stop.load(Relaxed) {
                     drop(take(&yard, 50));

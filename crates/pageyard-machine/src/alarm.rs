@@ -2,7 +2,7 @@
 
 use pageyard::NodeId;
 
-use crate::cpu::NOBODY;
+use crate::cpu::NONE;
 use crate::state::State;
 
 /// A background thread of a node.
@@ -22,8 +22,8 @@ impl State {
     pub(crate) fn ring(&mut self, node: NodeId, thread: Thread) {
         let Some(alarm) = self.alarms.get_mut(alarm(node, thread)) else { return };
         alarm.rung = true;
-        let task = std::mem::replace(&mut alarm.task, NOBODY);
-        if task != NOBODY {
+        let task = std::mem::replace(&mut alarm.task, NONE);
+        if task != NONE {
             self.wake(task);
         }
     }

@@ -5,7 +5,7 @@ use pageyard::policy::Policy;
 use pageyard::{CpuId, Hooks, NodeId, ReclaimJob, ReclaimTask};
 
 use crate::alarm::{Thread, alarm};
-use crate::cpu::NOBODY;
+use crate::cpu::NONE;
 use crate::fiber;
 use crate::platform::SimYard;
 use crate::task::{Scope, Task};
@@ -22,7 +22,7 @@ impl Task<'_, '_> {
             let mut state = state.borrow_mut();
             let alarm = &mut state.alarms[alarm(node, thread)];
             alarm.rung = false;
-            alarm.task = NOBODY;
+            alarm.task = NONE;
         }
     }
 }

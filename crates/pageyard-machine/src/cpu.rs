@@ -6,7 +6,7 @@ use crate::cache::LEVELS;
 use crate::spec::Place;
 
 /// No task or no CPU.
-pub(crate) const NOBODY: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// The slowdown factor, in thousandths, of a CPU whose core has no other busy thread.
 pub(crate) const ALONE: u64 = 1000;
@@ -65,7 +65,7 @@ impl CpuState {
         CpuState {
             clock: 0,
             spent: [0; SPENTS],
-            task: NOBODY,
+            task: NONE,
             spins: false,
             slow: ALONE,
             queue: VecDeque::new(),

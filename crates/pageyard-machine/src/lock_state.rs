@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use pageyard::{CpuId, ZoneId};
 
 use crate::cache::LEVELS;
-use crate::cpu::{NOBODY, Spent};
+use crate::cpu::{NONE, Spent};
 use crate::histogram::Histogram;
 
 /// The purpose of a lock.
@@ -64,10 +64,10 @@ pub(crate) struct Contention {
 
 impl LockState {
     pub(crate) fn new(name: LockName) -> Self {
-        let home = if let LockName::Pageset(_, cpu) = name { cpu.0 } else { NOBODY };
+        let home = if let LockName::Pageset(_, cpu) = name { cpu.0 } else { NONE };
         LockState {
-            owner: NOBODY,
-            last: NOBODY,
+            owner: NONE,
+            last: NONE,
             home,
             since: 0,
             free_at: 0,

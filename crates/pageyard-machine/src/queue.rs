@@ -1,6 +1,6 @@
 //! Locks in virtual time: who acquires one, when, and at what cost.
 
-use crate::cpu::{NOBODY, Spent};
+use crate::cpu::{NONE, Spent};
 use crate::lock::SimLock;
 use crate::lock_state::{LockName, LockState, Waiter};
 use crate::options::LockKind;
@@ -67,7 +67,7 @@ impl State {
         }
         let (task, cpu, now) = (self.task, self.cpu, self.clock());
         let lock = &mut self.locks[id];
-        if lock.owner != NOBODY || (lock.free_at > now && !block) {
+        if lock.owner != NONE || (lock.free_at > now && !block) {
             return self.find_busy(id, block);
         }
         // The lock is being released, or its home CPU ran ahead and holds it at this time.
@@ -83,7 +83,7 @@ impl State {
         self.charge(kind, wait);
         self.charge(Spent::Alloc, self.costs.lock);
         let mut lines = 0;
-        if last != cpu && last != NOBODY {
+        if last != cpu && last != NONE {
             let way = self.way(last, cpu);
             self.locks[id].contention.passed[way.index()] += 1;
             let way = self.fetch(last, cpu, self.clock());
@@ -156,7 +156,7 @@ impl State {
         lock.note_hold(held, gave);
         lock.last = cpu;
         lock.free_at = now;
-        lock.owner = NOBODY;
+        lock.owner = NONE;
         if lock.waiters.is_empty() {
             return Outcome::Taken;
         }

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use crate::cache::Caches;
 use crate::channels::Channels;
 use crate::costs::Costs;
-use crate::cpu::{CpuState, NOBODY, Spent};
+use crate::cpu::{CpuState, NONE, Spent};
 use crate::lock_state::{LockName, LockState};
 use crate::options::{LockKind, Options, Stalls};
 use crate::rng::{Rng, mix};
@@ -153,7 +153,7 @@ impl State {
             look_ahead: options.look_ahead_ns * 1000,
             seed: options.seed,
             rng: Rng::new(mix(options.seed ^ 0x10c4)),
-            task: NOBODY,
+            task: NONE,
             cpu: 0,
             horizon: u64::MAX,
             order: BinaryHeap::with_capacity(spec.cpus.len()),
@@ -171,7 +171,7 @@ impl State {
             threads: Threads::new(spec),
             homes,
             since: 0,
-            alarms: vec![Alarm { rung: false, task: NOBODY }; usize::from(spec.nodes) * 2],
+            alarms: vec![Alarm { rung: false, task: NONE }; usize::from(spec.nodes) * 2],
             schedule: None,
             switches: 0,
             spec: spec.clone(),
@@ -325,7 +325,7 @@ impl State {
             }
         };
         self.live += usize::from(!daemon);
-        let now = if self.task == NOBODY { self.cpus[cpu as usize].clock } else { self.clock() };
+        let now = if self.task == NONE { self.cpus[cpu as usize].clock } else { self.clock() };
         self.make_ready(task, now);
         task
     }
@@ -339,7 +339,7 @@ impl State {
             t.doing = Doing::Running;
             return;
         }
-        if cpu.task != NOBODY {
+        if cpu.task != NONE {
             t.doing = Doing::Queued;
             cpu.queue.push_back(task);
             cpu.resched |= urgent;
@@ -366,7 +366,7 @@ impl State {
         let cpu = &mut self.cpus[self.cpu as usize];
         cpu.resched = false;
         let next = cpu.queue.pop_front();
-        self.set_task(self.cpu, next.unwrap_or(NOBODY));
+        self.set_task(self.cpu, next.unwrap_or(NONE));
         let Some(task) = next else { return };
         let cpu = &mut self.cpus[self.cpu as usize];
         cpu.clock += self.costs.context_switch;
@@ -449,7 +449,7 @@ impl State {
         if self.schedule.is_none() {
             self.free_tasks.push(self.task);
         }
-        self.task = NOBODY;
+        self.task = NONE;
     }
 
     /// Advances all clocks to the latest one.
@@ -467,7 +467,7 @@ impl State {
         self.next = None;
         self.tasks.clear();
         self.free_tasks.clear();
-        self.task = NOBODY;
+        self.task = NONE;
         self.live = 0;
         self.horizon = u64::MAX;
         self.threads.clear(&mut self.cpus, &self.costs);
@@ -476,10 +476,10 @@ impl State {
             cpu.resched = false;
         }
         for alarm in &mut self.alarms {
-            alarm.task = NOBODY;
+            alarm.task = NONE;
         }
         for lock in &mut self.locks {
-            lock.owner = NOBODY;
+            lock.owner = NONE;
             lock.waiters.clear();
         }
     }

@@ -1,7 +1,7 @@
 //! Hardware threads of a core: which of them are busy, and how much they slow each other down.
 
 use crate::costs::Costs;
-use crate::cpu::{ALONE, CpuState, NOBODY};
+use crate::cpu::{ALONE, CpuState, NONE};
 use crate::spec::MachineSpec;
 
 /// The state of the threads of all cores.
@@ -30,11 +30,11 @@ impl Threads {
     pub(crate) fn set_task(&mut self, cpus: &mut [CpuState], costs: &Costs, cpu: u32, task: u32) {
         let state = &mut cpus[cpu as usize];
         let before = std::mem::replace(&mut state.task, task);
-        if (before == NOBODY) == (task == NOBODY) {
+        if (before == NONE) == (task == NONE) {
             return;
         }
         let busy = &mut self.busy[usize::from(state.place.core)];
-        if task == NOBODY {
+        if task == NONE {
             *busy -= 1;
             self.active -= u64::from(*busy == 0);
         } else {
@@ -56,7 +56,7 @@ impl Threads {
             for &other in threads.iter().filter(|&&t| t != me) {
                 let other = &cpus[other as usize];
                 let part = if other.spins { costs.smt_spin } else { costs.smt_work };
-                slow += if other.task == NOBODY { 0 } else { part.saturating_sub(ALONE) };
+                slow += if other.task == NONE { 0 } else { part.saturating_sub(ALONE) };
             }
             cpus[me as usize].slow = slow;
         }
@@ -76,7 +76,7 @@ impl Threads {
     pub(crate) fn clear(&mut self, cpus: &mut [CpuState], costs: &Costs) {
         for cpu in 0..cpus.len() as u32 {
             cpus[cpu as usize].spins = false;
-            self.set_task(cpus, costs, cpu, NOBODY);
+            self.set_task(cpus, costs, cpu, NONE);
         }
         for cpu in 0..cpus.len() as u32 {
             self.slow_down(cpus, costs, cpu);

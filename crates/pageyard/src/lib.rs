@@ -87,8 +87,10 @@ pub use allocator::yard::{Yard, ZoneInfo, fragmentation_index, unusable_index};
 pub use base::frame::{Frame, Pageblock};
 pub use base::gfp::Gfp;
 pub use base::node_mask::{MAX_NODES, NodeChoice, NodeMask};
-pub use base::stats::{BlockCounts, CpuStats, LOCK_BUCKETS, NumaStats, ZoneStats, ZoneTotals};
-pub use base::stats::{DrainReason, stat_threshold};
+pub use base::stats::{
+    BlockCounts, CpuStats, DrainReason, LOCK_BUCKETS, NumaStats, ZoneStats, ZoneTotals,
+    stat_threshold,
+};
 pub use base::units::{
     COSTLY_ORDER, CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER,
     PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, TYPES, ZONE_KINDS, ZoneId, ZoneKind,

@@ -46,7 +46,8 @@ pub trait Platform {
     ///
     /// `gfp` is the request's, except that the policy decides `ZERO` (§11.5): always set with
     /// `init_on_alloc`, never with `init_on_free`, because the memory is zero already. With
-    /// `init_on_free`, this is called with `ZERO` alone when a block becomes free.
+    /// `init_on_free`, this is called with `ZERO` alone when a block becomes free, unless
+    /// [`Defences::zero`](crate::Defences::zero) has zeroed it.
     #[inline(always)]
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         let _ = (pfn, order, gfp);

@@ -13,7 +13,7 @@ use crate::value::{AtomicBool, is_staged, unstage, write};
 pub enum Planted {
     /// None.
     No,
-    /// Whoever takes it does not see what its last holder wrote.
+    /// The next holder does not see what the last holder wrote.
     NoAcquire,
     /// A thread that [skips](skip) it goes on though another one holds it.
     NoWait,

@@ -54,7 +54,7 @@ fn next(next: &Cell<usize>) -> Option<usize> {
     Some(next.replace(next.get() + 1))
 }
 
-/// Tells loom that whoever holds a lock writes to what it protects.
+/// Reports to loom that the holder of a lock writes to the data it protects.
 pub(crate) fn write(place: &Cell<Option<usize>>) {
     let store = STORE.with_borrow(Rc::clone);
     place.set(place.get().or_else(|| next(&store.next_contents)));

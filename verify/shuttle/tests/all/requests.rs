@@ -54,7 +54,7 @@ fn requests_beside_disabled_lists_and_settings() {
     explore("disabled lists and settings", 200, scenario(each));
 }
 
-/// §8.5: the last CPU goes and comes back, beside a change of limits and somebody else's drain.
+/// §8.5: the last CPU goes offline and online, beside a change of limits and another CPU's drain.
 #[test]
 fn requests_beside_a_cpu_that_goes_and_comes_back() {
     let each: Part<Turns, C> = |y, cpu| match cpu {
@@ -184,7 +184,7 @@ fn frees_of_the_same_blocks() {
     explore("the same blocks in three ways", 200, everybody_frees([free, direct, batch]));
 }
 
-/// The planted bug: frees that rely on nobody else's, by threads that do free the same.
+/// The planted bug: `free_owned` by threads that free the same block concurrently.
 #[test]
 fn owners_that_are_none_are_found() {
     let owned: Way = |y, pfn, order| y.free_owned(pfn, order);
