@@ -1,6 +1,5 @@
 //! The configuration of an allocator, by types.
 
-use core::fmt;
 use core::marker::PhantomData;
 
 use lock_api::RawMutex;
@@ -55,16 +54,4 @@ impl<L: RawMutex, H: Hooks, P: Policy> Config for Hooked<L, H, P> {
     type Lock = L;
     type Hooks = H;
     type Policy = P;
-}
-
-impl<L, E, P> fmt::Debug for Bare<L, E, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Bare")
-    }
-}
-
-impl<L, H, P> fmt::Debug for Hooked<L, H, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hooked")
-    }
 }
