@@ -70,6 +70,7 @@ mod allocator;
 mod base;
 mod embedder;
 mod inspect;
+pub mod packed;
 mod pcp;
 mod ranges;
 mod request;

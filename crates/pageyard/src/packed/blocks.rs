@@ -1,0 +1,681 @@
+//! The pageblocks: bits of free frames, the index of pageblocks by type and fullness, and the
+//! protocols between CPUs that change them. Lock-free.
+//!
+//! Operations on words, labels and the index are `SeqCst`: "write mine, then read yours" must not
+//! miss on both sides. Every protocol here has a model in `verify/loom/src/packed.rs`.
+
+use crate::base::sync::Ordering::{Relaxed, Release, SeqCst};
+#[cfg(pageyard_loom)]
+use crate::base::sync::fence;
+use crate::base::sync::{AtomicU8, AtomicU32, AtomicU64};
+use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
+use crate::packed::bits::{self, WORDS};
+use crate::packed::domain::Domain;
+use crate::packed::set::{BlockSet, IndexWord, words_of_set};
+
+/// Buckets of the index: bucket k holds pageblocks with 64(k − 1) < free frames ≤ 64k.
+pub(crate) const BUCKETS: u32 = 8;
+
+/// Types with a level of their own: those that magazines keep.
+pub(crate) const KEPT_TYPES: usize = 3;
+
+/// A level that no bucket exceeds: all frames stay with the CPU that frees them.
+const KEEP_ALL: u8 = BUCKETS as u8;
+
+/// A route above all levels: frames always go to the zone.
+const ALWAYS_TO_ZONE: u8 = 255;
+
+/// One bit in sixteen of a word. A free that sets one of them counts its pageblock's free frames
+/// again; the others leave the pageblock's bucket as it is.
+const SAMPLE: u64 = 0x0001_0001_0001_0001;
+
+/// loom treats `SeqCst` operations as `AcqRel`, but its fences are exact.
+#[inline(always)]
+pub(crate) fn fence_for_loom() {
+    #[cfg(pageyard_loom)]
+    fence(SeqCst);
+}
+
+/// The free frames of a pageblock, one bit each, in one cache line. The embedder provides the
+/// memory.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Words([AtomicU64; WORDS]);
+
+impl Words {
+    /// Returns a pageblock without free frames.
+    pub const fn new() -> Self {
+        Words([const { AtomicU64::new(0) }; WORDS])
+    }
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Words::new()
+    }
+}
+
+/// A pageblock's type and place in the index. The embedder provides the memory.
+#[derive(Debug)]
+pub struct Label(AtomicU32);
+
+impl Label {
+    /// Returns the label of a movable pageblock without free frames.
+    pub const fn new() -> Self {
+        Label(AtomicU32::new(Meta::of(MigrateType::Movable, 0).0))
+    }
+}
+
+impl Default for Label {
+    fn default() -> Self {
+        Label::new()
+    }
+}
+
+/// Where frees to a pageblock go. A hint, so plain loads and stores suffice. The embedder provides
+/// the memory.
+#[derive(Debug)]
+pub struct Route(AtomicU8);
+
+impl Route {
+    /// Returns the route of a pageblock whose frames stay in magazines.
+    pub const fn new() -> Self {
+        Route(AtomicU8::new(0))
+    }
+}
+
+impl Default for Route {
+    fn default() -> Self {
+        Route::new()
+    }
+}
+
+/// The value of a [`Label`]: bits 0 to 2 the type, 8 to 11 the bucket (0: in no index), then
+/// [`ACTIVE`](Meta::ACTIVE) and [`ISOLATED`](Meta::ISOLATED).
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Meta(u32);
+
+impl Meta {
+    /// The pageblock belongs to one operation or CPU: a CPU refills from it, or it is whole (free or
+    /// allocated as such). It is in no index.
+    const ACTIVE: u32 = 1 << 12;
+    /// Nothing is allocated from the pageblock.
+    const ISOLATED: u32 = 1 << 16;
+    const BUCKET: u32 = 0xf00;
+    const TYPE: u32 = 7;
+
+    const fn of(t: MigrateType, bucket: u32) -> Meta {
+        Meta(t as u32 | bucket << 8)
+    }
+
+    fn migrate_type(self) -> MigrateType {
+        MigrateType::from_bits(self.0 & Meta::TYPE)
+    }
+
+    fn bucket(self) -> u32 {
+        (self.0 & Meta::BUCKET) >> 8
+    }
+
+    fn is_taken(self) -> bool {
+        self.0 & (Meta::ACTIVE | Meta::ISOLATED) != 0
+    }
+
+    fn is_isolated(self) -> bool {
+        self.0 & Meta::ISOLATED != 0
+    }
+
+    fn with_bucket(self, bucket: u32) -> Meta {
+        Meta(self.0 & !Meta::BUCKET | bucket << 8)
+    }
+}
+
+const fn bucket_of(free: u32) -> u32 {
+    let most = PAGEBLOCK_PAGES - 1;
+    (if free > most { most } else { free }).div_ceil(64)
+}
+
+/// On a line of its own: read by every free, written rarely.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Levels([AtomicU8; 4]);
+
+/// All pageblocks of a region.
+#[derive(Debug)]
+pub(crate) struct Blocks<'a> {
+    words: &'a [Words],
+    labels: &'a [Label],
+    routes: &'a [Route],
+    index: &'a [IndexWord],
+    /// Words of one set of the index.
+    stride: usize,
+    domains: &'a [Domain],
+    /// Sparse pageblocks of one type from which on frames are packed.
+    enough: i32,
+    /// A frame of a pageblock in a higher bucket goes to the zone when it is freed.
+    levels: Levels,
+    /// Frames that were freed although they were free.
+    double_frees: AtomicU64,
+}
+
+impl<'a> Blocks<'a> {
+    /// Returns how many words the index of `blocks` pageblocks takes: a set of whole pageblocks,
+    /// and one for each type and bucket.
+    pub(crate) const fn index_words(blocks: usize) -> usize {
+        words_of_set(blocks) * (1 + TYPES * BUCKETS as usize)
+    }
+
+    pub(crate) fn new(
+        words: &'a [Words],
+        labels: &'a [Label],
+        routes: &'a [Route],
+        index: &'a [IndexWord],
+        domains: &'a [Domain],
+    ) -> Self {
+        Blocks {
+            words,
+            labels,
+            routes,
+            index,
+            stride: words_of_set(words.len()),
+            domains,
+            enough: (words.len() / 128).clamp(4, 1 << 20) as i32,
+            levels: Levels([const { AtomicU8::new(KEEP_ALL) }; 4]),
+            double_frees: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn double_frees(&self) -> u64 {
+        self.double_frees.load(Relaxed)
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.words.len() as u32
+    }
+
+    fn set(&self, which: usize) -> BlockSet<'a> {
+        let memory = self.index.get(which * self.stride..(which + 1) * self.stride);
+        BlockSet::new(memory.unwrap_or(&[]), self.words.len())
+    }
+
+    pub(crate) fn whole(&self) -> BlockSet<'a> {
+        self.set(0)
+    }
+
+    /// The pageblocks of one type and bucket (1 to [`BUCKETS`]).
+    pub(crate) fn partial(&self, t: MigrateType, bucket: u32) -> BlockSet<'a> {
+        self.set((t as usize * BUCKETS as usize) + bucket as usize)
+    }
+
+    fn words_of(&self, block: u32) -> &'a [AtomicU64] {
+        self.words.get(block as usize).map_or(&[], |w| &w.0)
+    }
+
+    /// The word with the frames from `64 * word` on.
+    fn word(&self, word: u32) -> Option<&'a AtomicU64> {
+        self.words.get(word as usize / WORDS)?.0.get(word as usize % WORDS)
+    }
+
+    fn label(&self, block: u32) -> Option<&'a AtomicU32> {
+        Some(&self.labels.get(block as usize)?.0)
+    }
+
+    fn meta(&self, block: u32) -> Meta {
+        Meta(self.label(block).map_or(Meta::ISOLATED, |label| label.load(SeqCst)))
+    }
+
+    fn set_route(&self, block: u32, route: u8) {
+        if let Some(r) = self.routes.get(block as usize) {
+            r.0.store(route, Relaxed);
+        }
+    }
+
+    /// Returns whether a frame of this pageblock goes to the zone when it is freed.
+    #[inline(always)]
+    pub(crate) fn bypasses(&self, block: u32, t: usize) -> bool {
+        let Some(route) = self.routes.get(block as usize) else { return true };
+        route.0.load(Relaxed) > self.levels.0[t & 3].load(Relaxed)
+    }
+
+    /// Returns whether a frame is free as a bit.
+    pub(crate) fn is_set(&self, frame: u32) -> bool {
+        self.word(frame / 64).is_some_and(|w| w.load(SeqCst) >> (frame % 64) & 1 != 0)
+    }
+
+    /// Counts the free frames of a pageblock.
+    pub(crate) fn free_in(&self, block: u32) -> u32 {
+        let words = self.words_of(block);
+        bits::count(core::array::from_fn(|i| words.get(i).map_or(0, |w| w.load(SeqCst))))
+    }
+
+    pub(crate) fn block_type(&self, block: u32) -> MigrateType {
+        self.meta(block).migrate_type()
+    }
+
+    pub(crate) fn is_isolated(&self, block: u32) -> bool {
+        self.meta(block).is_isolated()
+    }
+
+    /// Frees frames of one word.
+    #[inline]
+    pub(crate) fn put(&self, word: u32, mask: u64, domain: usize) {
+        let Some(w) = self.word(word) else { return };
+        // The frames are the caller's, so none of their bits is set: the sum is an `or` that
+        // returns the old value in one instruction.
+        let old = w.fetch_add(mask, SeqCst);
+        fence_for_loom();
+        if old & mask != 0 {
+            return self.undo_put(word, mask, old, domain);
+        }
+        let new = old | mask;
+        if old == 0 || new == !0 || mask & (SAMPLE << (word % 16)) != 0 {
+            self.after_put(word / WORDS as u32, old, new, domain);
+        }
+    }
+
+    /// Undoes a put of frames that were free already: a caller broke the contract of
+    /// `free_owned`. The other frames become free.
+    #[cold]
+    #[inline(never)]
+    fn undo_put(&self, word: u32, mask: u64, old: u64, domain: usize) {
+        if let Some(w) = self.word(word) {
+            w.fetch_sub(mask, SeqCst);
+        }
+        self.double_frees.fetch_add((old & mask).count_ones().into(), Relaxed);
+        if mask & !old != 0 {
+            self.put(word, mask & !old, domain);
+        }
+    }
+
+    /// Updates a pageblock's place after frames were freed.
+    #[cold]
+    #[inline(never)]
+    fn after_put(&self, block: u32, old: u64, new: u64, domain: usize) {
+        if new == !0 && self.try_seal(block, domain) {
+            return;
+        }
+        // Read after the word was written: whoever emptied the word and did not index the
+        // pageblock is seen here.
+        let bucket = self.meta(block).bucket();
+        if old == 0 && bucket != 0 && new != !0 {
+            return;
+        }
+        let want = bucket_of(self.free_in(block)).max(1);
+        if bucket != want {
+            self.reindex(block, want, domain);
+        }
+    }
+
+    /// Frees a block of order 6 or more within one pageblock, or whole pageblocks.
+    pub(crate) fn put_large(&self, frame: u32, order: u8, domain: usize) {
+        if order >= PAGEBLOCK_ORDER {
+            for i in 0..1u32 << (order - PAGEBLOCK_ORDER) {
+                self.whole().insert(frame / PAGEBLOCK_PAGES + i);
+            }
+        } else {
+            for i in 0..1u32 << (order - 6) {
+                self.put(frame / 64 + i, !0, domain);
+            }
+        }
+    }
+
+    /// Moves a pageblock to a bucket, 0 for a pageblock without free frames.
+    #[inline(never)]
+    fn reindex(&self, block: u32, want: u32, domain: usize) {
+        let Some(label) = self.label(block) else { return };
+        let mut want = want;
+        loop {
+            let mut meta = Meta(label.load(SeqCst));
+            loop {
+                if meta.bucket() == want || meta.is_taken() {
+                    return;
+                }
+                let new = meta.with_bucket(want);
+                match label.compare_exchange(meta.0, new.0, SeqCst, SeqCst) {
+                    Ok(_) => break,
+                    Err(now) => meta = Meta(now),
+                }
+            }
+            fence_for_loom();
+            let (t, was) = (meta.migrate_type(), meta.bucket());
+            self.set_route(block, want as u8);
+            self.note_sparse(t, was, want, domain);
+            if want != 0 {
+                self.partial(t, want).insert(block);
+            }
+            if was != 0 {
+                self.remove_stale(block, t, was);
+            }
+            if want != 0 {
+                return;
+            }
+            // Frames that were freed meanwhile saw the old bucket and did not index the pageblock.
+            let free = self.free_in(block);
+            if free == 0 {
+                return;
+            }
+            want = bucket_of(free);
+        }
+    }
+
+    /// Removes an entry of the index that the label does not confirm. Looks at the label again
+    /// afterwards: the pageblock may have come back to this bucket meanwhile.
+    pub(crate) fn remove_stale(&self, block: u32, t: MigrateType, bucket: u32) {
+        self.partial(t, bucket).remove(block);
+        fence_for_loom();
+        let meta = self.meta(block);
+        if meta.migrate_type() == t && meta.bucket() == bucket {
+            self.partial(t, bucket).insert(block);
+        }
+    }
+
+    /// Counts a pageblock that has become sparse (more than 64 free frames) or no longer is, and
+    /// sets the type's level: while there are enough sparse pageblocks that some could be emptied
+    /// into others, their frames go to the zone.
+    fn note_sparse(&self, t: MigrateType, was: u32, now: u32, domain: usize) {
+        let by = i32::from(now > 1) - i32::from(was > 1);
+        let Some(own) = self.domains.get(domain).and_then(|d| d.sparse.get(t as usize)) else {
+            return;
+        };
+        if by == 0 {
+            return;
+        }
+        // Each domain counts on a line of its own, and may be below zero. It adds up all of them
+        // only so often that the sum is read as often as one counter would be.
+        let n = own.fetch_add(by, Relaxed).wrapping_add(by);
+        if n.unsigned_abs() as usize % self.domains.len().max(1) == 0 {
+            self.set_level(t);
+        }
+    }
+
+    /// Recomputes the level of a type.
+    pub(crate) fn set_level(&self, t: MigrateType) {
+        let counts = self.domains.iter().filter_map(|d| d.sparse.get(t as usize));
+        let sparse: i32 = counts.map(|n| n.load(Relaxed)).sum();
+        let level = if sparse > self.enough { 1 } else { KEEP_ALL };
+        if let Some(l) = self.levels.0.get(t as usize)
+            && l.load(Relaxed) != level
+        {
+            l.store(level, Relaxed);
+        }
+    }
+
+    /// Makes a pageblock whole if all its frames are free. Returns whether the attempt took
+    /// charge of the pageblock: then its place in the index is up to date.
+    #[inline]
+    fn try_seal(&self, block: u32, domain: usize) -> bool {
+        if self.words_of(block).iter().any(|w| w.load(SeqCst) != !0) {
+            return false;
+        }
+        let t = self.meta(block).migrate_type();
+        let adopted = self.adopt(block, t, domain);
+        if adopted {
+            self.seal(block, domain);
+        }
+        adopted
+    }
+
+    /// Takes the frames of an active pageblock and makes it whole. Falls back to a release if
+    /// another CPU took frames meanwhile.
+    #[inline(never)]
+    fn seal(&self, block: u32, domain: usize) {
+        let words = self.words_of(block);
+        for (i, w) in words.iter().enumerate() {
+            if w.compare_exchange(!0, 0, SeqCst, SeqCst).is_err() {
+                for taken in words.iter().take(i) {
+                    taken.fetch_or(!0, SeqCst);
+                }
+                return self.release(block, domain);
+            }
+        }
+        self.whole().insert(block);
+    }
+
+    /// Makes a pageblock of type `t` active: no other CPU refills from it, and it is in no index.
+    /// Returns whether it did.
+    pub(crate) fn adopt(&self, block: u32, t: MigrateType, domain: usize) -> bool {
+        let Some(label) = self.label(block) else { return false };
+        let mut meta = Meta(label.load(SeqCst));
+        loop {
+            if meta.is_taken() || meta.migrate_type() != t {
+                return false;
+            }
+            let new = meta.with_bucket(0).0 | Meta::ACTIVE;
+            match label.compare_exchange(meta.0, new, SeqCst, SeqCst) {
+                Ok(_) => break,
+                Err(now) => meta = Meta(now),
+            }
+        }
+        self.unlist(block, meta, 0, domain);
+        true
+    }
+
+    /// Updates hints and index for a pageblock whose label has just lost its bucket.
+    fn unlist(&self, block: u32, was: Meta, route: u8, domain: usize) {
+        let (t, bucket) = (was.migrate_type(), was.bucket());
+        self.set_route(block, route);
+        self.note_sparse(t, bucket, 0, domain);
+        if bucket != 0 {
+            self.partial(t, bucket).remove(block);
+        }
+    }
+
+    /// Ends [`adopt`](Self::adopt): the pageblock becomes whole or gets its place in the index.
+    pub(crate) fn release(&self, block: u32, domain: usize) {
+        let Some(label) = self.label(block) else { return };
+        label.fetch_and(!Meta::ACTIVE, SeqCst);
+        fence_for_loom();
+        match self.free_in(block) {
+            0 => {}
+            PAGEBLOCK_PAGES => _ = self.try_seal(block, domain),
+            free => self.reindex(block, bucket_of(free), domain),
+        }
+    }
+
+    /// Changes the type of a pageblock that the caller has active.
+    pub(crate) fn relabel(&self, block: u32, from: MigrateType, to: MigrateType) {
+        if let Some(label) = self.label(block) {
+            label.fetch_xor(from as u32 ^ to as u32, SeqCst);
+        }
+    }
+
+    /// Takes a whole pageblock, the first at or after `from`. It is active, and its frames are the
+    /// caller's.
+    pub(crate) fn claim(&self, from: u32) -> Option<u32> {
+        loop {
+            let block = self.whole().find(from)?;
+            if self.whole().remove(block) {
+                return Some(block);
+            }
+        }
+    }
+
+    /// Takes two whole pageblocks that are a block of order 10.
+    pub(crate) fn claim_pair(&self) -> Option<u32> {
+        let whole = self.whole();
+        for (i, bits) in whole.words().enumerate() {
+            let mut heads = bits::run_heads(bits, 1);
+            while heads != 0 {
+                let head = heads.trailing_zeros();
+                heads &= heads - 1;
+                // Both bits or none: a pageblock of half a pair must not be lost.
+                if whole.remove_all(i, 3 << head) {
+                    return Some(i as u32 * 64 + head);
+                }
+            }
+        }
+        None
+    }
+
+    /// Gives the frames of a claimed pageblock the form of bits. It stays active.
+    pub(crate) fn open(&self, block: u32, t: MigrateType) {
+        if let Some(label) = self.label(block) {
+            label.store(Meta::of(t, 0).0 | Meta::ACTIVE, SeqCst);
+        }
+        self.set_route(block, 0);
+        for w in self.words_of(block) {
+            w.store(!0, Release);
+        }
+    }
+
+    /// Gives a pageblock whose frames are all the caller's to the set of whole pageblocks.
+    pub(crate) fn add_whole(&self, block: u32) {
+        if let Some(label) = self.label(block) {
+            label.fetch_or(Meta::ACTIVE, SeqCst);
+        }
+        self.whole().insert(block);
+    }
+
+    /// Takes up to `want` blocks of an order up to 6 from word `i` of a pageblock. Returns their
+    /// heads. The pageblock need not be active.
+    #[inline]
+    pub(crate) fn take(&self, block: u32, i: usize, order: u8, want: u32, domain: usize) -> u64 {
+        let Some(w) = self.words_of(block).get(i) else { return 0 };
+        let bits = w.load(Relaxed);
+        if bits == 0 {
+            return 0;
+        }
+        if order == 0 && want >= 64 {
+            return w.swap(0, SeqCst);
+        }
+        let mut heads = bits::run_heads(bits, order);
+        if heads == 0 {
+            return 0;
+        }
+        if order < 6 {
+            // Blocks first that are no half of a free block of twice the size.
+            let larger = bits::run_heads(bits, order + 1);
+            let single = heads & !(larger | larger << (1 << order));
+            if single != 0 {
+                heads = single;
+            }
+        }
+        let heads = bits::lowest(heads, want);
+        let mask = bits::fill_runs(heads, order);
+        let got = w.fetch_and(!mask, SeqCst) & mask;
+        if got == mask {
+            return heads;
+        }
+        // Another CPU took some of the frames. The rest of incomplete blocks goes back the
+        // ordinary way: the pageblock may have left the index meanwhile.
+        let complete = bits::run_heads(got, order) & heads;
+        let back = got & !bits::fill_runs(complete, order);
+        if back != 0 {
+            self.put(block * WORDS as u32 + i as u32, back, domain);
+        }
+        complete
+    }
+
+    /// Takes one block of an order up to 8 from a pageblock that need not be active, and updates
+    /// the pageblock's place.
+    pub(crate) fn take_direct(&self, block: u32, order: u8, domain: usize) -> Option<u32> {
+        if self.meta(block).is_isolated() {
+            return None;
+        }
+        let frame = if order <= 6 {
+            (0..WORDS).find_map(|i| {
+                let head = self.take(block, i, order, 1, domain);
+                (head != 0).then(|| i as u32 * 64 + head.trailing_zeros())
+            })
+        } else {
+            self.take_words(block, order, domain)
+        };
+        if frame.is_some() {
+            self.after_take(block, domain);
+        }
+        Some(block * PAGEBLOCK_PAGES + frame?)
+    }
+
+    /// Takes 2 or 4 neighbouring words, all of their frames or none.
+    fn take_words(&self, block: u32, order: u8, domain: usize) -> Option<u32> {
+        let n = 1usize << (order - 6);
+        'part: for (part, words) in self.words_of(block).chunks(n).enumerate() {
+            if words.iter().any(|w| w.load(Relaxed) != !0) {
+                continue;
+            }
+            for (i, w) in words.iter().enumerate() {
+                if w.compare_exchange(!0, 0, SeqCst, SeqCst).is_err() {
+                    for taken in words.iter().take(i) {
+                        taken.fetch_or(!0, SeqCst);
+                    }
+                    // Without these frames the pageblock may have left the index.
+                    self.after_take(block, domain);
+                    continue 'part;
+                }
+            }
+            return Some((part * n) as u32 * 64);
+        }
+        None
+    }
+
+    /// Updates the place of a pageblock that lost frames while it was not active.
+    fn after_take(&self, block: u32, domain: usize) {
+        fence_for_loom();
+        let want = bucket_of(self.free_in(block));
+        if self.meta(block).bucket() != want {
+            self.reindex(block, want, domain);
+        }
+    }
+
+    /// Returns whether a pageblock has an aligned free run of an order up to 6.
+    pub(crate) fn has_run(&self, block: u32, order: u8) -> bool {
+        self.words_of(block).iter().any(|w| bits::run_heads(w.load(Relaxed), order) != 0)
+    }
+
+    /// Stops allocation from a pageblock; frames that are freed stay there. Returns false if the
+    /// pageblock is isolated or active: a CPU that refills from it must be drained first.
+    pub(crate) fn isolate(&self, block: u32, domain: usize) -> bool {
+        let Some(label) = self.label(block) else { return false };
+        let mut meta = Meta(label.load(SeqCst));
+        loop {
+            if meta.is_isolated() {
+                return false;
+            }
+            if meta.0 & Meta::ACTIVE != 0 {
+                if !self.whole().remove(block) {
+                    return false;
+                }
+                // The bit gave the pageblock and its frames to this call.
+                label.store(meta.migrate_type() as u32 | Meta::ISOLATED, SeqCst);
+                self.set_route(block, ALWAYS_TO_ZONE);
+                for w in self.words_of(block) {
+                    w.store(!0, Release);
+                }
+                return true;
+            }
+            let new = meta.with_bucket(0).0 | Meta::ISOLATED;
+            match label.compare_exchange(meta.0, new, SeqCst, SeqCst) {
+                Ok(_) => break,
+                Err(now) => meta = Meta(now),
+            }
+        }
+        self.unlist(block, meta, ALWAYS_TO_ZONE, domain);
+        true
+    }
+
+    /// Ends [`isolate`](Self::isolate). Returns false, with nothing changed, if the pageblock is not
+    /// isolated.
+    pub(crate) fn unisolate(&self, block: u32, domain: usize) -> bool {
+        let Some(label) = self.label(block) else { return false };
+        let mut meta = Meta(label.load(SeqCst));
+        loop {
+            if !meta.is_isolated() {
+                return false;
+            }
+            // Active until its place is known, as any other pageblock that changes hands.
+            let new = meta.0 ^ (Meta::ISOLATED | Meta::ACTIVE);
+            match label.compare_exchange(meta.0, new, SeqCst, SeqCst) {
+                Ok(_) => break,
+                Err(now) => meta = Meta(now),
+            }
+        }
+        self.set_route(block, 0);
+        self.release(block, domain);
+        true
+    }
+
+    /// Returns a pageblock's place for a check while nothing else runs: bucket, active, isolated.
+    pub(crate) fn place(&self, block: u32) -> (u32, bool, bool) {
+        let meta = self.meta(block);
+        (meta.bucket(), meta.0 & Meta::ACTIVE != 0, meta.is_isolated())
+    }
+}

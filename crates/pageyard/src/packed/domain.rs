@@ -1,0 +1,346 @@
+//! Depots: full and empty magazines that pass between the CPUs of a cache domain, and between
+//! domains through the node's depot.
+
+use core::num::NonZeroU32;
+
+use crate::base::sync::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::base::sync::{AtomicI32, AtomicU32, AtomicU64};
+use crate::packed::cpu::{CLASSES, pages_of};
+
+/// Entries of a magazine.
+pub(crate) const ENTRIES: usize = 64;
+
+/// No magazine: the end of a stack.
+const NIL: u32 = (1 << 24) - 1;
+
+/// Most magazines of a region.
+pub(crate) const MAX_MAGAZINES: u32 = NIL;
+
+/// Most magazines that a stack counts.
+pub(crate) const MOST: u32 = (1 << 12) - 1;
+
+/// The limit of a stack without one.
+const UNCOUNTED: u32 = u32::MAX;
+
+/// Full magazines of a class that a domain's depot holds.
+pub(crate) const NEAR: u32 = 8;
+
+/// The same for pageblocks: a magazine of two is 4 MiB.
+pub(crate) const NEAR_HUGE: u32 = 2;
+
+/// Empty magazines that a domain's depot holds.
+const NEAR_EMPTY: u32 = 8;
+
+/// An array of frames. The embedder provides the memory.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Magazine(pub(crate) [AtomicU32; ENTRIES]);
+
+impl Magazine {
+    /// Returns an empty magazine.
+    pub const fn new() -> Self {
+        Magazine([const { AtomicU32::new(0) }; ENTRIES])
+    }
+}
+
+impl Default for Magazine {
+    fn default() -> Self {
+        Magazine::new()
+    }
+}
+
+/// A magazine's successor in a stack. The embedder provides the memory.
+#[derive(Debug)]
+pub struct Link(AtomicU32);
+
+impl Link {
+    /// Returns a link to nothing.
+    pub const fn new() -> Self {
+        Link(AtomicU32::new(NIL))
+    }
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Link::new()
+    }
+}
+
+/// The head of a stack: tag 28 bits, count 12, index 24. The tag changes with every push and pop,
+/// so that an exchange fails if the magazine was popped and pushed again meanwhile.
+#[derive(Clone, Copy)]
+struct Head(u64);
+
+impl Head {
+    const EMPTY: Head = Head(NIL as u64);
+
+    fn index(self) -> u32 {
+        self.0 as u32 & NIL
+    }
+
+    fn count(self) -> u32 {
+        (self.0 >> 24) as u32 & MOST
+    }
+
+    fn successor(self, index: u32, count: u32) -> Head {
+        let tag = (self.0 >> 36).wrapping_add(1);
+        Head(tag << 36 | u64::from(count & MOST) << 24 | u64::from(index & NIL))
+    }
+}
+
+/// A stack of magazines (Treiber), on a line of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Stack {
+    head: AtomicU64,
+    /// The fewest magazines since the last tick: those were not needed.
+    least: AtomicU32,
+}
+
+impl Stack {
+    const fn new() -> Self {
+        Stack { head: AtomicU64::new(Head::EMPTY.0), least: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        Head(self.head.load(Relaxed)).count()
+    }
+
+    /// Pushes a magazine unless the stack holds `limit` of them. Returns whether it did. A stack
+    /// without a limit ([`UNCOUNTED`]) need not count right.
+    fn push(&self, links: &[Link], index: u32, limit: u32) -> bool {
+        let Some(link) = links.get(index as usize) else { return false };
+        let mut head = Head(self.head.load(Relaxed));
+        loop {
+            if head.count() >= limit {
+                return false;
+            }
+            link.0.store(head.index(), Relaxed);
+            let new = head.successor(index, (head.count() + 1).min(MOST));
+            match self.head.compare_exchange_weak(head.0, new.0, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => head = Head(now),
+            }
+        }
+    }
+
+    fn pop(&self, links: &[Link]) -> Option<u32> {
+        let mut head = Head(self.head.load(Acquire));
+        loop {
+            let index = head.index();
+            let next = links.get(index as usize)?.0.load(Relaxed);
+            let new = head.successor(next, head.count().saturating_sub(1));
+            match self.head.compare_exchange_weak(head.0, new.0, AcqRel, Acquire) {
+                Ok(_) => return Some(index),
+                Err(now) => head = Head(now),
+            }
+        }
+    }
+
+    fn note_least(&self) {
+        let left = self.len();
+        if left < self.least.load(Relaxed) {
+            self.least.store(left, Relaxed);
+        }
+    }
+
+    /// Returns how many magazines a tick drains: a part of those that were not needed since the
+    /// last one. Starts the next interval.
+    fn surplus(&self) -> u32 {
+        let n = self.len();
+        let drop = self.least.load(Relaxed).min(n).div_ceil(DECAY);
+        self.least.store(n - drop, Relaxed);
+        drop
+    }
+}
+
+/// A tick drains one of so many magazines that were not needed.
+const DECAY: u32 = 32;
+
+/// What the CPUs of a cache domain share, or all CPUs of the region (the last one). The embedder
+/// provides the memory.
+#[derive(Debug)]
+pub struct Domain {
+    full: [Stack; CLASSES],
+    empty: Stack,
+    /// Sparse pageblocks by type, as this domain's CPUs counted them.
+    pub(crate) sparse: Counts,
+}
+
+/// Counters on a line of their own.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Counts([AtomicI32; 8]);
+
+impl Counts {
+    pub(crate) fn get(&self, i: usize) -> Option<&AtomicI32> {
+        self.0.get(i)
+    }
+}
+
+impl Domain {
+    /// Returns a domain without magazines.
+    pub const fn new() -> Self {
+        Domain {
+            full: [const { Stack::new() }; CLASSES],
+            empty: Stack::new(),
+            sparse: Counts([const { AtomicI32::new(0) }; 8]),
+        }
+    }
+}
+
+impl Default for Domain {
+    fn default() -> Self {
+        Domain::new()
+    }
+}
+
+/// The depots of a region.
+#[derive(Debug)]
+pub(crate) struct Depots<'a> {
+    /// One for each cache domain, then the node's.
+    domains: &'a [Domain],
+    links: &'a [Link],
+    cpus_per_domain: NonZeroU32,
+    /// Pages that the node's depot may hold.
+    budget: u32,
+    /// Pages that it holds.
+    held: Counts,
+}
+
+impl<'a> Depots<'a> {
+    pub(crate) fn new(
+        domains: &'a [Domain],
+        links: &'a [Link],
+        cpus_per_domain: NonZeroU32,
+        budget: u32,
+    ) -> Self {
+        let held = Counts([const { AtomicI32::new(0) }; 8]);
+        Depots { domains, links, cpus_per_domain, budget, held }
+    }
+
+    /// Returns the number of a CPU's domain.
+    #[inline]
+    pub(crate) fn domain_of(&self, cpu: u32) -> usize {
+        (cpu / self.cpus_per_domain) as usize
+    }
+
+    fn node(&self) -> Option<&'a Domain> {
+        self.domains.last()
+    }
+
+    fn held(&self) -> Option<&AtomicI32> {
+        self.held.get(0)
+    }
+
+    fn add_held(&self, pages: i32) {
+        if let Some(held) = self.held() {
+            held.fetch_add(pages, Relaxed);
+        }
+    }
+
+    /// Returns whether the node's depot may hold `pages` more.
+    fn has_room(&self, pages: i32) -> bool {
+        let held = self.held().map_or(i32::MAX, |h| h.load(Relaxed));
+        held.saturating_add(pages) <= self.budget as i32
+    }
+
+    /// Exchanges an empty magazine for a full one of the domain's depot, or else the node's.
+    pub(crate) fn full_for_empty(&self, domain: usize, class: usize, empty: u32) -> Option<u32> {
+        let near = self.domains.get(domain)?;
+        let stack = near.full.get(class)?;
+        let full = match stack.pop(self.links) {
+            Some(full) => {
+                stack.note_least();
+                full
+            }
+            None => {
+                let stack = self.node()?.full.get(class)?;
+                let full = stack.pop(self.links)?;
+                stack.note_least();
+                self.add_held(-(pages_of(class) as i32));
+                full
+            }
+        };
+        self.add_empty(near, empty);
+        Some(full)
+    }
+
+    /// Exchanges a full magazine for an empty one. `None` if no depot has room.
+    pub(crate) fn empty_for_full(&self, domain: usize, class: usize, full: u32) -> Option<u32> {
+        let near = self.domains.get(domain)?;
+        let node = self.node()?;
+        let limit = near_limit(class);
+        let pages = pages_of(class) as i32;
+        let has_near = near.full.get(class)?.len() < limit;
+        if !has_near && !self.has_room(pages) {
+            return None;
+        }
+        let empty = near.empty.pop(self.links).or_else(|| node.empty.pop(self.links))?;
+        if near.full.get(class)?.push(self.links, full, limit) {
+            return Some(empty);
+        }
+        // Counted before the push, so that concurrent calls do not exceed the budget together.
+        self.add_held(pages);
+        if self.has_room(0) && node.full.get(class)?.push(self.links, full, MOST) {
+            return Some(empty);
+        }
+        self.add_held(-pages);
+        self.add_empty(near, empty);
+        None
+    }
+
+    pub(crate) fn add_empty(&self, near: &Domain, empty: u32) {
+        if !near.empty.push(self.links, empty, NEAR_EMPTY)
+            && let Some(node) = self.node()
+        {
+            node.empty.push(self.links, empty, UNCOUNTED);
+        }
+    }
+
+    /// Puts an empty magazine into the node's depot.
+    pub(crate) fn add_spare(&self, empty: u32) {
+        if let Some(node) = self.node() {
+            node.empty.push(self.links, empty, UNCOUNTED);
+        }
+    }
+
+    /// Takes full magazines out of the depots: all of them, or with `surplus` a part of those that
+    /// no CPU needed since the last call. Passes each to `spill`, then reuses it.
+    pub(crate) fn trim(&self, surplus: bool, mut spill: impl FnMut(u32, usize)) {
+        for (number, domain) in self.domains.iter().enumerate() {
+            let is_node = number + 1 == self.domains.len();
+            for (class, stack) in domain.full.iter().enumerate() {
+                let mut left = if surplus { stack.surplus() } else { MOST };
+                while left > 0
+                    && let Some(full) = stack.pop(self.links)
+                {
+                    left -= 1;
+                    if is_node {
+                        self.add_held(-(pages_of(class) as i32));
+                    }
+                    spill(full, class);
+                    self.add_spare(full);
+                }
+            }
+        }
+    }
+
+    /// Calls `each` with the full magazines and their class. For a check while nothing else runs.
+    pub(crate) fn for_each_full(&self, mut each: impl FnMut(u32, usize)) {
+        for domain in self.domains {
+            for (class, stack) in domain.full.iter().enumerate() {
+                let mut at = Head(stack.head.load(Relaxed)).index();
+                while let Some(link) = self.links.get(at as usize) {
+                    each(at, class);
+                    at = link.0.load(Relaxed);
+                }
+            }
+        }
+    }
+}
+
+/// Returns how many full magazines of a class a domain's depot holds.
+pub(crate) const fn near_limit(class: usize) -> u32 {
+    if pages_of(class) >= 1024 { NEAR_HUGE } else { NEAR }
+}

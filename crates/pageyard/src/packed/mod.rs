@@ -1,0 +1,56 @@
+//! `Packed`: a page-frame engine that keeps free frames as bits and packs allocations into the
+//! fullest pageblocks.
+//!
+//! The [exact engine](crate::Yard) threads free lists through descriptors of 16 bytes, merges at
+//! every free, and moves pages between lists under one zone lock. This engine has none of these:
+//!
+//! - **Bits.** A free frame is a set bit in its pageblock's eight words, one cache line. Free
+//!   neighbours need no merging, and a refill takes a word of up to 64 frames in one operation.
+//! - **Magazines.** Each CPU keeps arrays of frames by order and type. A request that finds one
+//!   writes no shared line. Full magazines pass between CPUs through depots, one per cache domain.
+//! - **Packing.** A refill adopts the fullest pageblock that has free frames. While many
+//!   pageblocks are sparse, frames that are freed into them bypass the magazines, so that the
+//!   sparse pageblocks empty. A pageblock whose frames are all free again becomes *whole* and
+//!   serves requests of 2 MiB, or any type.
+//!
+//! No operation takes a lock but the CPU's own, which another CPU takes only to drain it.
+//!
+//! ```text
+//!   alloc, free    CPU:      magazines (loaded, previous), a run of one word, a pending word
+//!                     |
+//!   64 at a time   Domain:   depot of full magazines; of the node, with a budget
+//!                     |
+//!   a word         Blocks:   8 words of 64 bits a pageblock; index by type and fullness; whole
+//! ```
+//!
+//! # What it does not do yet
+//! A [`Region`] is one contiguous range of frames: no zones, watermarks, reserves, reclaim or
+//! compaction. `Yard` does not use it yet.
+//!
+//! # Invariants
+//! 1. A frame that is not allocated is exactly one of: a set bit, part of a whole pageblock, an
+//!    entry of one magazine, part of one CPU's run or pending word.
+//! 2. A pageblock with a set bit that is neither active nor isolated is in the index of its type
+//!    and bucket, or an operation in progress puts it there.
+//! 3. The frames of a pageblock with its bit in the whole set have no set bit, and clearing the
+//!    bit gives them to the one who cleared it.
+
+mod bits;
+mod blocks;
+mod cpu;
+mod domain;
+mod refill;
+mod region;
+mod set;
+mod storage;
+mod validate;
+
+pub use blocks::{Label, Route, Words};
+pub use cpu::{CpuCounts, PerCpu, Pinned};
+pub use domain::{Domain, Link, Magazine};
+pub use region::{AddError, IsolateError, Region};
+pub use set::IndexWord;
+#[cfg(feature = "alloc")]
+pub use storage::OwnedStorage;
+pub use storage::{FrameState, Needs, RegionError, Storage};
+pub use validate::{Broken, Census};

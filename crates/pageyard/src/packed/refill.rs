@@ -1,0 +1,411 @@
+//! Requests that the loaded magazine cannot serve: the other magazine, the depots, then the zone,
+//! whose fullest pageblocks come first.
+
+use lock_api::RawMutex;
+
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::packed::bits::{self, WORDS};
+use crate::packed::blocks::BUCKETS;
+use crate::packed::cpu::{
+    CLASSES, Cpu, CpuCounts, NONE, Slot, capacity, class_of, order_of, pages_of,
+};
+use crate::packed::region::Region;
+
+/// Blocks that a refill aims at, for orders 0 to 3.
+const BATCH: [u32; 4] = [64, 16, 8, 4];
+
+/// Pageblocks of one bucket that a request looks at.
+const PROBES: usize = 4;
+
+/// The same for single pages, which every pageblock of the index can serve.
+const PROBES_SINGLE: usize = 8;
+
+/// A bucket from which on a pageblock that serves another type changes its type: more than half of
+/// it is free.
+const RELABEL_FROM: u32 = BUCKETS / 2 + 1;
+
+/// Types that serve a request if its own cannot, best first.
+const FALLBACKS: [[MigrateType; 2]; 3] = [
+    [MigrateType::Reclaimable, MigrateType::Movable],
+    [MigrateType::Reclaimable, MigrateType::Unmovable],
+    [MigrateType::Unmovable, MigrateType::Movable],
+];
+
+/// A CPU at work: where it counts, whose depot it uses.
+#[derive(Clone, Copy)]
+pub(crate) struct At {
+    pub(crate) cpu: u32,
+    pub(crate) domain: usize,
+}
+
+impl<R: RawMutex> Region<'_, R> {
+    pub(crate) fn here(&self, cpu: u32) -> At {
+        At { cpu, domain: self.depots.domain_of(cpu) }
+    }
+
+    /// Allocates a block of a kept order and type whose loaded magazine and run are empty.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn alloc_slow(
+        &self,
+        cpu: &mut Cpu,
+        number: u32,
+        order: u8,
+        t: usize,
+    ) -> Option<u32> {
+        self.poll(cpu, number);
+        let at = self.here(number);
+        let class = class_of(order, t);
+        let slot = cpu.slot(class);
+        if slot.previous_count != 0 {
+            core::mem::swap(&mut slot.loaded, &mut slot.previous);
+            slot.count = core::mem::take(&mut slot.previous_count);
+        } else if let Some(full) = self.depots.full_for_empty(at.domain, class, slot.loaded) {
+            slot.loaded = full;
+            slot.count = capacity(order);
+            cpu.counts.depot_out += u64::from(pages_of(class));
+        } else {
+            self.refill(cpu, at, order, t);
+            if cpu.slot(class).blocks() == 0 && cpu.pending != 0 {
+                self.flush(cpu, at);
+                self.refill(cpu, at, order, t);
+            }
+        }
+        self.pop(cpu.slot(class)).or_else(|| self.take_direct(at, order, t))
+    }
+
+    /// Frees a block whose class has no room in the loaded magazine.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn free_slow(
+        &self,
+        cpu: &mut Cpu,
+        number: u32,
+        frame: u32,
+        order: u8,
+        class: usize,
+    ) {
+        let drained = self.poll(cpu, number);
+        let at = self.here(number);
+        let slot = cpu.slot(class);
+        if drained && slot.count < capacity(order) {
+            // The loaded magazine has room now.
+        } else if slot.skip != 0 {
+            slot.skip -= 1;
+            return self.free_to_zone(cpu, at, frame, order);
+        } else if slot.previous_count == 0 {
+            core::mem::swap(&mut slot.loaded, &mut slot.previous);
+            slot.previous_count = core::mem::take(&mut slot.count);
+        } else if slot.previous_count == capacity(order)
+            && let Some(empty) = self.depots.empty_for_full(at.domain, class, slot.previous)
+        {
+            slot.previous = core::mem::replace(&mut slot.loaded, empty);
+            slot.previous_count = core::mem::take(&mut slot.count);
+            cpu.counts.depot_in += u64::from(pages_of(class));
+        } else {
+            // Only this block goes to the zone: a free that spilled a magazine would take as long
+            // as 64 of them.
+            slot.skip = capacity(order);
+            return self.free_to_zone(cpu, at, frame, order);
+        }
+        self.push(cpu.slot(class), frame);
+    }
+
+    /// Frees a block of a kept order to the zone. Blocks of one word are collected first.
+    #[inline(never)]
+    pub(crate) fn free_to_zone(&self, cpu: &mut Cpu, at: At, frame: u32, order: u8) {
+        if order == PAGEBLOCK_ORDER {
+            cpu.counts.returned += u64::from(PAGEBLOCK_PAGES);
+            return self.blocks.put_large(frame, order, at.domain);
+        }
+        let (word, mask) = (frame / 64, bits::block_mask(frame, order));
+        if cpu.pending_word == word {
+            cpu.pending |= mask;
+            return;
+        }
+        self.flush(cpu, at);
+        cpu.pending_word = word;
+        cpu.pending = mask;
+    }
+
+    /// Frees the pending word.
+    pub(crate) fn flush(&self, cpu: &mut Cpu, at: At) {
+        let (word, mask) = (cpu.pending_word, core::mem::take(&mut cpu.pending));
+        cpu.pending_word = NONE;
+        if mask != 0 {
+            cpu.counts.returned += u64::from(mask.count_ones());
+            self.blocks.put(word, mask, at.domain);
+        }
+    }
+
+    /// Frees all blocks of a magazine to the zone, words at a time where neighbours follow each
+    /// other.
+    fn spill(&self, magazine: u32, blocks: u32, order: u8, domain: usize) {
+        let Some(magazine) = self.magazines.get(magazine as usize) else { return };
+        let entries = magazine.0.iter().take(blocks as usize).map(|e| e.load(Relaxed));
+        if order == PAGEBLOCK_ORDER {
+            return entries.for_each(|frame| self.blocks.put_large(frame, order, domain));
+        }
+        let (mut word, mut mask) = (NONE, 0);
+        for frame in entries {
+            if frame / 64 != word {
+                if mask != 0 {
+                    self.blocks.put(word, mask, domain);
+                }
+                (word, mask) = (frame / 64, 0);
+            }
+            mask |= bits::block_mask(frame, order);
+        }
+        if mask != 0 {
+            self.blocks.put(word, mask, domain);
+        }
+    }
+
+    /// Returns all of a CPU's frames to the zone.
+    pub(crate) fn drain_cpu(&self, cpu: &mut Cpu, number: u32) {
+        let at = self.here(number);
+        cpu.counts.returned += cpu.pages() - u64::from(cpu.pending.count_ones());
+        for class in 0..CLASSES {
+            let order = order_of(class);
+            let slot = cpu.slot(class);
+            self.spill(slot.loaded, core::mem::take(&mut slot.count), order, at.domain);
+            self.spill(slot.previous, core::mem::take(&mut slot.previous_count), order, at.domain);
+            slot.skip = 0;
+            let run = core::mem::take(&mut slot.run);
+            if run != 0 {
+                let mask = bits::fill_runs(run, order);
+                self.blocks.put(slot.run_base / 64, mask, at.domain);
+            }
+        }
+        self.flush(cpu, at);
+        let Some(part) = self.cpus.get(number as usize) else { return };
+        for current in part.shared.current() {
+            let block = current.load(Relaxed);
+            if block != NONE {
+                current.store(NONE, Relaxed);
+                self.blocks.release(block, at.domain);
+            }
+        }
+    }
+
+    /// Drains the CPU if another CPU asked its owner to. Returns whether it did.
+    pub(crate) fn poll(&self, cpu: &mut Cpu, number: u32) -> bool {
+        let part = self.cpus.get(number as usize);
+        let asked = part.is_some_and(|part| part.shared.take_request());
+        if asked {
+            self.drain_cpu(cpu, number);
+        }
+        asked
+    }
+
+    /// Returns all frames of depots to the zone, or with `surplus` a part of those that no CPU
+    /// needed since the last call.
+    pub(crate) fn trim_depots(&self, surplus: bool, domain: usize) {
+        self.depots.trim(surplus, |magazine, class| {
+            let order = order_of(class);
+            self.spill(magazine, capacity(order), order, domain);
+        });
+    }
+
+    /// Fills an empty slot from the zone.
+    fn refill(&self, cpu: &mut Cpu, at: At, order: u8, t: usize) {
+        let Cpu { slots, counts, .. } = cpu;
+        let slot = &mut slots[class_of(order, t) & 15];
+        counts.refills += 1;
+        if order == PAGEBLOCK_ORDER {
+            if let Some(block) = self.blocks.claim(0) {
+                self.push(slot, block * PAGEBLOCK_PAGES);
+                counts.taken += u64::from(PAGEBLOCK_PAGES);
+            }
+            return;
+        }
+        let Some(part) = self.cpus.get(at.cpu as usize) else { return };
+        let Some(kind) = part.shared.current.get(t) else { return };
+        let current = &kind[usize::from(order > 0)];
+        let batch = BATCH[usize::from(order) & 3];
+        let enough = |want: u32| want <= batch / 2;
+        let mut want = batch;
+        // CPUs start their searches far from each other.
+        let mut start = at.cpu.wrapping_mul(64).checked_rem(self.blocks.len()).unwrap_or(0);
+        let block = current.load(Relaxed);
+        if block != NONE {
+            want = self.refill_from(slot, counts, block, order, want, at);
+            if enough(want) {
+                return;
+            }
+            current.store(NONE, Relaxed);
+            self.blocks.release(block, at.domain);
+            start = block;
+        }
+        let own_type = MigrateType::from_bits(t as u32);
+        let probes = if order == 0 { PROBES_SINGLE } else { PROBES };
+        for bucket in 1..=BUCKETS {
+            let mut from = start;
+            for _ in 0..probes {
+                let Some(block) = self.blocks.partial(own_type, bucket).find(from) else { break };
+                from = block + 1;
+                if order > 0 && !self.blocks.has_run(block, order) {
+                    continue;
+                }
+                if !self.blocks.adopt(block, own_type, at.domain) {
+                    self.blocks.remove_stale(block, own_type, bucket);
+                    continue;
+                }
+                want = self.refill_from(slot, counts, block, order, want, at);
+                if enough(want) {
+                    current.store(block, Relaxed);
+                    return;
+                }
+                self.blocks.release(block, at.domain);
+            }
+        }
+        if want < batch {
+            return;
+        }
+        if let Some(block) = self.blocks.claim(start) {
+            counts.claims += 1;
+            self.blocks.open(block, own_type);
+            self.refill_from(slot, counts, block, order, want, at);
+            current.store(block, Relaxed);
+            return;
+        }
+        for other in self.cpus {
+            for current in &other.shared.current[t % 3] {
+                let block = current.load(Relaxed);
+                if block != NONE && self.refill_from(slot, counts, block, order, want, at) != want {
+                    return;
+                }
+            }
+        }
+        self.steal(slot, counts, at, order, t, want, start);
+    }
+
+    /// Fills a slot from a pageblock of another type, the emptiest first.
+    #[cold]
+    #[allow(clippy::too_many_arguments)]
+    fn steal(
+        &self,
+        slot: &mut Slot,
+        counts: &mut CpuCounts,
+        at: At,
+        order: u8,
+        t: usize,
+        want: u32,
+        start: u32,
+    ) {
+        let own_type = MigrateType::from_bits(t as u32);
+        for &other in FALLBACKS.get(t).into_iter().flatten() {
+            for bucket in (1..=BUCKETS).rev() {
+                let Some(block) = self.blocks.partial(other, bucket).find(start) else { continue };
+                if !self.blocks.adopt(block, other, at.domain) {
+                    self.blocks.remove_stale(block, other, bucket);
+                    continue;
+                }
+                counts.steals += 1;
+                if bucket >= RELABEL_FROM {
+                    self.blocks.relabel(block, other, own_type);
+                }
+                let left = self.refill_from(slot, counts, block, order, want, at);
+                self.blocks.release(block, at.domain);
+                if left != want {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Moves up to `want` blocks, a word of them at a time, from a pageblock to a slot. Returns how
+    /// many are still wanted.
+    fn refill_from(
+        &self,
+        slot: &mut Slot,
+        counts: &mut CpuCounts,
+        block: u32,
+        order: u8,
+        want: u32,
+        at: At,
+    ) -> u32 {
+        if self.blocks.is_isolated(block) {
+            return want;
+        }
+        let mut left = want;
+        for i in 0..WORDS {
+            if left == 0 {
+                break;
+            }
+            // A whole word in one exchange, rather than a part of it in more instructions.
+            let most = if order == 0 && left > 32 { 64 } else { left };
+            let mut heads = self.blocks.take(block, i, order, most, at.domain);
+            if heads == 0 {
+                continue;
+            }
+            counts.taken += u64::from(heads.count_ones()) << order;
+            left = left.saturating_sub(heads.count_ones());
+            let base = block * PAGEBLOCK_PAGES + i as u32 * 64;
+            if slot.run == 0 {
+                slot.run_base = base;
+                slot.run = heads;
+                continue;
+            }
+            while heads != 0 && slot.count < capacity(order) {
+                self.push(slot, base + heads.trailing_zeros());
+                heads &= heads - 1;
+            }
+            if heads != 0 {
+                counts.returned += u64::from(heads.count_ones()) << order;
+                self.blocks.put(base / 64, bits::fill_runs(heads, order), at.domain);
+            }
+        }
+        left
+    }
+
+    /// Takes a block from the zone for the caller alone: orders that magazines do not keep, and
+    /// the last attempt of those that they do.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_direct(&self, at: At, order: u8, t: usize) -> Option<u32> {
+        if order > PAGEBLOCK_ORDER {
+            return self.blocks.claim_pair().map(|block| block * PAGEBLOCK_PAGES);
+        }
+        if order == PAGEBLOCK_ORDER {
+            return self.blocks.claim(0).map(|block| block * PAGEBLOCK_PAGES);
+        }
+        let own_type = MigrateType::from_bits(t as u32);
+        if let Some(frame) = self.take_partial(at, order, own_type) {
+            return Some(frame);
+        }
+        if let Some(block) = self.blocks.claim(0) {
+            self.blocks.open(block, own_type);
+            let frame = self.blocks.take_direct(block, order, at.domain);
+            self.blocks.release(block, at.domain);
+            if frame.is_some() {
+                return frame;
+            }
+        }
+        let mut others = FALLBACKS.get(t).into_iter().flatten();
+        others.find_map(|&other| self.take_partial(at, order, other)).or_else(|| {
+            let current = self.cpus.iter().flat_map(|part| part.shared.current());
+            let mut blocks = current.map(|c| c.load(Relaxed)).filter(|&block| block != NONE);
+            blocks.find_map(|block| self.blocks.take_direct(block, order, at.domain))
+        })
+    }
+
+    /// Takes a block from a partly free pageblock of a type, the fullest first.
+    fn take_partial(&self, at: At, order: u8, t: MigrateType) -> Option<u32> {
+        // A bucket below holds pageblocks with fewer free frames than the block has.
+        let first = ((1u32 << order) / 64).max(1);
+        (first..=BUCKETS).find_map(|bucket| {
+            let mut from = 0;
+            (0..PROBES).find_map(|_| {
+                let block = self.blocks.partial(t, bucket).find(from)?;
+                from = block + 1;
+                let taken = self.blocks.take_direct(block, order, at.domain);
+                if taken.is_none() && self.blocks.place(block).0 != bucket {
+                    self.blocks.remove_stale(block, t, bucket);
+                }
+                taken
+            })
+        })
+    }
+}

@@ -1,0 +1,544 @@
+//! A range of frames under the packed engine: allocation, free, drains, isolation.
+
+use core::fmt;
+use core::num::NonZeroU32;
+use core::ops::Range;
+
+use lock_api::RawMutex;
+
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{
+    CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn,
+};
+use crate::packed::bits;
+use crate::packed::blocks::{Blocks, KEPT_TYPES};
+use crate::packed::cpu::{
+    CLASSES, Cpu, CpuCounts, PerCpu, Pinned, Slot, capacity, class_of, is_kept,
+};
+use crate::packed::domain::{Depots, Magazine};
+use crate::packed::refill::At;
+use crate::packed::storage::{FrameState, Needs, RegionError, Storage};
+use crate::request::free::FreeError;
+
+/// Why frames were not added. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AddError {
+    /// The frame lies outside the region.
+    Foreign(Pfn),
+    /// The frame was added before.
+    Present(Pfn),
+}
+
+impl fmt::Display for AddError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddError::Foreign(pfn) => write!(f, "frame {pfn} lies outside the region"),
+            AddError::Present(pfn) => write!(f, "frame {pfn} was added before"),
+        }
+    }
+}
+
+impl core::error::Error for AddError {}
+
+/// Why a pageblock was not isolated, or its isolation not ended. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IsolateError {
+    /// The frame lies outside the region.
+    Foreign,
+    /// The pageblock is isolated already.
+    Isolated,
+    /// The pageblock is not isolated.
+    NotIsolated,
+    /// A CPU refills from the pageblock, or it is allocated as a whole: drain the CPUs, then try
+    /// again.
+    Busy,
+}
+
+impl fmt::Display for IsolateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IsolateError::Foreign => "the frame lies outside the region",
+            IsolateError::Isolated => "the pageblock is isolated already",
+            IsolateError::NotIsolated => "the pageblock is not isolated",
+            IsolateError::Busy => {
+                "the pageblock is in use as a whole: drain the CPUs and try again"
+            }
+        })
+    }
+}
+
+impl core::error::Error for IsolateError {}
+
+/// One contiguous range of frames under the packed engine.
+///
+/// All methods take `&self` and may run on all CPUs at once. A request names the CPU that it runs
+/// on; if that CPU's lock is held (a request was interrupted, or another CPU drains it), it goes to
+/// the zone, which takes no lock.
+///
+/// ```
+/// use pageyard::packed::OwnedStorage;
+/// use pageyard::{CpuId, MigrateType, Order, Pfn};
+///
+/// // 1 GiB for four CPUs, two of which share a cache.
+/// let storage = OwnedStorage::<spin::Mutex<()>>::new(1 << 18, 4, 2)?;
+/// let region = storage.region(Pfn(0))?;
+/// region.add(Pfn(256)..Pfn(1 << 18))?;
+///
+/// let page = region.alloc(CpuId(0), Order::ZERO, MigrateType::Unmovable).expect("plenty");
+/// region.free(CpuId(3), page, Order::ZERO)?;
+/// assert!(region.free(CpuId(3), page, Order::ZERO).is_err(), "a double free is an error");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Region<'a, R: RawMutex> {
+    states: &'a [FrameState],
+    pub(crate) magazines: &'a [Magazine],
+    pub(crate) cpus: &'a [PerCpu<R>],
+    /// The frame of index 0: the start of the largest block with the first frame.
+    base: u64,
+    frames: Range<u32>,
+    pub(crate) blocks: Blocks<'a>,
+    pub(crate) depots: Depots<'a>,
+}
+
+impl<R: RawMutex> fmt::Debug for Region<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("base", &self.base)
+            .field("frames", &self.frames)
+            .field("cpus", &self.cpus.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, R: RawMutex> Region<'a, R> {
+    /// Creates a region of `frames` frames from `first` on, none of which is there yet.
+    ///
+    /// `cpus_per_domain` CPUs with neighbouring numbers share a cache and hence a depot. `storage`
+    /// must be of the size that [`Needs`] states for the same numbers, and unused.
+    ///
+    /// # Errors
+    /// [`RegionError`].
+    pub fn new(
+        first: Pfn,
+        frames: u32,
+        cpus_per_domain: u32,
+        storage: Storage<'a, R>,
+    ) -> Result<Self, RegionError> {
+        let cpus = storage.cpus.len() as u32;
+        let needs = Needs::of(first, frames, cpus, cpus_per_domain)?;
+        storage.check(&needs)?;
+        let per_domain = NonZeroU32::new(cpus_per_domain).ok_or(RegionError::NoCpu)?;
+        let Storage { states, words, labels, routes, index, magazines, links, cpus, domains } =
+            storage;
+        let start = Needs::before(first);
+        let base = first.0 - u64::from(start);
+        let region = Region {
+            states,
+            magazines,
+            cpus,
+            base,
+            frames: start..start + frames,
+            blocks: Blocks::new(words, labels, routes, index, domains),
+            depots: Depots::new(domains, links, per_domain, needs.depot_pages),
+        };
+        let mut spare = 0..needs.magazines as u32;
+        for part in cpus {
+            let mut cpu = part.own.try_lock().ok_or(RegionError::InUse)?;
+            if cpu.slots[0].previous != 0 {
+                return Err(RegionError::InUse);
+            }
+            for class in 0..CLASSES {
+                let slot = cpu.slot(class);
+                slot.loaded = spare.next().ok_or(RegionError::InUse)?;
+                slot.previous = spare.next().ok_or(RegionError::InUse)?;
+            }
+        }
+        spare.for_each(|magazine| region.depots.add_spare(magazine));
+        Ok(region)
+    }
+
+    /// Returns the number of CPUs.
+    pub fn cpus(&self) -> u32 {
+        self.cpus.len() as u32
+    }
+
+    /// Returns the region's frames, added or not.
+    pub fn frames(&self) -> Range<Pfn> {
+        self.pfn(self.frames.start)..self.pfn(self.frames.end)
+    }
+
+    #[inline(always)]
+    pub(crate) fn pfn(&self, frame: u32) -> Pfn {
+        Pfn(self.base.wrapping_add(u64::from(frame)))
+    }
+
+    #[inline(always)]
+    fn state(&self, frame: u32) -> Option<&FrameState> {
+        self.states.get(frame as usize)
+    }
+
+    /// Returns the index of a frame of the region.
+    pub(crate) fn index_of(&self, pfn: Pfn) -> Option<u32> {
+        let frame = u32::try_from(pfn.0.checked_sub(self.base)?).ok()?;
+        self.frames.contains(&frame).then_some(frame)
+    }
+
+    /// Adds free frames: memory that the caller has and no longer uses. Pageblocks of which some
+    /// frames are never added work; they never become whole.
+    ///
+    /// # Errors
+    /// [`AddError`] for a frame that lies outside, or that was added before; nothing has changed.
+    pub fn add(&self, range: Range<Pfn>) -> Result<(), AddError> {
+        let frames = (range.start.0..range.end.0).map(Pfn);
+        // Marks all frames first, so that concurrent calls cannot add one twice.
+        for (n, pfn) in frames.clone().enumerate() {
+            let marked = match self.index_of(pfn).and_then(|frame| self.state(frame)) {
+                None => Err(AddError::Foreign(pfn)),
+                Some(state) if state.begin_add() => Ok(()),
+                Some(_) => Err(AddError::Present(pfn)),
+            };
+            if marked.is_err() {
+                let done = frames.take(n).filter_map(|pfn| self.index_of(pfn));
+                done.filter_map(|frame| self.state(frame)).for_each(FrameState::roll_back_add);
+                return marked;
+            }
+        }
+        let at = self.here(0);
+        let mut next = range.start;
+        while next < range.end {
+            let Some(frame) = self.index_of(next) else { break };
+            let block = frame / PAGEBLOCK_PAGES;
+            let end = ((block + 1) * PAGEBLOCK_PAGES).min(frame + (range.end.0 - next.0) as u32);
+            if end - frame == PAGEBLOCK_PAGES {
+                self.blocks.add_whole(block);
+            } else {
+                self.add_frames(frame..end, at);
+            }
+            next = self.pfn(end);
+        }
+        Ok(())
+    }
+
+    fn add_frames(&self, frames: Range<u32>, at: At) {
+        let mut frame = frames.start;
+        while frame < frames.end {
+            let n = (64 - frame % 64).min(frames.end - frame);
+            let mask = if n == 64 { !0 } else { ((1 << n) - 1) << (frame % 64) };
+            self.blocks.put(frame / 64, mask, at.domain);
+            frame += n;
+        }
+    }
+
+    /// Allocates a block of 2^`order` frames, aligned to its size, for the CPU that the caller runs
+    /// on.
+    ///
+    /// Frames of one type come from the same pageblocks, as far as memory allows. Pageblocks are
+    /// unmovable, movable or reclaimable; requests of other types fail.
+    ///
+    /// Returns `None` if no block is free, or the CPU does not exist.
+    #[inline]
+    pub fn alloc(&self, cpu: CpuId, order: Order, t: MigrateType) -> Option<Pfn> {
+        let part = self.cpus.get(cpu.0 as usize)?;
+        match part.own.try_lock() {
+            Some(mut own) => self.alloc_on(&mut own, cpu.0, order, t),
+            None => self.alloc_direct(cpu.0, order, t),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn alloc_on(
+        &self,
+        cpu: &mut Cpu,
+        number: u32,
+        order: Order,
+        t: MigrateType,
+    ) -> Option<Pfn> {
+        let (o, t) = (order.get(), t as usize);
+        if !is_kept(o) || t >= KEPT_TYPES {
+            return self.alloc_direct(number, order, MigrateType::from_bits(t as u32));
+        }
+        let frame = match self.pop(cpu.slot(class_of(o, t))) {
+            Some(frame) => frame,
+            None => self.alloc_slow(cpu, number, o, t)?,
+        };
+        self.state(frame)?.set_allocated(o, t);
+        Some(self.pfn(frame))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_direct(&self, number: u32, order: Order, t: MigrateType) -> Option<Pfn> {
+        if t as usize >= KEPT_TYPES {
+            return None;
+        }
+        let frame = self.take_direct(self.here(number), order.get(), t as usize)?;
+        self.state(frame)?.set_allocated(order.get(), t as usize);
+        Some(self.pfn(frame))
+    }
+
+    /// Pops a block from the loaded magazine or the run.
+    #[inline(always)]
+    pub(crate) fn pop(&self, slot: &mut Slot) -> Option<u32> {
+        if let Some(n) = slot.count.checked_sub(1) {
+            let entries = &self.magazines.get(slot.loaded as usize)?.0;
+            slot.count = n;
+            return Some(entries[n as usize & 63].load(Relaxed));
+        }
+        if slot.run == 0 {
+            return None;
+        }
+        let frame = slot.run_base + slot.run.trailing_zeros();
+        slot.run &= slot.run - 1;
+        Some(frame)
+    }
+
+    /// Pushes a block on the loaded magazine, which must have room.
+    #[inline(always)]
+    pub(crate) fn push(&self, slot: &mut Slot, frame: u32) {
+        if let Some(Magazine(entries)) = self.magazines.get(slot.loaded as usize) {
+            entries[slot.count as usize & 63].store(frame, Relaxed);
+            slot.count += 1;
+        }
+    }
+
+    /// Frees a block that [`alloc`](Region::alloc) allocated. If several threads free one block
+    /// concurrently, one of them succeeds.
+    ///
+    /// # Errors
+    /// [`FreeError`] if the block or its order is wrong; nothing has changed.
+    #[inline]
+    pub fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free_as::<false>(cpu, pfn, order)
+    }
+
+    /// Frees a block like [`free`](Region::free), but the caller guarantees that no other thread
+    /// frees it concurrently, as a type that owns the block does. Saves one atomic exchange.
+    ///
+    /// If two threads do free one block at once, both may succeed, and two requests may get it.
+    /// [`double_frees`](Region::double_frees) counts those that were noticed later.
+    ///
+    /// # Errors
+    /// As [`free`](Region::free).
+    #[inline]
+    pub fn free_owned(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free_as::<true>(cpu, pfn, order)
+    }
+
+    #[inline(always)]
+    fn free_as<const OWNED: bool>(
+        &self,
+        cpu: CpuId,
+        pfn: Pfn,
+        order: Order,
+    ) -> Result<(), FreeError> {
+        let Some(part) = self.cpus.get(cpu.0 as usize) else {
+            return Err(FreeError::UnknownCpu(cpu));
+        };
+        match part.own.try_lock() {
+            Some(mut own) => self.free_on::<OWNED>(&mut own, cpu.0, pfn, order),
+            None => self.free_direct(cpu.0, pfn, order),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn free_on<const OWNED: bool>(
+        &self,
+        cpu: &mut Cpu,
+        number: u32,
+        pfn: Pfn,
+        order: Order,
+    ) -> Result<(), FreeError> {
+        let o = order.get();
+        let Some((frame, t)) = self.begin_free::<OWNED>(pfn, o) else {
+            return Err(self.why_not(pfn, order));
+        };
+        if !is_kept(o) {
+            self.free_large(frame, o, number);
+            return Ok(());
+        }
+        if o != PAGEBLOCK_ORDER && self.blocks.bypasses(frame / PAGEBLOCK_PAGES, t) {
+            self.free_to_zone(cpu, self.here(number), frame, o);
+            return Ok(());
+        }
+        let class = class_of(o, t);
+        let slot = cpu.slot(class);
+        if slot.count < capacity(o) {
+            self.push(slot, frame);
+        } else {
+            self.free_slow(cpu, number, frame, o, class);
+        }
+        Ok(())
+    }
+
+    /// Takes a block from its owner if it is allocated with this order. Returns its frame and type.
+    #[inline(always)]
+    fn begin_free<const OWNED: bool>(&self, pfn: Pfn, order: u8) -> Option<(u32, usize)> {
+        let frame = pfn.0.wrapping_sub(self.base);
+        let state = self.states.get(usize::try_from(frame).ok()?)?;
+        let t = state.begin_free::<OWNED>(order)?;
+        Some((frame as u32, t))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_direct(&self, number: u32, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let Some((frame, _)) = self.begin_free::<false>(pfn, order.get()) else {
+            return Err(self.why_not(pfn, order));
+        };
+        self.free_large(frame, order.get(), number);
+        Ok(())
+    }
+
+    /// Frees a block of any order to the zone.
+    #[inline(never)]
+    fn free_large(&self, frame: u32, order: u8, number: u32) {
+        let at = self.here(number);
+        if order < 6 {
+            self.blocks.put(frame / 64, bits::block_mask(frame, order), at.domain);
+        } else {
+            self.blocks.put_large(frame, order, at.domain);
+        }
+    }
+
+    /// Explains a free that was refused.
+    #[cold]
+    #[inline(never)]
+    fn why_not(&self, pfn: Pfn, order: Order) -> FreeError {
+        let Some(frame) = self.index_of(pfn) else { return FreeError::Foreign };
+        let allocated = |frame: u32| self.state(frame).and_then(FrameState::allocated);
+        if let Some(allocated) = allocated(frame) {
+            // Equal if another thread freed the block, and it was allocated again meanwhile.
+            return if allocated == order {
+                FreeError::DoubleFree
+            } else {
+                FreeError::WrongOrder { allocated }
+            };
+        }
+        if self.state(frame).is_some_and(FrameState::is_absent) {
+            return FreeError::Reserved;
+        }
+        if !frame.is_multiple_of(1 << order.get()) {
+            return FreeError::Misaligned;
+        }
+        for o in 1..=MAX_ORDER {
+            let head = frame & !((1 << o) - 1);
+            if let Some(allocated) = allocated(head)
+                && allocated.get() >= o
+            {
+                return FreeError::NotHead { head: self.pfn(head), allocated };
+            }
+        }
+        FreeError::DoubleFree
+    }
+
+    /// Gives a CPU to the caller until the result is dropped. `None` if the CPU does not exist, is
+    /// pinned, or another CPU drains it at this moment.
+    pub fn pin(&self, cpu: CpuId) -> Option<Pinned<'_, 'a, R>> {
+        let guard = self.cpus.get(cpu.0 as usize)?.own.try_lock()?;
+        Some(Pinned::new(self, guard, cpu.0))
+    }
+
+    /// Returns all frames of a CPU to the zone. Returns false if the CPU is pinned or in a request:
+    /// its owner drains it at its next refill or [`poll`](Pinned::poll) then.
+    pub fn drain(&self, cpu: CpuId) -> bool {
+        let Some(part) = self.cpus.get(cpu.0 as usize) else { return true };
+        match part.own.try_lock() {
+            Some(mut own) => {
+                self.drain_cpu(&mut own, cpu.0);
+                true
+            }
+            None => {
+                part.shared.request_drain();
+                false
+            }
+        }
+    }
+
+    /// Drains all CPUs, then the depots. Returns false if a CPU will be drained by its owner, as in
+    /// [`drain`](Region::drain).
+    pub fn drain_all(&self) -> bool {
+        let mut all = true;
+        for cpu in 0..self.cpus() {
+            all &= self.drain(CpuId(cpu));
+        }
+        self.trim_depots(false, 0);
+        all
+    }
+
+    /// Returns to the zone a part of what no CPU took from the depots since the last call. Call it
+    /// once a second.
+    pub fn tick(&self) {
+        self.trim_depots(true, 0);
+        for t in [MigrateType::Unmovable, MigrateType::Movable, MigrateType::Reclaimable] {
+            self.blocks.set_level(t);
+        }
+    }
+
+    /// Stops allocation from the pageblock of a frame. What is freed stays in the pageblock.
+    ///
+    /// Frames of the pageblock that CPUs and depots keep are allocated until they are
+    /// [drained](Region::drain_all).
+    ///
+    /// # Errors
+    /// [`IsolateError`].
+    pub fn isolate(&self, pfn: Pfn) -> Result<(), IsolateError> {
+        let block = self.index_of(pfn).ok_or(IsolateError::Foreign)? / PAGEBLOCK_PAGES;
+        if self.blocks.isolate(block, 0) {
+            return Ok(());
+        }
+        let isolated = self.blocks.is_isolated(block);
+        Err(if isolated { IsolateError::Isolated } else { IsolateError::Busy })
+    }
+
+    /// Ends [`isolate`](Region::isolate).
+    ///
+    /// # Errors
+    /// [`IsolateError`].
+    pub fn unisolate(&self, pfn: Pfn) -> Result<(), IsolateError> {
+        let block = self.index_of(pfn).ok_or(IsolateError::Foreign)? / PAGEBLOCK_PAGES;
+        if self.blocks.unisolate(block, 0) { Ok(()) } else { Err(IsolateError::NotIsolated) }
+    }
+
+    /// Returns the type of a frame's pageblock; `None` outside the region.
+    pub fn block_type(&self, pfn: Pfn) -> Option<MigrateType> {
+        Some(self.blocks.block_type(self.index_of(pfn)? / PAGEBLOCK_PAGES))
+    }
+
+    /// Returns the free frames of a frame's pageblock that no CPU keeps; `None` outside the region.
+    pub fn free_in_block(&self, pfn: Pfn) -> Option<u32> {
+        let block = self.index_of(pfn)? / PAGEBLOCK_PAGES;
+        let whole = self.blocks.whole().contains(block);
+        Some(if whole { PAGEBLOCK_PAGES } else { self.blocks.free_in(block) })
+    }
+
+    /// Returns the number of pageblocks whose frames are all free. Counts them.
+    pub fn whole_blocks(&self) -> u64 {
+        self.blocks.whole().len()
+    }
+
+    /// Returns the number of free frames that no CPU or depot keeps. Counts them.
+    pub fn free_frames(&self) -> u64 {
+        let bits: u64 = (0..self.blocks.len()).map(|b| u64::from(self.blocks.free_in(b))).sum();
+        bits + self.whole_blocks() * u64::from(PAGEBLOCK_PAGES)
+    }
+
+    /// Returns how many frames were found free when they were freed to the zone. Only
+    /// [`free_owned`](Region::free_owned) of one block by two threads at once leads to them.
+    pub fn double_frees(&self) -> u64 {
+        self.blocks.double_frees()
+    }
+
+    /// Returns what a CPU did. `None` if the CPU does not exist or its lock is held.
+    pub fn counts(&self, cpu: CpuId) -> Option<CpuCounts> {
+        Some(self.cpus.get(cpu.0 as usize)?.own.try_lock()?.counts)
+    }
+
+    pub(crate) fn frame_state(&self, pfn: Pfn) -> Option<&FrameState> {
+        self.state(self.index_of(pfn)?)
+    }
+
+    /// Returns the order of the block that is allocated at a frame; `None` if none begins there.
+    pub fn allocated(&self, pfn: Pfn) -> Option<Order> {
+        self.state(self.index_of(pfn)?)?.allocated()
+    }
+}

@@ -1,0 +1,305 @@
+//! The memory of a region: what it needs, and how an embedder provides it.
+
+use core::fmt;
+
+use lock_api::RawMutex;
+
+use crate::base::sync::AtomicU8;
+use crate::base::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::base::units::{MAX_ORDER, Order, PAGEBLOCK_PAGES, Pfn};
+use crate::packed::blocks::{Blocks, KEPT_TYPES, Label, Route, Words};
+use crate::packed::cpu::{CLASSES, PerCpu};
+use crate::packed::domain::{Domain, Link, MAX_MAGAZINES, MOST, Magazine, near_limit};
+use crate::packed::set::IndexWord;
+
+/// Whether a frame is the head of an allocated block: 0 for a frame that was never added, 1 for a
+/// free frame or one inside a block, else [`ALLOCATED`](FrameState::ALLOCATED) with the request's
+/// type in bits 4 and 5 and the order in bits 0 to 3. The embedder provides the memory.
+#[derive(Debug)]
+pub struct FrameState(AtomicU8);
+
+impl FrameState {
+    const ABSENT: u8 = 0;
+    const FREE: u8 = 1;
+    const ALLOCATED: u8 = 0x80;
+    /// The bits that a free compares.
+    const CHECKED: u8 = 0x8f;
+
+    /// Returns the state of a frame that was not added.
+    pub const fn new() -> Self {
+        FrameState(AtomicU8::new(FrameState::ABSENT))
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_allocated(&self, order: u8, t: usize) {
+        self.0.store(FrameState::ALLOCATED | (t as u8) << 4 | order, Release);
+    }
+
+    /// Ends the allocation if the frame is the head of a block of this order. Returns the type. Of
+    /// several callers one succeeds, unless `OWNED`: then the caller is alone.
+    #[inline(always)]
+    pub(crate) fn begin_free<const OWNED: bool>(&self, order: u8) -> Option<usize> {
+        let seen = self.0.load(Relaxed);
+        if seen & FrameState::CHECKED != FrameState::ALLOCATED | order {
+            return None;
+        }
+        if OWNED {
+            self.0.store(FrameState::FREE, Relaxed);
+        } else if self.0.compare_exchange(seen, FrameState::FREE, Acquire, Relaxed).is_err() {
+            return None;
+        }
+        Some(usize::from(seen >> 4 & 3))
+    }
+
+    pub(crate) fn begin_add(&self) -> bool {
+        let (from, to) = (FrameState::ABSENT, FrameState::FREE);
+        self.0.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
+    }
+
+    pub(crate) fn roll_back_add(&self) {
+        self.0.store(FrameState::ABSENT, Relaxed);
+    }
+
+    pub(crate) fn is_absent(&self) -> bool {
+        self.0.load(Relaxed) == FrameState::ABSENT
+    }
+
+    /// Returns the order of the block whose head the frame is.
+    pub(crate) fn allocated(&self) -> Option<Order> {
+        let seen = self.0.load(Relaxed);
+        let is = seen & FrameState::ALLOCATED != 0;
+        if is { Order::new(seen & 15) } else { None }
+    }
+}
+
+impl Default for FrameState {
+    fn default() -> Self {
+        FrameState::new()
+    }
+}
+
+/// Why a region cannot be created.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegionError {
+    /// No frames, or more than 2^31.
+    Frames,
+    /// No CPU, or no CPU per cache domain.
+    NoCpu,
+    /// Too many CPUs for the number of magazines that a region can name.
+    TooManyCpus,
+    /// A part of the storage does not have the size that [`Needs`] states.
+    Storage {
+        /// Which part.
+        part: &'static str,
+        /// Its size in elements.
+        given: usize,
+        /// The size it needs.
+        needed: usize,
+    },
+    /// The storage serves another region.
+    InUse,
+}
+
+impl fmt::Display for RegionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RegionError::Frames => f.write_str("a region has 1 to 2^31 frames"),
+            RegionError::NoCpu => f.write_str("a region needs at least one CPU per cache domain"),
+            RegionError::TooManyCpus => f.write_str("the region has too many CPUs"),
+            RegionError::Storage { part, given, needed } => {
+                write!(f, "storage has {given} elements for {part}; the region needs {needed}")
+            }
+            RegionError::InUse => f.write_str("the storage serves another region"),
+        }
+    }
+}
+
+impl core::error::Error for RegionError {}
+
+/// How many elements each part of a region's [`Storage`] has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Needs {
+    /// One state per frame.
+    pub states: usize,
+    /// Words, labels and routes: one per pageblock.
+    pub blocks: usize,
+    /// Words of the index.
+    pub index: usize,
+    /// Magazines and their links.
+    pub magazines: usize,
+    /// One part per CPU.
+    pub cpus: usize,
+    /// One per cache domain, and one for all of them.
+    pub domains: usize,
+    /// Pages that the node's depot may hold: one in 76.
+    pub depot_pages: u32,
+}
+
+impl Needs {
+    /// Returns the needs of a region of `frames` frames from `first` on, for `cpus` CPUs of which
+    /// `cpus_per_domain` share a cache.
+    ///
+    /// # Errors
+    /// [`RegionError`] if the numbers are out of range.
+    pub fn of(
+        first: Pfn,
+        frames: u32,
+        cpus: u32,
+        cpus_per_domain: u32,
+    ) -> Result<Needs, RegionError> {
+        if frames == 0 || frames > 1 << 31 {
+            return Err(RegionError::Frames);
+        }
+        if cpus == 0 || cpus_per_domain == 0 {
+            return Err(RegionError::NoCpu);
+        }
+        let blocks = (Needs::before(first) + frames).div_ceil(PAGEBLOCK_PAGES) as usize;
+        let domains = cpus.div_ceil(cpus_per_domain) as usize;
+        let depot_pages = (frames / 76).min((MOST - 1) * 32);
+        let near: usize = (0..CLASSES).map(|class| near_limit(class) as usize).sum();
+        // Each CPU has two per class; each domain's depot is full of full ones and has some empty
+        // ones; the node's depot holds at most one for 32 pages.
+        let magazines = cpus as usize * CLASSES * 2
+            + domains * (near + 8)
+            + depot_pages as usize / 32
+            + cpus as usize;
+        if magazines >= MAX_MAGAZINES as usize {
+            return Err(RegionError::TooManyCpus);
+        }
+        Ok(Needs {
+            states: blocks * PAGEBLOCK_PAGES as usize,
+            blocks,
+            index: Blocks::index_words(blocks),
+            magazines,
+            cpus: cpus as usize,
+            domains: domains + 1,
+            depot_pages,
+        })
+    }
+
+    /// Returns the frames between the largest block's start and `first`.
+    pub(crate) fn before(first: Pfn) -> u32 {
+        (first.0 % (1 << MAX_ORDER)) as u32
+    }
+
+    /// Returns the bytes of all parts together, for locks of type `R`.
+    pub const fn bytes<R: RawMutex>(&self) -> usize {
+        self.states
+            + self.blocks * (size_of::<Words>() + size_of::<Label>() + size_of::<Route>())
+            + self.index * size_of::<IndexWord>()
+            + self.magazines * (size_of::<Magazine>() + size_of::<Link>())
+            + self.cpus * size_of::<PerCpu<R>>()
+            + self.domains * size_of::<Domain>()
+    }
+}
+
+/// The memory of a region, provided by the embedder: arrays of new elements, as many as [`Needs`]
+/// states.
+#[derive(Debug)]
+pub struct Storage<'a, R: RawMutex> {
+    /// States of frames.
+    pub states: &'a [FrameState],
+    /// Bits of free frames.
+    pub words: &'a [Words],
+    /// Types and places of pageblocks.
+    pub labels: &'a [Label],
+    /// Where frees go.
+    pub routes: &'a [Route],
+    /// The index of pageblocks.
+    pub index: &'a [IndexWord],
+    /// Magazines.
+    pub magazines: &'a [Magazine],
+    /// The links of magazines.
+    pub links: &'a [Link],
+    /// The CPUs' parts.
+    pub cpus: &'a [PerCpu<R>],
+    /// The cache domains' parts.
+    pub domains: &'a [Domain],
+}
+
+impl<R: RawMutex> Storage<'_, R> {
+    pub(crate) fn check(&self, needs: &Needs) -> Result<(), RegionError> {
+        let parts = [
+            ("states", self.states.len(), needs.states),
+            ("words", self.words.len(), needs.blocks),
+            ("labels", self.labels.len(), needs.blocks),
+            ("routes", self.routes.len(), needs.blocks),
+            ("index", self.index.len(), needs.index),
+            ("magazines", self.magazines.len(), needs.magazines),
+            ("links", self.links.len(), needs.magazines),
+            ("cpus", self.cpus.len(), needs.cpus),
+            ("domains", self.domains.len(), needs.domains),
+        ];
+        match parts.into_iter().find(|(_, given, needed)| given != needed) {
+            None => Ok(()),
+            Some((part, given, needed)) => Err(RegionError::Storage { part, given, needed }),
+        }
+    }
+}
+
+const _: () = assert!(KEPT_TYPES <= 4, "a frame's state has two bits for the type");
+
+/// The memory of a region on the heap (feature `alloc`).
+#[cfg(feature = "alloc")]
+#[derive(Debug)]
+pub struct OwnedStorage<R: RawMutex> {
+    frames: u32,
+    cpus_per_domain: u32,
+    states: heap::boxed::Box<[FrameState]>,
+    words: heap::boxed::Box<[Words]>,
+    labels: heap::boxed::Box<[Label]>,
+    routes: heap::boxed::Box<[Route]>,
+    index: heap::boxed::Box<[IndexWord]>,
+    magazines: heap::boxed::Box<[Magazine]>,
+    links: heap::boxed::Box<[Link]>,
+    cpus: heap::boxed::Box<[PerCpu<R>]>,
+    domains: heap::boxed::Box<[Domain]>,
+}
+
+#[cfg(feature = "alloc")]
+impl<R: RawMutex> OwnedStorage<R> {
+    /// Allocates the storage of a region of `frames` frames that begins at a multiple of 1,024, for `cpus`
+    /// CPUs of which `cpus_per_domain` share a cache.
+    ///
+    /// # Errors
+    /// [`RegionError`] if the numbers are out of range.
+    pub fn new(frames: u32, cpus: u32, cpus_per_domain: u32) -> Result<Self, RegionError> {
+        fn many<T: Default>(n: usize) -> heap::boxed::Box<[T]> {
+            (0..n).map(|_| T::default()).collect()
+        }
+        let needs = Needs::of(Pfn(0), frames, cpus, cpus_per_domain)?;
+        Ok(OwnedStorage {
+            frames,
+            cpus_per_domain,
+            states: many(needs.states),
+            words: many(needs.blocks),
+            labels: many(needs.blocks),
+            routes: many(needs.blocks),
+            index: many(needs.index),
+            magazines: many(needs.magazines),
+            links: many(needs.magazines),
+            cpus: many(needs.cpus),
+            domains: many(needs.domains),
+        })
+    }
+
+    /// Creates the region, from `first` on.
+    ///
+    /// # Errors
+    /// [`RegionError::InUse`] if the storage served a region before; [`RegionError::Storage`] if
+    /// `first` is no multiple of 1,024 and the storage is too small for that.
+    pub fn region(&self, first: Pfn) -> Result<crate::packed::Region<'_, R>, RegionError> {
+        let storage = Storage {
+            states: &self.states,
+            words: &self.words,
+            labels: &self.labels,
+            routes: &self.routes,
+            index: &self.index,
+            magazines: &self.magazines,
+            links: &self.links,
+            cpus: &self.cpus,
+            domains: &self.domains,
+        };
+        crate::packed::Region::new(first, self.frames, self.cpus_per_domain, storage)
+    }
+}

@@ -1,0 +1,180 @@
+//! A check of a region's invariants while nothing else runs.
+
+use core::fmt;
+
+use lock_api::RawMutex;
+
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{PAGEBLOCK_PAGES, Pfn};
+use crate::packed::blocks::BUCKETS;
+use crate::packed::cpu::{CLASSES, NONE, capacity, order_of};
+use crate::packed::region::Region;
+use crate::packed::storage::FrameState;
+
+/// Where a region's frames are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Census {
+    /// Frames that were added.
+    pub present: u64,
+    /// Frames of allocated blocks.
+    pub allocated: u64,
+    /// Free frames as bits.
+    pub bits: u64,
+    /// Frames of whole pageblocks.
+    pub whole: u64,
+    /// Frames that CPUs keep.
+    pub cpus: u64,
+    /// Frames in depots.
+    pub depots: u64,
+}
+
+/// An invariant that does not hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Broken {
+    /// A CPU's lock is held: the check cannot run.
+    Busy,
+    /// An allocated block contains a frame that is absent, a head, or free.
+    Inside(Pfn),
+    /// A whole pageblock has set bits or allocated frames, or is not active.
+    Whole(Pfn),
+    /// A pageblock with free frames is in no index.
+    Lost(Pfn),
+    /// A pageblock whose frames are all free is not whole.
+    NotWhole(Pfn),
+    /// A block in a magazine is not free, or also free as bits.
+    Kept(Pfn),
+    /// The frames do not add up.
+    Sum(Census),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broken::Busy => f.write_str("a CPU's lock is held: release it before the check"),
+            Broken::Inside(pfn) => write!(f, "frame {pfn} lies in an allocated block, but is not"),
+            Broken::Whole(pfn) => write!(f, "the whole pageblock of frame {pfn} is in use"),
+            Broken::Lost(pfn) => write!(f, "the pageblock of frame {pfn} is in no index"),
+            Broken::NotWhole(pfn) => write!(f, "the free pageblock of frame {pfn} is not whole"),
+            Broken::Kept(pfn) => write!(f, "frame {pfn} in a magazine is in use elsewhere"),
+            Broken::Sum(census) => write!(f, "the frames do not add up: {census:?}"),
+        }
+    }
+}
+
+impl core::error::Error for Broken {}
+
+impl<R: RawMutex> Region<'_, R> {
+    /// Checks the invariants of the [engine](crate::packed) and counts the frames.
+    ///
+    /// # Errors
+    /// The first violation found, or [`Broken::Busy`]. Operations that run concurrently lead to
+    /// false violations.
+    pub fn validate(&self) -> Result<Census, Broken> {
+        let mut census = Census::default();
+        self.check_frames(&mut census)?;
+        for block in 0..self.blocks.len() {
+            self.check_block(block, &mut census)?;
+        }
+        for part in self.cpus {
+            let mut cpu = part.own.try_lock().ok_or(Broken::Busy)?;
+            census.cpus += cpu.pages();
+            for class in 0..CLASSES {
+                let slot = cpu.slot(class);
+                for (magazine, blocks) in
+                    [(slot.loaded, slot.count), (slot.previous, slot.previous_count)]
+                {
+                    self.check_magazine(magazine, blocks, class)?;
+                }
+            }
+        }
+        let mut kept = Ok(());
+        self.depots.for_each_full(|magazine, class| {
+            let order = order_of(class);
+            census.depots += u64::from(capacity(order)) << order;
+            let checked = self.check_magazine(magazine, capacity(order), class);
+            kept = kept.and(checked);
+        });
+        kept?;
+        let Census { present, allocated, bits, whole, cpus, depots } = census;
+        if present == allocated + bits + whole + cpus + depots {
+            Ok(census)
+        } else {
+            Err(Broken::Sum(census))
+        }
+    }
+
+    fn check_frames(&self, census: &mut Census) -> Result<(), Broken> {
+        let mut inside = 0u32;
+        for pfn in (self.frames().start.0..self.frames().end.0).map(Pfn) {
+            let Some(state) = self.frame_state(pfn) else { continue };
+            census.present += u64::from(!state.is_absent());
+            if inside > 0 {
+                if state.is_absent() || state.allocated().is_some() || self.is_free(pfn) {
+                    return Err(Broken::Inside(pfn));
+                }
+                inside -= 1;
+            } else if let Some(order) = state.allocated() {
+                if self.is_free(pfn) || !pfn.0.is_multiple_of(order.pages().into()) {
+                    return Err(Broken::Inside(pfn));
+                }
+                census.allocated += u64::from(order.pages());
+                inside = order.pages() - 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_block(&self, block: u32, census: &mut Census) -> Result<(), Broken> {
+        let pfn = self.pfn(block * PAGEBLOCK_PAGES);
+        let free = self.blocks.free_in(block);
+        census.bits += u64::from(free);
+        let (bucket, active, isolated) = self.blocks.place(block);
+        if self.blocks.whole().contains(block) {
+            census.whole += u64::from(PAGEBLOCK_PAGES);
+            if free != 0 || !active {
+                return Err(Broken::Whole(pfn));
+            }
+            return Ok(());
+        }
+        if isolated {
+            return Ok(());
+        }
+        if active {
+            // A CPU's own, or allocated as a whole.
+            let shared = self.cpus.iter().flat_map(|part| part.shared.current());
+            let is_current = shared.map(|c| c.load(Relaxed)).any(|b| b == block && b != NONE);
+            return if is_current || free == 0 { Ok(()) } else { Err(Broken::Lost(pfn)) };
+        }
+        if free == PAGEBLOCK_PAGES {
+            return Err(Broken::NotWhole(pfn));
+        }
+        let t = self.blocks.block_type(block);
+        let listed =
+            (1..=BUCKETS).contains(&bucket) && self.blocks.partial(t, bucket).contains(block);
+        if free != 0 && !listed { Err(Broken::Lost(pfn)) } else { Ok(()) }
+    }
+
+    fn check_magazine(&self, magazine: u32, blocks: u32, class: usize) -> Result<(), Broken> {
+        let Some(magazine) = self.magazines.get(magazine as usize) else { return Ok(()) };
+        for entry in magazine.0.iter().take(blocks as usize) {
+            let head = self.pfn(entry.load(Relaxed));
+            for n in 0..1u64 << order_of(class) {
+                let pfn = Pfn(head.0 + n);
+                let free = |state: &FrameState| {
+                    !state.is_absent() && state.allocated().is_none() && !self.is_free(pfn)
+                };
+                if !self.frame_state(pfn).is_some_and(free) {
+                    return Err(Broken::Kept(pfn));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a frame is free in the zone, as a bit or in a whole pageblock.
+    fn is_free(&self, pfn: Pfn) -> bool {
+        let Some(frame) = self.index_of(pfn) else { return false };
+        let block = frame / PAGEBLOCK_PAGES;
+        self.blocks.whole().contains(block) || self.blocks.is_set(frame)
+    }
+}

@@ -1,0 +1,74 @@
+//! How well the engine packs: whole pageblocks after rounds of frees and allocations, of those that
+//! the free memory could form.
+
+use crate::*;
+
+const FRAMES: u32 = 1 << 18;
+
+/// Fills memory, frees half of it at random, then in each round frees a tenth and allocates it
+/// again. Returns the share of possible whole pageblocks.
+fn pack(cpus: usize, orders: &[u8], types: usize, rounds: u32) -> f64 {
+    let storage = Storage::new(FRAMES, cpus as u32, cpus as u32).unwrap();
+    let region = full(&storage, FRAMES);
+    let mut numbers = Numbers(7);
+    let mut blocks = vec![];
+    let alloc = |numbers: &mut Numbers, blocks: &mut Vec<(Pfn, Order, usize)>, order: Order| {
+        let t = TYPES[numbers.below(types) * (types - 1).min(1) + usize::from(types == 1)];
+        let on = numbers.below(cpus);
+        let pfn = region.alloc(cpu(on), order, t);
+        blocks.extend(pfn.map(|pfn| (pfn, order, on)));
+        pfn.is_some()
+    };
+    while {
+        let order = o(orders[blocks.len() % orders.len()]);
+        alloc(&mut numbers, &mut blocks, order)
+    } {}
+    let free = |numbers: &mut Numbers, blocks: &mut Vec<(Pfn, Order, usize)>| {
+        let (pfn, order, on) = blocks.swap_remove(numbers.below(blocks.len()));
+        region.free(cpu(on), pfn, order).unwrap();
+        order
+    };
+    for _ in 0..blocks.len() / 2 {
+        free(&mut numbers, &mut blocks);
+    }
+    for _ in 0..rounds {
+        let freed: Vec<_> =
+            (0..blocks.len() / 10).map(|_| free(&mut numbers, &mut blocks)).collect();
+        for order in freed {
+            assert!(alloc(&mut numbers, &mut blocks, order));
+        }
+        region.tick();
+    }
+    assert!(region.drain_all());
+    region.validate().unwrap();
+    let used: u64 = blocks.iter().map(|(_, order, _)| u64::from(order.pages())).sum();
+    let possible = (u64::from(FRAMES) - used) / 512;
+    region.whole_blocks() as f64 / possible as f64
+}
+
+#[test]
+fn single_pages_are_packed() {
+    for cpus in [1, 4] {
+        let share = pack(cpus, &[0], 1, 100);
+        println!("order 0, {cpus} CPUs: {share:.3}");
+        assert!(share >= 0.96, "{share:.3} on {cpus} CPUs");
+    }
+}
+
+#[test]
+fn mixed_orders_are_packed() {
+    for cpus in [1, 4] {
+        let share = pack(cpus, &[0, 1, 0, 2, 0, 3], 1, 100);
+        println!("orders 0 to 3, {cpus} CPUs: {share:.3}");
+        assert!(share >= 0.96, "{share:.3} on {cpus} CPUs");
+    }
+}
+
+#[test]
+fn mixed_types_are_packed() {
+    for cpus in [1, 4] {
+        let share = pack(cpus, &[0, 1, 0, 2, 0, 3], 3, 100);
+        println!("three types, {cpus} CPUs: {share:.3}");
+        assert!(share >= 0.85, "{share:.3} on {cpus} CPUs");
+    }
+}
