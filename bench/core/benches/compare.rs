@@ -15,6 +15,7 @@ use clap::Parser;
 use pageyard_bench::contestants::{
     CPUS, Contestant, FRAMES, Floor, Pageyard, PageyardOwned, Visitor, each,
 };
+use pageyard_bench::packed::{Packed, PackedOwned, PackedPinned};
 use pageyard_bench::patterns::{HELD, PATTERNS, Pattern, Rng, Sample};
 use serde::Serialize;
 
@@ -47,7 +48,8 @@ struct Args {
 }
 
 /// The rows of this project.
-const OURS: [&str; 2] = [Pageyard::NAME, PageyardOwned::NAME];
+const OURS: [&str; 5] =
+    [Pageyard::NAME, PageyardOwned::NAME, Packed::NAME, PackedPinned::NAME, PackedOwned::NAME];
 
 /// One contestant, ready to run, with its type erased.
 struct Entry {

@@ -10,6 +10,7 @@ use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::ptr::{NonNull, with_exposed_provenance_mut};
 
+use bitmap_allocator::{BitAlloc, BitAlloc1M};
 use buddy_slab_allocator::BuddyAllocator;
 use buddy_system_allocator::LockedFrameAllocator;
 use frame_alloc::{
@@ -22,6 +23,8 @@ use pageyard::{
     OwnedStorage, Pfn, Platform, Reclaim, Yard, ZoneKind, ZoneSpec,
 };
 use spin::mutex::SpinMutex;
+
+use crate::packed::{Packed, PackedOwned, PackedPinned};
 
 /// Number of frames that each contestant manages: 1 GiB.
 pub const FRAMES: usize = 1 << 18;
@@ -391,6 +394,39 @@ impl Contestant for BuddySystem {
     }
 }
 
+/// `bitmap-allocator`: a tree of bitmaps under a spin lock. It does not know the sizes of blocks.
+pub struct Bitmap(SpinMutex<Box<BitAlloc1M>>);
+
+impl Contestant for Bitmap {
+    const NAME: &'static str = "bitmap-allocator";
+
+    fn new() -> Self {
+        let mut peer = Box::new(BitAlloc1M::DEFAULT);
+        peer.insert(0..FRAMES);
+        Bitmap(SpinMutex::new(peer))
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u8) -> usize {
+        let mut peer = self.0.lock();
+        let block = match order {
+            0 => peer.alloc(),
+            _ => peer.alloc_contiguous(None, 1 << order, order.into()),
+        };
+        block.expect("free memory")
+    }
+
+    #[inline(always)]
+    fn free(&self, block: usize, order: u8) {
+        let mut peer = self.0.lock();
+        let freed = match order {
+            0 => peer.dealloc(block),
+            _ => peer.dealloc_contiguous(block, 1 << order),
+        };
+        assert!(freed, "an allocated block");
+    }
+}
+
 /// A generic operation on each contestant type.
 pub trait Visitor {
     /// Visits one contestant.
@@ -401,11 +437,15 @@ pub trait Visitor {
 pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<Pageyard>();
     visitor.visit::<PageyardOwned>();
+    visitor.visit::<Packed>();
+    visitor.visit::<PackedPinned>();
+    visitor.visit::<PackedOwned>();
     visitor.visit::<Floor>();
     visitor.visit::<FrameDepot>();
     visitor.visit::<FrameCore>();
     visitor.visit::<BuddySlab>();
     visitor.visit::<BuddySystem>();
+    visitor.visit::<Bitmap>();
 }
 
 #[cfg(test)]

@@ -20,6 +20,10 @@ pub enum Shape {
     FreeInOrder,
     /// Frees single frames in random order.
     FreeAtRandom,
+    /// Allocates single frames again that were freed in random order.
+    Again,
+    /// One thread allocates single frames, the other one frees them.
+    PassOn,
 }
 
 /// A shape and the number of threads that run it concurrently, each on its own CPU.
@@ -44,14 +48,18 @@ const fn pattern(name: &'static str, shape: Shape, threads: usize, timed: bool) 
 }
 
 /// All patterns, in the order of the tables.
-pub const PATTERNS: [Pattern; 9] = [
+pub const PATTERNS: [Pattern; 13] = [
     pattern("pair-4k", Shape::Pair(0), 1, true),
     pattern("pair-4k-2t", Shape::Pair(0), 2, true),
     pattern("alloc-64k", Shape::Alloc, 1, true),
     pattern("alloc-64k-2t", Shape::Alloc, 2, true),
     pattern("free-in-order", Shape::FreeInOrder, 1, true),
     pattern("free-random", Shape::FreeAtRandom, 1, true),
+    pattern("free-in-order-2t", Shape::FreeInOrder, 2, true),
     pattern("free-random-2t", Shape::FreeAtRandom, 2, true),
+    pattern("again", Shape::Again, 1, true),
+    pattern("again-2t", Shape::Again, 2, true),
+    pattern("pass-on", Shape::PassOn, 2, true),
     pattern("pair-32k", Shape::Pair(3), 1, false),
     pattern("pair-2m", Shape::Pair(9), 1, true),
 ];
@@ -136,6 +144,47 @@ impl Gate {
     }
 }
 
+/// Slots of a ring.
+const SLOTS: usize = 1024;
+
+/// A queue from one thread to another. The same for all contestants, and its cost is in all rows.
+struct Ring {
+    slots: Vec<AtomicUsize>,
+    pushed: Line,
+    popped: Line,
+}
+
+/// A counter on a line of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicUsize);
+
+impl Ring {
+    fn new() -> Ring {
+        let slots = (0..SLOTS).map(|_| AtomicUsize::new(0)).collect();
+        Ring { slots, pushed: Line::default(), popped: Line::default() }
+    }
+
+    fn push(&self, block: usize) {
+        let n = self.pushed.0.load(Ordering::Relaxed);
+        while n - self.popped.0.load(Ordering::Acquire) >= SLOTS {
+            spin_loop();
+        }
+        self.slots[n % SLOTS].store(block, Ordering::Relaxed);
+        self.pushed.0.store(n + 1, Ordering::Release);
+    }
+
+    fn pop(&self) -> usize {
+        let n = self.popped.0.load(Ordering::Relaxed);
+        while self.pushed.0.load(Ordering::Acquire) <= n {
+            spin_loop();
+        }
+        let block = self.slots[n % SLOTS].load(Ordering::Relaxed);
+        self.popped.0.store(n + 1, Ordering::Release);
+        block
+    }
+}
+
 /// A thread's start time, wall time and CPU time.
 struct Timing {
     start: Instant,
@@ -177,9 +226,10 @@ impl Pattern {
     pub fn run<A: Contestant>(&self, a: &A, pairs: usize, seed: u64) -> Sample {
         let gate = Gate { threads: self.threads, came: AtomicUsize::new(0) };
         let count = if matches!(self.shape, Shape::Pair(_)) { pairs } else { HELD / self.threads };
+        let ring = Ring::new();
         let one = &|cpu: usize| {
             crate::set_cpu(cpu as u32);
-            self.work(a, count, &mut Rng(seed + cpu as u64), &gate)
+            self.work(a, count, &mut Rng(seed + cpu as u64), &gate, &ring)
         };
         if self.threads == 1 {
             return Sample::of(&[one(0)], count);
@@ -198,7 +248,21 @@ impl Pattern {
         })
     }
 
-    fn work<A: Contestant>(&self, a: &A, count: usize, rng: &mut Rng, gate: &Gate) -> Timing {
+    fn work<A: Contestant>(
+        &self,
+        a: &A,
+        count: usize,
+        rng: &mut Rng,
+        gate: &Gate,
+        ring: &Ring,
+    ) -> Timing {
+        if self.shape == Shape::PassOn {
+            gate.pass();
+            return match crate::cpu() {
+                0 => timed(|| (0..count).for_each(|_| ring.push(a.alloc(0)))),
+                _ => timed(|| (0..count).for_each(|_| a.free(ring.pop(), 0))),
+            };
+        }
         if let Shape::Pair(order) = self.shape {
             gate.pass();
             return timed(|| match order {
@@ -209,7 +273,12 @@ impl Pattern {
         }
         // Written once, so that the timed part takes no page faults on it.
         let mut held = vec![usize::MAX; count];
-        if self.shape == Shape::Alloc {
+        if matches!(self.shape, Shape::Alloc | Shape::Again) {
+            if self.shape == Shape::Again {
+                held.fill_with(|| a.alloc(0));
+                rng.shuffle(&mut held);
+                held.iter().for_each(|&block| a.free(block, 0));
+            }
             gate.pass();
             let timing = timed(|| measured_allocs(a, &mut held));
             // No thread frees while another still allocates.

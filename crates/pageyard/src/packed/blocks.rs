@@ -236,6 +236,14 @@ impl<'a> Blocks<'a> {
         route.0.load(Relaxed) > self.levels.0[t & 3].load(Relaxed)
     }
 
+    /// Reads a word, so that its line is in the cache soon.
+    #[inline]
+    pub(crate) fn touch(&self, word: u32) {
+        if let Some(w) = self.word(word) {
+            w.load(Relaxed);
+        }
+    }
+
     /// Returns whether a frame is free as a bit.
     pub(crate) fn is_set(&self, frame: u32) -> bool {
         self.word(frame / 64).is_some_and(|w| w.load(SeqCst) >> (frame % 64) & 1 != 0)
@@ -382,7 +390,7 @@ impl<'a> Blocks<'a> {
         // Each domain counts on a line of its own, and may be below zero. It adds up all of them
         // only so often that the sum is read as often as one counter would be.
         let n = own.fetch_add(by, Relaxed).wrapping_add(by);
-        if n.unsigned_abs() as usize % self.domains.len().max(1) == 0 {
+        if (n.unsigned_abs() as usize).is_multiple_of(self.domains.len().max(1)) {
             self.set_level(t);
         }
     }

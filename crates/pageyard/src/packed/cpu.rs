@@ -108,11 +108,22 @@ pub struct CpuCounts {
     pub steals: u64,
 }
 
+/// Where an operation runs.
+#[derive(Clone, Copy)]
+pub(crate) struct At {
+    pub(crate) cpu: u32,
+    pub(crate) domain: usize,
+}
+
 /// The state that the CPU's owner has to itself.
 #[derive(Debug)]
 pub(crate) struct Cpu {
     // A power of two, so an index masked to four bits is in range.
     pub(crate) slots: [Slot; 16],
+    /// The CPU's number.
+    pub(crate) number: u32,
+    /// The cache domain whose depot it uses.
+    pub(crate) domain: u32,
     /// The word that collects frees to the zone; [`NONE`] if it has none.
     pub(crate) pending_word: u32,
     pub(crate) pending: u64,
@@ -123,6 +134,8 @@ impl Cpu {
     const fn new() -> Self {
         Cpu {
             slots: [const { Slot::new() }; 16],
+            number: 0,
+            domain: 0,
             pending_word: NONE,
             pending: 0,
             counts: CpuCounts {
@@ -135,6 +148,10 @@ impl Cpu {
                 steals: 0,
             },
         }
+    }
+
+    pub(crate) fn at(&self) -> At {
+        At { cpu: self.number, domain: self.domain as usize }
     }
 
     #[inline(always)]
@@ -229,27 +246,22 @@ impl<R: RawMutex> Default for PerCpu<R> {
 pub struct Pinned<'r, 'a, R: RawMutex> {
     region: &'r Region<'a, R>,
     guard: MutexGuard<'r, R, Cpu>,
-    number: u32,
 }
 
 impl<'r, 'a, R: RawMutex> Pinned<'r, 'a, R> {
-    pub(crate) fn new(
-        region: &'r Region<'a, R>,
-        guard: MutexGuard<'r, R, Cpu>,
-        number: u32,
-    ) -> Self {
-        Pinned { region, guard, number }
+    pub(crate) fn new(region: &'r Region<'a, R>, guard: MutexGuard<'r, R, Cpu>) -> Self {
+        Pinned { region, guard }
     }
 
     /// Returns the CPU's number.
     pub fn cpu(&self) -> CpuId {
-        CpuId(self.number)
+        CpuId(self.guard.number)
     }
 
     /// Allocates a block; see [`Region::alloc`].
     #[inline(always)]
     pub fn alloc(&mut self, order: Order, t: MigrateType) -> Option<Pfn> {
-        self.region.alloc_on(&mut self.guard, self.number, order, t)
+        self.region.alloc_on(&mut self.guard, order, t)
     }
 
     /// Frees a block; see [`Region::free`].
@@ -258,7 +270,7 @@ impl<'r, 'a, R: RawMutex> Pinned<'r, 'a, R> {
     /// As [`Region::free`].
     #[inline(always)]
     pub fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.region.free_on::<false>(&mut self.guard, self.number, pfn, order)
+        self.region.free_on::<false>(&mut self.guard, pfn, order)
     }
 
     /// Frees a block that no other thread can free concurrently; see [`Region::free_owned`].
@@ -267,22 +279,22 @@ impl<'r, 'a, R: RawMutex> Pinned<'r, 'a, R> {
     /// As [`Region::free`].
     #[inline(always)]
     pub fn free_owned(&mut self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.region.free_on::<true>(&mut self.guard, self.number, pfn, order)
+        self.region.free_on::<true>(&mut self.guard, pfn, order)
     }
 
     /// Drains the CPU if another CPU asked for it. Call it from a tick. Returns whether it drained.
     pub fn poll(&mut self) -> bool {
-        self.region.poll(&mut self.guard, self.number)
+        self.region.poll(&mut self.guard)
     }
 
     /// Returns all of the CPU's frames to the zone.
     pub fn drain(&mut self) {
-        self.region.drain_cpu(&mut self.guard, self.number);
+        self.region.drain_cpu(&mut self.guard);
     }
 }
 
 impl<R: RawMutex> core::fmt::Debug for Pinned<'_, '_, R> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Pinned").field("cpu", &self.number).finish_non_exhaustive()
+        f.debug_struct("Pinned").field("cpu", &self.guard.number).finish_non_exhaustive()
     }
 }

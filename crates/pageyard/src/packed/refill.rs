@@ -8,7 +8,7 @@ use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits::{self, WORDS};
 use crate::packed::blocks::BUCKETS;
 use crate::packed::cpu::{
-    CLASSES, Cpu, CpuCounts, NONE, Slot, capacity, class_of, order_of, pages_of,
+    At, CLASSES, Cpu, CpuCounts, NONE, Slot, capacity, class_of, order_of, pages_of,
 };
 use crate::packed::region::Region;
 
@@ -32,30 +32,13 @@ const FALLBACKS: [[MigrateType; 2]; 3] = [
     [MigrateType::Unmovable, MigrateType::Movable],
 ];
 
-/// A CPU at work: where it counts, whose depot it uses.
-#[derive(Clone, Copy)]
-pub(crate) struct At {
-    pub(crate) cpu: u32,
-    pub(crate) domain: usize,
-}
-
 impl<R: RawMutex> Region<'_, R> {
-    pub(crate) fn here(&self, cpu: u32) -> At {
-        At { cpu, domain: self.depots.domain_of(cpu) }
-    }
-
     /// Allocates a block of a kept order and type whose loaded magazine and run are empty.
     #[cold]
     #[inline(never)]
-    pub(crate) fn alloc_slow(
-        &self,
-        cpu: &mut Cpu,
-        number: u32,
-        order: u8,
-        t: usize,
-    ) -> Option<u32> {
-        self.poll(cpu, number);
-        let at = self.here(number);
+    pub(crate) fn alloc_slow(&self, cpu: &mut Cpu, order: u8, t: usize) -> Option<u32> {
+        self.poll(cpu);
+        let at = cpu.at();
         let class = class_of(order, t);
         let slot = cpu.slot(class);
         if slot.previous_count != 0 {
@@ -68,7 +51,7 @@ impl<R: RawMutex> Region<'_, R> {
         } else {
             self.refill(cpu, at, order, t);
             if cpu.slot(class).blocks() == 0 && cpu.pending != 0 {
-                self.flush(cpu, at);
+                self.flush(cpu);
                 self.refill(cpu, at, order, t);
             }
         }
@@ -78,27 +61,17 @@ impl<R: RawMutex> Region<'_, R> {
     /// Frees a block whose class has no room in the loaded magazine.
     #[cold]
     #[inline(never)]
-    pub(crate) fn free_slow(
-        &self,
-        cpu: &mut Cpu,
-        number: u32,
-        frame: u32,
-        order: u8,
-        class: usize,
-    ) {
-        let drained = self.poll(cpu, number);
-        let at = self.here(number);
+    pub(crate) fn free_slow(&self, cpu: &mut Cpu, frame: u32, order: u8, class: usize) {
+        let drained = self.poll(cpu);
+        let domain = cpu.domain as usize;
         let slot = cpu.slot(class);
-        if drained && slot.count < capacity(order) {
+        if drained {
             // The loaded magazine has room now.
-        } else if slot.skip != 0 {
-            slot.skip -= 1;
-            return self.free_to_zone(cpu, at, frame, order);
         } else if slot.previous_count == 0 {
             core::mem::swap(&mut slot.loaded, &mut slot.previous);
             slot.previous_count = core::mem::take(&mut slot.count);
         } else if slot.previous_count == capacity(order)
-            && let Some(empty) = self.depots.empty_for_full(at.domain, class, slot.previous)
+            && let Some(empty) = self.depots.empty_for_full(domain, class, slot.previous)
         {
             slot.previous = core::mem::replace(&mut slot.loaded, empty);
             slot.previous_count = core::mem::take(&mut slot.count);
@@ -107,35 +80,42 @@ impl<R: RawMutex> Region<'_, R> {
             // Only this block goes to the zone: a free that spilled a magazine would take as long
             // as 64 of them.
             slot.skip = capacity(order);
-            return self.free_to_zone(cpu, at, frame, order);
+            return self.free_to_zone(cpu, frame, order);
         }
         self.push(cpu.slot(class), frame);
     }
 
     /// Frees a block of a kept order to the zone. Blocks of one word are collected first.
-    #[inline(never)]
-    pub(crate) fn free_to_zone(&self, cpu: &mut Cpu, at: At, frame: u32, order: u8) {
+    #[inline(always)]
+    pub(crate) fn free_to_zone(&self, cpu: &mut Cpu, frame: u32, order: u8) {
+        cpu.counts.returned += 1 << order;
         if order == PAGEBLOCK_ORDER {
-            cpu.counts.returned += u64::from(PAGEBLOCK_PAGES);
-            return self.blocks.put_large(frame, order, at.domain);
+            return self.blocks.put_large(frame, order, cpu.domain as usize);
         }
         let (word, mask) = (frame / 64, bits::block_mask(frame, order));
         if cpu.pending_word == word {
             cpu.pending |= mask;
-            return;
+        } else {
+            self.start_pending(cpu, word, mask);
         }
-        self.flush(cpu, at);
+    }
+
+    /// Frees the pending word and starts with the next one.
+    #[inline(never)]
+    fn start_pending(&self, cpu: &mut Cpu, word: u32, mask: u64) {
+        // Fetches the line now: it is written when the next word follows.
+        self.blocks.touch(word);
+        self.flush(cpu);
         cpu.pending_word = word;
         cpu.pending = mask;
     }
 
     /// Frees the pending word.
-    pub(crate) fn flush(&self, cpu: &mut Cpu, at: At) {
+    pub(crate) fn flush(&self, cpu: &mut Cpu) {
         let (word, mask) = (cpu.pending_word, core::mem::take(&mut cpu.pending));
         cpu.pending_word = NONE;
         if mask != 0 {
-            cpu.counts.returned += u64::from(mask.count_ones());
-            self.blocks.put(word, mask, at.domain);
+            self.blocks.put(word, mask, cpu.domain as usize);
         }
     }
 
@@ -163,8 +143,8 @@ impl<R: RawMutex> Region<'_, R> {
     }
 
     /// Returns all of a CPU's frames to the zone.
-    pub(crate) fn drain_cpu(&self, cpu: &mut Cpu, number: u32) {
-        let at = self.here(number);
+    pub(crate) fn drain_cpu(&self, cpu: &mut Cpu) {
+        let at = cpu.at();
         cpu.counts.returned += cpu.pages() - u64::from(cpu.pending.count_ones());
         for class in 0..CLASSES {
             let order = order_of(class);
@@ -178,8 +158,8 @@ impl<R: RawMutex> Region<'_, R> {
                 self.blocks.put(slot.run_base / 64, mask, at.domain);
             }
         }
-        self.flush(cpu, at);
-        let Some(part) = self.cpus.get(number as usize) else { return };
+        self.flush(cpu);
+        let Some(part) = self.cpus.get(at.cpu as usize) else { return };
         for current in part.shared.current() {
             let block = current.load(Relaxed);
             if block != NONE {
@@ -190,11 +170,11 @@ impl<R: RawMutex> Region<'_, R> {
     }
 
     /// Drains the CPU if another CPU asked its owner to. Returns whether it did.
-    pub(crate) fn poll(&self, cpu: &mut Cpu, number: u32) -> bool {
-        let part = self.cpus.get(number as usize);
+    pub(crate) fn poll(&self, cpu: &mut Cpu) -> bool {
+        let part = self.cpus.get(cpu.number as usize);
         let asked = part.is_some_and(|part| part.shared.take_request());
         if asked {
-            self.drain_cpu(cpu, number);
+            self.drain_cpu(cpu);
         }
         asked
     }

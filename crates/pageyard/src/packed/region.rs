@@ -13,10 +13,9 @@ use crate::base::units::{
 use crate::packed::bits;
 use crate::packed::blocks::{Blocks, KEPT_TYPES};
 use crate::packed::cpu::{
-    CLASSES, Cpu, CpuCounts, PerCpu, Pinned, Slot, capacity, class_of, is_kept,
+    At, CLASSES, Cpu, CpuCounts, PerCpu, Pinned, Slot, capacity, class_of, is_kept,
 };
 use crate::packed::domain::{Depots, Magazine};
-use crate::packed::refill::At;
 use crate::packed::storage::{FrameState, Needs, RegionError, Storage};
 use crate::request::free::FreeError;
 
@@ -142,11 +141,13 @@ impl<'a, R: RawMutex> Region<'a, R> {
             depots: Depots::new(domains, links, per_domain, needs.depot_pages),
         };
         let mut spare = 0..needs.magazines as u32;
-        for part in cpus {
+        for (number, part) in cpus.iter().enumerate() {
             let mut cpu = part.own.try_lock().ok_or(RegionError::InUse)?;
             if cpu.slots[0].previous != 0 {
                 return Err(RegionError::InUse);
             }
+            cpu.number = number as u32;
+            cpu.domain = cpu.number / per_domain;
             for class in 0..CLASSES {
                 let slot = cpu.slot(class);
                 slot.loaded = spare.next().ok_or(RegionError::InUse)?;
@@ -181,6 +182,11 @@ impl<'a, R: RawMutex> Region<'a, R> {
     pub(crate) fn index_of(&self, pfn: Pfn) -> Option<u32> {
         let frame = u32::try_from(pfn.0.checked_sub(self.base)?).ok()?;
         self.frames.contains(&frame).then_some(frame)
+    }
+
+    /// Returns where an operation of a CPU runs that does not have the CPU's part.
+    fn here(&self, cpu: u32) -> At {
+        At { cpu, domain: self.depots.domain_of(cpu) }
     }
 
     /// Adds free frames: memory that the caller has and no longer uses. Pageblocks of which some
@@ -240,26 +246,20 @@ impl<'a, R: RawMutex> Region<'a, R> {
     pub fn alloc(&self, cpu: CpuId, order: Order, t: MigrateType) -> Option<Pfn> {
         let part = self.cpus.get(cpu.0 as usize)?;
         match part.own.try_lock() {
-            Some(mut own) => self.alloc_on(&mut own, cpu.0, order, t),
+            Some(mut own) => self.alloc_on(&mut own, order, t),
             None => self.alloc_direct(cpu.0, order, t),
         }
     }
 
     #[inline(always)]
-    pub(crate) fn alloc_on(
-        &self,
-        cpu: &mut Cpu,
-        number: u32,
-        order: Order,
-        t: MigrateType,
-    ) -> Option<Pfn> {
+    pub(crate) fn alloc_on(&self, cpu: &mut Cpu, order: Order, t: MigrateType) -> Option<Pfn> {
         let (o, t) = (order.get(), t as usize);
         if !is_kept(o) || t >= KEPT_TYPES {
-            return self.alloc_direct(number, order, MigrateType::from_bits(t as u32));
+            return self.alloc_direct(cpu.number, order, MigrateType::from_bits(t as u32));
         }
         let frame = match self.pop(cpu.slot(class_of(o, t))) {
             Some(frame) => frame,
-            None => self.alloc_slow(cpu, number, o, t)?,
+            None => self.alloc_slow(cpu, o, t)?,
         };
         self.state(frame)?.set_allocated(o, t);
         Some(self.pfn(frame))
@@ -335,7 +335,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
             return Err(FreeError::UnknownCpu(cpu));
         };
         match part.own.try_lock() {
-            Some(mut own) => self.free_on::<OWNED>(&mut own, cpu.0, pfn, order),
+            Some(mut own) => self.free_on::<OWNED>(&mut own, pfn, order),
             None => self.free_direct(cpu.0, pfn, order),
         }
     }
@@ -344,7 +344,6 @@ impl<'a, R: RawMutex> Region<'a, R> {
     pub(crate) fn free_on<const OWNED: bool>(
         &self,
         cpu: &mut Cpu,
-        number: u32,
         pfn: Pfn,
         order: Order,
     ) -> Result<(), FreeError> {
@@ -353,19 +352,23 @@ impl<'a, R: RawMutex> Region<'a, R> {
             return Err(self.why_not(pfn, order));
         };
         if !is_kept(o) {
-            self.free_large(frame, o, number);
+            self.free_large(frame, o, cpu.number);
             return Ok(());
         }
         if o != PAGEBLOCK_ORDER && self.blocks.bypasses(frame / PAGEBLOCK_PAGES, t) {
-            self.free_to_zone(cpu, self.here(number), frame, o);
+            self.free_to_zone(cpu, frame, o);
             return Ok(());
         }
         let class = class_of(o, t);
         let slot = cpu.slot(class);
         if slot.count < capacity(o) {
             self.push(slot, frame);
+        } else if slot.skip != 0 {
+            // No depot had room a while ago.
+            slot.skip -= 1;
+            self.free_to_zone(cpu, frame, o);
         } else {
-            self.free_slow(cpu, number, frame, o, class);
+            self.free_slow(cpu, frame, o, class);
         }
         Ok(())
     }
@@ -435,7 +438,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// pinned, or another CPU drains it at this moment.
     pub fn pin(&self, cpu: CpuId) -> Option<Pinned<'_, 'a, R>> {
         let guard = self.cpus.get(cpu.0 as usize)?.own.try_lock()?;
-        Some(Pinned::new(self, guard, cpu.0))
+        Some(Pinned::new(self, guard))
     }
 
     /// Returns all frames of a CPU to the zone. Returns false if the CPU is pinned or in a request:
@@ -444,7 +447,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
         let Some(part) = self.cpus.get(cpu.0 as usize) else { return true };
         match part.own.try_lock() {
             Some(mut own) => {
-                self.drain_cpu(&mut own, cpu.0);
+                self.drain_cpu(&mut own);
                 true
             }
             None => {

@@ -5,6 +5,9 @@ use crate::*;
 
 const FRAMES: u32 = 1 << 18;
 
+/// Orders by how often programs ask for them, about.
+const MIXED: [u8; 10] = [0, 1, 0, 0, 2, 0, 0, 1, 0, 3];
+
 /// Fills memory, frees half of it at random, then in each round frees a tenth and allocates it
 /// again. Returns the share of possible whole pageblocks.
 fn pack(cpus: usize, orders: &[u8], types: usize, rounds: u32) -> f64 {
@@ -51,23 +54,23 @@ fn single_pages_are_packed() {
     for cpus in [1, 4] {
         let share = pack(cpus, &[0], 1, 100);
         println!("order 0, {cpus} CPUs: {share:.3}");
-        assert!(share >= 0.96, "{share:.3} on {cpus} CPUs");
+        assert!(share >= 0.97, "{share:.3} on {cpus} CPUs");
     }
 }
 
 #[test]
 fn mixed_orders_are_packed() {
     for cpus in [1, 4] {
-        let share = pack(cpus, &[0, 1, 0, 2, 0, 3], 1, 100);
+        let share = pack(cpus, &MIXED, 1, 100);
         println!("orders 0 to 3, {cpus} CPUs: {share:.3}");
-        assert!(share >= 0.96, "{share:.3} on {cpus} CPUs");
+        assert!(share >= 0.88, "{share:.3} on {cpus} CPUs");
     }
 }
 
 #[test]
 fn mixed_types_are_packed() {
     for cpus in [1, 4] {
-        let share = pack(cpus, &[0, 1, 0, 2, 0, 3], 3, 100);
+        let share = pack(cpus, &MIXED, 3, 100);
         println!("three types, {cpus} CPUs: {share:.3}");
         assert!(share >= 0.85, "{share:.3} on {cpus} CPUs");
     }

@@ -101,7 +101,7 @@ fn stress(cpus: usize, threads: usize, seed: u64, steps: u32) {
         for n in 0..threads {
             let (region, owners, pool, left) = (&region, &owners, &pool, &left);
             // Together a little less or a little more than there is.
-            let limit = FRAMES / threads as u32 * if seed % 2 == 0 { 3 } else { 5 } / 4;
+            let limit = FRAMES / threads as u32 * if seed.is_multiple_of(2) { 3 } else { 5 } / 4;
             s.spawn(move || {
                 work(region, owners, pool, n % cpus, limit, seed * 100 + n as u64, steps);
                 left.fetch_sub(1, SeqCst);
