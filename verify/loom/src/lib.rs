@@ -40,6 +40,7 @@ mod base {
 
 pub mod models;
 mod sync;
+pub mod packed;
 pub mod yard;
 
 pub use models::Planted;

@@ -5,12 +5,11 @@
 //! miss on both sides. Every protocol here has a model in `verify/loom/src/packed.rs`.
 
 use crate::base::sync::Ordering::{Relaxed, Release, SeqCst};
-#[cfg(pageyard_loom)]
-use crate::base::sync::fence;
 use crate::base::sync::{AtomicU8, AtomicU32, AtomicU64};
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
 use crate::packed::bits::{self, WORDS};
 use crate::packed::domain::Domain;
+use crate::packed::planted::{Bug, fence_for_loom, planted};
 use crate::packed::set::{BlockSet, IndexWord, words_of_set};
 
 /// Buckets of the index: bucket k holds pageblocks with 64(k − 1) < free frames ≤ 64k.
@@ -28,13 +27,6 @@ const ALWAYS_TO_ZONE: u8 = 255;
 /// One bit in sixteen of a word. A free that sets one of them counts its pageblock's free frames
 /// again; the others leave the pageblock's bucket as it is.
 const SAMPLE: u64 = 0x0001_0001_0001_0001;
-
-/// loom treats `SeqCst` operations as `AcqRel`, but its fences are exact.
-#[inline(always)]
-pub(crate) fn fence_for_loom() {
-    #[cfg(pageyard_loom)]
-    fence(SeqCst);
-}
 
 /// The free frames of a pageblock, one bit each, in one cache line. The embedder provides the
 /// memory.
@@ -275,6 +267,9 @@ impl<'a> Blocks<'a> {
             return self.undo_put(word, mask, old, domain);
         }
         let new = old | mask;
+        if old == 0 && planted(Bug::NoPutCheck) {
+            return;
+        }
         if old == 0 || new == !0 || mask & (SAMPLE << (word % 16)) != 0 {
             self.after_put(word / WORDS as u32, old, new, domain);
         }
@@ -358,7 +353,7 @@ impl<'a> Blocks<'a> {
             }
             // Frames that were freed meanwhile saw the old bucket and did not index the pageblock.
             let free = self.free_in(block);
-            if free == 0 {
+            if free == 0 || planted(Bug::NoRecount) {
                 return;
             }
             want = bucket_of(free);
@@ -371,7 +366,8 @@ impl<'a> Blocks<'a> {
         self.partial(t, bucket).remove(block);
         fence_for_loom();
         let meta = self.meta(block);
-        if meta.migrate_type() == t && meta.bucket() == bucket {
+        let again = meta.migrate_type() == t && meta.bucket() == bucket;
+        if again && !planted(Bug::NoSecondLook) {
             self.partial(t, bucket).insert(block);
         }
     }
@@ -429,7 +425,8 @@ impl<'a> Blocks<'a> {
         let words = self.words_of(block);
         for (i, w) in words.iter().enumerate() {
             if w.compare_exchange(!0, 0, SeqCst, SeqCst).is_err() {
-                for taken in words.iter().take(i) {
+                let restored = if planted(Bug::NoRollback) { 0 } else { i };
+                for taken in words.iter().take(restored) {
                     taken.fetch_or(!0, SeqCst);
                 }
                 return self.release(block, domain);
@@ -473,6 +470,7 @@ impl<'a> Blocks<'a> {
         label.fetch_and(!Meta::ACTIVE, SeqCst);
         fence_for_loom();
         match self.free_in(block) {
+            _ if planted(Bug::NoReleaseCount) => {}
             0 => {}
             PAGEBLOCK_PAGES => _ = self.try_seal(block, domain),
             free => self.reindex(block, bucket_of(free), domain),
@@ -482,7 +480,8 @@ impl<'a> Blocks<'a> {
     /// Changes the type of a pageblock that the caller has active.
     pub(crate) fn relabel(&self, block: u32, from: MigrateType, to: MigrateType) {
         if let Some(label) = self.label(block) {
-            label.fetch_xor(from as u32 ^ to as u32, SeqCst);
+            // The type is `from`, so that the sum changes no other bits.
+            label.fetch_add((to as u32).wrapping_sub(from as u32), SeqCst);
         }
     }
 
@@ -505,6 +504,10 @@ impl<'a> Blocks<'a> {
             while heads != 0 {
                 let head = heads.trailing_zeros();
                 heads &= heads - 1;
+                if planted(Bug::HalfPair) && whole.remove_all(i, 1 << head) {
+                    whole.remove(i as u32 * 64 + head + 1);
+                    return Some(i as u32 * 64 + head);
+                }
                 // Both bits or none: a pageblock of half a pair must not be lost.
                 if whole.remove_all(i, 3 << head) {
                     return Some(i as u32 * 64 + head);
@@ -567,7 +570,9 @@ impl<'a> Blocks<'a> {
         // ordinary way: the pageblock may have left the index meanwhile.
         let complete = bits::run_heads(got, order) & heads;
         let back = got & !bits::fill_runs(complete, order);
-        if back != 0 {
+        if back != 0 && planted(Bug::BareReturn) {
+            w.fetch_or(back, SeqCst);
+        } else if back != 0 {
             self.put(block * WORDS as u32 + i as u32, back, domain);
         }
         complete
@@ -639,7 +644,7 @@ impl<'a> Blocks<'a> {
                 return false;
             }
             if meta.0 & Meta::ACTIVE != 0 {
-                if !self.whole().remove(block) {
+                if !self.whole().remove(block) && !planted(Bug::NoOwnership) {
                     return false;
                 }
                 // The bit gave the pageblock and its frames to this call.

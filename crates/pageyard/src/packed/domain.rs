@@ -6,6 +6,7 @@ use core::num::NonZeroU32;
 use crate::base::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::base::sync::{AtomicI32, AtomicU32, AtomicU64};
 use crate::packed::cpu::{CLASSES, pages_of};
+use crate::packed::planted::{Bug, planted};
 
 /// Entries of a magazine.
 pub(crate) const ENTRIES: usize = 64;
@@ -83,7 +84,7 @@ impl Head {
     }
 
     fn successor(self, index: u32, count: u32) -> Head {
-        let tag = (self.0 >> 36).wrapping_add(1);
+        let tag = if planted(Bug::NoTag) { 0 } else { (self.0 >> 36).wrapping_add(1) };
         Head(tag << 36 | u64::from(count & MOST) << 24 | u64::from(index & NIL))
     }
 }

@@ -39,6 +39,7 @@ mod bits;
 mod blocks;
 mod cpu;
 mod domain;
+mod planted;
 mod refill;
 mod region;
 mod set;

@@ -2,7 +2,7 @@
 
 use crate::base::sync::AtomicU64;
 use crate::base::sync::Ordering::SeqCst;
-use crate::packed::blocks::fence_for_loom;
+use crate::packed::planted::fence_for_loom;
 
 /// A word of an index. The embedder provides the memory.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use crate::base::units::{MAX_ORDER, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::packed::blocks::{Blocks, KEPT_TYPES, Label, Route, Words};
 use crate::packed::cpu::{CLASSES, PerCpu};
 use crate::packed::domain::{Domain, Link, MAX_MAGAZINES, MOST, Magazine, near_limit};
+use crate::packed::planted::{Bug, planted};
 use crate::packed::set::IndexWord;
 
 /// Whether a frame is the head of an allocated block: 0 for a frame that was never added, 1 for a
@@ -43,7 +44,7 @@ impl FrameState {
         if seen & FrameState::CHECKED != FrameState::ALLOCATED | order {
             return None;
         }
-        if OWNED {
+        if OWNED || planted(Bug::NoExchange) {
             self.0.store(FrameState::FREE, Relaxed);
         } else if self.0.compare_exchange(seen, FrameState::FREE, Acquire, Relaxed).is_err() {
             return None;

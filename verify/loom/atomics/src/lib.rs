@@ -9,5 +9,5 @@ mod value;
 
 pub use loom::sync::atomic::{Ordering, fence};
 
-pub use lock::{Lock, Planted, plant, skip};
+pub use lock::{Lock, Planted, has_bug, plant, plant_bug, skip};
 pub use value::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, staged};

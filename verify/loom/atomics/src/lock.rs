@@ -24,6 +24,8 @@ pub enum Planted {
 std::thread_local! {
     // Of the thread that runs the model: loom's own are coroutines on it.
     static PLANTED: Cell<Planted> = const { Cell::new(Planted::No) };
+    // A bug of the core's own, by its number there; 0: none.
+    static BUG: Cell<u32> = const { Cell::new(0) };
 }
 
 loom::thread_local! {
@@ -36,6 +38,17 @@ pub fn plant(bug: Planted) {
     // The one before may have ended in the middle.
     unstage();
     PLANTED.set(bug);
+}
+
+/// At the start of a model: the core has this bug of its own.
+pub fn plant_bug(bug: u32) {
+    unstage();
+    BUG.set(bug);
+}
+
+/// Returns whether the model planted this bug of the core.
+pub fn has_bug(bug: u32) -> bool {
+    is_staged() && BUG.get() == bug
 }
 
 /// The calling thread of a model does not wait for the next so many locks, if that is the bug.

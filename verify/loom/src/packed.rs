@@ -1,0 +1,315 @@
+//! The protocols of the packed engine: words against labels, labels against the index, whole
+//! pageblocks, stacks of magazines, states of frames.
+//!
+//! The whole engine runs, through its public functions. What a model prepares and what it checks at
+//! the end is outside loom.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use loom::thread;
+use pageyard_loom_atomics::{Lock, Planted, plant, plant_bug, staged};
+use pageyard_loom_core::packed::{OwnedStorage, Region};
+use pageyard_loom_core::{CpuId, MigrateType, Order, Pfn};
+
+type R<'a> = Region<'a, Lock>;
+type Block = (Pfn, u8);
+
+/// A bug of the engine, by its number there (`packed/planted.rs`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Bug {
+    /// None.
+    No,
+    NoSecondLook,
+    NoRecount,
+    NoPutCheck,
+    HalfPair,
+    NoReleaseCount,
+    NoRollback,
+    NoTag,
+    NoExchange,
+    BareReturn,
+    NoOwnership,
+}
+
+/// A thread's actions, as a CPU.
+type Part = fn(&R<'_>, CpuId);
+
+std::thread_local! {
+    // Of the thread that runs the model. The blocks in use: what a model frees it takes from here.
+    static HELD: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
+}
+
+fn o(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+const TYPE: MigrateType = MigrateType::Movable;
+
+/// Allocates a block if there is one, to be freed at the end.
+fn take(region: &R<'_>, cpu: CpuId, order: u8) -> Option<Pfn> {
+    let pfn = region.alloc(cpu, o(order), TYPE)?;
+    HELD.with_borrow_mut(|held| {
+        let end = |(pfn, order): &Block| pfn.0 + (1 << order);
+        let mine = (pfn, order);
+        let apart = held.iter().all(|b| end(b) <= pfn.0 || end(&mine) <= b.0.0);
+        assert!(apart, "a frame has two owners");
+        held.push(mine);
+    });
+    Some(pfn)
+}
+
+/// Frees the block in use that begins at this frame.
+fn give(region: &R<'_>, cpu: CpuId, frame: u64) {
+    let block = HELD.with_borrow_mut(|held| {
+        let at = held.iter().position(|(pfn, _)| pfn.0 == frame).expect("it is in use");
+        held.swap_remove(at)
+    });
+    region.free(cpu, block.0, o(block.1)).expect("it is in use");
+}
+
+/// Runs a model on a region of some pageblocks for three CPUs: `before`, then the parts at once,
+/// each as a CPU, then `after`. At the end everything is freed and must be whole.
+fn model<const N: usize>(bug: Bug, blocks: u32, before: Part, parts: [Part; N], after: Part) {
+    plant(Planted::No);
+    plant_bug(bug as u32);
+    HELD.take();
+    let body = move || {
+        let storage = OwnedStorage::<Lock>::new(blocks * 512, 3, 3).expect("a size");
+        let region = storage.region(Pfn(0)).expect("it is new");
+        region.add(Pfn(0)..Pfn(u64::from(blocks) * 512)).expect("its frames");
+        before(&region, CpuId(0));
+        staged(|| {
+            let others: Vec<_> =
+                parts.iter().enumerate().skip(1).map(|(n, &part)| spawn(&region, n, part)).collect();
+            // A thread must not outlive the region.
+            let done = catch_unwind(AssertUnwindSafe(|| parts[0](&region, CpuId(0))));
+            let joined: Vec<_> = others.into_iter().map(thread::JoinHandle::join).collect();
+            done.unwrap_or_else(|e| resume_unwind(e));
+            joined.into_iter().for_each(|j| j.expect("it ends"));
+        });
+        plant_bug(0);
+        if let Err(e) = region.validate() {
+            panic!("after the parts: {e}");
+        }
+        after(&region, CpuId(0));
+        while let Some((pfn, order)) = HELD.with_borrow_mut(Vec::pop) {
+            region.free(CpuId(0), pfn, o(order)).expect("it is in use");
+        }
+        region.drain_all();
+        if let Err(e) = region.validate() {
+            panic!("at the end: {e}");
+        }
+        assert_eq!(region.whole_blocks(), u64::from(blocks), "a frame is lost");
+        plant_bug(bug as u32);
+    };
+    roomy(body).join().expect("it ends");
+}
+
+fn spawn(region: &R<'_>, number: usize, part: Part) -> thread::JoinHandle<()> {
+    let region: *const R<'_> = region;
+    // SAFETY: the caller waits for the thread before the region is dropped; only a lifetime changes.
+    let region: &'static R<'static> = unsafe { &*region.cast() };
+    roomy(move || part(region, CpuId(number as u32)))
+}
+
+/// Spawns a thread with a larger stack than loom's default.
+fn roomy(body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+    // The size is in words.
+    thread::Builder::new().stack_size(1 << 15).spawn(body).expect("loom makes it")
+}
+
+/// All memory in use as blocks of order 6, a word each.
+fn all_words(region: &R<'_>, cpu: CpuId) {
+    while take(region, cpu, 6).is_some() {}
+}
+
+/// The same, then the words from `from` on free.
+fn free_words(region: &R<'_>, cpu: CpuId, from: u64) {
+    all_words(region, cpu);
+    (from..8).for_each(|word| give(region, cpu, word * 64));
+}
+
+fn nothing(_: &R<'_>, _: CpuId) {}
+
+/// The last two words of a pageblock are freed at once: it becomes whole, once.
+pub fn last_two_words(bug: Bug) {
+    let before: Part = |r, c| free_words(r, c, 2);
+    model(bug, 1, before, [|r, c| give(r, c, 0), |r, c| give(r, c, 64)], |r, _| {
+        assert_eq!(r.whole_blocks(), 1, "nobody made it whole");
+    });
+}
+
+/// A free while another CPU takes the pageblock to itself, refills and releases it.
+pub fn free_and_adopt(bug: Bug) {
+    let before: Part = |r, c| {
+        all_words(r, c);
+        give(r, c, 0);
+    };
+    let adopt: Part = |r, c| {
+        take(r, c, 3);
+        r.drain(c);
+    };
+    model(bug, 1, before, [|r, c| give(r, c, 64), adopt], nothing);
+}
+
+/// A free into the word from which another CPU takes a block.
+pub fn free_and_take(bug: Bug) {
+    let before: Part = |r, c| {
+        all_words(r, c);
+        give(r, c, 0);
+        take(r, c, 5);
+        take(r, c, 4);
+        take(r, c, 4);
+        give(r, c, 48);
+    };
+    let direct: Part = |r, c| _ = take(r, c, 4);
+    model(bug, 1, before, [|r, c| give(r, c, 32), direct], nothing);
+}
+
+/// Two CPUs take blocks of two orders from one word, a third one frees into it.
+pub fn two_takers(bug: Bug) {
+    let before: Part = |r, c| {
+        all_words(r, c);
+        give(r, c, 0);
+        take(r, c, 5);
+    };
+    let large: Part = |r, c| _ = take(r, c, 5);
+    let small: Part = |r, c| _ = take(r, c, 4);
+    model(bug, 1, before, [|r, c| give(r, c, 0), large, small], nothing);
+}
+
+/// The last free makes the pageblock whole while another CPU takes a word of it.
+pub fn seal_and_thief(bug: Bug) {
+    let before: Part = |r, c| free_words(r, c, 1);
+    let thief: Part = |r, c| _ = take(r, c, 6);
+    model(bug, 1, before, [|r, c| give(r, c, 0), thief], nothing);
+}
+
+/// A CPU takes the last free block of a pageblock while another one frees the next.
+pub fn empty_and_free(bug: Bug) {
+    let before: Part = |r, c| {
+        all_words(r, c);
+        give(r, c, 0);
+    };
+    let direct: Part = |r, c| _ = take(r, c, 6);
+    model(bug, 1, before, [direct, |r, c| give(r, c, 64)], nothing);
+}
+
+/// A pageblock moves between buckets while frees and a taker change what it has.
+pub fn move_in_index(bug: Bug) {
+    let before: Part = |r, c| {
+        all_words(r, c);
+        give(r, c, 0);
+    };
+    let direct: Part = |r, c| _ = take(r, c, 6);
+    model(bug, 1, before, [|r, c| give(r, c, 64), direct, |r, c| give(r, c, 128)], nothing);
+}
+
+/// A pageblock is isolated, and not any more, while a block of it is freed.
+pub fn isolate_and_free(bug: Bug) {
+    let before: Part = |r, c| {
+        all_words(r, c);
+        give(r, c, 0);
+    };
+    let isolate: Part = |r, _| {
+        if r.isolate(Pfn(0)).is_ok() {
+            r.unisolate(Pfn(0)).expect("it is isolated");
+        }
+    };
+    model(bug, 1, before, [|r, c| give(r, c, 64), isolate], nothing);
+}
+
+/// The last free while the pageblock is isolated, and not any more.
+pub fn isolate_and_seal(bug: Bug) {
+    let before: Part = |r, c| free_words(r, c, 1);
+    let isolate: Part = |r, _| {
+        if r.isolate(Pfn(0)).is_ok() {
+            r.unisolate(Pfn(0)).expect("it is isolated");
+        }
+    };
+    model(bug, 1, before, [|r, c| give(r, c, 0), isolate], |r, _| {
+        assert_eq!(r.whole_blocks(), 1, "nobody made it whole");
+    });
+}
+
+/// A whole pageblock is isolated while another CPU takes it.
+pub fn isolate_and_claim(bug: Bug) {
+    let isolate: Part = |r, _| {
+        if r.isolate(Pfn(0)).is_ok() {
+            r.unisolate(Pfn(0)).expect("it is isolated");
+        }
+    };
+    model(bug, 1, nothing, [isolate, |r, c| _ = take(r, c, 8)], nothing);
+}
+
+/// Two CPUs take and free the only whole pageblock.
+pub fn claim_and_free(bug: Bug) {
+    let both: Part = |r, c| {
+        if let Some(pfn) = take(r, c, 9) {
+            give(r, c, pfn.0);
+            r.drain(c);
+        }
+    };
+    model(bug, 1, nothing, [both, both], nothing);
+}
+
+/// A block of order 10 while another CPU takes one of its pageblocks.
+pub fn pair_and_half(bug: Bug) {
+    let pair: Part = |r, c| _ = take(r, c, 10);
+    let half: Part = |r, c| _ = take(r, c, 9);
+    model(bug, 2, nothing, [pair, half], nothing);
+}
+
+/// The pageblock becomes whole and is taken as 2 MiB while the other of the last two frees looks
+/// at it.
+pub fn seal_claim_and_late_look(bug: Bug) {
+    let before: Part = |r, c| free_words(r, c, 2);
+    let claim: Part = |r, c| {
+        if let Some(pfn) = take(r, c, 9) {
+            give(r, c, pfn.0);
+            r.drain(c);
+        }
+    };
+    model(bug, 1, before, [|r, c| give(r, c, 0), |r, c| give(r, c, 64), claim], |r, _| {
+        assert_eq!(r.whole_blocks(), 1, "nobody made it whole");
+    });
+}
+
+/// Full magazines pass between CPUs through the depot.
+pub fn depot(bug: Bug) {
+    // Two full magazines of whole pageblocks in the domain's depot; the CPUs keep none.
+    let before: Part = |r, _| {
+        for cpu in 0..3 {
+            let held: Vec<_> = (0..8).filter_map(|_| take(r, CpuId(cpu), 9)).collect();
+            if cpu < 2 {
+                held.iter().for_each(|pfn| give(r, CpuId(cpu), pfn.0));
+                r.drain(CpuId(cpu));
+            }
+        }
+    };
+    // One takes a magazine, uses it up, and fills it again; the others take what is left.
+    let exchange: Part = |r, c| {
+        let held: Vec<_> = (0..2).filter_map(|_| take(r, c, 9)).collect();
+        held.iter().for_each(|pfn| give(r, c, pfn.0));
+    };
+    let some: Part = |r, c| _ = (take(r, c, 9), take(r, c, 9), take(r, c, 9));
+    model(bug, 16, before, [some, exchange], nothing);
+}
+
+/// Two CPUs free one block: one succeeds.
+pub fn free_twice(bug: Bug) {
+    let before: Part = |r, c| _ = take(r, c, 0);
+    let free: Part = |r, c| {
+        let block = HELD.with_borrow(|held| held.first().copied());
+        if let Some((pfn, order)) = block
+            && r.free(c, pfn, o(order)).is_ok()
+        {
+            HELD.with_borrow_mut(|held| {
+                assert!(held.pop().is_some(), "two frees succeeded");
+            });
+        }
+    };
+    model(bug, 1, before, [free, free], nothing);
+}
