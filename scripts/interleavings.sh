@@ -19,6 +19,9 @@ export RUST_BACKTRACE=0
 step "loom: the small protocols, every interleaving and reordering"
 run --manifest-path verify/loom/Cargo.toml \
     --target-dir "${CARGO_TARGET_DIR:-target}/loom"
+step "loom: the models that take minutes"
+cargo test --manifest-path verify/loom/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}/loom" \
+    --test packed -- --ignored --nocapture
 step "shuttle: whole requests"
 PAGEYARD_SCHEDULES=$((2000 * times)) run -p pageyard-shuttle
 step "the simulated machine: whole workloads, with stalls and failures"

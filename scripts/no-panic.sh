@@ -7,7 +7,7 @@
 # Needs objdump (binutils) on x86-64 Linux.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-calls=(crates/pageyard/examples/every_call.rs crates/pageyard/examples/calls/table.rs)
+calls=(crates/pageyard/examples/every_call.rs crates/pageyard/examples/calls/{table,packed}.rs)
 
 fail() { printf 'no-panic: %s\n' "$*" >&2; exit 2; }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use pageyard::policy::{self, Guarded, Linux612, MODIFIERS, POLICIES, StaticPolicy};
-use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, PolicyError, Settings, by_names};
+use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, PolicyError, Settings, columns};
 use pageyard_lab::workload::on_hosts;
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ impl FromStr for Policies {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Policies, PolicyError> {
-        by_names(text).map(Policies)
+        columns(text).map(Policies)
     }
 }
 
@@ -45,6 +45,11 @@ impl Choices {
     pub(crate) fn all(&self) -> Vec<Choice> {
         let with_knobs = |choice: &Choice| self.knob.iter().fold(choice.clone(), Choice::with);
         self.policy.0.iter().map(with_knobs).collect()
+    }
+
+    /// Returns all policies, with the settings applied, for a command that runs policies only.
+    pub(crate) fn exact(&self) -> Result<Vec<Choice>, PolicyError> {
+        self.all().into_iter().map(Choice::exact).collect()
     }
 }
 

@@ -192,7 +192,7 @@ fn run_workload(args: &Run) -> output::Outcome {
                 machine: (**machine).clone(),
                 memory: args.memory,
                 descriptor: args.descriptor,
-                policies: args.choices.all(),
+                policies: args.choices.exact()?,
                 seed: args.seed,
                 iterations: args.iterations,
                 set: args.set.clone(),
@@ -218,7 +218,7 @@ fn run_workload(args: &Run) -> output::Outcome {
             })?;
             let place = format!("this host, {}", host.description());
             let options = HostOptions {
-                policies: args.choices.all(),
+                policies: args.choices.exact()?,
                 seed: args.seed,
                 iterations: args.iterations,
                 set: args.set.clone(),

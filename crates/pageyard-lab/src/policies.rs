@@ -15,6 +15,21 @@ pub struct PolicyError {
     pub why: String,
 }
 
+/// The mechanism that a choice runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Engine {
+    /// Free lists and per-CPU lists, as in Linux, under the choice's rules.
+    #[default]
+    Exact,
+    /// [`pageyard::packed`], which has no rules. Replays alone run it so far.
+    Packed,
+}
+
+impl Engine {
+    /// Name on the command line and in tables.
+    pub const PACKED: &'static str = "Packed";
+}
+
 /// A policy with settings, ready to run.
 #[derive(Clone, Debug)]
 pub struct Choice {
@@ -25,6 +40,8 @@ pub struct Choice {
     pub rules: Rules,
     /// Settings applied after the allocator is built.
     pub settings: Settings,
+    /// The engine.
+    pub engine: Engine,
 }
 
 /// The policies that a replay runs by default.
@@ -34,9 +51,33 @@ pub const DEFAULT_POLICIES: &str = "Base,Step5,Step10,Linux612";
 const MOST: usize = 32;
 
 impl Choice {
+    /// Returns the packed engine.
+    pub fn packed() -> Choice {
+        Choice {
+            name: Engine::PACKED.to_owned(),
+            rules: Linux612::RULES,
+            settings: Settings::default(),
+            engine: Engine::Packed,
+        }
+    }
+
+    /// Fails if only replays run the choice's engine.
+    ///
+    /// # Errors
+    /// Fails with [`PolicyError`] for the packed engine.
+    pub fn exact(self) -> Result<Choice, PolicyError> {
+        match self.engine {
+            Engine::Exact => Ok(self),
+            Engine::Packed => Err(PolicyError {
+                name: self.name,
+                why: "only replay runs this engine; leave it out".to_owned(),
+            }),
+        }
+    }
+
     /// Returns whether ticks change the contents of the lists, so that their phase matters.
     pub fn ticks_matter(&self) -> bool {
-        !matches!(self.rules.pcp.decay, Decay::None)
+        self.engine == Engine::Packed || !matches!(self.rules.pcp.decay, Decay::None)
     }
 
     /// Returns the name without settings.
@@ -75,7 +116,7 @@ pub fn by_name(text: &str) -> Result<Choice, PolicyError> {
     for part in parts {
         settings.add(&part.parse().map_err(|e| wrong(format!("{e}")))?);
     }
-    Ok(Choice { name: format!("{policy}{settings}"), rules, settings })
+    Ok(Choice { name: format!("{policy}{settings}"), rules, settings, engine: Engine::Exact })
 }
 
 /// Returns several policies, separated by commas.
@@ -83,16 +124,33 @@ pub fn by_name(text: &str) -> Result<Choice, PolicyError> {
 /// # Errors
 /// Fails as [`by_name`] does, for the first wrong name.
 pub fn by_names(text: &str) -> Result<Vec<Choice>, PolicyError> {
+    separated(text).map(by_name).collect()
+}
+
+/// Returns the columns of a replay, separated by commas: policies as in [`by_names`], or `Packed`
+/// for the packed engine.
+///
+/// # Errors
+/// Fails as [`by_name`] does, for the first wrong name.
+pub fn columns(text: &str) -> Result<Vec<Choice>, PolicyError> {
+    let column = |name: &str| {
+        let is_packed = name.trim().eq_ignore_ascii_case(Engine::PACKED);
+        if is_packed { Ok(Choice::packed()) } else { by_name(name) }
+    };
+    separated(text).map(column).collect()
+}
+
+/// Splits at commas outside angle brackets.
+fn separated(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0;
-    let between = |c: char| {
+    text.split(move |c: char| {
         depth += match c {
             '<' => 1,
             '>' => -1,
             _ => 0,
         };
         c == ',' && depth <= 0
-    };
-    text.split(between).map(by_name).collect()
+    })
 }
 
 /// A parsed modifier.
@@ -215,6 +273,20 @@ mod tests {
         assert_eq!(names("base, Guarded<3,Base>,Step5"), ["Base", "Guarded<3, Base>", "Step5"]);
         assert!(by_names("Base,").is_err() && by_names("").is_err());
         assert!(by_names("Vanilla<Base,Step5").is_err());
+    }
+
+    #[test]
+    fn packed_is_a_column_of_replays_only() {
+        let engines = |text| {
+            let columns = columns(text).unwrap();
+            columns.into_iter().map(|c| (c.name, c.engine)).collect::<Vec<_>>()
+        };
+        let (exact, packed) = (Engine::Exact, Engine::Packed);
+        let want = [("Vanilla<Base>".to_owned(), exact), ("Packed".to_owned(), packed)];
+        assert_eq!(engines("vanilla<Base>, packed"), want);
+        assert!(why("Packed").contains("there is no Packed"));
+        assert!(why("Vanilla<Packed>").contains("there is no Packed"));
+        assert!(Choice::packed().exact().is_err());
     }
 
     #[test]

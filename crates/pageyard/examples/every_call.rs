@@ -46,6 +46,20 @@ macro_rules! calls {
 
 include!("calls/table.rs");
 
+/// The same for a region of the packed engine.
+macro_rules! packed_calls {
+    ($($name:ident($r:ident $(, $arg:ident: $type:ty = $value:expr)*) -> $out:ty { $body:expr })*) => {
+        $(#[inline(never)]
+        fn $name($r: &Region<'_, Lock>$(, $arg: $type)*) -> $out { $body })*
+
+        fn all_of_region(r: &Region<'_, Lock>) {
+            $(let _ = std::hint::black_box($name(r $(, std::hint::black_box($value))*));)*
+        }
+    };
+}
+
+include!("calls/packed.rs");
+
 #[inline(never)]
 fn call_new<'a, P: StaticPolicy>(
     layout: &Layout<'_>,
@@ -182,6 +196,8 @@ fn with_yard<P: StaticPolicy>(made: Made) -> Result<(), InitError> {
 
 fn main() -> Result<(), InitError> {
     std::hint::black_box(call_empty_maps());
+    let made = call_region_new(std::hint::black_box(1 << 14), Pfn(0), all_of_region);
+    std::hint::black_box(made.is_ok());
     with_yard::<Linux612>(Made::New)?;
     with_yard::<Linux612>(Made::InPlace)?;
     with_yard::<Linux612>(Made::Leaked)?;

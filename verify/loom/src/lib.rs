@@ -39,8 +39,8 @@ mod base {
 }
 
 pub mod models;
-mod sync;
 pub mod packed;
+mod sync;
 pub mod yard;
 
 pub use models::Planted;

@@ -8,12 +8,12 @@ use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use loom::thread;
 use pageyard::{Order, ZoneKind};
 
+use crate::busy::BusyFlag;
 use crate::handshake::take_away;
 use crate::magazine::{KINDS, Kind, Magazine, ROOM, Ready};
 use crate::roster::{Limits, Roster};
 use crate::seqlock::{HEAD, length, publish, snapshot};
 use crate::sync::{AtomicU64, Ordering, build_guards_eagerly, leave_out_fences};
-use crate::busy::BusyFlag;
 use crate::wake_flag::WakeFlag;
 use crate::wakeups::Wakeups;
 

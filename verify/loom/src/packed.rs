@@ -9,11 +9,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use loom::thread;
 use pageyard_loom_atomics::{Lock, Planted, plant, plant_bug, staged};
-use pageyard_loom_core::packed::{OwnedStorage, Region};
+use pageyard_loom_core::packed::{Link, ModelStack, OwnedStorage, Region, Stack};
 use pageyard_loom_core::{CpuId, MigrateType, Order, Pfn};
 
 type R<'a> = Region<'a, Lock>;
 type Block = (Pfn, u8);
+type Shelf<'a> = (Stack, &'a [Link]);
 
 /// A bug of the engine, by its number there (`packed/planted.rs`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,8 +82,12 @@ fn model<const N: usize>(bug: Bug, blocks: u32, before: Part, parts: [Part; N], 
         region.add(Pfn(0)..Pfn(u64::from(blocks) * 512)).expect("its frames");
         before(&region, CpuId(0));
         staged(|| {
-            let others: Vec<_> =
-                parts.iter().enumerate().skip(1).map(|(n, &part)| spawn(&region, n, part)).collect();
+            let others: Vec<_> = parts
+                .iter()
+                .enumerate()
+                .skip(1)
+                .map(|(n, &part)| spawn(&region, n, part))
+                .collect();
             // A thread must not outlive the region.
             let done = catch_unwind(AssertUnwindSafe(|| parts[0](&region, CpuId(0))));
             let joined: Vec<_> = others.into_iter().map(thread::JoinHandle::join).collect();
@@ -116,6 +121,12 @@ fn spawn(region: &R<'_>, number: usize, part: Part) -> thread::JoinHandle<()> {
 
 /// Spawns a thread with a larger stack than loom's default.
 fn roomy(body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+    roomy_value(body)
+}
+
+fn roomy_value<T: Send + 'static>(
+    body: impl FnOnce() -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
     // The size is in words.
     thread::Builder::new().stack_size(1 << 15).spawn(body).expect("loom makes it")
 }
@@ -168,8 +179,20 @@ pub fn free_and_take(bug: Bug) {
     model(bug, 1, before, [|r, c| give(r, c, 32), direct], nothing);
 }
 
-/// Two CPUs take blocks of two orders from one word, a third one frees into it.
-pub fn two_takers(bug: Bug) {
+/// Two CPUs take blocks of two orders that overlap: one of them returns what it cannot use.
+pub fn overlap(bug: Bug) {
+    let before: Part = |r, c| {
+        all_words(r, c);
+        give(r, c, 0);
+        take(r, c, 5);
+    };
+    let large: Part = |r, c| _ = take(r, c, 5);
+    let small: Part = |r, c| _ = take(r, c, 4);
+    model(bug, 1, before, [large, small], nothing);
+}
+
+/// The same, and a third CPU frees into the word.
+pub fn overlap_and_free(bug: Bug) {
     let before: Part = |r, c| {
         all_words(r, c);
         give(r, c, 0);
@@ -277,39 +300,47 @@ pub fn seal_claim_and_late_look(bug: Bug) {
     });
 }
 
-/// Full magazines pass between CPUs through the depot.
-pub fn depot(bug: Bug) {
-    // Two full magazines of whole pageblocks in the domain's depot; the CPUs keep none.
-    let before: Part = |r, _| {
-        for cpu in 0..3 {
-            let held: Vec<_> = (0..8).filter_map(|_| take(r, CpuId(cpu), 9)).collect();
-            if cpu < 2 {
-                held.iter().for_each(|pfn| give(r, CpuId(cpu), pfn.0));
-                r.drain(CpuId(cpu));
-            }
-        }
+/// A thread takes two magazines of a stack, then puts another one and the first one on it, while a
+/// second thread takes one: the head and the count are as they were, the successor is not.
+pub fn stack(bug: Bug) {
+    plant(Planted::No);
+    plant_bug(bug as u32);
+    let body = || {
+        let links = [const { Link::new() }; 4];
+        let stack = Shelf::with_links(&links);
+        let two = |stack: &Shelf<'_>| {
+            let (first, second) = (stack.pop(), stack.pop());
+            stack.push(3);
+            first.into_iter().for_each(|n| stack.push(n));
+            second
+        };
+        let mut got = vec![];
+        staged(|| {
+            // Within, so that these pushes have no tag either if that is the bug.
+            (0..3).for_each(|n| stack.push(n));
+            let shared: *const Shelf<'_> = &raw const stack;
+            // SAFETY: the thread is waited for below; only a lifetime changes.
+            let shared: &'static Shelf<'static> = unsafe { &*shared.cast() };
+            let other = roomy_value(move || two(shared));
+            got.extend(stack.pop());
+            got.extend(other.join().expect("it ends"));
+        });
+        got.extend(std::iter::from_fn(|| stack.pop()).take(5));
+        got.sort_unstable();
+        assert_eq!(got, [0, 1, 2, 3], "a magazine is lost or has two owners");
     };
-    // One takes a magazine, uses it up, and fills it again; the others take what is left.
-    let exchange: Part = |r, c| {
-        let held: Vec<_> = (0..2).filter_map(|_| take(r, c, 9)).collect();
-        held.iter().for_each(|pfn| give(r, c, pfn.0));
-    };
-    let some: Part = |r, c| _ = (take(r, c, 9), take(r, c, 9), take(r, c, 9));
-    model(bug, 16, before, [some, exchange], nothing);
+    roomy(body).join().expect("it ends");
 }
 
 /// Two CPUs free one block: one succeeds.
 pub fn free_twice(bug: Bug) {
-    let before: Part = |r, c| _ = take(r, c, 0);
     let free: Part = |r, c| {
-        let block = HELD.with_borrow(|held| held.first().copied());
-        if let Some((pfn, order)) = block
-            && r.free(c, pfn, o(order)).is_ok()
-        {
+        if r.free(c, Pfn(0), o(6)).is_ok() {
             HELD.with_borrow_mut(|held| {
-                assert!(held.pop().is_some(), "two frees succeeded");
+                let at = held.iter().position(|(pfn, _)| pfn.0 == 0);
+                held.swap_remove(at.expect("two frees succeeded"));
             });
         }
     };
-    model(bug, 1, before, [free, free], nothing);
+    model(bug, 1, all_words, [free, free], nothing);
 }

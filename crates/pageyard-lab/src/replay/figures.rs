@@ -25,6 +25,9 @@ pub struct Figures {
     /// Pages moved between zones and per-CPU lists.
     #[serde(flatten)]
     pub moved: Moved,
+    /// Pages of magazines that went into depots or came out of them: the packed engine only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depot_pages: Option<u64>,
     /// Pages that ticks drained.
     pub tick_pages: Option<u64>,
     /// Acquisitions of zone locks for any purpose.

@@ -22,6 +22,7 @@ mod observer;
 mod on_machine;
 mod options;
 mod owners;
+mod packed;
 mod plan;
 mod prepared;
 mod reclaim;
@@ -44,7 +45,9 @@ use crate::track::Track;
 use prepared::Prepared;
 use setting::{Outcome, Setting};
 
-pub use crate::policies::{Choice, DEFAULT_POLICIES, PolicyError, by_name, by_names};
+pub use crate::policies::{
+    Choice, DEFAULT_POLICIES, Engine, PolicyError, by_name, by_names, columns,
+};
 pub use crate::settings::{SettingError, Settings};
 pub use counts::Moved;
 pub use error::ReplayError;
@@ -123,9 +126,10 @@ pub fn replay(
     options: &Options,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Report, ReplayError> {
+    options.policies.iter().try_for_each(|choice| check(choice, options))?;
     let ready = Prepared::new(input, options, false, progress)?;
     let setting = Setting { record: options.record, ..ready.setting() };
-    let policies = columns(&setting, options, ready.room.runs(), progress)?;
+    let policies = run_all(&setting, options, ready.room.runs(), progress)?;
     Ok(Report {
         reading: ready.reading,
         start: ready.start.figures,
@@ -141,9 +145,28 @@ pub fn replay(
     })
 }
 
+/// Fails if the packed engine is asked for what it cannot do yet.
+fn check(choice: &Choice, options: &Options) -> Result<(), ReplayError> {
+    let without = if choice.engine == Engine::Exact {
+        None
+    } else if options.on.is_some() {
+        Some("on the simulated machine: leave out --on")
+    } else if options.record {
+        Some("for a report with pictures: leave out --html")
+    } else if !choice.settings.to_string().is_empty() {
+        Some("with settings: leave out --knob")
+    } else {
+        None
+    };
+    without.map_or(Ok(()), |why| {
+        let why = format!("this engine does not run yet {why}, or this column");
+        Err(PolicyError { name: choice.name.clone(), why }.into())
+    })
+}
+
 /// Runs all policies and seeds in parallel. The default number of threads is one per CPU, at most 8
 /// and at most `room`.
-fn columns(
+fn run_all(
     setting: &Setting<'_>,
     options: &Options,
     room: usize,
@@ -181,6 +204,7 @@ fn columns(
             let setting = Setting { record: setting.record && seed == 0, ..*setting };
             let number_of = options.seed.wrapping_add(seed);
             let result = match &options.on {
+                _ if choice.engine == Engine::Packed => packed::run(&setting, number_of, &mut tell),
                 Some(spec) if seed == 0 => {
                     on_machine::run(&setting, choice, spec, number_of, &mut tell)
                 }

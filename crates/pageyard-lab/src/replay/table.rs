@@ -56,11 +56,12 @@ const ROWS: &[Row] = &[
     ("failed requests", "failed", |f| Some(Value::Count(f.failed))),
     ("pages taken from the zone", "zone_pages", |f| Some(Value::Count(f.zone_pages))),
     ("  of these by refills", "refill_pages", |f| Some(Value::Count(f.moved.refill_pages))),
-    ("  refills (holds)", "refill_holds", |f| Some(Value::Count(f.moved.refill_holds))),
+    ("  refills (holds)", "refill_holds", |f| locked(f, Value::Count(f.moved.refill_holds))),
     ("pages drained to the zone", "drain_pages", |f| Some(Value::Count(f.moved.drain_pages))),
-    ("  bulk frees (holds)", "drain_holds", |f| Some(Value::Count(f.moved.drain_holds))),
+    ("  bulk frees (holds)", "drain_holds", |f| locked(f, Value::Count(f.moved.drain_holds))),
     ("  of the pages by ticks", "tick_pages", |f| f.tick_pages.map(Value::Count)),
-    ("pages per hold", "", |f| Some(Value::Tenths(f.moved.pages_per_hold()))),
+    ("pages per hold", "", |f| locked(f, Value::Tenths(f.moved.pages_per_hold()))),
+    ("pages through depots", "depot_pages", |f| f.depot_pages.map(Value::Count)),
     ("all holds of the zone lock", "lock_holds", |f| f.lock_holds.map(Value::Count)),
     ("free_high drains", "free_high_drains", |f| f.free_high_drains.map(Value::Count)),
     ("claims", "claims", |f| Some(Value::Count(f.claims))),
@@ -70,6 +71,11 @@ const ROWS: &[Row] = &[
     ("idle in lists, mean", "idle_mean", |f| Some(Value::Count(f.idle_mean.round() as u64))),
     ("unusable index, order 9", "unusable_9", |f| f.unusable_9.map(Value::Index)),
 ];
+
+/// A figure of the zone lock. The packed engine, the only one with depots, has no such lock.
+fn locked(f: &Figures, value: Value) -> Option<Value> {
+    f.depot_pages.is_none().then_some(value)
+}
 
 /// Formats a number with spaces between groups of three digits.
 fn grouped(n: u64) -> String {
@@ -316,12 +322,16 @@ impl Report {
                 vec![["", "pages refilled", "drained", "refills", "bulk frees"].map(String::from)];
             for (c, s) in ticking().filter_map(|c| Some((c, c.spread.as_ref()?))) {
                 let r = &self.recorded.moved;
+                let holds = |of: Range, recorded| match c.figures.depot_pages {
+                    None => range(of, recorded),
+                    Some(_) => "-".to_owned(),
+                };
                 rows.push([
                     c.policy.to_owned(),
                     range(s.refill_pages, r.refill_pages),
                     range(s.drain_pages, r.drain_pages),
-                    range(s.refill_holds, r.refill_holds),
-                    range(s.drain_holds, r.drain_holds),
+                    holds(s.refill_holds, r.refill_holds),
+                    holds(s.drain_holds, r.drain_holds),
                 ]);
             }
             aligned(f, &rows)?;

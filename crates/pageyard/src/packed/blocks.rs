@@ -528,11 +528,34 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Gives a pageblock whose frames are all the caller's to the set of whole pageblocks.
-    pub(crate) fn add_whole(&self, block: u32) {
+    /// Marks a pageblock that is allocated as a whole.
+    pub(crate) fn set_active(&self, block: u32) {
         if let Some(label) = self.label(block) {
             label.fetch_or(Meta::ACTIVE, SeqCst);
         }
+    }
+
+    /// Ends the allocation of a pageblock as a whole: its frames will be freed one by one, as those
+    /// of a pageblock of type `t`.
+    pub(crate) fn break_up(&self, block: u32, t: MigrateType) {
+        if let Some(label) = self.label(block) {
+            label.store(Meta::of(t, 0).0, SeqCst);
+        }
+        self.set_route(block, 0);
+    }
+
+    /// Sets the type of a pageblock in no index. Returns false for any other one.
+    pub(crate) fn set_type(&self, block: u32, t: MigrateType) -> bool {
+        let Some(label) = self.label(block) else { return false };
+        let meta = Meta(label.load(SeqCst));
+        let free = meta.bucket() != 0 || meta.is_taken() || self.free_in(block) != 0;
+        let new = Meta::of(t, 0);
+        !free && label.compare_exchange(meta.0, new.0, SeqCst, SeqCst).is_ok()
+    }
+
+    /// Gives a pageblock whose frames are all the caller's to the set of whole pageblocks.
+    pub(crate) fn add_whole(&self, block: u32) {
+        self.set_active(block);
         self.whole().insert(block);
     }
 

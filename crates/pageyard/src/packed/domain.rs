@@ -92,7 +92,8 @@ impl Head {
 /// A stack of magazines (Treiber), on a line of its own.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Stack {
+#[allow(unreachable_pub)] // for the models
+pub struct Stack {
     head: AtomicU64,
     /// The fewest magazines since the last tick: those were not needed.
     least: AtomicU32,
@@ -207,6 +208,8 @@ pub(crate) struct Depots<'a> {
     budget: u32,
     /// Pages that it holds.
     held: Counts,
+    /// Pages that went from depots to the zone.
+    returned: AtomicU64,
 }
 
 impl<'a> Depots<'a> {
@@ -217,7 +220,8 @@ impl<'a> Depots<'a> {
         budget: u32,
     ) -> Self {
         let held = Counts([const { AtomicI32::new(0) }; 8]);
-        Depots { domains, links, cpus_per_domain, budget, held }
+        let returned = AtomicU64::new(0);
+        Depots { domains, links, cpus_per_domain, budget, held, returned }
     }
 
     /// Returns the number of a CPU's domain.
@@ -238,6 +242,10 @@ impl<'a> Depots<'a> {
         if let Some(held) = self.held() {
             held.fetch_add(pages, Relaxed);
         }
+    }
+
+    pub(crate) fn returned(&self) -> u64 {
+        self.returned.load(Relaxed)
     }
 
     /// Returns whether the node's depot may hold `pages` more.
@@ -320,6 +328,7 @@ impl<'a> Depots<'a> {
                     if is_node {
                         self.add_held(-(pages_of(class) as i32));
                     }
+                    self.returned.fetch_add(pages_of(class).into(), Relaxed);
                     spill(full, class);
                     self.add_spare(full);
                 }
@@ -344,4 +353,30 @@ impl<'a> Depots<'a> {
 /// Returns how many full magazines of a class a domain's depot holds.
 pub(crate) const fn near_limit(class: usize) -> u32 {
     if pages_of(class) >= 1024 { NEAR_HUGE } else { NEAR }
+}
+
+/// A stack, as the models of `verify/loom` see it.
+#[cfg(pageyard_loom)]
+pub trait ModelStack<'a>: Sized {
+    /// Returns an empty stack.
+    fn with_links(links: &'a [Link]) -> Self;
+    /// Pushes a magazine.
+    fn push(&self, index: u32);
+    /// Pops a magazine.
+    fn pop(&self) -> Option<u32>;
+}
+
+#[cfg(pageyard_loom)]
+impl<'a> ModelStack<'a> for (Stack, &'a [Link]) {
+    fn with_links(links: &'a [Link]) -> Self {
+        (Stack::new(), links)
+    }
+
+    fn push(&self, index: u32) {
+        assert!(self.0.push(self.1, index, MOST));
+    }
+
+    fn pop(&self) -> Option<u32> {
+        self.0.pop(self.1)
+    }
 }

@@ -49,6 +49,8 @@ mod validate;
 pub use blocks::{Label, Route, Words};
 pub use cpu::{CpuCounts, PerCpu, Pinned};
 pub use domain::{Domain, Link, Magazine};
+#[cfg(pageyard_loom)]
+pub use domain::{ModelStack, Stack};
 pub use region::{AddError, IsolateError, Region};
 pub use set::IndexWord;
 #[cfg(feature = "alloc")]

@@ -55,7 +55,11 @@ impl<R: RawMutex> Region<'_, R> {
                 self.refill(cpu, at, order, t);
             }
         }
-        self.pop(cpu.slot(class)).or_else(|| self.take_direct(at, order, t))
+        self.pop(cpu.slot(class)).or_else(|| {
+            let frame = self.take_direct(at, order, t)?;
+            cpu.counts.taken += 1 << order;
+            Some(frame)
+        })
     }
 
     /// Frees a block whose class has no room in the loaded magazine.

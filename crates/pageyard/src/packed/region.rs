@@ -26,6 +26,8 @@ pub enum AddError {
     Foreign(Pfn),
     /// The frame was added before.
     Present(Pfn),
+    /// The block is not aligned to its size.
+    Misaligned(Pfn),
 }
 
 impl fmt::Display for AddError {
@@ -33,6 +35,7 @@ impl fmt::Display for AddError {
         match self {
             AddError::Foreign(pfn) => write!(f, "frame {pfn} lies outside the region"),
             AddError::Present(pfn) => write!(f, "frame {pfn} was added before"),
+            AddError::Misaligned(pfn) => write!(f, "the block at {pfn} is not aligned to its size"),
         }
     }
 }
@@ -195,20 +198,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// # Errors
     /// [`AddError`] for a frame that lies outside, or that was added before; nothing has changed.
     pub fn add(&self, range: Range<Pfn>) -> Result<(), AddError> {
-        let frames = (range.start.0..range.end.0).map(Pfn);
-        // Marks all frames first, so that concurrent calls cannot add one twice.
-        for (n, pfn) in frames.clone().enumerate() {
-            let marked = match self.index_of(pfn).and_then(|frame| self.state(frame)) {
-                None => Err(AddError::Foreign(pfn)),
-                Some(state) if state.begin_add() => Ok(()),
-                Some(_) => Err(AddError::Present(pfn)),
-            };
-            if marked.is_err() {
-                let done = frames.take(n).filter_map(|pfn| self.index_of(pfn));
-                done.filter_map(|frame| self.state(frame)).for_each(FrameState::roll_back_add);
-                return marked;
-            }
-        }
+        self.begin_add(range.clone())?;
         let at = self.here(0);
         let mut next = range.start;
         while next < range.end {
@@ -221,6 +211,49 @@ impl<'a, R: RawMutex> Region<'a, R> {
                 self.add_frames(frame..end, at);
             }
             next = self.pfn(end);
+        }
+        Ok(())
+    }
+
+    /// Marks all frames of a range as present, so that concurrent calls cannot add one twice.
+    fn begin_add(&self, range: Range<Pfn>) -> Result<(), AddError> {
+        let frames = (range.start.0..range.end.0).map(Pfn);
+        for (n, pfn) in frames.clone().enumerate() {
+            let marked = match self.index_of(pfn).and_then(|frame| self.state(frame)) {
+                None => Err(AddError::Foreign(pfn)),
+                Some(state) if state.begin_add() => Ok(()),
+                Some(_) => Err(AddError::Present(pfn)),
+            };
+            if marked.is_err() {
+                let done = frames.take(n).filter_map(|pfn| self.index_of(pfn));
+                done.filter_map(|frame| self.state(frame)).for_each(FrameState::roll_back_add);
+                return marked;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds frames as an allocated block: memory that its owner will free later, as what a boot
+    /// loader left or a recording begins with.
+    ///
+    /// # Errors
+    /// [`AddError`] for a frame that lies outside, or that was added before; nothing has changed.
+    pub fn add_allocated(&self, pfn: Pfn, order: Order, t: MigrateType) -> Result<(), AddError> {
+        let end = pfn.0.saturating_add(order.pages().into());
+        if !pfn.0.is_multiple_of(order.pages().into()) {
+            return Err(AddError::Misaligned(pfn));
+        }
+        self.begin_add(pfn..Pfn(end))?;
+        let t = (t as usize).min(KEPT_TYPES - 1);
+        if let Some(frame) = self.index_of(pfn)
+            && let Some(state) = self.state(frame)
+        {
+            state.set_allocated(order.get(), t);
+            if order.get() >= PAGEBLOCK_ORDER {
+                for block in 0..order.pages() / PAGEBLOCK_PAGES {
+                    self.blocks.set_active(frame / PAGEBLOCK_PAGES + block);
+                }
+            }
         }
         Ok(())
     }
@@ -502,6 +535,38 @@ impl<'a, R: RawMutex> Region<'a, R> {
         if self.blocks.unisolate(block, 0) { Ok(()) } else { Err(IsolateError::NotIsolated) }
     }
 
+    /// Splits an allocated block into blocks of a smaller order, each freed on its own.
+    ///
+    /// # Errors
+    /// [`FreeError`] if the block or its order is wrong; [`FreeError::WrongOrder`] also if `into`
+    /// is larger than `from`. Nothing has changed.
+    pub fn split(&self, pfn: Pfn, from: Order, into: Order) -> Result<(), FreeError> {
+        if into > from {
+            return Err(FreeError::WrongOrder { allocated: from });
+        }
+        let Some((head, t)) = self.begin_free::<false>(pfn, from.get()) else {
+            return Err(self.why_not(pfn, from));
+        };
+        if from.get() >= PAGEBLOCK_ORDER && into.get() < PAGEBLOCK_ORDER {
+            for block in 0..from.pages() / PAGEBLOCK_PAGES {
+                let kind = MigrateType::from_bits(t as u32);
+                self.blocks.break_up(head / PAGEBLOCK_PAGES + block, kind);
+            }
+        }
+        for part in (head..head + from.pages()).step_by(into.pages() as usize) {
+            if let Some(state) = self.state(part) {
+                state.set_allocated(into.get(), t);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the type of a frame's pageblock if none of its frames is free. Returns whether it did.
+    pub fn set_block_type(&self, pfn: Pfn, t: MigrateType) -> bool {
+        let block = self.index_of(pfn).map(|frame| frame / PAGEBLOCK_PAGES);
+        (t as usize) < KEPT_TYPES && block.is_some_and(|block| self.blocks.set_type(block, t))
+    }
+
     /// Returns the type of a frame's pageblock; `None` outside the region.
     pub fn block_type(&self, pfn: Pfn) -> Option<MigrateType> {
         Some(self.blocks.block_type(self.index_of(pfn)? / PAGEBLOCK_PAGES))
@@ -529,6 +594,11 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// [`free_owned`](Region::free_owned) of one block by two threads at once leads to them.
     pub fn double_frees(&self) -> u64 {
         self.blocks.double_frees()
+    }
+
+    /// Returns how many pages went from depots to the zone.
+    pub fn depot_returned(&self) -> u64 {
+        self.depots.returned()
     }
 
     /// Returns what a CPU did. `None` if the CPU does not exist or its lock is held.

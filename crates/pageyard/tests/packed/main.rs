@@ -1,6 +1,7 @@
 //! The packed engine, tested from outside. A program of its own: the other tests instantiate `Yard`
 //! and take minutes to build, these take seconds.
 
+mod hostile;
 mod misuse;
 mod model;
 mod packing;
