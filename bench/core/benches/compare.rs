@@ -2,7 +2,7 @@
 //!
 //! This bench has its own runner instead of criterion (see `single.rs` for that). Criterion and
 //! divan measure one function for seconds and then the next. On a shared machine, a ratio of two
-//! such results compares two different moments. They also measure wall time. Here, each round runs
+//! such results compares two different moments. They also measure wall time. Here round runs
 //! every contestant once, in random order, and measures the CPU time of the thread. Ratios are
 //! computed per round before their median is taken.
 //!
@@ -13,8 +13,9 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use pageyard_bench::contestants::{
-    CPUS, Contestant, FRAMES, Floor, Pageyard, PageyardOwned, Visitor, each,
+    CPUS, Contestant, FRAMES, Floor, Pageyard, PageyardOwned, Visitor,
 };
+use pageyard_bench::field::each;
 use pageyard_bench::packed::{Packed, PackedOwned, PackedPinned};
 use pageyard_bench::patterns::{HELD, PATTERNS, Pattern, Rng, Sample};
 use serde::Serialize;

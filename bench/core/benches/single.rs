@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use pageyard_bench::contestants::{Contestant, Visitor, each};
+use pageyard_bench::contestants::{Contestant, Visitor};
+use pageyard_bench::field::each;
 use pageyard_bench::patterns::PATTERNS;
 
 struct Bench<'c>(&'c mut Criterion);

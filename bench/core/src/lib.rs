@@ -6,6 +6,7 @@
 //! allocators.
 
 pub mod contestants;
+pub mod field;
 pub mod packed;
 pub mod patterns;
 pub mod safety;

@@ -32,6 +32,8 @@ pub enum Bug {
     NoExchange,
     BareReturn,
     NoOwnership,
+    LateRoute,
+    NoRecheck,
 }
 
 /// A thread's actions, as a CPU.
@@ -343,4 +345,75 @@ pub fn free_twice(bug: Bug) {
         }
     };
     model(bug, 1, all_words, [free, free], nothing);
+}
+
+/// Isolation ends on one CPU while it begins on another; some frames are free.
+pub fn isolate_and_end(bug: Bug) {
+    let before: Part = |r, c| {
+        all_words(r, c);
+        give(r, c, 0);
+    };
+    model(
+        bug,
+        1,
+        before,
+        [|r, _| _ = r.isolate(Pfn(0)), |r, _| _ = r.unisolate(Pfn(0))],
+        |r, _| {
+            _ = r.unisolate(Pfn(0));
+        },
+    );
+}
+
+/// The same for a whole pageblock.
+pub fn isolate_whole_and_end(bug: Bug) {
+    let (begin, end): (Part, Part) = (|r, _| _ = r.isolate(Pfn(0)), |r, _| _ = r.unisolate(Pfn(0)));
+    model(bug, 1, nothing, [begin, end], |r, _| _ = r.unisolate(Pfn(0)));
+}
+
+/// A free moves the pageblock in the index while it is isolated: later frees stay in it.
+pub fn isolate_and_move(bug: Bug) {
+    let before: Part = |r, c| {
+        // Word 0 as single pages, whose frees may go to magazines.
+        (0..64).for_each(|_| _ = take(r, c, 0));
+        all_words(r, c);
+        give(r, c, 64);
+        r.drain_all();
+    };
+    model(bug, 1, before, [|r, c| give(r, c, 128), |r, _| _ = r.isolate(Pfn(0))], |r, c| {
+        if r.isolate(Pfn(0)).is_ok() {
+            r.unisolate(Pfn(0)).expect("it is isolated");
+            return;
+        }
+        r.drain_all();
+        give(r, c, 5);
+        let got = r.alloc(c, o(0), TYPE);
+        assert_eq!(got, None, "a frame of an isolated pageblock");
+        r.unisolate(Pfn(0)).expect("it is isolated");
+    });
+}
+
+std::thread_local! {
+    // Free frames of the pageblock, as seen after it was isolated.
+    static SEEN: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
+}
+
+/// What is free in an isolated pageblock stays free.
+pub fn isolate_and_take(bug: Bug) {
+    let before: Part = |r, c| {
+        SEEN.set(None);
+        all_words(r, c);
+        give(r, c, 0);
+    };
+    let isolate: Part = |r, _| {
+        if r.isolate(Pfn(0)).is_ok() {
+            SEEN.set(r.free_in_block(Pfn(0)));
+        }
+    };
+    model(bug, 1, before, [isolate, |r, c| _ = take(r, c, 6)], |r, _| {
+        if let Some(seen) = SEEN.get() {
+            let now = r.free_in_block(Pfn(0)).expect("a frame of the region");
+            assert!(now >= seen, "frames were taken after the isolation");
+            _ = r.unisolate(Pfn(0));
+        }
+    });
 }

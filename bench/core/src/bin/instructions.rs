@@ -8,8 +8,9 @@
 
 use std::process::ExitCode;
 
-use pageyard_bench::contestants::{Contestant, PageyardOpaque, Visitor, each};
+use pageyard_bench::contestants::{Contestant, PageyardOpaque, Visitor};
 
+use pageyard_bench::field::each;
 use pageyard_bench::patterns::{HELD, PATTERNS, Pattern, Shape};
 use pageyard_bench::safety;
 

@@ -15,9 +15,6 @@ use crate::packed::set::{BlockSet, IndexWord, words_of_set};
 /// Buckets of the index: bucket k holds pageblocks with 64(k − 1) < free frames ≤ 64k.
 pub(crate) const BUCKETS: u32 = 8;
 
-/// Types with a level of their own: those that magazines keep.
-pub(crate) const KEPT_TYPES: usize = 3;
-
 /// A level that no bucket exceeds: all frames stay with the CPU that frees them.
 const KEEP_ALL: u8 = BUCKETS as u8;
 
@@ -64,8 +61,8 @@ impl Default for Label {
     }
 }
 
-/// Where frees to a pageblock go. A hint, so plain loads and stores suffice. The embedder provides
-/// the memory.
+/// Where frees to a pageblock go: a hint, but for an isolated pageblock, whose frames always go to
+/// the zone. The embedder provides the memory.
 #[derive(Debug)]
 pub struct Route(AtomicU8);
 
@@ -217,7 +214,8 @@ impl<'a> Blocks<'a> {
 
     fn set_route(&self, block: u32, route: u8) {
         if let Some(r) = self.routes.get(block as usize) {
-            r.0.store(route, Relaxed);
+            r.0.store(route, SeqCst);
+            fence_for_loom();
         }
     }
 
@@ -341,6 +339,10 @@ impl<'a> Blocks<'a> {
             fence_for_loom();
             let (t, was) = (meta.migrate_type(), meta.bucket());
             self.set_route(block, want as u8);
+            if self.is_isolated(block) && !planted(Bug::LateRoute) {
+                // Isolated since the exchange: its route may have been set before.
+                self.set_route(block, ALWAYS_TO_ZONE);
+            }
             self.note_sparse(t, was, want, domain);
             if want != 0 {
                 self.partial(t, want).insert(block);
@@ -394,7 +396,7 @@ impl<'a> Blocks<'a> {
     /// Recomputes the level of a type.
     pub(crate) fn set_level(&self, t: MigrateType) {
         let counts = self.domains.iter().filter_map(|d| d.sparse.get(t as usize));
-        let sparse: i32 = counts.map(|n| n.load(Relaxed)).sum();
+        let sparse = counts.fold(0i32, |sum, n| sum.wrapping_add(n.load(Relaxed)));
         let level = if sparse > self.enough { 1 } else { KEEP_ALL };
         if let Some(l) = self.levels.0.get(t as usize)
             && l.load(Relaxed) != level
@@ -460,7 +462,7 @@ impl<'a> Blocks<'a> {
         self.set_route(block, route);
         self.note_sparse(t, bucket, 0, domain);
         if bucket != 0 {
-            self.partial(t, bucket).remove(block);
+            self.remove_stale(block, t, bucket);
         }
     }
 
@@ -528,10 +530,26 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Marks a pageblock that is allocated as a whole.
-    pub(crate) fn set_active(&self, block: u32) {
+    /// Marks a pageblock none of whose frames is free as one operation's, or allocated as a whole.
+    /// Returns false for an isolated one.
+    pub(crate) fn activate(&self, block: u32) -> bool {
+        let Some(label) = self.label(block) else { return false };
+        let mut meta = Meta(label.load(SeqCst));
+        loop {
+            if meta.is_isolated() {
+                return false;
+            }
+            match label.compare_exchange(meta.0, meta.0 | Meta::ACTIVE, SeqCst, SeqCst) {
+                Ok(_) => return true,
+                Err(now) => meta = Meta(now),
+            }
+        }
+    }
+
+    /// Undoes [`activate`](Self::activate).
+    pub(crate) fn deactivate(&self, block: u32) {
         if let Some(label) = self.label(block) {
-            label.fetch_or(Meta::ACTIVE, SeqCst);
+            label.fetch_and(!Meta::ACTIVE, SeqCst);
         }
     }
 
@@ -553,10 +571,16 @@ impl<'a> Blocks<'a> {
         !free && label.compare_exchange(meta.0, new.0, SeqCst, SeqCst).is_ok()
     }
 
-    /// Gives a pageblock whose frames are all the caller's to the set of whole pageblocks.
-    pub(crate) fn add_whole(&self, block: u32) {
-        self.set_active(block);
-        self.whole().insert(block);
+    /// Frees a pageblock whose frames are all the caller's and that is not active: it becomes whole,
+    /// or bits if it is isolated.
+    pub(crate) fn add_whole(&self, block: u32, domain: usize) {
+        if self.activate(block) {
+            self.whole().insert(block);
+        } else {
+            for i in 0..WORDS as u32 {
+                self.put(block * WORDS as u32 + i, !0, domain);
+            }
+        }
     }
 
     /// Takes up to `want` blocks of an order up to 6 from word `i` of a pageblock. Returns their
@@ -604,7 +628,7 @@ impl<'a> Blocks<'a> {
     /// Takes one block of an order up to 8 from a pageblock that need not be active, and updates
     /// the pageblock's place.
     pub(crate) fn take_direct(&self, block: u32, order: u8, domain: usize) -> Option<u32> {
-        if self.meta(block).is_isolated() {
+        if self.is_isolated(block) {
             return None;
         }
         let frame = if order <= 6 {
@@ -615,10 +639,22 @@ impl<'a> Blocks<'a> {
         } else {
             self.take_words(block, order, domain)
         };
-        if frame.is_some() {
-            self.after_take(block, domain);
+        let frame = block * PAGEBLOCK_PAGES + frame?;
+        if self.is_isolated(block) && !planted(Bug::NoRecheck) {
+            // Isolated since the first look: what was free then stays free.
+            self.put_back(frame, order, domain);
+            return None;
         }
-        Some(block * PAGEBLOCK_PAGES + frame?)
+        self.after_take(block, domain);
+        Some(frame)
+    }
+
+    /// Frees a block of any order.
+    pub(crate) fn put_back(&self, frame: u32, order: u8, domain: usize) {
+        match order {
+            0..6 => self.put(frame / 64, bits::block_mask(frame, order), domain),
+            _ => self.put_large(frame, order, domain),
+        }
     }
 
     /// Takes 2 or 4 neighbouring words, all of their frames or none.
@@ -646,7 +682,11 @@ impl<'a> Blocks<'a> {
     /// Updates the place of a pageblock that lost frames while it was not active.
     fn after_take(&self, block: u32, domain: usize) {
         fence_for_loom();
-        let want = bucket_of(self.free_in(block));
+        let free = self.free_in(block);
+        if free == PAGEBLOCK_PAGES && self.try_seal(block, domain) {
+            return;
+        }
+        let want = bucket_of(free);
         if self.meta(block).bucket() != want {
             self.reindex(block, want, domain);
         }
@@ -670,12 +710,13 @@ impl<'a> Blocks<'a> {
                 if !self.whole().remove(block) && !planted(Bug::NoOwnership) {
                     return false;
                 }
-                // The bit gave the pageblock and its frames to this call.
-                label.store(meta.migrate_type() as u32 | Meta::ISOLATED, SeqCst);
-                self.set_route(block, ALWAYS_TO_ZONE);
+                // The bit gave the pageblock and its frames to this call. The label comes last:
+                // another CPU may end the isolation as soon as it sees it.
                 for w in self.words_of(block) {
-                    w.store(!0, Release);
+                    w.store(!0, SeqCst);
                 }
+                self.set_route(block, ALWAYS_TO_ZONE);
+                label.store(meta.migrate_type() as u32 | Meta::ISOLATED, SeqCst);
                 return true;
             }
             let new = meta.with_bucket(0).0 | Meta::ISOLATED;

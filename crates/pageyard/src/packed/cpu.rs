@@ -1,60 +1,14 @@
 //! One CPU's frames: magazines by order and type, a run of one word, and a pending word that
 //! collects frees to the zone.
 
-use lock_api::{Mutex, MutexGuard, RawMutex};
+use lock_api::{Mutex, RawMutex};
 
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::base::sync::{AtomicBool, AtomicU32};
-use crate::base::units::{COSTLY_ORDER, CpuId, MigrateType, Order, PAGEBLOCK_ORDER, Pfn};
-use crate::packed::blocks::KEPT_TYPES;
-use crate::packed::region::Region;
-use crate::request::free::FreeError;
-
-/// Orders that magazines keep: 0 to 3, and whole pageblocks.
-const KEPT_ORDERS: usize = COSTLY_ORDER as usize + 2;
-
-/// Classes of blocks: one for each kept order and type.
-pub(crate) const CLASSES: usize = KEPT_ORDERS * KEPT_TYPES;
-
-/// Blocks that a magazine of each kept order holds.
-const CAPACITY: [u32; KEPT_ORDERS] = [64, 32, 16, 8, 2];
+use crate::packed::class::{CLASSES, KEPT_TYPES, order_of};
 
 /// No word or pageblock.
 pub(crate) const NONE: u32 = u32::MAX;
-
-/// Returns whether magazines keep blocks of this order.
-#[inline(always)]
-pub(crate) const fn is_kept(order: u8) -> bool {
-    order <= COSTLY_ORDER || order == PAGEBLOCK_ORDER
-}
-
-#[inline(always)]
-const fn order_index(order: u8) -> usize {
-    if order == PAGEBLOCK_ORDER { KEPT_ORDERS - 1 } else { order as usize }
-}
-
-/// Returns the class of a kept order and type.
-#[inline(always)]
-pub(crate) const fn class_of(order: u8, t: usize) -> usize {
-    order_index(order) * KEPT_TYPES + t
-}
-
-/// Returns the order of a class.
-pub(crate) const fn order_of(class: usize) -> u8 {
-    let index = class / KEPT_TYPES;
-    if index + 1 == KEPT_ORDERS { PAGEBLOCK_ORDER } else { index as u8 }
-}
-
-/// Returns how many blocks a magazine of an order holds.
-#[inline(always)]
-pub(crate) const fn capacity(order: u8) -> u32 {
-    CAPACITY[order_index(order) % KEPT_ORDERS]
-}
-
-/// Returns the pages of a full magazine of a class.
-pub(crate) const fn pages_of(class: usize) -> u32 {
-    capacity(order_of(class)) << order_of(class)
-}
 
 /// The blocks of one class, in one cache line. Blocks are allocated from the loaded magazine, then
 /// from the run.
@@ -150,6 +104,11 @@ impl Cpu {
         }
     }
 
+    /// Returns whether a region uses this part: it has two magazines for each class then.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.slots[0].loaded != self.slots[0].previous
+    }
+
     pub(crate) fn at(&self) -> At {
         At { cpu: self.number, domain: self.domain as usize }
     }
@@ -171,7 +130,7 @@ impl Cpu {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct PerCpu<R: RawMutex> {
-    /// Held for each request, or by [`Pinned`] all the time.
+    /// Held for each request, or by a pinned CPU's owner all the time.
     pub(crate) own: Mutex<R, Cpu>,
     pub(crate) shared: Shared,
 }
@@ -218,83 +177,5 @@ impl<R: RawMutex> PerCpu<R> {
 impl<R: RawMutex> Default for PerCpu<R> {
     fn default() -> Self {
         PerCpu::new()
-    }
-}
-
-/// A CPU that one owner has for longer than a request: it takes no lock per request.
-///
-/// The owner is whatever cannot run twice on the CPU: a kernel with preemption disabled, a thread
-/// that stands for a CPU. Other CPUs cannot drain a pinned CPU. [`Region::drain`] asks its owner
-/// instead, who drains at its next refill or [`poll`](Pinned::poll). Requests for the CPU by number
-/// go to the zone meanwhile.
-///
-/// Dropping it gives up the CPU; its frames stay in its magazines.
-///
-/// ```
-/// use pageyard::packed::OwnedStorage;
-/// use pageyard::{CpuId, MigrateType, Order, Pfn};
-///
-/// let storage = OwnedStorage::<spin::Mutex<()>>::new(1 << 16, 2, 2)?;
-/// let region = storage.region(Pfn(0))?;
-/// region.add(Pfn(0)..Pfn(1 << 16))?;
-///
-/// let mut cpu = region.pin(CpuId(0)).expect("nobody else has this CPU");
-/// let page = cpu.alloc(Order::ZERO, MigrateType::Movable).expect("memory is plentiful");
-/// cpu.free(page, Order::ZERO)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct Pinned<'r, 'a, R: RawMutex> {
-    region: &'r Region<'a, R>,
-    guard: MutexGuard<'r, R, Cpu>,
-}
-
-impl<'r, 'a, R: RawMutex> Pinned<'r, 'a, R> {
-    pub(crate) fn new(region: &'r Region<'a, R>, guard: MutexGuard<'r, R, Cpu>) -> Self {
-        Pinned { region, guard }
-    }
-
-    /// Returns the CPU's number.
-    pub fn cpu(&self) -> CpuId {
-        CpuId(self.guard.number)
-    }
-
-    /// Allocates a block; see [`Region::alloc`].
-    #[inline(always)]
-    pub fn alloc(&mut self, order: Order, t: MigrateType) -> Option<Pfn> {
-        self.region.alloc_on(&mut self.guard, order, t)
-    }
-
-    /// Frees a block; see [`Region::free`].
-    ///
-    /// # Errors
-    /// As [`Region::free`].
-    #[inline(always)]
-    pub fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.region.free_on::<false>(&mut self.guard, pfn, order)
-    }
-
-    /// Frees a block that no other thread can free concurrently; see [`Region::free_owned`].
-    ///
-    /// # Errors
-    /// As [`Region::free`].
-    #[inline(always)]
-    pub fn free_owned(&mut self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.region.free_on::<true>(&mut self.guard, pfn, order)
-    }
-
-    /// Drains the CPU if another CPU asked for it. Call it from a tick. Returns whether it drained.
-    pub fn poll(&mut self) -> bool {
-        self.region.poll(&mut self.guard)
-    }
-
-    /// Returns all of the CPU's frames to the zone.
-    pub fn drain(&mut self) {
-        self.region.drain_cpu(&mut self.guard);
-    }
-}
-
-impl<R: RawMutex> core::fmt::Debug for Pinned<'_, '_, R> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Pinned").field("cpu", &self.guard.number).finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 
 use crate::base::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::base::sync::{AtomicI32, AtomicU32, AtomicU64};
-use crate::packed::cpu::{CLASSES, pages_of};
+use crate::packed::class::{CLASSES, pages_of};
 use crate::packed::planted::{Bug, planted};
 
 /// Entries of a magazine.

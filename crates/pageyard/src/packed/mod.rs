@@ -37,8 +37,12 @@
 
 mod bits;
 mod blocks;
+mod class;
 mod cpu;
 mod domain;
+#[cfg(feature = "alloc")]
+mod owned_storage;
+mod pinned;
 mod planted;
 mod refill;
 mod region;
@@ -47,13 +51,14 @@ mod storage;
 mod validate;
 
 pub use blocks::{Label, Route, Words};
-pub use cpu::{CpuCounts, PerCpu, Pinned};
+pub use cpu::{CpuCounts, PerCpu};
 pub use domain::{Domain, Link, Magazine};
 #[cfg(pageyard_loom)]
 pub use domain::{ModelStack, Stack};
+#[cfg(feature = "alloc")]
+pub use owned_storage::OwnedStorage;
+pub use pinned::Pinned;
 pub use region::{AddError, IsolateError, Region};
 pub use set::IndexWord;
-#[cfg(feature = "alloc")]
-pub use storage::OwnedStorage;
 pub use storage::{FrameState, Needs, RegionError, Storage};
 pub use validate::{Broken, Census};

@@ -28,6 +28,10 @@ pub(crate) enum Bug {
     BareReturn,
     /// A whole pageblock is isolated though another CPU claimed it.
     NoOwnership,
+    /// The route of a pageblock that was isolated meanwhile is left.
+    LateRoute,
+    /// A taker does not look again whether the pageblock was isolated.
+    NoRecheck,
 }
 
 /// Returns whether a model planted this bug.

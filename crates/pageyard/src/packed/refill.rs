@@ -7,9 +7,8 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits::{self, WORDS};
 use crate::packed::blocks::BUCKETS;
-use crate::packed::cpu::{
-    At, CLASSES, Cpu, CpuCounts, NONE, Slot, capacity, class_of, order_of, pages_of,
-};
+use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, class_of, order_of, pages_of};
+use crate::packed::cpu::{At, Cpu, CpuCounts, NONE, Slot};
 use crate::packed::region::Region;
 
 /// Blocks that a refill aims at, for orders 0 to 3.
@@ -26,7 +25,7 @@ const PROBES_SINGLE: usize = 8;
 const RELABEL_FROM: u32 = BUCKETS / 2 + 1;
 
 /// Types that serve a request if its own cannot, best first.
-const FALLBACKS: [[MigrateType; 2]; 3] = [
+const FALLBACKS: [[MigrateType; 2]; KEPT_TYPES] = [
     [MigrateType::Reclaimable, MigrateType::Movable],
     [MigrateType::Reclaimable, MigrateType::Unmovable],
     [MigrateType::Unmovable, MigrateType::Movable],
@@ -56,7 +55,8 @@ impl<R: RawMutex> Region<'_, R> {
             }
         }
         self.pop(cpu.slot(class)).or_else(|| {
-            let frame = self.take_direct(at, order, t)?;
+            let frame = self.take_direct(at, order, t);
+            let frame = frame.or_else(|| self.take_last(Some(cpu), at, order, t))?;
             cpu.counts.taken += 1 << order;
             Some(frame)
         })
@@ -255,7 +255,7 @@ impl<R: RawMutex> Region<'_, R> {
             return;
         }
         for other in self.cpus {
-            for current in &other.shared.current[t % 3] {
+            for current in &other.shared.current[t % KEPT_TYPES] {
                 let block = current.load(Relaxed);
                 if block != NONE && self.refill_from(slot, counts, block, order, want, at) != want {
                     return;
@@ -286,11 +286,13 @@ impl<R: RawMutex> Region<'_, R> {
                     self.blocks.remove_stale(block, other, bucket);
                     continue;
                 }
-                counts.steals += 1;
-                if bucket >= RELABEL_FROM {
-                    self.blocks.relabel(block, other, own_type);
-                }
                 let left = self.refill_from(slot, counts, block, order, want, at);
+                if left != want {
+                    counts.steals += 1;
+                    if bucket >= RELABEL_FROM {
+                        self.blocks.relabel(block, other, own_type);
+                    }
+                }
                 self.blocks.release(block, at.domain);
                 if left != want {
                     return;
@@ -323,6 +325,15 @@ impl<R: RawMutex> Region<'_, R> {
             let mut heads = self.blocks.take(block, i, order, most, at.domain);
             if heads == 0 {
                 continue;
+            }
+            if self.blocks.is_isolated(block) {
+                // The CPU that had it released it meanwhile, and another one isolated it.
+                self.blocks.put(
+                    block * WORDS as u32 + i as u32,
+                    bits::fill_runs(heads, order),
+                    at.domain,
+                );
+                break;
             }
             counts.taken += u64::from(heads.count_ones()) << order;
             left = left.saturating_sub(heads.count_ones());
@@ -371,6 +382,30 @@ impl<R: RawMutex> Region<'_, R> {
         others.find_map(|&other| self.take_partial(at, order, other)).or_else(|| {
             let current = self.cpus.iter().flat_map(|part| part.shared.current());
             let mut blocks = current.map(|c| c.load(Relaxed)).filter(|&block| block != NONE);
+            blocks.find_map(|block| self.blocks.take_direct(block, order, at.domain))
+        })
+    }
+
+    /// The last attempt of a request that would fail: drains the CPU and the depots, then looks at
+    /// every pageblock. Long, but a request that fails takes longer elsewhere.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_last(
+        &self,
+        cpu: Option<&mut Cpu>,
+        at: At,
+        order: u8,
+        t: usize,
+    ) -> Option<u32> {
+        if let Some(cpu) = cpu {
+            self.drain_cpu(cpu);
+        }
+        self.trim_depots(false, at.domain);
+        self.take_direct(at, order, t).or_else(|| {
+            if order >= PAGEBLOCK_ORDER {
+                return None;
+            }
+            let mut blocks = 0..self.blocks.len();
             blocks.find_map(|block| self.blocks.take_direct(block, order, at.domain))
         })
     }

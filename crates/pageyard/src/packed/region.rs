@@ -10,11 +10,9 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{
     CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn,
 };
-use crate::packed::bits;
-use crate::packed::blocks::{Blocks, KEPT_TYPES};
-use crate::packed::cpu::{
-    At, CLASSES, Cpu, CpuCounts, PerCpu, Pinned, Slot, capacity, class_of, is_kept,
-};
+use crate::packed::blocks::Blocks;
+use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, class_of, is_kept};
+use crate::packed::cpu::{At, Cpu, CpuCounts, PerCpu, Slot};
 use crate::packed::domain::{Depots, Magazine};
 use crate::packed::storage::{FrameState, Needs, RegionError, Storage};
 use crate::request::free::FreeError;
@@ -28,6 +26,8 @@ pub enum AddError {
     Present(Pfn),
     /// The block is not aligned to its size.
     Misaligned(Pfn),
+    /// A pageblock of the block is isolated.
+    Isolated(Pfn),
 }
 
 impl fmt::Display for AddError {
@@ -36,6 +36,7 @@ impl fmt::Display for AddError {
             AddError::Foreign(pfn) => write!(f, "frame {pfn} lies outside the region"),
             AddError::Present(pfn) => write!(f, "frame {pfn} was added before"),
             AddError::Misaligned(pfn) => write!(f, "the block at {pfn} is not aligned to its size"),
+            AddError::Isolated(pfn) => write!(f, "a pageblock of the block at {pfn} is isolated"),
         }
     }
 }
@@ -146,7 +147,8 @@ impl<'a, R: RawMutex> Region<'a, R> {
         let mut spare = 0..needs.magazines as u32;
         for (number, part) in cpus.iter().enumerate() {
             let mut cpu = part.own.try_lock().ok_or(RegionError::InUse)?;
-            if cpu.slots[0].previous != 0 {
+            // The first CPU decides: of several calls, one finds it unused.
+            if cpu.is_in_use() {
                 return Err(RegionError::InUse);
             }
             cpu.number = number as u32;
@@ -206,7 +208,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
             let block = frame / PAGEBLOCK_PAGES;
             let end = ((block + 1) * PAGEBLOCK_PAGES).min(frame + (range.end.0 - next.0) as u32);
             if end - frame == PAGEBLOCK_PAGES {
-                self.blocks.add_whole(block);
+                self.blocks.add_whole(block, at.domain);
             } else {
                 self.add_frames(frame..end, at);
             }
@@ -225,12 +227,16 @@ impl<'a, R: RawMutex> Region<'a, R> {
                 Some(_) => Err(AddError::Present(pfn)),
             };
             if marked.is_err() {
-                let done = frames.take(n).filter_map(|pfn| self.index_of(pfn));
-                done.filter_map(|frame| self.state(frame)).for_each(FrameState::roll_back_add);
+                self.roll_back_add(range.start..Pfn(range.start.0 + n as u64));
                 return marked;
             }
         }
         Ok(())
+    }
+
+    fn roll_back_add(&self, range: Range<Pfn>) {
+        let frames = (range.start.0..range.end.0).filter_map(|pfn| self.index_of(Pfn(pfn)));
+        frames.filter_map(|frame| self.state(frame)).for_each(FrameState::roll_back_add);
     }
 
     /// Adds frames as an allocated block: memory that its owner will free later, as what a boot
@@ -244,16 +250,18 @@ impl<'a, R: RawMutex> Region<'a, R> {
             return Err(AddError::Misaligned(pfn));
         }
         self.begin_add(pfn..Pfn(end))?;
-        let t = (t as usize).min(KEPT_TYPES - 1);
-        if let Some(frame) = self.index_of(pfn)
-            && let Some(state) = self.state(frame)
-        {
-            state.set_allocated(order.get(), t);
-            if order.get() >= PAGEBLOCK_ORDER {
-                for block in 0..order.pages() / PAGEBLOCK_PAGES {
-                    self.blocks.set_active(frame / PAGEBLOCK_PAGES + block);
-                }
+        let Some(frame) = self.index_of(pfn) else { return Ok(()) };
+        let first = frame / PAGEBLOCK_PAGES;
+        let blocks = first..first + order.pages() / PAGEBLOCK_PAGES;
+        for block in blocks.clone() {
+            if !self.blocks.activate(block) {
+                (blocks.start..block).for_each(|block| self.blocks.deactivate(block));
+                self.roll_back_add(pfn..Pfn(end));
+                return Err(AddError::Isolated(pfn));
             }
+        }
+        if let Some(state) = self.state(frame) {
+            state.set_allocated(order.get(), (t as usize).min(KEPT_TYPES - 1));
         }
         Ok(())
     }
@@ -274,13 +282,15 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// Frames of one type come from the same pageblocks, as far as memory allows. Pageblocks are
     /// unmovable, movable or reclaimable; requests of other types fail.
     ///
-    /// Returns `None` if no block is free, or the CPU does not exist.
+    /// A request that finds nothing else drains its own CPU and the depots and looks at every
+    /// pageblock. Returns `None` if the CPU does not exist, or no block is free but for those that
+    /// other CPUs keep: [drain](Region::drain_all) them and try again.
     #[inline]
     pub fn alloc(&self, cpu: CpuId, order: Order, t: MigrateType) -> Option<Pfn> {
         let part = self.cpus.get(cpu.0 as usize)?;
         match part.own.try_lock() {
             Some(mut own) => self.alloc_on(&mut own, order, t),
-            None => self.alloc_direct(cpu.0, order, t),
+            None => self.alloc_direct(None, order, t, self.here(cpu.0)),
         }
     }
 
@@ -288,7 +298,8 @@ impl<'a, R: RawMutex> Region<'a, R> {
     pub(crate) fn alloc_on(&self, cpu: &mut Cpu, order: Order, t: MigrateType) -> Option<Pfn> {
         let (o, t) = (order.get(), t as usize);
         if !is_kept(o) || t >= KEPT_TYPES {
-            return self.alloc_direct(cpu.number, order, MigrateType::from_bits(t as u32));
+            let (t, at) = (MigrateType::from_bits(t as u32), cpu.at());
+            return self.alloc_direct(Some(cpu), order, t, at);
         }
         let frame = match self.pop(cpu.slot(class_of(o, t))) {
             Some(frame) => frame,
@@ -298,14 +309,22 @@ impl<'a, R: RawMutex> Region<'a, R> {
         Some(self.pfn(frame))
     }
 
+    /// Allocates from the zone. `cpu` is the CPU's own part, if the caller has it.
     #[cold]
     #[inline(never)]
-    fn alloc_direct(&self, number: u32, order: Order, t: MigrateType) -> Option<Pfn> {
-        if t as usize >= KEPT_TYPES {
+    fn alloc_direct(
+        &self,
+        cpu: Option<&mut Cpu>,
+        order: Order,
+        t: MigrateType,
+        at: At,
+    ) -> Option<Pfn> {
+        let (o, t) = (order.get(), t as usize);
+        if t >= KEPT_TYPES {
             return None;
         }
-        let frame = self.take_direct(self.here(number), order.get(), t as usize)?;
-        self.state(frame)?.set_allocated(order.get(), t as usize);
+        let frame = self.take_direct(at, o, t).or_else(|| self.take_last(cpu, at, o, t))?;
+        self.state(frame)?.set_allocated(o, t);
         Some(self.pfn(frame))
     }
 
@@ -347,8 +366,9 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// Frees a block like [`free`](Region::free), but the caller guarantees that no other thread
     /// frees it concurrently, as a type that owns the block does. Saves one atomic exchange.
     ///
-    /// If two threads do free one block at once, both may succeed, and two requests may get it.
-    /// [`double_frees`](Region::double_frees) counts those that were noticed later.
+    /// If two threads do free one block at once, both may succeed. Two requests may then get it, or
+    /// one of the neighbours in its group of 64 frames. [`double_frees`](Region::double_frees)
+    /// counts those that were noticed later.
     ///
     /// # Errors
     /// As [`free`](Region::free).
@@ -428,12 +448,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// Frees a block of any order to the zone.
     #[inline(never)]
     fn free_large(&self, frame: u32, order: u8, number: u32) {
-        let at = self.here(number);
-        if order < 6 {
-            self.blocks.put(frame / 64, bits::block_mask(frame, order), at.domain);
-        } else {
-            self.blocks.put_large(frame, order, at.domain);
-        }
+        self.blocks.put_back(frame, order, self.here(number).domain);
     }
 
     /// Explains a free that was refused.
@@ -467,15 +482,8 @@ impl<'a, R: RawMutex> Region<'a, R> {
         FreeError::DoubleFree
     }
 
-    /// Gives a CPU to the caller until the result is dropped. `None` if the CPU does not exist, is
-    /// pinned, or another CPU drains it at this moment.
-    pub fn pin(&self, cpu: CpuId) -> Option<Pinned<'_, 'a, R>> {
-        let guard = self.cpus.get(cpu.0 as usize)?.own.try_lock()?;
-        Some(Pinned::new(self, guard))
-    }
-
     /// Returns all frames of a CPU to the zone. Returns false if the CPU is pinned or in a request:
-    /// its owner drains it at its next refill or [`poll`](Pinned::poll) then.
+    /// its owner drains it at its next refill or [`poll`](crate::packed::Pinned::poll) then.
     pub fn drain(&self, cpu: CpuId) -> bool {
         let Some(part) = self.cpus.get(cpu.0 as usize) else { return true };
         match part.own.try_lock() {

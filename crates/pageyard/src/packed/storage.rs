@@ -7,8 +7,9 @@ use lock_api::RawMutex;
 use crate::base::sync::AtomicU8;
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::base::units::{MAX_ORDER, Order, PAGEBLOCK_PAGES, Pfn};
-use crate::packed::blocks::{Blocks, KEPT_TYPES, Label, Route, Words};
-use crate::packed::cpu::{CLASSES, PerCpu};
+use crate::packed::blocks::{Blocks, Label, Route, Words};
+use crate::packed::class::{CLASSES, KEPT_TYPES};
+use crate::packed::cpu::PerCpu;
 use crate::packed::domain::{Domain, Link, MAX_MAGAZINES, MOST, Magazine, near_limit};
 use crate::packed::planted::{Bug, planted};
 use crate::packed::set::IndexWord;
@@ -82,7 +83,7 @@ impl Default for FrameState {
 /// Why a region cannot be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegionError {
-    /// No frames, or more than 2^31.
+    /// No frames, more than 2^31, or some beyond the last frame number.
     Frames,
     /// No CPU, or no CPU per cache domain.
     NoCpu,
@@ -104,7 +105,9 @@ pub enum RegionError {
 impl fmt::Display for RegionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RegionError::Frames => f.write_str("a region has 1 to 2^31 frames"),
+            RegionError::Frames => {
+                f.write_str("a region has 1 to 2^31 frames, none of them beyond 2^64")
+            }
             RegionError::NoCpu => f.write_str("a region needs at least one CPU per cache domain"),
             RegionError::TooManyCpus => f.write_str("the region has too many CPUs"),
             RegionError::Storage { part, given, needed } => {
@@ -148,7 +151,8 @@ impl Needs {
         cpus: u32,
         cpus_per_domain: u32,
     ) -> Result<Needs, RegionError> {
-        if frames == 0 || frames > 1 << 31 {
+        let end = first.0.checked_add(frames.into());
+        if frames == 0 || frames > 1 << 31 || end.is_none() {
             return Err(RegionError::Frames);
         }
         if cpus == 0 || cpus_per_domain == 0 {
@@ -157,21 +161,20 @@ impl Needs {
         let blocks = (Needs::before(first) + frames).div_ceil(PAGEBLOCK_PAGES) as usize;
         let domains = cpus.div_ceil(cpus_per_domain) as usize;
         let depot_pages = (frames / 76).min((MOST - 1) * 32);
-        let near: usize = (0..CLASSES).map(|class| near_limit(class) as usize).sum();
+        let near: u64 = (0..CLASSES).map(|class| u64::from(near_limit(class))).sum();
         // Each CPU has two per class; each domain's depot is full of full ones and has some empty
         // ones; the node's depot holds at most one for 32 pages.
-        let magazines = cpus as usize * CLASSES * 2
-            + domains * (near + 8)
-            + depot_pages as usize / 32
-            + cpus as usize;
-        if magazines >= MAX_MAGAZINES as usize {
+        let magazines = u64::from(cpus) * (CLASSES as u64 * 2 + 1)
+            + domains as u64 * (near + 8)
+            + u64::from(depot_pages / 32);
+        if magazines >= u64::from(MAX_MAGAZINES) {
             return Err(RegionError::TooManyCpus);
         }
         Ok(Needs {
             states: blocks * PAGEBLOCK_PAGES as usize,
             blocks,
             index: Blocks::index_words(blocks),
-            magazines,
+            magazines: magazines as usize,
             cpus: cpus as usize,
             domains: domains + 1,
             depot_pages,
@@ -239,68 +242,3 @@ impl<R: RawMutex> Storage<'_, R> {
 }
 
 const _: () = assert!(KEPT_TYPES <= 4, "a frame's state has two bits for the type");
-
-/// The memory of a region on the heap (feature `alloc`).
-#[cfg(feature = "alloc")]
-#[derive(Debug)]
-pub struct OwnedStorage<R: RawMutex> {
-    frames: u32,
-    cpus_per_domain: u32,
-    states: heap::boxed::Box<[FrameState]>,
-    words: heap::boxed::Box<[Words]>,
-    labels: heap::boxed::Box<[Label]>,
-    routes: heap::boxed::Box<[Route]>,
-    index: heap::boxed::Box<[IndexWord]>,
-    magazines: heap::boxed::Box<[Magazine]>,
-    links: heap::boxed::Box<[Link]>,
-    cpus: heap::boxed::Box<[PerCpu<R>]>,
-    domains: heap::boxed::Box<[Domain]>,
-}
-
-#[cfg(feature = "alloc")]
-impl<R: RawMutex> OwnedStorage<R> {
-    /// Allocates the storage of a region of `frames` frames that begins at a multiple of 1,024, for `cpus`
-    /// CPUs of which `cpus_per_domain` share a cache.
-    ///
-    /// # Errors
-    /// [`RegionError`] if the numbers are out of range.
-    pub fn new(frames: u32, cpus: u32, cpus_per_domain: u32) -> Result<Self, RegionError> {
-        fn many<T: Default>(n: usize) -> heap::boxed::Box<[T]> {
-            (0..n).map(|_| T::default()).collect()
-        }
-        let needs = Needs::of(Pfn(0), frames, cpus, cpus_per_domain)?;
-        Ok(OwnedStorage {
-            frames,
-            cpus_per_domain,
-            states: many(needs.states),
-            words: many(needs.blocks),
-            labels: many(needs.blocks),
-            routes: many(needs.blocks),
-            index: many(needs.index),
-            magazines: many(needs.magazines),
-            links: many(needs.magazines),
-            cpus: many(needs.cpus),
-            domains: many(needs.domains),
-        })
-    }
-
-    /// Creates the region, from `first` on.
-    ///
-    /// # Errors
-    /// [`RegionError::InUse`] if the storage served a region before; [`RegionError::Storage`] if
-    /// `first` is no multiple of 1,024 and the storage is too small for that.
-    pub fn region(&self, first: Pfn) -> Result<crate::packed::Region<'_, R>, RegionError> {
-        let storage = Storage {
-            states: &self.states,
-            words: &self.words,
-            labels: &self.labels,
-            routes: &self.routes,
-            index: &self.index,
-            magazines: &self.magazines,
-            links: &self.links,
-            cpus: &self.cpus,
-            domains: &self.domains,
-        };
-        crate::packed::Region::new(first, self.frames, self.cpus_per_domain, storage)
-    }
-}

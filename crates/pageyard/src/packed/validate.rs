@@ -7,7 +7,8 @@ use lock_api::RawMutex;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{PAGEBLOCK_PAGES, Pfn};
 use crate::packed::blocks::BUCKETS;
-use crate::packed::cpu::{CLASSES, NONE, capacity, order_of};
+use crate::packed::class::{CLASSES, capacity, order_of};
+use crate::packed::cpu::NONE;
 use crate::packed::region::Region;
 use crate::packed::storage::FrameState;
 

@@ -5,6 +5,7 @@ mod hostile;
 mod misuse;
 mod model;
 mod packing;
+mod reviewed;
 mod threads;
 
 use pageyard::packed::{OwnedStorage, Region};

@@ -1,0 +1,54 @@
+//! All contestants of one comparison.
+
+use crate::contestants::{
+    Bitmap, BuddySlab, BuddySystem, Floor, FrameCore, FrameDepot, Pageyard, PageyardOwned, Visitor,
+};
+use crate::packed::{Packed, PackedOwned, PackedPinned};
+
+/// Visits all contestants of the tables: pageyard first, then the floor, then the peers.
+pub fn each(visitor: &mut impl Visitor) {
+    visitor.visit::<Pageyard>();
+    visitor.visit::<PageyardOwned>();
+    visitor.visit::<Packed>();
+    visitor.visit::<PackedPinned>();
+    visitor.visit::<PackedOwned>();
+    visitor.visit::<Floor>();
+    visitor.visit::<FrameDepot>();
+    visitor.visit::<FrameCore>();
+    visitor.visit::<BuddySlab>();
+    visitor.visit::<BuddySystem>();
+    visitor.visit::<Bitmap>();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::contestants::{Contestant, PageyardOpaque};
+    use crate::patterns::PATTERNS;
+
+    struct Check;
+
+    impl Visitor for Check {
+        fn visit<A: Contestant + 'static>(&mut self) {
+            let a = A::new();
+            for order in [0, 3, 9] {
+                let blocks: BTreeSet<usize> = (0..64).map(|_| a.alloc(order)).collect();
+                assert_eq!(blocks.len(), 64, "{} gives a block twice", A::NAME);
+                blocks.into_iter().for_each(|block| a.free(block, order));
+            }
+            for pattern in PATTERNS {
+                let sample = pattern.run(&a, 100, 1);
+                assert!(sample.ns > 0.0, "{} takes no time for {}", A::NAME, pattern.name);
+            }
+        }
+    }
+
+    #[test]
+    fn everyone_does_every_pattern() {
+        each(&mut Check);
+        Check.visit::<PageyardOpaque>();
+        crate::safety::each(&mut Check);
+    }
+}

@@ -1,0 +1,49 @@
+//! Classes: the orders and types of blocks that magazines keep.
+
+use crate::base::units::{COSTLY_ORDER, PAGEBLOCK_ORDER};
+
+/// Types of blocks that magazines keep: unmovable, movable, reclaimable.
+pub(crate) const KEPT_TYPES: usize = 3;
+
+/// Orders that magazines keep: 0 to 3, and whole pageblocks.
+const KEPT_ORDERS: usize = COSTLY_ORDER as usize + 2;
+
+/// Classes of blocks: one for each kept order and type.
+pub(crate) const CLASSES: usize = KEPT_ORDERS * KEPT_TYPES;
+
+/// Blocks that a magazine of each kept order holds.
+const CAPACITY: [u32; KEPT_ORDERS] = [64, 32, 16, 8, 2];
+
+/// Returns whether magazines keep blocks of this order.
+#[inline(always)]
+pub(crate) const fn is_kept(order: u8) -> bool {
+    order <= COSTLY_ORDER || order == PAGEBLOCK_ORDER
+}
+
+#[inline(always)]
+const fn order_index(order: u8) -> usize {
+    if order == PAGEBLOCK_ORDER { KEPT_ORDERS - 1 } else { order as usize }
+}
+
+/// Returns the class of a kept order and type.
+#[inline(always)]
+pub(crate) const fn class_of(order: u8, t: usize) -> usize {
+    order_index(order) * KEPT_TYPES + t
+}
+
+/// Returns the order of a class.
+pub(crate) const fn order_of(class: usize) -> u8 {
+    let index = class / KEPT_TYPES;
+    if index + 1 == KEPT_ORDERS { PAGEBLOCK_ORDER } else { index as u8 }
+}
+
+/// Returns how many blocks a magazine of an order holds.
+#[inline(always)]
+pub(crate) const fn capacity(order: u8) -> u32 {
+    CAPACITY[order_index(order) % KEPT_ORDERS]
+}
+
+/// Returns the pages of a full magazine of a class.
+pub(crate) const fn pages_of(class: usize) -> u32 {
+    capacity(order_of(class)) << order_of(class)
+}
