@@ -284,6 +284,10 @@ impl<E: Hooks> Reclaim for HostPlatform<E> {
         self.embedder.wake_compaction(node);
     }
 
+    fn report_order(&self) -> Option<Order> {
+        self.embedder.report_order().or(Self::REPORT_ORDER)
+    }
+
     fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
         if !self.exclusive {
             return self.embedder.report_free(blocks);
@@ -304,7 +308,7 @@ impl<E: Hooks> Observer for HostPlatform<E> {
 
     const SEES_TOUCHES: bool = E::SEES_TOUCHES;
 
-    pageyard::forward_hooks!(embedder: event touch report warn);
+    pageyard::forward_hooks!(embedder: sees_every_block event touch report warn);
 }
 
 impl<E: Hooks> Defences for HostPlatform<E> {

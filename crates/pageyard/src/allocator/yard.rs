@@ -151,6 +151,12 @@ impl<'a, C: Config> Yard<'a, C> {
         &mut self.hooks
     }
 
+    /// Returns the policy for modification, before the allocator [has memory](Yard::init). For a
+    /// policy that is a value.
+    pub fn policy_mut(&mut self) -> &mut C::Policy {
+        &mut self.policy
+    }
+
     /// Returns the number of CPUs that the layout names.
     pub fn cpus(&self) -> u32 {
         self.cpus

@@ -44,6 +44,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// use its zones up to `highest` (§7.1). Pending requests are combined: the largest order and
     /// the lowest zone win. Wakes the embedder's thread if compaction is worthwhile. Order 0 does
     /// nothing.
+    #[inline(never)]
     pub fn request_compaction(&self, node: NodeId, order: Order, highest: ZoneKind) {
         let Some(home) = self.daemon(node).filter(|_| order != Order::ZERO) else { return };
         let daemon = &home.daemon;
