@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 use core::mem::offset_of;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pageyard::{
     CpuId, Defences, Gfp, NodeId, Observer, Oom, Order, Pfn, Platform, Reclaim, ReclaimJob,
@@ -51,8 +52,11 @@ pub struct pageyard_reclaim_job {
 ///
 /// Threads: functions are called on the thread or CPU that calls the library, any number at once.
 /// `cpu`, `now`, `lock`, `try_lock` and `unlock` may be called with locks held and must not call
-/// the library. The others are called without locks held, may sleep and may make requests. No
-/// function may exit through an exception or longjmp.
+/// the library. The others are called without locks held, may sleep and may make requests. Requests
+/// made by `reclaim`, `reclaimable`, `out_of_memory` and `relocate` call none of these four again,
+/// and requests made by `wake_reclaim` and `wake_compaction` call neither of these two. Requests
+/// made by `zero`, `task`, `pause` and `keep_trying` may call the same function again, which must
+/// end that. No function may exit through an exception or longjmp.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pageyard_platform {
@@ -66,8 +70,8 @@ pub struct pageyard_platform {
     /// may migrate afterwards. If null: always 0.
     pub cpu: Option<unsafe extern "C" fn(context: *mut c_void) -> u32>,
     /// Returns nanoseconds since an arbitrary start. If null: always 0, and everything that waits
-    /// for time to pass is disabled: failure reports are not rate-limited, and background
-    /// compaction does not start by itself.
+    /// for time to pass is disabled: limits on reports never expire, and background compaction does
+    /// not start by itself.
     pub now: Option<unsafe extern "C" fn(context: *mut c_void) -> u64>,
     /// Pauses for about one tick while another thread handles the shortage. If null: a spin-loop
     /// hint.
@@ -110,14 +114,16 @@ pub struct pageyard_platform {
     pub relocate:
         Option<unsafe extern "C" fn(context: *mut c_void, from: u64, to: u64, order: u32) -> i32>,
     /// Wakes background reclaim of a node. Free memory fell below a watermark for requests of this
-    /// order that may use zones up to `highest_zone`.
+    /// order that may use zones up to `highest_zone`. Called repeatedly while that lasts. A task that
+    /// is in this function or in `wake_compaction` causes no further calls of either; with more than
+    /// eight such tasks, other tasks cause none.
     pub wake_reclaim: Option<
         unsafe extern "C" fn(context: *mut c_void, node: u32, order: u32, highest_zone: u32),
     >,
     /// Wakes background compaction of a node: have pageyard_core_compact_background called.
     pub wake_compaction: Option<unsafe extern "C" fn(context: *mut c_void, node: u32)>,
     /// Reports that a request without PAGEYARD_NOWARN failed. At most one call per ten seconds of
-    /// `now`.
+    /// `now`; if `now` is null, one call in total.
     pub warn: Option<unsafe extern "C" fn(context: *mut c_void, order: u32, flags: u32)>,
     /// Events, defences and reports of free memory. If null: none.
     pub hooks: *const pageyard_hooks,
@@ -158,20 +164,40 @@ impl pageyard_platform {
     }
 }
 
+/// Number of tasks that may be inside a wake function.
+const WAKERS: usize = 8;
+
 /// Hooks that call the table's functions, with defaults for missing ones.
 #[derive(Debug)]
 pub struct CPlatform {
     table: pageyard_platform,
+    /// The tasks that are inside a wake function, inverted; 0: none.
+    wakers: [AtomicU64; WAKERS],
 }
 
 impl CPlatform {
     pub(crate) const fn new(table: pageyard_platform) -> Self {
-        CPlatform { table }
+        CPlatform { table, wakers: [const { AtomicU64::new(0) }; WAKERS] }
     }
 
     /// Sets the table.
     pub(crate) fn set(&mut self, table: &pageyard_platform) {
         self.table = *table;
+    }
+
+    /// Calls a wake function, unless this task is inside one already: the function may make requests,
+    /// which would wake without end.
+    fn wake(&self, call: impl FnOnce()) {
+        let me = !self.task().unwrap_or_else(|| self.cpu().0.into());
+        // Only this task stores its own number, so program order suffices.
+        if self.wakers.iter().any(|w| w.load(Relaxed) == me) {
+            return;
+        }
+        let claim = |w: &&AtomicU64| w.compare_exchange(0, me, Relaxed, Relaxed).is_ok();
+        if let Some(waker) = self.wakers.iter().find(claim) {
+            call();
+            waker.store(0, Relaxed);
+        }
     }
 }
 
@@ -270,7 +296,7 @@ impl Reclaim for CPlatform {
         if let Some(wake) = self.table.wake_reclaim {
             let (node, order) = (node.0.into(), order.get().into());
             // SAFETY: see above.
-            unsafe { wake(self.table.context, node, order, highest as u32) }
+            self.wake(|| unsafe { wake(self.table.context, node, order, highest as u32) });
         }
     }
 
@@ -278,7 +304,7 @@ impl Reclaim for CPlatform {
     fn wake_compaction(&self, node: NodeId) {
         if let Some(wake) = self.table.wake_compaction {
             // SAFETY: see above.
-            unsafe { wake(self.table.context, node.0.into()) }
+            self.wake(|| unsafe { wake(self.table.context, node.0.into()) });
         }
     }
 }

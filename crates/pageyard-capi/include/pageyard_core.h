@@ -582,8 +582,11 @@ typedef struct pageyard_hooks {
 //
 // Threads: functions are called on the thread or CPU that calls the library, any number at once.
 // `cpu`, `now`, `lock`, `try_lock` and `unlock` may be called with locks held and must not call
-// the library. The others are called without locks held, may sleep and may make requests. No
-// function may exit through an exception or longjmp.
+// the library. The others are called without locks held, may sleep and may make requests. Requests
+// made by `reclaim`, `reclaimable`, `out_of_memory` and `relocate` call none of these four again,
+// and requests made by `wake_reclaim` and `wake_compaction` call neither of these two. Requests
+// made by `zero`, `task`, `pause` and `keep_trying` may call the same function again, which must
+// end that. No function may exit through an exception or longjmp.
 typedef struct pageyard_platform {
     // sizeof(struct pageyard_platform).
     uint32_t struct_size;
@@ -595,8 +598,8 @@ typedef struct pageyard_platform {
     // may migrate afterwards. If null: always 0.
     uint32_t (*cpu)(void *context);
     // Returns nanoseconds since an arbitrary start. If null: always 0, and everything that waits
-    // for time to pass is disabled: failure reports are not rate-limited, and background
-    // compaction does not start by itself.
+    // for time to pass is disabled: limits on reports never expire, and background compaction does
+    // not start by itself.
     uint64_t (*now)(void *context);
     // Pauses for about one tick while another thread handles the shortage. If null: a spin-loop
     // hint.
@@ -634,12 +637,14 @@ typedef struct pageyard_platform {
     // owner's own lock. After PAGEYARD_MOVED, nothing may access or free `from`. If null: refused.
     int32_t (*relocate)(void *context, uint64_t from, uint64_t to, uint32_t order);
     // Wakes background reclaim of a node. Free memory fell below a watermark for requests of this
-    // order that may use zones up to `highest_zone`.
+    // order that may use zones up to `highest_zone`. Called repeatedly while that lasts. A task that
+    // is in this function or in `wake_compaction` causes no further calls of either; with more than
+    // eight such tasks, other tasks cause none.
     void (*wake_reclaim)(void *context, uint32_t node, uint32_t order, uint32_t highest_zone);
     // Wakes background compaction of a node: have pageyard_core_compact_background called.
     void (*wake_compaction)(void *context, uint32_t node);
     // Reports that a request without PAGEYARD_NOWARN failed. At most one call per ten seconds of
-    // `now`.
+    // `now`; if `now` is null, one call in total.
     void (*warn)(void *context, uint32_t order, uint32_t flags);
     // Events, defences and reports of free memory. If null: none.
     const struct pageyard_hooks *hooks;

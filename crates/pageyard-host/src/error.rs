@@ -44,7 +44,10 @@ pub enum BuildError {
     /// Invalid limits.
     #[error(transparent)]
     Limits(#[from] crate::limits::LimitError),
-    /// Options that contradict each other, or a value out of range.
+    /// The value of one option is out of range.
+    #[error("{0}")]
+    Value(&'static str),
+    /// Options that contradict each other.
     #[error("{0}")]
     Together(&'static str),
     /// The interval of the tick is zero.

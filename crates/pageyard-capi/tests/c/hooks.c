@@ -30,7 +30,7 @@ static void unlock(pageyard_lock *l) {
 }
 
 static pageyard_core *yard;
-static unsigned zeroed, failing, asked;
+static unsigned zeroed, failing, asked, warned, woken, wake_depth;
 static uint64_t kinds[KINDS];
 static pageyard_event last[KINDS];
 static pageyard_report reported;
@@ -124,6 +124,23 @@ static int32_t report_free(void *c, const pageyard_block *list, size_t count) {
         EXPECT(pfn < list[i].pfn || pfn >= list[i].pfn + ((uint64_t)1 << list[i].order));
     OK(pageyard_core_free(yard, pfn, 0));
     return refusing ? 0 : 7;
+}
+
+/* A wake function that makes the request which wakes. */
+static void wake_reclaim(void *c, uint32_t node, uint32_t order, uint32_t highest_zone) {
+    uint64_t pfn;
+    CHECK_CONTEXT(c);
+    EXPECT(held == 0 && node == 0 && order <= 1 && highest_zone == PAGEYARD_ZONE_NORMAL);
+    EXPECT(wake_depth++ == 0);
+    woken++;
+    if (pageyard_core_alloc(yard, 1, PAGEYARD_NOWAIT, &pfn) == PAGEYARD_OK)
+        OK(pageyard_core_free(yard, pfn, 1));
+    wake_depth--;
+}
+static void warn(void *c, uint32_t order, uint32_t flags) {
+    CHECK_CONTEXT(c);
+    EXPECT(held == 0 && order == 0 && flags == PAGEYARD_KERNEL);
+    warned++;
 }
 
 #ifdef PLANT
@@ -573,7 +590,39 @@ static void free_memory(void) {
     end(0);
 }
 
+/* The platform's own: wakes are not nested, and warnings are limited by the clock, which may stand
+ * still. */
+static void warnings(void) {
+    static uint64_t out[PAGES];
+    int clock, i;
+    for (clock = 0; clock < 2; clock++) {
+        pageyard_platform p = machine();
+        pageyard_hooks h = no_hooks();
+        size_t n = 0;
+        p.wake_reclaim = wake_reclaim;
+        p.warn = warn;
+        if (!clock)
+            p.now = NULL;
+        woken = warned = 0;
+        begin(&p, clock ? NULL : &h);
+        while (pageyard_core_alloc(yard, 0, PAGEYARD_KERNEL, &out[n]) == PAGEYARD_OK)
+            n++;
+        EXPECT(woken > 1 && wake_depth == 0 && warned == 1);
+        for (i = 0; i < 3; i++) {
+            clock_ns += 10000000000u;
+            EXPECT_STATUS(pageyard_core_alloc(yard, 0, PAGEYARD_KERNEL, &out[n]),
+                          PAGEYARD_ERR_NO_MEMORY);
+        }
+        EXPECT(warned == (clock ? 4 : 1));
+        while (n > 0)
+            OK(pageyard_core_free(yard, out[--n], 0));
+        end(0);
+    }
+    warned = woken = 0;
+}
+
 int main(void) {
+    warnings();
     nulls();
     invalid();
     events();
@@ -582,6 +631,7 @@ int main(void) {
     contents();
     zeros();
     free_memory();
+    EXPECT(warned == 0 && woken == 0);
     puts("hooks: all is well");
     return 0;
 }
