@@ -28,6 +28,18 @@ const MOST: u64 = 1 << 46;
 const STEP: u64 = (256 << 20) / PAGE_SIZE;
 
 /// Options of a yard. Anything not set is derived from the machine.
+///
+/// ```
+/// use std::time::Duration;
+/// use pageyard_host::{Builder, HugePages};
+///
+/// let yard = Builder::new(64 << 20)
+///     .huge_pages(HugePages::System)
+///     .hard_limit(48 << 20)
+///     .tick(Some(Duration::from_millis(500)))
+///     .build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Builder {
     size: u64,

@@ -5,6 +5,14 @@ use std::io;
 use pageyard::InitError;
 
 /// An invalid option, or an error of the system. Each names the option.
+///
+/// ```
+/// use pageyard_host::{BuildError, Builder};
+///
+/// let error = Builder::new(16 << 20).cpus([]).build().unwrap_err();
+/// assert!(matches!(error, BuildError::NoCpus));
+/// println!("{error}"); // cpus: name at least one
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The size is out of range.

@@ -54,6 +54,17 @@ impl CpuTable {
 
 /// The allocator's hooks on the host. `E` is the embedder's hooks: reclaim, ownership, failures,
 /// events. The CPU, clock and pause hooks of `E` are not called.
+///
+/// ```
+/// use pageyard::Platform;
+/// use pageyard_host::Builder;
+///
+/// let yard = Builder::new(16 << 20).build_raw::<
+///     pageyard::policy::Linux612, pageyard_host::HostLock, ()>(())?;
+/// let platform = yard.core().hooks();
+/// assert!(platform.now() > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct HostPlatform<E = ()> {
     region: Arc<Region>,

@@ -100,6 +100,16 @@ struct Seen {
 /// ([`HostYard::worker`](crate::HostYard::worker)). A yard has at most one worker at a time. A
 /// worker that is forgotten ([`mem::forget`](std::mem::forget)) leaves the yard without one for
 /// good.
+///
+/// ```
+/// use pageyard_host::{Builder, Worker};
+///
+/// // Without a thread of its own.
+/// let yard = Builder::new(16 << 20).tick(None).build()?;
+/// let mut worker: Worker<'_> = yard.worker().expect("the yard has no other");
+/// let rest = worker.step();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Worker<'y, P: Policy = Linux612> {
     raw: &'y RawYard<P, HostLock>,

@@ -24,6 +24,16 @@ use crate::embedder::report::Report;
 /// to its owner. Isolation is undone, and a block that was to be migrated stays in place. With a
 /// policy that fills free memory, a block that is being allocated or freed may be
 /// [out of use](crate::OutOfUse).
+///
+/// ```
+/// use pageyard::{Gfp, Hooks, Order};
+///
+/// /// Whether a request would be made to fail.
+/// fn fails(hooks: &impl Hooks) -> bool {
+///     hooks.fail(Order::ZERO, Gfp::KERNEL)
+/// }
+/// assert!(!fails(&()));
+/// ```
 pub trait Hooks: Platform + Reclaim + Observer + Defences {}
 
 impl<T: Platform + Reclaim + Observer + Defences> Hooks for T {}
@@ -338,6 +348,18 @@ pub trait Defences {
 }
 
 /// The result of moving a block ([`Reclaim::relocate`]).
+///
+/// ```
+/// use pageyard::{Order, Pfn, Reclaim, Relocation};
+///
+/// struct Owners;
+/// impl Reclaim for Owners {
+///     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+///         // Look the owner of `from` up, copy the block, and make `to` the owner's.
+///         Relocation::Refused
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relocation {
     /// Contents and owner are at the new place. The old block belongs to the allocator.

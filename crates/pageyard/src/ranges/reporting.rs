@@ -27,6 +27,23 @@ const BLOCKS_PER_CALL: u64 = 16 * BATCH as u64;
 const LOOKS: u32 = 4096;
 
 /// Free pages of a zone in blocks of [`Reclaim::report_order`] and above (§9.9).
+///
+/// ```
+/// # use pageyard::*;
+/// struct Balloon;
+/// impl Reclaim for Balloon {
+///     const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
+///     fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool { true }
+/// }
+/// # type Lock = spin::mutex::SpinMutex<()>;
+/// let hooks = Parts::new(()).reclaim(Balloon);
+/// let yard: Yard<'_, Hooked<Lock, Parts<(), Balloon>>> =
+///     Yard::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, hooks)?;
+/// let done = yard.report_free_pages(ZoneKind::Normal, Order::MAX, 4096);
+/// let reported: Reported = yard.reported(ZoneKind::Normal).unwrap();
+/// assert_eq!(reported.reported, done);
+/// # Ok::<(), InitError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reported {
     /// Pages in blocks that have not been reported.
