@@ -5,22 +5,24 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::slice;
 
+use pageyard::policy::{Linux612, Rules, StaticPolicy};
 use pageyard::{InitError, Layout, NodeId, Pfn, Storage, ZoneSpec};
 use pageyard_carve::{Carver, carve_initialized};
 
 use crate::handle::{self, pageyard_core};
-use crate::hooks::{CPlatform, pageyard_platform};
 use crate::layout::{self, ALIGN, Parts, Plan, pageyard_layout};
 use crate::lock::{self, CLock};
+use crate::platform::pageyard_platform;
 use crate::sized::{self, answer};
 use crate::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LAYOUT, PAGEYARD_ERR_ROOM, pageyard_status, status,
 };
 use crate::text;
 
-/// The handle and the arrays of a layout, converted to the core's types.
+/// The handle, its rules, and the arrays of a layout, converted to the core's types.
 type Described = (
     &'static mut pageyard_core,
+    &'static mut Rules,
     &'static [ZoneSpec],
     (&'static [Range<Pfn>], &'static [Range<Pfn>]),
     &'static [NodeId],
@@ -33,6 +35,7 @@ fn describe(carver: &mut Carver<'static>, parts: &Parts<'_>) -> Option<Described
     let nothing =
         || ZoneSpec { kind: pageyard::ZoneKind::Normal, node: NodeId(0), span: Pfn(0)..Pfn(0) };
     let [handle] = carver.slice(1, |_| const { pageyard_core::unmade() })? else { return None };
+    let [rules] = carver.slice(1, |_| Linux612::RULES)? else { return None };
     let specs = carver.slice(parts.zones.len(), |i| {
         parts.zones.get(i).and_then(|z| layout::zone_spec(z).ok()).unwrap_or_else(nothing)
     })?;
@@ -43,16 +46,17 @@ fn describe(carver: &mut Carver<'static>, parts: &Parts<'_>) -> Option<Described
     let cpus = carver
         .slice(parts.cpus.len(), |i| NodeId(parts.cpus.get(i).copied().unwrap_or_default()))?;
     let (usable, reserved) = ranges.split_at_checked(parts.usable.len())?;
-    Some((handle, specs, (usable, reserved), cpus))
+    Some((handle, rules, specs, (usable, reserved), cpus))
 }
 
 /// # Safety
-/// Every byte of the room must be initialized, as memory of a C program is.
+/// Every byte of the room must be initialized, as memory of a C program is. The table must satisfy its
+/// field comments.
 unsafe fn build(
     parts: &Parts<'_>,
     room: &'static mut [MaybeUninit<u8>],
-    table: pageyard_platform,
-    why: impl Fn(InitError),
+    table: &pageyard_platform,
+    why: impl Fn(&InitError),
 ) -> Result<*mut pageyard_core, pageyard_status> {
     for zone in parts.zones {
         layout::zone_spec(zone)?;
@@ -62,19 +66,24 @@ unsafe fn build(
         return Err(PAGEYARD_ERR_ROOM);
     }
     let described = describe(&mut carver, parts).ok_or(PAGEYARD_ERR_ROOM)?;
-    let (handle, specs, (usable, reserved), cpus) = described;
+    let (handle, rules, specs, (usable, reserved), cpus) = described;
     let layout: Layout<'_> = layout::layout(specs, usable, reserved, cpus, parts.distances);
     let refused = |e: InitError| {
-        why(e);
+        why(&e);
         PAGEYARD_ERR_LAYOUT
     };
     layout.needs::<CLock>().map_err(refused)?;
+    let hooked = !table.hooks.is_null();
+    if hooked {
+        // SAFETY: guaranteed by the caller.
+        unsafe { handle.add_hooks(table.hooks, rules) }?;
+    }
     lock::decide(table.lock, table.try_lock, table.unlock)?;
     // SAFETY: the caller guarantees that the bytes are initialized; their values do not matter
     // (`core_level_from_both_libraries` begins with a room full of garbage).
     let storage: Storage<'static, CLock> =
         unsafe { carve_initialized(&layout, carver.into_rest()) }.map_err(refused)?;
-    handle.init(CPlatform(table), &layout, storage).map_err(refused)?;
+    handle.init(table, hooked, &layout, storage).map_err(refused)?;
     Ok(handle)
 }
 
@@ -86,8 +95,8 @@ unsafe fn build(
 /// it receives a sentence that says what is wrong with the layout, at most `why_size` bytes with
 /// its terminating zero. It is empty unless the error is in the layout.
 ///
-/// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT; PAGEYARD_ERR_ROOM;
-/// PAGEYARD_ERR_LOCKS. The room may then have been written to.
+/// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT;
+/// PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room may then have been written to.
 ///
 /// Threads: any. Other threads may use the yard once this function has returned and the handle has
 /// been passed to them with proper synchronization.
@@ -108,6 +117,23 @@ pub unsafe extern "C" fn pageyard_core_create(
     status(unsafe { create(layout, platform, room, bytes, yard, (why, why_size)) })
 }
 
+/// Writes what is wrong with the layout, or an empty text. A sentence that does not fit is truncated.
+/// Not inlined: the sentences would take stack below everything that `create` does.
+///
+/// # Safety
+/// `why` must be null or point to `why_size` writable bytes.
+#[inline(never)]
+unsafe fn say(why: *mut c_char, why_size: usize, error: Option<&InitError>) {
+    if !why.is_null() {
+        // SAFETY: guaranteed by the caller.
+        let _ = unsafe {
+            text::put(why, why_size, core::ptr::null_mut(), |out| {
+                error.map_or(Ok(()), |e| e.write_to(out)).map_err(|_| PAGEYARD_ERR_LAYOUT)
+            })
+        };
+    }
+}
+
 /// # Safety
 /// As the header says.
 unsafe fn create(
@@ -118,32 +144,25 @@ unsafe fn create(
     yard: *mut *mut pageyard_core,
     (why, why_size): (*mut c_char, usize),
 ) -> Result<(), pageyard_status> {
-    let say = |error: Option<InitError>| {
-        if !why.is_null() {
-            // SAFETY: see below. A sentence that does not fit is truncated.
-            let _ = unsafe {
-                text::put(why, why_size, core::ptr::null_mut(), |out| {
-                    error.map_or(Ok(()), |e| e.write_to(out)).map_err(|_| PAGEYARD_ERR_LAYOUT)
-                })
-            };
-        }
-    };
-    say(None);
+    // SAFETY: the caller guarantees that the pointer is valid, here and below.
+    unsafe { say(why, why_size, None) };
     if room.is_null() || yard.is_null() {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
     // SAFETY: the caller guarantees that the pointers are valid.
     unsafe {
         let parts = Parts::read(layout)?;
-        let table =
-            if platform.is_null() { pageyard_platform::none() } else { sized::read(platform)? };
+        let mut table = pageyard_platform::none();
+        if !platform.is_null() {
+            sized::read_to(platform, &mut table)?;
+        }
         let plan = Plan::of(&parts)?;
         if bytes < plan.bytes {
             return Err(PAGEYARD_ERR_ROOM);
         }
         // Use only as much of the room as needed: `bytes` may exceed the address space.
         let room = slice::from_raw_parts_mut(room.cast(), plan.bytes);
-        let handle = build(&parts, room, table, |e| say(Some(e)))?;
+        let handle = build(&parts, room, &table, |e| say(why, why_size, Some(e)))?;
         answer(yard, handle)
     }
 }

@@ -3,17 +3,34 @@
 use core::mem::{ManuallyDrop, offset_of};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use pageyard::policy::Linux612;
+use pageyard::policy::{Linux612, Rules, StaticPolicy};
 use pageyard::{Hooked, InitError, Layout, Storage, Yard};
 
-use crate::hooks::{CPlatform, pageyard_platform};
+use crate::hooked::CHooks;
+use crate::hooks::pageyard_hooks;
 use crate::lock::CLock;
+use crate::platform::{CPlatform, pageyard_platform};
+use crate::sized;
 use crate::status::{PAGEYARD_ERR_HANDLE, pageyard_status};
 
-/// The allocator behind a handle.
-pub type CoreYard = Yard<'static, Hooked<CLock, CPlatform, Linux612>>;
+/// The allocator behind a handle, without [`pageyard_hooks`].
+pub type PlainYard = Yard<'static, Hooked<CLock, CPlatform, Linux612>>;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"pageyrd1");
+/// The allocator behind a handle, with [`pageyard_hooks`]. A type of its own, so that a yard without
+/// them does not test for them.
+pub type HookedYard = Yard<'static, Hooked<CLock, CHooks, &'static Rules>>;
+
+/// The allocator behind a handle.
+#[derive(Clone, Copy, Debug)]
+pub enum CoreYard<'h> {
+    /// Without [`pageyard_hooks`].
+    Plain(&'h PlainYard),
+    /// With them.
+    Hooked(&'h HookedYard),
+}
+
+const PLAIN: u64 = u64::from_le_bytes(*b"pageyrd1");
+const HOOKED: u64 = u64::from_le_bytes(*b"pageyrd2");
 
 /// An allocator on the caller's memory. Functions check handles. They return PAGEYARD_ERR_HANDLE
 /// for a handle that is null, misaligned, or of a destroyed yard whose room has not been written
@@ -21,31 +38,94 @@ const MAGIC: u64 = u64::from_le_bytes(*b"pageyrd1");
 /// not mapped.
 pub struct pageyard_core(Body);
 
-/// The magic word comes first: of a pointer that is not a handle, only the word is read.
+/// The magic word comes first: of a pointer that is not a handle, only the word is read. It says which
+/// yard there is.
 #[repr(C)]
 struct Body {
     magic: AtomicU64,
-    yard: ManuallyDrop<CoreYard>,
+    yard: Either,
+}
+
+union Either {
+    plain: ManuallyDrop<PlainYard>,
+    hooked: ManuallyDrop<HookedYard>,
 }
 
 impl pageyard_core {
     /// Returns storage that is not a handle yet. A constant, because it is copied to its place; a
     /// value would be built on the stack first.
     pub(crate) const fn unmade() -> Self {
-        let yard = ManuallyDrop::new(Yard::without_memory(CPlatform(pageyard_platform::none())));
-        pageyard_core(Body { magic: AtomicU64::new(0), yard })
+        let platform = CPlatform::new(pageyard_platform::none());
+        let plain = ManuallyDrop::new(Yard::without_memory(platform));
+        pageyard_core(Body { magic: AtomicU64::new(0), yard: Either { plain } })
     }
 
-    /// Initializes the yard and makes this a valid handle.
+    /// Like [`unmade`](Self::unmade), with room for [`pageyard_hooks`].
+    const fn unmade_hooked() -> Self {
+        let platform = CPlatform::new(pageyard_platform::none());
+        let hooks = CHooks { platform, hooks: pageyard_hooks::none() };
+        let hooked = ManuallyDrop::new(Yard::with_policy(hooks, &Linux612::RULES));
+        pageyard_core(Body { magic: AtomicU64::new(0), yard: Either { hooked } })
+    }
+
+    /// Makes an unmade yard one with hooks, and sets the rules to those that they ask for. Not inlined,
+    /// and as the structure is read to its place, it takes no stack where there are no hooks.
+    ///
+    /// # Errors
+    /// Fails for an unknown or invalid structure.
+    ///
+    /// # Safety
+    /// The pointer must be null or point to a structure of the size in its first field.
+    #[inline(never)]
+    pub(crate) unsafe fn add_hooks(
+        &mut self,
+        hooks: *const pageyard_hooks,
+        rules: &'static mut Rules,
+    ) -> Result<(), pageyard_status> {
+        *self = const { pageyard_core::unmade_hooked() };
+        // SAFETY: just written.
+        let yard = unsafe { &mut self.0.yard.hooked };
+        let to = &mut yard.hooks_mut().hooks;
+        // SAFETY: guaranteed by the caller.
+        unsafe { sized::read_to(hooks, to) }?;
+        *rules = to.rules()?;
+        *yard.policy_mut() = rules;
+        Ok(())
+    }
+
+    /// Initializes an unmade yard and makes this a valid handle. `hooked`: it has
+    /// [hooks](Self::add_hooks).
+    #[inline(always)]
     pub(crate) fn init(
         &mut self,
-        platform: CPlatform,
+        table: &pageyard_platform,
+        hooked: bool,
         layout: &Layout<'_>,
         storage: Storage<'static, CLock>,
     ) -> Result<(), InitError> {
-        *self.0.yard.hooks_mut() = platform;
-        self.0.yard.init(layout, storage)?;
-        self.0.magic.store(MAGIC, Ordering::Relaxed);
+        if hooked {
+            return self.init_apart(table, layout, storage);
+        }
+        // SAFETY: without hooks, an unmade yard is a plain one.
+        let yard = unsafe { &mut self.0.yard.plain };
+        yard.hooks_mut().set(table);
+        yard.init(layout, storage)?;
+        self.0.magic.store(PLAIN, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn init_apart(
+        &mut self,
+        table: &pageyard_platform,
+        layout: &Layout<'_>,
+        storage: Storage<'static, CLock>,
+    ) -> Result<(), InitError> {
+        // SAFETY: `add_hooks` has written it.
+        let yard = unsafe { &mut self.0.yard.hooked };
+        yard.hooks_mut().platform.set(table);
+        yard.init(layout, storage)?;
+        self.0.magic.store(HOOKED, Ordering::Relaxed);
         Ok(())
     }
 
@@ -67,16 +147,47 @@ const _: () = assert!(offset_of!(pageyard_core, 0) == 0 && offset_of!(Body, magi
 /// The pointer must be null, misaligned, or point to readable memory. If that holds a yard, the
 /// yard must not be destroyed meanwhile.
 #[inline]
-pub unsafe fn of<'h>(handle: *const pageyard_core) -> Result<&'h CoreYard, pageyard_status> {
+pub unsafe fn of<'h>(handle: *const pageyard_core) -> Result<CoreYard<'h>, pageyard_status> {
     if handle.is_null() || !handle.is_aligned() {
         return Err(PAGEYARD_ERR_HANDLE);
     }
     // SAFETY: the caller guarantees that it is readable, and it is aligned. An atomic accepts any
     // bytes (`misuse_is_an_error` faults without the checks above).
-    if unsafe { &(*handle).0.magic }.load(Ordering::Relaxed) != MAGIC {
-        return Err(PAGEYARD_ERR_HANDLE);
+    match unsafe { &(*handle).0.magic }.load(Ordering::Relaxed) {
+        // SAFETY: the word is written last and cleared first, so there is a yard (a stale handle in
+        // `misuse_is_an_error`).
+        PLAIN => Ok(CoreYard::Plain(unsafe { &(*handle).0.yard.plain })),
+        // SAFETY: as above.
+        HOOKED => Ok(CoreYard::Hooked(unsafe { &(*handle).0.yard.hooked })),
+        _ => Err(PAGEYARD_ERR_HANDLE),
     }
-    // SAFETY: the word is written last and cleared first, so there is a yard (a stale handle in
-    // `misuse_is_an_error`).
-    Ok(unsafe { &(*handle).0.yard })
 }
+
+/// Calls a function with the yard of a handle, of whichever type it is. The function is compiled once
+/// for each type. Neither is inlined: as the last calls of the caller they reuse its stack frame, and
+/// a yard without hooks takes no stack for those of another (`tests/c/stack.rs` tells them apart by
+/// the name).
+macro_rules! on_yard {
+    ($handle:expr, |$yard:ident $(, $arg:ident: $type:ty)*| $body:expr) => {{
+        #[inline(always)]
+        fn body<C: ::pageyard::Config>(
+            $yard: &::pageyard::Yard<'_, C>, $($arg: $type),*
+        ) -> impl $crate::status::Answer {
+            $body
+        }
+        #[inline(never)]
+        fn here(yard: &$crate::handle::PlainYard, $($arg: $type),*) -> pageyard_status {
+            $crate::status::Answer::status(body(yard, $($arg),*))
+        }
+        #[inline(never)]
+        fn apart(yard: &$crate::handle::HookedYard, $($arg: $type),*) -> pageyard_status {
+            $crate::status::Answer::status(body(yard, $($arg),*))
+        }
+        match $handle {
+            Ok($crate::handle::CoreYard::Plain(yard)) => here(yard, $($arg),*),
+            Ok($crate::handle::CoreYard::Hooked(yard)) => apart(yard, $($arg),*),
+            Err(status) => status,
+        }
+    }};
+}
+pub(crate) use on_yard;

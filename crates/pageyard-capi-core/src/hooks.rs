@@ -1,273 +1,263 @@
-//! The table of functions that the caller supplies.
+//! Optional hooks beyond the platform: events, defences, reports of free memory.
 
 use core::ffi::c_void;
 
-use pageyard::{
-    CpuId, Defences, Gfp, NodeId, Observer, Oom, Order, Pfn, Platform, Reclaim, ReclaimJob,
-    Relocation, ZoneId, ZoneKind,
-};
+use pageyard::policy::{Linux612, MAX_GUARD_ORDER, Rules, Safety, StaticPolicy};
+use pageyard::{MAX_ORDER, PageFlags};
 
+use crate::events::{pageyard_event, pageyard_report};
 use crate::flags::PAGEYARD_VERSION;
-use crate::lock::pageyard_lock;
 use crate::sized::Growing;
+use crate::status::{PAGEYARD_ERR_ARGUMENT, pageyard_status};
 
-/// Result of `relocate`: the contents and the owner are at the new place.
-pub const PAGEYARD_MOVED: i32 = 0;
-/// Result of `relocate`: the block is in use now; a later attempt may succeed.
-pub const PAGEYARD_MOVE_BUSY: i32 = 1;
-/// Result of `relocate`: the block cannot be moved, or has no owner any more.
-pub const PAGEYARD_MOVE_REFUSED: i32 = 2;
+/// `event` receives PAGEYARD_EVENT_HIGH too.
+pub const PAGEYARD_SEE_TUNING: u32 = 1 << 0;
+/// `event` receives every allocated block. Without it, pages of a bulk request may come without an
+/// event of their own. With it, such requests are served page by page.
+pub const PAGEYARD_SEE_EVERY_BLOCK: u32 = 1 << 1;
+/// All memory is zeroed when it is allocated, through the `zero` function of the platform. No effect
+/// with `poison`.
+pub const PAGEYARD_INIT_ON_ALLOC: u32 = 1 << 2;
+/// All memory is zeroed when it becomes free, through the `zero` function of the platform, and never
+/// when it is allocated. No effect with `poison`.
+pub const PAGEYARD_INIT_ON_FREE: u32 = 1 << 3;
 
-/// A reclaim request, made when an allocation could not be served.
+/// The page is locked by a user that works on it.
+pub const PAGEYARD_PAGE_LOCKED: u32 = 1 << 0;
+/// The page is on a reclaim list.
+pub const PAGEYARD_PAGE_LRU: u32 = 1 << 1;
+/// The page is on the active reclaim list.
+pub const PAGEYARD_PAGE_ACTIVE: u32 = 1 << 2;
+/// A file system keeps private data with the page.
+pub const PAGEYARD_PAGE_PRIVATE: u32 = 1 << 3;
+/// A second mark of that kind.
+pub const PAGEYARD_PAGE_PRIVATE_2: u32 = 1 << 4;
+/// The page is being written out.
+pub const PAGEYARD_PAGE_WRITEBACK: u32 = 1 << 5;
+/// The page is not managed by the allocator.
+pub const PAGEYARD_PAGE_RESERVED: u32 = 1 << 6;
+/// The page is excluded from reclaim.
+pub const PAGEYARD_PAGE_UNEVICTABLE: u32 = 1 << 7;
+/// The page is locked in memory by its user.
+pub const PAGEYARD_PAGE_MLOCKED: u32 = 1 << 8;
+/// The page was changed since it was read. May be set when the page is freed, but must be clear when
+/// it is allocated, as all flags from here on.
+pub const PAGEYARD_PAGE_DIRTY: u32 = 1 << 9;
+/// The contents of the page are valid.
+pub const PAGEYARD_PAGE_UPTODATE: u32 = 1 << 10;
+/// The page was used recently.
+pub const PAGEYARD_PAGE_REFERENCED: u32 = 1 << 11;
+/// The memory of the page is faulty: its block is put out of use without a report.
+pub const PAGEYARD_PAGE_HWPOISON: u32 = 1 << 12;
+/// The first flag without a meaning to the library.
+pub const PAGEYARD_PAGE_OTHER: u32 = 1 << 16;
+
+/// The page is in no compound block.
+pub const PAGEYARD_LINK_SINGLE: u32 = 0;
+/// The page is the first of a compound block.
+pub const PAGEYARD_LINK_HEAD: u32 = 1;
+/// The page belongs to the compound block that starts at `head`.
+pub const PAGEYARD_LINK_TAIL: u32 = 2;
+
+/// The state of a page in the caller's own descriptors. The library passes it filled in as an unused
+/// page, which passes every check: `mapcount` is -1, all else 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct pageyard_reclaim_job {
-    /// Number of pages to free.
-    pub pages: u64,
-    /// Nodes whose memory is useful, one bit per node.
-    pub allowed: u64,
-    /// Flags of the failed request.
+pub struct pageyard_page_state {
+    /// Number of mappings minus one.
+    pub mapcount: i32,
+    /// Number of references.
+    pub refcount: u32,
+    /// PAGEYARD_PAGE flags.
     pub flags: u32,
-    /// Order of the failed request.
-    pub order: u32,
-    /// Preferred node of the request.
-    pub node: u32,
-    /// Highest useful zone (a PAGEYARD_ZONE number). Lower zones are useful too.
-    pub highest_zone: u32,
-    /// Scan priority, from 12 (first pass) down to 1 (most aggressive).
-    pub priority: u32,
-    /// Whether pages may be written back or swapped out: 0 or 1.
-    pub may_write: u32,
+    /// Nonzero: the page belongs to a file or to anonymous memory. For a tail: the mark that tails
+    /// have in this place is missing.
+    pub mapping: u32,
+    /// Nonzero: the page is charged to a control group.
+    pub charged: u32,
+    /// A PAGEYARD_LINK number. An unknown one fails the check of an allocation.
+    pub link: u32,
+    /// With PAGEYARD_LINK_TAIL: first frame of the compound block.
+    pub head: u64,
 }
 
-/// The hooks of a yard: functions that the caller supplies. Set the structure to zero, then set
-/// `struct_size` to sizeof(struct pageyard_platform), `version` to PAGEYARD_VERSION, and the
-/// functions you have. Every function is optional (null).
+/// Damage to the contents of a free block. Offsets are in bytes from the start of the block.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct pageyard_corruption {
+    /// Offset of the first damaged byte.
+    pub first: u64,
+    /// Offset of the last damaged byte.
+    pub last: u64,
+    /// Nonzero: exactly one bit differs.
+    pub single_bit: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A free block in a report.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct pageyard_block {
+    /// First frame.
+    pub pfn: u64,
+    /// Order.
+    pub order: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Hooks beyond the platform: events, defences against mistakes and faults, reports of free memory.
+/// Set the structure to zero, then set `struct_size` to sizeof(struct pageyard_hooks), `version` to
+/// PAGEYARD_VERSION, and the functions you want. Every function is optional (null): what it would
+/// check or report is then turned off. Pass it in the field `hooks` of struct pageyard_platform.
 ///
-/// Owner: pageyard_core_create copies the table. What `context` points to must live as long as the
-/// yard.
+/// A yard without this structure runs code that has none of these hooks.
 ///
-/// Threads: functions are called on the thread or CPU that calls the library, any number at once.
-/// `cpu`, `now`, `lock`, `try_lock` and `unlock` may be called with locks held and must not call
-/// the library. The others are called without locks held, may sleep and may make requests. No
-/// function may exit through an exception or longjmp.
+/// Owner: pageyard_core_create copies the structure. What `context` points to must live as long as
+/// the yard.
+///
+/// Threads: functions are called on the thread or CPU that calls the library, any number at once. No
+/// function except `report_free` may make requests. `event`, `report` and `page_state` may be called
+/// with locks held: they must not call the library and must not sleep. The others are called without
+/// locks held. They may sleep if the request may (PAGEYARD_DIRECT_RECLAIM), but a block may be freed
+/// where nothing may sleep. No function may exit through an exception or longjmp.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct pageyard_platform {
-    /// sizeof(struct pageyard_platform).
+pub struct pageyard_hooks {
+    /// sizeof(struct pageyard_hooks).
     pub struct_size: u32,
     /// PAGEYARD_VERSION.
     pub version: u32,
-    /// Passed to every function except the lock functions.
+    /// Passed to every function.
     pub context: *mut c_void,
-    /// Returns the CPU that runs the caller, from 0 up to the layout's `cpu_count` - 1. The caller
-    /// may migrate afterwards. If null: always 0.
-    pub cpu: Option<unsafe extern "C" fn(context: *mut c_void) -> u32>,
-    /// Returns nanoseconds since an arbitrary start. If null: always 0, and everything that waits
-    /// for time to pass is disabled: failure reports are not rate-limited, and background
-    /// compaction does not start by itself.
-    pub now: Option<unsafe extern "C" fn(context: *mut c_void) -> u64>,
-    /// Pauses for about one tick while another thread handles the shortage. If null: a spin-loop
-    /// hint.
-    pub pause: Option<unsafe extern "C" fn(context: *mut c_void)>,
-    /// Acquires a lock, waiting if necessary. Supply all three lock functions or none; without them
-    /// a spin lock is used. All yards of a program must use the same three functions. If interrupt
-    /// handlers make requests too, lock and try_lock must disable interrupts and unlock must
-    /// restore them.
-    pub lock: Option<unsafe extern "C" fn(lock: *mut pageyard_lock)>,
-    /// Acquires a lock if it is free, and returns nonzero if it did. Never waits.
-    pub try_lock: Option<unsafe extern "C" fn(lock: *mut pageyard_lock) -> i32>,
-    /// Releases a lock. Called by the holder.
-    pub unlock: Option<unsafe extern "C" fn(lock: *mut pageyard_lock)>,
-    /// Zeroes a block for a request with PAGEYARD_ZERO before the request returns. If null: blocks
-    /// are returned with their old contents.
-    pub zero: Option<unsafe extern "C" fn(context: *mut c_void, pfn: u64, order: u32)>,
-    /// Returns a number that identifies the calling task. It lets the library recognize requests
-    /// made from within `reclaim`. If null: the CPU number.
-    pub task: Option<unsafe extern "C" fn(context: *mut c_void) -> u64>,
-    /// Frees memory and returns the number of pages freed. Requests made by this function may use
-    /// all reserves. If null: 0.
-    pub reclaim:
-        Option<unsafe extern "C" fn(context: *mut c_void, job: *const pageyard_reclaim_job) -> u64>,
-    /// Returns how many pages of a zone `reclaim` could still free. If null: 0, so `reclaim` is not
-    /// retried when it frees too little.
-    pub reclaimable:
-        Option<unsafe extern "C" fn(context: *mut c_void, node: u32, zone: u32) -> u64>,
-    /// Called when nothing could be reclaimed: force some user to release memory. Returns nonzero
-    /// if one does. One call at a time. If null: 0.
-    pub out_of_memory:
-        Option<unsafe extern "C" fn(context: *mut c_void, job: *const pageyard_reclaim_job) -> i32>,
-    /// Called when a request with PAGEYARD_NOFAIL has failed `tries` times. Waits for memory;
-    /// returns nonzero to retry. If null: 0, and the request fails.
-    pub keep_trying:
-        Option<unsafe extern "C" fn(context: *mut c_void, order: u32, tries: u32) -> i32>,
-    /// Migrates a block that was marked with pageyard_core_set_movable: copies it from `from` to
-    /// `to` and makes its owner use `to`, or refuses. Returns PAGEYARD_MOVED, PAGEYARD_MOVE_BUSY or
-    /// PAGEYARD_MOVE_REFUSED. The owner may have just freed the block, so look it up under the
-    /// owner's own lock. After PAGEYARD_MOVED, nothing may access or free `from`. If null: refused.
-    pub relocate:
-        Option<unsafe extern "C" fn(context: *mut c_void, from: u64, to: u64, order: u32) -> i32>,
-    /// Wakes background reclaim of a node. Free memory fell below a watermark for requests of this
-    /// order that may use zones up to `highest_zone`.
-    pub wake_reclaim: Option<
-        unsafe extern "C" fn(context: *mut c_void, node: u32, order: u32, highest_zone: u32),
+    /// Any of PAGEYARD_SEE_TUNING, PAGEYARD_SEE_EVERY_BLOCK, PAGEYARD_INIT_ON_ALLOC,
+    /// PAGEYARD_INIT_ON_FREE.
+    pub flags: u32,
+    /// Blocks of this order and above are reported to `report_free`, 1 to 10. 0: 9 (2 MiB).
+    pub report_order: u32,
+    /// Parts of orders below this that a split leaves over become guards, which no request gets: 1 to
+    /// 5. 0: none.
+    pub guard_min_order: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Observes an event. The structure lives until the function returns. Locks may be held.
+    pub event: Option<unsafe extern "C" fn(context: *mut c_void, event: *const pageyard_event)>,
+    /// Observes what a check found. The structure lives until the function returns. Locks may be
+    /// held. In each zone, at most 60 bad pages a minute and 10 damaged blocks in 5 seconds of `now`
+    /// are reported; if `now` is null, so many in total.
+    pub report: Option<unsafe extern "C" fn(context: *mut c_void, report: *const pageyard_report)>,
+    /// Returns nonzero if this request must fail, to test its caller. Called at the start of every
+    /// request except those for contiguous ranges.
+    pub fail: Option<unsafe extern "C" fn(context: *mut c_void, order: u32, flags: u32) -> i32>,
+    /// Fills in the state of a page in the caller's own descriptors. Called for every page of a block
+    /// when it is freed and when it is allocated. A block with a page that is still in use is put out
+    /// of use and reported. Locks may be held.
+    pub page_state: Option<
+        unsafe extern "C" fn(context: *mut c_void, pfn: u64, state: *mut pageyard_page_state),
     >,
-    /// Wakes background compaction of a node: have pageyard_core_compact_background called.
-    pub wake_compaction: Option<unsafe extern "C" fn(context: *mut c_void, node: u32)>,
-    /// Reports that a request without PAGEYARD_NOWARN failed. At most one call per ten seconds of
-    /// `now`.
-    pub warn: Option<unsafe extern "C" fn(context: *mut c_void, order: u32, flags: u32)>,
+    /// Fills a block that becomes free with a pattern. Supply `check_poison` too.
+    pub poison: Option<unsafe extern "C" fn(context: *mut c_void, pfn: u64, order: u32)>,
+    /// Checks that a block about to be allocated still holds the pattern. Returns nonzero if it does
+    /// not, and says where. It need not be a block that `poison` was called for as a whole.
+    pub check_poison: Option<
+        unsafe extern "C" fn(
+            context: *mut c_void,
+            pfn: u64,
+            order: u32,
+            damage: *mut pageyard_corruption,
+        ) -> i32,
+    >,
+    /// Unmaps a block that becomes free, after `poison`. Supply `map` too.
+    pub unmap: Option<unsafe extern "C" fn(context: *mut c_void, pfn: u64, order: u32)>,
+    /// Maps a block that is about to be allocated. It need not be a block that was unmapped as a
+    /// whole.
+    pub map: Option<unsafe extern "C" fn(context: *mut c_void, pfn: u64, order: u32)>,
+    /// Reports `count` free blocks, at most 32, none of which is allocated until this returns: their
+    /// memory may be used elsewhere. Returns nonzero if the report was accepted; otherwise they are
+    /// reported again later. Called by pageyard_core_report_free only. May sleep and may make
+    /// requests.
+    pub report_free: Option<
+        unsafe extern "C" fn(
+            context: *mut c_void,
+            blocks: *const pageyard_block,
+            count: usize,
+        ) -> i32,
+    >,
 }
 
-// SAFETY: the structure begins with the two fields. Zero is a null pointer, a missing function or
-// no context.
-unsafe impl Growing for pageyard_platform {
-    const LEAST: usize = size_of::<pageyard_platform>();
+// SAFETY: the structure begins with the two fields. Zero is a null pointer, a number or a missing
+// function.
+unsafe impl Growing for pageyard_hooks {
+    const LEAST: usize = size_of::<pageyard_hooks>();
 }
 
-impl pageyard_platform {
-    /// Returns a table without functions.
+impl pageyard_hooks {
+    /// Returns hooks without functions.
     pub(crate) const fn none() -> Self {
-        pageyard_platform {
+        pageyard_hooks {
             struct_size: size_of::<Self>() as u32,
             version: PAGEYARD_VERSION,
             context: core::ptr::null_mut(),
-            cpu: None,
-            now: None,
-            pause: None,
-            lock: None,
-            try_lock: None,
-            unlock: None,
-            zero: None,
-            task: None,
-            reclaim: None,
-            reclaimable: None,
-            out_of_memory: None,
-            keep_trying: None,
-            relocate: None,
-            wake_reclaim: None,
-            wake_compaction: None,
-            warn: None,
+            flags: 0,
+            report_order: 0,
+            guard_min_order: 0,
+            reserved: 0,
+            event: None,
+            report: None,
+            fail: None,
+            page_state: None,
+            poison: None,
+            check_poison: None,
+            unmap: None,
+            map: None,
+            report_free: None,
         }
+    }
+
+    /// Returns the rules of a yard with these hooks.
+    ///
+    /// # Errors
+    /// Fails for a number out of range, and for one function of a pair without the other.
+    pub(crate) fn rules(&self) -> Result<Rules, pageyard_status> {
+        let known = PAGEYARD_SEE_TUNING
+            | PAGEYARD_SEE_EVERY_BLOCK
+            | PAGEYARD_INIT_ON_ALLOC
+            | PAGEYARD_INIT_ON_FREE;
+        let in_range = self.flags & !known == 0
+            && self.report_order <= MAX_ORDER.into()
+            && self.guard_min_order <= MAX_GUARD_ORDER.into()
+            && self.reserved == 0;
+        let paired = self.poison.is_some() == self.check_poison.is_some()
+            && self.unmap.is_some() == self.map.is_some();
+        if !in_range || !paired {
+            return Err(PAGEYARD_ERR_ARGUMENT);
+        }
+        let safety = Safety {
+            page_checks: self.page_state.is_some(),
+            poison: self.poison.is_some(),
+            init_on_alloc: self.flags & PAGEYARD_INIT_ON_ALLOC != 0,
+            init_on_free: self.flags & PAGEYARD_INIT_ON_FREE != 0,
+            unmap: self.unmap.is_some(),
+            guard_min_order: self.guard_min_order as u8,
+        };
+        Ok(Rules { safety, ..Linux612::RULES })
     }
 }
 
-/// Hooks that call the table's functions, with defaults for missing ones.
-#[derive(Debug)]
-pub struct CPlatform(pub(crate) pageyard_platform);
-
-fn job(job: &ReclaimJob) -> pageyard_reclaim_job {
-    pageyard_reclaim_job {
-        pages: job.pages,
-        allowed: job.allowed.0,
-        flags: job.gfp.bits(),
-        order: job.order.get().into(),
-        node: job.node.0.into(),
-        highest_zone: job.highest as u32,
-        priority: job.priority.into(),
-        may_write: (job.may_write || job.may_swap).into(),
-    }
-}
-
-// In all calls below, the function is the caller's and is called as the table's comments promise:
-// with the context of the same table, and with pointers that live until it returns.
-impl Platform for CPlatform {
-    const DEFERS: bool = false;
-
-    #[inline]
-    fn cpu(&self) -> CpuId {
-        // SAFETY: see above.
-        CpuId(self.0.cpu.map_or(0, |cpu| unsafe { cpu(self.0.context) }))
-    }
-
-    fn now(&self) -> u64 {
-        // SAFETY: see above.
-        self.0.now.map_or(0, |now| unsafe { now(self.0.context) })
-    }
-
-    #[inline]
-    fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
-        if gfp.contains(Gfp::ZERO)
-            && let Some(zero) = self.0.zero
-        {
-            // SAFETY: see above.
-            unsafe { zero(self.0.context, pfn.0, order.get().into()) }
-        }
-    }
-
-    fn pause(&self) {
-        match self.0.pause {
-            // SAFETY: see above.
-            Some(pause) => unsafe { pause(self.0.context) },
-            None => core::hint::spin_loop(),
-        }
-    }
-}
-
-impl Reclaim for CPlatform {
-    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
-        let Some(relocate) = self.0.relocate else { return Relocation::Refused };
-        // SAFETY: see above.
-        match unsafe { relocate(self.0.context, from.0, to.0, order.get().into()) } {
-            PAGEYARD_MOVED => Relocation::Moved,
-            PAGEYARD_MOVE_BUSY => Relocation::Busy,
-            _ => Relocation::Refused,
-        }
-    }
-
-    fn task(&self) -> Option<u64> {
-        // SAFETY: see above.
-        self.0.task.map(|task| unsafe { task(self.0.context) })
-    }
-
-    fn reclaim(&self, j: &ReclaimJob) -> u64 {
-        // SAFETY: see above.
-        self.0.reclaim.map_or(0, |reclaim| unsafe { reclaim(self.0.context, &job(j)) })
-    }
-
-    fn reclaimable(&self, zone: ZoneId) -> u64 {
-        let Some(reclaimable) = self.0.reclaimable else { return 0 };
-        // SAFETY: see above.
-        unsafe { reclaimable(self.0.context, zone.node.0.into(), zone.kind as u32) }
-    }
-
-    fn out_of_memory(&self, j: &ReclaimJob) -> Oom {
-        let Some(out_of_memory) = self.0.out_of_memory else { return Oom::Nothing };
-        // SAFETY: see above.
-        match unsafe { out_of_memory(self.0.context, &job(j)) } {
-            0 => Oom::Nothing,
-            _ => Oom::Progress,
-        }
-    }
-
-    fn keep_trying(&self, order: Order, tries: u32) -> bool {
-        let Some(keep_trying) = self.0.keep_trying else { return false };
-        // SAFETY: see above.
-        unsafe { keep_trying(self.0.context, order.get().into(), tries) != 0 }
-    }
-
-    fn wake_reclaim(&self, node: NodeId, order: Order, highest: ZoneKind) {
-        if let Some(wake) = self.0.wake_reclaim {
-            // SAFETY: see above.
-            unsafe { wake(self.0.context, node.0.into(), order.get().into(), highest as u32) }
-        }
-    }
-
-    fn wake_compaction(&self, node: NodeId) {
-        if let Some(wake) = self.0.wake_compaction {
-            // SAFETY: see above.
-            unsafe { wake(self.0.context, node.0.into()) }
-        }
-    }
-}
-
-impl Observer for CPlatform {
-    fn warn(&self, order: Order, gfp: Gfp) {
-        if let Some(warn) = self.0.warn {
-            // SAFETY: see above.
-            unsafe { warn(self.0.context, order.get().into(), gfp.bits()) }
-        }
-    }
-}
-
-impl Defences for CPlatform {}
+const _: () = {
+    assert!(PAGEYARD_PAGE_LOCKED == PageFlags::LOCKED.bits());
+    assert!(PAGEYARD_PAGE_LRU == PageFlags::LRU.bits());
+    assert!(PAGEYARD_PAGE_ACTIVE == PageFlags::ACTIVE.bits());
+    assert!(PAGEYARD_PAGE_PRIVATE == PageFlags::PRIVATE.bits());
+    assert!(PAGEYARD_PAGE_PRIVATE_2 == PageFlags::PRIVATE_2.bits());
+    assert!(PAGEYARD_PAGE_WRITEBACK == PageFlags::WRITEBACK.bits());
+    assert!(PAGEYARD_PAGE_RESERVED == PageFlags::RESERVED.bits());
+    assert!(PAGEYARD_PAGE_UNEVICTABLE == PageFlags::UNEVICTABLE.bits());
+    assert!(PAGEYARD_PAGE_MLOCKED == PageFlags::MLOCKED.bits());
+    assert!(PAGEYARD_PAGE_DIRTY == PageFlags::DIRTY.bits());
+    assert!(PAGEYARD_PAGE_UPTODATE == PageFlags::UPTODATE.bits());
+    assert!(PAGEYARD_PAGE_REFERENCED == PageFlags::REFERENCED.bits());
+    assert!(PAGEYARD_PAGE_HWPOISON == PageFlags::HWPOISON.bits());
+    assert!(PAGEYARD_PAGE_OTHER == PageFlags::OTHER.bits());
+};

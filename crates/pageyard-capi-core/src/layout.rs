@@ -4,6 +4,7 @@ use core::alloc::Layout as Bytes;
 use core::ops::Range;
 use core::slice;
 
+use pageyard::policy::Rules;
 use pageyard::{Knobs, Layout, MAX_ORDER, Needs, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneKind, ZoneSpec};
 
 use crate::handle::pageyard_core;
@@ -164,6 +165,7 @@ impl Plan {
         let ranges = parts.usable.len().checked_add(parts.reserved.len())?;
         let after = |sum: Bytes, part: Bytes| Some(sum.extend(part).ok()?.0);
         let sum = Bytes::new::<pageyard_core>();
+        let sum = after(sum, Bytes::new::<Rules>())?;
         // The layout, converted to the core's types.
         let sum = after(sum, Bytes::array::<ZoneSpec>(parts.zones.len()).ok()?)?;
         let sum = after(sum, Bytes::array::<Range<Pfn>>(ranges).ok()?)?;

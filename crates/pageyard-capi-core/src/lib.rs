@@ -18,14 +18,17 @@
 extern crate std;
 
 pub mod create;
+pub mod events;
 pub mod flags;
 pub mod handle;
+pub mod hooked;
 pub mod hooks;
 pub mod layout;
 pub mod lock;
 pub mod maintain;
 #[cfg(feature = "freestanding")]
 mod panic;
+pub mod platform;
 pub mod request;
 pub mod sized;
 pub mod stats;

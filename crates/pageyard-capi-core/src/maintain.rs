@@ -2,10 +2,10 @@
 
 use pageyard::{CpuId, Pfn};
 
-use crate::handle::{of, pageyard_core};
+use crate::handle::{of, on_yard, pageyard_core};
 use crate::request::node;
 use crate::sized::answer;
-use crate::status::{PAGEYARD_ERR_CPU, PAGEYARD_ERR_NODE, of_hotplug, pageyard_status, status};
+use crate::status::{PAGEYARD_ERR_CPU, PAGEYARD_ERR_NODE, of_hotplug, pageyard_status};
 
 /// Runs one tick of the statistics worker for a CPU: folds its counters and shrinks its idle lists.
 /// Call it about once a second for every CPU that is not idle, on that CPU or while that CPU makes
@@ -20,13 +20,13 @@ pub unsafe extern "C" fn pageyard_core_tick(
     cpu: u32,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(unsafe { of(yard) }.and_then(|yard| {
+    on_yard!(unsafe { of(yard) }, |yard, cpu: u32| {
         if !yard.is_up(CpuId(cpu)) {
             return Err(PAGEYARD_ERR_CPU);
         }
         yard.tick(CpuId(cpu));
         Ok(())
-    }))
+    })
 }
 
 /// Drains the per-CPU lists of all CPUs to the zones, where blocks merge. Returns at once if
@@ -38,7 +38,10 @@ pub unsafe extern "C" fn pageyard_core_tick(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_drain(yard: *const pageyard_core) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(unsafe { of(yard) }.map(|yard| yard.drain_all(None)))
+    on_yard!(unsafe { of(yard) }, |yard| {
+        yard.drain_all(None);
+        Ok(())
+    })
 }
 
 /// Runs one step of background compaction of a node. `sleep_ns` receives the longest time to sleep
@@ -55,7 +58,7 @@ pub unsafe extern "C" fn pageyard_core_compact_background(
     sleep_ns: *mut u64,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
-    status(unsafe { of(yard) }.and_then(|yard| {
+    on_yard!(unsafe { of(yard) }, |yard, node: u32, sleep_ns: *mut u64| {
         let node = self::node(node)?;
         if usize::from(node.0) >= yard.nodes() {
             return Err(PAGEYARD_ERR_NODE);
@@ -65,7 +68,29 @@ pub unsafe extern "C" fn pageyard_core_compact_background(
         let step = yard.compact_background(node);
         // SAFETY: as above.
         unsafe { answer(sleep_ns, step.sleep.unwrap_or(u64::MAX)) }
-    }))
+    })
+}
+
+/// Reports free blocks to the `report_free` hook, if a report is due: two seconds of `now` after the
+/// first of the blocks became free. `sleep_ns` receives the time to wait before the next call, in
+/// nanoseconds. UINT64_MAX means that there is nothing to report; ask again after a second or so.
+///
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT.
+///
+/// Threads: any that may sleep, one at a time. Owner: no ownership changes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_report_free(
+    yard: *const pageyard_core,
+    sleep_ns: *mut u64,
+) -> pageyard_status {
+    // SAFETY: the header requires a valid handle and a writable result.
+    on_yard!(unsafe { of(yard) }, |yard, sleep_ns: *mut u64| {
+        // SAFETY: as above. Writing first checks the pointer before any work is done.
+        unsafe { answer(sleep_ns, u64::MAX) }?;
+        let next = yard.report_free_blocks();
+        // SAFETY: as above.
+        unsafe { answer(sleep_ns, next.unwrap_or(u64::MAX)) }
+    })
 }
 
 /// Compacts all zones, as far as blocks can be moved.
@@ -76,7 +101,10 @@ pub unsafe extern "C" fn pageyard_core_compact_background(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_compact(yard: *const pageyard_core) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(unsafe { of(yard) }.map(|yard| yard.compact_all()))
+    on_yard!(unsafe { of(yard) }, |yard| {
+        yard.compact_all();
+        Ok(())
+    })
 }
 
 /// Brings a CPU of the layout online.
@@ -90,10 +118,11 @@ pub unsafe extern "C" fn pageyard_core_cpu_up(
     cpu: u32,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(
-        unsafe { of(yard) }
-            .and_then(|yard| if yard.cpu_up(CpuId(cpu)) { Ok(()) } else { Err(PAGEYARD_ERR_CPU) }),
-    )
+    on_yard!(unsafe { of(yard) }, |yard, cpu: u32| if yard.cpu_up(CpuId(cpu)) {
+        Ok(())
+    } else {
+        Err(PAGEYARD_ERR_CPU)
+    })
 }
 
 /// Takes a CPU offline and drains its lists to the zones. Requests on that CPU are refused until it
@@ -109,11 +138,9 @@ pub unsafe extern "C" fn pageyard_core_cpu_dead(
     cpu: u32,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(
-        unsafe { of(yard) }.and_then(|yard| {
-            if yard.cpu_dead(CpuId(cpu)) { Ok(()) } else { Err(PAGEYARD_ERR_CPU) }
-        }),
-    )
+    on_yard!(unsafe { of(yard) }, |yard, cpu: u32| {
+        if yard.cpu_dead(CpuId(cpu)) { Ok(()) } else { Err(PAGEYARD_ERR_CPU) }
+    })
 }
 
 /// Brings memory online: whole sections (128 MiB) of a zone's span, none of which is online. All of
@@ -129,9 +156,9 @@ pub unsafe extern "C" fn pageyard_core_online(
     end: u64,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(
-        unsafe { of(yard) }.and_then(|yard| yard.online(Pfn(start)..Pfn(end)).map_err(of_hotplug)),
-    )
+    on_yard!(unsafe { of(yard) }, |yard, start: u64, end: u64| yard
+        .online(Pfn(start)..Pfn(end))
+        .map_err(of_hotplug))
 }
 
 /// Takes memory offline: whole sections of a zone. Blocks in use there are migrated through the
@@ -148,7 +175,7 @@ pub unsafe extern "C" fn pageyard_core_offline(
     end: u64,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(
-        unsafe { of(yard) }.and_then(|yard| yard.offline(Pfn(start)..Pfn(end)).map_err(of_hotplug)),
-    )
+    on_yard!(unsafe { of(yard) }, |yard, start: u64, end: u64| yard
+        .offline(Pfn(start)..Pfn(end))
+        .map_err(of_hotplug))
 }

@@ -1,12 +1,13 @@
 //! Requests by frame number.
 
-use pageyard::{Config, Gfp, NodeChoice, NodeId, Order, Pfn, Yard};
+use pageyard::{Config, Defences, Gfp, NodeChoice, NodeId, Order, Pfn, Yard};
 
 use crate::flags;
-use crate::handle::{CoreYard, of, pageyard_core};
+use crate::handle::{CoreYard, HookedYard, PlainYard, of, on_yard, pageyard_core};
 use crate::sized::answer;
 use crate::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_NODE, of_alloc, of_contig, of_free, pageyard_status, status,
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_NODE, of_alloc, of_contig, of_free,
+    pageyard_status, status,
 };
 
 /// Allocates a block of 2^order pages, aligned to its size, and stores its first frame in `pfn`.
@@ -25,43 +26,74 @@ pub unsafe extern "C" fn pageyard_core_alloc(
     pfn: *mut u64,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
-    unsafe { allocate(yard, None, order, flags, pfn) }
+    match unsafe { of(yard) } {
+        // SAFETY: as above.
+        Ok(CoreYard::Plain(yard)) => unsafe { allocate_here(yard, order, flags, pfn) },
+        // SAFETY: as above.
+        Ok(CoreYard::Hooked(yard)) => unsafe { allocate_apart(yard, order, flags, pfn) },
+        Err(status) => status,
+    }
 }
 
-/// Allocates a block, preferably from `node`, and stores its first frame in `pfn`.
+/// As by [`on_yard`], but only here the fast path is inlined.
 ///
 /// # Safety
-/// As for [`of`]. `pfn` must be null or writable.
-#[inline(always)]
-unsafe fn allocate(
-    yard: *const pageyard_core,
-    node: Option<u32>,
+/// `pfn` must be null or writable.
+#[inline(never)]
+unsafe fn allocate_here(
+    yard: &PlainYard,
     order: u32,
     flags: u32,
     pfn: *mut u64,
 ) -> pageyard_status {
-    // SAFETY: guaranteed by the caller, here and below.
-    let yard = match unsafe { of(yard) } {
-        Ok(yard) => yard,
-        Err(status) => return status,
-    };
-    let node = match node.map(self::node).transpose() {
-        Ok(node) => node,
-        Err(status) => return status,
-    };
+    let ready = |order, gfp| yard.alloc_ready(NodeChoice::LOCAL, order, gfp);
+    // SAFETY: guaranteed by the caller.
+    unsafe { allocate(yard, None, (order, flags), ready, pfn) }
+}
+
+/// # Safety
+/// `pfn` must be null or writable.
+#[inline(never)]
+unsafe fn allocate_apart(
+    yard: &HookedYard,
+    order: u32,
+    flags: u32,
+    pfn: *mut u64,
+) -> pageyard_status {
+    /// Not inlined, like [`ready_on`].
+    #[inline(never)]
+    fn ready(yard: &HookedYard, order: Order, gfp: Gfp) -> Option<Pfn> {
+        yard.alloc_ready(NodeChoice::LOCAL, order, gfp)
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe { allocate(yard, None, (order, flags), |order, gfp| ready(yard, order, gfp), pfn) }
+}
+
+/// Allocates a block, preferably from `node`, and stores its first frame in `pfn`. `ready` is the fast
+/// path.
+///
+/// # Safety
+/// `pfn` must be null or writable.
+#[inline(always)]
+unsafe fn allocate<C: Config>(
+    yard: &Yard<'_, C>,
+    node: Option<NodeId>,
+    (order, flags): (u32, u32),
+    ready: impl FnOnce(Order, Gfp) -> Option<Pfn>,
+    pfn: *mut u64,
+) -> pageyard_status {
     let Ok(order) = flags::order(order) else { return PAGEYARD_ERR_ARGUMENT };
     if pfn.is_null() {
         return PAGEYARD_ERR_ARGUMENT;
     }
     let gfp = flags::gfp(flags);
-    let ready = match node {
-        None => yard.alloc_ready(NodeChoice::LOCAL, order, gfp),
-        Some(node) => ready_on(yard, node, order, gfp),
-    };
-    match ready {
-        // SAFETY: see above.
+    if yard.hooks().fail(order, gfp) {
+        return PAGEYARD_ERR_NO_MEMORY;
+    }
+    match ready(order, gfp) {
+        // SAFETY: guaranteed by the caller.
         Some(block) => status(unsafe { answer(pfn, block.0) }),
-        // SAFETY: see above.
+        // SAFETY: guaranteed by the caller.
         None => unsafe { allocate_slowly(yard, node, order, gfp, pfn) },
     }
 }
@@ -69,7 +101,7 @@ unsafe fn allocate(
 /// Fast path of a request with a preferred node. Not inlined: otherwise the compiler keeps the
 /// arguments of callees in the caller's frame, which deepens the stack.
 #[inline(never)]
-fn ready_on(yard: &CoreYard, node: NodeId, order: Order, gfp: Gfp) -> Option<Pfn> {
+fn ready_on<C: Config>(yard: &Yard<'_, C>, node: NodeId, order: Order, gfp: Gfp) -> Option<Pfn> {
     yard.alloc_ready(node.into(), order, gfp)
 }
 
@@ -80,8 +112,8 @@ fn ready_on(yard: &CoreYard, node: NodeId, order: Order, gfp: Gfp) -> Option<Pfn
 /// `pfn` must be writable.
 #[cold]
 #[inline(never)]
-unsafe fn allocate_slowly(
-    yard: &CoreYard,
+unsafe fn allocate_slowly<C: Config>(
+    yard: &Yard<'_, C>,
     node: Option<NodeId>,
     order: Order,
     gfp: Gfp,
@@ -109,7 +141,15 @@ pub unsafe extern "C" fn pageyard_core_alloc_on(
     pfn: *mut u64,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
-    unsafe { allocate(yard, Some(node), order, flags, pfn) }
+    on_yard!(unsafe { of(yard) }, |yard, node: u32, order: u32, flags: u32, pfn: *mut u64| {
+        let node = match self::node(node) {
+            Ok(node) => node,
+            Err(status) => return status,
+        };
+        let ready = |order, gfp| ready_on(yard, node, order, gfp);
+        // SAFETY: as above.
+        unsafe { allocate(yard, Some(node), (order, flags), ready, pfn) }
+    })
 }
 
 /// Converts a node number from C.
@@ -132,10 +172,9 @@ pub unsafe extern "C" fn pageyard_core_free(
     order: u32,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(
-        unsafe { of(yard) }
-            .and_then(|yard| yard.free(Pfn(pfn), flags::order(order)?).map_err(of_free)),
-    )
+    on_yard!(unsafe { of(yard) }, |yard, pfn: u64, order: u32| {
+        yard.free(Pfn(pfn), flags::order(order)?).map_err(of_free)
+    })
 }
 
 /// Allocates up to `count` single pages in one call, which is cheaper than one call per page.
@@ -154,45 +193,47 @@ pub unsafe extern "C" fn pageyard_core_alloc_bulk(
     got: *mut usize,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle, `count` writable entries and a writable result.
-    match unsafe { bulk_ready(yard, flags, pfns, count, got) } {
-        Ok(status) => status,
-        // SAFETY: as above.
-        Err(yard) => unsafe { bulk_one(yard, flags, pfns, got) },
-    }
+    on_yard!(unsafe { of(yard) }, |yard,
+                                   flags: u32,
+                                   pfns: *mut u64,
+                                   count: usize,
+                                   got: *mut usize| {
+        // SAFETY: as above, here and below.
+        match unsafe { bulk_ready(yard, flags, pfns, count, got) } {
+            Some(status) => status,
+            // SAFETY: see above.
+            None => unsafe { bulk_one(yard, flags, pfns, got) },
+        }
+    })
 }
 
-/// Allocates the pages that the fast path can supply. Returns `Err` if there are none; the caller
+/// Allocates the pages that the fast path can supply. Returns `None` if there are none; the caller
 /// then tries a single page with [`bulk_one`].
 ///
 /// # Safety
 /// As for [`pageyard_core_alloc_bulk`].
 #[inline(never)]
-unsafe fn bulk_ready<'y>(
-    yard: *const pageyard_core,
+unsafe fn bulk_ready<C: Config>(
+    yard: &Yard<'_, C>,
     flags: u32,
     pfns: *mut u64,
     count: usize,
     got: *mut usize,
-) -> Result<pageyard_status, &'y CoreYard> {
-    // SAFETY: guaranteed by the caller, here and below.
-    let yard = match unsafe { of(yard) } {
-        Ok(yard) => yard,
-        Err(status) => return Ok(status),
-    };
+) -> Option<pageyard_status> {
     if got.is_null() || pfns.is_null() && count > 0 {
-        return Ok(PAGEYARD_ERR_ARGUMENT);
+        return Some(PAGEYARD_ERR_ARGUMENT);
     }
     let mut n = 0;
     let mut each = |pfn: Pfn| {
-        // SAFETY: as above; `each` is called at most `count` times.
+        // SAFETY: guaranteed by the caller; `each` is called at most `count` times.
         unsafe { pfns.add(n).write_unaligned(pfn.0) };
         n += 1;
     };
     match yard.alloc_bulk_ready(NodeChoice::LOCAL, count, flags::gfp(flags), &mut each) {
         // SAFETY: as above.
-        Ok(Some(n)) => Ok(status(unsafe { answer(got, n) })),
-        Ok(None) => Err(yard),
-        Err(e) => Ok(of_alloc(e)),
+        Ok(Some(n)) => Some(status(unsafe { answer(got, n) })),
+        Ok(None) => None,
+        Err(e) => Some(of_alloc(e)),
     }
 }
 
@@ -202,8 +243,8 @@ unsafe fn bulk_ready<'y>(
 /// As for [`pageyard_core_alloc_bulk`]. `count` must not be 0.
 #[cold]
 #[inline(never)]
-unsafe fn bulk_one(
-    yard: &CoreYard,
+unsafe fn bulk_one<C: Config>(
+    yard: &Yard<'_, C>,
     flags: u32,
     pfns: *mut u64,
     got: *mut usize,
@@ -250,7 +291,11 @@ pub unsafe extern "C" fn pageyard_core_free_bulk(
     done: *mut usize,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle, `count` frames and a writable result.
-    status(unsafe { of(yard) }.and_then(|yard| {
+    on_yard!(unsafe { of(yard) }, |yard,
+                                   pfns: *const u64,
+                                   count: usize,
+                                   order: u32,
+                                   done: *mut usize| {
         let order = flags::order(order)?;
         if pfns.is_null() && count > 0 {
             return Err(PAGEYARD_ERR_ARGUMENT);
@@ -263,7 +308,7 @@ pub unsafe extern "C" fn pageyard_core_free_bulk(
             unsafe { answer(done, n) }?;
         }
         freed
-    }))
+    })
 }
 
 /// Frees the blocks that `get` returns by index, up to the first invalid one. Returns the number of
@@ -322,10 +367,10 @@ pub unsafe extern "C" fn pageyard_core_split(
     into: u32,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(unsafe { of(yard) }.and_then(|yard| {
+    on_yard!(unsafe { of(yard) }, |yard, pfn: u64, order: u32, into: u32| {
         let (order, into) = (flags::order(order)?, flags::order(into)?);
         yard.split(Pfn(pfn), order, into).map_err(of_free)
-    }))
+    })
 }
 
 /// Sets whether an allocated block is movable (`movable` is 0 or 1). The library may pass a movable
@@ -342,9 +387,9 @@ pub unsafe extern "C" fn pageyard_core_set_movable(
     movable: i32,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(unsafe { of(yard) }.and_then(|yard| {
+    on_yard!(unsafe { of(yard) }, |yard, pfn: u64, order: u32, movable: i32| {
         yard.set_movable(Pfn(pfn), flags::order(order)?, movable != 0).map_err(of_free)
-    }))
+    })
 }
 
 /// Allocates exactly the frames from `start` up to, but not including, `end`. They become single
@@ -364,10 +409,10 @@ pub unsafe extern "C" fn pageyard_core_alloc_contig(
     flags: u32,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(unsafe { of(yard) }.and_then(|yard| {
+    on_yard!(unsafe { of(yard) }, |yard, start: u64, end: u64, page_type: u32, flags: u32| {
         let t = flags::migrate_type(page_type)?;
         yard.alloc_contig(Pfn(start)..Pfn(end), t, flags::gfp(flags)).map_err(of_contig)
-    }))
+    })
 }
 
 /// Allocates `pages` contiguous single pages from anywhere in the yard; they may exceed the largest
@@ -389,7 +434,12 @@ pub unsafe extern "C" fn pageyard_core_alloc_contig_pages(
     pfn: *mut u64,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
-    status(unsafe { of(yard) }.and_then(|yard| {
+    on_yard!(unsafe { of(yard) }, |yard,
+                                   pages: u64,
+                                   align: u64,
+                                   page_type: u32,
+                                   flags: u32,
+                                   pfn: *mut u64| {
         let t = flags::migrate_type(page_type)?;
         if pfn.is_null() {
             return Err(PAGEYARD_ERR_ARGUMENT);
@@ -400,7 +450,7 @@ pub unsafe extern "C" fn pageyard_core_alloc_contig_pages(
             .map_err(of_contig)?;
         // SAFETY: as above.
         unsafe { answer(pfn, first.0) }
-    }))
+    })
 }
 
 /// Frees the frames from `start` up to, but not including, `end`. They must all be single pages, or
@@ -416,8 +466,7 @@ pub unsafe extern "C" fn pageyard_core_free_contig(
     end: u64,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(
-        unsafe { of(yard) }
-            .and_then(|yard| yard.free_contig(Pfn(start)..Pfn(end)).map_err(|e| of_free(e.error))),
-    )
+    on_yard!(unsafe { of(yard) }, |yard, start: u64, end: u64| yard
+        .free_contig(Pfn(start)..Pfn(end))
+        .map_err(|e| of_free(e.error)))
 }

@@ -22,6 +22,19 @@ pub unsafe trait Growing: Copy {
 /// # Safety
 /// The pointer must be null or point to a structure of the size in its first field.
 pub unsafe fn read<T: Growing>(from: *const T) -> Result<T, pageyard_status> {
+    let mut own = MaybeUninit::<T>::uninit();
+    // SAFETY: guaranteed by the caller. On success the value is written.
+    unsafe {
+        read_to(from, own.as_mut_ptr())?;
+        Ok(own.assume_init())
+    }
+}
+
+/// Like [`read`], but writes the structure to its place, which saves stack.
+///
+/// # Safety
+/// As for [`read`]; `to` must be writable.
+pub unsafe fn read_to<T: Growing>(from: *const T, to: *mut T) -> Result<(), pageyard_status> {
     if from.is_null() || !from.is_aligned() {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
@@ -40,14 +53,14 @@ pub unsafe fn read<T: Growing>(from: *const T) -> Result<T, pageyard_status> {
             return Err(PAGEYARD_ERR_VERSION);
         }
     }
-    let mut own = MaybeUninit::<T>::zeroed();
-    // SAFETY: both are at least this long. The rest stays zero, which is a valid value (`Growing`;
-    // `an_older_caller_leaves_the_rest_zero`).
+    // SAFETY: both are at least this long, and one is ours. The rest is zero, which is a valid value
+    // (`Growing`; `an_older_caller_leaves_the_rest_zero`).
     unsafe {
         let bytes = size.min(size_of::<T>());
-        ptr::copy_nonoverlapping(from.cast::<u8>(), own.as_mut_ptr().cast(), bytes);
-        Ok(own.assume_init())
+        to.write_bytes(0, 1);
+        ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast(), bytes);
     }
+    Ok(())
 }
 
 /// Writes a structure for a caller that may know more or fewer fields. Writes as much as the

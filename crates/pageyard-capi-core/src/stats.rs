@@ -5,9 +5,9 @@ use core::fmt::{self, Write};
 use pageyard::text::write_number as number;
 use pageyard::{Config, Yard, ZoneId};
 
-use crate::handle::{self, pageyard_core};
+use crate::handle::{self, on_yard, pageyard_core};
 use crate::sized::{self, Growing};
-use crate::status::{PAGEYARD_ERR_NODE, pageyard_status, status};
+use crate::status::{PAGEYARD_ERR_NODE, pageyard_status};
 
 /// Figures and counters of a yard or a zone. Before the structure is filled in, set `struct_size`
 /// to sizeof(struct pageyard_stats) and `version` to PAGEYARD_VERSION.
@@ -154,10 +154,10 @@ pub unsafe extern "C" fn pageyard_core_stats(
     stats: *mut pageyard_stats,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a structure of the stated size.
-    status(unsafe { handle::of(yard) }.and_then(|yard| {
+    on_yard!(unsafe { handle::of(yard) }, |yard, stats: *mut pageyard_stats| {
         // SAFETY: as above.
         unsafe { sized::write(stats, &of_yard(yard)) }
-    }))
+    })
 }
 
 /// Fills in the figures of one zone. `index` is its position: node by node, within a node from the
@@ -174,9 +174,9 @@ pub unsafe extern "C" fn pageyard_core_zone_stats(
     stats: *mut pageyard_stats,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a structure of the stated size.
-    status(unsafe { handle::of(yard) }.and_then(|yard| {
+    on_yard!(unsafe { handle::of(yard) }, |yard, index: usize, stats: *mut pageyard_stats| {
         let of_zone = of_zone(yard, index)?;
         // SAFETY: as above.
         unsafe { sized::write(stats, &of_zone) }
-    }))
+    })
 }

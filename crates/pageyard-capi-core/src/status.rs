@@ -148,6 +148,25 @@ pub fn of_hotplug(error: HotplugError) -> pageyard_status {
     }
 }
 
+/// The answer of a function: a status, or a result with one.
+pub(crate) trait Answer {
+    fn status(self) -> pageyard_status;
+}
+
+impl Answer for pageyard_status {
+    #[inline(always)]
+    fn status(self) -> pageyard_status {
+        self
+    }
+}
+
+impl Answer for Result<(), pageyard_status> {
+    #[inline(always)]
+    fn status(self) -> pageyard_status {
+        status(self)
+    }
+}
+
 /// Converts a result to a status.
 pub fn status(result: Result<(), pageyard_status>) -> pageyard_status {
     match result {

@@ -6,11 +6,11 @@ use core::slice;
 
 use pageyard::{Config, Yard};
 
-use crate::handle::{self, pageyard_core};
+use crate::handle::{self, on_yard, pageyard_core};
 use crate::sized::answer;
 use crate::stats;
 use crate::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_BUFFER, PAGEYARD_ERR_KNOB, pageyard_status, status,
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_BUFFER, PAGEYARD_ERR_KNOB, pageyard_status,
 };
 
 /// Free blocks by order, one row per zone, in the format of /proc/buddyinfo.
@@ -175,10 +175,11 @@ pub unsafe extern "C" fn pageyard_core_text(
     needed: *mut usize,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle, a buffer of that size and a writable result.
-    status(unsafe { handle::of(yard) }.and_then(|yard| {
+    let yard = unsafe { handle::of(yard) };
+    on_yard!(yard, |yard, kind: u32, buffer: *mut c_char, size: usize, needed: *mut usize| {
         // SAFETY: as above.
         unsafe { put(buffer, size, needed, |out| write(yard, kind, out)) }
-    }))
+    })
 }
 
 /// Writes the value of a setting to a buffer, in the manner of pageyard_core_text. `name` is the
@@ -197,12 +198,17 @@ pub unsafe extern "C" fn pageyard_core_knob(
     needed: *mut usize,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle, string, buffer and result.
-    status(unsafe { handle::of(yard) }.and_then(|yard| {
+    let yard = unsafe { handle::of(yard) };
+    on_yard!(yard, |yard,
+                    name: *const c_char,
+                    buffer: *mut c_char,
+                    size: usize,
+                    needed: *mut usize| {
         // SAFETY: as above, here and below.
         let name = unsafe { string(name) }?;
         // SAFETY: see above.
         unsafe { put(buffer, size, needed, |out| knob(yard, name, out)) }
-    }))
+    })
 }
 
 /// Sets a setting, given by name, to a value given as text, and applies everything that depends on
@@ -219,11 +225,11 @@ pub unsafe extern "C" fn pageyard_core_set_knob(
     value: *const c_char,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and two strings.
-    status(unsafe { handle::of(yard) }.and_then(|yard| {
+    on_yard!(unsafe { handle::of(yard) }, |yard, name: *const c_char, value: *const c_char| {
         // SAFETY: as above.
         let (name, value) = unsafe { (string(name)?, string(value)?) };
         yard.set_knob(name, value).map_err(|_| PAGEYARD_ERR_KNOB)
-    }))
+    })
 }
 
 #[cfg(test)]

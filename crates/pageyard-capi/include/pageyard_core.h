@@ -123,6 +123,191 @@
 // Device memory; requests never allocate from it.
 #define PAGEYARD_ZONE_DEVICE 4
 
+// A request completed. Sets pfn (UINT64_MAX: the request failed), order, page_type, flags.
+#define PAGEYARD_EVENT_ALLOC 1
+
+// A block was freed by its owner; it is not on a list yet. Sets pfn, order.
+#define PAGEYARD_EVENT_FREE 2
+
+// A block freed by pageyard_core_free_bulk goes to this CPU's list. PAGEYARD_EVENT_FREE has
+// announced it already. Sets pfn.
+#define PAGEYARD_EVENT_FREE_BATCHED 3
+
+// A block left the free lists of a zone. Sets pfn, order, page_type; values[0]: 1 if blocks of this
+// order and type are kept on per-CPU lists.
+#define PAGEYARD_EVENT_ZONE_LOCKED 4
+
+// A block went from a per-CPU list to the zone. Sets pfn, order, page_type.
+#define PAGEYARD_EVENT_DRAIN 5
+
+// A request took another type's block. Sets pfn, order, page_type; values: the order and the type of
+// the block found, and 1 if its pageblock was claimed.
+#define PAGEYARD_EVENT_FALLBACK 6
+
+// An empty per-CPU list was refilled. Sets zone, order; values: blocks requested, blocks taken.
+#define PAGEYARD_EVENT_REFILL 7
+
+// Per-CPU lists returned pages to the zone. Sets zone; values: pages, and the reason (0: `high` was
+// reached, 1: a run of high-order frees, 2: a tick, 3: idle lists of a remote node, 4: a drain).
+#define PAGEYARD_EVENT_BULK_FREE 8
+
+// `high` of the CPU's lists changed; only with PAGEYARD_SEE_TUNING. Sets node, zone; values: the old
+// and the new value, pages on the lists, refills so far, bulk frees so far, and the reason (0:
+// limits, 1: refill, 2: free, 3: a run of high-order frees, 4: reclaim, 5: below the high
+// watermark, 6: a tick).
+#define PAGEYARD_EVENT_HIGH 9
+
+// A request is about to compact. Sets order, flags; values[0]: the priority, 2 (gentle) to 0.
+#define PAGEYARD_EVENT_COMPACT_TRY 16
+
+// A compaction run over a zone starts. Values: the zone's first frame, the positions of the
+// migration scanner and the free scanner, one past the zone's last frame, and the mode (0: async, 1:
+// light, 2: sync).
+#define PAGEYARD_EVENT_COMPACT_BEGIN 17
+
+// A compaction run ended. Values: as PAGEYARD_EVENT_COMPACT_BEGIN, then the result.
+#define PAGEYARD_EVENT_COMPACT_END 18
+
+// Blocks were isolated for migration. Values: first frame scanned, one past the last, frames
+// scanned, pages isolated.
+#define PAGEYARD_EVENT_COMPACT_SOURCES 19
+
+// Free blocks were isolated as targets. Values: as PAGEYARD_EVENT_COMPACT_SOURCES.
+#define PAGEYARD_EVENT_COMPACT_TARGETS 20
+
+// The isolated pages were migrated, or not. Values: pages migrated, pages that stayed.
+#define PAGEYARD_EVENT_COMPACT_MIGRATED 21
+
+// Whether a compaction run is done. Sets node, zone, order (UINT32_MAX: as much as possible);
+// values[0]: the result.
+#define PAGEYARD_EVENT_COMPACT_FINISHED 22
+
+// Whether a compaction run is worthwhile. Sets node, zone, order; values[0]: the result.
+#define PAGEYARD_EVENT_COMPACT_SUITABLE 23
+
+// A compaction run did not start because earlier ones failed. Sets node, zone, order; values:
+// attempts since the last failure, the logarithm of the attempts to defer, the smallest order that
+// failed.
+#define PAGEYARD_EVENT_COMPACT_DEFERRED 24
+
+// A compaction run failed. As PAGEYARD_EVENT_COMPACT_DEFERRED.
+#define PAGEYARD_EVENT_COMPACT_FAILED 25
+
+// A compaction run succeeded. As PAGEYARD_EVENT_COMPACT_DEFERRED.
+#define PAGEYARD_EVENT_COMPACT_SUCCEEDED 26
+
+// Background compaction has nothing to do. Sets node.
+#define PAGEYARD_EVENT_COMPACT_SLEEP 27
+
+// Background compaction is given work. Sets node, zone (the highest that may serve it), order.
+#define PAGEYARD_EVENT_COMPACT_WAKEUP 28
+
+// Background compaction starts. As PAGEYARD_EVENT_COMPACT_WAKEUP.
+#define PAGEYARD_EVENT_COMPACT_WAKE 29
+
+// A page of a block that was freed or about to be allocated is not in the state of an unused page.
+// The block is now out of use. Sets pfn (the page), block, order; values: a PAGEYARD_BAD number, the
+// count or flags that are wrong, and 1 if found when the block was allocated, 0 when it was freed.
+#define PAGEYARD_REPORT_BAD_PAGE 1
+
+// Bad pages were not reported, to limit their number. values[0]: how many.
+#define PAGEYARD_REPORT_BAD_PAGES_SUPPRESSED 2
+
+// `check_poison` found a block damaged, which is allocated anyway. Sets block, order; values: the
+// offsets in bytes of the first and the last damaged byte, and 1 if a single bit differs.
+#define PAGEYARD_REPORT_POISON 3
+
+// Damaged blocks were not reported, to limit their number. values[0]: how many.
+#define PAGEYARD_REPORT_POISON_SUPPRESSED 4
+
+// The page is mapped.
+#define PAGEYARD_BAD_MAPCOUNT 1
+
+// The page belongs to a file or to anonymous memory.
+#define PAGEYARD_BAD_MAPPING 2
+
+// The page has references.
+#define PAGEYARD_BAD_REFCOUNT 3
+
+// The page is charged to a control group.
+#define PAGEYARD_BAD_CHARGED 4
+
+// The page has flags that must be clear.
+#define PAGEYARD_BAD_FLAGS 5
+
+// The page's link to the head of a compound block is wrong.
+#define PAGEYARD_BAD_LINK 6
+
+// The mark of a tail of a compound block is missing.
+#define PAGEYARD_BAD_TAIL 7
+
+// `event` receives PAGEYARD_EVENT_HIGH too.
+#define PAGEYARD_SEE_TUNING (1 << 0)
+
+// `event` receives every allocated block. Without it, pages of a bulk request may come without an
+// event of their own. With it, such requests are served page by page.
+#define PAGEYARD_SEE_EVERY_BLOCK (1 << 1)
+
+// All memory is zeroed when it is allocated, through the `zero` function of the platform. No effect
+// with `poison`.
+#define PAGEYARD_INIT_ON_ALLOC (1 << 2)
+
+// All memory is zeroed when it becomes free, through the `zero` function of the platform, and never
+// when it is allocated. No effect with `poison`.
+#define PAGEYARD_INIT_ON_FREE (1 << 3)
+
+// The page is locked by a user that works on it.
+#define PAGEYARD_PAGE_LOCKED (1 << 0)
+
+// The page is on a reclaim list.
+#define PAGEYARD_PAGE_LRU (1 << 1)
+
+// The page is on the active reclaim list.
+#define PAGEYARD_PAGE_ACTIVE (1 << 2)
+
+// A file system keeps private data with the page.
+#define PAGEYARD_PAGE_PRIVATE (1 << 3)
+
+// A second mark of that kind.
+#define PAGEYARD_PAGE_PRIVATE_2 (1 << 4)
+
+// The page is being written out.
+#define PAGEYARD_PAGE_WRITEBACK (1 << 5)
+
+// The page is not managed by the allocator.
+#define PAGEYARD_PAGE_RESERVED (1 << 6)
+
+// The page is excluded from reclaim.
+#define PAGEYARD_PAGE_UNEVICTABLE (1 << 7)
+
+// The page is locked in memory by its user.
+#define PAGEYARD_PAGE_MLOCKED (1 << 8)
+
+// The page was changed since it was read. May be set when the page is freed, but must be clear when
+// it is allocated, as all flags from here on.
+#define PAGEYARD_PAGE_DIRTY (1 << 9)
+
+// The contents of the page are valid.
+#define PAGEYARD_PAGE_UPTODATE (1 << 10)
+
+// The page was used recently.
+#define PAGEYARD_PAGE_REFERENCED (1 << 11)
+
+// The memory of the page is faulty: its block is put out of use without a report.
+#define PAGEYARD_PAGE_HWPOISON (1 << 12)
+
+// The first flag without a meaning to the library.
+#define PAGEYARD_PAGE_OTHER (1 << 16)
+
+// The page is in no compound block.
+#define PAGEYARD_LINK_SINGLE 0
+
+// The page is the first of a compound block.
+#define PAGEYARD_LINK_HEAD 1
+
+// The page belongs to the compound block that starts at `head`.
+#define PAGEYARD_LINK_TAIL 2
+
 // Result of `relocate`: the contents and the owner are at the new place.
 #define PAGEYARD_MOVED 0
 
@@ -240,7 +425,155 @@ typedef struct pageyard_reclaim_job {
     uint32_t may_write;
 } pageyard_reclaim_job;
 
-// The hooks of a yard: functions that the caller supplies. Set the structure to zero, then set
+// An event: a page tracepoint of the kernel. The PAGEYARD_EVENT number says which fields are set;
+// all others are zero. Later versions may add kinds, and fields at the end.
+typedef struct pageyard_event {
+    // A PAGEYARD_EVENT number. Ignore unknown ones.
+    uint32_t kind;
+    // CPU on which it happened.
+    uint32_t cpu;
+    // First frame of the block.
+    uint64_t pfn;
+    // Order of the block.
+    uint32_t order;
+    // A PAGEYARD_TYPE number: 0 to 2, or 3 (reserved for urgent requests), 4 (contiguous-memory
+    // area), 5 (isolated).
+    uint32_t page_type;
+    // Flags of the request.
+    uint32_t flags;
+    // A PAGEYARD_ZONE number.
+    uint32_t zone;
+    // Number of the node.
+    uint32_t node;
+    // Always zero.
+    uint32_t reserved;
+    // As the PAGEYARD_EVENT number says.
+    uint64_t values[6];
+} pageyard_event;
+
+// What a check found, for a log. The PAGEYARD_REPORT number says which fields are set; all others
+// are zero. Later versions may add kinds, and fields at the end.
+typedef struct pageyard_report {
+    // A PAGEYARD_REPORT number. Ignore unknown ones.
+    uint32_t kind;
+    // Order of the block.
+    uint32_t order;
+    // First frame of the block.
+    uint64_t block;
+    // The page.
+    uint64_t pfn;
+    // As the PAGEYARD_REPORT number says.
+    uint64_t values[3];
+} pageyard_report;
+
+// The state of a page in the caller's own descriptors. The library passes it filled in as an unused
+// page, which passes every check: `mapcount` is -1, all else 0.
+typedef struct pageyard_page_state {
+    // Number of mappings minus one.
+    int32_t mapcount;
+    // Number of references.
+    uint32_t refcount;
+    // PAGEYARD_PAGE flags.
+    uint32_t flags;
+    // Nonzero: the page belongs to a file or to anonymous memory. For a tail: the mark that tails
+    // have in this place is missing.
+    uint32_t mapping;
+    // Nonzero: the page is charged to a control group.
+    uint32_t charged;
+    // A PAGEYARD_LINK number. An unknown one fails the check of an allocation.
+    uint32_t link;
+    // With PAGEYARD_LINK_TAIL: first frame of the compound block.
+    uint64_t head;
+} pageyard_page_state;
+
+// Damage to the contents of a free block. Offsets are in bytes from the start of the block.
+typedef struct pageyard_corruption {
+    // Offset of the first damaged byte.
+    uint64_t first;
+    // Offset of the last damaged byte.
+    uint64_t last;
+    // Nonzero: exactly one bit differs.
+    uint32_t single_bit;
+    // Zero.
+    uint32_t reserved;
+} pageyard_corruption;
+
+// A free block in a report.
+typedef struct pageyard_block {
+    // First frame.
+    uint64_t pfn;
+    // Order.
+    uint32_t order;
+    // Zero.
+    uint32_t reserved;
+} pageyard_block;
+
+// Hooks beyond the platform: events, defences against mistakes and faults, reports of free memory.
+// Set the structure to zero, then set `struct_size` to sizeof(struct pageyard_hooks), `version` to
+// PAGEYARD_VERSION, and the functions you want. Every function is optional (null): what it would
+// check or report is then turned off. Pass it in the field `hooks` of struct pageyard_platform.
+//
+// A yard without this structure runs code that has none of these hooks.
+//
+// Owner: pageyard_core_create copies the structure. What `context` points to must live as long as
+// the yard.
+//
+// Threads: functions are called on the thread or CPU that calls the library, any number at once. No
+// function except `report_free` may make requests. `event`, `report` and `page_state` may be called
+// with locks held: they must not call the library and must not sleep. The others are called without
+// locks held. They may sleep if the request may (PAGEYARD_DIRECT_RECLAIM), but a block may be freed
+// where nothing may sleep. No function may exit through an exception or longjmp.
+typedef struct pageyard_hooks {
+    // sizeof(struct pageyard_hooks).
+    uint32_t struct_size;
+    // PAGEYARD_VERSION.
+    uint32_t version;
+    // Passed to every function.
+    void *context;
+    // Any of PAGEYARD_SEE_TUNING, PAGEYARD_SEE_EVERY_BLOCK, PAGEYARD_INIT_ON_ALLOC,
+    // PAGEYARD_INIT_ON_FREE.
+    uint32_t flags;
+    // Blocks of this order and above are reported to `report_free`, 1 to 10. 0: 9 (2 MiB).
+    uint32_t report_order;
+    // Parts of orders below this that a split leaves over become guards, which no request gets: 1 to
+    // 5. 0: none.
+    uint32_t guard_min_order;
+    // Zero.
+    uint32_t reserved;
+    // Observes an event. The structure lives until the function returns. Locks may be held.
+    void (*event)(void *context, const struct pageyard_event *event);
+    // Observes what a check found. The structure lives until the function returns. Locks may be
+    // held. In each zone, at most 60 bad pages a minute and 10 damaged blocks in 5 seconds of `now`
+    // are reported; if `now` is null, so many in total.
+    void (*report)(void *context, const struct pageyard_report *report);
+    // Returns nonzero if this request must fail, to test its caller. Called at the start of every
+    // request except those for contiguous ranges.
+    int32_t (*fail)(void *context, uint32_t order, uint32_t flags);
+    // Fills in the state of a page in the caller's own descriptors. Called for every page of a block
+    // when it is freed and when it is allocated. A block with a page that is still in use is put out
+    // of use and reported. Locks may be held.
+    void (*page_state)(void *context, uint64_t pfn, struct pageyard_page_state *state);
+    // Fills a block that becomes free with a pattern. Supply `check_poison` too.
+    void (*poison)(void *context, uint64_t pfn, uint32_t order);
+    // Checks that a block about to be allocated still holds the pattern. Returns nonzero if it does
+    // not, and says where. It need not be a block that `poison` was called for as a whole.
+    int32_t (*check_poison)(void *context,
+                            uint64_t pfn,
+                            uint32_t order,
+                            struct pageyard_corruption *damage);
+    // Unmaps a block that becomes free, after `poison`. Supply `map` too.
+    void (*unmap)(void *context, uint64_t pfn, uint32_t order);
+    // Maps a block that is about to be allocated. It need not be a block that was unmapped as a
+    // whole.
+    void (*map)(void *context, uint64_t pfn, uint32_t order);
+    // Reports `count` free blocks, at most 32, none of which is allocated until this returns: their
+    // memory may be used elsewhere. Returns nonzero if the report was accepted; otherwise they are
+    // reported again later. Called by pageyard_core_report_free only. May sleep and may make
+    // requests.
+    int32_t (*report_free)(void *context, const struct pageyard_block *blocks, size_t count);
+} pageyard_hooks;
+
+// The platform of a yard: functions that the caller supplies. Set the structure to zero, then set
 // `struct_size` to sizeof(struct pageyard_platform), `version` to PAGEYARD_VERSION, and the
 // functions you have. Every function is optional (null).
 //
@@ -249,8 +582,11 @@ typedef struct pageyard_reclaim_job {
 //
 // Threads: functions are called on the thread or CPU that calls the library, any number at once.
 // `cpu`, `now`, `lock`, `try_lock` and `unlock` may be called with locks held and must not call
-// the library. The others are called without locks held, may sleep and may make requests. No
-// function may exit through an exception or longjmp.
+// the library. The others are called without locks held, may sleep and may make requests. Requests
+// made by `reclaim`, `reclaimable`, `out_of_memory` and `relocate` call none of these four again,
+// and requests made by `wake_reclaim` and `wake_compaction` call neither of these two. Requests
+// made by `zero`, `task`, `pause` and `keep_trying` may call the same function again, which must
+// end that. No function may exit through an exception or longjmp.
 typedef struct pageyard_platform {
     // sizeof(struct pageyard_platform).
     uint32_t struct_size;
@@ -262,8 +598,8 @@ typedef struct pageyard_platform {
     // may migrate afterwards. If null: always 0.
     uint32_t (*cpu)(void *context);
     // Returns nanoseconds since an arbitrary start. If null: always 0, and everything that waits
-    // for time to pass is disabled: failure reports are not rate-limited, and background
-    // compaction does not start by itself.
+    // for time to pass is disabled: limits on reports never expire, and background compaction does
+    // not start by itself.
     uint64_t (*now)(void *context);
     // Pauses for about one tick while another thread handles the shortage. If null: a spin-loop
     // hint.
@@ -301,13 +637,17 @@ typedef struct pageyard_platform {
     // owner's own lock. After PAGEYARD_MOVED, nothing may access or free `from`. If null: refused.
     int32_t (*relocate)(void *context, uint64_t from, uint64_t to, uint32_t order);
     // Wakes background reclaim of a node. Free memory fell below a watermark for requests of this
-    // order that may use zones up to `highest_zone`.
+    // order that may use zones up to `highest_zone`. Called repeatedly while that lasts. A task that
+    // is in this function or in `wake_compaction` causes no further calls of either; with more than
+    // eight such tasks, other tasks cause none.
     void (*wake_reclaim)(void *context, uint32_t node, uint32_t order, uint32_t highest_zone);
     // Wakes background compaction of a node: have pageyard_core_compact_background called.
     void (*wake_compaction)(void *context, uint32_t node);
     // Reports that a request without PAGEYARD_NOWARN failed. At most one call per ten seconds of
-    // `now`.
+    // `now`; if `now` is null, one call in total.
     void (*warn)(void *context, uint32_t order, uint32_t flags);
+    // Events, defences and reports of free memory. If null: none.
+    const struct pageyard_hooks *hooks;
 } pageyard_platform;
 
 // Figures and counters of a yard or a zone. Before the structure is filled in, set `struct_size`
@@ -452,8 +792,8 @@ pageyard_status pageyard_core_room(const struct pageyard_layout *layout, size_t 
 // it receives a sentence that says what is wrong with the layout, at most `why_size` bytes with
 // its terminating zero. It is empty unless the error is in the layout.
 //
-// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT; PAGEYARD_ERR_ROOM;
-// PAGEYARD_ERR_LOCKS. The room may then have been written to.
+// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT;
+// PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room may then have been written to.
 //
 // Threads: any. Other threads may use the yard once this function has returned and the handle has
 // been passed to them with proper synchronization.
@@ -624,6 +964,15 @@ pageyard_status pageyard_core_drain(const struct pageyard_core *yard);
 pageyard_status pageyard_core_compact_background(const struct pageyard_core *yard,
                                                  uint32_t node,
                                                  uint64_t *sleep_ns);
+
+// Reports free blocks to the `report_free` hook, if a report is due: two seconds of `now` after the
+// first of the blocks became free. `sleep_ns` receives the time to wait before the next call, in
+// nanoseconds. UINT64_MAX means that there is nothing to report; ask again after a second or so.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT.
+//
+// Threads: any that may sleep, one at a time. Owner: no ownership changes.
+pageyard_status pageyard_core_report_free(const struct pageyard_core *yard, uint64_t *sleep_ns);
 
 // Compacts all zones, as far as blocks can be moved.
 //

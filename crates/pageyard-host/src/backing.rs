@@ -10,6 +10,13 @@ use pageyard::PAGE_SIZE;
 
 /// Whether the system backs memory with transparent huge pages. Has no effect on
 /// [`Backing::HugeTlb`], which has no other pages.
+///
+/// ```
+/// use pageyard_host::{Builder, HugePages};
+///
+/// let yard = Builder::new(16 << 20).huge_pages(HugePages::Never).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HugePages {
     /// Uses huge pages where possible (`MADV_HUGEPAGE`), and small pages elsewhere.
@@ -25,6 +32,13 @@ pub enum HugePages {
 }
 
 /// The size of a page of hugetlbfs.
+///
+/// ```
+/// use pageyard_host::{Backing, HugeSize};
+///
+/// let backing = Backing::HugeTlb(HugeSize::M2);
+/// assert_eq!(HugeSize::G1.bytes(), 1 << 30);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HugeSize {
     /// 2 MiB.
@@ -64,6 +78,16 @@ impl fmt::Display for HugeSize {
 }
 
 /// Kind of a yard's memory ([`Builder::backing`](crate::Builder::backing)).
+///
+/// ```
+/// use pageyard_host::{Backing, Builder};
+///
+/// // Memory that another process can map.
+/// let yard = Builder::new(16 << 20).backing(Backing::Memfd).build_raw::<
+///     pageyard::policy::Linux612, pageyard_host::HostLock, ()>(())?;
+/// assert_eq!(yard.region().backing(), Backing::Memfd);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Backing {
     /// Private memory of this process. A forked child gets a copy.

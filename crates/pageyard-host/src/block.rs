@@ -13,6 +13,18 @@ use crate::yard::HostYard;
 
 /// An owned block of a [`HostYard`](crate::HostYard), accessible as bytes and freed on drop. Its
 /// contents are arbitrary old data, or zeros if they were requested.
+///
+/// ```
+/// use pageyard::{Gfp, Order};
+/// use pageyard_host::{Block, Builder};
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// let mut block: Block<'_> = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// block[..5].copy_from_slice(b"hello");
+/// assert_eq!(block.len(), 4096);
+/// drop(block); // free again
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Block<'y, P: Policy = Linux612> {
     yard: &'y HostYard<P>,
     /// Address, with the order and the thread cache's kind in the bits that are 0 in the address of

@@ -1,5 +1,6 @@
 //! Options of a yard, and construction from them.
 
+use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -27,6 +28,18 @@ const MOST: u64 = 1 << 46;
 const STEP: u64 = (256 << 20) / PAGE_SIZE;
 
 /// Options of a yard. Anything not set is derived from the machine.
+///
+/// ```
+/// use std::time::Duration;
+/// use pageyard_host::{Builder, HugePages};
+///
+/// let yard = Builder::new(64 << 20)
+///     .huge_pages(HugePages::System)
+///     .hard_limit(48 << 20)
+///     .tick(Some(Duration::from_millis(500)))
+///     .build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Builder {
     size: u64,
@@ -73,12 +86,13 @@ impl Builder {
     /// `percent` is 0 or above 100, or the system does not report its available memory.
     pub fn of_available(percent: u8) -> Result<Self, BuildError> {
         if !(1..=100).contains(&percent) {
-            return Err(BuildError::Together("size: give 1 to 100 percent of what is available"));
+            return Err(BuildError::Value("size: give 1 to 100 percent of what is available"));
         }
-        let all = crate::topology::available_memory();
-        let all =
-            all.ok_or(BuildError::Together("size: the system does not tell what is available"));
-        let part = u128::from(all?) * u128::from(percent) / 100;
+        let all = crate::topology::available_memory().ok_or_else(|| BuildError::System {
+            option: "size",
+            error: io::Error::other("the system does not tell what is available"),
+        })?;
+        let part = u128::from(all) * u128::from(percent) / 100;
         Ok(Self::new(part as u64 / LARGEST * LARGEST))
     }
 
@@ -148,15 +162,17 @@ impl Builder {
         let ServiceOptions { backing, limits, give_back, .. } = &self.service;
         limits.check(self.size.div_ceil(PAGE_SIZE), nodes)?;
         let Some(Some(how)) = give_back else { return Ok(()) };
+        if how.rate.is_some_and(|r| r < PAGE_SIZE) {
+            let what =
+                "give_back: a rate of less than a page a second; leave it out, or give_back None";
+            return Err(BuildError::Value(what));
+        }
         let what = match () {
             () if matches!(backing, Backing::HugeTlb(_)) => {
                 "give_back: pages of hugetlbfs are reserved for the yard; leave this option out"
             }
             () if how.lazily && *backing != Backing::Anonymous => {
                 "give_back: `lazily` is for anonymous memory alone"
-            }
-            () if how.rate.is_some_and(|r| r < PAGE_SIZE) => {
-                "give_back: a rate of less than a page a second; leave it out, or give_back None"
             }
             () if how.floor > self.size => "give_back: the floor is above the size of the yard",
             () => return Ok(()),
@@ -449,6 +465,17 @@ fn distances(topology: &Topology) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A bad value of one option is not a contradiction of two.
+    #[test]
+    fn single_values_and_contradictions_are_told_apart() {
+        assert!(matches!(Builder::of_available(0), Err(BuildError::Value(_))));
+        let give_back = |how| Builder::new(16 << 20).give_back(Some(how)).build().unwrap_err();
+        let slow = GiveBack { rate: Some(1), ..GiveBack::default() };
+        assert!(matches!(give_back(slow), BuildError::Value(_)));
+        let high = GiveBack { floor: 32 << 20, ..GiveBack::default() };
+        assert!(matches!(give_back(high), BuildError::Together(_)));
+    }
 
     #[test]
     fn parts_are_whole_blocks() {

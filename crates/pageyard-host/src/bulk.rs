@@ -178,6 +178,17 @@ impl<P: Policy> HostYard<P> {
 }
 
 /// Owned contiguous pages, accessible as bytes and freed on drop.
+///
+/// ```
+/// use pageyard::Gfp;
+/// use pageyard_host::{Builder, PageRange};
+///
+/// // 8 MiB in one piece: more than the largest block.
+/// let yard = Builder::new(32 << 20).build()?;
+/// let range: PageRange<'_> = yard.alloc_range(2048, 1, Gfp::KERNEL)?;
+/// assert_eq!(range.len(), 8 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct PageRange<'y, P: Policy = Linux612> {
     yard: &'y HostYard<P>,
     start: NonNull<u8>,

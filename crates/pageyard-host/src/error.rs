@@ -5,6 +5,14 @@ use std::io;
 use pageyard::InitError;
 
 /// An invalid option, or an error of the system. Each names the option.
+///
+/// ```
+/// use pageyard_host::{BuildError, Builder};
+///
+/// let error = Builder::new(16 << 20).cpus([]).build().unwrap_err();
+/// assert!(matches!(error, BuildError::NoCpus));
+/// println!("{error}"); // cpus: name at least one
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The size is out of range.
@@ -44,7 +52,10 @@ pub enum BuildError {
     /// Invalid limits.
     #[error(transparent)]
     Limits(#[from] crate::limits::LimitError),
-    /// Options that contradict each other, or a value out of range.
+    /// The value of one option is out of range.
+    #[error("{0}")]
+    Value(&'static str),
+    /// Options that contradict each other.
     #[error("{0}")]
     Together(&'static str),
     /// The interval of the tick is zero.

@@ -17,6 +17,16 @@ use std::time::Duration;
 use pageyard::{PAGE_SIZE, PAGEBLOCK_PAGES};
 
 /// How idle memory is returned to the system ([`Builder::give_back`](crate::Builder::give_back)).
+///
+/// ```
+/// use std::time::Duration;
+/// use pageyard_host::{Builder, GiveBack};
+///
+/// // Idle memory is returned after a minute, but the first 8 MiB stay.
+/// let how = GiveBack { after: Duration::from_secs(60), floor: 8 << 20, ..GiveBack::default() };
+/// let yard = Builder::new(16 << 20).give_back(Some(how)).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GiveBack {
     /// Memory that was in use within this time stays resident. Default: one second.

@@ -3,6 +3,14 @@
 use pageyard::{MAX_ORDER, PAGE_SIZE};
 
 /// Limits of a yard, in pages.
+///
+/// ```
+/// use pageyard_host::{Builder, Limits};
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// yard.set_limits(Limits { hard: Some(2048), soft: Some(1024) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
     /// Maximum number of pages in use or on per-CPU lists, including the reserves. Ordinary

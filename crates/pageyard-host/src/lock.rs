@@ -30,6 +30,14 @@ const NAP: i64 = 1_000_000;
 /// holds one takes another lock of a [`HostYard`](crate::HostYard). So do not call methods of a
 /// `HostYard` while holding a `HostLock` of your own, nor in the `event` hook, which may be called
 /// under zone locks. For a program's own data, use [`std::sync::Mutex`].
+///
+/// ```
+/// use pageyard_host::HostLock;
+///
+/// type Mutex<T> = lock_api::Mutex<HostLock, T>;
+/// static COUNT: Mutex<u32> = Mutex::const_new(HostLock::new(), 0);
+/// *COUNT.lock() += 1;
+/// ```
 #[derive(Debug)]
 pub struct HostLock {
     state: AtomicU32,

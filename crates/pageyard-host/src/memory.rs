@@ -131,6 +131,16 @@ impl Drop for Mapping {
 
 /// Pages of memory with frame numbers: from [`first`](Region::first) on, in address order. Guard
 /// addresses before and after it fault.
+///
+/// ```
+/// use pageyard_host::Region;
+///
+/// let region = Region::new(1024)?;
+/// let address = region.address(region.first(), 1).unwrap();
+/// assert_eq!(region.frame(address.as_ptr()), Some(region.first()));
+/// assert_eq!(region.resident()?, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Region {
     /// Start of the pages; at least one guard page lies on each side.

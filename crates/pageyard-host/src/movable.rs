@@ -17,6 +17,18 @@ use crate::relocate::Slot;
 
 /// A block that compaction may move while it is not locked. Allocated by
 /// [`HostYard::alloc_movable`](crate::HostYard::alloc_movable), freed on drop.
+///
+/// ```
+/// use pageyard::{Gfp, Order};
+/// use pageyard_host::{Builder, Movable};
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// let block: Movable<'_> = yard.alloc_movable(Order::ZERO, Gfp::KERNEL)?;
+/// block.lock().fill(7);
+/// // Compaction may have moved it, with its contents.
+/// assert_eq!(block.lock()[0], 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Movable<'y, P: Policy = Linux612> {
     yard: &'y RawYard<P, HostLock>,
     slot: Arc<Slot>,
@@ -84,6 +96,18 @@ impl<P: Policy> Drop for Movable<'_, P> {
 }
 
 /// The bytes of a [`Movable`], which stay in place as long as this lives.
+///
+/// ```
+/// use pageyard::{Gfp, Order};
+/// use pageyard_host::{Builder, Pinned};
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// let block = yard.alloc_movable(Order::ZERO, Gfp::KERNEL)?;
+/// let bytes: Pinned<'_> = block.lock();
+/// assert_eq!(bytes.len(), 4096);
+/// let place = bytes.pfn(); // until `bytes` is dropped
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Pinned<'m> {
     pfn: Pfn,

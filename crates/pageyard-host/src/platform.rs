@@ -54,6 +54,17 @@ impl CpuTable {
 
 /// The allocator's hooks on the host. `E` is the embedder's hooks: reclaim, ownership, failures,
 /// events. The CPU, clock and pause hooks of `E` are not called.
+///
+/// ```
+/// use pageyard::Platform;
+/// use pageyard_host::Builder;
+///
+/// let yard = Builder::new(16 << 20).build_raw::<
+///     pageyard::policy::Linux612, pageyard_host::HostLock, ()>(())?;
+/// let platform = yard.core().hooks();
+/// assert!(platform.now() > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct HostPlatform<E = ()> {
     region: Arc<Region>,
@@ -284,6 +295,10 @@ impl<E: Hooks> Reclaim for HostPlatform<E> {
         self.embedder.wake_compaction(node);
     }
 
+    fn report_order(&self) -> Option<Order> {
+        self.embedder.report_order().or(Self::REPORT_ORDER)
+    }
+
     fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
         if !self.exclusive {
             return self.embedder.report_free(blocks);
@@ -304,7 +319,7 @@ impl<E: Hooks> Observer for HostPlatform<E> {
 
     const SEES_TOUCHES: bool = E::SEES_TOUCHES;
 
-    pageyard::forward_hooks!(embedder: event touch report warn);
+    pageyard::forward_hooks!(embedder: sees_every_block event touch report warn);
 }
 
 impl<E: Hooks> Defences for HostPlatform<E> {

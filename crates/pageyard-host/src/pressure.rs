@@ -3,6 +3,18 @@
 use std::fmt;
 
 /// How short memory is.
+///
+/// ```
+/// use pageyard_host::{Builder, PressureEvent, Level};
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// let registration = yard.on_pressure(|event: &PressureEvent| {
+///     if event.level >= Level::Moderate {
+///         // Shrink caches.
+///     }
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 #[repr(u8)]
 pub enum Level {
@@ -33,6 +45,18 @@ impl fmt::Display for Level {
 }
 
 /// Why memory is short.
+///
+/// ```
+/// use pageyard_host::{Builder, PressureEvent, Cause};
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// let registration = yard.on_pressure(|event: &PressureEvent| {
+///     if event.causes.contains(&Cause::SoftLimit) {
+///         // The yard itself is in use above its limit.
+///     }
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
     /// More is in use than the soft limit, or the hard limit if there is no soft one.
@@ -49,6 +73,16 @@ pub enum Cause {
 }
 
 /// A change of the pressure level, passed to listeners.
+///
+/// ```
+/// use pageyard_host::{Builder, PressureEvent};
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// let registration = yard.on_pressure(|event: &PressureEvent| {
+///     println!("{} pages in use: {} now, {} before", event.used, event.level, event.before);
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PressureEvent {
     /// New level.

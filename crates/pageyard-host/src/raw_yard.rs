@@ -23,6 +23,19 @@ use crate::watched::{self, Watch, Watched};
 ///
 /// Any holder of a frame number can get these words, whether it owns the block or not. So the words
 /// are atomic, and nothing else is ever borrowed from the memory.
+///
+/// ```
+/// use std::sync::atomic::Ordering::Relaxed;
+/// use pageyard::policy::Linux612;
+/// use pageyard::{Gfp, Order};
+/// use pageyard_host::{Builder, HostLock, RawYard, Words};
+///
+/// let yard: RawYard = Builder::new(16 << 20).build_raw::<Linux612, HostLock, ()>(())?;
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// let words: Words<'_> = yard.words(page, Order::ZERO).unwrap();
+/// words.all()[0].store(7, Relaxed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'y>(&'y [AtomicU64]);
 
@@ -50,6 +63,17 @@ impl<'y> Words<'y> {
 ///
 /// Built by [`Builder::build_raw`](crate::Builder::build_raw). `R` is the type of its locks, `E`
 /// the embedder's hooks ([`HostPlatform`]).
+///
+/// ```
+/// use pageyard::policy::Linux612;
+/// use pageyard::{Gfp, Order};
+/// use pageyard_host::{Builder, HostLock, RawYard};
+///
+/// let yard: RawYard = Builder::new(16 << 20).build_raw::<Linux612, HostLock, ()>(())?;
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// yard.free(page, Order::ZERO)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RawYard<P: Policy = Linux612, R: RawMutex + 'static = HostLock, E: Hooks = ()> {
     // Dropped first, because it borrows from `maps`.
     yard: Yard<'static, Hooked<R, HostPlatform<E>, P>>,

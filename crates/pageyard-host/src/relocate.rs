@@ -9,6 +9,20 @@ use pageyard::{Order, PAGE_SIZE, Pfn, Relocation};
 use crate::held::{Class, Mutex, MutexGuard};
 
 /// A block to move, passed to a [`Relocator`].
+///
+/// ```
+/// use pageyard::Relocation;
+/// use pageyard_host::{Moving, Relocator};
+///
+/// struct Owners;
+/// // SAFETY: it moves nothing.
+/// unsafe impl Relocator for Owners {
+///     fn relocate(&self, block: &Moving) -> Relocation {
+///         println!("block of order {} at frame {}", block.order(), block.from());
+///         Relocation::Refused
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Moving {
     pub(crate) from: Pfn,
@@ -72,6 +86,30 @@ impl Moving {
 ///
 /// A panic counts as [`Refused`](Relocation::Refused), once the panic hook has run: the block must
 /// still be where it was.
+///
+/// ```
+/// use std::collections::HashSet;
+/// use std::sync::Mutex;
+/// use pageyard::{Order, Pfn, Relocation};
+/// use pageyard_host::{Moving, Relocator};
+///
+/// /// Owns single pages by number.
+/// struct Pages(Mutex<HashSet<Pfn>>);
+///
+/// // SAFETY: a page is copied and renumbered under the lock by which its owner finds it.
+/// unsafe impl Relocator for Pages {
+///     fn relocate(&self, block: &Moving) -> Relocation {
+///         let Ok(mut pages) = self.0.try_lock() else { return Relocation::Busy };
+///         if block.order() != Order::ZERO || !pages.remove(&block.from()) {
+///             return Relocation::Refused;
+///         }
+///         // SAFETY: nothing accesses the page without the lock.
+///         unsafe { block.copy() };
+///         pages.insert(block.to());
+///         Relocation::Moved
+///     }
+/// }
+/// ```
 pub unsafe trait Relocator: Send + Sync {
     /// Moves a block, or refuses. Called without any of the yard's locks, by the worker or on the
     /// thread of a request that needs compaction. Use `try_lock` on locks that such a caller may

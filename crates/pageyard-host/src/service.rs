@@ -58,6 +58,15 @@ impl Wanted {
 }
 
 /// What a yard's worker has done and sees ([`HostYard::status`](crate::HostYard::status)).
+///
+/// ```
+/// use pageyard_host::Builder;
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// let status = yard.status();
+/// println!("{} of {} pages resident", status.resident, status.target);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
     /// Whether the yard has a worker: its own thread, or the embedder's.

@@ -25,6 +25,25 @@ use crate::held::{Class, Mutex};
 /// A panic does not leave the yard: the panic hook runs, and the call counts as 0 pages.
 ///
 /// Closures from a job to a number of pages are shrinkers.
+///
+/// ```
+/// use std::sync::Mutex;
+/// use pageyard::ReclaimJob;
+/// use pageyard_host::Shrinker;
+///
+/// struct Cache(Mutex<Vec<pageyard_host::Block<'static>>>);
+/// impl Shrinker for Cache {
+///     fn count(&self) -> u64 {
+///         self.0.try_lock().map_or(0, |blocks| blocks.len() as u64)
+///     }
+///     fn shrink(&self, job: &ReclaimJob) -> u64 {
+///         // The user of the cache may hold the lock while it allocates.
+///         let Ok(mut blocks) = self.0.try_lock() else { return 0 };
+///         let kept = blocks.len().saturating_sub(job.pages as usize);
+///         blocks.drain(kept..).len() as u64
+///     }
+/// }
+/// ```
 pub trait Shrinker: Send + Sync {
     /// Returns about how many pages it could free. The default, [`u64::MAX`], means unknown: it
     /// counts as long as calls free anything.
@@ -145,6 +164,17 @@ impl<T: ?Sized> Drop for Snapshot<T> {
 
 /// Keeps a value registered until dropped. A call that has begun by then may end after the drop.
 /// [`keep`](Registration::keep) registers it for good.
+///
+/// ```
+/// use pageyard::ReclaimJob;
+/// use pageyard_host::Builder;
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// let registration = yard.register_shrinker(|_: &ReclaimJob| 0);
+/// // Ends when it is dropped; `keep` makes it last as long as the yard.
+/// registration.keep();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropped, it ends the registration"]
 pub struct Registration(Option<Box<dyn FnOnce() + Send + Sync>>);
 

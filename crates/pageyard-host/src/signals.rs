@@ -15,6 +15,16 @@ const TRIGGER: &str = "some 150000 2000000";
 const STALL: u64 = 2_500_000_000;
 
 /// Whether a file of the system is watched.
+///
+/// ```
+/// use pageyard_host::{Builder, Watching};
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// if let Watching::Not(why) = yard.status().stalls {
+///     println!("stalls are not watched: {why}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Watching {
     /// This file is watched.
@@ -33,6 +43,14 @@ impl fmt::Display for Watching {
 }
 
 /// The system files to watch.
+///
+/// ```
+/// use pageyard_host::{Builder, SystemFiles};
+///
+/// // A yard that watches nothing of the system.
+/// let yard = Builder::new(16 << 20).system(SystemFiles::none()).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SystemFiles {
     /// File of memory stalls; `None`: not watched.
@@ -71,6 +89,16 @@ impl SystemFiles {
 }
 
 /// Memory limits of a control group in bytes, the tightest of a group and its ancestors.
+///
+/// ```
+/// use pageyard_host::{GroupMemory, SystemFiles};
+///
+/// let files = SystemFiles::detect();
+/// let memory = files.group.and_then(|group| GroupMemory::read(&group, &files.group_root));
+/// if let Some(left) = memory.and_then(|m| m.below_max) {
+///     println!("{left} bytes until the control group's limit");
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupMemory {
     /// Bytes left below `memory.high`, above which the group is throttled; `None`: no such limit.

@@ -16,6 +16,15 @@ const ORDERS: [u8; 3] = [3, 9, 10];
 
 /// Statistics of a yard at one moment, in pages unless stated otherwise. Counters start with the
 /// yard.
+///
+/// ```
+/// use pageyard_host::{Builder, YardStats};
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// let stats: YardStats = yard.stats();
+/// println!("process {}: {} of {} pages in use", stats.pid, stats.used, stats.pages);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct YardStats {
     /// Process ID.
@@ -51,6 +60,16 @@ pub struct YardStats {
 }
 
 /// Statistics of a zone, in pages unless stated otherwise.
+///
+/// ```
+/// use pageyard_host::Builder;
+///
+/// let stats = Builder::new(16 << 20).build()?.stats();
+/// for zone in &stats.zones {
+///     println!("node {}: {} of {} pages free", zone.node, zone.free, zone.managed);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ZoneStatus {
     /// Node of the zone.
@@ -88,6 +107,16 @@ pub struct ZoneStatus {
 }
 
 /// Statistics of a CPU's lists in a zone.
+///
+/// ```
+/// use pageyard_host::Builder;
+///
+/// let stats = Builder::new(16 << 20).build()?.stats();
+/// for cpu in stats.zones.iter().flat_map(|zone| &zone.cpus) {
+///     println!("CPU {}: {} pages on its lists, at most {}", cpu.cpu, cpu.count, cpu.high);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct CpuStatus {
     /// CPU number.

@@ -25,6 +25,14 @@ use crate::magazine::{self, Kind, Magazine, ROOM, Ready, Tally, add};
 use crate::roster::{Limits, Roster};
 
 /// Size of the thread cache ([`Builder::thread_cache`](crate::Builder::thread_cache)).
+///
+/// ```
+/// use pageyard_host::{Builder, ThreadCache};
+///
+/// let yard = Builder::new(16 << 20).thread_cache(ThreadCache::Off).build()?;
+/// assert!(!yard.front_stats().on);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThreadCache {
     /// Sized by the yard: up to 126 single pages and 4 blocks of 2 MiB per thread and type. All
@@ -83,6 +91,15 @@ pub(crate) trait Backing: Send + Sync {
 }
 
 /// Statistics of a yard's thread cache.
+///
+/// ```
+/// use pageyard_host::{Builder, ThreadCacheStats};
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// let stats: ThreadCacheStats = yard.front_stats();
+/// println!("{} requests served by the caches of {} threads", stats.hits, stats.threads);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ThreadCacheStats {
     /// Whether there is a cache: not if it was disabled, or if the system has no `membarrier`.
@@ -114,6 +131,16 @@ pub struct ThreadCacheStats {
 }
 
 /// One thread's part of a thread cache.
+///
+/// ```
+/// use pageyard_host::Builder;
+///
+/// let yard = Builder::new(16 << 20).build()?;
+/// for one in yard.front_threads() {
+///     println!("thread {}: {} pages", one.thread, one.pages);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ThreadCacheUse {
     /// Thread ID of the system.

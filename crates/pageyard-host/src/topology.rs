@@ -26,6 +26,15 @@ impl fmt::Display for TopologyError {
 impl std::error::Error for TopologyError {}
 
 /// An online CPU.
+///
+/// ```
+/// use pageyard_host::Topology;
+///
+/// for cpu in Topology::detect()?.cpus {
+///     println!("CPU {}: {} bytes of last-level cache", cpu.number, cpu.slice.last_level);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cpu {
     /// CPU number.
@@ -37,6 +46,15 @@ pub struct Cpu {
 }
 
 /// A node with memory or CPUs.
+///
+/// ```
+/// use pageyard_host::Topology;
+///
+/// for node in Topology::detect()?.nodes {
+///     println!("node {}: {} of {} bytes free", node.number, node.free, node.memory);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     /// Node number.
@@ -50,6 +68,14 @@ pub struct Node {
 }
 
 /// CPUs and nodes of a machine.
+///
+/// ```
+/// use pageyard_host::Topology;
+///
+/// let machine = Topology::detect()?;
+/// println!("{} CPUs, {} nodes", machine.cpus.len(), machine.nodes.len());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
     /// Online CPUs, ascending.

@@ -15,6 +15,18 @@ use crate::lock::HostLock;
 /// Receives the times, on the thread that waited and held. It is called without that lock, but the
 /// thread may hold other locks of the yard: a call of the same yard from here may deadlock. A panic
 /// ends the call, not the operation that took the lock.
+///
+/// ```
+/// use pageyard_host::Watch;
+///
+/// struct Log;
+/// impl Watch for Log {
+///     fn waited(ns: u64, slept: u64) {
+///         eprintln!("waited {ns} ns for a lock, asleep for {slept}");
+///     }
+///     fn held(_: u64) {}
+/// }
+/// ```
 pub trait Watch: 'static {
     /// Another thread held the lock. It took `ns` nanoseconds to get it, and the thread slept for
     /// `slept` of them. Called when the lock is released.
@@ -36,6 +48,20 @@ pub(crate) fn mark(f: impl FnOnce()) {
 }
 
 /// A [`HostLock`] that may be watched by `W`.
+///
+/// ```
+/// use pageyard::policy::Linux612;
+/// use pageyard_host::{Builder, Watch, Watched};
+///
+/// struct Log;
+/// impl Watch for Log {
+///     fn waited(ns: u64, slept: u64) {}
+///     fn held(ns: u64) {}
+/// }
+/// let yard = Builder::new(16 << 20).build_raw::<Linux612, Watched<Log>, ()>(())?;
+/// yard.watch_zone_locks();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Watched<W> {
     lock: HostLock,
     watched: AtomicBool,

@@ -73,6 +73,9 @@ impl fmt::Debug for Plan {
     }
 }
 
+/// A time that does not come.
+const UNTIL_WOKEN: u64 = u64::MAX;
+
 type Reclaimer<'y, P> = Kswapd<'y, 'y, Hooked<HostLock, HostPlatform, P>>;
 
 /// Background reclaim and compaction of a node.
@@ -82,7 +85,7 @@ struct Behind<'y, P: Policy> {
     kswapd: Reclaimer<'y, P>,
     /// Napping until this time.
     nap: Option<u64>,
-    /// When compaction is due; `None`: in the next step.
+    /// When compaction is due; `None`: in the next step; [`UNTIL_WOKEN`].
     compact: Option<u64>,
 }
 
@@ -97,6 +100,16 @@ struct Seen {
 /// ([`HostYard::worker`](crate::HostYard::worker)). A yard has at most one worker at a time. A
 /// worker that is forgotten ([`mem::forget`](std::mem::forget)) leaves the yard without one for
 /// good.
+///
+/// ```
+/// use pageyard_host::{Builder, Worker};
+///
+/// // Without a thread of its own.
+/// let yard = Builder::new(16 << 20).tick(None).build()?;
+/// let mut worker: Worker<'_> = yard.worker().expect("the yard has no other");
+/// let rest = worker.step();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Worker<'y, P: Policy = Linux612> {
     raw: &'y RawYard<P, HostLock>,
@@ -357,7 +370,7 @@ impl<'y, P: Policy> Worker<'y, P> {
                     let moved = service.moved.load(Relaxed) - before;
                     service.tell.compacted(n.node, moved);
                 }
-                n.compact = done.sleep.map(|ns| now + ns);
+                n.compact = Some(done.sleep.map_or(UNTIL_WOKEN, |ns| now + ns));
             }
         }
     }
@@ -489,7 +502,25 @@ impl Drop for Keeper {
 
 #[cfg(test)]
 mod tests {
+    use pageyard::{Gfp, Order};
+
     use super::*;
+    use crate::Builder;
+
+    /// With proactive compaction off, there is nothing to do until a request asks for compaction.
+    #[test]
+    fn compaction_sleeps_until_woken() {
+        let yard = Builder::new(16 << 20).tick(None).build().unwrap();
+        let _movable = yard.alloc_movable(Order::ZERO, Gfp::KERNEL).unwrap();
+        yard.set_knob("compaction_proactiveness", "0").unwrap();
+        let mut worker = yard.worker().unwrap();
+        let _ = worker.step();
+        assert!(worker.nodes.iter().all(|n| n.compact == Some(UNTIL_WOKEN)), "{:?}", worker.nodes);
+        // Turned on again, it is woken.
+        yard.set_knob("compaction_proactiveness", "20").unwrap();
+        let _ = worker.step();
+        assert!(worker.nodes.iter().all(|n| n.compact.is_some_and(|at| at < UNTIL_WOKEN)));
+    }
 
     #[test]
     fn spare_is_above_the_target_a_64th_of_use_and_two_pageblocks() {

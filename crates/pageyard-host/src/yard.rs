@@ -29,6 +29,16 @@ use crate::worker::{Keeper, Plan};
 
 /// An allocator of real memory in blocks of 4 KiB to 4 MiB, usable from any number of threads.
 /// Built by a [`Builder`](crate::Builder).
+///
+/// ```
+/// use pageyard::{Gfp, Order};
+/// use pageyard_host::{Builder, HostYard};
+///
+/// let yard: HostYard = Builder::new(64 << 20).build()?;
+/// let block = yard.alloc(Order::for_bytes(10_000).unwrap(), Gfp::KERNEL | Gfp::ZERO)?;
+/// assert!(yard.holds(block.as_ptr().as_ptr()) && block.iter().all(|&b| b == 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct HostYard<P: Policy = Linux612> {
     front: Arc<ThreadCaches>,
     raw: Arc<RawYard<P, HostLock>>,

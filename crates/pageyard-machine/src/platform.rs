@@ -200,7 +200,7 @@ impl<E: Hooks> Reclaim for SimPlatform<E> {
         self.embedder.report_free(blocks)
     }
 
-    pageyard::forward_hooks!(embedder: is_plain context dirty_ok reclaimable node_reclaim node_caches is_unevictable out_of_memory);
+    pageyard::forward_hooks!(embedder: report_order is_plain context dirty_ok reclaimable node_reclaim node_caches is_unevictable out_of_memory);
 }
 
 impl<E: Hooks> Observer for SimPlatform<E> {
@@ -231,7 +231,7 @@ impl<E: Hooks> Observer for SimPlatform<E> {
         }
     }
 
-    pageyard::forward_hooks!(embedder: report warn);
+    pageyard::forward_hooks!(embedder: sees_every_block report warn);
 }
 
 impl<E: Hooks> Defences for SimPlatform<E> {

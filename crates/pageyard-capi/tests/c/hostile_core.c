@@ -173,6 +173,40 @@ static void h_pageyard_core_create(void) {
         if (known(pageyard_core_create(&layout, table, room, sizeof room, &made, why, sizeof why)))
             OK(pageyard_core_destroy(made));
     }
+    /* Hooks: sizes, versions and numbers. */
+    EACH(uint32_t, size) EACH(uint32_t, version) {
+        static pageyard_hooks hooks[17];
+        pageyard_layout layout = layout_of();
+        pageyard_platform table = machine();
+        hooks[0].struct_size = size;
+        hooks[0].version = version;
+        table.hooks = hooks;
+        CALL(pageyard_core_create, size, version);
+        if (known(pageyard_core_create(&layout, &table, room, sizeof room, &made, why, sizeof why)))
+            OK(pageyard_core_destroy(made));
+    }
+    EACH(uint32_t, number) {
+        int i;
+        for (i = 0; i < 4; i++) {
+            pageyard_layout layout = layout_of();
+            pageyard_platform table = machine();
+            pageyard_hooks hooks;
+            uint64_t pfn;
+            memset(&hooks, 0, sizeof hooks);
+            hooks.struct_size = sizeof hooks;
+            hooks.version = PAGEYARD_VERSION;
+            (&hooks.flags)[i] = number;
+            table.hooks = &hooks;
+            CALL(pageyard_core_create, number, (uint64_t)i);
+            if (known(pageyard_core_create(&layout, &table, room, sizeof room, &made, why,
+                                           sizeof why))) {
+                OK(pageyard_core_alloc(made, 0, PAGEYARD_KERNEL, &pfn));
+                OK(pageyard_core_free(made, pfn, 0));
+                OK(pageyard_core_destroy(made));
+            }
+        }
+    }
+    zeroed = 0;
 }
 
 static void h_pageyard_core_destroy(void) {
@@ -353,6 +387,13 @@ static void h_pageyard_core_compact_background(void) {
     }
 }
 
+static void h_pageyard_core_report_free(void) {
+    uint64_t sleep_ns;
+    CALL(pageyard_core_report_free, 0);
+    OK(pageyard_core_report_free(yard, &sleep_ns));
+    EXPECT(sleep_ns == UINT64_MAX); /* these hooks report nothing */
+}
+
 static void h_pageyard_core_compact(void) {
     CALL(pageyard_core_compact, 0);
     OK(pageyard_core_compact(yard));
@@ -479,6 +520,7 @@ static const row ROWS[] = {
     ROW(pageyard_core_drain),
     ROW(pageyard_core_compact_background),
     ROW(pageyard_core_compact),
+    ROW(pageyard_core_report_free),
     ROW(pageyard_core_cpu_up),
     ROW(pageyard_core_cpu_dead),
     ROW(pageyard_core_online),

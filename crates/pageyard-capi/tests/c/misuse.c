@@ -171,6 +171,7 @@ static void core_handles(void) {
     BAD_HANDLE(pageyard_core_drain, pageyard_core);
     BAD_HANDLE(pageyard_core_compact_background, pageyard_core, 0, &out.number);
     BAD_HANDLE(pageyard_core_compact, pageyard_core);
+    BAD_HANDLE(pageyard_core_report_free, pageyard_core, &out.number);
     BAD_HANDLE(pageyard_core_cpu_up, pageyard_core, 0);
     BAD_HANDLE(pageyard_core_cpu_dead, pageyard_core, 0);
     BAD_HANDLE(pageyard_core_online, pageyard_core, FIRST, FIRST + 1);
@@ -285,6 +286,7 @@ static void core_pointers(pageyard_core *y) {
     NULL_IS(pageyard_core_alloc_contig_pages, pfn, OUT, y, 1, 1, PAGEYARD_TYPE_MOVABLE,
             PAGEYARD_KERNEL, NULL);
     NULL_IS(pageyard_core_compact_background, sleep_ns, OUT, y, 0, NULL);
+    NULL_IS(pageyard_core_report_free, sleep_ns, OUT, y, NULL);
     NULL_IS(pageyard_core_stats, stats, OUT, y, NULL);
     NULL_IS(pageyard_core_zone_stats, stats, OUT, y, 0, NULL);
     NULL_IS(pageyard_core_text, buffer, OUT, y, 0, NULL, 1, &n);

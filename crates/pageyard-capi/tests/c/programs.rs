@@ -99,6 +99,41 @@ fn hooks_and_registered_functions_use_the_library() {
 }
 
 #[test]
+fn hooks_are_called_and_have_their_effect() {
+    for (cpp, package, name) in
+        [(false, "pageyard-core", "hooks-c"), (true, "pageyard-core", "hooks-cpp")]
+    {
+        let mut program = built(threaded(cpp), "tests/c/hooks.c", &flags(package), name);
+        assert_eq!(run(&mut program), "hooks: all is well\n");
+    }
+}
+
+/// The program notices each hook that is not called.
+#[test]
+fn a_hook_that_is_not_called_is_found() {
+    for (hook, instead) in [
+        ("event", "NULL"),
+        ("report", "NULL"),
+        ("fail", "NULL"),
+        ("page_state", "NULL"),
+        ("poison", "nothing"),
+        ("check_poison", "undamaged"),
+        ("unmap", "nothing"),
+        ("map", "nothing"),
+        ("report_free", "NULL"),
+    ] {
+        let mut compiler = threaded(false);
+        compiler.arg(format!("-DPLANT={hook}")).arg(format!("-DPLANT_WITH={instead}"));
+        let name = format!("hooks-without-{hook}");
+        let output = built(compiler, "tests/c/hooks.c", &flags("pageyard-core"), &name).output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{hook}: {said}");
+        assert!(said.contains("hooks.c:"), "{hook}: {said}");
+    }
+}
+
+#[test]
 fn core_level_from_both_libraries() {
     for (cpp, package, name) in [
         (false, "pageyard-core", "core-c"),

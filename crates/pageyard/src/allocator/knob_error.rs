@@ -65,6 +65,14 @@ impl fmt::Debug for Excerpt {
 }
 
 /// Why a setting was not written or read. Nothing has changed.
+///
+/// ```
+/// use pageyard::{KnobError, Knobs};
+///
+/// let error = Knobs::default().set("min_free_kbyte", "512").unwrap_err();
+/// assert!(matches!(error, KnobError::Unknown { .. }));
+/// println!("{error}"); // names the setting
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KnobError {
     /// There is no setting of this name; [`KNOBS`](crate::KNOBS) lists them.

@@ -9,6 +9,13 @@ use crate::base::put::{Put, put};
 use crate::embedder::policy::Rules;
 
 /// When and where a setting can be chosen.
+///
+/// ```
+/// use pageyard::{Access, Knob};
+///
+/// let writable = |name| Knob::named(name).is_some_and(|k| k.access == Access::RunTime);
+/// assert!(writable("min_free_kbytes") && !writable("page_poison"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Readable and writable at any time.
@@ -24,6 +31,14 @@ pub enum Access {
 }
 
 /// One setting.
+///
+/// ```
+/// use pageyard::{KNOBS, Knob};
+///
+/// let knob = Knob::named("min_free_kbytes").unwrap();
+/// println!("{} ({}): {}", knob.name, knob.range, knob.effect);
+/// assert!(KNOBS.iter().any(|k| k.name == knob.name));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {
     /// The kernel's name, or this project's if the kernel has no such setting.

@@ -3,6 +3,15 @@
 use crate::base::units::ZONE_KINDS;
 
 /// The settings of an allocator, by the kernel's names (spec §10).
+///
+/// ```
+/// use pageyard::Knobs;
+///
+/// let mut knobs = Knobs { watermark_scale_factor: 100, ..Knobs::default() };
+/// knobs.set("min_free_kbytes", "8192")?;
+/// assert_eq!((knobs.min_free_kbytes, knobs.check()), (8192, Ok(())));
+/// # Ok::<(), pageyard::KnobError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Knobs {
     /// Memory kept free for the kernel's own needs, in kB. Computed (§3.1) unless written.

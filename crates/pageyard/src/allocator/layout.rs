@@ -18,6 +18,19 @@ use crate::zone::node::{CpuZones, LOCAL_DISTANCE, Node};
 use crate::zone::state::{PerCpu, Zone};
 
 /// One zone of a layout.
+///
+/// ```
+/// use pageyard::{NodeId, Pfn, ZoneKind, ZoneSpec};
+///
+/// // 64 MiB at 4 GiB.
+/// let first = Pfn::containing(0x1_0000_0000);
+/// let zone = ZoneSpec {
+///     kind: ZoneKind::Normal,
+///     node: NodeId(0),
+///     span: first..Pfn(first.0 + (64 << 20) / pageyard::PAGE_SIZE),
+/// };
+/// assert_eq!(zone.span.end.address(), 0x1_0400_0000);
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ZoneSpec {
     /// The zone's kind.
@@ -29,6 +42,24 @@ pub struct ZoneSpec {
 }
 
 /// A machine's memory.
+///
+/// ```
+/// use pageyard::{Knobs, Layout, NodeId, Pfn, ZoneKind, ZoneSpec};
+///
+/// let span = Pfn(0x10_0000)..Pfn(0x10_4000);
+/// let zone = ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span };
+/// let layout = Layout {
+///     usable: &[zone.span.clone()],
+///     zones: &[zone],
+///     reserved: &[],
+///     cpus: &[NodeId(0); 2],
+///     distances: &[],
+///     knobs: Knobs::DEFAULT,
+/// };
+/// let needs = layout.needs::<spin::mutex::SpinMutex<()>>()?;
+/// assert_eq!(needs.frames, 0x4000);
+/// # Ok::<(), pageyard::InitError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'l> {
     /// The zones, in any order, without overlap. Nodes are numbered from 0. A node that no zone
@@ -49,6 +80,21 @@ pub struct Layout<'l> {
 }
 
 /// Room that an allocator's maps need: the lengths of the slices of [`Storage`].
+///
+/// ```
+/// # use pageyard::{Knobs, Layout, NodeId, Pfn, ZoneKind, ZoneSpec};
+/// # let zone = ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: Pfn(0)..Pfn(0x4000) };
+/// # let layout = Layout {
+/// #     usable: &[zone.span.clone()], zones: &[zone], reserved: &[], cpus: &[NodeId(0)],
+/// #     distances: &[], knobs: Knobs::DEFAULT,
+/// # };
+/// let needs = layout.needs::<spin::mutex::SpinMutex<()>>()?;
+/// assert_eq!((needs.zones, needs.cpu_zones), (1, 1));
+/// // In one piece: see the crate `pageyard-carve`.
+/// let region = needs.metadata::<spin::mutex::SpinMutex<()>>()?;
+/// assert!(region.size() >= 16 * needs.frames);
+/// # Ok::<(), pageyard::InitError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Needs {
     /// Frame descriptors.
@@ -98,6 +144,23 @@ impl Needs {
 
 /// Room for an allocator's maps, borrowed for the allocator's lifetime. Slices may be longer than
 /// needed. Their previous contents do not matter.
+///
+/// ```
+/// use pageyard::{CpuZones, Frame, Node, Pageblock, PerCpu, Storage, Zone};
+/// # type Lock = spin::mutex::SpinMutex<()>;
+///
+/// let (frames, blocks) = ([const { Frame::new() }; 1024], [const { Pageblock::new() }; 2]);
+/// let (mut zones, mut slots) = ([Zone::<Lock>::new()], [PerCpu::new()]);
+/// let (mut nodes, mut cpu_zones) = ([Node::new()], [CpuZones::new()]);
+/// let storage = Storage {
+///     frames: &frames,
+///     blocks: &blocks,
+///     zones: &mut zones,
+///     slots: &mut slots,
+///     nodes: &mut nodes,
+///     cpu_zones: &mut cpu_zones,
+/// };
+/// ```
 #[derive(Debug)]
 pub struct Storage<'a, R: RawMutex> {
     /// Frame descriptors.
@@ -115,6 +178,16 @@ pub struct Storage<'a, R: RawMutex> {
 }
 
 /// Why an allocator could not be created. Nothing was written.
+///
+/// ```
+/// use pageyard::{InitError, Knobs, Layout};
+///
+/// let nothing = Layout {
+///     zones: &[], usable: &[], reserved: &[], cpus: &[], distances: &[], knobs: Knobs::DEFAULT,
+/// };
+/// let needs = nothing.needs::<spin::mutex::SpinMutex<()>>();
+/// assert_eq!(needs.unwrap_err(), InitError::NoZones);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InitError {
     /// The layout has no zone.

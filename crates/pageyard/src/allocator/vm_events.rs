@@ -8,6 +8,13 @@ use crate::base::units::ZoneKind;
 macro_rules! vm_events {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
         /// An event that `vmstat` counts.
+        ///
+        /// ```
+        /// use pageyard::{VmEvent, ZoneKind};
+        ///
+        /// assert_eq!(VmEvent::named("pgfree"), Some(VmEvent::PgFree));
+        /// assert_eq!(VmEvent::pgalloc(ZoneKind::Normal).name(), "pgalloc_normal");
+        /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
         pub enum VmEvent {
@@ -154,6 +161,18 @@ impl VmEvent {
 }
 
 /// The count of each event.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// use pageyard::VmEvents;
+///
+/// yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// let events: VmEvents = yard.vm_events();
+/// assert_eq!(events.by_name("pgalloc_normal"), Some(1));
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VmEvents(pub(crate) [u64; EVENTS]);
 

@@ -32,6 +32,16 @@ use crate::zone::zonelist::Zonelist;
 /// `C` names its lock, hooks and policy: [`Bare`](crate::Bare), [`Hooked`](crate::Hooked) or the
 /// embedder's own [`Config`]. All methods take `&self`; any number of CPUs may call them
 /// concurrently. The maps are borrowed from the embedder for `'a` (see [`Yard::new`]).
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let order = Order::for_bytes(10_000).unwrap();
+/// let block = yard.alloc(order, Gfp::KERNEL)?;
+/// assert!(yard.free(block, order).is_ok());
+/// # Ok::<(), AllocError>(())
+/// ```
 pub struct Yard<'a, C: Config> {
     /// Ordered by node, then from the highest kind down.
     pub(crate) zones: &'a [Zone<'a, C::Lock>],
@@ -76,6 +86,16 @@ impl<C: Config> fmt::Debug for Yard<'_, C> {
 }
 
 /// A zone's size and state at one moment, in base pages.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let info = yard.zone_info(ZoneKind::Normal).unwrap();
+/// let [min, low, high, _] = info.watermarks;
+/// assert!(min < low && low < high && high < info.free);
+/// assert_eq!(info.managed, (64 << 20) / PAGE_SIZE);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneInfo {
     /// The zone's kind.
@@ -149,6 +169,12 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Returns the hooks for modification, before the allocator [has memory](Yard::init).
     pub fn hooks_mut(&mut self) -> &mut C::Hooks {
         &mut self.hooks
+    }
+
+    /// Returns the policy for modification, before the allocator [has memory](Yard::init). For a
+    /// policy that is a value.
+    pub fn policy_mut(&mut self) -> &mut C::Policy {
+        &mut self.policy
     }
 
     /// Returns the number of CPUs that the layout names.

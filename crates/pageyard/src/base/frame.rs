@@ -24,6 +24,14 @@ use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGE
 pub(crate) const NIL: u32 = u32::MAX;
 
 /// One frame's descriptor. The embedder provides the memory; all zero is a valid initial state.
+///
+/// ```
+/// use pageyard::Frame;
+///
+/// // The descriptors of 64 MiB, without a heap.
+/// static FRAMES: [Frame; 16384] = [const { Frame::new() }; 16384];
+/// assert_eq!(size_of_val(&FRAMES), 16 * 16384);
+/// ```
 #[derive(Debug, Default)]
 #[repr(C, align(16))]
 pub struct Frame {
@@ -258,6 +266,13 @@ pub(crate) struct Owned<'a> {
 
 /// One pageblock's entry: three bits of type and the compaction skip bit (spec §1.4). Read without
 /// a lock and changed under the zone lock. All zero is a valid initial state.
+///
+/// ```
+/// use pageyard::{PAGEBLOCK_PAGES, Pageblock};
+///
+/// static BLOCKS: [Pageblock; 16384 / PAGEBLOCK_PAGES as usize] = [const { Pageblock::new() }; 32];
+/// assert_eq!(size_of_val(&BLOCKS), 32);
+/// ```
 #[derive(Debug, Default)]
 pub struct Pageblock(AtomicU8);
 

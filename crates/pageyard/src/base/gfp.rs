@@ -4,6 +4,15 @@ use crate::base::units::{MigrateType, ZoneKind};
 
 bitflags::bitflags! {
     /// Request flags, numbered as in the kernel (spec §2.1).
+    ///
+    /// ```
+    /// use pageyard::{Gfp, MigrateType, ZoneKind};
+    ///
+    /// let flags = Gfp::KERNEL | Gfp::ZERO | Gfp::NOWARN;
+    /// assert!(flags.contains(Gfp::DIRECT_RECLAIM));
+    /// assert_eq!(flags.highest_zone(), Some(ZoneKind::Normal));
+    /// assert_eq!(Gfp::HIGHUSER_MOVABLE.migrate_type(), Some(MigrateType::Movable));
+    /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct Gfp: u32 {
         /// Allocate from the DMA zone.

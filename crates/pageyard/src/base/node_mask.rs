@@ -8,6 +8,14 @@ use crate::base::units::NodeId;
 pub const MAX_NODES: usize = 64;
 
 /// A set of nodes.
+///
+/// ```
+/// use pageyard::{NodeId, NodeMask};
+///
+/// let mask = NodeMask::only(NodeId(0)).with(NodeId(3));
+/// assert!(mask.contains(NodeId(3)) && !mask.contains(NodeId(1)));
+/// assert!(mask.iter().eq([NodeId(0), NodeId(3)]));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeMask(pub u64);
 
@@ -65,6 +73,15 @@ impl fmt::Debug for NodeMask {
 /// Urgent requests that may not reclaim ([`Gfp::HIGH`](crate::Gfp::HIGH)), and requests that may
 /// use all reserves, use nodes outside the set before they fail (§2.10).
 /// [`Gfp::THISNODE`](crate::Gfp::THISNODE) still applies to them.
+///
+/// ```
+/// use pageyard::{NodeChoice, NodeId, NodeMask};
+///
+/// let near = NodeChoice::from(NodeId(1));
+/// assert_eq!((near.preferred, near.allowed), (Some(NodeId(1)), NodeMask::ALL));
+/// let either = NodeChoice::from(NodeMask::only(NodeId(0)).with(NodeId(1)));
+/// assert_eq!(either.preferred, None);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeChoice {
     /// The node to start with.

@@ -6,6 +6,20 @@ use crate::base::sync::{AtomicU64, Ordering::Relaxed};
 use crate::base::units::{MigrateType, TYPES};
 
 /// Why pages moved from a per-CPU list to the zone.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// use pageyard::DrainReason;
+///
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// yard.free(page, Order::ZERO).unwrap();
+/// yard.drain_all(None);
+/// let stats = yard.cpu_stats(ZoneKind::Normal, CpuId(0)).unwrap();
+/// assert_eq!(stats.drains[DrainReason::Drain as usize], 1);
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum DrainReason {
@@ -81,6 +95,16 @@ impl Table {
 }
 
 /// Numbers of blocks by order and migrate type.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let counts: BlockCounts = yard.free_blocks_by_type(ZoneKind::Normal).unwrap();
+/// assert_eq!(counts.pages(), (64 << 20) / PAGE_SIZE);
+/// let largest = &counts.0[MAX_ORDER as usize];
+/// assert_eq!(largest[MigrateType::Movable as usize], counts.blocks());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockCounts(pub [[u64; TYPES]; 11]);
 
@@ -147,6 +171,20 @@ pub(crate) struct CpuCounters {
 }
 
 /// What one CPU did in one zone.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let before: CpuStats = yard.cpu_stats(ZoneKind::Normal, CpuId(0)).unwrap();
+/// for _ in 0..10 {
+///     let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+///     yard.free(page, Order::ZERO).unwrap();
+/// }
+/// let during = yard.cpu_stats(ZoneKind::Normal, CpuId(0)).unwrap().since(&before);
+/// assert_eq!((during.allocs.blocks(), during.refills), (10, 1));
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuStats {
     /// Blocks allocated.
@@ -360,6 +398,16 @@ impl LockHistogram {
 
 /// Where a zone's blocks were allocated, in blocks (§9.1), except those allocated while
 /// [`numa_stat`](crate::Knobs::numa_stat) was off.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// let numa: NumaStats = yard.zone_stats(ZoneKind::Normal).unwrap().numa;
+/// assert_eq!((numa.hit, numa.local, numa.miss), (1, 1, 0));
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NumaStats {
     /// Allocated here, as preferred.
@@ -377,6 +425,17 @@ pub struct NumaStats {
 }
 
 /// Events of one zone, besides the counters of each CPU.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// let stats: ZoneStats = yard.zone_stats(ZoneKind::Normal).unwrap();
+/// // All memory was movable: the first request of another type claims a block.
+/// assert_eq!(stats.claims_whole + stats.claims_part, 1);
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneStats {
     /// Times the zone lock was taken.
@@ -427,6 +486,17 @@ pub struct ZoneStats {
 
 /// A zone's main counters, summed over its CPUs. Fits on a small stack, unlike [`CpuStats`] and
 /// [`ZoneStats`].
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// yard.free(page, Order::ZERO).unwrap();
+/// let totals: ZoneTotals = yard.zone_totals(ZoneKind::Normal).unwrap();
+/// assert_eq!((totals.allocs, totals.frees, totals.failures), (1, 1, 0));
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ZoneTotals {
     /// Blocks allocated.

@@ -22,6 +22,14 @@ pub const SECTION_PAGES: u64 = 32768;
 pub const COSTLY_ORDER: u8 = 3;
 
 /// A page frame number: physical address divided by [`PAGE_SIZE`].
+///
+/// ```
+/// use pageyard::Pfn;
+///
+/// let pfn = Pfn::containing(0x1234_5678);
+/// assert_eq!((pfn, pfn.address()), (Pfn(0x1_2345), 0x1234_5000));
+/// assert_eq!(Pfn::from_address(0x1234_5678), None);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Pfn(pub u64);
 
@@ -76,6 +84,14 @@ impl fmt::Display for Pfn {
 }
 
 /// The size of a block: 2^order base pages, order 0 to [`MAX_ORDER`].
+///
+/// ```
+/// use pageyard::Order;
+///
+/// let order = Order::for_bytes(10_000).unwrap();
+/// assert_eq!((order.get(), order.pages()), (2, 4));
+/// assert_eq!(Order::new(11), None);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Order(u8);
 
@@ -137,6 +153,16 @@ impl fmt::Display for Order {
 
 /// What the pages of a pageblock are used for (spec §1.4). The numbers are the kernel's, except for
 /// `Isolate`, which is last there and has no fixed number.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// assert_eq!(yard.block_type(page), Some(MigrateType::Unmovable));
+/// assert_eq!(MigrateType::Unmovable.name(), "Unmovable");
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum MigrateType {
@@ -222,6 +248,16 @@ impl fmt::Display for MigrateType {
 }
 
 /// The zones of a node, from the scarcest addresses up (spec §1.2).
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// use pageyard::ZoneKind;
+///
+/// assert!(yard.zone_info(ZoneKind::Normal).is_some() && yard.zone_info(ZoneKind::Dma).is_none());
+/// assert_eq!(ZoneKind::Normal.name(), "Normal");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum ZoneKind {
@@ -266,11 +302,30 @@ impl fmt::Display for ZoneKind {
 }
 
 /// The number of a memory node.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// // Requests that prefer a node are served by others if it has no memory left.
+/// let page = yard.alloc_on(NodeId(0), Order::ZERO, Gfp::KERNEL)?;
+/// assert_eq!(yard.zone_of(page).unwrap().node, NodeId(0));
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct NodeId(pub u16);
 
 /// One zone of one node. A method that takes `impl Into<ZoneId>` interprets a [`ZoneKind`] alone as
 /// that zone of node 0.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let normal = ZoneId { node: NodeId(0), kind: ZoneKind::Normal };
+/// assert!(yard.zone_ids().eq([normal]));
+/// assert_eq!(ZoneId::from(ZoneKind::Normal), normal);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ZoneId {
     /// The zone's node.
@@ -298,6 +353,13 @@ impl fmt::Display for ZoneId {
 }
 
 /// The number of a CPU, counted from 0 without gaps.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// assert!(yard.is_up(CpuId(0)) && !yard.is_up(CpuId(1)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct CpuId(pub u32);
 

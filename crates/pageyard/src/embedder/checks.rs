@@ -9,6 +9,14 @@ use crate::base::units::Pfn;
 bitflags::bitflags! {
     /// Marks that users of a page have set. The bits are this library's own; those from
     /// [`OTHER`](PageFlags::OTHER) up belong to the embedder.
+    ///
+    /// ```
+    /// use pageyard::{PageFlags, PageState};
+    ///
+    /// // A dirty page may be freed, but must be clean when it is allocated again.
+    /// let dirty = PageState { flags: PageFlags::DIRTY, ..PageState::UNUSED };
+    /// assert!(dirty.wrong_at_free().is_none() && dirty.wrong_at_alloc().is_some());
+    /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct PageFlags: u32 {
         /// Locked by a user that works on it.
@@ -62,6 +70,14 @@ impl PageFlags {
 }
 
 /// A page's relation to a block that is used as one unit (a compound page).
+///
+/// ```
+/// use pageyard::{Link, PageState, Pfn};
+///
+/// let tail = PageState { link: Link::Tail(Pfn(64)), ..PageState::UNUSED };
+/// assert!(tail.wrong_in_compound(Pfn(64)).is_none());
+/// assert!(tail.wrong_in_compound(Pfn(32)).is_some());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Link {
     /// The page is in no such block.
@@ -75,6 +91,14 @@ pub enum Link {
 
 /// The state of a page as the embedder reports it
 /// ([`Defences::page_state`](crate::Defences::page_state)).
+///
+/// ```
+/// use pageyard::PageState;
+///
+/// let mapped = PageState { mapcount: 0, ..PageState::UNUSED };
+/// assert!(mapped.wrong_at_free().is_some());
+/// assert!(PageState::UNUSED.wrong_at_free().is_none());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageState {
     /// Number of mappings minus one: -1 means unmapped.
@@ -173,6 +197,14 @@ impl PageState {
 }
 
 /// What is wrong with a page.
+///
+/// ```
+/// use pageyard::{BadPage, PageState};
+///
+/// let shared = PageState { refcount: 2, ..PageState::UNUSED };
+/// assert_eq!(shared.wrong_at_free(), Some(BadPage::RefCount(2)));
+/// println!("{}", BadPage::RefCount(2)); // nonzero reference count 2
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadPage {
     /// The page is mapped. The count is one less than the number of mappings.

@@ -6,6 +6,13 @@ use crate::base::gfp::Gfp;
 use crate::base::units::{NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 /// How hard a direct compaction tries (§7.6). Higher is gentler, as in the kernel.
+///
+/// ```
+/// use pageyard::Priority;
+///
+/// // A higher priority is gentler, as in the kernel.
+/// assert!(Priority::Async > Priority::SyncLight && Priority::SyncLight > Priority::SyncFull);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Priority {
@@ -19,6 +26,17 @@ pub enum Priority {
 
 /// How compaction of a zone ended, or why it did not start. A higher value is better news, as in
 /// the kernel; a request that compacted several zones reports the highest.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// use pageyard::CompactResult;
+///
+/// let done = yard.compact_zone(ZoneKind::Normal, None, Priority::SyncLight);
+/// assert!(done.is_none_or(|result| result <= CompactResult::Success));
+/// assert_eq!(CompactResult::Complete.to_string(), "complete");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum CompactResult {
@@ -60,6 +78,15 @@ impl fmt::Display for CompactResult {
 }
 
 /// How patient a run is.
+///
+/// ```
+/// use pageyard::CompactEvent;
+/// use pageyard::compact::Mode;
+///
+/// fn is_patient(event: CompactEvent) -> bool {
+///     matches!(event, CompactEvent::Begin { mode: Mode::SyncLight | Mode::Sync, .. })
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Mode {
@@ -75,6 +102,16 @@ pub enum Mode {
 const MOST_SHIFT: u8 = 6;
 
 /// A zone's record of failed compactions.
+///
+/// ```
+/// use pageyard::Order;
+/// use pageyard::compact::Deferral;
+///
+/// let mut deferral = Deferral::default();
+/// deferral.failed(Order::HUGE);
+/// assert!(deferral.is_deferred(Order::HUGE), "one attempt is left out");
+/// assert!(!deferral.is_deferred(Order::HUGE));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Deferral {
     /// Attempts since the last failure.
@@ -134,6 +171,19 @@ impl Deferral {
 }
 
 /// One tracepoint of compaction, by the kernel's name.
+///
+/// ```
+/// use pageyard::{CompactEvent, CpuId, Event, Observer};
+///
+/// struct Log;
+/// impl Observer for Log {
+///     fn event(&self, cpu: CpuId, event: Event) {
+///         if let Event::Compact(CompactEvent::Migratepages { migrated, failed }) = event {
+///             // Log the two counts.
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompactEvent {
     /// `mm_compaction_try_to_compact_pages`: a request is about to compact.

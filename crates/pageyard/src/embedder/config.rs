@@ -39,6 +39,16 @@ pub trait Config {
 }
 
 /// A platform `E` with locks `L` and policy `P`, without further hooks.
+///
+/// ```
+/// use pageyard::{Bare, CpuId, Platform, Yard};
+///
+/// struct Machine;
+/// impl Platform for Machine {
+///     fn cpu(&self) -> CpuId { CpuId(0) }
+/// }
+/// type Allocator<'a> = Yard<'a, Bare<spin::mutex::SpinMutex<()>, Machine>>;
+/// ```
 pub struct Bare<L, E, P = Linux612>(PhantomData<(L, E, P)>);
 
 impl<L: RawMutex, E: Platform, P: Policy> Config for Bare<L, E, P> {
@@ -48,6 +58,18 @@ impl<L: RawMutex, E: Platform, P: Policy> Config for Bare<L, E, P> {
 }
 
 /// Hooks `H`, which include the platform, with locks `L` and policy `P`.
+///
+/// ```
+/// use pageyard::policy::PageChecked;
+/// use pageyard::{Defences, Hooked, PageState, Parts, Pfn, Yard};
+///
+/// struct Pages;
+/// impl Defences for Pages {
+///     fn page_state(&self, pfn: Pfn) -> PageState { PageState::UNUSED }
+/// }
+/// type Checked<'a> =
+///     Yard<'a, Hooked<spin::mutex::SpinMutex<()>, Parts<(), (), (), Pages>, PageChecked>>;
+/// ```
 pub struct Hooked<L, H, P = Linux612>(PhantomData<(L, H, P)>);
 
 impl<L: RawMutex, H: Hooks, P: Policy> Config for Hooked<L, H, P> {

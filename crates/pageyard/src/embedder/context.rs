@@ -5,6 +5,13 @@ use crate::base::node_mask::NodeMask;
 
 bitflags::bitflags! {
     /// Properties of the requesting task.
+    ///
+    /// ```
+    /// use pageyard::TaskFlags;
+    ///
+    /// let handler = TaskFlags::INTERRUPT | TaskFlags::REALTIME;
+    /// assert!(!handler.contains(TaskFlags::MEMALLOC));
+    /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
     pub struct TaskFlags: u32 {
         /// The task frees memory: it already reclaims, or may use all reserves (`PF_MEMALLOC`).
@@ -23,6 +30,14 @@ bitflags::bitflags! {
 }
 
 /// The nodes that a task may use.
+///
+/// ```
+/// use pageyard::{Context, Cpuset, NodeId, NodeMask};
+///
+/// let near = NodeMask::only(NodeId(0));
+/// let cpuset = Cpuset { allowed: near, hardwall: near.with(NodeId(1)) };
+/// let context = Context { cpuset: Some(cpuset), ..Context::default() };
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cpuset {
     /// The nodes of the task's own set.
@@ -32,6 +47,19 @@ pub struct Cpuset {
 }
 
 /// The requester of a block. The default is an ordinary task without restrictions.
+///
+/// ```
+/// use pageyard::{Context, Gfp, Reclaim, TaskFlags};
+///
+/// struct Tasks;
+/// impl Reclaim for Tasks {
+///     fn is_plain(&self, _: Gfp) -> bool { false }
+///     fn context(&self) -> Context {
+///         // A user's task inside a file system, which reclaim must not enter again.
+///         Context { flags: TaskFlags::USER, without: Gfp::FS, ..Context::default() }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Context {
     /// Properties of the task.

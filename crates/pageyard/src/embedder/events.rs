@@ -7,6 +7,21 @@ use crate::embedder::compact_events::CompactEvent;
 use crate::embedder::high::HighChange;
 
 /// One event. [`Observer::event`](crate::Observer::event) gets the CPU as a separate argument.
+///
+/// ```
+/// use std::cell::Cell;
+/// use pageyard::{CpuId, Event, Observer};
+///
+/// #[derive(Default)]
+/// struct Failures(Cell<u32>);
+/// impl Observer for Failures {
+///     fn event(&self, _: CpuId, event: Event) {
+///         if let Event::Alloc { pfn: None, .. } = event {
+///             self.0.set(self.0.get() + 1);
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// `mm_page_alloc`: a request completed; `None` if it failed.

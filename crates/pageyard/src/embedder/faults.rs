@@ -5,6 +5,21 @@ use crate::base::sync::{AtomicU64, Ordering::Relaxed};
 use crate::base::units::Order;
 
 /// Selects the requests that fail. The default fails none; its switches are the kernel's.
+///
+/// ```
+/// use pageyard::{FaultPlan, Faults, Gfp, Order};
+///
+/// // One in a hundred requests of order 3 and above fails, ten in all.
+/// let plan = FaultPlan {
+///     per_mille: 10,
+///     times: 10,
+///     min_order: Order::new(3).unwrap(),
+///     skip_direct_reclaim: false,
+///     ..FaultPlan::NONE
+/// };
+/// let faults = Faults::new(plan);
+/// assert!(!faults.hit(Order::ZERO, Gfp::KERNEL));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FaultPlan {
     /// How many in a thousand of the requests that pass all other tests fail.

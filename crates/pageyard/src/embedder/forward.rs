@@ -16,7 +16,7 @@
 ///         // Count here.
 ///         self.inner.event(cpu, event);
 ///     }
-///     pageyard::forward_hooks!(inner: touch report warn);
+///     pageyard::forward_hooks!(inner: sees_every_block touch report warn);
 /// }
 /// ```
 #[macro_export]
@@ -84,8 +84,14 @@ macro_rules! forward_hooks {
     (@method is_unevictable $($to:tt)*) => {
         $crate::forward_hooks!(@forward $($to)*, Reclaim is_unevictable(pfn: $crate::Pfn, order: $crate::Order) -> bool);
     };
+    (@method report_order $($to:tt)*) => {
+        $crate::forward_hooks!(@forward $($to)*, Reclaim report_order() -> Option<$crate::Order>);
+    };
     (@method report_free $($to:tt)*) => {
         $crate::forward_hooks!(@forward $($to)*, Reclaim report_free(blocks: &[($crate::Pfn, $crate::Order)]) -> bool);
+    };
+    (@method sees_every_block $($to:tt)*) => {
+        $crate::forward_hooks!(@forward $($to)*, Observer sees_every_block() -> bool);
     };
     (@method event $($to:tt)*) => {
         $crate::forward_hooks!(@forward $($to)*, Observer event(cpu: $crate::CpuId, event: $crate::Event));

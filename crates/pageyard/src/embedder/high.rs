@@ -1,6 +1,13 @@
 //! Why `high` of the per-CPU lists changes (spec §5.4, §5.8, §5.10, §5.14).
 
 /// Why `high` changed.
+///
+/// ```
+/// use pageyard::HighReason;
+///
+/// let names: Vec<_> = HighReason::ALL.iter().map(|r| r.name()).collect();
+/// assert_eq!(names[..3], ["limits", "refill", "free"]);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum HighReason {
@@ -51,6 +58,20 @@ impl HighReason {
 }
 
 /// One change of `high`, with the state around it. Counts are base pages.
+///
+/// ```
+/// use pageyard::{CpuId, Event, HighChange, Observer};
+///
+/// struct Log;
+/// impl Observer for Log {
+///     const SEES_TUNING: bool = true;
+///     fn event(&self, cpu: CpuId, event: Event) {
+///         if let Event::High { change: HighChange { from, to, reason, .. }, .. } = event {
+///             // Log that the CPU's `high` went from `from` to `to`.
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HighChange {
     /// The old value.

@@ -24,6 +24,16 @@ use crate::embedder::report::Report;
 /// to its owner. Isolation is undone, and a block that was to be migrated stays in place. With a
 /// policy that fills free memory, a block that is being allocated or freed may be
 /// [out of use](crate::OutOfUse).
+///
+/// ```
+/// use pageyard::{Gfp, Hooks, Order};
+///
+/// /// Whether a request would be made to fail.
+/// fn fails(hooks: &impl Hooks) -> bool {
+///     hooks.fail(Order::ZERO, Gfp::KERNEL)
+/// }
+/// assert!(!fails(&()));
+/// ```
 pub trait Hooks: Platform + Reclaim + Observer + Defences {}
 
 impl<T: Platform + Reclaim + Observer + Defences> Hooks for T {}
@@ -56,6 +66,14 @@ pub trait Reclaim {
     /// Free blocks of this order and above are reported to [`report_free`](Reclaim::report_free)
     /// (§9.9). `None` compiles reporting out.
     const REPORT_ORDER: Option<Order> = None;
+
+    /// Returns the order from which on free blocks are reported: the same at every call, and not
+    /// below [`REPORT_ORDER`](Reclaim::REPORT_ORDER). `None` reports nothing. For hooks that choose
+    /// at run time; the default is the constant.
+    #[inline(always)]
+    fn report_order(&self) -> Option<Order> {
+        Self::REPORT_ORDER
+    }
 
     /// Returns whether the caller's context neither restricts a request with these flags nor
     /// entitles it to more. Such a caller has no set of nodes, no scope that removes flags and no
@@ -222,6 +240,13 @@ pub trait Observer {
     /// one page like an ordinary request (§6.1).
     const SEES_EVERY_BLOCK: bool = false;
 
+    /// Returns whether [`event`](Observer::event) must receive every allocated block. For hooks
+    /// that choose at run time; the default is [`SEES_EVERY_BLOCK`](Observer::SEES_EVERY_BLOCK).
+    #[inline(always)]
+    fn sees_every_block(&self) -> bool {
+        Self::SEES_EVERY_BLOCK
+    }
+
     /// Whether [`touch`](Observer::touch) receives the descriptors that list operations access. If
     /// not, it compiles to nothing.
     const SEES_TOUCHES: bool = false;
@@ -323,6 +348,18 @@ pub trait Defences {
 }
 
 /// The result of moving a block ([`Reclaim::relocate`]).
+///
+/// ```
+/// use pageyard::{Order, Pfn, Reclaim, Relocation};
+///
+/// struct Owners;
+/// impl Reclaim for Owners {
+///     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+///         // Look the owner of `from` up, copy the block, and make `to` the owner's.
+///         Relocation::Refused
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relocation {
     /// Contents and owner are at the new place. The old block belongs to the allocator.
@@ -343,7 +380,7 @@ impl Defences for () {}
 impl<T: Reclaim> Reclaim for &T {
     const REPORT_ORDER: Option<Order> = T::REPORT_ORDER;
     crate::forward_hooks!(@deref: is_plain context task dirty_ok reclaim reclaimable node_reclaim node_caches throttle
-        out_of_memory keep_trying wake_reclaim wake_compaction relocate is_unevictable report_free);
+        out_of_memory keep_trying wake_reclaim wake_compaction relocate is_unevictable report_order report_free);
 }
 
 impl<T: Observer> Observer for &T {
@@ -351,7 +388,7 @@ impl<T: Observer> Observer for &T {
     const SEES_TUNING: bool = T::SEES_TUNING;
     const SEES_EVERY_BLOCK: bool = T::SEES_EVERY_BLOCK;
     const SEES_TOUCHES: bool = T::SEES_TOUCHES;
-    crate::forward_hooks!(@deref: event touch report warn);
+    crate::forward_hooks!(@deref: sees_every_block event touch report warn);
 }
 
 impl<T: Defences> Defences for &T {

@@ -73,7 +73,7 @@ impl<E: Platform, R, O, D> Platform for Parts<E, R, O, D> {
 impl<E, R: Reclaim, O, D> Reclaim for Parts<E, R, O, D> {
     const REPORT_ORDER: Option<Order> = R::REPORT_ORDER;
     crate::forward_hooks!(reclaim: is_plain context task dirty_ok reclaim reclaimable node_reclaim node_caches throttle
-        out_of_memory keep_trying wake_reclaim wake_compaction relocate is_unevictable report_free);
+        out_of_memory keep_trying wake_reclaim wake_compaction relocate is_unevictable report_order report_free);
 }
 
 impl<E, R, O: Observer, D> Observer for Parts<E, R, O, D> {
@@ -81,7 +81,7 @@ impl<E, R, O: Observer, D> Observer for Parts<E, R, O, D> {
     const SEES_TUNING: bool = O::SEES_TUNING;
     const SEES_EVERY_BLOCK: bool = O::SEES_EVERY_BLOCK;
     const SEES_TOUCHES: bool = O::SEES_TOUCHES;
-    crate::forward_hooks!(observer: event touch report warn);
+    crate::forward_hooks!(observer: sees_every_block event touch report warn);
 }
 
 impl<E, R, O, D: Defences> Defences for Parts<E, R, O, D> {

@@ -5,6 +5,16 @@
 pub const POISON_BYTE: u8 = 0xaa;
 
 /// Damage to the pattern.
+///
+/// ```
+/// use pageyard::poison;
+///
+/// let mut page = [0; 4096];
+/// poison::fill(&mut page);
+/// page[100] ^= 1;
+/// let damage = poison::inspect(&page).unwrap();
+/// assert_eq!((damage.first, damage.last, damage.single_bit), (100, 100, true));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Corruption {
     /// Offset of the first byte that differs, from the start of the inspected memory.

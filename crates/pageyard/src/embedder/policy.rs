@@ -15,6 +15,15 @@ use core::marker::PhantomData;
 use crate::base::gfp::Gfp;
 
 /// Provides an allocator's rules.
+///
+/// ```
+/// use pageyard::policy::{Linux612, Policy};
+///
+/// fn keeps_high_orders(policy: impl Policy) -> bool {
+///     policy.rules().high_order_lists
+/// }
+/// assert!(keeps_high_orders(Linux612));
+/// ```
 pub trait Policy: Copy {
     /// Returns the allocator's rules: the same at every call.
     fn rules(&self) -> &Rules;
@@ -36,6 +45,15 @@ impl Policy for &Rules {
 }
 
 /// A policy known at compile time.
+///
+/// ```
+/// use pageyard::policy::{Linux61, StaticPolicy};
+///
+/// fn describe<P: StaticPolicy>() -> String {
+///     format!("{}: types carried: {}", P::NAME, P::RULES.carried_types)
+/// }
+/// assert_eq!(describe::<Linux61>(), "Linux61: types carried: true");
+/// ```
 pub trait StaticPolicy: Policy {
     /// The policy's name in tables and on the command line.
     const NAME: &'static str;
@@ -46,6 +64,17 @@ pub trait StaticPolicy: Policy {
 }
 
 /// Everything a policy may choose.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Lock = spin::mutex::SpinMutex<()>;
+/// use pageyard::policy::{Linux612, Rules, StaticPolicy};
+///
+/// // A policy chosen at run time is a reference to rules.
+/// static RULES: Rules = Rules { high_order_lists: false, ..Linux612::RULES };
+/// let yard: Yard<'_, Bare<Lock, (), &Rules>> = Yard::with_policy(Parts::new(()), &RULES);
+/// assert!(!yard.policy().high_order_lists);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
     /// Keep orders 1 to 3 and 9 on the per-CPU lists, not only order 0 (§5.2).
@@ -79,6 +108,14 @@ pub struct Rules {
 
 /// Checks and defences (spec §11), all off by default. They are part of the policy so that a
 /// disabled one compiles to nothing. The kernel uses boot parameters instead.
+///
+/// ```
+/// use pageyard::policy::{Linux612, Rules, Safety, StaticPolicy};
+///
+/// let safety = Safety { poison: true, ..Safety::OFF };
+/// assert!(safety.checks_pages());
+/// let poisoned = Rules { safety, ..Linux612::RULES };
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Safety {
     /// Check the embedder's own description of every page when it is freed and when it is allocated
@@ -162,6 +199,13 @@ impl Safety {
 }
 
 /// How pages move from the per-CPU lists to the zone.
+///
+/// ```
+/// use pageyard::policy::{BulkFree, Linux612, Rules, StaticPolicy, TwoPassBulkFree};
+///
+/// let rules = Rules { bulk_free: BulkFree::TwoPass, ..Linux612::RULES };
+/// assert_eq!(rules, <TwoPassBulkFree>::RULES);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BulkFree {
     /// One pass under the zone lock: a list is emptied before the next is examined (§5.12).
@@ -175,6 +219,13 @@ pub enum BulkFree {
 }
 
 /// How a request is served when its own type has no free block.
+///
+/// ```
+/// use pageyard::policy::{Fallback, LargestFirst, Linux612, StaticPolicy};
+///
+/// assert_eq!(Linux612::RULES.fallback, Fallback::ClaimThenSteal);
+/// assert_eq!(<LargestFirst>::RULES.fallback, Fallback::LargestBlock);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallback {
     /// Look for a block to claim, from the largest order down. If there is none, steal, from the
@@ -185,6 +236,13 @@ pub enum Fallback {
 }
 
 /// The tuning of the per-CPU lists, step by step (spec §5.17).
+///
+/// ```
+/// use pageyard::policy::{Linux612, PcpRules, Rules, StaticPolicy};
+///
+/// let pcp = PcpRules { scale_max: 0, ..Linux612::RULES.pcp };
+/// let one_batch_at_a_time = Rules { pcp, ..Linux612::RULES };
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PcpRules {
     /// How `high` is computed: its fixed value, or its initial value if it is tuned.
@@ -216,6 +274,13 @@ pub struct PcpRules {
 }
 
 /// How the `high` of a zone's per-CPU lists is computed (§5.4).
+///
+/// ```
+/// use pageyard::policy::{High, Linux612, PcpRules, StaticPolicy};
+///
+/// let pcp = PcpRules { high: High::SixBatches, ..Linux612::RULES.pcp };
+/// assert_ne!(pcp, Linux612::RULES.pcp);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum High {
     /// The CPU's share of the low watermark, but at least four batches.
@@ -225,6 +290,13 @@ pub enum High {
 }
 
 /// When FREE_HIGH_BATCH is set for a CPU (§5.13).
+///
+/// ```
+/// use pageyard::policy::{KeepBatch, Linux612, PcpRules, StaticPolicy};
+///
+/// let pcp = PcpRules { keep_batch: KeepBatch::Never, ..Linux612::RULES.pcp };
+/// assert_ne!(pcp, Linux612::RULES.pcp);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeepBatch {
     /// Never.
@@ -236,6 +308,13 @@ pub enum KeepBatch {
 }
 
 /// When a refill raises `high`.
+///
+/// ```
+/// use pageyard::policy::{Growth, Linux612, PcpRules, StaticPolicy};
+///
+/// let pcp = PcpRules { growth: Growth::Fixed, ..Linux612::RULES.pcp };
+/// assert_ne!(pcp, Linux612::RULES.pcp);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Growth {
     /// Never: `high` is fixed.
@@ -247,6 +326,13 @@ pub enum Growth {
 }
 
 /// How the per-CPU lists use the high watermark.
+///
+/// ```
+/// use pageyard::policy::{BelowHigh, Linux612, PcpRules, StaticPolicy};
+///
+/// let pcp = PcpRules { below_high: BelowHigh::Ignored, ..Linux612::RULES.pcp };
+/// assert_ne!(pcp, Linux612::RULES.pcp);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BelowHigh {
     /// They ignore it.
@@ -258,6 +344,13 @@ pub enum BelowHigh {
 }
 
 /// The decay of `high` in one tick (§5.14).
+///
+/// ```
+/// use pageyard::policy::{Decay, Linux612, PcpRules, StaticPolicy};
+///
+/// let pcp = PcpRules { decay: Decay::None, ..Linux612::RULES.pcp };
+/// assert_ne!(pcp, Linux612::RULES.pcp);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decay {
     /// None. The tick drains nothing.
@@ -318,6 +411,13 @@ const STEP9: PcpRules = PcpRules { count_min: true, ..STEP8 };
 const STEP10: PcpRules = PcpRules { free_count: true, ..STEP9 };
 
 /// A policy or modifier that is chosen by name, for example on a command line.
+///
+/// ```
+/// use pageyard::policy::POLICIES;
+///
+/// let old = POLICIES.iter().find(|p| p.name == "Linux61").unwrap();
+/// assert!(old.makes.carried_types);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Named<T> {
     /// The name of the type.
@@ -516,6 +616,13 @@ pub const fn guarded(min_order: u8, rules: Rules) -> Rules {
 
 /// Turns the parts of orders below `MIN_ORDER` that a split leaves over into guards (§11.6, the
 /// kernel's `debug_guardpage_minorder`). Orders above [`MAX_GUARD_ORDER`] do not compile.
+///
+/// ```
+/// use pageyard::policy::{Guarded, PageChecked, StaticPolicy};
+///
+/// type Debugging = Guarded<3, PageChecked>;
+/// assert_eq!(Debugging::RULES.safety.guard_min_order, 3);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Guarded<const MIN_ORDER: u8, P = Linux612>(PhantomData<P>);
 

@@ -5,6 +5,12 @@ use crate::base::node_mask::NodeMask;
 use crate::base::units::{NodeId, Order, ZoneKind};
 
 /// The watermarks of a zone, from the lowest up (§3.2).
+///
+/// ```
+/// use pageyard::Mark;
+///
+/// assert_ne!(Mark::Low, Mark::High);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Mark {
@@ -22,6 +28,19 @@ pub enum Mark {
 pub(crate) const SWAP_CLUSTER_MAX: u64 = 32;
 
 /// A request for reclaim.
+///
+/// ```
+/// use pageyard::{Reclaim, ReclaimJob};
+///
+/// struct Cache;
+/// impl Reclaim for Cache {
+///     fn reclaim(&self, job: &ReclaimJob) -> u64 {
+///         let most = if job.may_write { job.pages } else { job.pages / 2 };
+///         // Free `most` pages of the cache; return how many it were.
+///         # 0
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReclaimJob {
     /// The node where memory is needed most.
@@ -46,6 +65,18 @@ pub struct ReclaimJob {
 
 /// The limits for reclaiming from a near node before a farther one is used
 /// ([`Reclaim::node_reclaim`](crate::Reclaim::node_reclaim), §2.8 step 6).
+///
+/// ```
+/// use pageyard::{NodeReclaimJob, NodeReclaim, Reclaim};
+///
+/// struct Caches;
+/// impl Reclaim for Caches {
+///     fn node_reclaim(&self, job: &NodeReclaimJob) -> NodeReclaim {
+///         // Free `job.pages` clean pages of `job.node`, dirty ones only if `job.may_write`.
+///         NodeReclaim::NoScan
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeReclaimJob {
     /// The node.
@@ -67,6 +98,18 @@ pub struct NodeReclaimJob {
 }
 
 /// The freeable pages of a node ([`Reclaim::node_caches`](crate::Reclaim::node_caches)).
+///
+/// ```
+/// use pageyard::{NodeCaches, NodeReclaimJob, Reclaim};
+///
+/// struct Caches;
+/// impl Reclaim for Caches {
+///     fn node_caches(&self, job: &NodeReclaimJob) -> Option<NodeCaches> {
+///         // Pages of this node's caches.
+///         Some(NodeCaches { unmapped: 4096, slab: 512 })
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeCaches {
     /// Unmapped page cache. If the job may unmap or write pages, includes the pages that this makes
@@ -78,6 +121,18 @@ pub struct NodeCaches {
 
 /// The outcome of reclaiming from a near node before a farther one is used
 /// ([`Reclaim::node_reclaim`](crate::Reclaim::node_reclaim)).
+///
+/// ```
+/// use pageyard::{NodeReclaim, NodeReclaimJob, Reclaim};
+///
+/// struct Caches;
+/// impl Reclaim for Caches {
+///     fn node_reclaim(&self, job: &NodeReclaimJob) -> NodeReclaim {
+///         // Nothing of `job.node` can be freed.
+///         NodeReclaim::Full
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeReclaim {
     /// Not tried: not allowed here, or another task is already doing it.
@@ -91,6 +146,20 @@ pub enum NodeReclaim {
 }
 
 /// How waiting for background reclaim ended ([`Reclaim::throttle`](crate::Reclaim::throttle)).
+///
+/// ```
+/// use pageyard::{NodeId, Reclaim, Throttle};
+///
+/// struct Tasks;
+/// impl Reclaim for Tasks {
+///     fn throttle(&self, _: NodeId, _: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
+///         while !enough() {
+///             std::thread::yield_now();
+///         }
+///         Throttle::Done
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Throttle {
     /// There is enough memory, or the time is up.
@@ -100,6 +169,18 @@ pub enum Throttle {
 }
 
 /// What the out-of-memory hook did ([`Reclaim::out_of_memory`](crate::Reclaim::out_of_memory)).
+///
+/// ```
+/// use pageyard::{Oom, Reclaim, ReclaimJob};
+///
+/// struct Killer;
+/// impl Reclaim for Killer {
+///     fn out_of_memory(&self, job: &ReclaimJob) -> Oom {
+///         // A task was made to exit: its memory will be free soon.
+///         Oom::Progress
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Oom {
     /// A task is freeing memory or will do so soon.

@@ -8,6 +8,17 @@ use crate::embedder::checks::BadPage;
 use crate::embedder::poison::Corruption;
 
 /// A fault of memory or a mistake in its use, for the log.
+///
+/// ```
+/// use pageyard::{Observer, Report};
+///
+/// struct Log;
+/// impl Observer for Log {
+///     fn report(&self, report: Report) {
+///         // Locks may be held: format it into a ring, not into memory of the allocator.
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
     /// A page is not in the state of an unused page. Its whole block is now out of use (§11.2).

@@ -24,6 +24,18 @@ pub const fn clamp(v: i32, lo: i32, hi: i32) -> i32 {
 }
 
 /// The state of a zone that its per-CPU lists react to.
+///
+/// ```
+/// use pageyard::policy::{Linux612, StaticPolicy};
+/// use pageyard::tuning::{Limits, Pressure, Tuning};
+///
+/// let limits = Limits { batch: 63, high_min: 500, high_max: 5000 };
+/// let mut lists = Tuning { limits, ..Tuning::default() };
+/// let short = Pressure { reclaim_active: false, below_high: true };
+/// // A refill takes a batch; `high` does not grow while memory is short.
+/// assert_eq!(lists.nr_alloc(&Linux612::RULES.pcp, 0, short), 63);
+/// assert_eq!(lists.high, 500);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pressure {
     /// Background reclaim is active (RECLAIM_ACTIVE).
@@ -49,6 +61,15 @@ impl Pressure {
 }
 
 /// The limits of a pageset (§5.4).
+///
+/// ```
+/// use pageyard::policy::{Linux612, StaticPolicy};
+/// use pageyard::tuning::Limits;
+///
+/// // A zone of 4 GiB with 8 CPUs.
+/// let limits = Limits::of_zone(&Linux612::RULES.pcp, 1 << 20, 20_000, 8, 0);
+/// assert_eq!((limits.batch, limits.high_min), (63, 2500));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
     /// Pages moved between list and zone at once, before scaling.
@@ -106,6 +127,14 @@ pub fn high_size(managed: u64, low: u64, cpus: u32, fraction: u32, batch: i32) -
 }
 
 /// A CPU's share of its caches, in bytes (§5.13).
+///
+/// ```
+/// use pageyard::policy::{Linux612, StaticPolicy};
+/// use pageyard::tuning::{CacheSlice, batch, keeps_batch};
+///
+/// let slice = CacheSlice { last_level: 2 << 20, all_levels: 3 << 20 };
+/// assert!(keeps_batch(&Linux612::RULES.pcp, slice, batch(1 << 20)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheSlice {
     /// Share of the last-level cache: its size divided by the number of CPUs that share it.
@@ -129,6 +158,16 @@ pub fn keeps_batch(rules: &PcpRules, slice: CacheSlice, batch: i32) -> bool {
 /// The methods do not check for overflow. They expect the values that a snapshot may hold: counts
 /// of 0 to [`MAX_PAGES`] and a batch of at most [`MAX_BATCH`]. `alloc_factor` is at most 6,
 /// `free_factor` at most 14, and orders at most [`Order::MAX`](crate::Order::MAX).
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// let tuning = yard.pageset(ZoneKind::Normal, CpuId(0)).unwrap();
+/// assert!(tuning.count > 0 && tuning.high >= tuning.limits.high_min);
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tuning {
     /// Pages on all lists of the pageset.
@@ -150,6 +189,14 @@ pub struct Tuning {
 }
 
 /// The bounds within which a free only updates counters ([`Tuning::free_quietly`]).
+///
+/// ```
+/// use pageyard::policy::{Linux612, StaticPolicy};
+/// use pageyard::tuning::Tuning;
+///
+/// let room = Tuning::default().room(&Linux612::RULES.pcp);
+/// assert!(room.pages <= 0, "disabled lists have none");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Room {
     /// A free that leaves the count below this does not move `high` and drains nothing, except

@@ -122,6 +122,14 @@ impl<C: Config> Locked<'_, '_, C> {
 }
 
 /// Statistics of an area.
+///
+/// ```
+/// use pageyard::CmaStats;
+///
+/// // As `CmaArea::stats` returns it.
+/// let stats = CmaStats { alloc_success: 3, alloc_fail: 1, used: 96 };
+/// assert_eq!(stats.alloc_success + stats.alloc_fail, 4);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CmaStats {
     /// Requests served (`cma_alloc_success`).
@@ -139,6 +147,21 @@ pub struct CmaStats {
 /// other. That includes [migrating](crate::Reclaim::relocate) pages and allocating room for them.
 /// If those may sleep, `M` must be a lock whose holder may sleep. They must not allocate from the
 /// area.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// # use std::sync::atomic::AtomicU64;
+/// let start = yard.zone_info(ZoneKind::Normal).unwrap().start;
+/// let range = start..Pfn(start.0 + 4096);
+/// let words = [const { AtomicU64::new(0) }; 64];
+/// let area = CmaArea::<spin::mutex::SpinMutex<()>>::new(&yard, range, Order::ZERO, &words)?;
+/// let buffer = area.alloc(&yard, 100, 1, Gfp::KERNEL)?;
+/// assert_eq!(area.stats().used, 100);
+/// area.free(&yard, buffer, 100)?;
+/// # Ok::<(), CmaError>(())
+/// ```
 #[derive(Debug)]
 pub struct CmaArea<'b, M: RawMutex> {
     base: Pfn,

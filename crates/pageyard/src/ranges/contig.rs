@@ -21,6 +21,17 @@ use crate::zone::state::Zone;
 
 /// Why a contiguous range could not be allocated. Nothing is allocated then, though blocks may have
 /// moved.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// let range = page..Pfn(page.0 + 1);
+/// let taken = yard.alloc_contig(range, MigrateType::Movable, Gfp::KERNEL);
+/// assert!(matches!(taken, Err(error) if error.errno() == -16));
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContigError {
     /// The range is invalid, or a pageblock that it touches cannot be isolated.

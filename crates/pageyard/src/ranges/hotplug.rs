@@ -39,6 +39,15 @@ const MOST_WALKS: u32 = 16;
 const MOST_PAUSES: u32 = 1 << 16;
 
 /// Why memory was not added or removed. The zone is unchanged, though blocks may have moved.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let start = yard.zone_info(ZoneKind::Normal).unwrap().start;
+/// // Not a whole section.
+/// assert!(yard.offline(start..Pfn(start.0 + 512)).is_err());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HotplugError {
     /// This end of the range is not a section boundary: not a multiple of [`SECTION_PAGES`].

@@ -21,6 +21,16 @@ use crate::zone::at::Locked;
 use crate::zone::defences_state::change;
 
 /// The result of poisoning a frame.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// let done: Poisoned = yard.poison_frame(page).unwrap();
+/// assert_eq!(yard.is_poisoned(page), Some(true));
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Poisoned {
     /// It is out of use.

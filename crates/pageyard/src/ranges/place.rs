@@ -27,6 +27,19 @@ use crate::zone::mobility::fallbacks;
 use crate::zone::state::Zone;
 
 /// Constraints on where a block may lie.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// use pageyard::Place;
+///
+/// let below = Pfn::containing(0x1_0200_0000);
+/// let place = Place { align: 64, below: Some(below) };
+/// let block = yard.alloc_with(Order::ZERO, Gfp::KERNEL, place)?;
+/// assert!(block < below && block.0 % 64 == 0);
+/// # Ok::<(), PlaceError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The block's first frame is a multiple of this: a power of two, in pages. A block is always

@@ -26,7 +26,24 @@ const BLOCKS_PER_CALL: u64 = 16 * BATCH as u64;
 /// Blocks inspected under one hold of the zone lock by `report_free_pages`.
 const LOOKS: u32 = 4096;
 
-/// Free pages of a zone in blocks of [`Reclaim::REPORT_ORDER`] and above (§9.9).
+/// Free pages of a zone in blocks of [`Reclaim::report_order`] and above (§9.9).
+///
+/// ```
+/// # use pageyard::*;
+/// struct Balloon;
+/// impl Reclaim for Balloon {
+///     const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
+///     fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool { true }
+/// }
+/// # type Lock = spin::mutex::SpinMutex<()>;
+/// let hooks = Parts::new(()).reclaim(Balloon);
+/// let yard: Yard<'_, Hooked<Lock, Parts<(), Balloon>>> =
+///     Yard::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, hooks)?;
+/// let done = yard.report_free_pages(ZoneKind::Normal, Order::MAX, 4096);
+/// let reported: Reported = yard.reported(ZoneKind::Normal).unwrap();
+/// assert_eq!(reported.reported, done);
+/// # Ok::<(), InitError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reported {
     /// Pages in blocks that have not been reported.
@@ -45,7 +62,7 @@ impl<C: Config> Yard<'_, C> {
     /// Returns the nanoseconds until the next call, or `None` if there is nothing to report. An
     /// embedder's thread should call it repeatedly at that interval.
     pub fn report_free_blocks(&self) -> Option<u64> {
-        let least = <C::Hooks as Reclaim>::REPORT_ORDER?;
+        let least = self.hooks.report_order()?;
         let cpu = self.hooks.cpu();
         let now = self.hooks.now();
         let mut next = None;
@@ -80,7 +97,7 @@ impl<C: Config> Yard<'_, C> {
     /// Returns how much of a zone's free memory has been reported and how much has not. `None` if
     /// there is no such zone or the hooks never report. Takes no lock.
     pub fn reported(&self, zone: impl Into<ZoneId>) -> Option<Reported> {
-        let least = <C::Hooks as Reclaim>::REPORT_ORDER?;
+        let least = self.hooks.report_order()?;
         let z = self.zone(zone)?;
         let (reported, retaken) = (z.report.reported.load(Relaxed), z.report.retaken.load(Relaxed));
         let free = (least.get()..=MAX_ORDER).map(|o| z.areas.blocks(o) << o).sum::<u64>();
@@ -93,7 +110,7 @@ impl<C: Config> Yard<'_, C> {
     /// Reads the zone's own counter, without the per-CPU deltas (§9.2). Pages on per-CPU lists do
     /// not count as free. `None` if there is no such zone or the hooks never report.
     pub fn take_lowest_free(&self, zone: impl Into<ZoneId>) -> Option<u64> {
-        <C::Hooks as Reclaim>::REPORT_ORDER?;
+        self.hooks.report_order()?;
         let cpu = self.hooks.cpu();
         let at = self.at(self.zone(zone)?, cpu)?;
         let _locked = at.lock();
@@ -112,7 +129,7 @@ impl<C: Config> Yard<'_, C> {
     /// less than one block, the limit is one block, provided that those pages hold two; otherwise
     /// nothing is reported.
     ///
-    /// Blocks below [`Reclaim::REPORT_ORDER`] are never reported, whatever `least` says. With
+    /// Blocks below [`Reclaim::report_order`] are never reported, whatever `least` says. With
     /// [`Order::MAX`], a load that the unreported memory can serve fetches nothing back: smaller
     /// blocks that are reported are used before larger ones that are not.
     ///
@@ -121,7 +138,7 @@ impl<C: Config> Yard<'_, C> {
         use MigrateType::{Cma, HighAtomic, Movable, Reclaimable, Unmovable};
         let cpu = self.hooks.cpu();
         let at = self.zone(zone).and_then(|z| self.at(z, cpu));
-        let (Some(at), Some(lowest)) = (at, <C::Hooks as Reclaim>::REPORT_ORDER) else { return 0 };
+        let (Some(at), Some(lowest)) = (at, self.hooks.report_order()) else { return 0 };
         let mut done = 0;
         for order in (lowest.max(least).get()..=MAX_ORDER).rev() {
             for t in [Movable, Reclaimable, Unmovable, HighAtomic, Cma] {
@@ -149,7 +166,7 @@ impl<C: Config> Locked<'_, '_, C> {
     /// Accounts for a report mark that is about to be overwritten with the free block's state.
     #[inline(always)]
     pub(crate) fn forget_report(&self, idx: u32, order: u8, taken: bool) {
-        if let Some(least) = <C::Hooks as Reclaim>::REPORT_ORDER
+        if let Some(least) = self.hooks.report_order()
             && order >= least.get()
             && self.zone.map.frame(idx).state().is_reported()
         {

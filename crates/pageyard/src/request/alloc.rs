@@ -25,6 +25,16 @@ use crate::zone::state::{BELOW_HIGH, BOOSTED_WATERMARK, ZONELIST_STALE, Zone, fi
 use crate::zone::zonelist::Zonelist;
 
 /// Why a request failed.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// use pageyard::AllocError;
+///
+/// let contradiction = Gfp::KERNEL | Gfp::MOVABLE | Gfp::RECLAIMABLE;
+/// assert_eq!(yard.alloc(Order::ZERO, contradiction), Err(AllocError::BadType));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocError {
     /// No zone that the request may use has a block that it may take.

@@ -171,7 +171,7 @@ impl<'a, C: Config> Yard<'a, C> {
         if missing == 0 {
             return Ok(Start::Nothing);
         }
-        if Self::comes_singly(gfp) || missing == 1 {
+        if self.comes_singly(gfp) || missing == 1 {
             return Ok(Start::One);
         }
         if self.hooks.fail(Order::ZERO, gfp) {
@@ -187,8 +187,8 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Whether a bulk request must allocate page by page: because every block is observed, or
     /// because each page is charged (§6.1).
-    fn comes_singly(gfp: Gfp) -> bool {
-        <C::Hooks as Observer>::SEES_EVERY_BLOCK || gfp.contains(Gfp::ACCOUNT)
+    fn comes_singly(&self, gfp: Gfp) -> bool {
+        self.hooks.sees_every_block() || gfp.contains(Gfp::ACCOUNT)
     }
 
     /// Returns the first zone that would stay above its low watermark without the wanted pages,

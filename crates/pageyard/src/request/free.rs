@@ -22,6 +22,16 @@ use crate::zone::state::Zone;
 /// If several CPUs [`free`](Yard::free) the same block concurrently, one succeeds and the others
 /// get an error. Only [`free_owned`](Yard::free_owned) and
 /// [`free_batch_owned`](Yard::free_batch_owned) leave such races to the caller.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// yard.free(page, Order::ZERO).unwrap();
+/// assert_eq!(yard.free(page, Order::ZERO), Err(FreeError::DoubleFree));
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeError {
     /// The frame lies in no zone.
@@ -81,6 +91,16 @@ impl fmt::Display for FreeError {
 impl core::error::Error for FreeError {}
 
 /// Why a batch was not freed. Nothing has changed.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// let error: BatchError = yard.free_batch_of(Order::ZERO, &[page, Pfn(0)]).unwrap_err();
+/// assert_eq!((error.index, error.error), (1, FreeError::Foreign));
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchError {
     /// The index of the block at fault.

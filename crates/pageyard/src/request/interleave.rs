@@ -10,6 +10,14 @@ use crate::embedder::config::Config;
 use crate::request::alloc::AllocError;
 
 /// Round-robin choice among a set of nodes.
+///
+/// ```
+/// use pageyard::{Interleave, NodeId, NodeMask};
+///
+/// let nodes = NodeMask::only(NodeId(0)).with(NodeId(2));
+/// let turns = Interleave::new(nodes);
+/// assert_ne!(turns.next(), turns.next());
+/// ```
 #[derive(Debug)]
 pub struct Interleave {
     nodes: NodeMask,

@@ -132,6 +132,17 @@ fn is_boosted<R: RawMutex>(node: &Node<'_, R>, highest: ZoneKind) -> bool {
 }
 
 /// The next action of a background reclaimer.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// use pageyard::ReclaimTask;
+///
+/// // Nothing was asked for, so there is nothing to do.
+/// let mut kswapd = yard.kswapd(NodeId(0)).unwrap();
+/// assert!(!matches!(kswapd.next(0), ReclaimTask::Reclaim(_)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReclaimTask {
     /// Reclaim memory, then pass the number of freed pages to [`Kswapd::next`].
@@ -143,6 +154,21 @@ pub enum ReclaimTask {
 }
 
 /// The background reclaimer of one node, as a state machine ([`Yard::kswapd`]).
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let mut kswapd = yard.kswapd(NodeId(0)).unwrap();
+/// let mut freed = 0;
+/// loop {
+///     match kswapd.next(freed) {
+///         // Free up to `job.pages` pages.
+///         ReclaimTask::Reclaim(job) => freed = 0,
+///         ReclaimTask::Nap(_) | ReclaimTask::Sleep => break,
+///     }
+/// }
+/// ```
 pub struct Kswapd<'y, 'a, C: Config> {
     yard: &'y Yard<'a, C>,
     node: &'a Node<'a, C::Lock>,

@@ -16,6 +16,18 @@ use crate::embedder::report::Report;
 const POISON_REPORTS: (u64, u64) = (10, 5_000_000_000);
 
 /// Managed pages of a zone that are neither free, nor allocated, nor on per-CPU lists.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// yard.free(page, Order::ZERO).unwrap();
+/// yard.poison_frame(page).unwrap();
+/// let out: OutOfUse = yard.out_of_use(ZoneKind::Normal).unwrap();
+/// assert_eq!((out.poisoned, out.pages()), (1, 1));
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OutOfUse {
     /// Pages of blocks with a bad page (§11.2).

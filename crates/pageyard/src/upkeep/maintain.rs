@@ -102,6 +102,18 @@ impl<'a, C: Config> Yard<'a, C> {
 }
 
 /// Guard that keeps a zone's per-CPU lists empty ([`Yard::disable_pcp`]).
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let disabled = yard.disable_pcp(ZoneKind::Normal).unwrap();
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// yard.free(page, Order::ZERO).unwrap();
+/// assert_eq!(yard.zone_info(ZoneKind::Normal).unwrap().cached, 0);
+/// drop(disabled);
+/// # Ok::<(), AllocError>(())
+/// ```
 pub struct PcpDisabled<'y, 'a, C: Config> {
     zone: &'y Zone<'a, C::Lock>,
     policy: C::Policy,

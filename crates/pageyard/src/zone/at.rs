@@ -158,7 +158,7 @@ impl<C: Config> Locked<'_, '_, C> {
     pub(crate) fn add_free(&self, pages: i64) {
         let free = self.zone.nr_free.load(Relaxed).wrapping_add(pages);
         self.zone.nr_free.store(free, Relaxed);
-        if <C::Hooks as Reclaim>::REPORT_ORDER.is_some() {
+        if self.hooks.report_order().is_some() {
             self.zone.report.saw(free);
         }
     }

@@ -85,7 +85,7 @@ impl<C: Config> Locked<'_, '_, C> {
     pub(crate) fn list_free(&self, idx: u32, order: u8, t: MigrateType, end: End) {
         self.zone.areas.insert(&self.zone.map, idx, order, t, end);
         self.tell_links(idx, order, t);
-        if let Some(least) = <C::Hooks as Reclaim>::REPORT_ORDER
+        if let Some(least) = self.hooks.report_order()
             && order >= least.get()
         {
             self.zone.report.request(self.hooks);

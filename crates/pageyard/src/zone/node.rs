@@ -16,6 +16,14 @@ pub const LOCAL_DISTANCE: u8 = 10;
 pub const REMOTE_DISTANCE: u8 = 20;
 
 /// One node. The embedder provides the memory; [`Node::new`] returns an empty node.
+///
+/// ```
+/// use pageyard::Node;
+/// # type Lock = spin::mutex::SpinMutex<()>;
+///
+/// // Room for one node, as part of a `Storage`.
+/// let room: [Node<'_, Lock>; 1] = [const { Node::new() }; 1];
+/// ```
 #[derive(Debug)]
 pub struct Node<'a, R: RawMutex> {
     pub(crate) id: NodeId,
@@ -132,6 +140,14 @@ fn nearest<R: RawMutex>(
 
 /// The zones that one CPU's requests try first: the lookup of the common case. The embedder
 /// provides the memory; [`CpuZones::new`] returns an empty one.
+///
+/// ```
+/// use pageyard::CpuZones;
+/// # type Lock = spin::mutex::SpinMutex<()>;
+///
+/// // Room for 4 CPUs, as part of a `Storage`.
+/// let room: [CpuZones<'_, Lock>; 4] = [const { CpuZones::new() }; 4];
+/// ```
 #[derive(Debug)]
 #[repr(align(128))] // found by a shift
 pub struct CpuZones<'a, R: RawMutex> {

@@ -34,6 +34,14 @@ pub(crate) const FLAGS: u32 = 7;
 pub(crate) const ZONELIST_STALE: u32 = 1 << 8;
 
 /// The per-CPU part of a zone. The embedder provides the memory.
+///
+/// ```
+/// use pageyard::PerCpu;
+/// # type Lock = spin::mutex::SpinMutex<()>;
+///
+/// // Room for 4 CPUs of one zone, as part of a `Storage`.
+/// let room: [PerCpu<Lock>; 4] = [const { PerCpu::new() }; 4];
+/// ```
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct PerCpu<R: RawMutex> {
@@ -105,6 +113,14 @@ impl SharedLimits {
 }
 
 /// One zone. The embedder provides the memory; [`Zone::new`] returns an empty zone.
+///
+/// ```
+/// use pageyard::Zone;
+/// # type Lock = spin::mutex::SpinMutex<()>;
+///
+/// // Room for one zone, as part of a `Storage`.
+/// let room: [Zone<'_, Lock>; 1] = [const { Zone::new() }; 1];
+/// ```
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Zone<'a, R: RawMutex> {

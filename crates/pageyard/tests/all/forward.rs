@@ -81,12 +81,18 @@ impl Reclaim for Calls {
     fn is_unevictable(&self, _: Pfn, _: Order) -> bool {
         self.note("is_unevictable", true)
     }
+    fn report_order(&self) -> Option<Order> {
+        self.note("report_order", Some(Order::HUGE))
+    }
     fn report_free(&self, _: &[(Pfn, Order)]) -> bool {
         self.note("report_free", true)
     }
 }
 
 impl Observer for Calls {
+    fn sees_every_block(&self) -> bool {
+        self.note("sees_every_block", true)
+    }
     fn event(&self, _: CpuId, _: Event) {
         self.note("event", ());
     }
@@ -138,11 +144,11 @@ impl Platform for Wrapper<'_> {
 impl Reclaim for Wrapper<'_> {
     pageyard::forward_hooks!(inner: is_plain context task dirty_ok reclaim reclaimable node_reclaim
         node_caches throttle out_of_memory keep_trying wake_reclaim wake_compaction relocate
-        is_unevictable report_free);
+        is_unevictable report_order report_free);
 }
 
 impl Observer for Wrapper<'_> {
-    pageyard::forward_hooks!(inner: event touch report warn);
+    pageyard::forward_hooks!(inner: sees_every_block event touch report warn);
 }
 
 impl Defences for Wrapper<'_> {
@@ -193,6 +199,7 @@ fn every_hook_is_forwarded_once() {
     w.wake_compaction(node);
     assert_eq!(w.relocate(pfn, pfn, o), Relocation::Busy);
     assert!(w.is_unevictable(pfn, o) && w.report_free(&[]));
+    assert!(w.report_order() == Some(Order::HUGE) && w.sees_every_block());
     w.event(CpuId(0), event);
     w.touch(pfn);
     w.warn(o, Gfp::KERNEL);
@@ -207,5 +214,5 @@ fn every_hook_is_forwarded_once() {
     let called = seen.len();
     seen.dedup();
     // All but `report`, whose argument only the allocator makes.
-    assert_eq!((called, seen.len()), (30, 30), "{seen:?}");
+    assert_eq!((called, seen.len()), (32, 32), "{seen:?}");
 }

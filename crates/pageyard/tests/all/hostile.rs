@@ -421,7 +421,7 @@ fn no_argument_does_on_an_unknown_cpu() {
 }
 
 /// What makes a yard, which the table has not: `robustness.rs` makes yards of any layout.
-const MAKERS: [&str; 24] = [
+const MAKERS: [&str; 25] = [
     "PerCpu::new",
     "Frame::new",
     "CpuZones::new",
@@ -444,6 +444,7 @@ const MAKERS: [&str; 24] = [
     "Yard::init_deferred",
     "Yard::new",
     "Yard::hooks_mut",
+    "Yard::policy_mut",
     "Yard::with_policy",
     "Yard::without_memory",
 ];

@@ -17,6 +17,7 @@ mod corpus;
 mod counters;
 mod cpus;
 mod deferred;
+mod documented;
 mod error_texts;
 mod failing_hooks;
 mod fast_path;

@@ -21,6 +21,15 @@ const CHECK: u64 = 500_000_000;
 const CHECK_LATER: u64 = CHECK << 6;
 
 /// The result of one step of background compaction.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let step = yard.compact_background(NodeId(0));
+/// // Sleep this long, or until `wake_compaction` is called.
+/// assert_eq!((step.worked, step.sleep), (false, Some(500_000_000)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Background {
     /// Whether there was work.
@@ -44,6 +53,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// use its zones up to `highest` (§7.1). Pending requests are combined: the largest order and
     /// the lowest zone win. Wakes the embedder's thread if compaction is worthwhile. Order 0 does
     /// nothing.
+    #[inline(never)]
     pub fn request_compaction(&self, node: NodeId, order: Order, highest: ZoneKind) {
         let Some(home) = self.daemon(node).filter(|_| order != Order::ZERO) else { return };
         let daemon = &home.daemon;

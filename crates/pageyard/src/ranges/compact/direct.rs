@@ -19,6 +19,18 @@ use crate::zone::compaction_state::Count;
 use crate::zone::state::Zone;
 
 /// The result of a direct compaction.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let order = Order::HUGE;
+/// let done: Compacted = yard.compact_for(order, Gfp::KERNEL, Priority::Async)?;
+/// if let Some(block) = done.captured {
+///     yard.free(block, order).unwrap();
+/// }
+/// # Ok::<(), AllocError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Compacted {
     /// The best result of any zone.

@@ -92,6 +92,15 @@ impl Job {
 }
 
 /// Compaction's counters (§9.1), summed over all zones.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// yard.compact_all();
+/// let stats: CompactStats = yard.compact_stats();
+/// assert_eq!((stats.moved, stats.stall), (0, 0));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompactStats {
     /// `compact_stall`: requests that compacted a zone themselves.
