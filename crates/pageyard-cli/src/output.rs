@@ -159,11 +159,11 @@ impl<W: Write> Write for Named<W> {
 pub(crate) fn named(name: &str, e: &io::Error) -> io::Error {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let fix = match e.kind() {
-        StorageFull => "make room, or write elsewhere",
-        QuotaExceeded => "make room within your quota, or write elsewhere",
-        FileTooLarge => "raise the limit on the size of files (ulimit -f)",
-        _ if name == STDOUT => "send it elsewhere",
-        _ => "name a file that can be written",
+        StorageFull => "free space, or write elsewhere",
+        QuotaExceeded => "free some of your quota, or write elsewhere",
+        FileTooLarge => "raise the file size limit (ulimit -f)",
+        _ if name == STDOUT => "redirect it elsewhere",
+        _ => "name a writable file",
     };
     io::Error::new(e.kind(), format!("{name}: {e}; {fix}"))
 }

@@ -107,7 +107,7 @@ impl std::fmt::Display for Found {
         match self {
             Found::Report(r) => r.fmt(f),
             Found::Sensitivity(s) => s.fmt(f),
-            Found::LeftOut(l) => writeln!(f, "{} is left out: {}", l.experiment, l.left_out),
+            Found::LeftOut(l) => writeln!(f, "{}: skipped: {}", l.experiment, l.left_out),
         }
     }
 }
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
             .iter()
             .filter_map(|f| if let Found::Report(r) = f { Some(r.clone()) } else { None })
             .collect();
-        let mut page = Page::new("Published experiments, run again", &command());
+        let mut page = Page::new("Published experiments, repeated", &command());
         page.reproduced(&reports);
         args.picture.write(&page)?;
     }

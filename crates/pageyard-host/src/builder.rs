@@ -73,11 +73,14 @@ impl Builder {
     /// `percent` is 0 or above 100, or the system does not report its available memory.
     pub fn of_available(percent: u8) -> Result<Self, BuildError> {
         if !(1..=100).contains(&percent) {
-            return Err(BuildError::Together("size: give 1 to 100 percent of what is available"));
+            return Err(BuildError::Together(
+                "size: expected 1 to 100 percent of the available \
+                                             memory",
+            ));
         }
         let all = crate::topology::available_memory();
-        let all =
-            all.ok_or(BuildError::Together("size: the system does not tell what is available"));
+        let all = all
+            .ok_or(BuildError::Together("size: the system does not report its available memory"));
         let part = u128::from(all?) * u128::from(percent) / 100;
         Ok(Self::new(part as u64 / LARGEST * LARGEST))
     }
@@ -136,10 +139,10 @@ impl Builder {
     /// Returns how idle memory is returned to the system, or why it is not.
     fn gives_back(&self) -> Result<GiveBack, &'static str> {
         match (self.service.give_back, self.service.backing) {
-            (Some(None), _) => Err("switched off"),
+            (Some(None), _) => Err("disabled"),
             (_, Backing::HugeTlb(_)) => Err("pages of hugetlbfs are reserved for the yard"),
             (Some(Some(how)), _) => Ok(how),
-            (None, _) if self.prefault => Err("all memory was to be taken at once"),
+            (None, _) if self.prefault => Err("all memory is prefaulted"),
             (None, _) => Ok(GiveBack::default()),
         }
     }
@@ -150,15 +153,16 @@ impl Builder {
         let Some(Some(how)) = give_back else { return Ok(()) };
         let what = match () {
             () if matches!(backing, Backing::HugeTlb(_)) => {
-                "give_back: pages of hugetlbfs are reserved for the yard; leave this option out"
+                "give_back: pages of hugetlbfs are reserved for the yard; remove this option"
             }
             () if how.lazily && *backing != Backing::Anonymous => {
-                "give_back: `lazily` is for anonymous memory alone"
+                "give_back: `lazily` requires anonymous memory"
             }
             () if how.rate.is_some_and(|r| r < PAGE_SIZE) => {
-                "give_back: a rate of less than a page a second; leave it out, or give_back None"
+                "give_back: the rate is less than a page per second; use a higher rate, no rate, or \
+                 give_back None"
             }
-            () if how.floor > self.size => "give_back: the floor is above the size of the yard",
+            () if how.floor > self.size => "give_back: the floor exceeds the size of the yard",
             () => return Ok(()),
         };
         Err(BuildError::Together(what))
@@ -279,7 +283,7 @@ impl Builder {
         self.check_service(nodes.len() as u64)?;
         let collapse = self.huge_pages == HugePages::Collapse;
         if collapse && !self.prefault {
-            let what = "huge_pages: Collapse is for memory that is there; say prefault(true) too";
+            let what = "huge_pages: Collapse requires resident memory; add prefault(true)";
             return Err(BuildError::Together(what));
         }
         let region = self.mapped()?;
@@ -421,8 +425,8 @@ impl Builder {
             return Err(BuildError::ThreadCache);
         }
         if P::RULES.safety.checks_pages() && matches!(self.front, ThreadCache::Blocks { .. }) {
-            let what = "thread_cache: the policy checks or fills pages as they change hands, which a \
-                        cache in front of it would hide; leave this option out";
+            let what = "thread_cache: the policy checks or fills pages on allocation and free, \
+                        which a thread cache would bypass; remove this option";
             return Err(BuildError::Together(what));
         }
         let raw = self.on(self.region()?, true, ())?;

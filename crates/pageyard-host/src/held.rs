@@ -64,7 +64,7 @@ impl Class {
             Class::Limits => "the limits",
             Class::States => "the worker's states",
             Class::Movable => "a movable block",
-            Class::Hotplug => "the turn to change memory",
+            Class::Hotplug => "the busy flag of hotplug",
         }
     }
 
@@ -285,8 +285,14 @@ mod check {
             after.fetch_or(class.bit(), SeqCst);
             if leads_to(class, before) {
                 match class {
-                    Class::Allocation => fail("makes ", class, before, ", which that may take"),
-                    _ => fail("takes ", class, before, "; the other order was seen too"),
+                    Class::Allocation => fail(
+                        "makes ",
+                        class,
+                        before,
+                        ", which the allocation may \
+                                                                        take",
+                    ),
+                    _ => fail("takes ", class, before, "; the reverse order was seen too"),
                 }
             }
         }
@@ -391,7 +397,8 @@ mod tests {
 
     #[test]
     fn an_allocation_under_a_lock_that_it_may_need_aborts() {
-        let says = "a thread makes an allocation while it holds the list of magazines, which that may take";
+        let says = "a thread makes an allocation while it holds the list of magazines, which the \
+                    allocation may take";
         aborts("an_allocation_under_a_lock_that_it_may_need_aborts", says, || {
             let pages: PageAlloc<System> = PageAlloc::new(System);
             let (list, layout) = (magazines(), Layout::new::<u64>());
@@ -406,7 +413,7 @@ mod tests {
     #[test]
     fn locks_in_two_orders_abort() {
         let says = "a thread takes the list of magazines while it holds a lock of the allocator; \
-                    the other order was seen too";
+                    the reverse order was seen too";
         aborts("locks_in_two_orders_abort", says, || {
             let (list, zone) = (magazines(), lock_api::Mutex::<HostLock, ()>::new(()));
             {

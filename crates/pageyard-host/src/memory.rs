@@ -172,7 +172,7 @@ impl Region {
         let align = LARGEST.max(unit);
         let bytes = pages.checked_mul(PAGE_SIZE).filter(|&b| b > 0).ok_or_else(too_large)?;
         if bytes % unit != 0 {
-            let what = format!("{bytes} bytes are no multiple of the pages of {unit} bytes");
+            let what = format!("{bytes} bytes are not a multiple of the page size, {unit} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let all = bytes.checked_add(2 * align).ok_or_else(too_large)?;
@@ -520,7 +520,7 @@ mod tests {
             }
             Err(e) => Some(e.to_string()),
         };
-        assert!(told(513, HugeSize::M2).unwrap().contains("no multiple"));
+        assert!(told(513, HugeSize::M2).unwrap().contains("not a multiple"));
         for size in [HugeSize::M2, HugeSize::G1] {
             // More than any test machine has.
             let wanted = told((1 << 45) / PAGE_SIZE, size).unwrap();

@@ -127,7 +127,7 @@ impl Drop for Page {
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// The process does not exist, or access to it is denied.
-    #[error("process {pid}: {error}; name a running process of yours")]
+    #[error("process {pid}: {error}; name one of your running processes")]
     Process {
         /// Process ID.
         pid: u32,
@@ -136,8 +136,8 @@ pub enum PageError {
     },
     /// The process publishes no statistics page.
     #[error(
-        "process {0} has no yard that publishes statistics (to fix: give a process that uses \
-         pageyard-host, with a worker and Builder::publish on)"
+        "process {0} has no yard that publishes statistics; name a process that uses pageyard-host \
+         with a worker and Builder::publish"
     )]
     NoYard(u32),
     /// The page is malformed.
@@ -157,21 +157,21 @@ fn read_page(file: &File, name: &str, room: &mut u64) -> Result<Option<YardStats
     let wrong = |what: String| PageError::Wrong { file: name.into(), what };
     let bytes = file.metadata().map_err(|e| wrong(e.to_string()))?.len();
     let Some(most) = bytes.checked_sub((HEAD * 8) as u64) else {
-        return Err(wrong(format!("{bytes} bytes are no statistics page")));
+        return Err(wrong(format!("{bytes} bytes are not a statistics page")));
     };
     let copy =
         |at, to: &mut [u8]| file.read_exact_at(to, at as u64).map_err(|e| wrong(e.to_string()));
     let length = |head: &[u64; HEAD]| {
         if head[0] != MAGIC {
-            return Err(wrong("no statistics page".into()));
+            return Err(wrong("not a statistics page".into()));
         }
         if head[1] != VERSION {
             let (has, knows) = (head[1], VERSION);
-            return Err(wrong(format!("version {has}; this program knows {knows}")));
+            return Err(wrong(format!("version {has}; this program reads version {knows}")));
         }
         let length = length(head);
         if length > most {
-            return Err(wrong(format!("a text of {length} bytes in a page of {bytes}")));
+            return Err(wrong(format!("text of {length} bytes in a page of {bytes} bytes")));
         }
         if length > *room {
             let what = "the statistics of the process are longer than 16 MiB";
@@ -220,7 +220,7 @@ pub fn read_stats(pid: u32) -> Result<Vec<YardStats>, PageError> {
             let number = path.file_name().and_then(|n| n.to_str()?.parse::<u32>().ok());
             found.push((number.unwrap_or(0), path));
             if found.len() > MOST_PAGES {
-                let what = format!("more than {MOST_PAGES} descriptors of statistics pages");
+                let what = format!("more than {MOST_PAGES} statistics pages");
                 return Err(PageError::Wrong { file: dir, what });
             }
         }
@@ -378,11 +378,11 @@ mod tests {
             fs::write(&path, bytes).unwrap();
             read(&File::open(&path).unwrap()).unwrap_err().to_string()
         };
-        assert_eq!(told(&[1]), "page: 8 bytes are no statistics page");
-        assert_eq!(told(&[1, 1, 48, 0, 0, 0]), "page: no statistics page");
-        assert_eq!(told(&[MAGIC, 9, 48, 0, 0, 0]), "page: version 9; this program knows 1");
+        assert_eq!(told(&[1]), "page: 8 bytes are not a statistics page");
+        assert_eq!(told(&[1, 1, 48, 0, 0, 0]), "page: not a statistics page");
+        assert_eq!(told(&[MAGIC, 9, 48, 0, 0, 0]), "page: version 9; this program reads version 1");
         let long = told(&[MAGIC, VERSION, 48, 0, 100, 0]);
-        assert_eq!(long, "page: a text of 100 bytes in a page of 48");
+        assert_eq!(long, "page: text of 100 bytes in a page of 48");
         assert!(told(&[MAGIC, VERSION, 48, 0, 8, 0]).starts_with("page: "));
         assert!(read_stats(u32::MAX).unwrap_err().to_string().starts_with("process 4294967295: "));
     }

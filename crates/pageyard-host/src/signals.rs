@@ -138,7 +138,7 @@ fn open_psi(path: &Path) -> io::Result<File> {
 
 impl Signals {
     pub(crate) fn open(files: &SystemFiles) -> Signals {
-        let off = || Watching::Not("switched off".into());
+        let off = || Watching::Not("disabled".into());
         let (psi, psi_state) = match &files.pressure {
             None => (None, off()),
             Some(path) => match open_psi(path) {
@@ -151,9 +151,7 @@ impl Signals {
             psi_state,
             group: None,
             root: files.group_root.clone(),
-            group_state: Watching::Not(
-                "no cgroup v2 tree is mounted, or it is switched off".into(),
-            ),
+            group_state: Watching::Not("no cgroup v2 tree is mounted, or it is disabled".into()),
             events: None,
             stalled_at: None,
             last: GroupMemory::default(),
@@ -193,7 +191,7 @@ impl Signals {
                 return true;
             }
             self.psi = None;
-            self.psi_state = Watching::Not("the file of stalls is gone".into());
+            self.psi_state = Watching::Not("the pressure file is gone".into());
         } else if is(&self.events) {
             // Here every change is reported as an error, until the file is read to its end. The
             // file of a removed group cannot be read.
@@ -208,7 +206,8 @@ impl Signals {
     /// Stops watching the group: it was removed, so this process is in another one.
     fn lose_group(&mut self) {
         if let Some(group) = self.group.take() {
-            self.group_state = Watching::Not(format!("{}: the group is gone", group.display()));
+            self.group_state =
+                Watching::Not(format!("{}: the control group is gone", group.display()));
         }
         self.events = None;
         self.last = GroupMemory::default();
@@ -327,7 +326,7 @@ mod tests {
             SystemFiles { pressure: None, group: Some(d.to_owned()), group_root: d.to_owned() };
         let mut s = Signals::open(&files);
         assert_eq!(s.group_state, Watching::File(d.to_owned()));
-        assert_eq!(s.psi_state, Watching::Not("switched off".into()));
+        assert_eq!(s.psi_state, Watching::Not("disabled".into()));
         let mut at = |current: &str, now| {
             write(d, "memory.current", current);
             s.look(now);
@@ -416,8 +415,8 @@ mod tests {
             assert!(!s.news(fd, revents, 1));
         }
         assert!(s.files().is_empty() && !s.stalled(1));
-        assert_eq!(s.psi_state.to_string(), "not watched: the file of stalls is gone");
-        assert_eq!(s.group_state.to_string(), "not watched: /: the group is gone");
+        assert_eq!(s.psi_state.to_string(), "not watched: the pressure file is gone");
+        assert_eq!(s.group_state.to_string(), "not watched: /: the control group is gone");
     }
 
     /// The files of a removed group report `POLLERR` forever, and have no text.
@@ -439,7 +438,7 @@ mod tests {
             assert!(if by_news { !s.news(fd, error, 2) } else { !s.look(2) });
             assert!(s.files().is_empty());
             assert_eq!(s.group_short(2), None, "what it said last is no sign any more");
-            assert!(s.group_state.to_string().ends_with("the group is gone"));
+            assert!(s.group_state.to_string().ends_with("the control group is gone"));
             assert!(s.look(3), "said once");
         }
         // Unreadable for a moment is not gone.

@@ -104,7 +104,7 @@ mod tests {
             });
             bell.wait(&[], Duration::ZERO);
             bell.ring();
-            assert!(bell.is_readable(), "the ring did not reach the eventfd");
+            assert!(bell.is_readable(), "the signal did not reach the eventfd");
         }
     }
 

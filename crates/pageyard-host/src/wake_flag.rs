@@ -48,7 +48,7 @@ mod tests {
         };
         flag.ring(write);
         flag.ring(write);
-        assert_eq!(event.get(), 1, "the second ring costs no system call");
+        assert_eq!(event.get(), 1, "the second signal makes no system call");
         flag.take(|| {
             flag.ring(write);
             event.set(0);

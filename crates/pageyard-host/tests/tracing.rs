@@ -142,7 +142,7 @@ fn a_yard_its_worker_and_its_limits() {
     let made = w.wait("yard made", |_| true);
     assert_eq!((made.number("pages"), made.text("backing")), (8192, "Anonymous"));
     let began = w.wait("worker began", |_| true);
-    assert_eq!(began.text("keeps"), "switched off");
+    assert_eq!(began.text("keeps"), "disabled");
     assert!(began.text("group").starts_with("Not("), "{began:?}");
     w.yard.set_limits(Limits { hard: Some(4096), soft: None }).unwrap();
     let set = w.wait("limits set", |_| true);

@@ -168,14 +168,17 @@ fn composed(text: &str) -> Result<(String, Rules), String> {
         let (head, within) = match rest.split_once('<') {
             Some((head, within)) => {
                 let within = within.strip_suffix('>');
-                (head.trim(), within.ok_or(format!("{rest} lacks a > at its end"))?.trim())
+                (head.trim(), within.ok_or(format!("{rest} lacks the closing >"))?.trim())
             }
             None => (rest, ""),
         };
         let same = |name: &str| name.eq_ignore_ascii_case(head);
         if let Some(whole) = policy::POLICIES.iter().find(|p| same(p.name)) {
             if !within.is_empty() {
-                return Err(format!("{} stands alone: it changes no other policy", whole.name));
+                return Err(format!(
+                    "{} is not a modifier and cannot wrap another policy",
+                    whole.name
+                ));
             }
             // `Linux612` is what a modifier applies to by default, so it is not named.
             if whole.name != Linux612::NAME || around.is_empty() {
@@ -184,7 +187,7 @@ fn composed(text: &str) -> Result<(String, Rules), String> {
             break;
         }
         if around.len() == MOST {
-            return Err(format!("more than {MOST} policies within each other"));
+            return Err(format!("more than {MOST} nested modifiers"));
         }
         if let Some(modifier) = policy::MODIFIERS.iter().find(|m| same(m.name)) {
             around.push(Modifier::Plain(modifier));
@@ -194,7 +197,7 @@ fn composed(text: &str) -> Result<(String, Rules), String> {
             let order = order.trim().parse().ok().filter(|&n| n <= policy::MAX_GUARD_ORDER);
             let most = policy::MAX_GUARD_ORDER;
             around.push(Modifier::Guarded(order.ok_or(format!(
-                "Guarded takes an order up to {most} and a policy, as Guarded<3, Base>"
+                "Guarded requires an order of at most {most} and a policy, as in Guarded<3, Base>"
             ))?));
             rest = within.trim();
         } else {
@@ -219,10 +222,11 @@ fn unknown(name: &str) -> String {
     let what = if name.is_empty() {
         "a name is missing".to_owned()
     } else {
-        format!("there is no {}", printable(name))
+        format!("unknown policy {}", printable(name))
     };
     format!(
-        "{what}; there are {whole}, and around a policy, as in Vanilla<Base>: {modifiers}, Guarded"
+        "{what}; expected one of {whole}, or one in a modifier, as in Vanilla<Base>: {modifiers}, \
+         Guarded"
     )
 }
 
@@ -292,22 +296,26 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (text, says) in [
-            ("Linux7", "policy Linux7: there is no Linux7; there are Linux612, Base, Step1"),
-            ("Vanilla<Bas>", "policy Vanilla<Bas>: there is no Bas; there are Linux612"),
+            (
+                "Linux7",
+                "policy Linux7: unknown policy Linux7; expected one of Linux612, Base, \
+                        Step1",
+            ),
+            ("Vanilla<Bas>", "policy Vanilla<Bas>: unknown policy Bas; expected one of Linux612"),
             ("", "policy : a name is missing"),
             ("<Base>", "policy <Base>: a name is missing"),
-            ("Base<Vanilla>", "Base stands alone: it changes no other policy"),
-            ("Vanilla<Base", "Vanilla<Base lacks a > at its end"),
-            ("Guarded", "as Guarded<3, Base>"),
-            ("Guarded<6>", "an order up to 5"),
-            ("Guarded<Base>", "as Guarded<3, Base>"),
-            ("Base+high", "policy Base+high: high: give NAME=VALUE"),
-            ("Base+lists=3", "there is no knob \"lists\""),
+            ("Base<Vanilla>", "Base is not a modifier and cannot wrap another policy"),
+            ("Vanilla<Base", "Vanilla<Base lacks the closing >"),
+            ("Guarded", "as in Guarded<3, Base>"),
+            ("Guarded<6>", "an order of at most 5"),
+            ("Guarded<Base>", "as in Guarded<3, Base>"),
+            ("Base+high", "policy Base+high: high: expected NAME=VALUE"),
+            ("Base+lists=3", "unknown knob \"lists\""),
         ] {
             let said = why(text);
             assert!(said.contains(says), "{text}: {said}");
         }
         let deep = "Vanilla<".repeat(100_000) + "Base" + &">".repeat(100_000);
-        assert!(why(&deep).contains("more than 32 policies within each other"));
+        assert!(why(&deep).contains("more than 32 nested modifiers"));
     }
 }

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(c.queued(5_000), 10_000);
         assert_eq!(c.queued(12_000), 3_000);
         c.ask(1);
-        assert_eq!(c.queued(11_000), 4_000, "late: as those before it");
+        assert_eq!(c.queued(11_000), 4_000, "late, like those before it");
         assert_eq!(c.queued(1 << 50), 0);
     }
 

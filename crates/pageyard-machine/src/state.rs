@@ -441,7 +441,7 @@ impl State {
     /// Ends the running task.
     pub(crate) fn finish(&mut self) {
         let task = &mut self.tasks[self.task as usize];
-        assert_eq!(task.held, 0, "a task ended with a lock held");
+        assert_eq!(task.held, 0, "a task ended while holding a lock");
         task.doing = Doing::Done;
         self.live -= usize::from(!task.daemon);
         self.leave_cpu();

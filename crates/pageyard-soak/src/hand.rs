@@ -255,16 +255,16 @@ impl Hand {
         }
         let yard = &house.yard;
         raw::in_child(&mut [
-            ("is handed out a block", &mut || {
+            ("was allocated a block", &mut || {
                 let mut orders = (0..=10).filter_map(Order::new);
                 orders.all(|order| yard.alloc(order, gfp).is_err()) && !yard.is_here()
             }),
-            ("is handed out pages in bulk", &mut || {
+            ("was allocated pages in bulk", &mut || {
                 let mut all = Vec::new();
                 let _ = yard.alloc_bulk(10, gfp, &mut all);
                 all.is_empty()
             }),
-            ("has other contents than its parent", &mut || {
+            ("has different contents than its parent", &mut || {
                 let same = copies.iter_mut().all(|held| held.check().is_ok());
                 copies.clear();
                 same
@@ -288,7 +288,7 @@ impl Hand {
         let Some(held) = self.take_block(house, Order::ZERO, gfp, false)? else { return Ok(()) };
         match &held.item {
             Item::Block(block) if !holds(block) => {
-                Err(Found::Wrong(format!("what is said of {block:?} is wrong")))
+                Err(Found::Wrong(format!("the information about {block:?} is wrong")))
             }
             _ => held.release(),
         }

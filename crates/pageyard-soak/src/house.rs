@@ -113,7 +113,7 @@ impl House {
         let seen = self.yard.status().ticks;
         let ended = || self.yard.status().ticks > seen + 1;
         if matches!(self.shape.upkeep, Upkeep::Own(_)) && !eventually(self.shape.upkeep, ended) {
-            return Err(Found::Wrong("the yard's own worker does not tick".into()));
+            return Err(Found::Wrong("the yard's worker does not tick".into()));
         }
         Ok(())
     }
@@ -209,9 +209,9 @@ impl House {
             (first, other.and_then(|other| other.join().ok()).unwrap_or(false))
         });
         match (first, second) {
-            (Ok(()), true) => Err(Found::Wrong(format!("section {start:#x} comes back twice"))),
+            (Ok(()), true) => Err(Found::Wrong(format!("section {start:#x} comes online twice"))),
             (Err(e), false) => {
-                Err(Found::Wrong(format!("section {start:#x} does not come back: {e}")))
+                Err(Found::Wrong(format!("section {start:#x} cannot be brought online: {e}")))
             }
             _ => Ok(true),
         }

@@ -105,7 +105,7 @@ pub enum SoakError {
     #[error("a new yard has no free page")]
     Empty,
     /// The number of threads is 0 or too large.
-    #[error("threads: {0}; give 1 to 1024")]
+    #[error("threads: {0}; expected 1 to 1024")]
     Threads(usize),
     /// A thread could not be started.
     #[error("a thread: {0}")]

@@ -216,7 +216,7 @@ pub(crate) static TABLE: &[Row] = &[
         let mut all = vec![0u8; bytes];
         let zeros = all.iter().step_by(4096).all(|&b| b == 0);
         all.iter_mut().step_by(4096).for_each(|b| *b = 1);
-        if zeros { Ok(()) } else { Err(Found::Wrong("a vector of zeros is not zero".into())) }
+        if zeros { Ok(()) } else { Err(Found::Wrong("a zeroed vector is not zero".into())) }
     }),
     other("nap", 4, |hand, _| {
         thread::sleep(Duration::from_micros(hand.rng.u64(..2000)));

@@ -80,5 +80,5 @@ fn impossible_plans_are_errors() {
         done.unwrap_err().to_string()
     };
     assert!(wrong(Plan { size: 1, ..Plan::new(1) }).contains("size 1 bytes"));
-    assert!(wrong(Plan { threads: 0, ..Plan::new(1) }).contains("give 1 to 1024"));
+    assert!(wrong(Plan { threads: 0, ..Plan::new(1) }).contains("expected 1 to 1024"));
 }

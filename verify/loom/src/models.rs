@@ -315,7 +315,7 @@ pub fn lie_down(planted: Planted) {
     let served = wakeups.take().is_some();
     let asleep = wakeups.lie_down();
     asker.join().expect("it ends");
-    assert!(served || !asleep || woken.load(SeqCst), "asleep, and nobody woke it");
+    assert!(served || !asleep || woken.load(SeqCst), "asleep without a wake-up");
 }
 
 /// Two threads make requests, and background reclaim takes them both during and after that. It must
@@ -341,7 +341,7 @@ pub fn asked(planted: Planted) {
     told.extend(wakeups.take());
     for (order, highest) in wants {
         let heard = told.iter().any(|&(o, h)| o >= order && h >= highest);
-        assert!(heard, "nobody heard of {order:?} up to {highest:?}: {told:?}");
+        assert!(heard, "lost wake-up of {order:?} up to {highest:?}: {told:?}");
     }
 }
 
@@ -437,7 +437,7 @@ pub fn ring(planted: Planted) {
     if shared.is_readable() {
         seen = shared.wait(planted);
     }
-    assert_eq!(seen, 3, "asleep, and a ring was lost");
+    assert_eq!(seen, 3, "asleep after a lost signal");
     shared.ring();
-    assert!(shared.is_readable(), "a later ring is suppressed");
+    assert!(shared.is_readable(), "a later signal is suppressed");
 }

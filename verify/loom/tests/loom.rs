@@ -46,13 +46,13 @@ fn a_reader_of_the_statistics_page_has_a_whole_text() {
 #[test]
 fn background_reclaim_is_woken() {
     holds("lie down", None, || models::lie_down(No));
-    finds("lie down", "asleep, and nobody woke it", || models::lie_down(Yes));
+    finds("lie down", "asleep without a wake-up", || models::lie_down(Yes));
 }
 
 #[test]
 fn background_reclaim_hears_of_what_is_asked_for() {
     holds("asked", None, || models::asked(No));
-    finds("asked", "nobody heard of", || models::asked(Yes));
+    finds("asked", "lost wake-up of", || models::asked(Yes));
 }
 
 #[test]
@@ -64,5 +64,5 @@ fn a_turn_has_one_holder_at_a_time() {
 #[test]
 fn a_ring_is_never_lost() {
     holds("ring", None, || models::ring(No));
-    finds("ring", "asleep, and a ring was lost", || models::ring(Yes));
+    finds("ring", "asleep after a lost signal", || models::ring(Yes));
 }

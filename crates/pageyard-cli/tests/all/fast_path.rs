@@ -57,7 +57,7 @@ fn the_command_that_is_counted_is_hidden_and_names_its_names() {
     assert!(!out(&pageyard(&["--help"], None)).contains("hot-path"));
     let o = pageyard(&["hot-path", "tomorrow", "pair-4k", "10", "10"], None);
     assert_eq!(o.status.code(), Some(2));
-    assert!(err(&o).contains("no variant tomorrow; there are today"), "{}", err(&o));
+    assert!(err(&o).contains("unknown variant tomorrow; expected one of today"), "{}", err(&o));
     assert_eq!(
         pageyard(&["hot-path", "today", "pair-4k", "10", "10"], None).status.code(),
         Some(0)

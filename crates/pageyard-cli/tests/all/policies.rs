@@ -59,11 +59,11 @@ fn what_cannot_be_is_an_error() {
     let kbuild = sample("kbuild.pgy");
     let kbuild = kbuild.to_str().unwrap();
     for (option, value, says) in [
-        ("--policy", "Linux7", "there is no Linux7; there are Linux612, Base"),
-        ("--policy", "Vanilla<Base", "lacks a > at its end"),
-        ("--policy", "Linux612+high=-3", "it takes a number of pages, 0 to"),
-        ("--knob", "high", "give NAME=VALUE"),
-        ("--knob", "lists=3", "there is no knob"),
+        ("--policy", "Linux7", "unknown policy Linux7; expected one of Linux612, Base"),
+        ("--policy", "Vanilla<Base", "lacks the closing >"),
+        ("--policy", "Linux612+high=-3", "expected a number of pages from 0 to"),
+        ("--knob", "high", "expected NAME=VALUE"),
+        ("--knob", "lists=3", "unknown knob"),
         ("--knob", "init_on_free=Y", "init_on_free"),
         ("--knob", "high_min=9000000", "is above high_max"),
     ] {
@@ -73,5 +73,5 @@ fn what_cannot_be_is_an_error() {
     }
     let o = pageyard(&["run", "unix", "--on", "host", "--policy", "Vanilla<Base>"]);
     assert_eq!(o.status.code(), Some(2));
-    assert!(err(&o).contains("take --on machine:NAME, or one of Base, Step1"), "{}", err(&o));
+    assert!(err(&o).contains("use --on machine:NAME, or one of Base, Step1"), "{}", err(&o));
 }

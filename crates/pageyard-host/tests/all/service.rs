@@ -124,8 +124,8 @@ fn the_floor_stays_and_what_is_switched_off_says_so() {
         assert!(until(|| says() != "no worker has begun"));
         says()
     };
-    assert_eq!(keeps(builder(16 * MIB).give_back(None)), "switched off");
-    assert_eq!(keeps(builder(16 * MIB).prefault(true)), "all memory was to be taken at once");
+    assert_eq!(keeps(builder(16 * MIB).give_back(None)), "disabled");
+    assert_eq!(keeps(builder(16 * MIB).prefault(true)), "all memory is prefaulted");
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn a_fallback_is_taken_where_it_is_allowed() {
     let huge = |bytes| Builder::new(bytes).backing(Backing::HugeTlb(HugeSize::G1)).fallback(true);
     let yard = huge(1 << 30).build().unwrap();
     let wrong = huge(256 * MIB).build().unwrap_err();
-    assert!(wrong.to_string().contains("no multiple"), "a mistake is not hidden: {wrong}");
+    assert!(wrong.to_string().contains("not a multiple"), "a mistake is not hidden: {wrong}");
     #[allow(unsafe_code)]
     // SAFETY: nothing is done with it.
     let has_file = unsafe { yard.fd() }.is_some();

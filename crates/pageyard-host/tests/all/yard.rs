@@ -275,13 +275,13 @@ fn wrong_options_are_named() {
     let told = |b: Builder| b.build().unwrap_err().to_string();
     let good = || Builder::new(16 << 20);
     let size = told(Builder::new(4096));
-    assert!(size.starts_with("size 4096 bytes: give at least 4194304"), "{size}");
+    assert!(size.starts_with("size 4096 bytes: expected at least 4194304"), "{size}");
     assert!(told(Builder::new(1 << 60)).starts_with("size "));
     let cpu = told(good().cpus([60_000]));
-    assert!(cpu.starts_with("cpus: CPU 60000 is not online; there are 0"), "{cpu}");
+    assert!(cpu.starts_with("cpus: CPU 60000 is not online; online are 0"), "{cpu}");
     assert_eq!(told(good().cpus([])), "cpus: name at least one");
     let node = told(good().nodes([900]));
-    assert!(node.starts_with("nodes: node 900 has no memory; there are 0"), "{node}");
+    assert!(node.starts_with("nodes: node 900 has no memory; nodes with memory are 0"), "{node}");
     assert_eq!(told(good().nodes([])), "nodes: name at least one, and each once");
     assert_eq!(told(good().nodes([0, 0])), "nodes: name at least one, and each once");
     assert!(told(good().tick(Some(Duration::ZERO))).starts_with("tick: "));

@@ -39,15 +39,15 @@ impl fmt::Display for ReclaimFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ReclaimFigures { source, runs, active_ms, direct } = *self;
         match source {
-            ReclaimSource::None => f.write_str("none: no event of kswapd"),
+            ReclaimSource::None => f.write_str("none: no events of kswapd"),
             ReclaimSource::Recorded => write!(
                 f,
-                "kswapd at work {runs} times, {active_ms} ms together, and {direct} direct \
-                 reclaims: by their tracepoints"
+                "kswapd active {runs} times, {active_ms} ms in total, and {direct} direct reclaims: \
+                 recorded by tracepoints"
             ),
             ReclaimSource::Inferred => write!(
                 f,
-                "kswapd at work {runs} times, {active_ms} ms together: inferred from its page \
+                "kswapd active {runs} times, {active_ms} ms in total: inferred from its page \
                  events"
             ),
         }

@@ -73,14 +73,14 @@ pub(super) fn block(event: &Event) -> Option<(u64, u8)> {
 pub(super) fn place(machine: &Machine, event: &Event) -> Result<Option<(u32, usize)>, Refused> {
     if usize::from(event.cpu) >= machine.cpus.len() {
         return Err(Refused {
-            what: format!("CPU {} on a machine of {}", event.cpu, machine.cpus.len()),
-            fix: "check that the state files belong to this trace, or give --cpus",
+            what: format!("CPU {} on a machine with {} CPUs", event.cpu, machine.cpus.len()),
+            fix: "check that the state files belong to this trace, or use --cpus",
         });
     }
     if event.t_ns > MOST_NS {
         return Err(Refused {
-            what: format!("an event at {} seconds", event.t_ns / 1_000_000_000),
-            fix: "the trace is damaged: record it again",
+            what: format!("timestamp of {} seconds", event.t_ns / 1_000_000_000),
+            fix: "the trace is damaged; record it again",
         });
     }
     let Some((pfn, order)) = block(event) else { return Ok(None) };
@@ -99,11 +99,11 @@ const MOST_NS: u64 = 1 << 62;
 #[cold]
 fn outside(pfn: u64, order: u8) -> Refused {
     let (what, fix) = if pfn.is_multiple_of(1 << order) {
-        let fix = "check that the state files belong to this trace, or give --memory";
-        (format!("frame {pfn:#x} (order {order}) lies outside the machine's zones"), fix)
+        let fix = "check that the state files belong to this trace, or use --memory";
+        (format!("frame {pfn:#x} (order {order}) is outside the machine's zones"), fix)
     } else {
-        let fix = "the trace is damaged: record it again";
-        (format!("frame {pfn:#x} is no multiple of its block's size (order {order})"), fix)
+        let fix = "the trace is damaged; record it again";
+        (format!("frame {pfn:#x} is not aligned to its block's size (order {order})"), fix)
     };
     Refused { what, fix }
 }

@@ -56,8 +56,8 @@ pub fn sensitivity(
         return Err(ReproduceError::Unavailable {
             experiment: experiment.name,
             why:
-                "its figures are counted, and no cost of the simulated machine moves them; run it \
-                  without --sensitivity"
+                "its figures are counted and do not depend on the costs of the simulated machine; \
+                 run it without --sensitivity"
                     .into(),
         });
     }
@@ -120,7 +120,7 @@ impl fmt::Display for Sensitivity {
         )?;
         writeln!(
             f,
-            "{:18} {:>9} {:>9}  what moved most; directions that turned",
+            "{:18} {:>9} {:>9}  largest change; reversed directions",
             "cost", "half", "double"
         )?;
         for Row { cost, factors: [half, double] } in &self.rows {

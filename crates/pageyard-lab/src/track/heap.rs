@@ -65,8 +65,8 @@ impl HeapTrack {
             let digits = frame.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase());
             if !digits || frame.is_empty() || frame.len() % 2 != 0 || frame.len() != all {
                 return Err(format!(
-                    "heap/frames/{i} is no map: two hexadecimal digits for each cell, as many as \
-                     in the first"
+                    "heap/frames/{i} is not a map; expected two hexadecimal digits per cell, as \
+                     many as in the first"
                 ));
             }
             if let Some(c) = frame.bytes().step_by(2).find(|c| !(b'0'..=b'5').contains(c)) {

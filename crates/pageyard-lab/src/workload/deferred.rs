@@ -22,7 +22,7 @@ use crate::result::Better;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "deferred",
-    summary: "a kernel build after a start that initialised memory late: are limits too small?",
+    summary: "a kernel build after deferred initialisation, whose early limits are too small",
     plan,
     ..kbuild::RECIPE
 };

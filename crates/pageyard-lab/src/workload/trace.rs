@@ -34,11 +34,11 @@ const LIST: usize = 1024;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "trace",
-    summary: "a recording: each recorded CPU's requests and frees by a task on its CPU",
+    summary: "a recording: one task per recorded CPU repeats its requests and frees",
     params: &[
-        param("trace", "", "the recording: a file that `pageyard replay` reads"),
-        param("events", "all", "page events of it, from the first; all"),
-        param("pace", "none", "none: back to back; recorded: no event before its time"),
+        param("trace", "", "file name, of any trace that `pageyard replay` reads"),
+        param("events", "all", "number of page events, from the first; all"),
+        param("pace", "none", "none: back to back; recorded: no event before its recorded time"),
     ],
     score: Score::Time,
     plan,
@@ -49,7 +49,7 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     let paced = params.choice("pace", &["none", "recorded"])? == 1;
     let path = params.text("trace");
     if path.is_empty() {
-        return Err(params.wrong("trace", "a recording, such as samples/kbuild.pgy"));
+        return Err(params.wrong("trace", "the name of a recording, such as samples/kbuild.pgy"));
     }
     let wrong = |e: pageyard_trace::TraceError| params.wrong("trace", format!("a recording: {e}"));
     let reader = TraceReader::open(path, Options::default()).map_err(wrong)?;
@@ -62,7 +62,7 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
         }
     }
     if program.cpus.is_empty() {
-        return Err(params.wrong("trace", "a recording with page events"));
+        return Err(params.wrong("trace", "a recording that has page events"));
     }
     let plan = Recorded { program, paced, cpus: site.cpus.len(), left: Mutex::default() };
     Ok(vec![(String::new(), Box::new(plan))])

@@ -132,10 +132,10 @@ fn a_wrong_state_is_found_and_described() {
 fn malformed_lines_are_errors_with_their_number() {
     for (name, at, line, says) in [
         ("json", 3, "{\"op\":", "expected a line such as"),
-        ("op", 4, r#"{"op":"zz 1","got":[0]}"#, "there is no operation \"zz\""),
+        ("op", 4, r#"{"op":"zz 1","got":[0]}"#, "unknown operation \"zz\""),
         ("number", 5, r#"{"op":"a one 0","got":[0]}"#, "needs a number"),
         ("letter", 6, r#"{"op":"a 1 0 q","got":[0]}"#, "GFP letter 'q'"),
-        ("sysctl", 7, r#"{"op":"w swappiness 1"}"#, "no sysctl"),
+        ("sysctl", 7, r#"{"op":"w swappiness 1"}"#, "unknown sysctl"),
         ("cpu", 8, r#"{"op":"c 99"}"#, "no CPU 99"),
         ("batch", 9, r#"{"op":"F 0 18446744073709551615"}"#, "on 18446744073709551615 slots"),
         ("slot", 9, r#"{"op":"b 18446744073709551615 2 m"}"#, "no slot 18446744073709551615"),
@@ -157,7 +157,7 @@ fn answers_of_an_unknown_form_are_errors_with_their_line() {
         ("more", r#"{"op":"f 900","got":[0,77,1]}"#, "expected [ZONE,PFN]"),
         ("odd", r#"{"op":"b 900 2 m","got":[1,0]}"#, "expected [COUNT,ZONE,PFN,"),
         ("nested", r#"{"op":"a 900 0 m","got":[[0,77]]}"#, "invalid type: sequence"),
-        ("choice", r#"{"op":"z 2","got":[0]}"#, "there is no zone 2; expected 0 or 1"),
+        ("choice", r#"{"op":"z 2","got":[0]}"#, "zone 2 does not exist; expected 0 or 1"),
         ("state", r#"{"op":"s","state":7}"#, "the state of a zone, {…}, or of two"),
         ("empty", r#"{"op":"s","state":[]}"#, "the state of a zone, {…}, or of two"),
         ("key", r#"{"op":"t","zones":[0]}"#, "unknown field `zones`, expected one of `op`"),
@@ -169,8 +169,12 @@ fn answers_of_an_unknown_form_are_errors_with_their_line() {
     }
     for (name, line, says) in [
         ("pair", r#"{"op":"a 900 0 m","got":[0,77]}"#, "expected [PFN], [-1] or [-2]"),
-        ("zone", r#"{"op":"z 0","got":[0]}"#, "the recording has one; expected a state of two"),
-        ("lower", r#"{"op":"a 900 0 l","got":[5]}"#, "GFP letter 'l' names the lower zone"),
+        (
+            "zone",
+            r#"{"op":"z 0","got":[0]}"#,
+            "the recording has one zone; expected a state of two",
+        ),
+        ("lower", r#"{"op":"a 900 0 l","got":[5]}"#, "GFP letter 'l' selects the lower zone"),
     ] {
         let mut lines = lines();
         lines.insert(9, line.into());
@@ -250,7 +254,7 @@ fn operations_on_a_zone_mean_the_one_that_was_chosen() {
 #[test]
 fn an_impossible_state_is_an_error() {
     for (name, from, to, says) in [
-        ("zone", r#""zone":"DMA32""#, r#""zone":"High""#, "no zone"),
+        ("zone", r#""zone":"DMA32""#, r#""zone":"High""#, "unknown zone"),
         ("types", r#""blocks":"0"#, r#""blocks":"8"#, "has type '8'"),
         ("count", r#""cpu":0,"count":"#, r#""cpu":0,"count":9"#, "count"),
         ("order", r#"{"order":10,"nr":"#, r#"{"order":11,"nr":"#, "no order 11"),

@@ -106,9 +106,9 @@ fn a_recording_is_played_by_its_cpus() {
 fn too_much_memory_and_too_little_are_errors() {
     let told = |memory| Host::open(Some(memory), &mut |_, _| {}).unwrap_err().to_string();
     let text = told(1 << 50);
-    assert!(text.starts_with("memory ") && text.ends_with("take less, by --memory"), "{text}");
+    assert!(text.starts_with("memory ") && text.ends_with("reduce --memory"), "{text}");
     let text = told(4096);
-    assert!(text.starts_with("this host: size 4096 bytes: give at least"), "{text}");
+    assert!(text.starts_with("this host: size 4096 bytes: expected at least"), "{text}");
 }
 
 #[test]
@@ -118,6 +118,6 @@ fn a_parameter_that_this_host_cannot_is_an_error_and_the_host_goes_on() {
     let mut wrong = options("page_fault1", &["Base"]);
     wrong.set.push(("processes".into(), "100000".into()));
     let error = host.run(&recipe, &wrong, &mut |_, _| {}).unwrap_err().to_string();
-    assert!(error.starts_with("page_fault1: processes=100000: give a whole number from 1"));
+    assert!(error.starts_with("page_fault1: processes=100000: expected a whole number from 1"));
     run(&mut host, "page_fault1", &options("page_fault1", &["Base"]));
 }

@@ -87,10 +87,10 @@ fn s9_7_whoever_was_not_freed_is_an_owner() {
     let notes = owners.notes();
     assert!(notes[0].starts_with("1 of 5 pages in use have no record"), "{notes:?}");
     assert!(notes.iter().any(|n| n.contains("processes (tgid 0 here)")), "{notes:?}");
-    assert!(!notes.iter().any(|n| n.contains("one task")), "{notes:?}");
+    assert!(!notes.iter().any(|n| n.contains("the same task")), "{notes:?}");
     assert_eq!(
         owners.summary(By::Task),
-        "test at its end under Linux612: 3 blocks, 4 pages whose request it shows, by task\n\
+        "test at its end under Linux612: 3 blocks and 4 pages with a recorded request, by task\n\
          2 times, 3 pages: make (pid 7)\n\
          1 times, 1 pages: a name of sixte (pid 9)\n"
     );
@@ -101,7 +101,7 @@ fn a_trace_of_one_task_says_so() {
     let text = "hygiene-1 [000] 1.000001: mm_page_alloc: page=0x1 pfn=0x2010 order=2 migratetype=0 \
                 gfp_flags=GFP_KERNEL\n";
     let notes = small(text).notes();
-    assert!(notes[1].contains("one task for all of them, hygiene (pid 1)"), "{notes:?}");
+    assert!(notes[1].contains("the same task, hygiene (pid 1)"), "{notes:?}");
 }
 
 #[test]

@@ -233,8 +233,8 @@ fn s5_10_lists_shrink_while_kswapd_is_recorded_at_work() {
     assert_eq!((moved.drain_pages, moved.drain_holds), (18, 2));
     assert_eq!((r.reclaim.source, r.reclaim.runs), (ReclaimSource::Recorded, 1));
     assert_eq!(r.reading.ignored, 0);
-    assert!(r.to_string().contains("kswapd at work 1 times, "), "{r}");
-    assert!(r.to_string().contains(": by their tracepoints\n"), "{r}");
+    assert!(r.to_string().contains("kswapd active 1 times, "), "{r}");
+    assert!(r.to_string().contains(": recorded by tracepoints\n"), "{r}");
     // It sleeps before the frees.
     let slept = [
         (0, "mm_vmscan_kswapd_wake: nid=0 order=0"),
@@ -266,7 +266,7 @@ fn kswapd_at_work_is_inferred_from_its_page_events() {
     assert_eq!((r.policies[0].figures.moved.drain_holds, r.reclaim.runs), (1, 2));
     let none = frees().replay("Linux612");
     assert_eq!(none.reclaim.source, ReclaimSource::None);
-    assert!(none.to_string().contains("reclaim  none: no event of kswapd\n"), "{none}");
+    assert!(none.to_string().contains("reclaim  none: no events of kswapd\n"), "{none}");
 }
 
 /// A request that got nothing.
@@ -336,7 +336,7 @@ fn events_that_contradict_the_machine() {
     let bad = Trace::new().alloc(F, 0, 0).free(0x40_0000, 0).free(F, 0);
     let e = replay(bad.input(), &options("Base"), &mut |_, _, _| {}).unwrap_err();
     assert!(matches!(e, ReplayError::Inconsistent { record: 2, .. }), "{e}");
-    assert!(e.to_string().starts_with("test: record 2: frame 0x400000 (order 0) lies outside"));
+    assert!(e.to_string().starts_with("test: record 2: frame 0x400000 (order 0) is outside"));
     let lenient = Options { lenient: true, ..options("Base") };
     let r = replay(bad.input(), &lenient, &mut |_, _, _| {}).unwrap();
     assert_eq!((r.reading.events, r.reading.inconsistent), (3, 1));
@@ -394,7 +394,7 @@ fn a_machine_that_is_too_small_is_refused() {
     let desktop = pageyard_machine::MachineSpec::shipped("desktop").unwrap();
     let o = Options { on: Some(desktop), ..options("Linux612") };
     let refused = replay(Trace::new().alloc(F, 0, 0).input(), &o, &mut |_, _, _| {}).unwrap_err();
-    assert!(refused.to_string().contains("desktop has 4 CPUs and 1 nodes; the trace has 64"));
+    assert!(refused.to_string().contains("desktop has 4 CPUs and 1 nodes, but the trace has 64"));
 }
 
 /// A build on a real 6.12: what the policy that stands for it moves is what the kernel moved.
@@ -538,7 +538,7 @@ fn a_time_that_no_clock_has_is_refused() {
         &drain(0x1000, 0, 0),
     );
     let e = replay(t.input(), &options("Linux612"), &mut |_, _, _| {}).unwrap_err().to_string();
-    assert!(e.contains("an event at 10000000000 seconds"), "{e}");
+    assert!(e.contains("timestamp of 10000000000 seconds"), "{e}");
 }
 
 /// Settings are those of their column alone, and what they change is what the allocator then does.

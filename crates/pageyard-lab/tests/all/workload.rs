@@ -171,15 +171,19 @@ fn errors_name_the_parameter_and_what_it_can_be() {
         options.set.push((set.0.into(), set.1.into()));
         workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string()
     };
-    assert_eq!(told("unix", ("pears", "3")), "unix has no parameter pears; it has pairs, writes");
-    assert_eq!(told("unix", ("pairs", "3")), "unix: pairs=3: give a whole number from 1 to 2");
+    assert_eq!(
+        told("unix", ("pears", "3")),
+        "unix: unknown parameter pears; expected one of pairs, \
+                                              writes"
+    );
+    assert_eq!(told("unix", ("pairs", "3")), "unix: pairs=3: expected a whole number from 1 to 2");
     assert_eq!(told("kbuild", ("memory", "far")), "kbuild: memory=far: give one of local, other");
     assert_eq!(
         told("trunc", ("pages", "999999")),
-        "trunc: files=2: give fewer or smaller ones: they fill half of memory at most"
+        "trunc: files=2: give fewer or smaller files, filling at most half of memory"
     );
     let text = workload::by_name("unis").unwrap_err().to_string();
-    assert!(text.starts_with("no workload unis; there are micro, trunc"), "{text}");
+    assert!(text.starts_with("unknown workload unis; expected one of micro, trunc"), "{text}");
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn simulated<P: StaticPolicy>(spec: &MachineSpec, costs: Costs) -> Result<Paths,
         let (yard, found) = (&yard, &found);
         s.spawn(CpuId(0), move |task| found.set(Some(paths(yard, &|| task.now()))));
     });
-    debug_assert!(ran.is_ok(), "one task waits for nobody");
+    debug_assert!(ran.is_ok(), "a single task cannot be stuck");
     Ok(found.get().unwrap_or(Paths { alloc: 0, free: 0, take: 0, give: 0 }))
 }
 

@@ -87,7 +87,7 @@ fn a_schedule_without_end_is_found() {
         })
     };
     let found = Explorer::random(1, 1).run(&desktop(), spin).unwrap_err();
-    assert!(found.why.contains("has no end"), "{found}");
+    assert!(found.why.contains("does not end"), "{found}");
 }
 
 #[test]

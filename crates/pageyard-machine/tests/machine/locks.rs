@@ -183,7 +183,7 @@ fn locks_of_another_machine_are_refused() {
 }
 
 #[test]
-#[should_panic(expected = "held since before the run")]
+#[should_panic(expected = "held before the run")]
 fn a_lock_held_outside_is_not_given_twice() {
     let machine = two_sockets(Options::default());
     let lock = Lock::new(Vec::new());

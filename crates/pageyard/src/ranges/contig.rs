@@ -61,14 +61,17 @@ impl fmt::Display for ContigError {
             ContigError::Isolate(e) => e.fmt(f),
             ContigError::Busy(p) => write!(f, "frame {p} is still in use"),
             ContigError::NoMemory => {
-                f.write_str("no free block is left to move what is in use there to")
+                f.write_str("no free block to which the contents could be moved")
             }
             ContigError::NotABlock => {
                 f.write_str("the range is not exactly one block of order 0 to 10")
             }
-            ContigError::NoPlace => f.write_str("no place that was asked for can be emptied"),
+            ContigError::NoPlace => f.write_str(
+                "no range that satisfies the request can be \
+                                                 vacated",
+            ),
             ContigError::BadAlign(n) => {
-                write!(f, "an alignment of {n} pages; it must be a power of two")
+                write!(f, "alignment of {n} pages; expected a power of two")
             }
         }
     }

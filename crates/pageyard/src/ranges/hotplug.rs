@@ -62,12 +62,13 @@ impl fmt::Display for HotplugError {
             HotplugError::Misaligned(p) => {
                 write!(f, "frame {p} is not a multiple of a section's {SECTION_PAGES} pages")
             }
-            HotplugError::Present(p) => write!(f, "there is memory at frame {p} already"),
-            HotplugError::Hole(p) => write!(f, "there is no memory at frame {p}"),
+            HotplugError::Present(p) => write!(f, "memory at frame {p} is already online"),
+            HotplugError::Hole(p) => write!(f, "no memory at frame {p}"),
             HotplugError::Deferred => f.write_str("deferred initialisation is not finished"),
-            HotplugError::Nested => {
-                f.write_str("memory comes or goes further up on this task's stack; return first")
-            }
+            HotplugError::Nested => f.write_str(
+                "a hotplug operation is active further up on this task's stack; return \
+                             from it first",
+            ),
             HotplugError::Refused(e) => e.fmt(f),
         }
     }

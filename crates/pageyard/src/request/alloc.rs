@@ -46,15 +46,14 @@ impl fmt::Display for AllocError {
                 f.write_str("no zone has a free block that the request may use")
             }
             AllocError::BadZone => f.write_str("the request's zone flags contradict each other"),
-            AllocError::BadType => f.write_str("a request is movable or reclaimable, not both"),
+            AllocError::BadType => f.write_str(
+                "the request is both movable and reclaimable; use \
+                                                one of these flags",
+            ),
             AllocError::UnknownCpu(c) => {
-                write!(
-                    f,
-                    "the platform runs on CPU {}, which the layout does not name or is down",
-                    c.0
-                )
+                write!(f, "the platform runs on CPU {}, which is not in the layout or offline", c.0)
             }
-            AllocError::UnknownNode(n) => write!(f, "the layout has no node {}", n.0),
+            AllocError::UnknownNode(n) => write!(f, "no node {} in the layout", n.0),
         }
     }
 }

@@ -54,9 +54,9 @@ pub enum FreeError {
 impl fmt::Display for FreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FreeError::Foreign => f.write_str("the frame lies in no zone of this allocator"),
-            FreeError::Reserved => f.write_str("the frame is reserved: it was never allocated"),
-            FreeError::DoubleFree => f.write_str("the block is free already"),
+            FreeError::Foreign => f.write_str("the frame is in no zone of this allocator"),
+            FreeError::Reserved => f.write_str("the frame is reserved and was never allocated"),
+            FreeError::DoubleFree => f.write_str("the block is already free"),
             FreeError::Misaligned => {
                 f.write_str("the frame number is not a multiple of the block's size")
             }
@@ -64,15 +64,11 @@ impl fmt::Display for FreeError {
                 write!(f, "the block was allocated at order {allocated}")
             }
             FreeError::NotHead { head, allocated } => {
-                write!(f, "the frame lies inside the block of order {allocated} at {head}")
+                write!(f, "the frame is inside the block of order {allocated} at {head}")
             }
-            FreeError::OutOfUse => f.write_str("the block is out of use, bad or faulty"),
+            FreeError::OutOfUse => f.write_str("the block is bad or poisoned and out of use"),
             FreeError::UnknownCpu(c) => {
-                write!(
-                    f,
-                    "the platform runs on CPU {}, which the layout does not name or is down",
-                    c.0
-                )
+                write!(f, "the platform runs on CPU {}, which is not in the layout or offline", c.0)
             }
         }
     }

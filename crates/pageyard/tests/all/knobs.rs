@@ -218,7 +218,7 @@ fn s10_ranges_end_where_the_table_says() {
                 };
                 assert_eq!((of, value.as_str()), (name, bad));
                 assert_eq!(range, Knob::named(name).unwrap().range);
-                assert_eq!(error.to_string(), format!("{name} = {bad}: it takes {range}"));
+                assert_eq!(error.to_string(), format!("{name} = {bad}: expected {range}"));
             }
             assert_eq!((y.knobs(), common::all_records(y)), before, "{name} changed something");
         }
@@ -235,7 +235,7 @@ fn s10_a_layout_is_held_to_the_same_ranges() {
     assert_eq!(refusal(|k| k.extfrag_threshold = 1000), None);
     assert_eq!(
         refusal(|k| k.extfrag_threshold = 1001).unwrap(),
-        "extfrag_threshold = 1001: it takes 0 to 1000"
+        "extfrag_threshold = 1001: expected 0 to 1000"
     );
     let user = refusal(|k| k.user_min_free_kbytes = Some(u64::MAX)).unwrap();
     assert!(user.starts_with("min_free_kbytes = 18446744073709551615"), "{user}");
@@ -246,7 +246,7 @@ fn s10_a_layout_is_held_to_the_same_ranges() {
 fn s10_an_unknown_name_is_an_error_that_names_it() {
     Machine::normal(65536).run(|y: &Y<'_>| {
         let e = y.set_knob("min_free_bytes", "1").unwrap_err();
-        assert_eq!(e.to_string(), "there is no knob \"min_free_bytes\"");
+        assert_eq!(e.to_string(), "unknown knob \"min_free_bytes\"");
         assert_eq!(read(y, "min_free_bytes"), Err(e));
         // A text of any length is told in part.
         let long = "n".repeat(1000);

@@ -99,7 +99,7 @@ fn wrong_operations_are_found() {
                     h.with(0, "free", |p, order| h.y.free(p, order).and(h.y.free(p, order)));
                 }
             }),
-            "the block is free already",
+            "the block is already free",
         ),
         (
             op("locks", |_| {

@@ -89,8 +89,8 @@ fn a_short_trace_of_a_large_machine_is_refused_by_name() {
     write(&folder, "high.txt", trace(1, 0xfff_ff00));
     let wanted = [
         "pageyard: high.txt: the machine spans 1048576 MiB, up to frame 0xfffffff",
-        "a trace of 1 events may have 256 MiB",
-        "(to fix: ",
+        "the limit for a trace of 1 events is 256 MiB",
+        ". If the machine is this large, ",
         "--memory 1024G",
     ];
     refused(&folder, "replay high.txt", &wanted);
@@ -100,7 +100,7 @@ fn a_short_trace_of_a_large_machine_is_refused_by_name() {
     // As the message says: the event is wrong, or the machine is so large, and then it is the system
     // that has a limit.
     succeeds(&folder, "replay high.txt --memory 1G --lenient", 512);
-    let wanted = ["no memory for ", "(to fix: raise the limit on memory (ulimit -v)"];
+    let wanted = ["out of memory: cannot allocate ", "raise the memory limit (ulimit -v)"];
     refused(&folder, "replay high.txt --memory 1T", &wanted);
 }
 
@@ -144,8 +144,7 @@ fn compressed_state_files_are_bounded_together() {
     for name in ["before/zoneinfo", "before/vmstat", "pfnmap.before", "pfnmap.after"] {
         write(&folder, &format!("{name}.zst"), &packed);
     }
-    let wanted =
-        [".zst: whole input: the state files: ", "bytes expand to more than", "decompress it"];
+    let wanted = [".zst: the state files: ", "bytes expand to more than", "decompress it"];
     for line in [
         "replay trace.txt",
         "show trace.txt --as vmstat",
@@ -236,11 +235,7 @@ fn descriptions_are_bounded() {
     let folder = Folder::bare();
     let node = "[[node]]\nmemory = [\"1M..2G\"]\n";
     write(&folder, "cpus.toml", format!("{node}cpus = \"{}\"\n", ["0-4095"; 20_000].join(",")));
-    refused(
-        &folder,
-        "topology cpus.toml",
-        &["cpus.toml: node 0: CPUs 0-4095: some are named twice"],
-    );
+    refused(&folder, "topology cpus.toml", &["cpus.toml: node 0: CPUs 0-4095: duplicates"]);
     let range = |i| format!("\"{}M..{}M\"", 2 * i + 1, 2 * i + 2);
     let ranges: Vec<String> = (0..30_000).map(range).collect();
     write(
@@ -251,16 +246,12 @@ fn descriptions_are_bounded() {
     refused(&folder, "topology ranges.toml", &["ranges.toml: the machine: 30000 ranges of memory"]);
     // What has no end.
     for line in ["topology /dev/zero", "compare /dev/zero"] {
-        refused(&folder, line, &["/dev/zero", "it has more than "]);
+        refused(&folder, line, &["/dev/zero", "more than "]);
     }
     // An argument's value is refused in the words of the library that parses it.
     let o = limited(&folder, "run unix --on machine:/dev/zero", 512, 20);
     assert_eq!(o.status.code(), Some(2), "{}", said(&o));
-    assert!(
-        said(&o).contains("/dev/zero: the file: it has more than 1048576 bytes"),
-        "{}",
-        said(&o)
-    );
+    assert!(said(&o).contains("/dev/zero: the file: more than 1048576 bytes"), "{}", said(&o));
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn with_a_full_disk(folder: &Folder, program: &str, line: &str) -> Option<Result
         if o.status.code() != Some(2) {
             return Err(format!("{line}: {}: {said}", o.status));
         }
-        for wanted in ["pageyard: full/out", "No space left", "make room"] {
+        for wanted in ["pageyard: full/out", "No space left", "free space"] {
             if !said.contains(wanted) {
                 return Err(format!("{line}: no {wanted:?} in: {said}"));
             }
@@ -207,7 +207,7 @@ fn a_device_without_room_is_named() {
         let o = folder.command(PROGRAM).args(words).output().unwrap();
         let said = String::from_utf8_lossy(&o.stderr);
         assert_eq!(o.status.code(), Some(2), "{line}: {said}");
-        let wanted = "pageyard: /dev/full: No space left on device (os error 28); make room";
+        let wanted = "pageyard: /dev/full: No space left on device (os error 28); free space";
         assert!(said.contains(wanted), "{line}: {said}");
     }
 }

@@ -93,8 +93,10 @@ fn only_state_files_are_extracted() {
         fs::write(folder.0.join("t.pgy"), pgy(&[attachment(name, hook), good])).unwrap();
         let o = sh(&folder, "exec \"$0\" trace export t.pgy --state in/state");
         assert_eq!(o.status.code(), Some(2), "{name}");
-        let wanted =
-            format!("pageyard: t.pgy: chunk 0 at byte 16: the attachment `{name}` is none");
+        let wanted = format!(
+            "pageyard: t.pgy: chunk 0 at byte 16: the attachment `{name}` is not a state \
+                     file"
+        );
         assert!(said(&o).starts_with(&wanted), "{}", said(&o));
         assert_eq!(folder.listing().len(), 1, "{:?}", folder.listing());
         // Leniently it is left out.
@@ -104,7 +106,7 @@ fn only_state_files_are_extracted() {
         let wanted = ["in/state/before/vmstat", "t.pgy"];
         let wanted = wanted.map(|n| folder.0.join(n).display().to_string());
         assert_eq!(names, wanted);
-        assert!(said(&o).contains("1 damaged places") && said(&o).contains(name), "{}", said(&o));
+        assert!(said(&o).contains("1 damaged parts") && said(&o).contains(name), "{}", said(&o));
     }
 }
 
@@ -117,7 +119,7 @@ fn a_folder_that_is_a_link_is_not_extracted_into() {
     symlink("../outside", folder.0.join("state/before")).unwrap();
     let o = sh(&folder, "exec \"$0\" trace export t.pgy --state state");
     assert_eq!(o.status.code(), Some(2));
-    let wanted = "pageyard: state/before: it is a symbolic link";
+    let wanted = "pageyard: state/before: a symbolic link";
     assert!(said(&o).starts_with(wanted) && said(&o).contains("; remove it"), "{}", said(&o));
     assert!(!folder.0.join("outside/vmstat").exists());
 }

@@ -97,7 +97,7 @@ fn no_command_is_forgotten() {
 #[test]
 fn no_room_is_an_error() {
     let full = || File::options().write(true).open("/dev/full").unwrap().into();
-    let wanted = "pageyard: standard output: No space left on device (os error 28); make room";
+    let wanted = "pageyard: standard output: No space left on device (os error 28); free space";
     all(full, |_, code, said| code == Some(2) && said.contains(wanted));
 }
 

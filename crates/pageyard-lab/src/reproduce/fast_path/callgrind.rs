@@ -81,7 +81,7 @@ pub(super) fn count(
         let command = arguments.join(" ");
         return Err(Failed::Run(format!("callgrind, {command}: {status}; {said}")));
     }
-    parse(&log).ok_or_else(|| Failed::Run(format!("callgrind told no counts, but: {log}")))
+    parse(&log).ok_or_else(|| Failed::Run(format!("callgrind printed no counts: {log}")))
 }
 
 /// Parses the totals at the end of callgrind's log: a line of event names, then a line of numbers.

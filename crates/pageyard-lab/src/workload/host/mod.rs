@@ -196,7 +196,7 @@ fn describe(site: &Site, memory: u64) -> String {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let info = read("/proc/cpuinfo");
     let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':'));
-    let model = model.map_or("CPU of unknown make", |m| m.1.trim());
+    let model = model.map_or("unknown CPU", |m| m.1.trim());
     let kernel = read("/proc/sys/kernel/osrelease");
     format!(
         "{} x {model}, {} node(s), {} MiB used, Linux {}",

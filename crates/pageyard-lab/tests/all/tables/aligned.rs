@@ -48,7 +48,7 @@ fn parameters_make_sets_or_are_noted() {
 fn errors_name_file_place_and_fix() {
     let fails = |a: RunResult, b: RunResult| {
         let e = align(&[source("a.json", vec![a]), source("b.json", vec![b])]).unwrap_err();
-        assert!(e.to_string().contains("(to fix: "), "{e}");
+        assert!(e.to_string().contains("; "), "{e}");
         e.to_string()
     };
     let good = || result("A", vec![lower("t", &[1.0])]);
@@ -66,23 +66,23 @@ fn errors_name_file_place_and_fix() {
         (|r| r.metrics.clear(), "b.json: workload test under A: no metrics"),
         (
             |r| r.metrics.push(r.metrics[0].clone()),
-            "b.json: workload test under A: metric t: it is there twice",
+            "b.json: workload test under A: metric t: occurs twice",
         ),
         (
             |r| r.workload = "other".into(),
-            "b.json: workload other under A: the base, a.json: policy A",
+            "b.json: workload other under A: no such workload in the base, a.json",
         ),
         (
             |r| r.metrics[0].name = "u".into(),
-            "b.json: workload test under A: metric u: the base has no such metric",
+            "b.json: workload test under A: metric u: not in the base",
         ),
         (
             |r| r.metrics[0].better = Better::Higher,
-            "b.json: workload test under A: metric t: it is in \"\" with Higher better",
+            "b.json: workload test under A: metric t: in \"\" with Higher better",
         ),
         (
             |r| r.world = World::Simulated("desktop".into()),
-            "b.json: policy A: it was simulated, a.json: policy A was measured on a host",
+            "b.json: policy A: simulated, but a.json: policy A was measured on a host",
         ),
     ] {
         let e = fails(good(), changed(change));
@@ -91,14 +91,17 @@ fn errors_name_file_place_and_fix() {
     let mut two = good();
     two.metrics.push(lower("u", &[1.0]));
     let e = fails(two, good());
-    assert!(e.starts_with("b.json: workload test under A: metric u: it is missing"), "{e}");
+    assert!(
+        e.starts_with("b.json: workload test under A: metric u: missing, but in the base"),
+        "{e}"
+    );
     let twice = source("a.json", vec![simulated("A", 7, &[1.0]), simulated("A", 7, &[1.0])]);
     let e = align(&[twice]).unwrap_err().to_string();
-    assert!(e.starts_with("a.json: workload test under A: seed 7 is there twice"), "{e}");
+    assert!(e.starts_with("a.json: workload test under A: seed 7 occurs twice"), "{e}");
 
     for (text, says) in [
         ("", "a.json: EOF while parsing"),
-        ("[]", "a.json: it holds no results"),
+        ("[]", "a.json: no results"),
         (
             "[{\"workload\": 3}]",
             "a.json: invalid type: integer `3`, expected a string at line 1 column 15",
@@ -150,7 +153,7 @@ fn tracks_fit_together() {
                 t.zone_wait =
                     Some(WaitTrack { waiting_cpus: vec![0.0, -1.0], ..WaitTrack::default() })
             },
-            "zone_wait/waiting_cpus/1 is no number of CPUs",
+            "zone_wait/waiting_cpus/1 is not a number of CPUs",
         ),
     ] {
         let e = check(change).unwrap_err().to_string();
