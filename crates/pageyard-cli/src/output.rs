@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_terminal_acts_on_gets_through() {
+    fn control_characters_are_escaped() {
         let text = |pieces: &[&[u8]]| through(Escaping::text(Vec::new()), pieces);
         assert_eq!(text(&[b"plain\ttext\n"]), "plain\ttext\n");
         assert_eq!(
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_the_same_value() {
+    fn escaped_json_keeps_its_value() {
         let value = serde_json::json!({ "a\u{9b}\u{7f}": "\u{1b}\u{202e}é\n\u{2066}" });
         let text = serde_json::to_string_pretty(&value).unwrap();
         let shown = through(Escaping::json(Vec::new()), &[text.as_bytes()]);

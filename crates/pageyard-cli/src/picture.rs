@@ -71,7 +71,7 @@ mod tests {
     use super::quoted;
 
     #[test]
-    fn words_are_quoted_as_a_shell_needs_it() {
+    fn words_are_quoted_for_a_shell() {
         assert_eq!(quoted("--set=pairs=2"), "--set=pairs=2");
         assert_eq!(quoted("Vanilla<Base>"), "'Vanilla<Base>'");
         assert_eq!(quoted("it's"), "'it'\\''s'");

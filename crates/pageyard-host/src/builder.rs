@@ -455,7 +455,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_whole_blocks() {
+    fn parts_consist_of_whole_blocks() {
         let first = Pfn(1 << 20);
         let parts = Builder::parts(10_000, first, 2);
         assert_eq!(parts, [first..Pfn(first.0 + 4096), Pfn(first.0 + 4096)..Pfn(first.0 + 10_000)]);

@@ -28,7 +28,7 @@ impl Birthplace {
         WATCHED.call_once(|| {
             // SAFETY: the function lives as long as the program and does only what is allowed in a
             // child. The call fails only without memory; then a child goes undetected
-            // (`a_child_keeps_its_copy_and_gets_no_more`).
+            // (`a_child_keeps_its_copy_and_cannot_allocate`).
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         Birthplace(FORKS.load(Relaxed))

@@ -396,10 +396,10 @@ mod tests {
     }
 
     #[test]
-    fn an_allocation_under_a_lock_that_it_may_need_aborts() {
+    fn an_allocation_under_a_lock_that_it_may_take_aborts() {
         let says = "a thread makes an allocation while it holds the list of magazines, which the \
                     allocation may take";
-        aborts("an_allocation_under_a_lock_that_it_may_need_aborts", says, || {
+        aborts("an_allocation_under_a_lock_that_it_may_take_aborts", says, || {
             let pages: PageAlloc<System> = PageAlloc::new(System);
             let (list, layout) = (magazines(), Layout::new::<u64>());
             // SAFETY: the layout is not empty, and the block is freed with the same layout.
@@ -411,10 +411,10 @@ mod tests {
     }
 
     #[test]
-    fn locks_in_two_orders_abort() {
+    fn inconsistent_lock_order_aborts() {
         let says = "a thread takes the list of magazines while it holds a lock of the allocator; \
                     the reverse order was seen too";
-        aborts("locks_in_two_orders_abort", says, || {
+        aborts("inconsistent_lock_order_aborts", says, || {
             let (list, zone) = (magazines(), lock_api::Mutex::<HostLock, ()>::new(()));
             {
                 let _list = list.lock();
@@ -426,9 +426,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_the_thread_holds_aborts() {
+    fn a_recursive_lock_aborts() {
         let says = "a thread takes the list of magazines while it holds the list of magazines";
-        aborts("a_lock_that_the_thread_holds_aborts", says, || {
+        aborts("a_recursive_lock_aborts", says, || {
             let list = magazines();
             let _held = list.lock();
             drop(list.lock());
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_in_one_order_and_attempts_in_any_do_not_abort() {
+    fn consistent_lock_order_and_try_locks_do_not_abort() {
         let (list, zone) = (magazines(), HostLock::INIT);
         for _ in 0..2 {
             let mut held = list.lock();

@@ -77,7 +77,7 @@ impl KnownZero {
                 // SAFETY: the word is mapped and aligned, and the page is the allocator's, whose
                 // contents nothing relies on. The store is atomic, so that it is not optimised
                 // away: it keeps the page
-                // (`pages_given_back_lazily_are_taken_back_before_they_are_handed_out`).
+                // (`lazily_freed_pages_are_reclaimed_before_allocation`).
                 unsafe { AtomicU64::from_ptr(page.as_ptr().cast()) }.store(0, Relaxed);
             }
         }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_fresh_once() {
+    fn pages_are_known_zero_once() {
         let region = Region::new(1024).unwrap();
         let fresh = KnownZero::new(&region.frames());
         let at = |n| Pfn(region.first().0 + n);
@@ -123,7 +123,7 @@ mod tests {
 
     /// Until it is written, the system may take a page that was returned lazily.
     #[test]
-    fn a_page_that_was_given_back_lazily_is_written_to_once() {
+    fn a_lazily_freed_page_is_written_to_once() {
         let region = Region::new(1024).unwrap();
         let fresh = KnownZero::new(&region.frames());
         let at = |n| Pfn(region.first().0 + n);

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_that_cannot_be() {
+    fn invalid_limits_are_rejected() {
         let check = |hard, soft| Limits { hard, soft }.check(10_000, 2).map_err(|e| e.to_string());
         assert_eq!(check(None, None), Ok(()));
         assert_eq!(check(Some(2048), Some(2048)), Ok(()));

@@ -85,7 +85,7 @@ impl HostLock {
     fn sleep(&self) {
         let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP };
         // SAFETY: the word and the timespec live until the call returns. The kernel puts the thread
-        // to sleep only while the word says that the lock is held (`one_who_sleeps_is_woken`).
+        // to sleep only while the word says that the lock is held (`a_sleeping_waiter_is_woken`).
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -108,7 +108,7 @@ impl Default for HostLock {
 #[cold]
 fn wake(word: *mut u32) {
     // SAFETY: the kernel uses the address only as a key; it need not be mapped any more
-    // (`one_who_sleeps_is_woken`).
+    // (`a_sleeping_waiter_is_woken`).
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -122,8 +122,8 @@ fn wake(word: *mut u32) {
 
 // SAFETY: the word goes from FREE to HELD only in `take` and `lock`, by a compare-and-exchange. It
 // goes back only in `unlock`, which only the holder may call, so there is one holder at a time.
-// Acquire and Release order the accesses made under the lock (`one_at_a_time`, and the thread
-// sanitizer).
+// Acquire and Release order the accesses made under the lock (`the_lock_excludes_other_threads`,
+// and the thread sanitizer).
 unsafe impl RawMutex for HostLock {
     #[allow(clippy::declare_interior_mutable_const)] // required by `lock_api`
     const INIT: Self = HostLock::new();
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time() {
+    fn the_lock_excludes_other_threads() {
         let sum: Mutex<HostLock, u64> = Mutex::new(0);
         std::thread::scope(|s| {
             for _ in 0..8 {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_held_is_not_got() {
+    fn try_lock_fails_on_a_held_lock() {
         let lock: Mutex<HostLock, ()> = Mutex::new(());
         let held = lock.lock();
         assert!(lock.try_lock().is_none() && lock.is_locked());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_sleeps_is_woken() {
+    fn a_sleeping_waiter_is_woken() {
         let lock: Mutex<HostLock, ()> = Mutex::new(());
         let held = lock.lock();
         std::thread::scope(|s| {

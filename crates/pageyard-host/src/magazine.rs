@@ -95,7 +95,7 @@ impl Ready {
 #[inline(always)]
 pub(crate) fn without(tagged: NonNull<u8>, tag: usize) -> NonNull<u8> {
     // SAFETY: no page begins at 0, so a bit outside the tag is set, because the tag is smaller than
-    // a page (`what_is_known_to_be_zero_is_known_once`).
+    // a page (`known_zero_is_reported_once`).
     unsafe { NonNull::new_unchecked(tagged.as_ptr().map_addr(|a| a & !(tag & TAG))) }
 }
 
@@ -142,7 +142,7 @@ impl Stack {
         // One hit more, one block less; the hits wrap after years.
         self.head.store(head.wrapping_add(COUNT), Relaxed);
         // SAFETY: `push` and `fill` wrote the slots below the count, none of them null
-        // (`a_limit_that_changes_during_a_fill_neither_loses_nor_doubles_a_block`; loom's `fill`).
+        // (`a_limit_change_during_a_fill_keeps_blocks_intact`; loom's `fill`).
         Some(Ready(unsafe { NonNull::new_unchecked(block) }))
     }
 
@@ -405,7 +405,7 @@ pub(crate) fn with_mine<T>(yard: u64, f: impl FnOnce(&Magazine) -> Option<T>) ->
         }
         // SAFETY: the caller of `sit` keeps the magazine alive until the seat is cleared or the
         // yard is no longer used. Nothing in `f` clears the seat
-        // (`yards_go_while_threads_that_used_them_stay`).
+        // (`a_yard_is_dropped_before_its_threads_exit`).
         f(unsafe { &*seat.magazine })
     })
 }
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_in_is_the_first_out_and_no_more_than_allowed() {
+    fn a_magazine_is_a_bounded_stack() {
         let m = magazine();
         assert!((1..=4).all(|n| m.push(Kind::Movable, block(n))));
         assert!(!m.push(Kind::Movable, block(5)));
@@ -460,14 +460,14 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_another_node_are_not_kept() {
+    fn blocks_of_another_node_are_not_cached() {
         let m = magazine();
         assert!(!m.push(Kind::Movable, block(1001)));
         assert!(m.push(Kind::Movable, block(1000)));
     }
 
     #[test]
-    fn what_is_known_to_be_zero_is_known_once() {
+    fn known_zero_is_reported_once() {
         let m = magazine();
         assert_eq!(m.fill(Kind::Movable, &[Some(Ready::new(block(1), true))]), 1);
         let got = m.pop(Kind::Movable).unwrap();
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_changes_during_a_fill_neither_loses_nor_doubles_a_block() {
+    fn a_limit_change_during_a_fill_keeps_blocks_intact() {
         let (m, done) = (magazine(), AtomicBool::new(false));
         let blocks: Vec<_> = (1..=8).map(|n| Some(Ready::new(block(n), false))).collect();
         std::thread::scope(|s| {
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_is_what_nobody_used() {
+    fn unused_magazines_are_idle() {
         let m = magazine();
         m.is_idle();
         assert!(m.is_idle());

@@ -49,7 +49,7 @@ pub(crate) struct Page {
 }
 
 // SAFETY: the words are atomics and stay mapped as long as the page lives, on any thread
-// (`a_reader_never_sees_half_of_a_text` writes on another one).
+// (`a_reader_never_sees_a_torn_text` writes on another one).
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
@@ -65,7 +65,7 @@ impl Page {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor was just returned, so nothing else owns it
-        // (`a_long_text_does_without_its_cpus` fails with a closed one).
+        // (`a_long_text_omits_cpus` fails with a closed one).
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         let seals = SEALS | libc::F_SEAL_SEAL;
         // SAFETY: the descriptor is ours. The mapping is new, at an address that the system
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_a_process_have_a_bound_together() {
+    fn total_text_size_of_a_process_is_bounded() {
         let page = published(1);
         let length = page.words()[4].load(Relaxed);
         let mut room = 2 * length + 1;
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_changes_all_the_time_is_given_up() {
+    fn reading_a_constantly_changing_page_gives_up() {
         let page = published(1);
         let mut copies = 0;
         let copy = |at: usize, to: &mut [u8]| {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_never_sees_half_of_a_text() {
+    fn a_reader_never_sees_a_torn_text() {
         let page = Page::new(16 << 10).unwrap();
         assert_eq!(read(&file(&page)).unwrap(), None);
         let stop = std::sync::atomic::AtomicBool::new(false);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_an_error_that_names_it() {
+    fn an_invalid_page_is_a_named_error() {
         let told = |words: &[u64]| {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("page");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_does_without_its_cpus() {
+    fn a_long_text_omits_cpus() {
         let page = Page::new(2000).unwrap();
         let cpus = vec![crate::stats::CpuStatus::default(); 500];
         let zone = crate::stats::ZoneStatus { cpus, ..Default::default() };

@@ -135,7 +135,8 @@ impl<E> HostPlatform<E> {
         // SAFETY: the pages are mapped as long as the region lives, aligned, and initialised to
         // zero by the system. In a yard that is not exclusive, all accesses are atomic. In an
         // exclusive yard, this is called only for blocks that the allocator holds at the moment
-        // (`a_raw_yard_by_frame_number`, `a_policy_that_checks_or_fills_pages_has_no_front_cache`).
+        // (`a_raw_yard_works_by_frame_number`,
+        // `checking_and_filling_policies_disable_the_thread_cache`).
         Some(unsafe {
             slice::from_raw_parts(start.as_ptr().cast::<AtomicU64>(), pages as usize * WORDS)
         })
@@ -152,8 +153,8 @@ impl<E> HostPlatform<E> {
         let pages = u64::from(order.pages());
         if let Some(start) = self.region.address(pfn, pages) {
             // SAFETY: the pages are mapped. The allocator holds the block, so in an exclusive yard
-            // nothing else uses it (`blocks_are_zeros_whatever_else_their_flags_say`,
-            // `threads_that_wander_never_share_a_page`).
+            // nothing else uses it (`zeroed_blocks_are_zero_with_any_flags`,
+            // `migrating_threads_never_share_a_page`).
             unsafe { start.write_bytes(0, (pages * PAGE_SIZE) as usize) };
         }
     }
@@ -165,7 +166,7 @@ fn store(words: &[AtomicU64], word: u64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: to the program these are relaxed stores to these words. Each is done whole, as the
     // repeated steps of the instruction are. The direction flag is clear, as the ABI requires
-    // (`frames_are_zeros_whatever_else_their_flags_say`, `every_word_is_stored_and_none_beside`).
+    // (`zeroed_frames_are_zero_with_any_flags`, `zeroing_writes_every_word_and_no_other`).
     unsafe {
         std::arch::asm!(
             "rep stosq",
@@ -348,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_stored_and_none_beside() {
+    fn zeroing_writes_every_word_and_no_other() {
         for n in [0, 1, 2, 7, 512] {
             let words: Vec<_> = (0..n + 2).map(|_| AtomicU64::new(1)).collect();
             store(&words[1..=n], 7);
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cpu_has_one_that_stands_for_it() {
+    fn every_cpu_maps_to_a_list() {
         let table = CpuTable::new(&[4, 6]);
         assert_eq!([4, 6].map(|c| table.of(c)), [CpuId(4), CpuId(6)]);
         for cpu in 0..300 {

@@ -319,7 +319,7 @@ mod tests {
 
     /// Busy is the owner's answer, as Moved is: compaction retries later.
     #[test]
-    fn relocators_are_asked_until_one_does_not_refuse() {
+    fn relocators_are_called_until_one_accepts() {
         assert_eq!(ask([]), (Refused, [], 0));
         assert_eq!(ask([Some(Refused), Some(Refused)]), (Refused, [1, 1], 0));
         assert_eq!(ask([Some(Refused), Some(Busy), Some(Moved)]), (Busy, [1, 1, 0], 0));

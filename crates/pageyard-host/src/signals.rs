@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_a_damaged_file_do_not_overflow() {
+    fn damaged_counts_do_not_overflow() {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path();
         write(d, "a/memory.current", "900\n");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_near_its_limits_is_short() {
+    fn a_group_near_its_limit_is_under_pressure() {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path();
         write(d, "memory.current", "500\n");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_says_so() {
+    fn missing_sources_are_reported() {
         let files = SystemFiles {
             pressure: Some("/nowhere/pressure".into()),
             group: Some("/nowhere/group".into()),
@@ -356,7 +356,7 @@ mod tests {
 
     /// The system's own file can be polled, unless the system refuses the trigger.
     #[test]
-    fn the_systems_stalls_can_be_waited_for() {
+    fn system_stalls_can_be_polled() {
         let s = Signals::open(&SystemFiles::detect());
         match &s.psi_state {
             Watching::File(path) => {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_counts_for_a_while() {
+    fn a_stall_counts_for_a_limited_time() {
         use std::os::unix::net::UnixStream;
         let (one, other) = UnixStream::pair().unwrap();
         let mut s = Signals::of(File::from(OwnedFd::from(one)));
@@ -401,7 +401,7 @@ mod tests {
 
     /// Otherwise the file would wake the worker at once, each time.
     #[test]
-    fn a_file_that_is_gone_is_not_waited_for() {
+    fn a_removed_file_is_not_polled() {
         let bell = crate::wake_event::WakeEvent::new().unwrap();
         let files =
             SystemFiles { pressure: None, group: Some("/".into()), group_root: "/nowhere".into() };
@@ -421,7 +421,7 @@ mod tests {
 
     /// The files of a removed group report `POLLERR` forever, and have no text.
     #[test]
-    fn a_group_that_was_removed_is_not_watched() {
+    fn a_removed_group_is_not_watched() {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path();
         write(d, "memory.current", "990\n");

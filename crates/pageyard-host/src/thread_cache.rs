@@ -336,8 +336,8 @@ impl Shared {
             };
             // SAFETY: the thread's list keeps the magazine alive until the thread ends and has
             // cleared all seats. It is removed from the list earlier only after the yard is gone,
-            // whose ID is never reused (`yards_go_while_threads_that_used_them_stay`,
-            // `a_thread_that_ends_leaves_nothing`).
+            // whose ID is never reused (`a_yard_is_dropped_before_its_threads_exit`,
+            // `an_exiting_thread_frees_its_cache`).
             unsafe { magazine::sit(self.id, Arc::as_ptr(&magazine)) };
             Some(magazine)
         };

@@ -44,7 +44,7 @@ impl<P: Policy> HostYard<P> {
         };
         let pfn = pfn.inspect_err(|&error| self.note_failure(error, order, gfp))?;
         // SAFETY: this yard, which is exclusive, just allocated the block at this order
-        // (`movable_blocks_are_moved_together_with_their_contents`).
+        // (`movable_blocks_keep_their_contents`).
         Ok(unsafe { Movable::new(self.raw(), pfn, order) })
     }
 
@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_for_a_moment_does_not_keep_a_section() {
+    fn a_briefly_held_block_does_not_keep_a_section_online() {
         let unmovable = HotplugError::Refused(IsolateError::Unmovable(Pfn(7)).into());
         // Number of refusals before the last answer; returns the answer, attempts and pauses.
         let run = |refusals: usize, last| {

@@ -22,14 +22,14 @@ impl WakeEvent {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor was just returned, so nothing else owns it
-        // (`a_bell_wakes_once_however_often_it_was_rung` fails with a closed one).
+        // (`several_signals_wake_once` fails with a closed one).
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(WakeEvent { fd, flag: WakeFlag::default() })
     }
 
     pub(crate) fn ring(&self) {
         self.flag.ring(|| {
-            // SAFETY: reads eight bytes of a static (`a_bell_wakes_once_however_often_it_was_rung`
+            // SAFETY: reads eight bytes of a static (`several_signals_wake_once`
             // fails with fewer).
             unsafe { libc::write(self.fd.as_raw_fd(), (&raw const ONE).cast(), 8) == 8 }
         });
@@ -45,7 +45,7 @@ impl WakeEvent {
         let whole = most.as_nanos().div_ceil(1_000_000);
         let ms = i32::try_from(whole).unwrap_or(i32::MAX);
         // SAFETY: the vector is of this length and lives until the call returns
-        // (`files_are_told_apart` fails with a shorter one).
+        // (`sources_are_distinguished` fails with a shorter one).
         let ready = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, ms) };
         if ready <= 0 {
             return Vec::new();
@@ -53,7 +53,7 @@ impl WakeEvent {
         self.flag.take(|| {
             let mut count = 0u64;
             // SAFETY: writes eight bytes to a local of that size; the descriptor does not block
-            // (`a_bell_wakes_once_however_often_it_was_rung`).
+            // (`several_signals_wake_once`).
             unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
         });
         all.pop();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_wakes_once_however_often_it_was_rung() {
+    fn several_signals_wake_once() {
         let bell = WakeEvent::new().unwrap();
         let long = Duration::from_secs(3600);
         bell.ring();
@@ -93,7 +93,7 @@ mod tests {
 
     /// A ring between the two halves of a wait must not suppress later rings.
     #[test]
-    fn a_ring_during_a_wait_does_not_suppress_later_rings() {
+    fn a_signal_during_a_wait_does_not_suppress_later_signals() {
         let bell = WakeEvent::new().unwrap();
         for _ in 0..20 {
             std::thread::scope(|s| {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_told_apart() {
+    fn sources_are_distinguished() {
         use std::os::unix::net::UnixStream;
         let bell = WakeEvent::new().unwrap();
         let (a, _keep) = UnixStream::pair().unwrap();

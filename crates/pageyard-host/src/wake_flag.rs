@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_while_the_event_is_read_is_not_lost_for_good() {
+    fn a_signal_while_the_event_is_read_is_not_lost() {
         let flag = WakeFlag::default();
         let event = Cell::new(0);
         let write = || {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_does_not_suppress_the_next_ring() {
+    fn a_failed_write_does_not_suppress_the_next_signal() {
         let flag = WakeFlag::default();
         let written = Cell::new(false);
         flag.ring(|| false);

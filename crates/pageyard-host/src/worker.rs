@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_asks_for_a_16th_or_a_64th() {
+    fn system_pressure_requests_a_16th_or_a_64th() {
         assert_eq!(share_for_system(6400, Some(true), false), 400);
         assert_eq!(share_for_system(6400, Some(true), true), 400);
         assert_eq!(share_for_system(6400, Some(false), true), 100);

@@ -157,7 +157,7 @@ impl<P: Policy> HostYard<P> {
         let start = ready.start();
         if gfp.contains(Gfp::ZERO) && !ready.is_zero() {
             // SAFETY: the block is mapped and of this size. It is in the cache, so nothing else
-            // uses it (`the_same_page_comes_back_without_the_allocator`,
+            // uses it (`a_freed_page_is_reused_from_the_thread_cache`,
             // `threads_are_drained_while_they_work`).
             unsafe { start.write_bytes(0, magazine::bytes(kind)) };
         }

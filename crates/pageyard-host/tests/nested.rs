@@ -242,7 +242,7 @@ fn run(state: &str, yard: Yard) {
 }
 
 #[test]
-fn the_yard_may_be_used_wherever_it_allocates() {
+fn the_yard_may_be_used_from_nested_allocations() {
     let how = ThreadCache::Blocks { pages: 4, huge: 0 };
     // Two sections.
     let builder = Builder::new(2 * SECTION_PAGES * 4096).thread_cache(how);

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn every_composition_is_that_of_its_types() {
+    fn parsed_compositions_equal_their_types() {
         let rules = |text: &str| by_name(text).unwrap().rules;
         for p in policy::POLICIES {
             assert_eq!(rules(p.name), *p.makes);
@@ -288,13 +288,13 @@ mod tests {
         let (exact, packed) = (Engine::Exact, Engine::Packed);
         let want = [("Vanilla<Base>".to_owned(), exact), ("Packed".to_owned(), packed)];
         assert_eq!(engines("vanilla<Base>, packed"), want);
-        assert!(why("Packed").contains("there is no Packed"));
-        assert!(why("Vanilla<Packed>").contains("there is no Packed"));
+        assert!(why("Packed").contains("unknown policy Packed"));
+        assert!(why("Vanilla<Packed>").contains("unknown policy Packed"));
         assert!(Choice::packed().exact().is_err());
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn parse_errors_are_specific() {
         for (text, says) in [
             (
                 "Linux7",

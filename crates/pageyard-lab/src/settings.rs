@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_allocator_takes_is_refused() {
+    fn invalid_settings_are_rejected() {
         let said = |text: &str| text.parse::<Settings>().unwrap_err().to_string();
         for (text, says) in [
             ("high", "high: expected NAME=VALUE, such as high=400"),

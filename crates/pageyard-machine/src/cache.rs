@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_where_it_was_touched_last_until_it_is_pushed_out() {
+    fn a_page_is_cached_where_last_touched_until_evicted() {
         let spec = spec();
         let mut c = Caches::new(&spec, 64, 16);
         let mut touch = |cpu: usize, pfn| {

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_wait_for_each_other() {
+    fn lines_are_queued() {
         let mut c = channel();
         assert_eq!((c.line, c.queued(5_000)), (1000, 0));
         c.ask(10);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn work_asks_evenly_while_it_lasts() {
+    fn work_requests_bandwidth_evenly() {
         const W: u64 = 1 << WINDOW;
         let mut c = channel();
         // Twice the bandwidth: 20 windows of moving within 10.

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_in_use_cannot_go() {
+    fn a_used_page_cannot_be_offlined() {
         let (a, in_use) = (Owner::new(1, 0, 7, NAMES), |to| Found::HandedOut {
             frame: 110,
             owner: Owner::new(1, 0, 7, NAMES),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_gone_cannot_be_handed_out() {
+    fn an_offline_page_cannot_be_allocated() {
         let a = Owner::new(1, 0, 7, NAMES);
         let owners = Owners::new(100..200, NAMES);
         assert_eq!(owners.poison(115), Ok(()));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_is_named_by_thread_item_and_way() {
+    fn an_owner_is_named_by_thread_item_and_operation() {
         assert_eq!(Owner::new(3, 0, 9, NAMES).to_string(), "thread 3 (item 9, by alloc)");
         assert_eq!(Owner::FREE.to_string(), "the yard");
     }

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rows_that_are_known_by_number_are_those() {
+    fn rows_referenced_by_number_are_correct() {
         let names = [ALLOC, DROP, FREE_BULK].map(|n| TABLE[n].name);
         assert_eq!(names, ["alloc", "drop", "free_bulk"]);
     }

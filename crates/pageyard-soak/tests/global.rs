@@ -139,7 +139,7 @@ fn phases() -> u64 {
 }
 
 #[test]
-fn a_soak_runs_on_a_yard_of_its_own() {
+fn a_soak_runs_under_the_global_allocator() {
     let yard = install();
     let over = AtomicBool::new(false);
     let repeat = |f: &dyn Fn()| {

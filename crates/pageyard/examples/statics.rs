@@ -118,6 +118,6 @@ fn main() {
 }
 
 #[test]
-fn a_yard_in_statics_hands_out_and_takes_back_every_page() {
+fn a_yard_in_statics_allocates_and_frees_every_page() {
     main();
 }

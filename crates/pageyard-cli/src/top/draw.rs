@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_yard_and_what_happened_in_a_second() {
+    fn a_yard_is_drawn_with_rates_per_second() {
         let before = yard();
         let mut now = yard();
         now.at_ns += 2_000_000_000;
@@ -277,7 +277,7 @@ mod tests {
 
     /// Another process may publish any figures: it may be of another version, or hostile.
     #[test]
-    fn any_figures_will_do() {
+    fn any_figures_can_be_drawn() {
         let most = |cpu| CpuStatus {
             cpu,
             count: i32::MAX,
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn any_screen_will_do() {
+    fn any_screen_size_can_be_drawn() {
         let view = View { now: yard(), before: yard(), which: (1, 1) };
         for (width, height) in [(1, 1), (10, 5), (80, 12), (300, 100)] {
             picture(&view, width, height);

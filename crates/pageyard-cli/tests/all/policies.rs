@@ -4,7 +4,7 @@ use crate::{err, out, pageyard, sample};
 
 /// The table of docs/policies.md has exactly the policies that the program lists.
 #[test]
-fn the_chapter_on_policies_has_every_policy() {
+fn the_policies_chapter_lists_every_policy() {
     let chapter = include_str!("../../../../docs/policies.md");
     let section = chapter.split("\n## All policies\n").nth(1).unwrap();
     let section = section.split("\n## ").next().unwrap();
@@ -29,7 +29,7 @@ fn the_chapter_on_policies_has_every_policy() {
 }
 
 #[test]
-fn any_composition_is_a_column_and_settings_may_follow_it() {
+fn compositions_with_settings_are_columns() {
     let kbuild = sample("kbuild.pgy");
     let kbuild = kbuild.to_str().unwrap();
     let policies = "guarded<3,Vanilla<base>>,Linux612+high=400";
@@ -55,7 +55,7 @@ fn any_composition_is_a_column_and_settings_may_follow_it() {
 }
 
 #[test]
-fn what_cannot_be_is_an_error() {
+fn invalid_policies_and_settings_are_errors() {
     let kbuild = sample("kbuild.pgy");
     let kbuild = kbuild.to_str().unwrap();
     for (option, value, says) in [

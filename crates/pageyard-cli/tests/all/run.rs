@@ -24,7 +24,7 @@ fn small(more: &[&str]) -> Output {
 }
 
 #[test]
-fn a_workload_runs_and_says_that_it_is_simulated() {
+fn a_simulated_run_is_labelled() {
     let o = small(&["--seed", "5"]);
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
     let text = out(&o);
@@ -37,7 +37,7 @@ fn a_workload_runs_and_says_that_it_is_simulated() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_json_in_a_file_too() {
+fn the_same_seed_gives_the_same_json() {
     let json = small(&["--json", "--iterations", "2"]);
     assert_eq!(json.status.code(), Some(0), "{}", err(&json));
     let results: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -55,7 +55,7 @@ fn the_same_seed_gives_the_same_json_in_a_file_too() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn invalid_arguments_are_named() {
     for (more, says) in [
         (&["run", "unis"][..], "unknown workload unis; expected one of micro, "),
         (
@@ -87,7 +87,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn a_workload_runs_on_this_host_and_says_so() {
+fn a_run_on_the_host_is_labelled() {
     let args =
         ["run", "page_fault1", "--on", "host", "--memory", "64M", "--policy", "Base,Linux612"];
     let set = ["--set", "pages=2000", "--iterations", "2"];

@@ -37,7 +37,7 @@ fn take<'y, P: StaticPolicy>(yard: &'y HostYard<P>, n: usize) -> Vec<Block<'y, P
 }
 
 #[test]
-fn pages_come_and_go_in_bulk() {
+fn pages_are_refilled_and_drained_in_bulk() {
     let yard = yard(1 << 30);
     let all = take(&yard, 6300);
     drop(all);
@@ -57,7 +57,7 @@ fn pages_come_and_go_in_bulk() {
 }
 
 #[test]
-fn the_same_page_comes_back_without_the_allocator() {
+fn a_freed_page_is_reused_from_the_thread_cache() {
     let yard = yard(1 << 30);
     drop(yard.alloc(ONE, Gfp::KERNEL).unwrap());
     let before = yard.front_stats();
@@ -81,7 +81,7 @@ fn the_same_page_comes_back_without_the_allocator() {
 }
 
 #[test]
-fn a_sleeping_thread_keeps_nothing_after_two_ticks() {
+fn two_ticks_drain_a_sleeping_thread() {
     let yard = yard(1 << 30);
     let (slept, wake) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|s| {
@@ -108,7 +108,7 @@ fn a_sleeping_thread_keeps_nothing_after_two_ticks() {
 }
 
 #[test]
-fn a_thread_at_work_keeps_its_pages() {
+fn ticks_keep_the_pages_of_an_active_thread() {
     let yard = yard(1 << 30);
     drop(take(&yard, 100));
     std::thread::scope(|s| {
@@ -120,7 +120,7 @@ fn a_thread_at_work_keeps_its_pages() {
 }
 
 #[test]
-fn a_thread_that_ends_leaves_nothing() {
+fn an_exiting_thread_frees_its_cache() {
     let yard = yard(1 << 30);
     for _ in 0..50 {
         std::thread::scope(|s| {
@@ -136,7 +136,7 @@ fn a_thread_that_ends_leaves_nothing() {
 
 /// A thread that ends without a word to the C library: what would tidy up after it never runs.
 #[test]
-fn a_thread_that_is_cut_off_strands_nothing() {
+fn a_killed_thread_strands_no_pages() {
     type Shared = (HostYard, AtomicBool);
     extern "C" fn run(shared: *mut libc::c_void) -> *mut libc::c_void {
         // SAFETY: the test waits for the flag, and what it points to lives as long as the process.
@@ -164,7 +164,7 @@ fn a_thread_that_is_cut_off_strands_nothing() {
 }
 
 #[test]
-fn others_pages_are_had_before_a_request_fails() {
+fn thread_caches_are_drained_before_a_request_fails() {
     let yard = yard(64 << 20);
     let (slept, wake) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|s| {
@@ -195,7 +195,7 @@ fn others_pages_are_had_before_a_request_fails() {
 }
 
 #[test]
-fn others_pages_are_had_before_a_movable_request_fails() {
+fn thread_caches_are_drained_before_a_movable_request_fails() {
     let yard = yard(64 << 20);
     let (slept, wake) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|s| {
@@ -264,7 +264,7 @@ fn threads_are_drained_while_they_work() {
 
 /// Pressure comes and goes while threads refill and flush: their limits change in the middle of both.
 #[test]
-fn pages_have_one_owner_while_pressure_comes_and_goes() {
+fn pages_have_one_owner_under_changing_pressure() {
     let how = ThreadCache::Blocks { pages: 60, huge: 0 };
     let yard = Builder::new(16 << 20).thread_cache(how).tick(None).build().unwrap();
     let zone = yard.zone_info(yard.zones().next().unwrap()).unwrap();
@@ -311,7 +311,7 @@ fn pages_have_one_owner_while_pressure_comes_and_goes() {
 }
 
 #[test]
-fn yards_go_while_threads_that_used_them_stay() {
+fn a_yard_is_dropped_before_its_threads_exit() {
     // More than a thread finds at once, one after the other and side by side.
     let check = |yards: &[HostYard]| {
         for round in 0..100u64 {
@@ -341,7 +341,7 @@ fn yards_go_while_threads_that_used_them_stay() {
 }
 
 #[test]
-fn it_can_be_switched_off_and_sized() {
+fn the_thread_cache_can_be_disabled_and_sized() {
     let bare = Builder::new(64 << 20).thread_cache(ThreadCache::Off).build().unwrap();
     drop(take(&bare, 100));
     assert_eq!(bare.front_stats(), Default::default());
@@ -359,7 +359,7 @@ fn it_can_be_switched_off_and_sized() {
 
 /// Whatever happens to pages as they change hands happens behind the cache.
 #[test]
-fn a_policy_that_checks_or_fills_pages_has_no_front_cache() {
+fn checking_and_filling_policies_disable_the_thread_cache() {
     fn check<P: StaticPolicy + Send + Sync + 'static>(keeps_zeros: bool) {
         let builder = Builder::new(16 << 20).tick(None);
         for how in [ThreadCache::Auto, ThreadCache::Off] {
@@ -388,7 +388,7 @@ fn a_policy_that_checks_or_fills_pages_has_no_front_cache() {
 }
 
 #[test]
-fn no_more_threads_than_a_quarter_of_the_yard_is_enough_for() {
+fn thread_caches_are_limited_to_a_quarter_of_the_yard() {
     let how = ThreadCache::Blocks { pages: 100, huge: 0 };
     let yard = Builder::new(16 << 20).thread_cache(how).tick(None).build().unwrap();
     let barrier = Barrier::new(8);
@@ -406,7 +406,7 @@ fn no_more_threads_than_a_quarter_of_the_yard_is_enough_for() {
 }
 
 #[test]
-fn what_is_known_to_be_zero_is_not_written() {
+fn known_zero_pages_are_not_written() {
     let builder = Builder::new(64 << 20).huge_pages(HugePages::Never).tick(None);
     let yard = builder.build().unwrap();
     let zero = Gfp::KERNEL | Gfp::ZERO;
@@ -434,7 +434,7 @@ fn what_is_known_to_be_zero_is_not_written() {
 }
 
 #[test]
-fn pages_come_and_go_many_at_once() {
+fn bulk_requests_use_the_thread_cache() {
     let yard = yard(64 << 20);
     let mut blocks = Vec::new();
     assert_eq!(yard.alloc_bulk(1000, Gfp::KERNEL, &mut blocks), Ok(1000));
@@ -473,7 +473,7 @@ fn an_iterator_that_panics_loses_no_block() {
 }
 
 #[test]
-fn a_bulk_request_for_more_than_there_is_gets_what_there_is() {
+fn a_bulk_request_beyond_free_memory_is_partial() {
     let yard = yard(64 << 20);
     for n in [1 << 50, usize::MAX] {
         let mut blocks = Vec::new();
@@ -488,7 +488,7 @@ fn a_bulk_request_for_more_than_there_is_gets_what_there_is() {
 }
 
 #[test]
-fn an_alignment_that_cannot_be_takes_nothing_meanwhile() {
+fn an_impossible_alignment_allocates_nothing() {
     let yard = yard(64 << 20);
     let zone = yard.zones().next().unwrap();
     // SAFETY: looked at only.
@@ -524,7 +524,7 @@ fn blocks_are_aligned_beyond_their_size() {
 }
 
 #[test]
-fn ranges_go_from_thread_to_thread() {
+fn ranges_are_freed_on_other_threads() {
     let yard = yard(64 << 20);
     let mut range = yard.alloc_range(1500, 1, Gfp::KERNEL).unwrap();
     range.fill(1);
@@ -543,7 +543,7 @@ fn ranges_go_from_thread_to_thread() {
 }
 
 #[test]
-fn ranges_are_larger_than_any_block() {
+fn ranges_may_exceed_the_largest_block() {
     let yard = yard(64 << 20);
     drop(take(&yard, 100));
     let mut range = yard.alloc_range(3000, 512, Gfp::KERNEL | Gfp::ZERO).unwrap();

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn page_events_of_a_thread_are_one_run_until_it_naps() {
+    fn page_events_of_kswapd_form_one_run_until_a_pause() {
         let mut o = Observations::default();
         for t in [10, 40, 80] {
             o.see_page(0, SECOND + t * 1_000_000);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn tracepoints_count_for_more_than_page_events() {
+    fn tracepoints_take_precedence_over_page_events() {
         let mut o = Observations::default();
         o.see_point(SECOND, &Compaction::KswapdWake { node: 0, order: None });
         o.see_page(0, SECOND + 5);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_without_reclaim_has_no_turns() {
+    fn a_trace_without_reclaim_has_no_runs() {
         let (turns, figures) = Observations::default().finish(SECOND);
         assert!(turns.is_empty());
         assert_eq!(figures, ReclaimFigures::default());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_known_by_their_names() {
+    fn kswapd_is_recognised_by_name() {
         assert_eq!(node_of("kswapd12"), Some(12));
         assert_eq!(node_of("kswapd"), None);
         assert_eq!(node_of("kswapd99999"), None);

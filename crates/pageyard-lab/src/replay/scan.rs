@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_far_back_are_found() {
+    fn distant_records_are_found() {
         assert_eq!(back(10, 3 | 1 << 31), 3);
         assert_eq!(back(5 << 31 | 7, 5 | 1 << 31), 5 << 31 | 5);
         assert_eq!(back(5 << 31 | 7, 9 | 1 << 31), 4 << 31 | 9);

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_come_once_a_period() {
+    fn every_cpu_ticks_once_per_period() {
         let mut t = Ticks::new(10_300_000_000, 1, &[0.5], 3);
         assert_eq!(t.since(0, 10_499_999_999), 0);
         assert_eq!(t.since(0, 10_600_000_000), 1, "due at 10.5 s, at most 0.1 s late");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_depend_on_the_seed_alone() {
+    fn phases_depend_only_on_the_seed() {
         let at = PhaseSource {
             observed: 0,
             agreeing: 0,

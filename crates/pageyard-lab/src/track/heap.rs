@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn only_all_is_full_and_only_none_is_empty() {
+    fn fullness_is_extreme_only_at_the_extremes() {
         let full = |used| Cell::new(1, used, 512).fullness;
         assert_eq!([0, 1, 36, 37, 511, 512].map(full), [0, 1, 1, 2, 14, 15]);
     }

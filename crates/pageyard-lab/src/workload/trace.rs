@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_stays_with_its_cpu_or_is_sent() {
+    fn blocks_stay_on_their_cpu_or_are_sent() {
         let p = program(&[alloc(0, 8, 0), alloc(0, 9, 0), free(0, 8, 0), free(1, 9, 0)]);
         assert_eq!(steps(&p, 0), "take 0 Own(0); take 0 Sent(1, 0); give Own(0)");
         assert_eq!(steps(&p, 1), "give Sent(0, 0)");
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn frees_with_a_batched_event_are_of_a_list() {
+    fn frees_with_a_batched_event_belong_to_a_list() {
         let batched = |pfn| event(0, Kind::FreeBatched { pfn });
         let p =
             program(&[alloc(0, 8, 0), alloc(0, 9, 0), free(0, 8, 0), free(0, 9, 0), batched(8)]);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_and_what_is_missing() {
+    fn frees_of_earlier_blocks_and_missing_frees() {
         // 5 was allocated before. The second free of 5: its request is missing. 8 twice: its free
         // is missing.
         let p = program(&[free(0, 5, 1), free(0, 5, 1), alloc(0, 8, 0), alloc(0, 8, 0)]);
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_freed_in_pieces_goes_with_the_last() {
+    fn a_block_freed_in_pieces_is_freed_with_the_last() {
         let p = program(&[alloc(0, 8, 2), free(0, 8, 0), free(0, 10, 1), free(1, 9, 0)]);
         assert_eq!(steps(&p, 0), "take 2 Sent(1, 0)");
         assert_eq!(steps(&p, 1), "give Sent(0, 0)");

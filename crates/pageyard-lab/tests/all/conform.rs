@@ -53,7 +53,7 @@ fn contig() {
 }
 
 #[test]
-fn two_zones_near_their_marks() {
+fn two_zones_near_their_watermarks() {
     identical("two_zones_marks-1.jsonl.zst", 9147, 32);
 }
 
@@ -94,12 +94,12 @@ fn run(name: &str, lines: &[String]) -> Result<Outcome, ConformError> {
 }
 
 #[test]
-fn plain_recordings_are_read_too() {
+fn uncompressed_recordings_are_read() {
     assert!(run("plain", &lines()).unwrap().matches());
 }
 
 #[test]
-fn a_wrong_answer_is_found_where_it_is() {
+fn a_wrong_answer_is_located() {
     let mut lines = lines();
     let at = 700 + lines.iter().skip(700).position(|l| l.contains(r#""op":"a"#)).unwrap();
     let (op, _) = lines[at].split_once(r#","got""#).unwrap();
@@ -113,7 +113,7 @@ fn a_wrong_answer_is_found_where_it_is() {
 }
 
 #[test]
-fn a_wrong_state_is_found_and_described() {
+fn a_wrong_state_is_described() {
     for (name, from, to, says) in [
         ("high", r#""high":"#, r#""high":9"#, "high"),
         ("nr_free", r#""nr_free":"#, r#""nr_free":1"#, "nr_free"),
@@ -195,7 +195,7 @@ fn a_state_of_other_zones_is_an_error() {
 }
 
 #[test]
-fn two_zones_that_do_not_belong_together_are_an_error() {
+fn mismatched_zones_are_an_error() {
     for (name, from, to, says) in [
         ("order", r#""zone":"Normal""#, r#""zone":"DMA""#, "the upper one first"),
         ("twice", r#""zone":"Normal""#, r#""zone":"DMA32""#, "the upper one first"),
@@ -222,7 +222,7 @@ fn two_zones_that_do_not_belong_together_are_an_error() {
 
 /// The flag of one zone's lists, in a recording that changes it in both.
 #[test]
-fn operations_on_a_zone_mean_the_one_that_was_chosen() {
+fn zone_operations_apply_to_the_selected_zone() {
     let flags = |line: &str| -> Vec<bool> {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         let zones = line["state"].as_array().unwrap();
@@ -281,7 +281,7 @@ fn an_impossible_state_is_an_error() {
 }
 
 #[test]
-fn a_line_without_end_is_an_error() {
+fn an_endless_line_is_an_error() {
     let long = "1".repeat(40 << 20);
     let e = run("long", std::slice::from_ref(&long)).unwrap_err().to_string();
     assert!(e.contains("line 1: the line is longer than 32 MiB"), "{e}");

@@ -66,7 +66,7 @@ fn requests(owners: &Owners) -> Vec<String> {
 }
 
 #[test]
-fn s9_7_whoever_was_not_freed_is_an_owner() {
+fn s9_7_unfreed_requests_are_owners() {
     let owners = small(SMALL);
     let mask = "mask 0x100cca(GFP_HIGHUSER_MOVABLE)";
     assert_eq!(
@@ -97,7 +97,7 @@ fn s9_7_whoever_was_not_freed_is_an_owner() {
 }
 
 #[test]
-fn a_trace_of_one_task_says_so() {
+fn a_single_task_trace_is_noted() {
     let text = "hygiene-1 [000] 1.000001: mm_page_alloc: page=0x1 pfn=0x2010 order=2 migratetype=0 \
                 gfp_flags=GFP_KERNEL\n";
     let notes = small(text).notes();
@@ -105,7 +105,7 @@ fn a_trace_of_one_task_says_so() {
 }
 
 #[test]
-fn the_same_as_data() {
+fn owners_as_json() {
     let owners = small(SMALL);
     let v = owners.json(None);
     let blocks = v["owners"].as_array().unwrap();
@@ -148,7 +148,7 @@ fn by_hand(path: &Path) -> BTreeMap<(u32, u64), u64> {
 
 /// Under every policy the same requests are open; where their pages are is the policy's.
 #[test]
-fn s9_7_of_a_recorded_build_the_owners_are_those_that_its_events_leave() {
+fn s9_7_owners_of_a_recorded_build_match_its_events() {
     let expected = by_hand(&sample("kbuild.pgy"));
     let mut texts = Vec::new();
     for policy in ["Linux612", "Base"] {
@@ -196,7 +196,7 @@ const BY_NAME: &str = "\
 ";
 
 #[test]
-fn s9_7_of_a_recorded_build_in_the_kernels_format() {
+fn s9_7_owners_of_a_recorded_build_in_the_kernels_format() {
     let owners = of_sample(&[]);
     assert_eq!(owners.policy, "Linux612", "that of the kernel that recorded");
     let summary = owners.summary(By::Name);

@@ -18,7 +18,7 @@ fn toml(text: &str) -> Result<Topology, String> {
 }
 
 #[test]
-fn shipped_machines_are_right() {
+fn built_in_topologies_are_correct() {
     for (name, text) in SHIPPED {
         let t = Description::from_toml(name, text).unwrap().check().unwrap();
         assert_eq!(t.distances().len(), t.nodes() * t.nodes());
@@ -34,7 +34,7 @@ fn shipped_machines_are_right() {
 }
 
 #[test]
-fn memory_falls_into_the_zones_of_x86_1_2() {
+fn memory_is_divided_into_the_zones_of_x86_1_2() {
     let t = machine()
         .node(Node::new().memory("1M..3G").memory("4G..8G").movable("1G").cpus("0"))
         .check()
@@ -52,7 +52,7 @@ fn memory_falls_into_the_zones_of_x86_1_2() {
 }
 
 #[test]
-fn a_yard_is_made_of_it() {
+fn a_yard_is_created_from_a_topology() {
     let t = machine()
         .node(Node::new().memory("1M..64M").reserved("1M..2M").cpus("0-1"))
         .cache(Cache::new("0-1", "8M"))
@@ -71,7 +71,7 @@ fn a_yard_is_made_of_it() {
 
 /// Sums and orders worked out by hand.
 #[test]
-fn all_of_it_as_data() {
+fn a_topology_as_json() {
     let t = machine()
         .node(Node::new().memory("1M..3G").memory("4G..8G").reserved("1M..2M").cpus("0-1"))
         .node(Node::new().memory("8G..9G").movable("512M").cpus("2"))
@@ -136,7 +136,7 @@ fn all_of_it_as_data() {
 }
 
 #[test]
-fn a_file_says_the_same_as_a_program() {
+fn a_file_equals_the_same_description_in_code() {
     let built = Description::new("machine.toml")
         .node(Node::new().memory("1M..1G").cpus("0").distances(&[10, 20]))
         .node(Node::new().zoned("1G..2G", Zone::Movable).distances(&[20, 10]))

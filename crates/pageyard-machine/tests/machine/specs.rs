@@ -83,7 +83,7 @@ fn s1_2_the_first_node_has_the_low_zones() {
 }
 
 #[test]
-fn what_cannot_be_is_named_with_what_would_mend_it() {
+fn invalid_descriptions_are_named_with_a_fix() {
     let good = "sockets = 2\ncores = 4\nclock_mhz = 1000\nlast_level = '8M'\nprivate = '1M'\n\
                 memory = '1G'\n";
     let error = |text: &str| {
@@ -137,7 +137,7 @@ fn what_cannot_be_is_named_with_what_would_mend_it() {
 }
 
 #[test]
-fn this_machine_is_found() {
+fn the_current_machine_is_detected() {
     // Where the host's /sys says enough of itself; elsewhere the error says what is missing.
     match MachineSpec::detect() {
         Ok(spec) => {
@@ -154,7 +154,7 @@ fn this_machine_is_found() {
 }
 
 #[test]
-fn a_copy_of_sys_is_understood() {
+fn a_copy_of_sys_is_parsed() {
     let root = std::env::temp_dir().join(format!("pageyard-sys-{}", std::process::id()));
     let put = |path: &str, text: &str| {
         let path = root.join(path);

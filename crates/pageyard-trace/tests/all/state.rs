@@ -184,7 +184,7 @@ fn lists_of_a_zone_are_in_the_order_of_their_cpus() {
 }
 
 #[test]
-fn state_files_that_stand_for_far_more_than_they_hold_are_refused() {
+fn decompression_bombs_in_state_files_are_rejected() {
     let folder = std::env::temp_dir().join(format!("pageyard-expands-{}", std::process::id()));
     fs::create_dir_all(folder.join("before")).unwrap();
     let packed = zstd::bulk::compress(&vec![b'\n'; 5 << 20], 3).unwrap();
@@ -207,7 +207,7 @@ fn state_files_that_stand_for_far_more_than_they_hold_are_refused() {
 }
 
 #[test]
-fn a_state_file_that_is_no_file_is_not_waited_for() {
+fn a_pipe_as_a_state_file_is_not_read() {
     let folder = std::env::temp_dir().join(format!("pageyard-fifo-{}", std::process::id()));
     fs::create_dir_all(folder.join("before")).unwrap();
     let fifo = folder.join("before/vmstat");

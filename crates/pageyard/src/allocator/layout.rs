@@ -458,7 +458,7 @@ mod tests {
     type Lock = spin::mutex::SpinMutex<()>;
 
     #[test]
-    fn maps_larger_than_the_address_space_are_refused() {
+    fn maps_larger_than_the_address_space_are_rejected() {
         // 1 TiB on a 32-bit target: 2^28 descriptors of 16 bytes.
         let span = |start: u64, end: u64| Pfn(start << 20)..Pfn(end << 20);
         let zone = |kind, span| ZoneSpec { kind, node: NodeId(0), span };

@@ -424,7 +424,7 @@ fn tell(name: &str, tried: &Tried, wanted: &[&str]) {
 }
 
 #[test]
-fn every_rung_of_the_ladder() {
+fn every_step_of_the_slow_path() {
     let tried =
         each_in_turn(&<TypeChecked>::RULES, &small(), ladder, 1..20_000, step(1), (false, false));
     let wanted = ["fail", "is_plain", "context", "dirty_ok", "reclaim", "node_reclaim", "throttle"];
@@ -437,7 +437,7 @@ fn every_rung_of_the_ladder() {
 }
 
 #[test]
-fn pages_that_move_or_do_not() {
+fn migration_succeeds_or_fails() {
     let tried =
         each_in_turn(&<TypeChecked>::RULES, &medium(), moves, 1..20_000, step(2), (false, false));
     tell("moves", &tried, &["relocate", "is_unevictable", "report_free"]);
@@ -448,7 +448,7 @@ fn pages_that_move_or_do_not() {
 
 /// §11.1, §11.4: a page that is found to be bad is out of use; no other is lost.
 #[test]
-fn pages_that_are_found_bad() {
+fn bad_pages_are_found() {
     let tried = each_in_turn(
         &<Poisoned<Linux612>>::RULES,
         &small(),
@@ -462,7 +462,7 @@ fn pages_that_are_found_bad() {
 
 /// The clock jumps to the end of time, and back.
 #[test]
-fn a_clock_that_jumps() {
+fn a_jumping_clock_is_tolerated() {
     // No call fails.
     let none = 1 << 40..1 << 41;
     for scenario in [ladder, pieces, exhaustion] {
@@ -473,6 +473,6 @@ fn a_clock_that_jumps() {
 
 #[test]
 #[should_panic(expected = "is in use, but nobody owns it")]
-fn a_page_that_is_forgotten_is_found() {
+fn a_leaked_page_is_detected() {
     each_in_turn(&<TypeChecked>::RULES, &small(), ladder, 1..20_000, 1, (false, true));
 }

@@ -84,7 +84,7 @@ fn zoneinfo(zones: &[(u64, u64)], cpus: u32) -> String {
 }
 
 #[test]
-fn a_short_trace_of_a_large_machine_is_refused_by_name() {
+fn a_short_trace_of_a_large_machine_is_rejected() {
     let folder = Folder::bare();
     write(&folder, "high.txt", trace(1, 0xfff_ff00));
     let wanted = [
@@ -105,7 +105,7 @@ fn a_short_trace_of_a_large_machine_is_refused_by_name() {
 }
 
 #[test]
-fn a_longer_trace_may_have_a_larger_machine() {
+fn a_longer_trace_allows_a_larger_machine() {
     let folder = Folder::bare();
     let last = (60 << 30) / 4096;
     write(&folder, "short.txt", trace(10, last));
@@ -119,7 +119,7 @@ fn a_longer_trace_may_have_a_larger_machine() {
 }
 
 #[test]
-fn a_machine_of_the_state_files_is_bounded_too() {
+fn a_machine_from_state_files_is_bounded() {
     let folder = Folder::bare();
     write(&folder, "trace.txt", trace(1, 16));
     write(&folder, "before/zoneinfo", zoneinfo(&[(0, 1 << 28)], 1));
@@ -165,7 +165,7 @@ fn compressed_state_files_are_bounded_together() {
 }
 
 #[test]
-fn many_attachments_and_many_names_take_no_longer_each() {
+fn many_attachments_and_names_take_linear_time() {
     let folder = Folder::bare();
     let many: Vec<_> = (0..80_000).map(|i| attachment(&format!("a{i}"), b"")).collect();
     write(&folder, "attached.pgy", pgy(&many));
@@ -179,7 +179,7 @@ fn many_attachments_and_many_names_take_no_longer_each() {
 }
 
 #[test]
-fn damage_takes_no_longer_each() {
+fn damaged_parts_take_linear_time() {
     let folder = Folder::bare();
     // Heads that all claim what is left, and whose content is damaged.
     let heads = 100_000;
@@ -270,7 +270,7 @@ fn statistics_of_another_process_are_bounded() {
 
 /// However little memory there is: the program ends by itself, and what it wrote is not left half.
 #[test]
-fn without_memory_it_is_an_error_like_others() {
+fn out_of_memory_is_reported_as_an_error() {
     let folder = Folder::new();
     let before = folder.listing();
     let (mut done, mut ended) = (0, 0);

@@ -53,7 +53,7 @@ fn filled_in(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_option_that_writes_is_forgotten() {
+fn every_writing_option_is_covered() {
     let mut missing = Vec::new();
     for command in commands() {
         let name = command.join(" ");
@@ -126,7 +126,7 @@ fn with_short_files(folder: &Folder, program: &str, line: &str) -> Result<(), St
 }
 
 #[test]
-fn files_may_not_be_so_long() {
+fn the_file_size_limit_is_reported() {
     let folder = Folder::new();
     let failed: Vec<_> =
         writers().iter().filter_map(|l| with_short_files(&folder, PROGRAM, l).err()).collect();
@@ -179,7 +179,7 @@ fn with_a_full_disk(folder: &Folder, program: &str, line: &str) -> Option<Result
 }
 
 #[test]
-fn the_disk_is_full() {
+fn a_full_disk_is_reported() {
     let folder = Folder::new();
     let mut failed = Vec::new();
     for line in writers() {
@@ -199,7 +199,7 @@ fn the_disk_is_full() {
 }
 
 #[test]
-fn a_device_without_room_is_named() {
+fn a_full_device_is_named() {
     let folder = Folder::new();
     for line in WRITERS.iter().filter(|l| !l.ends_with("DIR") && !l.contains("hygiene")) {
         let words =
@@ -213,7 +213,7 @@ fn a_device_without_room_is_named() {
 }
 
 #[test]
-fn who_writes_in_place_is_found() {
+fn writing_in_place_is_detected() {
     let folder = Folder::new();
     let plant = folder.0.join("plant");
     // Says what is to be said, but has written half.

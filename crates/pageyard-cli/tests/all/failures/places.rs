@@ -20,7 +20,7 @@ fn said(o: &Output) -> String {
 const TEXT: &str = " t-7 [000] 1.000000100: mm_page_free: page=0x1 pfn=0x10 order=1\n";
 
 #[test]
-fn a_link_beside_the_output_is_not_followed() {
+fn a_link_next_to_the_output_is_not_followed() {
     let folder = Folder::bare();
     fs::write(folder.0.join("trace.txt"), TEXT).unwrap();
     fs::write(folder.0.join("precious"), "precious").unwrap();
@@ -37,7 +37,7 @@ fn a_link_beside_the_output_is_not_followed() {
 }
 
 #[test]
-fn an_output_that_is_a_link_is_replaced_and_not_written_through() {
+fn an_output_link_is_replaced_not_followed() {
     let folder = Folder::bare();
     fs::write(folder.0.join("trace.txt"), TEXT).unwrap();
     fs::write(folder.0.join("precious"), "precious").unwrap();
@@ -62,7 +62,7 @@ fn an_output_has_the_permissions_of_a_new_file() {
 }
 
 #[test]
-fn an_output_may_have_as_long_a_name_as_any_file() {
+fn an_output_may_have_the_longest_file_name() {
     let folder = Folder::bare();
     fs::write(folder.0.join("trace.txt"), TEXT).unwrap();
     let name = "n".repeat(255);

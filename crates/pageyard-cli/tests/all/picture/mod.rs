@@ -122,7 +122,7 @@ fn a_replay_as_a_page() {
 }
 
 #[test]
-fn names_from_outside_are_text() {
+fn untrusted_names_are_escaped() {
     let folder = Folder::new("names");
     let evil = "</script><script>alert(1)</script>\"'&<b>";
     let result = |policy: &str, value: f64| {

@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn branches_find_the_zone_of_the_table() {
+    fn branches_and_table_find_the_same_zone() {
         for bits in 0..32 {
             let gfp = Gfp::from_bits_retain(bits);
             assert_eq!(by_branches(gfp), gfp.highest_zone(), "{bits:#x}");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variant_does_every_pattern() {
+    fn every_variant_runs_every_pattern() {
         for variant in &VARIANTS {
             for (_, pattern) in PATTERNS {
                 (variant.exercise)(pattern, 600, 500).unwrap();

@@ -267,7 +267,7 @@ mod tests {
     ];
 
     #[test]
-    fn an_idea_saves_what_the_variant_without_it_takes_more() {
+    fn an_ideas_saving_is_the_extra_cost_without_it() {
         let o = outcome(&figures(SOME), true);
         let holds: Vec<_> = o.claims.iter().map(|c| c.holds).collect();
         // Half an instruction of a hundred is below the band; more branches without it are no
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_is_about_a_tenth() {
+    fn a_claim_of_a_tenth_has_a_tolerance() {
         let share = |checks: f64| {
             let mut added = SOME;
             added[6][0] = checks;
@@ -294,14 +294,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unoptimised_build_claims_nothing() {
+    fn an_unoptimised_build_makes_no_claims() {
         let o = outcome(&figures(SOME), false);
         assert!(o.claims.iter().all(|c| c.holds.is_none()));
         assert!(o.notes.iter().any(|n| n.contains("--release")));
     }
 
     #[test]
-    fn names_that_there_are_not_are_told() {
+    fn unknown_names_are_reported() {
         let e = exercise("tomorrow", "pair-4k", 1, 1).unwrap_err().to_string();
         assert!(e.contains("tomorrow") && e.contains("type-again"), "{e}");
         let e = exercise("today", "pair-3k", 1, 1).unwrap_err().to_string();

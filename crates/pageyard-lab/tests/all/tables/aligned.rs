@@ -8,7 +8,7 @@ use super::{lower, one, result, simulated, source};
 
 /// Runs of one policy with several seeds are samples of one column.
 #[test]
-fn runs_are_put_together() {
+fn runs_are_combined() {
     let runs = (0..8).flat_map(|s| [simulated("A", s, &[1.0]), simulated("B", s, &[s as f64])]);
     let set = one(&[source("a.json", runs.collect())]);
     assert_eq!(set.metrics[0].samples[1], [0., 1., 2., 3., 4., 5., 6., 7.]);
@@ -17,7 +17,7 @@ fn runs_are_put_together() {
 
 /// Parameters are told apart where a file has several choices, and noted where each has one.
 #[test]
-fn parameters_make_sets_or_are_noted() {
+fn differing_parameters_make_sets_or_are_noted() {
     let with = |policy: &str, batch: &str| {
         let mut r = result(policy, vec![lower("t", &[1.0])]);
         r.parameters = [("batch".into(), batch.into()), ("cpus".into(), "8".into())].into();
@@ -118,7 +118,7 @@ fn errors_name_file_place_and_fix() {
 
 /// A track that no run records: a picture of it would be of nothing, or not be drawn at all.
 #[test]
-fn tracks_fit_together() {
+fn tracks_are_consistent() {
     let list = || ListTrack {
         high: vec![1, 2],
         count: vec![1, 2],
@@ -164,7 +164,7 @@ fn tracks_fit_together() {
 
 /// What is saved is what is read.
 #[test]
-fn saved_results_come_back() {
+fn saved_results_are_read_back() {
     let r = simulated("Vanilla<Base>", 1, &[0.1, 1e-300, 5e9]);
     let one = serde_json::to_string(&r).unwrap();
     assert_eq!(Source::parse("a".into(), &one).unwrap().results, std::slice::from_ref(&r));

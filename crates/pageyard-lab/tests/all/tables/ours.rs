@@ -43,7 +43,7 @@ a change is reported where p < 0.05 and its whole interval is outside ±1%; ~: n
 
 /// Within the band nothing is claimed, however small p is; a wider band claims less.
 #[test]
-fn s10_the_band_decides() {
+fn s10_the_band_limits_reported_changes() {
     let spread = |by: f64| (0..10).map(|i| by + f64::from(i) / 1000.0).collect::<Vec<_>>();
     let column = |by| vec![lower("time", &spread(by))];
     let set = policies(&[("A", column(100.0)), ("B", column(100.5)), ("C", column(103.0))]);
@@ -138,7 +138,7 @@ fn s10_false_alarms_at_the_nominal_rate() {
 }
 
 #[test]
-fn s10_an_aa_run_is_of_one_thing() {
+fn s10_an_aa_run_requires_one_configuration() {
     let set = policies(&[("A", vec![lower("t", &[1.; 9])]), ("B", vec![lower("t", &[1.; 9])])]);
     let e = false_alarms(&set, Rule::default(), 10).unwrap_err().to_string();
     assert!(e.starts_with("a.json: test under B and test under A are not the same;"), "{e}");
