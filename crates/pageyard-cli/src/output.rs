@@ -134,7 +134,7 @@ impl<W> Named<W> {
         self.bytes
     }
 
-    fn tell(&self, e: &io::Error) -> io::Error {
+    fn record_failure(&self, e: &io::Error) -> io::Error {
         let error = named(&self.name, e);
         if e.kind() != io::ErrorKind::Interrupted {
             lock(&FAILED).get_or_insert_with(|| named(&self.name, e));
@@ -145,13 +145,13 @@ impl<W> Named<W> {
 
 impl<W: Write> Write for Named<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = self.to.write(bytes).map_err(|e| self.tell(&e))?;
+        let n = self.to.write(bytes).map_err(|e| self.record_failure(&e))?;
         self.bytes += n as u64;
         Ok(n)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush().map_err(|e| self.tell(&e))
+        self.to.flush().map_err(|e| self.record_failure(&e))
     }
 }
 

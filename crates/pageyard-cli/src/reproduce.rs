@@ -133,11 +133,11 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     let mut all = Vec::new();
     for (i, experiment) in experiments.iter().enumerate() {
         let mut bar = Bar::new();
-        let mut tell = |what: &str, at, of| bar.show(what, Count::Runs, at, Some(of));
+        let mut update = |what: &str, at, of| bar.show(what, Count::Runs, at, Some(of));
         let found = if args.sensitivity {
-            sensitivity(experiment, &options, &mut tell).map(Found::Sensitivity)
+            sensitivity(experiment, &options, &mut update).map(Found::Sensitivity)
         } else {
-            reproduce::run(experiment, &options, &mut tell).map(Found::Report)
+            reproduce::run(experiment, &options, &mut update).map(Found::Report)
         };
         drop(bar);
         let found = match found {

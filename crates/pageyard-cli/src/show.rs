@@ -141,8 +141,8 @@ fn page_owner(args: &Args) -> output::Outcome {
         on: None,
     };
     let mut bar = Bar::new();
-    let tell = &mut |stage, at, all| progress(&mut bar, stage, at, all);
-    let owners = owners(input(&args.file), &options, tell)?;
+    let update = &mut |stage, at, all| progress(&mut bar, stage, at, all);
+    let owners = owners(input(&args.file), &options, update)?;
     drop(bar);
     if args.json {
         return print(

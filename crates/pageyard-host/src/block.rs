@@ -113,7 +113,7 @@ impl<P: Policy> DerefMut for Block<'_, P> {
 impl<P: Policy> Drop for Block<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.yard.take_back(self.as_ptr(), self.order(), self.kind());
+        self.yard.free_block(self.as_ptr(), self.order(), self.kind());
     }
 }
 
@@ -131,7 +131,7 @@ impl<P: Policy> HostYard<P> {
     /// a child after a fork, always [`NoMemory`](AllocError::NoMemory).
     #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Block<'_, P>, AllocError> {
-        let (start, kind) = self.take_block(order, gfp)?;
+        let (start, kind) = self.alloc_block(order, gfp)?;
         // SAFETY: it is allocated at this order and not known elsewhere
         // (`pages_have_one_owner_under_changing_pressure`,
         // `migrating_threads_never_share_a_page`).

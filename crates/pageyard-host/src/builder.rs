@@ -37,7 +37,7 @@ pub struct Builder {
     deferred: bool,
     knobs: Knobs,
     tick: Option<Duration>,
-    front: ThreadCache,
+    thread_cache: ThreadCache,
     service: ServiceOptions,
 }
 
@@ -53,7 +53,7 @@ impl Builder {
             deferred: false,
             knobs: Knobs::default(),
             tick: Some(Duration::from_secs(1)),
-            front: ThreadCache::Auto,
+            thread_cache: ThreadCache::Auto,
             service: ServiceOptions {
                 backing: Backing::default(),
                 fallback: false,
@@ -220,8 +220,8 @@ impl Builder {
     }
 
     /// Sets the size of the thread cache of a [`HostYard`]. A [`RawYard`] has no thread cache.
-    pub fn thread_cache(mut self, front: ThreadCache) -> Self {
-        self.front = front;
+    pub fn thread_cache(mut self, thread_cache: ThreadCache) -> Self {
+        self.thread_cache = thread_cache;
         self
     }
 
@@ -421,16 +421,17 @@ impl Builder {
         if self.tick == Some(Duration::ZERO) {
             return Err(BuildError::Tick);
         }
-        if !self.front.is_possible() {
+        if !self.thread_cache.is_possible() {
             return Err(BuildError::ThreadCache);
         }
-        if P::RULES.safety.checks_pages() && matches!(self.front, ThreadCache::Blocks { .. }) {
+        if P::RULES.safety.checks_pages() && matches!(self.thread_cache, ThreadCache::Blocks { .. })
+        {
             let what = "thread_cache: the policy checks or fills pages on allocation and free, \
                         which a thread cache would bypass; remove this option";
             return Err(BuildError::Together(what));
         }
         let raw = self.on(self.region()?, true, ())?;
-        HostYard::new(raw, self.tick, self.front, self.gives_back(), &self.service)
+        HostYard::new(raw, self.tick, self.thread_cache, self.gives_back(), &self.service)
     }
 }
 

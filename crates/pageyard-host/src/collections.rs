@@ -63,7 +63,7 @@ impl<F, P: Policy> fmt::Debug for InYard<'_, F, P> {
 unsafe impl<F: Allocator, P: Policy> Allocator for InYard<'_, F, P> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let block = order_for(layout).and_then(|order| {
-            let start = self.yard.take(order, Gfp::KERNEL | Gfp::NOWARN | Gfp::NORETRY)?;
+            let start = self.yard.alloc_ptr(order, Gfp::KERNEL | Gfp::NOWARN | Gfp::NORETRY)?;
             Some(NonNull::slice_from_raw_parts(start, 4096 << order.get()))
         });
         let fallback = || {
@@ -87,7 +87,7 @@ unsafe impl<F: Allocator, P: Policy> Allocator for InYard<'_, F, P> {
         match order_for(layout).filter(|_| self.yard.holds(start.as_ptr())) {
             // SAFETY: the block is the yard's, of this order: any layout that fits the block gives
             // the same order. It is no longer used (`collections_can_use_their_own_yard`).
-            Some(order) => unsafe { self.yard.give(start, order, Gfp::KERNEL) },
+            Some(order) => unsafe { self.yard.free_ptr(start, order, Gfp::KERNEL) },
             // SAFETY: as the caller guarantees.
             None => unsafe { self.fallback.deallocate(start, layout) },
         }

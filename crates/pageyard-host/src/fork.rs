@@ -14,7 +14,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Runs in the child, on its only thread, before any other code there. It only sets words.
 extern "C" fn in_child() {
     FORKS.store(FORKS.load(Relaxed).wrapping_add(1), Relaxed);
-    magazine::forget_seats();
+    magazine::forget_all();
 }
 
 /// The process that an object was created in.

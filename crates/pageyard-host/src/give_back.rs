@@ -128,7 +128,7 @@ impl Idle {
     }
 
     /// Records that `pages` pages were returned.
-    pub(crate) fn given(&mut self, pages: u64) {
+    pub(crate) fn record_returned(&mut self, pages: u64) {
         self.credit = self.credit.saturating_sub(pages);
     }
 
@@ -185,7 +185,7 @@ mod tests {
                 retaken: self.retaken,
             };
             let back = self.idle.step(&s, pressure);
-            self.idle.given(back);
+            self.idle.record_returned(back);
             self.resident -= back;
             back
         }

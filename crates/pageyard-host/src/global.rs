@@ -92,7 +92,7 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
         let _ends = allocating();
         let order = order_for(layout)?;
         let yard = self.yard.get()?;
-        no_unwind(|| yard.take(order, gfp))
+        no_unwind(|| yard.alloc_ptr(order, gfp))
     }
 
     /// Returns memory of the fallback, unless `dealloc` would take it for a block of the yard; then
@@ -175,7 +175,7 @@ unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for P
             // SAFETY: the block is the yard's, of this order, and by the caller's guarantee no
             // longer used (`a_program_runs_on_the_global_allocator`, tests/nested.rs).
             (Some((yard, order)), Some(start)) => no_unwind(|| unsafe {
-                yard.give(start, order, GFP);
+                yard.free_ptr(start, order, GFP);
             }),
             // SAFETY: as the caller guarantees.
             _ => unsafe { self.fallback.dealloc(start, layout) },

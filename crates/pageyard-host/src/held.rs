@@ -82,7 +82,7 @@ impl Class {
 
     /// Whether [`report_locks`] reports the class. Not for frequently taken locks, whose holders
     /// would share a cache line for it.
-    const fn is_told(self) -> bool {
+    const fn is_reported(self) -> bool {
         !matches!(self, Class::Allocation | Class::Core)
     }
 
@@ -126,7 +126,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        check::taking(self.class);
+        check::acquiring(self.class);
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         Guard { inner, _held: Held::new(self.class) }
     }
@@ -176,7 +176,7 @@ struct Held(Tag, PhantomData<*const ()>);
 impl Held {
     #[inline(always)]
     fn new(class: Tag) -> Held {
-        check::took(class);
+        check::acquired(class);
         Held(class, PhantomData)
     }
 }
@@ -184,7 +184,7 @@ impl Held {
 #[cfg(debug_assertions)]
 impl Drop for Held {
     fn drop(&mut self) {
-        check::gave(self.0);
+        check::released(self.0);
     }
 }
 
@@ -195,12 +195,12 @@ pub(crate) struct Allocating(#[allow(dead_code, reason = "dropped with this")] H
 /// See [`Allocating`].
 #[inline(always)]
 pub(crate) fn allocating() -> Allocating {
-    check::taking(Class::Allocation);
+    check::acquiring(Class::Allocation);
     Allocating(Held::new(check::tag(Class::Allocation)))
 }
 
 use check::Tag;
-pub(crate) use check::{gave, taking, took};
+pub(crate) use check::{acquired, acquiring, released};
 
 /// No-op checks for builds without debug assertions.
 #[cfg(not(debug_assertions))]
@@ -216,11 +216,11 @@ mod check {
     }
 
     #[inline(always)]
-    pub(crate) fn taking<T>(_: T) {}
+    pub(crate) fn acquiring<T>(_: T) {}
     #[inline(always)]
-    pub(crate) fn took<T>(_: T) {}
+    pub(crate) fn acquired<T>(_: T) {}
     #[inline(always)]
-    pub(crate) fn gave<T>(_: T) {}
+    pub(crate) fn released<T>(_: T) {}
 }
 
 #[cfg(debug_assertions)]
@@ -264,7 +264,7 @@ mod check {
     }
 
     /// Checks the order before the calling thread waits for a lock of a class.
-    pub(crate) fn taking(class: Class) {
+    pub(crate) fn acquiring(class: Class) {
         if !class.is_ordered() {
             return;
         }
@@ -309,17 +309,17 @@ mod check {
     }
 
     /// Records that the calling thread took a lock of a class.
-    pub(crate) fn took(class: Class) {
+    pub(crate) fn acquired(class: Class) {
         HELD.with(|held| held[class as usize].set(held[class as usize].get() + 1));
-        if class.is_told() {
+        if class.is_reported() {
             HOLDER[class as usize].store(thread(), Relaxed);
         }
     }
 
     /// Records that the calling thread released a lock of a class.
-    pub(crate) fn gave(class: Class) {
+    pub(crate) fn released(class: Class) {
         HELD.with(|held| held[class as usize].set(held[class as usize].get().saturating_sub(1)));
-        if class.is_told() {
+        if class.is_reported() {
             let _ = HOLDER[class as usize].compare_exchange(thread(), 0, Relaxed, Relaxed);
         }
     }

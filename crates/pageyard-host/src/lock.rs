@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Orderin
 use lock_api::{GuardNoSend, RawMutex};
 
 use crate::clock;
-use crate::held::{Class, gave, taking, took};
+use crate::held::{Class, acquired, acquiring, released};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -49,7 +49,7 @@ impl HostLock {
         let taken = self.state.load(Relaxed) == FREE
             && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok();
         if taken {
-            took(Class::Core);
+            acquired(Class::Core);
         }
         taken
     }
@@ -57,7 +57,7 @@ impl HostLock {
     /// Waits for the lock and takes it. Returns for how many nanoseconds the thread slept.
     #[cold]
     pub(crate) fn wait(&self) -> u64 {
-        taking(Class::Core);
+        acquiring(Class::Core);
         let mut distance = 1;
         for _ in 0..LOOKS {
             if self.take() {
@@ -132,9 +132,9 @@ unsafe impl RawMutex for HostLock {
 
     #[inline]
     fn lock(&self) {
-        taking(Class::Core);
+        acquiring(Class::Core);
         if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
-            took(Class::Core);
+            acquired(Class::Core);
         } else {
             self.wait();
         }
@@ -147,7 +147,7 @@ unsafe impl RawMutex for HostLock {
 
     #[inline]
     unsafe fn unlock(&self) {
-        gave(Class::Core);
+        released(Class::Core);
         // Read before the release, after which the next holder may free the lock.
         let wakes = self.sleepers.load(Relaxed) != 0;
         let word = self.state.as_ptr();

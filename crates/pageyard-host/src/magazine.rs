@@ -3,8 +3,8 @@
 //! Other threads claim a magazine by a handshake that costs the owner two plain stores (see
 //! [`barrier`](crate::barrier)). The owner sets `inside`, then checks `taken`. The claimer sets
 //! `taken`, makes all threads pass a barrier, then checks `inside`. Per-CPU arrays in restartable
-//! sequences were measured against this (`examples/front.rs`): they are no faster, and this works
-//! on any architecture and with any C library.
+//! sequences were measured against this (`examples/thread_cache.rs`): they are no faster, and this
+//! works on any architecture and with any C library.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -288,14 +288,14 @@ impl Magazine {
     pub(crate) fn fill(&self, kind: Kind, blocks: &[Option<Ready>]) -> usize {
         #[cfg(feature = "planted")]
         if crate::planted::FILL_READS_LIMIT_AGAIN.load(Relaxed) {
-            return self.fill_as_it_was(kind, blocks);
+            return self.fill_rereading_limit(kind, blocks);
         }
         self.enter(|stacks| Some(stacks[kind as usize].fill(blocks))).unwrap_or(0)
     }
 
     /// [`fill`](Magazine::fill) with a past defect: each push reads the limit again.
     #[cfg(feature = "planted")]
-    fn fill_as_it_was(&self, kind: Kind, blocks: &[Option<Ready>]) -> usize {
+    fn fill_rereading_limit(&self, kind: Kind, blocks: &[Option<Ready>]) -> usize {
         let put = self.enter(|stacks| {
             let stack = &stacks[kind as usize];
             let room = stack.limit.load(Relaxed).saturating_sub(stack.count());
@@ -339,7 +339,7 @@ impl Magazine {
     }
 
     /// Announces the claim of a thread other than the owner. A barrier must follow, and in any case
-    /// [`give_up`](Magazine::give_up).
+    /// [`release_claim`](Magazine::release_claim).
     pub(crate) fn claim(&self) {
         self.taken.store(1, Relaxed);
     }
@@ -348,9 +348,9 @@ impl Magazine {
         self.taken.load(Relaxed) != 0
     }
 
-    /// Returns whether the owner is outside, and so stays outside until `give_up`. Called after the
-    /// barrier.
-    pub(crate) fn is_left(&self) -> bool {
+    /// Returns whether the owner is outside, and so stays outside until `release_claim`. Called
+    /// after the barrier.
+    pub(crate) fn owner_is_outside(&self) -> bool {
         self.inside.load(Acquire) == 0
     }
 
@@ -360,7 +360,7 @@ impl Magazine {
     }
 
     /// Releases the claim.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn release_claim(&self) {
         self.taken.store(0, Release);
     }
 }
@@ -390,7 +390,7 @@ thread_local! {
 
 /// Returns whether the calling thread finds its magazine of a yard directly.
 #[inline(always)]
-pub(crate) fn has_seat(yard: u64) -> bool {
+pub(crate) fn has_mine(yard: u64) -> bool {
     SEAT.with(|seats| seats[yard as usize % SEATS].get().yard == yard)
 }
 
@@ -403,8 +403,8 @@ pub(crate) fn with_mine<T>(yard: u64, f: impl FnOnce(&Magazine) -> Option<T>) ->
         if seat.yard != yard {
             return None;
         }
-        // SAFETY: the caller of `sit` keeps the magazine alive until the seat is cleared or the
-        // yard is no longer used. Nothing in `f` clears the seat
+        // SAFETY: the caller of `set_mine` keeps the magazine alive until the seat is cleared or
+        // the yard is no longer used. Nothing in `f` clears the seat
         // (`a_yard_is_dropped_before_its_threads_exit`).
         f(unsafe { &*seat.magazine })
     })
@@ -413,14 +413,14 @@ pub(crate) fn with_mine<T>(yard: u64, f: impl FnOnce(&Magazine) -> Option<T>) ->
 /// Sets the calling thread's magazine of a yard.
 ///
 /// # Safety
-/// The magazine lives until [`forget_seats`] is called on this thread, or the yard is no longer
+/// The magazine lives until [`forget_all`] is called on this thread, or the yard is no longer
 /// used.
-pub(crate) unsafe fn sit(yard: u64, magazine: *const Magazine) {
+pub(crate) unsafe fn set_mine(yard: u64, magazine: *const Magazine) {
     SEAT.with(|seats| seats[yard as usize % SEATS].set(Seat { yard, magazine }));
 }
 
 /// Clears all seats of the calling thread.
-pub(crate) fn forget_seats() {
+pub(crate) fn forget_all() {
     SEAT.with(|seats| seats.iter().for_each(|seat| seat.set(EMPTY)));
 }
 
@@ -505,11 +505,11 @@ mod tests {
         let m = magazine();
         m.push(Kind::Movable, block(1));
         m.claim();
-        assert!(m.is_left());
+        assert!(m.owner_is_outside());
         assert!(m.pop(Kind::Movable).is_none() && !m.push(Kind::Movable, block(2)));
         let mut all = [None; ROOM];
         assert_eq!(m.take_all(Kind::Movable, &mut all), 1);
-        m.give_up();
+        m.release_claim();
         assert!(m.pop(Kind::Movable).is_none() && m.push(Kind::Movable, block(2)));
     }
 

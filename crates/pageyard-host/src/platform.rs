@@ -61,7 +61,7 @@ pub struct HostPlatform<E = ()> {
     /// Each block has one owner at a time, so that nothing uses free memory. Then the allocator can
     /// track which pages are still zero.
     exclusive: bool,
-    fresh: Option<KnownZero>,
+    known_zero: Option<KnownZero>,
     service: Service,
     embedder: E,
 }
@@ -76,8 +76,8 @@ impl<E> HostPlatform<E> {
     ) -> HostPlatform<E> {
         // Another process may write to a file.
         let known = exclusive && region.backing() == Backing::Anonymous;
-        let fresh = known.then(|| KnownZero::new(&region.frames()));
-        HostPlatform { region, cpus, exclusive, fresh, service, embedder }
+        let known_zero = known.then(|| KnownZero::new(&region.frames()));
+        HostPlatform { region, cpus, exclusive, known_zero, service, embedder }
     }
 
     /// Returns the state shared with the worker. Only an exclusive yard uses it.
@@ -93,16 +93,16 @@ impl<E> HostPlatform<E> {
     /// Records that the system took back the memory of free pages, so that they read as zeros next
     /// time (`MADV_DONTNEED`, not `MADV_FREE`). They stay unallocated during this call.
     pub(crate) fn note_returned(&self, frames: &Range<Pfn>) {
-        if let Some(fresh) = &self.fresh {
-            fresh.renew(frames.start, frames.end.0.saturating_sub(frames.start.0));
+        if let Some(known_zero) = &self.known_zero {
+            known_zero.mark_zero(frames.start, frames.end.0.saturating_sub(frames.start.0));
         }
     }
 
     /// Returns the memory of free pages to the system ([`Region::discard`]).
     pub(crate) fn discard(&self, pfn: Pfn, order: Order, lazily: bool) -> io::Result<()> {
         let pages = u64::from(order.pages());
-        if let Some(fresh) = self.fresh.as_ref().filter(|_| lazily) {
-            fresh.lend(pfn, pages);
+        if let Some(known_zero) = self.known_zero.as_ref().filter(|_| lazily) {
+            known_zero.mark_lazily_freed(pfn, pages);
         }
         self.region.discard(pfn, pages, lazily)?;
         if !lazily {
@@ -114,14 +114,16 @@ impl<E> HostPlatform<E> {
     /// Records that the pages may be written from now on. Returns whether they are known to be
     /// zero.
     #[inline]
-    pub(crate) fn use_up(&self, pfn: Pfn, pages: u64) -> bool {
-        self.fresh.as_ref().is_some_and(|fresh| fresh.use_up(&self.region, pfn, pages))
+    pub(crate) fn take_known_zero(&self, pfn: Pfn, pages: u64) -> bool {
+        self.known_zero
+            .as_ref()
+            .is_some_and(|known_zero| known_zero.take_known_zero(&self.region, pfn, pages))
     }
 
     /// Returns whether this page was known to be zero when it was prepared, if it is the last one
     /// that this thread prepared.
     pub(crate) fn was_zeros(&self, pfn: Pfn) -> bool {
-        self.fresh.is_some() && PREPARED_ZEROS.get() == pfn.0
+        self.known_zero.is_some() && PREPARED_ZEROS.get() == pfn.0
     }
 
     pub(crate) fn region(&self) -> &Arc<Region> {
@@ -208,8 +210,8 @@ impl<E: Hooks> Platform for HostPlatform<E> {
 
     #[inline]
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
-        let zeros = self.use_up(pfn, order.pages().into());
-        if self.fresh.is_some() {
+        let zeros = self.take_known_zero(pfn, order.pages().into());
+        if self.known_zero.is_some() {
             PREPARED_ZEROS.set(if zeros { pfn.0 } else { 0 });
         }
         if gfp.contains(Gfp::ZERO) && !zeros {
@@ -231,7 +233,7 @@ impl<E: Hooks> Reclaim for HostPlatform<E> {
     };
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
-        self.use_up(to, order.pages().into());
+        self.take_known_zero(to, order.pages().into());
         if !self.exclusive {
             return self.embedder.relocate(from, to, order);
         }
@@ -275,13 +277,13 @@ impl<E: Hooks> Reclaim for HostPlatform<E> {
 
     fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
         self.service.reclaim.add(node);
-        self.service.bell.ring();
+        self.service.wake_event.signal();
         self.embedder.wake_reclaim(node, order, highest_zone);
     }
 
     fn wake_compaction(&self, node: NodeId) {
         self.service.compaction.add(node);
-        self.service.bell.ring();
+        self.service.wake_event.signal();
         self.embedder.wake_compaction(node);
     }
 
@@ -318,7 +320,7 @@ impl<E: Hooks> Defences for HostPlatform<E> {
     }
 
     fn poison(&self, pfn: Pfn, order: Order) {
-        self.use_up(pfn, order.pages().into());
+        self.take_known_zero(pfn, order.pages().into());
         self.fill(pfn, order, u64::from_ne_bytes([POISON_BYTE; 8]));
         self.embedder.poison(pfn, order);
     }

@@ -108,8 +108,8 @@ pub(crate) struct ServiceOptions {
 /// State shared by a yard, its hooks and its worker.
 pub(crate) struct Service {
     pub(crate) born: Birthplace,
-    pub(crate) bell: WakeEvent,
-    pub(crate) tell: TraceEvents,
+    pub(crate) wake_event: WakeEvent,
+    pub(crate) events: TraceEvents,
     pub(crate) reclaim: Wanted,
     pub(crate) compaction: Wanted,
     pub(crate) shrinkers: Registry<dyn Shrinker>,
@@ -139,38 +139,38 @@ pub(crate) type States = (Watching, Watching, Option<String>);
 /// Busy flag for onlining and offlining memory.
 #[derive(Debug)]
 pub(crate) struct Hotplug {
-    turn: Mutex<()>,
+    busy_guard: Mutex<()>,
     /// The task that holds the flag, or 0.
     task: AtomicU64,
 }
 
 /// Holds the busy flag until it is dropped.
-pub(crate) struct HotplugTurn<'s> {
+pub(crate) struct HotplugGuard<'s> {
     task: &'s AtomicU64,
-    _turn: MutexGuard<'s, ()>,
+    _busy: MutexGuard<'s, ()>,
 }
 
 impl Default for Hotplug {
     fn default() -> Self {
-        Hotplug { turn: Mutex::new(Class::Hotplug, ()), task: AtomicU64::new(0) }
+        Hotplug { busy_guard: Mutex::new(Class::Hotplug, ()), task: AtomicU64::new(0) }
     }
 }
 
 impl Hotplug {
     /// Waits for the busy flag; `None` if the calling task holds it. Relocators run while it is
     /// held, and one that waited for it would wait for itself.
-    pub(crate) fn begin(&self, task: u64) -> Option<HotplugTurn<'_>> {
+    pub(crate) fn begin(&self, task: u64) -> Option<HotplugGuard<'_>> {
         // Only the task itself stores its number.
         if self.task.load(Relaxed) == task {
             return None;
         }
-        let turn = self.turn.lock();
+        let busy_guard = self.busy_guard.lock();
         self.task.store(task, Relaxed);
-        Some(HotplugTurn { task: &self.task, _turn: turn })
+        Some(HotplugGuard { task: &self.task, _busy: busy_guard })
     }
 }
 
-impl Drop for HotplugTurn<'_> {
+impl Drop for HotplugGuard<'_> {
     fn drop(&mut self) {
         self.task.store(0, Relaxed);
     }
@@ -187,8 +187,8 @@ impl Service {
         let none = || Watching::Not("no worker has begun".into());
         Ok(Service {
             born: Birthplace::here(),
-            bell: WakeEvent::new()?,
-            tell: TraceEvents::new(),
+            wake_event: WakeEvent::new()?,
+            events: TraceEvents::new(),
             reclaim: Wanted::default(),
             compaction: Wanted::default(),
             shrinkers: Registry::default(),
@@ -226,8 +226,8 @@ impl Service {
 
     /// Records a failed request, and wakes the worker if it has to report it.
     pub(crate) fn failed(&self, order: Order, gfp: Gfp) {
-        if self.tell.failed(order, gfp) {
-            self.bell.ring();
+        if self.events.failed(order, gfp) {
+            self.wake_event.signal();
         }
     }
 
@@ -244,7 +244,7 @@ impl Service {
     }
 
     /// Calls the shrinkers on the worker's thread.
-    pub(crate) fn reclaim_behind(&self, job: &ReclaimJob) -> u64 {
+    pub(crate) fn reclaim_in_background(&self, job: &ReclaimJob) -> u64 {
         let _mark = Reclaiming::begin();
         let freed = shrink_all(&self.shrinkers, job);
         self.shrunk.fetch_add(freed, Relaxed);

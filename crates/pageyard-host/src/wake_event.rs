@@ -1,4 +1,5 @@
-//! What a worker sleeps on: a wake event that any thread may ring, and files that report pressure.
+//! What a worker sleeps on: a wake event that any thread may signal, and files that report
+//! pressure.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -7,7 +8,7 @@ use std::time::Duration;
 use crate::wake_flag::WakeFlag;
 
 /// Rung without a lock by requests that need background work. Ringing again before the worker has
-/// taken the ring costs one exchange.
+/// taken the signal costs one exchange.
 #[derive(Debug)]
 pub(crate) struct WakeEvent {
     fd: OwnedFd,
@@ -27,17 +28,18 @@ impl WakeEvent {
         Ok(WakeEvent { fd, flag: WakeFlag::default() })
     }
 
-    pub(crate) fn ring(&self) {
-        self.flag.ring(|| {
+    pub(crate) fn signal(&self) {
+        self.flag.signal(|| {
             // SAFETY: reads eight bytes of a static (`several_signals_wake_once`
             // fails with fewer).
             unsafe { libc::write(self.fd.as_raw_fd(), (&raw const ONE).cast(), 8) == 8 }
         });
     }
 
-    /// Sleeps until the event is rung, one of `files` reports urgent news (`POLLPRI`) or is dead
-    /// (`POLLERR`, `POLLHUP`, `POLLNVAL`), or `most` has passed. Returns the files that reported
-    /// something, with their events. An early return, for example for a signal, returns no files.
+    /// Sleeps until the event is signalled, one of `files` reports urgent news (`POLLPRI`) or is
+    /// dead (`POLLERR`, `POLLHUP`, `POLLNVAL`), or `most` has passed. Returns the files that
+    /// reported something, with their events. An early return, for example for a signal, returns no
+    /// files.
     pub(crate) fn wait(&self, files: &[RawFd], most: Duration) -> Vec<(RawFd, i16)> {
         let poll = |&fd: &RawFd| libc::pollfd { fd, events: libc::POLLPRI, revents: 0 };
         let mut all: Vec<_> = files.iter().map(poll).collect();
@@ -78,40 +80,40 @@ mod tests {
 
     #[test]
     fn several_signals_wake_once() {
-        let bell = WakeEvent::new().unwrap();
+        let wake_event = WakeEvent::new().unwrap();
         let long = Duration::from_secs(3600);
-        bell.ring();
-        bell.ring();
-        assert!(bell.wait(&[], long).is_empty());
-        assert!(!bell.is_readable());
-        assert!(bell.wait(&[], Duration::ZERO).is_empty());
+        wake_event.signal();
+        wake_event.signal();
+        assert!(wake_event.wait(&[], long).is_empty());
+        assert!(!wake_event.is_readable());
+        assert!(wake_event.wait(&[], Duration::ZERO).is_empty());
         std::thread::scope(|s| {
-            s.spawn(|| bell.ring());
-            bell.wait(&[], long);
+            s.spawn(|| wake_event.signal());
+            wake_event.wait(&[], long);
         });
     }
 
-    /// A ring between the two halves of a wait must not suppress later rings.
+    /// A signal between the two halves of a wait must not suppress later signals.
     #[test]
     fn a_signal_during_a_wait_does_not_suppress_later_signals() {
-        let bell = WakeEvent::new().unwrap();
+        let wake_event = WakeEvent::new().unwrap();
         for _ in 0..20 {
             std::thread::scope(|s| {
-                let ringer = s.spawn(|| (0..20_000).for_each(|_| bell.ring()));
-                while !ringer.is_finished() {
-                    bell.wait(&[], Duration::ZERO);
+                let signaller = s.spawn(|| (0..20_000).for_each(|_| wake_event.signal()));
+                while !signaller.is_finished() {
+                    wake_event.wait(&[], Duration::ZERO);
                 }
             });
-            bell.wait(&[], Duration::ZERO);
-            bell.ring();
-            assert!(bell.is_readable(), "the signal did not reach the eventfd");
+            wake_event.wait(&[], Duration::ZERO);
+            wake_event.signal();
+            assert!(wake_event.is_readable(), "the signal did not reach the eventfd");
         }
     }
 
     #[test]
     fn sources_are_distinguished() {
         use std::os::unix::net::UnixStream;
-        let bell = WakeEvent::new().unwrap();
+        let wake_event = WakeEvent::new().unwrap();
         let (a, _keep) = UnixStream::pair().unwrap();
         let (b, other) = UnixStream::pair().unwrap();
         // SAFETY: one byte of ours; out-of-band data is reported as urgent.
@@ -121,7 +123,7 @@ mod tests {
             return;
         }
         let files = [a.as_raw_fd(), b.as_raw_fd()];
-        let heard = bell.wait(&files, Duration::from_secs(3600));
+        let heard = wake_event.wait(&files, Duration::from_secs(3600));
         assert_eq!(heard, [(b.as_raw_fd(), libc::POLLPRI)]);
     }
 }

@@ -119,7 +119,7 @@ fn work(yard: &HostYard, mark: u8, stop: &AtomicBool, done: &AtomicU64) {
                 let hard = (n & 0x100 == 0).then_some(3072);
                 let _ = yard.set_limits(Limits { hard, soft: None });
             }
-            _ => drop((yard.stats(), yard.status(), yard.buddyinfo(), yard.front_threads())),
+            _ => drop((yard.stats(), yard.status(), yard.buddyinfo(), yard.thread_cache_threads())),
         }
         if let Some(block) = held.last_mut() {
             block.fill(mark);
@@ -175,7 +175,8 @@ fn misuse<'y>(
     let zone = yard.zones().next().ok_or(line!())?;
     hold(yard.zone_info(zone).is_none(), line!())?;
     let _ = (yard.zone_stats(zone), yard.cpu_stats(zone, CpuId(0)), yard.resident());
-    let _ = (yard.stats(), yard.front_stats(), yard.front_threads(), format!("{yard:?}"));
+    let _ =
+        (yard.stats(), yard.thread_cache_stats(), yard.thread_cache_threads(), format!("{yard:?}"));
     let texts = [yard.buddyinfo(), yard.pagetypeinfo(), yard.zoneinfo(), yard.vmstat()];
     hold(texts.iter().all(String::is_empty), line!())
 }
@@ -340,7 +341,7 @@ fn a_child_keeps_its_copy_and_cannot_allocate() {
                 let mut mine = yard.alloc(ONE, Gfp::KERNEL).unwrap();
                 let mut other = Some(yard.alloc(ONE, Gfp::KERNEL).unwrap());
                 mine.fill(round);
-                let before = yard.front_stats().hits;
+                let before = yard.thread_cache_stats().hits;
                 let end = in_child(SECONDS, || {
                     let same = mine.iter().all(|&b| b == round);
                     mine.fill(0xff);
@@ -354,7 +355,7 @@ fn a_child_keeps_its_copy_and_cannot_allocate() {
                 });
                 assert_eq!(end, End::Well);
                 assert!(mine.iter().all(|&b| b == round), "the child's copy is its own");
-                assert!(yard.front_stats().hits >= before);
+                assert!(yard.thread_cache_stats().hits >= before);
             }
             stop.store(true, Relaxed);
         });

@@ -54,7 +54,7 @@ fn a_program_runs_on_the_global_allocator() {
         threads.into_iter().map(|t| t.join().unwrap()).sum()
     });
     assert!(held > 600, "{held} of 800 vectors lay in the yard");
-    assert!(yard.front_stats().hits > 0);
+    assert!(yard.thread_cache_stats().hits > 0);
     // What came from elsewhere goes back there.
     assert!(before.iter().all(|&b| b == 1));
     drop(before);
@@ -84,7 +84,7 @@ fn a_child_continues_without_the_yard() {
             assert_eq!(status, 0);
         }
     }
-    assert!(yard.front_stats().on);
+    assert!(yard.thread_cache_stats().on);
 }
 
 #[test]

@@ -11,19 +11,19 @@ use pageyard_trace::printable;
 /// A limit of the per-CPU lists that has no file in the kernel.
 struct Limit {
     name: &'static str,
-    takes: RangeInclusive<i32>,
+    range: RangeInclusive<i32>,
     set: fn(&mut Limits, i32),
 }
 
 const LIMITS: [Limit; 4] = [
     Limit {
         name: "high",
-        takes: 0..=MAX_PAGES,
+        range: 0..=MAX_PAGES,
         set: |limits, n| (limits.high_min, limits.high_max) = (n, n),
     },
-    Limit { name: "high_min", takes: 0..=MAX_PAGES, set: |limits, n| limits.high_min = n },
-    Limit { name: "high_max", takes: 0..=MAX_PAGES, set: |limits, n| limits.high_max = n },
-    Limit { name: "batch", takes: 1..=MAX_BATCH, set: |limits, n| limits.batch = n },
+    Limit { name: "high_min", range: 0..=MAX_PAGES, set: |limits, n| limits.high_min = n },
+    Limit { name: "high_max", range: 0..=MAX_PAGES, set: |limits, n| limits.high_max = n },
+    Limit { name: "batch", range: 1..=MAX_BATCH, set: |limits, n| limits.batch = n },
 ];
 
 /// Settings of the allocator by name, in the order in which they are applied. These are all
@@ -98,11 +98,11 @@ fn limit(name: &str) -> Option<&'static Limit> {
 
 impl Limit {
     fn parse(&self, value: &str) -> Result<i32, SettingError> {
-        let number = value.parse().ok().filter(|n| self.takes.contains(n));
+        let number = value.parse().ok().filter(|n| self.range.contains(n));
         number.ok_or_else(|| SettingError::Limit {
             name: self.name,
-            least: *self.takes.start(),
-            most: *self.takes.end(),
+            least: *self.range.start(),
+            most: *self.range.end(),
             value: value.to_owned(),
         })
     }

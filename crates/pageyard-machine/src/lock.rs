@@ -40,14 +40,14 @@ impl SimLock {
                     // The releasing task has made this task the owner.
                     return true;
                 }
-                None => return self.take_outside(block),
+                None => return self.acquire_outside_run(block),
             }
         }
     }
 
     /// Takes the lock while no machine runs.
     #[cold]
-    fn take_outside(&self, block: bool) -> bool {
+    fn acquire_outside_run(&self, block: bool) -> bool {
         shared::with_naming(|state| state.name(self));
         let held = self.held.replace(true);
         assert!(!(held && block), "waiting for a lock that no running task can release");

@@ -245,7 +245,7 @@ impl Machine {
             }
             let next = self.state.borrow_mut().next();
             let Some(task) = next else {
-                break self.who_is_stuck();
+                break self.check_stuck();
             };
             let fiber = &mut fibers[task as usize];
             if fiber.as_mut().is_some_and(Fiber::resume) {
@@ -262,7 +262,7 @@ impl Machine {
         stuck
     }
 
-    fn who_is_stuck(&self) -> Result<(), Stuck> {
+    fn check_stuck(&self) -> Result<(), Stuck> {
         let state = self.state.borrow();
         if state.live == 0 {
             return Ok(());

@@ -63,6 +63,6 @@ fn a_busy_flag_has_one_holder() {
 
 #[test]
 fn a_signal_is_never_lost() {
-    holds("ring", None, || models::ring(No));
-    finds("ring", "asleep after a lost signal", || models::ring(Yes));
+    holds("ring", None, || models::signal(No));
+    finds("ring", "asleep after a lost signal", || models::signal(Yes));
 }

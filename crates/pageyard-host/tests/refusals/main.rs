@@ -53,7 +53,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     // The system's barrier is asked for once, so in a process of its own.
     ("no barrier", |calm| {
         let yard: Yard = Builder::new(16 * MIB).tick(None).build()?;
-        assert!(!yard.front_stats().on, "no cache of threads without a barrier");
+        assert!(!yard.thread_cache_stats().on, "no cache of threads without a barrier");
         use_it(&yard);
         calm();
         Ok(())

@@ -381,7 +381,7 @@ impl Run<'_, '_> {
 
     /// Appends a frame to an answer. The frame is relative to its zone's first frame, preceded by
     /// the zone if answers name it.
-    fn tell(&self, answer: &mut Vec<i64>, pfn: Pfn) {
+    fn push_frame(&self, answer: &mut Vec<i64>, pfn: Pfn) {
         let id = self.yard.zone_of(pfn);
         let found = self.zones.iter().enumerate().find(|(_, zone)| Some(zone.id) == id);
         // The allocator has no other zones.
@@ -395,7 +395,7 @@ impl Run<'_, '_> {
     /// Returns the answer of an operation on one block.
     fn place(&self, pfn: Pfn) -> Vec<i64> {
         let mut answer = Vec::new();
-        self.tell(&mut answer, pfn);
+        self.push_frame(&mut answer, pfn);
         answer
     }
 
@@ -506,7 +506,7 @@ impl Run<'_, '_> {
         for (s, page) in (slot..).zip(&pages) {
             let Some(pfn) = page else { continue };
             if (s - slot) < done as u64 {
-                self.tell(&mut got, *pfn);
+                self.push_frame(&mut got, *pfn);
             }
             self.slots.entry(s).or_insert(Slot::Ours(*pfn, Order::ZERO));
         }

@@ -6,7 +6,7 @@ use pageyard_trace::{Compaction, Event, Kind, Tasks};
 use super::input::{Refused, Visitor};
 use super::lists::is_cached;
 use super::machine::Machine;
-use super::reclaim::{self, ReclaimFigures, Turn};
+use super::reclaim::{self, ReclaimFigures, Transition};
 use super::tick::Observations;
 
 /// One bit per record.
@@ -127,7 +127,7 @@ pub(super) struct Scan<'m> {
     last_ns: u64,
     reclaim: reclaim::Observations,
     /// The starts and ends of background reclaim, and their summary.
-    pub(super) turns: Vec<Turn>,
+    pub(super) transitions: Vec<Transition>,
     pub(super) reclaimed: ReclaimFigures,
     /// Time of the record before [`Scan::snapshot_start`].
     pub(super) snapshot_ns: u64,
@@ -170,7 +170,7 @@ impl<'m> Scan<'m> {
             first_ns: None,
             last_ns: 0,
             reclaim: reclaim::Observations::default(),
-            turns: Vec::new(),
+            transitions: Vec::new(),
             reclaimed: ReclaimFigures::default(),
             snapshot_ns: 0,
             freed: vec![0; frames],
@@ -209,7 +209,7 @@ impl<'m> Scan<'m> {
     /// Ends the pass and drops what only the pass needs.
     pub(super) fn close(&mut self) {
         self.freed = Vec::new();
-        (self.turns, self.reclaimed) = std::mem::take(&mut self.reclaim).finish(self.last_ns);
+        (self.transitions, self.reclaimed) = std::mem::take(&mut self.reclaim).finish(self.last_ns);
     }
 }
 

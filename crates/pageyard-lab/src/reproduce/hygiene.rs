@@ -19,10 +19,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     let rounds = if run.options.scale == Scale::Small { 5 } else { 50 };
-    (run.tell)("hygiene", 0, 1);
+    (run.progress)("hygiene", 0, 1);
     let options = hygiene::Options { seed: run.options.seed, rounds, ..Default::default() };
     let report = hygiene::run(&options, &())?;
-    (run.tell)("hygiene", 1, 1);
+    (run.progress)("hygiene", 1, 1);
     let world =
         format!("heap of {} MiB, simulated machine, seed {}", options.memory >> 20, options.seed);
     let command = format!("pageyard run hygiene --rounds {rounds} --seed {}", options.seed);

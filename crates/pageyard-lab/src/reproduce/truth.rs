@@ -70,7 +70,7 @@ const METRICS: [(&str, &str, &str, Kind); 5] = [
 ];
 
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
-    (run.tell)("calibrate", 0, 1);
+    (run.progress)("calibrate", 0, 1);
     let machine = MachineSpec::detect()?;
     let found = calibrate(&machine);
     let costs = apply(&found.rows, &Costs::default());
@@ -97,7 +97,9 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 iterations: run.options.iterations.max(least),
                 set: set.clone(),
             };
-            real.extend(host.run(&recipe, &options, &mut |at, all| (run.tell)(&title, at, all))?);
+            real.extend(
+                host.run(&recipe, &options, &mut |at, all| (run.progress)(&title, at, all))?,
+            );
             let options = workload::Options {
                 machine: machine.clone(),
                 memory: Some(MEMORY),
@@ -109,8 +111,8 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 costs: costs.clone(),
                 limits: None,
             };
-            let tell = &mut |at, all| (run.tell)(&title, at, all);
-            simulated.extend(workload::run(&recipe, &options, tell)?);
+            let progress = &mut |at, all| (run.progress)(&title, at, all);
+            simulated.extend(workload::run(&recipe, &options, progress)?);
         }
         let columns = columns(&real, &simulated);
         let near = |c: &Column| Claim {

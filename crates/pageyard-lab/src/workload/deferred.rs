@@ -29,18 +29,18 @@ pub(super) const RECIPE: Recipe = Recipe {
 
 fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     let late = |(label, build): Point| {
-        (label, Box::new(Late { build, zones: Mutex::default() }) as Box<dyn Plan>)
+        (label, Box::new(DeferredBuild { build, zones: Mutex::default() }) as Box<dyn Plan>)
     };
     Ok(kbuild::plan(params, site)?.into_iter().map(late).collect())
 }
 
-struct Late {
+struct DeferredBuild {
     build: Box<dyn Plan>,
     /// The zones after all memory was initialised.
     zones: Mutex<Vec<ZoneView>>,
 }
 
-impl Plan for Late {
+impl Plan for DeferredBuild {
     fn deferred(&self) -> bool {
         true
     }

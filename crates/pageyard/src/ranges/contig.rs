@@ -163,7 +163,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let fault = |index, error| BatchError { index, error };
         // One CPU for all of them, even if the thread migrates meanwhile.
         let cpu = self.hooks.cpu();
-        if self.home(cpu).is_none() {
+        if self.cpu_zones(cpu).is_none() {
             return Err(fault(0, FreeError::UnknownCpu(cpu)));
         }
         for (index, pfn) in pages().enumerate() {
@@ -178,7 +178,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let Some(at) = self.at(zone, cpu) else { continue };
             // If a hook panics, the remaining pages stay allocated.
             let unfinished = Rollback::new(|| self.roll_back_frees((pfn.0..range.end.0).map(Pfn)));
-            at.take_back(idx, Order::ZERO.get());
+            at.free_block_checked(idx, Order::ZERO.get());
             unfinished.disarm();
             each();
         }

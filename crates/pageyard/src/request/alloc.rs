@@ -202,13 +202,13 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let (highest, t) = gfp.route()?;
         let cpu = self.hooks.cpu();
-        let home = self.cpu_zones.get(cpu.0 as usize)?;
-        let (zone, slot) = home.quick[highest as usize & 7]?;
-        let remote = zone.node != home.node;
+        let local = self.cpu_zones.get(cpu.0 as usize)?;
+        let (zone, slot) = local.quick[highest as usize & 7]?;
+        let remote = zone.node != local.node;
         if gfp.contains(Gfp::THISNODE) && remote || !self.hooks.is_plain(gfp) {
             return None;
         }
-        if nodes != NodeChoice::LOCAL && (remote || !nodes.begins_at(home.node)) {
+        if nodes != NodeChoice::LOCAL && (remote || !nodes.begins_at(local.node)) {
             return None;
         }
         let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
@@ -286,8 +286,8 @@ impl<'a, C: Config> Yard<'a, C> {
             migrate_type = MigrateType::Unmovable;
         }
         let cpu = self.hooks.cpu();
-        let home = self.home(cpu).ok_or(AllocError::UnknownCpu(cpu))?;
-        let node = choice.preferred.unwrap_or(home.node);
+        let local = self.cpu_zones(cpu).ok_or(AllocError::UnknownCpu(cpu))?;
+        let node = choice.preferred.unwrap_or(local.node);
         self.node(node).ok_or(AllocError::UnknownNode(node))?;
         let spread_dirty = !plain && gfp.contains(Gfp::WRITE);
         let mut asked = choice.allowed;

@@ -178,7 +178,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(never)]
     pub fn free_rest(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (at, idx) = self.begin_free(pfn, order)?;
-        at.take_back(idx, order.get());
+        at.free_block_checked(idx, order.get());
         Ok(())
     }
 
@@ -227,7 +227,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline]
     fn here<'z>(&'z self, zone: &'z Zone<'a, C::Lock>) -> Result<At<'z, 'a, C>, FreeError> {
         let cpu = self.hooks.cpu();
-        self.home(cpu).and_then(|_| self.at(zone, cpu)).ok_or(FreeError::UnknownCpu(cpu))
+        self.cpu_zones(cpu).and_then(|_| self.at(zone, cpu)).ok_or(FreeError::UnknownCpu(cpu))
     }
 
     /// Frees many blocks at once (§6.2) and locks each per-CPU list once for many of them. In each
@@ -263,7 +263,7 @@ impl<'a, C: Config> Yard<'a, C> {
     ) -> Result<(), BatchError> {
         // One CPU for the whole batch, even if the thread migrates meanwhile.
         let cpu = self.hooks.cpu();
-        if self.home(cpu).is_none() && !blocks.is_empty() {
+        if self.cpu_zones(cpu).is_none() && !blocks.is_empty() {
             return Err(BatchError { index: 0, error: FreeError::UnknownCpu(cpu) });
         }
         for (index, (pfn, order)) in blocks.iter().map(&of).enumerate() {
@@ -373,7 +373,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let unfinished = Rollback::new(|| {
                 self.roll_back_frees(parts().skip(i).map(|(part, _)| at.zone.pfn(part)));
             });
-            at.take_back(part, o);
+            at.free_block_checked(part, o);
             unfinished.disarm();
         }
         Ok(())
@@ -456,7 +456,7 @@ impl<C: Config> At<'_, '_, C> {
     }
 
     /// Checks a block after `begin_free`, then frees it to the lists or the zone.
-    pub(crate) fn take_back(&self, idx: u32, order: u8) {
+    pub(crate) fn free_block_checked(&self, idx: u32, order: u8) {
         if self.prepare_free(idx, order) {
             self.free_prepared(idx, order);
         }

@@ -254,8 +254,8 @@ impl Run {
     }
 }
 
-/// Requests of every kind where memory is short: every rung of the ladder.
-fn ladder(r: &Run) {
+/// Requests of every kind where memory is short: every step of the slow path.
+fn slow_path(r: &Run) {
     r.fill(300);
     requests(r);
 }
@@ -425,8 +425,14 @@ fn tell(name: &str, tried: &Tried, wanted: &[&str]) {
 
 #[test]
 fn every_step_of_the_slow_path() {
-    let tried =
-        each_in_turn(&<TypeChecked>::RULES, &small(), ladder, 1..20_000, step(1), (false, false));
+    let tried = each_in_turn(
+        &<TypeChecked>::RULES,
+        &small(),
+        slow_path,
+        1..20_000,
+        step(1),
+        (false, false),
+    );
     let wanted = ["fail", "is_plain", "context", "dirty_ok", "reclaim", "node_reclaim", "throttle"];
     tell("ladder", &tried, &wanted);
     let tried =
@@ -452,7 +458,7 @@ fn bad_pages_are_found() {
     let tried = each_in_turn(
         &<Poisoned<Linux612>>::RULES,
         &small(),
-        ladder,
+        slow_path,
         1..200_000,
         step(31),
         (false, false),
@@ -465,7 +471,7 @@ fn bad_pages_are_found() {
 fn a_jumping_clock_is_tolerated() {
     // No call fails.
     let none = 1 << 40..1 << 41;
-    for scenario in [ladder, pieces, exhaustion] {
+    for scenario in [slow_path, pieces, exhaustion] {
         each_in_turn(&<TypeChecked>::RULES, &small(), scenario, none.clone(), 1, (true, false));
     }
     each_in_turn(&<TypeChecked>::RULES, &medium(), moves, none, 1, (true, false));
@@ -474,5 +480,5 @@ fn a_jumping_clock_is_tolerated() {
 #[test]
 #[should_panic(expected = "is in use, but nobody owns it")]
 fn a_leaked_page_is_detected() {
-    each_in_turn(&<TypeChecked>::RULES, &small(), ladder, 1..20_000, 1, (false, true));
+    each_in_turn(&<TypeChecked>::RULES, &small(), slow_path, 1..20_000, 1, (false, true));
 }

@@ -273,7 +273,7 @@ fn s8_4_offlining_calls_hooks_without_locks() {
     });
 }
 
-/// §2.10: the last rung.
+/// §2.10: the last step.
 #[test]
 fn s2_10_out_of_memory_is_reported_without_locks() {
     let hooks = Hooks::default();

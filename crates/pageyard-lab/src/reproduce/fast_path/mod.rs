@@ -80,7 +80,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     for (i, variant) in VARIANTS.iter().enumerate() {
         let mut row = Vec::new();
         for (j, (pattern, _)) in PATTERNS.iter().enumerate() {
-            (run.tell)("callgrind", (i * PATTERNS.len() + j) as u64, all);
+            (run.progress)("callgrind", (i * PATTERNS.len() + j) as u64, all);
             let size = match (run.options.scale, pattern.starts_with("pair")) {
                 (Scale::Full, false) => 65536,
                 (Scale::Small, false) => 8192,

@@ -41,7 +41,7 @@ fn pages_are_refilled_and_drained_in_bulk() {
     let yard = yard(1 << 30);
     let all = take(&yard, 6300);
     drop(all);
-    let stats = yard.front_stats();
+    let stats = yard.thread_cache_stats();
     assert!(stats.on && stats.threads == 1, "{stats:?}");
     assert_eq!(stats.refilled_pages, 63 * stats.refills);
     assert_eq!(stats.hits + stats.refills, 6300);
@@ -49,23 +49,23 @@ fn pages_are_refilled_and_drained_in_bulk() {
     assert!(stats.pages <= 126 && stats.pages == used(&yard), "{stats:?}");
     assert_eq!(stats.flushed_pages, 6300 - stats.pages);
     assert!(stats.flushes <= 100, "{stats:?}");
-    let thread = yard.front_threads()[0];
+    let thread = yard.thread_cache_threads()[0];
     assert_eq!((thread.pages, thread.hits), (stats.pages, stats.hits));
     yard.drain();
     assert_eq!(used(&yard), 0);
-    assert_eq!(yard.front_stats().pages, 0);
+    assert_eq!(yard.thread_cache_stats().pages, 0);
 }
 
 #[test]
 fn a_freed_page_is_reused_from_the_thread_cache() {
     let yard = yard(1 << 30);
     drop(yard.alloc(ONE, Gfp::KERNEL).unwrap());
-    let before = yard.front_stats();
+    let before = yard.thread_cache_stats();
     let at = yard.alloc(ONE, Gfp::KERNEL).unwrap().as_ptr();
     for _ in 0..1000 {
         assert_eq!(yard.alloc(ONE, Gfp::KERNEL).unwrap().as_ptr(), at);
     }
-    let after = yard.front_stats();
+    let after = yard.thread_cache_stats();
     assert_eq!((after.hits, after.refills), (before.hits + 1001, before.refills));
     // Another type, another page.
     assert_ne!(yard.alloc(ONE, Gfp::HIGHUSER_MOVABLE).unwrap().as_ptr(), at);
@@ -92,18 +92,18 @@ fn two_ticks_drain_a_sleeping_thread() {
             wake.wait();
             // It is its magazine's owner again.
             drop(take(&yard, 10));
-            yard.front_threads().len()
+            yard.thread_cache_threads().len()
         });
         slept.wait();
         assert!(used(&yard) > 512);
         s.spawn(|| (0..2).for_each(|_| yard.tick())).join().unwrap();
-        let stats = yard.front_stats();
+        let stats = yard.thread_cache_stats();
         assert_eq!((used(&yard), stats.pages, stats.drains), (0, 0, 1), "{stats:?}");
         wake.wait();
         assert_eq!(sleeper.join().unwrap(), 1);
     });
     // It gave them back when it ended.
-    let stats = yard.front_stats();
+    let stats = yard.thread_cache_stats();
     assert_eq!((used(&yard), stats.threads), (0, 0), "{stats:?}");
 }
 
@@ -116,7 +116,7 @@ fn ticks_keep_the_pages_of_an_active_thread() {
         drop(take(&yard, 1));
         s.spawn(|| yard.tick()).join().unwrap();
     });
-    assert_eq!(yard.front_stats().drains, 0);
+    assert_eq!(yard.thread_cache_stats().drains, 0);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn an_exiting_thread_frees_its_cache() {
             threads.into_iter().for_each(|t| t.join().unwrap());
         });
     }
-    let stats = yard.front_stats();
+    let stats = yard.thread_cache_stats();
     assert_eq!((used(&yard), stats.threads, stats.pages), (0, 0, 0));
     assert_eq!(stats.hits + stats.refills, 50 * 2 * 200, "what is gone still counts");
 }
@@ -155,12 +155,12 @@ fn a_killed_thread_strands_no_pages() {
         std::thread::yield_now();
     }
     let yard = &shared.0;
-    assert!(yard.front_stats().pages > 0, "its pages are there");
+    assert!(yard.thread_cache_stats().pages > 0, "its pages are there");
     // Two ticks find them unused, or at once:
     yard.tick();
     yard.tick();
     yard.drain();
-    assert_eq!((used(yard), yard.front_stats().pages), (0, 0));
+    assert_eq!((used(yard), yard.thread_cache_stats().pages), (0, 0));
 }
 
 #[test]
@@ -174,12 +174,12 @@ fn thread_caches_are_drained_before_a_request_fails() {
             wake.wait();
         });
         slept.wait();
-        assert!(yard.front_stats().pages > 0);
+        assert!(yard.thread_cache_stats().pages > 0);
         let mut held = Vec::new();
         while let Ok(block) = yard.alloc(ONE, Gfp::KERNEL | Gfp::NOWARN) {
             held.push(block);
         }
-        let stats = yard.front_stats();
+        let stats = yard.thread_cache_stats();
         assert!(stats.pages == 0 && stats.presses > 0 && stats.pressed, "{stats:?}");
         assert_eq!(used(&yard), held.len() as u64, "the sleeper keeps none");
         // What comes back while memory is short is everybody's at once.
@@ -188,7 +188,7 @@ fn thread_caches_are_drained_before_a_request_fails() {
         drop(held);
         // There is room again: pages are kept again.
         drop(take(&yard, 100));
-        let stats = yard.front_stats();
+        let stats = yard.thread_cache_stats();
         assert!(stats.pages > 0 && !stats.pressed, "{stats:?}");
         wake.wait();
     });
@@ -205,12 +205,12 @@ fn thread_caches_are_drained_before_a_movable_request_fails() {
             wake.wait();
         });
         slept.wait();
-        assert!(yard.front_stats().pages > 0);
+        assert!(yard.thread_cache_stats().pages > 0);
         let mut held = Vec::new();
         while let Ok(block) = yard.alloc_movable(ONE, Gfp::KERNEL | Gfp::NOWARN) {
             held.push(block);
         }
-        assert_eq!(yard.front_stats().pages, 0);
+        assert_eq!(yard.thread_cache_stats().pages, 0);
         assert_eq!(used(&yard), held.len() as u64, "the sleeper keeps none");
         wake.wait();
     });
@@ -227,7 +227,7 @@ fn threads_are_drained_while_they_work() {
                 let (yard, send) = (&yard, send.clone());
                 s.spawn(move || {
                     // On one CPU, the one who drains may not have had his turn yet.
-                    let enough = |i| i >= 30_000 && yard.front_stats().drains > 0;
+                    let enough = |i| i >= 30_000 && yard.thread_cache_stats().drains > 0;
                     for i in (0..).take_while(|&i| i % 1000 > 0 || !enough(i)) {
                         let tag = n << 32 | i;
                         let mut block = yard.alloc(ONE, Gfp::KERNEL).unwrap();
@@ -257,7 +257,7 @@ fn threads_are_drained_while_they_work() {
         done.store(true, Relaxed);
         reader.join().unwrap();
     });
-    assert!(yard.front_stats().drains > 0);
+    assert!(yard.thread_cache_stats().drains > 0);
     yard.drain();
     assert_eq!(used(&yard), 0);
 }
@@ -304,7 +304,7 @@ fn pages_have_one_owner_under_changing_pressure() {
         done.store(true, Relaxed);
         assert_eq!(well, [true; 3], "a page has two owners");
     });
-    let stats = yard.front_stats();
+    let stats = yard.thread_cache_stats();
     assert!(stats.presses > 0, "there was pressure");
     yard.drain();
     assert_eq!(used(&yard), 0, "pages are lost");
@@ -320,7 +320,7 @@ fn a_yard_is_dropped_before_its_threads_exit() {
                 block[..8].copy_from_slice(&round.to_le_bytes());
             }
         }
-        assert!(yards.iter().all(|y| y.front_stats().hits > 0 || yards.len() > 4));
+        assert!(yards.iter().all(|y| y.thread_cache_stats().hits > 0 || yards.len() > 4));
     };
     let (send, receive) = mpsc::channel::<Vec<HostYard>>();
     let (back, returned) = mpsc::channel();
@@ -344,13 +344,13 @@ fn a_yard_is_dropped_before_its_threads_exit() {
 fn the_thread_cache_can_be_disabled_and_sized() {
     let bare = Builder::new(64 << 20).thread_cache(ThreadCache::Off).build().unwrap();
     drop(take(&bare, 100));
-    assert_eq!(bare.front_stats(), Default::default());
+    assert_eq!(bare.thread_cache_stats(), Default::default());
     assert_eq!(used(&bare), 0);
     let few = ThreadCache::Blocks { pages: 8, huge: 0 };
     let few = Builder::new(64 << 20).thread_cache(few).build().unwrap();
     drop(take(&few, 100));
     drop(few.alloc(huge(), Gfp::KERNEL).unwrap());
-    let stats = few.front_stats();
+    let stats = few.thread_cache_stats();
     assert!(stats.pages <= 8 && stats.refilled_pages == 4 * stats.refills, "{stats:?}");
     let many = ThreadCache::Blocks { pages: 127, huge: 0 };
     let error = Builder::new(64 << 20).thread_cache(many).build().unwrap_err();
@@ -364,7 +364,7 @@ fn checking_and_filling_policies_disable_the_thread_cache() {
         let builder = Builder::new(16 << 20).tick(None);
         for how in [ThreadCache::Auto, ThreadCache::Off] {
             let yard = builder.clone().thread_cache(how).build_with::<P>().unwrap();
-            assert!(!yard.front_stats().on, "{}", P::NAME);
+            assert!(!yard.thread_cache_stats().on, "{}", P::NAME);
             for n in [0, 3, 9] {
                 let take = || yard.alloc(Order::new(n).unwrap(), Gfp::KERNEL).unwrap();
                 take().fill(0xff);
@@ -384,7 +384,7 @@ fn checking_and_filling_policies_disable_the_thread_cache() {
     // Guards are not handed out; the cache knows nothing of them.
     let how = ThreadCache::Blocks { pages: 8, huge: 0 };
     let yard = Builder::new(16 << 20).thread_cache(how).build_with::<Guarded<1>>().unwrap();
-    assert!(yard.front_stats().on);
+    assert!(yard.thread_cache_stats().on);
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn thread_caches_are_limited_to_a_quarter_of_the_yard() {
         let work = || {
             drop(take(&yard, 50));
             barrier.wait();
-            assert_eq!(yard.front_stats().threads, 3, "1024 pages for 300 each");
+            assert_eq!(yard.thread_cache_stats().threads, 3, "1024 pages for 300 each");
             barrier.wait();
         };
         let threads = [(); 8].map(|()| s.spawn(work));
@@ -448,7 +448,7 @@ fn bulk_requests_use_the_thread_cache() {
     // As many as there are.
     let got = yard.alloc_bulk(100_000, Gfp::KERNEL | Gfp::NOWARN, &mut blocks).unwrap();
     assert!(got > 15_000 && got == blocks.len(), "{got}");
-    assert_eq!(used(&yard), got as u64 + yard.front_stats().pages);
+    assert_eq!(used(&yard), got as u64 + yard.thread_cache_stats().pages);
     yard.free_bulk(blocks);
     yard.drain();
     assert_eq!(used(&yard), 0);
