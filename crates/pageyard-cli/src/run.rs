@@ -213,7 +213,7 @@ fn run_workload(args: &Run) -> output::Outcome {
             if args.descriptor != 16 {
                 return Err(
                     "--descriptor: a descriptor always has 16 bytes on the host; remove this \
-                            option"
+                     option"
                         .into(),
                 );
             }

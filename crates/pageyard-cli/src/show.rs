@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     match args.text {
         Text::State(_) if args.owner.given() => Err(
             "--by, --policy, --state, --memory, --cpus, --cache-slice and --lenient apply only \
-                 to a replay; remove them, or use --as page_owner"
+             to a replay; remove them, or use --as page_owner"
                 .into(),
         ),
         Text::State(form) => state(args, form),

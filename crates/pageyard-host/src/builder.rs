@@ -75,7 +75,7 @@ impl Builder {
         if !(1..=100).contains(&percent) {
             return Err(BuildError::Together(
                 "size: expected 1 to 100 percent of the available \
-                                             memory",
+                 memory",
             ));
         }
         let all = crate::topology::available_memory();

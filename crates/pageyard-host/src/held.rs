@@ -290,7 +290,7 @@ mod check {
                         class,
                         before,
                         ", which the allocation may \
-                                                                        take",
+                         take",
                     ),
                     _ => fail("takes ", class, before, "; the reverse order was seen too"),
                 }

@@ -72,7 +72,7 @@ mod tests {
             check(Some(10_001), None),
             text(
                 "hard_limit: 10001 pages; expected 2048 to \
-                                                    10000"
+                 10000"
             )
         );
         let more = "pages exceed the hard limit of";

@@ -299,7 +299,7 @@ mod tests {
             (
                 "Linux7",
                 "policy Linux7: unknown policy Linux7; expected one of Linux612, Base, \
-                        Step1",
+                 Step1",
             ),
             ("Vanilla<Bas>", "policy Vanilla<Bas>: unknown policy Bas; expected one of Linux612"),
             ("", "policy : a name is missing"),

@@ -164,7 +164,7 @@ pub enum Fault {
     /// The `.pgy` file has a version that this program does not know.
     #[error(
         "unsupported version {found} of the .pgy format; this program reads versions 1 to \
-             {known}"
+         {known}"
     )]
     Version {
         /// The file's version.
@@ -260,7 +260,7 @@ impl Fault {
             Fault::State { .. } => "copy the file from the machine again, or remove it",
             Fault::Unwritable(_) => {
                 "change the record, or write .pgy, which can represent every \
-                                     record"
+                 record"
             }
         }
     }

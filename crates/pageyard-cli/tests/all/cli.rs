@@ -409,7 +409,7 @@ fn argument_errors_are_named_and_exit_with_2() {
         (
             &["show", "x", "--as", "page_owner", "--policy", "Linux7"],
             "expected one of Linux612, \
-                                                                      Base",
+             Base",
         ),
         (&["show", "x", "--as", "page_owner", "--at", "after"], "remove --at"),
         (&["show", "x", "--as", "vmstat", "--by", "task"], "use --as page_owner"),

@@ -66,13 +66,13 @@ fn invalid_arguments_are_named() {
         (
             &["run", "micro", "--on", "host", "--descriptor", "64"],
             "--descriptor: a descriptor \
-                                                                   always",
+             always",
         ),
         (&["run", "unix", "--on", "machine:3x5"], "3x5"),
         (
             &["run", "unix", "--policy", "Step2"],
             "unknown policy Step2; expected one of Linux612, \
-                                                 Base, ",
+             Base, ",
         ),
         (&["run", "unix", "--set", "pairs"], "expected NAME=VALUE, such as pairs=16"),
         (&["run", "unix", "--set", "pairs=0"], "unix: pairs=0: expected a whole number from 1 to "),

@@ -155,8 +155,8 @@ impl fmt::Display for Report {
             f,
             "hygiene: {} rounds of kernel build, cache server and huge pages on one heap of {} MiB, \
              {} CPUs, seed {}\n\
-               simulated machine: reclaims page cache and slabs, compacts, no swap\n\
-               a steal keeps the pageblock's type, a claim changes it; both are fallbacks, which \
+             \x20 simulated machine: reclaims page cache and slabs, compacts, no swap\n\
+             \x20 a steal keeps the pageblock's type, a claim changes it; both are fallbacks, which \
              were published as \"steals\" (4.10, A.3)\n",
             self.linux612.rounds.len(),
             self.memory >> 20,
@@ -242,7 +242,7 @@ impl Report {
         writeln!(
             f,
             "        bars: logarithmic, each # doubles, relative to the largest of both \
-                     columns"
+             columns"
         )
     }
 
@@ -298,7 +298,7 @@ impl Report {
                 f,
                 "{:9} {} requests ({} failed), {} huge pages allocated and {} failed, {} pages \
                  reclaimed in the background and {} directly, {} claims;\n\
-                           {} blocks allocated from another type's pageblock, per-CPU lists \
+                 \x20         {} blocks allocated from another type's pageblock, per-CPU lists \
                  included; pageblocks at the end: {} unmovable, {} movable, {} reclaimable",
                 s.policy,
                 sum(|r| r.requests),

@@ -234,7 +234,7 @@ fn heap(tracks: &[Named<'_>], end_ns: u64, clock: &str) -> Figure {
     } else {
         format!(
             "A square is {per_cell} neighbouring pageblocks, coloured by their most frequent \
-                 type"
+             type"
         )
     };
     let note = format!(

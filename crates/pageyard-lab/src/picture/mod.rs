@@ -304,7 +304,11 @@ impl Page {
                     "; rerun the workload with --record for plots over time, or with --iterations \
                      for several samples"
                 };
-                Err(PictureError::Missing { name: name.unwrap_or("at all").into(), there, why })
+                Err(PictureError::Missing {
+                    name: name.unwrap_or("of any kind").into(),
+                    there,
+                    why,
+                })
             }
         }
     }

@@ -198,7 +198,7 @@ fn peak(found: &Found, title: &str, claims: &mut Vec<Claim>) {
     claims.push(Claim {
         text: format!(
             "{title}: tuned lists hold more pages at their peak (memory in use up to \
-                       {PEAK}%)"
+             {PEAK}%)"
         ),
         found: format!("{base:.0} pages on the lists with Base, at most {most:.0}"),
         holds: Some(most > base),
@@ -316,7 +316,7 @@ fn sweep(run: &mut Run<'_>, machine: &Sweep) -> Result<(Comparison, Claim), Repr
     let claim = Claim {
         text: format!(
             "{title}: batches below scale 5 hold the lock less than {ACCEPTABLE_US} us \
-                       (p99)"
+             (p99)"
         ),
         found: format!("at most {most:.1} us"),
         holds: Some(most < ACCEPTABLE_US),

@@ -272,7 +272,7 @@ impl Checker<'_> {
             let gap = || {
                 let what = format!(
                     "not on any node, but CPU {last} exists; number CPUs from 0 without \
-                             gaps"
+                     gaps"
                 );
                 self.error(format!("CPU {cpu}"), what)
             };
@@ -305,12 +305,12 @@ impl Checker<'_> {
                 } else if n != m && d < LOCAL {
                     format!(
                         "distance to node {m} is {d}; it must be more than {LOCAL}, the \
-                             distance to itself"
+                         distance to itself"
                     )
                 } else if n != m && d == LOCAL {
                     format!(
                         "distance to node {m} is {d}; it must be more than the distance to \
-                             itself"
+                         itself"
                     )
                 } else {
                     continue;

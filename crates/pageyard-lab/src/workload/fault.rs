@@ -23,7 +23,7 @@ pub(super) const PARAMS: [Param; 3] = [
         "processes",
         "all",
         "number of processes, up to 4 per CPU; comma-separated for several \
-                               points; all: one per CPU",
+         points; all: one per CPU",
     ),
     param("pages", "32768", "pages mapped by a process"),
     param("cycles", "1", "number of times it maps and unmaps them, after one warm-up"),

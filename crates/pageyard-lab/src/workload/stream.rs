@@ -32,7 +32,7 @@ pub(super) const RECIPE: Recipe = Recipe {
             "window",
             "1024",
             "window: maximum KiB in flight, in fragments of 32; comma-separated \
-                                 for several points",
+             for several points",
         ),
         param("mib", "4096", "MiB sent, after a fifth as many for warm-up"),
     ],

@@ -28,7 +28,7 @@ pub(super) const RECIPE: Recipe = Recipe {
             "threads",
             "all",
             "threads of the database, each on its own CPU; all: all CPUs but \
-                                 one",
+             one",
         ),
         param("cache", "65536", "pages in the cache"),
         param("reads", "10000", "pages read by each thread"),

@@ -174,7 +174,7 @@ fn errors_name_the_parameter_and_its_valid_values() {
     assert_eq!(
         told("unix", ("pears", "3")),
         "unix: unknown parameter pears; expected one of pairs, \
-                                              writes"
+         writes"
     );
     assert_eq!(told("unix", ("pairs", "3")), "unix: pairs=3: expected a whole number from 1 to 2");
     assert_eq!(told("kbuild", ("memory", "far")), "kbuild: memory=far: give one of local, other");

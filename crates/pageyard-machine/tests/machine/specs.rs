@@ -111,7 +111,7 @@ fn invalid_descriptions_are_named_with_a_fix() {
     assert_eq!(
         with("sockets = 1\nlink = '1G'"),
         "m.toml: link: does not apply to one socket; \
-                                                  remove it"
+         remove it"
     );
     assert_eq!(
         with("siblings = true"),
@@ -121,7 +121,7 @@ fn invalid_descriptions_are_named_with_a_fix() {
     assert_eq!(
         with("nodes = 3"),
         "m.toml: nodes: 3 nodes do not divide 2 sockets of 4 cores \
-                                   evenly"
+         evenly"
     );
     assert_eq!(
         with("distances = [[10, 21]]"),

@@ -263,8 +263,8 @@ fn an_attachment_that_is_not_a_state_file_is_rejected() {
 #[test]
 fn names_with_control_characters_are_escaped() {
     let line = " \x1b[31m\u{9b}-7 [000] 1.000000000: mm_page_free: page=0x1 pfn=0x1 order=0\n\
-                 t-7 [000] 1.000000001: print: tracing_mark_write: a\tb\x1b]0;c\u{202e}\n\
-                 t-7 [000] 1.000000001: evil\x1b[2J: x\n";
+                t-7 [000] 1.000000001: print: tracing_mark_write: a\tb\x1b]0;c\u{202e}\n\
+                t-7 [000] 1.000000001: evil\x1b[2J: x\n";
     let (records, text) = read(line.as_bytes(), Options::default()).unwrap();
     assert_eq!(text.tasks()[0].comm, "\\x1b[31m\\xc2\\x9b");
     assert!(

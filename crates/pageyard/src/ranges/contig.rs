@@ -68,7 +68,7 @@ impl fmt::Display for ContigError {
             }
             ContigError::NoPlace => f.write_str(
                 "no range that satisfies the request can be \
-                                                 vacated",
+                 vacated",
             ),
             ContigError::BadAlign(n) => {
                 write!(f, "alignment of {n} pages; expected a power of two")

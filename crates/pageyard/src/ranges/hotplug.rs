@@ -67,7 +67,7 @@ impl fmt::Display for HotplugError {
             HotplugError::Deferred => f.write_str("deferred initialisation is not finished"),
             HotplugError::Nested => f.write_str(
                 "a hotplug operation is active further up on this task's stack; return \
-                             from it first",
+                 from it first",
             ),
             HotplugError::Refused(e) => e.fmt(f),
         }

@@ -69,7 +69,7 @@ impl fmt::Display for IsolateError {
                 write!(
                     f,
                     "invalid type {t} for a range; expected unmovable, movable, reclaimable \
-                           or CMA"
+                     or CMA"
                 )
             }
             IsolateError::ZoneEdge(p) => {

@@ -48,7 +48,7 @@ impl fmt::Display for AllocError {
             AllocError::BadZone => f.write_str("the request's zone flags contradict each other"),
             AllocError::BadType => f.write_str(
                 "the request is both movable and reclaimable; use \
-                                                one of these flags",
+                 one of these flags",
             ),
             AllocError::UnknownCpu(c) => {
                 write!(f, "the platform runs on CPU {}, which is not in the layout or offline", c.0)

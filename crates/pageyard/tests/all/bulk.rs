@@ -49,7 +49,7 @@ fn s6_1_the_mark_is_low_plus_the_whole_request() {
         got(3000),
         (1, false),
         "the full request counts; then one page, by alloc: its HIGH \
-        test holds at 4000"
+         test holds at 4000"
     );
     // Filled slots count as wanted.
     free().run(|y: &Y<'_>| {

@@ -95,7 +95,7 @@ fn only_state_files_are_extracted() {
         assert_eq!(o.status.code(), Some(2), "{name}");
         let wanted = format!(
             "pageyard: t.pgy: chunk 0 at byte 16: the attachment `{name}` is not a state \
-                     file"
+             file"
         );
         assert!(said(&o).starts_with(&wanted), "{}", said(&o));
         assert_eq!(folder.listing().len(), 1, "{:?}", folder.listing());

@@ -191,7 +191,7 @@ const IDEAS: [Idea; 4] = [
         without: "one-path",
         with: "today",
         text: "a fast path separate from the slow path \
-                                                      saves",
+               saves",
     },
     Idea {
         without: "type-again",
