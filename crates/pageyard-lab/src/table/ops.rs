@@ -204,7 +204,7 @@ mod tests {
         assert!(
             e("", "x 1\npgfault\n", 1.0).starts_with("vmstat after: line 2: \"pgfault\" is not")
         );
-        assert!(e("", "", 0.0).starts_with("vmstat: 0 seconds"));
+        assert!(e("", "", 0.0).starts_with("vmstat: run of 0 seconds"));
         assert!(ops("nr_free_pages 9\n", "nr_free_pages 1\n", 1.0).unwrap().is_empty());
     }
 }

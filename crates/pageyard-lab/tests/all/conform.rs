@@ -138,7 +138,12 @@ fn malformed_lines_are_errors_with_their_number() {
         ("sysctl", 7, r#"{"op":"w swappiness 1"}"#, "unknown sysctl"),
         ("cpu", 8, r#"{"op":"c 99"}"#, "no CPU 99"),
         ("batch", 9, r#"{"op":"F 0 18446744073709551615"}"#, "on 18446744073709551615 slots"),
-        ("slot", 9, r#"{"op":"b 18446744073709551615 2 m"}"#, "no slot 18446744073709551615"),
+        (
+            "slot",
+            9,
+            r#"{"op":"b 18446744073709551615 2 m"}"#,
+            "slot 18446744073709551615 does not exist",
+        ),
         ("bulk", 9, r#"{"op":"b 0 18446744073709551615 m"}"#, "on 18446744073709551615 slots"),
         ("start", 1, r#"{"op":"c 0"}"#, "must begin with a state"),
     ] {
@@ -257,7 +262,7 @@ fn an_impossible_state_is_an_error() {
         ("zone", r#""zone":"DMA32""#, r#""zone":"High""#, "unknown zone"),
         ("types", r#""blocks":"0"#, r#""blocks":"8"#, "has type '8'"),
         ("count", r#""cpu":0,"count":"#, r#""cpu":0,"count":9"#, "count"),
-        ("order", r#"{"order":10,"nr":"#, r#"{"order":11,"nr":"#, "no order 11"),
+        ("order", r#"{"order":10,"nr":"#, r#"{"order":11,"nr":"#, "order 11 does not exist"),
         ("pages", r#""spanned":"#, r#""spanned":9999999"#, "the zone spans 9999999"),
         (
             "start",
@@ -265,12 +270,7 @@ fn an_impossible_state_is_an_error() {
             r#""start_pfn":184467440737095"#,
             "from frame 184467440737095",
         ),
-        (
-            "place",
-            r#""lists":[[]"#,
-            r#""lists":[[18446744073709551615]"#,
-            "no frame 1844674407370955",
-        ),
+        ("place", r#""lists":[[]"#, r#""lists":[[18446744073709551615]"#, "frame 1844674407370955"),
     ] {
         let mut lines = lines();
         assert!(lines[0].contains(from), "{name}");

@@ -177,10 +177,13 @@ fn errors_name_the_parameter_and_its_valid_values() {
          writes"
     );
     assert_eq!(told("unix", ("pairs", "3")), "unix: pairs=3: expected a whole number from 1 to 2");
-    assert_eq!(told("kbuild", ("memory", "far")), "kbuild: memory=far: give one of local, other");
+    assert_eq!(
+        told("kbuild", ("memory", "far")),
+        "kbuild: memory=far: expected one of local, other"
+    );
     assert_eq!(
         told("trunc", ("pages", "999999")),
-        "trunc: files=2: give fewer or smaller files, filling at most half of memory"
+        "trunc: files=2: expected fewer or smaller files, filling at most half of memory"
     );
     let text = workload::by_name("unis").unwrap_err().to_string();
     assert!(text.starts_with("unknown workload unis; expected one of micro, trunc"), "{text}");
@@ -260,7 +263,7 @@ fn s8_14_a_recording_keeps_its_order_and_its_pace() {
     options.set.push(("trace".into(), "/nowhere.pgy".into()));
     let recipe = workload::by_name("trace").unwrap();
     let error = workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string();
-    assert!(error.starts_with("trace: trace=/nowhere.pgy: give a recording: "), "{error}");
+    assert!(error.starts_with("trace: trace=/nowhere.pgy: expected a recording: "), "{error}");
 }
 
 #[test]

@@ -144,9 +144,9 @@ fn tracks_are_consistent() {
         ((|t| t.times_ns = vec![5, 0]) as fn(&mut Track), "times_ns are not in order"),
         (|t| t.lists[0].high.push(1), "lists/0/high has 3 values for 2 times"),
         (|t| t.heap.in_use.clear(), "heap/in_use has 0 values for 2 times"),
-        (|t| t.heap.frames[0].clear(), "heap/frames/0 is no map"),
-        (|t| t.heap.frames[1].push('1'), "heap/frames/1 is no map"),
-        (|t| t.heap.frames[1] = "ZZ10".into(), "heap/frames/1 is no map"),
+        (|t| t.heap.frames[0].clear(), "heap/frames/0 is not a map"),
+        (|t| t.heap.frames[1].push('1'), "heap/frames/1 is not a map"),
+        (|t| t.heap.frames[1] = "ZZ10".into(), "heap/frames/1 is not a map"),
         (|t| t.heap.frames[1] = "9f10".into(), "heap/frames/1 has a cell of type 9"),
         (
             |t| {
