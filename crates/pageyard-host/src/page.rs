@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(told(&[1, 1, 48, 0, 0, 0]), "page: not a statistics page");
         assert_eq!(told(&[MAGIC, 9, 48, 0, 0, 0]), "page: version 9; this program reads version 1");
         let long = told(&[MAGIC, VERSION, 48, 0, 100, 0]);
-        assert_eq!(long, "page: text of 100 bytes in a page of 48");
+        assert_eq!(long, "page: text of 100 bytes in a page of 48 bytes");
         assert!(told(&[MAGIC, VERSION, 48, 0, 8, 0]).starts_with("page: "));
         assert!(read_stats(u32::MAX).unwrap_err().to_string().starts_with("process 4294967295: "));
     }
